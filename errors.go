@@ -1,0 +1,50 @@
+package quell
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrNoData says that something needed was never measured or trained. Test for it with errors.Is.
+var ErrNoData = errors.New("no data")
+
+// InvalidError says which part of a value breaks which rule.
+type InvalidError struct {
+	// Path leads to the offending part, as in `instances[2].observation.utilization.network`.
+	Path string
+	// Problem says what is wrong and what is allowed.
+	Problem string
+}
+
+func (e *InvalidError) Error() string {
+	if e.Path == "" {
+		return e.Problem
+	}
+	return e.Path + ": " + e.Problem
+}
+
+// UserError is a mistake in a command line or a file: the command ends with status 2.
+type UserError struct{ Err error }
+
+func (e *UserError) Error() string { return e.Err.Error() }
+func (e *UserError) Unwrap() error { return e.Err }
+
+// problems collects rule breaches under a path.
+type problems struct {
+	path []string
+	errs []error
+}
+
+func (p *problems) addf(field, format string, args ...any) {
+	path := strings.Join(append(p.path[:len(p.path):len(p.path)], field), ".")
+	p.errs = append(p.errs, &InvalidError{Path: path, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (p *problems) in(step string, check func()) {
+	p.path = append(p.path, step)
+	check()
+	p.path = p.path[:len(p.path)-1]
+}
+
+func (p *problems) err() error { return errors.Join(p.errs...) }

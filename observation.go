@@ -1,0 +1,111 @@
+package quell
+
+import "time"
+
+// Observation is what was measured at one instance over one window.
+type Observation struct {
+	At               time.Time               `json:"at"`
+	WindowS          float64                 `json:"window_s,omitempty"`
+	RequestRate      *float64                `json:"request_rate,omitempty"`
+	ErrorRate        *float64                `json:"error_rate,omitempty"`
+	InFlight         *float64                `json:"in_flight,omitempty"`
+	RequestRates     map[string]float64      `json:"request_rates,omitempty"`
+	LatencyMS        *Latency                `json:"latency_ms,omitempty"`
+	LatencyByClassMS map[string]Latency      `json:"latency_by_class_ms,omitempty"`
+	Utilization      map[Resource]float64    `json:"utilization,omitempty"`
+	Probe            map[Resource]ProbeStats `json:"probe,omitempty"`
+	Severity         map[Resource]float64    `json:"severity,omitempty"`
+	CPU              *CPUTime                `json:"cpu,omitempty"`
+	Counters         map[string]float64      `json:"counters,omitempty"`
+	TCP              map[string]float64      `json:"tcp,omitempty"`
+	Pressure         map[string]float64      `json:"pressure,omitempty"`
+	Slowdown         *float64                `json:"slowdown,omitempty"`
+	Credits          map[Resource]float64    `json:"credits,omitempty"`
+}
+
+// Latency summarises N response times, in milliseconds.
+type Latency struct {
+	Mean *float64 `json:"mean,omitempty"`
+	P50  *float64 `json:"p50,omitempty"`
+	P90  *float64 `json:"p90,omitempty"`
+	P95  *float64 `json:"p95,omitempty"`
+	P99  *float64 `json:"p99,omitempty"`
+	N    int      `json:"n,omitempty"`
+}
+
+// Of returns the given statistic in milliseconds, and whether it is there.
+func (l *Latency) Of(m Metric) (float64, bool) {
+	if l == nil {
+		return 0, false
+	}
+	p := map[Metric]*float64{Mean: l.Mean, P50: l.P50, P90: l.P90, P95: l.P95, P99: l.P99}[m]
+	if p == nil {
+		return 0, false
+	}
+	return *p, true
+}
+
+// ProbeStats summarises the N single probes of a window.
+type ProbeStats struct {
+	MeanMS   float64 `json:"mean_ms"`
+	StddevMS float64 `json:"stddev_ms"`
+	N        int     `json:"n"`
+}
+
+// CPUTime is how an instance's processors spent the window, as fractions of their total time.
+type CPUTime struct {
+	User   float64 `json:"user"`
+	System float64 `json:"system"`
+	IOWait float64 `json:"iowait"`
+	Steal  float64 `json:"steal"`
+}
+
+// Instance is one member of a service's group, with the newest observation of it.
+type Instance struct {
+	ID          string               `json:"id"`
+	Type        string               `json:"type,omitempty"`
+	State       State                `json:"state"`
+	Weight      *float64             `json:"weight,omitempty"` // the fraction of traffic sent there now
+	AgeS        *float64             `json:"age_s,omitempty"`
+	Limits      map[Resource]float64 `json:"limits,omitempty"`
+	Settings    map[string]float64   `json:"settings,omitempty"`
+	Observation *Observation         `json:"observation,omitempty"`
+}
+
+// Snapshot is what is known of a service at the end of one sampling period.
+type Snapshot struct {
+	At          time.Time  `json:"at"`
+	Service     string     `json:"service"`
+	ArrivalRate *float64   `json:"arrival_rate,omitempty"` // requests per second offered to the service
+	Instances   []Instance `json:"instances"`
+}
+
+// Source is the kind of part that took a reading.
+type Source string
+
+// The sources of readings: the machine itself, the prober where the traffic comes from, and balancers.
+const (
+	FromAgent    Source = "agent"
+	FromProber   Source = "prober"
+	FromBalancer Source = "balancer"
+)
+
+// Sources lists every known source.
+var Sources = []Source{FromAgent, FromProber, FromBalancer}
+
+// UnmarshalText accepts exactly the names in Sources.
+func (s *Source) UnmarshalText(b []byte) error { return parseEnum(s, "source", b, Sources) }
+
+// Reading is one source's part of an observation, as it travels on the bus. The receiver stamps it with its own
+// clock; Observation.At is the sender's and is only shown.
+type Reading struct {
+	Service     string      `json:"service"`
+	Instance    string      `json:"instance"`
+	Source      Source      `json:"source"`
+	Sender      string      `json:"sender"` // tells several balancers or probers apart
+	Observation Observation `json:"observation"`
+	Requests    int64       `json:"requests,omitempty"`    // balancer: requests finished in the window
+	Errors      int64       `json:"errors,omitempty"`      // balancer: failed among them
+	LatencyHDR  []byte      `json:"latency_hdr,omitempty"` // balancer: HdrHistogram (V2, compressed) of microseconds
+	ConnectHDR  []byte      `json:"connect_hdr,omitempty"` // balancer: the same of connect times
+}

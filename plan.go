@@ -1,0 +1,54 @@
+package quell
+
+import "time"
+
+// Plan is what a policy wants to be in force after a snapshot, and why. It is data: printed, compared, stored,
+// replayed. Empty parts ask for nothing.
+type Plan struct {
+	At                    time.Time           `json:"at"`
+	Service               string              `json:"service"`
+	Policy                string              `json:"policy"`
+	Weights               map[string]float64  `json:"weights,omitempty"` // over the instances that stay; sum 1
+	Group                 *GroupChange        `json:"group,omitempty"`
+	Limits                []Limit             `json:"limits,omitempty"`
+	Settings              []Setting           `json:"settings,omitempty"`
+	Replace               []string            `json:"replace,omitempty"`
+	Capacity              map[string]float64  `json:"capacity,omitempty"` // effective capacity, before headroom
+	PredictedMS           map[string]float64  `json:"predicted_ms,omitempty"`
+	PredictedAtCapacityMS map[string]float64  `json:"predicted_at_capacity_ms,omitempty"`
+	Severity              map[string]float64  `json:"severity,omitempty"` // what was used, calibration included
+	Cause                 map[string]Resource `json:"cause,omitempty"`
+	Reasons               []Reason            `json:"reasons,omitempty"`
+}
+
+// GroupChange asks for instances to be added and removed.
+type GroupChange struct {
+	Add    int      `json:"add,omitempty"`
+	Remove []string `json:"remove,omitempty"`
+}
+
+// Empty says whether the change asks for nothing.
+func (g *GroupChange) Empty() bool { return g == nil || g.Add == 0 && len(g.Remove) == 0 }
+
+// Limit bounds an instance's use of a resource; Value is in Unit.
+type Limit struct {
+	Instance string   `json:"instance"`
+	Resource Resource `json:"resource"`
+	Value    float64  `json:"value"`
+	Unit     string   `json:"unit"`
+}
+
+// Setting is a server parameter of an instance.
+type Setting struct {
+	Instance string  `json:"instance"`
+	Target   string  `json:"target"`
+	Name     string  `json:"name"`
+	Value    float64 `json:"value"`
+}
+
+// Reason tells a person why a part of a plan is as it is. An empty Instance means the group.
+type Reason struct {
+	Code     string `json:"code"`
+	Instance string `json:"instance"`
+	Text     string `json:"text"`
+}

@@ -1,0 +1,136 @@
+package quell
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Resource is something that neighbours on one physical machine compete for.
+type Resource string
+
+// The resources Quell knows. Memory stands for last-level cache and memory bandwidth.
+const (
+	CPU     Resource = "cpu"
+	Network Resource = "network"
+	Disk    Resource = "disk"
+	Memory  Resource = "memory"
+)
+
+// Resources lists every known resource.
+var Resources = []Resource{CPU, Network, Disk, Memory}
+
+// UnmarshalText accepts exactly the names in Resources.
+func (r *Resource) UnmarshalText(b []byte) error { return parseEnum(r, "resource", b, Resources) }
+
+// State is where an instance is in its life.
+type State string
+
+// An instance is failed when the balancer's health check fails; one whose agent is silent is stale, not failed.
+const (
+	Starting State = "starting"
+	Ready    State = "ready"
+	Draining State = "draining"
+	Failed   State = "failed"
+)
+
+// States lists every known state.
+var States = []State{Starting, Ready, Draining, Failed}
+
+// UnmarshalText accepts exactly the names in States.
+func (s *State) UnmarshalText(b []byte) error { return parseEnum(s, "state", b, States) }
+
+// Metric is the statistic of response time that the SLO is about.
+type Metric string
+
+// The metrics an SLO can name.
+const (
+	Mean Metric = "mean"
+	P50  Metric = "p50"
+	P90  Metric = "p90"
+	P95  Metric = "p95"
+	P99  Metric = "p99"
+)
+
+// Metrics lists every known metric.
+var Metrics = []Metric{Mean, P50, P90, P95, P99}
+
+// UnmarshalText accepts exactly the names in Metrics.
+func (m *Metric) UnmarshalText(b []byte) error { return parseEnum(m, "metric", b, Metrics) }
+
+// Mode says whether plans are carried out.
+type Mode string
+
+// Act applies plans; Advise only records them.
+const (
+	Act    Mode = "act"
+	Advise Mode = "advise"
+)
+
+// Modes lists every known mode.
+var Modes = []Mode{Act, Advise}
+
+// UnmarshalText accepts exactly the names in Modes.
+func (m *Mode) UnmarshalText(b []byte) error { return parseEnum(m, "mode", b, Modes) }
+
+// InterferenceModel selects how severity and interfering utilisation are related.
+type InterferenceModel string
+
+// Total is the paper's U_total = IM(SF), Eq. 3; Joint is SF = IM2(U, U_int).
+const (
+	Total InterferenceModel = "total"
+	Joint InterferenceModel = "joint"
+)
+
+// InterferenceModels lists every known interference model.
+var InterferenceModels = []InterferenceModel{Total, Joint}
+
+// UnmarshalText accepts exactly the names in InterferenceModels.
+func (m *InterferenceModel) UnmarshalText(b []byte) error {
+	return parseEnum(m, "interference model", b, InterferenceModels)
+}
+
+// ScaleOut selects how many instances a capacity shortage adds at once.
+type ScaleOut string
+
+// One adds one instance and waits for its first severity; Predicted adds what the shortfall asks for.
+const (
+	One       ScaleOut = "one"
+	Predicted ScaleOut = "predicted"
+)
+
+// ScaleOuts lists every known scale-out rule.
+var ScaleOuts = []ScaleOut{One, Predicted}
+
+// UnmarshalText accepts exactly the names in ScaleOuts.
+func (s *ScaleOut) UnmarshalText(b []byte) error { return parseEnum(s, "scale-out rule", b, ScaleOuts) }
+
+// Scheduling is how a balancer picks an instance for the next request.
+type Scheduling string
+
+// The built-in balancer's schedulings; weights apply to all of them.
+const (
+	RoundRobin Scheduling = "roundrobin"
+	LeastConn  Scheduling = "leastconn"
+	Random2    Scheduling = "random2"
+)
+
+// Schedulings lists every known scheduling.
+var Schedulings = []Scheduling{RoundRobin, LeastConn, Random2}
+
+// UnmarshalText accepts exactly the names in Schedulings.
+func (s *Scheduling) UnmarshalText(b []byte) error {
+	return parseEnum(s, "scheduling", b, Schedulings)
+}
+
+func parseEnum[T ~string](dst *T, what string, b []byte, known []T) error {
+	if !slices.Contains(known, T(b)) {
+		names := make([]string, len(known))
+		for i, k := range known {
+			names[i] = string(k)
+		}
+		return fmt.Errorf("unknown %s %q (known: %s)", what, b, strings.Join(names, ", "))
+	}
+	*dst = T(b)
+	return nil
+}

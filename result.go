@@ -1,0 +1,34 @@
+package quell
+
+// Result is the account of one policy's run through a scenario, as demo, sim and lab write it.
+type Result struct {
+	Scenario        string     `json:"scenario"`
+	Policy          string     `json:"policy"`
+	Scheduling      Scheduling `json:"scheduling"`
+	Fixed           int        `json:"fixed"` // the group's size where the policy does not scale, else 0
+	Seed            uint64     `json:"seed"`
+	DurationS       float64    `json:"duration_s"`
+	Requests        int64      `json:"requests"`
+	Errors          int64      `json:"errors"`
+	LatencyMS       Latency    `json:"latency_ms"`
+	SLO             SLOResult  `json:"slo"`
+	InstanceSeconds float64    `json:"instance_seconds"` // start command to exit
+	MeanInstances   float64    `json:"mean_instances"`
+	MaxInstances    int        `json:"max_instances"`
+	Decisions       int        `json:"decisions"` // plans that changed something
+	ReactionS       *Reaction  `json:"reaction_s,omitempty"`
+}
+
+// SLOResult tells how long the objective was missed.
+type SLOResult struct {
+	Metric         Metric  `json:"metric"`
+	ThresholdMS    float64 `json:"threshold_ms"`
+	ViolationS     float64 `json:"violation_s"`
+	ViolationShare float64 `json:"violation_share"`
+}
+
+// Reaction is the time from each mark to the first applied plan that changed weights or group size after it.
+type Reaction struct {
+	Median float64 `json:"median"`
+	Max    float64 `json:"max"`
+}

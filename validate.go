@@ -1,0 +1,213 @@
+package quell
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Bounds beyond which a reading is absurd rather than extreme. A utilisation may pass 1 a little, where a
+// capacity was configured too low; severity 1e6 is a probe a million times slower than alone.
+const (
+	maxUtilization = 2
+	maxSeverity    = 1e6
+	maxRate        = 1e12
+	maxMS          = 1e9
+	maxIDBytes     = 256
+)
+
+// SumTolerance is the relative tolerance with which sums are compared with sums.
+const SumTolerance = 1e-9
+
+// AtMost says whether a <= b within SumTolerance, the comparison of load with capacity.
+func AtMost(a, b float64) bool {
+	return a <= b+SumTolerance*math.Max(math.Abs(a), math.Abs(b))
+}
+
+func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// Validate returns every rule that the snapshot breaks, as *InvalidError values joined, or nil.
+func (s *Snapshot) Validate() error {
+	var p problems
+	if s.At.IsZero() {
+		p.addf("at", "missing")
+	}
+	p.id("service", s.Service)
+	p.optional("arrival_rate", s.ArrivalRate, maxRate)
+	seen := make(map[string]bool, len(s.Instances))
+	var sum float64
+	weights := 0
+	for i := range s.Instances {
+		in := &s.Instances[i]
+		p.in(fmt.Sprintf("instances[%d]", i), func() {
+			in.check(&p)
+			if seen[in.ID] {
+				p.addf("id", "%q is given twice", in.ID)
+			}
+		})
+		seen[in.ID] = true
+		if in.Weight != nil {
+			sum += *in.Weight
+			weights++
+		}
+	}
+	if weights > 0 && !(AtMost(sum, 1) && AtMost(1, sum)) {
+		p.addf("instances", "the weights sum to %v, not to 1", sum)
+	}
+	return p.err()
+}
+
+func (in *Instance) check(p *problems) {
+	p.id("id", in.ID)
+	if !slices.Contains(States, in.State) {
+		p.addf("state", "unknown state %q", in.State)
+	}
+	p.optional("weight", in.Weight, 1)
+	p.optional("age_s", in.AgeS, maxMS)
+	for r, v := range sorted(in.Limits) {
+		p.resource("limits", r)
+		p.number("limits."+string(r), v, maxRate)
+	}
+	for name, v := range sorted(in.Settings) {
+		p.number("settings."+name, v, math.MaxFloat64)
+	}
+	if in.Observation != nil {
+		p.in("observation", func() { in.Observation.check(p) })
+	}
+}
+
+// Validate returns every rule that the reading breaks, joined, or nil. Times are not judged: clocks differ.
+func (r *Reading) Validate() error {
+	var p problems
+	p.id("service", r.Service)
+	p.id("instance", r.Instance)
+	if !slices.Contains(Sources, r.Source) {
+		p.addf("source", "unknown source %q", r.Source)
+	}
+	if len(r.Sender) > maxIDBytes {
+		p.addf("sender", "longer than %d bytes", maxIDBytes)
+	}
+	if r.Requests < 0 || r.Errors < 0 || r.Errors > r.Requests {
+		p.addf("errors", "%d errors of %d requests", r.Errors, r.Requests)
+	}
+	p.in("observation", func() { r.Observation.check(&p) })
+	return p.err()
+}
+
+func (o *Observation) check(p *problems) {
+	p.number("window_s", o.WindowS, maxMS)
+	p.optional("request_rate", o.RequestRate, maxRate)
+	p.optional("error_rate", o.ErrorRate, 1)
+	p.optional("in_flight", o.InFlight, maxRate)
+	for class, v := range sorted(o.RequestRates) {
+		p.number("request_rates."+class, v, maxRate)
+	}
+	if o.LatencyMS != nil {
+		p.in("latency_ms", func() { o.LatencyMS.check(p) })
+	}
+	for class, l := range sorted(o.LatencyByClassMS) {
+		p.in("latency_by_class_ms."+class, func() { l.check(p) })
+	}
+	p.byResource("utilization", o.Utilization, maxUtilization)
+	p.byResource("severity", o.Severity, maxSeverity)
+	p.byResource("credits", o.Credits, maxRate)
+	for r, v := range sorted(o.Probe) {
+		p.resource("probe", r)
+		p.in("probe."+string(r), func() { v.check(p) })
+	}
+	if c := o.CPU; c != nil {
+		p.number("cpu.user", c.User, maxUtilization)
+		p.number("cpu.system", c.System, maxUtilization)
+		p.number("cpu.iowait", c.IOWait, maxUtilization)
+		p.number("cpu.steal", c.Steal, maxUtilization)
+	}
+	for name, v := range sorted(o.Pressure) {
+		p.number("pressure."+name, v, 1)
+	}
+	for name, v := range sorted(o.Counters) {
+		p.number("counters."+name, v, math.MaxFloat64)
+	}
+	for name, v := range sorted(o.TCP) {
+		p.number("tcp."+name, v, math.MaxFloat64)
+	}
+	p.optional("slowdown", o.Slowdown, maxSeverity)
+}
+
+func (l *Latency) check(p *problems) {
+	p.optional("mean", l.Mean, maxMS)
+	p.optional("p50", l.P50, maxMS)
+	p.optional("p90", l.P90, maxMS)
+	p.optional("p95", l.P95, maxMS)
+	p.optional("p99", l.P99, maxMS)
+	if l.N < 0 {
+		p.addf("n", "%d is negative", l.N)
+	}
+}
+
+func (s *ProbeStats) check(p *problems) {
+	p.number("mean_ms", s.MeanMS, maxMS)
+	p.number("stddev_ms", s.StddevMS, maxMS)
+	if s.N < 1 {
+		p.addf("n", "%d probes: a probe that was not taken is left out", s.N)
+	}
+}
+
+func (p *problems) id(field, v string) {
+	switch {
+	case v == "":
+		p.addf(field, "missing")
+	case len(v) > maxIDBytes:
+		p.addf(field, "longer than %d bytes", maxIDBytes)
+	}
+}
+
+// number accepts finite values from 0 to most.
+func (p *problems) number(field string, v, most float64) {
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		p.addf(field, "%v is not a finite number", v)
+	case v < 0:
+		p.addf(field, "%v is negative", v)
+	case v > most:
+		p.addf(field, "%v is more than %v", v, most)
+	}
+}
+
+func (p *problems) optional(field string, v *float64, most float64) {
+	if v != nil {
+		p.number(field, *v, most)
+	}
+}
+
+func (p *problems) resource(field string, r Resource) {
+	if !slices.Contains(Resources, r) {
+		p.addf(field, "unknown resource %q", r)
+	}
+}
+
+func (p *problems) byResource(field string, m map[Resource]float64, most float64) {
+	for r, v := range sorted(m) {
+		p.resource(field, r)
+		p.number(field+"."+string(r), v, most)
+	}
+}
+
+// sorted ranges over a map in the order of its keys, so that messages come in the same order every time.
+func sorted[K ~string, V any](m map[K]V) func(yield func(K, V) bool) {
+	return func(yield func(K, V) bool) {
+		if len(m) == 0 {
+			return
+		}
+		keys := make([]K, 0, len(m))
+		for k := range m {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			if !yield(k, m[k]) {
+				return
+			}
+		}
+	}
+}
