@@ -1,0 +1,185 @@
+// Package agent reports from inside an instance: once per sampling period it reads the machine and publishes what it
+// read. It also runs the probe server. It is meant to be left running on small machines: it holds one observation at
+// a time and sleeps between two of them.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/probe"
+	"github.com/quellhq/quell/sensor"
+)
+
+// Sampler reads the machine: what was measured since the previous call, and the sensors that failed. The first call
+// only primes. *sensor.Set is one.
+type Sampler interface {
+	Sample(now time.Time) (quell.Observation, []sensor.Failure)
+}
+
+var _ Sampler = (*sensor.Set)(nil)
+
+// Options says what an agent reports, and to whom.
+type Options struct {
+	Service  string
+	Instance string
+	// Period is the sampling period T.
+	Period  time.Duration
+	Sampler Sampler
+	// Publish sends one reading; it has one period of time.
+	Publish func(context.Context, quell.Reading) error
+	// ProbeServer answers probes on ProbeListener while the agent runs; both or neither.
+	ProbeServer   *probe.Server
+	ProbeListener net.Listener
+	Now           func() time.Time      // nil means time.Now
+	Logger        *slog.Logger          // nil is silent
+	Metrics       prometheus.Registerer // nil registers none
+}
+
+// Agent publishes one reading per sampling period.
+type Agent struct {
+	opts       Options
+	metrics    metrics
+	publishing outage
+	sensing    map[string]*outage // by sensor
+}
+
+// New checks o and registers the metrics.
+func New(o Options) (*Agent, error) {
+	switch {
+	case o.Service == "" || o.Instance == "":
+		return nil, &quell.UserError{Err: errors.New("agent: service and agent.instance must be set")}
+	case o.Period <= 0:
+		return nil, &quell.UserError{Err: fmt.Errorf("sampling: %v is no period", o.Period)}
+	case o.Sampler == nil || o.Publish == nil:
+		return nil, errors.New("an agent needs a Sampler and Publish")
+	case (o.ProbeServer == nil) != (o.ProbeListener == nil):
+		return nil, errors.New("a probe server needs a listener, and a listener a server")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Logger = o.Logger.With("service", o.Service, "instance", o.Instance)
+	a := &Agent{opts: o, metrics: newMetrics(), sensing: map[string]*outage{}}
+	a.publishing = outage{logger: o.Logger, what: "publishing"}
+	if err := a.metrics.register(o.Metrics, o.ProbeServer); err != nil {
+		return nil, fmt.Errorf("registering the agent's metrics: %w", err)
+	}
+	return a, nil
+}
+
+// Run samples and publishes until ctx ends; then it stops the probe server and returns nil. Neither a sensor nor the
+// bus can end it; a probe server that may not start, as Server.Start says, does.
+func (a *Agent) Run(ctx context.Context) error {
+	if a.opts.ProbeServer != nil {
+		if err := a.opts.ProbeServer.Start(a.opts.ProbeListener); err != nil {
+			return err
+		}
+		defer a.stopProbes(ctx)
+	}
+	a.sample() // primes; there is nothing to publish yet
+	for a.sleep(ctx) {
+		a.report(ctx)
+	}
+	return nil
+}
+
+// stopProbes gives open downloads a moment to finish.
+func (a *Agent) stopProbes(ctx context.Context) {
+	const moment = 2 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moment)
+	defer cancel()
+	if err := a.opts.ProbeServer.Shutdown(ctx); err != nil {
+		a.opts.Logger.Warn("probes were cut off", "error", err)
+	}
+}
+
+// sleep waits for the next tick and says whether ctx is still alive.
+func (a *Agent) sleep(ctx context.Context) bool {
+	timer := time.NewTimer(untilTick(a.opts.Now(), a.opts.Period))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
+	}
+}
+
+// untilTick returns the time to the next whole multiple of period, so that all agents sample at the same moments and
+// none drifts. One less than half a period away is passed over: a timer may fire a moment before the wall clock is
+// there, and the clock may have been set.
+func untilTick(now time.Time, period time.Duration) time.Duration {
+	wait := period - now.Sub(now.Truncate(period))
+	if wait < period/2 {
+		wait += period
+	}
+	return wait
+}
+
+func (a *Agent) report(ctx context.Context) {
+	reading := quell.Reading{
+		Service: a.opts.Service, Instance: a.opts.Instance, Source: quell.FromAgent, Sender: a.opts.Instance,
+		Observation: a.sample(),
+	}
+	a.metrics.observations.Inc()
+	limited, cancel := context.WithTimeout(ctx, a.opts.Period)
+	defer cancel()
+	err := a.opts.Publish(limited, reading)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		a.metrics.publishErrors.Inc()
+	}
+	a.publishing.report(err)
+}
+
+// sample reads the machine and tells of every sensor that failed or recovered.
+func (a *Agent) sample() quell.Observation {
+	obs, failures := a.opts.Sampler.Sample(a.opts.Now())
+	failed := make(map[string]bool, len(failures))
+	for _, f := range failures {
+		failed[f.Sensor] = true
+		a.metrics.sensorErrors.WithLabelValues(f.Sensor).Inc()
+		if a.sensing[f.Sensor] == nil {
+			a.sensing[f.Sensor] = &outage{logger: a.opts.Logger, what: "sensor " + f.Sensor}
+		}
+		a.sensing[f.Sensor].report(f.Err)
+	}
+	for name, o := range a.sensing {
+		if !failed[name] {
+			o.report(nil)
+		}
+	}
+	return obs
+}
+
+// outage logs the first of a row of failures, and the first success after it.
+type outage struct {
+	logger *slog.Logger
+	what   string
+	failed int // failures in a row
+}
+
+func (o *outage) report(err error) {
+	switch {
+	case err != nil && o.failed == 0:
+		o.logger.Warn(o.what+" failed", "error", err)
+	case err == nil && o.failed > 0:
+		o.logger.Info(o.what+" works again", "failures", o.failed)
+	}
+	o.failed++
+	if err == nil {
+		o.failed = 0
+	}
+}

@@ -1,0 +1,268 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/probe"
+	"github.com/quellhq/quell/sensor"
+	"pgregory.net/rapid"
+)
+
+// machine is a sampler that numbers its samples, and whose sensors fail in the samples given.
+type machine struct {
+	samples int
+	fails   map[int][]string
+}
+
+func (m *machine) Sample(now time.Time) (quell.Observation, []sensor.Failure) {
+	m.samples++
+	obs := quell.Observation{At: now, Counters: map[string]float64{"sample": float64(m.samples)}}
+	var failures []sensor.Failure
+	for _, name := range m.fails[m.samples] {
+		failures = append(failures, sensor.Failure{Sensor: name, Err: errors.New(name + " is broken")})
+	}
+	return obs, failures
+}
+
+// journal is a bus that takes its time, or fails, for some of the readings.
+type journal struct {
+	readings []quell.Reading
+	at       []time.Duration // after the start
+	begin    time.Time
+	took     time.Duration
+	fail     func(reading int) bool
+}
+
+func (j *journal) publish(ctx context.Context, r quell.Reading) error {
+	j.readings, j.at = append(j.readings, r), append(j.at, time.Since(j.begin))
+	if j.took > 0 {
+		select {
+		case <-time.After(j.took):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if j.fail != nil && j.fail(len(j.readings)) {
+		return errors.New("bus is down")
+	}
+	return nil
+}
+
+// run runs an agent for the given time inside a bubble.
+func run(t *testing.T, o Options, duration time.Duration) {
+	t.Helper()
+	a, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- a.Run(ctx) }()
+	time.Sleep(duration)
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRunPublishesOnAlignedTicks(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		begin time.Duration // after a whole period
+		took  time.Duration // by the bus
+		want  []time.Duration
+	}{
+		{"soon after a tick", 100 * time.Millisecond, 0, []time.Duration{900 * time.Millisecond, 1900 * time.Millisecond, 2900 * time.Millisecond, 3900 * time.Millisecond}},
+		{"too short before a tick", 800 * time.Millisecond, 0, []time.Duration{1200 * time.Millisecond, 2200 * time.Millisecond, 3200 * time.Millisecond}},
+		{"a slow bus does not make it drift", 100 * time.Millisecond, 400 * time.Millisecond, []time.Duration{900 * time.Millisecond, 1900 * time.Millisecond, 2900 * time.Millisecond, 3900 * time.Millisecond}},
+		{"a stuck bus costs every other tick", 100 * time.Millisecond, time.Hour, []time.Duration{900 * time.Millisecond, 2900 * time.Millisecond}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(c.begin)
+				j := &journal{begin: time.Now(), took: c.took}
+				run(t, Options{Service: "video", Instance: "i1", Period: time.Second, Sampler: &machine{}, Publish: j.publish}, 4*time.Second)
+				if len(j.at) != len(c.want) {
+					t.Fatalf("published at %v, want %v", j.at, c.want)
+				}
+				for i, r := range j.readings {
+					if j.at[i] != c.want[i] {
+						t.Errorf("reading %d at %v, want %v", i, j.at[i], c.want[i])
+					}
+					if r.Service != "video" || r.Instance != "i1" || r.Source != quell.FromAgent || r.Sender != "i1" || r.Validate() != nil {
+						t.Errorf("reading %+v, %v", r, r.Validate())
+					}
+					if got := r.Observation.Counters["sample"]; got != float64(i+2) {
+						t.Errorf("reading %d holds sample %v: the first one only primes", i, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestUntilTick(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		period := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(time.Hour)).Draw(t, "period"))
+		now := time.Unix(0, rapid.Int64Range(0, 4e18).Draw(t, "now"))
+		wait := untilTick(now, period)
+		if wait < period/2 || wait > period+period/2 {
+			t.Fatalf("wait %v of a period of %v", wait, period)
+		}
+		if tick := now.Add(wait); !tick.Equal(tick.Truncate(period)) {
+			t.Fatalf("tick at %v is not aligned to %v", tick, period)
+		}
+	})
+}
+
+func TestRunSurvivesFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		registry := prometheus.NewRegistry()
+		j := &journal{begin: time.Now(), fail: func(reading int) bool { return reading >= 2 && reading <= 4 }}
+		m := &machine{fails: map[int][]string{1: {"network"}, 2: {"network"}, 3: {"network", "cpu"}, 5: {"cpu"}}}
+		run(t, Options{
+			Service: "video", Instance: "i1", Period: time.Second, Sampler: m, Publish: j.publish,
+			Logger: slog.New(slog.NewTextHandler(&log, nil)), Metrics: registry,
+		}, 6500*time.Millisecond)
+		want := `
+# HELP quell_agent_observations_total Observations taken, published or not.
+# TYPE quell_agent_observations_total counter
+quell_agent_observations_total 6
+# HELP quell_agent_publish_errors_total Observations that could not be published.
+# TYPE quell_agent_publish_errors_total counter
+quell_agent_publish_errors_total 3
+# HELP quell_agent_sensor_errors_total Samples in which a sensor failed.
+# TYPE quell_agent_sensor_errors_total counter
+quell_agent_sensor_errors_total{sensor="cpu"} 2
+quell_agent_sensor_errors_total{sensor="network"} 3
+`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+			t.Error(err)
+		}
+		for line, times := range map[string]int{
+			`msg="sensor network failed" service=video instance=i1 error="network is broken"`: 1,
+			`msg="sensor network works again" service=video instance=i1 failures=3`:           1,
+			`msg="sensor cpu failed" service=video instance=i1 error="cpu is broken"`:         2,
+			`msg="sensor cpu works again" service=video instance=i1 failures=1`:               2,
+			`msg="publishing failed" service=video instance=i1 error="bus is down"`:           1,
+			`msg="publishing works again" service=video instance=i1 failures=3`:               1,
+			"level=": 8,
+		} {
+			if got := strings.Count(log.String(), line); got != times {
+				t.Errorf("%q is logged %d times, want %d", line, got, times)
+			}
+		}
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+}
+
+func TestNewChecksItsOptions(t *testing.T) {
+	good := Options{Service: "s", Instance: "i", Period: time.Second, Sampler: &machine{}, Publish: (&journal{}).publish}
+	for name, spoil := range map[string]func(*Options){
+		"no service":       func(o *Options) { o.Service = "" },
+		"no instance":      func(o *Options) { o.Instance = "" },
+		"no period":        func(o *Options) { o.Period = 0 },
+		"no sampler":       func(o *Options) { o.Sampler = nil },
+		"no bus":           func(o *Options) { o.Publish = nil },
+		"server, not open": func(o *Options) { o.ProbeServer = probe.NewServer(probe.ServerOptions{}) },
+		"metrics twice": func(o *Options) {
+			o.Metrics = prometheus.NewRegistry()
+			if _, err := New(*o); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		o := good
+		spoil(&o)
+		if _, err := New(o); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if _, err := New(good); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRunServesProbesWhileItRuns(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	server := probe.NewServer(probe.ServerOptions{})
+	published := make(chan quell.Reading, 100)
+	a, err := New(Options{
+		Service: "video", Instance: "i1", Period: 20 * time.Millisecond, Sampler: &machine{}, ProbeServer: server, ProbeListener: l,
+		Publish: func(_ context.Context, r quell.Reading) error { published <- r; return nil }, Metrics: registry,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- a.Run(ctx) }()
+	<-published
+	response, err := http.Get("http://" + l.Addr().String() + "/probe?size=5000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(response.Body); err != nil || len(body) != 5000 {
+		t.Errorf("%d bytes, %v", len(body), err)
+	}
+	response.Body.Close()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		t.Error("the probe server outlived the agent")
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "quell_agent_probe_bytes_total" {
+			if got := f.GetMetric()[0].GetCounter().GetValue(); got != float64(server.BytesSent()) || got < 5000 {
+				t.Errorf("%v bytes are told, %d were sent", got, server.BytesSent())
+			}
+			return
+		}
+	}
+	t.Error("quell_agent_probe_bytes_total is missing")
+}
+
+func TestRunRefusesAnOpenProbeServer(t *testing.T) {
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a, err := New(Options{
+		Service: "s", Instance: "i", Period: time.Second, Sampler: &machine{}, Publish: (&journal{}).publish,
+		ProbeServer: probe.NewServer(probe.ServerOptions{}), ProbeListener: l,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var user *quell.UserError
+	if err := a.Run(context.Background()); !errors.As(err, &user) {
+		t.Errorf("got %v, want a user's mistake", err)
+	}
+}

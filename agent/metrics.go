@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/quellhq/quell/probe"
+)
+
+// metrics are what the agent tells about itself.
+type metrics struct {
+	observations  prometheus.Counter
+	publishErrors prometheus.Counter
+	sensorErrors  *prometheus.CounterVec
+}
+
+func newMetrics() metrics {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: "quell", Subsystem: "agent", Name: name, Help: help}
+	}
+	return metrics{
+		observations:  prometheus.NewCounter(counter("observations_total", "Observations taken, published or not.")),
+		publishErrors: prometheus.NewCounter(counter("publish_errors_total", "Observations that could not be published.")),
+		sensorErrors:  prometheus.NewCounterVec(counter("sensor_errors_total", "Samples in which a sensor failed."), []string{"sensor"}),
+	}
+}
+
+// register adds the metrics to r, if there is one, and the probe server's if there is one.
+func (m metrics) register(r prometheus.Registerer, server *probe.Server) error {
+	if r == nil {
+		return nil
+	}
+	collectors := []prometheus.Collector{m.observations, m.publishErrors, m.sensorErrors}
+	if server != nil {
+		collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: "quell", Subsystem: "agent", Name: "probe_bytes_total", Help: "Bytes sent in answer to probes.",
+		}, func() float64 { return float64(server.BytesSent()) }))
+	}
+	var errs []error
+	for _, c := range collectors {
+		errs = append(errs, r.Register(c))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,300 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Target is the probe server of one instance.
+type Target struct {
+	Instance string
+	Address  string // host:port
+}
+
+// Options says what is probed, how often and how much.
+type Options struct {
+	Service string
+	Sender  string // names this prober in its readings
+	// Targets returns the instances to be probed now; it is asked at least once a second.
+	Targets func() []Target
+	// Period is the sampling period T; each window of it becomes one reading.
+	Period time.Duration
+	// Count is the probes of a target in a period; 0 means 8, the least.
+	Count int
+	// Size is the bytes of one probe; 0 derives it from the budget, at most 1 MB.
+	Size int64
+	// Budget is the share of the capacity that the probes of a target may take, a hard cap; 0 means 2%.
+	Budget float64
+	// Capacity is a target's bandwidth in bit/s. Without it Size is needed, and the budget is not enforced.
+	Capacity *float64
+	Token    string
+	// Timeout ends a probe, which then counts as having taken that long; 0 means Period / Count, which is 1 / Budget
+	// times the time that the probe's bytes take on an idle link.
+	Timeout time.Duration
+	Publish func(context.Context, quell.Reading) error
+	Seed    uint64
+	Logger  *slog.Logger // nil is silent
+	// Dial opens connections; nil means TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Stats counts what a prober did since it was made.
+type Stats struct {
+	Measured      uint64 // downloads that gave a time
+	WarmUps       uint64 // first downloads on a connection, not counted as probes
+	Timeouts      uint64 // downloads that count as taking the timeout
+	Refused       uint64 // attempts that gave no time
+	Missed        uint64 // slots that passed while the download before was still running
+	PublishErrors uint64
+	Bytes         uint64 // received, headers estimated
+}
+
+// Prober measures the probe servers of a service's instances and publishes one reading per instance and period. It
+// runs one goroutine and one connection for each target.
+type Prober struct {
+	opts Options
+	size int64
+
+	measured, warmUps, timeouts, refused, missed, publishErrors, bytes atomic.Uint64
+	collected                                                          atomic.Uint64 // calls of Collect, to vary their gaps
+}
+
+// NewProber checks o. A setting that cannot work is a *quell.UserError. A Size above the budget is shrunk to it.
+func NewProber(o Options) (*Prober, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	size, err := fitSize(o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
+	if o.Size > size {
+		o.Logger.Warn("probe.size is above the budget: smaller probes are sent", "asked", o.Size, "bytes", size)
+	}
+	return &Prober{opts: o, size: size}, nil
+}
+
+// Size returns the bytes of one probe.
+func (p *Prober) Size() int64 { return p.size }
+
+// Stats returns the counts so far.
+func (p *Prober) Stats() Stats {
+	return Stats{
+		Measured: p.measured.Load(), WarmUps: p.warmUps.Load(), Timeouts: p.timeouts.Load(), Refused: p.refused.Load(),
+		Missed: p.missed.Load(), PublishErrors: p.publishErrors.Load(), Bytes: p.bytes.Load(),
+	}
+}
+
+// follower is one target's goroutine.
+type follower struct {
+	target Target
+	stop   context.CancelFunc
+}
+
+// Run probes until ctx ends, following the targets as they come and go. It returns nil once all has stopped.
+func (p *Prober) Run(ctx context.Context) error {
+	if p.opts.Targets == nil || p.opts.Publish == nil {
+		return errors.New("a prober cannot run without Targets and Publish")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	ticker := time.NewTicker(min(p.opts.Period, time.Second))
+	defer ticker.Stop()
+	followers := map[string]follower{}
+	for {
+		p.reconcile(ctx, &running, followers)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// reconcile starts and stops followers until they are those of the targets.
+func (p *Prober) reconcile(ctx context.Context, running *sync.WaitGroup, followers map[string]follower) {
+	wanted := map[string]Target{}
+	for _, t := range p.opts.Targets() {
+		wanted[t.Instance] = t
+	}
+	for id, f := range followers {
+		if wanted[id] != f.target {
+			f.stop()
+			delete(followers, id)
+		}
+	}
+	for id, t := range wanted {
+		if _, ok := followers[id]; ok {
+			continue
+		}
+		own, stop := context.WithCancel(ctx)
+		followers[id] = follower{target: t, stop: stop}
+		running.Go(func() {
+			defer stop()
+			p.follow(own, t)
+		})
+	}
+}
+
+// follow publishes one target's windows, one after the other without drift.
+func (p *Prober) follow(ctx context.Context, t Target) {
+	logger := p.opts.Logger.With("service", p.opts.Service, "instance", t.Instance)
+	s, err := newSession(p.opts, t, p.size)
+	if err != nil {
+		logger.Error("not probing", "error", err)
+		return
+	}
+	defer s.close()
+	rng := p.random(t.Instance, 0)
+	probing := outage{logger: logger.With("address", t.Address), what: "probing"}
+	publishing := outage{logger: logger, what: "publishing probes"}
+	for start := time.Now(); ; start = start.Add(p.opts.Period) {
+		singles := p.window(ctx, s, start, stratify(rng, p.opts.Count, p.opts.Period), &probing)
+		if !waitUntil(ctx, start.Add(p.opts.Period)) {
+			return
+		}
+		stats, ok := summarise(singles)
+		if !ok {
+			continue
+		}
+		err := p.publish(ctx, t, stats)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			p.publishErrors.Add(1)
+		}
+		publishing.report(err)
+	}
+}
+
+func (p *Prober) publish(ctx context.Context, t Target, stats quell.ProbeStats) error {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.Period)
+	defer cancel()
+	return p.opts.Publish(ctx, quell.Reading{
+		Service: p.opts.Service, Instance: t.Instance, Source: quell.FromProber, Sender: p.opts.Sender,
+		Observation: quell.Observation{
+			At:      time.Now().UTC(),
+			WindowS: p.opts.Period.Seconds(),
+			Probe:   map[quell.Resource]quell.ProbeStats{quell.Network: stats},
+		},
+	})
+}
+
+// window takes one probe per slot and returns their times in milliseconds. A slot that passed while the probe before
+// it was still running is left out, so that a slow target is not probed in bursts.
+func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots []slot, log *outage) []float64 {
+	singles := make([]float64, 0, len(slots))
+	for _, slot := range slots {
+		if time.Since(start) > slot.until {
+			p.missed.Add(1)
+			continue
+		}
+		if !waitUntil(ctx, start.Add(slot.at)) {
+			return singles
+		}
+		r := s.probe(ctx)
+		p.bytes.Add(uint64(r.bytes))
+		if ctx.Err() != nil {
+			return singles
+		}
+		p.count(r.kind).Add(1)
+		if r.kind == measured || r.kind == timedOut {
+			singles = append(singles, float64(r.took)/float64(time.Millisecond))
+		}
+		log.report(r.err)
+	}
+	return singles
+}
+
+func (p *Prober) count(k kind) *atomic.Uint64 {
+	return map[kind]*atomic.Uint64{measured: &p.measured, warmUp: &p.warmUps, timedOut: &p.timeouts, refused: &p.refused}[k]
+}
+
+// Collect probes one target for the given time, at the spacing of Run, and returns the statistics and the single
+// times in milliseconds. The first probe opens the connection and is not counted. It fails with quell.ErrNoData if
+// no probe finished, and with ctx's error if that ends. Run must not follow the same target meanwhile.
+func (p *Prober) Collect(ctx context.Context, t Target, duration time.Duration) (quell.ProbeStats, []float64, error) {
+	spacing := p.opts.Period / time.Duration(p.opts.Count)
+	n := int(duration / spacing)
+	if n < 2 {
+		return quell.ProbeStats{}, nil, fmt.Errorf("probing instance %q: %v is too short for two probes %v apart", t.Instance, duration, spacing)
+	}
+	s, err := newSession(p.opts, t, p.size)
+	if err != nil {
+		return quell.ProbeStats{}, nil, err
+	}
+	defer s.close()
+	problems := outage{logger: p.opts.Logger.With("instance", t.Instance, "address", t.Address), what: "probing"}
+	start := time.Now()
+	singles := p.window(ctx, s, start, stratify(p.random(t.Instance, p.collected.Add(1)), n, duration), &problems)
+	if !waitUntil(ctx, start.Add(duration)) {
+		return quell.ProbeStats{}, singles, fmt.Errorf("probing instance %q: %w", t.Instance, ctx.Err())
+	}
+	stats, ok := summarise(singles)
+	if !ok {
+		return stats, nil, errors.Join(fmt.Errorf("probing instance %q at %s: %w", t.Instance, t.Address, quell.ErrNoData), problems.last)
+	}
+	return stats, singles, nil
+}
+
+// random returns the source of an instance's gaps: the same for the same seed, different from its neighbours'.
+func (p *Prober) random(instance string, call uint64) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(instance))
+	return rand.New(rand.NewPCG(p.opts.Seed+call, h.Sum64()))
+}
+
+// waitUntil sleeps until t and says whether ctx is still alive.
+func waitUntil(ctx context.Context, t time.Time) bool {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
+	}
+}
+
+// outage logs the first of a row of failures, and the first success after it.
+type outage struct {
+	logger *slog.Logger
+	what   string
+	last   error // of the latest failure
+	failed int   // failures in a row
+}
+
+func (o *outage) report(err error) {
+	switch {
+	case err != nil && o.failed == 0:
+		o.logger.Warn(o.what+" failed", "error", err)
+	case err == nil && o.failed > 0:
+		o.logger.Info(o.what+" works again", "failures", o.failed)
+	}
+	if err == nil {
+		o.failed = 0
+		return
+	}
+	o.failed++
+	o.last = err
+}

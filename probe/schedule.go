@@ -1,0 +1,119 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/quellhq/quell"
+	"gonum.org/v1/gonum/stat"
+)
+
+const (
+	minCount      = 8
+	defaultBudget = 0.02
+	// minSize keeps the time on the wire above the noise of timers; maxSize keeps a probe from becoming a burst.
+	minSize = 1_000
+	maxSize = 1_000_000
+	// headerBytes is what the headers of one answer take at most.
+	headerBytes = 160
+)
+
+// slot is the part of a window in which one probe starts: at At, and not after Until.
+type slot struct{ at, until time.Duration }
+
+// stratify splits a window into n equal parts and picks a uniformly random moment in each. Gaps then vary between
+// nothing and two parts, so that probes beat with nothing that recurs, and still cover the window evenly.
+func stratify(rng *rand.Rand, n int, window time.Duration) []slot {
+	slots := make([]slot, n)
+	part := float64(window) / float64(n)
+	for k := range slots {
+		slots[k] = slot{
+			at:    time.Duration((float64(k) + rng.Float64()) * part),
+			until: time.Duration(float64(k+1) * part),
+		}
+	}
+	return slots
+}
+
+// allowance is the bytes that one target's probes may take in one period.
+func allowance(capacity, budget float64, period time.Duration) float64 {
+	return budget * capacity * period.Seconds() / 8
+}
+
+// fitSize returns the bytes of one probe: the size asked for, or as many as the budget allows; never more than the
+// budget allows.
+func fitSize(o Options) (int64, error) {
+	if o.Capacity == nil {
+		if o.Size == 0 {
+			return 0, mistake("probe.size: cannot be derived from the budget without a capacity: set probe.capacity (bit/s) or probe.size")
+		}
+		return o.Size, nil
+	}
+	bytes := allowance(*o.Capacity, o.Budget, o.Period)
+	most := math.Floor(bytes/float64(o.Count)) - headerBytes
+	if most < minSize {
+		return 0, mistake("probe.budget: %.3g of %.4g bit/s leaves %.0f bytes a period for %d probes, which need %d: raise probe.budget or sampling",
+			o.Budget, *o.Capacity, bytes, o.Count, o.Count*(minSize+headerBytes))
+	}
+	if o.Size > 0 {
+		return int64(min(float64(o.Size), most)), nil
+	}
+	return int64(min(most, maxSize)), nil
+}
+
+// withDefaults fills in what was left out and checks the rest.
+func (o Options) withDefaults() (Options, error) {
+	if o.Count == 0 {
+		o.Count = minCount
+	}
+	if o.Budget == 0 {
+		o.Budget = defaultBudget
+	}
+	if o.Timeout == 0 && o.Count > 0 {
+		o.Timeout = o.Period / time.Duration(o.Count)
+	}
+	return o, o.check()
+}
+
+func (o Options) check() error {
+	var errs []error
+	if o.Period <= 0 {
+		errs = append(errs, mistake("sampling: %v is no period", o.Period))
+	}
+	if o.Count < minCount {
+		errs = append(errs, mistake("probe.count: %d is too few to tell interference from chance: at least %d a period", o.Count, minCount))
+	}
+	if o.Size < 0 || o.Size > MaxSize {
+		errs = append(errs, mistake("probe.size: %d bytes: give 1 to %d, or 0 to derive it from the budget", o.Size, MaxSize))
+	}
+	if !(o.Budget > 0 && o.Budget <= 1) {
+		errs = append(errs, mistake("probe.budget: %v is no share of the capacity: give a number above 0 and at most 1", o.Budget))
+	}
+	if o.Capacity != nil && (!(*o.Capacity > 0) || math.IsInf(*o.Capacity, 0)) {
+		errs = append(errs, mistake("probe.capacity: %v is no capacity: give a positive number of bit/s", *o.Capacity))
+	}
+	if o.Timeout <= 0 || o.Timeout > o.Period {
+		errs = append(errs, mistake("probe.timeout: %v must be above 0 and at most the sampling period of %v", o.Timeout, o.Period))
+	}
+	return errors.Join(errs...)
+}
+
+func mistake(format string, args ...any) error {
+	return &quell.UserError{Err: fmt.Errorf(format, args...)}
+}
+
+// summarise returns mean, sample standard deviation and number of single probes; absent if there is none. One probe
+// alone has a deviation of 0.
+func summarise(singles []float64) (quell.ProbeStats, bool) {
+	switch len(singles) {
+	case 0:
+		return quell.ProbeStats{}, false
+	case 1:
+		return quell.ProbeStats{MeanMS: singles[0], N: 1}, true
+	}
+	mean, deviation := stat.MeanStdDev(singles, nil)
+	return quell.ProbeStats{MeanMS: mean, StddevMS: deviation, N: len(singles)}, true
+}

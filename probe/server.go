@@ -1,0 +1,203 @@
+// Package probe feels interference from outside an instance: a server on the instance answers small downloads, and a
+// prober that sits where the traffic comes from measures how long they take (PRIMA, section III-B1). What a
+// neighbour does to the link they share shows in that time.
+package probe
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// MaxSize is the largest probe that a server answers, in bytes.
+const MaxSize = 16 << 20
+
+const (
+	// blockSize is above the window of deflate, so that repeating the block does not make it compressible.
+	blockSize = 64 << 10
+	// stall is how long a client may take over one block.
+	stall = 30 * time.Second
+	// idle is longer than any gap between two probes, so that the prober's connection stays.
+	idle = 10 * time.Minute
+)
+
+// ServerOptions says who may probe.
+type ServerOptions struct {
+	// Token must be shown by every probe, as in "Authorization: Bearer TOKEN". Without one the server answers on
+	// loopback addresses only.
+	Token string
+	// Concurrent bounds the downloads served at once; 0 means 16.
+	Concurrent int
+	// Logger hears of a server that stops by itself; nil is silent.
+	Logger *slog.Logger
+}
+
+// Server answers GET /probe?size=N with N bytes that do not compress, and GET /healthz. It is safe for concurrent use.
+type Server struct {
+	token  [sha256.Size]byte
+	open   bool // no token is asked for
+	slots  chan struct{}
+	block  []byte
+	sent   atomic.Uint64
+	mux    *http.ServeMux
+	http   *http.Server
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	started bool
+}
+
+// NewServer returns a server that is not yet started; it may also be mounted as a handler elsewhere.
+func NewServer(o ServerOptions) *Server {
+	if o.Concurrent <= 0 {
+		o.Concurrent = 16
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		token:  sha256.Sum256([]byte(o.Token)),
+		open:   o.Token == "",
+		slots:  make(chan struct{}, o.Concurrent),
+		block:  make([]byte, blockSize),
+		mux:    http.NewServeMux(),
+		logger: o.Logger,
+	}
+	rand.NewChaCha8([32]byte{}).Read(s.block)
+	s.mux.HandleFunc("GET /probe", s.serveProbe)
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { s.say(w, http.StatusOK, "ok") })
+	s.http = &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       idle,
+		MaxHeaderBytes:    4 << 10,
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+// Start serves on l in the background. Without a token it refuses, with a *quell.UserError, a listener that others
+// than this machine can reach.
+func (s *Server) Start(l net.Listener) error {
+	if s.open && !isLocal(l.Addr()) {
+		return &quell.UserError{Err: fmt.Errorf("probe.listen: %s can be reached from outside: set probe.token, or listen on a loopback address", l.Addr())}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started {
+		return errors.New("the probe server was already started")
+	}
+	s.started = true
+	go func() {
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.logger.Error("probe server stopped", "address", l.Addr().String(), "error", err)
+		}
+	}()
+	return nil
+}
+
+// Shutdown stops accepting, lets open downloads finish until ctx ends, then cuts them off.
+func (s *Server) Shutdown(ctx context.Context) error {
+	if err := s.http.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("stopping the probe server: %w", err), s.http.Close())
+	}
+	return nil
+}
+
+// BytesSent returns the bytes sent since the server was made, an estimate of the HTTP headers included, the frames of
+// TCP and below left out. It grows while a download runs.
+func (s *Server) BytesSent() uint64 { return s.sent.Load() }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+func (s *Server) serveProbe(w http.ResponseWriter, r *http.Request) {
+	if !s.allowed(r) {
+		s.say(w, http.StatusUnauthorized, "the probe token is missing or wrong")
+		return
+	}
+	size, err := strconv.ParseInt(r.URL.Query().Get("size"), 10, 64)
+	if err != nil || size < 1 || size > MaxSize {
+		s.say(w, http.StatusBadRequest, fmt.Sprintf("size must be a number from 1 to %d", MaxSize))
+		return
+	}
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+		s.download(w, size)
+	default:
+		s.say(w, http.StatusServiceUnavailable, "too many probes at once")
+	}
+}
+
+// allowed compares in constant time. Where no token is set, only this machine may probe.
+func (s *Server) allowed(r *http.Request) bool {
+	if s.open {
+		addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		return ok && isLocal(addr)
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	shown := sha256.Sum256([]byte(token))
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(shown[:], s.token[:]) == 1
+}
+
+func (s *Server) download(w http.ResponseWriter, size int64) {
+	s.head(w, http.StatusOK, "application/octet-stream", size)
+	control := http.NewResponseController(w)
+	for size > 0 {
+		// A writer that knows no deadlines is one that cannot stall on a socket.
+		_ = control.SetWriteDeadline(time.Now().Add(stall))
+		n, err := w.Write(s.block[:min(size, blockSize)])
+		s.sent.Add(uint64(n))
+		size -= int64(n)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// say answers with one line of text.
+func (s *Server) say(w http.ResponseWriter, status int, line string) {
+	line += "\n"
+	s.head(w, status, "text/plain; charset=utf-8", int64(len(line)))
+	n, _ := w.Write([]byte(line)) // a client that has gone needs no answer
+	s.sent.Add(uint64(n))
+}
+
+// head sends the headers and counts them as net/http writes them.
+func (s *Server) head(w http.ResponseWriter, status int, contentType string, size int64) {
+	length := strconv.FormatInt(size, 10)
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", length)
+	h.Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	lines := len("HTTP/1.1 200 \r\n") + len(http.StatusText(status)) + len("Date: \r\n") + len(http.TimeFormat) + len("\r\n")
+	for name, values := range h {
+		lines += len(name) + len(": \r\n") + len(values[0])
+	}
+	s.sent.Add(uint64(lines))
+}
+
+func isLocal(addr net.Addr) bool {
+	switch a := addr.(type) {
+	case *net.TCPAddr:
+		return a.IP.IsLoopback()
+	case *net.UnixAddr:
+		return true
+	}
+	return false
+}

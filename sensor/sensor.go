@@ -1,0 +1,109 @@
+// Package sensor reads a machine: what the instance itself uses of its network and processors, and what the
+// kernel says of pressure.
+//
+// Every file is read below an injected root, so the same code reads a live machine (os.DirFS("/")), a fake tree in
+// a test and the synthetic files of an emulated host. The procfs library wants the path of a mounted file system
+// and keeps its parsers of single files private; the few formats needed here are therefore parsed here.
+package sensor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Sensor takes one part of an observation.
+type Sensor interface {
+	// Name is short and stable: it labels a metric.
+	Name() string
+	// Sample adds what was measured since the previous call to obs. A sensor that measures differences adds
+	// nothing on its first call and on the one after a failure. An error that only the user can mend wraps
+	// *quell.UserError.
+	Sample(now time.Time, obs *quell.Observation) error
+}
+
+// Failure is one sensor that could not be read.
+type Failure struct {
+	Sensor string
+	Err    error
+}
+
+// Options says where and how the machine is read.
+type Options struct {
+	// Root holds the machine's proc and sys, as os.DirFS("/") does.
+	Root fs.FS
+	// Interface is the network interface to watch; empty means the one of the default route.
+	Interface string
+	// Capacity overrides what is detected: network in bit/s, cpu in cores.
+	Capacity map[quell.Resource]float64
+	// Exclude returns the bytes that the probe server has sent since it started; they are no use by the service.
+	// Nil excludes nothing.
+	Exclude func() uint64
+}
+
+// New returns the sensors that every machine has: network, cpu and pressure. A capacity that is no positive number
+// is a *quell.UserError.
+func New(o Options) (*Set, error) {
+	network, errNetwork := NewNetwork(o)
+	cpu, errCPU := NewCPU(o)
+	if err := errors.Join(errNetwork, errCPU); err != nil {
+		return nil, err
+	}
+	return NewSet(network, cpu, NewPressure(o)), nil
+}
+
+// Set samples several sensors as one. It is not safe for concurrent use.
+type Set struct {
+	sensors []Sensor
+	last    time.Time
+}
+
+// NewSet returns a set of the given sensors, sampled in that order.
+func NewSet(sensors ...Sensor) *Set { return &Set{sensors: sensors} }
+
+// Sample returns what was measured since the previous call, and the sensors that failed, each of them alone. The
+// first call only primes the differences: its observation has no window.
+func (s *Set) Sample(now time.Time) (quell.Observation, []Failure) {
+	obs := quell.Observation{At: now.UTC()}
+	if !s.last.IsZero() {
+		obs.WindowS = max(0, now.Sub(s.last).Seconds())
+	}
+	s.last = now
+	var failures []Failure
+	for _, sensor := range s.sensors {
+		if err := sensor.Sample(now, &obs); err != nil {
+			failures = append(failures, Failure{Sensor: sensor.Name(), Err: err})
+		}
+	}
+	return obs, failures
+}
+
+// configured returns the capacity of a resource in the options; absent if it is to be detected.
+func (o Options) configured(r quell.Resource) (*float64, error) {
+	v, ok := o.Capacity[r]
+	if !ok {
+		return nil, nil
+	}
+	if !(v > 0) || math.IsInf(v, 0) {
+		return nil, &quell.UserError{Err: fmt.Errorf("agent.capacity.%s: %v is no capacity: give a positive number, or leave it out to have it detected", r, v)}
+	}
+	return &v, nil
+}
+
+// setUtilization stores used over capacity, both in unit. A little above 1 is a burst, or the grain of clocks; a use
+// of more than twice the capacity says that the capacity is wrong.
+func setUtilization(obs *quell.Observation, r quell.Resource, used, capacity float64, unit string) error {
+	const absurd = 2
+	if used > absurd*capacity {
+		return &quell.UserError{Err: fmt.Errorf("agent.capacity.%s: %.4g %s are used of a capacity of %.4g: set the true capacity", r, used, unit, capacity)}
+	}
+	if obs.Utilization == nil {
+		obs.Utilization = map[quell.Resource]float64{}
+	}
+	obs.Utilization[r] = used / capacity
+	return nil
+}
