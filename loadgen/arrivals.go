@@ -1,0 +1,115 @@
+// Package loadgen makes load: arrival processes as pure, seeded schedules, an open-loop HTTP runner that follows
+// one, and a recorder of what came back. The schedules drive real requests and simulators alike.
+package loadgen
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Process is how the gaps between requests are spread.
+type Process string
+
+// Poisson has exponential gaps; Exponential is another name for it. Deterministic has equal gaps.
+const (
+	Poisson       Process = "poisson"
+	Exponential   Process = "exponential"
+	Deterministic Process = "deterministic"
+)
+
+// Step sets the rate, in requests per second, from At (since the start) until the next step.
+type Step struct {
+	At        time.Duration
+	PerSecond float64
+}
+
+// ArrivalOptions describes an arrival process.
+type ArrivalOptions struct {
+	Process  Process
+	Rate     []Step        // in order of At; nothing arrives before the first step
+	Duration time.Duration // nothing arrives at or after it; 0 means no end
+	Seed     uint64
+}
+
+// Arrivals is a schedule of intended send times. The same options give the same times, always.
+//
+// It is a process of rate one in rescaled time: the k-th event falls where the integral of the rate reaches the
+// sum of the first k unit gaps. So a step in the rate takes effect at its instant, in the middle of a gap too.
+type Arrivals struct {
+	steps    []Step
+	expected []float64 // expected[i] is the integral of the rate up to steps[i].At, in requests
+	at       int       // the step that the last event fell in
+	sum      float64   // the sum of the unit gaps so far
+	gap      func() float64
+	end      time.Duration
+	over     bool
+}
+
+// NewArrivals checks the options and returns the schedule. Errors are *quell.InvalidError.
+func NewArrivals(o ArrivalOptions) (*Arrivals, error) {
+	if err := checkRate(o.Rate); err != nil {
+		return nil, err
+	}
+	if o.Duration < 0 {
+		return nil, &quell.InvalidError{Path: "duration", Problem: "must not be negative"}
+	}
+	a := &Arrivals{steps: o.Rate, expected: make([]float64, len(o.Rate)), end: o.Duration}
+	for i := 1; i < len(o.Rate); i++ {
+		a.expected[i] = a.expected[i-1] + o.Rate[i-1].PerSecond*(o.Rate[i].At-o.Rate[i-1].At).Seconds()
+	}
+	switch o.Process {
+	case Poisson, Exponential:
+		a.gap = rand.New(rand.NewPCG(o.Seed, 0)).ExpFloat64
+	case Deterministic:
+		a.gap = func() float64 { return 1 }
+	default:
+		problem := fmt.Sprintf("unknown process %q (known: %s, %s, %s)", o.Process, Poisson, Exponential, Deterministic)
+		return nil, &quell.InvalidError{Path: "arrivals", Problem: problem}
+	}
+	return a, nil
+}
+
+func checkRate(steps []Step) error {
+	if len(steps) == 0 {
+		return &quell.InvalidError{Path: "rate", Problem: "needs at least one step"}
+	}
+	for i, s := range steps {
+		path := fmt.Sprintf("rate[%d]", i)
+		if !(s.PerSecond >= 0) || math.IsInf(s.PerSecond, 0) {
+			return &quell.InvalidError{Path: path, Problem: fmt.Sprintf("%v requests per second: must be a finite number, 0 or more", s.PerSecond)}
+		}
+		if s.At < 0 || i > 0 && s.At <= steps[i-1].At {
+			return &quell.InvalidError{Path: path, Problem: fmt.Sprintf("starts at %v: must come after the step before it", s.At)}
+		}
+	}
+	return nil
+}
+
+// Next returns the next intended send time since the start; times never decrease. It says false after the last.
+func (a *Arrivals) Next() (at time.Duration, ok bool) {
+	if a.over {
+		return 0, false
+	}
+	a.sum += a.gap()
+	for a.at+1 < len(a.steps) && a.sum >= a.expected[a.at+1] {
+		a.at++
+	}
+	at, ok = a.instant()
+	a.over = !ok
+	return at, ok
+}
+
+// instant is where the integral of the rate reaches a.sum.
+func (a *Arrivals) instant() (time.Duration, bool) {
+	step := a.steps[a.at]
+	after := (a.sum - a.expected[a.at]) / step.PerSecond * float64(time.Second)
+	if !(after < float64(math.MaxInt64-step.At)) {
+		return 0, false // the rate is 0 from here on, or too small for time to hold
+	}
+	at := step.At + time.Duration(after)
+	return at, a.end == 0 || at < a.end
+}

@@ -1,0 +1,141 @@
+package loadgen
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/quellhq/quell"
+)
+
+// Latencies are kept in microseconds, to three digits, up to an hour.
+const (
+	longest = int64(time.Hour / time.Microsecond)
+	digits  = 3
+)
+
+// Recorder counts samples and keeps their latencies, in total and by instance. It is safe for concurrent use.
+// Latencies of failed requests are left out: a quick refusal must not make a service look fast.
+type Recorder struct {
+	mu         sync.Mutex
+	total      *record
+	byInstance map[string]*record
+}
+
+type record struct {
+	requests, errors int64
+	latency          *hdrhistogram.Histogram
+}
+
+func newRecord() *record { return &record{latency: hdrhistogram.New(1, longest, digits)} }
+
+// NewRecorder returns an empty recorder.
+func NewRecorder() *Recorder {
+	return &Recorder{total: newRecord(), byInstance: map[string]*record{}}
+}
+
+// Record adds one sample. A sample that names no instance counts in the total only.
+func (r *Recorder) Record(s Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.total.add(s)
+	if s.Instance != "" {
+		r.of(s.Instance).add(s)
+	}
+}
+
+// Merge adds everything that other holds, which stays as it is. Merging a recorder with itself does nothing.
+func (r *Recorder) Merge(other *Recorder) {
+	if r == other {
+		return
+	}
+	other.mu.Lock()
+	copied := NewRecorder()
+	copied.absorb(other)
+	other.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.absorb(copied)
+}
+
+func (r *Recorder) absorb(other *Recorder) {
+	r.total.merge(other.total)
+	for id, rec := range other.byInstance {
+		r.of(id).merge(rec)
+	}
+}
+
+func (r *Recorder) of(instance string) *record {
+	rec := r.byInstance[instance]
+	if rec == nil {
+		rec = newRecord()
+		r.byInstance[instance] = rec
+	}
+	return rec
+}
+
+func (r *record) add(s Sample) {
+	r.requests++
+	if s.Failed() {
+		r.errors++
+		return
+	}
+	// The value is inside the histogram's range, which is the only thing that could fail.
+	_ = r.latency.RecordValue(min(max(s.Latency().Microseconds(), 1), longest))
+}
+
+func (r *record) merge(other *record) {
+	r.requests += other.requests
+	r.errors += other.errors
+	r.latency.Merge(other.latency)
+}
+
+// Stats is what a recorder holds of an instance or of all.
+type Stats struct {
+	Requests  int64         // finished or failed
+	Errors    int64         // failed among them
+	LatencyMS quell.Latency // of those that did not fail; all absent if there were none
+}
+
+// Total returns the statistics of all samples.
+func (r *Recorder) Total() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.total.stats()
+}
+
+// Instance returns the statistics of one instance's samples, and whether there were any.
+func (r *Recorder) Instance(id string) (Stats, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, ok := r.byInstance[id]
+	if !ok {
+		return Stats{}, false
+	}
+	return rec.stats(), true
+}
+
+// Instances returns the sorted names of the instances seen.
+func (r *Recorder) Instances() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.byInstance))
+}
+
+func (r *record) stats() Stats {
+	s := Stats{Requests: r.requests, Errors: r.errors}
+	if r.latency.TotalCount() == 0 {
+		return s
+	}
+	at := func(percentile float64) *float64 {
+		ms := float64(r.latency.ValueAtQuantile(percentile)) / 1e3
+		return &ms
+	}
+	mean := r.latency.Mean() / 1e3
+	s.LatencyMS = quell.Latency{
+		Mean: &mean, P50: at(50), P90: at(90), P95: at(95), P99: at(99), N: int(r.latency.TotalCount()),
+	}
+	return s
+}

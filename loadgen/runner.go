@@ -1,0 +1,311 @@
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// InstanceHeader is the response header in which a balancer names the instance that answered.
+const InstanceHeader = "X-Quell-Instance"
+
+// ErrShed marks a request that was never sent because too many were open already.
+var ErrShed = errors.New("shed by the generator: too many requests are open")
+
+// A request sent more than lateAfter after its time is late; more than lateShare of them means that the generator,
+// not the service, may be what is measured.
+const (
+	lateAfter = 5 * time.Millisecond
+	lateShare = 0.01
+)
+
+const bodyBuffer = 16 << 10
+
+// Schedule gives intended send times since the start, in order; false after the last.
+type Schedule interface {
+	Next() (at time.Duration, ok bool)
+}
+
+// Options of a Runner. URL and Arrivals have no default.
+type Options struct {
+	URL         string               // http://host:port, a path in front is kept
+	Arrivals    Schedule             // when to send
+	Path        string               // what to get; default /
+	PathOf      func(n int64) string // if set, what the n-th request (from 0) gets, instead of Path
+	Start       time.Time            // what the schedule counts from; default: the call of Run
+	Timeout     time.Duration        // of one request, from its sending to its last byte; default 30 s
+	MaxInFlight int                  // more open requests than this are shed; default 20,000
+	Report      func(Sample)         // called once a request, never twice at a time; must be quick
+	Logger      *slog.Logger
+}
+
+// Sample is the account of one request. Times are since the start.
+type Sample struct {
+	Intended time.Duration // when the schedule wanted it sent
+	Sent     time.Duration // when it was; for a shed one, when it was given up
+	Finished time.Duration // last byte, or failure
+	Instance string        // who answered, if the balancer says so
+	Status   int           // 0 without an answer
+	Bytes    int64         // of the body
+	Err      error         // why there is no complete answer
+}
+
+// Latency runs from the intended send time to the last byte, so waiting for a stalled service counts in full.
+func (s Sample) Latency() time.Duration { return s.Finished - s.Intended }
+
+// Failed says whether the request got no complete answer or a status that is not a success.
+func (s Sample) Failed() bool { return s.Err != nil || s.Status < 200 || s.Status >= 400 }
+
+// Summary is the account of one run.
+type Summary struct {
+	Requests  int64         // reported: answered, failed or shed
+	Errors    int64         // failed or shed
+	Shed      int64         // never sent
+	Abandoned int64         // open when the run was cancelled; not reported
+	Late      int64         // sent more than 5 ms after their time
+	WorstLate time.Duration // by how much the latest was sent late
+	Bytes     int64         // of bodies received
+	Elapsed   time.Duration // since the start
+	Warnings  []string      // what makes the numbers doubtful
+}
+
+// Runner sends requests open loop: each at its intended time, however slow the answers are.
+type Runner struct {
+	opts      Options
+	base      string
+	transport *http.Transport
+	buffers   sync.Pool
+	log       *slog.Logger
+
+	start    time.Time
+	sending  sync.WaitGroup
+	mu       sync.Mutex // guards inFlight and summary
+	inFlight int
+	summary  Summary
+	report   sync.Mutex // keeps Report to one call at a time
+}
+
+// New checks the options. Errors are *quell.InvalidError.
+func New(o Options) (*Runner, error) {
+	base, err := url.Parse(o.URL)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		return nil, &quell.InvalidError{Path: "url", Problem: fmt.Sprintf("%q is not of the form http://host:port", o.URL)}
+	}
+	if o.Arrivals == nil {
+		return nil, &quell.InvalidError{Path: "arrivals", Problem: "needs a schedule"}
+	}
+	if o.Timeout < 0 || o.MaxInFlight < 0 {
+		return nil, &quell.InvalidError{Path: "timeout, max_in_flight", Problem: "must not be negative"}
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 30 * time.Second
+	}
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = 20_000
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{
+		opts: o, base: strings.TrimSuffix(o.URL, "/"), transport: newTransport(o.MaxInFlight), log: o.Logger,
+		buffers: sync.Pool{New: func() any { return new([bodyBuffer]byte) }},
+	}, nil
+}
+
+// newTransport keeps every connection it opened and never makes a request wait for one: either would close the loop.
+func newTransport(maxInFlight int) *http.Transport {
+	return &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		MaxIdleConns:        maxInFlight,
+		MaxIdleConnsPerHost: maxInFlight,
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true,
+	}
+}
+
+// Run follows the schedule to its end, waits for the open requests and returns the account. When ctx ends first it
+// stops sending and abandons what is open. A Runner runs once.
+func (r *Runner) Run(ctx context.Context) Summary {
+	defer r.transport.CloseIdleConnections()
+	r.start = r.opts.Start
+	if r.start.IsZero() {
+		r.start = time.Now()
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for n := int64(0); ; n++ {
+		at, ok := r.opts.Arrivals.Next()
+		if !ok || !r.waitUntil(ctx, timer, at) {
+			break
+		}
+		r.dispatch(ctx, n, at)
+	}
+	r.sending.Wait()
+	return r.finish()
+}
+
+// waitUntil sleeps until the time has come, not at all if it is past: timers wake up late by a millisecond or so,
+// and what fell due meanwhile is then sent in one go. It says false when ctx has ended.
+func (r *Runner) waitUntil(ctx context.Context, timer *time.Timer, at time.Duration) bool {
+	left := at - r.since()
+	if left <= 0 {
+		return ctx.Err() == nil
+	}
+	timer.Reset(left)
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (r *Runner) since() time.Duration { return time.Since(r.start) }
+
+func (r *Runner) dispatch(ctx context.Context, n int64, at time.Duration) {
+	admitted := r.admit()
+	r.sending.Go(func() {
+		s := Sample{Intended: at, Sent: r.since()}
+		if !admitted {
+			s.Err, s.Finished = ErrShed, s.Sent
+			r.account(s)
+			return
+		}
+		r.get(ctx, n, &s)
+		s.Finished = r.since()
+		r.release()
+		if s.Err != nil && ctx.Err() != nil {
+			r.abandon()
+			return
+		}
+		r.account(s)
+	})
+}
+
+func (r *Runner) admit() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inFlight < r.opts.MaxInFlight {
+		r.inFlight++
+		return true
+	}
+	if r.summary.Shed == 0 {
+		r.log.Warn("the generator sheds requests: too many are open", "max_in_flight", r.opts.MaxInFlight)
+	}
+	r.summary.Shed++
+	return false
+}
+
+func (r *Runner) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inFlight--
+}
+
+// get sends one request and reads the answer to its last byte.
+func (r *Runner) get(ctx context.Context, n int64, s *Sample) {
+	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+r.path(n), nil)
+	if err != nil {
+		s.Err = fmt.Errorf("making the request: %w", err)
+		return
+	}
+	resp, err := r.transport.RoundTrip(req)
+	if err != nil {
+		s.Err = fmt.Errorf("sending the request: %w", err)
+		return
+	}
+	defer resp.Body.Close()
+	s.Status, s.Instance = resp.StatusCode, resp.Header.Get(InstanceHeader)
+	s.Bytes, err = r.discard(resp.Body)
+	switch {
+	case err != nil:
+		s.Err = fmt.Errorf("reading the answer: %w", err)
+	case resp.ContentLength >= 0 && s.Bytes != resp.ContentLength:
+		s.Err = fmt.Errorf("reading the answer: %d bytes of %d: %w", s.Bytes, resp.ContentLength, io.ErrUnexpectedEOF)
+	}
+}
+
+func (r *Runner) path(n int64) string {
+	path := r.opts.Path
+	if r.opts.PathOf != nil {
+		path = r.opts.PathOf(n)
+	}
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path
+	}
+	return path
+}
+
+// discard reads to the end through a reused buffer, large enough to bypass the transport's own.
+func (r *Runner) discard(body io.Reader) (total int64, err error) {
+	buf := r.buffers.Get().(*[bodyBuffer]byte)
+	defer r.buffers.Put(buf)
+	for {
+		n, err := body.Read(buf[:])
+		total += int64(n)
+		if err == io.EOF {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
+func (r *Runner) account(s Sample) {
+	r.mu.Lock()
+	sum := &r.summary
+	sum.Requests++
+	sum.Bytes += s.Bytes
+	if s.Failed() {
+		sum.Errors++
+	}
+	if late := s.Sent - s.Intended; late > lateAfter {
+		sum.Late++
+		sum.WorstLate = max(sum.WorstLate, late)
+	}
+	r.mu.Unlock()
+	if r.opts.Report != nil {
+		r.report.Lock()
+		defer r.report.Unlock()
+		r.opts.Report(s)
+	}
+}
+
+func (r *Runner) abandon() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.summary.Abandoned++
+}
+
+func (r *Runner) finish() Summary {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.summary
+	s.Elapsed = r.since()
+	if s.FallingBehind() {
+		s.Warnings = append(s.Warnings, fmt.Sprintf(
+			"the generator fell behind: %d of %d requests were sent more than %v late, the latest by %v; use a lower rate or a faster machine",
+			s.Late, s.Requests, lateAfter, s.WorstLate.Round(time.Millisecond)))
+	}
+	if s.Shed > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf(
+			"%d of %d requests were shed by the generator and count as failed: more than %d were open", s.Shed, s.Requests, r.opts.MaxInFlight))
+	}
+	return s
+}
+
+// FallingBehind says whether more than 1% of the requests were sent more than 5 ms after their time.
+func (s Summary) FallingBehind() bool { return float64(s.Late) > lateShare*float64(s.Requests) }

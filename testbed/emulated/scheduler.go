@@ -1,0 +1,215 @@
+package emulated
+
+import "time"
+
+// Owner is whose bytes cross a link.
+type Owner int
+
+// The owners of the traffic of one physical machine.
+const (
+	OwnInstance   Owner = iota // responses of the service
+	OwnProbe                   // responses of the probe server
+	OwnNeighbours              // flows of the interferer
+	owners
+)
+
+// maxCredit is how much time a flow gets back that its writer lost between two pieces because a timer woke it late.
+const maxCredit = time.Millisecond
+
+// lookAhead bounds the search for the next piece that somebody waits for.
+const lookAhead = 64
+
+// flow is one sender on the link. Neighbours' flows have no waiter: nobody has to be told of their pieces.
+type flow struct {
+	owner   Owner
+	waiter  *waiter
+	pending int64         // bytes that have not begun to cross
+	listed  bool          // in the queue or crossing
+	crossed time.Duration // when its last piece had crossed; -1: none yet
+}
+
+// grant says that n more bytes of a flow have crossed.
+type grant struct {
+	flow *flow
+	n    int64
+}
+
+// arrivals are flows that come by themselves. next says when the next one is due; take returns its bytes and moves on.
+type arrivals interface {
+	next() (at time.Duration, ok bool)
+	take() int64
+}
+
+// scheduler shares a link among flows: piece by piece, round robin, which is processor sharing in small steps. It is
+// pure: times are since the link's beginning and come in from outside, in order. Finish times follow from the bytes
+// alone, so a caller that looks late finds every piece finished at its proper time.
+type scheduler struct {
+	bitsPerSecond int64
+	piece         int64
+	source        arrivals // nil: none
+	maxWaiting    int64    // bytes of the source's flows that may wait; a flow beyond is dropped
+
+	queue    fifo
+	current  *flow // whose piece is crossing; nil: the link is idle
+	bytes    int64 // of that piece
+	finish   time.Duration
+	fraction int64         // of a nanosecond owed to the next piece, in units of 1/bitsPerSecond
+	idle     time.Duration // since when the link is idle, while it is
+
+	crossed [owners]uint64
+	waiting [owners]int64 // not crossed yet, the piece on its way included
+	dropped uint64
+	waiters int // listed flows with a waiter
+	grants  []grant
+}
+
+// advance plays the link up to now, the source's arrivals included, and returns what crossed, in order. The slice is
+// valid until the next call.
+func (s *scheduler) advance(now time.Duration) []grant {
+	s.grants = s.grants[:0]
+	for at, ok := s.nextArrival(); ok && at <= now; at, ok = s.nextArrival() {
+		s.cross(at)
+		s.arrive(at)
+	}
+	s.cross(now)
+	return s.grants
+}
+
+func (s *scheduler) nextArrival() (time.Duration, bool) {
+	if s.source == nil {
+		return 0, false
+	}
+	return s.source.next()
+}
+
+// arrive lets the source's due flow in, unless too much waits already.
+func (s *scheduler) arrive(at time.Duration) {
+	bytes := s.source.take()
+	if s.waiting[OwnNeighbours]+bytes > s.maxWaiting {
+		s.dropped += uint64(bytes)
+		return
+	}
+	s.add(at, &flow{owner: OwnNeighbours, crossed: -1}, bytes)
+}
+
+// cross finishes every piece that is due.
+func (s *scheduler) cross(now time.Duration) {
+	for s.current != nil && s.finish <= now {
+		f := s.current
+		s.crossed[f.owner] += uint64(s.bytes)
+		s.waiting[f.owner] -= s.bytes
+		f.crossed = s.finish
+		s.grants = append(s.grants, grant{f, s.bytes})
+		if f.pending > 0 {
+			s.queue.push(f)
+		} else {
+			s.unlist(f)
+		}
+		s.begin(s.finish)
+	}
+}
+
+// begin puts the next piece on the link at the given time, or leaves the link idle.
+func (s *scheduler) begin(at time.Duration) {
+	for s.current = nil; s.current == nil; {
+		f := s.queue.pop()
+		if f == nil {
+			s.idle, s.fraction = at, 0
+			return
+		}
+		if f.pending == 0 { // cancelled while it was queued
+			s.unlist(f)
+			continue
+		}
+		s.current = f
+	}
+	s.bytes = min(s.piece, s.current.pending)
+	s.current.pending -= s.bytes
+	bitNanos := s.bytes*8*int64(time.Second) + s.fraction
+	s.finish = at + time.Duration(bitNanos/s.bitsPerSecond)
+	s.fraction = bitNanos % s.bitsPerSecond
+}
+
+// add gives a flow n more bytes to send. The caller has advanced to now.
+func (s *scheduler) add(now time.Duration, f *flow, n int64) {
+	f.pending += n
+	s.waiting[f.owner] += n
+	if f.listed || n == 0 {
+		return
+	}
+	f.listed = true
+	if f.waiter != nil {
+		s.waiters++
+	}
+	s.queue.push(f)
+	if s.current == nil {
+		s.begin(s.startOf(now, f))
+	}
+}
+
+// startOf is when a flow that finds the link idle begins to cross: now, or up to maxCredit earlier if the link fell
+// idle only because this flow's writer heard late that its last piece had crossed.
+func (s *scheduler) startOf(now time.Duration, f *flow) time.Duration {
+	if f.crossed != s.idle {
+		return now
+	}
+	return max(s.idle, now-maxCredit)
+}
+
+// cancel takes back what has not begun to cross.
+func (s *scheduler) cancel(f *flow) {
+	s.waiting[f.owner] -= f.pending
+	f.pending = 0
+}
+
+func (s *scheduler) unlist(f *flow) {
+	f.listed = false
+	if f.waiter != nil {
+		s.waiters--
+	}
+}
+
+// wake is a time at or before the next grant that somebody waits for; false while nobody waits. Later arrivals queue
+// behind the flows that are there, so they cannot move it.
+func (s *scheduler) wake() (time.Duration, bool) {
+	if s.waiters == 0 || s.current == nil {
+		return 0, false
+	}
+	at, f := s.finish, s.current
+	for i := 0; f.waiter == nil && i < min(lookAhead, s.queue.len()); i++ {
+		f = s.queue.peek(i)
+		at += time.Duration(min(s.piece, f.pending) * 8 * int64(time.Second) / s.bitsPerSecond)
+	}
+	return at, true
+}
+
+// active says whether time changes anything: something crosses or can arrive by itself.
+func (s *scheduler) active() bool {
+	_, ok := s.nextArrival()
+	return ok || s.current != nil
+}
+
+// fifo is a queue of flows on a slice whose used front is reclaimed now and then.
+type fifo struct {
+	flows []*flow
+	head  int
+}
+
+func (q *fifo) len() int         { return len(q.flows) - q.head }
+func (q *fifo) peek(i int) *flow { return q.flows[q.head+i] }
+func (q *fifo) push(f *flow)     { q.flows = append(q.flows, f) }
+
+func (q *fifo) pop() *flow {
+	if q.len() == 0 {
+		return nil
+	}
+	f := q.flows[q.head]
+	q.flows[q.head] = nil
+	q.head++
+	if q.head > 64 && q.head > len(q.flows)/2 {
+		n := copy(q.flows, q.flows[q.head:])
+		clear(q.flows[n:])
+		q.flows, q.head = q.flows[:n], 0
+	}
+	return f
+}
