@@ -1,0 +1,221 @@
+// Package command is the scaler for everything without a driver of its own: three commands of the user's start, stop
+// and list instances.
+//
+//	start: gets {"count":2} on standard input, prints the ids of the new instances: ["a","b"]
+//	stop:  gets {"ids":["a"]}; what it prints is not looked at
+//	list:  gets nothing, prints every instance as a quell.Member:
+//	       [{"id":"a","address":"10.0.0.1:80","state":"ready","started":"2026-01-01T00:00:00Z"}]
+//
+// A command that fails exits with another status than 0 and says why on standard error. Instances that a command
+// leaves running on this machine must be in a process group of their own (setsid): a command that takes too long is
+// killed with its group.
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Options names the commands: a program and its arguments each, not interpreted by a shell. All three are needed.
+type Options struct {
+	Start, Stop, List []string
+	Timeout           time.Duration // for one run of a command; 30 s by default
+	Now               func() time.Time
+}
+
+// Driver runs the commands. It is safe for concurrent use if the commands are.
+type Driver struct {
+	opts  Options
+	mu    sync.Mutex
+	meter *meter
+	first map[string]time.Time // when List first showed an instance that does not tell when it was started
+}
+
+// New checks the options; its error is a *quell.UserError.
+func New(opts Options) (*Driver, error) {
+	var errs []error
+	for name, argv := range map[string][]string{"start": opts.Start, "stop": opts.Stop, "list": opts.List} {
+		if len(argv) == 0 || argv[0] == "" {
+			errs = append(errs, fmt.Errorf("%s: missing: give the program and its arguments", name))
+		}
+	}
+	if opts.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("timeout: %s is negative", opts.Timeout))
+	}
+	if len(errs) > 0 {
+		slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		return nil, &quell.UserError{Err: fmt.Errorf("scaler commands: %w", errors.Join(errs...))}
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = 30 * time.Second
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	return &Driver{opts: opts, meter: newMeter(opts.Now()), first: map[string]time.Time{}}, nil
+}
+
+// Members returns what the list command prints. An instance without a start time started when it was first listed.
+func (d *Driver) Members(ctx context.Context) ([]quell.Member, error) {
+	at := d.opts.Now()
+	out, err := d.run(ctx, d.opts.List, nil)
+	if err != nil {
+		return nil, fmt.Errorf("listing instances: %w", err)
+	}
+	members, err := decodeMembers(out)
+	if err != nil {
+		return nil, fmt.Errorf("listing instances: what %s printed: %w", d.opts.List[0], err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.date(members, at)
+	d.meter.observe(at, members)
+	return members, nil
+}
+
+// date fills in the missing start times, and forgets those of instances that are gone.
+func (d *Driver) date(members []quell.Member, at time.Time) {
+	known := d.first
+	d.first = map[string]time.Time{}
+	for i := range members {
+		m := &members[i]
+		if !m.Started.IsZero() {
+			continue
+		}
+		m.Started = at
+		if t, ok := known[m.ID]; ok {
+			m.Started = t
+		}
+		d.first[m.ID] = m.Started
+	}
+}
+
+// Start asks for n instances and returns the ids printed. Where they are not n it returns them with an error.
+func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("starting %d instances: the number is negative", n)
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	out, err := d.run(ctx, d.opts.Start, struct {
+		Count int `json:"count"`
+	}{n})
+	if err != nil {
+		return nil, fmt.Errorf("starting %d instances: %w", n, err)
+	}
+	ids, err := decodeIDs(out)
+	if err != nil {
+		return nil, fmt.Errorf("starting %d instances: what %s printed: %w", n, d.opts.Start[0], err)
+	}
+	if len(ids) != n {
+		return ids, fmt.Errorf("starting %d instances: %s printed %d ids", n, d.opts.Start[0], len(ids))
+	}
+	return ids, nil
+}
+
+// Stop asks for the end of the instances.
+func (d *Driver) Stop(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := d.run(ctx, d.opts.Stop, struct {
+		IDs []string `json:"ids"`
+	}{ids})
+	if err != nil {
+		return fmt.Errorf("stopping %s: %w", strings.Join(ids, ", "), err)
+	}
+	return nil
+}
+
+// InstanceSeconds sums the seconds that instances were listed, other than failed, since New. An instance counts from
+// its start time where that lies after the list before; one that is gone counts to the first list without it, so its
+// end is late by up to the time between two lists. Nothing is kept over a restart.
+func (d *Driver) InstanceSeconds(now time.Time) float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.meter.seconds(now)
+}
+
+func decodeMembers(out []byte) ([]quell.Member, error) {
+	var members []quell.Member
+	if err := decodeArray(out, &members); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for i, m := range members {
+		if err := check(m, seen); err != nil {
+			return nil, fmt.Errorf("[%d]: %w", i, err)
+		}
+		seen[m.ID] = true
+	}
+	return members, nil
+}
+
+func check(m quell.Member, seen map[string]bool) error {
+	switch {
+	case m.ID == "":
+		return errors.New("id: missing")
+	case seen[m.ID]:
+		return fmt.Errorf("id: %q is given twice", m.ID)
+	case !slices.Contains(quell.States, m.State):
+		return fmt.Errorf("state of %s: missing", m.ID)
+	case m.Address == "" && m.State == quell.Ready:
+		return fmt.Errorf("address of %s: missing, though it is ready", m.ID)
+	case m.Address != "" && !isHostPort(m.Address):
+		return fmt.Errorf("address of %s: %q is not host:port", m.ID, m.Address)
+	case m.Probe != "" && !isHostPort(m.Probe):
+		return fmt.Errorf("probe of %s: %q is not host:port", m.ID, m.Probe)
+	}
+	return nil
+}
+
+func isHostPort(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	return err == nil && host != "" && port != ""
+}
+
+func decodeIDs(out []byte) ([]string, error) {
+	var ids []string
+	if err := decodeArray(out, &ids); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for i, id := range ids {
+		if id == "" || seen[id] {
+			return nil, fmt.Errorf("[%d]: id %q is empty or given twice", i, id)
+		}
+		seen[id] = true
+	}
+	return ids, nil
+}
+
+// decodeArray tells an empty output and null, which are mistakes, from an empty array, which says "none".
+func decodeArray[T any](out []byte, into *[]T) error {
+	if len(out) == 0 {
+		return errors.New("nothing: print a JSON array, [] for none")
+	}
+	if err := quell.DecodeStrict(out, into); err != nil {
+		return fmt.Errorf("%w (it begins with %q)", err, out[:min(len(out), 60)])
+	}
+	if *into == nil {
+		return errors.New("null: print a JSON array, [] for none")
+	}
+	return nil
+}
+
+func encode(v any) ([]byte, error) {
+	if v == nil {
+		return nil, nil
+	}
+	return json.Marshal(v)
+}

@@ -1,0 +1,75 @@
+// Package fixed is the scaler of a fleet that somebody else runs: the instances are those of the configuration, and
+// their number never changes.
+package fixed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// ErrFixed is what Start and Stop return.
+var ErrFixed = errors.New("the group is fixed: its instances are those of the configuration")
+
+// Driver lists the configured instances. It is safe for concurrent use.
+type Driver struct {
+	members []quell.Member
+	created time.Time
+}
+
+// New checks the configured members; created is the time from which the fleet costs. Started stays zero where it is
+// not known. Mistakes are returned together, as *quell.UserError.
+func New(members []quell.Member, created time.Time) (*Driver, error) {
+	d := &Driver{members: slices.Clone(members), created: created}
+	var errs []error
+	seen := map[string]bool{}
+	for i := range d.members {
+		m := &d.members[i]
+		if err := check(*m, seen); err != nil {
+			errs = append(errs, fmt.Errorf("instances[%d]: %w", i, err))
+		}
+		seen[m.ID] = true
+		m.State = quell.Ready
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, &quell.UserError{Err: fmt.Errorf("fixed group: %w", err)}
+	}
+	return d, nil
+}
+
+func check(m quell.Member, seen map[string]bool) error {
+	if m.ID == "" {
+		return errors.New("id: missing")
+	}
+	if seen[m.ID] {
+		return fmt.Errorf("id: %q is given twice", m.ID)
+	}
+	if host, port, err := net.SplitHostPort(m.Address); err != nil || host == "" || port == "" {
+		return fmt.Errorf("address of %s: %q is not host:port", m.ID, m.Address)
+	}
+	if host, port, err := net.SplitHostPort(m.Probe); m.Probe != "" && (err != nil || host == "" || port == "") {
+		return fmt.Errorf("probe of %s: %q is not host:port", m.ID, m.Probe)
+	}
+	return nil
+}
+
+// Members lists every instance as ready: whether it serves is the balancer's health check to say.
+func (d *Driver) Members(context.Context) ([]quell.Member, error) {
+	return slices.Clone(d.members), nil
+}
+
+// Start returns ErrFixed.
+func (d *Driver) Start(context.Context, int) ([]string, error) { return nil, ErrFixed }
+
+// Stop returns ErrFixed.
+func (d *Driver) Stop(context.Context, []string) error { return ErrFixed }
+
+// InstanceSeconds is the number of instances times the seconds since the driver was made.
+func (d *Driver) InstanceSeconds(now time.Time) float64 {
+	return float64(len(d.members)) * max(0, now.Sub(d.created).Seconds())
+}

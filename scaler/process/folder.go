@@ -1,0 +1,109 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quellhq/quell"
+)
+
+// folder is the state folder: instances.json, its lock, and the logs.
+type folder struct {
+	dir  string
+	lock *os.File
+}
+
+// openFolder makes the folder where it is missing, and takes its lock: two drivers in one folder would each take the
+// other's instances for strangers. The lock goes with the process, however that ends.
+func openFolder(dir string) (*folder, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making the state folder: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("locking the state folder: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, &quell.UserError{Err: fmt.Errorf(
+				"state folder %s is in use by another process: stop that one, or give this one a folder of its own", dir)}
+		}
+		return nil, fmt.Errorf("locking the state folder %s: %w", dir, err)
+	}
+	return &folder{dir: dir, lock: lock}, nil
+}
+
+// close gives the lock back explicitly: a child between fork and exec may hold a copy of the descriptor.
+func (f *folder) close() error {
+	return errors.Join(unix.Flock(int(f.lock.Fd()), unix.LOCK_UN), f.lock.Close())
+}
+
+func (f *folder) path() string         { return filepath.Join(f.dir, "instances.json") }
+func (f *folder) log(id string) string { return filepath.Join(f.dir, id+".log") }
+
+// load reads instances.json, and when it was last touched: its instances were seen alive then.
+func (f *folder) load() (l *ledger, seen time.Time, err error) {
+	data, err := os.ReadFile(f.path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return newLedger(), time.Time{}, nil
+	}
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("reading the list of instances: %w", err)
+	}
+	info, err := os.Stat(f.path())
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("reading the list of instances: %w", err)
+	}
+	if l, err = decodeLedger(data); err != nil {
+		return nil, time.Time{}, &quell.UserError{Err: fmt.Errorf("%s: %w. The instances it lists may still be running: "+
+			"repair the file, or end them by the pids in it and then delete it", f.path(), err)}
+	}
+	return l, info.ModTime(), nil
+}
+
+// save replaces instances.json in one step that survives a crash at any point.
+func (f *folder) save(l *ledger, now time.Time) error {
+	data, err := l.encode()
+	if err == nil {
+		err = f.replace(data, now)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the list of instances: %w", err)
+	}
+	return nil
+}
+
+func (f *folder) replace(data []byte, now time.Time) error {
+	tmp, err := os.CreateTemp(f.dir, "instances-*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(0o644), tmp.Sync(), tmp.Close(), os.Chtimes(tmp.Name(), now, now))
+	if err == nil {
+		err = os.Rename(tmp.Name(), f.path())
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+		return err
+	}
+	return f.syncDir()
+}
+
+func (f *folder) syncDir() error {
+	d, err := os.Open(f.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// touch notes that the listed instances are still alive.
+func (f *folder) touch(now time.Time) error { return os.Chtimes(f.path(), now, now) }

@@ -1,0 +1,75 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// keptLogs is how many logs of instances that are gone stay for a look afterwards.
+const keptLogs = 20
+
+// openLog opens the file that an instance writes to directly, so that it can outlive this process. It is opened for
+// appending, so that the instance goes on at the start after cutLog.
+func (f *folder) openLog(id string) (*os.File, error) {
+	return os.OpenFile(f.log(id), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+}
+
+// cutLog moves the last limit bytes of a log that has grown past limit to NAME.log.1 and empties it. Lines written
+// while it copies are lost: the instance holds the file, so it cannot be renamed.
+func (f *folder) cutLog(id string, limit int64) error {
+	info, err := os.Stat(f.log(id))
+	if err != nil || info.Size() <= limit {
+		return err
+	}
+	if err := copyTail(f.log(id), f.log(id)+".1", limit); err != nil {
+		return fmt.Errorf("cutting the log of %s: %w", id, err)
+	}
+	return os.Truncate(f.log(id), 0)
+}
+
+func copyTail(from, to string, bytes int64) (err error) {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dst.Close()) }()
+	if _, err := src.Seek(-bytes, io.SeekEnd); err != nil {
+		return err
+	}
+	_, err = io.CopyN(dst, src, bytes)
+	return err
+}
+
+// pruneLogs removes the oldest logs of instances that are gone.
+func (f *folder) pruneLogs(listed func(id string) bool) error {
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return err
+	}
+	var old []fs.FileInfo
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".log")
+		if info, err := e.Info(); ok && err == nil && !listed(id) {
+			old = append(old, info)
+		}
+	}
+	slices.SortFunc(old, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	var errs []error
+	for _, info := range old[:max(0, len(old)-keptLogs)] {
+		name := filepath.Join(f.dir, info.Name())
+		os.Remove(name + ".1") // most have none
+		errs = append(errs, os.Remove(name))
+	}
+	return errors.Join(errs...)
+}

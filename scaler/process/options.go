@@ -1,0 +1,140 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Options says what an instance is and where its state is kept. Command, Slots and Dir have no defaults.
+type Options struct {
+	// Command is a program and its arguments. {id}, {port}, {probe_port}, {slot} and {host} (the slot's host, as in
+	// h3) are replaced, here and in Env. {port} must occur; a probe port is only given out where {probe_port} does.
+	Command []string
+	Env     []string // added to this process's environment, as NAME=value
+	Type    string   // Member.Type of new instances
+	Prefix  string   // of ids: i1, i2, ... by default
+	Slots   int      // how many instances may run at once
+	// Dir is the state folder: instances.json and one log per instance. One driver at a time holds it.
+	Dir      string
+	LogBytes int64     // where an instance's log is cut; 10 MiB by default
+	Ports    PortRange // of 127.0.0.1; the zero value lets the system pick free ones
+	Ready    Ready
+	Drain    time.Duration // from TERM to KILL; 10 s by default
+	// Lifeline is handed to every instance as file descriptor 3, named by QUELL_LIFELINE_FD: the read end of a pipe
+	// whose end of file tells the instance that this process is gone.
+	Lifeline *os.File
+	Now      func() time.Time
+	Logger   *slog.Logger
+}
+
+// PortRange is the ports First to Last, both included.
+type PortRange struct{ First, Last int }
+
+// Ready says when an instance is ready: when a GET of Path at its address answers 2xx.
+type Ready struct {
+	Path     string        // "/" by default
+	Interval time.Duration // between tries; 50 ms by default
+	Timeout  time.Duration // an instance that is not ready by then is killed, and failed; 30 s by default
+}
+
+// prefixRule keeps ids fit for file names, and never ambiguous with the number that follows.
+var prefixRule = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z_-])?$`)
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.Prefix, "i")
+	setDefault(&o.LogBytes, 10<<20)
+	setDefault(&o.Ready.Path, "/")
+	setDefault(&o.Ready.Interval, 50*time.Millisecond)
+	setDefault(&o.Ready.Timeout, 30*time.Second)
+	setDefault(&o.Drain, 10*time.Second)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// check returns every mistake in the options, joined in one *quell.UserError.
+func (o Options) check() error {
+	var errs []error
+	addf := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(o.Command) == 0 || o.Command[0] == "" {
+		addf("command: missing: give the program that runs one instance, and its arguments")
+	} else if !o.uses("{port}") {
+		addf("command: {port} does not occur: every instance would listen on the same port")
+	}
+	if o.Slots < 1 {
+		addf("slots: %d: at least one instance must be able to run", o.Slots)
+	}
+	if o.Dir == "" {
+		addf("dir: missing: give the folder where instances.json and the logs are kept")
+	}
+	if !prefixRule.MatchString(o.Prefix) {
+		addf("prefix: %q: use letters, digits, - and _, with a letter first and no digit last", o.Prefix)
+	}
+	if !strings.HasPrefix(o.Ready.Path, "/") {
+		addf("ready.path: %q does not begin with /", o.Ready.Path)
+	}
+	if o.Ready.Interval < 0 || o.Ready.Timeout < 0 || o.Drain < 0 || o.LogBytes < 0 {
+		addf("ready.interval, ready.timeout, drain and the size of logs must not be negative")
+	}
+	if err := o.checkPorts(); err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return &quell.UserError{Err: fmt.Errorf("local processes: %w", errors.Join(errs...))}
+}
+
+func (o Options) checkPorts() error {
+	p := o.Ports
+	if p == (PortRange{}) {
+		return nil
+	}
+	if p.First < 1 || p.Last > 65535 || p.First > p.Last {
+		return fmt.Errorf("ports: %d-%d is not a range within 1-65535", p.First, p.Last)
+	}
+	need := o.Slots
+	if o.uses("{probe_port}") {
+		need *= 2
+	}
+	if have := p.Last - p.First + 1; have < need {
+		return fmt.Errorf("ports: %d-%d has %d ports, but %d slots need %d", p.First, p.Last, have, o.Slots, need)
+	}
+	return nil
+}
+
+// uses says whether the placeholder occurs in the command or its environment.
+func (o Options) uses(placeholder string) bool {
+	return strings.Contains(strings.Join(o.Command, "\x00")+"\x00"+strings.Join(o.Env, "\x00"), placeholder)
+}
+
+// expand fills an instance's values into the placeholders of each text.
+func expand(texts []string, r *record) []string {
+	slot := strconv.Itoa(r.Slot)
+	values := strings.NewReplacer("{id}", r.ID, "{port}", strconv.Itoa(r.Port),
+		"{probe_port}", strconv.Itoa(r.ProbePort), "{slot}", slot, "{host}", "h"+slot)
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		out[i] = values.Replace(t)
+	}
+	return out
+}

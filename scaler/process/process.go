@@ -1,0 +1,241 @@
+// Package process is the scaler whose instances are processes on this machine, for the demo, for labs and for
+// services that run several workers on one machine.
+//
+//	Start --> starting --answers--> ready --Stop--> draining --exits--> forgotten
+//	             |                    |                                    ^
+//	             +-- not in time,     +-- exits by itself --> failed --Stop+
+//	                 exits by itself ---------------------------^
+//
+// What must survive this process is in the state folder, so instances outlive a controller that is killed and are
+// adopted by the next. An instance is the process group of its command: it is signalled as a whole, and what its
+// first process leaves behind when it exits is killed.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+var (
+	// ErrFull says that every slot is taken.
+	ErrFull = errors.New("every slot is taken")
+	// ErrClosed says that the driver has been closed.
+	ErrClosed = errors.New("the scaler is closed")
+)
+
+// killWithin bounds the wait for a process that was sent KILL.
+const killWithin = 5 * time.Second
+
+// Driver starts and stops instances as local processes. It is safe for concurrent use.
+type Driver struct {
+	opts   Options
+	folder *folder
+	client *http.Client
+	ctx    context.Context // of everything that runs in the background
+	cancel context.CancelFunc
+	hurry  chan struct{} // closed when draining must end
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	ledger   *ledger
+	running  map[string]*running // those listed that have not exited
+	closed   bool
+	detached bool // exits no longer concern this driver
+}
+
+// New takes over the state folder and adopts the instances in it that still run: those that answer are ready at
+// once. Those gone count as failed, with an exit at the time they were last seen alive. Mistakes in opts or in
+// instances.json, and a folder in use, are *quell.UserError.
+func New(opts Options) (*Driver, error) {
+	opts = opts.withDefaults()
+	if err := opts.check(); err != nil {
+		return nil, err
+	}
+	folder, err := openFolder(opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{opts: opts, folder: folder, client: newClient(), hurry: make(chan struct{}), running: map[string]*running{}}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	if err := d.adopt(); err != nil {
+		d.cancel()
+		return nil, errors.Join(err, folder.close())
+	}
+	d.work.Go(d.tend)
+	return d, nil
+}
+
+// Members lists every instance that Start began and Stop has not ended, in order of start.
+func (d *Driver) Members(context.Context) ([]quell.Member, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	members := make([]quell.Member, 0, len(d.ledger.Instances))
+	for _, r := range d.ledger.Instances {
+		m := quell.Member{ID: r.ID, Type: r.Type, Address: address(r.Port), State: d.state(r), Started: r.Started}
+		if r.ProbePort != 0 {
+			m.Probe = address(r.ProbePort)
+		}
+		members = append(members, m)
+	}
+	return members, nil
+}
+
+func (d *Driver) state(r *record) quell.State {
+	switch {
+	case r.Exited != nil:
+		return quell.Failed
+	case r.Stopping:
+		return quell.Draining
+	case d.running[r.ID].ready:
+		return quell.Ready
+	default:
+		return quell.Starting
+	}
+}
+
+// InstanceSeconds is the sum, over all instances ever started in the state folder, of the seconds from start
+// command to exit, or to now. An instance that ended while no driver ran ended when it was last seen alive.
+func (d *Driver) InstanceSeconds(now time.Time) float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ledger.instanceSeconds(now)
+}
+
+// Start starts n instances and returns their ids. With an error it returns the ids of those that were started
+// before it: ErrFull where there are no more slots, ErrClosed, or why a process could not be run.
+func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("starting %d instances: the number is negative", n)
+	}
+	ids := make([]string, 0, n)
+	for len(ids) < n {
+		id, err := d.startOne(ctx)
+		if err != nil {
+			return ids, fmt.Errorf("starting instance %d of %d: %w", len(ids)+1, n, err)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// Stop ends instances, all at once: TERM, then KILL after Options.Drain. It returns when they are gone, and drops
+// the failed ones from the list. Ids that are gone already are no error; ids that never were are one, and then
+// nothing is stopped. When ctx ends, Stop returns and the instances still end.
+func (d *Driver) Stop(ctx context.Context, ids []string) error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return fmt.Errorf("stopping %s: %w", strings.Join(ids, ", "), ErrClosed)
+	}
+	for _, id := range ids {
+		if d.ledger.find(id) == nil && !d.ledger.issued(d.opts.Prefix, id) {
+			d.mu.Unlock()
+			return fmt.Errorf("stopping %s: there is no instance %q", strings.Join(ids, ", "), id)
+		}
+	}
+	ending := d.beginStop(ids)
+	d.mu.Unlock()
+	return d.await(ctx, ending, d.opts.Drain+killWithin)
+}
+
+// beginStop drops failed instances and begins to end the others, which it returns. d.mu is held.
+func (d *Driver) beginStop(ids []string) []*running {
+	var ending, fresh []*running
+	for _, id := range ids {
+		r := d.ledger.find(id)
+		switch {
+		case r == nil:
+		case r.Exited != nil:
+			d.forget(r)
+		default:
+			in := d.running[id]
+			if !r.Stopping {
+				r.Stopping = true
+				fresh = append(fresh, in)
+			}
+			ending = append(ending, in)
+		}
+	}
+	d.saveOrWarn() // before the first signal, so that a next driver goes on with it
+	for _, in := range fresh {
+		d.work.Go(func() { d.end(in) })
+	}
+	return ending
+}
+
+func (d *Driver) await(ctx context.Context, ending []*running, bound time.Duration) error {
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	for _, in := range ending {
+		select {
+		case <-in.exited:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s to end: %w", in.ID, ctx.Err())
+		case <-timer.C:
+			return fmt.Errorf("%s (process %d) did not end, even when killed", in.ID, in.PID)
+		}
+	}
+	return nil
+}
+
+// Close gives up the state folder. With keep the instances go on, for a next driver to adopt; otherwise they are
+// stopped, and killed at once where ctx ends before they are gone. It may be called more than once.
+func (d *Driver) Close(ctx context.Context, keep bool) error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	var ending []*running
+	if !keep {
+		ending = d.beginStop(d.ids())
+	}
+	d.mu.Unlock()
+
+	err := d.await(ctx, ending, d.opts.Drain+killWithin)
+	if err != nil && ctx.Err() != nil {
+		close(d.hurry)
+		err = d.await(context.WithoutCancel(ctx), ending, killWithin)
+	}
+	d.cancel()
+	d.work.Wait()
+	return errors.Join(err, d.detach())
+}
+
+func (d *Driver) detach() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.detached = true
+	return errors.Join(d.folder.save(d.ledger, d.opts.Now()), d.folder.close())
+}
+
+func (d *Driver) ids() []string {
+	ids := make([]string, len(d.ledger.Instances))
+	for i, r := range d.ledger.Instances {
+		ids[i] = r.ID
+	}
+	return ids
+}
+
+// forget drops an instance that has exited. d.mu is held.
+func (d *Driver) forget(r *record) {
+	d.ledger.forget(r)
+	if err := d.folder.pruneLogs(func(id string) bool { return d.ledger.find(id) != nil }); err != nil {
+		d.opts.Logger.Warn("old logs stay", "error", err)
+	}
+}
+
+// saveOrWarn is for changes that have happened whether or not they can be written down. d.mu is held.
+func (d *Driver) saveOrWarn() {
+	if err := d.folder.save(d.ledger, d.opts.Now()); err != nil {
+		d.opts.Logger.Error("a restart would not find the instances as they are", "error", err)
+	}
+}

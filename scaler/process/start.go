@@ -1,0 +1,213 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const lifelineEnv = "QUELL_LIFELINE_FD"
+
+// startOne starts an instance, or leaves nothing of it but a used-up id.
+func (d *Driver) startOne(ctx context.Context) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if d.closed {
+		return "", ErrClosed
+	}
+	freed := d.ledger.FreedSlots
+	r, ok := d.ledger.reserve(d.opts.Prefix, d.opts.Slots, d.opts.Now())
+	if !ok {
+		return "", fmt.Errorf("%w (there are %d)", ErrFull, d.opts.Slots)
+	}
+	in, err := d.spawn(r)
+	if err != nil {
+		d.ledger.cancel(r, freed)
+		d.saveOrWarn()
+		return "", err
+	}
+	d.follow(in)
+	return r.ID, nil
+}
+
+// spawn writes the reservation down before the fork, so that the id is never given out twice, and the process
+// right after it.
+func (d *Driver) spawn(r *record) (*running, error) {
+	r.Type = d.opts.Type
+	if err := d.assignPorts(r); err != nil {
+		return nil, err
+	}
+	if err := d.folder.save(d.ledger, d.opts.Now()); err != nil {
+		return nil, err
+	}
+	cmd, err := d.fork(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.noteProcess(r, cmd.Process.Pid); err != nil {
+		syscall.Kill(-cmd.Process.Pid, unix.SIGKILL)
+		cmd.Wait()
+		return nil, err
+	}
+	d.opts.Logger.Info("instance started", "instance", r.ID, "pid", r.PID, "address", address(r.Port), "slot", r.Slot)
+	return newRunning(r, cmd), nil
+}
+
+func (d *Driver) assignPorts(r *record) error {
+	n := 1
+	if d.opts.uses("{probe_port}") {
+		n = 2
+	}
+	ports, err := pickPorts(n, d.opts.Ports, d.ledger.ports())
+	if err != nil {
+		return err
+	}
+	r.Port = ports[0]
+	if n == 2 {
+		r.ProbePort = ports[1]
+	}
+	return nil
+}
+
+func (d *Driver) fork(r *record) (*exec.Cmd, error) {
+	log, err := d.folder.openLog(r.ID)
+	if err != nil {
+		return nil, fmt.Errorf("opening the log of %s: %w", r.ID, err)
+	}
+	defer log.Close()
+	args := expand(d.opts.Command, r)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// A lifeline of this process itself is not the instance's.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, lifelineEnv+"=") })
+	cmd.Env = append(cmd.Env, expand(d.opts.Env, r)...)
+	if d.opts.Lifeline != nil {
+		cmd.ExtraFiles = []*os.File{d.opts.Lifeline}
+		cmd.Env = append(cmd.Env, lifelineEnv+"=3")
+	}
+	if err := cmd.Start(); err != nil {
+		os.Remove(log.Name())
+		return nil, fmt.Errorf("running the command of %s: %w", r.ID, err)
+	}
+	return cmd, nil
+}
+
+func (d *Driver) noteProcess(r *record, pid int) error {
+	identity, _, err := identify(pid)
+	if err != nil {
+		return fmt.Errorf("noting the process of %s: %w", r.ID, err)
+	}
+	r.PID, r.ProcessStart = pid, identity
+	return d.folder.save(d.ledger, d.opts.Now())
+}
+
+// adopt takes over the instances of the driver before this one.
+func (d *Driver) adopt() error {
+	l, seen, err := d.folder.load()
+	if err != nil {
+		return err
+	}
+	d.ledger = l
+	now := d.opts.Now()
+	if seen.After(now) {
+		seen = now
+	}
+	var found []*running
+	for _, r := range slices.Clone(l.Instances) {
+		alive, err := r.alive()
+		switch {
+		case err != nil:
+			return fmt.Errorf("adopting %s: %w", r.ID, err)
+		case alive:
+			found = append(found, newRunning(r, nil))
+		default:
+			d.missing(r, seen)
+		}
+	}
+	if err := d.folder.save(l, now); err != nil {
+		return err
+	}
+	d.firstLook(found)
+	d.takeUp(found)
+	return nil
+}
+
+// missing notes an instance that ended, or whose start was interrupted, while no driver ran.
+func (d *Driver) missing(r *record, seen time.Time) {
+	if r.Exited == nil {
+		d.opts.Logger.Warn("instance is gone since the last run", "instance", r.ID, "pid", r.PID, "last_seen", seen)
+		d.ledger.exit(r, seen)
+	}
+	if r.Stopping {
+		d.forget(r)
+	}
+}
+
+// firstLook finds out which adopted instances are ready before anybody asks: seeing a whole fleet as starting, a
+// controller might act on it.
+func (d *Driver) firstLook(found []*running) {
+	done := make(chan struct{})
+	for _, in := range found {
+		go func() {
+			in.ready = d.answers(d.ctx, in.Port) == nil
+			done <- struct{}{}
+		}()
+	}
+	for range found {
+		<-done
+	}
+}
+
+func (d *Driver) takeUp(found []*running) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, in := range found {
+		d.opts.Logger.Info("instance adopted", "instance", in.ID, "pid", in.PID, "ready", in.ready)
+		d.follow(in)
+		if in.Stopping {
+			d.work.Go(func() { d.end(in) })
+		}
+	}
+}
+
+// tryWithin bounds one readiness check.
+const tryWithin = 2 * time.Second
+
+func newClient() *http.Client {
+	return &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// answers says why the instance is not ready, or nil.
+func (d *Driver) answers(ctx context.Context, port int) error {
+	ctx, cancel := context.WithTimeout(ctx, tryWithin)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address(port)+d.opts.Ready.Path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return errors.New("it answers " + resp.Status)
+	}
+	return nil
+}
