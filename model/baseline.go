@@ -1,0 +1,106 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/stats"
+)
+
+// Baseline is R_iso, the probe time of an instance alone as a function of its utilisation, and the test against
+// it. It is immutable.
+type Baseline struct {
+	rows []baselineRow // in order of utilisation
+}
+
+type baselineRow struct {
+	Isolation
+	t float64 // quantile of the one-sided test
+}
+
+// CompileBaseline prepares the isolation table of a resource. Confidence is that of the one-sided test behind
+// Eq. 1, a fraction in [0.5, 1). The error wraps quell.ErrNoData if the table is missing.
+func CompileBaseline(m *Models, r quell.Resource, confidence float64) (*Baseline, error) {
+	if !(confidence >= 0.5 && confidence < 1) {
+		return nil, &quell.InvalidError{Path: "confidence", Problem: fmt.Sprintf("%v is outside 0.5 to below 1", confidence)}
+	}
+	if len(m.Isolation[r]) == 0 {
+		return nil, missing("isolation", r, "")
+	}
+	b := &Baseline{}
+	for _, row := range m.Isolation[r] {
+		b.rows = append(b.rows, baselineRow{Isolation: row, t: testQuantile(confidence, row.N)})
+	}
+	slices.SortFunc(b.rows, func(a, b baselineRow) int { return cmp.Compare(a.Utilization, b.Utilization) })
+	return b, nil
+}
+
+// testQuantile is t for a test whose only estimate of spread comes from n isolation probes: n - 1 degrees of
+// freedom. The window's own spread is not used (interference inflates it), so its size adds none.
+func testQuantile(confidence float64, n int) float64 {
+	return stats.TQuantile(confidence, float64(max(n-1, 1)))
+}
+
+// Isolation returns the mean probe time and the standard deviation of single probes in milliseconds, linear in
+// utilisation between rows and held at the ends, and the number of probes behind the nearer row (the lower of
+// two equally near).
+func (b *Baseline) Isolation(u float64) (meanMS, stddevMS float64, n int) {
+	meanMS, stddevMS, nearer := b.at(u)
+	return meanMS, stddevMS, nearer.N
+}
+
+func (b *Baseline) at(u float64) (meanMS, stddevMS float64, nearer *baselineRow) {
+	i := b.rowBelow(u)
+	low := &b.rows[i]
+	if i+1 == len(b.rows) || u <= low.Utilization {
+		return low.ProbeMS, low.StddevMS, low
+	}
+	high := &b.rows[i+1]
+	share := (u - low.Utilization) / (high.Utilization - low.Utilization)
+	nearer = low
+	if share > 0.5 {
+		nearer = high
+	}
+	return low.ProbeMS + share*(high.ProbeMS-low.ProbeMS), low.StddevMS + share*(high.StddevMS-low.StddevMS), nearer
+}
+
+// rowBelow returns the index of the last row at or below u, or the first.
+func (b *Baseline) rowBelow(u float64) int {
+	low, high := 0, len(b.rows)
+	for high-low > 1 {
+		if mid := int(uint(low+high) >> 1); b.rows[mid].Utilization <= u {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low
+}
+
+// Severity returns the severity factor SF = max(0, (P - R_iso) / R_iso) of PRIMA's Eq. 1 for a window of probes at
+// utilisation u, and whether P statistically exceeds R_iso. P must lie above R_iso + margin with
+// margin = t s sqrt(1/n + 1/n_iso), s and n_iso from the isolation row's single probes and t with n_iso - 1 degrees of
+// freedom; once it does, it has to fall to R_iso + margin/2 to be insignificant again, lest severity flicker. Without
+// significance severity is 0; a window without probes is not significant.
+func (b *Baseline) Severity(u float64, p quell.ProbeStats, wasSignificant bool) (sf float64, significant bool) {
+	if p.N <= 0 {
+		return 0, false
+	}
+	alone, stddev, row := b.at(u)
+	margin := row.t * stddev * math.Sqrt(1/float64(p.N)+1/float64(row.N))
+	if wasSignificant {
+		margin /= 2
+	}
+	if !(p.MeanMS > alone+margin) {
+		return 0, false
+	}
+	return severityFactor(p.MeanMS, alone), true
+}
+
+// severityFactor is Eq. 1 without the test.
+func severityFactor(probeMS, aloneMS float64) float64 {
+	return min(max(0, (probeMS-aloneMS)/aloneMS), maxValue)
+}

@@ -1,0 +1,168 @@
+package model
+
+import (
+	"math"
+	"slices"
+
+	"github.com/quellhq/quell/stats"
+)
+
+// curve is a non-decreasing piecewise-linear function on [0, inf). The first knot is at 0; each knot holds the
+// slope of the piece that begins there, the last one the slope for ever after.
+type curve []knot
+
+type knot struct{ x, y, slope float64 }
+
+// maxSlope keeps predictions finite where two rows nearly share an x.
+const maxSlope = 1e15
+
+func slope(dx, dy float64) float64 { return min(dy/dx, maxSlope) }
+
+// levelCurve reads one level of a table as the contract says: y made non-decreasing in x by isotonic regression
+// weighted by runs, linear between rows, held below the first; above the last, the last segment's slope but at
+// least the secant from first to last.
+func levelCurve(rows []point) curve {
+	rows = pooled(slices.Clone(rows))
+	values := make([]stats.Weighted, len(rows))
+	for i, r := range rows {
+		values[i] = stats.Weighted{Value: r.y, Weight: r.weight}
+	}
+	c := make(curve, len(rows))
+	for i, y := range stats.Isotonic(values) {
+		c[i] = knot{x: rows[i].x, y: y}
+	}
+	c.connect()
+	if last := len(c) - 1; last > 0 {
+		secant := slope(c[last].x-c[0].x, c[last].y-c[0].y)
+		c[last].slope = max(c[last].slope, secant)
+	}
+	if c[0].x > 0 {
+		c = slices.Insert(c, 0, knot{x: 0, y: c[0].y})
+	}
+	return c
+}
+
+// connect sets the slopes from the knots; the last piece's goes on for ever.
+func (c curve) connect() {
+	for i := range len(c) - 1 {
+		c[i].slope = slope(c[i+1].x-c[i].x, c[i+1].y-c[i].y)
+	}
+	if n := len(c); n > 1 {
+		c[n-1].slope = c[n-2].slope
+	}
+}
+
+// piece returns the index of the piece that x >= 0 lies on.
+func (c curve) piece(x float64) int {
+	low, high := 0, len(c)
+	for high-low > 1 {
+		if mid := int(uint(low+high) >> 1); c[mid].x <= x {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low
+}
+
+func (c curve) at(x float64) float64 {
+	k := &c[c.piece(x)]
+	return k.y + k.slope*(x-k.x)
+}
+
+// envelope returns the larger of two curves everywhere.
+func envelope(c, d curve) curve {
+	var out curve
+	add := func(x float64) {
+		out = append(out, knot{x: x, y: max(c.at(x), d.at(x))})
+	}
+	grid := unionX(c, d)
+	for i, x := range grid {
+		if i > 0 {
+			if cross, ok := crossing(c, d, grid[i-1], x); ok {
+				add(cross)
+			}
+		}
+		add(x)
+	}
+	last := grid[len(grid)-1]
+	if cross, ok := crossing(c, d, last, maxValue); ok {
+		add(cross)
+	}
+	out.connect()
+	out[len(out)-1].slope = steepest(c, d, out[len(out)-1].x)
+	return out
+}
+
+// crossing returns where two curves that are both straight between a and b cross inside that range.
+func crossing(c, d curve, a, b float64) (float64, bool) {
+	before, after := c.at(a)-d.at(a), c.at(b)-d.at(b)
+	if !(before < 0 && after > 0 || before > 0 && after < 0) {
+		return 0, false
+	}
+	x := a + before/(before-after)*(b-a)
+	return x, x > a && x < b
+}
+
+// steepest returns the slope beyond x, past every knot and crossing, of the larger of two curves.
+func steepest(c, d curve, x float64) float64 {
+	beyond := max(2*x, maxValue)
+	if c.at(beyond) >= d.at(beyond) {
+		return c[len(c)-1].slope
+	}
+	return d[len(d)-1].slope
+}
+
+// unionX returns the x of all knots of two curves, in order and once each.
+func unionX(c, d curve) []float64 {
+	xs := make([]float64, 0, len(c)+len(d))
+	for _, k := range slices.Concat(c, d) {
+		xs = append(xs, k.x)
+	}
+	slices.Sort(xs)
+	return slices.Compact(xs)
+}
+
+// totalCurve reads interference rows as the paper's U_total = IM(SF), Eq. 3, turned round to give severity as a
+// function of total utilisation: the origin, then the rows with severity > 0 in order of severity, neighbours that
+// do not increase in both pooled at their run-weighted means. It is nil without such rows.
+func totalCurve(rows []Interference) curve {
+	var points []point // x severity, y total
+	for _, r := range rows {
+		if r.Severity > 0 {
+			points = append(points, point{r.Severity, r.Utilization + r.Interfering, weightOf(r.Runs)})
+		}
+	}
+	if len(points) == 0 {
+		return nil
+	}
+	kept := []point{}
+	for _, p := range pooled(points) {
+		kept = append(kept, p)
+		for n := len(kept); n > 1 && kept[n-1].y <= kept[n-2].y; n = len(kept) {
+			kept = append(kept[:n-2], merge(kept[n-2], kept[n-1]))
+		}
+	}
+	c := curve{{}}
+	for _, p := range kept {
+		c = append(c, knot{x: p.y, y: p.x})
+	}
+	c.connect()
+	return c
+}
+
+// inverse returns the largest x at which the curve is at most y, and +Inf where it never gets above y.
+func (c curve) inverse(y float64) float64 {
+	i := 0
+	for low, high := 0, len(c); high-low > 1; {
+		if mid := int(uint(low+high) >> 1); c[mid].y <= y {
+			low, i = mid, mid
+		} else {
+			high = mid
+		}
+	}
+	if c[i].slope == 0 {
+		return math.Inf(1)
+	}
+	return c[i].x + (y-c[i].y)/c[i].slope
+}

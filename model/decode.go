@@ -1,0 +1,216 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/quellhq/quell"
+)
+
+// Decode reads models.json. Mistakes in it come as one *quell.UserError that names each with its line and path.
+func Decode(r io.Reader) (*Models, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("reading models: %w", err)
+	}
+	return decode(text, "line ")
+}
+
+// Load reads the models of a file. Mistakes in it come as one *quell.UserError that names each with file, line
+// and path.
+func Load(path string) (*Models, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, &quell.UserError{Err: fmt.Errorf("reading models: %w", err)}
+	}
+	return decode(text, path+":")
+}
+
+// The sections of models.json in the order in which they are written, and what a row must have.
+var (
+	sections      = []string{"format", "trained", "isolation", "response_time", "interference", "dial", "ice", "mrburst", "acs"}
+	isolationKeys = []string{"utilization", "probe_ms", "stddev_ms", "n"}
+	responseKeys  = []string{"utilization", "severity", "latency_ms"}
+	interfereKeys = []string{"utilization", "interfering", "severity"}
+)
+
+// isOpaque says whether a path lies in a section that this package does not look into.
+func isOpaque(path string) bool { return slices.Contains(sections[5:], path) }
+
+// decode parses and validates. where precedes the line number in messages.
+func decode(text []byte, where string) (*Models, error) {
+	f := file{where: where}
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(text, &top); err != nil {
+		return nil, f.unreadable(text, err, "models.json")
+	}
+	f.layout = mapLayout(text, isOpaque)
+	f.errs = f.layout.repeated
+	m := f.models(top)
+	if len(f.errs) == 0 {
+		f.join(m.Validate())
+	}
+	if len(f.errs) > 0 {
+		return nil, f.err()
+	}
+	return m, nil
+}
+
+// file is one JSON text on its way into a value, with what was found wrong so far.
+type file struct {
+	where  string
+	layout *layout
+	errs   []error
+}
+
+func (f *file) models(top map[string]json.RawMessage) *Models {
+	m := &Models{Dial: section(top, "dial"), Ice: section(top, "ice"), MRBurst: section(top, "mrburst"), ACS: section(top, "acs")}
+	f.format(top["format"])
+	for _, name := range sortedKeys(top) {
+		if !slices.Contains(sections, name) {
+			f.addf(name, "unknown section (known: %s)", strings.Join(sections, ", "))
+		}
+	}
+	if raw := section(top, "trained"); raw != nil {
+		m.Trained = &Trained{}
+		f.strict("trained", raw, nil, m.Trained)
+	}
+	m.Isolation = tables[Isolation](f, "isolation", section(top, "isolation"), isolationKeys)
+	m.ResponseTime = tables[ResponseTime](f, "response_time", section(top, "response_time"), responseKeys)
+	m.Interference = tables[Interference](f, "interference", section(top, "interference"), interfereKeys)
+	return m
+}
+
+// section returns a section's text; null counts as absent.
+func section(top map[string]json.RawMessage, name string) json.RawMessage {
+	if raw := top[name]; string(raw) != "null" {
+		return raw
+	}
+	return nil
+}
+
+func (f *file) format(raw json.RawMessage) {
+	var tag string
+	switch {
+	case raw == nil:
+		f.addf("format", "is missing; this file must say %q", Format)
+	case json.Unmarshal(raw, &tag) != nil || tag != Format:
+		f.addf("format", "is %s; this version reads %q", raw, Format)
+	}
+}
+
+// tables reads a section: rows by resource.
+func tables[R any](f *file, name string, raw json.RawMessage, required []string) map[quell.Resource][]R {
+	if raw == nil {
+		return nil
+	}
+	var byResource map[string][]json.RawMessage
+	if err := json.Unmarshal(raw, &byResource); err != nil {
+		f.addf(name, "must map resources to arrays of rows")
+		return nil
+	}
+	out := make(map[quell.Resource][]R, len(byResource))
+	for _, resource := range sortedKeys(byResource) {
+		path := name + "." + resource
+		var r quell.Resource
+		if err := r.UnmarshalText([]byte(resource)); err != nil {
+			f.addf(path, "%v", err)
+			continue
+		}
+		rows := make([]R, len(byResource[resource]))
+		for i, raw := range byResource[resource] {
+			f.strict(fmt.Sprintf("%s[%d]", path, i), raw, required, &rows[i])
+		}
+		out[r] = rows
+	}
+	return out
+}
+
+// strict decodes one object: every required name is there, no unknown one is.
+func (f *file) strict(path string, raw json.RawMessage, required []string, dst any) {
+	var names map[string]json.RawMessage
+	if json.Unmarshal(raw, &names) != nil || names == nil {
+		f.addf(path, "must be an object")
+		return
+	}
+	for _, name := range required {
+		if v, ok := names[name]; !ok || string(v) == "null" {
+			f.addf(join(path, name), "is missing")
+		}
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(dst); err != nil {
+		field, problem := explain(err)
+		f.addf(join(path, field), "%s", problem)
+	}
+}
+
+// explain turns an error of encoding/json into the field it is about, where that is known, and what is wrong.
+func explain(err error) (field, problem string) {
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		return mismatch.Field, fmt.Sprintf("is a %s, must be a %s", mismatch.Value, mismatch.Type.Kind())
+	}
+	return "", strings.TrimPrefix(err.Error(), "json: ")
+}
+
+func join(path, field string) string {
+	if path == "" || field == "" {
+		return path + field
+	}
+	return path + "." + field
+}
+
+func (f *file) addf(path, format string, args ...any) {
+	f.errs = append(f.errs, &quell.InvalidError{Path: path, Problem: fmt.Sprintf(format, args...)})
+}
+
+// join adds the errors that errors.Join put together.
+func (f *file) join(err error) {
+	var many interface{ Unwrap() []error }
+	if errors.As(err, &many) {
+		f.errs = append(f.errs, many.Unwrap()...)
+	} else if err != nil {
+		f.errs = append(f.errs, err)
+	}
+}
+
+// maxShown bounds how many mistakes one message lists.
+const maxShown = 20
+
+// err puts a line number before every mistake found.
+func (f *file) err() error {
+	located := make([]error, 0, len(f.errs))
+	for i, err := range f.errs {
+		if i == maxShown {
+			located = append(located, fmt.Errorf("and %d more", len(f.errs)-maxShown))
+			break
+		}
+		line := 1
+		var invalid *quell.InvalidError
+		if errors.As(err, &invalid) {
+			line = f.layout.lineOf(invalid.Path)
+		}
+		located = append(located, fmt.Errorf("%s%d: %w", f.where, line, err))
+	}
+	return &quell.UserError{Err: errors.Join(located...)}
+}
+
+// unreadable is the error for a text that is no JSON object.
+func (f *file) unreadable(text []byte, err error, what string) error {
+	line := 1
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		line = lineAt(text, syntax.Offset)
+	} else {
+		err = errors.New("must hold one JSON object")
+	}
+	return &quell.UserError{Err: fmt.Errorf("%s%d: not a %s: %w", f.where, line, what, err)}
+}

@@ -1,0 +1,112 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/quellhq/quell"
+)
+
+// Encode writes models.json, one row per line. Models that break a rule are not written.
+func (m *Models) Encode(w io.Writer) error {
+	if err := m.Validate(); err != nil {
+		return fmt.Errorf("writing models: %w", err)
+	}
+	text, err := m.text()
+	if err != nil {
+		return fmt.Errorf("writing models: %w", err)
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// Save writes models.json in one step: a reader sees the old file or the whole new one.
+func (m *Models) Save(path string) (err error) {
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("writing models: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(temp.Name()))
+		}
+	}()
+	if err := errors.Join(m.Encode(temp), temp.Chmod(0o644), temp.Sync(), temp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
+}
+
+func (m *Models) text() ([]byte, error) {
+	p := printer{}
+	p.section("format", Format)
+	if m.Trained != nil {
+		p.section("trained", m.Trained)
+	}
+	printTables(&p, "isolation", m.Isolation)
+	printTables(&p, "response_time", m.ResponseTime)
+	printTables(&p, "interference", m.Interference)
+	for _, s := range []struct {
+		name string
+		raw  json.RawMessage
+	}{{"dial", m.Dial}, {"ice", m.Ice}, {"mrburst", m.MRBurst}, {"acs", m.ACS}} {
+		if len(s.raw) > 0 {
+			p.section(s.name, s.raw)
+		}
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	return append(p.buf.Bytes(), "\n}\n"...), nil
+}
+
+// printer lays out the sections; a section other than a table takes one line.
+type printer struct {
+	buf bytes.Buffer
+	err error
+}
+
+func (p *printer) section(name string, value any) {
+	p.name(name)
+	p.value(value)
+}
+
+func (p *printer) name(name string) {
+	separator := ",\n"
+	if p.buf.Len() == 0 {
+		separator = "{\n"
+	}
+	fmt.Fprintf(&p.buf, "%s  %q: ", separator, name)
+}
+
+func (p *printer) value(value any) {
+	text, err := json.Marshal(value)
+	p.buf.Write(text)
+	p.err = errors.Join(p.err, err)
+}
+
+func printTables[R any](p *printer, name string, tables map[quell.Resource][]R) {
+	if tables == nil {
+		return
+	}
+	p.name(name)
+	before := "{"
+	for _, resource := range sortedKeys(tables) {
+		fmt.Fprintf(&p.buf, "%s\n    %q: [", before, resource)
+		before = ","
+		for i, row := range tables[resource] {
+			if i > 0 {
+				p.buf.WriteByte(',')
+			}
+			p.buf.WriteString("\n      ")
+			p.value(row)
+		}
+		p.buf.WriteString("\n    ]")
+	}
+	p.buf.WriteString("\n  }")
+}

@@ -1,0 +1,137 @@
+package model
+
+import (
+	"math"
+	"slices"
+
+	"github.com/quellhq/quell"
+)
+
+// Errors is how far the models of a resource are off when each cell of the training plan is left out, the model
+// fitted to the others, and the cell predicted. Only cells inside what the others of their level span are predicted,
+// the same ones for both interference models; the outermost are skipped, as nothing surrounds them. A model is nil
+// where no cell could be predicted.
+type Errors struct {
+	ResponseTime *ModelError `json:"response_time,omitempty"`
+	Total        *ModelError `json:"total,omitempty"`
+	Joint        *ModelError `json:"joint,omitempty"`
+}
+
+// ModelError sums the errors of one model up. Relative errors are of the response time, or for the interference
+// models of the probe time 1 + SF in units of R_iso: severity itself may be 0. Severity errors are differences of SF.
+type ModelError struct {
+	Cells        int      `json:"cells"` // predicted
+	Skipped      int      `json:"skipped,omitempty"`
+	MeanRelative float64  `json:"mean_relative"`
+	MaxRelative  float64  `json:"max_relative"`
+	MeanSeverity *float64 `json:"mean_severity,omitempty"`
+	MaxSeverity  *float64 `json:"max_severity,omitempty"`
+}
+
+// measure returns the errors of the models that the tables of a resource give.
+func measure(response []ResponseTime, metric quell.Metric, interference []Interference) Errors {
+	return Errors{
+		ResponseTime: responseErrors(response, metric),
+		Total:        interferenceErrors(interference, totalPrediction),
+		Joint:        interferenceErrors(interference, jointPrediction),
+	}
+}
+
+func responseErrors(rows []ResponseTime, metric quell.Metric) *ModelError {
+	var a account
+	for i, r := range rows {
+		actual, ok := r.LatencyMS.Of(metric)
+		if !ok || actual == 0 {
+			continue
+		}
+		others := without(rows, i)
+		inside := spanned(r.Severity, severitiesAt(others, r.Utilization, metric))
+		if !inside {
+			a.skipped++
+			continue
+		}
+		a.add(responseSurface(others, metric).at(r.Utilization, r.Severity)-actual, actual)
+	}
+	return a.sum(false)
+}
+
+func severitiesAt(rows []ResponseTime, u float64, metric quell.Metric) []float64 {
+	var out []float64
+	for _, r := range rows {
+		if _, ok := r.LatencyMS.Of(metric); ok && r.Utilization == u {
+			out = append(out, r.Severity)
+		}
+	}
+	return out
+}
+
+func interferenceErrors(rows []Interference, predict func([]Interference, Interference) (float64, bool)) *ModelError {
+	var a account
+	for i, r := range rows {
+		others := without(rows, i)
+		span := []float64{0} // every level starts at severity 0 for no interference
+		for _, o := range others {
+			if o.Utilization == r.Utilization {
+				span = append(span, o.Interfering)
+			}
+		}
+		sf, ok := predict(others, r)
+		if !ok || !spanned(r.Interfering, span) {
+			a.skipped++
+			continue
+		}
+		a.add(sf-r.Severity, 1+r.Severity)
+	}
+	return a.sum(true)
+}
+
+func totalPrediction(others []Interference, r Interference) (float64, bool) {
+	c := totalCurve(others)
+	if c == nil {
+		return 0, false
+	}
+	return c.at(r.Utilization + r.Interfering), true
+}
+
+func jointPrediction(others []Interference, r Interference) (float64, bool) {
+	if len(others) == 0 {
+		return 0, false
+	}
+	return jointSurface(others).at(r.Utilization, r.Interfering), true
+}
+
+func without[R any](rows []R, i int) []R { return slices.Concat(rows[:i], rows[i+1:]) }
+
+// spanned says whether x lies between the least and the largest of the values.
+func spanned(x float64, values []float64) bool {
+	return len(values) > 0 && x >= slices.Min(values) && x <= slices.Max(values)
+}
+
+// account adds up errors.
+type account struct {
+	cells, skipped            int
+	relative, largestRelative float64
+	absolute, largestAbsolute float64
+}
+
+func (a *account) add(err, of float64) {
+	err = math.Abs(err)
+	a.cells++
+	a.relative += err / of
+	a.largestRelative = max(a.largestRelative, err/of)
+	a.absolute += err
+	a.largestAbsolute = max(a.largestAbsolute, err)
+}
+
+func (a *account) sum(severity bool) *ModelError {
+	if a.cells == 0 {
+		return nil
+	}
+	n := float64(a.cells)
+	e := &ModelError{Cells: a.cells, Skipped: a.skipped, MeanRelative: a.relative / n, MaxRelative: a.largestRelative}
+	if severity {
+		mean, largest := a.absolute/n, a.largestAbsolute
+		e.MeanSeverity, e.MaxSeverity = &mean, &largest
+	}
+	return e
+}

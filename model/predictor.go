@@ -1,0 +1,165 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/quellhq/quell"
+)
+
+// Spec says which tables of the models a predictor reads, and how.
+type Spec struct {
+	Resource          quell.Resource
+	Metric            quell.Metric
+	InterferenceModel quell.InterferenceModel
+	Confidence        float64 // of the one-sided test behind Eq. 1, a fraction
+}
+
+// Predictor answers PRIMA's questions about one resource from the models. It is immutable, so any number of
+// goroutines may share one; its methods allocate nothing and always return finite numbers for finite arguments.
+// Utilisations are fractions, response times milliseconds.
+type Predictor struct {
+	Baseline
+	rtm        *surface // response time by utilisation and severity
+	felt       severities
+	perRequest float64 // 0 where unknown
+}
+
+// severities is an interference model: severity as a function of utilisation and interfering utilisation.
+type severities struct {
+	total curve    // severity by total utilisation; nil for the joint model
+	joint *surface // severity by utilisation and interfering utilisation; nil for the total model
+	edges []float64
+}
+
+// Compile prepares the models for prediction. The error wraps quell.ErrNoData and names the section if the models
+// lack isolation, response_time or interference of the resource, or the metric; other errors are rules that the
+// models or the spec break.
+func Compile(m *Models, s Spec) (*Predictor, error) {
+	if !slices.Contains(quell.Metrics, s.Metric) {
+		return nil, &quell.InvalidError{Path: "metric", Problem: fmt.Sprintf("unknown metric %q", s.Metric)}
+	}
+	if err := m.Validate(); err != nil {
+		return nil, fmt.Errorf("models: %w", err)
+	}
+	baseline, err := CompileBaseline(m, s.Resource, s.Confidence)
+	if err != nil {
+		return nil, err
+	}
+	p := &Predictor{Baseline: *baseline}
+	if p.rtm = responseSurface(m.ResponseTime[s.Resource], s.Metric); p.rtm == nil {
+		return nil, missing("response_time", s.Resource, " with the "+string(s.Metric))
+	}
+	if p.felt, err = compileSeverities(m.Interference[s.Resource], s); err != nil {
+		return nil, err
+	}
+	if m.Trained != nil {
+		p.perRequest = m.Trained.PerRequest[s.Resource]
+	}
+	return p, nil
+}
+
+// responseSurface is RTM for a metric, nil if no row has that metric.
+func responseSurface(rows []ResponseTime, metric quell.Metric) *surface {
+	levels := map[float64][]point{}
+	for _, r := range rows {
+		if ms, ok := r.LatencyMS.Of(metric); ok {
+			levels[r.Utilization] = append(levels[r.Utilization], point{r.Severity, ms, weightOf(r.Runs)})
+		}
+	}
+	if len(levels) == 0 {
+		return nil
+	}
+	return newSurface(levels)
+}
+
+func compileSeverities(rows []Interference, s Spec) (severities, error) {
+	if len(rows) == 0 {
+		return severities{}, missing("interference", s.Resource, "")
+	}
+	switch s.InterferenceModel {
+	case quell.Joint:
+		joint := jointSurface(rows)
+		return severities{joint: joint, edges: joint.levels}, nil
+	case quell.Total:
+		total := totalCurve(rows)
+		if total == nil {
+			return severities{}, missing("interference", s.Resource, " with a severity above 0")
+		}
+		felt := severities{total: total}
+		for _, k := range total {
+			felt.edges = append(felt.edges, k.x)
+		}
+		return felt, nil
+	}
+	return severities{}, &quell.InvalidError{Path: "interference_model", Problem: fmt.Sprintf("unknown model %q", s.InterferenceModel)}
+}
+
+// jointSurface is SF = IM2(U, U_int): like a response-time surface, but every level starts at severity 0.
+func jointSurface(rows []Interference) *surface {
+	levels := map[float64][]point{}
+	for _, r := range rows {
+		if _, ok := levels[r.Utilization]; !ok {
+			levels[r.Utilization] = []point{{x: 0, y: 0, weight: 1}}
+		}
+		levels[r.Utilization] = append(levels[r.Utilization], point{r.Interfering, r.Severity, weightOf(r.Runs)})
+	}
+	return newSurface(levels)
+}
+
+// ResponseTime is RTM(U, SF), Eq. 2. Above MaxUtilization nothing was trained and the value there is held, which is
+// a lower bound.
+func (p *Predictor) ResponseTime(u, sf float64) float64 {
+	return p.rtm.at(u, min(max(sf, 0), maxValue))
+}
+
+// SeverityAt returns the severity that an instance at utilisation u feels while its neighbours use the fraction interfering, by the
+// interference model. The joint model holds its highest level above it.
+func (p *Predictor) SeverityAt(u, interfering float64) float64 {
+	if !(interfering > 0) {
+		return 0
+	}
+	return p.felt.at(u, interfering)
+}
+
+func (s *severities) at(u, interfering float64) float64 {
+	if s.joint != nil {
+		return s.joint.at(u, interfering)
+	}
+	return s.total.at(u + interfering)
+}
+
+// Interfering is SeverityAt turned round: the neighbours' use, in [0, 1-u], that explains severity sf felt at
+// utilisation u; on a plateau the larger value. Severity 0 means none.
+func (p *Predictor) Interfering(u, sf float64) float64 {
+	if !(sf > 0) {
+		return 0
+	}
+	sf = min(sf, maxValue)
+	var use float64
+	if joint := p.felt.joint; joint != nil {
+		st := joint.strip(u)
+		use = st.largest(st.share(u), sf)
+	} else {
+		use = p.felt.total.inverse(sf) - u
+	}
+	return max(0, min(use, 1-u))
+}
+
+// SeverityExplaining returns the least severity at which the response time at utilisation u is responseMS (PRIMA,
+// section IV): 0 if it is that long without interference, and the highest trained severity of that utilisation if
+// no severity makes it that long.
+func (p *Predictor) SeverityExplaining(u, responseMS float64) float64 {
+	st := p.rtm.strip(u)
+	sf := st.smallest(st.share(u), responseMS)
+	if !finite(sf) {
+		return st.knots[len(st.knots)-1].x
+	}
+	return min(sf, maxValue)
+}
+
+// MaxUtilization is the highest trained utilisation: no capacity exceeds it.
+func (p *Predictor) MaxUtilization() float64 { return p.rtm.top() }
+
+// PerRequest is the utilisation that one request per second causes, if it was learned.
+func (p *Predictor) PerRequest() (float64, bool) { return p.perRequest, p.perRequest > 0 }

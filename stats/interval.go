@@ -1,0 +1,44 @@
+package stats
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Interval is a mean of N values with half the width of its confidence interval, both in the unit of the values.
+type Interval struct {
+	Mean float64
+	Half float64
+	N    int
+}
+
+// MeanInterval returns the two-sided interval of the mean at the given confidence (a fraction), by Student's t.
+// It is false for fewer than two values, whose spread is unknown.
+func MeanInterval(values []float64, confidence float64) (Interval, bool) {
+	n := len(values)
+	if n < 2 {
+		return Interval{}, false
+	}
+	mean, stddev := stat.MeanStdDev(values, nil)
+	t := TQuantile((1+confidence)/2, float64(n-1))
+	return Interval{Mean: mean, Half: t * stat.StdErr(stddev, float64(n)), N: n}, true
+}
+
+// Within says whether the half width is at most this share of the mean, as a trainer that repeats runs asks.
+func (i Interval) Within(share float64) bool { return i.Half <= share*math.Abs(i.Mean) }
+
+// Relative is the half width as a share of the mean; it is false for a mean of 0.
+func (i Interval) Relative() (float64, bool) {
+	if i.Mean == 0 {
+		return 0, false
+	}
+	return i.Half / math.Abs(i.Mean), true
+}
+
+// TQuantile returns the value below which Student's t with df > 0 degrees of freedom lies with probability p,
+// 0 < p < 1.
+func TQuantile(p, df float64) float64 {
+	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: df}.Quantile(p)
+}
