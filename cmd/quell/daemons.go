@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell/daemon"
+)
+
+// configFlag adds the flag that every daemon needs.
+func configFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVar(path, "config", "", "configuration file (required)")
+	_ = cmd.MarkFlagRequired("config")
+}
+
+func controllerCommand() *cobra.Command {
+	var path string
+	var verbose bool
+	cmd := &cobra.Command{
+		Use:   "controller --config FILE",
+		Short: "Run the controller of a service; SIGHUP reloads the configuration and the models",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			reload := make(chan os.Signal, 1)
+			signal.Notify(reload, syscall.SIGHUP)
+			defer signal.Stop(reload)
+			return daemon.Controller(cmd.Context(), path, reload, newLogger(cmd.ErrOrStderr(), verbose))
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log details")
+	return cmd
+}
+
+func agentCommand() *cobra.Command {
+	var path, instance string
+	var verbose bool
+	cmd := &cobra.Command{
+		Use:   "agent --config FILE [--instance ID]",
+		Short: "Report from the machine this runs on, and answer probes",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return daemon.Agent(cmd.Context(), path, instance, newLogger(cmd.ErrOrStderr(), verbose))
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().StringVar(&instance, "instance", "", "id of the instance; default: agent.instance of the configuration")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log details")
+	return cmd
+}
+
+func balancerCommand() *cobra.Command {
+	var path string
+	var verbose bool
+	cmd := &cobra.Command{
+		Use:   "balancer --config FILE",
+		Short: "Run the built-in load balancer, and the prober beside it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return daemon.Balancer(cmd.Context(), path, newLogger(cmd.ErrOrStderr(), verbose))
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log details")
+	return cmd
+}
+
+func hostCommand() *cobra.Command {
+	h := daemon.Host{}
+	cmd := &cobra.Command{
+		Use:    "host",
+		Short:  "Run an emulated machine with a file service on it, for demonstrations and tests",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return h.Run(cmd.Context(), newLogger(cmd.ErrOrStderr(), false))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&h.ID, "id", "h1", "id of the machine")
+	f.StringVar(&h.Instance, "instance", "i1", "id of the instance on it")
+	f.StringVar(&h.Listen, "listen", "127.0.0.1:9001", "address of the file service")
+	f.StringVar(&h.ProbeListen, "probe-listen", "", "address of the probe server")
+	f.StringVar(&h.InterferenceFile, "interference", "", "JSON file that says what the neighbours take, as in {\"network\":0.4}")
+	f.Int64Var(&h.Bandwidth, "bandwidth", 40_000_000, "of the machine's link, in bit/s")
+	f.Int64Var(&h.FileSize, "file-size", 50_000, "bytes of the served file")
+	f.DurationVar(&h.Boot, "boot", 0, "how long the machine takes to start")
+	f.Uint64Var(&h.Seed, "seed", 1, "of the neighbours' flows")
+	f.StringVar(&h.Config, "config", "", "the service's configuration; without it no agent and no probe server run on the machine")
+	return cmd
+}

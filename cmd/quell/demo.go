@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/examples"
+	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/train"
+)
+
+// demoOptions are the demo's flags.
+type demoOptions struct {
+	duration time.Duration
+	policies []string
+	scenario string
+	seed     uint64
+	json     string
+	dir      string
+	models   string
+}
+
+func demoCommand() *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use:   "demo [--duration 60s] [--policy prima] [--scenario FILE] [--seed N] [--json FILE]",
+		Short: "Train, then run today's balancing and PRIMA side by side through noisy neighbours; needs nothing else",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sc, err := o.load(cmd.Flags().Changed("seed"))
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), sc, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&o.duration, "duration", 0, "length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
+	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
+	f.StringVar(&o.scenario, "scenario", "", "scenario file; default: a noisy neighbour")
+	f.Uint64Var(&o.seed, "seed", 1, "of arrivals and neighbours")
+	f.StringVar(&o.json, "json", "", "write the results to this file")
+	f.StringVar(&o.dir, "dir", "", "folder for models, journals and logs; default: a new one below the folder for temporary files")
+	f.StringVar(&o.models, "models", "", "use these models instead of training")
+	return cmd
+}
+
+// load reads the scenario and fits it to the flags.
+func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
+	name, data := "the demo's scenario", examples.NoisyNeighbour
+	if o.scenario != "" {
+		var err error
+		if data, err = os.ReadFile(o.scenario); err != nil {
+			return nil, userErrorf("reading the scenario: %w", err)
+		}
+		name = o.scenario
+	}
+	sc, err := config.ParseScenario(name, data)
+	if err != nil {
+		return nil, err
+	}
+	if seeded {
+		sc.Seed = o.seed
+	}
+	if o.duration < 0 || o.duration > 0 && o.duration < 5*time.Second {
+		return nil, userErrorf("--duration %s: at least 5s", o.duration)
+	}
+	if o.duration > 0 {
+		stretch(sc, o.duration)
+	}
+	if len(o.policies) > 0 {
+		sc.Runs = slices.DeleteFunc(sc.Runs, func(r scenario.Run) bool { return !slices.Contains(o.policies, r.Policy) })
+		for _, p := range o.policies {
+			if !slices.Contains(policy.Names(), p) {
+				return nil, userErrorf("unknown policy %q (known: %s)", p, strings.Join(policy.Names(), ", "))
+			}
+			if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy == p }) {
+				sc.Runs = append(sc.Runs, scenario.Run{Policy: p, Scheduling: quell.LeastConn})
+			}
+		}
+	}
+	return sc, nil
+}
+
+// stretch fits the timeline to another length, every moment in proportion.
+func stretch(sc *scenario.Scenario, length time.Duration) {
+	factor := float64(length) / float64(sc.Duration)
+	for i := range sc.Timeline {
+		sc.Timeline[i].At = time.Duration(float64(sc.Timeline[i].At) * factor)
+	}
+	sc.Duration = length
+}
+
+// warmUp is how long the first load is offered before the account begins.
+const warmUp = 4 * time.Second
+
+func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Writer) (err error) {
+	dir, err := o.folder()
+	if err != nil {
+		return err
+	}
+	view := newDemoView(out, sc)
+	models, err := o.prepareModels(ctx, sc, dir, view)
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	rig := &experiment.Emulated{Program: program, Dir: dir, Models: models, Scenario: sc}
+	defer rig.Close()
+	groups, err := startGroups(ctx, rig, sc)
+	defer func() { err = errors.Join(err, stopGroups(groups)) }()
+	if err != nil {
+		return err
+	}
+	view.playing()
+	players := make([]experiment.Player, len(groups))
+	for i, g := range groups {
+		players[i] = experiment.Player{Run: sc.Runs[i], Group: g}
+	}
+	results, err := experiment.Play(ctx, experiment.Options{Scenario: sc, Players: players, WarmUp: warmUp, Watch: view.frame})
+	if err != nil {
+		return err
+	}
+	view.done()
+	if err := o.write(results); err != nil {
+		return err
+	}
+	return summarise(out, sc, results, groups, dir, models)
+}
+
+func (o *demoOptions) folder() (string, error) {
+	if o.dir == "" {
+		return os.MkdirTemp("", "quell-demo-")
+	}
+	dir, err := filepath.Abs(o.dir)
+	if err != nil {
+		return "", err
+	}
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return "", userErrorf("--dir %s is not empty: name a new folder", o.dir)
+	}
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// prepareModels trains on emulated hosts like the scenario's, unless models are given.
+func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, dir string, view *demoView) (string, error) {
+	if o.models != "" {
+		return filepath.Abs(o.models)
+	}
+	process := loadgen.Exponential
+	if sc.Workload.Arrivals == scenario.Deterministic {
+		process = loadgen.Deterministic
+	}
+	f, err := os.Create(filepath.Join(dir, "training.jsonl"))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	var rows []model.TrainingRow
+	save := saveTo(f)
+	view.training()
+	err = experiment.Training{
+		Plan: train.Quick(), Hosts: 8, Bandwidth: sc.Hosts[0].Network, FileSize: sc.Workload.Size, Process: process,
+		Budget: 0.02, Seed: sc.Seed, Progress: view.progress,
+		Save: func(row model.TrainingRow) error { rows = append(rows, row); return save(row) },
+	}.Run(ctx)
+	if err != nil {
+		return "", err
+	}
+	models, report, err := model.Fit(rows, model.FitOptions{Service: sc.Service.Name, InstanceType: "emulated", Metric: sc.Service.SLO.Metric, At: time.Now().UTC()})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "models.json")
+	view.trained(report)
+	return path, models.Save(path)
+}
+
+// startGroups brings up every run's group at once.
+func startGroups(ctx context.Context, rig *experiment.Emulated, sc *scenario.Scenario) ([]*experiment.EmulatedGroup, error) {
+	groups := make([]*experiment.EmulatedGroup, len(sc.Runs))
+	errs := make([]error, len(sc.Runs))
+	var all sync.WaitGroup
+	for i, run := range sc.Runs {
+		all.Go(func() { groups[i], errs[i] = rig.Start(ctx, i, run) })
+	}
+	all.Wait()
+	return groups, errors.Join(errs...)
+}
+
+func stopGroups(groups []*experiment.EmulatedGroup) error {
+	errs := make([]error, len(groups))
+	var all sync.WaitGroup
+	for i, g := range groups {
+		if g != nil {
+			all.Go(func() { errs[i] = g.Stop() })
+		}
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (o *demoOptions) write(results []quell.Result) error {
+	if o.json == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(results, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(o.json, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("writing the results: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/train"
+)
+
+// demoView shows a demo: a live table on a terminal, plain lines elsewhere.
+type demoView struct {
+	w        io.Writer
+	terminal bool
+	sc       *scenario.Scenario
+	bar      *progressBar
+	rows     int           // drawn by the last frame
+	printed  time.Duration // of the last plain line
+}
+
+func newDemoView(w io.Writer, sc *scenario.Scenario) *demoView {
+	return &demoView{w: w, terminal: isTerminal(w), sc: sc, bar: newProgressBar(w), printed: -time.Hour}
+}
+
+func (v *demoView) training() {
+	fmt.Fprintf(v.w, "Quell demo: %s, objective %s <= %s at every instance.\n", v.sc.Name, v.sc.Service.SLO.Metric, v.sc.Service.SLO.Threshold)
+	fmt.Fprintf(v.w, "Training on 8 emulated machines (%.0f Mbit/s each): how fast are probe and service, at which load and interference?\n", v.sc.Hosts[0].Network/1e6)
+}
+
+func (v *demoView) progress(p train.Progress) { v.bar.show(p) }
+
+func (v *demoView) trained(r *model.Report) {
+	v.bar.finish()
+	for _, part := range r.Resources {
+		if e := part.Errors; e.ResponseTime != nil && e.Joint != nil {
+			fmt.Fprintf(v.w, "Models of the %s from %d runs; leaving one out, response time is off by %.0f%%, interference by %.0f%%. (This was a quick training; `quell train` does better in minutes.)\n",
+				part.Resource, part.Rows, e.ResponseTime.MeanRelative*100, e.Joint.MeanRelative*100)
+		}
+	}
+}
+
+func (v *demoView) playing() {
+	var titles []string
+	for _, run := range v.sc.Runs {
+		titles = append(titles, experiment.Title(v.sc, run))
+	}
+	fmt.Fprintf(v.w, "Playing %s for %s, the same requests for each: %s.\n\n", v.sc.Name, v.sc.Duration, strings.Join(titles, ", "))
+}
+
+// plainEvery is how often a line is printed where there is no terminal.
+const plainEvery = 5 * time.Second
+
+func (v *demoView) frame(f experiment.Frame) {
+	if v.terminal {
+		v.redraw(f)
+		return
+	}
+	if f.At-v.printed >= plainEvery-100*time.Millisecond {
+		v.printed = f.At
+		v.line(f)
+	}
+}
+
+// redraw draws the table over the last one.
+func (v *demoView) redraw(f experiment.Frame) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s of %s   load %.1f machines' worth   noisy neighbours: %s\n\n", max(0, f.At.Round(time.Second)), v.sc.Duration, f.Load, noise(f))
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "RUN\tINSTANCES\tLATENCY\tVIOLATION\tCOST\tFAILED")
+	for _, r := range f.Runs {
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%.0f\t%d\n", experiment.Title(v.sc, r.Run), running(r), v.latency(r), r.Violation.Round(time.Second), r.Status.InstanceSeconds, r.Errors)
+	}
+	_ = t.Flush()
+	if r, ok := thinking(f); ok {
+		fmt.Fprintf(&b, "\n%s\n", experiment.Title(v.sc, r.Run))
+		fmt.Fprintln(t, "INSTANCE\tSTATE\tLOAD\tSEVERITY\tCAPACITY\tWEIGHT\tLATENCY")
+		for _, in := range r.Status.Instances {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.ID, in.State, cell(in.Utilization, "%.2f"), cell(in.Severity, "%.2f"), cell(in.Capacity, "%.2f"), cell(in.Weight, "%.2f"), cell(in.LatencyMS, "%.0f ms"))
+		}
+		_ = t.Flush()
+		fmt.Fprintf(&b, "latest: %s\n", latest(r))
+	}
+	text := b.String()
+	if v.rows > 0 {
+		fmt.Fprintf(v.w, "\x1b[%dA", v.rows)
+	}
+	v.rows = strings.Count(text, "\n")
+	fmt.Fprintf(v.w, "\x1b[J%s", text)
+}
+
+func (v *demoView) latency(r experiment.RunFrame) string {
+	mark := ""
+	if r.LatencyMS > v.sc.Service.SLO.ThresholdMS() {
+		mark = " !"
+	}
+	return fmt.Sprintf("%.0f ms%s", r.LatencyMS, mark)
+}
+
+// line is one moment in one line.
+func (v *demoView) line(f experiment.Frame) {
+	var parts []string
+	for _, r := range f.Runs {
+		parts = append(parts, fmt.Sprintf("%s %s on %d", experiment.Title(v.sc, r.Run), v.latency(r), running(r)))
+	}
+	fmt.Fprintf(v.w, "%4s  load %.1f  noise %-13s %s\n", f.At.Round(time.Second), f.Load, noise(f), strings.Join(parts, " | "))
+	if r, ok := thinking(f); ok {
+		if text := latest(r); text != "" {
+			fmt.Fprintf(v.w, "      %s: %s\n", r.Run.Policy, text)
+		}
+	}
+}
+
+func (v *demoView) done() { v.rows = 0 }
+
+func noise(f experiment.Frame) string {
+	if len(f.Disturbs) == 0 {
+		return "none"
+	}
+	var parts []string
+	for _, host := range slices.Sorted(maps.Keys(f.Disturbs)) {
+		parts = append(parts, fmt.Sprintf("%s %.0f%%", host, f.Disturbs[host]*100))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func running(r experiment.RunFrame) int {
+	n := 0
+	for _, in := range r.Status.Instances {
+		if in.State != quell.Failed {
+			n++
+		}
+	}
+	return n
+}
+
+// thinking is the run whose decisions are worth showing: the last one that is not static.
+func thinking(f experiment.Frame) (experiment.RunFrame, bool) {
+	for _, r := range slices.Backward(f.Runs) {
+		if r.Run.Policy != "static" {
+			return r, true
+		}
+	}
+	return experiment.RunFrame{}, false
+}
+
+// latest is the newest reason for the group, or else for an instance.
+func latest(r experiment.RunFrame) string {
+	if r.Err != nil {
+		return r.Err.Error()
+	}
+	for _, reason := range slices.Backward(r.Status.Reasons) {
+		if reason.Code != "interference" {
+			return reason.Text
+		}
+	}
+	for _, reason := range r.Status.Reasons {
+		return reason.Instance + ": " + reason.Text
+	}
+	return ""
+}
+
+// summarise prints the comparison, whether it was fair, where things lie and what to try next.
+func summarise(w io.Writer, sc *scenario.Scenario, results []quell.Result, groups []*experiment.EmulatedGroup, dir, models string) error {
+	fmt.Fprintln(w)
+	if err := experiment.WriteTable(w, sc, results); err != nil {
+		return err
+	}
+	for _, verdict := range experiment.Verdicts(sc, results) {
+		fmt.Fprintln(w, verdict)
+	}
+	fmt.Fprintf(w, "\nModels:   %s\n", models)
+	for i, g := range groups {
+		if sc.Runs[i].Policy != "static" {
+			fmt.Fprintf(w, "Journal:  quell journal --dir %s\n", g.StoreDir())
+		}
+	}
+	_, err := fmt.Fprintf(w, "Logs:     %s\n\nTry next: quell model show %s\n          quell demo --seed 2\n          quell demo --policy prima,lsf,lr\n          README.md, \"Install\": the same on your own machines, in advise mode first\n", dir, models)
+	return err
+}

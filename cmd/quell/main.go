@@ -1,0 +1,93 @@
+// Command quell holds a service's response-time target on rented machines whose neighbours it cannot see.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+)
+
+// Exit statuses.
+const (
+	exitDone   = 0
+	exitFailed = 1 // the work failed
+	exitUsage  = 2 // the command line or a file is wrong
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// run executes one command line and returns the exit status.
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (status int) {
+	defer func() {
+		if r := recover(); r != nil {
+			fmt.Fprintf(errs, "quell: internal error: %v\nPlease report this with the lines below.\n%s", r, debug.Stack())
+			status = exitFailed
+		}
+	}()
+	reached := false
+	root := newRoot(&reached)
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errs)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintf(errs, "quell: %v\n", err)
+	var user *quell.UserError
+	if !reached || errors.As(err, &user) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// newRoot builds the command tree; reached is set once a command line has been understood.
+func newRoot(reached *bool) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "quell",
+		Short:         "Hold a response-time target on machines whose neighbours you cannot see",
+		Long:          "Quell feels interference on each instance of a service, works out how much load each can still carry within the\nresponse-time target, and steers the load balancer and the group's size to that. Start with `quell demo`.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			*reached = true
+		},
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(
+		demoCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(),
+		statusCommand(), pauseCommand(), resumeCommand(), overrideCommand(), journalCommand(),
+		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), versionCommand(),
+	)
+	return root
+}
+
+// userErrorf makes a mistake of the user: exit status 2.
+func userErrorf(format string, args ...any) error {
+	return &quell.UserError{Err: fmt.Errorf(format, args...)}
+}
+
+// newLogger writes plain lines for people to standard error.
+func newLogger(w io.Writer, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}

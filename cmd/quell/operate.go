@@ -1,0 +1,335 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/daemon"
+)
+
+func statusCommand() *cobra.Command {
+	var path string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status --config FILE",
+		Short: "Show the group: instances, load, severity, capacity, weight, state and the last reason",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			reply, err := ask(cmd, path, bus.Command{Name: bus.Status})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", reply)
+				return err
+			}
+			var s controller.Status
+			if err := json.Unmarshal(reply, &s); err != nil {
+				return fmt.Errorf("reading the status: %w", err)
+			}
+			return writeStatus(cmd.OutOrStdout(), s)
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// ask sends one command to the service's controller.
+func ask(cmd *cobra.Command, path string, c bus.Command) (json.RawMessage, error) {
+	file, err := config.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := daemon.Connect(file)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	c.By = whoami()
+	reply, err := conn.Ask(cmd.Context(), file.Service.Name, c)
+	if err != nil {
+		return nil, err
+	}
+	if reply.Error != "" {
+		return nil, errors.New(reply.Error)
+	}
+	return reply.Body, nil
+}
+
+func whoami() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return "unknown"
+}
+
+func writeStatus(w io.Writer, s controller.Status) error {
+	state := string(s.Mode)
+	switch {
+	case s.Paused:
+		state = "paused by " + s.PausedBy
+	case !s.Leading:
+		state = "standby: another controller leads"
+	}
+	fmt.Fprintf(w, "service %s  policy %s  %s  objective %s  models %s\n", s.Service, s.Policy, state, s.SLO, s.Models)
+	if s.At.IsZero() {
+		_, err := fmt.Fprintln(w, "no decision yet")
+		return err
+	}
+	fmt.Fprintf(w, "at %s  load %.3f", s.At.Local().Format(time.TimeOnly), s.Load)
+	if s.Capacity != nil {
+		fmt.Fprintf(w, " of capacity %.3f", *s.Capacity)
+	}
+	if s.ArrivalRate != nil {
+		fmt.Fprintf(w, "  %.1f requests/s", *s.ArrivalRate)
+	}
+	fmt.Fprintf(w, "  %d decisions  %.0f instance-seconds\n\n", s.Decisions, s.InstanceSeconds)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "INSTANCE\tSTATE\tAGE\tRATE\tLOAD\tSEVERITY\tCAPACITY\tWEIGHT\tLATENCY\tPREDICTED\tREASON")
+	for _, i := range s.Instances {
+		label := string(i.State)
+		if i.Stale {
+			label += ", stale"
+		}
+		if w, ok := s.Overrides[i.ID]; ok {
+			label += fmt.Sprintf(", set to %.3f", w)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, label, time.Duration(i.AgeS*float64(time.Second)).Round(time.Second),
+			cell(i.RequestRate, "%.1f/s"), cell(i.Utilization, "%.3f"), cell(i.Severity, "%.2f"), cell(i.Capacity, "%.3f"), cell(i.Weight, "%.3f"),
+			cell(i.LatencyMS, "%.1f ms"), cell(i.PredictedMS, "%.1f ms"), i.Reason)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, r := range s.Reasons {
+		if r.Instance == "" {
+			fmt.Fprintf(w, "\n%s: %s", r.Code, r.Text)
+		}
+	}
+	if len(s.Changes) > 0 {
+		fmt.Fprintf(w, "\nlast change at %s: %s", s.ChangedAt.Local().Format(time.TimeOnly), strings.Join(s.Changes, "; "))
+	}
+	for part, problem := range s.LastFailure {
+		fmt.Fprintf(w, "\nproblem in %s (%d times): %s", part, s.Failures[part], problem)
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
+
+// cell shows a reading, or a dash where none was taken.
+func cell(v *float64, format string) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *v)
+}
+
+// simpleCommand makes a command that changes the control and says what was done.
+func simpleCommand(use, short string, args cobra.PositionalArgs, build func([]string) (bus.Command, error)) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := build(args)
+			if err != nil {
+				return err
+			}
+			body, err := ask(cmd, path, c)
+			if err != nil {
+				return err
+			}
+			var done struct{ Done string }
+			if err := json.Unmarshal(body, &done); err != nil {
+				return fmt.Errorf("reading the reply: %w", err)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), done.Done)
+			return err
+		},
+	}
+	configFlag(cmd, &path)
+	return cmd
+}
+
+func pauseCommand() *cobra.Command {
+	return simpleCommand("pause --config FILE", "Stop acting; decisions go on being made and written down", cobra.NoArgs,
+		func([]string) (bus.Command, error) { return bus.Command{Name: bus.Pause}, nil })
+}
+
+func resumeCommand() *cobra.Command {
+	return simpleCommand("resume --config FILE", "Act again after a pause", cobra.NoArgs,
+		func([]string) (bus.Command, error) { return bus.Command{Name: bus.Resume}, nil })
+}
+
+func overrideCommand() *cobra.Command {
+	return simpleCommand("override INSTANCE WEIGHT|clear --config FILE", "Fix an instance's fraction of the traffic by hand, or let it go again", cobra.ExactArgs(2),
+		func(args []string) (bus.Command, error) {
+			if args[1] == "clear" {
+				return bus.Command{Name: bus.Clear, Instance: args[0]}, nil
+			}
+			w, err := strconv.ParseFloat(args[1], 64)
+			if err != nil || !(w >= 0 && w <= 1) {
+				return bus.Command{}, userErrorf("%q is not a weight: give a fraction of the traffic from 0 to 1, or clear", args[1])
+			}
+			return bus.Command{Name: bus.Override, Instance: args[0], Weight: &w}, nil
+		})
+}
+
+func journalCommand() *cobra.Command {
+	var path, dir, service string
+	var since time.Duration
+	var asJSON, all bool
+	cmd := &cobra.Command{
+		Use:   "journal (--config FILE | --dir DIR) [--since 1h] [--service NAME]",
+		Short: "Show what was decided and why",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if since < 0 {
+				return userErrorf("--since: give a time to look back over, as in 1h")
+			}
+			conn, service, closeAll, err := openJournal(path, dir, service)
+			if err != nil {
+				return err
+			}
+			defer closeAll()
+			journal, err := conn.Journal(service, bus.JournalOptions{})
+			if err != nil {
+				return err
+			}
+			return journal.Read(cmd.Context(), time.Now().Add(-since), func(e bus.Entry) error {
+				return writeEntry(cmd.OutOrStdout(), e, asJSON, all)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", "", "the service's configuration, while its controller runs")
+	cmd.Flags().StringVar(&dir, "dir", "", "folder of a journal whose controller does not run")
+	cmd.Flags().StringVar(&service, "service", "", "name of the service; default: the configuration's, or the only one in the folder")
+	cmd.Flags().DurationVar(&since, "since", time.Hour, "how far to look back")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print whole entries as JSON lines")
+	cmd.Flags().BoolVar(&all, "all", false, "show plans that changed nothing, too")
+	return cmd
+}
+
+// openJournal reaches a journal through a running controller's bus or in a folder.
+func openJournal(path, dir, service string) (conn *bus.Conn, name string, closeAll func(), err error) {
+	if (path == "") == (dir == "") {
+		return nil, "", nil, userErrorf("give either --config or --dir")
+	}
+	if path != "" {
+		file, err := config.Load(path)
+		if err != nil {
+			return nil, "", nil, err
+		}
+		if service == "" {
+			service = file.Service.Name
+		}
+		conn, err := daemon.Connect(file)
+		if err != nil {
+			return nil, "", nil, err
+		}
+		return conn, service, conn.Close, nil
+	}
+	server, err := bus.OpenStore(dir)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	conn, err = bus.Connect(bus.Options{Server: server, Name: "journal"})
+	if err != nil {
+		return nil, "", nil, errors.Join(err, server.Shutdown())
+	}
+	closeAll = func() {
+		conn.Close()
+		if err := server.Shutdown(); err != nil {
+			fmt.Fprintln(os.Stderr, "quell:", err)
+		}
+	}
+	name, err = onlyService(conn, service)
+	if err != nil {
+		closeAll()
+		return nil, "", nil, err
+	}
+	return conn, name, closeAll, nil
+}
+
+// onlyService is the service whose journal a folder holds, where it holds just one.
+func onlyService(conn *bus.Conn, wanted string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	names, err := conn.Services(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case wanted != "" && slices.Contains(names, wanted):
+		return wanted, nil
+	case wanted == "" && len(names) == 1:
+		return names[0], nil
+	case len(names) == 0:
+		return "", userErrorf("no journal is kept in that folder")
+	}
+	return "", userErrorf("name one of the services in that folder with --service: %s", strings.Join(names, ", "))
+}
+
+func writeEntry(w io.Writer, e bus.Entry, asJSON, all bool) error {
+	if asJSON {
+		data, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w, "%s\n", data)
+		return err
+	}
+	if e.Kind == bus.EventEntry {
+		_, err := fmt.Fprintf(w, "%s  %s\n", e.At.Local().Format(time.DateTime), e.Text)
+		return err
+	}
+	if len(e.Changes) == 0 && !all && e.Applied {
+		return nil
+	}
+	what := strings.Join(e.Changes, "; ")
+	switch {
+	case what == "" && e.Applied:
+		what = "nothing changed"
+	case !e.Applied:
+		what = "not carried out (" + string(e.Mode) + "): " + planned(e.Plan)
+	}
+	if _, err := fmt.Fprintf(w, "%s  %s  %s\n", e.At.Local().Format(time.DateTime), e.Plan.Policy, what); err != nil {
+		return err
+	}
+	for _, r := range e.Plan.Reasons {
+		if _, err := fmt.Fprintf(w, "    %s: %s\n", r.Code, r.Text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planned says in words what a plan asked for.
+func planned(p *quell.Plan) string {
+	var parts []string
+	if !p.Group.Empty() {
+		parts = append(parts, fmt.Sprintf("add %d, remove [%s]", p.Group.Add, strings.Join(p.Group.Remove, " ")))
+	}
+	if len(p.Weights) > 0 {
+		parts = append(parts, fmt.Sprintf("weights %v", p.Weights))
+	}
+	if len(parts) == 0 {
+		return "nothing asked for"
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
+)
+
+func planCommand() *cobra.Command {
+	var configPath, modelsPath string
+	cmd := &cobra.Command{
+		Use:   "plan --config FILE [--models FILE] [SNAPSHOTS.jsonl | -]",
+		Short: "Run the policy over recorded snapshots and print one plan for each",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, err := config.Load(configPath)
+			if err != nil {
+				return err
+			}
+			if modelsPath == "" {
+				modelsPath = file.Models
+			}
+			engine, err := loadEngine(file.Service, modelsPath)
+			if err != nil {
+				return err
+			}
+			name, in, err := openInput(cmd, args)
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			return planAll(engine, quell.NewSnapshotReader(name, in), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&configPath, "config", "", "the service's configuration (required)")
+	cmd.Flags().StringVar(&modelsPath, "models", "", "models.json; default: what the configuration names")
+	_ = cmd.MarkFlagRequired("config")
+	return cmd
+}
+
+// loadEngine compiles a policy with its models. Lacking a section it needs is the user's mistake here: there is no
+// live group to hold meanwhile.
+func loadEngine(service quell.Service, modelsPath string) (*policy.Engine, error) {
+	models, err := loadModels(modelsPath)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := policy.NewEngine(service, models)
+	if errors.Is(err, quell.ErrNoData) {
+		return nil, userErrorf("%w; name the file with --models", err)
+	}
+	return engine, err
+}
+
+func loadModels(path string) (*model.Models, error) {
+	if path == "" {
+		return nil, nil
+	}
+	return model.Load(path)
+}
+
+func openInput(cmd *cobra.Command, args []string) (string, io.ReadCloser, error) {
+	if len(args) == 0 || args[0] == "-" {
+		return "standard input", io.NopCloser(cmd.InOrStdin()), nil
+	}
+	f, err := os.Open(args[0])
+	if err != nil {
+		return "", nil, userErrorf("%w", err)
+	}
+	return args[0], f, nil
+}
+
+// planAll prints the plans of the snapshots up to the first bad one.
+func planAll(engine *policy.Engine, snapshots *quell.SnapshotReader, w io.Writer) error {
+	out := bufio.NewWriter(w)
+	defer out.Flush()
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	var state policy.State
+	for {
+		snapshot, err := snapshots.Next()
+		if errors.Is(err, io.EOF) {
+			return flushed(out)
+		}
+		if err != nil {
+			return errors.Join(flushed(out), err)
+		}
+		var plan quell.Plan
+		plan, state = engine.Decide(snapshot, state)
+		if err := encoder.Encode(plan); err != nil {
+			return fmt.Errorf("writing plans: %w", err)
+		}
+	}
+}
+
+func flushed(out *bufio.Writer) error {
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("writing plans: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package controller
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/quellhq/quell"
+)
+
+// metrics shows the status to Prometheus at the moment of a scrape.
+type metrics struct{ c *Controller }
+
+var (
+	perInstance = []string{"service", "instance"}
+	perService  = []string{"service"}
+
+	descWeight      = prometheus.NewDesc("quell_weight", "Planned fraction of traffic.", perInstance, nil)
+	descUse         = prometheus.NewDesc("quell_utilization", "Own use of the policy's resource, as a fraction of capacity.", perInstance, nil)
+	descSeverity    = prometheus.NewDesc("quell_severity", "Severity factor of interference, calibration included.", perInstance, nil)
+	descCapacity    = prometheus.NewDesc("quell_capacity", "Effective capacity within the threshold, as a fraction.", perInstance, nil)
+	descLatency     = prometheus.NewDesc("quell_latency_ms", "Response time in the metric of the objective.", perInstance, nil)
+	descPredicted   = prometheus.NewDesc("quell_predicted_ms", "Response time predicted at the planned load.", perInstance, nil)
+	descOverride    = prometheus.NewDesc("quell_override", "Weight set by hand.", perInstance, nil)
+	descStale       = prometheus.NewDesc("quell_stale", "1 where an instance's readings have stopped.", perInstance, nil)
+	descInstances   = prometheus.NewDesc("quell_instances", "Instances by state.", []string{"service", "state"}, nil)
+	descLoad        = prometheus.NewDesc("quell_load", "Summed utilisation.", perService, nil)
+	descArrivals    = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
+	descPaused      = prometheus.NewDesc("quell_paused", "1 while paused by hand.", perService, nil)
+	descActing      = prometheus.NewDesc("quell_acting", "1 while plans are carried out.", perService, nil)
+	descLeading     = prometheus.NewDesc("quell_leading", "1 while this controller holds the service's lease.", perService, nil)
+	descModels      = prometheus.NewDesc("quell_models_in_use", "1 while the configured policy runs, 0 while it waits for models.", perService, nil)
+	descDecisions   = prometheus.NewDesc("quell_decisions_total", "Plans that changed something.", perService, nil)
+	descSeconds     = prometheus.NewDesc("quell_instance_seconds_total", "Cost so far: start command to exit, summed.", perService, nil)
+	descReadings    = prometheus.NewDesc("quell_readings_total", "Readings taken in.", []string{"service", "source"}, nil)
+	descRejected    = prometheus.NewDesc("quell_readings_rejected_total", "Readings dropped because they break a rule.", perService, nil)
+	descFailures    = prometheus.NewDesc("quell_failures_total", "Errors by the part they came from.", []string{"service", "part"}, nil)
+	descLastDecided = prometheus.NewDesc("quell_last_decision_timestamp_seconds", "When the last decision was made.", perService, nil)
+)
+
+func (metrics) Describe(ch chan<- *prometheus.Desc) { ch <- descDecisions }
+
+func (m metrics) Collect(ch chan<- prometheus.Metric) {
+	s := m.c.Status()
+	readings, _ := m.c.gather.totals()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.Service}, labels...)...)
+	}
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{s.Service}, labels...)...)
+	}
+	states := map[quell.State]int{}
+	for _, in := range s.Instances {
+		states[in.State]++
+		for d, v := range map[*prometheus.Desc]*float64{
+			descWeight: in.Weight, descUse: in.Utilization, descSeverity: in.Severity,
+			descCapacity: in.Capacity, descLatency: in.LatencyMS, descPredicted: in.PredictedMS,
+		} {
+			if v != nil {
+				gauge(d, *v, in.ID)
+			}
+		}
+		gauge(descStale, bit(in.Stale), in.ID)
+	}
+	for _, state := range quell.States {
+		gauge(descInstances, float64(states[state]), string(state))
+	}
+	for id, w := range s.Overrides {
+		gauge(descOverride, w, id)
+	}
+	gauge(descLoad, s.Load)
+	if s.ArrivalRate != nil {
+		gauge(descArrivals, *s.ArrivalRate)
+	}
+	gauge(descPaused, bit(s.Paused))
+	gauge(descActing, bit(s.Leading && !s.Paused && s.Mode == quell.Act))
+	gauge(descLeading, bit(s.Leading))
+	gauge(descModels, bit(s.Models == "in use" || s.Models == "not needed"))
+	if !s.At.IsZero() {
+		gauge(descLastDecided, float64(s.At.UnixMilli())/1000)
+	}
+	counter(descDecisions, float64(s.Decisions))
+	counter(descSeconds, s.InstanceSeconds)
+	counter(descRejected, float64(s.Rejected))
+	for source, n := range readings {
+		counter(descReadings, float64(n), string(source))
+	}
+	for part, n := range s.Failures {
+		counter(descFailures, float64(n), part)
+	}
+}
+
+func bit(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Handler serves /metrics, /healthz (the process is alive), /readyz (a decision was made within three periods) and
+// /status (JSON).
+func (c *Controller) Handler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics{c})
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", c.readyz)
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(c.Status())
+	})
+	return mux
+}
+
+func (c *Controller) readyz(w http.ResponseWriter, _ *http.Request) {
+	s := c.Status()
+	if s.At.IsZero() || c.now().Sub(s.At) > 3*c.sampling() {
+		http.Error(w, "no decision within three sampling periods", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = w.Write([]byte("ok\n"))
+}

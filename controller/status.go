@@ -1,0 +1,243 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+// Status is what `quell status` shows.
+type Status struct {
+	Service         string             `json:"service"`
+	At              time.Time          `json:"at"` // of the last decision; zero before the first
+	Policy          string             `json:"policy"`
+	Mode            quell.Mode         `json:"mode"`
+	Leading         bool               `json:"leading"`
+	Paused          bool               `json:"paused"`
+	PausedBy        string             `json:"paused_by,omitempty"`
+	Overrides       map[string]float64 `json:"overrides,omitempty"`
+	Models          string             `json:"models"` // "in use", or why there are none
+	SLO             string             `json:"slo"`
+	ArrivalRate     *float64           `json:"arrival_rate,omitempty"`
+	Load            float64            `json:"load"`     // summed utilisation
+	Capacity        *float64           `json:"capacity"` // summed effective capacity, if known
+	Instances       []InstanceStatus   `json:"instances"`
+	Reasons         []quell.Reason     `json:"reasons"` // of the last plan
+	Changes         []string           `json:"changes"` // what the last decision that changed something changed
+	ChangedAt       time.Time          `json:"changed_at"`
+	Decisions       int                `json:"decisions"`
+	InstanceSeconds float64            `json:"instance_seconds"`
+	Rejected        int                `json:"rejected_readings"`
+	Failures        map[string]int     `json:"failures,omitempty"`
+	LastFailure     map[string]string  `json:"last_failure,omitempty"`
+}
+
+// InstanceStatus is one row of it. Readings that were not taken are absent.
+type InstanceStatus struct {
+	ID          string      `json:"id"`
+	Address     string      `json:"address"`
+	State       quell.State `json:"state"`
+	Stale       bool        `json:"stale,omitempty"`
+	AgeS        float64     `json:"age_s"`
+	Weight      *float64    `json:"weight,omitempty"` // planned
+	RequestRate *float64    `json:"request_rate,omitempty"`
+	ErrorRate   *float64    `json:"error_rate,omitempty"`
+	Utilization *float64    `json:"utilization,omitempty"`
+	Severity    *float64    `json:"severity,omitempty"`
+	Capacity    *float64    `json:"capacity,omitempty"`
+	LatencyMS   *float64    `json:"latency_ms,omitempty"` // in the SLO's metric
+	PredictedMS *float64    `json:"predicted_ms,omitempty"`
+	Reason      string      `json:"reason,omitempty"`
+}
+
+// Status returns the state after the last decision.
+func (c *Controller) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.status
+	s.Service, s.Policy, s.Mode = c.opts.Service.Name, c.opts.Service.Policy.Name, c.opts.Service.Mode
+	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
+	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.mem.Overrides
+	s.Models = "in use"
+	if c.noModels != nil {
+		s.Models = c.noModels.Error()
+	} else if c.opts.Models == nil {
+		s.Models = "not needed"
+	}
+	s.Decisions = c.counts.decisions
+	s.Failures, s.LastFailure = maps.Clone(c.counts.failures), maps.Clone(c.counts.lastFailure)
+	s.InstanceSeconds = c.opts.Scaler.InstanceSeconds(c.now())
+	_, s.Rejected = c.gather.totals()
+	return s
+}
+
+// report keeps what the last decision saw and wanted.
+func (c *Controller) report(v view, snapshot *quell.Snapshot, plan *quell.Plan, changes []string) {
+	s := Status{At: snapshot.At, ArrivalRate: snapshot.ArrivalRate, Reasons: plan.Reasons}
+	s.Changes, s.ChangedAt = c.status.Changes, c.status.ChangedAt
+	if len(changes) > 0 {
+		s.Changes, s.ChangedAt = changes, snapshot.At
+	}
+	reasons := map[string]string{}
+	for _, r := range plan.Reasons {
+		reasons[r.Instance] = r.Text
+	}
+	for i := range snapshot.Instances {
+		row := c.row(&snapshot.Instances[i], plan, reasons)
+		row.Address = addressOf(v, row.ID)
+		if row.Utilization != nil && row.State != quell.Failed {
+			s.Load += *row.Utilization
+		}
+		s.Instances = append(s.Instances, row)
+	}
+	if len(plan.Capacity) > 0 {
+		var sum float64
+		for _, capacity := range plan.Capacity {
+			sum += capacity
+		}
+		s.Capacity = &sum
+	}
+	c.status = s
+}
+
+func addressOf(v view, id string) string {
+	if i := slices.IndexFunc(v.members, func(m quell.Member) bool { return m.ID == id }); i >= 0 {
+		return v.members[i].Address
+	}
+	return ""
+}
+
+func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[string]string) InstanceStatus {
+	row := InstanceStatus{ID: in.ID, State: in.State, Reason: reasons[in.ID]}
+	if in.AgeS != nil {
+		row.AgeS = *in.AgeS
+	}
+	row.Weight = entry(plan.Weights, in.ID)
+	row.Capacity = entry(plan.Capacity, in.ID)
+	row.PredictedMS = entry(plan.PredictedMS, in.ID)
+	row.Severity = entry(plan.Severity, in.ID)
+	row.Stale = c.mem.State.Instances[in.ID].StaleFor > 0
+	o := in.Observation
+	if o == nil {
+		return row
+	}
+	row.RequestRate, row.ErrorRate = o.RequestRate, o.ErrorRate
+	row.Utilization = entry(o.Utilization, c.opts.Service.Policy.Resource)
+	if row.Severity == nil {
+		row.Severity = entry(o.Severity, c.opts.Service.Policy.Resource)
+	}
+	if latency, ok := o.LatencyMS.Of(c.opts.Service.SLO.Metric); ok {
+		row.LatencyMS = &latency
+	}
+	return row
+}
+
+func entry[K comparable](m map[K]float64, key K) *float64 {
+	if v, ok := m[key]; ok {
+		return &v
+	}
+	return nil
+}
+
+// Command carries out what a person asks for: status, pause, resume, override, clear. What changes the control is
+// written to the journal and survives a restart.
+func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
+	switch cmd.Name {
+	case bus.Status:
+		return replyWith(c.Status())
+	case bus.Pause:
+		return c.change(ctx, "paused by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy = true, cmd.By; return nil })
+	case bus.Resume:
+		return c.change(ctx, "resumed by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy = false, ""; return nil })
+	case bus.Override:
+		return c.change(ctx, overrideText(cmd), func() error { return c.override(cmd) })
+	case bus.Clear:
+		return c.change(ctx, fmt.Sprintf("override of %s cleared by %s", cmd.Instance, cmd.By), func() error { return c.clear(cmd) })
+	}
+	return bus.Reply{Error: fmt.Sprintf("unknown command %q", cmd.Name)}
+}
+
+func replyWith(v any) bus.Reply {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return bus.Reply{Error: err.Error()}
+	}
+	return bus.Reply{Body: body}
+}
+
+// change alters the memory, stores it and writes an event; if it cannot be stored it is taken back.
+func (c *Controller) change(ctx context.Context, text string, alter func() error) bus.Reply {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.mem
+	if err := alter(); err != nil {
+		return bus.Reply{Error: err.Error()}
+	}
+	if err := c.save(ctx); err != nil {
+		c.mem = before
+		return bus.Reply{Error: err.Error()}
+	}
+	c.event(ctx, text)
+	return replyWith(map[string]string{"done": text})
+}
+
+func overrideText(cmd bus.Command) string {
+	if cmd.Weight == nil {
+		return ""
+	}
+	return fmt.Sprintf("weight of %s set to %.3f by %s", cmd.Instance, *cmd.Weight, cmd.By)
+}
+
+func (c *Controller) override(cmd bus.Command) error {
+	if cmd.Weight == nil || math.IsNaN(*cmd.Weight) || *cmd.Weight < 0 || *cmd.Weight > 1 {
+		return fmt.Errorf("an override wants a weight from 0 to 1, the fraction of traffic")
+	}
+	if !slices.ContainsFunc(c.status.Instances, func(i InstanceStatus) bool { return i.ID == cmd.Instance }) {
+		return fmt.Errorf("no instance %q; `quell status` lists them", cmd.Instance)
+	}
+	overrides := map[string]float64{cmd.Instance: *cmd.Weight}
+	for id, w := range c.mem.Overrides {
+		if id != cmd.Instance {
+			overrides[id] = w
+		}
+	}
+	c.mem.Overrides = overrides
+	return nil
+}
+
+func (c *Controller) clear(cmd bus.Command) error {
+	if _, ok := c.mem.Overrides[cmd.Instance]; !ok {
+		return fmt.Errorf("no override of %q is in force", cmd.Instance)
+	}
+	overrides := map[string]float64{}
+	for id, w := range c.mem.Overrides {
+		if id != cmd.Instance {
+			overrides[id] = w
+		}
+	}
+	c.mem.Overrides = overrides
+	return nil
+}
+
+// Ask asks the controller of a service for its status over the bus.
+func Ask(ctx context.Context, conn *bus.Conn, service string) (Status, error) {
+	var s Status
+	reply, err := conn.Ask(ctx, service, bus.Command{Name: bus.Status})
+	if err != nil {
+		return s, err
+	}
+	if reply.Error != "" {
+		return s, fmt.Errorf("the controller of %s: %s", service, reply.Error)
+	}
+	if err := json.Unmarshal(reply.Body, &s); err != nil {
+		return s, fmt.Errorf("reading the status of %s: %w", service, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,279 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/builtin"
+	balancercommand "github.com/quellhq/quell/balancer/command"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/probe"
+	scalercommand "github.com/quellhq/quell/scaler/command"
+	"github.com/quellhq/quell/scaler/fixed"
+	"github.com/quellhq/quell/scaler/process"
+)
+
+// Controller runs a service's controller until ctx ends. Each value from reload reads the configuration and the
+// models again; bad ones are logged and the running ones stay.
+func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *slog.Logger) (err error) {
+	file, models, err := load(path, log)
+	if err != nil {
+		return err
+	}
+	lifeline, err := Lifeline()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watch(lifeline, cancel)
+	var stop cleanups
+	defer func() { err = errors.Join(err, stop.run()) }()
+
+	conn, err := startBus(file, log, &stop)
+	if err != nil {
+		return err
+	}
+	c, err := newController(file, models, conn, lifeline, log, &stop)
+	if err != nil {
+		return err
+	}
+	if err := attach(ctx, file, c, conn, log, &stop); err != nil {
+		return err
+	}
+	go reloading(ctx, path, file, c, reload, log)
+	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode, "bus", file.Bus.Listen, "metrics", file.Listen)
+	return c.Run(ctx)
+}
+
+// load reads a configuration and the models it names. Models that are not there yet are no mistake: the controller
+// is useful without.
+func load(path string, log *slog.Logger) (*config.File, *model.Models, error) {
+	file, err := config.Load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if file.Models == "" {
+		return file, nil, nil
+	}
+	models, err := model.Load(file.Models)
+	if errors.Is(err, os.ErrNotExist) {
+		log.Warn("no models yet: equal weights until they are there and the configuration is reloaded", "models", file.Models)
+		return file, nil, nil
+	}
+	return file, models, err
+}
+
+// startBus runs the embedded bus, or joins an external one.
+func startBus(file *config.File, log *slog.Logger, stop *cleanups) (*bus.Conn, error) {
+	var server *bus.Server
+	if file.Bus.URL == "" {
+		token, err := config.Token(file.Bus.Token, file.Bus.TokenFile)
+		if err != nil {
+			return nil, err
+		}
+		server, err = bus.StartServer(bus.ServerOptions{Listen: file.Bus.Listen, StoreDir: file.Bus.StoreDir, Token: token, TLS: bus.TLS(file.Bus.TLS), Logger: log})
+		if err != nil {
+			return nil, err
+		}
+		stop.add(server.Shutdown)
+	}
+	conn, err := connect(file, server, "controller of "+file.Service.Name, log)
+	if err != nil {
+		return nil, err
+	}
+	stop.add(func() error { conn.Close(); return nil })
+	return conn, nil
+}
+
+func newController(file *config.File, models *model.Models, conn *bus.Conn, lifeline *os.File, log *slog.Logger, stop *cleanups) (*controller.Controller, error) {
+	name := file.Service.Name
+	journal, err := conn.Journal(name, bus.JournalOptions{Bytes: file.Bus.JournalBytes})
+	if err != nil {
+		return nil, err
+	}
+	stop.add(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), stopWait)
+		defer cancel()
+		return journal.Flush(ctx)
+	})
+	state, err := conn.State(name)
+	if err != nil {
+		return nil, err
+	}
+	balancer, err := newBalancer(file)
+	if err != nil {
+		return nil, err
+	}
+	scaler, err := newScaler(file, lifeline, log, stop)
+	if err != nil {
+		return nil, err
+	}
+	lease := &leader{conn: conn, service: name, holder: holder(file), ttl: max(5*time.Second, 3*file.Service.Sampling)}
+	stop.add(lease.release)
+	return controller.New(controller.Options{
+		Service: file.Service, Models: models, Balancer: balancer, Scaler: scaler, Journal: journal, Memory: state,
+		Fixed: file.Scaler.Kind == config.FixedScaler, Drain: file.Balancer.Drain, Lead: lease.lead, Logger: log,
+	})
+}
+
+func newBalancer(file *config.File) (controller.Balancer, error) {
+	b := file.Balancer
+	if b.Kind == config.CommandBalancer {
+		return balancercommand.New(balancercommand.Options{Service: file.Service.Name, Command: b.Command, StateCommand: b.StateCommand})
+	}
+	return builtin.NewClient(b.Admin), nil
+}
+
+func newScaler(file *config.File, lifeline *os.File, log *slog.Logger, stop *cleanups) (controller.Scaler, error) {
+	s := file.Scaler
+	switch s.Kind {
+	case config.FixedScaler:
+		return fixed.New(s.Instances, time.Now())
+	case config.CommandScaler:
+		return scalercommand.New(scalercommand.Options{Start: s.Start, Stop: s.Stop, List: s.List})
+	}
+	if s.Lifeline && lifeline == nil {
+		read, write, err := os.Pipe()
+		if err != nil {
+			return nil, fmt.Errorf("making the instances' lifeline: %w", err)
+		}
+		stop.add(func() error { return errors.Join(write.Close(), read.Close()) })
+		lifeline = read
+	}
+	options := process.Options{
+		Command: s.Command, Slots: s.Slots, Dir: filepath.Join(file.Data, "instances"), Ports: process.PortRange(s.Ports),
+		Ready: process.Ready{Path: s.Ready.Path, Timeout: s.Ready.Timeout}, Drain: s.Drain, Logger: log,
+	}
+	if s.Lifeline {
+		options.Lifeline = lifeline
+	}
+	driver, err := process.New(options)
+	if err != nil {
+		return nil, err
+	}
+	stop.add(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), stopWait+s.Drain)
+		defer cancel()
+		return driver.Close(ctx, !s.Lifeline)
+	})
+	return driver, nil
+}
+
+// holder names this controller in the lease: the same installation takes its own lease back after a crash.
+func holder(file *config.File) string {
+	host, _ := os.Hostname()
+	data, err := filepath.Abs(file.Data)
+	if err != nil {
+		data = file.Data
+	}
+	return host + ":" + data
+}
+
+// leader keeps the service's lease.
+type leader struct {
+	conn            *bus.Conn
+	service, holder string
+	ttl             time.Duration
+	lease           *bus.Lease
+}
+
+func (l *leader) lead(ctx context.Context) (bool, error) {
+	if l.lease != nil {
+		err := l.lease.Renew(ctx)
+		if err == nil || l.lease.Valid() && !errors.Is(err, bus.ErrLeaseLost) {
+			return true, err
+		}
+		l.lease = nil
+	}
+	lease, err := l.conn.Lease(ctx, l.service, l.holder, l.ttl)
+	if err != nil {
+		return false, err
+	}
+	l.lease = lease
+	return true, nil
+}
+
+func (l *leader) release() error {
+	if l.lease == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
+	defer cancel()
+	return l.lease.Release(ctx)
+}
+
+// attach connects the controller with what talks to it: readings, commands, metrics, and its own prober where the
+// balancer has none.
+func attach(ctx context.Context, file *config.File, c *controller.Controller, conn *bus.Conn, log *slog.Logger, stop *cleanups) error {
+	unsubscribe, err := conn.SubscribeReadings(file.Service.Name, c.Observe, c.Reject)
+	if err != nil {
+		return err
+	}
+	stop.add(func() error { unsubscribe(); return nil })
+	unserve, err := conn.Serve(file.Service.Name, c.Command)
+	if err != nil {
+		return err
+	}
+	stop.add(func() error { unserve(); return nil })
+	shut, err := serveHTTP("the controller's metrics", file.Listen, c.Handler(), log)
+	if err != nil {
+		return err
+	}
+	stop.add(func() error { shut(); return nil })
+	if file.Probe.From != config.FromController {
+		return nil
+	}
+	prober, err := newProber(file, "controller", func() []probe.Target { return targetsOf(c) }, func(_ context.Context, r quell.Reading) error {
+		c.Observe(r, time.Now())
+		return nil
+	}, log)
+	if err != nil {
+		return err
+	}
+	go prober.Run(ctx)
+	return nil
+}
+
+// targetsOf lists the probe servers of a controller's instances.
+func targetsOf(c *controller.Controller) []probe.Target {
+	var targets []probe.Target
+	for _, m := range c.Members() {
+		if m.Probe != "" && m.State == quell.Ready {
+			targets = append(targets, probe.Target{Instance: m.ID, Address: m.Probe})
+		}
+	}
+	return targets
+}
+
+// reloading puts a changed configuration in force, or keeps the running one.
+func reloading(ctx context.Context, path string, running *config.File, c *controller.Controller, reload <-chan os.Signal, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-reload:
+		}
+		file, models, err := load(path, log)
+		if err == nil {
+			err = c.Reload(file.Service, models)
+		}
+		if err != nil {
+			log.Error("the new configuration is bad: keeping the running one", "error", err)
+			continue
+		}
+		if needsRestart(running, file) {
+			log.Warn("changes outside service, slo, sampling, policy, group, guard, mode and models need a restart")
+		}
+		log.Info("reloaded", "policy", file.Service.Policy.Name, "mode", file.Service.Mode)
+	}
+}

@@ -1,0 +1,108 @@
+// Package daemon wires a configuration to the processes of Quell: controller, agent, balancer and emulated host.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
+)
+
+// stopWait bounds how long a part may take to end.
+const stopWait = 10 * time.Second
+
+// lifelineVariable names the file descriptor whose end of file tells a process that its ancestor is gone.
+const lifelineVariable = "QUELL_LIFELINE_FD"
+
+// Lifeline returns the pipe that this process was given by an ancestor that it must not outlive, or nil.
+func Lifeline() (*os.File, error) {
+	text := os.Getenv(lifelineVariable)
+	if text == "" {
+		return nil, nil
+	}
+	fd, err := strconv.Atoi(text)
+	if err != nil || fd < 3 {
+		return nil, &quell.UserError{Err: fmt.Errorf("%s=%q is not the number of an inherited file", lifelineVariable, text)}
+	}
+	return os.NewFile(uintptr(fd), "lifeline"), nil
+}
+
+// watch cancels when the lifeline breaks. The pipe carries no data: the only thing to read is its end.
+func watch(lifeline *os.File, cancel context.CancelFunc) {
+	if lifeline == nil {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, lifeline)
+		cancel()
+	}()
+}
+
+// connect joins the bus that a configuration names. Readings are judged on both ends.
+func connect(file *config.File, server *bus.Server, name string, log *slog.Logger) (*bus.Conn, error) {
+	token, err := config.Token(file.Bus.Token, file.Bus.TokenFile)
+	if err != nil {
+		return nil, err
+	}
+	url := file.Bus.URL
+	if url == "" && server == nil {
+		url = "nats://" + file.Bus.Listen
+	}
+	return bus.Connect(bus.Options{
+		URL: url, Server: server, Token: token, TLS: bus.TLS(file.Bus.TLS), Name: name, Logger: log,
+		Validate: (*quell.Reading).Validate,
+	})
+}
+
+// Connect joins the bus as a person's command: it fails at once if nothing answers.
+func Connect(file *config.File) (*bus.Conn, error) { return connect(file, nil, "quell command", nil) }
+
+// serveHTTP serves until stop is called; an empty address serves nothing.
+func serveHTTP(what, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w; choose another address or stop what uses it", what, err)
+	}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("serving failed", "what", what, "error", err)
+		}
+	}()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopWait)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			server.Close()
+		}
+	}, nil
+}
+
+// cleanups run in reverse order, whatever happened before.
+type cleanups struct{ all []func() error }
+
+func (c *cleanups) add(f func() error) { c.all = append(c.all, f) }
+
+func (c *cleanups) run() error {
+	var errs []error
+	for i := len(c.all) - 1; i >= 0; i-- {
+		errs = append(errs, c.all[i]())
+	}
+	return errors.Join(errs...)
+}

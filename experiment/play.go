@@ -1,0 +1,360 @@
+// Package experiment plays a scenario on a rig and accounts the result. Demo, train and later rigs share it.
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/scenario"
+)
+
+// Group is a running group of instances behind its own balancer and controller, on hosts that can be disturbed.
+type Group interface {
+	// URL is where clients connect.
+	URL() string
+	// Interfere sets what a neighbour takes of a host's resource.
+	Interfere(host string, use map[quell.Resource]float64) error
+	// Status asks the controller.
+	Status(ctx context.Context) (controller.Status, error)
+	// Changes returns when plans that changed something were applied since then, in order.
+	Changes(ctx context.Context, since time.Time) ([]time.Time, error)
+}
+
+// Player is one run of a scenario on its group.
+type Player struct {
+	Run   scenario.Run
+	Group Group
+}
+
+// Options of Play. Scenario and Players are required.
+type Options struct {
+	Scenario *scenario.Scenario
+	Players  []Player
+	WarmUp   time.Duration // the first load is offered for this long before the account begins
+	Watch    func(Frame)   // called about once a second
+}
+
+// Frame is what can be seen at one moment of a play.
+type Frame struct {
+	At       time.Duration // since the account began; negative during the warm-up
+	Load     float64
+	Disturbs map[string]float64 // hosts with neighbours, and what these take
+	Runs     []RunFrame
+}
+
+// RunFrame is one run's part of a frame. Err says why there is no status.
+type RunFrame struct {
+	Run       scenario.Run
+	Status    controller.Status
+	Err       error
+	LatencyMS float64 // in the objective's metric over the last judge window; 0 before the first request
+	Requests  int64
+	Errors    int64
+	Violation time.Duration // so far
+}
+
+// watchEvery is how often a play looks at its groups.
+const watchEvery = time.Second
+
+// Play offers every group the same requests at the same moments, disturbs their hosts as the timeline says, and
+// returns one result per player, in order.
+func Play(ctx context.Context, o Options) ([]quell.Result, error) {
+	p := &play{Options: o, start: time.Now().Add(100 * time.Millisecond)}
+	p.zero = p.start.Add(o.WarmUp)
+	for _, player := range o.Players {
+		p.tracks = append(p.tracks, newTrack(o.Scenario, player))
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var parts sync.WaitGroup
+	p.offer(ctx, cancel, &parts)
+	background, stop := context.WithCancel(ctx)
+	var watchers sync.WaitGroup
+	watchers.Go(func() { p.watch(background) })
+	parts.Go(func() {
+		if err := p.disturb(ctx); err != nil {
+			cancel(err)
+		}
+	})
+	p.mark(ctx)
+	parts.Wait()
+	stop()
+	watchers.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	return p.results(ctx)
+}
+
+type play struct {
+	Options
+	start, zero time.Time
+	tracks      []*track
+}
+
+// track is the account of one run.
+type track struct {
+	Player
+	sc *scenario.Scenario
+
+	mu           sync.Mutex // guards what follows
+	judge        *scenario.Judge
+	recent       *recent
+	last         controller.Status
+	err          error
+	most         int
+	before       controller.Status
+	after        controller.Status
+	accountError error
+}
+
+func newTrack(sc *scenario.Scenario, player Player) *track {
+	return &track{
+		Player: player, sc: sc, recent: newRecent(sc.Judge.Window),
+		judge: scenario.NewJudge(scenario.JudgeOptions{SLO: sc.Service.SLO, Duration: sc.Duration, Judging: sc.Judge}),
+	}
+}
+
+// offer starts one open-loop generator for each group, all with the same seed.
+func (p *play) offer(ctx context.Context, cancel context.CancelCauseFunc, parts *sync.WaitGroup) {
+	for _, t := range p.tracks {
+		arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
+			Process: processOf(p.Scenario.Workload.Arrivals), Rate: p.rates(),
+			Duration: p.WarmUp + p.Scenario.Duration, Seed: p.Scenario.Seed,
+		})
+		if err != nil {
+			cancel(err)
+			return
+		}
+		runner, err := loadgen.New(loadgen.Options{
+			URL: t.Group.URL(), Arrivals: arrivals, Path: "/file", Start: p.start, Timeout: 10 * time.Second,
+			Report: func(s loadgen.Sample) { t.add(s, p.WarmUp) },
+		})
+		if err != nil {
+			cancel(err)
+			return
+		}
+		parts.Go(func() { runner.Run(ctx) })
+	}
+}
+
+func processOf(a scenario.Arrivals) loadgen.Process {
+	if a == scenario.Deterministic {
+		return loadgen.Deterministic
+	}
+	return loadgen.Exponential
+}
+
+// rates is the scenario's load as request rates, with the first one stretched over the warm-up.
+func (p *play) rates() []loadgen.Step {
+	var steps []loadgen.Step
+	for i, s := range p.Scenario.Rates() {
+		at := s.At + p.WarmUp
+		if i == 0 {
+			at = 0
+		}
+		steps = append(steps, loadgen.Step{At: at, PerSecond: s.PerSecond})
+	}
+	return steps
+}
+
+func (t *track) add(s loadgen.Sample, warmUp time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.recent.add(s)
+	if s.Intended < warmUp {
+		return
+	}
+	t.judge.Add(scenario.Sample{
+		Intended: s.Intended - warmUp, Finished: s.Finished - warmUp, Instance: s.Instance,
+		Latency: s.Latency(), Failed: s.Failed(),
+	})
+}
+
+// disturb changes the neighbours of every group's hosts at the moments of the timeline.
+func (p *play) disturb(ctx context.Context) error {
+	for _, e := range p.Scenario.Timeline {
+		if e.Interfere == nil {
+			continue
+		}
+		if !sleepUntil(ctx, p.zero.Add(e.At)) {
+			return nil
+		}
+		for _, t := range p.tracks {
+			if err := t.Group.Interfere(e.Interfere.Host, p.Scenario.InterferenceAt(e.Interfere.Host, e.At)); err != nil {
+				return fmt.Errorf("disturbing host %s: %w", e.Interfere.Host, err)
+			}
+		}
+	}
+	return nil
+}
+
+// mark reads every group's counters when the account begins and when it ends.
+func (p *play) mark(ctx context.Context) {
+	if !sleepUntil(ctx, p.zero) {
+		return
+	}
+	p.each(func(t *track) { t.before, t.accountError = t.Group.Status(ctx) })
+	if !sleepUntil(ctx, p.zero.Add(p.Scenario.Duration)) {
+		return
+	}
+	p.each(func(t *track) {
+		status, err := t.Group.Status(ctx)
+		t.after, t.accountError = status, errors.Join(t.accountError, err)
+	})
+}
+
+func (p *play) each(do func(*track)) {
+	var all sync.WaitGroup
+	for _, t := range p.tracks {
+		all.Go(func() { do(t) })
+	}
+	all.Wait()
+}
+
+// watch follows the groups between the marks.
+func (p *play) watch(ctx context.Context) {
+	for next := p.start; sleepUntil(ctx, next); next = next.Add(watchEvery) {
+		at := time.Since(p.zero)
+		p.each(func(t *track) { t.look(ctx) })
+		if p.Watch != nil {
+			p.Watch(p.frame(at))
+		}
+	}
+}
+
+func (t *track) look(ctx context.Context) {
+	status, err := t.Group.Status(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+	if err != nil {
+		return
+	}
+	t.last = status
+	alive := 0
+	for _, in := range status.Instances {
+		if in.State != quell.Failed {
+			alive++
+		}
+	}
+	t.most = max(t.most, alive)
+}
+
+func (p *play) frame(at time.Duration) Frame {
+	f := Frame{At: at, Load: p.Scenario.LoadAt(max(0, at)), Disturbs: map[string]float64{}}
+	for _, h := range p.Scenario.Hosts {
+		for _, use := range p.Scenario.InterferenceAt(h.ID, max(0, at)) {
+			if use > 0 {
+				f.Disturbs[h.ID] = use
+			}
+		}
+	}
+	for _, t := range p.tracks {
+		t.mu.Lock()
+		verdict := t.judge.Verdict()
+		f.Runs = append(f.Runs, RunFrame{
+			Run: t.Run, Status: t.last, Err: t.err, LatencyMS: t.recent.metric(t.sc.Service.SLO.Metric),
+			Requests: verdict.Requests, Errors: verdict.Errors,
+			Violation: time.Duration(verdict.SLO.ViolationS * float64(time.Second)),
+		})
+		t.mu.Unlock()
+	}
+	return f
+}
+
+func (p *play) results(ctx context.Context) ([]quell.Result, error) {
+	var results []quell.Result
+	for _, t := range p.tracks {
+		if t.accountError != nil {
+			return nil, fmt.Errorf("reading the counters of %s: %w", Title(p.Scenario, t.Run), t.accountError)
+		}
+		changes, err := t.Group.Changes(ctx, p.zero)
+		if err != nil {
+			return nil, fmt.Errorf("reading the journal of %s: %w", Title(p.Scenario, t.Run), err)
+		}
+		results = append(results, t.result(p.zero, changes))
+	}
+	return results, nil
+}
+
+func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
+	verdict := t.judge.Verdict()
+	seconds := t.after.InstanceSeconds - t.before.InstanceSeconds
+	var since []time.Duration
+	for _, c := range changes {
+		since = append(since, c.Sub(zero))
+	}
+	r := quell.Result{
+		Scenario: t.sc.Name, Policy: t.Run.Policy, Scheduling: t.Run.Scheduling, Fixed: Size(t.sc, t.Run), Seed: t.sc.Seed,
+		DurationS: t.sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors,
+		LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
+		InstanceSeconds: seconds, MeanInstances: seconds / t.sc.Duration.Seconds(), MaxInstances: t.most,
+		Decisions: t.after.Decisions - t.before.Decisions,
+	}
+	if r.Fixed == 0 {
+		r.ReactionS = scenario.Reactions(t.sc.Marks(), since)
+	}
+	return r
+}
+
+// Size is the group's size in a run that does not scale, else 0.
+func Size(sc *scenario.Scenario, run scenario.Run) int {
+	if run.Fixed > 0 || run.Policy != "static" {
+		return run.Fixed
+	}
+	return sc.Instances.Fixed
+}
+
+// Title names a run for people.
+func Title(sc *scenario.Scenario, run scenario.Run) string {
+	title := fmt.Sprintf("%s/%s", run.Policy, run.Scheduling)
+	if n := Size(sc, run); n > 0 {
+		title = fmt.Sprintf("%s x%d", title, n)
+	}
+	return title
+}
+
+func sleepUntil(ctx context.Context, at time.Time) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(time.Until(at)):
+		return ctx.Err() == nil
+	}
+}
+
+// recent keeps the latencies of the last moments for display.
+type recent struct {
+	window  time.Duration
+	samples []loadgen.Sample
+}
+
+func newRecent(window time.Duration) *recent { return &recent{window: window} }
+
+func (r *recent) add(s loadgen.Sample) {
+	r.samples = append(r.samples, s)
+	old := 0
+	for old < len(r.samples) && s.Finished-r.samples[old].Finished > r.window {
+		old++
+	}
+	r.samples = r.samples[old:]
+}
+
+func (r *recent) metric(m quell.Metric) float64 {
+	var latencies []time.Duration
+	for _, s := range r.samples {
+		if !s.Failed() {
+			latencies = append(latencies, s.Latency())
+		}
+	}
+	summary := scenario.Summarize(latencies)
+	v, _ := summary.Of(m)
+	return v
+}

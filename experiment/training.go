@@ -1,0 +1,93 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/probe"
+	"github.com/quellhq/quell/testbed/emulated"
+	"github.com/quellhq/quell/train"
+)
+
+// Training describes a training on emulated hosts in this process.
+type Training struct {
+	Plan      train.Plan
+	Hosts     int     // at once
+	Bandwidth float64 // bit/s of each host's link
+	FileSize  int64   // bytes of the served file
+	Process   loadgen.Process
+	Budget    float64       // share of the link for probes
+	Spacing   time.Duration // mean time between two probes; 0: as on the emulated rig
+	Seed      uint64
+	Save      func(model.TrainingRow) error
+	Progress  func(train.Progress)
+}
+
+// Run starts the hosts, makes every run of the plan, and ends the hosts.
+func (t Training) Run(ctx context.Context) error {
+	if t.Spacing == 0 {
+		t.Spacing = probeSpacing
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var hosts sync.WaitGroup
+	defer hosts.Wait()
+	defer cancel(nil)
+	targets, err := t.start(ctx, cancel, &hosts)
+	if err != nil {
+		return err
+	}
+	const count = 10 // probes per period: only their spacing and their budget matter here
+	err = train.Run(ctx, train.Options{
+		Plan: t.Plan, Targets: targets, Resource: quell.Network, PerSecond: t.Bandwidth / 8 / float64(t.FileSize),
+		Process: t.Process, Save: t.Save, Progress: t.Progress, Seed: t.Seed,
+		Probe: probe.Options{Service: "training", Sender: "trainer", Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth, Timeout: count * t.Spacing},
+	})
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+func (t Training) start(ctx context.Context, cancel context.CancelCauseFunc, running *sync.WaitGroup) ([]train.Target, error) {
+	var targets []train.Target
+	for i := range t.Hosts {
+		h, err := emulated.NewHost(emulated.HostOptions{
+			ID: fmt.Sprintf("h%d", i+1), Instance: "training", Listen: "127.0.0.1:0", Bandwidth: int64(t.Bandwidth),
+			FileSize: t.FileSize, Seed: t.Seed + uint64(i), ProbeListen: "127.0.0.1:0", ProbeHandler: probe.NewServer(probe.ServerOptions{}),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err := h.Listen(); err != nil {
+			return nil, err
+		}
+		running.Go(func() {
+			if err := h.Run(ctx); err != nil {
+				cancel(err)
+			}
+		})
+		targets = append(targets, target{h, t.Bandwidth / 8})
+	}
+	return targets, nil
+}
+
+// target shows an emulated host to the trainer.
+type target struct {
+	*emulated.Host
+	bytesPerSecond float64
+}
+
+func (t target) Service() string             { return "http://" + t.Addr() }
+func (t target) Probe() string               { return t.ProbeAddr() }
+func (t target) Interfere(use float64) error { return t.SetInterference(use) }
+
+func (t target) Carried() train.Carried {
+	c := t.Counters()
+	return train.Carried{Own: float64(c.Instance) / t.bytesPerSecond, Interfering: float64(c.Neighbours) / t.bytesPerSecond}
+}

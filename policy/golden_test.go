@@ -1,0 +1,168 @@
+package policy
+
+import (
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// golden is the configuration of the published sequences: headroom 1, margin 0, tolerance 0, no guard.
+func golden(name string, thresholdMS float64, confirm int) quell.Service {
+	s := quell.DefaultService()
+	s.Name = "video"
+	s.SLO = quell.SLO{Metric: quell.Mean, Threshold: time.Duration(thresholdMS * float64(time.Millisecond))}
+	s.Policy.Name, s.Policy.Headroom, s.Policy.ScaleInMargin = name, 1, 0
+	s.Policy.Confirm, s.Policy.Tolerance, s.Policy.Calibrate = confirm, 0, 0
+	s.Guard = quell.Guard{}
+	return s
+}
+
+func goldenModels(t testing.TB) *model.Models {
+	t.Helper()
+	m, err := model.Load(filepath.Join("..", "examples", "golden", "models.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// replay runs a service over the shipped snapshots and returns the plans.
+func replay(t *testing.T, s quell.Service, file string) []quell.Plan {
+	t.Helper()
+	f, err := os.Open(filepath.Join("..", "examples", "golden", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	e, err := NewEngine(s, goldenModels(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plans []quell.Plan
+	var st State
+	for r := quell.NewSnapshotReader(file, f); ; {
+		snapshot, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return plans
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plan quell.Plan
+		plan, st = e.Decide(snapshot, st)
+		plans = append(plans, plan)
+	}
+}
+
+func wantWeights(t *testing.T, p quell.Plan, want map[string]float64) {
+	t.Helper()
+	if len(p.Weights) != len(want) {
+		t.Errorf("weights %v, want %v", p.Weights, want)
+	}
+	for id, w := range want {
+		if math.Abs(p.Weights[id]-w) > 5e-4 {
+			t.Errorf("weight of %s is %.5f, want %.5f", id, p.Weights[id], w)
+		}
+	}
+}
+
+func wantGroup(t *testing.T, p quell.Plan, add int, remove ...string) {
+	t.Helper()
+	var change quell.GroupChange
+	if p.Group != nil {
+		change = *p.Group
+	}
+	if change.Add != add || strings.Join(change.Remove, " ") != strings.Join(remove, " ") {
+		t.Errorf("group %+v, want add %d, remove %v", change, add, remove)
+	}
+}
+
+// TestTableVIII: capacity 50 each; loads 50, 70, 120, 180, 300 end with 1, 2, 3, 4, 6 instances, equal shares.
+func TestTableVIII(t *testing.T) {
+	plans := replay(t, golden("prima", 75, 0), "table8.jsonl")
+	adds := []int{0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 2, 0, 0, 0}
+	sizes := []int{1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4, 6, 6}
+	for i, p := range plans {
+		wantGroup(t, p, adds[i])
+		if len(p.Weights) != sizes[i] {
+			t.Errorf("snapshot %d: %d weights, want %d", i, len(p.Weights), sizes[i])
+		}
+		for id, w := range p.Weights {
+			if math.Abs(w-1/float64(sizes[i])) > 1e-9 {
+				t.Errorf("snapshot %d: %s has %v, want an equal share of %d", i, id, w, sizes[i])
+			}
+		}
+		for id, c := range p.Capacity {
+			if math.Abs(c-0.5) > 1e-9 {
+				t.Errorf("snapshot %d: capacity of %s is %v, want 0.5", i, id, c)
+			}
+		}
+	}
+}
+
+func TestTableVIIIOneAtATime(t *testing.T) {
+	s := golden("prima", 75, 0)
+	s.Policy.ScaleOut = quell.One
+	for i, p := range replay(t, s, "table8-one.jsonl") {
+		wantGroup(t, p, []int{1, 0, 1, 1, 0, 0, 0}[i])
+	}
+}
+
+// TestTableIX: utilisations 19.5 and 48.3; then 19.5, 9, 48.3, 12, 27.3 over ten while scale-in is not confirmed;
+// then the nine largest (301.25) suffice for 300.
+func TestTableIX(t *testing.T) {
+	plans := replay(t, golden("prima", 75, 1), "table9.jsonl")
+	at300 := func(p quell.Plan, id string) float64 { return 300 * p.Weights[id] }
+	near := func(p quell.Plan, id string, want, tolerance float64) {
+		t.Helper()
+		if math.Abs(at300(p, id)-want) > tolerance {
+			t.Errorf("%s carries %.2f, want %.2f", id, at300(p, id), want)
+		}
+	}
+	wantGroup(t, plans[0], 0)
+	wantGroup(t, plans[1], 2)
+	near(plans[3], "i1", 19.5, .05)
+	near(plans[3], "i8", 48.3, .05)
+	wantGroup(t, plans[5], 0)
+	wantGroup(t, plans[6], 1)
+	wantGroup(t, plans[8], 1)
+	ten := plans[10]
+	wantGroup(t, ten, 0)
+	for id, want := range map[string]float64{"i1": 19.5, "i4": 9, "i5": 48.3, "i9": 12, "i10": 27.3} {
+		near(ten, id, want, .05)
+	}
+	wantGroup(t, plans[11], 0, "i4")
+	near(plans[11], "i10", 28.26*300/301.25, .01)
+	for id, c := range map[string]float64{"i1": .2019, "i4": .09317, "i9": .1242, "i10": .2826, "i5": .5} {
+		if math.Abs(ten.Capacity[id]-c) > 1e-9 {
+			t.Errorf("capacity of %s is %v, want %v", id, ten.Capacity[id], c)
+		}
+	}
+}
+
+// TestTableX: keeps exactly the six instances of 50 for a load of 300: sufficient means >=.
+func TestTableX(t *testing.T) {
+	p := replay(t, golden("prima", 75, 0), "table10.jsonl")[0]
+	wantGroup(t, p, 0, "i10", "i3", "i9", "i4")
+	sixth := 1.0 / 6
+	wantWeights(t, p, map[string]float64{"i1": sixth, "i2": sixth, "i5": sixth, "i6": sixth, "i7": sixth, "i8": sixth})
+}
+
+// TestSectionVIB: LSF turns U1 40 with severities 0.75 and 0.25 into 10/30; LR turns response times 220 and 105 at
+// a total of 50 into 16.15/33.85.
+func TestSectionVIB(t *testing.T) {
+	plans := replay(t, golden("lsf", 200, 0), "lsf.jsonl")
+	wantGroup(t, plans[0], 1)
+	wantGroup(t, plans[1], 0)
+	wantWeights(t, plans[2], map[string]float64{"i1": .25, "i2": .75})
+	lr := replay(t, golden("lr", 200, 0), "lr.jsonl")[0]
+	wantWeights(t, lr, map[string]float64{"i1": 16.15 / 50, "i2": 33.85 / 50})
+}

@@ -1,0 +1,133 @@
+// Package policy decides: pure functions from a snapshot, models and a memory to a plan and a new memory. The
+// live controller, `quell plan` and the simulator all run the Engine of this package, guard included.
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// Input is what a policy decides on. The time is Snapshot.At; nothing reads a clock.
+type Input struct {
+	Service   *quell.Service
+	Snapshot  *quell.Snapshot
+	Predictor *model.Predictor // nil for policies that need no models
+	Baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
+}
+
+// decide fills a plan for the group and updates the memory, which is already a private copy.
+type decide func(in Input, g *group, st *State) quell.Plan
+
+// kind is a row of the constructor table.
+type kind struct {
+	decide decide
+	models modelNeed
+}
+
+type modelNeed int
+
+const (
+	noModels     modelNeed = iota
+	baselineOnly           // where snapshots carry probes rather than severities
+	allModels
+)
+
+var kinds = map[string]kind{
+	"prima":  {prima, allModels},
+	"static": {static, noModels},
+	"lsf":    {leastSeverity, baselineOnly},
+	"lr":     {leastResponse, noModels},
+}
+
+// Names lists the policies that can be chosen.
+func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// Engine runs one service's policy and guard. It is immutable and safe for concurrent use.
+type Engine struct {
+	service   quell.Service
+	kind      kind
+	predictor *model.Predictor
+	baseline  *model.Baseline
+}
+
+// NewEngine compiles a configuration with its models, which may be nil. It returns an error that wraps
+// quell.ErrNoData and names the missing section if the policy cannot work with what is there.
+func NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
+	k, ok := kinds[service.Policy.Name]
+	if !ok {
+		return nil, &quell.UserError{Err: fmt.Errorf("unknown policy %q (known: %s)", service.Policy.Name, strings.Join(Names(), ", "))}
+	}
+	e := &Engine{service: service, kind: k}
+	if models == nil {
+		models = &model.Models{}
+	}
+	pol := service.Policy
+	baseline, err := model.CompileBaseline(models, pol.Resource, pol.Confidence)
+	if err == nil {
+		e.baseline = baseline
+	}
+	if k.models != allModels {
+		return e, nil
+	}
+	e.predictor, err = model.Compile(models, model.Spec{
+		Resource: pol.Resource, Metric: service.SLO.Metric, InterferenceModel: pol.InterferenceModel, Confidence: pol.Confidence,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("policy %s needs models: %w", pol.Name, err)
+	}
+	return e, nil
+}
+
+// Decide returns the plan that should be in force after the snapshot, clamped by the guard, and the memory to hand
+// in with the next snapshot. prev is not changed.
+func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
+	st := prev.clone(e.service.Policy.Name)
+	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline}
+	g := perceive(in, &st)
+	plan := e.kind.decide(in, g, &st)
+	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
+	guard(in, g, &plan, &st)
+	return plan, st
+}
+
+// State is the memory of a policy and its guard between snapshots. Its zero value is an empty memory.
+type State struct {
+	Policy    string                   `json:"policy"`
+	ScaleOut  int                      `json:"scale_out,omitempty"` // consecutive snapshots with too little capacity
+	ScaleIn   int                      `json:"scale_in,omitempty"`  // consecutive snapshots with too much
+	Shift     int                      `json:"shift,omitempty"`     // consecutive snapshots with an instance above its capacity
+	Violation int                      `json:"violation,omitempty"` // consecutive snapshots with a measured violation
+	Instances map[string]InstanceState `json:"instances,omitempty"`
+}
+
+// clone copies the memory; a change of policy keeps what was learned of the instances and drops the counters.
+func (s State) clone(policy string) State {
+	instances := s.Instances
+	if s.Policy != policy {
+		s = State{Policy: policy}
+	}
+	s.Instances = make(map[string]InstanceState, len(instances))
+	maps.Copy(s.Instances, instances)
+	return s
+}
+
+// InstanceState is what is remembered of one instance.
+type InstanceState struct {
+	Utilization *float64 `json:"utilization,omitempty"` // last reading
+	Severity    *float64 `json:"severity,omitempty"`    // last reading, without calibration
+	Significant bool     `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
+
+	Offset       float64 `json:"offset,omitempty"`        // section IV: severity added by calibration
+	Collected    int     `json:"collected,omitempty"`     // snapshots collected in the band
+	CollectedN   int     `json:"collected_n,omitempty"`   // response times among them
+	CollectedMS  float64 `json:"collected_ms,omitempty"`  // their weighted mean
+	CollectedUse float64 `json:"collected_use,omitempty"` // mean utilisation meanwhile
+
+	FailedFor int `json:"failed_for,omitempty"` // consecutive snapshots in state failed
+	StaleFor  int `json:"stale_for,omitempty"`  // snapshots beyond guard.stale_after without a fresh reading
+}

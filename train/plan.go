@@ -1,0 +1,88 @@
+// Package train runs controlled experiments on machines that it can load and disturb, and writes one row for each
+// run: first the probe and the service alone, then utilisation against interference (PRIMA, sections III-B1 and 2).
+package train
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Plan says which runs to make.
+type Plan struct {
+	Levels       []float64     // commanded utilisations of the service
+	Interference []float64     // commanded utilisations of the interferer; 0 is the isolation baseline
+	Run          time.Duration // length of one run
+	WarmUp       time.Duration // load and interference before a run counts
+	Repeat       int           // runs of a cell at least
+	MaxRepeat    int           // and at most
+	Interval     float64       // stop when half the confidence interval is within this share of the mean
+	Confidence   float64
+}
+
+// busiest is the total utilisation above which a cell is left out: queues there grow for longer than a run lasts.
+const busiest = 0.95
+
+// Quick takes about half a minute on eight hosts: enough for a demonstration, not for production.
+func Quick() Plan {
+	return Plan{
+		Levels:       []float64{0.1, 0.3, 0.5, 0.65, 0.8},
+		Interference: []float64{0, 0.15, 0.3, 0.45, 0.6},
+		Run:          9 * time.Second, WarmUp: 500 * time.Millisecond, Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95,
+	}
+}
+
+// Full follows the paper's utilisations, 10% to 90% in tens, with repeated runs; it takes minutes.
+func Full() Plan {
+	return Plan{
+		Levels:       []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9},
+		Interference: []float64{0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6},
+		Run:          15 * time.Second, WarmUp: time.Second, Repeat: 3, MaxRepeat: 5, Interval: 0.05, Confidence: 0.95,
+	}
+}
+
+// Cell is one combination of load and interference.
+type Cell struct {
+	Level        float64
+	Interference float64
+}
+
+// Cells lists the plan's cells, isolation first, without those that nothing could carry.
+func (p Plan) Cells() []Cell {
+	var cells []Cell
+	for _, interference := range p.Interference {
+		for _, level := range p.Levels {
+			if level+interference <= busiest {
+				cells = append(cells, Cell{level, interference})
+			}
+		}
+	}
+	return cells
+}
+
+// Validate returns the first rule that the plan breaks as a *quell.InvalidError.
+func (p Plan) Validate() error {
+	for _, rule := range []struct {
+		broken        bool
+		path, problem string
+	}{
+		{len(p.Levels) == 0, "train.levels", "at least one utilisation is needed"},
+		{len(p.Interference) == 0 || p.Interference[0] != 0, "train.interference", "must begin with 0, the isolation baseline"},
+		{p.Run < time.Second, "train.run", "a run takes at least 1s"},
+		{p.Repeat < 1, "train.repeat", "at least 1"},
+		{p.MaxRepeat < p.Repeat, "train.max_repeat", "must not be less than train.repeat"},
+		{!(p.Interval > 0), "train.interval", "must be more than 0"},
+		{!(p.Confidence > 0 && p.Confidence < 1), "train.confidence", "must lie between 0 and 1"},
+	} {
+		if rule.broken {
+			return &quell.InvalidError{Path: rule.path, Problem: rule.problem}
+		}
+	}
+	for _, share := range append(append([]float64{}, p.Levels...), p.Interference...) {
+		if !(share >= 0 && share <= 1) {
+			return &quell.InvalidError{Path: "train", Problem: fmt.Sprintf("%v is not a share from 0 to 1", share)}
+		}
+	}
+	return nil
+}
