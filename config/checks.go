@@ -1,0 +1,240 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/quellhq/quell"
+)
+
+// checkFile holds the parts of a configuration against each other. A check is left out where one of its parts has a
+// problem already.
+func checkFile(d *decoder, f *File) {
+	checkService(d, "", f.Service)
+	checkBus(d, f.Bus)
+	checkBalancer(d, f)
+	checkScaler(d, f)
+	checkProbe(d, f)
+	checkTrain(d, f.Train)
+	d.apart("listen", f.Listen, "bus.listen", f.Bus.Listen)
+	d.apart("balancer.listen", f.Balancer.Listen, "balancer.metrics", f.Balancer.Metrics)
+	d.apart("probe.listen", f.Probe.Listen, "agent.metrics", f.Agent.Metrics)
+}
+
+// checkService checks a service that stands at the given path.
+func checkService(d *decoder, path string, s quell.Service) {
+	at := func(key string) string { return join(path, key) }
+	minimum, maximum := at("group.min"), at("group.max")
+	if d.sound(minimum, maximum) && s.Group.Min > s.Group.Max {
+		d.refuse(d.first(minimum, maximum), "", "at least %d and at most %d instances cannot both hold", s.Group.Min, s.Group.Max)
+	}
+	if initial := at("group.initial"); s.Group.Initial != 0 && d.sound(initial, minimum, maximum) &&
+		(s.Group.Initial < s.Group.Min || s.Group.Initial > s.Group.Max) {
+		d.refuse(initial, "", "%d is not between %s and %s (%d to %d)", s.Group.Initial, minimum, maximum, s.Group.Min, s.Group.Max)
+	}
+	if d.sound(at("policy.spare"), maximum) && s.Policy.Spare >= s.Group.Max {
+		d.refuse(at("policy.spare"), "", "must be below %s, which is %d", maximum, s.Group.Max)
+	}
+	if d.sound(at("policy.headroom"), at("policy.scale_in_margin")) && s.Policy.ScaleInMargin >= s.Policy.Headroom {
+		d.refuse(d.first(at("policy.scale_in_margin"), at("policy.headroom")), "",
+			"a scale_in_margin of %s with a headroom of %s would never scale in",
+			formatShare(s.Policy.ScaleInMargin), formatShare(s.Policy.Headroom))
+	}
+	for i, id := range s.Group.Protected {
+		item := fmt.Sprintf("%s[%d]", at("group.protected"), i)
+		if d.sound(item) && slices.Contains(s.Group.Protected[:i], id) {
+			d.refuse(item, "", "%q is listed twice", id)
+		}
+	}
+	if n := len(s.Group.Protected); d.sound(at("group.protected"), maximum) && n > s.Group.Max {
+		d.refuse(at("group.protected"), "", "%d protected instances are more than %s, which is %d", n, maximum, s.Group.Max)
+	}
+}
+
+// first returns the first path that the file sets.
+func (d *decoder) first(paths ...string) string {
+	return paths[max(0, slices.IndexFunc(paths, d.given))]
+}
+
+// apart refuses one address for two listeners of one process.
+func (d *decoder) apart(a, atA, b, atB string) {
+	if d.sound(a, b) && samePort(atA, atB) {
+		d.refuse(d.first(b, a), "use another port", "%s and %s cannot both listen on %s", a, b, atA)
+	}
+}
+
+// needs reports keys that are missing although another choice asks for them.
+func (d *decoder) needs(section, why string, names ...string) {
+	for _, name := range names {
+		if path := join(section, name); d.sound(path) && !d.given(path) {
+			d.spoil(path)
+			d.problemAt(d.placeOf(section), fmt.Sprintf("%s is missing: %s needs it", path, why), "")
+		}
+	}
+}
+
+// bars refuses keys that mean nothing under another choice.
+func (d *decoder) bars(section, why string, names ...string) {
+	for _, name := range names {
+		if path := join(section, name); d.given(path) {
+			d.refuse(path, "remove it or change the kind", "is of no use to %s", why)
+		}
+	}
+}
+
+// either refuses two keys that exclude each other.
+func (d *decoder) either(a, b, why string) {
+	if d.given(a) && d.given(b) {
+		d.refuse(b, "keep one of them", "%s and %s exclude each other: %s", a, b, why)
+	}
+}
+
+func checkBus(d *decoder, b Bus) {
+	d.either("bus.token", "bus.token_file", "both give the token")
+	d.either("bus.url", "bus.listen", "the first names a server that runs already, the second starts one")
+	if d.given("bus.tls.cert") != d.given("bus.tls.key") && d.sound("bus.tls") {
+		d.refuse("bus.tls", "", "cert and key come together")
+	}
+	secured := d.given("bus.token") || d.given("bus.token_file") || b.TLS.CA != "" && b.TLS.Cert != ""
+	if b.URL == "" && d.sound("bus") && !loopback(b.Listen) && !secured {
+		d.refuse("bus.listen", "set bus.token, bus.token_file or bus.tls with ca, cert and key, or listen on 127.0.0.1",
+			"%s can be reached from other machines, so it needs a token or certificates", b.Listen)
+	}
+}
+
+func checkBalancer(d *decoder, f *File) {
+	if !d.sound("balancer.kind") {
+		return
+	}
+	switch f.Balancer.Kind {
+	case BuiltinBalancer:
+		d.bars("balancer", "a builtin balancer", "command", "state_command")
+	case CommandBalancer:
+		d.needs("balancer", "a balancer of kind command", "command")
+		d.bars("balancer", "a balancer of kind command",
+			"listen", "admin", "metrics", "scheduling", "health", "timeouts", "max_conns")
+	}
+}
+
+func checkScaler(d *decoder, f *File) {
+	if !d.given("scaler") || !d.sound("scaler.kind") {
+		return
+	}
+	fixed := []string{"instances"}
+	process := []string{"command", "slots", "ports", "lifeline"}
+	command := []string{"start", "stop", "list"}
+	switch f.Scaler.Kind {
+	case FixedScaler:
+		d.needs("scaler", "a scaler of kind fixed", fixed...)
+		d.bars("scaler", "a scaler of kind fixed", slices.Concat(process, command, []string{"ready", "drain"})...)
+		checkMembers(d, f)
+	case ProcessScaler:
+		d.needs("scaler", "a scaler of kind process", "command")
+		d.bars("scaler", "a scaler of kind process", slices.Concat(fixed, command)...)
+		checkProcess(d, f)
+	case CommandScaler:
+		d.needs("scaler", "a scaler of kind command", command...)
+		d.bars("scaler", "a scaler of kind command", slices.Concat(fixed, process)...)
+	}
+}
+
+func checkMembers(d *decoder, f *File) {
+	ids, addresses := map[string]bool{}, map[string]bool{}
+	for i, m := range f.Scaler.Instances {
+		path := fmt.Sprintf("scaler.instances[%d]", i)
+		if d.sound(path+".id") && ids[m.ID] {
+			d.refuse(path+".id", "", "%q is listed twice", m.ID)
+		}
+		if d.sound(path+".address") && addresses[m.Address] {
+			d.refuse(path+".address", "", "%s is listed twice", m.Address)
+		}
+		ids[m.ID], addresses[m.Address] = true, true
+	}
+	if !d.sound("scaler.instances") {
+		return
+	}
+	for i, id := range f.Service.Group.Protected {
+		if path := fmt.Sprintf("group.protected[%d]", i); d.sound(path) && !ids[id] {
+			d.refuse(path, "", "%q is not in scaler.instances", id)
+		}
+	}
+}
+
+// placeholders lists what is replaced in the command of a process scaler.
+func placeholders() []string { return []string{"{id}", "{port}", "{probe_port}", "{slot}", "{host}"} }
+
+func checkProcess(d *decoder, f *File) {
+	braced := regexp.MustCompile(`\{[A-Za-z_]+\}`)
+	used := map[string]bool{}
+	for i, word := range f.Scaler.Command {
+		for _, p := range braced.FindAllString(word, -1) {
+			used[p] = true
+			if !slices.Contains(placeholders(), p) {
+				d.refuse(fmt.Sprintf("scaler.command[%d]", i), "", "unknown placeholder %q%s", p, suggest(p, placeholders()))
+			}
+		}
+	}
+	s := f.Scaler
+	if d.given("scaler.command") && d.sound("scaler.command", "scaler.ports") && !used["{port}"] && s.Ports.Count() != 1 {
+		d.refuse("scaler.command", "pass {port} to the program", "the instance would not learn which port to listen on")
+	}
+	if d.sound("scaler.slots", "group.max", "group.min") && s.Slots < f.Service.Group.Max {
+		d.refuse("scaler.slots", "", "%d slots do not hold group.max, which is %d instances", s.Slots, f.Service.Group.Max)
+	}
+	each := 1
+	if used["{probe_port}"] {
+		each = 2
+	}
+	if n := s.Ports.Count(); n > 0 && d.sound("scaler.ports", "scaler.slots", "scaler.command") && n < each*s.Slots {
+		d.refuse("scaler.ports", "", "%d ports are too few for %d instances with %d each", n, s.Slots, each)
+	}
+}
+
+func checkProbe(d *decoder, f *File) {
+	d.either("probe.token", "probe.token_file", "both give the token")
+	secured := d.given("probe.token") || d.given("probe.token_file")
+	if d.sound("probe.listen") && !loopback(f.Probe.Listen) && !secured {
+		d.refuse("probe.listen", "set probe.token or probe.token_file, or listen on 127.0.0.1",
+			"%s can be reached from other machines, so it needs a token", f.Probe.Listen)
+	}
+	if d.sound("probe.timeout", "sampling") && f.Probe.Timeout > f.Service.Sampling {
+		d.refuse("probe.timeout", "", "%s is longer than a sampling period (%s)",
+			formatDuration(f.Probe.Timeout), formatDuration(f.Service.Sampling))
+	}
+	if d.sound("probe.from", "balancer.kind") && f.Probe.From == FromBalancer && f.Balancer.Kind != BuiltinBalancer {
+		d.refuse("probe.from", "write controller", "only the builtin balancer can probe")
+	}
+}
+
+func checkTrain(d *decoder, t Train) {
+	d.increasing("train.levels", t.Levels)
+	d.increasing("train.interference", t.Interference)
+	if d.given("train.interference") && d.sound("train.interference") && t.Plan == CustomPlan && t.Interference[0] != 0 {
+		d.refuse("train.interference", "begin the list with 0%", "without a run in isolation nothing can be compared")
+	}
+	if d.sound("train.repeat", "train.max_repeat") && t.Repeat > t.MaxRepeat {
+		d.refuse("train.max_repeat", "", "must be at least train.repeat, which is %d", t.Repeat)
+	}
+	if !d.sound("train.plan") {
+		return
+	}
+	if t.Plan == CustomPlan {
+		d.needs("train", "plan custom", "levels", "interference")
+		return
+	}
+	for _, name := range []string{"levels", "interference", "run", "repeat", "max_repeat", "interval", "confidence"} {
+		if path := join("train", name); d.given(path) {
+			d.refuse(path, "set train.plan to custom", "the plan %s has its own", t.Plan)
+		}
+	}
+}
+
+func (d *decoder) increasing(path string, shares []float64) {
+	for i := 1; i < len(shares); i++ {
+		if item := fmt.Sprintf("%s[%d]", path, i); d.sound(path) && shares[i] <= shares[i-1] {
+			d.refuse(item, "", "%s does not come after %s: the list must increase", formatShare(shares[i]), formatShare(shares[i-1]))
+			return
+		}
+	}
+}

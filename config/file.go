@@ -1,0 +1,204 @@
+// Package config reads Quell's configuration and scenario files: YAML, strictly, into typed values. A file with mistakes
+// gives all of them at once, each with its place and what to do.
+//
+// Tables of keys (keys_*.go) say what a file may hold; decode.go reads a file by such a table; checks.go holds what keys
+// must agree on; Reference prints the tables.
+package config
+
+import (
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/scenario"
+)
+
+// File is a configuration. Every process of a service reads the same one and takes its part. Paths in it are ready to
+// be opened: those that the file gives relative are relative to the file's folder.
+type File struct {
+	Path     string // of the file itself
+	Service  quell.Service
+	Models   string // models.json; empty if there is none yet
+	Data     string // folder of everything that Quell keeps
+	Listen   string // the controller's metrics and health; empty: off
+	Bus      Bus
+	Balancer Balancer
+	Scaler   Scaler
+	Probe    Probe
+	Agent    Agent
+	Train    Train
+}
+
+// Bus is how the processes talk. With a URL a server that already runs is used, otherwise the controller runs one.
+type Bus struct {
+	URL          string
+	Listen       string // of the controller's own server
+	Token        string
+	TokenFile    string
+	TLS          TLS
+	JournalBytes int64
+	StoreDir     string // of the controller's own server; inside File.Data
+}
+
+// TLS names the files of a transport secured by certificates; empty ones are not used.
+type TLS struct{ CA, Cert, Key string }
+
+// The kinds of balancers.
+const (
+	BuiltinBalancer BalancerKind = "builtin"
+	CommandBalancer BalancerKind = "command"
+)
+
+// BalancerKind selects the driver of the balancer.
+type BalancerKind string
+
+// Balancer is what spreads requests over the instances.
+type Balancer struct {
+	Kind         BalancerKind
+	Listen       string // where clients connect
+	Admin        string // path of the Unix socket that the controller uses
+	Metrics      string // empty: off
+	Scheduling   quell.Scheduling
+	Name         string // tells several balancers apart
+	Health       Health
+	Timeouts     Timeouts
+	MaxConns     int // 0: no limit
+	Drain        time.Duration
+	Command      []string
+	StateCommand []string
+}
+
+// Health is how instances are checked.
+type Health struct {
+	Path     string
+	Interval time.Duration
+	Timeout  time.Duration
+	Fall     int // failed checks in a row until an instance is unhealthy
+	Rise     int // passed checks in a row until it is healthy again
+}
+
+// Timeouts bound the phases of a request.
+type Timeouts struct {
+	Connect    time.Duration // to an instance
+	Header     time.Duration // until an instance's response begins
+	Idle       time.Duration // of a kept-alive connection
+	ReadHeader time.Duration // until a client's request headers have arrived
+}
+
+// The kinds of scalers.
+const (
+	FixedScaler   ScalerKind = "fixed"
+	ProcessScaler ScalerKind = "process"
+	CommandScaler ScalerKind = "command"
+)
+
+// ScalerKind selects the driver that starts and stops instances.
+type ScalerKind string
+
+// Scaler is what starts and stops instances. Members of a fixed one have an id, an address, and perhaps a probe address
+// and a type.
+type Scaler struct {
+	Kind      ScalerKind
+	Instances []quell.Member // fixed
+	Command   []string       // process: {id} {port} {probe_port} {slot} {host} are replaced
+	Slots     int            // process: most instances at once
+	Ports     Ports          // process: where instances listen
+	Ready     Ready
+	Drain     time.Duration
+	Lifeline  bool     // process: instances end with the controller
+	Start     []string // command
+	Stop      []string
+	List      []string
+}
+
+// Ready is how a starting instance shows that it can serve.
+type Ready struct {
+	Path    string
+	Timeout time.Duration
+}
+
+// Prober is who measures the probe.
+type Prober string
+
+// The probe is measured where the traffic comes from, or by the controller where the balancer cannot.
+const (
+	FromBalancer   Prober = "balancer"
+	FromController Prober = "controller"
+)
+
+// Probe is the measurement that feels interference.
+type Probe struct {
+	Size      int64   // bytes of one download; 0: follows from the budget
+	Count     int     // downloads per sampling period and instance
+	Budget    float64 // share of an instance's network capacity that the probe may use
+	Token     string
+	TokenFile string
+	Listen    string // of the agent's probe server
+	From      Prober
+	Timeout   time.Duration
+	Capacity  float64 // bit/s of an instance's network, for the budget; 0: not given
+}
+
+// Agent is what runs on an instance.
+type Agent struct {
+	Instance  string                     // its id; empty: given on the command line
+	Capacity  map[quell.Resource]float64 // network in bit/s, cpu in cores; absent ones are detected
+	Interface string                     // network interface; empty: that of the default route
+	Root      string                     // of the file system that sensors read
+	Metrics   string                     // empty: off
+}
+
+// The plans of a training.
+const (
+	QuickPlan  TrainPlan = "quick"
+	FullPlan   TrainPlan = "full"
+	CustomPlan TrainPlan = "custom"
+)
+
+// TrainPlan selects what a training measures. The plans themselves are the trainer's.
+type TrainPlan string
+
+// Train is how models are trained on emulated hosts. Levels to Confidence are those of a custom plan; the others have
+// their own.
+type Train struct {
+	Plan         TrainPlan
+	Levels       []float64     // utilisations, increasing
+	Interference []float64     // of the interferer, increasing, beginning with 0
+	Run          time.Duration // length of one run
+	Repeat       int           // fewest runs of a level
+	MaxRepeat    int           // most runs of a level
+	Interval     float64       // a level is done when its confidence interval is within this share of the mean
+	Confidence   float64       // of that interval
+	Hosts        int           // emulated at once
+	Network      float64       // bit/s of a host's link
+	FileSize     int64         // bytes
+	Arrivals     scenario.Arrivals
+	Seed         uint64
+}
+
+// defaults returns the configuration of a file that says nothing. Keys that must be given are empty.
+func defaults() File {
+	return File{
+		Service: quell.DefaultService(),
+		Data:    "quell-data",
+		Listen:  "127.0.0.1:9464",
+		Bus:     Bus{Listen: "127.0.0.1:4222", JournalBytes: 64 << 20},
+		Balancer: Balancer{
+			Kind: BuiltinBalancer, Listen: "127.0.0.1:8080", Metrics: "127.0.0.1:9465", Scheduling: quell.LeastConn,
+			Name:   "balancer",
+			Health: Health{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2},
+			Timeouts: Timeouts{
+				Connect: time.Second, Header: 30 * time.Second, Idle: 90 * time.Second, ReadHeader: 10 * time.Second,
+			},
+			MaxConns: 10000, Drain: 30 * time.Second,
+		},
+		Scaler: Scaler{Kind: FixedScaler, Ready: Ready{Path: "/healthz"}, Drain: 30 * time.Second},
+		Probe: Probe{
+			Count: 8, Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
+		},
+		Agent: Agent{Capacity: map[quell.Resource]float64{}, Root: "/"},
+		Train: Train{
+			Plan: QuickPlan, Run: 10 * time.Second, Repeat: 3, MaxRepeat: 5, Interval: 0.05, Confidence: 0.95,
+			Hosts: 4, Network: 40e6, FileSize: 50_000, Arrivals: scenario.Poisson, Seed: 1,
+		},
+	}
+}

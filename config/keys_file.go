@@ -1,0 +1,182 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/scenario"
+)
+
+// fileKeys is the table of a configuration file.
+func fileKeys(f *File) section {
+	return append(serviceKeys(&f.Service),
+		opt("models", text(&f.Models), "models.json, as quell fit writes it"),
+		opt("data", text(&f.Data), "folder of everything that Quell keeps"),
+		opt("listen", optionalAddress(&f.Listen), "the controller's metrics and health; off turns it off"),
+		opt("bus", busKeys(&f.Bus), "how the processes talk"),
+		opt("balancer", balancerKeys(&f.Balancer), "what spreads requests over the instances"),
+		opt("scaler", scalerKeys(&f.Scaler), "what starts and stops instances"),
+		opt("probe", probeKeys(&f.Probe), "the measurement that feels interference"),
+		opt("agent", agentKeys(&f.Agent), "what runs on an instance"),
+		opt("train", trainKeys(&f.Train), "how quell train measures"),
+	)
+}
+
+func busKeys(b *Bus) section {
+	return section{
+		opt("url", natsURL(&b.URL), "a NATS server that already runs, as in nats://10.0.0.1:4222").or("the controller runs one"),
+		opt("listen", listenAddress(&b.Listen), "where the controller's own server listens; beyond this machine only with a token or tls"),
+		opt("token", text(&b.Token), "secret that every process shows"),
+		opt("token_file", text(&b.TokenFile), "file that holds the token"),
+		opt("tls", tlsKeys(&b.TLS), "certificates, as files in PEM form"),
+		opt("journal_bytes", size(&b.JournalBytes).atLeast(1<<20), "most bytes of plans and snapshots kept"),
+	}
+}
+
+func tlsKeys(t *TLS) section {
+	return section{
+		opt("ca", text(&t.CA), "authority that the other side's certificate must come from"),
+		opt("cert", text(&t.Cert), "own certificate"),
+		opt("key", text(&t.Key), "key of the own certificate"),
+	}
+}
+
+func balancerKeys(b *Balancer) section {
+	return section{
+		opt("kind", oneOf(&b.Kind, []BalancerKind{BuiltinBalancer, CommandBalancer}, "haproxy", "envoy", "nginx", "lvs"), "builtin: quell balancer; command: your own, through programs"),
+		opt("listen", listenAddress(&b.Listen), "where clients connect"),
+		opt("admin", text(&b.Admin), "Unix socket that the controller uses").or("`balancer.sock` in data"),
+		opt("metrics", optionalAddress(&b.Metrics), "the balancer's metrics and health; off turns it off"),
+		opt("scheduling", scheduling(&b.Scheduling), "how the next instance is picked: roundrobin, leastconn or random2; weights apply to all"),
+		opt("name", ident(&b.Name), "tells several balancers apart"),
+		opt("health", healthKeys(&b.Health), "how instances are checked"),
+		opt("timeouts", timeoutKeys(&b.Timeouts), "bounds of the phases of a request"),
+		opt("max_conns", whole(&b.MaxConns).atLeast(0), "most connections of clients; 0 for no limit"),
+		opt("drain", duration(&b.Drain).atLeast(0), "how long open requests may take to finish"),
+		opt("command", command(&b.Command), "kind command: program that applies the backends it reads as JSON"),
+		opt("state_command", command(&b.StateCommand), "kind command: program that prints the backends in force as JSON"),
+	}
+}
+
+func healthKeys(h *Health) section {
+	return section{
+		opt("path", urlPath(&h.Path), "path that answers 200 while an instance is well"),
+		opt("interval", duration(&h.Interval).atLeast(10*time.Millisecond), "time between checks"),
+		opt("timeout", duration(&h.Timeout).above(0), "a slower answer is a failed check"),
+		opt("fall", whole(&h.Fall).atLeast(1), "failed checks in a row until an instance is unhealthy"),
+		opt("rise", whole(&h.Rise).atLeast(1), "passed checks in a row until it is healthy again"),
+	}
+}
+
+func timeoutKeys(t *Timeouts) section {
+	return section{
+		opt("connect", duration(&t.Connect).above(0), "to connect to an instance"),
+		opt("header", duration(&t.Header).above(0), "until an instance's response begins"),
+		opt("idle", duration(&t.Idle).above(0), "of a kept-alive connection without a request"),
+		opt("read_header", duration(&t.ReadHeader).above(0), "until a client's request headers have arrived"),
+	}
+}
+
+func scalerKeys(s *Scaler) section {
+	return section{
+		opt("kind", oneOf(&s.Kind, []ScalerKind{FixedScaler, ProcessScaler, CommandScaler}, "aws", "kubernetes"), "fixed: the instances listed; process: children of the controller; command: your own, through programs"),
+		opt("instances", listOf(&s.Instances, quell.Member{}, func(m *quell.Member) value { return memberKeys(m) }).atLeast(1), "kind fixed: the instances"),
+		opt("command", command(&s.Command), "kind process: the instance's program; {id} {port} {probe_port} {slot} {host} are replaced"),
+		opt("slots", whole(&s.Slots).atLeast(1), "kind process: most instances at once").or("group.max"),
+		opt("ports", ports(&s.Ports), "kind process: ports for instances, as in 9000-9099").or("any free ones"),
+		opt("ready", readyKeys(&s.Ready), "how a starting instance shows that it can serve"),
+		opt("drain", duration(&s.Drain).atLeast(0), "how long a stopped instance may take to end before it is killed"),
+		opt("lifeline", boolean(&s.Lifeline), "kind process: instances end with the controller"),
+		opt("start", command(&s.Start), "kind command: program that starts instances"),
+		opt("stop", command(&s.Stop), "kind command: program that stops instances"),
+		opt("list", command(&s.List), "kind command: program that prints the instances as JSON"),
+	}
+}
+
+func memberKeys(m *quell.Member) section {
+	return section{
+		req("id", ident(&m.ID), "id of the instance"),
+		req("address", remoteAddress(&m.Address), "host:port of the service"),
+		opt("probe", remoteAddress(&m.Probe), "host:port of its agent's probe server"),
+		opt("type", text(&m.Type), "type of the machine"),
+	}
+}
+
+func readyKeys(r *Ready) section {
+	return section{
+		opt("path", urlPath(&r.Path), "path that answers 200 once an instance can serve"),
+		opt("timeout", duration(&r.Timeout).above(0), "an instance that takes longer has failed").or("group.startup"),
+	}
+}
+
+func probeKeys(p *Probe) section {
+	return section{
+		opt("size", size(&p.Size).between(1000, 16<<20), "bytes of one download").or("follows from the budget"),
+		opt("count", whole(&p.Count).between(8, 10_000), "downloads per sampling period and instance"),
+		opt("budget", share(&p.Budget).above(0).between(0, 0.5), "share of an instance's network that the probe may use"),
+		opt("token", text(&p.Token), "secret that the prober shows"),
+		opt("token_file", text(&p.TokenFile), "file that holds the token"),
+		opt("listen", listenAddress(&p.Listen), "where the agent answers probes; beyond this machine only with a token"),
+		opt("from", oneOf(&p.From, []Prober{FromBalancer, FromController}), "who measures: balancer or controller").or("balancer if builtin, else controller"),
+		opt("timeout", duration(&p.Timeout).above(0), "a slower download counts as this long; at most one sampling period"),
+		opt("capacity", bandwidth(&p.Capacity).above(0), "network capacity of an instance, for the budget").or("not known"),
+	}
+}
+
+func agentKeys(a *Agent) section {
+	return section{
+		opt("instance", ident(&a.Instance), "id of the instance that the agent runs on"),
+		opt("capacity", capacityKeys(a.Capacity), "what an instance has of each resource").or("detected"),
+		opt("interface", ident(&a.Interface), "network interface that is watched").or("that of the default route"),
+		opt("root", text(&a.Root), "root of the file system that sensors read"),
+		opt("metrics", optionalAddress(&a.Metrics), "the agent's metrics; off turns it off"),
+	}
+}
+
+func capacityKeys(c map[quell.Resource]float64) section {
+	var bits, cores float64
+	return section{
+		opt("network", capacity(c, quell.Network, bandwidth(&bits)), "bandwidth of the interface").or("what the kernel says"),
+		opt("cpu", capacity(c, quell.CPU, decimal(&cores)), "cores").or("those present"),
+	}
+}
+
+func trainKeys(t *Train) section {
+	return section{
+		opt("plan", oneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, CustomPlan}), "quick: a few levels; full: 10% to 90% in tens; custom: as given here"),
+		opt("levels", shares(&t.Levels, func(x *ordered[float64]) *ordered[float64] { return x.above(0).below(1) }), "plan custom: utilisations to train, increasing"),
+		opt("interference", shares(&t.Interference, func(x *ordered[float64]) *ordered[float64] { return x.atLeast(0).below(1) }), "plan custom: use by the interferer, increasing from 0%"),
+		opt("run", duration(&t.Run).atLeast(time.Second), "plan custom: length of one run"),
+		opt("repeat", whole(&t.Repeat).between(1, 1000), "plan custom: fewest runs of a level"),
+		opt("max_repeat", whole(&t.MaxRepeat).between(1, 1000), "plan custom: most runs of a level; at least repeat"),
+		opt("interval", share(&t.Interval).above(0).below(1), "plan custom: a level is done when its confidence interval is within this share of the mean"),
+		opt("confidence", share(&t.Confidence).above(0.5).below(1), "plan custom: confidence of that interval"),
+		opt("hosts", whole(&t.Hosts).between(1, 1000), "hosts emulated at once"),
+		opt("network", bandwidth(&t.Network).above(0), "link of an emulated host"),
+		opt("file_size", size(&t.FileSize).above(0), "size of the file that is served"),
+		opt("arrivals", arrivals(&t.Arrivals), "poisson (or exponential) or deterministic"),
+		opt("seed", seed(&t.Seed), "of everything random"),
+	}
+}
+
+// arrivals is the name of an arrival process; exponential gaps are what Poisson arrivals have.
+func arrivals(dst *scenario.Arrivals) value {
+	known := append(slices.Clone(scenario.ArrivalProcesses), "exponential")
+	return oneOf(dst, known).into(func(a scenario.Arrivals) {
+		if a == "exponential" {
+			a = scenario.Poisson
+		}
+		*dst = a
+	})
+}
+
+func urlPath(dst *string) value {
+	return text(dst).then(func(s string) string {
+		if strings.HasPrefix(s, "/") && !strings.ContainsAny(s, " #") {
+			return ""
+		}
+		return "must be a path as in /healthz"
+	})
+}

@@ -1,0 +1,134 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/scenario"
+)
+
+// Load reads and parses a configuration file.
+func Load(path string) (*File, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// LoadScenario reads and parses a scenario file.
+func LoadScenario(path string) (*scenario.Scenario, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return ParseScenario(path, data)
+}
+
+// Parse reads a configuration. The name is that of its file: it appears in errors, and paths are relative to its folder.
+// Mistakes are returned as a *quell.UserError that wraps Problems.
+func Parse(name string, data []byte) (*File, error) {
+	f := defaults()
+	f.Path = name
+	d := newDecoder(name)
+	if d.decode(data, fileKeys(&f)) {
+		f.derive(d)
+		checkFile(d, &f)
+	}
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	f.resolve(filepath.Dir(name))
+	return &f, nil
+}
+
+// ParseService reads a file that holds nothing but a service configuration. Errors are as those of Parse.
+func ParseService(name string, data []byte) (quell.Service, error) {
+	s := quell.DefaultService()
+	d := newDecoder(name)
+	if d.decode(data, serviceKeys(&s)) {
+		checkService(d, "", s)
+	}
+	return s, d.err()
+}
+
+// Token returns a secret that a configuration gives in place or as a file, or "" if it gives none.
+func Token(token, file string) (string, error) {
+	if token != "" || file == "" {
+		return token, nil
+	}
+	data, err := readFile(file)
+	if err != nil {
+		return "", err
+	}
+	token = strings.TrimSpace(string(data))
+	if token == "" || strings.ContainsAny(token, "\r\n") {
+		return "", &quell.UserError{Err: Problems{{File: file, Text: "must hold one line, the token"}}}
+	}
+	return token, nil
+}
+
+// readFile reads no more of a file than Parse accepts, and one byte, so that Parse notices.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	return data, nil
+}
+
+func unreadable(path string, err error) error {
+	var cause *os.PathError
+	if errors.As(err, &cause) {
+		err = cause.Err
+	}
+	return &quell.UserError{Err: Problems{{File: path, Text: fmt.Sprintf("cannot be read: %v", err)}}}
+}
+
+// derive fills in the defaults that follow from what the file says.
+func (f *File) derive(d *decoder) {
+	if f.Scaler.Slots == 0 {
+		f.Scaler.Slots = f.Service.Group.Max
+	}
+	if f.Scaler.Ready.Timeout == 0 {
+		f.Scaler.Ready.Timeout = f.Service.Group.Startup
+	}
+	if f.Probe.From == "" {
+		f.Probe.From = FromController
+		if f.Balancer.Kind == BuiltinBalancer {
+			f.Probe.From = FromBalancer
+		}
+	}
+	if !d.given("probe.timeout") {
+		f.Probe.Timeout = min(f.Probe.Timeout, f.Service.Sampling)
+	}
+	if !d.given("train.max_repeat") {
+		f.Train.MaxRepeat = max(f.Train.MaxRepeat, f.Train.Repeat)
+	}
+}
+
+// resolve makes the paths of a file in the given folder ready to be opened.
+func (f *File) resolve(folder string) {
+	if f.Balancer.Admin == "" {
+		f.Balancer.Admin = filepath.Join(f.Data, "balancer.sock")
+	}
+	f.Bus.StoreDir = filepath.Join(f.Data, "bus")
+	for _, path := range []*string{
+		&f.Models, &f.Data, &f.Bus.StoreDir, &f.Balancer.Admin, &f.Agent.Root,
+		&f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile,
+	} {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(folder, *path)
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/scenario"
+)
+
+const least = "service: video\nslo: {metric: mean, threshold: 75ms}\n"
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestFullFile reads a file in which every key has a value of its own.
+func TestFullFile(t *testing.T) {
+	got, err := Parse("/etc/quell/quell.yaml", read(t, "testdata/full.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &File{
+		Path: "/etc/quell/quell.yaml",
+		Service: quell.Service{
+			Name: "video", SLO: quell.SLO{Metric: quell.P95, Threshold: 75 * time.Millisecond}, Sampling: 5 * time.Second,
+			Policy: quell.Policy{
+				Name: "lsf", Resource: quell.CPU, InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2, Headroom: 0.8,
+				ScaleInMargin: 0.1, ScaleOut: quell.One, Tolerance: 0.025, Spare: 1, Calibrate: 0.2, CalibrationDecay: 0.1,
+				Utilization: 0.3,
+			},
+			Group: quell.Group{Min: 2, Max: 4, Initial: 3, Startup: 90 * time.Second, Protected: []string{"i1", "i2"}},
+			Guard: quell.Guard{Floor: 0.1, Step: 1.5, SlowStart: 20 * time.Second, StaleAfter: 5, Fade: 20, ErrorRate: 0.01},
+			Mode:  quell.Advise,
+		},
+		Models: "/etc/quell/models.json", Data: "/var/lib/quell",
+		Bus: Bus{
+			Listen: ":4333", TokenFile: "/etc/quell/secrets/token", JournalBytes: 1 << 30, StoreDir: "/var/lib/quell/bus",
+			TLS: TLS{CA: "/etc/quell/tls/ca.pem", Cert: "/etc/quell/tls/cert.pem", Key: "/etc/quell/tls/key.pem"},
+		},
+		Balancer: Balancer{
+			Kind: BuiltinBalancer, Listen: ":80", Admin: "/etc/quell/run/admin.sock", Metrics: "0.0.0.0:9000",
+			Scheduling: quell.Random2, Name: "edge-1", Drain: 10 * time.Second,
+			Health:   Health{Path: "/up", Interval: 500 * time.Millisecond, Timeout: 250 * time.Millisecond, Fall: 3, Rise: 1},
+			Timeouts: Timeouts{Connect: 100 * time.Millisecond, Header: 5 * time.Second, Idle: time.Minute, ReadHeader: 2 * time.Second},
+		},
+		Scaler: Scaler{
+			Kind:    ProcessScaler,
+			Command: []string{"web", "--listen", "127.0.0.1:{port}", "--probe", "{probe_port}", "--level", "3", "--quiet", "true"},
+			Slots:   5, Ports: Ports{9100, 9120}, Ready: Ready{Path: "/ready", Timeout: 45 * time.Second},
+			Drain: 15 * time.Second, Lifeline: true,
+		},
+		Probe: Probe{
+			Size: 50_000, Count: 10, Budget: 0.01, Token: "secret", Listen: "[::]:9477", From: FromController,
+			Timeout: 500 * time.Millisecond, Capacity: 1e9,
+		},
+		Agent: Agent{
+			Instance: "i1", Capacity: map[quell.Resource]float64{quell.Network: 2.5e9, quell.CPU: 1.5}, Interface: "eth0",
+			Root: "/host", Metrics: "127.0.0.1:9467",
+		},
+		Train: Train{
+			Plan: CustomPlan, Levels: []float64{0.1, 0.5}, Interference: []float64{0, 0.3}, Run: 20 * time.Second,
+			Repeat: 4, MaxRepeat: 6, Interval: 0.03, Confidence: 0.9, Hosts: 2, Network: 100e6, FileSize: 64 << 10,
+			Arrivals: scenario.Deterministic, Seed: 1<<64 - 1,
+		},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// TestFullFileSetsEveryKey keeps the full file full: keys that exclude one of its own are the only ones it lacks.
+func TestFullFileSetsEveryKey(t *testing.T) {
+	excluded := []string{
+		"bus.url", "bus.token", "balancer.command", "balancer.state_command", "scaler.instances", "scaler.start",
+		"scaler.stop", "scaler.list", "probe.token_file",
+	}
+	f := defaults()
+	d := newDecoder("full.yaml")
+	keys := fileKeys(&f)
+	if !d.decode(read(t, "testdata/full.yaml"), keys) {
+		t.Fatal(d.err())
+	}
+	var walk func(s section, prefix string)
+	walk = func(s section, prefix string) {
+		for _, k := range s {
+			path := join(prefix, k.name)
+			if !d.given(path) && !slices.Contains(excluded, path) {
+				t.Errorf("testdata/full.yaml lacks %s", path)
+			}
+			if inner, ok := k.value.(section); ok {
+				walk(inner, path)
+			}
+		}
+	}
+	walk(keys, "")
+}
+
+func TestDefaults(t *testing.T) {
+	f, err := Parse("conf/quell.yaml", []byte(least))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := quell.DefaultService()
+	want.Name, want.SLO = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond}
+	if !reflect.DeepEqual(f.Service, want) {
+		t.Errorf("service %+v, want %+v", f.Service, want)
+	}
+	for name, c := range map[string]struct{ got, want any }{
+		"data":                {f.Data, "conf/quell-data"},
+		"models":              {f.Models, ""},
+		"listen":              {f.Listen, "127.0.0.1:9464"},
+		"bus.listen":          {f.Bus.Listen, "127.0.0.1:4222"},
+		"bus.journal_bytes":   {f.Bus.JournalBytes, int64(64 << 20)},
+		"store":               {f.Bus.StoreDir, "conf/quell-data/bus"},
+		"balancer.kind":       {f.Balancer.Kind, BuiltinBalancer},
+		"balancer.admin":      {f.Balancer.Admin, "conf/quell-data/balancer.sock"},
+		"balancer.scheduling": {f.Balancer.Scheduling, quell.LeastConn},
+		"balancer.max_conns":  {f.Balancer.MaxConns, 10000},
+		"balancer.health":     {f.Balancer.Health, Health{"/healthz", time.Second, time.Second, 2, 2}},
+		"balancer.timeouts": {f.Balancer.Timeouts,
+			Timeouts{time.Second, 30 * time.Second, 90 * time.Second, 10 * time.Second}},
+		"scaler.slots":         {f.Scaler.Slots, 10},
+		"scaler.ready.timeout": {f.Scaler.Ready.Timeout, 30 * time.Second},
+		"probe.from":           {f.Probe.From, FromBalancer},
+		"probe.count":          {f.Probe.Count, 8},
+		"probe.budget":         {f.Probe.Budget, 0.02},
+		"probe.listen":         {f.Probe.Listen, "127.0.0.1:9466"},
+		"probe.timeout":        {f.Probe.Timeout, 2 * time.Second},
+		"agent.root":           {f.Agent.Root, "/"},
+		"agent.metrics":        {f.Agent.Metrics, ""},
+		"train.plan":           {f.Train.Plan, QuickPlan},
+		"train.run":            {f.Train.Run, 10 * time.Second},
+		"train.repeat":         {f.Train.Repeat, 3},
+		"train.max_repeat":     {f.Train.MaxRepeat, 5},
+		"train.interval":       {f.Train.Interval, 0.05},
+		"train.confidence":     {f.Train.Confidence, 0.95},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %v, want %v", name, c.got, c.want)
+		}
+	}
+}
+
+func TestDefaultsThatFollow(t *testing.T) {
+	f, err := Parse("quell.yaml", []byte(least+`
+sampling: 1s
+group: {max: 3, startup: 5s}
+balancer: {kind: command, command: [apply]}
+train: {plan: custom, levels: [50%], interference: [0], repeat: 7}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Probe.Timeout != time.Second {
+		t.Errorf("probe.timeout %v, want the sampling period", f.Probe.Timeout)
+	}
+	if f.Scaler.Slots != 3 || f.Scaler.Ready.Timeout != 5*time.Second {
+		t.Errorf("slots %d, ready timeout %v, want group.max and group.startup", f.Scaler.Slots, f.Scaler.Ready.Timeout)
+	}
+	if f.Train.MaxRepeat != 7 {
+		t.Errorf("train.max_repeat %d, want at least train.repeat", f.Train.MaxRepeat)
+	}
+	if f.Probe.From != FromController {
+		t.Errorf("probe.from %v, want controller, as the balancer cannot", f.Probe.From)
+	}
+}
+
+func TestAcceptedForms(t *testing.T) {
+	for name, text := range map[string]string{
+		"byte order mark":           "\ufeff" + least,
+		"windows line ends":         strings.ReplaceAll(least, "\n", "\r\n"),
+		"document mark":             "---\n" + least + "...\n",
+		"quoted duration":           "service: \"video\"\nslo: {metric: 'mean', threshold: \"75ms\"}\n",
+		"zero without unit":         least + "guard: {slow_start: 0}\n",
+		"external bus":              least + "bus: {url: 'tls://a:4222,nats://b:4222', token: x}\n",
+		"open bus with a token":     least + "bus: {listen: ':4222', token: x}\n",
+		"bus on this machine":       least + "bus: {listen: 'localhost:4222'}\n",
+		"bus on loopback 6":         least + "bus: {listen: '[::1]:4222'}\n",
+		"one port for one instance": least + "group: {max: 1}\nscaler: {kind: process, command: [web], ports: 9000-9000}\n",
+		"fixed instances":           least + "scaler: {instances: [{id: i1, address: 'h1:80', probe: 'h1:9466', type: t3.micro}]}\n",
+		"own programs":              least + "scaler: {kind: command, start: [up], stop: [down], list: [ls]}\n",
+		"free ports do not clash":   least + "balancer: {listen: '127.0.0.1:0', metrics: '127.0.0.1:0'}\n",
+	} {
+		if _, err := Parse("quell.yaml", []byte(text)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestRefusedBeforeParsing(t *testing.T) {
+	for want, text := range map[string]string{
+		"larger than 1MiB":  least + strings.Repeat("# more\n", 1<<18),
+		"not text in UTF-8": "service: \xff\n",
+		"more than 50000":   "{" + strings.Repeat("a, ", 40_000) + "}",
+		"levels deep":       indented(60),
+	} {
+		_, err := Parse("quell.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// indented is a map in a map in a map.
+func indented(depth int) string {
+	var b strings.Builder
+	for i := range depth {
+		b.WriteString(strings.Repeat(" ", i) + "a:\n")
+	}
+	return b.String()
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "quell.yaml")
+	if err := os.WriteFile(path, []byte(least+"models: models.json\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Models != filepath.Join(dir, "models.json") || f.Path != path {
+		t.Errorf("models %q of %q, want it in the file's folder", f.Models, f.Path)
+	}
+	for _, path := range []string{filepath.Join(dir, "missing.yaml"), dir} {
+		for _, load := range []func(string) error{
+			func(p string) error { _, err := Load(p); return err },
+			func(p string) error { _, err := LoadScenario(p); return err },
+		} {
+			var user *quell.UserError
+			if err := load(path); !errors.As(err, &user) || !strings.HasPrefix(err.Error(), path+": cannot be read: ") {
+				t.Errorf("%s: got %v, want a user error that names it", path, err)
+			}
+		}
+	}
+}
+
+func TestParseService(t *testing.T) {
+	s, err := ParseService("service.yaml", []byte(least+"group: {min: 2}\n"))
+	if err != nil || s.Name != "video" || s.Group.Min != 2 || s.Group.Max != 10 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+	if _, err := ParseService("service.yaml", []byte(least+"bus: {}\n")); err == nil {
+		t.Error("a key of another part of the configuration was accepted")
+	}
+}
+
+func TestToken(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, c := range map[string]struct{ token, file, want, err string }{
+		"none":           {},
+		"in place":       {token: "secret", want: "secret"},
+		"from a file":    {file: file("one", "secret\n"), want: "secret"},
+		"from two lines": {file: file("two", "a\nb\n"), err: "one line"},
+		"from nothing":   {file: file("none", "\n"), err: "one line"},
+		"from no file":   {file: filepath.Join(dir, "missing"), err: "cannot be read"},
+	} {
+		got, err := Token(c.token, c.file)
+		if got != c.want || (c.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+	}
+}
+
+// TestProblemsStayReadable bounds what a broken file prints.
+func TestProblemsStayReadable(t *testing.T) {
+	_, err := Parse("quell.yaml", []byte(least+"group: {protected: ["+strings.Repeat("'', ", 3000)+"i1]}\n"))
+	if lines := strings.Count(err.Error(), "\n") + 1; lines != shown+1 || !strings.HasSuffix(err.Error(), "more") {
+		t.Errorf("%d lines, ending in %q", lines, err.Error()[len(err.Error())-40:])
+	}
+}

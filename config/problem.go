@@ -1,0 +1,98 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Problem is one mistake in a file.
+type Problem struct {
+	File         string
+	Line, Column int // from 1; 0 when the file could not be read at all
+	Text         string
+	Hint         string // what to do; may be empty
+}
+
+func (p Problem) Error() string {
+	text := p.Text
+	if p.Hint != "" {
+		text += " (" + p.Hint + ")"
+	}
+	if p.Line == 0 {
+		return fmt.Sprintf("%s: %s", p.File, text)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, text)
+}
+
+// Problems is every mistake in a file, in the order of their places.
+type Problems []Problem
+
+// shown bounds the length of an error message.
+const shown = 50
+
+func (p Problems) Error() string {
+	lines := make([]string, 0, min(len(p), shown)+1)
+	for _, problem := range p[:min(len(p), shown)] {
+		lines = append(lines, problem.Error())
+	}
+	if len(p) > shown {
+		lines = append(lines, fmt.Sprintf("%s: and %d more", p[0].File, len(p)-shown))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (p Problems) sort() {
+	slices.SortStableFunc(p, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+// nearest returns the known word that a misspelt one was probably meant to be.
+func nearest(word string, known []string) (string, bool) {
+	best, at := 1+max(1, len(word)/3), ""
+	for _, k := range known {
+		if d := distance(strings.ToLower(word), k); d < best {
+			best, at = d, k
+		}
+	}
+	return at, at != ""
+}
+
+// suggest ends a message about an unknown word: with the nearest known one, or with all of them.
+func suggest(word string, known []string) string {
+	if near, ok := nearest(word, known); ok {
+		return fmt.Sprintf(", did you mean %q?", near)
+	}
+	return fmt.Sprintf(" (known: %s)", strings.Join(known, ", "))
+}
+
+// distance counts the letters to insert, drop, change or swap with their neighbour to turn a into b (optimal string
+// alignment). Words too long to be a slip are far from everything.
+func distance(a, b string) int {
+	if len(a) > 64 {
+		return len(a)
+	}
+	var before []int
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := last[j-1]
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			row[j] = min(change, last[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}

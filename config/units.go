@@ -1,0 +1,140 @@
+package config
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// errSyntax says that a text is not of the wanted form; the caller says what that is.
+var errSyntax = errors.New("wrong form")
+
+// unit is a suffix and what it multiplies by.
+type unit struct {
+	suffix string
+	factor float64
+}
+
+// bandwidths are decimal, in bit/s. Values are written in the first unit that suits them.
+var bandwidths = []unit{
+	{"Gbps", 1e9}, {"Mbps", 1e6}, {"kbps", 1e3}, {"bps", 1},
+	{"Kbps", 1e3}, {"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}, {"bit/s", 1},
+}
+
+// sizes are in bytes: KB is 1000, KiB is 1024.
+var sizes = []unit{
+	{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"kB", 1e3}, {"B", 1},
+}
+
+// maxSize bounds sizes to what arithmetic on them can bear.
+const maxSize = 1 << 50
+
+// parseReal reads a plain decimal number; NaN, infinities, hexadecimal and underscores are refused.
+func parseReal(s string) (float64, error) {
+	if strings.Trim(s, "0123456789+-.eE") != "" {
+		return 0, errSyntax
+	}
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return 0, errSyntax
+	}
+	return x, nil
+}
+
+func parseWhole(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, errSyntax
+	}
+	return n, nil
+}
+
+func parseSeed(s string) (uint64, error) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, errSyntax
+	}
+	return n, nil
+}
+
+// parseDuration reads 75ms, 10s, 1h30m; a bare 0 needs no unit.
+func parseDuration(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, errSyntax
+	}
+	return d, nil
+}
+
+// parseShare reads 5% or 0.05 as the fraction 0.05.
+func parseShare(s string) (float64, error) {
+	number, percent := strings.CutSuffix(s, "%")
+	x, err := parseReal(strings.TrimRight(number, " "))
+	if percent {
+		x /= 100
+	}
+	return x, err
+}
+
+// parseBandwidth reads 40Mbps or 1Gbps as bit/s.
+func parseBandwidth(s string) (float64, error) {
+	return parseUnit(s, bandwidths)
+}
+
+// parseSize reads 50KB, 64MiB or a bare number of bytes.
+func parseSize(s string) (int64, error) {
+	x, err := parseUnit(s, sizes)
+	if err != nil {
+		x, err = parseReal(s)
+	}
+	if err != nil || x != math.Trunc(x) || math.Abs(x) > maxSize {
+		return 0, errSyntax
+	}
+	return int64(x), nil
+}
+
+func parseUnit(s string, units []unit) (float64, error) {
+	for _, u := range units {
+		number, ok := strings.CutSuffix(s, u.suffix)
+		if !ok {
+			continue
+		}
+		if x, err := parseReal(strings.TrimRight(number, " ")); err == nil && !math.IsInf(x*u.factor, 0) {
+			return x * u.factor, nil
+		}
+	}
+	return 0, errSyntax
+}
+
+func formatReal(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+func formatSeed(n uint64) string  { return strconv.FormatUint(n, 10) }
+
+// formatShare writes a fraction in percent, with no more digits than a person would.
+func formatShare(x float64) string { return strconv.FormatFloat(x*100, 'g', 10, 64) + "%" }
+
+// formatDuration writes 10s and 1h30m where the standard library writes 1h30m0s.
+func formatDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+func formatBandwidth(x float64) string { return formatUnit(x, bandwidths) }
+func formatSize(n int64) string        { return formatUnit(float64(n), sizes) }
+
+// formatUnit writes a value in the first unit that leaves at least 1 and at most three decimals, or in single ones.
+func formatUnit(x float64, units []unit) string {
+	for _, u := range units {
+		if y := x / u.factor; u.factor == 1 || math.Abs(y) >= 1 && y*1000 == math.Trunc(y*1000) {
+			return strconv.FormatFloat(y, 'f', -1, 64) + u.suffix
+		}
+	}
+	return formatReal(x)
+}
