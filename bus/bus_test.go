@@ -1,0 +1,208 @@
+package bus
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// The test binary plays processes that get killed or run out of disk: see childRoles.
+func TestMain(m *testing.M) {
+	if role, ok := childRoles()[os.Getenv(childRole)]; ok {
+		os.Exit(role(os.Getenv(childDir)))
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	childRole = "QUELL_BUS_TEST_ROLE"
+	childDir  = "QUELL_BUS_TEST_DIR"
+	patience  = 20 * time.Second // far beyond what anything takes on a busy machine
+)
+
+func startServer(t testing.TB, opts ServerOptions) *Server {
+	t.Helper()
+	if opts.StoreDir == "" {
+		opts.StoreDir = t.TempDir()
+	}
+	s, err := StartServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func connect(t testing.TB, opts Options) *Conn {
+	t.Helper()
+	c, err := Connect(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// embedded returns a connection to a server of its own.
+func embedded(t testing.TB) *Conn {
+	t.Helper()
+	return connect(t, Options{Server: startServer(t, ServerOptions{})})
+}
+
+// smallMessages is embedded with a server whose messages are small, so that values need several before they are large.
+func smallMessages(t testing.TB) *Conn {
+	t.Helper()
+	return connect(t, Options{Server: startServer(t, ServerOptions{MaxPayload: leastPayload})})
+}
+
+func receive[T any](t testing.TB, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		t.Fatal("nothing arrived")
+		panic("unreachable")
+	}
+}
+
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// wantUserError checks that a mistake is named as one and the message helps.
+func wantUserError(t testing.TB, err error, words ...string) {
+	t.Helper()
+	var user *quell.UserError
+	if !errors.As(err, &user) {
+		t.Fatalf("got %v, want a user error", err)
+	}
+	wantWords(t, err, words...)
+}
+
+func wantWords(t testing.TB, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", words)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestConnectRefusesBadURLs(t *testing.T) {
+	for _, raw := range []string{"", "127.0.0.1:4222", "http://127.0.0.1:4222", "nats://", "nats://a b"} {
+		_, err := Connect(Options{URL: raw})
+		wantUserError(t, err, "URL")
+	}
+}
+
+func TestATokenInTheURLIsNeverShown(t *testing.T) {
+	s := startServer(t, ServerOptions{Listen: "127.0.0.1:0", Token: "right"})
+	_, err := Connect(Options{URL: strings.Replace(s.URL(), "nats://", "nats://hush@", 1)})
+	wantUserError(t, err, "token")
+	if strings.Contains(err.Error(), "hush") {
+		t.Errorf("error %q shows the token", err)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	s := startServer(t, ServerOptions{Listen: "127.0.0.1:0", Token: "right"})
+	if c := connect(t, Options{URL: s.URL(), Token: "right"}); !c.Connected() {
+		t.Error("the right token does not connect")
+	}
+	if c := connect(t, Options{Server: s}); !c.Connected() {
+		t.Error("a connection inside the process does not take the server's token")
+	}
+	for _, wrong := range []string{"", "wrong"} {
+		_, err := Connect(Options{URL: s.URL(), Token: wrong})
+		wantUserError(t, err, "refused the token", s.URL())
+	}
+}
+
+func TestAnAgentMayStartBeforeItsServer(t *testing.T) {
+	address := freeAddress(t)
+	c := connect(t, Options{URL: "nats://" + address})
+	if c.Connected() {
+		t.Fatal("connected to nothing")
+	}
+	if err := c.PublishReading(reading("i1")); !errors.Is(err, ErrNotConnected) {
+		t.Errorf("publishing without a server: %v", err)
+	}
+	got := make(chan quell.Reading, 1)
+	stop, err := c.SubscribeReadings("video", func(r quell.Reading, _ time.Time) { got <- r }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+
+	startServer(t, ServerOptions{Listen: address})
+	eventually(t, "connected", c.Connected)
+	if err := c.PublishReading(reading("i2")); err != nil {
+		t.Fatal(err)
+	}
+	if r := receive(t, got); r.Instance != "i2" {
+		t.Errorf("got a reading of %s; the one refused before must not come", r.Instance)
+	}
+}
+
+func TestAConnectionSurvivesARestartOfItsServer(t *testing.T) {
+	address, dir := freeAddress(t), t.TempDir()
+	first := startServer(t, ServerOptions{Listen: address, StoreDir: dir})
+	c := connect(t, Options{URL: first.URL()})
+	if err := first.Shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "disconnected", func() bool { return !c.Connected() })
+	startServer(t, ServerOptions{Listen: address, StoreDir: dir})
+	eventually(t, "connected again", c.Connected)
+}
+
+func TestAWrongTokenIsFinalAlsoWhenTheServerComesLater(t *testing.T) {
+	address := freeAddress(t)
+	c := connect(t, Options{URL: "nats://" + address, Token: "wrong"})
+	startServer(t, ServerOptions{Listen: address, Token: "right"})
+	receive(t, c.Done())
+	wantUserError(t, c.Err(), "refused the token")
+}
+
+func TestCloseIsNotAnError(t *testing.T) {
+	c := embedded(t)
+	c.Close()
+	c.Close()
+	receive(t, c.Done())
+	if err := c.Err(); err != nil {
+		t.Errorf("closed with %v", err)
+	}
+	if err := c.PublishReading(reading("i1")); !errors.Is(err, ErrNotConnected) {
+		t.Errorf("publishing after Close: %v", err)
+	}
+}

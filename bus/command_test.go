@@ -1,0 +1,141 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+)
+
+func TestCommandsAreAnswered(t *testing.T) {
+	s := startServer(t, ServerOptions{Listen: "127.0.0.1:0", Token: "t"})
+	asked := make(chan Command, 1)
+	stop, err := connect(t, Options{Server: s}).Serve("video", func(_ context.Context, cmd Command) Reply {
+		asked <- cmd
+		return Reply{Body: json.RawMessage(`{"paused":true}`)}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := connect(t, Options{URL: s.URL(), Token: "t"})
+	weight := 0.25
+	want := Command{Name: Override, Instance: "i1", Weight: &weight, By: "anna"}
+	reply, err := client.Ask(t.Context(), "video", want)
+	if err != nil || reply.Error != "" || string(reply.Body) != `{"paused":true}` {
+		t.Errorf("answer %+v, %v", reply, err)
+	}
+	if got := receive(t, asked); !reflect.DeepEqual(got, want) {
+		t.Errorf("asked %+v, want %+v", got, want)
+	}
+	stop()
+	_, err = client.Ask(t.Context(), "video", Command{Name: Status})
+	wantWords(t, err, "no controller answers", `"video"`, s.URL())
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	s := startServer(t, ServerOptions{Listen: "127.0.0.1:0"})
+	_, err := connect(t, Options{URL: s.URL()}).Ask(t.Context(), "video", Command{Name: Status})
+	wantWords(t, err, `no controller answers for service "video" on `+s.URL())
+
+	away := "nats://" + freeAddress(t)
+	_, err = connect(t, Options{URL: away}).Ask(t.Context(), "video", Command{Name: Status})
+	wantWords(t, err, "no controller answers", "not connected", away)
+}
+
+func TestALateAnswerIsNotWaitedForEver(t *testing.T) {
+	c := embedded(t)
+	entered := make(chan struct{})
+	stop, err := c.Serve("video", func(ctx context.Context, _ Command) Reply {
+		close(entered)
+		<-ctx.Done() // until stop
+		return Reply{}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = c.Ask(ctx, "video", Command{Name: Status})
+	wantWords(t, err, "did not answer in time")
+	receive(t, entered)
+	stop()
+}
+
+func TestBadCommands(t *testing.T) {
+	heavy, light := 1.5, -0.1
+	for why, cmd := range map[string]Command{
+		"unknown command":          {Name: "reboot"},
+		"an instance and a weight": {Name: Override, Instance: "i1"},
+		"1.5":                      {Name: Override, Instance: "i1", Weight: &heavy},
+		"-0.1":                     {Name: Override, Instance: "i1", Weight: &light},
+	} {
+		c := embedded(t)
+		_, err := c.Ask(t.Context(), "video", cmd)
+		wantUserError(t, err, why)
+
+		data, err := json.Marshal(cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply := replyTo(t.Context(), data, func(context.Context, Command) Reply {
+			t.Error("the controller was asked")
+			return Reply{}
+		})
+		wantWords(t, errorOf(reply), why)
+	}
+}
+
+func TestCommandsAreDecodedStrictly(t *testing.T) {
+	for _, data := range []string{"", "null", "{}", `{"name":"status","wieght":1}`, `{"name":"status"}x`} {
+		reply := replyTo(t.Context(), []byte(data), func(context.Context, Command) Reply {
+			t.Errorf("%q was accepted", data)
+			return Reply{}
+		})
+		if reply.Error == "" {
+			t.Errorf("%q is not refused", data)
+		}
+	}
+}
+
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+
+func errorOf(r Reply) error {
+	if r.Error == "" {
+		return nil
+	}
+	return replyError(r.Error)
+}
+
+func TestALargeAnswerTakesSeveralMessages(t *testing.T) {
+	c := embedded(t)
+	body, err := json.Marshal(noise(1, 4<<20)) // in base64
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, err := c.Serve("video", func(context.Context, Command) Reply { return Reply{Body: body} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	reply, err := c.Ask(t.Context(), "video", Command{Name: Status})
+	if err != nil || string(reply.Body) != string(body) {
+		t.Errorf("answer of %d bytes, %v; want %d bytes", len(reply.Body), err, len(body))
+	}
+}
+
+func TestAnAnswerThatCannotBeEncoded(t *testing.T) {
+	c := embedded(t)
+	stop, err := c.Serve("video", func(context.Context, Command) Reply { return Reply{Body: json.RawMessage("{")} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	reply, err := c.Ask(t.Context(), "video", Command{Name: Status})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantWords(t, errorOf(reply), "cannot be encoded")
+}

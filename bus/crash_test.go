@@ -1,0 +1,119 @@
+package bus
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// childRoles are what the test binary does as a child process.
+func childRoles() map[string]func(dir string) int {
+	return map[string]func(string) int{"append": appendForEver, "fill": fillDisk}
+}
+
+func child(ctx context.Context, role, dir string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), childRole+"="+role, childDir+"="+dir)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// appendForEver prints the number of each entry and snapshot once it was acknowledged.
+func appendForEver(dir string) int {
+	s, err := StartServer(ServerOptions{StoreDir: dir})
+	if err != nil {
+		return childFailed(err)
+	}
+	c, err := Connect(Options{Server: s})
+	if err != nil {
+		return childFailed(err)
+	}
+	j, err := c.Journal("video", JournalOptions{FlushSnapshots: 1})
+	if err != nil {
+		return childFailed(err)
+	}
+	for i := 0; ; i++ {
+		if err := j.Append(context.Background(), event(i)); err != nil {
+			return childFailed(err)
+		}
+		if err := j.AppendSnapshot(context.Background(), snapshot(i)); err != nil {
+			return childFailed(err)
+		}
+		fmt.Println(i)
+	}
+}
+
+func childFailed(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+func TestWhatWasAcknowledgedSurvivesAKill(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	last := -1
+	for range 2 { // the second process goes on where the first was killed
+		last = killWhileAppending(ctx, t, dir, last)
+	}
+	s, err := OpenStore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	})
+	j := journal(t, connect(t, Options{Server: s}), JournalOptions{})
+	wantRuns(t, "entries", texts(t, j), last)
+	wantRuns(t, "snapshots", snapshots(t, j, epoch), last)
+}
+
+// killWhileAppending returns how many were acknowledged, on top of those before.
+func killWhileAppending(ctx context.Context, t *testing.T, dir string, before int) int {
+	t.Helper()
+	cmd := child(ctx, "append", dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	acknowledged := 0
+	for lines.Scan() {
+		if acknowledged++; acknowledged == 100 {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err == nil || acknowledged < 100 {
+		t.Fatalf("the child ended by itself after %d entries: %v", acknowledged, err)
+	}
+	return before + acknowledged
+}
+
+// wantRuns checks that two runs of 0, 1, 2, ... hold everything that was acknowledged, in order. Each may hold one more,
+// which was written but not yet acknowledged.
+func wantRuns(t *testing.T, what string, got []string, last int) {
+	t.Helper()
+	runs, next := 0, 0
+	for _, text := range got {
+		if text == "0" {
+			runs, next = runs+1, 0
+		}
+		if text != fmt.Sprint(next) {
+			t.Fatalf("%s: %s where %d should be", what, text, next)
+		}
+		next++
+	}
+	if acknowledged := last + 1; runs != 2 || len(got) < acknowledged || len(got) > acknowledged+2*2 {
+		t.Errorf("%s: %d in %d runs are there, %d were acknowledged", what, len(got), runs, acknowledged)
+	}
+}

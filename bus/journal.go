@@ -1,0 +1,246 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Kind says what an entry of the journal records.
+type Kind string
+
+// A plan entry holds a plan and what came of it; an event entry holds a text.
+const (
+	PlanEntry  Kind = "plan"
+	EventEntry Kind = "event"
+)
+
+// Entry is one line of a service's journal.
+type Entry struct {
+	At      time.Time   `json:"at"`
+	Seq     uint64      `json:"seq,omitempty"` // rises along the journal, with gaps; set by Read
+	Kind    Kind        `json:"kind"`
+	Plan    *quell.Plan `json:"plan,omitempty"`
+	Applied bool        `json:"applied,omitempty"`
+	Mode    quell.Mode  `json:"mode,omitempty"`
+	Text    string      `json:"text,omitempty"`
+	Changes []string    `json:"changes,omitempty"`
+}
+
+func (e *Entry) check() error {
+	switch {
+	case e.At.IsZero():
+		return errors.New("it has no time")
+	case e.Kind != PlanEntry && e.Kind != EventEntry:
+		return fmt.Errorf("unknown kind %q", e.Kind)
+	case e.Kind == PlanEntry && e.Plan == nil:
+		return errors.New("a plan entry without a plan")
+	}
+	return nil
+}
+
+// JournalOptions bound a journal.
+type JournalOptions struct {
+	Bytes          int64 // on disk, a quarter of it for entries and the rest for snapshots; 0 means 64 MiB
+	FlushSnapshots int   // snapshots that are written together; 0 means 30
+}
+
+const (
+	defaultJournal   = 64 << 20
+	leastJournal     = 4 << 20
+	entryShare       = 4 // entries get one part in four
+	defaultFlush     = 30
+	flushBytes       = 4 << 20  // uncompressed snapshots are written at this size
+	mostBuffered     = 16 << 20 // and given up at this one, when writing keeps failing
+	plansStream      = "quell_plans_"
+	snapshotsStream  = "quell_snapshots_"
+	snapshotTooLarge = maxValue - flushBytes
+)
+
+// Journal is what a service's controller writes down. One process at a time may write; any number may read.
+type Journal struct {
+	service   string
+	conn      *Conn
+	entries   *recordLog
+	snapshots *recordLog
+	flushAt   int
+
+	mu       sync.Mutex // guards what follows
+	buffer   []byte     // snapshots as JSON lines
+	buffered int
+	newest   time.Time
+}
+
+// Journal returns the journal of a service; nothing is created before the first Append or AppendSnapshot.
+func (c *Conn) Journal(service string, opts JournalOptions) (*Journal, error) {
+	svc, err := serviceToken(service)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Bytes == 0 {
+		opts.Bytes = defaultJournal
+	}
+	if opts.Bytes < leastJournal {
+		return nil, userErrorf("bus.journal_bytes: %d is too small; at least %d", opts.Bytes, leastJournal)
+	}
+	if opts.FlushSnapshots <= 0 {
+		opts.FlushSnapshots = defaultFlush
+	}
+	own := opts.Bytes / entryShare
+	return &Journal{
+		service: service, conn: c, flushAt: opts.FlushSnapshots,
+		entries:   &recordLog{conn: c, name: plansStream + svc, subject: "quell." + svc + ".journal.plans", maxBytes: own},
+		snapshots: &recordLog{conn: c, name: snapshotsStream + svc, subject: "quell." + svc + ".journal.snapshots", maxBytes: opts.Bytes - own},
+	}, nil
+}
+
+// Services lists the services that have a journal, sorted.
+func (c *Conn) Services(ctx context.Context) ([]string, error) {
+	ctx, cancel, err := c.request(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list journals: %w", err)
+	}
+	defer cancel()
+	names := c.js.StreamNames(ctx)
+	services := []string{}
+	for stream := range names.Name() {
+		svc, ours := strings.CutPrefix(stream, plansStream)
+		if name, err := unescape(svc); ours && err == nil {
+			services = append(services, name)
+		}
+	}
+	if err := names.Err(); err != nil {
+		return nil, c.explain("list journals", err)
+	}
+	slices.Sort(services)
+	return services, nil
+}
+
+// Append writes an entry and returns once it is on disk. After an error the entry may still turn out to be there.
+func (j *Journal) Append(ctx context.Context, e Entry) error {
+	doing := fmt.Sprintf("append to the journal of service %q", j.service)
+	if err := e.check(); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	e.Seq = 0
+	record, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if err := j.entries.append(ctx, record, e.At); err != nil {
+		return j.conn.explain(doing, err)
+	}
+	return nil
+}
+
+// Read calls fn with the entries from since on, in the order they were appended, up to the present end. An error of fn
+// ends it and is returned. Without a journal the error wraps quell.ErrNoData. Entries that cannot be decoded are
+// passed over and reported after the last one.
+func (j *Journal) Read(ctx context.Context, since time.Time, fn func(Entry) error) error {
+	var damaged []error
+	err := j.entries.read(ctx, since, func(seq uint64, record []byte) error {
+		var e Entry
+		if err := json.Unmarshal(record, &e); err != nil {
+			damaged = append(damaged, fmt.Errorf("entry %d: %w", seq, err))
+			return nil
+		}
+		e.Seq = seq
+		return fn(e)
+	})
+	return j.readError("read the journal", errors.Join(err, errors.Join(damaged...)))
+}
+
+func (j *Journal) readError(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return j.conn.explain(fmt.Sprintf("%s of service %q", doing, j.service), err)
+}
+
+// AppendSnapshot keeps a snapshot in memory, and writes those kept once they are many or large. What was not yet written
+// when the process dies is lost; Flush writes it.
+func (j *Journal) AppendSnapshot(ctx context.Context, s quell.Snapshot) error {
+	doing := fmt.Sprintf("journal a snapshot of service %q", j.service)
+	line, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if len(line) > snapshotTooLarge {
+		return fmt.Errorf("%s: %d bytes; at most %d can be kept", doing, len(line), snapshotTooLarge)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.buffer = append(append(j.buffer, line...), '\n')
+	j.buffered++
+	if s.At.After(j.newest) {
+		j.newest = s.At
+	}
+	if j.buffered < j.flushAt && len(j.buffer) < flushBytes {
+		return nil
+	}
+	return j.flush(ctx)
+}
+
+// Flush writes the snapshots that are still in memory and returns once they are on disk.
+func (j *Journal) Flush(ctx context.Context) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.flush(ctx)
+}
+
+// flush keeps the snapshots for another attempt when it fails, unless they have become too many.
+func (j *Journal) flush(ctx context.Context) error {
+	if j.buffered == 0 {
+		return nil
+	}
+	err := j.snapshots.append(ctx, j.buffer, j.newest)
+	if err == nil {
+		j.drop()
+		return nil
+	}
+	err = j.conn.explain(fmt.Sprintf("journal snapshots of service %q", j.service), err)
+	if len(j.buffer) > mostBuffered {
+		err = fmt.Errorf("%w; gave up %d snapshots", err, j.buffered)
+		j.drop()
+	}
+	return err
+}
+
+// drop lets go of a buffer that one large service needed.
+func (j *Journal) drop() {
+	j.buffer, j.buffered, j.newest = nil, 0, time.Time{}
+}
+
+// ReadSnapshots calls fn with the snapshots from since on, oldest first, those still in this journal's memory
+// included. Errors are as with Read.
+func (j *Journal) ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error {
+	if err := j.Flush(ctx); err != nil {
+		return err
+	}
+	var damaged []error
+	err := j.snapshots.read(ctx, since, func(seq uint64, record []byte) error {
+		for line := range bytes.Lines(record) {
+			var s quell.Snapshot
+			if err := json.Unmarshal(line, &s); err != nil {
+				damaged = append(damaged, fmt.Errorf("snapshot in record %d: %w", seq, err))
+				continue
+			}
+			if s.At.Before(since) {
+				continue
+			}
+			if err := fn(s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return j.readError("read the snapshots", errors.Join(err, errors.Join(damaged...)))
+}

@@ -1,0 +1,169 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/quellhq/quell"
+)
+
+// untilHeader holds the newest time in a record, in nanoseconds since 1970, so that a reader can skip old ones unread.
+const untilHeader = "Quell-Until"
+
+// pullBytes is how much a reader asks for at once.
+const pullBytes = 4 << 20
+
+// recordLog is a bounded sequence of records in one stream; when it is full the oldest go. Each record is compressed and
+// takes as many messages as it needs.
+type recordLog struct {
+	conn     *Conn
+	name     string
+	subject  string
+	maxBytes int64
+
+	mu     sync.Mutex // keeps the messages of a record together
+	opened bool
+}
+
+// append returns once the record is on disk. After an error the record may still turn out to be there.
+func (l *recordLog) append(ctx context.Context, record []byte, until time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	msgs, err := l.conn.messages(l.subject, record)
+	if err != nil {
+		return err
+	}
+	if need := space(msgs); need > l.maxBytes {
+		return userErrorf("it takes %d bytes and the journal keeps %d of its kind; raise bus.journal_bytes", need, l.maxBytes)
+	}
+	ctx, cancel, err := l.conn.request(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	if err := l.open(ctx); err != nil {
+		return err
+	}
+	return l.publish(ctx, msgs, strconv.FormatInt(until.UnixNano(), 10))
+}
+
+// space bounds what messages take on disk.
+func space(msgs []*nats.Msg) (bytes int64) {
+	for _, m := range msgs {
+		bytes += int64(len(m.Data)) + headerBytes
+	}
+	return bytes
+}
+
+func (l *recordLog) open(ctx context.Context) error {
+	if l.opened {
+		return nil
+	}
+	_, err := l.conn.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: l.name, Subjects: []string{l.subject}, Storage: jetstream.FileStorage,
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxBytes: l.maxBytes,
+	})
+	l.opened = err == nil
+	return err
+}
+
+func (l *recordLog) publish(ctx context.Context, msgs []*nats.Msg, until string) error {
+	for _, m := range msgs {
+		m.Header.Set(untilHeader, until)
+		if _, err := l.conn.js.PublishMsg(ctx, m); err != nil {
+			l.opened = false
+			return err
+		}
+	}
+	return nil
+}
+
+// read calls fn with the records there are now whose newest time is not before since, oldest first. Records that cannot
+// be decompressed are passed over and reported at the end.
+func (l *recordLog) read(ctx context.Context, since time.Time, fn func(seq uint64, record []byte) error) error {
+	messages, last, err := l.messages(ctx)
+	if err != nil || messages == nil {
+		return err
+	}
+	defer messages.Stop()
+	var (
+		whole   assembler
+		damaged []error
+	)
+	for {
+		m, seq, pending, err := next(ctx, messages)
+		if err != nil {
+			return err
+		}
+		if packed, complete := l.take(&whole, m, since); complete {
+			record, err := l.conn.packer.unpack(packed)
+			if err != nil {
+				damaged = append(damaged, fmt.Errorf("record %d: %w", seq, err))
+			} else if err := fn(seq, record); err != nil {
+				return err
+			}
+		}
+		if seq >= last || pending == 0 {
+			return errors.Join(damaged...)
+		}
+	}
+}
+
+// messages opens the stream for reading up to its present end; nil when it is empty.
+func (l *recordLog) messages(ctx context.Context) (_ jetstream.MessagesContext, last uint64, err error) {
+	ctx, cancel, err := l.conn.request(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer cancel()
+	stream, err := l.conn.js.Stream(ctx, l.name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, 0, quell.ErrNoData
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	state := stream.CachedInfo().State
+	if state.Msgs == 0 {
+		return nil, 0, nil
+	}
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	if err != nil {
+		return nil, 0, err
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxBytes(pullBytes))
+	return messages, state.LastSeq, err
+}
+
+func next(ctx context.Context, messages jetstream.MessagesContext) (m jetstream.Msg, seq, pending uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if m, err = messages.Next(jetstream.NextContext(ctx)); err != nil {
+		return nil, 0, 0, err
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	return m, meta.Sequence.Stream, meta.NumPending, nil
+}
+
+// take hands a message to the assembler unless its record is too old. A message that is not ours is passed over.
+func (l *recordLog) take(whole *assembler, m jetstream.Msg, since time.Time) (packed []byte, complete bool) {
+	until, err := strconv.ParseInt(m.Headers().Get(untilHeader), 10, 64)
+	if err != nil {
+		return nil, false
+	}
+	p, err := parsePart(m.Headers().Get(partHeader))
+	if err != nil || time.Unix(0, until).Before(since) {
+		return nil, false
+	}
+	return whole.add(p, m.Data())
+}

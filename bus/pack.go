@@ -1,0 +1,137 @@
+package bus
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+)
+
+const (
+	// chunkBytes bounds a chunk of a packed value; a message also holds headers.
+	chunkBytes = 512 << 10
+	// maxValue bounds a value before packing, in bytes: several times what a service of 10,000 instances needs.
+	maxValue = 64 << 20
+	// partHeader marks a chunk as <value>/<index>/<count>.
+	partHeader = "Quell-Part"
+	// headerBytes is what a message's headers may take beside a chunk.
+	headerBytes = 4 << 10
+	window      = 1 << 20
+)
+
+// packer compresses values; several goroutines may use it. It runs no goroutines, so nothing needs closing.
+type packer struct {
+	enc *zstd.Encoder
+	dec *zstd.Decoder
+}
+
+func newPacker() (*packer, error) {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		return nil, fmt.Errorf("prepare compression: %w", err)
+	}
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxValue), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return nil, fmt.Errorf("prepare decompression: %w", err)
+	}
+	return &packer{enc, dec}, nil
+}
+
+func (p *packer) pack(value []byte) ([]byte, error) {
+	if len(value) > maxValue {
+		return nil, fmt.Errorf("%d bytes; at most %d can be kept", len(value), maxValue)
+	}
+	return p.enc.EncodeAll(value, nil), nil
+}
+
+func (p *packer) unpack(packed []byte) ([]byte, error) {
+	value, err := p.dec.DecodeAll(packed, []byte{})
+	if err != nil {
+		return nil, fmt.Errorf("decompress: %w", err)
+	}
+	return value, nil
+}
+
+// split cuts packed data into chunks of at most size bytes; there is always one.
+func split(packed []byte, size int) [][]byte {
+	var chunks [][]byte
+	for len(packed) > size {
+		chunks = append(chunks, packed[:size:size])
+		packed = packed[size:]
+	}
+	return append(chunks, packed)
+}
+
+// messages packs a value into as many messages as it needs.
+func (c *Conn) messages(subject string, value []byte) ([]*nats.Msg, error) {
+	packed, err := c.packer.pack(value)
+	if err != nil {
+		return nil, err
+	}
+	chunks := split(packed, c.chunkSize())
+	msgs, id := make([]*nats.Msg, len(chunks)), nuid.Next()
+	for i, chunk := range chunks {
+		header := nats.Header{partHeader: {part{id, i, len(chunks)}.String()}}
+		msgs[i] = &nats.Msg{Subject: subject, Data: chunk, Header: header}
+	}
+	return msgs, nil
+}
+
+// chunkSize respects an external server whose messages are smaller than ours.
+func (c *Conn) chunkSize() int {
+	if most := int(c.nc.MaxPayload()) - headerBytes; most > 0 && most < chunkBytes {
+		return most
+	}
+	return chunkBytes
+}
+
+// part says which chunk of which value a message carries.
+type part struct {
+	id           string
+	index, count int
+}
+
+func (p part) String() string { return fmt.Sprintf("%s/%d/%d", p.id, p.index, p.count) }
+
+func parsePart(text string) (part, error) {
+	fields := strings.Split(text, "/")
+	if len(fields) != 3 || fields[0] == "" {
+		return part{}, fmt.Errorf("header %s %q: want id/index/count", partHeader, text)
+	}
+	index, err1 := strconv.Atoi(fields[1])
+	count, err2 := strconv.Atoi(fields[2])
+	if err1 != nil || err2 != nil || index < 0 || index >= count {
+		return part{}, fmt.Errorf("header %s %q: want id/index/count", partHeader, text)
+	}
+	return part{fields[0], index, count}, nil
+}
+
+// assembler puts chunks together again. What is incomplete, because its writer was killed or because its beginning was
+// dropped for space, is left out.
+type assembler struct {
+	last part
+	data []byte
+}
+
+// add takes the next chunk and returns the packed value that it completes, if any.
+func (a *assembler) add(p part, chunk []byte) (packed []byte, complete bool) {
+	next := p.id == a.last.id && p.count == a.last.count && p.index == a.last.index+1
+	if p.index > 0 && (!next || len(a.data)+len(chunk) > maxValue) {
+		*a = assembler{}
+		return nil, false
+	}
+	if p.index == 0 {
+		a.data = nil
+	}
+	a.last, a.data = p, append(a.data, chunk...)
+	if p.index < p.count-1 {
+		return nil, false
+	}
+	packed = a.data
+	*a = assembler{}
+	return packed, true
+}

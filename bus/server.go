@@ -1,0 +1,274 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// ServerOptions describe an embedded bus.
+type ServerOptions struct {
+	Listen     string // host:port, port 0 picks one; empty: reachable only inside the process
+	StoreDir   string // holds journals, states and leases; created if missing
+	Token      string // what clients must show
+	TLS        TLS
+	MaxPayload int          // largest message in bytes; 0 means 1 MiB
+	Logger     *slog.Logger // gets the server's own messages at debug level; nil discards
+}
+
+const (
+	defaultPayload = 1 << 20
+	leastPayload   = 64 << 10
+	largestPayload = 64 << 20
+	maxStore       = 1 << 50 // streams have bounds of their own; a free-disk guess would refuse them on a nearly full disk
+	maxMemory      = 16 << 20
+	maxPending     = 32 << 20 // bytes waiting for a client that does not read
+	startWait      = 10 * time.Second
+	shutdownWait   = 10 * time.Second
+)
+
+// Server is an embedded bus.
+type Server struct {
+	nats  *server.Server
+	url   string
+	token string
+	log   *slog.Logger
+	lock  *dirLock
+
+	healthy context.Context // ends with the store
+	broken  context.CancelCauseFunc
+
+	stop    sync.Once
+	stopErr error
+}
+
+// StartServer starts a bus inside this process. It handles no signals and never ends the process. Listening beyond
+// loopback without a token or verified client certificates is a *quell.UserError.
+func StartServer(opts ServerOptions) (*Server, error) {
+	conf, err := opts.natsOptions()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(opts.StoreDir, 0o700); err != nil {
+		return nil, fmt.Errorf("create the bus store %s: %w", opts.StoreDir, err)
+	}
+	return start(opts, conf)
+}
+
+// OpenStore opens the store of a bus that is not running, to read it: reachable only inside the process. It creates
+// nothing: a folder that is missing or holds no store is a *quell.UserError.
+func OpenStore(dir string) (*Server, error) {
+	opts := ServerOptions{StoreDir: dir}
+	conf, err := opts.natsOptions()
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(filepath.Join(dir, server.JetStreamStoreDir))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, userErrorf("%s holds no bus store; name the folder that the controller keeps its data in", dir)
+	case err != nil:
+		return nil, userErrorf("open the bus store %s: %w", dir, err)
+	case !info.IsDir():
+		return nil, userErrorf("%s holds no bus store: %s is not a folder", dir, server.JetStreamStoreDir)
+	}
+	return start(opts, conf)
+}
+
+func (opts *ServerOptions) natsOptions() (*server.Options, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.MaxPayload == 0 {
+		opts.MaxPayload = defaultPayload
+	}
+	if opts.StoreDir == "" {
+		return nil, userErrorf("the bus needs a folder for its store")
+	}
+	if opts.MaxPayload < leastPayload || opts.MaxPayload > largestPayload {
+		return nil, userErrorf("bus: a largest message of %d bytes; allowed are %d to %d", opts.MaxPayload, leastPayload, largestPayload)
+	}
+	conf := &server.Options{
+		ServerName: "quell", JetStream: true, StoreDir: opts.StoreDir, SyncAlways: true,
+		JetStreamMaxStore: maxStore, JetStreamMaxMemory: maxMemory, DisableJetStreamBanner: true,
+		NoSigs: true, NoLog: true, DontListen: opts.Listen == "", Authorization: opts.Token,
+		MaxPayload: int32(opts.MaxPayload), MaxPending: maxPending,
+	}
+	return conf, opts.listenOptions(conf)
+}
+
+func (opts *ServerOptions) listenOptions(conf *server.Options) (err error) {
+	if opts.Listen == "" {
+		return nil
+	}
+	if conf.Host, conf.Port, err = splitListen(opts.Listen); err != nil {
+		return err
+	}
+	if conf.TLSConfig, err = opts.TLS.server(); err != nil {
+		return err
+	}
+	conf.TLS, conf.TLSVerify = conf.TLSConfig != nil, opts.TLS.verifiesClients()
+	if loopback(conf.Host) || opts.Token != "" || conf.TLSVerify {
+		return nil
+	}
+	return userErrorf("bus.listen %s can be reached from other machines: set bus.token, or bus.tls with ca, cert and key so that "+
+		"clients must show a certificate, or listen on 127.0.0.1", opts.Listen)
+}
+
+func splitListen(listen string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", 0, userErrorf("bus.listen %q: want host:port: %w", listen, err)
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, userErrorf("bus.listen %q: want a port from 0 to 65535", listen)
+	}
+	if host == "" {
+		host = "0.0.0.0"
+	}
+	if n == 0 {
+		return host, server.RANDOM_PORT, nil
+	}
+	return host, int(n), nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func start(opts ServerOptions, conf *server.Options) (_ *Server, err error) {
+	lock, err := lockDir(opts.StoreDir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{token: opts.Token, log: opts.Logger, lock: lock}
+	s.healthy, s.broken = context.WithCancelCause(context.Background())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Shutdown())
+		}
+	}()
+	if err := portFree(opts.Listen); err != nil {
+		return nil, err
+	}
+	if err := s.launch(conf); err != nil {
+		return nil, fmt.Errorf("start the bus with store %s: %w", opts.StoreDir, err)
+	}
+	s.url = listenURL(s.nats, conf)
+	return s, nil
+}
+
+// launch turns every way in which NATS reports a failed start into an error.
+func (s *Server) launch(conf *server.Options) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the NATS server failed: %v", r)
+		}
+	}()
+	if s.nats, err = server.NewServer(conf); err != nil {
+		return err
+	}
+	logger := &natsLogger{log: s.log, broken: s.storeFailed}
+	s.nats.SetLoggerV2(logger, s.log.Enabled(context.Background(), slog.LevelDebug), false, false)
+	s.nats.Start()
+	if fatal := logger.fatal(); fatal != "" {
+		return errors.New(fatal)
+	}
+	if !s.nats.ReadyForConnections(startWait) {
+		return fmt.Errorf("not ready after %s", startWait)
+	}
+	return nil
+}
+
+// portFree asks the system itself, whose error is clearer than the server's.
+func portFree(listen string) error {
+	if listen == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("bus.listen %s: the port is in use, perhaps by another controller; stop that or choose another port: %w", listen, err)
+	}
+	if err != nil {
+		return fmt.Errorf("bus.listen %s: %w", listen, err)
+	}
+	return l.Close()
+}
+
+func listenURL(s *server.Server, conf *server.Options) string {
+	if conf.DontListen {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(s.Addr().String())
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	scheme := "nats"
+	if conf.TLSConfig != nil {
+		scheme = "tls"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// URL is where clients on this machine reach the bus; empty without a listener.
+func (s *Server) URL() string { return s.url }
+
+func (s *Server) String() string {
+	if s.url == "" {
+		return "the embedded bus"
+	}
+	return s.url
+}
+
+func (s *Server) storeFailed(err error) {
+	s.broken(fmt.Errorf("the store of the embedded bus cannot be written; free disk space if that is short, and restart: %w", err))
+}
+
+// Failed is closed when the store could no longer be written, as on a full disk. What failed to be written then stays
+// closed for writing until the bus is started again; the rest goes on.
+func (s *Server) Failed() <-chan struct{} { return s.healthy.Done() }
+
+// Err says why the store failed; nil while it has not.
+func (s *Server) Err() error { return context.Cause(s.healthy) }
+
+// Shutdown ends the bus, within ten seconds, and lets go of its folder. Further calls do nothing and return the same.
+func (s *Server) Shutdown() error {
+	s.stop.Do(func() {
+		s.stopErr = errors.Join(s.shutdownNATS(), s.lock.release())
+	})
+	return s.stopErr
+}
+
+func (s *Server) shutdownNATS() error {
+	if s.nats == nil {
+		return nil
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.nats.Shutdown()
+		s.nats.WaitForShutdown()
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(shutdownWait):
+		return fmt.Errorf("the bus did not stop within %s", shutdownWait)
+	}
+}

@@ -1,0 +1,204 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/quellhq/quell"
+)
+
+// A value that fits one message is kept whole under its key. A larger one is kept in chunks, in one of two slots that
+// are written in turn, and the key names the slot: a reader gets the old value or the new one, and a writer that dies
+// on the way leaves the old one in force.
+const slots = 2
+
+// readAttempts is how often Get starts anew when writers overtake it.
+const readAttempts = 5
+
+var errOvertaken = errors.New("the value changed while it was read")
+
+// State keeps values of one service, such as its policy's memory. One process at a time may write.
+type State struct {
+	conn    *Conn
+	service string
+	bucket  string
+
+	mu sync.Mutex // held by Put
+	kv jetstream.KeyValue
+}
+
+// State returns the store of a service's values; nothing is created before the first Put.
+func (c *Conn) State(service string) (*State, error) {
+	svc, err := serviceToken(service)
+	if err != nil {
+		return nil, err
+	}
+	return &State{conn: c, service: service, bucket: "quell_state_" + svc}, nil
+}
+
+// stateHead is the first line under a key; a value in no chunks follows it.
+type stateHead struct {
+	ID     string `json:"id"` // starts every chunk
+	Slot   int    `json:"slot"`
+	Chunks int    `json:"chunks"`
+}
+
+// Put keeps a value, of at most 64 MiB, and returns once it is on disk.
+func (s *State) Put(ctx context.Context, key string, value []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	doing := fmt.Sprintf("keep state %q of service %q", key, s.service)
+	name, err := token("state key", key, maxInstanceName)
+	if err != nil {
+		return err
+	}
+	packed, err := s.conn.packer.pack(value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	ctx, cancel, err := s.conn.request(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	defer cancel()
+	if err := s.put(ctx, name, packed); err != nil {
+		s.kv = nil
+		return s.conn.explain(doing, err)
+	}
+	return nil
+}
+
+func (s *State) put(ctx context.Context, name string, packed []byte) error {
+	kv, err := s.create(ctx)
+	if err != nil {
+		return err
+	}
+	old, _, err := readHead(ctx, kv, name)
+	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return err
+	}
+	head := stateHead{ID: nuid.Next(), Slot: (old.Slot + 1) % slots}
+	if len(packed) <= s.conn.chunkSize() {
+		head.Slot = old.Slot
+		return writeHead(ctx, kv, name, head, packed)
+	}
+	chunks := split(packed, s.conn.chunkSize())
+	for i, chunk := range chunks {
+		if _, err := kv.Put(ctx, chunkKey(name, head.Slot, i), append([]byte(head.ID), chunk...)); err != nil {
+			return err
+		}
+	}
+	head.Chunks = len(chunks)
+	return writeHead(ctx, kv, name, head, nil)
+}
+
+func (s *State) create(ctx context.Context) (jetstream.KeyValue, error) {
+	if s.kv != nil {
+		return s.kv, nil
+	}
+	kv, err := s.conn.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: s.bucket, Description: "what Quell remembers of service " + s.service,
+		History: 1, Storage: jetstream.FileStorage,
+	})
+	s.kv = kv
+	return kv, err
+}
+
+func writeHead(ctx context.Context, kv jetstream.KeyValue, name string, head stateHead, whole []byte) error {
+	line, err := json.Marshal(head)
+	if err != nil {
+		return err
+	}
+	_, err = kv.Put(ctx, name, append(append(line, '\n'), whole...))
+	return err
+}
+
+func readHead(ctx context.Context, kv jetstream.KeyValue, name string) (head stateHead, whole []byte, err error) {
+	entry, err := kv.Get(ctx, name)
+	if err != nil {
+		return head, nil, err
+	}
+	line, whole, _ := bytes.Cut(entry.Value(), []byte{'\n'})
+	if err := json.Unmarshal(line, &head); err != nil {
+		return head, nil, fmt.Errorf("read what is kept under %s: %w", name, err)
+	}
+	return head, whole, nil
+}
+
+func chunkKey(name string, slot, index int) string {
+	return name + "." + strconv.Itoa(slot) + "." + strconv.Itoa(index)
+}
+
+// Get returns the value that was put last under key, or an error that wraps quell.ErrNoData when there is none.
+func (s *State) Get(ctx context.Context, key string) ([]byte, error) {
+	doing := fmt.Sprintf("read state %q of service %q", key, s.service)
+	name, err := token("state key", key, maxInstanceName)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel, err := s.conn.request(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	defer cancel()
+	packed, err := s.get(ctx, name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, fmt.Errorf("%s: %w", doing, quell.ErrNoData)
+	}
+	if err != nil {
+		return nil, s.conn.explain(doing, err)
+	}
+	value, err := s.conn.packer.unpack(packed)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	return value, nil
+}
+
+func (s *State) get(ctx context.Context, name string) (packed []byte, err error) {
+	kv, err := s.conn.js.KeyValue(ctx, s.bucket)
+	if err != nil {
+		return nil, err
+	}
+	for range readAttempts {
+		if packed, err = readValue(ctx, kv, name); !errors.Is(err, errOvertaken) {
+			return packed, err
+		}
+	}
+	return nil, err
+}
+
+func readValue(ctx context.Context, kv jetstream.KeyValue, name string) ([]byte, error) {
+	head, packed, err := readHead(ctx, kv, name)
+	if err != nil {
+		return nil, err
+	}
+	for i := range head.Chunks {
+		entry, err := kv.Get(ctx, chunkKey(name, head.Slot, i))
+		if err != nil {
+			return nil, fmt.Errorf("chunk %d of %d: %w", i+1, head.Chunks, noKey(err))
+		}
+		chunk, ours := bytes.CutPrefix(entry.Value(), []byte(head.ID))
+		if !ours {
+			return nil, errOvertaken
+		}
+		packed = append(packed, chunk...)
+	}
+	return packed, nil
+}
+
+// noKey keeps a missing chunk, which is damage, from passing for a value that was never put.
+func noKey(err error) error {
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return errors.New("it is missing")
+	}
+	return err
+}
