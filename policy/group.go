@@ -99,6 +99,14 @@ func remember(in Input, m *member, mem *InstanceState, resource quell.Resource) 
 	if !ok || in.Baseline == nil || mem.Utilization == nil {
 		return
 	}
+	if *mem.Utilization > in.Baseline.MaxUtilization() {
+		// What the probe would take alone is not known here, and its own load explains a slow one: the severity
+		// stays what it was.
+		if mem.Severity == nil {
+			mem.Severity = new(float64)
+		}
+		return
+	}
 	sf, significant := in.Baseline.Severity(*mem.Utilization, probe, mem.Significant)
 	mem.Severity, mem.Significant = &sf, significant
 }

@@ -13,6 +13,7 @@ import (
 type Plan struct {
 	Levels       []float64     // commanded utilisations of the service
 	Interference []float64     // commanded utilisations of the interferer; 0 is the isolation baseline
+	Most         float64       // cells whose two utilisations together exceed this are left out; 0: 0.95
 	Run          time.Duration // length of one run
 	WarmUp       time.Duration // load and interference before a run counts
 	Repeat       int           // runs of a cell at least
@@ -21,14 +22,15 @@ type Plan struct {
 	Confidence   float64
 }
 
-// busiest is the total utilisation above which a cell is left out: queues there grow for longer than a run lasts.
+// busiest is Plan.Most where none is given: above it queues grow for longer than a run lasts.
 const busiest = 0.95
 
 // Quick takes about half a minute on eight hosts: enough for a demonstration, not for production.
 func Quick() Plan {
 	return Plan{
 		Levels:       []float64{0.1, 0.3, 0.5, 0.65, 0.8},
-		Interference: []float64{0, 0.15, 0.3, 0.45, 0.6},
+		Interference: []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7},
+		Most:         0.85,
 		Run:          9 * time.Second, WarmUp: 500 * time.Millisecond, Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95,
 	}
 }
@@ -50,10 +52,14 @@ type Cell struct {
 
 // Cells lists the plan's cells, isolation first, without those that nothing could carry.
 func (p Plan) Cells() []Cell {
+	most := p.Most
+	if most == 0 {
+		most = busiest
+	}
 	var cells []Cell
 	for _, interference := range p.Interference {
 		for _, level := range p.Levels {
-			if level+interference <= busiest {
+			if quell.AtMost(level+interference, most) {
 				cells = append(cells, Cell{level, interference})
 			}
 		}
