@@ -1,0 +1,89 @@
+package builtin
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// maxAdminBody bounds a list of backends: 10,000 of them take about 2 MB.
+const maxAdminBody = 16 << 20
+
+// Status is what GET /state answers on the admin socket.
+type Status struct {
+	Name       string               `json:"name"`
+	Service    string               `json:"service"`
+	Scheduling quell.Scheduling     `json:"scheduling"`
+	Started    time.Time            `json:"started"`
+	Unrouted   int64                `json:"unrouted"` // requests that found no instance, since the start
+	Backends   []quell.BackendState `json:"backends"`
+}
+
+// schedulingBody is what PUT /scheduling takes.
+type schedulingBody struct {
+	Scheduling quell.Scheduling `json:"scheduling"`
+}
+
+// adminError is the body of a refusal.
+type adminError struct {
+	Error string `json:"error"`
+}
+
+// adminHandler is the API on the admin socket: GET /state, PUT /backends (the whole list, all or nothing), PUT
+// /scheduling.
+func (s *Server) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, http.StatusOK, s.Status())
+	})
+	mux.HandleFunc("PUT /backends", func(w http.ResponseWriter, r *http.Request) {
+		var desired []quell.Backend
+		switch {
+		case !decode(w, r, &desired):
+		case desired == nil:
+			answer(w, errors.New("null is not a list of backends; an empty list is []"))
+		default:
+			answer(w, s.Apply(r.Context(), desired))
+		}
+	})
+	mux.HandleFunc("PUT /scheduling", func(w http.ResponseWriter, r *http.Request) {
+		var body schedulingBody
+		if decode(w, r, &body) {
+			answer(w, s.SetScheduling(body.Scheduling))
+		}
+	})
+	return mux
+}
+
+func decode(w http.ResponseWriter, r *http.Request, v any) bool {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAdminBody))
+	if err == nil {
+		err = quell.DecodeStrict(data, v)
+	}
+	if err != nil {
+		answer(w, err)
+	}
+	return err == nil
+}
+
+func answer(w http.ResponseWriter, err error) {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case errors.As(err, &tooLarge):
+		reply(w, http.StatusRequestEntityTooLarge, adminError{err.Error()})
+	default:
+		reply(w, http.StatusBadRequest, adminError{err.Error()})
+	}
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the asker is gone
+}

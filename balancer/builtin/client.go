@@ -1,0 +1,112 @@
+package builtin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"syscall"
+
+	"github.com/quellhq/quell"
+)
+
+// Client is the driver of a balancer in another process, over its admin socket. Its methods may be called concurrently.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// NewClient returns a driver for the balancer whose Options.Admin is the path. Every call opens
+// a connection of its own, so that a restarted balancer is no matter.
+func NewClient(socketPath string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socketPath)
+	}
+	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
+	return &Client{socket: socketPath, http: &http.Client{Transport: transport}}
+}
+
+// Apply puts exactly these backends in force, or changes nothing and returns an error.
+func (c *Client) Apply(ctx context.Context, backends []quell.Backend) error {
+	if err := checkBackends(backends); err != nil {
+		return err
+	}
+	return c.put(ctx, "/backends", append([]quell.Backend{}, backends...)) // none is an empty list, not null
+}
+
+// State returns the backends as the balancer has them, those included that still drain.
+func (c *Client) State(ctx context.Context) ([]quell.BackendState, error) {
+	s, err := c.Status(ctx)
+	return s.Backends, err
+}
+
+// Status returns everything that the balancer says of itself.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	data, err := c.do(ctx, http.MethodGet, "/state", nil)
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("balancer at %s: %w", c.socket, err)
+	}
+	return s, nil
+}
+
+// SetScheduling changes how the balancer chooses, until its next restart.
+func (c *Client) SetScheduling(ctx context.Context, s quell.Scheduling) error {
+	return c.put(ctx, "/scheduling", schedulingBody{s})
+}
+
+func (c *Client) put(ctx context.Context, path string, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("balancer at %s: %w", c.socket, err)
+	}
+	_, err = c.do(ctx, http.MethodPut, path, body)
+	return err
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://balancer"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if resp.StatusCode >= 300 {
+		return nil, fmt.Errorf("balancer at %s refused: %s", c.socket, refusal(resp.Status, data))
+	}
+	return data, nil
+}
+
+func (c *Client) explain(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("balancer socket %s does not exist: is `quell balancer` running with it? (%w)", c.socket, err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("nobody answers on balancer socket %s: start `quell balancer` again (%w)", c.socket, err)
+	default:
+		return fmt.Errorf("balancer at %s: %w", c.socket, err)
+	}
+}
+
+func refusal(status string, data []byte) string {
+	var e adminError
+	if json.Unmarshal(data, &e) != nil || e.Error == "" {
+		return status
+	}
+	return e.Error
+}

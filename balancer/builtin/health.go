@@ -1,0 +1,96 @@
+package builtin
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// healthState counts checks in a row.
+type healthState struct {
+	up       bool
+	everUp   bool
+	failures int
+	passes   int
+}
+
+// observe takes in one check and says whether the state changed. The very first success is enough.
+func (h *healthState) observe(ok bool, fall, rise int) (changed bool) {
+	if ok {
+		h.failures, h.passes = 0, h.passes+1
+		if !h.up && (!h.everUp || h.passes >= rise) {
+			h.up, h.everUp = true, true
+			return true
+		}
+		return false
+	}
+	h.passes, h.failures = 0, h.failures+1
+	if h.up && h.failures >= fall {
+		h.up = false
+		return true
+	}
+	return false
+}
+
+// checker asks backends how they are, each on a connection of its own, so that a server that stopped accepting shows.
+type checker struct {
+	opts   Health
+	client *http.Client
+	dialer net.Dialer
+	loops  sync.WaitGroup
+}
+
+func newChecker(o *Options) *checker {
+	return &checker{
+		opts: o.Health,
+		client: &http.Client{
+			Timeout:       o.Health.Timeout,
+			Transport:     &http.Transport{DisableKeepAlives: true, DisableCompression: true},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		dialer: net.Dialer{Timeout: o.Health.Timeout},
+	}
+}
+
+// start checks at once and then every interval, until the context ends.
+func (c *checker) start(ctx context.Context, address string, report func(error)) {
+	c.loops.Go(func() {
+		every := time.NewTicker(c.opts.Interval)
+		defer every.Stop()
+		for {
+			report(c.check(ctx, address))
+			select {
+			case <-ctx.Done():
+				return
+			case <-every.C:
+			}
+		}
+	})
+}
+
+func (c *checker) check(ctx context.Context, address string) error {
+	if c.opts.Path == "" {
+		conn, err := c.dialer.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+c.opts.Path, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", "quell-health")
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 399 {
+		return fmt.Errorf("GET %s answered %s", c.opts.Path, resp.Status)
+	}
+	return nil
+}

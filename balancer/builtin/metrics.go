@@ -1,0 +1,122 @@
+package builtin
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/quellhq/quell"
+)
+
+// codeAborted stands where a response never got to its end.
+const codeAborted = "aborted"
+
+// codes are the values of the label code.
+func codes() []string { return []string{"1xx", "2xx", "3xx", "4xx", "5xx", codeAborted} }
+
+// codeClass turns 204 into "2xx". An instance may answer with any three digits.
+func codeClass(status int) string {
+	if status < 100 || status > 599 {
+		return "5xx"
+	}
+	return codes()[status/100-1]
+}
+
+// metrics is the balancer's own registry.
+type metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	latency  *prometheus.HistogramVec
+	moved    *prometheus.CounterVec
+}
+
+func newMetrics(o *Options) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quell_balancer_requests_total", Help: "Requests finished, by instance and class of the status code.",
+		}, []string{"instance", "code"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "quell_balancer_latency_seconds",
+			Help:    "Response times, from a request's arrival to the last byte, without failures.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"instance"}),
+		moved: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quell_balancer_moved_total", Help: "Requests moved to another instance because this one could not be reached.",
+		}, []string{"instance"}),
+	}
+	m.registerer(o).MustRegister(m.requests, m.latency, m.moved)
+	return m
+}
+
+func (m *metrics) registerer(o *Options) prometheus.Registerer {
+	return prometheus.WrapRegistererWith(prometheus.Labels{"service": o.Service, "balancer": o.Name}, m.registry)
+}
+
+// follow adds what is read from the pool whenever somebody scrapes.
+func (m *metrics) follow(p *pool, o *Options) {
+	perInstance := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"instance"}, nil)
+	}
+	m.registerer(o).MustRegister(&poolCollector{
+		pool:     p,
+		inFlight: perInstance("quell_balancer_in_flight", "Requests sent to the instance and not finished."),
+		weight:   perInstance("quell_balancer_weight", "Weight of the instance."),
+		healthy:  perInstance("quell_balancer_healthy", "Whether the instance passes its health checks."),
+		unrouted: prometheus.NewDesc("quell_balancer_unrouted_total", "Requests that found no instance.", nil, nil),
+	})
+}
+
+func (m *metrics) instance(id string) *instanceMetrics {
+	byCode := make(map[string]prometheus.Counter)
+	for _, code := range codes() {
+		byCode[code] = m.requests.WithLabelValues(id, code)
+	}
+	return &instanceMetrics{byCode: byCode, latency: m.latency.WithLabelValues(id), moved: m.moved.WithLabelValues(id)}
+}
+
+func (m *metrics) forget(id string) {
+	of := prometheus.Labels{"instance": id}
+	m.requests.DeletePartialMatch(of)
+	m.latency.DeletePartialMatch(of)
+	m.moved.DeletePartialMatch(of)
+}
+
+func (m *metrics) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	return mux
+}
+
+type poolCollector struct {
+	pool                                *pool
+	inFlight, weight, healthy, unrouted *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *poolCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.inFlight, c.weight, c.healthy, c.unrouted} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *poolCollector) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(c.unrouted, prometheus.CounterValue, float64(c.pool.unrouted.Load()))
+	for _, s := range c.pool.state() {
+		c.gauge(ch, c.inFlight, float64(s.InFlight), s)
+		c.gauge(ch, c.weight, s.Weight, s)
+		up := 0.0
+		if s.Healthy {
+			up = 1
+		}
+		c.gauge(ch, c.healthy, up, s)
+	}
+}
+
+func (c *poolCollector) gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, s quell.BackendState) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, s.ID)
+}

@@ -1,0 +1,124 @@
+// Package builtin is Quell's own load balancer: an HTTP/1.1 reverse proxy that runs in its own process, is told its
+// backends over an admin socket, and measures each of them. Client is the controller's side of that socket.
+//
+// A server goes from New through Start to Shutdown. One request flows handler (proxy.go) -> pool (pool.go, which asks
+// package route) -> backend (backend.go) -> meter (meter.go); health.go and reporting.go work beside it.
+package builtin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// InstanceHeader is the response header that names the instance which answered.
+const InstanceHeader = "X-Quell-Instance"
+
+// Options configure a Server. Listen is required; everything else has a default.
+type Options struct {
+	Name    string // tells several balancers of a service apart
+	Service string // the service whose traffic this is
+
+	Listen  string // host:port for the service's clients
+	Admin   string // path of the admin socket, mode 0600; empty: no admin API, and nothing outlives a restart
+	Metrics string // host:port for /metrics and /healthz; empty: neither
+
+	Scheduling quell.Scheduling // default leastconn
+	Seed       uint64           // of the schedulings that draw at random
+
+	Health   Health
+	Timeouts Timeouts
+
+	MaxConns       int           // client connections at a time, more wait to be accepted; default 10000
+	MaxHeaderBytes int           // of a request; default 64 KiB
+	Drain          time.Duration // how long a draining backend may keep open requests; default 30 s
+
+	// Period is the sampling period: one reading per backend is handed to Publish at its end. Default 10 s.
+	Period  time.Duration
+	Publish func(context.Context, []quell.Reading) error // nil: readings are not wanted
+
+	Logger *slog.Logger
+}
+
+// Health says how backends are checked. A backend is unhealthy until its first check succeeds; from then on Fall
+// failures in a row make it unhealthy, Rise successes in a row healthy. A connection that traffic cannot open counts
+// as a failed check.
+type Health struct {
+	Path     string        // asked with GET, 2xx and 3xx are good; empty: a connection that opens is good
+	Interval time.Duration // default 2 s
+	Timeout  time.Duration // default 1 s
+	Fall     int           // default 3
+	Rise     int           // default 2
+}
+
+// Timeouts bound what either side may make the balancer wait for. There is none on bodies, which may stream for as
+// long as they like.
+type Timeouts struct {
+	Connect        time.Duration // opening a connection to a backend; default 2 s
+	ResponseHeader time.Duration // from the whole request sent to the response's header; default 60 s
+	Idle           time.Duration // kept connections on both sides; default 90 s
+	ReadHeader     time.Duration // a client sending its request's header; default 10 s
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.Name, "balancer")
+	setDefault(&o.Scheduling, quell.LeastConn)
+	setDefault(&o.Health.Interval, 2*time.Second)
+	setDefault(&o.Health.Timeout, time.Second)
+	setDefault(&o.Health.Fall, 3)
+	setDefault(&o.Health.Rise, 2)
+	setDefault(&o.Timeouts.Connect, 2*time.Second)
+	setDefault(&o.Timeouts.ResponseHeader, time.Minute)
+	setDefault(&o.Timeouts.Idle, 90*time.Second)
+	setDefault(&o.Timeouts.ReadHeader, 10*time.Second)
+	setDefault(&o.MaxConns, 10000)
+	setDefault(&o.MaxHeaderBytes, 64<<10)
+	setDefault(&o.Drain, 30*time.Second)
+	setDefault(&o.Period, 10*time.Second)
+	if o.Publish == nil {
+		o.Publish = func(context.Context, []quell.Reading) error { return nil }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+func (o Options) validate() error {
+	var errs []error
+	if o.Listen == "" {
+		errs = append(errs, errors.New("no address to listen on"))
+	}
+	if o.Health.Path != "" && !strings.HasPrefix(o.Health.Path, "/") {
+		errs = append(errs, fmt.Errorf("health check path %q does not begin with a slash", o.Health.Path))
+	}
+	for name, d := range map[string]time.Duration{
+		"health check interval": o.Health.Interval, "health check timeout": o.Health.Timeout,
+		"connect timeout": o.Timeouts.Connect, "response header timeout": o.Timeouts.ResponseHeader,
+		"idle timeout": o.Timeouts.Idle, "request header timeout": o.Timeouts.ReadHeader,
+		"drain timeout": o.Drain, "sampling period": o.Period,
+	} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("%s %v is negative", name, d))
+		}
+	}
+	if o.Health.Fall < 0 || o.Health.Rise < 0 || o.MaxConns < 0 || o.MaxHeaderBytes < 0 {
+		errs = append(errs, errors.New("fall, rise, and the limits of connections and header bytes cannot be negative"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &quell.UserError{Err: fmt.Errorf("balancer: %w", err)}
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+package builtin
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/route"
+)
+
+// pool holds the backends and chooses among them.
+//
+//	asked for ──> unhealthy <── checks, failed connections ──> healthy
+//	                  │                                           │
+//	                  └──> draining, or no longer asked for <─────┘
+//	                           └── no request left, Drain over ──> gone, if no longer asked for
+//
+// Requests go to the healthy ones; if there is none, to all that do not drain.
+type pool struct {
+	opts     *Options
+	metrics  *metrics
+	checker  *checker
+	unrouted atomic.Int64 // requests that found no backend at all
+
+	mu      sync.Mutex
+	picker  route.Picker
+	listed  []*backend // asked for, in that order
+	leaving []*backend
+	meters  map[string]*meter // by instance; kept until their last window is reported
+
+	// Those that may get requests now, and the same ones as the picker sees them.
+	eligible   []*backend
+	candidates []*route.Candidate
+	closed     bool
+}
+
+func newPool(o *Options, m *metrics) (*pool, error) {
+	picker, err := route.New(o.Scheduling, o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	return &pool{opts: o, metrics: m, checker: newChecker(o), picker: picker, meters: map[string]*meter{}}, nil
+}
+
+// apply makes the pool hold exactly the desired backends, which were checked before.
+func (p *pool) apply(desired []quell.Backend, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	had := append(slices.Clone(p.listed), p.leaving...)
+	p.listed, p.leaving = nil, nil
+	for _, spec := range desired {
+		p.listed = append(p.listed, p.reuseOrAdd(spec, had, now))
+	}
+	for _, b := range had {
+		if !slices.Contains(p.listed, b) {
+			p.retire(b)
+		}
+	}
+	p.refresh()
+}
+
+func (p *pool) reuseOrAdd(spec quell.Backend, had []*backend, now time.Time) *backend {
+	for _, b := range had {
+		if b.id == spec.ID && b.address == spec.Address {
+			b.spec = spec
+			if b.leaving {
+				b.leaving = false
+				p.watch(b)
+			}
+			p.timeDrain(b)
+			return b
+		}
+	}
+	m := p.meters[spec.ID]
+	if m == nil {
+		m = newMeter(now, p.metrics.instance(spec.ID))
+		p.meters[spec.ID] = m
+	}
+	b := newBackend(spec, m, p.opts)
+	p.timeDrain(b)
+	p.watch(b)
+	return b
+}
+
+// retire lets a backend's open requests finish and then forgets it.
+func (p *pool) retire(b *backend) {
+	if !b.leaving {
+		b.leaving = true
+		b.unwatch()
+		p.timeDrain(b)
+	}
+	p.leaving = append(p.leaving, b)
+	p.forgetIfIdle(b)
+}
+
+// timeDrain starts or stops the clock of a backend that has begun or ceased to drain.
+func (p *pool) timeDrain(b *backend) {
+	switch {
+	case b.draining() && b.drainEnd == nil:
+		b.drainEnd = time.AfterFunc(p.opts.Drain, b.conns.cut)
+	case !b.draining() && b.drainEnd != nil:
+		b.drainEnd.Stop()
+		b.drainEnd = nil
+		b.conns.restore()
+	}
+}
+
+func (p *pool) forgetIfIdle(b *backend) {
+	if !b.leaving || b.candidate.InFlight > 0 {
+		return
+	}
+	b.drainEnd.Stop()
+	b.transport.CloseIdleConnections()
+	p.leaving = slices.DeleteFunc(p.leaving, func(other *backend) bool { return other == b })
+}
+
+// refresh works out who may get requests. When no backend is healthy, all are tried rather than none: the checks may
+// be what is wrong.
+func (p *pool) refresh() {
+	p.eligible, p.candidates = nil, nil
+	p.admit(func(b *backend) bool { return b.health.up })
+	if len(p.eligible) == 0 {
+		p.admit(func(*backend) bool { return true })
+	}
+}
+
+func (p *pool) admit(good func(*backend) bool) {
+	for _, b := range p.listed {
+		b.candidate.Weight = b.spec.Weight
+		if !b.draining() && b.spec.Weight > 0 && good(b) {
+			p.eligible = append(p.eligible, b)
+			p.candidates = append(p.candidates, &b.candidate)
+		}
+	}
+}
+
+// acquire chooses a backend that was not tried yet for a request, or returns nil.
+func (p *pool) acquire(now time.Time, tried []*backend) *backend {
+	b := p.pick(tried)
+	if b != nil {
+		b.meter.requestSent(now)
+	}
+	return b
+}
+
+func (p *pool) pick(tried []*backend) *backend {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	eligible, candidates := p.eligible, p.candidates
+	if len(tried) > 0 {
+		eligible, candidates = without(eligible, tried)
+	}
+	i, ok := p.picker.Pick(candidates)
+	if !ok {
+		return nil
+	}
+	eligible[i].candidate.InFlight++
+	return eligible[i]
+}
+
+func without(eligible, tried []*backend) (left []*backend, candidates []*route.Candidate) {
+	for _, b := range eligible {
+		if !slices.Contains(tried, b) {
+			left = append(left, b)
+			candidates = append(candidates, &b.candidate)
+		}
+	}
+	return left, candidates
+}
+
+// release gives back what acquire handed out.
+func (p *pool) release(b *backend) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.candidate.InFlight--
+	p.forgetIfIdle(b)
+}
+
+// state lists the backends asked for, then those that still drain.
+func (p *pool) state() []quell.BackendState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	states := make([]quell.BackendState, 0, len(p.listed)+len(p.leaving))
+	named := map[string]bool{}
+	for _, b := range append(slices.Clone(p.listed), p.leaving...) {
+		if named[b.id] {
+			continue // the old address of an instance that moved
+		}
+		named[b.id] = true
+		s := quell.BackendState{Backend: b.spec, Healthy: b.health.up, InFlight: b.candidate.InFlight}
+		s.Draining = b.draining()
+		states = append(states, s)
+	}
+	return states
+}
+
+func (p *pool) setScheduling(s quell.Scheduling) error {
+	picker, err := route.New(s, p.opts.Seed)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.picker = picker
+	return nil
+}
+
+// takeMeters returns the meters by instance. Those whose instance is gone are returned for the last time.
+func (p *pool) takeMeters() map[string]*meter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := maps.Clone(p.meters)
+	present := func(id string) bool {
+		is := func(b *backend) bool { return b.id == id }
+		return slices.ContainsFunc(p.listed, is) || slices.ContainsFunc(p.leaving, is)
+	}
+	for id := range all {
+		if !present(id) {
+			delete(p.meters, id)
+			p.metrics.forget(id)
+		}
+	}
+	return all
+}
+
+// close cuts every connection and stops the checks.
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, b := range append(slices.Clone(p.listed), p.leaving...) {
+		b.unwatch()
+		if b.drainEnd != nil {
+			b.drainEnd.Stop()
+		}
+		b.conns.cut()
+		b.transport.CloseIdleConnections()
+	}
+	p.listed, p.leaving = nil, nil
+	p.refresh()
+}
+
+// watch checks a backend's health from now on, until unwatch.
+func (p *pool) watch(b *backend) {
+	ctx, cancel := context.WithCancel(context.Background())
+	b.unwatch = cancel
+	p.checker.start(ctx, b.address, func(err error) { p.observeHealth(ctx, b, err) })
+}
+
+// suspect counts a connection that could not be opened as a failed check.
+func (p *pool) suspect(b *backend, err error) { p.observeHealth(context.Background(), b, err) }
+
+func (p *pool) observeHealth(ctx context.Context, b *backend, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ctx.Err() != nil || !b.health.observe(err == nil, p.opts.Health.Fall, p.opts.Health.Rise) {
+		return
+	}
+	p.refresh()
+	if b.health.up {
+		p.opts.Logger.Info("instance is healthy", "instance", b.id, "address", b.address)
+	} else {
+		p.opts.Logger.Warn("instance is unhealthy", "instance", b.id, "address", b.address, "error", err)
+	}
+}

@@ -1,0 +1,250 @@
+package builtin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// errNoBackend says that no backend may get requests at all.
+var errNoBackend = errors.New("no instance is available")
+
+// proxy carries requests to backends and accounts how each ended.
+type proxy struct {
+	pool    *pool
+	reverse *httputil.ReverseProxy
+	log     *slog.Logger
+	active  sync.WaitGroup // requests in work, upgraded connections included
+}
+
+func newProxy(p *pool, log *slog.Logger) *proxy {
+	x := &proxy{pool: p, log: log}
+	x.reverse = &httputil.ReverseProxy{
+		Rewrite:       forward,
+		Transport:     x,
+		ErrorHandler:  x.refuse,
+		BufferPool:    &bufferPool{},
+		FlushInterval: -1, // whatever has come is passed on at once
+		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	return x
+}
+
+// forward says on whose behalf the request is made. A chain of earlier proxies is kept and extended, as it is by
+// others: only its last entry is this balancer's word. Query strings are passed on as they came.
+func forward(r *httputil.ProxyRequest) {
+	r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+	r.SetXForwarded()
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+}
+
+// exchange is one request on its way, known to all who handle it through the request's context.
+type exchange struct {
+	arrived  time.Time
+	backend  *backend // the last one tried
+	upload   *upload
+	download *download
+	status   int
+	refused  bool // answered by the balancer, because no backend did
+	complete bool // the response got to its end
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKey{}).(*exchange) }
+
+// ServeHTTP implements http.Handler.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodConnect {
+		http.Error(w, "this is not a forward proxy", http.StatusMethodNotAllowed)
+		return
+	}
+	p.active.Add(1)
+	defer p.active.Done()
+	x := &exchange{arrived: time.Now()}
+	if r.ContentLength != 0 {
+		// Or the server would swallow the rest of an upload as soon as an instance begins to answer.
+		_ = http.NewResponseController(w).EnableFullDuplex() // always supported for HTTP/1
+	}
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	defer p.finish(x, r.Context()) // also when a broken copy ends the handler by panicking
+	p.reverse.ServeHTTP(w, r)
+	x.complete = true
+}
+
+// RoundTrip sends the request to a backend. One that cannot be reached hands it on to the next, which is always safe
+// because nothing was sent; a request that was sent is repeated only as far as http.Transport does by itself: on a kept
+// connection that turns out to be dead, if the method is safe and has no body.
+func (p *proxy) RoundTrip(req *http.Request) (*http.Response, error) {
+	x := exchangeOf(req)
+	if req.Body != nil {
+		x.upload = &upload{body: req.Body}
+		req = req.WithContext(req.Context())
+		req.Body = x.upload
+	}
+	if x.backend = p.pool.acquire(time.Now(), nil); x.backend == nil {
+		p.pool.unrouted.Add(1)
+		return nil, errNoBackend
+	}
+	var tried []*backend
+	for {
+		resp, err := x.backend.send(req)
+		if err == nil {
+			x.accept(req.Context(), resp)
+			return resp, nil
+		}
+		if !isDialError(err) {
+			return nil, err
+		}
+		if !errors.Is(err, errDrained) {
+			p.pool.suspect(x.backend, err)
+		}
+		tried = append(tried, x.backend)
+		if !p.move(req.Context(), x, tried) {
+			return nil, err
+		}
+	}
+}
+
+// move hands the request over to a backend that was not tried, if there is one.
+func (p *proxy) move(ctx context.Context, x *exchange, tried []*backend) bool {
+	if ctx.Err() != nil || x.upload != nil && x.upload.touched.Load() {
+		return false
+	}
+	now := time.Now()
+	next := p.pool.acquire(now, tried)
+	if next == nil {
+		return false
+	}
+	x.backend.meter.requestMoved(now)
+	p.pool.release(x.backend)
+	x.backend = next
+	return true
+}
+
+func (x *exchange) accept(ctx context.Context, resp *http.Response) {
+	x.status = resp.StatusCode
+	resp.Header.Set(InstanceHeader, x.backend.id)
+	if resp.StatusCode != http.StatusSwitchingProtocols { // there the body is the connection itself
+		x.download = &download{body: resp.Body, client: ctx}
+		resp.Body = x.download
+	}
+}
+
+// refuse answers in place of a backend.
+func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	x := exchangeOf(r)
+	x.refused = true
+	var text string
+	x.status, text = x.explain(r.Context(), err)
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	if x.backend != nil {
+		h.Set(InstanceHeader, x.backend.id)
+		p.log.Debug("request failed", "instance", x.backend.id, "error", err)
+	}
+	if x.status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "1")
+	}
+	w.WriteHeader(x.status)
+	io.WriteString(w, text+"\n")
+}
+
+func (x *exchange) explain(ctx context.Context, err error) (status int, text string) {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, errNoBackend):
+		return http.StatusServiceUnavailable, "no instance is available"
+	case isDialError(err):
+		return http.StatusServiceUnavailable, "no instance can be reached"
+	case x.backend == nil, x.upload != nil && x.upload.broken.Load():
+		return http.StatusBadRequest, "the request is broken"
+	case ctx.Err() == nil && errors.As(err, &timeout) && timeout.Timeout():
+		return http.StatusGatewayTimeout, "the instance did not answer in time"
+	default:
+		return http.StatusBadGateway, "the instance broke the connection"
+	}
+}
+
+// finish accounts the exchange at the last backend tried.
+func (p *proxy) finish(x *exchange, client context.Context) {
+	if x.backend == nil {
+		return
+	}
+	now := time.Now()
+	x.backend.meter.requestDone(now, x.result(now, client))
+	p.pool.release(x.backend)
+}
+
+// result judges the exchange. A client that leaves before there is an answer counts against the instance, which may be
+// hanging; one that leaves amid its own upload, or while an answer streams, as video players do, does not.
+func (x *exchange) result(now time.Time, client context.Context) result {
+	r := result{code: codeClass(x.status), took: now.Sub(x.arrived)}
+	switch {
+	case x.refused && client.Err() != nil:
+		r.code, r.failed = codeAborted, x.upload == nil || !x.upload.broken.Load()
+	case x.refused:
+		r.failed = x.status >= 500
+	case !x.complete:
+		r.code, r.failed = codeAborted, x.download != nil && x.download.broken.Load()
+	default:
+		r.failed = x.status >= 500
+		r.counted = !r.failed && x.status != http.StatusSwitchingProtocols
+	}
+	return r
+}
+
+// upload is a request's body. Closing it does nothing, so that a failed attempt leaves it to the next; the server
+// closes what is under it.
+type upload struct {
+	body    io.Reader
+	touched atomic.Bool // somebody asked for the first byte
+	broken  atomic.Bool // the client's fault
+}
+
+func (u *upload) Read(b []byte) (int, error) {
+	u.touched.Store(true)
+	n, err := u.body.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		u.broken.Store(true)
+	}
+	return n, err
+}
+
+func (*upload) Close() error { return nil }
+
+// download is a response's body. It notes whether the backend broke off, rather than the client.
+type download struct {
+	body   io.ReadCloser
+	client context.Context
+	broken atomic.Bool
+}
+
+func (d *download) Read(b []byte) (int, error) {
+	n, err := d.body.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) && d.client.Err() == nil {
+		d.broken.Store(true)
+	}
+	return n, err
+}
+
+func (d *download) Close() error { return d.body.Close() }
+
+// bufferPool lends the copy buffers.
+type bufferPool struct{ free sync.Pool }
+
+func (p *bufferPool) Get() []byte {
+	if b, ok := p.free.Get().(*[]byte); ok {
+		return *b
+	}
+	return make([]byte, 32<<10)
+}
+
+func (p *bufferPool) Put(b []byte) { p.free.Put(&b) }

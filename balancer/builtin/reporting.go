@@ -1,0 +1,80 @@
+package builtin
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/quellhq/quell"
+)
+
+// reporter turns what the meters counted into readings, one window after the other.
+type reporter struct {
+	opts  *Options
+	pool  *pool
+	spare *tally
+}
+
+func newReporter(o *Options, p *pool) *reporter {
+	return &reporter{opts: o, pool: p, spare: newTally()}
+}
+
+// run publishes at the end of every period until the context ends. Readings that cannot be published are lost: the next
+// ones matter more.
+func (r *reporter) run(ctx context.Context) {
+	every := time.NewTicker(r.opts.Period)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			r.publish(ctx, r.readings(time.Now()))
+		}
+	}
+}
+
+func (r *reporter) publish(ctx context.Context, readings []quell.Reading) {
+	if len(readings) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.opts.Period)
+	defer cancel()
+	if err := r.opts.Publish(ctx, readings); err != nil {
+		r.opts.Logger.Warn("readings not published", "readings", len(readings), "error", err)
+	}
+}
+
+// readings ends the current window of every instance, in the order of their names.
+func (r *reporter) readings(now time.Time) []quell.Reading {
+	meters := r.pool.takeMeters()
+	readings := make([]quell.Reading, 0, len(meters))
+	for _, id := range slices.Sorted(maps.Keys(meters)) {
+		t, window, meanOpen := meters[id].rotate(now, r.spare)
+		readings = append(readings, quell.Reading{
+			Service: r.opts.Service, Instance: id, Source: quell.FromBalancer, Sender: r.opts.Name,
+			Observation: t.observation(now.UTC(), window, meanOpen),
+			Requests:    t.requests, Errors: t.errors,
+			LatencyHDR: r.encode(t.latency), ConnectHDR: r.encode(t.connect),
+		})
+		t.reset()
+		r.spare = t
+	}
+	return readings
+}
+
+// encode returns nil for a histogram without values: absent is absent.
+func (r *reporter) encode(h *hdrhistogram.Histogram) []byte {
+	if h.TotalCount() == 0 {
+		return nil
+	}
+	b, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	if err != nil {
+		r.opts.Logger.Error("histogram not encoded", "error", err)
+		return nil
+	}
+	return b
+}

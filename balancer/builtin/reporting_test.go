@@ -1,0 +1,252 @@
+package builtin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+)
+
+func testMeter(now time.Time) *meter {
+	o := Options{}.withDefaults()
+	return newMeter(now, newMetrics(&o).instance("i1"))
+}
+
+func TestWindowOfOneInstance(t *testing.T) {
+	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
+	m := testMeter(t0)
+	m.requestSent(at(0))
+	m.requestSent(at(1000))
+	m.requestDone(at(2000), result{code: "2xx", took: 2 * time.Second, counted: true})
+	m.requestDone(at(3000), result{code: "5xx", took: time.Second, failed: true})
+	m.requestSent(at(3000))
+	m.requestMoved(at(3000))
+	m.requestSent(at(3000)) // still open at the window's end
+	m.connected(4 * time.Millisecond)
+
+	tally, window, open := m.rotate(at(4000), newTally())
+	o := tally.observation(at(4000), window, open)
+	for what, c := range map[string][2]float64{
+		"window":                            {o.WindowS, 4},
+		"request rate (3 stayed in 4 s)":    {*o.RequestRate, 0.75},
+		"error rate (1 failed, 1 moved, 3)": {*o.ErrorRate, 2.0 / 3},
+		"in flight (2 s + 2 s + 1 s of 4)":  {*o.InFlight, 1.25},
+		"mean":                              {*o.LatencyMS.Mean, 2000},
+		"connect":                           {o.TCP["connect_ms_p90"], 4},
+		"n, without the failed one":         {float64(o.LatencyMS.N), 1},
+	} {
+		if got, want := c[0], c[1]; math.Abs(got-want) > 0.01*want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+
+	tally, window, open = m.rotate(at(6000), newTally())
+	o = tally.observation(at(6000), window, open)
+	if *o.RequestRate != 0 || *o.InFlight != 1 || o.ErrorRate != nil || o.LatencyMS != nil || o.TCP != nil {
+		t.Errorf("a window with nothing but an open request: %+v", o)
+	}
+}
+
+func TestTimesOutOfOrder(t *testing.T) {
+	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	m := testMeter(t0)
+	m.requestSent(t0.Add(20 * time.Millisecond))
+	m.requestDone(t0.Add(10*time.Millisecond), result{code: "2xx", counted: true})
+	for _, now := range []time.Time{t0.Add(15 * time.Millisecond), t0.Add(14 * time.Millisecond), t0.Add(30 * time.Millisecond)} {
+		tally, window, open := m.rotate(now, newTally())
+		r := quell.Reading{Service: "s", Instance: "i", Source: quell.FromBalancer, Observation: tally.observation(now, window, open)}
+		if err := r.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPercentilesAreWithinAPercent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		us := rapid.SliceOfN(rapid.Int64Range(1, 5e9), 1, 300).Draw(t, "microseconds")
+		m := testMeter(time.Time{})
+		for _, v := range us {
+			m.requestDone(time.Time{}, result{code: "2xx", took: time.Duration(v) * time.Microsecond, counted: true})
+		}
+		slices.Sort(us)
+		tally, window, open := m.rotate(time.Time{}.Add(time.Second), newTally())
+		o := tally.observation(time.Time{}, window, open)
+		for metric, share := range map[quell.Metric]float64{quell.P50: .5, quell.P90: .9, quell.P95: .95, quell.P99: .99} {
+			got, _ := o.LatencyMS.Of(metric)
+			rank := max(1, int(math.Round(share*float64(len(us))))) // as HdrHistogram has it
+			exact := us[rank-1]
+			want := float64(min(exact, histogramMaxUS)) / 1000
+			if math.Abs(got-want) > 0.01*want+0.001 {
+				t.Fatalf("%s of %d values: %v ms, want %v", metric, len(us), got, want)
+			}
+		}
+	})
+}
+
+func TestReadingsArePublished(t *testing.T) {
+	var mu sync.Mutex
+	var published []quell.Reading
+	requestsAt := func(id string) (n, answered int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, r := range published {
+			if r.Instance == id {
+				n, answered = n+r.Requests, answered+decoded(t, r.LatencyHDR)
+			}
+		}
+		return n, answered
+	}
+	s := start(t, Options{
+		Name: "lb1", Service: "video", Period: 5 * time.Millisecond, Scheduling: quell.RoundRobin,
+		Publish: func(_ context.Context, r []quell.Reading) error {
+			mu.Lock()
+			defer mu.Unlock()
+			published = append(published, r...)
+			return errors.New("the bus is away") // must not end the reporting
+		},
+	})
+	busy, idle := newInstance(t, "busy", nil), newInstance(t, "idle", nil)
+	applyHealthy(t, s, busy.backend(1), idle.backend(0))
+	for range 5 {
+		get(t, client(t), s)
+	}
+	waitFor(t, "five requests to be reported", func() bool { n, _ := requestsAt("busy"); return n >= 5 })
+	if n, answered := requestsAt("busy"); n != 5 || answered != 5 {
+		t.Errorf("%d requests and %d response times in all, want 5", n, answered)
+	}
+	if n, _ := requestsAt("idle"); n != 0 {
+		t.Errorf("%d requests at the idle instance", n)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, r := range published {
+		if err := r.Validate(); err != nil {
+			t.Error(err)
+		}
+		if r.Sender != "lb1" || r.Service != "video" || r.Source != quell.FromBalancer || r.Observation.RequestRate == nil {
+			t.Errorf("reading %+v", r)
+		}
+		if r.Requests == 0 && (r.Observation.LatencyMS != nil || r.LatencyHDR != nil || r.Observation.ErrorRate != nil) {
+			t.Errorf("without requests: %+v", r)
+		}
+	}
+}
+
+func TestWindowsDoNotRunIntoEachOther(t *testing.T) {
+	s := start(t, Options{Period: time.Hour, Scheduling: quell.RoundRobin})
+	a, b := newInstance(t, "a", nil), newInstance(t, "b", nil)
+	applyHealthy(t, s, a.backend(2), b.backend(1))
+	for window, requests := range []int{9, 0, 3, 0} {
+		for range requests {
+			get(t, client(t), s)
+		}
+		waitFor(t, "the requests' end", func() bool { return stateOf(t, s, "a").InFlight+stateOf(t, s, "b").InFlight == 0 })
+		r := s.reporter.readings(time.Now())
+		if r[0].Requests != int64(requests*2/3) || r[1].Requests != int64(requests/3) {
+			t.Errorf("window %d: %d and %d requests of %d", window, r[0].Requests, r[1].Requests, requests)
+		}
+	}
+}
+
+func decoded(t *testing.T, encoded []byte) int64 {
+	t.Helper()
+	if encoded == nil {
+		return 0
+	}
+	h, err := hdrhistogram.Decode(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.TotalCount()
+}
+
+func TestTheLastWindowOfAnInstanceIsReported(t *testing.T) {
+	s := start(t, Options{Period: time.Hour})
+	in := newInstance(t, "i1", nil)
+	applyHealthy(t, s, in.backend(1))
+	get(t, client(t), s)
+	apply(t, s)
+	waitFor(t, "the drain", func() bool { return !listed(s, "i1") })
+	if r := s.reporter.readings(time.Now()); len(r) != 1 || r[0].Requests != 1 {
+		t.Errorf("readings after the removal: %+v", r)
+	}
+	if r := s.reporter.readings(time.Now()); len(r) != 0 {
+		t.Errorf("an instance that is gone is still reported: %+v", r)
+	}
+	if text := scrape(t, s.metrics); strings.Contains(text, `"i1"`) {
+		t.Errorf("an instance that is gone is still in the metrics:\n%s", text)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	s := start(t, Options{Name: "lb1", Service: "video", Metrics: "127.0.0.1:0"})
+	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/missing" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+	get(t, client(t), s) // unrouted
+	applyHealthy(t, s, in.backend(0.5))
+	get(t, client(t), s)
+	if _, err := do(client(t), http.MethodGet, "http://"+s.Addr()+"/missing", nil); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the requests' end", func() bool { return stateOf(t, s, "i1").InFlight == 0 })
+	r, err := do(client(t), http.MethodGet, "http://"+s.MetricsAddr()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`quell_balancer_requests_total{balancer="lb1",code="2xx",instance="i1",service="video"} 1`,
+		`quell_balancer_requests_total{balancer="lb1",code="4xx",instance="i1",service="video"} 1`,
+		`quell_balancer_latency_seconds_count{balancer="lb1",instance="i1",service="video"} 2`,
+		`quell_balancer_in_flight{balancer="lb1",instance="i1",service="video"} 0`,
+		`quell_balancer_weight{balancer="lb1",instance="i1",service="video"} 0.5`,
+		`quell_balancer_healthy{balancer="lb1",instance="i1",service="video"} 1`,
+		`quell_balancer_moved_total{balancer="lb1",instance="i1",service="video"} 0`,
+		`quell_balancer_unrouted_total{balancer="lb1",service="video"} 1`,
+	} {
+		if !strings.Contains(r.body, line+"\n") {
+			t.Errorf("no %s", line)
+		}
+	}
+	if t.Failed() {
+		t.Log(r.body)
+	}
+	if r, err := do(client(t), http.MethodGet, "http://"+s.MetricsAddr()+"/healthz", nil); err != nil || r.status != http.StatusOK {
+		t.Errorf("healthz: %+v, %v", r, err)
+	}
+}
+
+func scrape(t *testing.T, m *metrics) string {
+	t.Helper()
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, f := range families {
+		io.WriteString(&text, f.String())
+	}
+	return text.String()
+}
+
+func TestCodeClasses(t *testing.T) {
+	for status, want := range map[int]string{101: "1xx", 200: "2xx", 304: "3xx", 404: "4xx", 599: "5xx", 0: "5xx", 999: "5xx"} {
+		if got := codeClass(status); got != want {
+			t.Errorf("%d is %s, want %s", status, got, want)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package builtin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Server is one load balancer. Its methods may be called concurrently; Start once.
+type Server struct {
+	opts     Options
+	metrics  *metrics
+	pool     *pool
+	proxy    *proxy
+	reporter *reporter
+	memory   memory
+
+	// applying keeps what is in force and what is remembered the same. It guards scheduling too.
+	applying   sync.Mutex
+	scheduling quell.Scheduling
+
+	started    time.Time
+	traffic    *endpoint
+	metricsEnd *endpoint
+	admin      *endpoint
+	stopLoops  context.CancelFunc
+	loops      sync.WaitGroup
+}
+
+// New checks the options and builds a server that does nothing yet. Options that cannot be are a *quell.UserError.
+func New(o Options) (*Server, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{opts: o, scheduling: o.Scheduling, memory: memoryFor(o.Admin), stopLoops: func() {}}
+	s.metrics = newMetrics(&s.opts)
+	var err error
+	if s.pool, err = newPool(&s.opts, s.metrics); err != nil {
+		return nil, &quell.UserError{Err: fmt.Errorf("balancer: %w", err)}
+	}
+	s.metrics.follow(s.pool, &s.opts)
+	s.proxy = newProxy(s.pool, o.Logger)
+	s.reporter = newReporter(&s.opts, s.pool)
+	return s, nil
+}
+
+// Start returns when the server listens everywhere it should, with the backends it had before a restart. A port that is
+// taken and an admin socket that another balancer answers on are a *quell.UserError. The context bounds the start
+// alone.
+func (s *Server) Start(ctx context.Context) error {
+	if err := s.listen(ctx); err != nil {
+		s.closeEndpoints()
+		return err
+	}
+	s.started = time.Now()
+	s.recall()
+	loops, stop := context.WithCancel(context.Background())
+	s.stopLoops = stop
+	s.loops.Go(func() { s.reporter.run(loops) })
+	for _, e := range s.endpoints() {
+		s.loops.Go(func() { e.serve(s.opts.Logger) })
+	}
+	s.opts.Logger.Info("balancer is listening", "address", s.Addr(), "scheduling", s.scheduling)
+	return nil
+}
+
+// listen opens the admin socket last: whoever sees it can rely on all of the server.
+func (s *Server) listen(ctx context.Context) error {
+	if s.opts.Admin != "" {
+		if err := checkSocketFree(s.opts.Admin); err != nil {
+			return err
+		}
+	}
+	ln, err := listenTCP(ctx, "traffic", s.opts.Listen)
+	if err != nil {
+		return err
+	}
+	s.traffic = s.newEndpoint(newLimitListener(ln, s.opts.MaxConns), s.proxy)
+	if s.opts.Metrics != "" {
+		if ln, err = listenTCP(ctx, "metrics", s.opts.Metrics); err != nil {
+			return err
+		}
+		s.metricsEnd = s.newEndpoint(ln, s.metrics.handler())
+	}
+	if s.opts.Admin != "" {
+		if ln, err = listenUnix(s.opts.Admin); err != nil {
+			return err
+		}
+		s.admin = s.newEndpoint(ln, s.adminHandler())
+	}
+	return nil
+}
+
+func listenTCP(ctx context.Context, what, address string) (net.Listener, error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%s address %s is in use by another process: stop it or choose another port", what, address)
+		return nil, &quell.UserError{Err: err}
+	}
+	if err != nil {
+		return nil, &quell.UserError{Err: fmt.Errorf("%s address: %w", what, err)}
+	}
+	return ln, nil
+}
+
+// recall takes up the backends from before a restart. A file that cannot be read costs a warning, not the service.
+func (s *Server) recall() {
+	if s.opts.Admin == "" {
+		return
+	}
+	last, err := s.memory.load()
+	if err != nil {
+		s.opts.Logger.Warn("starting without backends", "error", err)
+		return
+	}
+	s.pool.apply(last, time.Now())
+}
+
+// Apply puts exactly these backends in force, or none of the change if the list breaks a rule (*quell.InvalidError
+// values, joined). A backend that is no longer listed, or is listed as draining, gets no new requests; its open ones may
+// finish until Options.Drain is over. One that is not listed disappears from State when they have.
+func (s *Server) Apply(_ context.Context, desired []quell.Backend) error {
+	if err := checkBackends(desired); err != nil {
+		return err
+	}
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.pool.apply(desired, time.Now())
+	if s.opts.Admin == "" {
+		return nil
+	}
+	if err := s.memory.save(append([]quell.Backend{}, desired...)); err != nil {
+		s.opts.Logger.Error("the backends are in force but a restart would forget them", "error", err)
+	}
+	return nil
+}
+
+// State returns the backends as they are. It never fails.
+func (s *Server) State(context.Context) ([]quell.BackendState, error) { return s.pool.state(), nil }
+
+// Backends is State for those in the same process, as the prober that follows its targets.
+func (s *Server) Backends() []quell.BackendState { return s.pool.state() }
+
+// Status returns everything the admin socket tells.
+func (s *Server) Status() Status {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	return Status{
+		Name: s.opts.Name, Service: s.opts.Service, Scheduling: s.scheduling, Started: s.started.UTC(),
+		Unrouted: s.pool.unrouted.Load(), Backends: s.pool.state(),
+	}
+}
+
+// SetScheduling changes how backends are chosen, until the next restart.
+func (s *Server) SetScheduling(scheduling quell.Scheduling) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	if err := s.pool.setScheduling(scheduling); err != nil {
+		return err
+	}
+	s.scheduling = scheduling
+	return nil
+}
+
+// Addr is the address that clients reach, known after Start.
+func (s *Server) Addr() string { return s.traffic.listener.Addr().String() }
+
+// MetricsAddr is the address of /metrics and /healthz, known after Start; empty without Options.Metrics.
+func (s *Server) MetricsAddr() string {
+	if s.metricsEnd == nil {
+		return ""
+	}
+	return s.metricsEnd.listener.Addr().String()
+}
+
+// Shutdown stops accepting, lets open requests finish until the context ends, cuts the rest, and stops everything. It
+// returns the context's error if something had to be cut.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.drain(ctx)
+	s.pool.close()
+	s.stopLoops()
+	s.closeEndpoints()
+	s.proxy.active.Wait()
+	s.pool.checker.loops.Wait()
+	s.loops.Wait()
+	return err
+}
+
+// drain also waits for upgraded connections, which http.Server gives out of its hands.
+func (s *Server) drain(ctx context.Context) error {
+	if s.traffic == nil {
+		return nil
+	}
+	if err := s.traffic.server.Shutdown(ctx); err != nil {
+		return fmt.Errorf("requests were cut off: %w", err)
+	}
+	done := make(chan struct{})
+	go func() { s.proxy.active.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("upgraded connections were cut off: %w", ctx.Err())
+	}
+}
+
+func (s *Server) closeEndpoints() {
+	for _, e := range s.endpoints() {
+		e.server.Close()
+		e.listener.Close()
+	}
+}
+
+func (s *Server) endpoints() []*endpoint {
+	all := []*endpoint{s.traffic, s.metricsEnd, s.admin}
+	return slices.DeleteFunc(all, func(e *endpoint) bool { return e == nil })
+}
+
+// endpoint is one listener and what answers on it.
+type endpoint struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+// newEndpoint bounds how long and how much a client may send before it says what it wants.
+func (s *Server) newEndpoint(ln net.Listener, h http.Handler) *endpoint {
+	return &endpoint{listener: ln, server: &http.Server{
+		Handler: h, ReadHeaderTimeout: s.opts.Timeouts.ReadHeader, IdleTimeout: s.opts.Timeouts.Idle,
+		MaxHeaderBytes: s.opts.MaxHeaderBytes, ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
+	}}
+}
+
+func (e *endpoint) serve(log *slog.Logger) {
+	if err := e.server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
+		log.Error("stopped listening", "address", e.listener.Addr().String(), "error", err)
+	}
+}

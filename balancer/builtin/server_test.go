@@ -1,0 +1,185 @@
+package builtin
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+func TestOptionsThatCannotBe(t *testing.T) {
+	for want, o := range map[string]Options{
+		"no address":               {},
+		"unknown scheduling":       {Listen: "127.0.0.1:0", Scheduling: "fastest"},
+		"begin with a slash":       {Listen: "127.0.0.1:0", Health: Health{Path: "health"}},
+		"sampling period":          {Listen: "127.0.0.1:0", Period: -1},
+		"cannot be negative":       {Listen: "127.0.0.1:0", MaxConns: -1},
+		"response header timeout ": {Listen: "127.0.0.1:0", Timeouts: Timeouts{ResponseHeader: -1}},
+	} {
+		var mistake *quell.UserError
+		if _, err := New(o); !errors.As(err, &mistake) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want a *quell.UserError with %q", err, want)
+		}
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	taken := start(t, Options{}).Addr()
+	for what, o := range map[string]Options{
+		"traffic": {Listen: taken},
+		"metrics": {Listen: "127.0.0.1:0", Metrics: taken},
+	} {
+		s, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mistake *quell.UserError
+		if err := s.Start(t.Context()); !errors.As(err, &mistake) || !strings.Contains(err.Error(), what+" address "+taken+" is in use") {
+			t.Errorf("%v", err)
+		}
+		stop(t, s) // must do no harm
+	}
+}
+
+func TestShutdownLetsRequestsFinish(t *testing.T) {
+	s := start(t, Options{})
+	in, release := held(t, "i1")
+	applyHealthy(t, s, in.backend(1))
+	answer := openRequest(t, s, "i1")
+	down := make(chan error, 1)
+	go func() { down <- s.Shutdown(context.Background()) }()
+	waitFor(t, "the door to close", func() bool {
+		conn, err := net.Dial("tcp", s.Addr())
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	})
+	release()
+	if r := <-answer; r.status != http.StatusOK || r.body != "done" {
+		t.Errorf("the open request ended with %+v", r)
+	}
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShutdownIsBounded(t *testing.T) {
+	s := start(t, Options{})
+	in, _ := held(t, "i1")
+	applyHealthy(t, s, in.backend(1))
+	answer := openRequest(t, s, "i1")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want context.Canceled", err)
+	}
+	if r := <-answer; r.status == http.StatusOK {
+		t.Errorf("the request that was cut off ended with %+v", r)
+	}
+}
+
+func TestShutdownCutsUpgradedConnectionsInTheEnd(t *testing.T) {
+	s := start(t, Options{})
+	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		rw.ReadString('\n')
+	})
+	applyHealthy(t, s, in.backend(1))
+	conn, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want context.DeadlineExceeded", err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the upgraded connection: %v", err)
+	}
+}
+
+func TestConnectionsAreLimited(t *testing.T) {
+	s := start(t, Options{MaxConns: 1})
+	in := newInstance(t, "i1", nil)
+	applyHealthy(t, s, in.backend(1))
+	ask := func() (net.Conn, *bufio.Reader) {
+		conn, err := net.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		return conn, bufio.NewReader(conn)
+	}
+	first, fromFirst := ask()
+	if _, err := http.ReadResponse(fromFirst, nil); err != nil {
+		t.Fatal(err)
+	}
+	second, fromSecond := ask()
+	second.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if _, err := fromSecond.Peek(1); err == nil {
+		t.Error("the second connection was served beside the first")
+	}
+	first.Close()
+	second.SetReadDeadline(time.Time{})
+	if resp, err := http.ReadResponse(fromSecond, nil); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("the second connection after the first: %v, %v", resp, err)
+	}
+}
+
+func TestClientsThatDawdleOrTalkTooMuch(t *testing.T) {
+	s := start(t, Options{Timeouts: Timeouts{ReadHeader: 20 * time.Millisecond}})
+	conn, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nX-Slow")
+	if rest, err := io.ReadAll(conn); err != nil {
+		t.Errorf("a header that never ends: %q, %v; want the connection closed", rest, err)
+	}
+	s = start(t, Options{MaxHeaderBytes: 1 << 10})
+	req, _ := http.NewRequest(http.MethodGet, "http://"+s.Addr(), nil)
+	req.Header.Set("X-Large", strings.Repeat("x", 16<<10))
+	resp, err := client(t).Do(req)
+	if err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("16 KiB of header: %v, %v", resp, err)
+	}
+}
+
+func TestBackendsChangeWhileTrafficFlows(t *testing.T) {
+	for _, scheduling := range quell.Schedulings {
+		s := start(t, Options{Scheduling: scheduling, Period: time.Millisecond})
+		a, b := newInstance(t, "a", nil), newInstance(t, "b", nil)
+		applyHealthy(t, s, a.backend(1), b.backend(1))
+		l := startLoad(t, s, 4)
+		for i := range 20 {
+			apply(t, s, a.backend(1), b.backend(float64(i%3)))
+			if err := s.SetScheduling(scheduling); err != nil {
+				t.Fatal(err)
+			}
+			l.more(t, 5)
+		}
+		l.finish(t)
+	}
+}

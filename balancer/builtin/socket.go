@@ -1,0 +1,116 @@
+package builtin
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// maxSocketPath leaves room for the temporary name in what the kernels allow (104 bytes on macOS, 108 on Linux).
+const maxSocketPath = 90
+
+// checkSocketFree says whether an admin socket can be made at the path: nothing is there, or a socket on which nobody
+// answers, left by a process that was killed.
+func checkSocketFree(path string) error {
+	if len(path) > maxSocketPath {
+		return &quell.UserError{Err: fmt.Errorf("admin socket %s: the path is longer than %d bytes", path, maxSocketPath)}
+	}
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("admin socket: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return &quell.UserError{Err: fmt.Errorf("admin socket %s: there is a file of another kind at this path", path)}
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		conn.Close()
+		return &quell.UserError{Err: fmt.Errorf("admin socket %s: a balancer is already running there", path)}
+	}
+	return nil
+}
+
+// listenUnix makes the socket in a private folder and moves it to its place, so that at no moment anybody else can
+// connect, and a dead socket is replaced in one step.
+func listenUnix(path string) (net.Listener, error) {
+	private, err := os.MkdirTemp(filepath.Dir(path), ".q")
+	if err != nil {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	defer os.RemoveAll(private)
+	made := filepath.Join(private, "s")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	ln.SetUnlinkOnClose(false)
+	if err := errors.Join(os.Chmod(made, 0o600), os.Rename(made, path)); err != nil {
+		ln.Close()
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	return &unlinkingListener{Listener: ln, path: path}, nil
+}
+
+// unlinkingListener removes the socket from where it was moved to.
+type unlinkingListener struct {
+	net.Listener
+	path string
+	once sync.Once
+}
+
+func (l *unlinkingListener) Close() error {
+	l.once.Do(func() { os.Remove(l.path) })
+	return l.Listener.Close()
+}
+
+// limitListener lets at most so many accepted connections be open; further ones wait in the kernel's queue.
+type limitListener struct {
+	net.Listener
+	slots  chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newLimitListener(ln net.Listener, most int) *limitListener {
+	return &limitListener{Listener: ln, slots: make(chan struct{}, most), closed: make(chan struct{})}
+}
+
+func (l *limitListener) Accept() (net.Conn, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	return &limitedConn{Conn: conn, slots: l.slots}, nil
+}
+
+func (l *limitListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+type limitedConn struct {
+	net.Conn
+	slots chan struct{}
+	once  sync.Once
+}
+
+func (c *limitedConn) Close() error {
+	defer c.once.Do(func() { <-c.slots })
+	return c.Conn.Close()
+}

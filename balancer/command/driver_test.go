@@ -1,0 +1,189 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// script writes an executable shell script that finds the test's folder in $DIR.
+func script(t *testing.T, dir, body string) string {
+	t.Helper()
+	path := filepath.Join(dir, "script.sh")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nDIR='"+dir+"'\n"+body), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func driver(t *testing.T, o Options) *Driver {
+	t.Helper()
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestApplyPassesTheBackends(t *testing.T) {
+	dir := t.TempDir()
+	path := script(t, dir, `echo "$1" >"$DIR/argument"; cat >"$DIR/input"`)
+	d := driver(t, Options{Service: "video", Command: []string{path, "a b"}})
+	backends := []quell.Backend{{ID: "i1", Address: "10.0.0.1:80", Weight: 0.25}, {ID: "i2", Address: "10.0.0.2:80", Draining: true}}
+	if err := d.Apply(t.Context(), backends); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"service":"video","backends":[{"id":"i1","address":"10.0.0.1:80","weight":0.25},` +
+		`{"id":"i2","address":"10.0.0.2:80","weight":0,"draining":true}]}` + "\n"
+	if got := read(t, filepath.Join(dir, "input")); got != want {
+		t.Errorf("the command read\n%swant\n%s", got, want)
+	}
+	if got := read(t, filepath.Join(dir, "argument")); got != "a b\n" {
+		t.Errorf("the command's argument was %q", got)
+	}
+}
+
+func TestStateWithoutACommandIsWhatWasApplied(t *testing.T) {
+	dir := t.TempDir()
+	d := driver(t, Options{Command: []string{script(t, dir, `test ! -e "$DIR/broken"`)}})
+	if states, err := d.State(t.Context()); err != nil || len(states) != 0 {
+		t.Fatalf("before the first Apply: %v, %v", states, err)
+	}
+	if err := d.Apply(t.Context(), []quell.Backend{{ID: "i1", Address: "h:1", Weight: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "broken"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Apply(t.Context(), []quell.Backend{{ID: "i2", Address: "h:2", Weight: 1}}); err == nil {
+		t.Fatal("a failing command is not an error")
+	}
+	states, err := d.State(t.Context())
+	if err != nil || len(states) != 1 || states[0].ID != "i1" || !states[0].Healthy {
+		t.Errorf("state %+v, %v; want the healthy i1 that was applied, not the i2 that failed", states, err)
+	}
+}
+
+func TestStateCommand(t *testing.T) {
+	tests := []struct{ why, prints, wantErr string }{
+		{"what is in force", `[{"id":"i1","address":"h:1","weight":0.5,"healthy":true,"in_flight":3}]`, ""},
+		{"not JSON", `i1 up`, "not a list of backends"},
+		{"an unknown field", `[{"id":"i1","address":"h:1","weight":1,"wieght":2}]`, "wieght"},
+		{"no id", `[{"address":"h:1","weight":1}]`, "backends[0].id"},
+		{"the same id twice", `[{"id":"a","address":"h:1","weight":1},{"id":"a","address":"h:2","weight":1}]`, "backends[1].id"},
+		{"a negative weight", `[{"id":"a","address":"h:1","weight":-1}]`, "negative"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.why, func(t *testing.T) {
+			d := driver(t, Options{Command: []string{"true"}, StateCommand: []string{"printf", "%s", tt.prints}})
+			states, err := d.State(t.Context())
+			if tt.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+					t.Fatalf("error %v, want one with %q", err, tt.wantErr)
+				}
+				return
+			}
+			if err != nil || len(states) != 1 || states[0].Weight != 0.5 || states[0].InFlight != 3 || !states[0].Healthy {
+				t.Errorf("states %+v, %v", states, err)
+			}
+		})
+	}
+}
+
+func TestFailureCarriesTheEndOfStandardError(t *testing.T) {
+	path := script(t, t.TempDir(), `i=0; while [ $i -lt 300 ]; do echo "line $i" >&2; i=$((i+1)); done; echo "no such pool" >&2; exit 3`)
+	err := driver(t, Options{Command: []string{path}}).Apply(t.Context(), nil)
+	if err == nil || !strings.HasSuffix(err.Error(), "no such pool") || !strings.Contains(err.Error(), "exit status 3") {
+		t.Fatalf("error %v does not say status and reason", err)
+	}
+	if len(err.Error()) > 2*maxStderr {
+		t.Errorf("the error is %d bytes long", len(err.Error()))
+	}
+}
+
+func TestTimeoutKillsTheWholeGroup(t *testing.T) {
+	dir := t.TempDir()
+	path := script(t, dir, `sleep 600 & echo $! >"$DIR/child.new"; mv "$DIR/child.new" "$DIR/child"; wait`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { // as a time-out would, but only once the child is there to be killed
+		for ctx.Err() == nil {
+			if _, err := os.Stat(filepath.Join(dir, "child")); err == nil {
+				cancel()
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if err := driver(t, Options{Command: []string{path}, Timeout: time.Minute}).Apply(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v, want context.Canceled", err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(read(t, filepath.Join(dir, "child"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); running(child); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the child of the command is still running")
+		}
+	}
+}
+
+// running is false for a process that is gone or a zombie.
+func running(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return false
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err != nil || !strings.Contains(string(stat), ") Z ")
+}
+
+func TestTimeoutSaysSo(t *testing.T) {
+	err := driver(t, Options{Command: []string{"sleep", "600"}, Timeout: 20 * time.Millisecond}).Apply(t.Context(), nil)
+	if err == nil || !strings.Contains(err.Error(), "did not end within 20ms") {
+		t.Errorf("error %v does not name the time-out", err)
+	}
+}
+
+func TestAChildLeftBehindIsNoFailure(t *testing.T) {
+	t.Parallel() // takes a second
+	path := script(t, t.TempDir(), `sleep 3 & exit 0`)
+	if err := driver(t, Options{Command: []string{path}}).Apply(t.Context(), nil); err != nil {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	for why, o := range map[string]Options{
+		"no command":      {},
+		"unknown program": {Command: []string{"/nonexistent/balancer"}},
+		"unknown state":   {Command: []string{"true"}, StateCommand: []string{"/nonexistent/state"}},
+		"negative time":   {Command: []string{"true"}, Timeout: -1},
+	} {
+		var mistake *quell.UserError
+		if _, err := New(o); !errors.As(err, &mistake) {
+			t.Errorf("%s: error %v is not a *quell.UserError", why, err)
+		}
+	}
+	err := driver(t, Options{Command: []string{"true"}}).Apply(t.Context(), []quell.Backend{{ID: "a", Weight: math.NaN()}})
+	if err == nil {
+		t.Error("a weight that is not a number was accepted")
+	}
+}

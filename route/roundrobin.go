@@ -1,0 +1,35 @@
+package route
+
+import "math"
+
+// RoundRobin is smooth weighted round robin as nginx does it: in every round each candidate earns its share of one
+// request, and the one owed most is picked and pays one. Weights 5, 1, 1 give A A B A C A A, not A A A A A B C.
+//
+// Credits are in requests, not in weights, so that rescaled weights leave them meaningful. As long as the group stays the
+// same they sum to zero and every one stays above -1, which makes integer weights exact over each cycle of their sum,
+// whatever ties and rounding do. Serving the largest credit first keeps them within the logarithm of the group's size when
+// weights change, and a candidate that is left out neither gains nor loses.
+type RoundRobin struct{}
+
+// NewRoundRobin returns a smooth weighted round robin. What it remembers is in the candidates.
+func NewRoundRobin() *RoundRobin { return &RoundRobin{} }
+
+// Pick implements Picker.
+func (*RoundRobin) Pick(candidates []*Candidate) (int, bool) {
+	total := totalWeight(candidates)
+	best, highest := -1, math.Inf(-1)
+	for i, c := range candidates {
+		if !c.pickable() {
+			continue
+		}
+		c.credit += c.Weight / total
+		if c.credit > highest {
+			best, highest = i, c.credit
+		}
+	}
+	if best < 0 {
+		return 0, false
+	}
+	candidates[best].credit--
+	return best, true
+}

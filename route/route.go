@@ -1,0 +1,58 @@
+// Package route decides which instance the next request goes to. It is pure: the live balancer and the simulator run
+// the same code. A Picker is not safe for concurrent use; its caller also keeps Candidate.InFlight up to date, under
+// the same lock.
+package route
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/quellhq/quell"
+)
+
+// Candidate is an instance as a Picker sees it. The caller keeps one for as long as the instance exists, because
+// round robin remembers in it what the instance is owed.
+type Candidate struct {
+	Weight   float64 // relative to the others'; 0 (or anything that is not a positive finite number) is never picked
+	InFlight int64   // requests sent and not yet answered
+
+	credit float64 // round robin: requests owed by now (positive) or sent ahead (negative)
+}
+
+// Picker chooses the index of the candidate that the next request goes to. ok is false when none has a weight. The
+// caller passes only those that may be picked now: healthy, not draining. The set and the weights may change from one
+// call to the next. Every implementation takes time linear in the number of candidates (3 to 5 µs at 1000) and
+// allocates nothing.
+type Picker interface {
+	Pick(candidates []*Candidate) (index int, ok bool)
+}
+
+// New returns the picker of a scheduling. The seed matters to those that draw at random.
+func New(s quell.Scheduling, seed uint64) (Picker, error) {
+	table := map[quell.Scheduling]func() Picker{
+		quell.RoundRobin: func() Picker { return NewRoundRobin() },
+		quell.LeastConn:  func() Picker { return NewLeastConn() },
+		quell.Random2:    func() Picker { return NewRandom2(rand.New(rand.NewPCG(seed, 0))) },
+	}
+	construct, known := table[s]
+	if !known {
+		return nil, fmt.Errorf("unknown scheduling %q (known: %v)", s, quell.Schedulings)
+	}
+	return construct(), nil
+}
+
+func (c *Candidate) pickable() bool { return c.Weight > 0 && c.Weight <= math.MaxFloat64 }
+
+// load is what one more request would make of the candidate: (inflight + 1) / weight.
+func (c *Candidate) load() float64 { return float64(c.InFlight+1) / c.Weight }
+
+func totalWeight(candidates []*Candidate) float64 {
+	total := 0.0
+	for _, c := range candidates {
+		if c.pickable() {
+			total += c.Weight
+		}
+	}
+	return total
+}
