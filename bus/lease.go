@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 )
 
 // ErrLeaseLost says that a lease has run out or was taken over: its holder must stop acting.
@@ -91,7 +91,7 @@ func (c *Conn) Lease(ctx context.Context, service, holder string, ttl time.Durat
 		return nil, fmt.Errorf("take the lease of service %q: %w", service, err)
 	}
 	defer cancel()
-	l := &Lease{store: kvLeases{c}, now: c.opts.Now, service: service, value: leaseValue{holder, nuid.Next(), ttl}}
+	l := &Lease{store: kvLeases{c}, now: c.opts.Now, service: service, value: leaseValue{holder, rand.Text(), ttl}}
 	err = l.take(ctx, c.sight)
 	if held := new(HeldError); err != nil && !errors.As(err, &held) {
 		err = c.explain(fmt.Sprintf("take the lease of service %q", service), err)

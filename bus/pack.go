@@ -1,13 +1,13 @@
 package bus
 
 import (
+	"crypto/rand"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 )
 
 const (
@@ -73,7 +73,7 @@ func (c *Conn) messages(subject string, value []byte) ([]*nats.Msg, error) {
 		return nil, err
 	}
 	chunks := split(packed, c.chunkSize())
-	msgs, id := make([]*nats.Msg, len(chunks)), nuid.Next()
+	msgs, id := make([]*nats.Msg, len(chunks)), rand.Text()
 	for i, chunk := range chunks {
 		header := nats.Header{partHeader: {part{id, i, len(chunks)}.String()}}
 		msgs[i] = &nats.Msg{Subject: subject, Data: chunk, Header: header}

@@ -3,6 +3,7 @@ package bus
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/quellhq/quell"
 )
@@ -85,7 +85,7 @@ func (s *State) put(ctx context.Context, name string, packed []byte) error {
 	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return err
 	}
-	head := stateHead{ID: nuid.Next(), Slot: (old.Slot + 1) % slots}
+	head := stateHead{ID: rand.Text(), Slot: (old.Slot + 1) % slots}
 	if len(packed) <= s.conn.chunkSize() {
 		head.Slot = old.Slot
 		return writeHead(ctx, kv, name, head, packed)

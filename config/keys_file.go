@@ -82,7 +82,7 @@ func timeoutKeys(t *Timeouts) section {
 func scalerKeys(s *Scaler) section {
 	return section{
 		opt("kind", oneOf(&s.Kind, []ScalerKind{FixedScaler, ProcessScaler, CommandScaler}, "aws", "kubernetes"), "fixed: the instances listed; process: children of the controller; command: your own, through programs"),
-		opt("instances", listOf(&s.Instances, quell.Member{}, func(m *quell.Member) value { return memberKeys(m) }).atLeast(1), "kind fixed: the instances"),
+		opt("instances", listOf(&s.Instances, quell.Member{}, func(m *quell.Member) value { return memberKeys(m) }).atLeast(1), "kind fixed: the instances; group.min and group.max are their number"),
 		opt("command", command(&s.Command), "kind process: the instance's program; {id} {port} {probe_port} {slot} {host} are replaced"),
 		opt("slots", whole(&s.Slots).atLeast(1), "kind process: most instances at once").or("group.max"),
 		opt("ports", ports(&s.Ports), "kind process: ports for instances, as in 9000-9099").or("any free ones"),

@@ -40,11 +40,18 @@ func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 		return nil
 	}
 	var lines []string
+	largest := 0
 	for i, r := range results {
 		if r.Policy != "static" {
 			continue
 		}
 		lines = append(lines, verdict(Title(sc, sc.Runs[i]), r, prima))
+		if Size(sc, sc.Runs[i]) > Size(sc, sc.Runs[largest]) {
+			largest = i
+		}
+	}
+	if r := results[largest]; r.Policy == "static" && r.SLO.ViolationS > 0 {
+		lines = append(lines, fmt.Sprintf("%s did not keep the threshold (%.0f s): the fixed size that does costs more still.", Title(sc, sc.Runs[largest]), r.SLO.ViolationS))
 	}
 	return lines
 }

@@ -14,6 +14,7 @@ type Plan struct {
 	Levels       []float64     // commanded utilisations of the service
 	Interference []float64     // commanded utilisations of the interferer; 0 is the isolation baseline
 	Most         float64       // cells whose two utilisations together exceed this are left out; 0: 0.95
+	Only         []Cell        // exactly these cells instead
 	Run          time.Duration // length of one run
 	WarmUp       time.Duration // load and interference before a run counts
 	Repeat       int           // runs of a cell at least
@@ -52,6 +53,9 @@ type Cell struct {
 
 // Cells lists the plan's cells, isolation first, without those that nothing could carry.
 func (p Plan) Cells() []Cell {
+	if len(p.Only) > 0 {
+		return p.Only
+	}
 	most := p.Most
 	if most == 0 {
 		most = busiest

@@ -13,7 +13,7 @@ func configCommand() *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "check FILE",
 		Short: "Report every mistake in a configuration, with line and column",
-		Args:  cobra.ExactArgs(1),
+		Args:  named("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, err := config.Load(args[0])
 			if err != nil {

@@ -63,7 +63,7 @@ func (v *demoView) frame(f experiment.Frame) {
 		v.redraw(f)
 		return
 	}
-	if f.At-v.printed >= plainEvery-100*time.Millisecond {
+	if f.At >= 0 && f.At-v.printed >= plainEvery-100*time.Millisecond {
 		v.printed = f.At
 		v.line(f)
 	}

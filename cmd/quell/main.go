@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -65,8 +66,12 @@ func newRoot(reached *bool) *cobra.Command {
 		Long:          "Quell feels interference on each instance of a service, works out how much load each can still carry within the\nresponse-time target, and steers the load balancer and the group's size to that. Start with `quell demo`.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		PersistentPreRun: func(*cobra.Command, []string) {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cmd.ValidateRequiredFlags(); err != nil { // cobra itself asks only after this
+				return err
+			}
 			*reached = true
+			return nil
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
@@ -90,4 +95,14 @@ func newLogger(w io.Writer, verbose bool) *slog.Logger {
 		level = slog.LevelDebug
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// named asks for exactly these arguments.
+func named(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return fmt.Errorf("%s wants %s, got %d argument(s); see %s --help", cmd.CommandPath(), strings.Join(names, " and "), len(args), cmd.CommandPath())
+	}
 }

@@ -96,7 +96,7 @@ func fitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fit training.jsonl --out models.json",
 		Short: "Fit the models to training rows and report how well they predict",
-		Args:  cobra.ExactArgs(1),
+		Args:  named("training.jsonl"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var metric quell.Metric
 			if err := metric.UnmarshalText([]byte(metricName)); err != nil {
@@ -134,7 +134,7 @@ func modelCommand() *cobra.Command {
 	show := &cobra.Command{
 		Use:   "show models.json",
 		Short: "Print what the models were trained on and the capacity they give against severity",
-		Args:  cobra.ExactArgs(1),
+		Args:  named("models.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			models, err := model.Load(args[0])
 			if err != nil {

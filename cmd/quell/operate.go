@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,8 +92,8 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	}
 	fmt.Fprintf(w, "service %s  policy %s  %s  objective %s  models %s\n", s.Service, s.Policy, state, s.SLO, s.Models)
 	if s.At.IsZero() {
-		_, err := fmt.Fprintln(w, "no decision yet")
-		return err
+		fmt.Fprint(w, "no decision yet")
+		return writeProblems(w, s)
 	}
 	fmt.Fprintf(w, "at %s  load %.3f", s.At.Local().Format(time.TimeOnly), s.Load)
 	if s.Capacity != nil {
@@ -111,7 +113,7 @@ func writeStatus(w io.Writer, s controller.Status) error {
 		if w, ok := s.Overrides[i.ID]; ok {
 			label += fmt.Sprintf(", set to %.3f", w)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, label, time.Duration(i.AgeS*float64(time.Second)).Round(time.Second),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, label, age(i.AgeS),
 			cell(i.RequestRate, "%.1f/s"), cell(i.Utilization, "%.3f"), cell(i.Severity, "%.2f"), cell(i.Capacity, "%.3f"), cell(i.Weight, "%.3f"),
 			cell(i.LatencyMS, "%.1f ms"), cell(i.PredictedMS, "%.1f ms"), i.Reason)
 	}
@@ -126,11 +128,24 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	if len(s.Changes) > 0 {
 		fmt.Fprintf(w, "\nlast change at %s: %s", s.ChangedAt.Local().Format(time.TimeOnly), strings.Join(s.Changes, "; "))
 	}
-	for part, problem := range s.LastFailure {
-		fmt.Fprintf(w, "\nproblem in %s (%d times): %s", part, s.Failures[part], problem)
+	return writeProblems(w, s)
+}
+
+// writeProblems ends a status with what fails at present.
+func writeProblems(w io.Writer, s controller.Status) error {
+	for _, part := range slices.Sorted(maps.Keys(s.LastFailure)) {
+		fmt.Fprintf(w, "\nproblem in %s (%d so far): %s", part, s.Failures[part], s.LastFailure[part])
 	}
 	_, err := fmt.Fprintln(w)
 	return err
+}
+
+// age shows how long an instance lives, or a dash where nobody knows.
+func age(seconds float64) string {
+	if seconds == 0 {
+		return "-"
+	}
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
 // cell shows a reading, or a dash where none was taken.
@@ -178,7 +193,7 @@ func resumeCommand() *cobra.Command {
 }
 
 func overrideCommand() *cobra.Command {
-	return simpleCommand("override INSTANCE WEIGHT|clear --config FILE", "Fix an instance's fraction of the traffic by hand, or let it go again", cobra.ExactArgs(2),
+	return simpleCommand("override INSTANCE WEIGHT|clear --config FILE", "Fix an instance's fraction of the traffic by hand, or let it go again", named("INSTANCE", "WEIGHT"),
 		func(args []string) (bus.Command, error) {
 			if args[1] == "clear" {
 				return bus.Command{Name: bus.Clear, Instance: args[0]}, nil
@@ -194,7 +209,7 @@ func overrideCommand() *cobra.Command {
 func journalCommand() *cobra.Command {
 	var path, dir, service string
 	var since time.Duration
-	var asJSON, all bool
+	var asJSON, all, snapshots bool
 	cmd := &cobra.Command{
 		Use:   "journal (--config FILE | --dir DIR) [--since 1h] [--service NAME]",
 		Short: "Show what was decided and why",
@@ -212,9 +227,17 @@ func journalCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return journal.Read(cmd.Context(), time.Now().Add(-since), func(e bus.Entry) error {
-				return writeEntry(cmd.OutOrStdout(), e, asJSON, all)
-			})
+			w := journalWriter{w: cmd.OutOrStdout(), json: asJSON, all: all}
+			from := time.Now().Add(-since)
+			if snapshots {
+				err = journal.ReadSnapshots(cmd.Context(), from, func(s quell.Snapshot) error { return w.line(s) })
+			} else {
+				err = journal.Read(cmd.Context(), from, w.entry)
+			}
+			if errors.Is(err, quell.ErrNoData) {
+				return nil
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", "", "the service's configuration, while its controller runs")
@@ -222,6 +245,7 @@ func journalCommand() *cobra.Command {
 	cmd.Flags().StringVar(&service, "service", "", "name of the service; default: the configuration's, or the only one in the folder")
 	cmd.Flags().DurationVar(&since, "since", time.Hour, "how far to look back")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print whole entries as JSON lines")
+	cmd.Flags().BoolVar(&snapshots, "snapshots", false, "print the recorded snapshots instead, as quell plan reads them")
 	cmd.Flags().BoolVar(&all, "all", false, "show plans that changed nothing, too")
 	return cmd
 }
@@ -244,6 +268,9 @@ func openJournal(path, dir, service string) (conn *bus.Conn, name string, closeA
 			return nil, "", nil, err
 		}
 		return conn, service, conn.Close, nil
+	}
+	if store := filepath.Join(dir, "bus"); isDir(store) {
+		dir = store // the controller's data folder was named
 	}
 	server, err := bus.OpenStore(dir)
 	if err != nil {
@@ -285,48 +312,87 @@ func onlyService(conn *bus.Conn, wanted string) (string, error) {
 	return "", userErrorf("name one of the services in that folder with --service: %s", strings.Join(names, ", "))
 }
 
-func writeEntry(w io.Writer, e bus.Entry, asJSON, all bool) error {
-	if asJSON {
-		data, err := json.Marshal(e)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(w, "%s\n", data)
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// journalWriter prints entries. Advice that only repeats the last one is left out unless all is wanted.
+type journalWriter struct {
+	w         io.Writer
+	json, all bool
+	advice    string
+}
+
+// line prints a value as one line of JSON.
+func (j *journalWriter) line(v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
 		return err
 	}
+	_, err = fmt.Fprintf(j.w, "%s\n", data)
+	return err
+}
+
+func (j *journalWriter) entry(e bus.Entry) error {
+	if j.json {
+		return j.line(e)
+	}
+	at := e.At.Local().Format(time.DateTime)
 	if e.Kind == bus.EventEntry {
-		_, err := fmt.Fprintf(w, "%s  %s\n", e.At.Local().Format(time.DateTime), e.Text)
+		_, err := fmt.Fprintf(j.w, "%s  %s\n", at, e.Text)
 		return err
-	}
-	if len(e.Changes) == 0 && !all && e.Applied {
-		return nil
 	}
 	what := strings.Join(e.Changes, "; ")
-	switch {
-	case what == "" && e.Applied:
-		what = "nothing changed"
-	case !e.Applied:
-		what = "not carried out (" + string(e.Mode) + "): " + planned(e.Plan)
+	if !e.Applied {
+		what = "not carried out: " + planned(e.Plan)
 	}
-	if _, err := fmt.Fprintf(w, "%s  %s  %s\n", e.At.Local().Format(time.DateTime), e.Plan.Policy, what); err != nil {
+	if !j.all && (what == "" || what == j.advice) {
+		return nil
+	}
+	j.advice = what
+	if what == "" {
+		what = "nothing changed"
+	}
+	if _, err := fmt.Fprintf(j.w, "%s  %s  %s\n", at, e.Plan.Policy, what); err != nil {
 		return err
 	}
 	for _, r := range e.Plan.Reasons {
-		if _, err := fmt.Fprintf(w, "    %s: %s\n", r.Code, r.Text); err != nil {
+		who := ""
+		if r.Instance != "" {
+			who = " " + r.Instance
+		}
+		if _, err := fmt.Fprintf(j.w, "    %s%s: %s\n", r.Code, who, r.Text); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// groupText says in words how a group should change.
+func groupText(g *quell.GroupChange) string {
+	var parts []string
+	if g.Add > 0 {
+		parts = append(parts, fmt.Sprintf("add %d", g.Add))
+	}
+	if len(g.Remove) > 0 {
+		parts = append(parts, "remove "+strings.Join(g.Remove, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
 // planned says in words what a plan asked for.
 func planned(p *quell.Plan) string {
 	var parts []string
 	if !p.Group.Empty() {
-		parts = append(parts, fmt.Sprintf("add %d, remove [%s]", p.Group.Add, strings.Join(p.Group.Remove, " ")))
+		parts = append(parts, groupText(p.Group))
 	}
 	if len(p.Weights) > 0 {
-		parts = append(parts, fmt.Sprintf("weights %v", p.Weights))
+		weights := []string{"weights"}
+		for _, id := range slices.Sorted(maps.Keys(p.Weights)) {
+			weights = append(weights, fmt.Sprintf("%s=%.3f", id, p.Weights[id]))
+		}
+		parts = append(parts, strings.Join(weights, " "))
 	}
 	if len(parts) == 0 {
 		return "nothing asked for"

@@ -1,0 +1,65 @@
+# make demo    build the program and show it at work, on this machine alone
+# make test    what CI runs: formatting, vet, staticcheck, every test
+# make bench   benchmarks      make fuzz     every fuzz target for a short time
+# make results the experiments behind docs/results, into out/
+GO ?= go
+
+# Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
+# QUELL_REQUIRE=all.
+TEST_PROGRAMS = curl jq
+
+# Packages whose tests run a second time under the race detector: those in which goroutines share memory.
+RACE = ./agent ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe ./scaler/... ./testbed/... ./train
+
+FUZZTIME ?= 20s
+SEEDS ?= 1 2 3 4 5
+
+.PHONY: build demo test lint programs race bench fuzz results clean
+
+build:
+	$(GO) build -o bin/quell ./cmd/quell
+
+demo: build
+	bin/quell demo
+
+test: programs lint
+	$(GO) test ./...
+
+lint:
+	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)); \
+	if [ -n "$$unformatted" ]; then echo "gofmt -w is needed by:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+# Installs what is missing where that is possible without asking: as root on Debian.
+programs:
+	@if [ -n "$(strip $(TEST_PROGRAMS))" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		dpkg -s $(TEST_PROGRAMS) >/dev/null 2>&1 || { apt-get update -q && apt-get install -q -y --no-install-recommends $(TEST_PROGRAMS); }; \
+	fi
+
+race:
+	$(GO) test -race $(RACE)
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+# Go fuzzes one target of one package at a time.
+fuzz:
+	@for package in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+		done; \
+	done
+
+# The demo's scenario once for each seed. Each line of output names the file that it leaves.
+results: build
+	@mkdir -p out
+	@for seed in $(SEEDS); do \
+		echo "out/noisy-neighbour-$$seed.json"; \
+		bin/quell demo --seed $$seed --json out/noisy-neighbour-$$seed.json >out/noisy-neighbour-$$seed.txt || exit 1; \
+	done
+
+clean:
+	rm -rf bin out
+	$(GO) clean -testcache

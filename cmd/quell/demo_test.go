@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell"
+)
+
+// TestDemo plays the demo's scenario in five seconds, with models at hand instead of a training: every run is accounted,
+// and nothing is left running.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	work := t.TempDir()
+	dir, results := filepath.Join(work, "demo"), filepath.Join(work, "results.json")
+	cmd := exec.CommandContext(t.Context(), "quell", "demo", "--duration", "5s", "--seed", "7", "--dir", dir, "--json", results,
+		"--models", filepath.Join(repository(t), "examples", "golden", "models.json"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{"RUN", "VIOLATION", "prima/leastconn", "Try next"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+	for _, r := range readResults(t, results) {
+		if r.Scenario != "noisy-neighbour" || r.Seed != 7 || r.DurationS != 5 {
+			t.Errorf("a result of %s, seed %d, %v s; want noisy-neighbour, 7, 5 s", r.Scenario, r.Seed, r.DurationS)
+		}
+		if r.Requests == 0 || r.InstanceSeconds <= 0 {
+			t.Errorf("%s with %s: %d requests, %v instance-seconds", r.Policy, r.Scheduling, r.Requests, r.InstanceSeconds)
+		}
+	}
+	if left := processesOf(t, dir); len(left) > 0 {
+		t.Errorf("still running: %q", left)
+	}
+}
+
+func readResults(t *testing.T, path string) []quell.Result {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []quell.Result
+	if err := json.Unmarshal(data, &results); err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 4 {
+		t.Fatalf("%d results, want one for each of the scenario's 4 runs", len(results))
+	}
+	return results
+}
+
+// processesOf lists command lines that name the folder; none where the kernel does not show them.
+func processesOf(t *testing.T, dir string) (found []string) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no processes in /proc: %v", err)
+	}
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if err == nil && bytes.Contains(line, []byte(dir)) {
+			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return found
+}

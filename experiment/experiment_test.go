@@ -1,0 +1,247 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/examples"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/train"
+)
+
+func noisyNeighbour(t *testing.T) *scenario.Scenario {
+	t.Helper()
+	sc, err := config.ParseScenario("noisy-neighbour.yaml", examples.NoisyNeighbour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sc
+}
+
+// TestConfigIsWhatTheDaemonsRead: the file that a run gets says exactly what the scenario says.
+func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
+	sc := noisyNeighbour(t)
+	sc.Service.Policy.Spare, sc.Service.Policy.Utilization = 1, 0.3
+	sc.Service.Guard = quell.Guard{Floor: 0.1, Step: 0.5, SlowStart: 3 * time.Second, StaleAfter: 4, Fade: 7, ErrorRate: 0.2}
+	rig := &Emulated{Program: "/opt/quell \"x\"", Dir: "/data", Models: "/data/models.json", Scenario: sc, sockets: "/run/q"}
+	for _, run := range sc.Runs {
+		g := &EmulatedGroup{rig: rig, run: run, dir: "/data/run"}
+		file, err := config.Parse("quell.yaml", []byte(g.config(0, "127.0.0.1:4000", "127.0.0.1:8000")))
+		if err != nil {
+			t.Fatalf("%s: %v", Title(sc, run), err)
+		}
+		want := sc.Service
+		want.Policy.Name = run.Policy
+		want.Group.Initial = initial(sc, run)
+		if n := Size(sc, run); n > 0 {
+			want.Group.Min, want.Group.Max = n, n
+		}
+		got := file.Service
+		if got.Policy != want.Policy || got.Guard != want.Guard || got.SLO != want.SLO || got.Sampling != want.Sampling ||
+			got.Group.Min != want.Group.Min || got.Group.Max != want.Group.Max || got.Group.Initial != want.Group.Initial {
+			t.Errorf("%s: got %+v, want %+v", Title(sc, run), got, want)
+		}
+		if file.Balancer.Scheduling != run.Scheduling || file.Scaler.Command[0] != rig.Program || file.Scaler.Slots != len(sc.Hosts) {
+			t.Errorf("%s: balancer %+v, scaler %+v", Title(sc, run), file.Balancer, file.Scaler)
+		}
+	}
+}
+
+// TestTrainingOnEmulatedHosts makes real runs: with a neighbour the same load takes longer and the probe feels it.
+func TestTrainingOnEmulatedHosts(t *testing.T) {
+	var rows []model.TrainingRow
+	err := Training{
+		Plan: train.Plan{
+			Levels: []float64{0.3}, Interference: []float64{0, 0.5}, Run: 3 * time.Second, WarmUp: 200 * time.Millisecond,
+			Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95,
+		},
+		Hosts: 2, Bandwidth: 40e6, FileSize: 50_000, Process: loadgen.Exponential, Budget: 0.02, Seed: 3,
+		Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
+	}.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 2 {
+		t.Fatalf("%d rows, want 2", len(rows))
+	}
+	alone, disturbed := rows[0], rows[1]
+	if alone.Interfering != 0 {
+		alone, disturbed = disturbed, alone
+	}
+	if *disturbed.LatencyMS.Mean <= *alone.LatencyMS.Mean || disturbed.ProbeMS.Mean <= alone.ProbeMS.Mean {
+		t.Errorf("half of the link taken: response %.1f to %.1f ms, probe %.2f to %.2f ms", *alone.LatencyMS.Mean, *disturbed.LatencyMS.Mean, alone.ProbeMS.Mean, disturbed.ProbeMS.Mean)
+	}
+	if disturbed.Interfering < 0.3 || alone.Errors+disturbed.Errors > 0 {
+		t.Errorf("the neighbour carried %.2f of the 0.5 asked for; %d requests failed", disturbed.Interfering, alone.Errors+disturbed.Errors)
+	}
+}
+
+// puppet is a group whose controller's account is made up.
+type puppet struct {
+	server *httptest.Server
+
+	mu        sync.Mutex
+	disturbed []string
+	asked     int
+	fail      error
+	changes   []time.Time
+}
+
+func newPuppet(t *testing.T) *puppet {
+	p := &puppet{}
+	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Quell-Instance", "i1")
+		_, _ = w.Write([]byte("file"))
+	}))
+	t.Cleanup(p.server.Close)
+	return p
+}
+
+func (p *puppet) URL() string { return p.server.URL }
+
+func (p *puppet) Interfere(host string, use map[quell.Resource]float64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if use[quell.Network] > 0 {
+		host += "+"
+	}
+	p.disturbed = append(p.disturbed, host)
+	return nil
+}
+
+// Status costs ten instance-seconds a question, so that a difference of two questions is known.
+func (p *puppet) Status(context.Context) (controller.Status, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	return controller.Status{
+		InstanceSeconds: 100 + 10*float64(p.asked), Decisions: p.asked,
+		Instances: []controller.InstanceStatus{{ID: "i1", State: quell.Ready}, {ID: "i2", State: quell.Failed}, {ID: "i3", State: quell.Draining}},
+	}, p.fail
+}
+
+func (p *puppet) Changes(_ context.Context, since time.Time) ([]time.Time, error) {
+	p.changes = append(p.changes, since)
+	return []time.Time{since.Add(1500 * time.Millisecond)}, nil
+}
+
+func shortScenario(t *testing.T) *scenario.Scenario {
+	t.Helper()
+	sc, err := config.ParseScenario("short.yaml", []byte(`
+scenario: short
+duration: 2s
+service: {slo: {metric: mean, threshold: 1s}}
+hosts: [{id: h, count: 2, network: 4Mbps}]
+workload: {kind: file, arrivals: deterministic, size: 10KB, load: 1}
+timeline:
+  - {at: 500ms, interfere: {host: h1, resource: network, use: 0.4}, mark: noise}
+  - {at: 1s, load: 2}
+  - {at: 1500ms, interfere: {host: h1, resource: network, use: 0}}
+runs: [{policy: static, scheduling: leastconn, fixed: 1}, {policy: prima}]
+judge: {window: 1s, requests: 10}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sc
+}
+
+func TestPlayOffersTheSameToAllAndAccountsIt(t *testing.T) {
+	sc := shortScenario(t)
+	a, b := newPuppet(t), newPuppet(t)
+	var frames int
+	results, err := Play(t.Context(), Options{
+		Scenario: sc, Players: []Player{{sc.Runs[0], a}, {sc.Runs[1], b}}, WarmUp: 300 * time.Millisecond,
+		Watch: func(f Frame) { frames += len(f.Runs) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		// 50 requests/s for a second, then 100: a warm-up of 0.3 s more does not count.
+		if r.Requests < 145 || r.Requests > 155 || r.Errors != 0 || r.SLO.ViolationS != 0 {
+			t.Errorf("run %d: %d requests, %d errors, %v s violated; want 150, 0, 0", i, r.Requests, r.Errors, r.SLO.ViolationS)
+		}
+		if r.InstanceSeconds < 10 || r.Decisions < 1 || r.MaxInstances != 2 {
+			t.Errorf("run %d: %v instance-seconds, %d decisions, at most %d instances (a failed one does not count)", i, r.InstanceSeconds, r.Decisions, r.MaxInstances)
+		}
+	}
+	if results[0].Requests != results[1].Requests {
+		t.Errorf("%d and %d requests: the groups got different work", results[0].Requests, results[1].Requests)
+	}
+	if results[0].Fixed != 1 || results[0].ReactionS != nil || results[1].Fixed != 0 || results[1].ReactionS == nil || results[1].ReactionS.Median != 1 {
+		t.Errorf("fixed %d with reaction %v, scaling with %v; want the change at 1.5 s after the mark at 0.5 s", results[0].Fixed, results[0].ReactionS, results[1].ReactionS)
+	}
+	if got := strings.Join(b.disturbed, " "); got != "h1+ h1" {
+		t.Errorf("disturbed %q, want h1 on, then off", got)
+	}
+	if frames == 0 {
+		t.Error("nothing was shown")
+	}
+}
+
+func TestPlayEndsWithItsContext(t *testing.T) {
+	sc := shortScenario(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Play(ctx, Options{Scenario: sc, Players: []Player{{sc.Runs[0], newPuppet(t)}}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPlayNeedsTheAccount(t *testing.T) {
+	sc := shortScenario(t)
+	p := newPuppet(t)
+	p.fail = errors.New("no controller answers")
+	if _, err := Play(t.Context(), Options{Scenario: sc, Players: []Player{{sc.Runs[0], p}}}); !errors.Is(err, p.fail) {
+		t.Errorf("a run whose cost is unknown has no result; got %v", err)
+	}
+}
+
+func TestVerdictsSayWhenAComparisonIsUnfair(t *testing.T) {
+	sc := noisyNeighbour(t)
+	mean := 10.0
+	results := make([]quell.Result, len(sc.Runs))
+	for i, run := range sc.Runs {
+		results[i] = quell.Result{Policy: run.Policy, Scheduling: run.Scheduling, InstanceSeconds: 200, LatencyMS: quell.Latency{Mean: &mean}, SLO: quell.SLOResult{ViolationS: 20}}
+	}
+	prima := &results[len(results)-1]
+	prima.SLO.ViolationS, prima.InstanceSeconds = 5, 203
+	if text := strings.Join(Verdicts(sc, results), "\n"); strings.Contains(text, "Unfair") || !strings.Contains(text, "5 s instead of 20 s at +1% of the cost") {
+		t.Errorf("within 2%% is fair; got:\n%s", text)
+	}
+	prima.InstanceSeconds = 220
+	if text := strings.Join(Verdicts(sc, results), "\n"); strings.Count(text, "Unfair: PRIMA used more, 220 instance-seconds") != 3 {
+		t.Errorf("10%% more is unfair; got:\n%s", text)
+	}
+	var b strings.Builder
+	if err := WriteTable(&b, sc, results); err != nil || !strings.Contains(b.String(), "static/leastconn x4") || !strings.Contains(b.String(), "10 ms") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+	if !strings.Contains(strings.Join(Verdicts(sc, results), "\n"), "static/leastconn x4 did not keep the threshold") {
+		t.Error("the size that should keep the threshold did not, and nobody says so")
+	}
+	if Verdicts(sc, results[:1]) != nil {
+		t.Error("without PRIMA there is nothing to compare")
+	}
+}
+
+func TestEveryRunOfTheDemoHasAPolicy(t *testing.T) {
+	for _, run := range noisyNeighbour(t).Runs {
+		if !strings.Contains(strings.Join(policy.Names(), " "), run.Policy) {
+			t.Errorf("%s is no policy", run.Policy)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package quell_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/quellhq/quell"
+
+// mayImport is ARCHITECTURE.md's "Imports point one way": for each package of this module, the others that it may
+// import. "." is the root package. A pattern serves packages that have no row of their own.
+var mayImport = map[string][]string{
+	".":     {},
+	"stats": {},
+
+	// What is learned, what decides.
+	"model":  {".", "stats"},
+	"policy": {".", "model", "stats"},
+
+	// The domain only.
+	"route":      {"."},
+	"scenario":   {"."},
+	"loadgen":    {"."},
+	"sensor":     {"."},
+	"probe":      {"."},
+	"limit":      {"."},
+	"middleware": {"."},
+	"bus":        {"."},
+	"balancer/*": {"."},
+	"scaler/*":   {"."},
+	"testbed/*":  {"."},
+	"internal/*": {}, // for tests alone
+
+	// The domain and what they are built around.
+	"balancer/builtin": {".", "route"},
+	"testbed/emulated": {".", "sensor", "probe", "loadgen"},
+	"agent":            {".", "sensor", "probe"},
+	"config":           {".", "scenario"},
+	"train":            {".", "stats", "model", "probe", "loadgen"},
+	"sim":              {".", "stats", "model", "policy", "route", "scenario", "loadgen"},
+
+	// The loop: it knows its own small interfaces, no driver.
+	"controller": {".", "bus", "model", "policy"},
+
+	// What sees both sides.
+	"daemon":     {"*"},
+	"experiment": {"*"},
+	"cmd/quell":   {"*"},
+	"cmd/results": {"*"},
+	"examples":    {},
+}
+
+// leaves are seen by nothing below them: who imports one would turn an arrow round.
+var leaves = map[string][]string{
+	"cmd/quell":   {},
+	"cmd/results": {},
+	"daemon":      {"cmd/quell"},
+	"experiment":  {"cmd/quell", "cmd/results"},
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+// packages asks the go command for this module's packages, tests left out.
+func packages(t *testing.T) []listed {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 10 {
+		t.Fatalf("go list shows %d packages only: %v", len(all), all)
+	}
+	return all
+}
+
+// local turns an import path into a name of the table; ok says whether it belongs to this module.
+func local(importPath string) (name string, ok bool) {
+	if importPath == module {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, module+"/")
+}
+
+// allowed finds a package's row.
+func allowed(name string) (row []string, ok bool) {
+	if row, ok = mayImport[name]; ok {
+		return row, true
+	}
+	row, ok = mayImport[path.Dir(name)+"/*"]
+	return row, ok
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	for _, p := range packages(t) {
+		name, _ := local(p.ImportPath)
+		row, ok := allowed(name)
+		if !ok {
+			t.Errorf("package %s has no row in mayImport: say there, and in ARCHITECTURE.md, what it may import", name)
+			continue
+		}
+		for _, path := range p.Imports {
+			if path == "testing" && !strings.HasPrefix(name, "internal/") {
+				t.Errorf("%s imports testing outside its tests", name)
+			}
+			imported, ours := local(path)
+			if !ours {
+				continue
+			}
+			if !slices.Contains(row, "*") && !slices.Contains(row, imported) {
+				t.Errorf("%s imports %s; it may import %v only", name, imported, row)
+			}
+			if importers, leaf := leaves[imported]; leaf && !slices.Contains(importers, name) {
+				t.Errorf("%s imports %s, which only %v may", name, imported, importers)
+			}
+		}
+	}
+}
+
+// The domain stays free of other people's code, too: whoever reads a Plan needs the standard library only.
+func TestDomainUsesStandardLibraryOnly(t *testing.T) {
+	for _, p := range packages(t) {
+		if p.ImportPath != module {
+			continue
+		}
+		for _, path := range p.Imports {
+			if first, _, _ := strings.Cut(path, "/"); strings.Contains(first, ".") {
+				t.Errorf("the root package imports %s", path)
+			}
+		}
+	}
+}
+
+func TestPackageNamesSaySomething(t *testing.T) {
+	for _, p := range packages(t) {
+		if base := path.Base(p.ImportPath); slices.Contains([]string{"util", "utils", "common", "helpers", "pkg", "misc", "base"}, base) {
+			t.Errorf("%s: a package is named after what it provides", p.ImportPath)
+		}
+	}
+}

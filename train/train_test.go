@@ -1,0 +1,190 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/probe"
+)
+
+// machine is a target with a service that answers at once and an account that is made up: use grows as commanded.
+type machine struct {
+	service, probe *httptest.Server
+	began          time.Time
+	served         atomic.Int64
+
+	mu          sync.Mutex
+	interfering float64
+	carried     float64
+	since       time.Time
+	asked       []float64
+}
+
+func newMachine(t *testing.T, handler http.HandlerFunc) *machine {
+	m := &machine{began: time.Now(), since: time.Now()}
+	m.service = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.served.Add(1)
+		handler(w, r)
+	}))
+	m.probe = httptest.NewServer(probe.NewServer(probe.ServerOptions{}))
+	t.Cleanup(m.service.Close)
+	t.Cleanup(m.probe.Close)
+	return m
+}
+
+func (m *machine) Service() string { return m.service.URL }
+func (m *machine) Probe() string   { return strings.TrimPrefix(m.probe.URL, "http://") }
+
+func (m *machine) Interfere(use float64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.settle()
+	m.interfering = use
+	m.asked = append(m.asked, use)
+	return nil
+}
+
+func (m *machine) settle() {
+	now := time.Now()
+	m.carried += m.interfering * now.Sub(m.since).Seconds()
+	m.since = now
+}
+
+// Carried says that every request used the whole resource for 2 ms.
+func (m *machine) Carried() Carried {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.settle()
+	return Carried{Own: 0.002 * float64(m.served.Load()), Interfering: m.carried}
+}
+
+func options(targets ...Target) Options {
+	capacity := 40e6
+	return Options{
+		Plan:    Plan{Levels: []float64{0.1, 0.2}, Interference: []float64{0, 0.3}, Run: time.Second, WarmUp: 100 * time.Millisecond, Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95},
+		Targets: targets, Resource: quell.Network, PerSecond: 500, Process: loadgen.Deterministic, Seed: 1,
+		Probe: probe.Options{Service: "training", Sender: "t", Period: 500 * time.Millisecond, Count: 10, Capacity: &capacity, Budget: 0.05, Timeout: 500 * time.Millisecond},
+		Save:  func(model.TrainingRow) error { return nil },
+	}
+}
+
+func TestRunMakesEveryCellOnceAndAccountsIt(t *testing.T) {
+	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("file")) }
+	targets := []*machine{newMachine(t, ok), newMachine(t, ok)}
+	o := options(targets[0], targets[1])
+	var rows []model.TrainingRow
+	var last Progress
+	o.Save = func(r model.TrainingRow) error { rows = append(rows, r); return nil }
+	o.Progress = func(p Progress) { last = p }
+	if err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if last.CellsDone != 4 || last.Cells != 4 || last.Runs != 4 || last.Left != 0 {
+		t.Errorf("at the end the progress is %+v", last)
+	}
+	slices.SortFunc(rows, func(a, b model.TrainingRow) int {
+		return int(1000*(a.Level+10**a.InterferingLevel)) - int(1000*(b.Level+10**b.InterferingLevel))
+	})
+	for i, want := range []Cell{{0.1, 0}, {0.2, 0}, {0.1, 0.3}, {0.2, 0.3}} {
+		r := rows[i]
+		if r.Level != want.Level || *r.InterferingLevel != want.Interference {
+			t.Fatalf("row %d is of %v under %v, want %+v", i, r.Level, *r.InterferingLevel, want)
+		}
+		if err := r.Validate(); err != nil {
+			t.Errorf("row %d: %v", i, err)
+		}
+		if requests := want.Level * 500; float64(r.Requests) < 0.9*requests || float64(r.Requests) > 1.1*requests {
+			t.Errorf("row %d counts %d requests, want about %v: the warm-up does not count", i, r.Requests, requests)
+		}
+		if (want.Interference == 0) != (r.Interfering == 0) || r.Interfering > 0.31 {
+			t.Errorf("row %d: interference of %v carried %v", i, want.Interference, r.Interfering)
+		}
+		if r.Utilization <= 0 || r.ProbeMS.N == 0 || r.Errors != 0 {
+			t.Errorf("row %d: utilization %v, %d probes, %d errors", i, r.Utilization, r.ProbeMS.N, r.Errors)
+		}
+	}
+	for i, m := range targets {
+		if last := m.asked[len(m.asked)-1]; last != 0 {
+			t.Errorf("target %d is left with interference %v", i, last)
+		}
+	}
+}
+
+func TestRunFailsWhenNoRequestSucceeds(t *testing.T) {
+	m := newMachine(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
+	if err := Run(t.Context(), options(m)); err == nil || !strings.Contains(err.Error(), "no request succeeded") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRunEndsWhenARowCannotBeSaved(t *testing.T) {
+	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
+	o := options(m)
+	full := errors.New("disk full")
+	o.Save = func(model.TrainingRow) error { return full }
+	if err := Run(t.Context(), o); !errors.Is(err, full) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Run(ctx, options(m)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if last := m.asked; len(last) > 0 && last[len(last)-1] != 0 {
+		t.Error("the interference stays")
+	}
+}
+
+func TestRunRefusesBadOptions(t *testing.T) {
+	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
+	for name, change := range map[string]func(*Options){
+		"no target": func(o *Options) { o.Targets = nil },
+		"no rate":   func(o *Options) { o.PerSecond = 0 },
+		"bad plan":  func(o *Options) { o.Plan.Levels = nil },
+	} {
+		o := options(m)
+		change(&o)
+		if Run(t.Context(), o) == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// TestSettle: a cell is repeated until half the interval is within the wanted share of the mean, but never fewer
+// times than the plan says.
+func TestSettle(t *testing.T) {
+	tr := &training{Options: Options{Plan: Plan{Repeat: 3, MaxRepeat: 10, Interval: 0.05, Confidence: 0.95}}}
+	for name, tc := range map[string]struct {
+		means           []float64
+		stop, converged bool
+	}{
+		"one run says nothing of its spread": {[]float64{10}, false, false},
+		"two equal runs are too few":         {[]float64{10, 10}, false, true},
+		"three equal runs":                   {[]float64{10, 10, 10}, true, true},
+		"three scattered runs":               {[]float64{9, 10, 11}, false, false},
+		"many close runs":                    {[]float64{9.9, 10, 10.1, 10, 9.95, 10.05}, true, true},
+	} {
+		var row model.TrainingRow
+		if stop := tr.settle(&row, tc.means); stop != tc.stop {
+			t.Errorf("%s: stop is %v", name, stop)
+		}
+		if converged := row.Converged != nil && *row.Converged; converged != tc.converged {
+			t.Errorf("%s: converged is %v", name, converged)
+		}
+	}
+}
