@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +30,7 @@ type Emulated struct {
 
 	once     sync.Once
 	lifeline [2]*os.File
+	ports    Ports
 	sockets  string // short folder for Unix sockets, whose paths are bounded
 	err      error
 }
@@ -92,7 +92,7 @@ func (g *EmulatedGroup) start(ctx context.Context, index int) error {
 	if err := os.MkdirAll(filepath.Join(g.dir, "hosts"), 0o755); err != nil {
 		return err
 	}
-	addrs, err := freeAddresses(2)
+	addrs, err := g.rig.ports.Free(2)
 	if err != nil {
 		return err
 	}
@@ -111,20 +111,6 @@ func (g *EmulatedGroup) start(ctx context.Context, index int) error {
 		return err
 	}
 	return g.awaitReady(ctx)
-}
-
-// freeAddresses finds loopback addresses that nothing listens on now.
-func freeAddresses(n int) ([]string, error) {
-	var addrs []string
-	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("finding a free port: %w", err)
-		}
-		defer ln.Close()
-		addrs = append(addrs, ln.Addr().String())
-	}
-	return addrs, nil
 }
 
 func (g *EmulatedGroup) launch(what, config string) error {

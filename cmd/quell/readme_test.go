@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quellhq/quell/experiment"
 
 	"github.com/quellhq/quell/internal/need"
 )
@@ -98,14 +99,13 @@ func newReader(t *testing.T) *reader {
 // freePorts replaces the documented ports of this machine by ones that nothing listens on.
 func freePorts(t *testing.T, documented ...string) *strings.Replacer {
 	t.Helper()
+	free, err := new(experiment.Ports).Free(len(documented))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var pairs []string
-	for _, port := range documented {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close()
-		pairs = append(pairs, "127.0.0.1:"+port, ln.Addr().String())
+	for i, port := range documented {
+		pairs = append(pairs, "127.0.0.1:"+port, free[i])
 	}
 	return strings.NewReplacer(pairs...)
 }
