@@ -38,7 +38,19 @@ func (l *Latency) Of(m Metric) (float64, bool) {
 	if l == nil {
 		return 0, false
 	}
-	p := map[Metric]*float64{Mean: l.Mean, P50: l.P50, P90: l.P90, P95: l.P95, P99: l.P99}[m]
+	var p *float64
+	switch m {
+	case Mean:
+		p = l.Mean
+	case P50:
+		p = l.P50
+	case P90:
+		p = l.P90
+	case P95:
+		p = l.P95
+	case P99:
+		p = l.P99
+	}
 	if p == nil {
 		return 0, false
 	}

@@ -1,139 +1,56 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
-	"time"
 
 	"github.com/quellhq/quell"
 )
 
-// member is an instance as a policy sees it: readings in the policy's resource, filled up from memory.
-type member struct {
-	*quell.Instance
-	fresh bool // there is an observation that is not stale
-
-	use    float64 // U_m, the instance's own utilisation
-	hasUse bool
-
-	severity    float64 // SF_m, calibration included
-	hasSeverity bool
-
-	interfering float64 // U_int
-	capacity    float64 // U_m^max
-}
-
-func (m *member) weight() float64 {
-	if m.Weight == nil {
-		return 0
-	}
-	return *m.Weight
-}
-
-func (m *member) age() time.Duration {
-	if m.AgeS == nil {
-		return 0
-	}
-	return time.Duration(*m.AgeS * float64(time.Second))
-}
-
-// rated says whether enough is known of the instance to tell its capacity.
-func (m *member) rated() bool { return m.hasUse && m.hasSeverity }
-
 // group is a snapshot's instances by what can be done with them.
 type group struct {
-	ready       []*member // in the snapshot's order
+	members     []member  // all, in the snapshot's order
+	ready       []*member // in the same order
 	rated       []*member // ready, with utilisation and severity known: their capacity can be told
 	unrated     []*member // ready, without
-	outstanding int       // starting, or ready without a first severity
 	starting    int
-	load        float64 // U: summed utilisation, or what the arrivals would use if that is larger
+	outstanding int  // starting, or ready without a first severity
+	weightless  bool // no ready instance has a weight yet
+	load        float64
 	loadText    string
 }
 
-// perceive reads the snapshot, remembers what it says, and fills gaps with the last readings.
-func perceive(in Input, st *State) *group {
-	s, resource := in.Snapshot, in.Service.Policy.Resource
-	g := &group{}
-	members := make([]member, len(s.Instances))
-	remembered := make(map[string]InstanceState, len(s.Instances))
-	g.ready = make([]*member, 0, len(s.Instances))
-	g.rated = make([]*member, 0, len(s.Instances))
-	for i := range s.Instances {
-		m := &members[i]
-		m.Instance = &s.Instances[i]
-		mem := st.Instances[m.ID]
-		m.fresh = isFresh(in, m.Observation)
-		if m.fresh {
-			remember(in, m, &mem, resource)
-		}
-		m.recall(&mem)
-		mem.count(m, in.Service.Guard)
-		remembered[m.ID] = mem
+// perceive reads the snapshot, with what is remembered of its instances.
+func perceive(in Input, remembered map[string]InstanceState) *group {
+	n := len(in.Snapshot.Instances)
+	g := &group{members: make([]member, n), ready: make([]*member, 0, n), rated: make([]*member, 0, n)}
+	for i := range g.members {
+		m := &g.members[i]
+		m.Instance, m.position = &in.Snapshot.Instances[i], i
+		m.mem = remembered[m.ID]
+		m.protected = in.protected[m.ID]
+		m.perceive(in)
 		g.place(m)
 	}
-	st.Instances = remembered
 	g.addArrivals(in)
+	g.present()
 	return g
 }
 
-func isFresh(in Input, o *quell.Observation) bool {
-	if o == nil {
-		return false
+// memories is what is to be remembered of the instances.
+func (g *group) memories() map[string]InstanceState {
+	memories := make(map[string]InstanceState, len(g.members))
+	for i := range g.members {
+		memories[g.members[i].ID] = g.members[i].mem
 	}
-	after := in.Service.Guard.StaleAfter
-	return after == 0 || in.Snapshot.At.Sub(o.At) <= time.Duration(after)*in.Service.Sampling
+	return memories
 }
 
-// remember stores a fresh observation's utilisation and severity. A severity that is present wins over the probe.
-func remember(in Input, m *member, mem *InstanceState, resource quell.Resource) {
-	o := m.Observation
-	if u, ok := o.Utilization[resource]; ok {
-		mem.Utilization = &u
-	}
-	if sf, ok := o.Severity[resource]; ok {
-		mem.Severity, mem.Significant = &sf, sf > 0
-		return
-	}
-	probe, ok := o.Probe[resource]
-	if !ok || in.Baseline == nil || mem.Utilization == nil {
-		return
-	}
-	if *mem.Utilization > in.Baseline.MaxUtilization() {
-		// What the probe would take alone is not known here, and its own load explains a slow one: the severity
-		// stays what it was.
-		if mem.Severity == nil {
-			mem.Severity = new(float64)
-		}
-		return
-	}
-	sf, significant := in.Baseline.Severity(*mem.Utilization, probe, mem.Significant)
-	mem.Severity, mem.Significant = &sf, significant
-}
-
-func (m *member) recall(mem *InstanceState) {
-	if mem.Utilization != nil {
-		m.use, m.hasUse = *mem.Utilization, true
-	}
-	if mem.Severity != nil {
-		m.severity, m.hasSeverity = *mem.Severity, true
-	}
-}
-
-// count keeps the guard's counters of snapshots spent failed and stale.
-func (mem *InstanceState) count(m *member, guard quell.Guard) {
-	if m.State == quell.Failed {
-		mem.FailedFor++
-	} else {
-		mem.FailedFor = 0
-	}
-	if m.fresh || m.State != quell.Ready || guard.StaleAfter == 0 {
-		mem.StaleFor = 0
-	} else {
-		mem.StaleFor++
-	}
-}
-
+// place sums the load U over the instances that carry some, a stale one with its last reading. An instance that
+// never told its severity is waited for, but not beyond the time after which it counts as stale: a machine without
+// an agent must not keep the group from changing for ever.
 func (g *group) place(m *member) {
 	switch m.State {
 	case quell.Starting:
@@ -146,8 +63,10 @@ func (g *group) place(m *member) {
 		g.ready = append(g.ready, m)
 		if m.rated() {
 			g.rated = append(g.rated, m)
-		} else {
-			g.unrated = append(g.unrated, m)
+			return
+		}
+		g.unrated = append(g.unrated, m)
+		if m.mem.StaleFor == 0 {
 			g.outstanding++
 		}
 	}
@@ -169,55 +88,87 @@ func (g *group) addArrivals(in Input) {
 	}
 }
 
-// byCapacity sorts the rated instances by capacity, largest first; of equals the older one is first.
+// present begins the plan with the weights in force: as they are where they form a whole, in proportion where an
+// instance left, equal where none is known. Where the guard clamped the last plan and that plan is in force, it
+// begins with what the policy wanted instead: otherwise a ramp or a step would end where it began.
+func (g *group) present() {
+	applied := g.lastPlanInForce()
+	g.weightless = true
+	var sum float64
+	for _, m := range g.ready {
+		m.share = m.weight()
+		g.weightless = g.weightless && m.share == 0
+		if c := m.mem.Clamped; applied && c != nil {
+			m.share = c.Wanted
+		}
+		sum += m.share
+	}
+	switch {
+	case g.weightless || sum == 0:
+		g.equal()
+	case !isWhole(sum):
+		for _, m := range g.ready {
+			m.share /= sum
+		}
+	}
+}
+
+// lastPlanInForce says whether the instances whose weights were clamped have the weights that came out. Balancers
+// round weights, so a hundredth is no difference.
+func (g *group) lastPlanInForce() bool {
+	equal := 1 / float64(len(g.ready))
+	return !slices.ContainsFunc(g.ready, func(m *member) bool {
+		c := m.mem.Clamped
+		return c != nil && math.Abs(m.weight()-c.Planned) > 0.01*math.Max(c.Planned, equal)
+	})
+}
+
+// isWhole says whether weights with this sum are complete.
+func isWhole(sum float64) bool { return quell.AtMost(sum, 1) && quell.AtMost(1, sum) }
+
+// equal gives every ready instance the same share.
+func (g *group) equal() {
+	for _, m := range g.ready {
+		m.share = 1 / float64(len(g.ready))
+	}
+}
+
+// byCapacity sorts the rated instances by capacity, largest first; of equals the older one is first, then the one
+// that comes first in the snapshot. Instances that answer with errors come last: where some can go, they do, rather
+// than be left with a load that they must not gain. (An unstable sort is three times as fast for thousands of them.)
 func (g *group) byCapacity() []*member {
 	sorted := slices.Clone(g.rated)
-	slices.SortStableFunc(sorted, func(a, b *member) int {
+	slices.SortFunc(sorted, func(a, b *member) int {
 		switch {
-		case a.capacity > b.capacity:
-			return -1
-		case a.capacity < b.capacity:
+		case a.failing && !b.failing:
 			return 1
-		case a.age() > b.age():
+		case b.failing && !a.failing:
 			return -1
-		case a.age() < b.age():
-			return 1
 		}
-		return 0
+		if c := cmp.Compare(b.capacity, a.capacity); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(b.age(), a.age()); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.position, b.position)
 	})
 	return sorted
 }
 
-// present returns the weights in force over the ready instances: as they are where they form a whole, in
-// proportion where an instance left, equal where none is known.
-func (g *group) present() map[string]float64 {
-	var sum float64
-	for _, m := range g.ready {
-		sum += m.weight()
+// addOne asks for one more instance, unless some are coming or the group is full.
+func (g *group) addOne(in Input, plan *quell.Plan, code, why string) {
+	switch limit := in.Service.Group.Max; {
+	case g.starting > 0:
+		addReason(plan, code, "", "%s: waiting for %d instance(s) that are coming", why, g.starting)
+	case len(g.ready) >= limit:
+		addReason(plan, "overload", "", "%s, and the group may have at most %d instance(s)", why, limit)
+	default:
+		plan.Group = &quell.GroupChange{Add: 1}
+		addReason(plan, code, "", "%s: adding 1", why)
 	}
-	if sum == 0 {
-		return g.equal()
-	}
-	whole := quell.AtMost(sum, 1) && quell.AtMost(1, sum)
-	weights := make(map[string]float64, len(g.ready))
-	for _, m := range g.ready {
-		weights[m.ID] = m.weight()
-		if !whole {
-			weights[m.ID] /= sum
-		}
-	}
-	return weights
 }
 
-func (g *group) equal() map[string]float64 {
-	weights := make(map[string]float64, len(g.ready))
-	for _, m := range g.ready {
-		weights[m.ID] = 1 / float64(len(g.ready))
-	}
-	return weights
-}
-
-// weightless says whether no ready instance has a weight yet.
-func (g *group) weightless() bool {
-	return !slices.ContainsFunc(g.ready, func(m *member) bool { return m.weight() > 0 })
+func addReason(plan *quell.Plan, code, instance, format string, args ...any) {
+	plan.Reasons = append(plan.Reasons, quell.Reason{Code: code, Instance: instance, Text: fmt.Sprintf(format, args...)})
 }

@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -15,143 +15,165 @@ const failedFor = 2
 
 // guard clamps a plan, whatever policy made it: the group first, then weights in a fixed order, then renormalised.
 // It is pure, and says what it changed.
-func guard(in Input, g *group, plan *quell.Plan, st *State) {
-	gd := &guarded{in: in, group: g, plan: plan, st: st}
+func guard(in Input, g *group, plan *quell.Plan) {
+	gd := &guarded{in: in, group: g, plan: plan}
 	gd.boundGroup()
-	gd.staying = slices.DeleteFunc(slices.Clone(g.ready), func(m *member) bool {
-		return plan.Group != nil && slices.Contains(plan.Group.Remove, m.ID)
-	})
-	if len(gd.staying) == 0 {
-		plan.Weights = nil
-		return
-	}
-	gd.fillWeights()
+	gd.findStaying()
 	gd.fadeStale()
 	gd.holdFailing()
 	gd.rampNew()
 	gd.floorAndStep()
 	gd.normalise()
+	gd.setWeights()
 }
 
 type guarded struct {
 	in      Input
 	group   *group
 	plan    *quell.Plan
-	st      *State
-	staying []*member
+	staying []*member // ready, and not removed
 }
 
 func (gd *guarded) reason(code, instance, format string, args ...any) {
 	addReason(gd.plan, code, instance, format, args...)
 }
 
-func (gd *guarded) protected(id string) bool {
-	return slices.Contains(gd.in.Service.Group.Protected, id)
-}
-
-// boundGroup keeps the group within its bounds, gives up failed instances and never removes protected ones.
+// boundGroup keeps the group within its bounds, gives up failed instances and never removes protected ones. A
+// failed instance that may still recover takes up room: what is added for it stays within the bounds too.
 func (gd *guarded) boundGroup() {
 	change := quell.GroupChange{}
 	if gd.plan.Group != nil {
 		change = *gd.plan.Group
 	}
-	change.Remove = slices.DeleteFunc(slices.Clone(change.Remove), gd.protected)
 	bounds := gd.in.Service.Group
+	change.Remove = slices.DeleteFunc(slices.Clone(change.Remove), func(id string) bool { return gd.in.protected[id] })
 	alive := len(gd.group.ready) + gd.group.starting
 	if spare := max(0, alive-bounds.Min); len(change.Remove) > spare {
 		gd.reason("group_min", "", "keeping %d instance(s): the group has at least %d", len(change.Remove)-spare, bounds.Min)
 		change.Remove = change.Remove[len(change.Remove)-spare:]
 	}
-	after := alive - len(change.Remove) + change.Add
-	if after < bounds.Min {
+	left := alive - len(change.Remove)
+	if after := left + change.Add; after < bounds.Min {
 		gd.reason("group_min", "", "%d instance(s), and the group has at least %d: adding %d", after, bounds.Min, bounds.Min-after)
-		change.Add += bounds.Min - after
+		change.Add = bounds.Min - left
 	}
-	if over := after - bounds.Max; over > 0 {
-		change = gd.shrink(change, over)
+	givenUp, recovering := gd.failed()
+	if room := max(0, bounds.Max-left-recovering); change.Add > room || left > bounds.Max {
+		gd.reason("group_max", "", "the group has at most %d instance(s)", bounds.Max)
+		change.Add = min(change.Add, room)
+		change.Remove = append(change.Remove, gd.youngest(left-bounds.Max, change.Remove)...)
 	}
-	change.Remove = append(change.Remove, gd.failed()...)
+	change.Remove = append(change.Remove, givenUp...)
 	gd.plan.Group = nil
 	if !change.Empty() {
 		gd.plan.Group = &change
 	}
 }
 
-// shrink takes an excess over group.max back: first what would be added, then the youngest instances.
-func (gd *guarded) shrink(change quell.GroupChange, over int) quell.GroupChange {
-	gd.reason("group_max", "", "the group has at most %d instance(s)", gd.in.Service.Group.Max)
-	fewer := min(change.Add, over)
-	change.Add -= fewer
-	over -= fewer
-	if over == 0 {
-		return change
+// youngest picks up to n instances to remove, first those that are still starting, then the youngest ones.
+func (gd *guarded) youngest(n int, leaving []string) []string {
+	if n <= 0 {
+		return nil
 	}
-	youngest := slices.Clone(gd.group.ready)
-	slices.SortStableFunc(youngest, func(a, b *member) int { return int(a.age()/1e6) - int(b.age()/1e6) })
-	for _, m := range youngest {
-		if over > 0 && !gd.protected(m.ID) && !slices.Contains(change.Remove, m.ID) {
-			change.Remove = append(change.Remove, m.ID)
-			over--
+	gone := setOf(leaving)
+	var candidates []*member
+	for i := range gd.group.members {
+		m := &gd.group.members[i]
+		if (m.State == quell.Starting || m.State == quell.Ready) && !m.protected && !gone[m.ID] {
+			candidates = append(candidates, m)
 		}
 	}
-	return change
-}
-
-func (gd *guarded) failed() []string {
-	var ids []string
-	for i := range gd.in.Snapshot.Instances {
-		instance := &gd.in.Snapshot.Instances[i]
-		if gd.st.Instances[instance.ID].FailedFor >= failedFor && !gd.protected(instance.ID) {
-			ids = append(ids, instance.ID)
-		}
-	}
-	if len(ids) > 0 {
-		gd.reason("failed", "", "giving up %s: health checks fail", strings.Join(ids, ", "))
+	slices.SortStableFunc(candidates, func(a, b *member) int {
+		return cmp.Or(cmp.Compare(a.readiness(), b.readiness()), cmp.Compare(a.age(), b.age()))
+	})
+	ids := make([]string, min(n, len(candidates)))
+	for i := range ids {
+		ids[i] = candidates[i].ID
 	}
 	return ids
 }
 
-// fillWeights makes the weights cover exactly the instances that stay.
-func (gd *guarded) fillWeights() {
-	weights := make(map[string]float64, len(gd.staying))
-	for _, m := range gd.staying {
-		weights[m.ID] = gd.plan.Weights[m.ID]
+// readiness is less for an instance that is still starting.
+func (m *member) readiness() int {
+	if m.State == quell.Starting {
+		return 0
 	}
-	gd.plan.Weights = weights
+	return 1
+}
+
+// failed lists the failed instances that are given up, and counts the others.
+func (gd *guarded) failed() (givenUp []string, recovering int) {
+	for i := range gd.group.members {
+		m := &gd.group.members[i]
+		switch {
+		case m.State != quell.Failed:
+		case m.mem.FailedFor >= failedFor && !m.protected:
+			givenUp = append(givenUp, m.ID)
+		default:
+			recovering++
+		}
+	}
+	if len(givenUp) > 0 {
+		gd.reason("failed", "", "giving up %s: health checks fail", strings.Join(givenUp, ", "))
+	}
+	return givenUp, recovering
+}
+
+func (gd *guarded) findStaying() {
+	var gone map[string]bool
+	if gd.plan.Group != nil {
+		gone = setOf(gd.plan.Group.Remove)
+	}
+	gd.staying = make([]*member, 0, len(gd.group.ready))
+	for _, m := range gd.group.ready {
+		m.wanted, m.mem.Clamped = m.share, nil
+		if m.stays = !gone[m.ID]; m.stays {
+			gd.staying = append(gd.staying, m)
+		}
+	}
+}
+
+func setOf(ids []string) map[string]bool {
+	set := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set
 }
 
 // fadeStale keeps the last weight of an instance whose readings stopped, and moves it to an equal share over
 // guard.fade periods.
 func (gd *guarded) fadeStale() {
-	fade := gd.in.Service.Guard.Fade
+	rules := gd.in.Service.Guard
 	equal := 1 / float64(len(gd.staying))
 	for _, m := range gd.staying {
-		periods := gd.st.Instances[m.ID].StaleFor
-		if periods == 0 || m.weight() == 0 {
+		periods := m.mem.StaleFor
+		if periods == 0 {
 			continue
 		}
-		moved := 1.0
-		if fade > 0 {
-			moved = math.Min(1, float64(periods)/float64(fade))
+		if m.mem.StaleWeight == nil {
+			last := m.share
+			if m.Weight != nil {
+				last = *m.Weight
+			}
+			m.mem.StaleWeight = &last
 		}
-		gd.plan.Weights[m.ID] = (1-moved)*m.weight() + moved*equal
-		gd.reason("stale", m.ID, "no reading of %s for %d period(s): keeping its weight, %.0f%% on the way to an equal share", m.ID, periods+gd.in.Service.Guard.StaleAfter, moved*100)
+		moved := 1.0
+		if rules.Fade > 0 {
+			moved = math.Min(1, float64(periods)/float64(rules.Fade))
+		}
+		m.kept = true
+		m.share = (1-moved)**m.mem.StaleWeight + moved*equal
+		gd.reason("stale", m.ID, "no reading of %s for %d period(s): keeping its weight, %.0f%% on the way to an equal share", m.ID, periods+rules.StaleAfter, moved*100)
 	}
 }
 
 // holdFailing gives an instance that answers with errors no more weight than it has: errors are fast, and would
 // draw traffic.
 func (gd *guarded) holdFailing() {
-	most := gd.in.Service.Guard.ErrorRate
-	if most == 0 {
-		return
-	}
 	for _, m := range gd.staying {
-		if !m.fresh || m.Observation.ErrorRate == nil || *m.Observation.ErrorRate <= most {
-			continue
-		}
-		if gd.plan.Weights[m.ID] > m.weight() {
-			gd.plan.Weights[m.ID] = m.weight()
+		if m.failing && m.share > m.weight() {
+			m.share = m.weight()
 			gd.reason("errors", m.ID, "%.1f%% of its requests fail: it gains no weight", *m.Observation.ErrorRate*100)
 		}
 	}
@@ -167,9 +189,9 @@ func (gd *guarded) rampNew() {
 		if m.AgeS == nil || m.age() >= ramp {
 			continue
 		}
-		share := math.Max(0.1, float64(m.age())/float64(ramp))
-		gd.plan.Weights[m.ID] *= share
-		gd.reason("slow_start", m.ID, "%s is %.0f s old: %.0f%% of its share", m.ID, m.age().Seconds(), share*100)
+		part := math.Max(0.1, float64(m.age())/float64(ramp))
+		m.share *= part
+		gd.reason("slow_start", m.ID, "%s is %.0f s old: %.0f%% of its share", m.ID, m.age().Seconds(), part*100)
 	}
 }
 
@@ -180,70 +202,67 @@ func (gd *guarded) floorAndStep() {
 	equal := 1 / float64(len(gd.staying))
 	floor, step := rules.Floor*equal, rules.Step*equal
 	for _, m := range gd.staying {
-		w := gd.plan.Weights[m.ID]
-		if w < floor && !gd.waiting(m) {
-			gd.plan.Weights[m.ID] = floor
+		if m.share < floor && !m.waiting() {
+			m.share = floor
+			if m.failing {
+				m.share = math.Min(floor, m.weight())
+			}
 		}
 		if step > 0 && m.weight() > 0 {
-			gd.plan.Weights[m.ID] = math.Min(math.Max(gd.plan.Weights[m.ID], m.weight()-step), m.weight()+step)
+			m.share = math.Min(math.Max(m.share, m.weight()-step), m.weight()+step)
 		}
 	}
 }
 
 // waiting says whether an instance has no weight yet because nothing is known of it.
-func (gd *guarded) waiting(m *member) bool {
-	return m.weight() == 0 && gd.plan.Weights[m.ID] == 0 && !m.rated()
-}
+func (m *member) waiting() bool { return m.weight() == 0 && m.share == 0 && !m.rated() }
 
-// normalise makes the weights sum to 1; without any, they are equal.
+// normalise makes the weights sum to 1. Stale instances stay where they are and failing ones do not gain, as long as
+// there are others to make up for them.
 func (gd *guarded) normalise() {
-	var sum float64
+	var sum, fixed, free float64
 	for _, m := range gd.staying {
-		sum += gd.plan.Weights[m.ID]
+		sum += m.share
 	}
-	if quell.AtMost(sum, 1) && quell.AtMost(1, sum) {
+	if isWhole(sum) {
 		return
 	}
-	for id := range gd.plan.Weights {
-		if sum > 0 {
-			gd.plan.Weights[id] /= sum
+	isFixed := func(m *member) bool { return m.kept || m.failing && sum < 1 }
+	others := 0
+	for _, m := range gd.staying {
+		if isFixed(m) {
+			fixed += m.share
 		} else {
-			gd.plan.Weights[id] = 1 / float64(len(gd.staying))
+			free += m.share
+			others++
+		}
+	}
+	alone := others == 0 || fixed >= 1
+	for _, m := range gd.staying {
+		switch {
+		case alone && sum > 0:
+			m.share /= sum
+		case alone:
+			m.share = 1 / float64(len(gd.staying))
+		case isFixed(m):
+		case free > 0:
+			m.share = m.share / free * (1 - fixed)
+		default:
+			m.share = (1 - fixed) / float64(others)
 		}
 	}
 }
 
-// Override fixes instances' weights by hand; the others share the rest in their plan's proportions. Unknown
-// instances are ignored, and weights that together pass 1 are scaled down to it.
-func Override(plan *quell.Plan, fixed map[string]float64) {
-	var fixedSum, free float64
-	for id, w := range plan.Weights {
-		if f, ok := fixed[id]; ok {
-			fixedSum += f
-		} else {
-			free += w
-		}
-	}
-	if len(fixed) == 0 || fixedSum == 0 && free == 0 {
+// setWeights writes the weights into the plan, and remembers what the policy had wanted where they differ.
+func (gd *guarded) setWeights() {
+	if len(gd.staying) == 0 {
 		return
 	}
-	scale := 1.0
-	if fixedSum > 1 || free == 0 {
-		scale = 1 / fixedSum
-	}
-	weights := make(map[string]float64, len(plan.Weights))
-	var ids []string
-	for id, w := range plan.Weights {
-		if f, ok := fixed[id]; ok {
-			weights[id] = f * scale
-			ids = append(ids, fmt.Sprintf("%s=%.3f", id, weights[id]))
-		} else if free > 0 {
-			weights[id] = w / free * math.Max(0, 1-fixedSum*scale)
+	gd.plan.Weights = make(map[string]float64, len(gd.staying))
+	for _, m := range gd.staying {
+		gd.plan.Weights[m.ID] = m.share
+		if math.Abs(m.share-m.wanted) > quell.SumTolerance {
+			m.mem.Clamped = &Clamped{Wanted: m.wanted, Planned: m.share}
 		}
-	}
-	plan.Weights = weights
-	if len(ids) > 0 {
-		slices.Sort(ids)
-		addReason(plan, "override", "", "set by hand: %s", strings.Join(ids, ", "))
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/quellhq/quell"
@@ -28,7 +29,8 @@ func (m *member) response(in Input) (float64, bool) {
 // least acts on a measured and confirmed violation only. One instance alone, or a group in which every instance
 // violates, gets one more.
 func least(in Input, g *group, st *State, what string, value func(*member) (float64, bool)) quell.Plan {
-	plan := quell.Plan{Weights: g.welcome()}
+	var plan quell.Plan
+	g.welcome()
 	violating := 0
 	for _, m := range g.ready {
 		if r, ok := m.response(in); ok && r > in.Service.SLO.ThresholdMS() {
@@ -37,82 +39,61 @@ func least(in Input, g *group, st *State, what string, value func(*member) (floa
 		}
 	}
 	st.Violation = next(st.Violation, violating > 0)
-	if st.Violation <= in.Service.Policy.Confirm {
-		if violating > 0 {
-			addReason(&plan, "confirming", "", "waiting for confirmation %d of %d", st.Violation, in.Service.Policy.Confirm+1)
-		}
-		return plan
-	}
-	if violating == len(g.ready) {
-		if g.starting == 0 && len(g.ready) < in.Service.Group.Max {
-			plan.Group = &quell.GroupChange{Add: 1}
-			addReason(&plan, "all_violate", "", "every instance violates: adding 1")
-		}
-		return plan
-	}
-	if weights := reversed(g.ready, value); weights != nil {
-		plan.Weights = weights
+	switch {
+	case violating == 0:
+	case st.Violation <= in.Service.Policy.Confirm:
+		addReason(&plan, "confirming", "", "waiting for confirmation %d of %d", st.Violation, in.Service.Policy.Confirm+1)
+	case violating == len(g.ready):
+		g.addOne(in, &plan, "all_violate", "every instance violates")
+	case g.reverse(value):
 		addReason(&plan, "shift", "", "shares in reverse order of %s", what)
 	}
 	return plan
 }
 
-// welcome is the present weights, with an equal share for instances that have none.
-func (g *group) welcome() map[string]float64 {
-	weights := g.present()
-	if len(weights) == 0 {
-		return weights
-	}
-	equal := 1 / float64(len(weights))
-	var sum float64
+// welcome gives an equal share to instances that never had one, and takes it from the others in proportion. One that
+// was given a share of 0 keeps it.
+func (g *group) welcome() {
+	equal := 1 / float64(len(g.ready))
+	var settled float64 // what the others have
+	rest := 1.0
 	for _, m := range g.ready {
-		if weights[m.ID] == 0 {
-			weights[m.ID] = equal
+		if m.weight() > 0 {
+			m.mem.Placed = true
 		}
-		sum += weights[m.ID]
+		if m.mem.Placed {
+			settled += m.share
+		} else {
+			m.share = equal
+			rest -= equal
+		}
 	}
-	if quell.AtMost(sum, 1) {
-		return weights
+	for _, m := range g.ready {
+		if m.mem.Placed && settled > 0 {
+			m.share = m.share / settled * rest
+		}
 	}
-	for id := range weights {
-		weights[id] /= sum
-	}
-	return weights
 }
 
-// reversed sorts the instances by value and gives the one with the lowest value the largest share of the sum, and
-// so on. Tied values share their shares equally; all zero means equal. Instances without a value get nothing; nil
-// if none has one.
-func reversed(ready []*member, value func(*member) (float64, bool)) map[string]float64 {
+// reverse sorts the instances by value and gives the one with the lowest value the largest share of the sum, and
+// so on. Tied values share their shares equally; all zero means equal. Instances without a value, such as new ones
+// that have answered nothing yet, keep the share they have. It returns whether any instance has a value.
+func (g *group) reverse(value func(*member) (float64, bool)) bool {
 	type entry struct {
-		id    string
+		*member
 		value float64
 	}
 	var entries []entry
-	var sum float64
-	for _, m := range ready {
+	var sum, rest float64
+	for _, m := range g.ready {
 		if v, ok := value(m); ok {
-			entries = append(entries, entry{m.ID, v})
+			entries = append(entries, entry{m, v})
 			sum += v
+			rest += m.share
 		}
 	}
-	if len(entries) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(entries, func(a, b entry) int {
-		switch {
-		case a.value < b.value:
-			return -1
-		case a.value > b.value:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.value, b.value) })
 	n := len(entries)
-	weights := make(map[string]float64, len(ready))
-	for _, m := range ready {
-		weights[m.ID] = 0
-	}
 	for i := 0; i < n; {
 		j := i
 		var shares float64
@@ -124,9 +105,10 @@ func reversed(ready []*member, value func(*member) (float64, bool)) map[string]f
 			}
 		}
 		for _, e := range entries[i:j] {
-			weights[e.id] = shares / float64(j-i)
+			e.share = rest * shares / float64(j-i)
+			e.mem.Placed = true // also where its share is 0
 		}
 		i = j
 	}
-	return weights
+	return n > 0
 }

@@ -3,10 +3,12 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -18,9 +20,12 @@ type Input struct {
 	Snapshot  *quell.Snapshot
 	Predictor *model.Predictor // nil for policies that need no models
 	Baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
+
+	protected map[string]bool // Service.Group.Protected
 }
 
-// decide fills a plan for the group and updates the memory, which is already a private copy.
+// decide sets the share of every ready instance, which is the present one at first, and returns the rest of the
+// plan. It updates the counters of the memory, which is already a private copy.
 type decide func(in Input, g *group, st *State) quell.Plan
 
 // kind is a row of the constructor table.
@@ -50,6 +55,7 @@ func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
 // Engine runs one service's policy and guard. It is immutable and safe for concurrent use.
 type Engine struct {
 	service   quell.Service
+	protected map[string]bool
 	kind      kind
 	predictor *model.Predictor
 	baseline  *model.Baseline
@@ -62,14 +68,15 @@ func NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
 	if !ok {
 		return nil, &quell.UserError{Err: fmt.Errorf("unknown policy %q (known: %s)", service.Policy.Name, strings.Join(Names(), ", "))}
 	}
-	e := &Engine{service: service, kind: k}
+	e := &Engine{service: service, kind: k, protected: setOf(service.Group.Protected)}
 	if models == nil {
 		models = &model.Models{}
 	}
 	pol := service.Policy
-	baseline, err := model.CompileBaseline(models, pol.Resource, pol.Confidence)
-	if err == nil {
-		e.baseline = baseline
+	var err error
+	e.baseline, err = model.CompileBaseline(models, pol.Resource, pol.Confidence)
+	if k.models == baselineOnly && err != nil && !errors.Is(err, quell.ErrNoData) {
+		return nil, fmt.Errorf("policy %s: %w", pol.Name, err)
 	}
 	if k.models != allModels {
 		return e, nil
@@ -86,12 +93,16 @@ func NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
 // Decide returns the plan that should be in force after the snapshot, clamped by the guard, and the memory to hand
 // in with the next snapshot. prev is not changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
-	st := prev.clone(e.service.Policy.Name)
-	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline}
-	g := perceive(in, &st)
+	st := prev.counters(e.service.Policy.Name)
+	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected}
+	g := perceive(in, prev.Instances)
 	plan := e.kind.decide(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
-	guard(in, g, &plan, &st)
+	guard(in, g, &plan)
+	if e.kind.models == allModels {
+		explain(in, g, &plan)
+	}
+	st.Instances = g.memories()
 	return plan, st
 }
 
@@ -105,14 +116,13 @@ type State struct {
 	Instances map[string]InstanceState `json:"instances,omitempty"`
 }
 
-// clone copies the memory; a change of policy keeps what was learned of the instances and drops the counters.
-func (s State) clone(policy string) State {
-	instances := s.Instances
+// counters returns the memory without that of the instances; a change of policy keeps what was learned of those and
+// drops the counters.
+func (s State) counters(policy string) State {
 	if s.Policy != policy {
-		s = State{Policy: policy}
+		return State{Policy: policy}
 	}
-	s.Instances = make(map[string]InstanceState, len(instances))
-	maps.Copy(s.Instances, instances)
+	s.Instances = nil
 	return s
 }
 
@@ -122,12 +132,24 @@ type InstanceState struct {
 	Severity    *float64 `json:"severity,omitempty"`    // last reading, without calibration
 	Significant bool     `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
 
-	Offset       float64 `json:"offset,omitempty"`        // section IV: severity added by calibration
-	Collected    int     `json:"collected,omitempty"`     // snapshots collected in the band
-	CollectedN   int     `json:"collected_n,omitempty"`   // response times among them
-	CollectedMS  float64 `json:"collected_ms,omitempty"`  // their weighted mean
-	CollectedUse float64 `json:"collected_use,omitempty"` // mean utilisation meanwhile
+	Offset       float64    `json:"offset,omitempty"`        // section IV: severity added by calibration
+	Collected    int        `json:"collected,omitempty"`     // snapshots collected in the band
+	CollectedN   int        `json:"collected_n,omitempty"`   // response times among them
+	CollectedMS  float64    `json:"collected_ms,omitempty"`  // their weighted mean
+	CollectedUse float64    `json:"collected_use,omitempty"` // mean utilisation meanwhile
+	CollectedAt  *time.Time `json:"collected_at,omitempty"`  // the last observation that was collected
 
-	FailedFor int `json:"failed_for,omitempty"` // consecutive snapshots in state failed
-	StaleFor  int `json:"stale_for,omitempty"`  // snapshots beyond guard.stale_after without a fresh reading
+	FailedFor   int      `json:"failed_for,omitempty"`   // consecutive snapshots in state failed
+	SilentFor   int      `json:"silent_for,omitempty"`   // ready snapshots without any observation, up to guard.stale_after
+	StaleFor    int      `json:"stale_for,omitempty"`    // snapshots beyond guard.stale_after without a fresh reading
+	StaleWeight *float64 `json:"stale_weight,omitempty"` // the weight it had when it became stale
+
+	Placed  bool     `json:"placed,omitempty"`  // lsf and lr: it has had its first share
+	Clamped *Clamped `json:"clamped,omitempty"` // set where the guard changed the weight
+}
+
+// Clamped is a weight of the last plan that the guard changed.
+type Clamped struct {
+	Wanted  float64 `json:"wanted"`  // by the policy
+	Planned float64 `json:"planned"` // what the guard made of it
 }

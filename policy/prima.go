@@ -14,19 +14,23 @@ import (
 // estimate each instance's effective capacity under the interference it feels, compare their sum with the load,
 // then scale out, scale in, or shift load.
 func prima(in Input, g *group, st *State) quell.Plan {
-	recalibrated := calibrate(in, g, st)
+	p := &primaPlan{in: in, group: g, st: st}
+	recalibrated := calibrate(in, g, &p.plan)
 	for _, m := range g.rated {
 		m.rate(in.Predictor, in.Service.SLO.ThresholdMS())
 	}
-	p := &primaPlan{in: in, group: g, st: st, sorted: g.byCapacity()}
-	p.needed = p.smallest(0)
-	p.plan.Weights = g.present()
-	if p.needed > len(p.sorted)-in.Service.Policy.Spare {
+	p.sorted = g.byCapacity()
+	p.capacity = total(p.sorted)
+	needed := p.smallest(0)
+	p.spare = min(in.Service.Policy.Spare, max(0, in.Service.Group.Max-needed))
+	switch {
+	case len(p.sorted) == 0:
+		st.ScaleOut, st.ScaleIn, st.Shift = 0, 0, 0 // nothing is known yet: the guard keeps the group at its least size
+	case needed > len(p.sorted)-p.spare:
 		p.scaleOut()
-	} else {
+	default:
 		p.sufficient(recalibrated)
 	}
-	p.explain()
 	return p.plan
 }
 
@@ -39,12 +43,13 @@ func (m *member) rate(predictor *model.Predictor, thresholdMS float64) {
 
 // primaPlan is one decision in the making.
 type primaPlan struct {
-	in     Input
-	group  *group
-	st     *State
-	sorted []*member // rated, by capacity
-	needed int       // how many of them suffice for the load; len(sorted)+1 if all do not
-	plan   quell.Plan
+	in       Input
+	group    *group
+	st       *State
+	sorted   []*member // rated, by capacity
+	capacity float64   // of all of them
+	spare    int       // instances kept beyond those that suffice, as far as group.max leaves room
+	plan     quell.Plan
 }
 
 // smallest returns the smallest K for which the first K capacities, less headroom and margin, carry the load.
@@ -52,14 +57,11 @@ type primaPlan struct {
 func (p *primaPlan) smallest(margin float64) int {
 	usable := p.in.Service.Policy.Headroom * (1 - margin)
 	var sum float64
-	for k, m := range p.sorted {
-		if k > 0 && quell.AtMost(p.group.load, usable*sum) {
-			return k
-		}
+	for i, m := range p.sorted {
 		sum += m.capacity
-	}
-	if len(p.sorted) > 0 && quell.AtMost(p.group.load, usable*sum) {
-		return len(p.sorted)
+		if quell.AtMost(p.group.load, usable*sum) {
+			return i + 1
+		}
 	}
 	return len(p.sorted) + 1
 }
@@ -77,19 +79,16 @@ func (p *primaPlan) scaleOut() {
 	st, pol := p.st, p.in.Service.Policy
 	st.ScaleIn, st.Shift = 0, 0
 	st.ScaleOut++
-	if len(p.sorted) == 0 {
-		return // nothing is known yet: the guard keeps the group at its least size
+	counted := p.sorted[:max(0, len(p.sorted)-p.spare)]
+	usable := pol.Headroom * total(counted)
+	short := fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.loadText, usable, pol.Headroom*100, len(counted))
+	if helpless := p.helpless(); helpless || p.joining() || st.ScaleOut > pol.Confirm {
+		p.share(p.sorted, pol.Tolerance)
 	}
-	usable := pol.Headroom * total(p.sorted[:max(0, len(p.sorted)-pol.Spare)])
-	short := fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.loadText, usable, pol.Headroom*100, max(0, len(p.sorted)-pol.Spare))
 	if st.ScaleOut <= pol.Confirm {
-		if p.joining() {
-			p.share(p.sorted)
-		}
 		p.reason("confirming", "", "%s; waiting for confirmation %d of %d", short, st.ScaleOut, pol.Confirm+1)
 		return
 	}
-	p.share(p.sorted)
 	wanted := p.wanted(p.group.load - usable)
 	room := max(0, p.in.Service.Group.Max-len(p.group.ready)-p.group.starting)
 	if add := min(wanted, room); add > 0 {
@@ -98,9 +97,18 @@ func (p *primaPlan) scaleOut() {
 	} else if wanted == 0 {
 		p.reason("capacity_short", "", "%s: waiting for %d instance(s) that are coming", short, p.group.outstanding)
 	}
-	if wanted > room || total(p.sorted) == 0 {
+	if wanted > room {
 		p.reason("overload", "", "%s, and the group may have at most %d instance(s): sharing in proportion to capacity", short, p.in.Service.Group.Max)
 	}
+}
+
+// helpless says that no instance has any capacity, and reports it.
+func (p *primaPlan) helpless() bool {
+	if p.capacity > 0 {
+		return false
+	}
+	p.reason("overload", "", "no instance can keep the threshold, even without load: equal weights")
+	return true
 }
 
 // wanted is how many instances the shortfall asks for beyond those that are coming.
@@ -123,11 +131,11 @@ func (p *primaPlan) wanted(shortfall float64) int {
 // sufficient handles load within the summed capacities: drop what is not needed, finish a scale-out, or shift load
 // away from an instance above its own capacity.
 func (p *primaPlan) sufficient(recalibrated bool) {
-	st, confirm := p.st, p.in.Service.Policy.Confirm
+	st, pol := p.st, p.in.Service.Policy
 	st.ScaleOut = 0
-	if total(p.sorted) == 0 {
-		p.share(p.sorted)
-		p.reason("overload", "", "no instance can keep the threshold, even without load: equal weights")
+	if p.helpless() {
+		st.ScaleIn, st.Shift = 0, 0
+		p.share(p.sorted, pol.Tolerance)
 		return
 	}
 	surplus := p.surplus()
@@ -135,18 +143,18 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 	over := p.overloaded()
 	st.Shift = next(st.Shift, over != nil)
 	switch {
-	case st.ScaleIn > confirm:
+	case st.ScaleIn > pol.Confirm:
 		p.scaleIn(surplus)
 	case p.joining():
-		p.share(p.sorted)
-		p.reason("join", "", "a new instance takes its share: %d instances, capacity %.3f for %s", len(p.sorted), total(p.sorted), p.group.loadText)
-	case st.Shift > confirm || recalibrated && over != nil:
-		p.share(p.sorted)
+		p.share(p.sorted, pol.Tolerance)
+		p.reason("join", "", "a new instance takes its share: %d instances, capacity %.3f for %s", len(p.sorted), p.capacity, p.group.loadText)
+	case st.Shift > pol.Confirm || recalibrated && over != nil:
+		p.share(p.sorted, pol.Tolerance)
 		p.reason("shift", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold: sharing by capacity", over.ID, over.use, over.capacity)
 	case over != nil:
-		p.reason("confirming", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold; waiting for confirmation %d of %d", over.ID, over.use, over.capacity, st.Shift, confirm+1)
+		p.reason("confirming", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold; waiting for confirmation %d of %d", over.ID, over.use, over.capacity, st.Shift, pol.Confirm+1)
 	case len(surplus) > 0:
-		p.reason("confirming", "", "%d instance(s) could go; waiting for confirmation %d of %d", len(surplus), st.ScaleIn, confirm+1)
+		p.reason("confirming", "", "%d instance(s) could go; waiting for confirmation %d of %d", len(surplus), st.ScaleIn, pol.Confirm+1)
 	}
 }
 
@@ -164,26 +172,22 @@ func (p *primaPlan) surplus() []*member {
 		return nil
 	}
 	service := p.in.Service
-	keep := max(p.smallest(service.Policy.ScaleInMargin)+service.Policy.Spare, service.Group.Min, 1)
+	keep := max(p.smallest(service.Policy.ScaleInMargin)+p.spare, service.Group.Min)
 	if keep >= len(p.sorted) {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(p.sorted[keep:]), func(m *member) bool {
-		return slices.Contains(service.Group.Protected, m.ID)
-	})
+	return slices.DeleteFunc(slices.Clone(p.sorted[keep:]), func(m *member) bool { return m.protected })
 }
 
 func (p *primaPlan) scaleIn(surplus []*member) {
-	gone := make(map[string]bool, len(surplus))
+	gone := make(map[*member]bool, len(surplus))
 	ids := make([]string, len(surplus))
 	for i, m := range surplus {
-		gone[m.ID], ids[i] = true, m.ID
+		gone[m], ids[i] = true, m.ID
+		m.share = 0
 	}
-	kept := slices.DeleteFunc(slices.Clone(p.sorted), func(m *member) bool { return gone[m.ID] })
-	p.share(kept)
-	for _, id := range ids {
-		delete(p.plan.Weights, id)
-	}
+	kept := slices.DeleteFunc(slices.Clone(p.sorted), func(m *member) bool { return gone[m] })
+	p.share(kept, 0)
 	p.plan.Group = &quell.GroupChange{Remove: ids}
 	p.reason("scale_in", "", "%d instance(s) with capacity %.3f suffice for %s: removing %s", len(kept), total(kept), p.group.loadText, strings.Join(ids, ", "))
 }
@@ -204,83 +208,38 @@ func (p *primaPlan) overloaded() *member {
 
 // joining says whether an instance that can carry load has none yet.
 func (p *primaPlan) joining() bool {
-	return p.group.weightless() || slices.ContainsFunc(p.sorted, func(m *member) bool { return m.weight() == 0 && m.capacity > 0 })
+	return p.group.weightless || slices.ContainsFunc(p.sorted, func(m *member) bool { return m.weight() == 0 && m.capacity > 0 })
 }
 
-// share gives the members weights in proportion to capacity. Ready instances without a severity keep what they
-// have. Where no weight would move by more than the tolerance, all stay.
-func (p *primaPlan) share(members []*member) {
-	weights := make(map[string]float64, len(p.group.ready))
+// share gives the members weights in proportion to capacity, equal ones where none has any. Ready instances without
+// a severity keep what they have. Where no weight would move by more than the tolerance, all stay.
+func (p *primaPlan) share(members []*member, tolerance float64) {
 	rest := 1.0
 	for _, m := range p.group.unrated {
-		weights[m.ID] = m.weight()
-		rest -= m.weight()
+		if p.group.weightless {
+			m.share = 0
+		}
+		rest -= m.share
 	}
+	rest = math.Max(0, rest)
 	sum := total(members)
-	for _, m := range members {
+	shares := make([]float64, len(members))
+	moves := false
+	for i, m := range members {
+		shares[i] = rest / float64(len(members))
 		if sum > 0 {
-			weights[m.ID] = math.Max(0, rest) * m.capacity / sum
-		} else {
-			weights[m.ID] = math.Max(0, rest) / float64(len(members))
+			shares[i] = rest * m.capacity / sum
 		}
+		moves = moves || math.Abs(shares[i]-m.share) > tolerance*m.share
 	}
-	if !withinTolerance(p.plan.Weights, weights, p.in.Service.Policy.Tolerance) {
-		p.plan.Weights = weights
+	if !moves {
+		return
 	}
-}
-
-func withinTolerance(old, new map[string]float64, tolerance float64) bool {
-	if len(old) != len(new) {
-		return false
+	for i, m := range members {
+		m.share = shares[i]
 	}
-	for id, w := range new {
-		was, ok := old[id]
-		if !ok || math.Abs(w-was) > tolerance*was {
-			return false
-		}
-	}
-	return true
 }
 
 func (p *primaPlan) reason(code, instance, format string, args ...any) {
 	addReason(&p.plan, code, instance, format, args...)
-}
-
-func addReason(plan *quell.Plan, code, instance, format string, args ...any) {
-	plan.Reasons = append(plan.Reasons, quell.Reason{Code: code, Instance: instance, Text: fmt.Sprintf(format, args...)})
-}
-
-// explain records what was measured and what is predicted at the load that the plan gives each instance.
-func (p *primaPlan) explain() {
-	n := len(p.sorted)
-	p.plan.Capacity = make(map[string]float64, n)
-	p.plan.PredictedMS = make(map[string]float64, n)
-	p.plan.PredictedAtCapacityMS = make(map[string]float64, n)
-	p.plan.Severity = make(map[string]float64, n)
-	for _, m := range p.group.rated {
-		p.plan.Capacity[m.ID] = m.capacity
-		p.plan.Severity[m.ID] = m.severity
-		p.plan.PredictedAtCapacityMS[m.ID] = p.responseAt(m, m.capacity)
-		if w, stays := p.plan.Weights[m.ID]; stays {
-			p.plan.PredictedMS[m.ID] = p.responseAt(m, math.Min(w*p.group.load, p.in.Predictor.MaxUtilization()))
-		}
-		if m.severity > 0 {
-			p.blame(m)
-		}
-	}
-}
-
-func (p *primaPlan) responseAt(m *member, use float64) float64 {
-	predictor := p.in.Predictor
-	return predictor.ResponseTime(use, predictor.SeverityAt(use, m.interfering))
-}
-
-// blame names the neighbours' part in an instance's state, with the evidence.
-func (p *primaPlan) blame(m *member) {
-	if p.plan.Cause == nil {
-		p.plan.Cause = map[string]quell.Resource{}
-	}
-	p.plan.Cause[m.ID] = p.in.Service.Policy.Resource
-	p.reason("interference", m.ID, "severity %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f within %.0f ms",
-		m.severity, m.use, m.interfering, p.in.Service.Policy.Resource, m.capacity, p.in.Service.SLO.ThresholdMS())
 }

@@ -1,23 +1,36 @@
 package policy
 
-import "github.com/quellhq/quell"
+import (
+	"fmt"
+
+	"github.com/quellhq/quell"
+)
 
 // static is the balancer alone: equal weights over the ready instances. With a utilisation threshold it also adds
 // an instance while the mean utilisation is above it (PRIMA, section VI-C, uses 30%).
 func static(in Input, g *group, st *State) quell.Plan {
-	plan := quell.Plan{Weights: g.equal()}
+	var plan quell.Plan
+	g.equal()
 	threshold := in.Service.Policy.Utilization
-	if threshold == 0 || len(g.ready) == 0 {
-		return plan
-	}
-	mean := g.load / float64(len(g.ready))
-	st.ScaleOut = next(st.ScaleOut, !quell.AtMost(mean, threshold))
-	if st.ScaleOut > in.Service.Policy.Confirm && g.outstandingStarts() == 0 {
-		plan.Group = &quell.GroupChange{Add: 1}
-		addReason(&plan, "utilization", "", "mean utilisation %.3f is above %.3f: adding 1", mean, threshold)
+	mean, ok := g.meanUse()
+	above := threshold > 0 && ok && !quell.AtMost(mean, threshold)
+	st.ScaleOut = next(st.ScaleOut, above)
+	if st.ScaleOut > in.Service.Policy.Confirm {
+		g.addOne(in, &plan, "utilization", fmt.Sprintf("mean utilisation %.3f is above %.3f", mean, threshold))
 	}
 	return plan
 }
 
-// outstandingStarts counts what is coming for a policy that needs no severity.
-func (g *group) outstandingStarts() int { return g.starting }
+// meanUse is the load per ready instance, not counting those that have not told theirs.
+func (g *group) meanUse() (float64, bool) {
+	known := 0
+	for _, m := range g.ready {
+		if m.hasUse {
+			known++
+		}
+	}
+	if known == 0 {
+		return 0, false
+	}
+	return g.load / float64(known), true
+}

@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// sharingModels are the tables that training would give on a link shared equally (processor sharing): with a
+// response time of 10 ms alone, severity is U_int/(1-U-U_int) and the response 10 ms/(1-U-U_int).
+func sharingModels(tb testing.TB) *model.Models {
+	tb.Helper()
+	m := &model.Models{
+		Trained:      &model.Trained{PerRequest: map[quell.Resource]float64{quell.Network: 0.01}},
+		Isolation:    map[quell.Resource][]model.Isolation{},
+		ResponseTime: map[quell.Resource][]model.ResponseTime{},
+		Interference: map[quell.Resource][]model.Interference{},
+	}
+	for level := 1; level <= 9; level++ {
+		u := float64(level) / 10
+		alone := 10 / (1 - u)
+		m.Isolation[quell.Network] = append(m.Isolation[quell.Network], model.Isolation{Utilization: u, ProbeMS: alone, StddevMS: 1, N: 50})
+		for step := range 9 {
+			interfering := float64(step) * (0.96 - u) / 8
+			free := 1 - u - interfering
+			response := 10 / free
+			m.ResponseTime[quell.Network] = append(m.ResponseTime[quell.Network], model.ResponseTime{
+				Utilization: u, Severity: interfering / free, LatencyMS: quell.Latency{Mean: &response},
+			})
+			if step > 0 {
+				m.Interference[quell.Network] = append(m.Interference[quell.Network], model.Interference{
+					Utilization: u, Interfering: interfering, Severity: interfering / free,
+				})
+			}
+		}
+	}
+	return m
+}
+
+// crowd is a snapshot of n instances at one utilisation, of which 30% suffer from neighbours.
+func crowd(n int, use float64) *quell.Snapshot {
+	at := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
+	s := &quell.Snapshot{At: at, Service: "video"}
+	for i := range n {
+		weight, age, latency, severity := 1/float64(n), float64(1000+i%97), 20.0, 0.0
+		if i%10 < 3 {
+			severity = 0.2 + float64(i%7)/10
+		}
+		s.Instances = append(s.Instances, quell.Instance{
+			ID: fmt.Sprintf("video-%05d", i), State: quell.Ready, Weight: &weight, AgeS: &age,
+			Observation: &quell.Observation{
+				At: at, Utilization: map[quell.Resource]float64{quell.Network: use},
+				Severity:  map[quell.Resource]float64{quell.Network: severity},
+				LatencyMS: &quell.Latency{Mean: &latency, N: 100},
+			},
+		})
+	}
+	return s
+}
+
+// BenchmarkPRIMA is one Decide, guard included and JSON excluded, after the memory has filled.
+func BenchmarkPRIMA(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		for _, tc := range []struct {
+			name string
+			use  float64 // the threshold of 25 ms leaves 0.6 of an instance alone
+		}{{"steady", 0.40}, {"shift", 0.45}, {"out", 0.55}, {"in", 0.20}} {
+			b.Run(fmt.Sprintf("%d/%s", n, tc.name), func(b *testing.B) {
+				service := quell.DefaultService()
+				service.Name, service.SLO = "video", quell.SLO{Metric: quell.Mean, Threshold: 25 * time.Millisecond}
+				service.Group.Max = 2 * n
+				engine, err := NewEngine(service, sharingModels(b))
+				if err != nil {
+					b.Fatal(err)
+				}
+				snapshot := crowd(n, tc.use)
+				var st State
+				for range 3 {
+					_, st = engine.Decide(snapshot, st)
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					engine.Decide(snapshot, st)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package policy
+
+import (
+	"math"
+
+	"github.com/quellhq/quell"
+)
+
+// explain records what the models say of each instance: its capacity, and the response time at the load that the
+// plan, as the guard left it, gives the instance.
+func explain(in Input, g *group, plan *quell.Plan) {
+	n := len(g.rated)
+	plan.Capacity = make(map[string]float64, n)
+	plan.PredictedMS = make(map[string]float64, n)
+	plan.PredictedAtCapacityMS = make(map[string]float64, n)
+	plan.Severity = make(map[string]float64, n)
+	for _, m := range g.rated {
+		plan.Capacity[m.ID] = m.capacity
+		plan.Severity[m.ID] = m.severity
+		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, m.capacity)
+		if m.stays {
+			plan.PredictedMS[m.ID] = m.responseAt(in, math.Min(m.share*g.load, in.Predictor.MaxUtilization()))
+		}
+		if *m.mem.Severity > 0 {
+			m.blame(in, plan)
+		}
+	}
+}
+
+// responseAt predicts the response time, in milliseconds, at another utilisation while U_int holds.
+func (m *member) responseAt(in Input, use float64) float64 {
+	return in.Predictor.ResponseTime(use, in.Predictor.SeverityAt(use, m.interfering))
+}
+
+// blame names the neighbours' part in an instance's state, with the evidence.
+func (m *member) blame(in Input, plan *quell.Plan) {
+	resource := in.Service.Policy.Resource
+	if plan.Cause == nil {
+		plan.Cause = map[string]quell.Resource{}
+	}
+	plan.Cause[m.ID] = resource
+	addReason(plan, "interference", m.ID, "severity %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f within %.0f ms",
+		m.severity, m.use, m.interfering, resource, m.capacity, in.Service.SLO.ThresholdMS())
+}

@@ -1,0 +1,160 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// period is the sampling period of the tests, in seconds.
+const period = 10
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// snap makes the k-th snapshot of a sequence from one line per instance, such as
+//
+//	"i1 weight=0.5 use=0.4 cap=0.3 age=100"
+//
+// Keys: weight, use, age; sf is the severity, cap the severity that leaves this capacity under the golden models and
+// 75 ms; lat a mean response time of n requests (100); err the error rate; probe a mean of 10 probes; seen how many
+// seconds old the observation is. A bare word is a state (ready) or "silent", which leaves the observation out. A row
+// "arrivals=70" is the service's.
+func snap(tb testing.TB, k int, rows ...string) *quell.Snapshot {
+	tb.Helper()
+	s := &quell.Snapshot{At: start.Add(time.Duration(k+1) * period * time.Second), Service: "video"}
+	for _, row := range rows {
+		if rate, ok := strings.CutPrefix(row, "arrivals="); ok {
+			s.ArrivalRate = new(number(tb, rate))
+			continue
+		}
+		s.Instances = append(s.Instances, instance(tb, s.At, strings.Fields(row)))
+	}
+	if err := s.Validate(); err != nil {
+		tb.Fatalf("snapshot %d: %v", k, err)
+	}
+	return s
+}
+
+func instance(tb testing.TB, at time.Time, words []string) quell.Instance {
+	tb.Helper()
+	o := &quell.Observation{At: at, Utilization: map[quell.Resource]float64{}, Severity: map[quell.Resource]float64{}}
+	in := quell.Instance{ID: words[0], State: quell.Ready, Observation: o}
+	for _, word := range words[1:] {
+		key, text, hasValue := strings.Cut(word, "=")
+		if !hasValue {
+			if in.State = quell.State(key); key == "silent" {
+				in.State, in.Observation = quell.Ready, nil
+			}
+			continue
+		}
+		v := number(tb, text)
+		switch key {
+		case "weight":
+			in.Weight = &v
+		case "age":
+			in.AgeS = &v
+		case "use":
+			o.Utilization[quell.Network] = v
+		case "sf":
+			o.Severity[quell.Network] = v
+		case "cap":
+			o.Severity[quell.Network] = 1 - 2*v
+		case "lat":
+			o.LatencyMS = &quell.Latency{Mean: &v, N: 100}
+		case "n":
+			o.LatencyMS.N = int(v)
+		case "err":
+			o.ErrorRate = &v
+		case "probe":
+			o.Probe = map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: v, N: 10}}
+		case "seen":
+			o.At = at.Add(-time.Duration(v * float64(time.Second)))
+		default:
+			tb.Fatalf("unknown key %q", key)
+		}
+	}
+	return in
+}
+
+func number(tb testing.TB, text string) float64 {
+	tb.Helper()
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return v
+}
+
+func engine(tb testing.TB, s quell.Service, m *model.Models) *Engine {
+	tb.Helper()
+	e, err := NewEngine(s, m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return e
+}
+
+// brief is a plan in one line: weights, what is added and removed, and the codes of its reasons but "interference".
+func brief(p quell.Plan) string {
+	var words []string
+	for _, id := range slices.Sorted(maps.Keys(p.Weights)) {
+		words = append(words, id+"="+strconv.FormatFloat(float64(int(p.Weights[id]*1000+0.5))/1000, 'g', -1, 64))
+	}
+	if p.Group != nil {
+		if p.Group.Add > 0 {
+			words = append(words, fmt.Sprintf("+%d", p.Group.Add))
+		}
+		for _, id := range p.Group.Remove {
+			words = append(words, "-"+id)
+		}
+	}
+	for _, r := range p.Reasons {
+		if r.Code != "interference" {
+			words = append(words, r.Code)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// step is one snapshot of a sequence and the plan in brief that must follow.
+type step struct {
+	rows []string
+	want string
+}
+
+func at(want string, rows ...string) step { return step{rows, want} }
+
+// play runs the steps one sampling period apart, the memory carried along, and returns it.
+func play(t *testing.T, e *Engine, steps ...step) State {
+	t.Helper()
+	var st State
+	for k, s := range steps {
+		var plan quell.Plan
+		plan, st = e.Decide(snap(t, k, s.rows...), st)
+		if got := brief(plan); got != s.want {
+			t.Errorf("snapshot %d:\n got %s\nwant %s\n%v", k, got, s.want, plan.Reasons)
+		}
+	}
+	return st
+}
+
+// follow makes the next snapshot's weights those of a plan, as a balancer would read them back.
+func follow(s *quell.Snapshot, p quell.Plan) {
+	for i := range s.Instances {
+		if w, ok := p.Weights[s.Instances[i].ID]; ok {
+			s.Instances[i].Weight = &w
+		}
+	}
+}
+
+// hasReason says whether a plan gives a reason with this code and instance.
+func hasReason(p quell.Plan, code, id string) bool {
+	return slices.ContainsFunc(p.Reasons, func(r quell.Reason) bool { return r.Code == code && r.Instance == id })
+}

@@ -1,0 +1,333 @@
+package policy
+
+import (
+	"maps"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// guarding is a service with the golden policy and one rule of the guard.
+func guarding(policy string, change func(*quell.Service)) quell.Service {
+	s := golden(policy, 75, 0)
+	s.Sampling = period * time.Second
+	change(&s)
+	return s
+}
+
+func TestGuardOnce(t *testing.T) {
+	for _, tc := range []struct {
+		why    string
+		policy string
+		change func(*quell.Service)
+		rows   []string
+		want   string
+	}{
+		{"floor: 0.4 of an equal share, then normalised: 0.2 and 0.909 of 1.109", "prima", floor(.4),
+			[]string{"i1 weight=0.5 use=0.25 cap=0.05", "i2 weight=0.5 use=0.29 cap=0.5"}, "i1=0.18 i2=0.82 shift"},
+		{"floor 0: off", "prima", floor(0), []string{"i1 weight=0.5 use=0.25 cap=0.05", "i2 weight=0.5 use=0.29 cap=0.5"}, "i1=0.091 i2=0.909 shift"},
+		{"the floor waits for the first severity", "prima", floor(.2),
+			[]string{"i1 weight=1 use=0.4 cap=0.5", "i2 weight=0 silent"}, "i1=1 i2=0"},
+		{"step: at most 0.2 of an equal share of 0.5 at once", "prima", maxStep(.2),
+			[]string{"i1 weight=0.5 use=0.25 cap=0.1", "i2 weight=0.5 use=0.3 cap=0.5"}, "i1=0.4 i2=0.6 shift"},
+		{"step: a new instance may jump", "prima", maxStep(.2), []string{"i1 weight=1 use=0.8 cap=0.5", "i2 weight=0 use=0 cap=0.5"},
+			"i1=0.643 i2=0.357 join"},
+		{"floor before step: one step towards the floor", "prima", func(s *quell.Service) { s.Guard.Floor, s.Guard.Step = .5, .1 },
+			[]string{"i1 weight=0.02 use=0 cap=0.05", "i2 weight=0.98 use=0.51 cap=0.5"}, "i1=0.07 i2=0.93 shift"},
+		{"errors: no gain, the others make up for it", "prima", errorRate(.05), []string{
+			"i1 weight=0.3 use=0.25 cap=0.5 err=0.5", "i2 weight=0.3 use=0.3 cap=0.2", "i3 weight=0.4 use=0.3 cap=0.2",
+		}, "i1=0.3 i2=0.35 i3=0.35 shift errors"},
+		{"errors: a loss is all right", "prima", errorRate(.05), []string{
+			"i1 weight=0.5 use=0.3 cap=0.2 err=0.5", "i2 weight=0.5 use=0.3 cap=0.5",
+		}, "i1=0.286 i2=0.714 shift"},
+		{"errors at the limit are tolerated", "prima", errorRate(.05), []string{
+			"i1 weight=0.3 use=0.1 cap=0.4 err=0.05", "i2 weight=0.7 use=0.35 cap=0.1",
+		}, "i1=0.8 i2=0.2 shift"},
+		{"error_rate 0%: off", "prima", errorRate(0), []string{
+			"i1 weight=0.3 use=0.1 cap=0.4 err=0.5", "i2 weight=0.7 use=0.35 cap=0.1",
+		}, "i1=0.8 i2=0.2 shift"},
+		{"errors: a weight that is not known cannot be held", "static", errorRate(.05), []string{"i1 err=0.5", "i2"}, "i1=0.5 i2=0.5"},
+		{"errors: not even the floor raises it", "static", func(s *quell.Service) { s.Guard.ErrorRate, s.Guard.Floor = .05, .5 },
+			[]string{"i1 weight=0.1 err=0.5", "i2 weight=0.9"}, "i1=0.1 i2=0.9 errors"},
+		{"errors: nor does a ramp of the others", "static", func(s *quell.Service) { errorRate(.05)(s); s.Guard.SlowStart = 100 * time.Second },
+			[]string{"i1 weight=0.5 err=0.5 age=900", "i2 weight=0.25 age=50", "i3 weight=0.25 age=900"}, "i1=0.333 i2=0.222 i3=0.444 slow_start"},
+		{"errors: wherever it stands", "prima", errorRate(.05),
+			[]string{"i1 weight=0.5 use=0.1 cap=0.4", "i2 weight=0.5 use=0.1 cap=0.5 err=0.5"}, "i1=1 -i2 scale_in"},
+		{"errors, then slow start: half of what it may have", "static", func(s *quell.Service) { errorRate(.05)(s); slowStart(100)(s) },
+			[]string{"i1 weight=0.8 age=900", "i2 weight=0.2 err=0.5 age=50"}, "i1=0.9 i2=0.1 errors slow_start"},
+		{"errors everywhere: the weights stay", "static", errorRate(.05), []string{"i1 weight=0.3 err=1", "i2 weight=0.7 err=1"}, "i1=0.375 i2=0.625 errors"},
+		{"errors: those without load take what it may not", "prima", errorRate(.05),
+			[]string{"i1 weight=0.3 use=0.1 cap=0.5 err=0.5", "i2 weight=0.7 use=0.3 sf=2"}, "i1=0.3 i2=0.7 shift errors"},
+		{"errors: where one can go, it is the one that fails", "prima", errorRate(.05),
+			[]string{"i1 weight=0.5 use=0.1 cap=0.5 err=0.5", "i2 weight=0.5 use=0.1 cap=0.4"}, "i2=1 -i1 scale_in"},
+		{"slow start: a quarter of its share at a quarter of the time", "static", slowStart(100),
+			[]string{"i1 weight=1 age=900", "i2 weight=0 age=25"}, "i1=0.8 i2=0.2 slow_start"},
+		{"slow start: at least a tenth", "static", slowStart(100), []string{"i1 weight=1 age=900", "i2 weight=0 age=1"}, "i1=0.909 i2=0.091 slow_start"},
+		{"slow start: over", "static", slowStart(100), []string{"i1 weight=1 age=900", "i2 weight=0 age=100"}, "i1=0.5 i2=0.5"},
+		{"slow start: of unknown age is not new", "static", slowStart(100), []string{"i1 weight=1 age=900", "i2 weight=0"}, "i1=0.5 i2=0.5"},
+		{"slow start of all is none", "static", slowStart(100), []string{"i1 age=10", "i2 age=10"}, "i1=0.5 i2=0.5 slow_start slow_start"},
+		{"slow start, then floor: 0.05 of its share is raised to 0.5", "static", func(s *quell.Service) { slowStart(100)(s); floor(.5)(s) },
+			[]string{"i1 weight=1 age=900", "i2 weight=0 age=5"}, "i1=0.667 i2=0.333 slow_start"},
+
+		{"min: started although nothing asks", "static", func(s *quell.Service) { s.Group.Min = 3 }, []string{"i1 weight=1", "i2 starting"}, "i1=1 +1 group_min"},
+		{"max: the youngest goes", "static", groupMax(2), []string{
+			"i1 weight=0.3 age=10", "i2 weight=0.3 age=5", "i3 weight=0.4 age=20",
+		}, "i1=0.5 i3=0.5 -i2 group_max"},
+		{"max: one that is starting goes first", "static", groupMax(2), []string{
+			"i1 weight=0.5 age=1", "i2 weight=0.5 age=20", "i3 starting age=2",
+		}, "i1=0.5 i2=0.5 -i3 group_max"},
+		{"max: protected ones stay even so", "static", func(s *quell.Service) { groupMax(1)(s); protect("i1", "i2")(s) }, []string{
+			"i1 weight=0.3 age=1", "i2 weight=0.3 age=2", "i3 weight=0.4 age=20",
+		}, "i1=0.5 i2=0.5 -i3 group_max"},
+		{"failed once: it may recover, but does not count", "static", nil, []string{"i1 weight=0.5", "i2 weight=0.5 failed"}, "i1=1"},
+		{"failed once at min: another one starts", "static", func(s *quell.Service) { s.Group.Min = 2 },
+			[]string{"i1 weight=0.5", "i2 weight=0.5 failed"}, "i1=1 +1 group_min"},
+		{"failed once at min and max: there is no room before it is given up", "static", func(s *quell.Service) { s.Group.Min, s.Group.Max = 2, 2 },
+			[]string{"i1 weight=0.5", "i2 weight=0.5 failed"}, "i1=1 group_min group_max"},
+		{"draining ones do not count", "static", func(s *quell.Service) { s.Group.Min, s.Group.Max = 2, 2 },
+			[]string{"i1 weight=1", "i2 draining"}, "i1=1 +1 group_min"},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			play(t, engine(t, guarding(tc.policy, orNothing(tc.change)), goldenModels(t)), at(tc.want, tc.rows...))
+		})
+	}
+}
+
+func floor(v float64) func(*quell.Service)   { return func(s *quell.Service) { s.Guard.Floor = v } }
+func maxStep(v float64) func(*quell.Service) { return func(s *quell.Service) { s.Guard.Step = v } }
+func errorRate(v float64) func(*quell.Service) {
+	return func(s *quell.Service) { s.Guard.ErrorRate = v }
+}
+func slowStart(seconds int) func(*quell.Service) {
+	return func(s *quell.Service) { s.Guard.SlowStart = time.Duration(seconds) * time.Second }
+}
+
+func TestFailedIsGivenUpAfterTwoSnapshots(t *testing.T) {
+	for _, tc := range []struct {
+		why    string
+		change func(*quell.Service)
+		steps  []step
+	}{
+		{"given up on the second", func(*quell.Service) {}, []step{
+			at("i1=1", "i1 weight=0.5", "i2 weight=0.5 failed"),
+			at("i1=1 -i2 failed", "i1 weight=1", "i2 failed"),
+		}},
+		{"one that recovers begins anew", func(*quell.Service) {}, []step{
+			at("i1=1", "i1 weight=0.5", "i2 weight=0.5 failed"),
+			at("i1=0.5 i2=0.5", "i1 weight=1", "i2"),
+			at("i1=1", "i1 weight=0.5", "i2 weight=0.5 failed"),
+		}},
+		{"replaced where the group needs it, within max", func(s *quell.Service) { s.Group.Min, s.Group.Max = 2, 2 }, []step{
+			at("i1=1 group_min group_max", "i1 weight=0.5", "i2 weight=0.5 failed"),
+			at("i1=1 +1 -i2 group_min failed", "i1 weight=1", "i2 failed"),
+		}},
+		{"a protected one is kept", protect("i2"), []step{
+			at("i1=1", "i1 weight=0.5", "i2 weight=0.5 failed"),
+			at("i1=1", "i1 weight=1", "i2 failed"),
+			at("i1=1", "i1 weight=1", "i2 failed"),
+		}},
+	} {
+		t.Run(tc.why, func(t *testing.T) { play(t, engine(t, guarding("static", tc.change), nil), tc.steps...) })
+	}
+}
+
+// The guard holds whatever policy made the plan.
+func TestGuardHoldsAnyPolicy(t *testing.T) {
+	service := guarding("static", func(s *quell.Service) { s.Group.Min = 2; protect("i1")(s) })
+	e := engine(t, service, nil)
+	for _, tc := range []struct {
+		why    string
+		decide decide
+		want   string
+	}{
+		{"removes all: the protected one and, to the minimum, the last of its list stay in force", func(in Input, g *group, _ *State) quell.Plan {
+			g.equal()
+			return quell.Plan{Group: &quell.GroupChange{Remove: []string{"i1", "i2", "i3", "i4"}}}
+		}, "i1=0.5 i2=0.5 -i3 -i4 group_min"},
+		{"adds without end", func(in Input, g *group, _ *State) quell.Plan {
+			g.equal()
+			return quell.Plan{Group: &quell.GroupChange{Add: 1000}}
+		}, "i1=0.25 i2=0.25 i3=0.25 i4=0.25 +6 group_max"},
+		{"gives no weights", func(in Input, g *group, _ *State) quell.Plan {
+			for _, m := range g.ready {
+				m.share = 0
+			}
+			return quell.Plan{}
+		}, "i1=0.25 i2=0.25 i3=0.25 i4=0.25"},
+		{"gives half of them", func(in Input, g *group, _ *State) quell.Plan {
+			for _, m := range g.ready {
+				m.share /= 2
+			}
+			return quell.Plan{}
+		}, "i1=0.4 i2=0.2 i3=0.2 i4=0.2"},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			e.kind.decide = tc.decide
+			play(t, e, at(tc.want, "i1 weight=0.4", "i2 weight=0.2", "i3 weight=0.2", "i4 weight=0.2"))
+		})
+	}
+}
+
+func stale(after, fade int) func(*quell.Service) {
+	return func(s *quell.Service) { s.Guard.StaleAfter, s.Guard.Fade = after, fade }
+}
+
+// A stale instance keeps its weight, and moves to an equal share over `fade` periods in equal steps, whether or not
+// the plans are carried out.
+func TestStaleFades(t *testing.T) {
+	const fresh = "i2 weight=0.2 use=0.05 cap=0.125"
+	row := func(seen string) []string { return []string{"i1 weight=0.8 use=0.45 cap=0.5 seen=" + seen, fresh} }
+	advise := []step{
+		at("i1=0.8 i2=0.2", row("0")...),
+		at("i1=0.8 i2=0.2", row("10")...),
+		at("i1=0.8 i2=0.2", row("20")...),
+		at("i1=0.725 i2=0.275 stale", row("30")...),
+		at("i1=0.65 i2=0.35 stale", row("40")...),
+		at("i1=0.575 i2=0.425 stale", row("50")...),
+		at("i1=0.5 i2=0.5 stale", row("60")...),
+		at("i1=0.5 i2=0.5 stale", row("70")...),
+		at("i1=0.8 i2=0.2", row("0")...),
+	}
+	service := guarding("prima", func(s *quell.Service) { stale(2, 4)(s); margin(.1)(s) })
+	t.Run("advised", func(t *testing.T) { play(t, engine(t, service, goldenModels(t)), advise...) })
+
+	t.Run("carried out", func(t *testing.T) {
+		e := engine(t, service, goldenModels(t))
+		var st State
+		var last quell.Plan
+		for k, s := range advise {
+			in := snap(t, k, s.rows...)
+			follow(in, last)
+			if last, st = e.Decide(in, st); brief(last) != s.want {
+				t.Errorf("snapshot %d: got %s, want %s", k, brief(last), s.want)
+			}
+		}
+	})
+
+	t.Run("fade 0: equal at once", func(t *testing.T) {
+		play(t, engine(t, guarding("prima", stale(2, 0)), goldenModels(t)), at("i1=0.5 i2=0.5 stale", row("30")...))
+	})
+	t.Run("stale_after 0: off", func(t *testing.T) {
+		play(t, engine(t, guarding("prima", func(s *quell.Service) { margin(.1)(s) }), goldenModels(t)), at("i1=0.8 i2=0.2", row("3000")...))
+	})
+}
+
+// What a stale instance keeps is not changed by what the others do, nor by normalising.
+func TestStaleKeepsItsWeightWhileOthersShift(t *testing.T) {
+	service := guarding("prima", stale(1, 1000))
+	play(t, engine(t, service, goldenModels(t)),
+		at("i1=0.4 i2=0.3 i3=0.3", "i1 weight=0.4 use=0.45 cap=0.5", "i2 weight=0.3 use=0.3 cap=0.5", "i3 weight=0.3 use=0.3 cap=0.5"),
+		at("i1=0.4 i2=0.171 i3=0.429 shift stale", "i1 weight=0.4 seen=20", "i2 weight=0.3 use=0.3 cap=0.2", "i3 weight=0.3 use=0.3 cap=0.5"),
+	)
+}
+
+func TestSilentInstanceOfStaticIsStale(t *testing.T) {
+	e := engine(t, guarding("static", stale(3, 10)), nil)
+	var st State
+	for k := range 6 {
+		_, st = e.Decide(snap(t, k, "i1 weight=1 silent"), st)
+		if got, want := st.Instances["i1"].StaleFor, max(0, k+1-3); got != want {
+			t.Errorf("after %d snapshots without an observation: stale for %d, want %d", k+1, got, want)
+		}
+	}
+}
+
+// Where the plans are carried out, a ramp, a step and a hold end where the policy wanted to go: the policy goes on
+// from what it wanted, not from what the guard made of it.
+func TestGuardLetsThePolicyArrive(t *testing.T) {
+	shift := []string{"i1 weight=0.5 use=0.25 cap=0.1", "i2 weight=0.5 use=0.3 cap=0.5"}
+	calm := []string{"i1 weight=0.5 use=0.05 cap=0.1", "i2 weight=0.5 use=0.46 cap=0.5"}
+	join := []string{"i1 weight=1 use=0.8 cap=0.5 age=900", "i2 weight=0 use=0 cap=0.5 age=20"}
+	aged := func(age string) []string {
+		return []string{"i1 use=0.4 cap=0.5 age=900", "i2 use=0.4 cap=0.5 age=" + age}
+	}
+	for _, tc := range []struct {
+		why    string
+		change func(*quell.Service)
+		steps  []step
+	}{
+		{"step", maxStep(.4), []step{
+			at("i1=0.3 i2=0.7 shift", shift...), at("i1=0.167 i2=0.833", calm...), at("i1=0.167 i2=0.833", calm...),
+		}},
+		{"slow start", slowStart(100), []step{
+			at("i1=0.833 i2=0.167 join slow_start", join...), at("i1=0.714 i2=0.286 slow_start", aged("40")...),
+			at("i1=0.556 i2=0.444 slow_start", aged("80")...), at("i1=0.5 i2=0.5", aged("110")...),
+		}},
+		{"floor, again and again", floor(.5), []step{
+			at("i1=0.231 i2=0.769 shift", shift...), at("i1=0.231 i2=0.769", calm...), at("i1=0.231 i2=0.769", calm...),
+		}},
+		{"errors that end", errorRate(.05), []step{
+			at("i1=0.3 i2=0.35 i3=0.35 shift errors",
+				"i1 weight=0.3 use=0.25 cap=0.5 err=0.5", "i2 weight=0.3 use=0.3 cap=0.2", "i3 weight=0.4 use=0.3 cap=0.2"),
+			at("i1=0.556 i2=0.222 i3=0.222", "i1 use=0.35 cap=0.5", "i2 use=0.2 cap=0.2", "i3 use=0.2 cap=0.2"),
+		}},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			e := engine(t, guarding("prima", tc.change), goldenModels(t))
+			var st State
+			var last quell.Plan
+			for k, s := range tc.steps {
+				in := snap(t, k, s.rows...)
+				follow(in, last)
+				if last, st = e.Decide(in, st); brief(last) != s.want {
+					t.Errorf("snapshot %d:\n got %s\nwant %s", k, brief(last), s.want)
+				}
+			}
+		})
+	}
+}
+
+// Weights that somebody else changed are where the policy goes on from.
+func TestGuardRespectsWeightsOfOthers(t *testing.T) {
+	play(t, engine(t, guarding("prima", maxStep(.4)), goldenModels(t)),
+		at("i1=0.3 i2=0.7 shift", "i1 weight=0.5 use=0.25 cap=0.1", "i2 weight=0.5 use=0.3 cap=0.5"),
+		at("i1=0.25 i2=0.75", "i1 weight=0.25 use=0.1 cap=0.1", "i2 weight=0.75 use=0.45 cap=0.5"),
+	)
+}
+
+func TestOverride(t *testing.T) {
+	for _, tc := range []struct {
+		why     string
+		weights map[string]float64
+		fixed   map[string]float64
+		want    map[string]float64
+		silent  bool
+	}{
+		{"the others share the rest in proportion", map[string]float64{"a": .2, "b": .2, "c": .6}, map[string]float64{"a": .6},
+			map[string]float64{"a": .6, "b": .1, "c": .3}, false},
+		{"taken out", map[string]float64{"a": .5, "b": .5}, map[string]float64{"a": 0}, map[string]float64{"a": 0, "b": 1}, false},
+		{"more than all: scaled down, nothing left", map[string]float64{"a": .2, "b": .2, "c": .6}, map[string]float64{"a": 1, "b": 3},
+			map[string]float64{"a": .25, "b": .75, "c": 0}, false},
+		{"all by hand: scaled up", map[string]float64{"a": .5, "b": .5}, map[string]float64{"a": .1, "b": .3}, map[string]float64{"a": .25, "b": .75}, false},
+		{"the only one with weight is taken out: the others share equally", map[string]float64{"a": 1, "b": 0, "c": 0}, map[string]float64{"a": 0},
+			map[string]float64{"a": 0, "b": .5, "c": .5}, false},
+		{"half of the only one with weight", map[string]float64{"a": 1, "b": 0}, map[string]float64{"a": .5}, map[string]float64{"a": .5, "b": .5}, false},
+		{"none may be left", map[string]float64{"a": .5, "b": .5}, map[string]float64{"a": 0, "b": 0}, map[string]float64{"a": .5, "b": .5}, true},
+		{"unknown ones are ignored", map[string]float64{"a": .5, "b": .5}, map[string]float64{"x": .9}, map[string]float64{"a": .5, "b": .5}, true},
+		{"nothing fixed", map[string]float64{"a": 1}, nil, map[string]float64{"a": 1}, true},
+		{"no weights", nil, map[string]float64{"a": 1}, nil, true},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			plan := quell.Plan{Weights: tc.weights}
+			before := maps.Clone(tc.weights)
+			Override(&plan, tc.fixed)
+			if !maps.EqualFunc(plan.Weights, tc.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
+				t.Errorf("weights %v, want %v", plan.Weights, tc.want)
+			}
+			if !maps.Equal(before, tc.weights) {
+				t.Error("the plan's own map was changed: others may hold it")
+			}
+			if tc.silent != (len(plan.Reasons) == 0) {
+				t.Errorf("reasons %v", plan.Reasons)
+			}
+			for _, r := range plan.Reasons {
+				if r.Code != "override" || !strings.HasPrefix(r.Text, "set by hand: a=") {
+					t.Errorf("reason %+v", r)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,119 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// member is an instance as a policy sees it: readings in the policy's resource, filled up from memory.
+type member struct {
+	*quell.Instance
+	position  int           // in the snapshot
+	mem       InstanceState // becomes part of the next State
+	fresh     bool          // there is an observation that is not stale
+	protected bool
+
+	use    float64 // U_m, the instance's own utilisation
+	hasUse bool
+
+	severity    float64 // SF_m, calibration included
+	hasSeverity bool
+
+	interfering float64 // U_int
+	capacity    float64 // U_m^max
+
+	failing bool    // answers with errors: it must not gain weight
+	share   float64 // the weight that the plan gives it; at first the present one
+	wanted  float64 // share before the guard
+	stays   bool    // ready, and not removed by the plan
+	kept    bool    // stale: its share is not the policy's
+}
+
+// weight is the fraction of traffic sent there now.
+func (m *member) weight() float64 {
+	if m.Weight == nil {
+		return 0
+	}
+	return *m.Weight
+}
+
+func (m *member) age() time.Duration {
+	if m.AgeS == nil {
+		return 0
+	}
+	return time.Duration(*m.AgeS * float64(time.Second))
+}
+
+// rated says whether enough is known of the instance to tell its capacity.
+func (m *member) rated() bool { return m.hasUse && m.hasSeverity }
+
+// perceive takes the observation in and fills gaps with the last readings.
+func (m *member) perceive(in Input) {
+	m.fresh = isFresh(in, m.Observation)
+	if m.fresh {
+		m.remember(in)
+		m.failing = isFailing(in, m.Instance)
+	}
+	if u := m.mem.Utilization; u != nil {
+		m.use, m.hasUse = *u, true
+	}
+	if sf := m.mem.Severity; sf != nil {
+		m.severity, m.hasSeverity = *sf, true
+	}
+	m.count(in.Service.Guard.StaleAfter)
+}
+
+func isFresh(in Input, o *quell.Observation) bool {
+	if o == nil {
+		return false
+	}
+	after := in.Service.Guard.StaleAfter
+	return after == 0 || in.Snapshot.At.Sub(o.At) <= time.Duration(after)*in.Service.Sampling
+}
+
+// isFailing says whether an instance in service answers with too many errors.
+func isFailing(in Input, i *quell.Instance) bool {
+	most, rate := in.Service.Guard.ErrorRate, i.Observation.ErrorRate
+	return most > 0 && rate != nil && *rate > most && i.Weight != nil
+}
+
+// remember stores a fresh observation's utilisation and severity. A severity that is present wins over the probe.
+func (m *member) remember(in Input) {
+	o, mem, resource := m.Observation, &m.mem, in.Service.Policy.Resource
+	if u, ok := o.Utilization[resource]; ok {
+		mem.Utilization = &u
+	}
+	if sf, ok := o.Severity[resource]; ok {
+		mem.Severity, mem.Significant = &sf, sf > 0
+		return
+	}
+	probe, ok := o.Probe[resource]
+	if !ok || in.Baseline == nil || mem.Utilization == nil {
+		return
+	}
+	sf, significant := in.Baseline.Severity(*mem.Utilization, probe, mem.Significant)
+	mem.Severity, mem.Significant = &sf, significant
+}
+
+// count keeps the guard's counters of snapshots spent failed and stale. An instance without any observation turns
+// stale after as many snapshots as an observation may be old in periods.
+func (m *member) count(staleAfter int) {
+	mem := &m.mem
+	if m.State == quell.Failed {
+		mem.FailedFor++
+	} else {
+		mem.FailedFor = 0
+	}
+	switch {
+	case m.State != quell.Ready || m.fresh || staleAfter == 0:
+		mem.SilentFor, mem.StaleFor, mem.StaleWeight = 0, 0, nil
+	case m.Observation == nil && mem.SilentFor < staleAfter:
+		mem.SilentFor++
+	default:
+		mem.StaleFor++
+	}
+	if m.State != quell.Ready {
+		mem.Placed, mem.Clamped = false, nil
+	}
+}

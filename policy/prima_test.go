@@ -1,0 +1,358 @@
+package policy
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// Under the golden models an instance alone carries 0.5 within 75 ms, and one that feels severity SF 0.5 - SF/2.
+func TestPRIMAOnce(t *testing.T) {
+	for _, tc := range []struct {
+		why    string
+		change func(*quell.Service)
+		rows   []string
+		want   string
+	}{
+		{"enough capacity: nothing happens", nil, []string{"i1 weight=1 use=0.4 cap=0.5"}, "i1=1"},
+		{"sufficient means >=", nil, []string{"i1 weight=1 use=0.5 cap=0.5"}, "i1=1"},
+		{"short by 0.2: one fresh instance covers it", nil, []string{"i1 weight=1 use=0.7 cap=0.5"}, "i1=1 +1 capacity_short"},
+		{"short by 1.1: three fresh ones of 0.5", nil, []string{"i1 weight=1 use=1.6 cap=0.5"}, "i1=1 +3 capacity_short"},
+		{"short by exactly two fresh ones", nil, []string{"i1 weight=1 use=1.5 cap=0.5"}, "i1=1 +2 capacity_short"},
+		{"less those that start", nil, []string{"i1 weight=1 use=1.6 cap=0.5", "i2 starting", "i3 starting"}, "i1=1 +1 capacity_short"},
+		{"enough are starting: wait", nil, []string{"i1 weight=1 use=0.7 cap=0.5", "i2 starting"}, "i1=1 capacity_short"},
+		{"less one that is ready without a first severity", nil,
+			[]string{"i1 weight=1 use=1.6 cap=0.5", "i2 weight=0 use=0"}, "i1=1 i2=0 +2 capacity_short"},
+		{"severity without utilisation counts as outstanding too", nil,
+			[]string{"i1 weight=1 use=0.7 cap=0.5", "i2 weight=0 cap=0.5"}, "i1=1 i2=0 capacity_short"},
+		{"one: a single one however much is short", one, []string{"i1 weight=1 use=1.6 cap=0.5"}, "i1=1 +1 capacity_short"},
+		{"one: none while one starts", one, []string{"i1 weight=1 use=1.6 cap=0.5", "i2 starting"}, "i1=1 capacity_short"},
+		{"one: none before the first severity", one,
+			[]string{"i1 weight=1 use=1.6 cap=0.5", "i2 weight=0 use=0"}, "i1=1 i2=0 capacity_short"},
+		{"group.max bounds what is added and says overload", groupMax(3), []string{"i1 weight=1 use=1.6 cap=0.5"}, "i1=1 +2 capacity_short overload"},
+		{"at group.max: overload, shares in proportion to capacity", groupMax(2),
+			[]string{"i1 weight=0.5 use=0.6 cap=0.5", "i2 weight=0.5 use=0.6 cap=0.25"}, "i1=0.667 i2=0.333 overload"},
+		{"one at group.max", func(s *quell.Service) { one(s); groupMax(1)(s) }, []string{"i1 weight=1 use=0.7 cap=0.5"}, "i1=1 overload"},
+		{"starting ones fill the group too", groupMax(2), []string{"i1 weight=1 use=1.6 cap=0.5", "i2 starting"}, "i1=1 overload"},
+		{"the load of a draining instance counts", nil,
+			[]string{"i1 weight=1 use=0.4 cap=0.5", "i2 draining use=0.2 cap=0.5"}, "i1=1 +1 capacity_short"},
+		{"its capacity does not, and a failed one's load does not", nil,
+			[]string{"i1 weight=1 use=0.4 cap=0.5", "i2 failed use=0.2 cap=0.5"}, "i1=1"},
+		{"headroom 0.9: 0.46 of 0.5 is too much", headroom(.9), []string{"i1 weight=1 use=0.46 cap=0.5"}, "i1=1 +1 capacity_short"},
+		{"headroom 0.9: 0.45 of 0.5 is not", headroom(.9), []string{"i1 weight=1 use=0.45 cap=0.5"}, "i1=1"},
+		{"headroom 0.5 counts for those here and for fresh ones: (1 - 0.25)/0.25 = 3", headroom(.5), []string{"i1 weight=1 use=1 cap=0.5"}, "i1=1 +3 capacity_short"},
+		{"headroom counts for fresh ones: (1.35 - 0.45)/0.45 = 2", headroom(.9), []string{"i1 weight=1 use=1.35 cap=0.5"}, "i1=1 +2 capacity_short"},
+		{"a new instance that itself suffers is told by its own severity: still short", nil,
+			[]string{"i1 weight=1 use=0.8 cap=0.5", "i2 weight=0 use=0 cap=0.125"}, "i1=0.8 i2=0.2 +1 capacity_short"},
+		{"a new instance completes the scale-out", nil,
+			[]string{"i1 weight=1 use=0.7 cap=0.5", "i2 weight=0 use=0 cap=0.25"}, "i1=0.667 i2=0.333 join"},
+		{"a new instance without any capacity gets no load", nil,
+			[]string{"i1 weight=1 use=0.4 cap=0.5", "i2 weight=0 use=0 sf=0.95"}, "i1=1 -i2 scale_in"},
+		{"nor is it joining again and again", func(s *quell.Service) { s.Group.Min = 2 },
+			[]string{"i1 weight=1 use=0.4 cap=0.5", "i2 weight=0 use=0 sf=0.95"}, "i1=1 i2=0"},
+		{"weights absent on the first snapshot: by capacity", nil,
+			[]string{"i1 use=0.45 cap=0.5", "i2 use=0.1 cap=0.125"}, "i1=0.8 i2=0.2 join"},
+		{"nothing known on the first snapshot: equal", nil, []string{"i1 silent", "i2 silent"}, "i1=0.5 i2=0.5"},
+		{"nothing known of the rest: they keep what they have", groupMax(2),
+			[]string{"i1 weight=0.6 use=0.7 cap=0.5", "i2 weight=0.4 silent"}, "i1=0.6 i2=0.4 capacity_short"},
+		{"no instances: the least group", func(s *quell.Service) { s.Group.Min = 2 }, nil, "+2 group_min"},
+		{"all starting: nothing to share", nil, []string{"i1 starting"}, ""},
+		{"all capacities zero, no load: equal and overload", nil,
+			[]string{"i1 weight=0.9 use=0 sf=0.95", "i2 weight=0.1 use=0 sf=2"}, "i1=0.5 i2=0.5 overload"},
+		{"all capacities zero, with load: equal, overload and more instances", nil,
+			[]string{"i1 weight=0.9 use=0.2 sf=0.95", "i2 weight=0.1 use=0.1 sf=2"}, "i1=0.5 i2=0.5 +1 overload capacity_short"},
+		{"all capacities zero does not wait for confirmation", confirm(1),
+			[]string{"i1 weight=0.9 use=0.2 sf=0.95", "i2 weight=0.1 use=0.1 sf=2"}, "i1=0.5 i2=0.5 overload confirming"},
+		{"above its capacity while the sum suffices: shift", nil,
+			[]string{"i1 weight=0.5 use=0.3 cap=0.2", "i2 weight=0.5 use=0.3 cap=0.5"}, "i1=0.286 i2=0.714 shift"},
+		{"at its capacity: no shift", nil, []string{"i1 weight=0.5 use=0.2 cap=0.2", "i2 weight=0.5 use=0.4 cap=0.5"}, "i1=0.5 i2=0.5"},
+		{"scale in: the largest stay", nil,
+			[]string{"i1 weight=0.4 use=0.1 cap=0.2", "i2 weight=0.3 use=0.1 cap=0.5", "i3 weight=0.3 use=0.1 cap=0.4"}, "i2=1 -i3 -i1 scale_in"},
+		{"of equals the older ones stay", nil, []string{
+			"i1 weight=0.4 use=0.3 cap=0.5 age=10", "i2 weight=0.3 use=0.2 cap=0.5 age=30", "i3 weight=0.3 use=0.2 cap=0.5 age=20",
+		}, "i2=0.5 i3=0.5 -i1 scale_in"},
+		{"of equal age the first in the snapshot stay", nil, []string{
+			"i3 weight=0.4 use=0.3 cap=0.5", "i1 weight=0.3 use=0.2 cap=0.5", "i2 weight=0.3 use=0.2 cap=0.5",
+		}, "i1=0.5 i3=0.5 -i2 scale_in"},
+		{"no scale-in while one starts, whose capacity is not known yet", nil,
+			[]string{"i1 weight=0.5 use=0.1 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.5", "i3 starting"}, "i1=0.5 i2=0.5"},
+		{"margin: 0.48 of the kept 0.5 leaves less than 5%", margin(.05),
+			[]string{"i1 weight=0.5 use=0.24 cap=0.5", "i2 weight=0.5 use=0.24 cap=0.5"}, "i1=0.5 i2=0.5"},
+		{"margin: 0.475 leaves 5%", margin(.05),
+			[]string{"i1 weight=0.5 use=0.2375 cap=0.5", "i2 weight=0.5 use=0.2375 cap=0.5"}, "i1=1 -i2 scale_in"},
+		{"group.min stays", func(s *quell.Service) { s.Group.Min = 2 },
+			[]string{"i1 weight=0.4 use=0.1 cap=0.5", "i2 weight=0.3 use=0.1 cap=0.4", "i3 weight=0.3 use=0.1 cap=0.3"}, "i1=0.556 i2=0.444 -i3 scale_in"},
+		{"protected ones stay and carry", protect("i3"),
+			[]string{"i1 weight=0.4 use=0.1 cap=0.4", "i2 weight=0.3 use=0.1 cap=0.3", "i3 weight=0.3 use=0.1 cap=0.1"}, "i1=0.8 i3=0.2 -i2 scale_in"},
+		{"all surplus protected: nothing to do", protect("i2"),
+			[]string{"i1 weight=0.5 use=0.1 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.5"}, "i1=0.5 i2=0.5"},
+		{"spare 1: one more than suffices is kept", spare(1),
+			[]string{"i1 weight=0.4 use=0.1 cap=0.5", "i2 weight=0.3 use=0.1 cap=0.5", "i3 weight=0.3 use=0.1 cap=0.5"}, "i1=0.5 i2=0.5 -i3 scale_in"},
+		{"spare 1: without it the load must still fit", spare(1),
+			[]string{"i1 weight=0.5 use=0.3 cap=0.5", "i2 weight=0.5 use=0.3 cap=0.5"}, "i1=0.5 i2=0.5 +1 capacity_short"},
+		{"spare 1: even one idle instance gets company", spare(1), []string{"i1 weight=1 use=0 cap=0.5"}, "i1=1 +1 capacity_short"},
+		{"spare cannot be had at group.max, which is no overload", func(s *quell.Service) { spare(1)(s); groupMax(2)(s) },
+			[]string{"i1 weight=0.5 use=0.3 cap=0.5", "i2 weight=0.5 use=0.3 cap=0.5"}, "i1=0.5 i2=0.5"},
+		{"tolerance 5%: a shift of 4% moves nothing", tolerance(.05),
+			[]string{"i1 weight=0.52 use=0.36 cap=0.35", "i2 weight=0.48 use=0.33 cap=0.35"}, "i1=0.52 i2=0.48 shift"},
+		{"tolerance 3%: it moves all", tolerance(.03),
+			[]string{"i1 weight=0.52 use=0.36 cap=0.35", "i2 weight=0.48 use=0.33 cap=0.35"}, "i1=0.5 i2=0.5 shift"},
+		{"a weight that is left over by an instance that is gone", nil,
+			[]string{"i1 weight=0.2 use=0.1 cap=0.2", "i2 weight=0.6 use=0.45 cap=0.5", "i3 weight=0.2 failed"}, "i1=0.25 i2=0.75"},
+		{"arrivals of 70/s at 0.01 are more than what is carried", nil, []string{"arrivals=70", "i1 weight=1 use=0.5 cap=0.5"}, "i1=1 +1 capacity_short"},
+		{"arrivals of 30/s are less", nil, []string{"arrivals=30", "i1 weight=1 use=0.5 cap=0.5"}, "i1=1"},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			s := golden("prima", 75, 0)
+			if tc.change != nil {
+				tc.change(&s)
+			}
+			play(t, engine(t, s, withPerRequest(t, 0.01)), at(tc.want, tc.rows...))
+		})
+	}
+}
+
+func one(s *quell.Service) { s.Policy.ScaleOut = quell.One }
+func groupMax(n int) func(*quell.Service) {
+	return func(s *quell.Service) { s.Group.Max = n }
+}
+func headroom(v float64) func(*quell.Service) {
+	return func(s *quell.Service) { s.Policy.Headroom = v }
+}
+func margin(v float64) func(*quell.Service) {
+	return func(s *quell.Service) { s.Policy.ScaleInMargin = v }
+}
+func tolerance(v float64) func(*quell.Service) {
+	return func(s *quell.Service) { s.Policy.Tolerance = v }
+}
+func spare(n int) func(*quell.Service)   { return func(s *quell.Service) { s.Policy.Spare = n } }
+func confirm(n int) func(*quell.Service) { return func(s *quell.Service) { s.Policy.Confirm = n } }
+func protect(ids ...string) func(*quell.Service) {
+	return func(s *quell.Service) { s.Group.Protected = ids }
+}
+
+func withPerRequest(tb testing.TB, v float64) *model.Models {
+	m := goldenModels(tb)
+	m.Trained.PerRequest = map[quell.Resource]float64{quell.Network: v}
+	return m
+}
+
+// Confirm counts consecutive snapshots, for each direction apart.
+func TestPRIMAConfirm(t *testing.T) {
+	var (
+		fine     = []string{"i1 weight=0.5 use=0.3 cap=0.5", "i2 weight=0.5 use=0.3 cap=0.5"}
+		short    = []string{"i1 weight=0.5 use=0.6 cap=0.5", "i2 weight=0.5 use=0.6 cap=0.3"}
+		tooMuch  = []string{"i1 weight=0.5 use=0.2 cap=0.5", "i2 weight=0.5 use=0.2 cap=0.4"}
+		overload = []string{"i1 weight=0.5 use=0.3 cap=0.2", "i2 weight=0.5 use=0.3 cap=0.5"}
+	)
+	const same = "i1=0.5 i2=0.5"
+	for _, tc := range []struct {
+		why     string
+		confirm int
+		steps   []step
+	}{
+		{"W=0 acts at once", 0, []step{at("i1=0.625 i2=0.375 +1 capacity_short", short...)}},
+		{"W=1 scales out on the second", 1, []step{at(same+" confirming", short...), at("i1=0.625 i2=0.375 +1 capacity_short", short...)}},
+		{"W=2 on the third", 2, []step{
+			at(same+" confirming", short...), at(same+" confirming", short...), at("i1=0.625 i2=0.375 +1 capacity_short", short...),
+		}},
+		{"a calm snapshot begins anew", 1, []step{
+			at(same+" confirming", short...), at(same, fine...), at(same+" confirming", short...),
+		}},
+		{"W=1 scales in on the second", 1, []step{at(same+" confirming", tooMuch...), at("i1=1 -i2 scale_in", tooMuch...)}},
+		{"scale-in begins anew", 1, []step{at(same+" confirming", tooMuch...), at(same, fine...), at(same+" confirming", tooMuch...)}},
+		{"W=1 shifts on the second", 1, []step{at(same+" confirming", overload...), at("i1=0.286 i2=0.714 shift", overload...)}},
+		{"too little does not confirm an instance above its capacity", 1, []step{
+			at(same+" confirming", short...), at(same+" confirming", overload...), at("i1=0.286 i2=0.714 shift", overload...),
+		}},
+		{"nor too much, nor the other way round", 1, []step{
+			at(same+" confirming", tooMuch...), at(same+" confirming", overload...), at(same+" confirming", tooMuch...),
+			at(same+" confirming", short...), at(same+" confirming", tooMuch...),
+		}},
+		{"too much with one above its capacity: each has its own count", 1, []step{
+			at(same+" confirming", overload...),
+			at("i1=0.286 i2=0.714 shift", "i1 weight=0.5 use=0.25 cap=0.2", "i2 weight=0.5 use=0.2 cap=0.5"),
+			at("i2=1 -i1 scale_in", "i1 weight=0.286 use=0.2 cap=0.2", "i2 weight=0.714 use=0.25 cap=0.5"),
+		}},
+		{"in one snapshot they do not add up", 1, []step{
+			at(same+" confirming", "i1 weight=0.5 use=0.25 cap=0.2", "i2 weight=0.5 use=0.2 cap=0.5"),
+		}},
+		{"nothing known is not a confirmation of too little", 1, []step{
+			at("i1=1", "i1 weight=1 silent"), at("i1=1", "i1 weight=1 silent"), at("i1=1 confirming", "i1 weight=1 use=0.7 cap=0.5"),
+		}},
+		{"a new instance joins at once, scale-in waits", 1, []step{
+			at("i1=0.5 i2=0.5 join", "i1 weight=1 use=0.4 cap=0.5", "i2 weight=0 use=0 cap=0.5"),
+			at("i1=1 -i2 scale_in", "i1 weight=0.5 use=0.2 cap=0.5", "i2 weight=0.5 use=0.2 cap=0.5"),
+		}},
+		{"a group without capacity breaks off a scale-in", 1, []step{
+			at(same+" confirming", tooMuch...),
+			at(same+" overload", "i1 weight=0.5 use=0 sf=2", "i2 weight=0.5 use=0 sf=2"),
+			at(same+" confirming", tooMuch...),
+		}},
+	} {
+		t.Run(tc.why, func(t *testing.T) { play(t, engine(t, golden("prima", 75, tc.confirm), goldenModels(t)), tc.steps...) })
+	}
+}
+
+func TestShiftNamesTheInstanceThatIsFurthestAbove(t *testing.T) {
+	plan, _ := engine(t, golden("prima", 75, 0), goldenModels(t)).Decide(snap(t, 0,
+		"i1 weight=0.3 use=0.3 cap=0.25", "i2 weight=0.3 use=0.3 cap=0.1", "i3 weight=0.3 use=0.3 cap=0.2", "i4 weight=0.1 use=0.1 cap=0.5"), State{})
+	if !hasReason(plan, "shift", "i2") {
+		t.Errorf("reasons %v, want i2 named for the shift", plan.Reasons)
+	}
+}
+
+// Readings that are missing now are those of the last snapshot that had them.
+func TestPRIMARemembers(t *testing.T) {
+	e := engine(t, golden("prima", 75, 0), goldenModels(t))
+	known := []string{"i1 weight=0.5 use=0.4 cap=0.5", "i2 weight=0.5 use=0.2 cap=0.25"}
+	play(t, e,
+		at("i1=0.5 i2=0.5", known...),
+		at("i1=0.5 i2=0.5", "i1 weight=0.5 silent", "i2 weight=0.5 use=0.2"),
+		at("i1=0.667 i2=0.333 +1 capacity_short", "i1 weight=0.5 silent", "i2 weight=0.5 use=0.4"),
+		at("i1=0.667 i2=0.333 shift", "i1 weight=0.5 silent", "i2 weight=0.5 use=0.3"),
+	)
+}
+
+// A severity that is given wins over the probe; from the probe it follows by Eq. 1 (alone 10 ms, 1 ms spread, 40
+// probes), 0 unless significant, with hysteresis: 10 probes must reach 10.6 ms, and then fall to 10.3 ms.
+func TestSeverityFromProbes(t *testing.T) {
+	e := engine(t, golden("prima", 75, 0), goldenModels(t))
+	var st State
+	for k, tc := range []struct {
+		row  string
+		want float64
+	}{
+		{"i1 weight=1 use=0.1 probe=10.5", 0},
+		{"i1 weight=1 use=0.1 probe=12", .2},
+		{"i1 weight=1 use=0.1 probe=10.5", .05},
+		{"i1 weight=1 use=0.1 probe=10.2", 0},
+		{"i1 weight=1 use=0.1 probe=10.5", 0},
+		{"i1 weight=1 use=0.1 probe=12 sf=0.4", .4},
+		{"i1 weight=1 use=0.1", .4},
+	} {
+		var plan quell.Plan
+		plan, st = e.Decide(snap(t, k, tc.row), st)
+		if got := plan.Severity["i1"]; math.Abs(got-tc.want) > 1e-9 {
+			t.Errorf("%q: severity %v, want %v", tc.row, got, tc.want)
+		}
+	}
+}
+
+// A ready instance that never tells its severity is waited for as long as guard.stale_after says, and does not
+// keep the group from changing for ever.
+func TestSilentInstanceIsNotWaitedForForEver(t *testing.T) {
+	s := golden("prima", 75, 0)
+	one(&s)
+	s.Guard.StaleAfter, s.Guard.Fade = 2, 4
+	rows := []string{"i1 weight=1 use=0.7 cap=0.5", "i2 weight=0 silent"}
+	play(t, engine(t, s, goldenModels(t)),
+		at("i1=1 i2=0 capacity_short", rows...),
+		at("i1=1 i2=0 capacity_short", rows...),
+		at("i1=0.875 i2=0.125 +1 capacity_short stale", rows...),
+		at("i1=0.75 i2=0.25 +1 capacity_short stale", rows...),
+	)
+}
+
+// The plan says what was measured and predicted, the load being what the guard left each instance.
+func TestPRIMAExplains(t *testing.T) {
+	s := golden("prima", 75, 0)
+	s.Guard.Floor = 0.5
+	e := engine(t, s, goldenModels(t))
+	plan, _ := e.Decide(snap(t, 0, "i1 use=0.5 cap=0.5", "i2 use=0.04 cap=0.05", "i3 starting"), State{})
+	wantWeights(t, plan, map[string]float64{"i1": .9091 / 1.1591, "i2": .25 / 1.1591})
+	for _, tc := range []struct {
+		what      string
+		got, want float64
+	}{
+		{"capacity i1", plan.Capacity["i1"], .5},
+		{"capacity i2", plan.Capacity["i2"], .05},
+		{"severity i2", plan.Severity["i2"], .9},
+		{"at capacity i1", plan.PredictedAtCapacityMS["i1"], 75},
+		{"at capacity i2", plan.PredictedAtCapacityMS["i2"], 75},
+		{"predicted i1: 150 * its part of 0.54", plan.PredictedMS["i1"], 150 * .54 * plan.Weights["i1"]},
+		{"predicted i2: 0.9 severity on top", plan.PredictedMS["i2"], 150*.54*plan.Weights["i2"] + 75*.9},
+	} {
+		if math.Abs(tc.got-tc.want) > 1e-9 {
+			t.Errorf("%s is %v, want %v", tc.what, tc.got, tc.want)
+		}
+	}
+	if len(plan.Cause) != 1 || plan.Cause["i2"] != quell.Network || !hasReason(plan, "interference", "i2") {
+		t.Errorf("cause %v, want only the network of i2; %v", plan.Cause, plan.Reasons)
+	}
+	if _, ok := plan.Capacity["i3"]; ok {
+		t.Error("a starting instance has a capacity")
+	}
+}
+
+// Without a learned use per request, arrivals say nothing of the load.
+func TestArrivalsWithoutUsePerRequest(t *testing.T) {
+	play(t, engine(t, golden("prima", 75, 0), goldenModels(t)), at("i1=1", "arrivals=1e9", "i1 weight=1 use=0.4 cap=0.5"))
+}
+
+func TestRemovedInstanceHasNoPrediction(t *testing.T) {
+	e := engine(t, golden("prima", 75, 0), goldenModels(t))
+	plan, _ := e.Decide(snap(t, 0, "i1 weight=0.5 use=0.1 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.4"), State{})
+	if _, ok := plan.PredictedMS["i2"]; ok || len(plan.PredictedMS) != 1 || len(plan.Capacity) != 2 {
+		t.Errorf("predicted %v, capacity %v: i2 goes", plan.PredictedMS, plan.Capacity)
+	}
+}
+
+func TestNewEngineNamesWhatIsMissing(t *testing.T) {
+	noResponse := goldenModels(t)
+	noResponse.ResponseTime = nil
+	for _, tc := range []struct {
+		policy string
+		models *model.Models
+		want   string
+	}{
+		{"prima", nil, "isolation.network"},
+		{"prima", noResponse, "response_time.network"},
+	} {
+		if _, err := NewEngine(golden(tc.policy, 75, 0), tc.models); !errors.Is(err, quell.ErrNoData) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want ErrNoData naming %s", tc.policy, err, tc.want)
+		}
+	}
+	for _, name := range []string{"static", "lsf", "lr"} {
+		if _, err := NewEngine(golden(name, 75, 0), nil); err != nil {
+			t.Errorf("%s needs no models: %v", name, err)
+		}
+	}
+	var user *quell.UserError
+	if _, err := NewEngine(golden("prma", 75, 0), nil); !errors.As(err, &user) || !strings.Contains(err.Error(), "known: lr, lsf, prima, static") {
+		t.Errorf("got %v", err)
+	}
+	bad := golden("lsf", 75, 0)
+	bad.Policy.Confidence = 2
+	if _, err := NewEngine(bad, goldenModels(t)); err == nil || !strings.Contains(err.Error(), "confidence") {
+		t.Errorf("a confidence of 2 was swallowed: %v", err)
+	}
+}
+
+// A change of policy keeps what was learned of the instances, and begins counting anew.
+func TestChangeOfPolicy(t *testing.T) {
+	e := engine(t, golden("prima", 75, 3), goldenModels(t))
+	_, st := e.Decide(snap(t, 0, "i1 weight=1 use=0.7 cap=0.3"), State{})
+	st.Policy = "static"
+	plan, st := e.Decide(snap(t, 1, "i1 weight=1 silent"), st)
+	if st.ScaleOut != 1 || plan.Capacity["i1"] == 0 || st.Policy != "prima" {
+		t.Errorf("scale-out count %d, want 1; capacity %v", st.ScaleOut, plan.Capacity)
+	}
+}
+
+func TestStaleObservationIsNotRead(t *testing.T) {
+	s := golden("prima", 75, 0)
+	s.Guard.StaleAfter, s.Sampling = 3, period*time.Second
+	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.5 use=0.1 cap=0.5 seen=30", "i2 weight=0.5 use=0.1 cap=0.5 seen=31"), State{})
+	if _, ok := plan.Capacity["i1"]; !ok {
+		t.Error("an observation of 3 periods ago is still read")
+	}
+	if _, ok := plan.Capacity["i2"]; ok {
+		t.Error("an observation of more than 3 periods ago was read")
+	}
+}
