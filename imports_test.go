@@ -49,8 +49,8 @@ var mayImport = map[string][]string{
 	"controller": {".", "bus", "model", "policy"},
 
 	// What sees both sides.
-	"daemon":     {"*"},
-	"experiment": {"*"},
+	"daemon":      {"*"},
+	"experiment":  {"*"},
 	"cmd/quell":   {"*"},
 	"cmd/results": {"*"},
 	"examples":    {},

@@ -104,6 +104,3 @@ func (b *Baseline) Severity(u float64, p quell.ProbeStats, wasSignificant bool) 
 func severityFactor(probeMS, aloneMS float64) float64 {
 	return min(max(0, (probeMS-aloneMS)/aloneMS), maxValue)
 }
-
-// MaxUtilization is the highest trained utilisation: above it the probe's time alone is not known.
-func (b *Baseline) MaxUtilization() float64 { return b.rows[len(b.rows)-1].Utilization }
