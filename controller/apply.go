@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 type view struct {
 	members  []quell.Member
 	backends map[string]quell.BackendState
+	leaving  map[string]time.Time // members that are to drain, and since when
 }
 
 func (c *Controller) look(ctx context.Context) (view, error) {
@@ -28,24 +30,43 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 	if err != nil {
 		return view{}, fmt.Errorf("asking the balancer: %w", err)
 	}
-	v := view{members: members, backends: make(map[string]quell.BackendState, len(states))}
+	v := view{members: members, backends: make(map[string]quell.BackendState, len(states)), leaving: c.mem.Draining}
 	for _, s := range states {
 		v.backends[s.ID] = s
 	}
 	return v, nil
 }
 
-// begin starts the first instances of a group that has none.
-func (c *Controller) begin(ctx context.Context) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lead(ctx)
-	members, err := c.opts.Scaler.Members(ctx)
-	if err != nil {
-		c.failed("look", fmt.Errorf("asking the scaler: %w", err))
+// tend follows the instances' lives between periods: one that became ready is shown to the balancer without
+// traffic, so that health checks and probes can begin; one that has drained is stopped. It also puts back what the
+// balancer lost or somebody changed there.
+func (c *Controller) tend(ctx context.Context) {
+	c.work.Lock()
+	defer c.release()
+	defer c.endDrained(ctx)
+	limited, cancel := c.limit(ctx)
+	defer cancel()
+	if c.leading {
+		_ = c.lead(limited) // counted there
+	}
+	if !c.acting() {
 		return
 	}
-	if len(members) > 0 || !c.acting() || c.opts.Fixed {
+	v, err := c.look(limited)
+	if err != nil {
+		c.failed("look", err)
+		return
+	}
+	c.begin(limited, v)
+	if err := c.reconcile(limited, v, c.weightsInForce(v)); err != nil {
+		c.failed("apply", err)
+	}
+}
+
+// begin starts the first instances of a group that has none.
+func (c *Controller) begin(ctx context.Context, v view) {
+	if c.begun || len(v.members) > 0 || c.opts.Fixed {
+		c.begun = true
 		return
 	}
 	group := c.opts.Service.Group
@@ -54,66 +75,65 @@ func (c *Controller) begin(ctx context.Context) {
 		c.failed("apply", fmt.Errorf("starting the first instances: %w", err))
 	}
 	if len(ids) > 0 {
+		c.begun = true
 		c.event(ctx, "started the first instances: "+strings.Join(ids, ", "))
 	}
 }
 
-// tend follows the instances' lives between periods: one that became ready is shown to the balancer without
-// traffic, so that health checks and probes can begin; one that has drained is stopped.
-func (c *Controller) tend(ctx context.Context) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.acting() {
-		return
-	}
-	v, err := c.look(ctx)
-	if err != nil {
-		c.failed("look", err)
-		return
-	}
-	if err := c.reconcile(ctx, v, c.weightsInForce(v)); err != nil {
-		c.failed("apply", err)
-	}
-}
-
-// weightsInForce is what the balancer has, so that a restarted controller changes nothing by itself. A balancer
-// that sends nothing anywhere gets equal weights at once: traffic does not wait for the first decision.
+// weightsInForce is what the last plan said. A controller that begins to act takes over what the balancer has, and so
+// changes nothing by itself. Where that would send nothing anywhere, weights are equal at once: traffic does not wait
+// for the next decision.
 func (c *Controller) weightsInForce(v view) map[string]float64 {
-	weights := make(map[string]float64, len(v.members))
-	var sum float64
-	for id, b := range v.backends {
-		weights[id] = b.Weight
-		sum += b.Weight
-	}
-	if sum > 0 {
-		return weights
+	if c.adopt {
+		c.adoptWeights(v)
 	}
 	var ready []string
+	var sum float64
 	for _, m := range v.members {
 		if _, draining := c.mem.Draining[m.ID]; m.State == quell.Ready && !draining {
 			ready = append(ready, m.ID)
+			sum += c.mem.Weights[m.ID]
 		}
 	}
+	if sum > 0 {
+		return c.mem.Weights
+	}
+	weights := make(map[string]float64, len(ready))
 	for _, id := range ready {
 		weights[id] = 1 / float64(len(ready))
 	}
 	return weights
 }
 
+func (c *Controller) adoptWeights(v view) {
+	found := map[string]float64{}
+	for id, b := range v.backends {
+		if b.Weight > 0 && !b.Draining {
+			found[id] = b.Weight
+		}
+	}
+	if len(found) > 0 {
+		c.mem.Weights = found
+	}
+	c.adopt = false
+}
+
 // apply carries out the difference between the plan and what is in force, group first, and says what it changed.
 func (c *Controller) apply(ctx context.Context, v view, plan *quell.Plan) ([]string, error) {
 	var changes []string
-	var errs []error
+	var groupErr error
 	if !plan.Group.Empty() && !c.opts.Fixed {
-		changed, err := c.changeGroup(ctx, plan.Group)
-		changes = append(changes, changed...)
-		errs = append(errs, err)
+		changes, groupErr = c.changeGroup(ctx, plan.Group)
 	}
-	if moved := c.moved(v, plan.Weights); moved != "" {
-		changes = append(changes, moved)
+	moved := c.moved(v, plan.Weights)
+	err := c.reconcile(ctx, v, plan.Weights)
+	if err == nil {
+		c.mem.Weights, c.adopt = plan.Weights, false
+		if moved != "" {
+			changes = append(changes, moved)
+		}
 	}
-	errs = append(errs, c.reconcile(ctx, v, plan.Weights))
-	return changes, errors.Join(errs...)
+	return changes, errors.Join(groupErr, err)
 }
 
 func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange) ([]string, error) {
@@ -160,21 +180,45 @@ const weightResolution = 1e-6
 // until they are empty, failed ones until they are given up. Where nothing differs, nothing is touched.
 func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]float64) error {
 	wanted, done := c.wanted(v, weights)
-	var errs []error
 	if differs(wanted, v.backends) {
 		if err := c.opts.Balancer.Apply(ctx, wanted); err != nil {
 			return fmt.Errorf("setting the balancer: %w", err)
 		}
 	}
-	if len(done) > 0 {
-		if err := c.opts.Scaler.Stop(ctx, done); err != nil {
-			errs = append(errs, fmt.Errorf("stopping %s: %w", strings.Join(done, ", "), err))
-		}
-		for _, id := range done {
-			delete(c.mem.Draining, id)
-		}
+	c.finished = append(c.finished, done...)
+	return nil
+}
+
+// endWait bounds one attempt to end instances. They get their own time to end in, so that is long.
+const endWait = 5 * time.Minute
+
+// endDrained lets the scaler end what has drained, beside the loop: an instance may take its time. One that could not
+// be ended stays marked as drained, and is tried again.
+func (c *Controller) endDrained(ctx context.Context) {
+	ids := c.finished
+	c.finished = nil
+	if len(ids) == 0 {
+		return
 	}
-	return errors.Join(errs...)
+	for _, id := range ids {
+		c.ending[id] = true
+	}
+	c.background.Go(func() {
+		limited, cancel := context.WithTimeout(ctx, endWait)
+		defer cancel()
+		err := c.opts.Scaler.Stop(limited, ids)
+		c.work.Lock()
+		defer c.release()
+		if err == nil {
+			return // they are forgotten once the scaler no longer lists them
+		}
+		for _, id := range ids {
+			delete(c.ending, id)
+		}
+		if ctx.Err() == nil {
+			c.failed("apply", fmt.Errorf("stopping %s: %w", strings.Join(ids, ", "), err))
+		}
+	})
 }
 
 // wanted lists the backends that should be there, and the members that have drained and can be stopped.
@@ -186,7 +230,7 @@ func (c *Controller) wanted(v view, weights map[string]float64) (backends []quel
 		}
 		since, draining := c.mem.Draining[m.ID]
 		switch {
-		case draining && m.State == quell.Draining:
+		case draining && m.State == quell.Draining, c.ending[m.ID]:
 			// The scaler is already ending it.
 		case draining && c.drained(m, state, known, since):
 			done = append(done, m.ID)
@@ -215,11 +259,12 @@ func (c *Controller) drained(m quell.Member, b quell.BackendState, known bool, s
 }
 
 func (c *Controller) forgetGone(v view) {
-	for id := range c.mem.Draining {
-		if !slices.ContainsFunc(v.members, func(m quell.Member) bool { return m.ID == id }) {
-			delete(c.mem.Draining, id)
-		}
+	present := make(map[string]bool, len(v.members))
+	for _, m := range v.members {
+		present[m.ID] = true
 	}
+	maps.DeleteFunc(c.mem.Draining, func(id string, _ time.Time) bool { return !present[id] })
+	maps.DeleteFunc(c.ending, func(id string, _ bool) bool { return !present[id] })
 }
 
 func differs(wanted []quell.Backend, inForce map[string]quell.BackendState) bool {
@@ -237,7 +282,5 @@ func differs(wanted []quell.Backend, inForce map[string]quell.BackendState) bool
 
 // Members are the instances that the last look at the scaler showed.
 func (c *Controller) Members() []quell.Member {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.members
+	return c.shown.read().members
 }

@@ -31,7 +31,7 @@ type Scaler interface {
 	Start(ctx context.Context, n int) ([]string, error)
 	// Stop ends instances that no longer get requests, and forgets them.
 	Stop(ctx context.Context, ids []string) error
-	// InstanceSeconds is the cost so far: the sum over instances of start command to exit.
+	// InstanceSeconds is the cost so far: the sum over instances of start command to exit. It must not block.
 	InstanceSeconds(now time.Time) float64
 }
 
@@ -57,7 +57,8 @@ type Options struct {
 	Memory   Memory
 	Fixed    bool          // the scaler cannot change the group: what plans ask of it is advice
 	Drain    time.Duration // how long open requests of a removed instance may take
-	// Lead reports whether this controller may act; nil means always. It is asked once a period.
+	// Lead reports whether this controller may act, for at least StepLimit from when it was asked; nil means always. It
+	// is asked before anything is done, so it should be cheap.
 	Lead   func(ctx context.Context) (bool, error)
 	Logger *slog.Logger
 	Now    func() time.Time // the clock that stamps snapshots; time.Now if nil
@@ -69,15 +70,30 @@ type Controller struct {
 	now    func() time.Time
 	log    *slog.Logger
 	gather *gather
+	shown  shown
 
-	mu       sync.Mutex // guards what follows: one step, reload or command at a time
+	// work guards what follows: one step, reload or command at a time. It is held while drivers work, so what others
+	// look at is in shown.
+	work     sync.Mutex
 	engine   *policy.Engine
 	noModels error // why the configured policy does not run; equal weights meanwhile
 	mem      memory
 	leading  bool
+	adopt    bool            // the weights that the balancer has are to be taken up as ours
+	begun    bool            // the group has had instances
+	finished []string        // instances that have drained, to be ended once the step is over
+	ending   map[string]bool // those that the scaler was told to end
 	members  []quell.Member
-	status   Status
+	status   Status // of the last decision
 	counts   counts
+
+	background sync.WaitGroup // what outlives a step
+}
+
+// StepLimit bounds how long the scaler and the balancer may take in one step: a driver that hangs costs decisions, not
+// the loop.
+func StepLimit(sampling time.Duration) time.Duration {
+	return min(max(5*time.Second, sampling), time.Minute)
 }
 
 // New checks the configuration and prepares a controller; nothing is touched yet.
@@ -88,10 +104,11 @@ func New(opts Options) (*Controller, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service)}
+	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger), ending: map[string]bool{}}
 	if err := c.configure(opts.Service, opts.Models); err != nil {
 		return nil, err
 	}
+	c.show()
 	return c, nil
 }
 
@@ -117,8 +134,8 @@ func (c *Controller) configure(service quell.Service, models *model.Models) erro
 // Reload puts a new service configuration and models in force from the next period on. On an error the running
 // ones stay. The service's name cannot change.
 func (c *Controller) Reload(service quell.Service, models *model.Models) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.work.Lock()
+	defer c.release()
 	if service.Name != c.opts.Service.Name {
 		return &quell.UserError{Err: errors.New("the service's name cannot change while the controller runs: restart it")}
 	}
@@ -129,15 +146,15 @@ func (c *Controller) Reload(service quell.Service, models *model.Models) error {
 func (c *Controller) Observe(r quell.Reading, received time.Time) { c.gather.add(r, received) }
 
 // Reject counts a reading that broke a rule.
-func (c *Controller) Reject(err error) { c.gather.reject(err, c.log) }
+func (c *Controller) Reject(err error) { c.gather.reject(err) }
 
-// Run restores the memory and steps once per sampling period until ctx ends. Between periods it follows the
-// instances' lives more closely. Errors of the parts it drives are logged and tried again, never fatal.
+// Run steps once per sampling period until ctx ends. Between periods it follows the instances' lives more closely.
+// Errors of the parts it drives are logged and tried again. Only a memory that is there and cannot be read ends it.
 func (c *Controller) Run(ctx context.Context) error {
-	if err := c.restore(ctx); err != nil {
+	defer c.background.Wait()
+	if err := c.enter(ctx); err != nil {
 		return err
 	}
-	c.begin(ctx)
 	c.tend(ctx)
 	next := c.now().Add(c.sampling())
 	for {
@@ -159,18 +176,34 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-func (c *Controller) sampling() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.opts.Service.Sampling
+// enter asks for the lead. A memory that is damaged is final: going on without it would forget a pause.
+func (c *Controller) enter(ctx context.Context) error {
+	c.work.Lock()
+	defer c.release()
+	limited, cancel := c.limit(ctx)
+	defer cancel()
+	if damaged := new(damagedError); errors.As(c.lead(limited), &damaged) {
+		return damaged
+	}
+	return nil
+}
+
+func (c *Controller) sampling() time.Duration { return c.shown.read().sampling }
+
+// limit bounds a step's work.
+func (c *Controller) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, StepLimit(c.opts.Service.Sampling))
 }
 
 // Step runs the loop once: gather, decide, apply, write down.
 func (c *Controller) Step(ctx context.Context) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lead(ctx)
-	view, err := c.look(ctx)
+	c.work.Lock()
+	defer c.release()
+	defer c.endDrained(ctx)
+	limited, cancel := c.limit(ctx)
+	defer cancel()
+	_ = c.lead(limited) // counted there
+	view, err := c.look(limited)
 	if err != nil {
 		c.failed("look", err)
 		return
@@ -178,24 +211,31 @@ func (c *Controller) Step(ctx context.Context) {
 	snapshot := c.gather.snapshot(c.now(), view)
 	plan, state := c.decide(&snapshot)
 	c.mem.State = state
-	changes := c.carryOut(ctx, view, &plan)
-	c.record(ctx, &snapshot, &plan, changes)
+	changes, applied := c.carryOut(limited, view, &plan)
+	c.record(ctx, &snapshot, &plan, changes, applied)
 	c.report(view, &snapshot, &plan, changes)
 }
 
-func (c *Controller) lead(ctx context.Context) {
-	if c.opts.Lead == nil {
-		c.leading = true
-		return
+// lead finds out whether this controller may act. One that begins to goes on from what the last one remembered.
+func (c *Controller) lead(ctx context.Context) error {
+	leading, err := true, error(nil)
+	if c.opts.Lead != nil {
+		leading, err = c.opts.Lead(ctx)
 	}
-	leading, err := c.opts.Lead(ctx)
 	if err != nil {
 		c.failed("lease", err)
+	}
+	if leading && !c.leading {
+		if err = c.restore(ctx); err != nil {
+			c.failed("memory", err)
+			leading = false
+		}
 	}
 	if leading != c.leading {
 		c.log.Info("lease", "leading", leading)
 	}
 	c.leading = leading
+	return err
 }
 
 // decide runs the engine, and adds what people set by hand.
@@ -208,10 +248,12 @@ func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 	return plan, state
 }
 
-// carryOut applies the plan if this controller may act, and returns what it changed, in words.
-func (c *Controller) carryOut(ctx context.Context, view view, plan *quell.Plan) []string {
+// carryOut applies the plan if this controller may act, and returns what it changed, in words, and whether the plan is
+// in force now.
+func (c *Controller) carryOut(ctx context.Context, view view, plan *quell.Plan) (changes []string, applied bool) {
 	if !c.acting() {
-		return nil
+		c.adopt = true // somebody else decides: their weights are taken up when this controller acts again
+		return nil, false
 	}
 	changes, err := c.apply(ctx, view, plan)
 	if err != nil {
@@ -220,7 +262,7 @@ func (c *Controller) carryOut(ctx context.Context, view view, plan *quell.Plan) 
 	if len(changes) > 0 {
 		c.counts.decisions++
 	}
-	return changes
+	return changes, err == nil
 }
 
 // acting says whether plans are carried out at present.
@@ -229,11 +271,13 @@ func (c *Controller) acting() bool {
 }
 
 // record writes the plan, the snapshot and the memory down. A journal that fails does not stop the control.
-func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, changes []string) {
+func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, changes []string, applied bool) {
 	if !c.leading {
 		return
 	}
-	entry := bus.Entry{At: s.At, Kind: bus.PlanEntry, Plan: plan, Applied: c.acting(), Mode: c.opts.Service.Mode, Changes: changes}
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
+	entry := bus.Entry{At: s.At, Kind: bus.PlanEntry, Plan: plan, Applied: applied, Mode: c.opts.Service.Mode, Changes: changes}
 	if err := c.opts.Journal.Append(ctx, entry); err != nil {
 		c.failed("journal", err)
 	}
@@ -257,18 +301,29 @@ func (c *Controller) event(ctx context.Context, text string) {
 // failed counts an error by the part it came from and logs it when it is new: the same one would repeat each period.
 func (c *Controller) failed(part string, err error) {
 	if c.counts.failures == nil {
-		c.counts.failures, c.counts.lastFailure = map[string]int{}, map[string]string{}
+		c.counts.failures, c.counts.last = map[string]int{}, map[string]failure{}
 	}
 	c.counts.failures[part]++
-	if c.counts.lastFailure[part] != err.Error() {
+	now := failure{err.Error(), c.now()}
+	if last := c.counts.last[part]; last.text != now.text || c.over(last) {
 		c.log.Error("part failed", "part", part, "error", err)
 	}
-	c.counts.lastFailure[part] = err.Error()
+	c.counts.last[part] = now
+}
+
+// over says whether a failure has not come back for so long that it is no problem any more.
+func (c *Controller) over(f failure) bool {
+	return c.now().Sub(f.at) > max(10*time.Second, 3*c.opts.Service.Sampling)
 }
 
 // counts are totals since the start, for metrics.
 type counts struct {
-	decisions   int
-	failures    map[string]int
-	lastFailure map[string]string
+	decisions int
+	failures  map[string]int
+	last      map[string]failure // by part, as the totals
+}
+
+type failure struct {
+	text string
+	at   time.Time
 }

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"cmp"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math"
@@ -20,9 +22,11 @@ type gather struct {
 	mu       sync.Mutex
 	service  quell.Service
 	readings map[string]map[sender]received
+	lives    map[string]life
 	total    map[quell.Source]int
 	rejected int
 	lastBad  string
+	log      *slog.Logger
 }
 
 type sender struct {
@@ -35,8 +39,8 @@ type received struct {
 	at time.Time
 }
 
-func newGather(service quell.Service) *gather {
-	return &gather{service: service, readings: map[string]map[sender]received{}, total: map[quell.Source]int{}}
+func newGather(service quell.Service, log *slog.Logger) *gather {
+	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]life{}, total: map[quell.Source]int{}}
 }
 
 func (g *gather) setService(service quell.Service) {
@@ -58,13 +62,17 @@ func (g *gather) add(r quell.Reading, at time.Time) {
 }
 
 // reject counts a bad reading and logs the first of a kind.
-func (g *gather) reject(err error, log *slog.Logger) {
+func (g *gather) reject(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.rejectOne(err)
+}
+
+func (g *gather) rejectOne(err error) {
 	g.rejected++
 	if text := err.Error(); text != g.lastBad {
 		g.lastBad = text
-		log.Warn("dropped a reading", "error", err)
+		g.log.Warn("dropped a reading", "error", err)
 	}
 }
 
@@ -85,6 +93,7 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 		s.Instances = append(s.Instances, g.instance(now, m, v))
 	}
 	maps.DeleteFunc(g.readings, func(id string, _ map[sender]received) bool { return !alive[id] })
+	maps.DeleteFunc(g.lives, func(id string, _ life) bool { return !alive[id] })
 	wholeWeights(s.Instances)
 	s.ArrivalRate = g.arrivals(now)
 	return s
@@ -112,7 +121,7 @@ func wholeWeights(instances []quell.Instance) {
 
 func (g *gather) instance(now time.Time, m quell.Member, v view) quell.Instance {
 	backend, known := v.backends[m.ID]
-	in := quell.Instance{ID: m.ID, Type: m.Type, State: stateOf(m, backend, known)}
+	in := quell.Instance{ID: m.ID, Type: m.Type, State: g.state(now, m, backend, known, v)}
 	if !m.Started.IsZero() {
 		age := max(0, now.Sub(m.Started).Seconds())
 		in.AgeS = &age
@@ -125,76 +134,104 @@ func (g *gather) instance(now time.Time, m quell.Member, v view) quell.Instance 
 	return in
 }
 
-// stateOf joins what scaler and balancer say. An instance is ready once the balancer's health check has passed.
-func stateOf(m quell.Member, b quell.BackendState, known bool) quell.State {
-	switch {
-	case m.State == quell.Failed || m.State == quell.Draining:
+// life is what was seen of an instance's health.
+type life struct {
+	healthy    bool      // it has passed a health check
+	registered time.Time // when the balancer was first seen to have it
+}
+
+// state joins what scaler and balancer say. An instance is ready once the balancer's health check has passed, and
+// failed when it no longer does, or has not within the time that instances may take to start.
+func (g *gather) state(now time.Time, m quell.Member, b quell.BackendState, known bool, v view) quell.State {
+	if m.State == quell.Failed || m.State == quell.Draining {
 		return m.State
-	case known && b.Draining:
+	}
+	if _, leaving := v.leaving[m.ID]; leaving || known && b.Draining {
 		return quell.Draining
-	case m.State == quell.Ready && known && b.Healthy:
+	}
+	if m.State != quell.Ready || !known {
+		return quell.Starting
+	}
+	was, seen := g.lives[m.ID]
+	if !seen {
+		was.registered = now
+	}
+	was.healthy = was.healthy || b.Healthy
+	g.lives[m.ID] = was
+	switch {
+	case b.Healthy:
 		return quell.Ready
-	case m.State == quell.Ready && known && b.Weight > 0:
+	case was.healthy || b.Weight > 0 || now.Sub(was.registered) > g.service.Group.Startup:
 		return quell.Failed
 	}
 	return quell.Starting
 }
 
-// merge joins one instance's readings. The observation is as old as its oldest part that tells of the machine: an
-// agent that fell silent makes it stale although a balancer still counts requests.
+// merge joins one instance's readings. The observation is as old as what is known of the machine, from its agent and
+// from probers, whichever is older: an agent that fell silent makes it stale although a balancer still counts requests.
 func (g *gather) merge(now time.Time, id string) *quell.Observation {
-	from := g.readings[id]
+	from := g.current(now, id)
 	if len(from) == 0 {
 		return nil
 	}
 	o := &quell.Observation{}
-	var balancers []received
-	for _, key := range slices.SortedFunc(maps.Keys(from), bySender) {
-		r := from[key]
-		switch key.source {
-		case quell.FromAgent:
-			mergeAgent(o, r)
-		case quell.FromProber:
-			mergeProbes(o, r)
-		case quell.FromBalancer:
-			if g.recent(now, r.at) {
-				balancers = append(balancers, r)
-			}
-			continue
-		}
-		if o.At.IsZero() || r.at.Before(o.At) {
-			o.At = r.at
-		}
+	if agents := from[quell.FromAgent]; len(agents) > 0 {
+		*o = newest(agents).Observation
+		o.Probe, o.TCP = maps.Clone(o.Probe), maps.Clone(o.TCP)
 	}
-	mergeBalancers(o, balancers)
-	if o.At.IsZero() {
-		return nil
+	for _, r := range from[quell.FromProber] {
+		mergeProbes(o, r)
 	}
+	g.mergeBalancers(o, from[quell.FromBalancer])
+	o.At = asOld(from)
 	return o
 }
 
+// asOld is the time of the older machine part, or of balancers where there is none.
+func asOld(from map[quell.Source][]received) time.Time {
+	var at time.Time
+	for _, source := range []quell.Source{quell.FromAgent, quell.FromProber} {
+		if parts := from[source]; len(parts) > 0 && (at.IsZero() || newest(parts).at.Before(at)) {
+			at = newest(parts).at
+		}
+	}
+	if at.IsZero() {
+		return newest(from[quell.FromBalancer]).at
+	}
+	return at
+}
+
+func newest(readings []received) received {
+	return slices.MaxFunc(readings, func(a, b received) int { return a.at.Compare(b.at) })
+}
+
+// current lists an instance's readings by source, and forgets those of senders that fell silent while another of their
+// kind goes on, as a balancer that was taken away, and what balancers counted in a period that is over.
+func (g *gather) current(now time.Time, id string) map[quell.Source][]received {
+	all := g.readings[id]
+	last := map[quell.Source]time.Time{quell.FromBalancer: now}
+	for key, r := range all {
+		if r.at.After(last[key.source]) {
+			last[key.source] = r.at
+		}
+	}
+	from := map[quell.Source][]received{}
+	for _, key := range slices.SortedFunc(maps.Keys(all), bySender) {
+		if r := all[key]; g.recent(last[key.source], r.at) {
+			from[key.source] = append(from[key.source], r)
+		} else {
+			delete(all, key)
+		}
+	}
+	return from
+}
+
 func bySender(a, b sender) int {
-	if c := strings.Compare(string(a.source), string(b.source)); c != 0 {
-		return c
-	}
-	return strings.Compare(a.name, b.name)
+	return cmp.Or(strings.Compare(string(a.source), string(b.source)), strings.Compare(a.name, b.name))
 }
 
-// recent says whether a balancer's reading belongs to the present period; an older one would be counted twice.
+// recent says whether a reading belongs to the present period.
 func (g *gather) recent(now, at time.Time) bool { return now.Sub(at) <= 2*g.service.Sampling }
-
-func mergeAgent(o *quell.Observation, r received) {
-	at := o.At
-	probe := o.Probe
-	*o = r.Observation
-	o.At = at
-	if o.At.IsZero() {
-		o.At = r.at
-	}
-	if probe != nil {
-		o.Probe = probe
-	}
-}
 
 // mergeProbes pools the probes of several probers.
 func mergeProbes(o *quell.Observation, r received) {
@@ -211,10 +248,10 @@ func pool(a, b quell.ProbeStats) quell.ProbeStats {
 	if a.N == 0 {
 		return b
 	}
-	n := float64(a.N + b.N)
+	n := float64(a.N) + float64(b.N)
 	mean := (float64(a.N)*a.MeanMS + float64(b.N)*b.MeanMS) / n
 	squares := spread(a, mean) + spread(b, mean)
-	return quell.ProbeStats{MeanMS: mean, StddevMS: math.Sqrt(squares / (n - 1)), N: a.N + b.N}
+	return quell.ProbeStats{MeanMS: mean, StddevMS: math.Sqrt(squares / (n - 1)), N: int(math.Min(n, math.MaxInt32))}
 }
 
 // spread is the sum of squares of a sample around another mean.
@@ -224,41 +261,40 @@ func spread(s quell.ProbeStats, mean float64) float64 {
 
 // mergeBalancers adds what the balancers saw of the instance. Latencies are merged as histograms, never as
 // percentiles.
-func mergeBalancers(o *quell.Observation, readings []received) {
+func (g *gather) mergeBalancers(o *quell.Observation, readings []received) {
 	if len(readings) == 0 {
 		return
 	}
 	var rate, inFlight float64
-	var requests, failed int64
+	var failed share
 	var latency, connect histograms
 	for _, r := range readings {
-		if r.at.After(o.At) && o.Utilization == nil && o.Probe == nil {
-			o.At = r.at
-		}
 		if o.WindowS == 0 {
 			o.WindowS = r.Observation.WindowS
 		}
 		rate += value(r.Observation.RequestRate)
 		inFlight += value(r.Observation.InFlight)
-		requests += r.Requests
-		failed += r.Errors
-		latency.add(r.LatencyHDR)
-		connect.add(r.ConnectHDR)
+		failed.add(r.Observation.ErrorRate, r.Requests)
+		for into, encoded := range map[*histograms][]byte{&latency: r.LatencyHDR, &connect: r.ConnectHDR} {
+			if err := into.add(encoded); err != nil {
+				g.discard(r, err)
+			}
+		}
 	}
-	o.RequestRate, o.InFlight = &rate, &inFlight
-	if requests > 0 {
-		share := float64(failed) / float64(requests)
-		o.ErrorRate = &share
-	}
+	o.RequestRate, o.InFlight, o.ErrorRate = &rate, &inFlight, failed.mean()
 	o.LatencyMS = latency.summary()
 	if c := connect.summary(); c != nil {
-		tcp := maps.Clone(o.TCP)
-		if tcp == nil {
-			tcp = map[string]float64{}
+		if o.TCP == nil {
+			o.TCP = map[string]float64{}
 		}
-		tcp["connect_ms_p90"] = *c.P90
-		o.TCP = tcp
+		o.TCP["connect_ms_p90"] = *c.P90
 	}
+}
+
+// discard drops a reading that turned out to be bad, and counts it once.
+func (g *gather) discard(r received, err error) {
+	g.rejectOne(fmt.Errorf("reading of instance %q from balancer %q: %w", r.Instance, r.Sender, err))
+	delete(g.readings[r.Instance], sender{r.Source, r.Sender})
 }
 
 func value(p *float64) float64 {
@@ -268,22 +304,58 @@ func value(p *float64) float64 {
 	return *p
 }
 
-// histograms merges encoded histograms of microseconds; what cannot be decoded is left out.
-type histograms struct{ h *hdrhistogram.Histogram }
+// share is a mean of fractions, weighted by requests. A balancer that could not hand over a single request, because
+// the instance refuses connections, has a rate of errors but no requests: it still counts.
+type share struct{ sum, weight float64 }
 
-func (hs *histograms) add(encoded []byte) {
-	if len(encoded) == 0 {
+func (s *share) add(fraction *float64, requests int64) {
+	if fraction == nil {
 		return
+	}
+	weight := math.Max(1, float64(requests))
+	s.sum += *fraction * weight
+	s.weight += weight
+}
+
+func (s *share) mean() *float64 {
+	if s.weight == 0 {
+		return nil
+	}
+	mean := s.sum / s.weight
+	return &mean
+}
+
+// histograms merges encoded histograms of microseconds.
+type histograms struct {
+	h    *hdrhistogram.Histogram
+	wide bool // h takes whatever is added
+}
+
+// longest is beyond what any request takes: a day, in microseconds.
+const longest = int64(24 * time.Hour / time.Microsecond)
+
+func (hs *histograms) add(encoded []byte) error {
+	if len(encoded) == 0 {
+		return nil
 	}
 	h, err := hdrhistogram.Decode(encoded)
 	if err != nil {
-		return
+		return fmt.Errorf("its histogram cannot be read: %w", err)
+	}
+	if h.Max() > longest {
+		return fmt.Errorf("its histogram holds %d microseconds, which is absurd", h.Max())
 	}
 	if hs.h == nil {
 		hs.h = h
-		return
+		return nil
+	}
+	if !hs.wide {
+		wide := hdrhistogram.New(1, longest, 2)
+		wide.Merge(hs.h)
+		hs.h, hs.wide = wide, true
 	}
 	hs.h.Merge(h)
+	return nil
 }
 
 func (hs *histograms) summary() *quell.Latency {

@@ -16,33 +16,38 @@ const memoryKey = "controller"
 // memory is what must survive a restart.
 type memory struct {
 	State     policy.State         `json:"state"`
+	Weights   map[string]float64   `json:"weights,omitempty"`  // of the last plan that was applied
 	Draining  map[string]time.Time `json:"draining,omitempty"` // since when
 	Paused    bool                 `json:"paused,omitempty"`
 	PausedBy  string               `json:"paused_by,omitempty"`
 	Overrides map[string]float64   `json:"overrides,omitempty"`
 }
 
-// restore reads the memory back. One that cannot be read is an error: going on without it would forget a pause.
+// damagedError says that the memory is there and makes no sense.
+type damagedError struct{ err error }
+
+func (e *damagedError) Error() string {
+	return "the stored memory of the controller is damaged: " + e.err.Error()
+}
+func (e *damagedError) Unwrap() error { return e.err }
+
+// restore reads the memory back.
 func (c *Controller) restore(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	data, err := c.opts.Memory.Get(ctx, memoryKey)
-	if errors.Is(err, quell.ErrNoData) {
-		c.mem = memory{Draining: map[string]time.Time{}}
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, quell.ErrNoData) {
 		return fmt.Errorf("reading the controller's memory: %w", err)
 	}
 	var m memory
-	if err := json.Unmarshal(data, &m); err != nil {
-		return fmt.Errorf("reading the controller's memory: %w", err)
+	if err == nil {
+		if err := json.Unmarshal(data, &m); err != nil {
+			return &damagedError{err}
+		}
+		c.log.Info("went on from the stored state", "policy", m.State.Policy, "instances", len(m.State.Instances), "paused", m.Paused)
 	}
 	if m.Draining == nil {
 		m.Draining = map[string]time.Time{}
 	}
-	c.mem = m
-	c.log.Info("went on from the stored state", "policy", m.State.Policy, "instances", len(m.State.Instances), "paused", m.Paused)
+	c.mem, c.adopt = m, true
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -35,8 +36,8 @@ type Status struct {
 	Decisions       int                `json:"decisions"`
 	InstanceSeconds float64            `json:"instance_seconds"`
 	Rejected        int                `json:"rejected_readings"`
-	Failures        map[string]int     `json:"failures,omitempty"`
-	LastFailure     map[string]string  `json:"last_failure,omitempty"`
+	Failures        map[string]int     `json:"failures,omitempty"`     // since the start, by part
+	LastFailure     map[string]string  `json:"last_failure,omitempty"` // of those that go on, by part
 }
 
 // InstanceStatus is one row of it. Readings that were not taken are absent.
@@ -57,10 +58,45 @@ type InstanceStatus struct {
 	Reason      string      `json:"reason,omitempty"`
 }
 
-// Status returns the state after the last decision.
+// shown is what others may look at while a step is under way.
+type shown struct {
+	mu  sync.Mutex
+	now outside
+}
+
+type outside struct {
+	status   Status
+	members  []quell.Member
+	sampling time.Duration
+}
+
+func (s *shown) read() outside {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+func (s *shown) write(now outside) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = now
+}
+
+// Status returns the state after the last step. It never waits for a driver.
 func (c *Controller) Status() Status {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	s := c.shown.read().status
+	s.InstanceSeconds = c.opts.Scaler.InstanceSeconds(c.now())
+	_, s.Rejected = c.gather.totals()
+	return s
+}
+
+// release ends a piece of work and lets others see what came of it.
+func (c *Controller) release() {
+	c.show()
+	c.work.Unlock()
+}
+
+func (c *Controller) show() {
 	s := c.status
 	s.Service, s.Policy, s.Mode = c.opts.Service.Name, c.opts.Service.Policy.Name, c.opts.Service.Mode
 	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
@@ -72,10 +108,17 @@ func (c *Controller) Status() Status {
 		s.Models = "not needed"
 	}
 	s.Decisions = c.counts.decisions
-	s.Failures, s.LastFailure = maps.Clone(c.counts.failures), maps.Clone(c.counts.lastFailure)
-	s.InstanceSeconds = c.opts.Scaler.InstanceSeconds(c.now())
-	_, s.Rejected = c.gather.totals()
-	return s
+	s.Failures, s.LastFailure = maps.Clone(c.counts.failures), nil
+	for part, f := range c.counts.last {
+		if c.over(f) {
+			continue
+		}
+		if s.LastFailure == nil {
+			s.LastFailure = map[string]string{}
+		}
+		s.LastFailure[part] = f.text
+	}
+	c.shown.write(outside{status: s, members: c.members, sampling: c.opts.Service.Sampling})
 }
 
 // report keeps what the last decision saw and wanted.
@@ -147,8 +190,14 @@ func entry[K comparable](m map[K]float64, key K) *float64 {
 }
 
 // Command carries out what a person asks for: status, pause, resume, override, clear. What changes the control is
-// written to the journal and survives a restart.
+// written to the journal and survives a restart. A controller that stands by lets the one that leads answer first.
 func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
+	if !c.shown.read().status.Leading {
+		select {
+		case <-ctx.Done():
+		case <-time.After(standbyPause):
+		}
+	}
 	switch cmd.Name {
 	case bus.Status:
 		return replyWith(c.Status())
@@ -164,6 +213,9 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	return bus.Reply{Error: fmt.Sprintf("unknown command %q", cmd.Name)}
 }
 
+// standbyPause is how much later than a leader a controller that stands by answers.
+const standbyPause = 500 * time.Millisecond
+
 func replyWith(v any) bus.Reply {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -174,8 +226,13 @@ func replyWith(v any) bus.Reply {
 
 // change alters the memory, stores it and writes an event; if it cannot be stored it is taken back.
 func (c *Controller) change(ctx context.Context, text string, alter func() error) bus.Reply {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.work.Lock()
+	defer c.release()
+	if !c.leading {
+		return bus.Reply{Error: "this controller does not hold the lease of the service: another one leads, or none does yet"}
+	}
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
 	before := c.mem
 	if err := alter(); err != nil {
 		return bus.Reply{Error: err.Error()}

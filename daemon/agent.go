@@ -64,7 +64,10 @@ func Agent(ctx context.Context, path, instance string, log *slog.Logger) error {
 		return errors.Join(err, listener.Close())
 	}
 	log.Info("agent started", "service", file.Service.Name, "instance", instance, "probe", listener.Addr())
-	return a.Run(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watchBus(ctx, conn, cancel)
+	return errors.Join(a.Run(ctx), conn.Err())
 }
 
 func newProbeServer(file *config.File, log *slog.Logger) (*probe.Server, error) {

@@ -50,9 +50,10 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 	if err := attach(ctx, file, c, conn, log, &stop); err != nil {
 		return err
 	}
+	watchBus(ctx, conn, cancel)
 	go reloading(ctx, path, file, c, reload, log)
 	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode, "bus", file.Bus.Listen, "metrics", file.Listen)
-	return c.Run(ctx)
+	return errors.Join(c.Run(ctx), conn.Err())
 }
 
 // load reads a configuration and the models it names. Models that are not there yet are no mistake: the controller
@@ -118,7 +119,10 @@ func newController(file *config.File, models *model.Models, conn *bus.Conn, life
 	if err != nil {
 		return nil, err
 	}
-	lease := &leader{conn: conn, service: name, holder: holder(file), ttl: max(5*time.Second, 3*file.Service.Sampling)}
+	lease := &leader{
+		conn: conn, service: name, holder: holder(file), now: time.Now,
+		ttl: max(10*time.Second, 3*file.Service.Sampling), margin: controller.StepLimit(file.Service.Sampling),
+	}
 	stop.add(lease.release)
 	return controller.New(controller.Options{
 		Service: file.Service, Models: models, Balancer: balancer, Scaler: scaler, Journal: journal, Memory: state,
@@ -177,39 +181,6 @@ func holder(file *config.File) string {
 		data = file.Data
 	}
 	return host + ":" + data
-}
-
-// leader keeps the service's lease.
-type leader struct {
-	conn            *bus.Conn
-	service, holder string
-	ttl             time.Duration
-	lease           *bus.Lease
-}
-
-func (l *leader) lead(ctx context.Context) (bool, error) {
-	if l.lease != nil {
-		err := l.lease.Renew(ctx)
-		if err == nil || l.lease.Valid() && !errors.Is(err, bus.ErrLeaseLost) {
-			return true, err
-		}
-		l.lease = nil
-	}
-	lease, err := l.conn.Lease(ctx, l.service, l.holder, l.ttl)
-	if err != nil {
-		return false, err
-	}
-	l.lease = lease
-	return true, nil
-}
-
-func (l *leader) release() error {
-	if l.lease == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
-	defer cancel()
-	return l.lease.Release(ctx)
 }
 
 // attach connects the controller with what talks to it: readings, commands, metrics, and its own prober where the
@@ -272,7 +243,10 @@ func reloading(ctx context.Context, path string, running *config.File, c *contro
 			continue
 		}
 		if needsRestart(running, file) {
-			log.Warn("changes outside service, slo, sampling, policy, group, guard, mode and models need a restart")
+			log.Warn("changes outside slo, sampling, policy, group, guard, mode and models need a restart")
+		}
+		if file.Service.Sampling != running.Service.Sampling {
+			log.Warn("the balancer and the agents keep their sampling period until they are restarted", "sampling", running.Service.Sampling)
 		}
 		log.Info("reloaded", "policy", file.Service.Policy.Name, "mode", file.Service.Mode)
 	}

@@ -64,6 +64,17 @@ func connect(file *config.File, server *bus.Server, name string, log *slog.Logge
 	})
 }
 
+// watchBus cancels when the bus has refused the connection for good; Conn.Err says why.
+func watchBus(ctx context.Context, conn *bus.Conn, cancel context.CancelFunc) {
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-conn.Done():
+			cancel()
+		}
+	}()
+}
+
 // Connect joins the bus as a person's command: it fails at once if nothing answers.
 func Connect(file *config.File) (*bus.Conn, error) { return connect(file, nil, "quell command", nil) }
 

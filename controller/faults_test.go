@@ -1,0 +1,300 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+func TestFailingPartsAreSurvived(t *testing.T) {
+	for _, c := range []struct {
+		name, part string
+		fault      func(*rig) *fault
+		decides    bool // decisions are written down meanwhile
+		acts       bool // decisions are carried out meanwhile
+	}{
+		{"the scaler", "look", func(r *rig) *fault { return &r.scaler.fault }, false, false},
+		{"the balancer", "look", func(r *rig) *fault { return &r.balancer.fault }, false, false},
+		{"a balancer that refuses", "apply", func(r *rig) *fault { return &r.balancer.refuse }, true, false},
+		{"the journal", "journal", func(r *rig) *fault { return &r.journal.fault }, false, true},
+		{"the memory", "memory", func(r *rig) *fault { return &r.memory.fault }, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			play(t, nil, func(r *rig) {
+				r.run(3 * time.Second)
+				c.fault(r).set(errBroken)
+				r.scaler.set(func(s *fakeScaler) { s.add() })
+				plans := len(r.journal.plans())
+				r.pass(5 * time.Second)
+				s := r.c.Status()
+				if s.Failures[c.part] < 3 || !strings.Contains(s.LastFailure[c.part], errBroken.Error()) {
+					t.Errorf("failures %v, %v", s.Failures, s.LastFailure)
+				}
+				if wrote := len(r.journal.plans()) > plans; wrote != c.decides {
+					t.Errorf("plans written meanwhile: %v, want %v", wrote, c.decides)
+				}
+				if acted := len(r.balancer.weights()) == 3; acted != c.acts {
+					t.Errorf("acted meanwhile: %v, want %v", acted, c.acts)
+				}
+				c.fault(r).set(nil)
+				r.pass(3 * time.Second)
+				r.wantWeights(map[string]float64{"i1": 1. / 3, "i2": 1. / 3, "i3": 1. / 3})
+				r.pass(11 * time.Second)
+				if s := r.c.Status(); s.Failures[c.part] < 3 || len(s.LastFailure) > 0 {
+					t.Errorf("long after the repair: failures %v, and a problem still: %v", s.Failures, s.LastFailure)
+				}
+				after := r.journal.plans()[plans:]
+				if len(after) == 0 {
+					t.Error("no plans were written after the repair")
+				}
+				tells := func(e bus.Entry) bool {
+					return e.Applied && slices.Equal(e.Changes, []string{"weights i1=0.333 i2=0.333 i3=0.333"})
+				}
+				if !c.acts && !slices.ContainsFunc(after, tells) {
+					t.Error("the journal does not tell of the change that was made after the repair")
+				}
+			})
+		})
+	}
+}
+
+// What the balancer refused is not in force: it is neither told nor remembered as done, and done later.
+func TestARefusedPlanIsNotInForce(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		r.run(3 * time.Second)
+		r.balancer.refuse.set(errBroken)
+		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.7)})
+		before, plans := r.c.Status(), len(r.journal.plans())
+		r.pass(3 * time.Second)
+		for _, e := range r.journal.plans()[plans:] {
+			if e.Applied || len(e.Changes) > 0 || e.Plan.Weights["i1"] != .7 {
+				t.Errorf("%+v", e)
+			}
+		}
+		if w := remembered(t, r.memory).Weights["i1"]; w != .5 || r.c.Status().Decisions != before.Decisions {
+			t.Errorf("weight %v, %d decisions", w, r.c.Status().Decisions)
+		}
+		r.balancer.refuse.set(nil)
+		plans = len(r.journal.plans())
+		r.pass(3 * time.Second)
+		r.wantWeights(map[string]float64{"i1": .7, "i2": .3})
+		var told []string
+		for _, e := range r.journal.plans()[plans:] {
+			told = append(told, e.Changes...)
+		}
+		if !slices.Equal(told, []string{"weights i1=0.700 i2=0.300"}) {
+			t.Errorf("the journal tells of %q", told)
+		}
+	})
+}
+
+// While a driver hangs, what happened before can be looked at, at once, and the loop goes on after a bounded time.
+func TestAHangingPartHidesNothing(t *testing.T) {
+	for name, part := range map[string]func(*rig) *fault{
+		"the scaler":   func(r *rig) *fault { return &r.scaler.fault },
+		"the balancer": func(r *rig) *fault { return &r.balancer.fault },
+		"the journal":  func(r *rig) *fault { return &r.journal.fault },
+		"the memory":   func(r *rig) *fault { return &r.memory.fault },
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, nil, func(r *rig) {
+				r.run(3 * time.Second)
+				part(r).setHang(true)
+				r.pass(1500 * time.Millisecond)
+				began := time.Now()
+				if s := r.c.Status(); len(s.Instances) != 2 || !s.Leading {
+					t.Errorf("status %+v", s)
+				}
+				if len(r.c.Members()) != 2 {
+					t.Errorf("members %v", r.c.Members())
+				}
+				body := httptest.NewRecorder()
+				r.c.Handler().ServeHTTP(body, httptest.NewRequest("GET", "/metrics", nil))
+				if body.Code != 200 {
+					t.Errorf("metrics: %d", body.Code)
+				}
+				if waited := time.Since(began); waited > 0 {
+					t.Errorf("waited %v", waited)
+				}
+				r.pass(3 * StepLimit(time.Second))
+				if s := r.c.Status(); len(s.Failures) == 0 {
+					t.Error("nothing was counted")
+				}
+				part(r).setHang(false)
+				r.pass(4 * StepLimit(time.Second))
+				if s := r.c.Status(); time.Since(s.At) > 2*time.Second {
+					t.Errorf("the last decision is %v old", time.Since(s.At))
+				}
+			})
+		})
+	}
+}
+
+func TestStepLimit(t *testing.T) {
+	for sampling, want := range map[time.Duration]time.Duration{
+		500 * time.Millisecond: 5 * time.Second, 10 * time.Second: 10 * time.Second, time.Hour: time.Minute,
+	} {
+		if got := StepLimit(sampling); got != want {
+			t.Errorf("sampled every %v: %v, want %v", sampling, got, want)
+		}
+	}
+}
+
+// lead is a lease that the test gives and takes.
+type lead struct {
+	mu   sync.Mutex
+	held bool
+	err  error
+}
+
+func (l *lead) ask(context.Context) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held, l.err
+}
+
+func (l *lead) set(held bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held, l.err = held, err
+}
+
+func TestWithoutTheLeaseNothingIsDone(t *testing.T) {
+	l := &lead{held: true}
+	play(t, func(r *rig) { r.opts.Lead = l.ask }, func(r *rig) {
+		r.run(3 * time.Second)
+		l.set(false, errors.New("held by another"))
+		plans := len(r.journal.plans())
+		r.untouched(func() {
+			r.scaler.set(func(s *fakeScaler) { s.add() })
+			r.scaler.state("i1", quell.Failed)
+			r.pass(10 * time.Second)
+		})
+		s := r.c.Status()
+		if s.Leading || s.LastFailure["lease"] != "held by another" {
+			t.Errorf("status %+v", s)
+		}
+		if n := len(r.journal.plans()); n != plans {
+			t.Errorf("%d plans were written by a controller that stands by", n-plans)
+		}
+		l.set(true, nil)
+		r.pass(5 * time.Second)
+		r.wantIDs("i2", "i3")
+		r.wantWeights(map[string]float64{"i2": .5, "i3": .5})
+	})
+}
+
+// The lease is asked for between periods too: one that was lost does not last until the next decision.
+func TestALostLeaseIsNoticedBetweenPeriods(t *testing.T) {
+	l := &lead{held: true}
+	play(t, func(r *rig) {
+		r.opts.Lead = l.ask
+		r.opts.Service.Sampling = time.Minute
+	}, func(r *rig) {
+		r.run(5 * time.Second)
+		l.set(false, nil)
+		r.pass(600 * time.Millisecond)
+		r.untouched(func() {
+			r.scaler.set(func(s *fakeScaler) { s.add() })
+			r.pass(10 * time.Second)
+		})
+		if r.c.Status().Leading {
+			t.Error("it still says that it leads")
+		}
+	})
+}
+
+func TestALeaseThatCannotBeRenewedIsKeptWhileItLasts(t *testing.T) {
+	l := &lead{held: true}
+	play(t, func(r *rig) { r.opts.Lead = l.ask }, func(r *rig) {
+		r.run(3 * time.Second)
+		l.set(true, errBroken)
+		r.scaler.set(func(s *fakeScaler) { s.add() })
+		r.pass(3 * time.Second)
+		r.wantWeights(map[string]float64{"i1": 1. / 3, "i2": 1. / 3, "i3": 1. / 3})
+		if s := r.c.Status(); !s.Leading || s.Failures["lease"] == 0 {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// Whoever takes over goes on from what the other one remembered, not from what it knew when it started.
+func TestTakingOver(t *testing.T) {
+	l := &lead{held: false, err: errors.New("held by another")}
+	play(t, func(r *rig) { r.opts.Lead = l.ask }, func(r *rig) {
+		r.scaler.set(func(s *fakeScaler) { s.add(); s.add() })
+		r.untouched(func() { r.run(5 * time.Second) })
+		began := time.Now()
+		if reply := r.ask(bus.Command{Name: bus.Pause}); !strings.Contains(reply.Error, "another one leads") {
+			t.Errorf("a pause: %+v", reply)
+		}
+		if waited := time.Since(began); waited < standbyPause {
+			t.Errorf("answered after %v: before the leader might", waited)
+		}
+
+		other := r.opts
+		other.Lead = nil
+		leader, err := New(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leader.Step(context.Background())
+		if reply := leader.Command(context.Background(), bus.Command{Name: bus.Pause, By: "bob"}); reply.Error != "" {
+			t.Fatal(reply.Error)
+		}
+		l.set(true, nil)
+		r.untouched(func() { r.pass(5 * time.Second) })
+		if s := r.c.Status(); !s.Leading || !s.Paused || s.PausedBy != "bob" {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+func TestAMemoryThatCannotBeReached(t *testing.T) {
+	play(t, func(r *rig) { r.memory.fault.err = bus.ErrNotConnected }, func(r *rig) {
+		r.untouched(func() { r.run(5 * time.Second) })
+		if s := r.c.Status(); s.Leading || s.Failures["memory"] == 0 {
+			t.Errorf("status %+v", s)
+		}
+		r.memory.fault.set(nil)
+		r.pass(3 * time.Second)
+		r.wantIDs("i1", "i2")
+	})
+}
+
+func TestADamagedMemoryIsFinal(t *testing.T) {
+	play(t, func(r *rig) { r.memory.values[memoryKey] = []byte(`{"paused":tru`) }, func(r *rig) {
+		r.untouched(func() {
+			err := r.c.Run(context.Background())
+			if err == nil || !strings.Contains(err.Error(), "the stored memory of the controller is damaged") {
+				t.Errorf("got %v", err)
+			}
+		})
+	})
+}
+
+func TestWhatIsRemembered(t *testing.T) {
+	shrunk(t, func(r *rig) {
+		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.7)})
+		r.pass(2 * time.Second)
+		m := remembered(t, r.memory)
+		if m.State.Policy != "static" || len(m.State.Instances) != 3 {
+			t.Errorf("state %+v", m.State)
+		}
+		if !maps.Equal(m.Overrides, map[string]float64{"i1": .7}) || m.Draining["i3"].IsZero() || m.Paused {
+			t.Errorf("memory %+v", m)
+		}
+		if w := m.Weights; len(w) != 2 || w["i1"] != .7 {
+			t.Errorf("weights %v", w)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package controller
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func (r *rig) get(path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r.c.Handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	return w
+}
+
+func TestMetrics(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		r.run(3 * time.Second)
+		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.75)})
+		reading := agentReading("i1", .4)
+		reading.Observation.Severity = map[quell.Resource]float64{quell.Network: 1.5}
+		r.c.Observe(reading, time.Now())
+		r.c.Observe(balancerReading(t, "i1", "east", 16, 16, 16), time.Now())
+		r.c.Reject(errors.New("utilization: 7 is more than 2"))
+		r.journal.fault.set(errBroken)
+		r.pass(time.Second)
+		r.scaler.set(func(s *fakeScaler) { s.slow = true; s.add() })
+		r.pass(time.Second)
+		got := r.get("/metrics")
+		if got.Code != 200 {
+			t.Fatalf("status %d", got.Code)
+		}
+		const golden = "testdata/metrics.txt"
+		if *update {
+			if err := os.WriteFile(golden, got.Body.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Body.String() != string(want) {
+			t.Errorf("got\n%s\nwant\n%s", got.Body, want)
+		}
+	})
+}
+
+func TestHealth(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		want := func(when string, alive, ready int) {
+			t.Helper()
+			if a, b := r.get("/healthz").Code, r.get("/readyz").Code; a != alive || b != ready {
+				t.Errorf("%s: alive %d, ready %d; want %d, %d", when, a, b, alive, ready)
+			}
+		}
+		want("before the first decision", 200, 503)
+		r.run(1500 * time.Millisecond)
+		want("after it", 200, 200)
+		r.balancer.fault.set(errBroken)
+		r.pass(2 * time.Second)
+		want("with two decisions missed", 200, 200)
+		r.pass(2 * time.Second)
+		want("with four missed", 200, 503)
+		r.balancer.fault.set(nil)
+		r.pass(time.Second)
+		want("when it goes on", 200, 200)
+	})
+}
+
+func TestStatusPage(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		r.run(3 * time.Second)
+		w := r.get("/status")
+		var s Status
+		if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || s.Service != "shop" || len(s.Instances) != 2 {
+			t.Errorf("%v, %s", err, w.Body)
+		}
+		if kind := w.Header().Get("Content-Type"); kind != "application/json" {
+			t.Errorf("type %s", kind)
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quellhq/quell/bus"
+)
+
+// leader keeps the service's lease, by writing as seldom as is safe.
+type leader struct {
+	conn            *bus.Conn
+	service, holder string
+	ttl             time.Duration
+	margin          time.Duration // to lead is to hold the lease for so long at least
+	now             func() time.Time
+
+	lease   *bus.Lease
+	renewed time.Time // the lease is held for ttl from then on
+}
+
+// lead says whether the lease is held for the margin at least. While another controller holds it, the error is the
+// same every time.
+func (l *leader) lead(ctx context.Context) (bool, error) {
+	if l.lease == nil {
+		return l.take(ctx)
+	}
+	if l.now().Sub(l.renewed) < l.ttl/3 {
+		return true, nil
+	}
+	asked := l.now()
+	err := l.lease.Renew(ctx)
+	switch {
+	case err == nil:
+		l.renewed = asked
+	case errors.Is(err, bus.ErrLeaseLost):
+		l.lease = nil
+		return false, err
+	}
+	return l.now().Sub(l.renewed) <= l.ttl-l.margin, err
+}
+
+func (l *leader) take(ctx context.Context) (bool, error) {
+	asked := l.now()
+	lease, err := l.conn.Lease(ctx, l.service, l.holder, l.ttl)
+	if held := new(bus.HeldError); errors.As(err, &held) {
+		return false, fmt.Errorf("standing by: service %q is held by the controller %s", l.service, held.Holder)
+	}
+	if err != nil {
+		return false, err
+	}
+	l.lease, l.renewed = lease, asked
+	return true, nil
+}
+
+func (l *leader) release() error {
+	if l.lease == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
+	defer cancel()
+	return l.lease.Release(ctx)
+}

@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell/bus"
+)
+
+// clock is moved by hand.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+// leaders returns two that want the same service, on one bus.
+func leaders(t *testing.T) (a, b *leader, c *clock) {
+	t.Helper()
+	server, err := bus.StartServer(bus.ServerOptions{StoreDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Shutdown() })
+	c = &clock{at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	join := func(holder string) *leader {
+		conn, err := bus.Connect(bus.Options{Server: server, Now: c.now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		return &leader{conn: conn, service: "shop", holder: holder, ttl: 15 * time.Second, margin: 5 * time.Second, now: c.now}
+	}
+	return join("a"), join("b"), c
+}
+
+func (l *leader) want(t *testing.T, leads bool, because string) {
+	t.Helper()
+	got, err := l.lead(t.Context())
+	if got != leads || (err == nil) != (because == "") || err != nil && !strings.Contains(err.Error(), because) {
+		t.Fatalf("%s leads: %v, %v; want %v, %q", l.holder, got, err, leads, because)
+	}
+}
+
+func TestOneLeads(t *testing.T) {
+	a, b, c := leaders(t)
+	const standing = `standing by: service "shop" is held by the controller a`
+	a.want(t, true, "")
+	for range 20 { // twice as long as the lease lasts without renewal
+		b.want(t, false, standing)
+		c.advance(2 * time.Second)
+		a.want(t, true, "")
+	}
+	if err := a.release(); err != nil {
+		t.Fatal(err)
+	}
+	b.want(t, true, "")
+}
+
+func TestASilentLeaderIsFollowed(t *testing.T) {
+	a, b, c := leaders(t)
+	a.want(t, true, "")
+	b.want(t, false, "standing by")
+	c.advance(16 * time.Second)
+	b.want(t, true, "")
+	a.want(t, false, "lost")
+	a.want(t, false, "held by the controller b")
+}
+
+// A leader that cannot renew stops while the lease still lasts, early enough to finish what it is doing.
+func TestALeaderThatCannotRenewStopsInTime(t *testing.T) {
+	a, _, c := leaders(t)
+	a.want(t, true, "")
+	silent, cancel := context.WithCancel(t.Context()) // in which the bus never answers
+	cancel()
+	for _, s := range []struct {
+		after time.Duration
+		leads bool
+		err   error
+	}{
+		{4 * time.Second, true, nil}, // nothing had to be renewed yet
+		{2 * time.Second, true, context.Canceled},
+		{4 * time.Second, true, context.Canceled},
+		{time.Millisecond, false, context.Canceled},
+		{5 * time.Second, false, bus.ErrLeaseLost},
+	} {
+		c.advance(s.after)
+		if leads, err := a.lead(silent); leads != s.leads || !errors.Is(err, s.err) {
+			t.Fatalf("%v later it leads: %v, %v; want %v, %v", s.after, leads, err, s.leads, s.err)
+		}
+	}
+	a.want(t, true, "")
+}

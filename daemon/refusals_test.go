@@ -1,0 +1,182 @@
+package daemon_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell/controller"
+)
+
+// occupy listens where a process wants to.
+func occupy(t *testing.T, address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+}
+
+// wantFree says that nobody listens at the addresses.
+func wantFree(t *testing.T, addresses ...string) {
+	t.Helper()
+	for _, address := range addresses {
+		ln, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Errorf("something is left behind: %v", err)
+			continue
+		}
+		ln.Close()
+	}
+}
+
+// wantRefusal says that a process ended by itself, with one clear message.
+func wantRefusal(t *testing.T, p *proc, status int, words ...string) {
+	t.Helper()
+	got, said := p.ends(t), p.said()
+	last := lastLine(said)
+	if got != status || !strings.HasPrefix(last, "quell: ") || !has(last, words...) || strings.Contains(said, "goroutine ") {
+		t.Errorf("status %d, want %d; want %q in the last line of\n%s", got, status, words, said)
+	}
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+func TestPortsThatAreTaken(t *testing.T) {
+	t.Parallel()
+	t.Run("of the bus", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, "")
+		r.write(hosts(r))
+		occupy(t, r.bus)
+		wantRefusal(t, r.start("controller"), 1, "bus.listen "+r.bus, "in use")
+		wantFree(t, r.metrics)
+	})
+	t.Run("of the metrics", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, "")
+		r.write(hosts(r))
+		occupy(t, r.metrics)
+		wantRefusal(t, r.start("controller"), 1, "controller's metrics", r.metrics, "in use")
+		wantFree(t, r.bus)
+		if pids := r.pids(); len(pids) > 0 {
+			t.Errorf("instances were started: %v", pids)
+		}
+	})
+	t.Run("of the traffic", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, "")
+		r.write(hosts(r))
+		occupy(t, r.traffic)
+		wantRefusal(t, r.start("balancer"), 2, r.traffic, "in use")
+		if _, err := os.Stat(r.admin); err == nil {
+			t.Error("the admin socket is left behind")
+		}
+	})
+	t.Run("of the probe server", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, "")
+		probe := freeAddress(t)
+		r.write(plain("127.0.0.1:9", probe, "static"))
+		occupy(t, probe)
+		wantRefusal(t, r.start("agent"), 1, "probe.listen", probe, "in use")
+	})
+	t.Run("of a machine", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, "")
+		r.write(hosts(r))
+		address := freeAddress(t)
+		occupy(t, address)
+		wantRefusal(t, r.start("host", "--listen", address, "--probe-listen", freeAddress(t)), 1, address, "in use")
+	})
+}
+
+func TestOneControllerPerFolder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	r.write(hosts(r))
+	r.start("controller")
+	r.awaitStatus("the first one to lead", func(s controller.Status) bool { return s.Leading })
+	second := newRig(t, "")
+	second.write(hosts(second))
+	replaceIn(t, second.config, "data: data", fmt.Sprintf("data: %q", filepath.Join(r.dir, "data")))
+	wantRefusal(t, second.start("controller"), 2, filepath.Join(r.dir, "data", "bus"), "in use by a running process")
+	wantFree(t, second.bus, second.metrics)
+	if s, err := r.status(); err != nil || !s.Leading {
+		t.Errorf("the first one: %+v, %v", s, err)
+	}
+}
+
+func replaceIn(t *testing.T, path, old, new string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(data), old) {
+		t.Fatalf("%q is not in %s", old, path)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(data), old, new, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A folder below a file cannot be made, by root neither.
+func TestAFolderThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	r.write(hosts(r))
+	if err := os.WriteFile(filepath.Join(r.dir, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	replaceIn(t, r.config, "data: data", "data: file/data")
+	wantRefusal(t, r.start("controller"), 1, filepath.Join(r.dir, "file", "data"), "not a directory")
+	wantFree(t, r.bus, r.metrics)
+}
+
+// An agent may start before the bus is there. Whether its token is right shows later, and then it must not go on in vain.
+func TestATokenThatIsRefusedLater(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	r.write(plain("127.0.0.1:9", freeAddress(t), "static"))
+	listen := fmt.Sprintf("bus: {listen: %q", r.bus)
+	replaceIn(t, r.config, listen, listen+", token: old")
+	agent := r.start("agent")
+	r.await("the agent to start", func() (bool, any) { return has(agent.said(), "agent started"), agent.said() })
+	replaceIn(t, r.config, "token: old", "token: new")
+	r.start("controller")
+	wantRefusal(t, agent, 2, "refused the token", "bus.token")
+}
+
+func TestMistakesInTheFile(t *testing.T) {
+	t.Parallel()
+	for _, process := range []string{"controller", "balancer", "agent", "host"} {
+		t.Run(process, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, "")
+			r.write(hosts(r) + "guard: {flor: 0.1}\n")
+			lines := strings.Split(readFile(t, r.config), "\n")
+			at := fmt.Sprintf("%s:%d:", r.config, len(lines)-1)
+			p := r.start(process)
+			if status, said := p.ends(t), p.said(); status != 2 || !has(said, at, "flor", "floor") {
+				t.Errorf("status %d, want 2; want %q and a hint in\n%s", status, at, said)
+			}
+		})
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

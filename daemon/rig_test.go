@@ -1,0 +1,398 @@
+package daemon_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/builtin"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/controller"
+)
+
+const (
+	sampling = 300 * time.Millisecond
+	patience = 20 * time.Second // for what takes a second on a machine with nothing else to do
+)
+
+// rig is one service's folder, addresses and processes. Every process holds the read end of a pipe and ends with this
+// one, whatever happens here.
+type rig struct {
+	t        *testing.T
+	dir      string
+	config   string
+	admin    string
+	traffic  string // where clients connect
+	metrics  string // of the controller
+	bus      string
+	lifeline *os.File // what processes hold, and the other end
+	hold     *os.File
+	procs    []*proc // in order of start
+}
+
+// newRig writes a configuration of a service with the given parts: scaler, and more keys of the file.
+func newRig(t *testing.T, parts string) *rig {
+	t.Helper()
+	sockets, err := os.MkdirTemp("", "q") // paths of sockets are bounded
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{
+		t: t, dir: t.TempDir(), admin: filepath.Join(sockets, "a"), lifeline: read, hold: write,
+		traffic: freeAddress(t), metrics: freeAddress(t), bus: freeAddress(t),
+	}
+	r.config = filepath.Join(r.dir, "quell.yaml")
+	r.write(parts)
+	t.Cleanup(func() {
+		r.end()
+		write.Close()
+		read.Close()
+		os.RemoveAll(sockets)
+	})
+	return r
+}
+
+// write replaces the configuration.
+func (r *rig) write(parts string) {
+	r.t.Helper()
+	text := fmt.Sprintf(`service: shop
+slo: {metric: mean, threshold: 500ms}
+sampling: %s
+data: data
+listen: %q
+bus: {listen: %q}
+balancer:
+  listen: %q
+  admin: %q
+  metrics: off
+  drain: 2s
+  health: {interval: 100ms, timeout: 1s}
+%s`, sampling, r.metrics, r.bus, r.traffic, r.admin, parts)
+	if err := os.WriteFile(r.config, []byte(text), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// hosts is the part of a configuration whose instances are two emulated machines, with agent and probe server.
+func hosts(r *rig) string {
+	return fmt.Sprintf(`policy: {name: static}
+group: {min: 2, max: 3, startup: 15s}
+probe: {capacity: 40Mbps, timeout: 300ms}
+scaler:
+  kind: process
+  lifeline: true
+  drain: 2s
+  command: [%q, host, --config, %q, --id, "{host}", --instance, "{id}", --listen, "127.0.0.1:{port}",
+    --probe-listen, "127.0.0.1:{probe_port}", --file-size, "20000"]
+`, quellProgram, r.config)
+}
+
+// emulatedService brings up controller, balancer and two machines.
+func emulatedService(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t, "")
+	r.write(hosts(r))
+	r.start("controller")
+	r.start("balancer")
+	r.awaitServing("i1", "i2")
+	return r
+}
+
+// nextPort walks through ports below those that the system gives to outgoing connections.
+var nextPort atomic.Int64
+
+// freeAddress is a loopback address that nothing listens on, and that no other test here is given.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	nextPort.CompareAndSwap(0, 12000+int64(os.Getpid()*61%15000))
+	for range 1000 {
+		address := fmt.Sprintf("127.0.0.1:%d", nextPort.Add(1))
+		if ln, err := net.Listen("tcp", address); err == nil {
+			ln.Close()
+			return address
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}
+
+// proc is one process.
+type proc struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{} // closed when it has ended
+}
+
+// start runs a subcommand of quell with the rig's configuration.
+func (r *rig) start(name string, args ...string) *proc {
+	r.t.Helper()
+	return r.launch(name, exec.Command(quellProgram, append([]string{name, "--config", r.config}, args...)...))
+}
+
+func (r *rig) launch(name string, cmd *exec.Cmd) *proc {
+	r.t.Helper()
+	p, err := r.tryLaunch(name, cmd)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+func (r *rig) tryLaunch(name string, cmd *exec.Cmd) (*proc, error) {
+	p := &proc{name: name, cmd: cmd, done: make(chan struct{}), log: filepath.Join(r.dir, fmt.Sprintf("%s-%d.log", name, len(r.procs)))}
+	log, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{r.lifeline}
+	cmd.Env = append(cmd.Environ(), "QUELL_LIFELINE_FD=3")
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = cmd.Wait() // its status stands in ProcessState
+		close(p.done)
+	}()
+	r.procs = append(r.procs, p)
+	return p, nil
+}
+
+// kill is what the kernel does to a process that takes too much memory.
+func (p *proc) kill(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.done
+}
+
+func (p *proc) said() string {
+	data, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// ends waits for the exit and returns its status.
+func (p *proc) ends(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		t.Fatalf("%s did not end; it said\n%s", p.name, p.said())
+		return 0
+	}
+}
+
+// end asks every process to end, the oldest first, and kills those that do not.
+func (r *rig) end() {
+	for _, p := range r.procs {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+	}
+	late := time.After(patience)
+	for _, p := range r.procs {
+		select {
+		case <-p.done:
+		case <-late:
+			_ = p.cmd.Process.Kill()
+			<-p.done
+			r.t.Errorf("%s had to be killed", p.name)
+		}
+		if r.t.Failed() {
+			r.t.Logf("%s said\n%s", p.name, p.said())
+		}
+	}
+}
+
+// await polls until something is so. what it returns says how things stand.
+func (r *rig) await(what string, is func() (bool, any)) {
+	r.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		ok, state := is()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("waited in vain for %s; now: %+v", what, state)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// status asks the controller over HTTP.
+func (r *rig) status() (s controller.Status, err error) {
+	body, err := get("http://" + r.metrics + "/status")
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(body, &s)
+}
+
+func get(url string) ([]byte, error) {
+	client := http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get(url)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+// awaitStatus polls the controller's status.
+func (r *rig) awaitStatus(what string, is func(controller.Status) bool) (s controller.Status) {
+	r.t.Helper()
+	r.await(what, func() (bool, any) {
+		now, err := r.status()
+		if err != nil {
+			return false, err
+		}
+		s = now
+		return is(now), now
+	})
+	return s
+}
+
+// awaitServing waits until exactly these instances are ready, share the traffic and are measured.
+func (r *rig) awaitServing(ids ...string) controller.Status {
+	r.t.Helper()
+	return r.awaitStatus(fmt.Sprintf("%v to serve", ids), func(s controller.Status) bool {
+		serving := 0
+		for i, in := range s.Instances {
+			if i < len(ids) && in.ID == ids[i] && in.State == quell.Ready && in.Weight != nil && *in.Weight > 0 && in.Utilization != nil && !in.Stale {
+				serving++
+			}
+		}
+		return serving == len(ids) && len(s.Instances) == len(ids)
+	})
+}
+
+// weights asks the balancer.
+func (r *rig) weights() (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	states, err := builtin.NewClient(r.admin).State(ctx)
+	weights := map[string]float64{}
+	for _, s := range states {
+		weights[s.ID] = s.Weight
+	}
+	return weights, err
+}
+
+// awaitWeights waits until the balancer has these weights.
+func (r *rig) awaitWeights(want map[string]float64) {
+	r.t.Helper()
+	r.await(fmt.Sprintf("the weights %v", want), func() (bool, any) {
+		got, err := r.weights()
+		return err == nil && sameWeights(got, want), fmt.Sprint(got, err)
+	})
+}
+
+func sameWeights(a, b map[string]float64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for id, w := range a {
+		if v, ok := b[id]; !ok || w-v > 1e-6 || v-w > 1e-6 {
+			return false
+		}
+	}
+	return true
+}
+
+// quell runs a command to its end.
+func (r *rig) quell(args ...string) (out string, status int) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, quellProgram, args...)
+	text, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		r.t.Fatal(err)
+	}
+	return string(text), cmd.ProcessState.ExitCode()
+}
+
+// connect joins the service's bus.
+func (r *rig) connect() *bus.Conn {
+	r.t.Helper()
+	conn, err := bus.Connect(bus.Options{URL: "nats://" + r.bus, Name: "test"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(conn.Close)
+	return conn
+}
+
+// journal reads every entry.
+func (r *rig) journal(conn *bus.Conn) (entries []bus.Entry) {
+	r.t.Helper()
+	j, err := conn.Journal("shop", bus.JournalOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := j.Read(ctx, time.Time{}, func(e bus.Entry) error { entries = append(entries, e); return nil }); err != nil {
+		r.t.Fatal(err)
+	}
+	return entries
+}
+
+// pids reads the ledger of the process scaler.
+func (r *rig) pids() map[string]int {
+	r.t.Helper()
+	data, err := os.ReadFile(filepath.Join(r.dir, "data", "instances", "instances.json"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var ledger struct {
+		Instances []struct {
+			ID  string `json:"id"`
+			PID int    `json:"pid"`
+		} `json:"instances"`
+	}
+	if err := json.Unmarshal(data, &ledger); err != nil {
+		r.t.Fatal(err)
+	}
+	pids := map[string]int{}
+	for _, in := range ledger.Instances {
+		pids[in.ID] = in.PID
+	}
+	return pids
+}
+
+// has says whether each of the words stands in the text.
+func has(text string, words ...string) bool {
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,116 @@
+package daemon_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// clients is how many requests are under way at once.
+const clients = 4
+
+// traffic is a steady flow of GETs through the balancer.
+type traffic struct {
+	t    *testing.T
+	url  string
+	stop chan struct{}
+	all  sync.WaitGroup
+
+	mu     sync.Mutex
+	done   int
+	failed []failure
+}
+
+type failure struct {
+	began time.Time
+	why   string
+}
+
+// flow begins, and ends with the test at the latest.
+func flow(r *rig) *traffic {
+	f := &traffic{t: r.t, url: "http://" + r.traffic + "/file", stop: make(chan struct{})}
+	for range clients {
+		f.all.Go(f.client)
+	}
+	r.t.Cleanup(f.end)
+	f.more(20)
+	return f
+}
+
+func (f *traffic) client() {
+	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
+	defer client.CloseIdleConnections()
+	for {
+		select {
+		case <-f.stop:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		began := time.Now()
+		why := ask(client, f.url)
+		f.mu.Lock()
+		f.done++
+		if why != "" {
+			f.failed = append(f.failed, failure{began, why})
+		}
+		f.mu.Unlock()
+	}
+}
+
+// ask says what is wrong with the answer.
+func ask(client *http.Client, url string) string {
+	resp, err := client.Get(url)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	if resp.StatusCode != 200 || n != 20000 {
+		return fmt.Sprintf("%s from %q, %d bytes", resp.Status, resp.Header.Get("X-Quell-Instance"), n)
+	}
+	return ""
+}
+
+// more waits until so many further requests are done.
+func (f *traffic) more(n int) {
+	f.t.Helper()
+	count := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.done }
+	goal, deadline := count()+n, time.Now().Add(patience)
+	for count() < goal {
+		if time.Now().After(deadline) {
+			f.t.Fatalf("%d requests are missing", goal-count())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// end stops the flow, once.
+func (f *traffic) end() {
+	select {
+	case <-f.stop:
+	default:
+		close(f.stop)
+	}
+	f.all.Wait()
+}
+
+// failures ends the flow and returns what failed.
+func (f *traffic) failures() []failure {
+	f.end()
+	return f.failed
+}
+
+// wantNoFailures lets some more requests pass.
+func (f *traffic) wantNoFailures() {
+	f.t.Helper()
+	f.more(50)
+	for _, x := range f.failures() {
+		f.t.Errorf("a request failed: %s", x.why)
+	}
+}
