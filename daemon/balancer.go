@@ -3,7 +3,10 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"reflect"
 	"sync"
 	"time"
@@ -36,6 +39,9 @@ func Balancer(ctx context.Context, path string, log *slog.Logger) (err error) {
 		return err
 	}
 	defer conn.Close()
+	if err := os.MkdirAll(filepath.Dir(file.Balancer.Admin), 0o700); err != nil {
+		return fmt.Errorf("making the folder of balancer.admin: %w", err)
+	}
 	server, err := newServer(file, conn, log)
 	if err != nil {
 		return err
@@ -51,9 +57,10 @@ func Balancer(ctx context.Context, path string, log *slog.Logger) (err error) {
 	if file.Probe.From == config.FromBalancer {
 		prober, err := newProber(file, file.Balancer.Name, func() []probe.Target { return followed(server) }, publisher(conn), log)
 		if err != nil {
-			return errors.Join(err, shutdown(server))
+			log.Error("nothing is probed, traffic flows on", "error", err) // a mistake in probe must not stop the service
+		} else {
+			parts.Go(func() { prober.Run(ctx) })
 		}
-		parts.Go(func() { prober.Run(ctx) })
 	}
 	<-ctx.Done()
 	parts.Wait()

@@ -56,12 +56,21 @@ func connect(file *config.File, server *bus.Server, name string, log *slog.Logge
 	}
 	url := file.Bus.URL
 	if url == "" && server == nil {
-		url = "nats://" + file.Bus.Listen
+		url = "nats://" + reachable(file.Bus.Listen)
 	}
 	return bus.Connect(bus.Options{
 		URL: url, Server: server, Token: token, TLS: bus.TLS(file.Bus.TLS), Name: name, Logger: log,
 		Validate: (*quell.Reading).Validate,
 	})
+}
+
+// reachable is where a listener on this machine can be dialled: one on all addresses answers on loopback.
+func reachable(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return listen
 }
 
 // watchBus cancels when the bus has refused the connection for good; Conn.Err says why.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,7 +63,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	t := &training{Options: o, cells: o.Plan.Cells(), began: time.Now()}
+	t := &training{Options: o, cells: shuffled(o.Plan.Cells(), o.Seed), began: time.Now()}
 	var workers sync.WaitGroup
 	for i, target := range o.Targets {
 		workers.Go(func() {
@@ -72,6 +74,14 @@ func Run(ctx context.Context, o Options) error {
 	}
 	workers.Wait()
 	return context.Cause(ctx)
+}
+
+// shuffled mixes the cells, so that a machine that gets slower or faster meanwhile disturbs baseline and
+// interference alike and not one against the other.
+func shuffled(cells []Cell, seed uint64) []Cell {
+	cells = slices.Clone(cells)
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+	return cells
 }
 
 func (o *Options) check() error {
