@@ -1,7 +1,7 @@
 # make demo    build the program and show it at work, on this machine alone
 # make test    what CI runs: formatting, vet, staticcheck, every test
 # make bench   benchmarks      make fuzz     every fuzz target for a short time
-# make results the experiments behind docs/results, into out/
+# make results the experiments behind docs/results
 GO ?= go
 
 # Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
@@ -12,7 +12,7 @@ TEST_PROGRAMS = curl jq
 RACE = ./agent ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe ./scaler/... ./testbed/... ./train
 
 FUZZTIME ?= 20s
-SEEDS ?= 1 2 3 4 5
+PAGES ?=
 
 .PHONY: build demo test lint programs race bench fuzz results clean
 
@@ -52,14 +52,10 @@ fuzz:
 		done; \
 	done
 
-# The demo's scenario once for each seed. Each line of output names the file that it leaves.
+# Runs the experiments (about half an hour) and writes their pages; PAGES picks some of: demo speed training.
 results: build
-	@mkdir -p out
-	@for seed in $(SEEDS); do \
-		echo "out/noisy-neighbour-$$seed.json"; \
-		bin/quell demo --seed $$seed --json out/noisy-neighbour-$$seed.json >out/noisy-neighbour-$$seed.txt || exit 1; \
-	done
+	$(GO) run ./cmd/results $(PAGES)
 
 clean:
-	rm -rf bin out
+	rm -rf bin
 	$(GO) clean -testcache

@@ -24,6 +24,11 @@ func speedPage(ctx context.Context, dir string) error {
 	if info, err := os.Stat(filepath.Join("bin", "quell")); err == nil {
 		fmt.Fprintf(&b, "Binary: %.1f MB.\n\n", float64(info.Size())/1e6)
 	}
+	if text, err := agentCost(ctx); err == nil {
+		fmt.Fprintf(&b, "%s\n\n", text)
+	} else {
+		fmt.Fprintf(&b, "The agent could not be measured: %v\n\n", err)
+	}
 	fmt.Fprintf(&b, "```\n%s```\n", out)
 	return os.WriteFile(filepath.Join(dir, "speed.md"), b.Bytes(), 0o644)
 }
