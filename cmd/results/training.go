@@ -145,11 +145,15 @@ func trainingText(points []point, report *model.Report, rows int, took time.Dura
 		mean, most := meanAndMost(line.errors)
 		fmt.Fprintf(&b, "| %s | %.1f%% | %.1f%% | %s |\n", line.name, mean*100, most*100, line.paper)
 	}
+	fmt.Fprintf(&b, "\n%s\n", limits)
 	fmt.Fprintf(&b, "\nThe fit's own report, leaving one cell out at a time:\n\n```\n")
 	_ = report.Write(&b)
 	fmt.Fprintf(&b, "```\n")
 	return b.Bytes()
 }
+
+// limits says why one of the models falls short.
+const limits = "The paper's curve, U_total = IM(SF), falls short on a link that is shared equally: there severity is near U_int / (1 - U - U_int), so one total belongs to many severities, and a curve of the total alone cannot tell them apart. The joint model can; it is the default. What is left of its error is mostly the probe's own noise, in the training as in the long runs: where a neighbour takes little, severity is small and its relative error large."
 
 func meanAndMost(values []float64) (mean, most float64) {
 	for _, v := range values {
