@@ -1,0 +1,155 @@
+package route
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/quellhq/quell"
+)
+
+// Indexed picks as a Picker does, in time logarithmic in the number of candidates (round robin: amortised, a logarithm
+// more), for groups too large to look at everybody for every request. In return it must be told what changes.
+type Indexed interface {
+	// Reset takes a new set of candidates, or new weights.
+	Reset(candidates []*Candidate)
+	// Changed says that InFlight of candidate i changed.
+	Changed(i int)
+	// Pick returns the index of the candidate that the next request goes to; ok is false when none has a weight.
+	Pick() (index int, ok bool)
+}
+
+// NewIndexed returns the scheduling of New over an index.
+func NewIndexed(s quell.Scheduling, seed uint64) (Indexed, error) {
+	switch s {
+	case quell.LeastConn:
+		return &indexedLeastConn{last: -1}, nil
+	case quell.RoundRobin:
+		return &indexedRoundRobin{}, nil
+	case quell.Random2:
+		return &indexedRandom2{rng: rand.New(rand.NewPCG(seed, 0))}, nil
+	}
+	return nil, fmt.Errorf("unknown scheduling %q (known: %v)", s, quell.Schedulings)
+}
+
+// leavesFor is the power of two that holds n candidates.
+func leavesFor(n int) int {
+	leaves := 1
+	for leaves < n {
+		leaves *= 2
+	}
+	return leaves
+}
+
+// indexedLeastConn keeps the least load of every subtree.
+type indexedLeastConn struct {
+	candidates []*Candidate
+	least      []float64
+	last       int
+}
+
+func (l *indexedLeastConn) Reset(candidates []*Candidate) {
+	l.candidates = candidates
+	leaves := leavesFor(len(candidates))
+	l.least = make([]float64, 2*leaves)
+	for i := range leaves {
+		l.least[leaves+i] = l.loadOf(i)
+	}
+	for i := leaves - 1; i > 0; i-- {
+		l.least[i] = min(l.least[2*i], l.least[2*i+1])
+	}
+}
+
+func (l *indexedLeastConn) loadOf(i int) float64 {
+	if i >= len(l.candidates) || !l.candidates[i].pickable() {
+		return math.Inf(1)
+	}
+	return l.candidates[i].load()
+}
+
+func (l *indexedLeastConn) Changed(i int) {
+	n := len(l.least)/2 + i
+	l.least[n] = l.loadOf(i)
+	for n /= 2; n > 0; n /= 2 {
+		least := min(l.least[2*n], l.least[2*n+1])
+		if l.least[n] == least {
+			return
+		}
+		l.least[n] = least
+	}
+}
+
+// Pick takes, beginning after the last one picked, the first candidate whose load is the least but for rounding.
+func (l *indexedLeastConn) Pick() (int, bool) {
+	if len(l.candidates) == 0 || math.IsInf(l.least[1], 1) {
+		return 0, false
+	}
+	bound := l.least[1] / (1 - quell.SumTolerance)
+	i := l.first(1, 0, len(l.least)/2, (l.last+1)%len(l.candidates), bound)
+	if i < 0 {
+		i = l.first(1, 0, len(l.least)/2, 0, bound)
+	}
+	l.last = i
+	return i, true
+}
+
+// first is the lowest leaf of the node's, from the given one on, whose load is within the bound; -1 if there is none.
+func (l *indexedLeastConn) first(node, begin, width, from int, bound float64) int {
+	if begin+width <= from || l.least[node] > bound {
+		return -1
+	}
+	if width == 1 {
+		return begin
+	}
+	if i := l.first(2*node, begin, width/2, from, bound); i >= 0 {
+		return i
+	}
+	return l.first(2*node+1, begin+width/2, width/2, from, bound)
+}
+
+// indexedRandom2 keeps running sums of the weights.
+type indexedRandom2 struct {
+	candidates []*Candidate
+	sums       []float64
+	rng        *rand.Rand
+}
+
+func (r *indexedRandom2) Reset(candidates []*Candidate) {
+	r.candidates, r.sums = candidates, make([]float64, len(candidates))
+	total := 0.0
+	for i, c := range candidates {
+		if c.pickable() {
+			total += c.Weight
+		}
+		r.sums[i] = total
+	}
+}
+
+func (*indexedRandom2) Changed(int) {}
+
+func (r *indexedRandom2) Pick() (int, bool) {
+	if len(r.sums) == 0 || r.sums[len(r.sums)-1] == 0 {
+		return 0, false
+	}
+	first, second := r.draw(), r.draw()
+	if r.candidates[second].load() < r.candidates[first].load() {
+		return second, true
+	}
+	return first, true
+}
+
+// draw finds the first candidate whose running sum exceeds a random part of the total.
+func (r *indexedRandom2) draw() int {
+	total := r.sums[len(r.sums)-1]
+	sought := min(r.rng.Float64()*total, math.Nextafter(total, 0))
+	low, high := 0, len(r.sums)-1
+	for low < high {
+		middle := (low + high) / 2
+		if r.sums[middle] > sought {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	return low
+}
