@@ -44,7 +44,7 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 		}
 		want := sc.Service
 		want.Policy.Name = run.Policy
-		want.Group.Initial = initial(sc, run)
+		want.Group.Initial = sc.Initial(run)
 		if n := Size(sc, run); n > 0 {
 			want.Group.Min, want.Group.Max = n, n
 		}

@@ -305,12 +305,7 @@ func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
 }
 
 // Size is the group's size in a run that does not scale, else 0.
-func Size(sc *scenario.Scenario, run scenario.Run) int {
-	if run.Fixed > 0 || run.Policy != "static" {
-		return run.Fixed
-	}
-	return sc.Instances.Fixed
-}
+func Size(sc *scenario.Scenario, run scenario.Run) int { return sc.Size(run) }
 
 // Title names a run for people.
 func Title(sc *scenario.Scenario, run scenario.Run) string {

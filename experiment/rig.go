@@ -142,7 +142,7 @@ func (g *EmulatedGroup) awaitReady(ctx context.Context) error {
 	sc := g.rig.Scenario
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second+sc.Instances.Startup)
 	defer cancel()
-	wanted := initial(sc, g.run)
+	wanted := sc.Initial(g.run)
 	for {
 		status, err := g.Status(ctx)
 		ready := 0
@@ -161,13 +161,6 @@ func (g *EmulatedGroup) awaitReady(ctx context.Context) error {
 			return fmt.Errorf("%d of %d instances were ready in time; see the logs in %s", ready, wanted, g.dir)
 		}
 	}
-}
-
-func initial(sc *scenario.Scenario, run scenario.Run) int {
-	if n := Size(sc, run); n > 0 {
-		return n
-	}
-	return max(sc.Instances.Start, sc.Service.Group.Min)
 }
 
 // exited reports a process that ended by itself, with the end of its log.
@@ -259,7 +252,7 @@ func (g *EmulatedGroup) config(index int, busListen, listen string) string {
 	host := sc.Hosts[0]
 	service := sc.Service
 	service.Policy.Name = g.run.Policy
-	service.Group.Initial = initial(sc, g.run)
+	service.Group.Initial = sc.Initial(g.run)
 	if n := Size(sc, g.run); n > 0 {
 		service.Group.Min, service.Group.Max = n, n
 	}

@@ -43,11 +43,14 @@ func (t Training) Run(ctx context.Context) error {
 		return err
 	}
 	const count = 10 // probes per period: only their spacing and their budget matter here
-	err = train.Run(ctx, train.Options{
-		Plan: t.Plan, Targets: targets, Resource: quell.Network, PerSecond: t.Bandwidth / 8 / float64(t.FileSize),
-		Process: t.Process, Save: t.Save, Progress: t.Progress, Seed: t.Seed,
+	machines, err := train.Live(train.LiveOptions{
+		Targets: targets, Resource: quell.Network, PerSecond: t.Bandwidth / 8 / float64(t.FileSize), Process: t.Process, Seed: t.Seed,
 		Probe: probe.Options{Service: "training", Sender: "trainer", Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth, Timeout: count * t.Spacing},
 	})
+	if err != nil {
+		return err
+	}
+	err = train.Run(ctx, train.Options{Plan: t.Plan, Machines: machines, Save: t.Save, Progress: t.Progress, Seed: t.Seed})
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		return cause
 	}

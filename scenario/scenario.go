@@ -178,3 +178,19 @@ func (s *Scenario) Marks() []time.Duration {
 	}
 	return slices.Compact(marks)
 }
+
+// Size is the group's size in a run that does not scale, else 0.
+func (s *Scenario) Size(run Run) int {
+	if run.Fixed > 0 || run.Policy != "static" {
+		return run.Fixed
+	}
+	return s.Instances.Fixed
+}
+
+// Initial is the number of instances that a run begins with.
+func (s *Scenario) Initial(run Run) int {
+	if n := s.Size(run); n > 0 {
+		return n
+	}
+	return max(s.Instances.Start, s.Service.Group.Min)
+}

@@ -11,39 +11,30 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/stats"
 )
 
-// Target is a machine that training can load and disturb.
-type Target interface {
-	// Service is the URL of the service, Probe the address of the probe server.
-	Service() string
-	Probe() string
-	// Interfere sets the share of the resource that an interferer asks for.
-	Interfere(use float64) error
-	// Carried returns what the service and the interferer have carried since the target's beginning, in seconds of
-	// the whole resource: a difference over a run, divided by its length, is a utilisation.
-	Carried() Carried
+// Machine makes training runs, one at a time: it loads, disturbs and probes a machine, and leaves it undisturbed.
+type Machine interface {
+	Measure(ctx context.Context, r RunRequest) (model.TrainingRow, error)
 }
 
-// Carried is accumulated use, in seconds of the whole resource.
-type Carried struct{ Own, Interfering float64 }
+// RunRequest asks for one run.
+type RunRequest struct {
+	Cell
+	WarmUp time.Duration // load and interference before the run counts
+	Run    time.Duration // its length
+	Seed   uint64
+}
 
 // Options of a training. All but Progress and Seed are required.
 type Options struct {
-	Plan       Plan
-	Targets    []Target // worked on at once, each by one run at a time
-	Resource   quell.Resource
-	PerSecond  float64 // requests per second that fill the resource: turns a level into a rate
-	Process    loadgen.Process
-	Probe      probe.Options // Targets and Publish are not used
-	Save       func(model.TrainingRow) error
-	Progress   func(Progress)
-	Seed       uint64
-	MaxLatency time.Duration // a request that takes longer counts as failed; 0: 30 s
+	Plan     Plan
+	Machines []Machine // work at once
+	Save     func(model.TrainingRow) error
+	Progress func(Progress)
+	Seed     uint64
 }
 
 // Progress tells how far a training is.
@@ -65,9 +56,9 @@ func Run(ctx context.Context, o Options) error {
 	defer cancel(nil)
 	t := &training{Options: o, cells: shuffled(o.Plan.Cells(), o.Seed), began: time.Now()}
 	var workers sync.WaitGroup
-	for i, target := range o.Targets {
+	for _, machine := range o.Machines {
 		workers.Go(func() {
-			if err := t.work(ctx, i, target); err != nil {
+			if err := t.work(ctx, machine); err != nil {
 				cancel(err)
 			}
 		})
@@ -88,11 +79,8 @@ func (o *Options) check() error {
 	if err := o.Plan.Validate(); err != nil {
 		return &quell.UserError{Err: err}
 	}
-	if len(o.Targets) == 0 {
-		return errors.New("training needs at least one target")
-	}
-	if !(o.PerSecond > 0) {
-		return errors.New("training needs the request rate that fills the resource")
+	if len(o.Machines) == 0 {
+		return errors.New("training needs at least one machine")
 	}
 	return nil
 }
@@ -109,23 +97,14 @@ type training struct {
 	runs int
 }
 
-// work makes cell after cell on one target until none is left.
-func (t *training) work(ctx context.Context, index int, target Target) error {
-	defer func() { _ = target.Interfere(0) }()
-	options := t.Probe
-	options.Seed = t.Seed + uint64(index)
-	options.Targets = func() []probe.Target { return nil }
-	options.Publish = func(context.Context, quell.Reading) error { return nil }
-	prober, err := probe.NewProber(options)
-	if err != nil {
-		return err
-	}
+// work makes cell after cell on one machine until none is left.
+func (t *training) work(ctx context.Context, machine Machine) error {
 	for {
 		number, ok := t.take()
 		if !ok {
 			return nil
 		}
-		if err := t.cell(ctx, number, target, prober); err != nil {
+		if err := t.cell(ctx, number, machine); err != nil {
 			return err
 		}
 	}
@@ -140,11 +119,11 @@ func (t *training) take() (number int, ok bool) {
 
 // cell repeats a run until the mean it is about is known well enough: the probe's in isolation, the response time's
 // under interference. A cell that never gets there is kept and marked.
-func (t *training) cell(ctx context.Context, number int, target Target, prober *probe.Prober) error {
+func (t *training) cell(ctx context.Context, number int, machine Machine) error {
 	cell := t.cells[number]
 	var means []float64
 	for n := 0; n < t.Plan.MaxRepeat; n++ {
-		row, err := t.run(ctx, cell, t.Seed+uint64(number)<<16+uint64(n), target, prober)
+		row, err := machine.Measure(ctx, RunRequest{Cell: cell, WarmUp: t.Plan.WarmUp, Run: t.Plan.Run, Seed: t.Seed + uint64(number)<<16 + uint64(n)})
 		if err != nil {
 			return fmt.Errorf("training at utilisation %.2f, interference %.2f: %w", cell.Level, cell.Interference, err)
 		}
@@ -182,76 +161,6 @@ func (t *training) settle(row *model.TrainingRow, means []float64) (stop bool) {
 	return converged && len(means) >= t.Plan.Repeat
 }
 
-// run loads, disturbs and probes one target for one run.
-func (t *training) run(ctx context.Context, cell Cell, seed uint64, target Target, prober *probe.Prober) (model.TrainingRow, error) {
-	if err := target.Interfere(cell.Interference); err != nil {
-		return model.TrainingRow{}, err
-	}
-	length := t.Plan.WarmUp + t.Plan.Run
-	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
-		Process: t.Process, Rate: []loadgen.Step{{PerSecond: cell.Level * t.PerSecond}}, Duration: length, Seed: seed,
-	})
-	if err != nil {
-		return model.TrainingRow{}, err
-	}
-	recorder := loadgen.NewRecorder()
-	runner, err := loadgen.New(loadgen.Options{URL: target.Service(), Arrivals: arrivals, Path: "/file", Timeout: t.MaxLatency, Report: func(s loadgen.Sample) {
-		if s.Intended >= t.Plan.WarmUp {
-			recorder.Record(s)
-		}
-	}})
-	if err != nil {
-		return model.TrainingRow{}, err
-	}
-	var load sync.WaitGroup
-	load.Go(func() { runner.Run(ctx) })
-	row, err := t.measure(ctx, target, prober)
-	load.Wait()
-	if err != nil {
-		return row, err
-	}
-	if err := ctx.Err(); err != nil {
-		return row, err
-	}
-	return t.fill(row, cell, seed, recorder.Total())
-}
-
-// measure probes through the part of a run that counts, and accounts what was carried meanwhile.
-func (t *training) measure(ctx context.Context, target Target, prober *probe.Prober) (model.TrainingRow, error) {
-	select {
-	case <-ctx.Done():
-		return model.TrainingRow{}, ctx.Err()
-	case <-time.After(t.Plan.WarmUp):
-	}
-	before, began := target.Carried(), time.Now()
-	p, _, err := prober.Collect(ctx, probe.Target{Instance: "training", Address: target.Probe()}, t.Plan.Run)
-	if err != nil {
-		return model.TrainingRow{}, err
-	}
-	after, seconds := target.Carried(), time.Since(began).Seconds()
-	return model.TrainingRow{
-		Resource:    t.Resource,
-		Utilization: (after.Own - before.Own) / seconds,
-		Interfering: (after.Interfering - before.Interfering) / seconds,
-		ProbeMS:     model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N},
-		DurationS:   seconds,
-	}, nil
-}
-
-func (t *training) fill(row model.TrainingRow, cell Cell, seed uint64, total loadgen.Stats) (model.TrainingRow, error) {
-	if total.Requests == 0 || total.LatencyMS.N == 0 {
-		return row, fmt.Errorf("no request succeeded: %d of %d failed", total.Errors, total.Requests)
-	}
-	row.Level, row.InterferingLevel, row.Seed = cell.Level, &cell.Interference, seed
-	row.LatencyMS, row.Requests, row.Errors = total.LatencyMS, total.Requests, total.Errors
-	row.RequestRate = float64(total.Requests) / t.Plan.Run.Seconds()
-	if cell.Interference == 0 {
-		row.Interfering = 0
-	}
-	row.Utilization = math.Min(row.Utilization, 1)
-	return row, nil
-}
-
 func (t *training) save(row model.TrainingRow, cellDone bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -275,7 +184,7 @@ func (t *training) progress(row *model.TrainingRow) Progress {
 		perCell = float64(t.runs) / float64(t.done)
 	}
 	runsLeft := math.Max(0, perCell*float64(len(t.cells))-float64(t.runs))
-	rounds := math.Ceil(runsLeft / float64(len(t.Targets)))
+	rounds := math.Ceil(runsLeft / float64(len(t.Machines)))
 	return Progress{
 		Cells: len(t.cells), CellsDone: t.done, Runs: t.runs, Elapsed: time.Since(t.began), Last: row,
 		Left: time.Duration(rounds) * (t.Plan.WarmUp + t.Plan.Run),

@@ -69,20 +69,30 @@ func (m *machine) Carried() Carried {
 	return Carried{Own: 0.002 * float64(m.served.Load()), Interfering: m.carried}
 }
 
-func options(targets ...Target) Options {
-	capacity := 40e6
+func options(t *testing.T, targets ...Target) Options {
+	t.Helper()
+	machines, err := Live(liveOptions(targets...))
+	if err != nil {
+		t.Fatal(err)
+	}
 	return Options{
-		Plan:    Plan{Levels: []float64{0.1, 0.2}, Interference: []float64{0, 0.3}, Run: time.Second, WarmUp: 100 * time.Millisecond, Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95},
+		Plan:     Plan{Levels: []float64{0.1, 0.2}, Interference: []float64{0, 0.3}, Run: time.Second, WarmUp: 100 * time.Millisecond, Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95},
+		Machines: machines, Seed: 1, Save: func(model.TrainingRow) error { return nil },
+	}
+}
+
+func liveOptions(targets ...Target) LiveOptions {
+	capacity := 40e6
+	return LiveOptions{
 		Targets: targets, Resource: quell.Network, PerSecond: 500, Process: loadgen.Deterministic, Seed: 1,
 		Probe: probe.Options{Service: "training", Sender: "t", Period: 500 * time.Millisecond, Count: 10, Capacity: &capacity, Budget: 0.05, Timeout: 500 * time.Millisecond},
-		Save:  func(model.TrainingRow) error { return nil },
 	}
 }
 
 func TestRunMakesEveryCellOnceAndAccountsIt(t *testing.T) {
 	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("file")) }
 	targets := []*machine{newMachine(t, ok), newMachine(t, ok)}
-	o := options(targets[0], targets[1])
+	o := options(t, targets[0], targets[1])
 	var rows []model.TrainingRow
 	var last Progress
 	o.Save = func(r model.TrainingRow) error { rows = append(rows, r); return nil }
@@ -123,14 +133,14 @@ func TestRunMakesEveryCellOnceAndAccountsIt(t *testing.T) {
 
 func TestRunFailsWhenNoRequestSucceeds(t *testing.T) {
 	m := newMachine(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
-	if err := Run(t.Context(), options(m)); err == nil || !strings.Contains(err.Error(), "no request succeeded") {
+	if err := Run(t.Context(), options(t, m)); err == nil || !strings.Contains(err.Error(), "no request succeeded") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestRunEndsWhenARowCannotBeSaved(t *testing.T) {
 	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
-	o := options(m)
+	o := options(t, m)
 	full := errors.New("disk full")
 	o.Save = func(model.TrainingRow) error { return full }
 	if err := Run(t.Context(), o); !errors.Is(err, full) {
@@ -142,7 +152,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Run(ctx, options(m)); !errors.Is(err, context.Canceled) {
+	if err := Run(ctx, options(t, m)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if last := m.asked; len(last) > 0 && last[len(last)-1] != 0 {
@@ -153,13 +163,23 @@ func TestRunEndsWithItsContext(t *testing.T) {
 func TestRunRefusesBadOptions(t *testing.T) {
 	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
 	for name, change := range map[string]func(*Options){
-		"no target": func(o *Options) { o.Targets = nil },
-		"no rate":   func(o *Options) { o.PerSecond = 0 },
-		"bad plan":  func(o *Options) { o.Plan.Levels = nil },
+		"no machine": func(o *Options) { o.Machines = nil },
+		"bad plan":   func(o *Options) { o.Plan.Levels = nil },
 	} {
-		o := options(m)
+		o := options(t, m)
 		change(&o)
 		if Run(t.Context(), o) == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	for name, change := range map[string]func(*LiveOptions){
+		"no target":   func(o *LiveOptions) { o.Targets = nil },
+		"no rate":     func(o *LiveOptions) { o.PerSecond = 0 },
+		"bad probing": func(o *LiveOptions) { o.Probe.Count = -1 },
+	} {
+		o := liveOptions(m)
+		change(&o)
+		if _, err := Live(o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

@@ -1,0 +1,142 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/probe"
+)
+
+// Target is a machine that training can load and disturb.
+type Target interface {
+	// Service is the URL of the service, Probe the address of the probe server.
+	Service() string
+	Probe() string
+	// Interfere sets the share of the resource that an interferer asks for.
+	Interfere(use float64) error
+	// Carried returns what the service and the interferer have carried since the target's beginning, in seconds of
+	// the whole resource: a difference over a run, divided by its length, is a utilisation.
+	Carried() Carried
+}
+
+// Carried is accumulated use, in seconds of the whole resource.
+type Carried struct{ Own, Interfering float64 }
+
+// LiveOptions say how targets are loaded and probed. All but MaxLatency and Seed are required.
+type LiveOptions struct {
+	Targets    []Target // a machine each
+	Resource   quell.Resource
+	PerSecond  float64 // requests per second that fill the resource: turns a level into a rate
+	Process    loadgen.Process
+	Probe      probe.Options // Targets and Publish are not used
+	MaxLatency time.Duration // a request that takes longer counts as failed; 0: 30 s
+	Seed       uint64        // of the probes
+}
+
+// Live returns machines that are loaded over HTTP, in real time.
+func Live(o LiveOptions) ([]Machine, error) {
+	if len(o.Targets) == 0 {
+		return nil, errors.New("training needs at least one target")
+	}
+	if !(o.PerSecond > 0) {
+		return nil, errors.New("training needs the request rate that fills the resource")
+	}
+	var machines []Machine
+	for i, target := range o.Targets {
+		options := o.Probe
+		options.Seed = o.Seed + uint64(i)
+		options.Targets = func() []probe.Target { return nil }
+		options.Publish = func(context.Context, quell.Reading) error { return nil }
+		prober, err := probe.NewProber(options)
+		if err != nil {
+			return nil, err
+		}
+		machines = append(machines, &live{LiveOptions: o, target: target, prober: prober})
+	}
+	return machines, nil
+}
+
+// live is one target.
+type live struct {
+	LiveOptions
+	target Target
+	prober *probe.Prober
+}
+
+// Measure implements Machine.
+func (m *live) Measure(ctx context.Context, r RunRequest) (model.TrainingRow, error) {
+	defer func() { _ = m.target.Interfere(0) }()
+	if err := m.target.Interfere(r.Interference); err != nil {
+		return model.TrainingRow{}, err
+	}
+	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
+		Process: m.Process, Rate: []loadgen.Step{{PerSecond: r.Level * m.PerSecond}}, Duration: r.WarmUp + r.Run, Seed: r.Seed,
+	})
+	if err != nil {
+		return model.TrainingRow{}, err
+	}
+	recorder := loadgen.NewRecorder()
+	runner, err := loadgen.New(loadgen.Options{URL: m.target.Service(), Arrivals: arrivals, Path: "/file", Timeout: m.MaxLatency, Report: func(s loadgen.Sample) {
+		if s.Intended >= r.WarmUp {
+			recorder.Record(s)
+		}
+	}})
+	if err != nil {
+		return model.TrainingRow{}, err
+	}
+	var load sync.WaitGroup
+	load.Go(func() { runner.Run(ctx) })
+	row, err := m.collect(ctx, r)
+	load.Wait()
+	if err != nil {
+		return row, err
+	}
+	if err := ctx.Err(); err != nil {
+		return row, err
+	}
+	return r.fill(row, recorder.Total())
+}
+
+// collect probes through the part of a run that counts, and accounts what was carried meanwhile.
+func (m *live) collect(ctx context.Context, r RunRequest) (model.TrainingRow, error) {
+	select {
+	case <-ctx.Done():
+		return model.TrainingRow{}, ctx.Err()
+	case <-time.After(r.WarmUp):
+	}
+	before, began := m.target.Carried(), time.Now()
+	p, _, err := m.prober.Collect(ctx, probe.Target{Instance: "training", Address: m.target.Probe()}, r.Run)
+	if err != nil {
+		return model.TrainingRow{}, err
+	}
+	after, seconds := m.target.Carried(), time.Since(began).Seconds()
+	return model.TrainingRow{
+		Resource:    m.Resource,
+		Utilization: (after.Own - before.Own) / seconds,
+		Interfering: (after.Interfering - before.Interfering) / seconds,
+		ProbeMS:     model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N},
+		DurationS:   seconds,
+	}, nil
+}
+
+// fill adds to a row what was asked for and how the requests fared.
+func (r RunRequest) fill(row model.TrainingRow, total loadgen.Stats) (model.TrainingRow, error) {
+	if total.Requests == 0 || total.LatencyMS.N == 0 {
+		return row, fmt.Errorf("no request succeeded: %d of %d failed", total.Errors, total.Requests)
+	}
+	row.Level, row.InterferingLevel, row.Seed = r.Level, &r.Interference, r.Seed
+	row.LatencyMS, row.Requests, row.Errors = total.LatencyMS, total.Requests, total.Errors
+	row.RequestRate = float64(total.Requests) / r.Run.Seconds()
+	if r.Interference == 0 {
+		row.Interfering = 0
+	}
+	row.Utilization = math.Min(row.Utilization, 1)
+	return row, nil
+}
