@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"agent":            {".", "sensor", "probe"},
 	"config":           {".", "scenario"},
 	"train":            {".", "stats", "model", "probe", "loadgen"},
-	"sim":              {".", "stats", "model", "policy", "route", "scenario", "loadgen"},
+	"sim":              {".", "stats", "model", "policy", "route", "scenario", "loadgen", "train"},
 
 	// The loop: it knows its own small interfaces, no driver.
 	"controller": {".", "bus", "model", "policy"},

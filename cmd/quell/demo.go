@@ -2,26 +2,21 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/train"
 )
@@ -85,18 +80,7 @@ func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
 	if o.duration > 0 {
 		stretch(sc, o.duration)
 	}
-	if len(o.policies) > 0 {
-		sc.Runs = slices.DeleteFunc(sc.Runs, func(r scenario.Run) bool { return !slices.Contains(o.policies, r.Policy) })
-		for _, p := range o.policies {
-			if !slices.Contains(policy.Names(), p) {
-				return nil, userErrorf("unknown policy %q (known: %s)", p, strings.Join(policy.Names(), ", "))
-			}
-			if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy == p }) {
-				sc.Runs = append(sc.Runs, scenario.Run{Policy: p, Scheduling: quell.LeastConn})
-			}
-		}
-	}
-	return sc, nil
+	return sc, choosePolicies(sc, o.policies)
 }
 
 // stretch fits the timeline to another length, every moment in proportion.
@@ -142,7 +126,7 @@ func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Wri
 		return err
 	}
 	view.done()
-	if err := o.write(results); err != nil {
+	if err := writeResults(o.json, results); err != nil {
 		return err
 	}
 	return summarise(out, sc, results, groups, dir, models)
@@ -218,18 +202,4 @@ func stopGroups(groups []*experiment.EmulatedGroup) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-func (o *demoOptions) write(results []quell.Result) error {
-	if o.json == "" {
-		return nil
-	}
-	data, err := json.MarshalIndent(results, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(o.json, append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("writing the results: %w", err)
-	}
-	return nil
 }

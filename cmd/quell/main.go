@@ -76,7 +76,7 @@ func newRoot(reached *bool) *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		demoCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(),
+		demoCommand(), simCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(),
 		statusCommand(), pauseCommand(), resumeCommand(), overrideCommand(), journalCommand(),
 		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), versionCommand(),
 	)

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/sim"
+)
+
+// simOptions are the flags of `quell sim`.
+type simOptions struct {
+	models   string
+	policies []string
+	seed     uint64
+	json     string
+}
+
+func simCommand() *cobra.Command {
+	var o simOptions
+	cmd := &cobra.Command{
+		Use:   "sim SCENARIO.yaml [--models FILE] [--policy prima,...] [--seed N] [--json FILE]",
+		Short: "Play a scenario on simulated machines, in seconds, with the policies and the guard of the live system",
+		Args:  named("SCENARIO.yaml"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sc, err := o.load(args[0], cmd.Flags().Changed("seed"))
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), sc, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.models, "models", "", "use these models; default: train on simulated machines first")
+	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
+	f.Uint64Var(&o.seed, "seed", 1, "of arrivals, neighbours and training; default: the scenario's")
+	f.StringVar(&o.json, "json", "", "write the results to this file")
+	return cmd
+}
+
+func (o *simOptions) load(path string, seeded bool) (*scenario.Scenario, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, userErrorf("reading the scenario: %w", err)
+	}
+	sc, err := config.ParseScenario(path, data)
+	if err != nil {
+		return nil, err
+	}
+	if seeded {
+		sc.Seed = o.seed
+	}
+	return sc, choosePolicies(sc, o.policies)
+}
+
+// choosePolicies keeps the runs of these policies, and adds one under least connections for each that has none.
+func choosePolicies(sc *scenario.Scenario, policies []string) error {
+	if len(policies) == 0 {
+		return nil
+	}
+	sc.Runs = slices.DeleteFunc(sc.Runs, func(r scenario.Run) bool { return !slices.Contains(policies, r.Policy) })
+	for _, p := range policies {
+		if !slices.Contains(policy.Names(), p) {
+			return userErrorf("unknown policy %q (known: %s)", p, strings.Join(policy.Names(), ", "))
+		}
+		if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy == p }) {
+			sc.Runs = append(sc.Runs, scenario.Run{Policy: p, Scheduling: quell.LeastConn})
+		}
+	}
+	return nil
+}
+
+func (o *simOptions) run(ctx context.Context, sc *scenario.Scenario, out, errs io.Writer) error {
+	models, err := o.prepare(ctx, sc, errs)
+	if err != nil {
+		return err
+	}
+	results, err := simulate(ctx, sc, models)
+	if err != nil {
+		return err
+	}
+	if err := writeResults(o.json, results); err != nil {
+		return err
+	}
+	return experiment.WriteTable(out, sc, results)
+}
+
+// prepare loads the models or trains them. Static runs alone need none.
+func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io.Writer) (*model.Models, error) {
+	if o.models != "" {
+		return model.Load(o.models)
+	}
+	if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy != "static" }) {
+		return nil, nil
+	}
+	began := time.Now()
+	rows, err := sim.Train(ctx, sc, sim.Plan(), sc.Seed)
+	if err != nil {
+		return nil, err
+	}
+	models, report, err := model.Fit(rows, model.FitOptions{Service: sc.Service.Name, InstanceType: "simulated", Metric: sc.Service.SLO.Metric})
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(errs, "Trained on %d simulated runs in %.1f s.\n", report.Rows, time.Since(began).Seconds())
+	return models, nil
+}
+
+// simulate plays all runs, as many at once as there are processors.
+func simulate(ctx context.Context, sc *scenario.Scenario, models *model.Models) ([]quell.Result, error) {
+	results, failures := make([]quell.Result, len(sc.Runs)), make([]error, len(sc.Runs))
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for i, run := range sc.Runs {
+		free <- struct{}{}
+		all.Go(func() {
+			defer func() { <-free }()
+			if results[i], failures[i] = sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Models: models}); failures[i] != nil {
+				failures[i] = fmt.Errorf("simulating %s: %w", experiment.Title(sc, run), failures[i])
+			}
+		})
+	}
+	all.Wait()
+	return results, errors.Join(failures...)
+}
+
+// writeResults writes results as a JSON array, if a file is named.
+func writeResults(path string, results []quell.Result) error {
+	if path == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(results, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("writing the results: %w", err)
+	}
+	return nil
+}

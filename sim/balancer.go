@@ -1,0 +1,75 @@
+package sim
+
+import (
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/route"
+)
+
+// balancer chooses instances as the live one does. Small groups are served by the very pickers of route, large ones by
+// the same schedulings over an index.
+type balancer struct {
+	picker  route.Picker
+	indexed route.Indexed
+	large   bool
+
+	candidates []*route.Candidate
+	instances  []*instance // of the candidates
+}
+
+// largeGroup is from how many candidates on an index is faster than a look at all.
+const largeGroup = 48
+
+func newBalancer(s quell.Scheduling, seed uint64) (*balancer, error) {
+	picker, err := route.New(s, seed)
+	if err != nil {
+		return nil, err
+	}
+	indexed, err := route.NewIndexed(s, seed)
+	return &balancer{picker: picker, indexed: indexed}, err
+}
+
+// set tells the balancer who may get requests now. Weights may have changed.
+func (b *balancer) set(members []*instance) {
+	for _, in := range b.instances {
+		in.place = -1
+	}
+	b.candidates, b.instances = b.candidates[:0], b.instances[:0]
+	for _, in := range members {
+		if in.state != quell.Ready || in.leaving {
+			continue
+		}
+		in.place = len(b.instances)
+		b.candidates = append(b.candidates, &in.candidate)
+		b.instances = append(b.instances, in)
+	}
+	if b.large {
+		b.indexed.Reset(nil) // writes down what it remembers in the candidates
+	}
+	if b.large = len(b.candidates) >= largeGroup; b.large {
+		b.indexed.Reset(b.candidates)
+	}
+}
+
+// pick takes an instance for a request, nil if there is none.
+func (b *balancer) pick() *instance {
+	var i int
+	var ok bool
+	if b.large {
+		i, ok = b.indexed.Pick()
+	} else {
+		i, ok = b.picker.Pick(b.candidates)
+	}
+	if !ok {
+		return nil
+	}
+	b.open(b.instances[i], 1)
+	return b.instances[i]
+}
+
+// open changes the number of an instance's open requests.
+func (b *balancer) open(in *instance, by int64) {
+	in.candidate.InFlight += by
+	if b.large && in.place >= 0 {
+		b.indexed.Changed(in.place)
+	}
+}

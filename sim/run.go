@@ -1,0 +1,257 @@
+// Package sim plays scenarios in virtual time: a deterministic simulator at the level of requests. Hosts, their links
+// and the requests on them are simulated; arrivals, balancing, policies, guard and judging are the packages that the
+// live system runs. It reads no clock and opens nothing: the same options give the same bytes.
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/scenario"
+)
+
+// Options of a run. Scenario and Run are required; zero values of the others are as on the emulated rig.
+type Options struct {
+	Scenario *scenario.Scenario // not changed
+	Run      scenario.Run
+	Models   *model.Models // nil for policies that need none
+	Seed     uint64        // 0: the scenario's
+
+	Discipline Discipline // default Sharing
+	// Fluid lets neighbours take their share of a resource evenly instead of in flows of their own. Under processor
+	// sharing this leaves mean times of requests and probes of every size as they are (each is size / (1 - U - U_int) for
+	// Poisson arrivals), is much faster, and makes the times vary less. It holds while U and U_int together stay below 1:
+	// beyond, flows would be squeezed, and a fluid neighbour is not.
+	Fluid    bool
+	Probing  Probing
+	Faults   Faults
+	Failures []Failure
+	WarmUp   time.Duration // the first load is offered for this long before the account begins; 0: four sampling periods
+
+	check func(*simulation) error // for tests: called at the end
+}
+
+// Run plays one run of a scenario and accounts it as the live rig does. Mistakes in the scenario, and models that are
+// missing, are errors; overload is a result.
+func Run(ctx context.Context, o Options) (quell.Result, error) {
+	s, err := newSimulation(o)
+	if err != nil {
+		return quell.Result{}, err
+	}
+	if err := s.play(ctx); err != nil {
+		return quell.Result{}, err
+	}
+	if o.check != nil {
+		if err := o.check(s); err != nil {
+			return quell.Result{}, err
+		}
+	}
+	return s.result(), nil
+}
+
+// simulation is one call of Run.
+type simulation struct {
+	Options
+	seed     uint64
+	service  quell.Service
+	w        *world
+	used     []kind // resources that the workload uses
+	draw     func() class
+	arrivals *loadgen.Arrivals
+	rng      *rand.Rand // of phases and faults
+	probes   []probePlan
+
+	boot, zero, end float64 // when load begins, when the account begins, when both end
+
+	instances []*instance          // every one ever started
+	members   []*instance          // those that the scaler lists, in order of start
+	byID      map[string]*instance // of members
+	spreading bool                 // spread is on the agenda
+	usedHosts int
+	freed     []int // hosts, the least recently freed first
+	paid      float64
+	most      int
+
+	balancer  *balancer
+	deadlines deadlines
+	patrol    bool // giveUp is on the agenda
+	traffic   traffic
+	account   *account
+
+	engine  *policy.Engine
+	state   policy.State
+	changes []time.Duration
+}
+
+// validate returns the rules that the options themselves break, each a *quell.InvalidError, joined.
+func (o *Options) validate() error {
+	var errs []error
+	for _, rule := range []struct {
+		holds         bool
+		path, problem string
+	}{
+		{o.Discipline == "" || o.Discipline == Sharing || o.Discipline == FirstCome, "discipline", "unknown, known are sharing and first-come"},
+		{o.Probing.Count == 0 || o.Probing.Count >= leastProbes, "probing.count", "too few to tell interference from chance: at least 8"},
+		{o.Probing.Budget >= 0 && o.Probing.Budget <= 1, "probing.budget", "must be a share of the link"},
+		{o.Faults.Noise >= 0 && o.Faults.Noise <= 1, "faults.noise", "must be a share from 0 to 1"},
+		{o.Faults.Lost >= 0 && o.Faults.Lost <= 1, "faults.lost", "must be a share from 0 to 1"},
+		{o.Faults.Late >= 0, "faults.late", "must not be negative"},
+		{o.WarmUp >= 0, "warm_up", "must not be negative"},
+	} {
+		if !rule.holds {
+			errs = append(errs, &quell.InvalidError{Path: rule.path, Problem: rule.problem})
+		}
+	}
+	for i, f := range o.Failures {
+		if hostIndex(o.Scenario, f.Host) < 0 || f.At < 0 {
+			errs = append(errs, &quell.InvalidError{Path: fmt.Sprintf("failures[%d]", i), Problem: fmt.Sprintf("host %q at %v: must be a host of the scenario and a moment of it", f.Host, f.At)})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func newSimulation(o Options) (*simulation, error) {
+	if o.Scenario == nil {
+		return nil, errors.New("a simulation needs a scenario")
+	}
+	if err := errors.Join(o.Scenario.Validate(), o.validate()); err != nil {
+		return nil, &quell.UserError{Err: err}
+	}
+	s := &simulation{Options: o, seed: o.Seed, byID: map[string]*instance{}}
+	if s.seed == 0 {
+		s.seed = o.Scenario.Seed
+	}
+	sc := o.Scenario
+	if s.WarmUp == 0 {
+		s.WarmUp = 4 * sc.Service.Sampling
+	}
+	s.rng = rand.New(rand.NewPCG(s.seed, 2))
+	s.boot = sc.Instances.Startup.Seconds()
+	s.zero = s.boot + s.WarmUp.Seconds()
+	s.end = s.zero + sc.Duration.Seconds()
+	s.account = newAccount(scenario.JudgeOptions{SLO: sc.Service.SLO, Duration: sc.Duration, Judging: sc.Judge})
+	for _, prepare := range []func() error{s.prepareHosts, s.prepareLoad, s.preparePolicy} {
+		if err := prepare(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// fileClass is the work of one request for a file.
+func fileClass(size int64) class {
+	return class{{kindOf(quell.Network), always(size + headerBytes)}}
+}
+
+func (s *simulation) prepareHosts() error {
+	file := fileClass(s.Scenario.Workload.Size)
+	s.draw = func() class { return file }
+	s.used = resourcesOf([]class{file})
+	s.w = newWorld(s.Scenario.Hosts, s.Discipline, s.seed, file)
+	s.w.done = s.done
+	for _, h := range s.Scenario.Hosts {
+		plan, err := s.Probing.plan(s.Scenario.Service.Sampling, h.Network)
+		if err != nil {
+			return err
+		}
+		s.probes = append(s.probes, plan)
+	}
+	for _, f := range s.Failures {
+		s.w.agenda.add(s.zero+f.At.Seconds(), func() { s.crash(f) })
+	}
+	return nil
+}
+
+// prepareLoad makes the arrivals of the live rig: the first rate is stretched over the warm-up.
+func (s *simulation) prepareLoad() (err error) {
+	var rates []loadgen.Step
+	for i, step := range s.Scenario.Rates() {
+		at := step.At + s.WarmUp
+		if i == 0 {
+			at = 0
+		}
+		rates = append(rates, loadgen.Step{At: at, PerSecond: step.PerSecond})
+	}
+	s.arrivals, err = loadgen.NewArrivals(loadgen.ArrivalOptions{
+		Process: loadgen.Process(s.Scenario.Workload.Arrivals), Rate: rates, Duration: s.WarmUp + s.Scenario.Duration, Seed: s.seed,
+	})
+	return err
+}
+
+func (s *simulation) preparePolicy() (err error) {
+	s.service = s.Scenario.Service
+	s.service.Policy.Name = s.Run.Policy
+	if n := s.Scenario.Size(s.Run); n > 0 {
+		s.service.Group.Min, s.service.Group.Max = n, n
+	}
+	s.service.Group.Initial = s.Scenario.Initial(s.Run)
+	if s.engine, err = policy.NewEngine(s.service, s.Models); err != nil {
+		return err
+	}
+	s.balancer, err = newBalancer(s.Run.Scheduling, s.seed)
+	return err
+}
+
+// play runs the events in order. After the end it goes on until the last request has ended.
+func (s *simulation) play(ctx context.Context) error {
+	s.schedule()
+	arrival, intended := s.nextArrival()
+	for events := 0; s.w.now < s.end || s.traffic.open > 0; events++ {
+		if events&0xffff == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if arrival < s.w.nextEvent() {
+			s.arrive(arrival, intended)
+			arrival, intended = s.nextArrival()
+			continue
+		}
+		s.w.step()
+	}
+	return nil
+}
+
+// nextArrival is in the time of the simulation, and since the beginning of the account.
+func (s *simulation) nextArrival() (at float64, intended time.Duration) {
+	after, ok := s.arrivals.Next()
+	if !ok {
+		return math.Inf(1), 0
+	}
+	return s.boot + after.Seconds(), after - s.WarmUp
+}
+
+// schedule puts on the agenda what is known beforehand. The controller's and the balancer's windows have phases of
+// their own.
+func (s *simulation) schedule() {
+	period := s.service.Sampling.Seconds()
+	s.start(min(s.service.Group.Initial, s.service.Group.Max))
+	s.w.agenda.add(s.boot+s.rng.Float64()*period, s.report)
+	s.w.agenda.add(s.boot+s.rng.Float64()*period, s.sample)
+	s.w.agenda.add(s.tendEvery(), s.tend)
+	for _, e := range s.Scenario.Timeline {
+		if n := e.Interfere; n != nil {
+			host := hostIndex(s.Scenario, n.Host)
+			s.w.agenda.add(s.zero+e.At.Seconds(), func() { s.w.interfere(host, n.Resource, n.Use, s.Fluid) })
+		}
+	}
+}
+
+func (s *simulation) result() quell.Result {
+	sc, verdict, cost := s.Scenario, s.account.verdict(), s.instanceSeconds()
+	r := quell.Result{
+		Scenario: sc.Name, Policy: s.Run.Policy, Scheduling: s.Run.Scheduling, Fixed: sc.Size(s.Run), Seed: s.seed,
+		DurationS: sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors, LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
+		InstanceSeconds: cost, MeanInstances: cost / sc.Duration.Seconds(), MaxInstances: s.most, Decisions: len(s.changes),
+	}
+	if r.Fixed == 0 {
+		r.ReactionS = scenario.Reactions(sc.Marks(), s.changes)
+	}
+	return r
+}

@@ -1,0 +1,166 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// clientTimeout is how long a client waits for an answer.
+const clientTimeout = 10
+
+// deadline is when a request's client gives up.
+type deadline struct {
+	at   float64
+	ref  int32
+	life uint32
+}
+
+// deadlines are in order of time, as all clients are equally patient. Those of requests that have ended are passed
+// over: the queue looks at its front only.
+type deadlines struct {
+	items []deadline
+	head  int
+}
+
+func (d *deadlines) push(x deadline) { d.items = append(d.items, x) }
+
+func (d *deadlines) front() (deadline, bool) {
+	if d.head == len(d.items) {
+		return deadline{}, false
+	}
+	return d.items[d.head], true
+}
+
+func (d *deadlines) pop() {
+	d.head++
+	if d.head > 1024 && d.head > len(d.items)/2 {
+		d.items = append(d.items[:0], d.items[d.head:]...)
+		d.head = 0
+	}
+}
+
+// traffic tells of all requests of the run, those of the warm-up included.
+type traffic struct {
+	arrived, finished, failed int64
+	open                      int64
+	area                      float64 // integral of open over time
+	sojourns                  float64 // sum of the times that ended requests were open
+	touched                   float64
+}
+
+func (t *traffic) account(now float64) {
+	t.area += float64(t.open) * (now - t.touched)
+	t.touched = now
+}
+
+// arrive routes a request that was meant for a moment since the beginning of the account.
+func (s *simulation) arrive(at float64, intended time.Duration) {
+	s.w.now = at
+	s.traffic.account(at)
+	s.traffic.arrived++
+	window := s.account.arrive(intended)
+	in := s.balancer.pick()
+	if in == nil {
+		s.traffic.failed++
+		s.account.end(window, 0, 0, true)
+		return
+	}
+	s.traffic.open++
+	in.meter.account(at, in.candidate.InFlight-1)
+	in.meter.arrived++
+	ref := s.w.submit(s.draw(), ownService, in.host, int32(in.number))
+	r := &s.w.requests[ref]
+	r.window = int32(window)
+	s.pass(ref, r.life)
+}
+
+// pass drops deadlines of ended requests, adds one, and sees to it that the first is kept.
+func (s *simulation) pass(ref int32, life uint32) {
+	for d, ok := s.deadlines.front(); ok && !s.waits(d); d, ok = s.deadlines.front() {
+		s.deadlines.pop()
+	}
+	s.deadlines.push(deadline{s.w.now + clientTimeout, ref, life})
+	if !s.patrol {
+		s.patrol = true
+		s.w.agenda.add(s.w.now+clientTimeout, s.giveUp)
+	}
+}
+
+func (s *simulation) waits(d deadline) bool {
+	r := &s.w.requests[d.ref]
+	return r.open && r.life == d.life
+}
+
+// giveUp ends the requests whose clients have lost patience.
+func (s *simulation) giveUp() {
+	for {
+		d, ok := s.deadlines.front()
+		switch {
+		case !ok:
+			s.patrol = false
+			return
+		case !s.waits(d):
+		case d.at > s.w.now:
+			s.w.agenda.add(d.at, s.giveUp)
+			return
+		default:
+			s.fail(d.ref)
+		}
+		s.deadlines.pop()
+	}
+}
+
+// done is called by the world when all of a request's demands are met.
+func (s *simulation) done(ref int32) {
+	r := &s.w.requests[ref]
+	in := s.instances[r.instance]
+	if r.owner == ownProbe {
+		in.prober.arrived(ref)
+		return
+	}
+	latency := duration(s.w.now - r.entered)
+	in.meter.latencies = append(in.meter.latencies, latency)
+	s.traffic.finished++
+	s.ended(in, r, latency, false)
+	s.w.leave(ref)
+}
+
+// fail ends a request before its time.
+func (s *simulation) fail(ref int32) {
+	r := &s.w.requests[ref]
+	in := s.instances[r.instance]
+	in.meter.failed++
+	s.traffic.failed++
+	s.ended(in, r, 0, true)
+	s.w.abandon(ref, in.host)
+}
+
+func (s *simulation) ended(in *instance, r *request, latency time.Duration, failed bool) {
+	now := s.w.now
+	s.traffic.account(now)
+	s.traffic.open--
+	s.traffic.sojourns += now - r.entered
+	in.meter.account(now, in.candidate.InFlight)
+	in.meter.finished++
+	s.balancer.open(in, -1)
+	s.account.end(int(r.window), in.number, latency, failed)
+}
+
+// failOpen ends every request that is open at an instance.
+func (s *simulation) failOpen(in *instance) {
+	for ref := range s.w.requests {
+		if r := &s.w.requests[ref]; r.open && r.owner == ownService && int(r.instance) == in.number {
+			s.fail(int32(ref))
+		}
+	}
+}
+
+// trafficReading is what the balancer saw of an instance in a window.
+type trafficReading struct {
+	at          float64
+	requestRate float64
+	errorRate   *float64
+	inFlight    float64
+	latency     *quell.Latency
+}
