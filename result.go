@@ -17,6 +17,7 @@ type Result struct {
 	MaxInstances    int        `json:"max_instances"`
 	Decisions       int        `json:"decisions"` // plans that changed something
 	ReactionS       *Reaction  `json:"reaction_s,omitempty"`
+	Warnings        []string   `json:"warnings,omitempty"` // what makes the figures doubtful
 }
 
 // SLOResult tells how long the objective was missed.

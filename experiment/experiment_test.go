@@ -226,8 +226,9 @@ func TestVerdictsSayWhenAComparisonIsUnfair(t *testing.T) {
 	if text := strings.Join(Verdicts(sc, results), "\n"); strings.Count(text, "Unfair: PRIMA used more, 220 instance-seconds") != 3 {
 		t.Errorf("10%% more is unfair; got:\n%s", text)
 	}
+	prima.Warnings = []string{"the generator fell behind"}
 	var b strings.Builder
-	if err := WriteTable(&b, sc, results); err != nil || !strings.Contains(b.String(), "static/leastconn x4") || !strings.Contains(b.String(), "10 ms") {
+	if err := WriteTable(&b, sc, results); err != nil || !strings.Contains(b.String(), "static/leastconn x4") || !strings.Contains(b.String(), "10 ms") || !strings.Contains(b.String(), "Doubtful, prima/leastconn: the generator fell behind") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 	if !strings.Contains(strings.Join(Verdicts(sc, results), "\n"), "static/leastconn x4 did not keep the threshold") {

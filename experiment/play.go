@@ -112,6 +112,7 @@ type track struct {
 	before       controller.Status
 	after        controller.Status
 	accountError error
+	warnings     []string
 }
 
 func newTrack(sc *scenario.Scenario, player Player) *track {
@@ -140,8 +141,15 @@ func (p *play) offer(ctx context.Context, cancel context.CancelCauseFunc, parts 
 			cancel(err)
 			return
 		}
-		parts.Go(func() { runner.Run(ctx) })
+		parts.Go(func() { t.warn(runner.Run(ctx).Warnings) })
 	}
+}
+
+// warn keeps what the generator says against its own figures.
+func (t *track) warn(warnings []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.warnings = warnings
 }
 
 func processOf(a scenario.Arrivals) loadgen.Process {
@@ -296,7 +304,7 @@ func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
 		DurationS: t.sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors,
 		LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
 		InstanceSeconds: seconds, MeanInstances: seconds / t.sc.Duration.Seconds(), MaxInstances: t.most,
-		Decisions: t.after.Decisions - t.before.Decisions,
+		Decisions: t.after.Decisions - t.before.Decisions, Warnings: t.warnings,
 	}
 	if r.Fixed == 0 {
 		r.ReactionS = scenario.Reactions(t.sc.Marks(), since)

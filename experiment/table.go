@@ -17,7 +17,17 @@ func WriteTable(w io.Writer, sc *scenario.Scenario, results []quell.Result) erro
 		fmt.Fprintf(t, "%s\t%.0f s (%.0f%%)\t%.0f\t%.1f\t%s\t%s\t%s\t%d\t%d\t%d\n", Title(sc, sc.Runs[i]), r.SLO.ViolationS, r.SLO.ViolationShare*100,
 			r.InstanceSeconds, r.MeanInstances, ms(r.LatencyMS.Mean), ms(r.LatencyMS.P95), ms(r.LatencyMS.P99), r.Requests, r.Errors, r.Decisions)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i, r := range results {
+		for _, warning := range r.Warnings {
+			if _, err := fmt.Fprintf(w, "Doubtful, %s: %s\n", Title(sc, sc.Runs[i]), warning); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func ms(v *float64) string {
