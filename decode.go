@@ -7,6 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"reflect"
+	"strings"
+	"sync"
 )
 
 // maxLine bounds one line of JSON: a snapshot of 10,000 instances takes about 8 MB.
@@ -26,48 +30,129 @@ func DecodeStrict(data []byte, v any) error {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("there is more after the end of the JSON value")
 	}
-	return repeatedKey(data)
+	return CheckKeys(data, v)
 }
 
-// repeatedKey reports a key that stands twice in one object, which encoding/json would silently let the last win.
-func repeatedKey(data []byte) error {
+// CheckKeys reports a field that is given twice, or in other letters than v's type has it: encoding/json would let
+// the last one win, and takes "ID" for "id". data has been decoded into v, or into a value of its type, before.
+func CheckKeys(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
-	type level struct {
-		keys map[string]bool // nil in an array
-		key  bool            // the next string is a key
-	}
-	var open []level
+	w := keyWalker{next: reflect.TypeOf(v)}
 	for {
 		tok, err := dec.Token()
 		if err != nil {
 			return nil // the value was decoded before, so this is its end
 		}
-		if d, ok := tok.(json.Delim); ok && (d == '}' || d == ']') {
-			open = open[:len(open)-1]
-			continue
-		}
-		if n := len(open); n > 0 && open[n-1].keys != nil {
-			top := &open[n-1]
-			if top.key {
-				name := tok.(string)
-				if top.keys[name] {
-					return fmt.Errorf("field %q is given twice", name)
-				}
-				top.keys[name] = true
-			}
-			top.key = !top.key
-			if !top.key {
-				continue
-			}
-		}
-		switch tok {
-		case json.Delim('{'):
-			open = append(open, level{keys: map[string]bool{}, key: true})
-		case json.Delim('['):
-			open = append(open, level{})
+		if err := w.take(tok); err != nil {
+			return err
 		}
 	}
+}
+
+// keyWalker follows the tokens of a value and the type beside it.
+type keyWalker struct {
+	open []container
+	next reflect.Type // of the value that comes; nil: anything goes
+}
+
+type container struct {
+	keys   map[string]bool         // seen so far; nil in an array
+	key    bool                    // the next string is a key
+	fields map[string]reflect.Type // of a struct
+	elem   reflect.Type            // of a map or an array
+}
+
+func (w *keyWalker) take(tok json.Token) error {
+	switch tok {
+	case json.Delim('}'), json.Delim(']'):
+		w.open = w.open[:len(w.open)-1]
+		w.after()
+		return nil
+	case json.Delim('{'), json.Delim('['):
+		w.open = append(w.open, enter(w.next, tok == json.Delim('{')))
+		w.next = w.open[len(w.open)-1].elem
+		return nil
+	}
+	if n := len(w.open); n > 0 && w.open[n-1].key {
+		return w.open[n-1].name(tok.(string), &w.next)
+	}
+	w.after()
+	return nil
+}
+
+// after prepares for what follows a value: the next key, or the next element.
+func (w *keyWalker) after() {
+	if n := len(w.open); n > 0 {
+		top := &w.open[n-1]
+		top.key = top.keys != nil
+		w.next = top.elem
+	}
+}
+
+func (c *container) name(key string, next *reflect.Type) error {
+	if c.keys[key] {
+		return fmt.Errorf("field %q is given twice", key)
+	}
+	c.keys[key], c.key, *next = true, false, c.elem
+	if c.fields == nil {
+		return nil
+	}
+	t, ok := c.fields[key]
+	if !ok {
+		return fmt.Errorf("unknown field %q: fields are written in lower case", key)
+	}
+	*next = t
+	return nil
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// enter opens an object or an array that is decoded into a value of type t.
+func enter(t reflect.Type, object bool) container {
+	c := container{key: object}
+	if object {
+		c.keys = map[string]bool{}
+	}
+	for t != nil && t.Kind() == reflect.Pointer && !t.Implements(unmarshaler) {
+		t = t.Elem()
+	}
+	if t == nil || t.Implements(unmarshaler) || reflect.PointerTo(t).Implements(unmarshaler) {
+		return c
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		c.fields = fieldsOf(t)
+	case reflect.Map, reflect.Slice, reflect.Array:
+		c.elem = t.Elem()
+	}
+	return c
+}
+
+// fieldCache holds the result of fieldsOf by type.
+var fieldCache sync.Map
+
+// fieldsOf lists the JSON names of a struct's fields, those of embedded structs included.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	if known, ok := fieldCache.Load(t); ok {
+		return known.(map[string]reflect.Type)
+	}
+	fields := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct:
+			maps.Copy(fields, fieldsOf(f.Type))
+		case !f.IsExported() || name == "-":
+		case name == "":
+			fields[f.Name] = f.Type
+		default:
+			fields[name] = f.Type
+		}
+	}
+	fieldCache.Store(t, fields)
+	return fields
 }
 
 // Lines reads JSON lines: one object a line, empty lines skipped. Errors name the file and the line.

@@ -28,6 +28,9 @@ func TestSnapshotReaderRefuses(t *testing.T) {
 		"duplicate id":        {snapshotLine(`{"id":"a","state":"ready"},{"id":"a","state":"ready"}`), `instances[1].id: "a" is given twice`},
 		"duplicate field":     {snapshotLine(`{"id":"a","id":"b","state":"ready"}`), `field "id" is given twice`},
 		"nested duplicate":    {obs(`"latency_ms":{"mean":1,"mean":2}`), `field "mean" is given twice`},
+		"other letters":       {`{"at":"2026-01-01T00:00:10Z","service":"s","Service":"y","instances":[]}`, `unknown field "Service"`},
+		"other letters deep":  {obs(`"severity":{"network":0},"SEVERITY":{"network":5}`), `unknown field "SEVERITY"`},
+		"other letters alone": {snapshotLine(`{"ID":"a","state":"ready"}`), `unknown field "ID"`},
 		"missing id":          {snapshotLine(`{"state":"ready"}`), `instances[0].id: missing`},
 		"NaN":                 {obs(`"window_s":NaN`), `invalid character 'N'`},
 		"too large a number":  {obs(`"window_s":1e999`), `1e999`},
@@ -114,6 +117,21 @@ func TestReadingRefusesWhatJSONCannotSay(t *testing.T) {
 				t.Error("accepted")
 			}
 		})
+	}
+}
+
+// TestDecodeStrictKnowsEmbeddedAndFreeKeys: an embedded struct's fields count as its own, and keys of maps are free.
+func TestDecodeStrictKnowsEmbeddedAndFreeKeys(t *testing.T) {
+	var states []BackendState
+	if err := DecodeStrict([]byte(`[{"id":"a","address":"b:1","weight":1,"healthy":true,"in_flight":3}]`), &states); err != nil || states[0].InFlight != 3 {
+		t.Errorf("%v, %+v", err, states)
+	}
+	if err := DecodeStrict([]byte(`[{"id":"a","ID":"z"}]`), &states); err == nil {
+		t.Error("accepted ID beside id")
+	}
+	var free map[string]json.RawMessage
+	if err := DecodeStrict([]byte(`{"Home":{"x":1},"home":{"X":[1,{"y":2}]}}`), &free); err != nil || len(free) != 2 {
+		t.Errorf("classes may differ in letters only: %v", err)
 	}
 }
 

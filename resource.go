@@ -108,15 +108,17 @@ func (s *ScaleOut) UnmarshalText(b []byte) error { return parseEnum(s, "scale-ou
 // Scheduling is how a balancer picks an instance for the next request.
 type Scheduling string
 
-// The built-in balancer's schedulings; weights apply to all of them.
+// The built-in balancer's schedulings; weights apply to all of them but Prequal, which only leaves out who has none.
 const (
 	RoundRobin Scheduling = "roundrobin"
 	LeastConn  Scheduling = "leastconn"
 	Random2    Scheduling = "random2"
+	EWMA       Scheduling = "ewma"
+	Prequal    Scheduling = "prequal"
 )
 
 // Schedulings lists every known scheduling.
-var Schedulings = []Scheduling{RoundRobin, LeastConn, Random2}
+var Schedulings = []Scheduling{RoundRobin, LeastConn, Random2, EWMA, Prequal}
 
 // UnmarshalText accepts exactly the names in Schedulings.
 func (s *Scheduling) UnmarshalText(b []byte) error {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/nats-io/nats.go"
+	"github.com/quellhq/quell"
 )
 
 // CommandName is something that a controller can be asked.
@@ -78,7 +79,7 @@ func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply
 
 func replyTo(ctx context.Context, data []byte, handle func(context.Context, Command) Reply) Reply {
 	var cmd Command
-	if err := decodeStrictly(data, &cmd); err != nil {
+	if err := quell.DecodeStrict(data, &cmd); err != nil {
 		return Reply{Error: err.Error()}
 	}
 	if err := cmd.check(); err != nil {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quellhq/quell"
 )
 
 const ttl = 9 * time.Second
@@ -164,7 +166,7 @@ func (m *memoryLeases) write(_ context.Context, _ string, value []byte, revision
 	m.writes++
 	m.next++
 	m.record = &leaseRecord{revision: m.next}
-	if err := decodeStrictly(value, &m.record.leaseValue); err != nil {
+	if err := quell.DecodeStrict(value, &m.record.leaseValue); err != nil {
 		return 0, err
 	}
 	if m.mute {

@@ -36,7 +36,7 @@ func lockDir(dir string) (*dirLock, error) {
 
 func lockError(dir string, err error) error {
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return userErrorf("the bus store %s is in use by a running process; stop it, or ask it through its bus URL", dir)
+		return fmt.Errorf("the bus store %s is in use by a running process; stop it, or ask it through its bus URL", dir)
 	}
 	return fmt.Errorf("lock the bus store %s: %w", dir, err)
 }

@@ -1,11 +1,8 @@
 package bus
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -118,7 +115,7 @@ func decodeReading(subject string, data []byte, validate func(*quell.Reading) er
 	if len(data) > MaxReading {
 		return r, fmt.Errorf("%d bytes; at most %d are allowed", len(data), MaxReading)
 	}
-	if err := decodeStrictly(data, &r); err != nil {
+	if err := quell.DecodeStrict(data, &r); err != nil {
 		return quell.Reading{}, err
 	}
 	if err := checkReading(&r, validate); err != nil {
@@ -139,16 +136,4 @@ func checkReading(r *quell.Reading, validate func(*quell.Reading) error) error {
 		return nil
 	}
 	return validate(r)
-}
-
-func decodeStrictly(data []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("decode: %w", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("decode: something follows the JSON value")
-	}
-	return nil
 }

@@ -102,12 +102,13 @@ func TestBadReadingsAreRejected(t *testing.T) {
 	defer stop()
 	const subject, head = "quell.video.reading.agent.i1", `{"service":"video","instance":"i1","source":"agent","sender":"",`
 	for _, bad := range []struct{ data, why string }{
-		{"", "EOF"},
-		{"[]", "decode"},
+		{"", "truncated"},
+		{"[]", "cannot unmarshal array"},
 		{"null", "source"},
-		{head + `"observation":{}`, "EOF"},
+		{head + `"observation":{}`, "truncated"},
 		{head + `"observation":{},"surprise":1}`, "surprise"},
-		{head + `"observation":{}} {}`, "follows"},
+		{head + `"observation":{}} {}`, "after the end"},
+		{head + `"Instance":"i2","observation":{}}`, "Instance"},
 		{head + `"observation":{"window_s":1e999}}`, "1e999"},
 		{head + `"observation":{"utilization":{"gpu":1}}}`, "gpu"},
 		{head + `"observation":{"window_s":-1}}`, "negative window"},

@@ -86,9 +86,9 @@ func TestAStoreHasOneServer(t *testing.T) {
 	dir := t.TempDir()
 	first := startServer(t, ServerOptions{StoreDir: dir})
 	_, err := StartServer(ServerOptions{StoreDir: dir})
-	wantUserError(t, err, dir, "in use")
+	wantWords(t, err, dir, "in use")
 	_, err = OpenStore(dir)
-	wantUserError(t, err, dir, "in use")
+	wantWords(t, err, dir, "in use")
 	if err := errors.Join(first.Shutdown(), first.Shutdown()); err != nil {
 		t.Fatal(err)
 	}

@@ -58,3 +58,21 @@ func checkError(t *testing.T, err error, lines int) {
 		}
 	}
 }
+
+// FuzzTrace holds that an accepted trace is one that a scenario accepts.
+func FuzzTrace(f *testing.F) {
+	for _, text := range []string{"0,0.1\n2.5,50%\n", "seconds,use\n0,0\n", "# x\n1,1\n2,0", "1e9,1\n", "-0,0\n", "\"0\",\"1\"\n", "0,0.1\n0,0.1\n"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		points, err := parseTrace(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		for i, p := range points {
+			if p.After < 0 || i > 0 && p.After <= points[i-1].After || !(p.Use >= 0 && p.Use <= 1) {
+				t.Fatalf("accepted %v", points)
+			}
+		}
+	})
+}

@@ -49,7 +49,7 @@ func balancerKeys(b *Balancer) section {
 		opt("listen", listenAddress(&b.Listen), "where clients connect"),
 		opt("admin", text(&b.Admin), "Unix socket that the controller uses").or("`balancer.sock` in data"),
 		opt("metrics", optionalAddress(&b.Metrics), "the balancer's metrics and health; off turns it off"),
-		opt("scheduling", scheduling(&b.Scheduling), "how the next instance is picked: roundrobin, leastconn or random2; weights apply to all"),
+		opt("scheduling", scheduling(&b.Scheduling), "how the next instance is picked: roundrobin, leastconn, random2, ewma or prequal; weights apply to all but the last"),
 		opt("name", ident(&b.Name), "tells several balancers apart"),
 		opt("health", healthKeys(&b.Health), "how instances are checked"),
 		opt("timeouts", timeoutKeys(&b.Timeouts), "bounds of the phases of a request"),

@@ -7,15 +7,13 @@ import (
 )
 
 // policies lists the policies that are built.
-func policies() []string { return []string{"prima", "lsf", "lr", "static"} }
+func policies() []string { return []string{"prima", "lsf", "lr", "static", "hpa", "knapsack"} }
 
 // policyName is the name of a policy; some are planned only.
 func policyName(dst *string) value { return oneOf(dst, policies(), "dial", "ice", "acs", "mrburst") }
 
-// scheduling is the name of a balancer's scheduling; some are planned only.
-func scheduling(dst *quell.Scheduling) value {
-	return oneOf(dst, quell.Schedulings, "ewma", "prequal")
-}
+// scheduling is the name of a balancer's scheduling.
+func scheduling(dst *quell.Scheduling) value { return oneOf(dst, quell.Schedulings) }
 
 // serviceKeys is the part of a configuration that every policy shares, also the service of a scenario.
 func serviceKeys(s *quell.Service) section {
@@ -39,7 +37,7 @@ func sloKeys(s *quell.SLO) section {
 
 func policyKeys(p *quell.Policy) section {
 	return section{
-		opt("name", policyName(&p.Name), "prima, lsf, lr or static"),
+		opt("name", policyName(&p.Name), "prima, lsf, lr, static, hpa or knapsack"),
 		opt("resource", oneOf(&p.Resource, quell.Resources), "the resource that is contended for: cpu, network, disk or memory"),
 		opt("interference_model", oneOf(&p.InterferenceModel, quell.InterferenceModels), "total: one curve of total utilisation over severity; joint: severity over own and interfering use"),
 		opt("confidence", share(&p.Confidence).above(0.5).below(1), "of the one-sided test that tells interference from chance"),
@@ -51,7 +49,7 @@ func policyKeys(p *quell.Policy) section {
 		opt("spare", whole(&p.Spare).atLeast(0), "extra instances kept, as a factor of safety"),
 		opt("calibrate", share(&p.Calibrate).atLeast(0).below(1), "correct the severity when the prediction is this near the threshold; 0% turns it off"),
 		opt("calibration_decay", share(&p.CalibrationDecay).between(0, 1), "share of a correction that is forgotten per period"),
-		opt("utilization", share(&p.Utilization).between(0, 1), "policy static: add an instance above this mean utilisation; 0% never does"),
+		opt("utilization", share(&p.Utilization).between(0, 1), "static: add an instance above this mean utilisation; 0% never does. hpa: the target; 0% is 80%"),
 	}
 }
 

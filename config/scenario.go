@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
-
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/scenario"
 )
@@ -21,6 +19,7 @@ func ParseScenario(name string, data []byte) (*scenario.Scenario, error) {
 	f := newScenarioFile()
 	d := newDecoder(name)
 	if d.decode(data, f.keys()) {
+		f.workloadParts(d)
 		f.complete(d)
 		checkService(d, "service", f.Service)
 		f.validate(d)
@@ -50,7 +49,7 @@ func newScenarioFile() *scenarioFile {
 		Seed:      1,
 		Service:   quell.DefaultService(),
 		Instances: scenario.Instances{Start: 1},
-		Workload:  scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson},
+		Workload:  blankWorkload(),
 		Judge:     scenario.DefaultJudging(),
 	}}
 }
@@ -63,7 +62,9 @@ func (f *scenarioFile) keys() section {
 		req("service", scenarioServiceKeys(&f.Service), "a service configuration"),
 		req("hosts", listOf(&f.groups, blankHosts(), func(g *hostGroup) value { return hostKeys(g) }).atLeast(1), "the machines; each holds at most one instance"),
 		opt("instances", instancesKeys(&f.Instances), "how many instances a run begins with"),
-		req("workload", workload{workloadKeys(&f.Workload)}, "what clients ask for"),
+		req("workload", workloadKeys(&f.Workload), "what clients ask for"),
+		opt("readings", readingsKeys(&f.Readings), "what goes wrong with them on their way to the controller; simulator only"),
+		opt("warm_up", duration(&f.WarmUp), "the first load is offered for this long before the account begins").or("4s in the demo, four sampling periods in the simulator"),
 		opt("timeline", listOf(&f.Timeline, scenario.Event{}, func(e *scenario.Event) value { return eventKeys(e) }), "what changes when, in order of time"),
 		opt("runs", listOf(&f.Runs, scenario.Run{Scheduling: quell.LeastConn}, func(r *scenario.Run) value { return runKeys(r) }).atLeast(1), "passes through the scenario, to compare").or("one, of the service's policy"),
 		opt("judge", judgeKeys(&f.Judge), "how response times are held against the objective"),
@@ -104,67 +105,10 @@ func instancesKeys(n *scenario.Instances) section {
 	}
 }
 
-func workloadKeys(w *scenario.Workload) section {
-	return section{
-		opt("kind", oneOf(&w.Kind, scenario.Kinds, "video", "classes", "users"), "file: one object of fixed size"),
-		opt("arrivals", arrivals(&w.Arrivals), "poisson (or exponential) or deterministic"),
-		req("size", size(&w.Size), "of one response"),
-		req("load", decimal(&w.Load), "at the start, in units of one instance alone"),
-	}
-}
-
-// workload reads only the kind of one that is not built, as the other keys are then of another table.
-type workload struct{ section }
-
-func (w workload) read(d *decoder, n ast.Node) {
-	before := len(d.found)
-	if entries, ok := d.entries(n); ok {
-		for _, e := range entries {
-			if k, known := w.find("kind"); known && e.Key.GetToken().Value == "kind" {
-				d.step("kind", e.Value, func(inner ast.Node) { k.value.read(d, inner) })
-			}
-		}
-	}
-	if len(d.found) == before {
-		w.section.read(d, n)
-	} else {
-		d.spoil(d.path)
-	}
-}
-
-func eventKeys(e *scenario.Event) section {
-	var load float64
-	return section{
-		req("at", duration(&e.At), "when, since the start"),
-		opt("load", decimal(&load).into(func(x float64) { e.Load = &x }), "the load from now on").or("as before"),
-		opt("interfere", interference{interferenceKeys(&scenario.Interference{}), e}, "what a neighbour takes from now on"),
-		opt("mark", text(&e.Mark), "names the moment; reactions are measured from it"),
-	}
-}
-
-// interference makes the part of an event that may be absent.
-type interference struct {
-	section // for the reference
-	event   *scenario.Event
-}
-
-func (i interference) read(d *decoder, n ast.Node) {
-	i.event.Interfere = &scenario.Interference{}
-	interferenceKeys(i.event.Interfere).read(d, n)
-}
-
-func interferenceKeys(i *scenario.Interference) section {
-	return section{
-		req("host", ident(&i.Host), "the host whose neighbour it is"),
-		req("resource", oneOf(&i.Resource, quell.Resources), "cpu, network, disk or memory"),
-		req("use", share(&i.Use), "share of the host's resource that is taken; 0 ends it"),
-	}
-}
-
 func runKeys(r *scenario.Run) section {
 	return section{
-		req("policy", policyName(&r.Policy), "prima, lsf, lr or static"),
-		opt("scheduling", scheduling(&r.Scheduling), "of the balancer: roundrobin, leastconn or random2"),
+		req("policy", policyName(&r.Policy), "prima, lsf, lr, static, hpa or knapsack"),
+		opt("scheduling", scheduling(&r.Scheduling), "of the balancer: roundrobin, leastconn, random2, ewma or prequal"),
 		opt("fixed", whole(&r.Fixed).atLeast(1), "size of the group in this run").or("instances.fixed where the policy does not scale"),
 	}
 }
@@ -187,6 +131,7 @@ func (f *scenarioFile) complete(d *decoder) {
 	if !d.given("runs") {
 		f.Runs = []scenario.Run{{Policy: f.Service.Policy.Name, Scheduling: quell.LeastConn}}
 	}
+	f.Workload = onlyItsKind(f.Workload)
 	for _, g := range f.groups {
 		f.Hosts = append(f.Hosts, g.hosts()...)
 	}
@@ -196,6 +141,7 @@ func (g hostGroup) hosts() []scenario.Host {
 	if g.count == 0 {
 		return []scenario.Host{g.Host}
 	}
+	g.Group = g.ID
 	hosts := make([]scenario.Host, g.count)
 	for i := range hosts {
 		hosts[i] = g.Host

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,7 +24,7 @@ func TestScenario(t *testing.T) {
 	service.Group.Max = 6 // as many as there are hosts
 	var hosts []scenario.Host
 	for _, id := range []string{"h1", "h2", "h3", "h4", "h5", "h6"} {
-		hosts = append(hosts, scenario.Host{ID: id, Network: 40e6, Cores: 1, DiskIOPS: 1000, Memory: 1})
+		hosts = append(hosts, scenario.Host{ID: id, Group: "h", Network: 40e6, Cores: 1, DiskIOPS: 1000, Memory: 1})
 	}
 	load := 1.4
 	want := &scenario.Scenario{
@@ -102,5 +104,85 @@ func TestScenarioForms(t *testing.T) {
 		if err := s.Validate(); err != nil {
 			t.Errorf("%s: parsed, but not valid: %v", name, err)
 		}
+	}
+}
+
+func TestTraces(t *testing.T) {
+	for text, want := range map[string][]scenario.TracePoint{
+		"0,0.1\n2.5,50%\n":                         {{After: 0, Use: 0.1}, {After: 2500 * time.Millisecond, Use: 0.5}},
+		"# a comment\nseconds,use\n0, 0.1\n 1,0\n": {{After: 0, Use: 0.1}, {After: time.Second}},
+	} {
+		if got, err := parseTrace(strings.NewReader(text)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q gives %v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                "holds no lines",
+		"seconds,use\n":   "holds no lines",
+		"1\n":             "wrong number of fields",
+		"0,0.1\nx,0.2\n":  `line 2: seconds must be a number from 0 on, is "x"`,
+		"-1,0.1\n":        "line 1: seconds",
+		"1e99,0.1\n":      "line 1: seconds",
+		"0,1.1\n":         "line 1: use must be between 0 and 1",
+		"0,NaN\n":         "line 1: use must be between 0 and 1",
+		"1,0.1\n1,0.2\n":  "line 2: seconds must go up",
+		"2,0.1\n1,0.2\n":  "line 2: seconds must go up",
+		"0,0.1\nseconds,": "line 2: seconds",
+	} {
+		if got, err := parseTrace(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q gives %v, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+const varied = `
+scenario: varied
+duration: 60s
+service: {slo: {metric: p90, threshold: 30ms}}
+hosts: [{id: h, count: 2, network: 40Mbps}]
+workload: {kind: users, users: 50, think: 2s, spread: fixed, classes: [{name: a, share: 2, cpu: 1ms}, {name: b, disk: 1.5, network: 5KB, memory: 2ms}]}
+readings: {noise: 5%, lost: 0.1, late: 200ms}
+warm_up: 7s
+timeline:
+  - {at: 1s, interfere: {host: h, resource: memory, use: 0.5, on: 4s, off: 2s, lengths: fixed}}
+  - {at: 2s, interfere: {host: h1, resource: cpu, markov: [{use: 0, stay: 1s}, {use: 40%, stay: 2s}]}}
+  - {at: 3s, interfere: {host: h1, resource: network, trace: TRACE}}
+  - {at: 4s, interfere: {host: h2, resource: network, use: 0.3, ramp: 5s}, users: 80}
+  - {at: 5s, fail: {host: h2}, mark: dead}
+`
+
+func TestScenarioOfEveryForm(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "use.csv"), []byte("0,0.1\n5,0.4\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ParseScenario(filepath.Join(dir, "varied.yaml"), []byte(strings.Replace(varied, "TRACE", "use.csv", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	users, interfere := 80, func(host string, r quell.Resource) *scenario.Interference {
+		return &scenario.Interference{Host: host, Resource: r}
+	}
+	turns, states, recorded, ramp := interfere("h", quell.Memory), interfere("h1", quell.CPU), interfere("h1", quell.Network), interfere("h2", quell.Network)
+	turns.Use, turns.On, turns.Off, turns.Lengths = 0.5, 4*time.Second, 2*time.Second, scenario.Fixed
+	states.Markov = []scenario.Stay{{Use: 0, Mean: time.Second}, {Use: 0.4, Mean: 2 * time.Second}}
+	recorded.Trace = []scenario.TracePoint{{Use: 0.1}, {After: 5 * time.Second, Use: 0.4}}
+	ramp.Use, ramp.Ramp = 0.3, 5*time.Second
+	timeline := []scenario.Event{
+		{At: time.Second, Interfere: turns}, {At: 2 * time.Second, Interfere: states}, {At: 3 * time.Second, Interfere: recorded},
+		{At: 4 * time.Second, Interfere: ramp, Users: &users}, {At: 5 * time.Second, Fail: &scenario.Failure{Host: "h2"}, Mark: "dead"},
+	}
+	workload := scenario.Workload{
+		Kind: scenario.Users, Users: 50, Think: 2 * time.Second, Spread: scenario.Fixed, System: 0.25, CacheStretch: 1,
+		Classes: []scenario.Class{{Name: "a", Share: 2, CPU: time.Millisecond}, {Name: "b", Share: 1, Disk: 1.5, Network: 5000, Memory: 2 * time.Millisecond}},
+	}
+	if !reflect.DeepEqual(s.Timeline, timeline) || !reflect.DeepEqual(s.Workload, workload) {
+		t.Errorf("got %+v\n%+v", s.Timeline, s.Workload)
+	}
+	if s.WarmUp != 7*time.Second || s.Readings != (scenario.Readings{Noise: 0.05, Lost: 0.1, Late: 200 * time.Millisecond}) {
+		t.Errorf("warm-up %v, readings %+v", s.WarmUp, s.Readings)
+	}
+	if _, err := ParseScenario(filepath.Join(dir, "varied.yaml"), []byte(strings.Replace(varied, "TRACE", ".", 1))); err == nil || !strings.Contains(err.Error(), "is no plain file") {
+		t.Errorf("a folder as trace gives %v", err)
 	}
 }

@@ -25,7 +25,7 @@ type gather struct {
 	lives    map[string]life
 	total    map[quell.Source]int
 	rejected int
-	lastBad  string
+	bad      map[string]bool // messages already logged
 	log      *slog.Logger
 }
 
@@ -40,7 +40,7 @@ type received struct {
 }
 
 func newGather(service quell.Service, log *slog.Logger) *gather {
-	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]life{}, total: map[quell.Source]int{}}
+	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]life{}, total: map[quell.Source]int{}, bad: map[string]bool{}}
 }
 
 func (g *gather) setService(service quell.Service) {
@@ -68,10 +68,13 @@ func (g *gather) reject(err error) {
 	g.rejectOne(err)
 }
 
+// mostBad bounds how many different messages about bad readings are logged; all are counted.
+const mostBad = 50
+
 func (g *gather) rejectOne(err error) {
 	g.rejected++
-	if text := err.Error(); text != g.lastBad {
-		g.lastBad = text
+	if text := err.Error(); !g.bad[text] && len(g.bad) < mostBad {
+		g.bad[text] = true
 		g.log.Warn("dropped a reading", "error", err)
 	}
 }

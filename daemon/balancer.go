@@ -75,11 +75,12 @@ func newServer(file *config.File, conn *bus.Conn, log *slog.Logger) (*builtin.Se
 		Health:   builtin.Health(b.Health),
 		Timeouts: builtin.Timeouts{Connect: b.Timeouts.Connect, ResponseHeader: b.Timeouts.Header, Idle: b.Timeouts.Idle, ReadHeader: b.Timeouts.ReadHeader},
 		Publish: func(_ context.Context, readings []quell.Reading) error {
-			var errs []error
 			for _, r := range readings {
-				errs = append(errs, conn.PublishReading(r))
+				if err := conn.PublishReading(r); err != nil {
+					return err // the others would fail likewise
+				}
 			}
-			return errors.Join(errs...)
+			return nil
 		},
 		Logger: log,
 	})

@@ -39,11 +39,17 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 	var stop cleanups
 	defer func() { err = errors.Join(err, stop.run()) }()
 
+	release, err := lockData(file.Data)
+	if err != nil {
+		return err
+	}
+	stop.add(release)
 	conn, err := startBus(file, log, &stop)
 	if err != nil {
 		return err
 	}
-	c, err := newController(file, models, conn, lifeline, log, &stop)
+	lease := &leader{conn: conn, service: file.Service.Name, holder: holder(file), now: time.Now}
+	c, err := newController(file, models, conn, lease, lifeline, log, &stop)
 	if err != nil {
 		return err
 	}
@@ -51,8 +57,8 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 		return err
 	}
 	watchBus(ctx, conn, cancel)
-	go reloading(ctx, path, file, c, reload, log)
-	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode, "bus", file.Bus.Listen, "metrics", file.Listen)
+	go reloading(ctx, path, file, c, lease, reload, log)
+	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode, "bus", busOf(file), "metrics", file.Listen)
 	return errors.Join(c.Run(ctx), conn.Err())
 }
 
@@ -96,7 +102,7 @@ func startBus(file *config.File, log *slog.Logger, stop *cleanups) (*bus.Conn, e
 	return conn, nil
 }
 
-func newController(file *config.File, models *model.Models, conn *bus.Conn, lifeline *os.File, log *slog.Logger, stop *cleanups) (*controller.Controller, error) {
+func newController(file *config.File, models *model.Models, conn *bus.Conn, lease *leader, lifeline *os.File, log *slog.Logger, stop *cleanups) (*controller.Controller, error) {
 	name := file.Service.Name
 	journal, err := conn.Journal(name, bus.JournalOptions{Bytes: file.Bus.JournalBytes})
 	if err != nil {
@@ -119,10 +125,7 @@ func newController(file *config.File, models *model.Models, conn *bus.Conn, life
 	if err != nil {
 		return nil, err
 	}
-	lease := &leader{
-		conn: conn, service: name, holder: holder(file), now: time.Now,
-		ttl: max(10*time.Second, 3*file.Service.Sampling), margin: controller.StepLimit(file.Service.Sampling),
-	}
+	lease.resize(file.Service.Sampling)
 	stop.add(lease.release)
 	return controller.New(controller.Options{
 		Service: file.Service, Models: models, Balancer: balancer, Scaler: scaler, Journal: journal, Memory: state,
@@ -227,7 +230,7 @@ func targetsOf(c *controller.Controller) []probe.Target {
 }
 
 // reloading puts a changed configuration in force, or keeps the running one.
-func reloading(ctx context.Context, path string, running *config.File, c *controller.Controller, reload <-chan os.Signal, log *slog.Logger) {
+func reloading(ctx context.Context, path string, running *config.File, c *controller.Controller, lease *leader, reload <-chan os.Signal, log *slog.Logger) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -242,6 +245,7 @@ func reloading(ctx context.Context, path string, running *config.File, c *contro
 			log.Error("the new configuration is bad: keeping the running one", "error", err)
 			continue
 		}
+		lease.resize(file.Service.Sampling)
 		if needsRestart(running, file) {
 			log.Warn("changes outside slo, sampling, policy, group, guard, mode and models need a restart")
 		}

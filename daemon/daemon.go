@@ -54,14 +54,18 @@ func connect(file *config.File, server *bus.Server, name string, log *slog.Logge
 	if err != nil {
 		return nil, err
 	}
-	url := file.Bus.URL
-	if url == "" && server == nil {
-		url = "nats://" + reachable(file.Bus.Listen)
-	}
 	return bus.Connect(bus.Options{
-		URL: url, Server: server, Token: token, TLS: bus.TLS(file.Bus.TLS), Name: name, Logger: log,
+		URL: busOf(file), Server: server, Token: token, TLS: bus.TLS(file.Bus.TLS), Name: name, Logger: log,
 		Validate: (*quell.Reading).Validate,
 	})
+}
+
+// busOf is the bus that a configuration names.
+func busOf(file *config.File) string {
+	if file.Bus.URL != "" {
+		return file.Bus.URL
+	}
+	return "nats://" + reachable(file.Bus.Listen)
 }
 
 // reachable is where a listener on this machine can be dialled: one on all addresses answers on loopback.

@@ -1,6 +1,11 @@
 package daemon
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell/bus"
+)
 
 func TestReachable(t *testing.T) {
 	for listen, want := range map[string]string{
@@ -10,5 +15,21 @@ func TestReachable(t *testing.T) {
 		if got := reachable(listen); got != want {
 			t.Errorf("%s is reached at %s, want %s", listen, got, want)
 		}
+	}
+}
+
+// TestResize: a longer sampling period needs a longer lease, and what is held for a shorter one is taken anew.
+func TestResize(t *testing.T) {
+	l := &leader{}
+	l.resize(time.Second)
+	if l.ttl != 10*time.Second || l.margin >= l.ttl {
+		t.Errorf("for 1s: ttl %s, margin %s", l.ttl, l.margin)
+	}
+	l.lease = &bus.Lease{}
+	if l.resize(2 * time.Second); l.lease == nil {
+		t.Error("nothing changed, and the lease was given up")
+	}
+	if l.resize(time.Minute); l.lease != nil || l.ttl != 3*time.Minute || l.margin > l.ttl/2 {
+		t.Errorf("for 1m: ttl %s, margin %s, lease kept: %v", l.ttl, l.margin, l.lease != nil)
 	}
 }

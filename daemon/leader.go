@@ -4,26 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/controller"
 )
 
 // leader keeps the service's lease, by writing as seldom as is safe.
 type leader struct {
 	conn            *bus.Conn
 	service, holder string
-	ttl             time.Duration
-	margin          time.Duration // to lead is to hold the lease for so long at least
 	now             func() time.Time
 
+	mu      sync.Mutex // guards what follows
+	ttl     time.Duration
+	margin  time.Duration // to lead is to hold the lease for so long at least
 	lease   *bus.Lease
 	renewed time.Time // the lease is held for ttl from then on
+}
+
+// resize fits the lease to a sampling period. One that is held is taken anew, which its holder can at once.
+func (l *leader) resize(sampling time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.margin = controller.StepLimit(sampling)
+	ttl := max(10*time.Second, 3*sampling)
+	if ttl != l.ttl {
+		l.ttl, l.lease = ttl, nil
+	}
 }
 
 // lead says whether the lease is held for the margin at least. While another controller holds it, the error is the
 // same every time.
 func (l *leader) lead(ctx context.Context) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.lease == nil {
 		return l.take(ctx)
 	}
@@ -56,6 +72,8 @@ func (l *leader) take(ctx context.Context) (bool, error) {
 }
 
 func (l *leader) release() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.lease == nil {
 		return nil
 	}

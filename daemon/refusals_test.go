@@ -75,7 +75,7 @@ func TestPortsThatAreTaken(t *testing.T) {
 		r := newRig(t, "")
 		r.write(hosts(r))
 		occupy(t, r.traffic)
-		wantRefusal(t, r.start("balancer"), 2, r.traffic, "in use")
+		wantRefusal(t, r.start("balancer"), 1, r.traffic, "in use")
 		if _, err := os.Stat(r.admin); err == nil {
 			t.Error("the admin socket is left behind")
 		}
@@ -107,7 +107,7 @@ func TestOneControllerPerFolder(t *testing.T) {
 	second := newRig(t, "")
 	second.write(hosts(second))
 	replaceIn(t, second.config, "data: data", fmt.Sprintf("data: %q", filepath.Join(r.dir, "data")))
-	wantRefusal(t, second.start("controller"), 2, filepath.Join(r.dir, "data", "bus"), "in use by a running process")
+	wantRefusal(t, second.start("controller"), 1, filepath.Join(r.dir, "data"), "a controller runs already")
 	wantFree(t, second.bus, second.metrics)
 	if s, err := r.status(); err != nil || !s.Leading {
 		t.Errorf("the first one: %+v, %v", s, err)
@@ -137,7 +137,7 @@ func TestAFolderThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	replaceIn(t, r.config, "data: data", "data: file/data")
-	wantRefusal(t, r.start("controller"), 1, filepath.Join(r.dir, "file", "data"), "not a directory")
+	wantRefusal(t, r.start("controller"), 1, "making the data folder", filepath.Join(r.dir, "file"), "not a directory")
 	wantFree(t, r.bus, r.metrics)
 }
 

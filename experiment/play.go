@@ -65,6 +65,9 @@ const watchEvery = time.Second
 // Play offers every group the same requests at the same moments, disturbs their hosts as the timeline says, and
 // returns one result per player, in order.
 func Play(ctx context.Context, o Options) ([]quell.Result, error) {
+	if err := Playable(o.Scenario); err != nil {
+		return nil, err
+	}
 	p := &play{Options: o, start: time.Now().Add(100 * time.Millisecond)}
 	p.zero = p.start.Add(o.WarmUp)
 	for _, player := range o.Players {
@@ -187,17 +190,37 @@ func (t *track) add(s loadgen.Sample, warmUp time.Duration) {
 
 // disturb changes the neighbours of every group's hosts at the moments of the timeline.
 func (p *play) disturb(ctx context.Context) error {
-	for _, e := range p.Scenario.Timeline {
-		if e.Interfere == nil {
-			continue
-		}
-		if !sleepUntil(ctx, p.zero.Add(e.At)) {
+	for _, c := range p.Scenario.Disturbances(p.Scenario.Seed) {
+		if !sleepUntil(ctx, p.zero.Add(c.At)) {
 			return nil
 		}
 		for _, t := range p.tracks {
-			if err := t.Group.Interfere(e.Interfere.Host, p.Scenario.InterferenceAt(e.Interfere.Host, e.At)); err != nil {
-				return fmt.Errorf("disturbing host %s: %w", e.Interfere.Host, err)
+			if err := t.Group.Interfere(c.Host, p.Scenario.InterferenceAt(c.Host, c.At)); err != nil {
+				return fmt.Errorf("disturbing host %s: %w", c.Host, err)
 			}
+		}
+	}
+	return nil
+}
+
+// Playable says what in a scenario only the simulator can play, as a *quell.UserError.
+func Playable(sc *scenario.Scenario) error {
+	refuse := func(path, what string) error {
+		return &quell.UserError{Err: fmt.Errorf("%s: %s cannot be played on machines yet: use quell sim", path, what)}
+	}
+	if sc.Workload.Kind != scenario.File {
+		return refuse("workload.kind", fmt.Sprintf("a workload of kind %s", sc.Workload.Kind))
+	}
+	if sc.Readings != (scenario.Readings{}) {
+		return refuse("readings", "lost, late and noisy readings")
+	}
+	for i, e := range sc.Timeline {
+		path := fmt.Sprintf("timeline[%d]", i)
+		if e.Fail != nil {
+			return refuse(path+".fail", "the failure of an instance")
+		}
+		if n := e.Interfere; n != nil && n.Resource != quell.Network {
+			return refuse(path+".interfere.resource", fmt.Sprintf("interference on %s", n.Resource))
 		}
 	}
 	return nil

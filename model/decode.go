@@ -149,6 +149,8 @@ func (f *file) strict(path string, raw json.RawMessage, required []string, dst a
 	if err := d.Decode(dst); err != nil {
 		field, problem := explain(err)
 		f.addf(join(path, field), "%s", problem)
+	} else if err := quell.CheckKeys(raw, dst); err != nil && len(f.layout.repeated) == 0 { // these are told already
+		f.addf(path, "%v", err)
 	}
 }
 

@@ -25,8 +25,15 @@ func (m *Models) Encode(w io.Writer) error {
 	return err
 }
 
-// Save writes models.json in one step: a reader sees the old file or the whole new one.
+// Save writes models.json in one step: a reader sees the old file or the whole new one. A link is followed; what is
+// no regular file is refused.
 func (m *Models) Save(path string) (err error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return &quell.UserError{Err: fmt.Errorf("writing models: %s is not a regular file", path)}
+	}
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("writing models: %w", err)
@@ -39,7 +46,10 @@ func (m *Models) Save(path string) (err error) {
 	if err := errors.Join(m.Encode(temp), temp.Chmod(0o644), temp.Sync(), temp.Close()); err != nil {
 		return err
 	}
-	return os.Rename(temp.Name(), path)
+	if err := os.Rename(temp.Name(), path); err != nil {
+		return fmt.Errorf("writing models: %w", err)
+	}
+	return nil
 }
 
 func (m *Models) text() ([]byte, error) {

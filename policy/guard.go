@@ -61,7 +61,7 @@ func (gd *guarded) boundGroup() {
 	if room := max(0, bounds.Max-left-recovering); change.Add > room || left > bounds.Max {
 		gd.reason("group_max", "", "the group has at most %d instance(s)", bounds.Max)
 		change.Add = min(change.Add, room)
-		change.Remove = append(change.Remove, gd.youngest(left-bounds.Max, change.Remove)...)
+		change.Remove = append(change.Remove, gd.group.youngest(left-bounds.Max, change.Remove)...)
 	}
 	change.Remove = append(change.Remove, givenUp...)
 	gd.plan.Group = nil
@@ -71,14 +71,14 @@ func (gd *guarded) boundGroup() {
 }
 
 // youngest picks up to n instances to remove, first those that are still starting, then the youngest ones.
-func (gd *guarded) youngest(n int, leaving []string) []string {
+func (g *group) youngest(n int, leaving []string) []string {
 	if n <= 0 {
 		return nil
 	}
 	gone := setOf(leaving)
 	var candidates []*member
-	for i := range gd.group.members {
-		m := &gd.group.members[i]
+	for i := range g.members {
+		m := &g.members[i]
 		if (m.State == quell.Starting || m.State == quell.Ready) && !m.protected && !gone[m.ID] {
 			candidates = append(candidates, m)
 		}

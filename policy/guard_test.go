@@ -305,7 +305,7 @@ func TestOverride(t *testing.T) {
 		{"the only one with weight is taken out: the others share equally", map[string]float64{"a": 1, "b": 0, "c": 0}, map[string]float64{"a": 0},
 			map[string]float64{"a": 0, "b": .5, "c": .5}, false},
 		{"half of the only one with weight", map[string]float64{"a": 1, "b": 0}, map[string]float64{"a": .5}, map[string]float64{"a": .5, "b": .5}, false},
-		{"none may be left", map[string]float64{"a": .5, "b": .5}, map[string]float64{"a": 0, "b": 0}, map[string]float64{"a": .5, "b": .5}, true},
+		{"none may be left", map[string]float64{"a": .5, "b": .5}, map[string]float64{"a": 0, "b": 0}, map[string]float64{"a": .5, "b": .5}, false},
 		{"unknown ones are ignored", map[string]float64{"a": .5, "b": .5}, map[string]float64{"x": .9}, map[string]float64{"a": .5, "b": .5}, true},
 		{"nothing fixed", map[string]float64{"a": 1}, nil, map[string]float64{"a": 1}, true},
 		{"no weights", nil, map[string]float64{"a": 1}, nil, true},
@@ -324,10 +324,29 @@ func TestOverride(t *testing.T) {
 				t.Errorf("reasons %v", plan.Reasons)
 			}
 			for _, r := range plan.Reasons {
-				if r.Code != "override" || !strings.HasPrefix(r.Text, "set by hand: a=") {
+				if r.Code != "override" || !strings.HasPrefix(r.Text, "set by hand: a=") && !strings.HasPrefix(r.Text, "not in force: a, b") {
 					t.Errorf("reason %+v", r)
 				}
 			}
 		})
+	}
+}
+
+// TestASeverityAges: a machine that still reports its use but is probed no more becomes stale for a policy that
+// decides by severity, and for no other.
+func TestASeverityAges(t *testing.T) {
+	for _, tc := range []struct {
+		policy string
+		want   []int
+	}{{"prima", []int{0, 0, 0, 1, 2}}, {"lsf", []int{0, 0, 0, 1, 2}}, {"lr", []int{0, 0, 0, 0, 0}}} {
+		e := engine(t, guarding(tc.policy, stale(2, 10)), goldenModels(t))
+		var st State
+		rows := []string{"i1 weight=1 use=0.2 sf=0.1", "i1 weight=1 use=0.2", "i1 weight=1 use=0.2", "i1 weight=1 use=0.2", "i1 weight=1 use=0.2"}
+		for k, row := range rows {
+			_, st = e.Decide(snap(t, k, row), st)
+			if got := st.Instances["i1"].StaleFor; got != tc.want[k] {
+				t.Errorf("%s, snapshot %d: stale for %d, want %d", tc.policy, k, got, tc.want[k])
+			}
+		}
 	}
 }

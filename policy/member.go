@@ -20,8 +20,9 @@ type member struct {
 	severity    float64 // SF_m, calibration included
 	hasSeverity bool
 
-	interfering float64 // U_int
-	capacity    float64 // U_m^max
+	interfering float64  // U_int
+	truth       *float64 // clairvoyant: the same, as it is
+	capacity    float64  // U_m^max
 
 	failing bool    // answers with errors: it must not gain weight
 	share   float64 // the weight that the plan gives it; at first the present one
@@ -54,7 +55,9 @@ func (m *member) perceive(in Input) {
 	if m.fresh {
 		m.remember(in)
 		m.failing = isFailing(in, m.Instance)
+		m.fresh = !m.numb(in)
 	}
+	m.know(in)
 	if u := m.mem.Utilization; u != nil {
 		m.use, m.hasUse = *u, true
 	}
@@ -72,6 +75,13 @@ func isFresh(in Input, o *quell.Observation) bool {
 	return after == 0 || in.Snapshot.At.Sub(o.At) <= time.Duration(after)*in.Service.Sampling
 }
 
+// numb says whether a policy that decides by severity has had none for longer than a reading may be old: the machine
+// still reports, but nobody probes it.
+func (m *member) numb(in Input) bool {
+	after := in.Service.Guard.StaleAfter
+	return in.feels && after > 0 && m.mem.SeverityAt != nil && in.Snapshot.At.Sub(*m.mem.SeverityAt) > time.Duration(after)*in.Service.Sampling
+}
+
 // isFailing says whether an instance in service answers with too many errors.
 func isFailing(in Input, i *quell.Instance) bool {
 	most, rate := in.Service.Guard.ErrorRate, i.Observation.ErrorRate
@@ -81,11 +91,12 @@ func isFailing(in Input, i *quell.Instance) bool {
 // remember stores a fresh observation's utilisation and severity. A severity that is present wins over the probe.
 func (m *member) remember(in Input) {
 	o, mem, resource := m.Observation, &m.mem, in.Service.Policy.Resource
+	at := o.At
 	if u, ok := o.Utilization[resource]; ok {
 		mem.Utilization = &u
 	}
 	if sf, ok := o.Severity[resource]; ok {
-		mem.Severity, mem.Significant = &sf, sf > 0
+		mem.Severity, mem.SeverityAt, mem.Significant = &sf, &at, sf > 0
 		return
 	}
 	probe, ok := o.Probe[resource]
@@ -93,7 +104,7 @@ func (m *member) remember(in Input) {
 		return
 	}
 	sf, significant := in.Baseline.Severity(*mem.Utilization, probe, mem.Significant)
-	mem.Severity, mem.Significant = &sf, significant
+	mem.Severity, mem.SeverityAt, mem.Significant = &sf, &at, significant
 }
 
 // count keeps the guard's counters of snapshots spent failed and stale. An instance without any observation turns

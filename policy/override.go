@@ -12,7 +12,7 @@ import (
 
 // Override fixes instances' weights by hand; the others share the rest in their plan's proportions, equally where
 // those are all 0. Unknown instances are ignored, and weights that together pass 1, or that leave no other instance,
-// are scaled to 1. Where that would leave no instance at all, nothing changes.
+// are scaled to 1. Where that would leave no instance at all, they are not in force, and a reason says so.
 func Override(plan *quell.Plan, fixed map[string]float64) {
 	var fixedSum, free float64
 	var ids, others []string
@@ -25,7 +25,11 @@ func Override(plan *quell.Plan, fixed map[string]float64) {
 			others = append(others, id)
 		}
 	}
-	if len(ids) == 0 || fixedSum == 0 && len(others) == 0 {
+	if len(ids) == 0 {
+		return
+	}
+	if fixedSum == 0 && len(others) == 0 {
+		addReason(plan, "override", "", "not in force: %s at 0 would leave no instance", strings.Join(ids, ", "))
 		return
 	}
 	whole := 1.0

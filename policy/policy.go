@@ -21,7 +21,9 @@ type Input struct {
 	Predictor *model.Predictor // nil for policies that need no models
 	Baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
 
-	protected map[string]bool // Service.Group.Protected
+	protected map[string]bool    // Service.Group.Protected
+	feels     bool               // the policy decides by severity
+	truth     map[string]float64 // clairvoyant: U_int by instance
 }
 
 // decide sets the share of every ready instance, which is the present one at first, and returns the rest of the
@@ -47,10 +49,16 @@ var kinds = map[string]kind{
 	"static": {static, noModels},
 	"lsf":    {leastSeverity, baselineOnly},
 	"lr":     {leastResponse, noModels},
+
+	"hpa":      {hpa, noModels},
+	"knapsack": {knapsack, noModels},
 }
 
 // Names lists the policies that can be chosen.
 func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// NeedsModels says whether a policy can do nothing without models.
+func NeedsModels(name string) bool { return name == Clairvoyant || kinds[name].models == allModels }
 
 // Engine runs one service's policy and guard. It is immutable and safe for concurrent use.
 type Engine struct {
@@ -93,8 +101,12 @@ func NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
 // Decide returns the plan that should be in force after the snapshot, clamped by the guard, and the memory to hand
 // in with the next snapshot. prev is not changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
+	return e.decide(s, prev, nil)
+}
+
+func (e *Engine) decide(s *quell.Snapshot, prev State, truth map[string]float64) (quell.Plan, State) {
 	st := prev.counters(e.service.Policy.Name)
-	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected}
+	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected, feels: e.kind.models != noModels, truth: truth}
 	g := perceive(in, prev.Instances)
 	plan := e.kind.decide(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
@@ -114,6 +126,8 @@ type State struct {
 	Shift     int                      `json:"shift,omitempty"`     // consecutive snapshots with an instance above its capacity
 	Violation int                      `json:"violation,omitempty"` // consecutive snapshots with a measured violation
 	Instances map[string]InstanceState `json:"instances,omitempty"`
+
+	Recommended []Recommendation `json:"recommended,omitempty"` // hpa: within the stabilisation window, oldest first
 }
 
 // counters returns the memory without that of the instances; a change of policy keeps what was learned of those and
@@ -128,9 +142,10 @@ func (s State) counters(policy string) State {
 
 // InstanceState is what is remembered of one instance.
 type InstanceState struct {
-	Utilization *float64 `json:"utilization,omitempty"` // last reading
-	Severity    *float64 `json:"severity,omitempty"`    // last reading, without calibration
-	Significant bool     `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
+	Utilization *float64   `json:"utilization,omitempty"` // last reading
+	SeverityAt  *time.Time `json:"severity_at,omitempty"`
+	Severity    *float64   `json:"severity,omitempty"`    // last reading, without calibration
+	Significant bool       `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
 
 	Offset       float64    `json:"offset,omitempty"`        // section IV: severity added by calibration
 	Collected    int        `json:"collected,omitempty"`     // snapshots collected in the band
@@ -143,6 +158,8 @@ type InstanceState struct {
 	SilentFor   int      `json:"silent_for,omitempty"`   // ready snapshots without any observation, up to guard.stale_after
 	StaleFor    int      `json:"stale_for,omitempty"`    // snapshots beyond guard.stale_after without a fresh reading
 	StaleWeight *float64 `json:"stale_weight,omitempty"` // the weight it had when it became stale
+
+	Curve []CurvePoint `json:"curve,omitempty"` // knapsack: the newest observations, oldest first
 
 	Placed  bool     `json:"placed,omitempty"`  // lsf and lr: it has had its first share
 	Clamped *Clamped `json:"clamped,omitempty"` // set where the guard changed the weight

@@ -318,13 +318,13 @@ func TestNewEngineNamesWhatIsMissing(t *testing.T) {
 			t.Errorf("%s: %v, want ErrNoData naming %s", tc.policy, err, tc.want)
 		}
 	}
-	for _, name := range []string{"static", "lsf", "lr"} {
+	for _, name := range []string{"static", "lsf", "lr", "hpa", "knapsack"} {
 		if _, err := NewEngine(golden(name, 75, 0), nil); err != nil {
 			t.Errorf("%s needs no models: %v", name, err)
 		}
 	}
 	var user *quell.UserError
-	if _, err := NewEngine(golden("prma", 75, 0), nil); !errors.As(err, &user) || !strings.Contains(err.Error(), "known: lr, lsf, prima, static") {
+	if _, err := NewEngine(golden("prma", 75, 0), nil); !errors.As(err, &user) || !strings.Contains(err.Error(), "known: hpa, knapsack, lr, lsf, prima, static") {
 		t.Errorf("got %v", err)
 	}
 	bad := golden("lsf", 75, 0)

@@ -28,6 +28,10 @@ func NewIndexed(s quell.Scheduling, seed uint64) (Indexed, error) {
 		return &indexedRoundRobin{}, nil
 	case quell.Random2:
 		return &indexedRandom2{rng: rand.New(rand.NewPCG(seed, 0))}, nil
+	case quell.EWMA:
+		return newIndexedEWMA(rand.New(rand.NewPCG(seed, 0))), nil
+	case quell.Prequal:
+		return &indexedPrequal{Prequal: Prequal{rng: rand.New(rand.NewPCG(seed, 0))}}, nil
 	}
 	return nil, fmt.Errorf("unknown scheduling %q (known: %v)", s, quell.Schedulings)
 }
@@ -128,7 +132,7 @@ func (r *indexedRandom2) Reset(candidates []*Candidate) {
 func (*indexedRandom2) Changed(int) {}
 
 func (r *indexedRandom2) Pick() (int, bool) {
-	if len(r.sums) == 0 || r.sums[len(r.sums)-1] == 0 {
+	if !r.any() {
 		return 0, false
 	}
 	first, second := r.draw(), r.draw()
@@ -138,10 +142,24 @@ func (r *indexedRandom2) Pick() (int, bool) {
 	return first, true
 }
 
-// draw finds the first candidate whose running sum exceeds a random part of the total.
-func (r *indexedRandom2) draw() int {
-	total := r.sums[len(r.sums)-1]
-	sought := min(r.rng.Float64()*total, math.Nextafter(total, 0))
+// any says whether there is somebody to draw.
+func (r *indexedRandom2) any() bool { return len(r.sums) > 0 && r.sums[len(r.sums)-1] > 0 }
+
+func (r *indexedRandom2) draw() int { return r.find(r.rng.Float64() * r.sums[len(r.sums)-1]) }
+
+// drawBeside draws another one than the first, if there is one.
+func (r *indexedRandom2) drawBeside(first int) int {
+	weight := r.candidates[first].Weight
+	sought := r.rng.Float64() * (r.sums[len(r.sums)-1] - weight)
+	if sought >= r.sums[first]-weight {
+		sought += weight
+	}
+	return r.find(sought)
+}
+
+// find is the first candidate whose running sum exceeds a part of the total.
+func (r *indexedRandom2) find(sought float64) int {
+	sought = min(sought, math.Nextafter(r.sums[len(r.sums)-1], 0))
 	low, high := 0, len(r.sums)-1
 	for low < high {
 		middle := (low + high) / 2

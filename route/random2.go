@@ -18,17 +18,19 @@ func (r *Random2) Pick(candidates []*Candidate) (int, bool) {
 	if total == 0 {
 		return 0, false
 	}
-	first, second := r.draw(candidates, total), r.draw(candidates, total)
+	first, second := draw(r.rng, candidates, total, -1), draw(r.rng, candidates, total, -1)
 	if candidates[second].load() < candidates[first].load() {
 		return second, true
 	}
 	return first, true
 }
 
-func (r *Random2) draw(candidates []*Candidate, total float64) int {
-	left, last := r.rng.Float64()*total, -1
+// draw returns a candidate by weight, but never the excepted one; -1 if there is no other. The weights of those that
+// may be drawn sum to total.
+func draw(rng *rand.Rand, candidates []*Candidate, total float64, except int) int {
+	left, last := rng.Float64()*total, -1
 	for i, c := range candidates {
-		if !c.pickable() {
+		if !c.pickable() || i == except {
 			continue
 		}
 		last = i

@@ -12,18 +12,20 @@ import (
 )
 
 // Candidate is an instance as a Picker sees it. The caller keeps one for as long as the instance exists, because
-// round robin remembers in it what the instance is owed.
+// pickers remember in it what they know of the instance.
 type Candidate struct {
 	Weight   float64 // relative to the others'; 0 (or anything that is not a positive finite number) is never picked
 	InFlight int64   // requests sent and not yet answered
 
-	credit float64 // round robin: requests owed by now (positive) or sent ahead (negative)
+	credit  float64  // round robin: requests owed by now (positive) or sent ahead (negative)
+	peak    peak     // ewma: of the time that answers take
+	answers *answers // prequal: the newest ones; nil: none yet
 }
 
 // Picker chooses the index of the candidate that the next request goes to. ok is false when none has a weight. The
 // caller passes only those that may be picked now: healthy, not draining. The set and the weights may change from one
-// call to the next. Every implementation takes time linear in the number of candidates (3 to 5 µs at 1000) and
-// allocates nothing; Indexed is for groups of thousands.
+// call to the next. Every implementation takes time at most linear in the number of candidates (3 to 5 µs at
+// 1000) and allocates nothing; Indexed is for groups of thousands. Some are Learners as well.
 type Picker interface {
 	Pick(candidates []*Candidate) (index int, ok bool)
 }
@@ -34,6 +36,8 @@ func New(s quell.Scheduling, seed uint64) (Picker, error) {
 		quell.RoundRobin: func() Picker { return NewRoundRobin() },
 		quell.LeastConn:  func() Picker { return NewLeastConn() },
 		quell.Random2:    func() Picker { return NewRandom2(rand.New(rand.NewPCG(seed, 0))) },
+		quell.EWMA:       func() Picker { return NewEWMA(rand.New(rand.NewPCG(seed, 0))) },
+		quell.Prequal:    func() Picker { return NewPrequal(rand.New(rand.NewPCG(seed, 0))) },
 	}
 	construct, known := table[s]
 	if !known {

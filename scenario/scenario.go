@@ -21,14 +21,24 @@ type Scenario struct {
 	Hosts     []Host
 	Instances Instances
 	Workload  Workload
-	Timeline  []Event // in order of time
+	Readings  Readings
+	WarmUp    time.Duration // the first load is offered for this long before the account begins; 0: as the rig does
+	Timeline  []Event       // in order of time
 	Runs      []Run
 	Judge     Judging
+}
+
+// Readings is what goes wrong with them on the way to the controller. The zero value is perfect readings.
+type Readings struct {
+	Noise float64       // standard deviation of utilisations and probe means, as a share of themselves
+	Lost  float64       // share of a machine's readings that never arrive
+	Late  time.Duration // mean delay of the others, exponential
 }
 
 // Host is one physical machine; at most one of the service's instances runs on it.
 type Host struct {
 	ID       string
+	Group    string  // like hosts that one name stands for; empty: none
 	Network  float64 // bit/s of its link
 	Cores    float64
 	DiskIOPS float64
@@ -42,49 +52,19 @@ type Instances struct {
 	Startup time.Duration // emulated boot time of an instance
 }
 
-// Kind is the sort of work that clients ask for.
-type Kind string
-
-// File is the workload of one object of fixed size.
-const File Kind = "file"
-
-// Kinds lists the workloads that can be played.
-var Kinds = []Kind{File}
-
-// Arrivals is the process by which requests arrive.
-type Arrivals string
-
-// Poisson draws exponential gaps between requests, Deterministic leaves equal ones.
-const (
-	Poisson       Arrivals = "poisson"
-	Deterministic Arrivals = "deterministic"
-)
-
-// ArrivalProcesses lists every known arrival process.
-var ArrivalProcesses = []Arrivals{Poisson, Deterministic}
-
-// Workload is what clients ask for, and how much of it at the start.
-type Workload struct {
-	Kind     Kind
-	Arrivals Arrivals
-	Size     int64   // bytes of one response
-	Load     float64 // at the start
-}
-
-// Event changes the load, the interference, or both, at one moment; an absent part leaves things as they are.
+// Event changes the load, the interference, or both, or ends an instance, at one moment; an absent part leaves things
+// as they are.
 type Event struct {
 	At        time.Duration
 	Load      *float64
+	Users     *int // of a workload of users
 	Interfere *Interference
+	Fail      *Failure
 	Mark      string // names a moment that reactions are measured from; empty marks nothing
 }
 
-// Interference is what a neighbour takes of a host's resource from now on; Use 0 ends it.
-type Interference struct {
-	Host     string
-	Resource quell.Resource
-	Use      float64
-}
+// Failure ends the instance on a host, if there is one: its process exits, and open requests fail.
+type Failure struct{ Host string }
 
 // Run is one pass through the scenario under a policy.
 type Run struct {
@@ -102,70 +82,24 @@ type Judging struct {
 // DefaultJudging returns the judging of scenarios that say nothing about it.
 func DefaultJudging() Judging { return Judging{Window: 5 * time.Second, Requests: 30} }
 
-// LoadAt returns the load at time t.
-func (s *Scenario) LoadAt(t time.Duration) float64 {
-	load := s.Workload.Load
-	for _, e := range s.until(t) {
-		if e.Load != nil {
-			load = *e.Load
-		}
-	}
-	return load
+// HostFailure is the end of what runs on one host.
+type HostFailure struct {
+	Host string
+	At   time.Duration
 }
 
-// InterferenceAt returns what neighbours take of the host's resources at time t. Resources left alone are absent.
-func (s *Scenario) InterferenceAt(host string, t time.Duration) map[quell.Resource]float64 {
-	uses := map[quell.Resource]float64{}
-	for _, e := range s.until(t) {
-		if e.Interfere == nil || e.Interfere.Host != host {
-			continue
-		}
-		if e.Interfere.Use == 0 {
-			delete(uses, e.Interfere.Resource)
-			continue
-		}
-		uses[e.Interfere.Resource] = e.Interfere.Use
-	}
-	return uses
-}
-
-// until returns the events that have happened at time t.
-func (s *Scenario) until(t time.Duration) []Event {
-	n := slices.IndexFunc(s.Timeline, func(e Event) bool { return e.At > t })
-	if n < 0 {
-		return s.Timeline
-	}
-	return s.Timeline[:n]
-}
-
-// RatePerSecond returns the request rate that fills the given number of links, by the bytes of the bodies alone:
-// load * bit/s / (8 * size). The unit is the link of the first host, where the first instance runs.
-func (s *Scenario) RatePerSecond(load float64) float64 {
-	return load * s.Hosts[0].Network / (8 * float64(s.Workload.Size))
-}
-
-// Step is a request rate that holds from a moment on.
-type Step struct {
-	At        time.Duration
-	PerSecond float64
-}
-
-// Rates returns the request rate over the whole run, beginning at 0; each step changes the rate.
-func (s *Scenario) Rates() []Step {
-	steps := []Step{{PerSecond: s.RatePerSecond(s.Workload.Load)}}
+// Failures returns when what runs on which host ends, in order of time.
+func (s *Scenario) Failures() []HostFailure {
+	var all []HostFailure
 	for _, e := range s.Timeline {
-		if e.Load == nil {
+		if e.Fail == nil {
 			continue
 		}
-		rate, last := s.RatePerSecond(*e.Load), &steps[len(steps)-1]
-		switch {
-		case e.At == last.At:
-			last.PerSecond = rate
-		case rate != last.PerSecond:
-			steps = append(steps, Step{At: e.At, PerSecond: rate})
+		for _, host := range s.hostsNamed(e.Fail.Host) {
+			all = append(all, HostFailure{host, e.At})
 		}
 	}
-	return steps
+	return all
 }
 
 // Marks returns the moments that reactions are measured from, in order, each once.
@@ -181,7 +115,7 @@ func (s *Scenario) Marks() []time.Duration {
 
 // Size is the group's size in a run that does not scale, else 0.
 func (s *Scenario) Size(run Run) int {
-	if run.Fixed > 0 || run.Policy != "static" {
+	if run.Fixed > 0 || run.Policy != "static" && run.Policy != "knapsack" {
 		return run.Fixed
 	}
 	return s.Instances.Fixed

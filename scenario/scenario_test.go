@@ -31,9 +31,9 @@ func noisy() *Scenario {
 		Workload:  Workload{Kind: File, Arrivals: Poisson, Size: 50000, Load: 0.8},
 		Timeline: []Event{
 			{At: 20 * time.Second, Load: ptr(1.4), Mark: "load-up"},
-			{At: 35 * time.Second, Interfere: &Interference{"h1", quell.Network, 0.4}, Mark: "noise"},
-			{At: 35 * time.Second, Interfere: &Interference{"h1", quell.CPU, 0.2}},
-			{At: 70 * time.Second, Interfere: &Interference{"h1", quell.Network, 0}},
+			{At: 35 * time.Second, Interfere: &Interference{Host: "h1", Resource: quell.Network, Use: 0.4}, Mark: "noise"},
+			{At: 35 * time.Second, Interfere: &Interference{Host: "h1", Resource: quell.CPU, Use: 0.2}},
+			{At: 70 * time.Second, Interfere: &Interference{Host: "h1", Resource: quell.Network}},
 		},
 		Runs:  []Run{{"static", quell.LeastConn, 0}, {"prima", quell.LeastConn, 0}},
 		Judge: DefaultJudging(),
@@ -75,7 +75,7 @@ func TestRates(t *testing.T) {
 		Event{At: 75 * time.Second, Load: ptr(1.4)}, // no change, no step
 		Event{At: 80 * time.Second, Load: ptr(0.5)},
 		Event{At: 80 * time.Second, Load: ptr(0.6)})
-	want := []Step{{0, 80}, {20 * time.Second, 140}, {80 * time.Second, 60}}
+	want := []RateStep{{0, 80}, {20 * time.Second, 140}, {80 * time.Second, 60}}
 	for i, step := range s.Rates() {
 		if i >= len(want) || step.At != want[i].At || math.Abs(step.PerSecond-want[i].PerSecond) > 1e-9 {
 			t.Fatalf("rates %v, want %v", s.Rates(), want)
@@ -139,7 +139,7 @@ func TestValidateNamesEachBreach(t *testing.T) {
 		"instances.start: 3 instances need a host":      func(s *Scenario) { s.Instances.Start = 3 },
 		"instances.fixed: must be at least 1, is 0":     func(s *Scenario) { s.Instances.Fixed = 0 },
 		"instances.startup: must not be negative":       func(s *Scenario) { s.Instances.Startup = -1 },
-		"workload.kind: unknown kind":                   func(s *Scenario) { s.Workload.Kind = "video" },
+		"workload.kind: unknown kind":                   func(s *Scenario) { s.Workload.Kind = "movie" },
 		"workload.arrivals: unknown arrival":            func(s *Scenario) { s.Workload.Arrivals = "bursty" },
 		"workload.size: must be above zero":             func(s *Scenario) { s.Workload.Size = 0 },
 		"workload.load: must be finite":                 func(s *Scenario) { s.Workload.Load = math.NaN() },
@@ -155,7 +155,7 @@ func TestValidateNamesEachBreach(t *testing.T) {
 		"runs: must hold at least one run":              func(s *Scenario) { s.Runs = nil },
 		"runs[1]: is the same as runs[0]":               func(s *Scenario) { s.Runs[1] = s.Runs[0] },
 		"runs[0].policy: must name a policy":            func(s *Scenario) { s.Runs[0].Policy = "" },
-		"runs[0].scheduling: unknown scheduling":        func(s *Scenario) { s.Runs[0].Scheduling = "ewma" },
+		"runs[0].scheduling: unknown scheduling":        func(s *Scenario) { s.Runs[0].Scheduling = "fastest" },
 		"runs[0].fixed: must not be negative":           func(s *Scenario) { s.Runs[0].Fixed = -1 },
 		"runs[0].fixed: 3 instances need a host each":   func(s *Scenario) { s.Runs[0].Fixed = 3 },
 		"judge.window: must be above zero":              func(s *Scenario) { s.Judge.Window = 0 },

@@ -20,7 +20,8 @@ func (s *Scenario) Validate() error {
 	c.need(slices.Contains(quell.Metrics, s.Service.SLO.Metric), "service.slo.metric", "unknown metric %q", s.Service.SLO.Metric)
 	c.hosts(s)
 	c.instances(s)
-	c.workload(s.Workload)
+	c.workload(s)
+	c.readings(s)
 	c.timeline(s)
 	c.runs(s)
 	c.need(s.Judge.Window > 0, "judge.window", "must be above zero, is %v", s.Judge.Window)
@@ -39,11 +40,16 @@ func (c *checker) need(ok bool, path, format string, args ...any) {
 
 func (c *checker) hosts(s *Scenario) {
 	c.need(len(s.Hosts) > 0, "hosts", "must define at least one host")
-	seen := map[string]bool{}
+	seen, groups := map[string]bool{}, map[string]bool{}
 	for i, h := range s.Hosts {
 		path := fmt.Sprintf("hosts[%d]", i)
 		c.need(h.ID != "", path+".id", "must name the host")
 		c.need(!seen[h.ID], path+".id", "host %q is defined twice", h.ID)
+		c.need(!groups[h.ID] || h.Group == h.ID, path+".id", "%q already names a group of hosts", h.ID)
+		c.need(h.Group == "" || groups[h.Group] || !seen[h.Group], path+".id", "%q already names a host", h.Group)
+		if h.Group != "" {
+			groups[h.Group] = true
+		}
 		c.need(positive(h.Network), path+".network", "must be above zero and finite")
 		c.need(positive(h.Cores), path+".cores", "must be above zero and finite")
 		c.need(positive(h.DiskIOPS), path+".disk_iops", "must be above zero and finite")
@@ -66,45 +72,69 @@ func (c *checker) groupSize(path string, size, hosts int) {
 	c.need(hosts == 0 || size <= hosts, path, "%d instances need a host each, there are %d", size, hosts)
 }
 
-func (c *checker) workload(w Workload) {
-	c.need(slices.Contains(Kinds, w.Kind), "workload.kind", "unknown kind %q", w.Kind)
-	c.need(slices.Contains(ArrivalProcesses, w.Arrivals), "workload.arrivals", "unknown arrival process %q", w.Arrivals)
-	c.need(w.Size > 0, "workload.size", "must be above zero, is %d", w.Size)
-	c.need(notNegative(w.Load), "workload.load", "must be finite and not negative, is %v", w.Load)
-}
-
 func (c *checker) timeline(s *Scenario) {
-	hosts := map[string]bool{}
-	for _, h := range s.Hosts {
-		hosts[h.ID] = true
-	}
 	set := map[setting]bool{}
 	for i, e := range s.Timeline {
 		path := fmt.Sprintf("timeline[%d]", i)
 		c.moment(s, i, path+".at")
-		c.need(e.Load != nil || e.Interfere != nil || e.Mark != "", path, "does nothing: give it load, interfere or mark")
-		if e.Load != nil {
-			c.need(notNegative(*e.Load), path+".load", "must be finite and not negative, is %v", *e.Load)
-			c.once(set, setting{at: e.At}, path+".load")
+		does := e.Load != nil || e.Users != nil || e.Interfere != nil || e.Fail != nil || e.Mark != ""
+		c.need(does, path, "does nothing: give it load, users, interfere, fail or mark")
+		c.demand(s, e, set, path)
+		if n := e.Interfere; n != nil {
+			hosts := s.hostsNamed(n.Host)
+			c.need(len(s.Hosts) == 0 || len(hosts) > 0, path+".interfere.host", "unknown host %q", n.Host)
+			c.interference(n, path+".interfere")
+			c.once(set, e.At, hosts, string(n.Resource), path+".interfere")
 		}
-		if e.Interfere != nil {
-			c.interference(*e.Interfere, hosts, path+".interfere")
-			c.once(set, setting{e.At, e.Interfere.Host, e.Interfere.Resource}, path+".interfere")
+		if f := e.Fail; f != nil {
+			hosts := s.hostsNamed(f.Host)
+			c.need(len(s.Hosts) == 0 || len(hosts) > 0, path+".fail.host", "unknown host %q", f.Host)
+			c.once(set, e.At, hosts, "fail", path+".fail")
 		}
 	}
 }
 
+// demand checks what an event does to the load.
+func (c *checker) demand(s *Scenario, e Event, set map[setting]bool, path string) {
+	if e.Load != nil {
+		c.load(s, *e.Load, path+".load")
+		c.need(s.Workload.Kind != Users, path+".load", "users bring the load: set their number with users")
+		c.need(s.Workload.Arrivals != Ramp, path+".load", "arrivals: ramp has its own step; use poisson to set loads here")
+		c.once(set, e.At, []string{""}, "load", path+".load")
+	}
+	if e.Users != nil {
+		c.need(s.Workload.Kind == Users, path+".users", "only a workload of kind users has any")
+		c.users(*e.Users, path+".users")
+		c.once(set, e.At, []string{""}, "users", path+".users")
+	}
+}
+
+// hostsNamed lists the ids of the hosts that a name of the timeline means.
+func (s *Scenario) hostsNamed(name string) []string {
+	var ids []string
+	for _, h := range s.Hosts {
+		if h.named(name) {
+			ids = append(ids, h.ID)
+		}
+	}
+	return ids
+}
+
 // setting is what an event sets, and when; load has no host.
 type setting struct {
-	at       time.Duration
-	host     string
-	resource quell.Resource
+	at         time.Duration
+	host, what string
 }
 
 // once refuses two values for one thing at one moment.
-func (c *checker) once(set map[setting]bool, what setting, path string) {
-	c.need(!set[what], path, "is set twice at %v", what.at)
-	set[what] = true
+func (c *checker) once(set map[setting]bool, at time.Duration, hosts []string, what, path string) {
+	twice := false
+	for _, host := range hosts {
+		key := setting{at, host, what}
+		twice = twice || set[key]
+		set[key] = true
+	}
+	c.need(!twice, path, "is set twice at %v", at)
 }
 
 func (c *checker) moment(s *Scenario, i int, path string) {
@@ -117,10 +147,46 @@ func (c *checker) moment(s *Scenario, i int, path string) {
 	}
 }
 
-func (c *checker) interference(n Interference, hosts map[string]bool, path string) {
-	c.need(len(hosts) == 0 || hosts[n.Host], path+".host", "unknown host %q", n.Host)
+// shortest is the least length of a stretch of interference: changes more frequent than that are none.
+const shortest = 10 * time.Millisecond
+
+func (c *checker) interference(n *Interference, path string) {
 	c.need(slices.Contains(quell.Resources, n.Resource), path+".resource", "unknown resource %q", n.Resource)
-	c.need(notNegative(n.Use) && n.Use <= 1, path+".use", "must be between 0 and 1, is %v", n.Use)
+	c.use(n.Use, path+".use")
+	forms := 0
+	for _, given := range []bool{n.Ramp != 0, n.On != 0 || n.Off != 0, len(n.Trace) > 0, len(n.Markov) > 0} {
+		if given {
+			forms++
+		}
+	}
+	c.need(forms <= 1, path, "varies in several ways: give it ramp, on and off, trace or markov")
+	if n.Ramp != 0 {
+		c.length(n.Ramp, path+".ramp")
+	}
+	if n.On != 0 || n.Off != 0 {
+		c.length(n.On, path+".on")
+		c.length(n.Off, path+".off")
+		c.need(n.Lengths == "" || slices.Contains(Spreads, n.Lengths), path+".lengths", "unknown spread %q", n.Lengths)
+	}
+	for i, p := range n.Trace {
+		at := fmt.Sprintf("%s.trace[%d]", path, i)
+		c.use(p.Use, at)
+		c.need(p.After >= 0, at, "time must not be negative, is %v", p.After)
+		c.need(i == 0 || p.After > n.Trace[i-1].After, at, "time must go on, is %v", p.After)
+	}
+	for i, state := range n.Markov {
+		at := fmt.Sprintf("%s.markov[%d]", path, i)
+		c.use(state.Use, at+".use")
+		c.length(state.Mean, at+".stay")
+	}
+}
+
+func (c *checker) use(x float64, path string) {
+	c.need(notNegative(x) && x <= 1, path, "must be between 0 and 1, is %v", x)
+}
+
+func (c *checker) length(d time.Duration, path string) {
+	c.need(d >= shortest, path, "must be at least %v, is %v", shortest, d)
 }
 
 func (c *checker) runs(s *Scenario) {

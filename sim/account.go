@@ -15,7 +15,8 @@ import (
 // Requests must arrive in order of their intended time.
 type account struct {
 	opts    scenario.JudgeOptions
-	windows []*ledger // of the windows that are still open, beginning with the first-th
+	watch   func(Window) // may be nil
+	windows []*ledger    // of the windows that are still open, beginning with the first-th
 	first   int
 	spare   []*ledger
 
@@ -101,9 +102,13 @@ func (a *account) end(window, instance int, latency time.Duration, failed bool) 
 func (a *account) settle(current int) {
 	for len(a.windows) > 0 && a.first < current && a.windows[0].open == 0 {
 		l := a.windows[0]
-		if a.violates(l) {
-			start := time.Duration(a.first) * a.opts.Window
-			a.violated += min(a.opts.Window, a.opts.Duration-start)
+		start := time.Duration(a.first) * a.opts.Window
+		length, violated := min(a.opts.Window, a.opts.Duration-start), a.violates(l)
+		if violated {
+			a.violated += length
+		}
+		if a.watch != nil {
+			a.watch(a.window(l, start, length, violated))
 		}
 		l.failed = 0
 		for i := range l.instances {

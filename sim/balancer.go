@@ -11,6 +11,7 @@ type balancer struct {
 	picker  route.Picker
 	indexed route.Indexed
 	large   bool
+	learner route.Learner // the one of both that picks, if it learns; else nil
 
 	candidates []*route.Candidate
 	instances  []*instance // of the candidates
@@ -25,7 +26,18 @@ func newBalancer(s quell.Scheduling, seed uint64) (*balancer, error) {
 		return nil, err
 	}
 	indexed, err := route.NewIndexed(s, seed)
-	return &balancer{picker: picker, indexed: indexed}, err
+	b := &balancer{picker: picker, indexed: indexed}
+	b.learn()
+	return b, err
+}
+
+// learn finds out who is to be told how requests end.
+func (b *balancer) learn() {
+	if b.large {
+		b.learner, _ = b.indexed.(route.Learner)
+	} else {
+		b.learner, _ = b.picker.(route.Learner)
+	}
 }
 
 // set tells the balancer who may get requests now. Weights may have changed.
@@ -48,10 +60,14 @@ func (b *balancer) set(members []*instance) {
 	if b.large = len(b.candidates) >= largeGroup; b.large {
 		b.indexed.Reset(b.candidates)
 	}
+	b.learn()
 }
 
-// pick takes an instance for a request, nil if there is none.
-func (b *balancer) pick() *instance {
+// pick takes an instance for a request that comes now, nil if there is none.
+func (b *balancer) pick(now float64) *instance {
+	if b.learner != nil {
+		b.learner.Advance(duration(now))
+	}
 	var i int
 	var ok bool
 	if b.large {
@@ -71,5 +87,14 @@ func (b *balancer) open(in *instance, by int64) {
 	in.candidate.InFlight += by
 	if b.large && in.place >= 0 {
 		b.indexed.Changed(in.place)
+	}
+}
+
+// close takes note of a request's end.
+func (b *balancer) close(now float64, in *instance, r *request, failed bool) {
+	b.open(in, -1)
+	if b.learner != nil {
+		b.learner.Advance(duration(now))
+		b.learner.Done(&in.candidate, route.Answer{Took: duration(now - r.entered), InFlight: int64(r.met), Failed: failed})
 	}
 }

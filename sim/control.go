@@ -10,7 +10,7 @@ import (
 func (s *simulation) sample() {
 	s.w.agenda.add(s.w.now+s.service.Sampling.Seconds(), s.sample)
 	snapshot := s.snapshot()
-	plan, state := s.engine.Decide(&snapshot, s.state)
+	plan, state := s.decide(&snapshot)
 	s.state = state
 	changed := s.changeGroup(plan.Group)
 	moved := s.setWeights(plan.Weights)

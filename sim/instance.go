@@ -34,8 +34,15 @@ type meter struct {
 	began                     float64
 	arrived, finished, failed int64
 	latencies                 []time.Duration
-	openTime                  float64 // integral of the open requests
+	classes                   []classMeter // of workloads whose classes have names
+	openTime                  float64      // integral of the open requests
 	touched                   float64
+}
+
+// classMeter is a class's part.
+type classMeter struct {
+	arrived   int64
+	latencies []time.Duration
 }
 
 func (m *meter) account(now float64, open int64) {
@@ -88,6 +95,7 @@ func (s *simulation) becomeReady(in *instance) {
 	}
 	in.state = quell.Ready
 	in.meter.began, in.meter.touched = s.w.now, s.w.now
+	in.meter.classes = make([]classMeter, len(s.Scenario.Workload.Classes))
 	in.prober = newProber(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))
 	s.watch(in, s.w.now)
 	if !s.spreading { // many become ready at one moment: once for all

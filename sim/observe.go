@@ -20,6 +20,7 @@ type machineReading struct {
 	utilization map[quell.Resource]float64
 	probe       quell.ProbeStats
 	probed      bool
+	cpu         *quell.CPUTime
 }
 
 // watch begins a window of an instance's agent and prober. Each instance has its own phase, from when it became ready.
@@ -47,6 +48,10 @@ func (s *simulation) send(in *instance) {
 	for _, k := range s.used {
 		carried := s.w.carried(in.host, quell.Resources[k], ownService) - in.usedAt[k]
 		r.utilization[quell.Resources[k]] = s.noisy(max(0, carried)) / (s.w.now - in.windowAt)
+	}
+	if busy, ok := r.utilization[quell.CPU]; ok {
+		system := s.Scenario.Workload.System
+		r.cpu = &quell.CPUTime{User: busy * (1 - system), System: busy * system}
 	}
 	if r.probe, r.probed = in.prober.statistics(); r.probed {
 		r.probe.MeanMS = s.noisy(r.probe.MeanMS)
@@ -95,8 +100,26 @@ func (s *simulation) report() {
 			summary := scenario.Summarize(m.latencies)
 			r.latency = &summary
 		}
+		s.reportClasses(m, r, window)
 		in.traffic = r
-		*m = meter{began: s.w.now, latencies: m.latencies[:0], touched: m.touched}
+		*m = meter{began: s.w.now, latencies: m.latencies[:0], classes: m.classes, touched: m.touched}
+	}
+}
+
+// reportClasses reads the part of a meter that tells classes apart, and begins it anew. A class nobody asked for has
+// a rate of 0 and no latency.
+func (s *simulation) reportClasses(m *meter, r *trafficReading, window float64) {
+	if len(m.classes) == 0 {
+		return
+	}
+	r.rates, r.latencies = map[string]float64{}, map[string]quell.Latency{}
+	for i := range m.classes {
+		c, name := &m.classes[i], s.Scenario.Workload.Classes[i].Name
+		r.rates[name] = float64(c.arrived) / window
+		if len(c.latencies) > 0 {
+			r.latencies[name] = scenario.Summarize(c.latencies)
+		}
+		*c = classMeter{latencies: c.latencies[:0]}
 	}
 }
 
@@ -158,9 +181,10 @@ func (s *simulation) observation(in *instance) *quell.Observation {
 	if r != nil {
 		rate, open := r.requestRate, r.inFlight
 		o.At, o.RequestRate, o.InFlight, o.ErrorRate, o.LatencyMS = s.clock(r.at), &rate, &open, r.errorRate, r.latency
+		o.RequestRates, o.LatencyByClassMS = r.rates, r.latencies
 	}
 	if m := in.machine; m != nil {
-		o.At, o.Utilization = s.clock(m.at), m.utilization
+		o.At, o.Utilization, o.CPU = s.clock(m.at), m.utilization, m.cpu
 		if m.probed {
 			o.Probe = map[quell.Resource]quell.ProbeStats{quell.Network: m.probe}
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -35,6 +36,8 @@ type Options struct {
 	Faults   Faults
 	Failures []Failure
 	WarmUp   time.Duration // the first load is offered for this long before the account begins; 0: four sampling periods
+
+	Windows func(Window) // if given, is told of every judge window once it is over, in order
 
 	check func(*simulation) error // for tests: called at the end
 }
@@ -64,9 +67,10 @@ type simulation struct {
 	service  quell.Service
 	w        *world
 	used     []kind // resources that the workload uses
-	draw     func() class
-	arrivals *loadgen.Arrivals
-	rng      *rand.Rand // of phases and faults
+	clients  *clients
+	arrivals *loadgen.Arrivals // nil: users bring the load
+	intended time.Duration     // moment of the newest request, since the beginning of the account
+	rng      *rand.Rand        // of phases and faults
 	probes   []probePlan
 
 	boot, zero, end float64 // when load begins, when the account begins, when both end
@@ -125,11 +129,21 @@ func newSimulation(o Options) (*simulation, error) {
 	if err := errors.Join(o.Scenario.Validate(), o.validate()); err != nil {
 		return nil, &quell.UserError{Err: err}
 	}
-	s := &simulation{Options: o, seed: o.Seed, byID: map[string]*instance{}}
+	s := &simulation{Options: o, seed: o.Seed, intended: math.MinInt64, byID: map[string]*instance{}}
 	if s.seed == 0 {
 		s.seed = o.Scenario.Seed
 	}
 	sc := o.Scenario
+	if s.WarmUp == 0 {
+		s.WarmUp = sc.WarmUp
+	}
+	if s.Faults == (Faults{}) {
+		s.Faults = Faults(sc.Readings)
+	}
+	s.Failures = slices.Clone(s.Failures)
+	for _, f := range sc.Failures() {
+		s.Failures = append(s.Failures, Failure(f))
+	}
 	if s.WarmUp == 0 {
 		s.WarmUp = 4 * sc.Service.Sampling
 	}
@@ -138,6 +152,7 @@ func newSimulation(o Options) (*simulation, error) {
 	s.zero = s.boot + s.WarmUp.Seconds()
 	s.end = s.zero + sc.Duration.Seconds()
 	s.account = newAccount(scenario.JudgeOptions{SLO: sc.Service.SLO, Duration: sc.Duration, Judging: sc.Judge})
+	s.account.watch = o.Windows
 	for _, prepare := range []func() error{s.prepareHosts, s.prepareLoad, s.preparePolicy} {
 		if err := prepare(); err != nil {
 			return nil, err
@@ -146,17 +161,13 @@ func newSimulation(o Options) (*simulation, error) {
 	return s, nil
 }
 
-// fileClass is the work of one request for a file.
-func fileClass(size int64) class {
-	return class{{kindOf(quell.Network), always(size + headerBytes)}}
-}
-
 func (s *simulation) prepareHosts() error {
-	file := fileClass(s.Scenario.Workload.Size)
-	s.draw = func() class { return file }
-	s.used = resourcesOf([]class{file})
-	s.w = newWorld(s.Scenario.Hosts, s.Discipline, s.seed, file)
-	s.w.done = s.done
+	load := &s.Scenario.Workload
+	classes := classesOf(load)
+	s.used = resourcesOf(classes)
+	s.w = newWorld(s.Scenario.Hosts, s.Discipline, s.seed, append(classes, probeClass())...)
+	s.w.done, s.w.cacheStretch = s.done, load.CacheStretch
+	s.clients = newClients(s.w, load, s.seed, s.end, s.ask)
 	for _, h := range s.Scenario.Hosts {
 		plan, err := s.Probing.plan(s.Scenario.Service.Sampling, h.Network)
 		if err != nil {
@@ -172,6 +183,9 @@ func (s *simulation) prepareHosts() error {
 
 // prepareLoad makes the arrivals of the live rig: the first rate is stretched over the warm-up.
 func (s *simulation) prepareLoad() (err error) {
+	if s.Scenario.Workload.Kind == scenario.Users {
+		return nil
+	}
 	var rates []loadgen.Step
 	for i, step := range s.Scenario.Rates() {
 		at := step.At + s.WarmUp
@@ -181,9 +195,17 @@ func (s *simulation) prepareLoad() (err error) {
 		rates = append(rates, loadgen.Step{At: at, PerSecond: step.PerSecond})
 	}
 	s.arrivals, err = loadgen.NewArrivals(loadgen.ArrivalOptions{
-		Process: loadgen.Process(s.Scenario.Workload.Arrivals), Rate: rates, Duration: s.WarmUp + s.Scenario.Duration, Seed: s.seed,
+		Process: processOf(s.Scenario.Workload.Arrivals), Rate: rates, Duration: s.WarmUp + s.Scenario.Duration, Seed: s.seed,
 	})
 	return err
+}
+
+// processOf is how the gaps between arrivals are spread.
+func processOf(a scenario.Arrivals) loadgen.Process {
+	if a == scenario.Deterministic {
+		return loadgen.Deterministic
+	}
+	return loadgen.Poisson
 }
 
 func (s *simulation) preparePolicy() (err error) {
@@ -193,7 +215,7 @@ func (s *simulation) preparePolicy() (err error) {
 		s.service.Group.Min, s.service.Group.Max = n, n
 	}
 	s.service.Group.Initial = s.Scenario.Initial(s.Run)
-	if s.engine, err = policy.NewEngine(s.service, s.Models); err != nil {
+	if s.engine, err = newEngine(s.service, s.Models); err != nil {
 		return err
 	}
 	s.balancer, err = newBalancer(s.Run.Scheduling, s.seed)
@@ -203,14 +225,15 @@ func (s *simulation) preparePolicy() (err error) {
 // play runs the events in order. After the end it goes on until the last request has ended.
 func (s *simulation) play(ctx context.Context) error {
 	s.schedule()
-	arrival, intended := s.nextArrival()
+	arrival := s.nextArrival()
 	for events := 0; s.w.now < s.end || s.traffic.open > 0; events++ {
 		if events&0xffff == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if arrival < s.w.nextEvent() {
-			s.arrive(arrival, intended)
-			arrival, intended = s.nextArrival()
+			s.w.now = arrival
+			s.clients.arrive()
+			arrival = s.nextArrival()
 			continue
 		}
 		s.w.step()
@@ -218,13 +241,16 @@ func (s *simulation) play(ctx context.Context) error {
 	return nil
 }
 
-// nextArrival is in the time of the simulation, and since the beginning of the account.
-func (s *simulation) nextArrival() (at float64, intended time.Duration) {
+// nextArrival is in the time of the simulation.
+func (s *simulation) nextArrival() float64 {
+	if s.arrivals == nil {
+		return math.Inf(1)
+	}
 	after, ok := s.arrivals.Next()
 	if !ok {
-		return math.Inf(1), 0
+		return math.Inf(1)
 	}
-	return s.boot + after.Seconds(), after - s.WarmUp
+	return s.boot + after.Seconds()
 }
 
 // schedule puts on the agenda what is known beforehand. The controller's and the balancer's windows have phases of
@@ -235,10 +261,20 @@ func (s *simulation) schedule() {
 	s.w.agenda.add(s.boot+s.rng.Float64()*period, s.report)
 	s.w.agenda.add(s.boot+s.rng.Float64()*period, s.sample)
 	s.w.agenda.add(s.tendEvery(), s.tend)
+	hosts := map[string]int{}
+	for i, h := range s.Scenario.Hosts {
+		hosts[h.ID] = i
+	}
+	for _, c := range s.Scenario.Disturbances(s.seed) {
+		s.w.agenda.add(s.zero+c.At.Seconds(), func() { s.w.interfere(hosts[c.Host], c.Resource, c.Use, s.Fluid) })
+	}
+	if s.Scenario.Workload.Kind != scenario.Users {
+		return
+	}
+	s.w.agenda.add(s.boot, func() { s.clients.setUsers(s.Scenario.Workload.Users) })
 	for _, e := range s.Scenario.Timeline {
-		if n := e.Interfere; n != nil {
-			host := hostIndex(s.Scenario, n.Host)
-			s.w.agenda.add(s.zero+e.At.Seconds(), func() { s.w.interfere(host, n.Resource, n.Use, s.Fluid) })
+		if e.Users != nil {
+			s.w.agenda.add(s.zero+e.At.Seconds(), func() { s.clients.setUsers(*e.Users) })
 		}
 	}
 }

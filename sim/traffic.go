@@ -54,24 +54,30 @@ func (t *traffic) account(now float64) {
 	t.touched = now
 }
 
-// arrive routes a request that was meant for a moment since the beginning of the account.
-func (s *simulation) arrive(at float64, intended time.Duration) {
-	s.w.now = at
+// ask routes a request that a client makes now.
+func (s *simulation) ask(o order) {
+	at := s.w.now
+	s.intended = max(s.intended, duration(at-s.zero)) // in order, whatever rounding does
 	s.traffic.account(at)
 	s.traffic.arrived++
-	window := s.account.arrive(intended)
-	in := s.balancer.pick()
+	window := s.account.arrive(s.intended)
+	in := s.balancer.pick(at)
 	if in == nil {
 		s.traffic.failed++
 		s.account.end(window, 0, 0, true)
+		s.clients.answered(o.session)
 		return
 	}
 	s.traffic.open++
 	in.meter.account(at, in.candidate.InFlight-1)
 	in.meter.arrived++
-	ref := s.w.submit(s.draw(), ownService, in.host, int32(in.number))
+	if len(in.meter.classes) > 0 {
+		in.meter.classes[o.class].arrived++
+	}
+	ref := s.w.submitSized(o.work, o.size, ownService, in.host, int32(in.number))
 	r := &s.w.requests[ref]
-	r.window = int32(window)
+	r.session, r.sort = o.session, o.class
+	r.window, r.met = int32(window), int32(in.candidate.InFlight-1)
 	s.pass(ref, r.life)
 }
 
@@ -121,6 +127,10 @@ func (s *simulation) done(ref int32) {
 	}
 	latency := duration(s.w.now - r.entered)
 	in.meter.latencies = append(in.meter.latencies, latency)
+	if len(in.meter.classes) > 0 {
+		c := &in.meter.classes[r.sort]
+		c.latencies = append(c.latencies, latency)
+	}
 	s.traffic.finished++
 	s.ended(in, r, latency, false)
 	s.w.leave(ref)
@@ -143,8 +153,9 @@ func (s *simulation) ended(in *instance, r *request, latency time.Duration, fail
 	s.traffic.sojourns += now - r.entered
 	in.meter.account(now, in.candidate.InFlight)
 	in.meter.finished++
-	s.balancer.open(in, -1)
+	s.balancer.close(now, in, r, failed)
 	s.account.end(int(r.window), in.number, latency, failed)
+	s.clients.answered(r.session)
 }
 
 // failOpen ends every request that is open at an instance.
@@ -163,4 +174,6 @@ type trafficReading struct {
 	errorRate   *float64
 	inFlight    float64
 	latency     *quell.Latency
+	rates       map[string]float64       // by class
+	latencies   map[string]quell.Latency // by class
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -39,6 +40,9 @@ func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uin
 	if err := sc.Validate(); err != nil {
 		return nil, &quell.UserError{Err: err}
 	}
+	if _, ok := sc.Workload.Demands(sc.Hosts[0])[quell.Network]; !ok {
+		return nil, &quell.UserError{Err: errors.New("workload.classes: nothing uses the network, which the probes measure: training would learn nothing; give --models, or run policies that need none")}
+	}
 	var rows []model.TrainingRow
 	machines := make([]train.Machine, runtime.GOMAXPROCS(0))
 	for i := range machines {
@@ -55,29 +59,41 @@ func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uin
 // Measure implements train.Machine.
 func (t *Trainer) Measure(ctx context.Context, r train.RunRequest) (model.TrainingRow, error) {
 	sc := t.Scenario
+	r.WarmUp, r.Run = settled(&sc.Workload, r.WarmUp, r.Run)
 	plan, err := t.Probing.plan(sc.Service.Sampling, sc.Hosts[0].Network)
 	if err != nil {
 		return model.TrainingRow{}, err
 	}
 	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
-		Process: loadgen.Process(sc.Workload.Arrivals), Duration: r.WarmUp + r.Run, Seed: r.Seed,
+		Process: processOf(sc.Workload.Arrivals), Duration: r.WarmUp + r.Run, Seed: r.Seed,
 		Rate: []loadgen.Step{{PerSecond: sc.RatePerSecond(r.Level)}},
 	})
 	if err != nil {
 		return model.TrainingRow{}, err
 	}
-	file := fileClass(sc.Workload.Size)
-	e := &exercise{class: file, from: r.WarmUp.Seconds(), w: newWorld(sc.Hosts[:1], t.Discipline, r.Seed, file)}
+	world := newWorld(sc.Hosts[:1], t.Discipline, r.Seed, append(classesOf(&sc.Workload), probeClass())...)
+	world.cacheStretch = sc.Workload.CacheStretch
+	e := &exercise{from: r.WarmUp.Seconds(), w: world}
+	e.clients = newClients(world, &sc.Workload, r.Seed, (r.WarmUp + r.Run).Seconds(), e.ask)
 	e.w.done = e.done
 	e.prober = newProber(e.w, plan, 0, 0, r.Seed)
 	e.w.interfere(0, quell.Network, r.Interference, t.Fluid)
 	return e.run(ctx, r, arrivals)
 }
 
+// settled gives workloads of sessions time to come to rest: as many must end as begin before a run counts.
+func settled(load *scenario.Workload, warmUp, run time.Duration) (time.Duration, time.Duration) {
+	if load.Kind != scenario.Video {
+		return warmUp, run
+	}
+	length := duration(8 * float64(load.Video.Size) / load.Video.Rate)
+	return max(warmUp, 2*length), max(run, 4*length)
+}
+
 // exercise is one training run.
 type exercise struct {
 	w         *world
-	class     class
+	clients   *clients
 	prober    *prober
 	from      float64 // when it begins to count
 	open      int
@@ -120,9 +136,14 @@ func (e *exercise) offer(arrivals *loadgen.Arrivals) error {
 		e.w.step()
 	}
 	e.w.now = after.Seconds()
-	e.w.submit(e.class, ownService, 0, 0)
-	e.open++
+	e.clients.arrive()
 	return nil
+}
+
+func (e *exercise) ask(o order) {
+	ref := e.w.submitSized(o.work, o.size, ownService, 0, 0)
+	e.w.requests[ref].session = o.session
+	e.open++
 }
 
 func (e *exercise) done(ref int32) {
@@ -135,6 +156,7 @@ func (e *exercise) done(ref int32) {
 		e.latencies = append(e.latencies, duration(e.w.now-r.entered))
 	}
 	e.open--
+	e.clients.answered(r.session)
 	e.w.leave(ref)
 }
 

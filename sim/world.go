@@ -50,6 +50,8 @@ type world struct {
 	requests []request
 	unused   []int32 // of requests
 	done     func(ref int32)
+
+	cacheStretch float64 // scenario.Workload.CacheStretch
 }
 
 // host is one machine: a station for every resource that the workload uses.
@@ -57,6 +59,7 @@ type host struct {
 	scenario.Host
 	stations  [kinds]int32   // nobody: the workload does not use it
 	perSecond [kinds]float64 // how much of a demand one server meets in a second
+	stretch   float64        // of the time on processors, by neighbours in the caches
 	seed      uint64
 }
 
@@ -67,8 +70,12 @@ const kinds = 4
 type request struct {
 	entered  float64
 	instance int32
-	window   int32  // of the account
-	life     uint32 // counts the uses of this place, so that an old reference is recognised
+	window   int32   // of the account
+	met      int32   // requests that were open at the instance when it came
+	life     uint32  // counts the uses of this place, so that an old reference is recognised
+	session  int32   // of the clients
+	sort     int32   // its class among the workload's
+	size     float64 // times the demands of its class
 	stage    uint8
 	owner    owner
 	open     bool
@@ -80,7 +87,7 @@ func newWorld(hosts []scenario.Host, d Discipline, seed uint64, classes ...class
 	used := resourcesOf(classes)
 	w := &world{calendar: newCalendar(len(hosts) * len(used))}
 	for i, h := range hosts {
-		own := host{Host: h, seed: seed + uint64(i+1)<<20}
+		own := host{Host: h, stretch: 1, seed: seed + uint64(i+1)<<20}
 		own.perSecond[kindOf(quell.CPU)] = 1
 		own.perSecond[kindOf(quell.Network)] = h.Network / 8
 		own.perSecond[kindOf(quell.Disk)] = h.DiskIOPS
@@ -115,6 +122,11 @@ func resourcesOf(classes []class) []kind {
 
 // submit lets a request enter its first station, and returns its reference.
 func (w *world) submit(c class, who owner, hostIndex int, instance int32) int32 {
+	return w.submitSized(c, 1, who, hostIndex, instance)
+}
+
+// submitSized is submit for a request whose demands are size times those of its class.
+func (w *world) submitSized(c class, size float64, who owner, hostIndex int, instance int32) int32 {
 	var ref int32
 	if n := len(w.unused); n > 0 {
 		ref, w.unused = w.unused[n-1], w.unused[:n-1]
@@ -123,7 +135,7 @@ func (w *world) submit(c class, who owner, hostIndex int, instance int32) int32 
 		w.requests = append(w.requests, request{})
 	}
 	r := &w.requests[ref]
-	*r = request{entered: w.now, instance: instance, life: r.life + 1, owner: who, open: true, class: c}
+	*r = request{entered: w.now, instance: instance, life: r.life + 1, owner: who, open: true, class: c, size: size, session: alone}
 	w.enter(ref, hostIndex)
 	return ref
 }
@@ -133,7 +145,11 @@ func (w *world) enter(ref int32, hostIndex int) {
 	h := &w.hosts[hostIndex]
 	d := r.class[r.stage]
 	at := h.stations[d.resource]
-	w.stations[at].add(w.now, d.amount.next()/h.perSecond[d.resource], r.owner, ref)
+	work := r.size * d.amount.next() / h.perSecond[d.resource]
+	if d.resource == kindOf(quell.CPU) {
+		work *= h.stretch
+	}
+	w.stations[at].add(w.now, work, r.owner, ref)
 	w.calendar.set(at, w.stations[at].next())
 }
 
@@ -186,10 +202,14 @@ func (w *world) hostOf(station int32) int {
 	return int(station) / (len(w.stations) / len(w.hosts))
 }
 
-// interfere sets what neighbours take of a host's resource. Where the workload does not use it, nobody would notice.
+// interfere sets what neighbours take of a host's resource. Where the workload does not use it, nobody would notice, but
+// for memory: neighbours in the caches lengthen what begins on the processors from now on, in proportion to their use.
 func (w *world) interfere(hostIndex int, r quell.Resource, use float64, fluid bool) {
 	h := &w.hosts[hostIndex]
 	k := kindOf(r)
+	if r == quell.Memory {
+		h.stretch = 1 + w.cacheStretch*use
+	}
 	at := h.stations[k]
 	if at == nobody {
 		return

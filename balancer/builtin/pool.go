@@ -26,9 +26,12 @@ type pool struct {
 	checker  *checker
 	unrouted atomic.Int64 // requests that found no backend at all
 
+	began time.Time
+
 	mu      sync.Mutex
 	picker  route.Picker
-	listed  []*backend // asked for, in that order
+	learner route.Learner // the picker, if it learns; else nil
+	listed  []*backend    // asked for, in that order
 	leaving []*backend
 	meters  map[string]*meter // by instance; kept until their last window is reported
 
@@ -39,11 +42,8 @@ type pool struct {
 }
 
 func newPool(o *Options, m *metrics) (*pool, error) {
-	picker, err := route.New(o.Scheduling, o.Seed)
-	if err != nil {
-		return nil, err
-	}
-	return &pool{opts: o, metrics: m, checker: newChecker(o), picker: picker, meters: map[string]*meter{}}, nil
+	p := &pool{opts: o, metrics: m, checker: newChecker(o), began: time.Now(), meters: map[string]*meter{}}
+	return p, p.setScheduling(o.Scheduling)
 }
 
 // apply makes the pool hold exactly the desired backends, which were checked before.
@@ -141,28 +141,33 @@ func (p *pool) admit(good func(*backend) bool) {
 	}
 }
 
-// acquire chooses a backend that was not tried yet for a request, or returns nil.
-func (p *pool) acquire(now time.Time, tried []*backend) *backend {
-	b := p.pick(tried)
+// acquire chooses a backend that was not tried yet for a request, or returns nil. met is the number of requests that
+// were open there.
+func (p *pool) acquire(now time.Time, tried []*backend) (b *backend, met int64) {
+	b, met = p.pick(now, tried)
 	if b != nil {
 		b.meter.requestSent(now)
 	}
-	return b
+	return b, met
 }
 
-func (p *pool) pick(tried []*backend) *backend {
+func (p *pool) pick(now time.Time, tried []*backend) (b *backend, met int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.learner != nil {
+		p.learner.Advance(now.Sub(p.began))
+	}
 	eligible, candidates := p.eligible, p.candidates
 	if len(tried) > 0 {
 		eligible, candidates = without(eligible, tried)
 	}
 	i, ok := p.picker.Pick(candidates)
 	if !ok {
-		return nil
+		return nil, 0
 	}
-	eligible[i].candidate.InFlight++
-	return eligible[i]
+	b = eligible[i]
+	b.candidate.InFlight++
+	return b, b.candidate.InFlight - 1
 }
 
 func without(eligible, tried []*backend) (left []*backend, candidates []*route.Candidate) {
@@ -175,11 +180,21 @@ func without(eligible, tried []*backend) (left []*backend, candidates []*route.C
 	return left, candidates
 }
 
-// release gives back what acquire handed out.
-func (p *pool) release(b *backend) {
+// ending is how and when a request ended.
+type ending struct {
+	route.Answer
+	at time.Time
+}
+
+// release gives back what acquire handed out; e is nil if the end says nothing about the backend.
+func (p *pool) release(b *backend, e *ending) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.candidate.InFlight--
+	if p.learner != nil && e != nil {
+		p.learner.Advance(e.at.Sub(p.began))
+		p.learner.Done(&b.candidate, e.Answer)
+	}
 	p.forgetIfIdle(b)
 }
 
@@ -209,6 +224,7 @@ func (p *pool) setScheduling(s quell.Scheduling) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.picker = picker
+	p.learner, _ = picker.(route.Learner)
 	return nil
 }
 

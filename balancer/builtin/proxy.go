@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quellhq/quell/route"
 )
 
 // errNoBackend says that no backend may get requests at all.
@@ -49,6 +51,8 @@ func forward(r *httputil.ProxyRequest) {
 type exchange struct {
 	arrived  time.Time
 	backend  *backend // the last one tried
+	sent     time.Time
+	met      int64 // requests that were open there then
 	upload   *upload
 	download *download
 	status   int
@@ -89,7 +93,8 @@ func (p *proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.WithContext(req.Context())
 		req.Body = x.upload
 	}
-	if x.backend = p.pool.acquire(time.Now(), nil); x.backend == nil {
+	x.sent = time.Now()
+	if x.backend, x.met = p.pool.acquire(x.sent, nil); x.backend == nil {
 		p.pool.unrouted.Add(1)
 		return nil, errNoBackend
 	}
@@ -119,13 +124,13 @@ func (p *proxy) move(ctx context.Context, x *exchange, tried []*backend) bool {
 		return false
 	}
 	now := time.Now()
-	next := p.pool.acquire(now, tried)
+	next, met := p.pool.acquire(now, tried)
 	if next == nil {
 		return false
 	}
 	x.backend.meter.requestMoved(now)
-	p.pool.release(x.backend)
-	x.backend = next
+	p.pool.release(x.backend, x.ending(now, true))
+	x.backend, x.sent, x.met = next, now, met
 	return true
 }
 
@@ -179,8 +184,17 @@ func (p *proxy) finish(x *exchange, client context.Context) {
 		return
 	}
 	now := time.Now()
-	x.backend.meter.requestDone(now, x.result(now, client))
-	p.pool.release(x.backend)
+	r := x.result(now, client)
+	x.backend.meter.requestDone(now, r)
+	var e *ending
+	if r.counted || r.failed {
+		e = x.ending(now, r.failed)
+	}
+	p.pool.release(x.backend, e)
+}
+
+func (x *exchange) ending(now time.Time, failed bool) *ending {
+	return &ending{route.Answer{Took: now.Sub(x.sent), InFlight: x.met, Failed: failed}, now}
 }
 
 // result judges the exchange. A client that leaves before there is an answer counts against the instance, which may be

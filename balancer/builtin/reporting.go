@@ -16,6 +16,7 @@ type reporter struct {
 	opts  *Options
 	pool  *pool
 	spare *tally
+	mute  bool // publishing fails, and that was said
 }
 
 func newReporter(o *Options, p *pool) *reporter {
@@ -43,9 +44,14 @@ func (r *reporter) publish(ctx context.Context, readings []quell.Reading) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Period)
 	defer cancel()
-	if err := r.opts.Publish(ctx, readings); err != nil {
-		r.opts.Logger.Warn("readings not published", "readings", len(readings), "error", err)
+	err := r.opts.Publish(ctx, readings)
+	switch {
+	case err != nil && !r.mute:
+		r.opts.Logger.Warn("readings are not published", "error", err)
+	case err == nil && r.mute:
+		r.opts.Logger.Info("readings are published again")
 	}
+	r.mute = err != nil
 }
 
 // readings ends the current window of every instance, in the order of their names.

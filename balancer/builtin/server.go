@@ -54,9 +54,8 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Start returns when the server listens everywhere it should, with the backends it had before a restart. A port that is
-// taken and an admin socket that another balancer answers on are a *quell.UserError. The context bounds the start
-// alone.
+// Start returns when the server listens everywhere it should, with the backends it had before a restart. The context
+// bounds the start alone.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.listen(ctx); err != nil {
 		s.closeEndpoints()
@@ -104,11 +103,10 @@ func (s *Server) listen(ctx context.Context) error {
 func listenTCP(ctx context.Context, what, address string) (net.Listener, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		err = fmt.Errorf("%s address %s is in use by another process: stop it or choose another port", what, address)
-		return nil, &quell.UserError{Err: err}
+		return nil, fmt.Errorf("%s address %s is in use by another process: stop it or choose another port", what, address)
 	}
 	if err != nil {
-		return nil, &quell.UserError{Err: fmt.Errorf("%s address: %w", what, err)}
+		return nil, fmt.Errorf("%s address: %w", what, err)
 	}
 	return ln, nil
 }

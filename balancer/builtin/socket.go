@@ -35,7 +35,7 @@ func checkSocketFree(path string) error {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		conn.Close()
-		return &quell.UserError{Err: fmt.Errorf("admin socket %s: a balancer is already running there", path)}
+		return fmt.Errorf("admin socket %s: a balancer is already running there", path)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -203,7 +204,9 @@ func (d *Driver) tend() {
 		case <-tick.C:
 		}
 		err := d.tendOnce()
-		if err != nil && err.Error() != said {
+		if err == nil {
+			said = ""
+		} else if err.Error() != said {
 			said = err.Error()
 			d.opts.Logger.Warn("the state folder is in trouble", "error", err)
 		}
@@ -220,6 +223,7 @@ func (d *Driver) tendOnce() error {
 	if len(ids) == 0 {
 		return nil
 	}
+	slices.Sort(ids) // the same trouble must read the same every time
 	errs := []error{d.folder.touch(d.opts.Now())}
 	for _, id := range ids {
 		errs = append(errs, d.folder.cutLog(id, d.opts.LogBytes))

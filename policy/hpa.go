@@ -1,0 +1,119 @@
+package policy
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Recommendation is a size that hpa once wanted the group to have.
+type Recommendation struct {
+	At time.Time `json:"at"`
+	N  int       `json:"n"`
+}
+
+// The constants of the Kubernetes HorizontalPodAutoscaler. Its stabilisation of 300 s at a decision every 15 s is given
+// in periods here, as groups are sampled at any pace.
+const (
+	defaultTarget       = 0.8
+	hpaTolerance        = 0.1
+	stabilisedPeriods   = 20
+	mostAdded           = 4 // at once, or as many as there are
+	unknownWhenShort    = 0.0
+	unknownWhenInExcess = 1.0
+)
+
+// hpa is utilisation-target autoscaling as Kubernetes' HorizontalPodAutoscaler does it, under equal weights: the group is
+// to have ceil(n * mean utilisation / target) instances. It grows at once and shrinks to the largest size that was wanted
+// within the stabilisation window. It knows nothing of neighbours: an instance they slow down looks as busy as any other.
+func hpa(in Input, g *group, st *State) quell.Plan {
+	var plan quell.Plan
+	g.equal()
+	current := len(g.ready) + g.starting
+	target := in.Service.Policy.Utilization
+	if target == 0 {
+		target = defaultTarget
+	}
+	wanted := g.recommended(target)
+	st.Recommended = remembering(st.Recommended, Recommendation{in.Snapshot.At, wanted}, stabilisedPeriods*in.Service.Sampling)
+	switch stabilised := largest(st.Recommended); {
+	case wanted > current:
+		g.grow(in, &plan, current, wanted, target)
+	case stabilised < current:
+		g.shrink(in, &plan, current, stabilised, target)
+	case wanted < current:
+		addReason(&plan, "stabilizing", "", "%d instance(s) would do for a mean utilisation of %.0f%%, but up to %d were wanted within %d periods", wanted, target*100, stabilised, stabilisedPeriods)
+	}
+	return plan
+}
+
+// recommended is the size that brings the mean utilisation to the target; within the tolerance it is the present one.
+// Instances that are starting, or have not told their utilisation, count as idle where the others have too much, and as
+// full where they have too little; if that turns the decision round, there is none.
+func (g *group) recommended(target float64) int {
+	current := len(g.ready) + g.starting
+	var sum float64
+	known := 0
+	for _, m := range g.ready {
+		if m.hasUse {
+			sum += m.use
+			known++
+		}
+	}
+	if known == 0 {
+		return current
+	}
+	short := sum > target*float64(known)
+	assumed := unknownWhenInExcess
+	if short {
+		assumed = unknownWhenShort
+	}
+	sum += assumed * float64(current-known)
+	ratio := sum / float64(current) / target
+	if quell.AtMost(math.Abs(ratio-1), hpaTolerance) || short != (ratio > 1) {
+		return current
+	}
+	return int(math.Min(math.Ceil(float64(current)*ratio-quell.SumTolerance), math.MaxInt32))
+}
+
+// remembering returns what was recommended within the window, with the newest; the old slice stays as it is.
+func remembering(old []Recommendation, newest Recommendation, window time.Duration) []Recommendation {
+	recent := slices.DeleteFunc(slices.Clone(old), func(r Recommendation) bool { return newest.At.Sub(r.At) > window })
+	return append(recent, newest)
+}
+
+func largest(rs []Recommendation) int {
+	return slices.MaxFunc(rs, func(a, b Recommendation) int { return a.N - b.N }).N
+}
+
+func (g *group) grow(in Input, plan *quell.Plan, current, wanted int, target float64) {
+	most := in.Service.Group.Max
+	if wanted > most {
+		addReason(plan, "overload", "", "%d instance(s) would bring the mean utilisation to %.0f%%, and the group may have at most %d", wanted, target*100, most)
+	}
+	wanted = min(wanted, most, max(2*current, current+mostAdded))
+	if wanted > current {
+		plan.Group = &quell.GroupChange{Add: wanted - current}
+		addReason(plan, "utilization", "", "%d instance(s) bring the mean utilisation to %.0f%%: adding %d", wanted, target*100, wanted-current)
+	}
+}
+
+func (g *group) shrink(in Input, plan *quell.Plan, current, wanted int, target float64) {
+	ids := g.youngest(current-max(wanted, in.Service.Group.Min), nil)
+	if len(ids) == 0 {
+		return
+	}
+	gone := setOf(ids)
+	kept := slices.DeleteFunc(slices.Clone(g.ready), func(m *member) bool { return gone[m.ID] })
+	for _, m := range g.ready {
+		m.share = 0
+	}
+	for _, m := range kept {
+		m.share = 1 / float64(len(kept))
+	}
+	plan.Group = &quell.GroupChange{Remove: ids}
+	addReason(plan, "scale_in", "", "%d instance(s) bring the mean utilisation to %.0f%%: removing %s", current-len(ids), target*100, strings.Join(ids, ", "))
+}

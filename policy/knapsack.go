@@ -1,0 +1,183 @@
+package policy
+
+import (
+	"math"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// CurvePoint is what one observation said of an instance: requests per second, and their mean response time.
+type CurvePoint struct {
+	At   time.Time `json:"at"`
+	Rate float64   `json:"rate"`
+	MS   float64   `json:"ms"`
+}
+
+// The learning of curves.
+const (
+	pointsKept   = 12
+	pointFades   = 0.8 // each older point counts this much of the next newer one
+	priorSpread  = 0.1 // spread of rates, as a share of their mean, at which data and prior weigh the same
+	steepest     = 5.0 // bounds of beta
+	flattest     = 0.05
+	exploring    = 0.05 // least share, of an equal one: without requests nothing is learned
+	fullCapacity = 0.95 // load, as a share of all curves' ends, from which only capacity counts
+)
+
+// knapsack is like KnapsackLB (Gandhi and Narayana, 2023): it learns for every instance how latency grows with its load,
+// and chooses the weights that minimise the mean latency predicted for all requests. It does not scale the group. It
+// differs from the original in what it learns from, the balancer's own readings instead of probes at weights set for the
+// purpose; in the curve, a/(1-bx) instead of a polynomial; and in the solution, exact for such curves instead of an
+// integer program.
+func knapsack(in Input, g *group, _ *State) quell.Plan {
+	var plan quell.Plan
+	for i := range g.members {
+		g.members[i].learnCurve()
+	}
+	rate := offered(in, g)
+	if shares := g.minimising(rate); rate > 0 && g.moves(shares, in.Service.Policy.Tolerance) {
+		for i, m := range g.ready {
+			m.share = shares[i]
+		}
+		addReason(&plan, "shift", "", "weights that minimise the mean response time predicted for %.1f requests/s", rate)
+	}
+	return plan
+}
+
+// learnCurve adds the newest observation of a ready instance to its points; another life begins without any.
+func (m *member) learnCurve() {
+	if m.State != quell.Ready {
+		m.mem.Curve = nil
+		return
+	}
+	if !m.fresh || m.failing || m.Observation.RequestRate == nil || *m.Observation.RequestRate <= 0 {
+		return
+	}
+	ms, ok := m.Observation.LatencyMS.Of(quell.Mean)
+	old := m.mem.Curve
+	if !ok || ms <= 0 || len(old) > 0 && !m.Observation.At.After(old[len(old)-1].At) {
+		return
+	}
+	recent := old[max(0, len(old)-pointsKept+1):]
+	points := make([]CurvePoint, 0, len(recent)+1)
+	m.mem.Curve = append(append(points, recent...), CurvePoint{m.Observation.At, *m.Observation.RequestRate, ms})
+}
+
+// offered is how many requests come in a second.
+func offered(in Input, g *group) float64 {
+	if in.Snapshot.ArrivalRate != nil {
+		return *in.Snapshot.ArrivalRate
+	}
+	var sum float64
+	for _, m := range g.ready {
+		if n := len(m.mem.Curve); n > 0 {
+			sum += m.mem.Curve[n-1].Rate
+		}
+	}
+	return sum
+}
+
+// latencyCurve predicts 1/(alpha - beta*rate) seconds: a/(1-bx) with a = 1/alpha and b = beta/alpha. The instance can
+// carry up to alpha/beta requests per second.
+type latencyCurve struct{ alpha, beta float64 }
+
+// fitCurve is a least-squares fit of 1/latency = alpha - beta*rate, which is linear; newer points count more. A single
+// server under processor sharing has beta = 1 exactly, whatever its neighbours take. That is the prior: where rates have
+// hardly differed, the data cannot tell beta.
+func fitCurve(points []CurvePoint) latencyCurve {
+	var n, x, y float64
+	weight := 1.0
+	for i := len(points) - 1; i >= 0; i-- {
+		n, x, y = n+weight, x+weight*points[i].Rate, y+weight*1000/points[i].MS
+		weight *= pointFades
+	}
+	x, y = x/n, y/n
+	var xx, xy float64
+	weight = 1
+	for i := len(points) - 1; i >= 0; i-- {
+		dx := points[i].Rate - x
+		xx, xy = xx+weight*dx*dx, xy+weight*dx*(1000/points[i].MS-y)
+		weight *= pointFades
+	}
+	prior := n * (priorSpread * x) * (priorSpread * x)
+	beta := 1.0
+	if xx+prior > 0 {
+		beta = math.Min(math.Max((prior-xy)/(xx+prior), flattest), steepest)
+	}
+	return latencyCurve{alpha: y + beta*x, beta: beta}
+}
+
+// minimising returns the shares of the ready instances that minimise the predicted mean latency at a total rate. Those
+// without a curve get an equal share.
+func (g *group) minimising(rate float64) []float64 {
+	n := float64(len(g.ready))
+	curves, shares := make([]latencyCurve, len(g.ready)), make([]float64, len(g.ready))
+	rest := 0.0
+	for i, m := range g.ready {
+		if len(m.mem.Curve) > 0 {
+			curves[i] = fitCurve(m.mem.Curve)
+			rest += 1 / n
+		}
+	}
+	rates, sum := leastLatency(curves, rate*rest), 0.0
+	for i := range g.ready {
+		shares[i] = 1 / n
+		if curves[i].alpha > 0 && rate > 0 {
+			shares[i] = math.Max(rates[i]/rate, exploring/n)
+		}
+		sum += shares[i]
+	}
+	for i := range shares {
+		shares[i] /= sum
+	}
+	return shares
+}
+
+// leastLatency splits a rate over curves so that the sum of rate_i * latency_i(rate_i) is least; curves without an alpha
+// get nothing. There the slopes alpha/(alpha-beta*x)^2 are equal, so x = (alpha - sqrt(alpha)*s)/beta for one s, which is
+// found by bisection.
+func leastLatency(curves []latencyCurve, rate float64) []float64 {
+	rates := make([]float64, len(curves))
+	fill := func(s float64) (sum float64) {
+		for i, c := range curves {
+			if c.alpha > 0 {
+				rates[i] = math.Max(0, c.alpha-math.Sqrt(c.alpha)*s) / c.beta
+				sum += rates[i]
+			}
+		}
+		return sum
+	}
+	capacity := fill(0)
+	if rate >= fullCapacity*capacity {
+		for i := range rates {
+			if capacity > 0 {
+				rates[i] *= rate / capacity
+			}
+		}
+		return rates
+	}
+	low, high := 0.0, 0.0
+	for _, c := range curves {
+		high = math.Max(high, math.Sqrt(c.alpha))
+	}
+	for range 60 {
+		if middle := (low + high) / 2; fill(middle) > rate {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	fill(low)
+	return rates
+}
+
+// moves says whether some share would move by more than the tolerance, as a share of itself.
+func (g *group) moves(shares []float64, tolerance float64) bool {
+	for i, m := range g.ready {
+		if math.Abs(shares[i]-m.share) > tolerance*m.share {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+)
+
+func rival(name string, target float64) quell.Service {
+	s := quell.DefaultService()
+	s.Name, s.SLO, s.Sampling = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond}, period*time.Second
+	s.Policy.Name, s.Policy.Utilization, s.Policy.Tolerance = name, target, 0
+	s.Guard = quell.Guard{}
+	return s
+}
+
+func TestHPASizes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		target float64
+		rows   []string
+		want   string
+	}{
+		"ceil(2 * 0.8 / 0.5) is 4":              {0.5, []string{"a use=0.8", "b use=0.8"}, "a=0.5 b=0.5 +2 utilization"},
+		"within the tolerance":                  {0.5, []string{"a use=0.55", "b use=0.55"}, "a=0.5 b=0.5"},
+		"just beyond it":                        {0.5, []string{"a use=0.56", "b use=0.56"}, "a=0.5 b=0.5 +1 utilization"},
+		"less at once":                          {0.5, []string{"a use=0.1 age=9", "b use=0.1 age=99"}, "b=1 -a scale_in"},
+		"what starts counts as idle":            {0.5, []string{"a use=0.9", "b use=0.9", "c starting"}, "a=0.5 b=0.5 +1 utilization"},
+		"which may turn the decision":           {0.5, []string{"a use=0.7", "c starting"}, "a=1"},
+		"what is silent counts as full":         {0.5, []string{"a use=0.2", "b use=0.2", "c silent"}, "a=0.333 b=0.333 c=0.333"},
+		"nothing is known":                      {0.5, []string{"a silent"}, "a=1"},
+		"no more than group.max":                {0.1, []string{"a use=1", "b use=1", "c use=1", "d use=1", "e use=1", "f use=1"}, "a=0.167 b=0.167 c=0.167 d=0.167 e=0.167 f=0.167 +4 overload utilization"},
+		"doubled at once at most, or four more": {0.1, []string{"a use=1"}, "a=1 +4 utilization"},
+		"80% where none is set":                 {0, []string{"a use=0.85"}, "a=1"},
+	} {
+		t.Run(name, func(t *testing.T) { play(t, engine(t, rival("hpa", tc.target), nil), at(tc.want, tc.rows...)) })
+	}
+}
+
+// The group shrinks to the largest size wanted within 20 periods: a dip is not followed.
+func TestHPAStabilises(t *testing.T) {
+	e := engine(t, rival("hpa", 0.5), nil)
+	busy := []string{"a use=0.5 age=3", "b use=0.5 age=2", "c use=0.5 age=1"}
+	idle := []string{"a use=0.1 age=3", "b use=0.1 age=2", "c use=0.1 age=1"}
+	steps := []step{at("a=0.333 b=0.333 c=0.333", busy...)}
+	for range stabilisedPeriods {
+		steps = append(steps, at("a=0.333 b=0.333 c=0.333 stabilizing", idle...))
+	}
+	st := play(t, e, append(steps, at("a=1 -c -b scale_in", idle...))...)
+	if len(st.Recommended) != stabilisedPeriods+1 {
+		t.Errorf("%d recommendations are remembered", len(st.Recommended))
+	}
+}
+
+// Under a steady load, whatever the size at first, the group settles within the tolerance of the target and stays.
+func TestHPASettles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := rival("hpa", rapid.Float64Range(0.3, 0.8).Draw(t, "target"))
+		s.Group.Max = 40
+		load := rapid.Float64Range(0.5, 10).Draw(t, "load")
+		size := rapid.IntRange(1, 20).Draw(t, "size")
+		e, err := NewEngine(s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var st State
+		for k := range 70 {
+			in := &quell.Snapshot{At: start.Add(time.Duration(k+1) * period * time.Second), Service: "video"}
+			for i := range size {
+				use := min(1, load/float64(size))
+				in.Instances = append(in.Instances, quell.Instance{ID: fmt.Sprint(i), State: quell.Ready, Observation: &quell.Observation{
+					At: in.At, Utilization: map[quell.Resource]float64{quell.Network: use},
+				}})
+			}
+			var plan quell.Plan
+			plan, st = e.Decide(in, st)
+			if plan.Group == nil {
+				continue
+			}
+			if k >= 60 {
+				t.Fatalf("snapshot %d still changes %d instances: %+v", k, size, plan.Group)
+			}
+			size += plan.Group.Add - len(plan.Group.Remove)
+		}
+		if use := load / float64(size); use > s.Policy.Utilization*(1+hpaTolerance)+1e-9 {
+			t.Fatalf("it settles at a utilisation of %v, the target is %v", use, s.Policy.Utilization)
+		}
+		if size > 1 && load/float64(size-1) < s.Policy.Utilization*(1-hpaTolerance) {
+			t.Fatalf("it settles at %d instances for a load of %v", size, load)
+		}
+	})
+}
+
+// Points of a curve give the curve.
+func TestFitCurveFindsTheCurve(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		alpha, beta := rapid.Float64Range(50, 500).Draw(t, "alpha"), rapid.Float64Range(0.5, 2).Draw(t, "beta")
+		var points []CurvePoint
+		for i := range rapid.IntRange(4, pointsKept).Draw(t, "points") {
+			rate := alpha / beta * (0.1 + 0.8*float64(i%4)/3)
+			points = append(points, CurvePoint{Rate: rate, MS: 1000 / (alpha - beta*rate)})
+		}
+		got := fitCurve(points)
+		if math.Abs(got.alpha-alpha) > 0.1*alpha || math.Abs(got.beta-beta) > 0.1*beta {
+			t.Fatalf("%+v, want alpha %v, beta %v", got, alpha, beta)
+		}
+		one := fitCurve(points[:1])
+		if want := 1000/points[0].MS + points[0].Rate; one.beta != 1 || math.Abs(one.alpha-want) > 1e-6*want {
+			t.Fatalf("of one point %+v, want that of a single server", one)
+		}
+	})
+}
+
+// No shift of load between two instances lowers the predicted mean latency.
+func TestLeastLatencyIsLeast(t *testing.T) {
+	cost := func(curves []latencyCurve, rates []float64) (sum float64) {
+		for i, c := range curves {
+			sum += rates[i] / (c.alpha - c.beta*rates[i])
+		}
+		return sum
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var curves []latencyCurve
+		var capacity float64
+		for range rapid.IntRange(1, 6).Draw(t, "instances") {
+			c := latencyCurve{rapid.Float64Range(10, 500).Draw(t, "alpha"), rapid.Float64Range(0.2, 3).Draw(t, "beta")}
+			curves, capacity = append(curves, c), capacity+c.alpha/c.beta
+		}
+		load := rapid.Float64Range(0.01, 1.5).Draw(t, "load")
+		rates := leastLatency(curves, load*capacity)
+		var sum float64
+		for i := range rates {
+			sum += rates[i]
+			if rates[i] < 0 {
+				t.Fatalf("rates %v", rates)
+			}
+		}
+		if math.Abs(sum-load*capacity) > 1e-6*sum {
+			t.Fatalf("the rates sum to %v, want %v", sum, load*capacity)
+		}
+		if load >= fullCapacity {
+			return
+		}
+		best := cost(curves, rates)
+		for i := range rates {
+			for j := range rates {
+				step := math.Min(0.01*capacity, rates[i])
+				other := append([]float64{}, rates...)
+				other[i], other[j] = other[i]-step, other[j]+step
+				if i == j || other[j] >= curves[j].alpha/curves[j].beta {
+					continue
+				}
+				if c := cost(curves, other); c < best*(1-1e-9) {
+					t.Fatalf("%v costs %v, %v only %v", rates, best, other, c)
+				}
+			}
+		}
+	})
+}
+
+// knapsackSnapshot has instances that answer as single servers of a speed each, in requests per second.
+func knapsackSnapshot(k int, rate float64, weights, speeds []float64) *quell.Snapshot {
+	in := &quell.Snapshot{At: start.Add(time.Duration(k+1) * period * time.Second), Service: "video", ArrivalRate: &rate}
+	for i, speed := range speeds {
+		own := rate * weights[i]
+		ms := 1000 / math.Max(1, speed-own)
+		in.Instances = append(in.Instances, quell.Instance{ID: fmt.Sprint(i), State: quell.Ready, Weight: &weights[i], Observation: &quell.Observation{
+			At: in.At, RequestRate: &own, LatencyMS: &quell.Latency{Mean: &ms, N: 100},
+		}})
+	}
+	return in
+}
+
+func TestKnapsackFindsTheBestWeightsAndFollowsChanges(t *testing.T) {
+	e := engine(t, rival("knapsack", 0), nil)
+	weights, speeds := []float64{1.0 / 3, 1.0 / 3, 1.0 / 3}, []float64{100, 100, 50}
+	var st State
+	round := func(from int) {
+		for k := range 25 {
+			var plan quell.Plan
+			plan, st = e.Decide(knapsackSnapshot(from+k, 150, weights, speeds), st)
+			weights = []float64{plan.Weights["0"], plan.Weights["1"], plan.Weights["2"]}
+		}
+	}
+	expect := func(when string) {
+		best := leastLatency([]latencyCurve{{speeds[0], 1}, {speeds[1], 1}, {speeds[2], 1}}, 150)
+		for i := range weights {
+			if math.Abs(weights[i]-best[i]/150) > 0.03 {
+				t.Errorf("%s: weights %v, best are %v of 150", when, weights, best)
+				return
+			}
+		}
+	}
+	round(0)
+	expect("at first")
+	speeds = []float64{50, 100, 100}
+	round(25)
+	expect("after a change")
+	if n := len(st.Instances["0"].Curve); n != pointsKept {
+		t.Errorf("%d points are remembered", n)
+	}
+}
+
+func TestKnapsackStartsEqualAndLearnsEachReadingOnce(t *testing.T) {
+	e := engine(t, rival("knapsack", 0), nil)
+	rate := 10.0
+	in := snap(t, 0, "a weight=0.5", "b weight=0.5 lat=30")
+	in.Instances[1].Observation.RequestRate = &rate
+	plan, st := e.Decide(in, State{})
+	if math.Abs(plan.Weights["a"]-0.5) > 1e-9 || math.Abs(plan.Weights["b"]-0.5) > 1e-9 {
+		t.Errorf("weights %v while nothing is known of one", plan.Weights)
+	}
+	_, st = e.Decide(in, st)
+	if n := len(st.Instances["b"].Curve); n != 1 || len(st.Instances["a"].Curve) != 0 {
+		t.Errorf("one reading, and %d points", n)
+	}
+}
+
+func TestClairvoyantKnowsWhatIsReady(t *testing.T) {
+	s := rival("clairvoyant", 0)
+	e, err := NewClairvoyant(s, sharingModels(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := snap(t, 0, "a weight=0.5 use=0.3 sf=0", "b weight=0.5 use=0.3 sf=0", "c silent")
+	free, _ := e.DecideKnowing(in, State{}, map[string]float64{"a": 0, "b": 0, "c": 0})
+	held, st := e.DecideKnowing(in, State{}, map[string]float64{"a": 0, "b": 0.3, "c": 0})
+	if free.Policy != Clairvoyant || len(held.Capacity) != 3 || held.Capacity["b"] >= free.Capacity["b"]-0.2 || held.Capacity["a"] != free.Capacity["a"] {
+		t.Errorf("%s: capacities %v, with a neighbour at b %v", free.Policy, free.Capacity, held.Capacity)
+	}
+	if held.Capacity["c"] != held.Capacity["a"] || st.Policy != Clairvoyant {
+		t.Errorf("a silent instance has capacity %v, want %v", held.Capacity["c"], held.Capacity["a"])
+	}
+	again, _ := e.DecideKnowing(in, State{}, map[string]float64{"a": 0, "b": 0.3, "c": 0})
+	if !reflect.DeepEqual(held, again) {
+		t.Error("the same input gave another plan")
+	}
+	if _, err := NewClairvoyant(s, nil); err == nil || !NeedsModels(Clairvoyant) || NeedsModels("hpa") {
+		t.Error("it needs models")
+	}
+	if _, err := NewEngine(s, sharingModels(t)); err == nil {
+		t.Error("it can be chosen")
+	}
+}

@@ -1,0 +1,100 @@
+package route
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// EWMA draws two different candidates, each with a probability proportional to its weight, and picks the one where a
+// request is expected to wait less: peak latency * (inflight + 1) / weight. The peak latency follows a slow answer at
+// once and forgets it over ewmaDecay, as the balancers of Finagle and Linkerd do it, so that an instance that has become
+// slow is left after one answer. A candidate of which nothing is known gets one request and then waits for its answer.
+type EWMA struct {
+	rng *rand.Rand
+	now time.Duration
+}
+
+// NewEWMA returns weighted peak-EWMA over the given source.
+func NewEWMA(rng *rand.Rand) *EWMA { return &EWMA{rng: rng} }
+
+// ewmaDecay is after how long without answers a peak has fallen to 1/e of itself (Finagle's default).
+const ewmaDecay = 10 * time.Second
+
+// unknownSeconds is what an answer is expected to take that nothing is known of, while a first one is waited for.
+const unknownSeconds = 1e6
+
+// peak is a moving average that jumps up at once and comes down slowly. The zero value knows nothing.
+type peak struct {
+	seconds float64
+	at      time.Duration
+}
+
+func (p *peak) remains(now time.Duration) float64 {
+	return math.Exp(-float64(now-p.at) / float64(ewmaDecay))
+}
+
+// value is 0 if nothing is known, or nothing any more.
+func (p *peak) value(now time.Duration) float64 {
+	if p.seconds == 0 {
+		return 0
+	}
+	return p.seconds * p.remains(now)
+}
+
+func (p *peak) add(now time.Duration, seconds float64) {
+	remains := p.remains(now)
+	p.seconds = max(seconds, p.seconds*remains+seconds*(1-remains))
+	p.at = now
+}
+
+// Advance implements Learner.
+func (e *EWMA) Advance(now time.Duration) { e.now = max(e.now, now) }
+
+// Done implements Learner.
+func (e *EWMA) Done(c *Candidate, a Answer) { c.peak.add(e.now, a.counted(c.peak.value(e.now))) }
+
+// Pick implements Picker.
+func (e *EWMA) Pick(candidates []*Candidate) (int, bool) {
+	total := totalWeight(candidates)
+	if total == 0 {
+		return 0, false
+	}
+	first := draw(e.rng, candidates, total, -1)
+	second := draw(e.rng, candidates, total-candidates[first].Weight, first)
+	return e.better(candidates, first, second), true
+}
+
+// better is the first of two unless the second, if there is one, costs less.
+func (e *EWMA) better(candidates []*Candidate, first, second int) int {
+	if second >= 0 && e.cost(candidates[second]) < e.cost(candidates[first]) {
+		return second
+	}
+	return first
+}
+
+func (e *EWMA) cost(c *Candidate) float64 {
+	expected := c.peak.value(e.now)
+	if expected == 0 && c.InFlight > 0 {
+		expected = unknownSeconds
+	}
+	return expected * c.load()
+}
+
+// indexedEWMA draws over running sums.
+type indexedEWMA struct {
+	indexedRandom2
+	EWMA
+}
+
+func newIndexedEWMA(rng *rand.Rand) *indexedEWMA {
+	return &indexedEWMA{indexedRandom2{rng: rng}, EWMA{rng: rng}}
+}
+
+func (x *indexedEWMA) Pick() (int, bool) {
+	if !x.any() {
+		return 0, false
+	}
+	first := x.draw()
+	return x.better(x.candidates, first, x.drawBeside(first)), true
+}

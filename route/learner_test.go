@@ -1,0 +1,275 @@
+package route
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+)
+
+func rng() *rand.Rand { return rand.New(rand.NewPCG(5, 0)) }
+
+func ms(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
+
+func TestPeakJumpsUpAndComesDownSlowly(t *testing.T) {
+	var p peak
+	p.add(0, 0.010)
+	p.add(time.Second, 0.100)
+	if p.value(time.Second) != 0.100 {
+		t.Fatalf("after a slow answer %v s", p.value(time.Second))
+	}
+	if got, want := p.value(time.Second+ewmaDecay), 0.1/math.E; math.Abs(got-want) > 1e-12 {
+		t.Errorf("after a decay %v s, want %v", got, want)
+	}
+	p.add(time.Second+ewmaDecay, 0.010)
+	if got, want := p.value(time.Second+ewmaDecay), 0.1/math.E+0.01*(1-1/math.E); math.Abs(got-want) > 1e-12 {
+		t.Errorf("after a quick answer %v s, want %v", got, want)
+	}
+}
+
+func TestEWMAGoesByLatencyInFlightAndWeight(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(a, b *Candidate)
+		want   int
+	}{
+		"the quicker one":               {func(a, b *Candidate) { a.peak, b.peak = peak{seconds: 0.2}, peak{seconds: 0.1} }, 1},
+		"the idle one":                  {func(a, b *Candidate) { a.InFlight = 3 }, 1},
+		"three times as slow, but idle": {func(a, b *Candidate) { a.peak.seconds, b.InFlight = 0.3, 3 }, 0},
+		"the heavier one":               {func(a, b *Candidate) { a.Weight, b.Weight = 1, 3 }, 1},
+		"nothing known, nothing open":   {func(a, b *Candidate) { b.peak = peak{} }, 1},
+		"nothing known, one open":       {func(a, b *Candidate) { b.peak, b.InFlight = peak{}, 1 }, 0},
+	} {
+		candidates := group(1, 1)
+		candidates[0].peak, candidates[1].peak = peak{seconds: 0.1}, peak{seconds: 0.1}
+		tc.change(candidates[0], candidates[1])
+		x := newIndexedEWMA(rng())
+		x.Reset(candidates)
+		e := NewEWMA(rng())
+		for range 20 {
+			if i, _ := e.Pick(candidates); i != tc.want {
+				t.Fatalf("%s: picked %d", name, i)
+			}
+			if i, _ := x.Pick(); i != tc.want {
+				t.Fatalf("%s: the index picked %d", name, i)
+			}
+		}
+	}
+}
+
+// The second one drawn is never the first again, and both are drawn by weight, whether by sums or not.
+func TestEWMADrawsTwoDifferentOnes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weights := rapid.SliceOfN(rapid.SampledFrom([]float64{0, 0.1, 1, 2.5}), 2, 30).Draw(t, "weights")
+		candidates := group(weights...)
+		pickable := 0
+		for _, w := range weights {
+			if w > 0 {
+				pickable++
+			}
+		}
+		x := newIndexedEWMA(rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)))
+		x.Reset(candidates)
+		for range 50 {
+			if !x.any() {
+				return
+			}
+			first := x.draw()
+			indexed, linear := x.drawBeside(first), draw(x.EWMA.rng, candidates, totalWeight(candidates)-weights[first], first)
+			if pickable > 1 && (indexed == first || linear == first || weights[indexed] == 0 || weights[linear] == 0) {
+				t.Fatalf("beside %d of %v: %d by sums, %d by a look at all", first, weights, indexed, linear)
+			}
+			if pickable == 1 && (indexed != first || linear != -1) {
+				t.Fatalf("beside the only one: %d and %d", indexed, linear)
+			}
+		}
+	})
+}
+
+// learned plays requests one at a time on instances with a latency each, some of which fail, and returns the shares.
+func learned(t *testing.T, s quell.Scheduling, latencies []time.Duration, failing map[int]bool) []float64 {
+	t.Helper()
+	p := mustNew(t, s, 3)
+	candidates := group(make([]float64, len(latencies))...)
+	for _, c := range candidates {
+		c.Weight = 1
+	}
+	now, shares := time.Duration(0), make([]float64, len(latencies))
+	const n = 3000
+	for range n {
+		p.(Learner).Advance(now)
+		i, ok := p.Pick(candidates)
+		if !ok {
+			t.Fatal("nothing picked")
+		}
+		shares[i] += 1.0 / n
+		now += latencies[i]
+		p.(Learner).Advance(now)
+		p.(Learner).Done(candidates[i], Answer{Took: latencies[i], Failed: failing[i]})
+	}
+	return shares
+}
+
+func TestLearnersLeaveTheSlowAndTheFailing(t *testing.T) {
+	for _, s := range []quell.Scheduling{quell.EWMA, quell.Prequal} {
+		slow := learned(t, s, []time.Duration{ms(10), ms(10), ms(100), ms(10), ms(10), ms(10)}, nil)
+		if slow[2] > 0.04 || slow[2] == 0 {
+			t.Errorf("%s: ten times as slow, and it gets %.3f of the requests", s, slow[2])
+		}
+		fails := learned(t, s, []time.Duration{ms(10), ms(10), ms(0.1), ms(10), ms(10), ms(10)}, map[int]bool{2: true})
+		if fails[2] > 0.07 {
+			t.Errorf("%s: it fails fast, and gets %.3f of the requests", s, fails[2])
+		}
+	}
+}
+
+func TestPrequalGoesByHotAndCold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		inFlight []int64
+		seconds  []float64
+		want     int
+		worst    int
+	}{
+		"all cold: least latency":         {[]int64{2, 1, 3}, []float64{0.1, 0.3, 0.05}, 2, 1},
+		"a hot one is left":               {[]int64{2, 1, 9}, []float64{0.1, 0.3, 0.05}, 0, 2},
+		"all hot: fewest in flight":       {[]int64{8, 7, 9}, []float64{0.1, 0.3, 0.05}, 1, 2},
+		"equal latency: fewest open":      {[]int64{2, 1, 3}, []float64{0.1, 0.1, 0.1}, 1, 2},
+		"nothing known counts as quick":   {[]int64{2, 1, 3}, []float64{0.1, 0.2, 0}, 2, 1},
+		"on the quantile is not above it": {[]int64{5, 1, 6}, []float64{0.1, 0.2, 0}, 0, 2},
+	} {
+		const hot = 5
+		best, worst := probe{inFlight: tc.inFlight[0], seconds: tc.seconds[0]}, 0
+		bestIndex := 0
+		for i := range tc.inFlight {
+			e := probe{inFlight: tc.inFlight[i], seconds: tc.seconds[i]}
+			if e.betterThan(&best, hot) {
+				best, bestIndex = e, i
+			}
+			w := probe{inFlight: tc.inFlight[worst], seconds: tc.seconds[worst]}
+			if w.betterThan(&e, hot) {
+				worst = i
+			}
+		}
+		if bestIndex != tc.want || worst != tc.worst {
+			t.Errorf("%s: best %d, worst %d; want %d, %d", name, bestIndex, worst, tc.want, tc.worst)
+		}
+	}
+}
+
+func TestPrequalsPoolKeepsItsBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 60).Draw(t, "instances")
+		candidates := group(make([]float64, n)...)
+		for _, c := range candidates {
+			c.Weight = rapid.SampledFrom([]float64{0, 1, 1, 5}).Draw(t, "weight")
+		}
+		p := NewPrequal(rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)))
+		now := time.Duration(0)
+		for range rapid.IntRange(1, 200).Draw(t, "requests") {
+			now += ms(rapid.SampledFrom([]float64{0, 0.5, 20, 1500}).Draw(t, "gap"))
+			p.Advance(now)
+			from := rapid.IntRange(0, n-1).Draw(t, "healthy from")
+			among := candidates[from:]
+			i, ok := p.Pick(among)
+			if ok != (totalWeight(among) > 0) || ok && among[i].Weight == 0 {
+				t.Fatalf("picked %d, %v among weights of %v", i, ok, totalWeight(among))
+			}
+			if ok {
+				among[i].InFlight++
+				p.Done(among[i], Answer{Took: ms(5), InFlight: among[i].InFlight})
+			}
+			seen := map[*Candidate]bool{}
+			for k, e := range p.pool {
+				if seen[e.candidate] || e.uses == 0 || k > 0 && e.at < p.pool[k-1].at {
+					t.Fatalf("entry %d of %+v", k, p.pool)
+				}
+				seen[e.candidate] = true
+			}
+			if len(p.pool) > poolSize || len(p.pool) > n {
+				t.Fatalf("%d probes in the pool", len(p.pool))
+			}
+		}
+	})
+}
+
+func TestPrequalReusesProbesAsThePaperSays(t *testing.T) {
+	p := NewPrequal(rng())
+	if uses := p.uses(10); uses != -1 {
+		t.Errorf("in a group of 10 a probe may be used %d times, want as often as it lasts", uses)
+	}
+	sum := 0
+	for range 10_000 {
+		sum += p.uses(40)
+	}
+	// b_reuse = (1 + 1) / ((1 - 16/40) * 3 - 1) = 2.5
+	if mean := float64(sum) / 10_000; math.Abs(mean-2.5) > 0.05 {
+		t.Errorf("in a group of 40 a probe may be used %v times on average, want 2.5", mean)
+	}
+}
+
+func TestExpectedIsTheMedianNearTheSameNumberInFlight(t *testing.T) {
+	var a answers
+	if got := a.expected(0, 3); got != 0 {
+		t.Errorf("of nothing it expects %v", got)
+	}
+	for i, seconds := range []float64{0.3, 0.1, 0.2} {
+		a.add(time.Duration(i), 2, seconds)
+	}
+	a.add(4, 9, 5)
+	if got := a.expected(5, 3); got != 0.2 {
+		t.Errorf("at 3 in flight %v s, want the median of those at 2", got)
+	}
+	if got := a.expected(5, 8); got != 5 {
+		t.Errorf("at 8 in flight %v s, want that at 9", got)
+	}
+	if got := a.expected(answersRelevant+10, 3); got != 0 {
+		t.Errorf("of what is too old it expects %v s", got)
+	}
+	for range answersKept {
+		a.add(6, 50, 7)
+	}
+	if got := a.expected(6, 2); got != 7 {
+		t.Errorf("after many others it expects %v s", got)
+	}
+}
+
+func TestHotIsAboveTheQuantileOfTheNewest(t *testing.T) {
+	var w inFlightWindow
+	if w.quantile() != math.MaxInt64 {
+		t.Error("before any probe something is hot")
+	}
+	for i := range int64(1000) {
+		w.add(i % 100)
+	}
+	for i := range int64(100) {
+		w.add(i)
+	}
+	for range inFlightsKept - 100 {
+		w.add(1000)
+	}
+	// 28 of 128 are 1000: the 108th smallest is one of these.
+	if got := w.quantile(); got != 1000 {
+		t.Errorf("0.84 quantile %d, want 1000", got)
+	}
+	for i := range int64(inFlightsKept) {
+		w.add(i)
+	}
+	if got := w.quantile(); got != 107 { // the 108th smallest of 0 to 127
+		t.Errorf("0.84 quantile %d, want 107", got)
+	}
+}
+
+func TestLearnersAreReproducible(t *testing.T) {
+	for _, s := range []quell.Scheduling{quell.EWMA, quell.Prequal} {
+		latencies := []time.Duration{ms(10), ms(30), ms(20), ms(10)}
+		first, again := learned(t, s, latencies, nil), learned(t, s, latencies, nil)
+		for i := range first {
+			if first[i] != again[i] {
+				t.Errorf("%s: one seed gave %v and %v", s, first, again)
+			}
+		}
+	}
+}

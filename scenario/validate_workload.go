@@ -1,0 +1,133 @@
+package scenario
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// The bounds of what is accepted: beyond, a run would only fill memory.
+const (
+	mostLoad    = 10 // times what all hosts carry
+	mostUsers   = 1_000_000
+	mostVideos  = 1_000_000
+	mostClasses = 100
+)
+
+func (c *checker) workload(s *Scenario) {
+	w := &s.Workload
+	c.need(slices.Contains(Kinds, w.Kind), "workload.kind", "unknown kind %q", w.Kind)
+	if w.Kind != Users {
+		c.need(slices.Contains(ArrivalProcesses, w.Arrivals), "workload.arrivals", "unknown arrival process %q", w.Arrivals)
+	}
+	switch w.Kind {
+	case File:
+		c.need(w.Size > 0, "workload.size", "must be above zero, is %d", w.Size)
+	case Video:
+		c.video(w.Video)
+	case Classes, Users:
+		c.classes(w)
+	}
+	if w.Kind == Users {
+		c.users(w.Users, "workload.users")
+		c.need(w.Think > 0, "workload.think", "must be above zero, is %v", w.Think)
+		return
+	}
+	c.load(s, w.Load, "workload.load")
+	c.step(s)
+}
+
+// step checks the step of Ramp arrivals.
+func (c *checker) step(s *Scenario) {
+	step := s.Workload.Step
+	c.need((step != nil) == (s.Workload.Arrivals == Ramp), "workload.ramp", "goes with arrivals: ramp, and that with it")
+	if step == nil {
+		return
+	}
+	c.load(s, step.Load, "workload.ramp.load")
+	c.need(step.At >= 0, "workload.ramp.at", "must not be negative, is %v", step.At)
+	c.need(s.Duration <= 0 || step.At <= s.Duration, "workload.ramp.at", "%v is after the end of the scenario (%v)", step.At, s.Duration)
+}
+
+// load refuses what could only choke the rig. Ten times what all hosts carry is overload enough to see what happens.
+func (c *checker) load(s *Scenario, load float64, path string) {
+	if !notNegative(load) {
+		c.need(false, path, "must be finite and not negative, is %v", load)
+		return
+	}
+	most := mostLoad * s.capacity()
+	c.need(load <= most, path, "%v is more than %d times what all %d hosts carry: at most %.4g", load, mostLoad, len(s.Hosts), most)
+}
+
+// capacity is the load that fills all hosts; without a bound where hosts or demands are not known.
+func (s *Scenario) capacity() float64 {
+	if len(s.Hosts) == 0 {
+		return math.Inf(1)
+	}
+	unit := busiest(s.Workload.Demands(s.Hosts[0]))
+	sum := 0.0
+	for _, h := range s.Hosts {
+		sum += unit / busiest(s.Workload.Demands(h))
+	}
+	if !positive(sum) {
+		return math.Inf(1)
+	}
+	return sum
+}
+
+func busiest[K comparable](demands map[K]float64) float64 {
+	most := 0.0
+	for _, seconds := range demands {
+		most = math.Max(most, seconds)
+	}
+	return most
+}
+
+func (c *checker) users(n int, path string) {
+	c.need(n >= 0 && n <= mostUsers, path, "must be between 0 and %d, is %d", mostUsers, n)
+}
+
+func (c *checker) classes(w *Workload) {
+	c.need(len(w.Classes) > 0, "workload.classes", "must define at least one class")
+	c.need(len(w.Classes) <= mostClasses, "workload.classes", "must not be more than %d", mostClasses)
+	c.need(slices.Contains(Spreads, w.Spread), "workload.spread", "unknown spread %q", w.Spread)
+	c.need(notNegative(w.System) && w.System <= 1, "workload.system", "must be between 0 and 1, is %v", w.System)
+	c.need(notNegative(w.CacheStretch), "workload.cache_stretch", "must be finite and not negative, is %v", w.CacheStretch)
+	seen := map[string]bool{}
+	for i, class := range w.Classes {
+		path := fmt.Sprintf("workload.classes[%d]", i)
+		c.need(class.Name != "", path+".name", "must name the class")
+		c.need(!seen[class.Name], path+".name", "class %q is defined twice", class.Name)
+		seen[class.Name] = true
+		c.need(positive(class.Share), path+".share", "must be above zero and finite, is %v", class.Share)
+		c.need(class.CPU >= 0, path+".cpu", "must not be negative, is %v", class.CPU)
+		c.need(class.Memory >= 0, path+".memory", "must not be negative, is %v", class.Memory)
+		c.need(class.Network >= 0, path+".network", "must not be negative, is %d", class.Network)
+		c.need(notNegative(class.Disk), path+".disk", "must be finite and not negative, is %v", class.Disk)
+		wants := class.CPU > 0 || class.Memory > 0 || class.Network > 0 || class.Disk > 0
+		c.need(wants, path, "wants nothing: give it cpu, disk, memory or network")
+	}
+}
+
+func (c *checker) video(v VideoSessions) {
+	c.need(v.Videos >= 1 && v.Videos <= mostVideos, "workload.video.videos", "must be between 1 and %d, is %d", mostVideos, v.Videos)
+	c.need(v.Sessions >= 1 && v.Sessions <= mostVideos, "workload.video.sessions", "must be between 1 and %d, is %d", mostVideos, v.Sessions)
+	c.need(notNegative(v.Zipf), "workload.video.zipf", "must be finite and not negative, is %v", v.Zipf)
+	c.need(v.Size > 0, "workload.video.size", "must be above zero, is %d", v.Size)
+	c.need(positive(v.Rate), "workload.video.rate", "must be above zero and finite, is %v", v.Rate)
+	c.need(v.Chunk > 0, "workload.video.chunk", "must be above zero, is %v", v.Chunk)
+	c.need(v.Prefetch >= 1, "workload.video.prefetch", "must be at least 1, is %d", v.Prefetch)
+	if v.Size > 0 && positive(v.Rate) && v.Chunk > 0 {
+		const mostChunks = 100_000
+		c.need(float64(v.Size) <= mostChunks*v.ChunkBytes(), "workload.video.chunk", "%v cuts a video into more than %d chunks", v.Chunk, mostChunks)
+		c.need(v.ChunkBytes() >= 1, "workload.video.chunk", "%v is less than one byte of play", v.Chunk)
+	}
+}
+
+func (c *checker) readings(s *Scenario) {
+	share := func(x float64) bool { return notNegative(x) && x <= 1 }
+	c.need(share(s.Readings.Noise), "readings.noise", "must be between 0 and 1, is %v", s.Readings.Noise)
+	c.need(share(s.Readings.Lost), "readings.lost", "must be between 0 and 1, is %v", s.Readings.Lost)
+	c.need(s.Readings.Late >= 0, "readings.late", "must not be negative, is %v", s.Readings.Late)
+	c.need(s.WarmUp >= 0, "warm_up", "must not be negative, is %v", s.WarmUp)
+}

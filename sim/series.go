@@ -1,0 +1,36 @@
+package sim
+
+import "time"
+
+// Window is one judge window of a run. Absent statistics had no request to speak for them.
+type Window struct {
+	Start    time.Duration // since the account began
+	Length   time.Duration
+	Requests int64 // that did not fail
+	Failed   int64
+	MeanMS   *float64 // over all instances
+	WorstMS  *float64 // the objective's metric at the worst instance of those with enough requests to count
+	Violated bool
+}
+
+// window describes a ledger that is about to be dropped.
+func (a *account) window(l *ledger, start, length time.Duration, violated bool) Window {
+	w := Window{Start: start, Length: length, Failed: l.failed, Violated: violated}
+	var sum time.Duration
+	for i := range l.instances {
+		t := &l.instances[i]
+		w.Requests += int64(t.n)
+		sum += t.sum
+		if t.n < a.opts.Requests {
+			continue
+		}
+		if metric := t.metric(a.opts.SLO.Metric); w.WorstMS == nil || metric > *w.WorstMS {
+			w.WorstMS = &metric
+		}
+	}
+	if w.Requests > 0 {
+		mean := milliseconds(sum) / float64(w.Requests)
+		w.MeanMS = &mean
+	}
+	return w
+}
