@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type demoOptions struct {
 	json     string
 	dir      string
 	models   string
+
+	stretched bool // a duration was given
 }
 
 func demoCommand() *cobra.Command {
@@ -39,6 +42,7 @@ func demoCommand() *cobra.Command {
 		Short: "Train, then run today's balancing and PRIMA side by side through noisy neighbours; needs nothing else",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.stretched = cmd.Flags().Changed("duration")
 			sc, err := o.load(cmd.Flags().Changed("seed"))
 			if err != nil {
 				return err
@@ -71,35 +75,37 @@ func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := experiment.Playable(sc); err != nil {
+		return nil, userErrorf("%s: %w", name, err)
+	}
 	if seeded {
 		sc.Seed = o.seed
 	}
-	if o.duration < 0 || o.duration > 0 && o.duration < 5*time.Second {
-		return nil, userErrorf("--duration %s: at least 5s", o.duration)
-	}
-	if o.duration > 0 {
-		stretch(sc, o.duration)
+	if o.stretched {
+		if o.duration < 5*time.Second {
+			return nil, userErrorf("--duration %s: at least 5s", o.duration)
+		}
+		sc.Stretch(o.duration)
 	}
 	return sc, choosePolicies(sc, o.policies)
 }
 
-// stretch fits the timeline to another length, every moment in proportion.
-func stretch(sc *scenario.Scenario, length time.Duration) {
-	factor := float64(length) / float64(sc.Duration)
-	for i := range sc.Timeline {
-		sc.Timeline[i].At = time.Duration(float64(sc.Timeline[i].At) * factor)
-	}
-	sc.Duration = length
-}
-
-// warmUp is how long the first load is offered before the account begins.
+// warmUp is how long the first load is offered before the account begins, where the scenario says nothing.
 const warmUp = 4 * time.Second
 
 func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Writer) (err error) {
+	if err := o.check(sc); err != nil {
+		return err
+	}
 	dir, err := o.folder()
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil && o.dir == "" {
+			_ = os.RemoveAll(dir) // nobody knows its name
+		}
+	}()
 	view := newDemoView(out, sc)
 	models, err := o.prepareModels(ctx, sc, dir, view)
 	if err != nil {
@@ -121,15 +127,40 @@ func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Wri
 	for i, g := range groups {
 		players[i] = experiment.Player{Run: sc.Runs[i], Group: g}
 	}
-	results, err := experiment.Play(ctx, experiment.Options{Scenario: sc, Players: players, WarmUp: warmUp, Watch: view.frame})
+	results, err := experiment.Play(ctx, experiment.Options{Scenario: sc, Players: players, WarmUp: cmp.Or(sc.WarmUp, warmUp), Watch: view.frame})
 	if err != nil {
 		return err
 	}
 	view.done()
-	if err := writeResults(o.json, results); err != nil {
+	if err := summarise(out, sc, results, groups, dir, models); err != nil {
 		return err
 	}
-	return summarise(out, sc, results, groups, dir, models)
+	return writeResults(o.json, results)
+}
+
+// check finds mistakes before a minute has gone into training: models that a policy cannot work with, and a file for
+// the results that cannot be written.
+func (o *demoOptions) check(sc *scenario.Scenario) error {
+	if o.json != "" {
+		f, err := os.OpenFile(o.json, os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			return userErrorf("--json: %w", err)
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	if o.models == "" {
+		return nil
+	}
+	for _, run := range sc.Runs {
+		service := sc.Service
+		service.Policy.Name = run.Policy
+		if _, err := loadEngine(service, o.models); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *demoOptions) folder() (string, error) {

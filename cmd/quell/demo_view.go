@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/experiment"
@@ -88,12 +91,30 @@ func (v *demoView) redraw(f experiment.Frame) {
 		_ = t.Flush()
 		fmt.Fprintf(&b, "latest: %s\n", latest(r))
 	}
-	text := b.String()
+	text := fitScreen(v.w, b.String())
 	if v.rows > 0 {
 		fmt.Fprintf(v.w, "\x1b[%dA", v.rows)
 	}
 	v.rows = strings.Count(text, "\n")
 	fmt.Fprintf(v.w, "\x1b[J%s", text)
+}
+
+// fitScreen cuts a frame to the terminal: a line that wraps, or a frame that scrolls, could not be drawn over.
+func fitScreen(w io.Writer, text string) string {
+	width, height := 80, 24
+	if f, ok := w.(*os.File); ok {
+		if x, y, err := term.GetSize(int(f.Fd())); err == nil && x > 0 && y > 0 {
+			width, height = x, y
+		}
+	}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	lines = lines[:min(len(lines), height-1)]
+	for i, line := range lines {
+		if runes := []rune(line); len(runes) >= width {
+			lines[i] = string(runes[:width-2]) + "…"
+		}
+	}
+	return strings.Join(lines, "\n") + "\n"
 }
 
 func (v *demoView) latency(r experiment.RunFrame) string {

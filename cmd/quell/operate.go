@@ -134,7 +134,7 @@ func writeStatus(w io.Writer, s controller.Status) error {
 // writeProblems ends a status with what fails at present.
 func writeProblems(w io.Writer, s controller.Status) error {
 	for _, part := range slices.Sorted(maps.Keys(s.LastFailure)) {
-		fmt.Fprintf(w, "\nproblem in %s (%d so far): %s", part, s.Failures[part], s.LastFailure[part])
+		fmt.Fprintf(w, "\nproblem in %s, at present or a moment ago (%d so far): %s", part, s.Failures[part], s.LastFailure[part])
 	}
 	_, err := fmt.Fprintln(w)
 	return err
@@ -229,6 +229,9 @@ func journalCommand() *cobra.Command {
 			}
 			w := journalWriter{w: cmd.OutOrStdout(), json: asJSON, all: all}
 			from := time.Now().Add(-since)
+			if dir != "" && !cmd.Flags().Changed("since") {
+				from = time.Time{} // a journal that is kept may be old
+			}
 			if snapshots {
 				err = journal.ReadSnapshots(cmd.Context(), from, func(s quell.Snapshot) error { return w.line(s) })
 			} else {
@@ -243,7 +246,7 @@ func journalCommand() *cobra.Command {
 	cmd.Flags().StringVar(&path, "config", "", "the service's configuration, while its controller runs")
 	cmd.Flags().StringVar(&dir, "dir", "", "folder of a journal whose controller does not run")
 	cmd.Flags().StringVar(&service, "service", "", "name of the service; default: the configuration's, or the only one in the folder")
-	cmd.Flags().DurationVar(&since, "since", time.Hour, "how far to look back")
+	cmd.Flags().DurationVar(&since, "since", time.Hour, "how far to look back; with --dir the default is everything")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print whole entries as JSON lines")
 	cmd.Flags().BoolVar(&snapshots, "snapshots", false, "print the recorded snapshots instead, as quell plan reads them")
 	cmd.Flags().BoolVar(&all, "all", false, "show plans that changed nothing, too")

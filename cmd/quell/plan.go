@@ -66,7 +66,11 @@ func loadModels(path string) (*model.Models, error) {
 	if path == "" {
 		return nil, nil
 	}
-	return model.Load(path)
+	models, err := model.Load(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, userErrorf("%w", err)
+	}
+	return models, err
 }
 
 func openInput(cmd *cobra.Command, args []string) (string, io.ReadCloser, error) {
