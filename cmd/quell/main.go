@@ -74,9 +74,10 @@ func newRoot(reached *bool) *cobra.Command {
 			return nil
 		},
 	}
+	root.Version = buildVersion()
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		demoCommand(), simCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(),
+		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(),
 		statusCommand(), pauseCommand(), resumeCommand(), overrideCommand(), journalCommand(),
 		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), versionCommand(),
 	)

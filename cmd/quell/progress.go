@@ -9,10 +9,11 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/quellhq/quell/arena"
 	"github.com/quellhq/quell/train"
 )
 
-// progressBar shows how far a training is: one line redrawn on a terminal, a line now and then elsewhere.
+// progressBar shows how far long work is: one line redrawn on a terminal, a line now and then elsewhere.
 type progressBar struct {
 	w        io.Writer
 	terminal bool
@@ -33,17 +34,28 @@ const (
 )
 
 func (b *progressBar) show(p train.Progress) {
-	share := float64(p.CellsDone) / float64(max(1, p.Cells))
-	text := fmt.Sprintf("%d of %d cells, %d runs, about %s left", p.CellsDone, p.Cells, p.Runs, p.Left.Round(time.Second))
+	b.draw("training", p.CellsDone, p.Cells, fmt.Sprintf("%d of %d cells, %d runs, about %s left", p.CellsDone, p.Cells, p.Runs, p.Left.Round(time.Second)))
+}
+
+func (b *progressBar) showArena(p arena.Progress) {
+	text := fmt.Sprintf("%d of %d runs", p.Done, p.Known)
+	if p.Left > 0 {
+		text += fmt.Sprintf(", about %s left", p.Left.Round(time.Second))
+	}
+	b.draw("arena", p.Done, p.Known, text+": "+p.Doing)
+}
+
+func (b *progressBar) draw(work string, done, all int, text string) {
 	if b.terminal {
-		full := int(share * barWidth)
-		fmt.Fprintf(b.w, "\r\x1b[Ktraining [%s%s] %s", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), text)
+		full := done * barWidth / max(1, all)
+		line := fmt.Sprintf("%s [%s%s] %s", work, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), text)
+		fmt.Fprintf(b.w, "\r\x1b[K%s", strings.TrimSuffix(fitScreen(b.w, line+"\n"), "\n"))
 		b.drawn = true
 		return
 	}
-	if now := time.Now(); now.Sub(b.lastLine) >= lineEvery || p.CellsDone == p.Cells {
+	if now := time.Now(); now.Sub(b.lastLine) >= lineEvery || done == all {
 		b.lastLine = now
-		fmt.Fprintf(b.w, "training: %s\n", text)
+		fmt.Fprintf(b.w, "%s: %s\n", work, text)
 	}
 }
 

@@ -76,8 +76,8 @@ func choosePolicies(sc *scenario.Scenario, policies []string) error {
 	}
 	sc.Runs = slices.DeleteFunc(sc.Runs, func(r scenario.Run) bool { return !slices.Contains(policies, r.Policy) })
 	for _, p := range policies {
-		if !slices.Contains(policy.Names(), p) {
-			return userErrorf("unknown policy %q (known: %s)", p, strings.Join(policy.Names(), ", "))
+		if !slices.Contains(sim.Policies(), p) {
+			return userErrorf("unknown policy %q (known: %s)", p, strings.Join(sim.Policies(), ", "))
 		}
 		if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy == p }) {
 			sc.Runs = append(sc.Runs, scenario.Run{Policy: p, Scheduling: quell.LeastConn})
@@ -101,12 +101,12 @@ func (o *simOptions) run(ctx context.Context, sc *scenario.Scenario, out, errs i
 	return experiment.WriteTable(out, sc, results)
 }
 
-// prepare loads the models or trains them. Static runs alone need none.
+// prepare loads the models or trains them, unless no run needs any.
 func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io.Writer) (*model.Models, error) {
 	if o.models != "" {
 		return model.Load(o.models)
 	}
-	if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy != "static" }) {
+	if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) }) {
 		return nil, nil
 	}
 	began := time.Now()

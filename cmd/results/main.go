@@ -17,6 +17,7 @@ import (
 var experiments = map[string]func(ctx context.Context, dir string) error{
 	"demo":     demoPage,
 	"training": trainingPage,
+	"scale":    scalePage,
 	"speed":    speedPage,
 }
 

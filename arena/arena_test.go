@@ -1,0 +1,285 @@
+package arena
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"image/png"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/scenario"
+)
+
+// brief is half a minute of four machines, one of which gets a neighbour; its runs need no models.
+func brief() *scenario.Scenario {
+	service := quell.DefaultService()
+	service.Name, service.Sampling = "web", time.Second
+	service.SLO = quell.SLO{Metric: quell.Mean, Threshold: 40 * time.Millisecond}
+	service.Group.Max = 4
+	sc := &scenario.Scenario{
+		Name: "brief", Seed: 3, Duration: 30 * time.Second, Service: service, Judge: scenario.DefaultJudging(),
+		Instances: scenario.Instances{Start: 2, Fixed: 2},
+		Workload:  scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: 50_000, Load: 1.3},
+		Runs:      []scenario.Run{{Policy: static, Scheduling: quell.LeastConn, Fixed: 2}},
+	}
+	for i := range 4 {
+		sc.Hosts = append(sc.Hosts, scenario.Host{ID: fmt.Sprintf("h%d", i+1), Network: 40e6, Cores: 1, DiskIOPS: 1000, Memory: 1})
+	}
+	sc.Timeline = []scenario.Event{
+		{At: 10 * time.Second, Interfere: &scenario.Interference{Host: "h1", Resource: quell.Network, Use: 0.5}},
+		{At: 20 * time.Second, Interfere: &scenario.Interference{Host: "h1", Resource: quell.Network}},
+	}
+	return sc
+}
+
+func options(t *testing.T, dir string) Options {
+	t.Helper()
+	return Options{Scenarios: []*scenario.Scenario{brief()}, Policies: []string{static}, Seeds: 3, Dir: dir}
+}
+
+func mustRun(t *testing.T, o Options) *Contest {
+	t.Helper()
+	contests, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return contests[0]
+}
+
+func lines(t *testing.T, dir string) []string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, resultsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+}
+
+func TestEntrants(t *testing.T) {
+	sc := brief()
+	sc.Runs = append(sc.Runs, scenario.Run{Policy: prima, Scheduling: quell.LeastConn})
+	list := entrants(sc, []string{static, prima, "lsf"})
+	var titles []string
+	for _, e := range list {
+		titles = append(titles, e.Title())
+	}
+	for _, want := range []string{"static/roundrobin x2", "static/leastconn x2", "prima/leastconn", "prima (total)/leastconn", "prima/roundrobin", "prima (total)/roundrobin", "lsf/leastconn"} {
+		if n := len(slices.DeleteFunc(slices.Clone(titles), func(s string) bool { return s != want })); n != 1 {
+			t.Errorf("%s enters %d times: %q", want, n, titles)
+		}
+	}
+	if want := len(quell.Schedulings) + 5; len(list) != want {
+		t.Errorf("%d entrants, want %d: %q", len(list), want, titles)
+	}
+}
+
+// Rivals grow until they keep the objective, and no further.
+func TestLadder(t *testing.T) {
+	c := mustRun(t, options(t, t.TempDir()))
+	for _, e := range c.Entrants {
+		first := c.Results[e][0].SLO.ViolationShare
+		larger := e
+		larger.Fixed++
+		if tried := slices.Contains(c.Entrants, larger); tried != (first > kept && e.Fixed < len(c.Scenario.Hosts)) {
+			t.Errorf("%s misses the objective for %.2f of the time; the next size was tried: %v", e.Title(), first, tried)
+		}
+		if n := len(c.Results[e]); n != 3 {
+			t.Errorf("%s has %d results", e.Title(), n)
+		}
+	}
+	if len(c.Entrants) <= len(quell.Schedulings) {
+		t.Errorf("nobody had to grow: %v", c.Entrants)
+	}
+}
+
+// An arena that is interrupted, at whatever moment, and called again comes to the same results as one that is not.
+func TestGoesOnAfterInterruption(t *testing.T) {
+	whole := t.TempDir()
+	want := mustRun(t, options(t, whole)).Rows()
+	dir := t.TempDir()
+	for after := 2; ; after += 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		o := options(t, dir)
+		o.Progress = func(p Progress) {
+			if p.Done >= after {
+				cancel()
+			}
+		}
+		contests, err := Run(ctx, o)
+		cancel()
+		if err == nil {
+			if got := contests[0].Rows(); !reflect.DeepEqual(got, want) {
+				t.Errorf("rows %+v\nwant %+v", got, want)
+			}
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if after > 1000 {
+			t.Fatal("it does not come to an end")
+		}
+	}
+	if got, want := len(lines(t, dir)), len(lines(t, whole)); got != want {
+		t.Errorf("%d results were written, %d are needed: finished runs were played again", got, want)
+	}
+}
+
+func TestLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	want := mustRun(t, options(t, dir)).Rows()
+	path := filepath.Join(dir, resultsFile)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := lines(t, dir)[0]
+	for name, c := range map[string]struct{ content, problem string }{
+		"whole":             {string(good), ""},
+		"a last line cut":   {string(good[:len(good)-40]), ""},
+		"a line twice":      {first + "\n" + string(good), ""},
+		"another version":   {strings.Replace(string(good), `"scenario_digest":"`, `"scenario_digest":"0`, 1), ":1: a result of another version of scenario brief"},
+		"garbage":           {string(good) + "{]\n", fmt.Sprintf(":%d: not a result", len(lines(t, dir))+1)},
+		"two that disagree": {strings.Replace(first, `"requests":`, `"requests":1`, 1) + "\n" + string(good), ":2: a second result"},
+		"another scenario":  {strings.ReplaceAll(first, `"scenario":"brief"`, `"scenario":"other"`) + "\n" + string(good), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(path, []byte(c.content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			contests, err := Run(t.Context(), options(t, dir))
+			if c.problem == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := contests[0].Rows(); !reflect.DeepEqual(got, want) {
+					t.Errorf("rows %+v\nwant %+v", got, want)
+				}
+				return
+			}
+			var user *quell.UserError
+			if !errors.As(err, &user) || !strings.Contains(err.Error(), path+c.problem) {
+				t.Errorf("error %v, want %s%s", err, path, c.problem)
+			}
+			if left, _ := os.ReadFile(path); string(left) != c.content {
+				t.Error("the leftovers were changed")
+			}
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"unknown policy":        {func(o *Options) { o.Policies = []string{"clairvoyance"} }, `unknown policy "clairvoyance" (known: `},
+		"no seed":               {func(o *Options) { o.Seeds = 0 }, "at least one seed"},
+		"a scenario twice":      {func(o *Options) { o.Scenarios = append(o.Scenarios, brief()) }, "two scenarios have the name brief"},
+		"a scenario that is no": {func(o *Options) { o.Scenarios[0].Duration = 0 }, "duration"},
+	} {
+		o := options(t, t.TempDir())
+		c.change(&o)
+		_, err := Run(t.Context(), o)
+		var user *quell.UserError
+		if !errors.As(err, &user) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// One failing run does not take the others with it.
+func TestFailureIsReportedBesideResults(t *testing.T) {
+	o := options(t, t.TempDir())
+	o.Scenarios[0].Runs = append(o.Scenarios[0].Runs, scenario.Run{Policy: "nobody", Scheduling: quell.LeastConn})
+	contests, err := Run(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "nobody/leastconn in brief with seed 3") {
+		t.Fatalf("error %v", err)
+	}
+	if rows := contests[0].Rows(); len(rows) < len(quell.Schedulings) {
+		t.Errorf("%d rows only", len(rows))
+	}
+}
+
+func TestReport(t *testing.T) {
+	o := options(t, t.TempDir())
+	contests, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(t.TempDir(), "page.md")
+	if err := Report(t.Context(), page, contests, map[string]string{"brief": "Because of *this*.\n"}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"## brief", "| static/leastconn x2 |", "Because of *this*.", "(page/brief-tradeoff.png)", "(page/brief-latency.png)"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+	for _, name := range []string{"brief-tradeoff.png", "brief-latency.png"} {
+		f, err := os.Open(filepath.Join(filepath.Dir(page), "page", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if img, err := png.Decode(f); err != nil || img.Bounds().Dx() < 500 {
+			t.Errorf("%s: %v", name, err)
+		}
+		f.Close()
+	}
+}
+
+func TestShades(t *testing.T) {
+	sc := brief()
+	want := []shade{{10, 20, 1}}
+	if got := shades(sc, 1); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	sc.Timeline = slices.Insert(sc.Timeline, 1, scenario.Event{At: 15 * time.Second, Interfere: &scenario.Interference{Host: "h2", Resource: quell.Network, Use: 0.5}})
+	want = []shade{{10, 15, 0.5}, {15, 20, 1}, {20, 30, 0.5}}
+	if got := shades(sc, 1); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A row is on the front if and only if nobody violates and costs at most as much, one of them less.
+func TestFrontByDefinition(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := &Contest{Results: map[Entrant][]quell.Result{}}
+		for i := range rapid.IntRange(1, 12).Draw(t, "n") {
+			e := Entrant{Policy: static, Fixed: i + 1}
+			r := quell.Result{InstanceSeconds: float64(rapid.IntRange(1, 6).Draw(t, "cost"))}
+			r.SLO.ViolationShare = float64(rapid.IntRange(0, 5).Draw(t, "violation")) / 5
+			c.Entrants = append(c.Entrants, e)
+			c.Results[e] = []quell.Result{r}
+		}
+		rows := c.Rows()
+		shown := map[[2]float64]bool{}
+		for _, r := range rows {
+			beaten := slices.ContainsFunc(rows, func(o Row) bool {
+				v, k := o.Violation.Mean-r.Violation.Mean, o.Cost.Mean-r.Cost.Mean
+				return v <= 0 && k <= 0 && v+k < 0
+			})
+			if r.Front && beaten {
+				t.Fatalf("%+v is beaten in %+v", r, rows)
+			}
+			place := [2]float64{r.Violation.Mean, r.Cost.Mean}
+			shown[place] = shown[place] || r.Front
+			if !beaten && !shown[place] {
+				t.Fatalf("%+v is not on the front of %+v", r, rows)
+			}
+		}
+	})
+}

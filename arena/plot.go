@@ -1,0 +1,330 @@
+package arena
+
+import (
+	"cmp"
+	"fmt"
+	"image/color"
+	"math"
+	"os"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/scenario"
+)
+
+// The plots' size and the strip at their right that the legend has to itself.
+const (
+	plotWidth   = 11 * vg.Inch
+	plotHeight  = 5.5 * vg.Inch
+	legendWidth = 2.2 * vg.Inch
+	plotDPI     = 96
+)
+
+// colours tell series apart; with as many shapes, which repeat at another rate, some fifty series can be told apart.
+var (
+	colours = [...]color.NRGBA{
+		{0x1f, 0x77, 0xb4, 0xff}, {0xff, 0x7f, 0x0e, 0xff}, {0x2c, 0xa0, 0x2c, 0xff}, {0x94, 0x67, 0xbd, 0xff}, {0x8c, 0x56, 0x4b, 0xff},
+		{0xe3, 0x77, 0xc2, 0xff}, {0x17, 0xbe, 0xcf, 0xff}, {0xbc, 0xbd, 0x22, 0xff}, {0x60, 0x60, 0x60, 0xff},
+	}
+	primaColours = [...]color.NRGBA{{0xd6, 0x27, 0x28, 0xff}, {0x8b, 0x00, 0x00, 0xff}, {0xff, 0x6b, 0x6b, 0xff}, {0xa8, 0x3c, 0x60, 0xff}}
+	filled       = [...]draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.PlusGlyph{}}
+	shapes       = [...]draw.GlyphDrawer{draw.RingGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.PyramidGlyph{}, draw.BoxGlyph{}, draw.CircleGlyph{}}
+	black        = color.NRGBA{0, 0, 0, 0xff}
+	frontColour  = color.NRGBA{0xf2, 0xc1, 0x4e, 0xff}
+	shadeColour  = color.NRGBA{0x9a, 0x6a, 0x2f, 0xff}
+)
+
+// palette hands out looks: the policy's own in red, the bound in black.
+type palette struct{ others, own int }
+
+func (p *palette) next(name string) (color.NRGBA, draw.GlyphDrawer) {
+	switch name {
+	case policy.Clairvoyant:
+		return black, draw.PlusGlyph{}
+	case prima:
+		p.own++
+		return primaColours[(p.own-1)%len(primaColours)], filled[(p.own-1)%len(filled)]
+	}
+	p.others++
+	return colours[(p.others-1)%len(colours)], shapes[(p.others-1)%len(shapes)]
+}
+
+// canvas is a plot with its legend beside it.
+type canvas struct {
+	*plot.Plot
+	legend plot.Legend
+}
+
+func newCanvas(title, x, y string) *canvas {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	p.Title.Padding = vg.Points(6)
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{0xe6}, color.Gray{0xe6}
+	p.Add(grid)
+	l := plot.NewLegend()
+	l.Top, l.Left, l.Padding = true, true, vg.Points(2)
+	l.TextStyle.Font.Size = vg.Points(10)
+	return &canvas{p, l}
+}
+
+// save writes a PNG.
+func (c *canvas) save(path string) (err error) {
+	img := vgimg.NewWith(vgimg.UseWH(plotWidth, plotHeight), vgimg.UseDPI(plotDPI))
+	whole := draw.New(img)
+	c.Draw(draw.Crop(whole, vg.Points(4), -legendWidth, vg.Points(4), -vg.Points(4)))
+	c.legend.Draw(draw.Crop(whole, plotWidth-legendWidth+vg.Points(10), 0, 0, -vg.Points(24)))
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	_, err = vgimg.PngCanvas{Canvas: img}.WriteTo(f)
+	return err
+}
+
+// points are a series of the trade-off plot, with error bars.
+type points struct {
+	plotter.XYs
+	plotter.XErrors
+	plotter.YErrors
+	labels []string
+}
+
+func (p *points) add(r Row) {
+	p.XYs = append(p.XYs, plotter.XY{X: r.Cost.Mean, Y: 100 * r.Violation.Mean})
+	x, y := r.Cost.half(), 100*r.Violation.half()
+	p.XErrors = append(p.XErrors, struct{ Low, High float64 }{x, x})
+	p.YErrors = append(p.YErrors, struct{ Low, High float64 }{min(y, 100*r.Violation.Mean), y})
+	p.labels = append(p.labels, r.Entrant.Step())
+}
+
+// plotTradeoff draws violation against cost: one point per row, those of one series joined, the front behind them.
+func plotTradeoff(path, name string, rows []Row) error {
+	c := newCanvas(name+": violation against cost (lower left is better)", "instance-seconds", "share of the time in violation, %")
+	if err := c.addFront(rows); err != nil {
+		return err
+	}
+	var order []string
+	series := map[string]*points{}
+	policies := map[string]string{}
+	for _, r := range byCost(rows) {
+		s := r.Entrant.Series()
+		if series[s] == nil {
+			series[s], policies[s] = &points{}, r.Entrant.Policy
+			order = append(order, s)
+		}
+		series[s].add(r)
+	}
+	var looks palette
+	for _, s := range slices.Sorted(slices.Values(order)) {
+		col, shape := looks.next(policies[s])
+		if err := c.addSeries(s, series[s], col, shape); err != nil {
+			return err
+		}
+	}
+	c.Y.Min, c.Y.Max = 0, max(c.Y.Max, 5)
+	c.Y.Tick.Marker = plot.TickerFunc(shortTicks)
+	return c.save(path)
+}
+
+func byCost(rows []Row) []Row {
+	return slices.SortedStableFunc(slices.Values(rows), func(a, b Row) int { return cmp.Compare(a.Cost.Mean, b.Cost.Mean) })
+}
+
+// addFront draws the steps between the rows that nobody beats: below and left of them nobody has been.
+func (c *canvas) addFront(rows []Row) error {
+	var best plotter.XYs
+	for _, r := range byCost(rows) {
+		if r.Front {
+			best = append(best, plotter.XY{X: r.Cost.Mean, Y: 100 * r.Violation.Mean})
+		}
+	}
+	if len(best) == 0 {
+		return nil
+	}
+	l, err := plotter.NewLine(best)
+	if err != nil {
+		return err
+	}
+	l.StepStyle = plotter.PostStep
+	l.Width, l.Color = vg.Points(7), frontColour
+	marks, err := plotter.NewScatter(best)
+	if err != nil {
+		return err
+	}
+	marks.Shape, marks.Radius, marks.Color = draw.CircleGlyph{}, vg.Points(8), frontColour
+	c.Add(l, marks)
+	c.legend.Add("front: nobody does better", l)
+	return nil
+}
+
+func (c *canvas) addSeries(name string, p *points, col color.NRGBA, shape draw.GlyphDrawer) error {
+	l, s, err := plotter.NewLinePoints(p.XYs)
+	if err != nil {
+		return err
+	}
+	l.Color = faded(col, 0x80)
+	s.Color, s.Shape, s.Radius = col, shape, vg.Points(4)
+	across, err := plotter.NewXErrorBars(p)
+	if err != nil {
+		return err
+	}
+	along, err := plotter.NewYErrorBars(p)
+	if err != nil {
+		return err
+	}
+	across.Color, along.Color = faded(col, 0x60), faded(col, 0x60)
+	labels, err := plotter.NewLabels(plotter.XYLabels{XYs: p.XYs, Labels: p.labels})
+	if err != nil {
+		return err
+	}
+	for i := range labels.TextStyle {
+		labels.TextStyle[i].Font.Size, labels.TextStyle[i].Color = vg.Points(8), col
+	}
+	labels.Offset = vg.Point{X: vg.Points(5), Y: vg.Points(4)}
+	c.Add(across, along, l, s, labels)
+	c.legend.Add(name, s)
+	return nil
+}
+
+// lowestMS keeps a logarithm finite.
+const lowestMS = 0.1
+
+// plotLatency draws each run's worst instance over time, on a ground that is darker where there is more interference.
+func plotLatency(path string, sc *scenario.Scenario, ground []shade, lines []line) error {
+	c := newCanvas(fmt.Sprintf("%s: the worst instance's latency (%s)", sc.Name, sc.Service.SLO.Metric), "time, s", "ms")
+	low, high := sc.Service.SLO.ThresholdMS(), sc.Service.SLO.ThresholdMS()
+	for _, l := range lines {
+		for _, w := range l.windows {
+			if w.WorstMS != nil {
+				low, high = min(low, *w.WorstMS), max(high, *w.WorstMS)
+			}
+		}
+	}
+	low, high = max(lowestMS, low/1.3), high*1.3
+	if err := c.addGround(ground, low, high); err != nil {
+		return err
+	}
+	if err := c.addThreshold(sc); err != nil {
+		return err
+	}
+	var looks palette
+	for _, l := range lines {
+		if err := c.addLine(l, &looks); err != nil {
+			return err
+		}
+	}
+	c.X.Min, c.X.Max, c.Y.Min, c.Y.Max = 0, sc.Duration.Seconds(), low, high
+	c.Y.Scale, c.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(plainTicks)
+	return c.save(path)
+}
+
+// deepest is the opacity of the most interference.
+const deepest = 0x70
+
+func (c *canvas) addGround(ground []shade, low, high float64) error {
+	for _, s := range ground {
+		p, err := plotter.NewPolygon(plotter.XYs{{X: s.from, Y: low}, {X: s.to, Y: low}, {X: s.to, Y: high}, {X: s.from, Y: high}})
+		if err != nil {
+			return err
+		}
+		p.LineStyle.Width = 0
+		p.Color = faded(shadeColour, uint8(deepest*s.depth))
+		c.Add(p)
+	}
+	if len(ground) > 0 {
+		c.legend.Add("interference, where most", swatch{faded(shadeColour, deepest)})
+	}
+	return nil
+}
+
+// swatch is a patch of colour in a legend.
+type swatch struct{ color.NRGBA }
+
+// Thumbnail implements plot.Thumbnailer.
+func (s swatch) Thumbnail(c *draw.Canvas) {
+	c.FillPolygon(s.NRGBA, []vg.Point{c.Min, {X: c.Min.X, Y: c.Max.Y}, c.Max, {X: c.Max.X, Y: c.Min.Y}})
+}
+
+func (c *canvas) addThreshold(sc *scenario.Scenario) error {
+	y := sc.Service.SLO.ThresholdMS()
+	l, err := plotter.NewLine(plotter.XYs{{X: 0, Y: y}, {X: sc.Duration.Seconds(), Y: y}})
+	if err != nil {
+		return err
+	}
+	l.Dashes, l.Width = []vg.Length{vg.Points(6), vg.Points(4)}, vg.Points(1.5)
+	c.Add(l)
+	c.legend.Add(fmt.Sprintf("objective, %g ms", y), l)
+	return nil
+}
+
+// addLine draws a run; a window without enough requests leaves a gap.
+func (c *canvas) addLine(run line, looks *palette) error {
+	col, _ := looks.next(run.policy)
+	var part plotter.XYs
+	named := false
+	flush := func() error {
+		if len(part) == 0 {
+			return nil
+		}
+		l, s, err := plotter.NewLinePoints(part)
+		if err != nil {
+			return err
+		}
+		l.Color, l.Width = col, vg.Points(1.8)
+		s.Color, s.Shape, s.Radius = col, draw.CircleGlyph{}, vg.Points(1.8)
+		c.Add(l, s)
+		if !named {
+			c.legend.Add(run.title, l)
+		}
+		named, part = true, nil
+		return nil
+	}
+	for _, w := range run.windows {
+		if w.WorstMS == nil {
+			if err := flush(); err != nil {
+				return err
+			}
+			continue
+		}
+		part = append(part, plotter.XY{X: (w.Start + w.Length/2).Seconds(), Y: max(lowestMS, *w.WorstMS)})
+	}
+	return flush()
+}
+
+// shortTicks are the usual ones with as few digits as they need.
+func shortTicks(low, high float64) []plot.Tick {
+	ticks := plot.DefaultTicks{}.Ticks(low, high)
+	for i := range ticks {
+		if !ticks[i].IsMinor() {
+			ticks[i].Label = fmt.Sprintf("%g", math.Round(ticks[i].Value*1e6)/1e6)
+		}
+	}
+	return ticks
+}
+
+// plainTicks are 1, 2 and 5 of every power of ten, written out.
+func plainTicks(low, high float64) []plot.Tick {
+	var ticks []plot.Tick
+	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
+		for _, k := range []float64{1, 2, 5} {
+			if v := k * math.Pow(10, e); v >= low && v <= high {
+				ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprintf("%g", math.Round(v*1e6)/1e6)})
+			}
+		}
+	}
+	return ticks
+}
+
+func faded(c color.NRGBA, alpha uint8) color.NRGBA { return color.NRGBA{c.R, c.G, c.B, alpha} }

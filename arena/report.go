@@ -1,0 +1,155 @@
+package arena
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/sim"
+)
+
+// Report writes a page of Markdown with every contest's table and plots; the plots go into a folder beside it that has
+// its name. why holds, by scenario, what a person wrote on the order of the runs; it is merged, so that a page can be
+// written again.
+func Report(ctx context.Context, path string, contests []*Contest, why map[string]string) error {
+	folder := strings.TrimSuffix(path, filepath.Ext(path))
+	if folder == path {
+		return &quell.UserError{Err: fmt.Errorf("report %s: name a file that ends in .md; its plots go into a folder without the ending", path)}
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return fmt.Errorf("making the report's folder: %w", err)
+	}
+	var page bytes.Buffer
+	opening(&page, contests)
+	for _, c := range contests {
+		name := filepath.Join(folder, c.Scenario.Name)
+		if err := c.drawPlots(ctx, name); err != nil {
+			return fmt.Errorf("plotting %s: %w", c.Scenario.Name, err)
+		}
+		c.section(&page, filepath.Base(folder), why[c.Scenario.Name])
+	}
+	if err := os.WriteFile(path, page.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+func opening(w io.Writer, contests []*Contest) {
+	fmt.Fprintf(w, `# The arena: every policy and every rival on the same work
+
+Written by %s. Each run is simulated request by request with the policies, the guard and the schedulings of the
+live system, models trained in the simulator, and the same arrivals and neighbours for all runs of one seed. A figure is the mean over seeds; after
+it, half the width of its 95%% confidence interval (Student's t).
+
+- *violation*: share of the time in judge windows in which some instance missed the objective, or a request failed.
+- *instance-seconds*: what the run cost.
+- *front*: no other run violates less for the same cost or less. The clairvoyant, who is told what nobody can measure, is left out of it.
+- xN: a group of that fixed size. Sizes grow from the scenario's until the first seed misses the objective for at most %.0f%% of the time,
+  in at most %d steps. N%%: the target of an autoscaler.
+
+`, "`quell arena --report`", kept*100, ladderSteps)
+	for _, c := range contests {
+		fmt.Fprintf(w, "- [%s](#%s)\n", c.Scenario.Name, strings.ToLower(c.Scenario.Name))
+	}
+	fmt.Fprintln(w)
+}
+
+func (c *Contest) section(w io.Writer, folder, why string) {
+	sc := c.Scenario
+	fmt.Fprintf(w, "## %s\n\n%d hosts, %v, %d seeds; the %s of each instance at most %g ms, judged in windows of %v.\n\n", sc.Name, len(sc.Hosts), sc.Duration, len(c.Seeds), sc.Service.SLO.Metric, sc.Service.SLO.ThresholdMS(), sc.Judge.Window)
+	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(header, " | "), strings.Repeat("---|", len(header)))
+	for _, r := range c.Rows() {
+		fmt.Fprintf(w, "| %s |\n", strings.Join(r.cells(), " | "))
+	}
+	fmt.Fprintf(w, "\n![violation against cost](%s/%s-tradeoff.png)\n\n![latency over time](%[1]s/%[2]s-latency.png)\n\n", folder, sc.Name)
+	if why != "" {
+		fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(why))
+	}
+}
+
+// drawPlots writes name-tradeoff.png and name-latency.png.
+func (c *Contest) drawPlots(ctx context.Context, name string) error {
+	if err := plotTradeoff(name+"-tradeoff.png", c.Scenario.Name, c.Rows()); err != nil {
+		return err
+	}
+	lines, err := c.lines(ctx)
+	if err != nil {
+		return err
+	}
+	return plotLatency(name+"-latency.png", c.Scenario, shades(c.Scenario, c.Seeds[0]), lines)
+}
+
+// line is the worst instance's latency over the windows of a run.
+type line struct {
+	title   string
+	policy  string
+	windows []sim.Window
+}
+
+// mostLines is how many runs one can tell apart.
+const mostLines = 6
+
+// lines plays the scenario's own runs once more with the first seed, looking at every window, and the clairvoyant.
+func (c *Contest) lines(ctx context.Context) ([]line, error) {
+	var lines []line
+	own := map[Entrant]bool{}
+	for _, r := range c.Scenario.Runs[:min(len(c.Scenario.Runs), mostLines)] {
+		own[entrantOf(c.Scenario, r)] = true
+	}
+	for _, e := range c.Entrants {
+		if len(c.Results[e]) == 0 || !own[e] && e.Policy != policy.Clairvoyant {
+			continue
+		}
+		l := line{title: e.Title(), policy: e.Policy}
+		sc, run := e.run(c.Scenario)
+		_, err := sim.Run(ctx, sim.Options{
+			Scenario: sc, Run: run, Models: c.models, Seed: c.Seeds[0],
+			Windows: func(w sim.Window) { l.windows = append(l.windows, w) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, l)
+	}
+	return lines, nil
+}
+
+// shade is what neighbours take over a stretch of time, relative to the most that they ever do.
+type shade struct {
+	from, to, depth float64 // seconds, seconds, 0 to 1
+}
+
+// shades sums the interference of all hosts that a seed brings.
+func shades(sc *scenario.Scenario, seed uint64) []shade {
+	type where struct {
+		host     string
+		resource quell.Resource
+	}
+	var list []shade
+	uses := map[where]float64{}
+	sum, most := 0.0, 0.0
+	for _, c := range sc.Disturbances(seed) {
+		at := where{c.Host, c.Resource}
+		sum += c.Use - uses[at]
+		uses[at] = c.Use
+		if n := len(list); n > 0 {
+			list[n-1].to = c.At.Seconds()
+		}
+		list = append(list, shade{c.At.Seconds(), sc.Duration.Seconds(), sum})
+		most = max(most, sum)
+	}
+	for i := range list {
+		if most > 0 {
+			list[i].depth = max(0, list[i].depth/most)
+		}
+	}
+	return slices.DeleteFunc(list, func(s shade) bool { return s.to <= s.from || s.depth < 1e-9 })
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell/arena"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/scenario"
+)
+
+// arenaOptions are the flags of `quell arena`.
+type arenaOptions struct {
+	policies []string
+	seeds    int
+	out      string
+	jobs     int
+	report   string
+}
+
+func arenaCommand() *cobra.Command {
+	var o arenaOptions
+	cmd := &cobra.Command{
+		Use:   "arena SCENARIO.yaml... [--policies prima,...] [--seeds 20] [--out DIR] [--report FILE.md]",
+		Short: "Play scenarios on simulated machines with every policy and rival over many seeds; tables, plots, a report",
+		Long: "Plays each scenario's runs, those of the named policies and rivals of fixed size with every seed, as many at once as there are\n" +
+			"processors. What has finished is kept in --out: after an interruption, or with more seeds, policies or scenarios, the same folder is gone on with.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("%s wants SCENARIO.yaml..., got none; see %[1]s --help", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.policies, "policies", nil, "play these beside the scenarios' own runs; default: all known")
+	f.IntVar(&o.seeds, "seeds", 20, "how many seeds, from each scenario's own on")
+	f.StringVar(&o.out, "out", "arena", "folder for results.jsonl and models")
+	f.IntVar(&o.jobs, "jobs", 0, "runs at once; default: as many as there are processors")
+	f.StringVar(&o.report, "report", "", "where the report goes, with its plots in a folder beside it; default: report.md in --out")
+	return cmd
+}
+
+func (o *arenaOptions) run(ctx context.Context, paths []string, out, errs io.Writer) error {
+	var scenarios []*scenario.Scenario
+	why := map[string]string{}
+	for _, path := range paths {
+		sc, text, err := loadContest(path)
+		if err != nil {
+			return err
+		}
+		scenarios = append(scenarios, sc)
+		why[sc.Name] = text
+	}
+	bar := newProgressBar(errs)
+	contests, err := arena.Run(ctx, arena.Options{
+		Scenarios: scenarios, Policies: o.policies, Seeds: o.seeds, Dir: o.out, Jobs: o.jobs, Progress: bar.showArena,
+	})
+	bar.finish()
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted: what has finished is kept in %s; the same command goes on with it", o.out)
+	}
+	if contests == nil {
+		return err
+	}
+	report := o.report
+	if report == "" {
+		report = filepath.Join(o.out, "report.md")
+	}
+	err = errors.Join(err, arena.WriteTables(out, contests), arena.Report(ctx, report, contests, why))
+	if err == nil {
+		fmt.Fprintf(out, "Report: %s\n", report)
+	}
+	return err
+}
+
+// loadContest reads a scenario, and what is said beside it, in a file of the same name that ends in .md, on why its runs
+// come out as they do.
+func loadContest(path string) (*scenario.Scenario, string, error) {
+	sc, err := config.LoadScenario(path)
+	if err != nil {
+		return nil, "", err
+	}
+	text, err := os.ReadFile(strings.TrimSuffix(path, filepath.Ext(path)) + ".md")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, "", fmt.Errorf("reading what is said of scenario %s: %w", sc.Name, err)
+	}
+	return sc, string(text), nil
+}
