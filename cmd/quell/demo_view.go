@@ -198,11 +198,12 @@ func summarise(w io.Writer, sc *scenario.Scenario, results []quell.Result, group
 		fmt.Fprintln(w, verdict)
 	}
 	fmt.Fprintf(w, "\nModels:   %s\n", models)
+	quell := os.Args[0] // as the user called it
 	for i, g := range groups {
 		if sc.Runs[i].Policy != "static" {
-			fmt.Fprintf(w, "Journal:  quell journal --dir %s\n", g.StoreDir())
+			fmt.Fprintf(w, "Journal:  %s journal --dir %s\n", quell, g.StoreDir())
 		}
 	}
-	_, err := fmt.Fprintf(w, "Logs:     %s\n\nTry next: quell model show %s\n          quell demo --seed 2\n          quell demo --policy prima,lsf,lr\n          README.md, \"Install\": the same on your own machines, in advise mode first\n", dir, models)
+	_, err := fmt.Fprintf(w, "Logs:     %s\n\nTry next: %[2]s model show %[3]s\n          %[2]s demo --seed 2\n          %[2]s demo --policy prima,lsf,lr\n          README.md, \"Install\": the same on your own machines, in advise mode first\n", dir, quell, models)
 	return err
 }

@@ -11,8 +11,8 @@ import (
 
 // speedPage runs the benchmarks that have a goal and keeps what they printed.
 func speedPage(ctx context.Context, dir string) error {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "PRIMA|Throughput|AddedLatency|Agent|Capacity|Readings|Append", "-benchtime", "2s", "-count", "3",
-		"./policy", "./model", "./balancer/builtin", "./agent", "./bus")
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "PRIMA|Throughput|AddedLatency|Report|Capacity|Readings|Append|Intake", "-benchtime", "2s", "-count", "3",
+		"./policy", "./model", "./balancer/builtin", "./agent", "./bus", "./controller")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
