@@ -19,6 +19,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"training": trainingPage,
 	"scale":    scalePage,
 	"speed":    speedPage,
+	"twin":     twinPage,
 }
 
 func main() {
