@@ -221,6 +221,11 @@ func NewSnapshotReader(name string, r io.Reader) *SnapshotReader {
 	return &SnapshotReader{lines: NewLines(name, r)}
 }
 
+// Errorf makes a *UserError that names the file and the line of the last snapshot.
+func (r *SnapshotReader) Errorf(format string, args ...any) error {
+	return r.lines.Errorf(format, args...)
+}
+
 // Next returns the next snapshot, io.EOF at the end, or a *UserError naming the line and every rule it breaks.
 func (r *SnapshotReader) Next() (*Snapshot, error) {
 	s := new(Snapshot)

@@ -97,6 +97,14 @@ func TestSnapshotOfTheContractRoundTrips(t *testing.T) {
 	}
 }
 
+func TestManyBreachesAreCounted(t *testing.T) {
+	s := Snapshot{Service: "s", Instances: make([]Instance, 30)} // no time, and 30 times no id and no state, 29 repeated
+	err := s.Validate()
+	if lines := strings.Split(err.Error(), "\n"); len(lines) != mostShown+1 || lines[mostShown] != "and 70 more" {
+		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
+	}
+}
+
 func TestReadingRefusesWhatJSONCannotSay(t *testing.T) {
 	good := Reading{Service: "s", Instance: "i", Source: FromAgent}
 	if err := good.Validate(); err != nil {

@@ -47,4 +47,12 @@ func (p *problems) in(step string, check func()) {
 	p.path = p.path[:len(p.path)-1]
 }
 
-func (p *problems) err() error { return errors.Join(p.errs...) }
+// mostShown bounds how many breaches one message lists: thousands of instances may share one mistake.
+const mostShown = 20
+
+func (p *problems) err() error {
+	if more := len(p.errs) - mostShown; more > 0 {
+		return errors.Join(append(p.errs[:mostShown:mostShown], fmt.Errorf("and %d more", more))...)
+	}
+	return errors.Join(p.errs...)
+}

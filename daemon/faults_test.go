@@ -121,7 +121,8 @@ func TestAnInstanceIsKilled(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	killed := time.Now()
+	r.await("the instance to be gone", func() (bool, any) { return syscall.Kill(pid, 0) != nil, pid })
+	killed := time.Now() // until then requests were still sent to it
 	r.awaitServing("i1", "i3")
 	r.awaitWeights(map[string]float64{"i1": .5, "i3": .5})
 	load.more(50)

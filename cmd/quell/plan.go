@@ -39,7 +39,7 @@ func planCommand() *cobra.Command {
 				return err
 			}
 			defer in.Close()
-			return planAll(engine, quell.NewSnapshotReader(name, in), cmd.OutOrStdout())
+			return planAll(engine, file.Service.Name, quell.NewSnapshotReader(name, in), cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&configPath, "config", "", "the service's configuration (required)")
@@ -85,7 +85,7 @@ func openInput(cmd *cobra.Command, args []string) (string, io.ReadCloser, error)
 }
 
 // planAll prints the plans of the snapshots up to the first bad one.
-func planAll(engine *policy.Engine, snapshots *quell.SnapshotReader, w io.Writer) error {
+func planAll(engine *policy.Engine, service string, snapshots *quell.SnapshotReader, w io.Writer) error {
 	out := bufio.NewWriter(w)
 	defer out.Flush()
 	encoder := json.NewEncoder(out)
@@ -98,6 +98,9 @@ func planAll(engine *policy.Engine, snapshots *quell.SnapshotReader, w io.Writer
 		}
 		if err != nil {
 			return errors.Join(flushed(out), err)
+		}
+		if snapshot.Service != service {
+			return errors.Join(flushed(out), snapshots.Errorf("service: the snapshot is of %q, the configuration of %q", snapshot.Service, service))
 		}
 		var plan quell.Plan
 		plan, state = engine.Decide(snapshot, state)
