@@ -28,7 +28,8 @@ var mayImport = map[string][]string{
 	"scenario":   {"."},
 	"loadgen":    {"."},
 	"sensor":     {"."},
-	"probe":      {"."},
+	"probe":      {".", "outage"},
+	"outage":     {},
 	"limit":      {"."},
 	"middleware": {"."},
 	"bus":        {"."},
@@ -38,9 +39,9 @@ var mayImport = map[string][]string{
 	"internal/*": {}, // for tests alone
 
 	// The domain and what they are built around.
-	"balancer/builtin": {".", "route"},
+	"balancer/builtin": {".", "route", "outage"},
 	"testbed/emulated": {".", "sensor", "probe", "loadgen"},
-	"agent":            {".", "sensor", "probe"},
+	"agent":            {".", "sensor", "probe", "outage"},
 	"config":           {".", "scenario"},
 	"train":            {".", "stats", "model", "probe", "loadgen"},
 	"sim":              {".", "stats", "model", "policy", "route", "scenario", "loadgen", "train"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/sensor"
 )
@@ -46,8 +47,8 @@ type Options struct {
 type Agent struct {
 	opts       Options
 	metrics    metrics
-	publishing outage
-	sensing    map[string]*outage // by sensor
+	publishing outage.Log
+	sensing    map[string]*outage.Log // by sensor
 }
 
 // New checks o and registers the metrics.
@@ -69,8 +70,8 @@ func New(o Options) (*Agent, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = o.Logger.With("service", o.Service, "instance", o.Instance)
-	a := &Agent{opts: o, metrics: newMetrics(), sensing: map[string]*outage{}}
-	a.publishing = outage{logger: o.Logger, what: "publishing"}
+	a := &Agent{opts: o, metrics: newMetrics(), sensing: map[string]*outage.Log{}}
+	a.publishing = outage.Log{Logger: o.Logger, What: "publishing"}
 	if err := a.metrics.register(o.Metrics, o.ProbeServer); err != nil {
 		return nil, fmt.Errorf("registering the agent's metrics: %w", err)
 	}
@@ -141,7 +142,7 @@ func (a *Agent) report(ctx context.Context) {
 	if err != nil {
 		a.metrics.publishErrors.Inc()
 	}
-	a.publishing.report(err)
+	a.publishing.Report(err)
 }
 
 // sample reads the machine and tells of every sensor that failed or recovered.
@@ -152,34 +153,14 @@ func (a *Agent) sample() quell.Observation {
 		failed[f.Sensor] = true
 		a.metrics.sensorErrors.WithLabelValues(f.Sensor).Inc()
 		if a.sensing[f.Sensor] == nil {
-			a.sensing[f.Sensor] = &outage{logger: a.opts.Logger, what: "sensor " + f.Sensor}
+			a.sensing[f.Sensor] = &outage.Log{Logger: a.opts.Logger, What: "sensor " + f.Sensor}
 		}
-		a.sensing[f.Sensor].report(f.Err)
+		a.sensing[f.Sensor].Report(f.Err)
 	}
 	for name, o := range a.sensing {
 		if !failed[name] {
-			o.report(nil)
+			o.Report(nil)
 		}
 	}
 	return obs
-}
-
-// outage logs the first of a row of failures, and the first success after it.
-type outage struct {
-	logger *slog.Logger
-	what   string
-	failed int // failures in a row
-}
-
-func (o *outage) report(err error) {
-	switch {
-	case err != nil && o.failed == 0:
-		o.logger.Warn(o.what+" failed", "error", err)
-	case err == nil && o.failed > 0:
-		o.logger.Info(o.what+" works again", "failures", o.failed)
-	}
-	o.failed++
-	if err == nil {
-		o.failed = 0
-	}
 }

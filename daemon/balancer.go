@@ -27,13 +27,11 @@ func Balancer(ctx context.Context, path string, log *slog.Logger) (err error) {
 	if file.Balancer.Kind != config.BuiltinBalancer {
 		return &quell.UserError{Err: errors.New(path + ": balancer.kind is not builtin: there is no balancer of Quell's own to run")}
 	}
-	lifeline, err := Lifeline()
+	ctx, cancel, _, err := tied(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watch(lifeline, cancel)
 	conn, err := connect(file, nil, "balancer "+file.Balancer.Name, log)
 	if err != nil {
 		return err

@@ -29,13 +29,11 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 	if err != nil {
 		return err
 	}
-	lifeline, err := Lifeline()
+	ctx, cancel, lifeline, err := tied(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watch(lifeline, cancel)
 	var stop cleanups
 	defer func() { err = errors.Join(err, stop.run()) }()
 

@@ -37,6 +37,17 @@ func Lifeline() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "lifeline"), nil
 }
 
+// tied is a context that ends with the lifeline, if there is one, and the lifeline itself.
+func tied(ctx context.Context) (context.Context, context.CancelFunc, *os.File, error) {
+	lifeline, err := Lifeline()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	watch(lifeline, cancel)
+	return ctx, cancel, lifeline, nil
+}
+
 // watch cancels when the lifeline breaks. The pipe carries no data: the only thing to read is its end.
 func watch(lifeline *os.File, cancel context.CancelFunc) {
 	if lifeline == nil {

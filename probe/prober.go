@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
 )
 
 // Target is the probe server of one instance.
@@ -165,8 +166,8 @@ func (p *Prober) follow(ctx context.Context, t Target) {
 	}
 	defer s.close()
 	rng := p.random(t.Instance, 0)
-	probing := outage{logger: logger.With("address", t.Address), what: "probing"}
-	publishing := outage{logger: logger, what: "publishing probes"}
+	probing := outage.Log{Logger: logger.With("address", t.Address), What: "probing"}
+	publishing := outage.Log{Logger: logger, What: "publishing probes"}
 	for start := time.Now(); ; start = start.Add(p.opts.Period) {
 		singles := p.window(ctx, s, start, stratify(rng, p.opts.Count, p.opts.Period), &probing)
 		if !waitUntil(ctx, start.Add(p.opts.Period)) {
@@ -183,7 +184,7 @@ func (p *Prober) follow(ctx context.Context, t Target) {
 		if err != nil {
 			p.publishErrors.Add(1)
 		}
-		publishing.report(err)
+		publishing.Report(err)
 	}
 }
 
@@ -202,7 +203,7 @@ func (p *Prober) publish(ctx context.Context, t Target, stats quell.ProbeStats) 
 
 // window takes one probe per slot and returns their times in milliseconds. A slot that passed while the probe before
 // it was still running is left out, so that a slow target is not probed in bursts.
-func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots []slot, log *outage) []float64 {
+func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots []slot, log *outage.Log) []float64 {
 	singles := make([]float64, 0, len(slots))
 	for _, slot := range slots {
 		if time.Since(start) > slot.until {
@@ -221,7 +222,7 @@ func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots 
 		if r.kind == measured || r.kind == timedOut {
 			singles = append(singles, float64(r.took)/float64(time.Millisecond))
 		}
-		log.report(r.err)
+		log.Report(r.err)
 	}
 	return singles
 }
@@ -244,7 +245,7 @@ func (p *Prober) Collect(ctx context.Context, t Target, duration time.Duration) 
 		return quell.ProbeStats{}, nil, err
 	}
 	defer s.close()
-	problems := outage{logger: p.opts.Logger.With("instance", t.Instance, "address", t.Address), what: "probing"}
+	problems := outage.Log{Logger: p.opts.Logger.With("instance", t.Instance, "address", t.Address), What: "probing"}
 	start := time.Now()
 	singles := p.window(ctx, s, start, stratify(p.random(t.Instance, p.collected.Add(1)), n, duration), &problems)
 	if !waitUntil(ctx, start.Add(duration)) {
@@ -252,7 +253,7 @@ func (p *Prober) Collect(ctx context.Context, t Target, duration time.Duration) 
 	}
 	stats, ok := summarise(singles)
 	if !ok {
-		return stats, nil, errors.Join(fmt.Errorf("probing instance %q at %s: %w", t.Instance, t.Address, quell.ErrNoData), problems.last)
+		return stats, nil, errors.Join(fmt.Errorf("probing instance %q at %s: %w", t.Instance, t.Address, quell.ErrNoData), problems.Last())
 	}
 	return stats, singles, nil
 }
@@ -274,27 +275,4 @@ func waitUntil(ctx context.Context, t time.Time) bool {
 	case <-timer.C:
 		return ctx.Err() == nil
 	}
-}
-
-// outage logs the first of a row of failures, and the first success after it.
-type outage struct {
-	logger *slog.Logger
-	what   string
-	last   error // of the latest failure
-	failed int   // failures in a row
-}
-
-func (o *outage) report(err error) {
-	switch {
-	case err != nil && o.failed == 0:
-		o.logger.Warn(o.what+" failed", "error", err)
-	case err == nil && o.failed > 0:
-		o.logger.Info(o.what+" works again", "failures", o.failed)
-	}
-	if err == nil {
-		o.failed = 0
-		return
-	}
-	o.failed++
-	o.last = err
 }

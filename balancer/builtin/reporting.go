@@ -9,18 +9,19 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
 )
 
 // reporter turns what the meters counted into readings, one window after the other.
 type reporter struct {
-	opts  *Options
-	pool  *pool
-	spare *tally
-	mute  bool // publishing fails, and that was said
+	opts   *Options
+	pool   *pool
+	spare  *tally
+	outage outage.Log
 }
 
 func newReporter(o *Options, p *pool) *reporter {
-	return &reporter{opts: o, pool: p, spare: newTally()}
+	return &reporter{opts: o, pool: p, spare: newTally(), outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
 }
 
 // run publishes at the end of every period until the context ends. Readings that cannot be published are lost: the next
@@ -44,14 +45,7 @@ func (r *reporter) publish(ctx context.Context, readings []quell.Reading) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Period)
 	defer cancel()
-	err := r.opts.Publish(ctx, readings)
-	switch {
-	case err != nil && !r.mute:
-		r.opts.Logger.Warn("readings are not published", "error", err)
-	case err == nil && r.mute:
-		r.opts.Logger.Info("readings are published again")
-	}
-	r.mute = err != nil
+	r.outage.Report(r.opts.Publish(ctx, readings))
 }
 
 // readings ends the current window of every instance, in the order of their names.

@@ -1,0 +1,32 @@
+// Package outage logs something that fails again and again once when it begins, and once when it is over.
+package outage
+
+import "log/slog"
+
+// Log follows one thing that is tried again and again. It is not safe for concurrent use.
+type Log struct {
+	Logger *slog.Logger
+	What   string // as in "publishing"
+
+	last   error
+	failed int // in a row
+}
+
+// Report takes the result of a try: nil for a success.
+func (l *Log) Report(err error) {
+	switch {
+	case err != nil && l.failed == 0:
+		l.Logger.Warn(l.What+" failed", "error", err)
+	case err == nil && l.failed > 0:
+		l.Logger.Info(l.What+" works again", "failures", l.failed)
+	}
+	if err == nil {
+		l.failed = 0
+		return
+	}
+	l.failed++
+	l.last = err
+}
+
+// Last is the error of the latest failure, nil if there was none yet.
+func (l *Log) Last() error { return l.last }
