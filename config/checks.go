@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/quellhq/quell"
 )
@@ -122,7 +123,7 @@ func checkScaler(d *decoder, f *File) {
 		return
 	}
 	fixed := []string{"instances"}
-	process := []string{"command", "slots", "ports", "lifeline"}
+	process := []string{"command", "address", "probe_address", "slots", "ports", "lifeline"}
 	command := []string{"start", "stop", "list"}
 	switch f.Scaler.Kind {
 	case FixedScaler:
@@ -167,16 +168,24 @@ func placeholders() []string { return []string{"{id}", "{port}", "{probe_port}",
 func checkProcess(d *decoder, f *File) {
 	braced := regexp.MustCompile(`\{[A-Za-z_]+\}`)
 	used := map[string]bool{}
-	for i, word := range f.Scaler.Command {
+	known := func(path, word string) {
 		for _, p := range braced.FindAllString(word, -1) {
-			used[p] = true
 			if !slices.Contains(placeholders(), p) {
-				d.refuse(fmt.Sprintf("scaler.command[%d]", i), "", "unknown placeholder %q%s", p, suggest(p, placeholders()))
+				d.refuse(path, "", "unknown placeholder %q%s", p, suggest(p, placeholders()))
 			}
 		}
 	}
+	for i, word := range f.Scaler.Command {
+		known(fmt.Sprintf("scaler.command[%d]", i), word)
+		for _, p := range braced.FindAllString(word, -1) {
+			used[p] = true
+		}
+	}
 	s := f.Scaler
-	if d.given("scaler.command") && d.sound("scaler.command", "scaler.ports") && !used["{port}"] && s.Ports.Count() != 1 {
+	checkInstanceAddress(d, "scaler.address", s.Address, known)
+	checkInstanceAddress(d, "scaler.probe_address", s.ProbeAddress, known)
+	fixedPort := s.Address != "" && !strings.Contains(s.Address, "{port}")
+	if d.given("scaler.command") && d.sound("scaler.command", "scaler.ports") && !used["{port}"] && s.Ports.Count() != 1 && !fixedPort {
 		d.refuse("scaler.command", "pass {port} to the program", "the instance would not learn which port to listen on")
 	}
 	if d.sound("scaler.slots", "group.max", "group.min") && s.Slots < f.Service.Group.Max {
@@ -188,6 +197,18 @@ func checkProcess(d *decoder, f *File) {
 	}
 	if n := s.Ports.Count(); n > 0 && d.sound("scaler.ports", "scaler.slots", "scaler.command") && n < each*s.Slots {
 		d.refuse("scaler.ports", "", "%d ports are too few for %d instances with %d each", n, s.Slots, each)
+	}
+}
+
+// checkInstanceAddress checks a template of addresses: with values put in, it is one that can be connected to.
+func checkInstanceAddress(d *decoder, path, template string, known func(path, word string)) {
+	if !d.given(path) || !d.sound(path) {
+		return
+	}
+	known(path, template)
+	example := strings.NewReplacer("{id}", "i1", "{port}", "8080", "{probe_port}", "8081", "{slot}", "1", "{host}", "h1").Replace(template)
+	if problem := addressProblem(example, true); d.sound(path) && problem != "" {
+		d.refuse(path, "write host:port, as in 10.0.{slot}.2:80", "%s", problem)
 	}
 }
 

@@ -100,14 +100,17 @@ type Scaler struct {
 	Kind      ScalerKind
 	Instances []quell.Member // fixed
 	Command   []string       // process: {id} {port} {probe_port} {slot} {host} are replaced
-	Slots     int            // process: most instances at once
-	Ports     Ports          // process: where instances listen
-	Ready     Ready
-	Drain     time.Duration
-	Lifeline  bool     // process: instances end with the controller
-	Start     []string // command
-	Stop      []string
-	List      []string
+	// Address and ProbeAddress are where instances of a process scaler are reached; the same are replaced. Empty: the
+	// ports of 127.0.0.1.
+	Address, ProbeAddress string
+	Slots                 int   // process: most instances at once
+	Ports                 Ports // process: where instances listen
+	Ready                 Ready
+	Drain                 time.Duration
+	Lifeline              bool     // process: instances end with the controller
+	Start                 []string // command
+	Stop                  []string
+	List                  []string
 }
 
 // Ready is how a starting instance shows that it can serve.

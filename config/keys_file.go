@@ -84,6 +84,8 @@ func scalerKeys(s *Scaler) section {
 		opt("kind", oneOf(&s.Kind, []ScalerKind{FixedScaler, ProcessScaler, CommandScaler}, "aws", "kubernetes"), "fixed: the instances listed; process: children of the controller; command: your own, through programs"),
 		opt("instances", listOf(&s.Instances, quell.Member{}, func(m *quell.Member) value { return memberKeys(m) }).atLeast(1), "kind fixed: the instances; group.min and group.max are their number"),
 		opt("command", command(&s.Command), "kind process: the instance's program; {id} {port} {probe_port} {slot} {host} are replaced"),
+		opt("address", text(&s.Address), "kind process: where an instance serves; the same are replaced").or("`127.0.0.1:{port}`"),
+		opt("probe_address", text(&s.ProbeAddress), "kind process: where its agent answers probes").or("`127.0.0.1:{probe_port}`, if that is used"),
 		opt("slots", whole(&s.Slots).atLeast(1), "kind process: most instances at once").or("group.max"),
 		opt("ports", ports(&s.Ports), "kind process: ports for instances, as in 9000-9099").or("any free ones"),
 		opt("ready", readyKeys(&s.Ready), "how a starting instance shows that it can serve"),

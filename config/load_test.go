@@ -58,7 +58,8 @@ func TestFullFile(t *testing.T) {
 		Scaler: Scaler{
 			Kind:    ProcessScaler,
 			Command: []string{"web", "--listen", "127.0.0.1:{port}", "--probe", "{probe_port}", "--level", "3", "--quiet", "true"},
-			Slots:   5, Ports: Ports{9100, 9120}, Ready: Ready{Path: "/ready", Timeout: 45 * time.Second},
+			Address: "10.0.{slot}.2:80", ProbeAddress: "10.0.{slot}.2:{probe_port}",
+			Slots: 5, Ports: Ports{9100, 9120}, Ready: Ready{Path: "/ready", Timeout: 45 * time.Second},
 			Drain: 15 * time.Second, Lifeline: true,
 		},
 		Probe: Probe{

@@ -156,7 +156,7 @@ func newScaler(file *config.File, lifeline *os.File, log *slog.Logger, stop *cle
 		lifeline = read
 	}
 	options := process.Options{
-		Command: s.Command, Slots: s.Slots, Dir: filepath.Join(file.Data, "instances"), Ports: process.PortRange(s.Ports),
+		Command: s.Command, Address: s.Address, ProbeAddress: s.ProbeAddress, Slots: s.Slots, Dir: filepath.Join(file.Data, "instances"), Ports: process.PortRange(s.Ports),
 		Ready: process.Ready{Path: s.Ready.Path, Timeout: s.Ready.Timeout}, Drain: s.Drain, Logger: log,
 	}
 	if s.Lifeline {

@@ -33,6 +33,8 @@ type record struct {
 	Slot         int        `json:"slot"`
 	Port         int        `json:"port"`
 	ProbePort    int        `json:"probe_port,omitempty"`
+	Address      string     `json:"address,omitempty"` // where it serves; in a file that has none, its port of 127.0.0.1
+	ProbeAddress string     `json:"probe_address,omitempty"`
 	Started      time.Time  `json:"started"`
 	Stopping     bool       `json:"stopping,omitempty"`
 	Exited       *time.Time `json:"exited,omitempty"`
@@ -84,6 +86,16 @@ func (r *record) check() error {
 		return errors.New("started is missing")
 	}
 	return nil
+}
+
+// locate fills in the addresses that files of earlier versions leave to the ports.
+func (r *record) locate() {
+	if r.Address == "" {
+		r.Address = address(r.Port)
+		if r.ProbePort != 0 {
+			r.ProbeAddress = address(r.ProbePort)
+		}
+	}
 }
 
 func (l *ledger) encode() ([]byte, error) {

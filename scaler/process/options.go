@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"regexp"
 	"strconv"
@@ -16,16 +17,20 @@ import (
 // Options says what an instance is and where its state is kept. Command, Slots and Dir have no defaults.
 type Options struct {
 	// Command is a program and its arguments. {id}, {port}, {probe_port}, {slot} and {host} (the slot's host, as in
-	// h3) are replaced, here and in Env. {port} must occur; a probe port is only given out where {probe_port} does.
+	// h3) are replaced, here, in Env, in Address and in ProbeAddress. {port} must occur in Command or Env where it does
+	// in Address; a probe port is only given out where {probe_port} occurs.
 	Command []string
 	Env     []string // added to this process's environment, as NAME=value
-	Type    string   // Member.Type of new instances
-	Prefix  string   // of ids: i1, i2, ... by default
-	Slots   int      // how many instances may run at once
+	// Address is where an instance serves, "127.0.0.1:{port}" by default; ProbeAddress is that of its probe server,
+	// "127.0.0.1:{probe_port}" by default, and none where {probe_port} does not occur.
+	Address, ProbeAddress string
+	Type                  string // Member.Type of new instances
+	Prefix                string // of ids: i1, i2, ... by default
+	Slots                 int    // how many instances may run at once
 	// Dir is the state folder: instances.json and one log per instance. One driver at a time holds it.
 	Dir      string
 	LogBytes int64     // where an instance's log is cut; 10 MiB by default
-	Ports    PortRange // of 127.0.0.1; the zero value lets the system pick free ones
+	Ports    PortRange // free on 127.0.0.1; the zero value lets the system pick them
 	Ready    Ready
 	Drain    time.Duration // from TERM to KILL; 10 s by default
 	// Lifeline is handed to every instance as file descriptor 3, named by QUELL_LIFELINE_FD: the read end of a pipe
@@ -50,6 +55,10 @@ var prefixRule = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z_-])?$`)
 
 func (o Options) withDefaults() Options {
 	setDefault(&o.Prefix, "i")
+	setDefault(&o.Address, "127.0.0.1:{port}")
+	if o.uses("{probe_port}") {
+		setDefault(&o.ProbeAddress, "127.0.0.1:{probe_port}")
+	}
 	setDefault(&o.LogBytes, 10<<20)
 	setDefault(&o.Ready.Path, "/")
 	setDefault(&o.Ready.Interval, 50*time.Millisecond)
@@ -77,8 +86,14 @@ func (o Options) check() error {
 	addf := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(o.Command) == 0 || o.Command[0] == "" {
 		addf("command: missing: give the program that runs one instance, and its arguments")
-	} else if !o.uses("{port}") {
+	} else if strings.Contains(o.Address, "{port}") && !o.uses("{port}") {
 		addf("command: {port} does not occur: every instance would listen on the same port")
+	}
+	if _, _, err := net.SplitHostPort(o.Address); err != nil {
+		addf("address: %q: give host:port, as in 127.0.0.1:{port}", o.Address)
+	}
+	if _, _, err := net.SplitHostPort(o.ProbeAddress); err != nil && o.ProbeAddress != "" {
+		addf("probe_address: %q: give host:port, as in 127.0.0.1:{probe_port}", o.ProbeAddress)
 	}
 	if o.Slots < 1 {
 		addf("slots: %d: at least one instance must be able to run", o.Slots)
@@ -129,12 +144,15 @@ func (o Options) uses(placeholder string) bool {
 
 // expand fills an instance's values into the placeholders of each text.
 func expand(texts []string, r *record) []string {
-	slot := strconv.Itoa(r.Slot)
-	values := strings.NewReplacer("{id}", r.ID, "{port}", strconv.Itoa(r.Port),
-		"{probe_port}", strconv.Itoa(r.ProbePort), "{slot}", slot, "{host}", "h"+slot)
 	out := make([]string, len(texts))
 	for i, t := range texts {
-		out[i] = values.Replace(t)
+		out[i] = expandOne(t, r)
 	}
 	return out
+}
+
+func expandOne(text string, r *record) string {
+	slot := strconv.Itoa(r.Slot)
+	return strings.NewReplacer("{id}", r.ID, "{port}", strconv.Itoa(r.Port),
+		"{probe_port}", strconv.Itoa(r.ProbePort), "{slot}", slot, "{host}", "h"+slot).Replace(text)
 }

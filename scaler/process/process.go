@@ -78,11 +78,9 @@ func (d *Driver) Members(context.Context) ([]quell.Member, error) {
 	defer d.mu.Unlock()
 	members := make([]quell.Member, 0, len(d.ledger.Instances))
 	for _, r := range d.ledger.Instances {
-		m := quell.Member{ID: r.ID, Type: r.Type, Address: address(r.Port), State: d.state(r), Started: r.Started}
-		if r.ProbePort != 0 {
-			m.Probe = address(r.ProbePort)
-		}
-		members = append(members, m)
+		members = append(members, quell.Member{
+			ID: r.ID, Type: r.Type, Address: r.Address, Probe: r.ProbeAddress, State: d.state(r), Started: r.Started,
+		})
 	}
 	return members, nil
 }

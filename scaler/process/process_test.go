@@ -61,6 +61,28 @@ func TestProbePortAndLifelineOfTheParent(t *testing.T) {
 	}
 }
 
+// TestAddressesElsewhere: an instance is asked, and listed, where the templates say, not on the ports it was given; the
+// next driver still knows, whatever its own templates are.
+func TestAddressesElsewhere(t *testing.T) {
+	port := answering(t, 200)
+	o := options(t.TempDir(), "serve")
+	o.Command = append(o.Command, "{probe_port}")
+	o.Address, o.ProbeAddress = fmt.Sprintf("127.0.0.{slot}:%d", port), "10.77.{slot}.2:9{slot}"
+	d := open(t, o)
+	startReady(t, d, 1)
+	want := quell.Member{ID: "i1", Address: fmt.Sprintf("127.0.0.1:%d", port), Probe: "10.77.1.2:91"}
+	if m := members(t, d)[0]; m.Address != want.Address || m.Probe != want.Probe {
+		t.Errorf("member = %+v", m)
+	}
+	if err := d.Close(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	o.Address, o.ProbeAddress = "", ""
+	if m := members(t, open(t, o))[0]; m.Address != want.Address || m.Probe != want.Probe {
+		t.Errorf("adopted, member = %+v", m)
+	}
+}
+
 func TestStopKillsWhatIgnoresTerm(t *testing.T) {
 	o := options(t.TempDir(), "stubborn")
 	o.Drain = 50 * time.Millisecond
@@ -330,7 +352,7 @@ func TestReadiness(t *testing.T) {
 	d := open(t, options(t.TempDir(), "serve"))
 	for status, ready := range map[int]bool{200: true, 204: true, 302: false, 404: false, 503: false} {
 		port := answering(t, status)
-		if err := d.answers(t.Context(), port); (err == nil) != ready {
+		if err := d.answers(t.Context(), address(port)); (err == nil) != ready {
 			t.Errorf("status %d: %v", status, err)
 		}
 	}

@@ -61,7 +61,7 @@ func (d *Driver) spawn(r *record) (*running, error) {
 		cmd.Wait()
 		return nil, err
 	}
-	d.opts.Logger.Info("instance started", "instance", r.ID, "pid", r.PID, "address", address(r.Port), "slot", r.Slot)
+	d.opts.Logger.Info("instance started", "instance", r.ID, "pid", r.PID, "address", r.Address, "slot", r.Slot)
 	return newRunning(r, cmd), nil
 }
 
@@ -78,6 +78,7 @@ func (d *Driver) assignPorts(r *record) error {
 	if n == 2 {
 		r.ProbePort = ports[1]
 	}
+	r.Address, r.ProbeAddress = expandOne(d.opts.Address, r), expandOne(d.opts.ProbeAddress, r)
 	return nil
 }
 
@@ -127,6 +128,7 @@ func (d *Driver) adopt() error {
 	}
 	var found []*running
 	for _, r := range slices.Clone(l.Instances) {
+		r.locate()
 		alive, err := r.alive()
 		switch {
 		case err != nil:
@@ -162,7 +164,7 @@ func (d *Driver) firstLook(found []*running) {
 	done := make(chan struct{})
 	for _, in := range found {
 		go func() {
-			in.ready = d.answers(d.ctx, in.Port) == nil
+			in.ready = d.answers(d.ctx, in.Address) == nil
 			done <- struct{}{}
 		}()
 	}
@@ -194,10 +196,10 @@ func newClient() *http.Client {
 }
 
 // answers says why the instance is not ready, or nil.
-func (d *Driver) answers(ctx context.Context, port int) error {
+func (d *Driver) answers(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, tryWithin)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address(port)+d.opts.Ready.Path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+d.opts.Ready.Path, nil)
 	if err != nil {
 		return err
 	}

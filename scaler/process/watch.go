@@ -126,7 +126,7 @@ func (d *Driver) awaitReady(in *running) {
 	defer tick.Stop()
 	var why error
 	for ctx.Err() == nil {
-		err := d.answers(ctx, in.Port)
+		err := d.answers(ctx, in.Address)
 		if err == nil {
 			d.mu.Lock()
 			in.ready = true
