@@ -5,7 +5,8 @@ type Result struct {
 	Scenario        string     `json:"scenario"`
 	Policy          string     `json:"policy"`
 	Scheduling      Scheduling `json:"scheduling"`
-	Fixed           int        `json:"fixed"` // the group's size where the policy does not scale, else 0
+	Balancer        string     `json:"balancer,omitempty"` // where the rig has several
+	Fixed           int        `json:"fixed"`              // the group's size where the policy does not scale, else 0
 	Seed            uint64     `json:"seed"`
 	DurationS       float64    `json:"duration_s"`
 	Requests        int64      `json:"requests"`

@@ -39,6 +39,7 @@ func TestScenario(t *testing.T) {
 		Runs: []scenario.Run{
 			{Policy: "static", Scheduling: quell.RoundRobin}, {Policy: "static", Scheduling: quell.LeastConn},
 			{Policy: "static", Scheduling: quell.LeastConn, Fixed: 4}, {Policy: "prima", Scheduling: quell.LeastConn},
+			{Policy: "static", Scheduling: quell.Random2, Balancer: scenario.Envoy},
 		},
 		Judge: scenario.Judging{Window: 5 * time.Second, Requests: 30},
 	}

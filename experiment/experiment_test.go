@@ -37,7 +37,7 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 	sc.Service.Guard = quell.Guard{Floor: 0.1, Step: 0.5, SlowStart: 3 * time.Second, StaleAfter: 4, Fade: 7, ErrorRate: 0.2}
 	rig := &Emulated{Program: "/opt/quell \"x\"", Dir: "/data", Models: "/data/models.json", Scenario: sc, sockets: "/run/q"}
 	for _, run := range sc.Runs {
-		g := &EmulatedGroup{rig: rig, run: run, dir: "/data/run"}
+		g := &EmulatedGroup{rig: rig, group: newGroup(sc, run, "/data/run")}
 		file, err := config.Parse("quell.yaml", []byte(g.config(0, "127.0.0.1:4000", "127.0.0.1:8000")))
 		if err != nil {
 			t.Fatalf("%s: %v", Title(sc, run), err)

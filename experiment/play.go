@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,8 +37,9 @@ type Player struct {
 type Options struct {
 	Scenario *scenario.Scenario
 	Players  []Player
-	WarmUp   time.Duration // the first load is offered for this long before the account begins
-	Watch    func(Frame)   // called about once a second
+	Disturbs []quell.Resource // that the rig's neighbours can take; nil: the network
+	WarmUp   time.Duration    // the first load is offered for this long before the account begins
+	Watch    func(Frame)      // called about once a second
 }
 
 // Frame is what can be seen at one moment of a play.
@@ -65,7 +67,7 @@ const watchEvery = time.Second
 // Play offers every group the same requests at the same moments, disturbs their hosts as the timeline says, and
 // returns one result per player, in order.
 func Play(ctx context.Context, o Options) ([]quell.Result, error) {
-	if err := Playable(o.Scenario); err != nil {
+	if err := Playable(o.Scenario, o.Disturbs...); err != nil {
 		return nil, err
 	}
 	p := &play{Options: o, start: time.Now().Add(100 * time.Millisecond)}
@@ -203,8 +205,12 @@ func (p *play) disturb(ctx context.Context) error {
 	return nil
 }
 
-// Playable says what in a scenario only the simulator can play, as a *quell.UserError.
-func Playable(sc *scenario.Scenario) error {
+// Playable says, as a *quell.UserError, what in a scenario cannot be played on a rig whose neighbours can take the given
+// resources; without any, the network.
+func Playable(sc *scenario.Scenario, disturbs ...quell.Resource) error {
+	if len(disturbs) == 0 {
+		disturbs = []quell.Resource{quell.Network}
+	}
 	refuse := func(path, what string) error {
 		return &quell.UserError{Err: fmt.Errorf("%s: %s cannot be played on machines yet: use quell sim", path, what)}
 	}
@@ -219,7 +225,7 @@ func Playable(sc *scenario.Scenario) error {
 		if e.Fail != nil {
 			return refuse(path+".fail", "the failure of an instance")
 		}
-		if n := e.Interfere; n != nil && n.Resource != quell.Network {
+		if n := e.Interfere; n != nil && !slices.Contains(disturbs, n.Resource) {
 			return refuse(path+".interfere.resource", fmt.Sprintf("interference on %s", n.Resource))
 		}
 	}
@@ -323,7 +329,7 @@ func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
 		since = append(since, c.Sub(zero))
 	}
 	r := quell.Result{
-		Scenario: t.sc.Name, Policy: t.Run.Policy, Scheduling: t.Run.Scheduling, Fixed: Size(t.sc, t.Run), Seed: t.sc.Seed,
+		Scenario: t.sc.Name, Policy: t.Run.Policy, Scheduling: t.Run.Scheduling, Balancer: string(t.Run.Balancer), Fixed: Size(t.sc, t.Run), Seed: t.sc.Seed,
 		DurationS: t.sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors,
 		LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
 		InstanceSeconds: seconds, MeanInstances: seconds / t.sc.Duration.Seconds(), MaxInstances: t.most,
@@ -341,6 +347,9 @@ func Size(sc *scenario.Scenario, run scenario.Run) int { return sc.Size(run) }
 // Title names a run for people.
 func Title(sc *scenario.Scenario, run scenario.Run) string {
 	title := fmt.Sprintf("%s/%s", run.Policy, run.Scheduling)
+	if run.Balancer != "" {
+		title = fmt.Sprintf("%s/%s-%s", run.Policy, run.Balancer, run.Scheduling)
+	}
 	if n := Size(sc, run); n > 0 {
 		title = fmt.Sprintf("%s x%d", title, n)
 	}

@@ -71,7 +71,15 @@ type Run struct {
 	Policy     string
 	Scheduling quell.Scheduling
 	Fixed      int // pins the group to this size; 0: Instances.Fixed for policies that do not scale
+	// Balancer is the program that spreads the requests where a rig has several; empty: the rig's own.
+	Balancer Balancer
 }
+
+// Balancer is a program that spreads requests.
+type Balancer string
+
+// Envoy balances over a fixed group by least request, among two at random.
+const Envoy Balancer = "envoy"
 
 // Judging says how response times are held against the objective.
 type Judging struct {

@@ -199,6 +199,8 @@ func (c *checker) runs(s *Scenario) {
 		c.need(r.Fixed >= 0, path+".fixed", "must not be negative, is %d", r.Fixed)
 		c.need(len(s.Hosts) == 0 || r.Fixed <= len(s.Hosts), path+".fixed",
 			"%d instances need a host each, there are %d", r.Fixed, len(s.Hosts))
+		c.need(r.Balancer != Envoy || r.Policy == "static" && r.Scheduling == quell.Random2, path+".balancer",
+			"envoy plays only policy static with scheduling random2, its least request")
 		first, twice := seen[r]
 		c.need(!twice, path, "is the same as runs[%d]", first)
 		if !twice {
