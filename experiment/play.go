@@ -37,9 +37,10 @@ type Player struct {
 type Options struct {
 	Scenario *scenario.Scenario
 	Players  []Player
-	Disturbs []quell.Resource // that the rig's neighbours can take; nil: the network
-	WarmUp   time.Duration    // the first load is offered for this long before the account begins
-	Watch    func(Frame)      // called about once a second
+	Disturbs []quell.Resource                    // that the rig's neighbours can take; nil: the network
+	WarmUp   time.Duration                       // the first load is offered for this long before the account begins
+	Watch    func(Frame)                         // called about once a second
+	Sample   func(player int, s scenario.Sample) // called for each request of the account; must be quick
 }
 
 // Frame is what can be seen at one moment of a play.
@@ -129,7 +130,7 @@ func newTrack(sc *scenario.Scenario, player Player) *track {
 
 // offer starts one open-loop generator for each group, all with the same seed.
 func (p *play) offer(ctx context.Context, cancel context.CancelCauseFunc, parts *sync.WaitGroup) {
-	for _, t := range p.tracks {
+	for i, t := range p.tracks {
 		arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
 			Process: processOf(p.Scenario.Workload.Arrivals), Rate: p.rates(),
 			Duration: p.WarmUp + p.Scenario.Duration, Seed: p.Scenario.Seed,
@@ -140,7 +141,7 @@ func (p *play) offer(ctx context.Context, cancel context.CancelCauseFunc, parts 
 		}
 		runner, err := loadgen.New(loadgen.Options{
 			URL: t.Group.URL(), Arrivals: arrivals, Path: "/file", Start: p.start, Timeout: 10 * time.Second,
-			Report: func(s loadgen.Sample) { t.add(s, p.WarmUp) },
+			Report: func(s loadgen.Sample) { p.note(i, t.add(s, p.WarmUp)) },
 		})
 		if err != nil {
 			cancel(err)
@@ -177,17 +178,23 @@ func (p *play) rates() []loadgen.Step {
 	return steps
 }
 
-func (t *track) add(s loadgen.Sample, warmUp time.Duration) {
+// add takes a request into the account and returns it as it stands there: with a negative time in the warm-up.
+func (t *track) add(s loadgen.Sample, warmUp time.Duration) scenario.Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.recent.add(s)
-	if s.Intended < warmUp {
-		return
-	}
-	t.judge.Add(scenario.Sample{
+	counted := scenario.Sample{
 		Intended: s.Intended - warmUp, Finished: s.Finished - warmUp, Instance: s.Instance,
 		Latency: s.Latency(), Failed: s.Failed(),
-	})
+	}
+	t.judge.Add(counted)
+	return counted
+}
+
+func (p *play) note(player int, s scenario.Sample) {
+	if p.Sample != nil && s.Intended >= 0 {
+		p.Sample(player, s)
+	}
 }
 
 // disturb changes the neighbours of every group's hosts at the moments of the timeline.

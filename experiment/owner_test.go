@@ -1,0 +1,60 @@
+package experiment
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/train"
+)
+
+// madeUp are machines that do what they are told.
+type madeUp struct{ use map[quell.Resource]float64 }
+
+func (m *madeUp) Interfere(host string, use map[quell.Resource]float64) error {
+	if host != "h1" {
+		return errors.New("there is no host " + host)
+	}
+	m.use = use
+	return nil
+}
+
+func (m *madeUp) Carried(string, quell.Resource) (train.Carried, error) {
+	return train.Carried{Own: 1.5, Interfering: 0.25}, nil
+}
+
+func TestMachinesAcrossProcesses(t *testing.T) {
+	mine, theirs, err := MachinesPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines := &madeUp{}
+	served := make(chan error, 1)
+	go func() { served <- ServeMachines(mine, machines) }()
+	m, gone, err := ConnectMachines(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	if err := m.Interfere("h1", map[quell.Resource]float64{quell.Network: 0.3, quell.CPU: 0.1}); err != nil {
+		t.Fatal(err)
+	}
+	if machines.use[quell.Network] != 0.3 || machines.use[quell.CPU] != 0.1 {
+		t.Errorf("the machines got %v", machines.use)
+	}
+	if c, err := m.Carried("h1", quell.Network); err != nil || c != (train.Carried{Own: 1.5, Interfering: 0.25}) {
+		t.Errorf("carried %+v, %v", c, err)
+	}
+	if err := m.Interfere("h7", nil); err == nil || !strings.Contains(err.Error(), "no host h7") {
+		t.Errorf("a host that is not there: %v", err)
+	}
+	m.(*remoteMachines).client.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	<-gone
+	if err := m.Interfere("h1", nil); err == nil {
+		t.Error("a call after the end succeeded")
+	}
+}
