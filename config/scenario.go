@@ -109,7 +109,7 @@ func runKeys(r *scenario.Run) section {
 	return section{
 		req("policy", policyName(&r.Policy), "prima, lsf, lr, static, hpa or knapsack"),
 		opt("scheduling", scheduling(&r.Scheduling), "of the balancer: roundrobin, leastconn, random2, ewma or prequal"),
-		opt("balancer", oneOf(&r.Balancer, []scenario.Balancer{scenario.Envoy}), "lab only: envoy, instead of haproxy, with the static policy and scheduling random2").or("the rig's own"),
+		opt("balancer", oneOf(&r.Balancer, []scenario.Balancer{scenario.Envoy, scenario.Builtin}), "lab only: builtin, or envoy with policy static and scheduling random2").or("the rig's own; in a lab HAProxy"),
 		opt("fixed", whole(&r.Fixed).atLeast(1), "size of the group in this run").or("instances.fixed where the policy does not scale"),
 	}
 }

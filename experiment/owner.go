@@ -52,7 +52,13 @@ func ConnectMachines(end *os.File) (m Machines, gone <-chan struct{}, err error)
 
 // MachinesPair makes the two ends.
 func MachinesPair() (owner, player *os.File, err error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	syscall.ForkLock.RLock() // no child in between inherits them
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+		syscall.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a pair of sockets: %w", err)
 	}
@@ -76,7 +82,9 @@ type CarriedCall struct {
 	Resource quell.Resource
 }
 
-func (o *owner) Interfere(c InterfereCall, _ *struct{}) error { return o.machines.Interfere(c.Host, c.Use) }
+func (o *owner) Interfere(c InterfereCall, _ *struct{}) error {
+	return o.machines.Interfere(c.Host, c.Use)
+}
 
 func (o *owner) Carried(c CarriedCall, carried *train.Carried) (err error) {
 	*carried, err = o.machines.Carried(c.Host, c.Resource)

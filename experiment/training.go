@@ -15,12 +15,13 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// Training describes a training on emulated hosts in this process.
+// Training describes a training on emulated hosts in this process, or on the machines of a lab.
 type Training struct {
 	Plan      train.Plan
-	Hosts     int     // at once
-	Bandwidth float64 // bit/s of each host's link
-	FileSize  int64   // bytes of the served file
+	Kernel    *KernelHosts // nil: emulated hosts
+	Hosts     int          // emulated at once
+	Bandwidth float64      // bit/s of each host's link
+	FileSize  int64        // bytes of the served file
 	Process   loadgen.Process
 	Budget    float64       // share of the link for probes
 	Spacing   time.Duration // mean time between two probes; 0: as on the emulated rig
@@ -30,7 +31,7 @@ type Training struct {
 }
 
 // Run starts the hosts, makes every run of the plan, and ends the hosts.
-func (t Training) Run(ctx context.Context) error {
+func (t Training) Run(ctx context.Context) (err error) {
 	if t.Spacing == 0 {
 		t.Spacing = probeSpacing
 	}
@@ -38,14 +39,17 @@ func (t Training) Run(ctx context.Context) error {
 	var hosts sync.WaitGroup
 	defer hosts.Wait()
 	defer cancel(nil)
-	targets, err := t.start(ctx, cancel, &hosts)
+	if t.Kernel != nil {
+		defer func() { err = errors.Join(err, t.Kernel.stop()) }()
+	}
+	targets, token, err := t.targets(ctx, cancel, &hosts)
 	if err != nil {
 		return err
 	}
 	const count = 10 // probes per period: only their spacing and their budget matter here
 	machines, err := train.Live(train.LiveOptions{
 		Targets: targets, Resource: quell.Network, PerSecond: t.Bandwidth / 8 / float64(t.FileSize), Process: t.Process, Seed: t.Seed,
-		Probe: probe.Options{Service: "training", Sender: "trainer", Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth, Timeout: count * t.Spacing},
+		Probe: probe.Options{Service: "training", Sender: "trainer", Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth, Timeout: count * t.Spacing, Token: token},
 	})
 	if err != nil {
 		return err
@@ -55,6 +59,16 @@ func (t Training) Run(ctx context.Context) error {
 		return cause
 	}
 	return err
+}
+
+// targets are the machines to train on, and what their probe servers want to see.
+func (t Training) targets(ctx context.Context, cancel context.CancelCauseFunc, running *sync.WaitGroup) (targets []train.Target, token string, err error) {
+	if t.Kernel != nil {
+		targets, err = t.Kernel.start(ctx)
+		return targets, t.Kernel.token, err
+	}
+	targets, err = t.start(ctx, cancel, running)
+	return targets, "", err
 }
 
 func (t Training) start(ctx context.Context, cancel context.CancelCauseFunc, running *sync.WaitGroup) ([]train.Target, error) {
@@ -90,7 +104,7 @@ func (t target) Service() string             { return "http://" + t.Addr() }
 func (t target) Probe() string               { return t.ProbeAddr() }
 func (t target) Interfere(use float64) error { return t.SetInterference(use) }
 
-func (t target) Carried() train.Carried {
+func (t target) Carried() (train.Carried, error) {
 	c := t.Counters()
-	return train.Carried{Own: float64(c.Instance) / t.bytesPerSecond, Interfering: float64(c.Neighbours) / t.bytesPerSecond}
+	return train.Carried{Own: float64(c.Instance) / t.bytesPerSecond, Interfering: float64(c.Neighbours) / t.bytesPerSecond}, nil
 }

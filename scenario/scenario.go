@@ -78,8 +78,11 @@ type Run struct {
 // Balancer is a program that spreads requests.
 type Balancer string
 
-// Envoy balances over a fixed group by least request, among two at random.
-const Envoy Balancer = "envoy"
+// The balancers of a lab besides HAProxy. Envoy balances over a fixed group by least request, among two at random.
+const (
+	Envoy   Balancer = "envoy"
+	Builtin Balancer = "builtin"
+)
 
 // Judging says how response times are held against the objective.
 type Judging struct {

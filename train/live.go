@@ -23,7 +23,7 @@ type Target interface {
 	Interfere(use float64) error
 	// Carried returns what the service and the interferer have carried since the target's beginning, in seconds of
 	// the whole resource: a difference over a run, divided by its length, is a utilisation.
-	Carried() Carried
+	Carried() (Carried, error)
 }
 
 // Carried is accumulated use, in seconds of the whole resource.
@@ -111,12 +111,20 @@ func (m *live) collect(ctx context.Context, r RunRequest) (model.TrainingRow, er
 		return model.TrainingRow{}, ctx.Err()
 	case <-time.After(r.WarmUp):
 	}
-	before, began := m.target.Carried(), time.Now()
+	before, err := m.target.Carried()
+	if err != nil {
+		return model.TrainingRow{}, err
+	}
+	began := time.Now()
 	p, _, err := m.prober.Collect(ctx, probe.Target{Instance: "training", Address: m.target.Probe()}, r.Run)
 	if err != nil {
 		return model.TrainingRow{}, err
 	}
-	after, seconds := m.target.Carried(), time.Since(began).Seconds()
+	after, err := m.target.Carried()
+	if err != nil {
+		return model.TrainingRow{}, err
+	}
+	seconds := time.Since(began).Seconds()
 	return model.TrainingRow{
 		Resource:    m.Resource,
 		Utilization: (after.Own - before.Own) / seconds,

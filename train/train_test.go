@@ -62,11 +62,11 @@ func (m *machine) settle() {
 }
 
 // Carried says that every request used the whole resource for 2 ms.
-func (m *machine) Carried() Carried {
+func (m *machine) Carried() (Carried, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.settle()
-	return Carried{Own: 0.002 * float64(m.served.Load()), Interfering: m.carried}
+	return Carried{Own: 0.002 * float64(m.served.Load()), Interfering: m.carried}, nil
 }
 
 func options(t *testing.T, targets ...Target) Options {

@@ -20,7 +20,7 @@ func labCommand() *cobra.Command {
 		Short: "Real machines in miniature: network namespaces, shaped links and cgroups of this kernel (Linux, root)",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(labCleanCommand(), labWorkCommand())
+	cmd.AddCommand(labListCommand(), labRunCommand(), labCleanCommand(), labWorkCommand(), labInstanceCommand(), labProbeCommand())
 	return cmd
 }
 

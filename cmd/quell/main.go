@@ -50,6 +50,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if err == nil {
 		return exitDone
 	}
+	var said statusError
+	if errors.As(err, &said) {
+		return int(said)
+	}
 	fmt.Fprintf(errs, "quell: %v\n", err)
 	var user *quell.UserError
 	if !reached || errors.As(err, &user) {

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell/daemon"
+)
+
+func labInstanceCommand() *cobra.Command {
+	i := daemon.LabInstance{}
+	var fileSize int64
+	cmd := &cobra.Command{
+		Use:    "instance",
+		Short:  "Run nginx and an agent on a lab's host; the lab's controller calls it",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			i.Files = map[string]int64{"file": fileSize}
+			return i.Run(cmd.Context(), newLogger(cmd.ErrOrStderr(), false))
+		},
+	}
+	f := cmd.Flags()
+	configFlag(cmd, &i.Config)
+	f.StringVar(&i.Prefix, "prefix", "quell", "of the lab")
+	f.StringVar(&i.Host, "host", "h1", "where to run")
+	f.StringVar(&i.ID, "id", "i1", "of the instance")
+	f.StringVar(&i.Dir, "dir", ".", "folder for configuration, content and logs, one below it for each host")
+	f.DurationVar(&i.Boot, "boot", 0, "how long the machine takes to start")
+	f.Int64Var(&fileSize, "file-size", 50_000, "bytes of the served file")
+	f.BoolVar(&i.Training, "training", false, "run a probe server with a meter instead of the agent")
+	return cmd
+}
+
+func labProbeCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:    "probe",
+		Short:  "Answer probes and say what the service used, on a machine in training",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return daemon.LabProbe(cmd.Context(), path, newLogger(cmd.ErrOrStderr(), false))
+		},
+	}
+	configFlag(cmd, &path)
+	return cmd
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/train"
+)
+
+func (o *labRun) needsModels() bool {
+	return slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) })
+}
+
+// labTraining is what models depend on: scenarios with the same inputs share them.
+type labTraining struct {
+	Plan     train.Plan
+	Resource quell.Resource
+	Network  float64
+	Workload scenario.Workload
+	Budget   float64
+	Metric   quell.Metric
+}
+
+// labProbeBudget is the share of the link that probes may use, in training and in the runs.
+const labProbeBudget = 0.02
+
+func (o *labRun) training() labTraining {
+	w := o.scenario.Workload
+	w.Load, w.Step = 0, nil
+	if w.Arrivals == scenario.Ramp || w.Kind == scenario.Video {
+		w.Arrivals = scenario.Poisson // as in the paper, sensitivity to other arrivals is what is tested
+	}
+	t := labTraining{
+		Plan: labPlan(), Resource: o.scenario.Service.Policy.Resource, Network: o.scenario.Hosts[0].Network, Workload: w,
+		Budget: labProbeBudget, Metric: o.scenario.Service.SLO.Metric,
+	}
+	if o.quick {
+		t.Plan = quickLabPlan()
+	}
+	return t
+}
+
+// labPlan covers loads up to what a queue on the link can bear, and neighbours beside each.
+func labPlan() train.Plan {
+	p := train.Full()
+	p.Levels = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
+	p.Interference = []float64{0, 0.1, 0.2, 0.3, 0.45, 0.6}
+	p.Run, p.Repeat, p.MaxRepeat = 6*time.Second, 1, 3
+	return p
+}
+
+func quickLabPlan() train.Plan {
+	p := train.Quick()
+	p.Levels, p.Interference = []float64{0.2, 0.4, 0.6}, []float64{0, 0.2, 0.4}
+	p.Run, p.Repeat, p.MaxRepeat = 3*time.Second, 1, 1
+	return p
+}
+
+// key names the folder of the models.
+func (t labTraining) key() (string, error) {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:6]), nil
+}
+
+// prepareModels trains on the lab's own machines, all at once, unless the same has been done before into the same folder.
+func (o *labRun) prepareModels(ctx context.Context, program string, machines experiment.Machines, errs io.Writer) (string, error) {
+	if o.models != "" || !o.needsModels() {
+		if o.models == "" {
+			return "", nil
+		}
+		return filepath.Abs(o.models)
+	}
+	t := o.training()
+	key, err := t.key()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(o.out, "models", key)
+	path := filepath.Join(dir, "models.json")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	rows, err := o.train(ctx, t, dir, program, machines, errs)
+	if err != nil {
+		return "", err
+	}
+	models, report, err := model.Fit(rows, model.FitOptions{Service: o.scenario.Service.Name, InstanceType: "lab", Metric: t.Metric, At: time.Now().UTC()})
+	if err != nil {
+		return "", err
+	}
+	if err := report.Write(errs); err != nil {
+		return "", err
+	}
+	return path, models.Save(path)
+}
+
+func (o *labRun) train(ctx context.Context, t labTraining, dir, program string, machines experiment.Machines, errs io.Writer) (rows []model.TrainingRow, err error) {
+	f, err := os.Create(filepath.Join(dir, "training.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var hosts []string
+	for _, h := range o.scenario.Hosts {
+		hosts = append(hosts, h.ID)
+	}
+	process := loadgen.Exponential
+	if t.Workload.Arrivals == scenario.Deterministic {
+		process = loadgen.Deterministic
+	}
+	fmt.Fprintf(errs, "Training on %d machines of %.0f Mbit/s.\n", len(hosts), t.Network/1e6)
+	bar := newProgressBar(errs)
+	defer bar.finish()
+	save := saveTo(f)
+	err = experiment.Training{
+		Plan: t.Plan, Bandwidth: t.Network, FileSize: t.Workload.Size, Process: process, Budget: t.Budget, Seed: o.scenario.Seed,
+		Kernel: &experiment.KernelHosts{
+			Program: program, Dir: filepath.Join(dir, "lab"), Prefix: o.prefix, Hosts: hosts, Machines: machines,
+			Network: t.Network, Workload: t.Workload,
+		},
+		Save:     func(row model.TrainingRow) error { rows = append(rows, row); return save(row) },
+		Progress: func(p train.Progress) { bar.show(p) },
+	}.Run(ctx)
+	return rows, err
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/testbed/kernel"
+	"github.com/quellhq/quell/train"
+)
+
+// playerVariable names the player's end of the sockets between it and the lab's owner. Where it is set, this process is
+// the player.
+const playerVariable = "QUELL_LAB_FD"
+
+// player is what a process inside a lab has of it.
+type player struct {
+	experiment.Machines
+	gone <-chan struct{}
+}
+
+// insideLab returns nil in a process that no owner started.
+func insideLab() *player {
+	fd, err := strconv.Atoi(os.Getenv(playerVariable))
+	if err != nil {
+		return nil
+	}
+	end := os.NewFile(uintptr(fd), "owner")
+	if end == nil {
+		return nil
+	}
+	defer end.Close()
+	machines, gone, err := experiment.ConnectMachines(end)
+	if err != nil {
+		return nil
+	}
+	os.Unsetenv(playerVariable) // not for the player's own children
+	return &player{machines, gone}
+}
+
+// with ends a context when the owner is gone.
+func (p *player) with(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-p.gone:
+			cancel(errors.New("the process that owns the lab is gone: `quell lab clean` removes what is left"))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// playerWait is how long an interrupted player may take to end before it is killed.
+const playerWait = 30 * time.Second
+
+// ownLab makes a lab, runs this command line again in its clients' namespace, and removes the lab.
+func ownLab(ctx context.Context, o kernel.Options, errs io.Writer) (err error) {
+	lab, err := kernel.New(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lab.Close()) }()
+	place, err := lab.Place("", kernel.Client)
+	if err != nil {
+		return err
+	}
+	mine, theirs, err := experiment.MachinesPair()
+	if err != nil {
+		return err
+	}
+	defer mine.Close()
+	cmd, err := playerCommand(theirs)
+	if err != nil {
+		return err
+	}
+	if err := place.Start(cmd); err != nil {
+		return errors.Join(fmt.Errorf("starting the player: %w", err), theirs.Close())
+	}
+	theirs.Close()
+	go func() { _ = experiment.ServeMachines(mine, labMachines{lab}) }()
+	return awaitPlayer(ctx, cmd, errs)
+}
+
+// playerCommand is this process's command line again. It has a process group of its own: ctrl-C reaches the owner, which
+// passes it on.
+func playerCommand(end *os.File) (*exec.Cmd, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	cmd := exec.Command(program, os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{end}
+	cmd.Env = append(os.Environ(), playerVariable+"=3")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd, nil
+}
+
+func awaitPlayer(ctx context.Context, cmd *exec.Cmd, errs io.Writer) error {
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return playerEnded(err)
+	case <-ctx.Done():
+	}
+	fmt.Fprintln(errs, "quell: interrupted: stopping the experiment and removing the lab")
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-ended:
+		return playerEnded(err)
+	case <-time.After(playerWait):
+		_ = cmd.Process.Kill()
+		return errors.Join(errors.New("the experiment did not stop and was killed"), <-ended)
+	}
+}
+
+// playerEnded turns a player's exit status into this process's own: it has said itself what was wrong.
+func playerEnded(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Exited() {
+		return statusError(exit.ExitCode())
+	}
+	if err != nil {
+		return fmt.Errorf("the experiment's process ended: %w", err)
+	}
+	return nil
+}
+
+// statusError ends this process with that status and without a word.
+type statusError int
+
+func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// labMachines shows a lab's machines to its player.
+type labMachines struct{ lab *kernel.Lab }
+
+func (l labMachines) machine(host string) (*kernel.Machine, error) {
+	if m := l.lab.Machine(host); m != nil {
+		return m, nil
+	}
+	return nil, fmt.Errorf("the lab has no host %s", host)
+}
+
+// Interfere implements experiment.Machines.
+func (l labMachines) Interfere(host string, use map[quell.Resource]float64) error {
+	m, err := l.machine(host)
+	if err != nil {
+		return err
+	}
+	return m.Interfere(use)
+}
+
+// Carried implements experiment.Machines.
+func (l labMachines) Carried(host string, r quell.Resource) (c train.Carried, err error) {
+	m, err := l.machine(host)
+	if err != nil {
+		return c, err
+	}
+	switch r {
+	case quell.Network:
+		c.Own, c.Interfering, err = m.Carried()
+	case quell.CPU:
+		c.Own, c.Interfering, err = m.CPUCarried()
+	default:
+		err = fmt.Errorf("what a machine carried of its %s is not counted", r)
+	}
+	return c, err
+}

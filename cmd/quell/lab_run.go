@@ -1,0 +1,293 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/examples"
+	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/testbed/kernel"
+)
+
+// labRun is one call of `quell lab run`. It runs twice: the owner makes the lab and starts the same command line again
+// inside it, as the player, which trains and plays; the owner then takes the lab down, however the player ended.
+type labRun struct {
+	policies []string
+	json     string
+	out      string
+	prefix   string
+	models   string
+	seed     uint64
+	duration time.Duration
+	quick    bool
+
+	name     string
+	scenario *scenario.Scenario
+}
+
+func labRunCommand() *cobra.Command {
+	var o labRun
+	cmd := &cobra.Command{
+		Use:   "run NAME|SCENARIO.yaml [--policy prima,...] [--json FILE] [--out DIR]",
+		Short: "Play an experiment on real programs behind shaped links: HAProxy, nginx, interferers",
+		Long: "Makes machines of network namespaces and cgroups, trains on them unless --out holds models of the same machines and workload,\n" +
+			"plays the scenario's runs one after the other, and removes everything. `quell lab list` names the experiments;\n" +
+			"`quell lab clean` removes what a killed run left behind.",
+		Args: named("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.name = args[0]
+			if err := o.load(cmd.Flags().Changed); err != nil {
+				return err
+			}
+			if player := insideLab(); player != nil {
+				ctx, cancel := player.with(cmd.Context())
+				defer cancel()
+				return o.play(ctx, player, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			return o.own(cmd.Context(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
+	f.StringVar(&o.json, "json", "", "write the results to this file")
+	f.StringVar(&o.out, "out", "quell-lab", "folder for models, records, configurations and logs")
+	f.StringVar(&o.prefix, "prefix", kernel.DefaultPrefix, "what the names of the lab's namespaces and cgroups begin with")
+	f.StringVar(&o.models, "models", "", "use these models instead of training")
+	f.Uint64Var(&o.seed, "seed", 1, "of arrivals and neighbours; default: the scenario's")
+	f.DurationVar(&o.duration, "duration", 0, "length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
+	f.BoolVar(&o.quick, "quick", false, "train with few short runs")
+	return cmd
+}
+
+// load reads the scenario and fits it to the flags.
+func (o *labRun) load(given func(string) bool) error {
+	name, data, err := labScenario(o.name)
+	if err != nil {
+		return err
+	}
+	sc, err := config.ParseScenario(name, data)
+	if err != nil {
+		return err
+	}
+	if given("seed") {
+		sc.Seed = o.seed
+	}
+	if o.duration > 0 {
+		sc.Stretch(o.duration)
+	}
+	if err := choosePolicies(sc, o.policies); err != nil {
+		return err
+	}
+	if err := labPlayable(sc); err != nil {
+		return userErrorf("%s: %w", name, err)
+	}
+	o.scenario = sc
+	o.out, err = filepath.Abs(o.out)
+	return err
+}
+
+// labScenario returns the experiment of that name, or a file's.
+func labScenario(name string) (file string, data []byte, err error) {
+	if strings.HasSuffix(name, ".yaml") || strings.ContainsRune(name, filepath.Separator) {
+		data, err = os.ReadFile(name)
+		if err != nil {
+			return name, nil, userErrorf("reading the scenario: %w", err)
+		}
+		return name, data, nil
+	}
+	library := examples.Lab()
+	data, ok := library[name]
+	if !ok {
+		return name, nil, userErrorf("there is no experiment %q (there are: %s); a file's name ends in .yaml", name, strings.Join(slices.Sorted(maps.Keys(library)), ", "))
+	}
+	return name, data, nil
+}
+
+func labPlayable(sc *scenario.Scenario) error {
+	if err := experiment.Playable(sc, experiment.KernelResources()...); err != nil {
+		return err
+	}
+	for i, h := range sc.Hosts {
+		if want := fmt.Sprintf("h%d", i+1); h.ID != want {
+			return fmt.Errorf("hosts: a lab's are h1, h2 and so on in order, not %s", h.ID)
+		}
+	}
+	return nil
+}
+
+func labListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "Name the experiments, each with the table or figure that it repeats", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			library := examples.Lab()
+			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "NAME\tRUNS\tLENGTH\tABOUT")
+			for _, name := range slices.Sorted(maps.Keys(library)) {
+				sc, err := config.ParseScenario(name, library[name])
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", name, len(sc.Runs), sc.Duration, headline(library[name]))
+			}
+			return t.Flush()
+		},
+	}
+}
+
+// headline is the first sentence of a file's comment.
+func headline(data []byte) string {
+	var words []string
+	for line := range strings.Lines(string(data)) {
+		text, comment := strings.CutPrefix(line, "#")
+		if !comment {
+			break
+		}
+		words = append(words, strings.Fields(text)...)
+	}
+	text, _, _ := strings.Cut(strings.Join(words, " "), ". ")
+	return text
+}
+
+// own makes the lab and has the same command line run inside it.
+func (o *labRun) own(ctx context.Context, errs io.Writer) error {
+	if err := kernel.Check(o.programs()...); err != nil {
+		return err
+	}
+	if o.needsEnvoy() {
+		if _, err := experiment.FindProgram("envoy"); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return userErrorf("--out: %w", err)
+	}
+	var hosts []kernel.Host
+	for _, h := range o.scenario.Hosts {
+		hosts = append(hosts, kernel.Host{ID: h.ID, Network: h.Network, Cores: o.cores(h), DiskIOPS: o.disk(h)})
+	}
+	return ownLab(ctx, kernel.Options{Prefix: o.prefix, Dir: filepath.Join(o.out, "lab-"+o.prefix), Hosts: hosts}, errs)
+}
+
+// programs are those that the runs need.
+func (o *labRun) programs() []string {
+	programs := []string{"nginx"}
+	if slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Balancer == "" }) {
+		programs = append(programs, "haproxy")
+	}
+	byResource := map[quell.Resource]string{quell.Network: "iperf3", quell.CPU: "stress-ng", quell.Memory: "stress-ng", quell.Disk: "fio"}
+	if o.needsModels() {
+		programs = append(programs, byResource[o.scenario.Service.Policy.Resource])
+	}
+	for _, e := range o.scenario.Timeline {
+		if e.Interfere != nil {
+			programs = append(programs, byResource[e.Interfere.Resource])
+		}
+	}
+	slices.Sort(programs)
+	return slices.Compact(programs)
+}
+
+func (o *labRun) needsEnvoy() bool {
+	return slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Balancer == scenario.Envoy })
+}
+
+// cores limits the processors only where the scenario is about them.
+func (o *labRun) cores(h scenario.Host) float64 {
+	if o.about(quell.CPU) {
+		return h.Cores
+	}
+	return 0
+}
+
+func (o *labRun) disk(h scenario.Host) float64 {
+	if o.about(quell.Disk) {
+		return h.DiskIOPS
+	}
+	return 0
+}
+
+// about says whether a resource is contended in the scenario.
+func (o *labRun) about(r quell.Resource) bool {
+	return o.scenario.Service.Policy.Resource == r ||
+		slices.ContainsFunc(o.scenario.Timeline, func(e scenario.Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
+}
+
+// play is the player's part: train, then play run after run.
+func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, errs io.Writer) error {
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	models, err := o.prepareModels(ctx, program, machines, errs)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(o.out, o.scenario.Name)
+	rig := &experiment.Kernel{Program: program, Dir: dir, Models: models, Prefix: o.prefix, Machines: machines, Scenario: o.scenario}
+	var results []quell.Result
+	for i, run := range o.scenario.Runs {
+		fmt.Fprintf(out, "Playing %s, run %d of %d, %s, for %s.\n", o.scenario.Name, i+1, len(o.scenario.Runs), experiment.Title(o.scenario, run), o.scenario.Duration)
+		result, err := o.playOne(ctx, rig, i, out)
+		if err != nil {
+			return err
+		}
+		results = append(results, result)
+	}
+	fmt.Fprintln(out)
+	if err := experiment.WriteTable(out, o.scenario, results); err != nil {
+		return err
+	}
+	for _, verdict := range experiment.Verdicts(o.scenario, results) {
+		fmt.Fprintln(out, verdict)
+	}
+	fmt.Fprintf(out, "\nRecords, configurations and logs: %s\n", dir)
+	return writeResults(o.json, results)
+}
+
+// playOne plays one run and keeps its record.
+func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int, out io.Writer) (result quell.Result, err error) {
+	sc, run := *o.scenario, o.scenario.Runs[index]
+	sc.Runs = []scenario.Run{run}
+	g, err := rig.Start(ctx, index, run)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, g.Stop()) }()
+	var recorder experiment.Recorder
+	view := newDemoView(out, &sc)
+	began := time.Now()
+	results, err := experiment.Play(ctx, experiment.Options{
+		Scenario: &sc, Players: []experiment.Player{{Run: run, Group: g}}, Disturbs: experiment.KernelResources(),
+		WarmUp: cmp.Or(sc.WarmUp, warmUp), Sample: func(_ int, s scenario.Sample) { recorder.Sample(s) },
+		Watch: func(f experiment.Frame) { recorder.Frame(f); view.frame(f) },
+	})
+	if err != nil {
+		return result, err
+	}
+	changes, err := g.Changes(ctx, began)
+	if err != nil {
+		return result, err
+	}
+	zero := began.Add(100*time.Millisecond + cmp.Or(sc.WarmUp, warmUp))
+	var seconds []float64
+	for _, c := range changes {
+		seconds = append(seconds, c.Sub(zero).Seconds())
+	}
+	record := recorder.Record(run, results[0], seconds)
+	return results[0], record.Save(filepath.Join(g.Dir(), "record.json.gz"))
+}

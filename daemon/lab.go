@@ -1,0 +1,166 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/testbed/kernel"
+)
+
+// LabInstance is an instance on a host of a kernel lab: nginx, and beside it the ordinary agent with its probe server, or
+// in a training LabProbe. Both run in the host's place for instances; this process itself need not.
+type LabInstance struct {
+	Config   string // the service's configuration
+	Prefix   string // of the lab
+	Host     string
+	ID       string
+	Dir      string // one folder for each instance is made here
+	Boot     time.Duration
+	Files    map[string]int64 // that nginx serves: bytes by path
+	Training bool             // run LabProbe instead of the agent
+}
+
+// Run starts both, and ends both when ctx ends, the lifeline breaks, or one of them ends by itself: an error then.
+func (i LabInstance) Run(ctx context.Context, log *slog.Logger) (err error) {
+	ctx, cancel, _, err := tied(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	place, err := kernel.PlaceOf(i.Prefix, i.Host, kernel.Instance)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(i.Boot):
+	}
+	agent, err := i.agent(place)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Wait() }()
+	nginx := kernel.Nginx{Place: place, Dir: filepath.Join(i.Dir, i.Host), Files: i.Files}
+	if err := nginx.Start(ctx); err != nil {
+		return errors.Join(err, endAgent(agent, ended))
+	}
+	log.Info("instance started", "instance", i.ID, "host", i.Host, "address", place.Address())
+	select {
+	case <-ctx.Done():
+	case <-nginx.Done():
+		err = errors.New("nginx ended by itself; see its error.log")
+	case how := <-ended:
+		ended <- how
+		err = fmt.Errorf("its agent ended by itself: %w", errors.Join(how, errors.New("see above")))
+	}
+	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), graceOfNginx)
+	defer stop()
+	return errors.Join(err, nginx.Stop(grace), endAgent(agent, ended))
+}
+
+// graceOfNginx is how long open requests may take to finish.
+const graceOfNginx = 2 * time.Second
+
+// agent starts it, with its output in this process's own. It ends with this process.
+func (i LabInstance) agent(place kernel.Place) (*exec.Cmd, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	args := []string{"agent", "--config", i.Config, "--instance", i.ID}
+	if i.Training {
+		args = []string{"lab", "probe", "--config", i.Config}
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	endWithParent(cmd)
+	return cmd, place.Start(cmd)
+}
+
+func endAgent(agent *exec.Cmd, ended <-chan error) error {
+	_ = agent.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(stopWait):
+		_ = agent.Process.Kill()
+		<-ended
+		return errors.New("its agent had to be killed")
+	}
+}
+
+// LabProbe answers probes on a machine in training and, on the next port, says what the service has used: as the agent
+// would sense it.
+func LabProbe(ctx context.Context, path string, log *slog.Logger) error {
+	file, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	server, err := newProbeServer(file, log)
+	if err != nil {
+		return err
+	}
+	network, err := sensor.NewNetwork(sensor.Options{
+		Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Exclude: server.BytesSent,
+	})
+	if err != nil {
+		return err
+	}
+	stopProbes, err := serveHTTP("the probe server (probe.listen)", file.Probe.Listen, server, log)
+	if err != nil {
+		return err
+	}
+	defer stopProbes()
+	stopMeter, err := serveHTTP("the meter (agent.metrics)", file.Agent.Metrics, &meter{network: network}, log)
+	if err != nil {
+		return err
+	}
+	defer stopMeter()
+	<-ctx.Done()
+	return nil
+}
+
+// meter answers how much of the network the service has used, in seconds of the whole link since the first time it was
+// asked. Each question ends a window of the sensor.
+type meter struct {
+	mu      sync.Mutex
+	network *sensor.Network
+	last    time.Time
+	used    float64
+}
+
+// MeterReading is the answer.
+type MeterReading struct {
+	Seconds float64 `json:"seconds"`
+}
+
+func (m *meter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var obs quell.Observation
+	now := time.Now()
+	if err := m.network.Sample(now, &obs); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if u, ok := obs.Utilization[quell.Network]; ok {
+		m.used += u * now.Sub(m.last).Seconds()
+	}
+	m.last = now
+	_ = json.NewEncoder(w).Encode(MeterReading{m.used})
+}

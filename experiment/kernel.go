@@ -1,0 +1,202 @@
+package experiment
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/testbed/kernel"
+)
+
+// Kernel is a rig on machines of testbed/kernel, for one run at a time, played from the clients' namespace. For each run
+// a balancer and a controller are started in the balancer's namespace; the controller's scaler starts the instances on
+// their hosts, and probes them over the hosts' links.
+type Kernel struct {
+	Program  string // the quell binary
+	Dir      string // one folder for each run is made here
+	Models   string // models.json; none for policies that need none
+	Prefix   string // of the lab
+	Machines Machines
+	Scenario *scenario.Scenario
+}
+
+// KernelResources are what neighbours on these machines can take.
+func KernelResources() []quell.Resource {
+	return []quell.Resource{quell.Network, quell.CPU, quell.Memory, quell.Disk}
+}
+
+// Ports in the lab, where every namespace has its own.
+const (
+	labTraffic  = 8080 // of the balancer
+	labBus      = 4222
+	labInstance = 80
+	labProbe    = 9466
+	labMeter    = 9467 // of a machine in training
+)
+
+// Start brings up one run's group and waits until its first instances serve.
+func (k *Kernel) Start(ctx context.Context, index int, run scenario.Run) (*KernelGroup, error) {
+	g := &KernelGroup{rig: k, group: newGroup(k.Scenario, run, runDir(k.Dir, index, run))}
+	if err := g.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting %s: %w", Title(k.Scenario, run), err), g.Stop())
+	}
+	return g, nil
+}
+
+// KernelGroup is one run's processes: controller and balancer, and the instances that the controller starts.
+type KernelGroup struct {
+	group
+	rig      *Kernel
+	place    kernel.Place // of balancer and controller
+	lifeline [2]*os.File
+	sockets  string // short folder for Unix sockets, whose paths are bounded
+}
+
+func (g *KernelGroup) start(ctx context.Context) (err error) {
+	if g.place, err = kernel.PlaceOf(g.rig.Prefix, "", kernel.Balancer); err != nil {
+		return err
+	}
+	if g.lifeline[0], g.lifeline[1], err = os.Pipe(); err != nil {
+		return err
+	}
+	if g.sockets, err = os.MkdirTemp("", "quell"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(g.dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(g.dir, "data")); err != nil { // of a run that was interrupted
+		return err
+	}
+	g.url = "http://" + g.at(labTraffic)
+	token := rand.Text()
+	if err := os.WriteFile(g.tokenFile(), []byte(token+"\n"), 0o600); err != nil {
+		return err
+	}
+	config := filepath.Join(g.dir, "quell.yaml")
+	if err := os.WriteFile(config, []byte(g.config()), 0o644); err != nil {
+		return err
+	}
+	if err := g.balance(config); err != nil {
+		return err
+	}
+	if err := g.quell("controller", config); err != nil {
+		return err
+	}
+	if err := g.connect(bus.Options{URL: "nats://" + g.at(labBus), Token: token}); err != nil {
+		return err
+	}
+	if err := g.awaitReady(ctx); err != nil {
+		return err
+	}
+	return g.awaitServing(ctx)
+}
+
+// at is an address in the balancer's namespace.
+func (g *KernelGroup) at(port int) string { return fmt.Sprintf("%s:%d", g.place.Address(), port) }
+
+func (g *KernelGroup) tokenFile() string { return filepath.Join(g.dir, "token") }
+
+// quell starts one of Quell's own processes beside the balancer. It ends with this one.
+func (g *KernelGroup) quell(what, config string) error {
+	cmd := exec.Command(g.rig.Program, what, "--config", config)
+	tie(cmd, g.lifeline[0])
+	return g.launch(what, cmd, g.place.Start)
+}
+
+// awaitServing waits until requests come through the balancer.
+func (g *KernelGroup) awaitServing(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	var why error
+	for {
+		resp, err := client.Get(g.url + "/healthz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK && resp.Header.Get(loadgen.InstanceHeader) != "" {
+				return nil
+			}
+			err = fmt.Errorf("it answers %s, instance %q", resp.Status, resp.Header.Get(loadgen.InstanceHeader))
+		}
+		why = err
+		if err := g.exited(); err != nil {
+			return err
+		}
+		if !sleepUntil(ctx, time.Now().Add(50*time.Millisecond)) {
+			return fmt.Errorf("the balancer does not serve: %w; see the logs in %s", why, g.dir)
+		}
+	}
+}
+
+// Interfere sets what a neighbour takes of a host's resources.
+func (g *KernelGroup) Interfere(host string, use map[quell.Resource]float64) error {
+	all := map[quell.Resource]float64{} // what is over must be said
+	for _, r := range KernelResources() {
+		all[r] = use[r]
+	}
+	return g.rig.Machines.Interfere(host, all)
+}
+
+// Stop ends the controller, which ends the instances, and the balancer, and calms the neighbours.
+func (g *KernelGroup) Stop() error {
+	errs := []error{g.group.Stop()}
+	for _, h := range g.sc.Hosts {
+		if err := g.Interfere(h.ID, nil); err != nil {
+			errs = append(errs, fmt.Errorf("calming the neighbours on %s: %w", h.ID, err))
+		}
+	}
+	for _, f := range g.lifeline {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if g.sockets != "" {
+		errs = append(errs, os.RemoveAll(g.sockets))
+	}
+	return errors.Join(errs...)
+}
+
+// config is the run's configuration file: the one that controller, agents and the built-in balancer read.
+func (g *KernelGroup) config() string {
+	sc, service := g.rig.Scenario, g.service()
+	host := sc.Hosts[0]
+	var b strings.Builder
+	writeService(&b, service)
+	if g.rig.Models != "" {
+		fmt.Fprintf(&b, "models: %q\n", g.rig.Models)
+	}
+	fmt.Fprintf(&b, "data: %q\nlisten: off\nbus: {listen: %q, token_file: %q}\n", filepath.Join(g.dir, "data"), g.at(labBus), g.tokenFile())
+	g.writeBalancer(&b)
+	fmt.Fprintf(&b, "scaler:\n  kind: process\n  slots: %d\n  lifeline: true\n  drain: 3s\n  address: 10.77.{slot}.2:%d\n  probe_address: 10.77.{slot}.2:%d\n  command:\n", len(sc.Hosts), labInstance, labProbe)
+	for _, arg := range g.instance() {
+		fmt.Fprintf(&b, "    - %q\n", arg)
+	}
+	fmt.Fprintf(&b, "probe: {from: controller, listen: \"0.0.0.0:%d\", token_file: %q, count: %d, capacity: %.0fbps}\n", labProbe, g.tokenFile(), probesPerPeriod(service.Sampling), host.Network)
+	fmt.Fprintf(&b, "agent: {metrics: off, capacity: {network: %.0fbps, cpu: %g}}\n", host.Network, host.Cores)
+	return b.String()
+}
+
+// instance is the command of one: see Instance.
+func (g *KernelGroup) instance() []string {
+	return append([]string{
+		g.rig.Program, "lab", "instance", "--config", filepath.Join(g.dir, "quell.yaml"), "--prefix", g.rig.Prefix,
+		"--host", "{host}", "--id", "{id}", "--dir", filepath.Join(g.rig.Dir, "hosts"), "--boot", g.sc.Instances.Startup.String(),
+	}, contentArgs(g.sc.Workload)...)
+}
+
+// contentArgs say what an instance serves.
+func contentArgs(w scenario.Workload) []string {
+	return []string{"--file-size", fmt.Sprint(w.Size)}
+}
