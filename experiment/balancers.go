@@ -64,7 +64,7 @@ func (g *KernelGroup) writeBalancer(w io.Writer) {
 	case scenario.Envoy: // its group is fixed, and it decides by itself: the controller only starts, probes and accounts
 		fmt.Fprintf(w, "balancer: {kind: command, command: [\"true\"]}\n")
 	default:
-		fmt.Fprintf(w, "balancer: {kind: haproxy}\n")
+		fmt.Fprintf(w, "balancer:\n  kind: haproxy\n  drain: 5s\n  haproxy: {sockets: [%q], backend: %s, log: %q}\n", g.socket(), haproxyBackend, g.at(labLog))
 	}
 }
 
@@ -115,4 +115,42 @@ const envoyTemplate = `static_resources:
       - lb_endpoints:%s
 `
 
-func (g *KernelGroup) haproxyConfig() string { return "" }
+// haproxyConfig has a backend without servers: the controller adds and deletes them at run time.
+func (g *KernelGroup) haproxyConfig() string {
+	return fmt.Sprintf(haproxyTemplate, g.socket(), g.at(labLog), g.at(labTraffic), haproxyBackend, haproxyBackend, haproxyRule(g.run.Scheduling))
+}
+
+func (g *KernelGroup) socket() string { return filepath.Join(g.sockets, "haproxy.sock") }
+
+// haproxyBackend is the name of the service's backend.
+const haproxyBackend = "service"
+
+const haproxyTemplate = `global
+  stats socket %s mode 600 level admin
+  log %s format raw local0
+  maxconn 8000
+  nbthread 1
+  hard-stop-after 5s
+defaults
+  mode http
+  log global
+  option httplog
+  option redispatch
+  timeout connect 2s
+  timeout client 60s
+  timeout server 60s
+frontend clients
+  bind %s
+  default_backend %s
+backend %s
+  balance %s
+  http-response set-header X-Quell-Instance %%[srv_name]
+`
+
+// haproxyRule is the name of a scheduling in HAProxy's configuration.
+func haproxyRule(s quell.Scheduling) string {
+	if s == quell.Random2 {
+		return "random(2)"
+	}
+	return string(s)
+}

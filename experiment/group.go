@@ -165,6 +165,15 @@ func (g *group) Changes(ctx context.Context, since time.Time) ([]time.Time, erro
 	return changes, err
 }
 
+// Snapshots reads what the controller was told since then, in order.
+func (g *group) Snapshots(ctx context.Context, since time.Time, each func(quell.Snapshot)) error {
+	journal, err := g.conn.Journal(g.sc.Service.Name, bus.JournalOptions{})
+	if err != nil {
+		return err
+	}
+	return journal.ReadSnapshots(ctx, since, func(s quell.Snapshot) error { each(s); return nil })
+}
+
 // stopWait bounds how long a process may take to end before it is killed.
 const stopWait = 8 * time.Second
 

@@ -41,6 +41,7 @@ const (
 	labTraffic  = 8080 // of the balancer
 	labBus      = 4222
 	labInstance = 80
+	labLog      = 5514 // HAProxy's, over UDP
 	labProbe    = 9466
 	labMeter    = 9467 // of a machine in training
 )

@@ -62,6 +62,9 @@ type RunFrame struct {
 	Violation time.Duration // so far
 }
 
+// StartDelay is the time from the call of Play to the first load.
+const StartDelay = 100 * time.Millisecond
+
 // watchEvery is how often a play looks at its groups.
 const watchEvery = time.Second
 
@@ -71,7 +74,7 @@ func Play(ctx context.Context, o Options) ([]quell.Result, error) {
 	if err := Playable(o.Scenario, o.Disturbs...); err != nil {
 		return nil, err
 	}
-	p := &play{Options: o, start: time.Now().Add(100 * time.Millisecond)}
+	p := &play{Options: o, start: time.Now().Add(StartDelay)}
 	p.zero = p.start.Add(o.WarmUp)
 	for _, player := range o.Players {
 		p.tracks = append(p.tracks, newTrack(o.Scenario, player))

@@ -23,6 +23,7 @@ type Record struct {
 	Result  quell.Result     `json:"result"`
 	Moments []Moment         `json:"moments"`
 	Changes []float64        `json:"changes_s"` // when plans that changed something were applied
+	Probes  []RecordedProbe  `json:"probes"`
 	Samples []RecordedSample `json:"samples"`
 }
 
@@ -46,6 +47,15 @@ type SeenInstance struct {
 	Utilization *float64    `json:"u,omitempty"`
 	Severity    *float64    `json:"sf,omitempty"`
 	Capacity    *float64    `json:"capacity,omitempty"`
+}
+
+// RecordedProbe is what an instance's probes, and its agent, told the controller in one period.
+type RecordedProbe struct {
+	AtS         float64  `json:"t"`
+	Instance    string   `json:"i"`
+	MeanMS      float64  `json:"mean"`
+	N           int      `json:"n"`
+	Utilization *float64 `json:"u,omitempty"`
 }
 
 // RecordedSample is one request as its client saw it.
@@ -94,12 +104,39 @@ func (r *Recorder) Sample(s scenario.Sample) {
 	})
 }
 
-// Record returns what was collected, with the run's result and the moments of its changes.
-func (r *Recorder) Record(run scenario.Run, result quell.Result, changes []float64) Record {
+// Snapshot notes what the controller was told at a time since the account began.
+func (r *Recorder) Snapshot(at float64, s quell.Snapshot, resource quell.Resource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, in := range s.Instances {
+		if in.Observation == nil {
+			continue
+		}
+		p, ok := in.Observation.Probe[resource]
+		if !ok || p.N == 0 {
+			continue
+		}
+		probe := RecordedProbe{AtS: at, Instance: in.ID, MeanMS: p.MeanMS, N: p.N}
+		if u, ok := in.Observation.Utilization[resource]; ok {
+			probe.Utilization = &u
+		}
+		r.record.Probes = append(r.record.Probes, probe)
+	}
+}
+
+// Change notes when a plan that changed something was applied.
+func (r *Recorder) Change(at float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record.Changes = append(r.record.Changes, at)
+}
+
+// Record returns what was collected, with the run's result.
+func (r *Recorder) Record(run scenario.Run, result quell.Result) Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	record := r.record
-	record.Run, record.Result, record.Changes = run, result, changes
+	record.Run, record.Result = run, result
 	slices.SortFunc(record.Samples, func(a, b RecordedSample) int { return cmp.Compare(a.AtS, b.AtS) })
 	return record
 }
@@ -149,6 +186,7 @@ type Phase struct {
 // PhaseInstance is one instance's part of it: means of what the controller knew, and what the clients saw.
 type PhaseInstance struct {
 	Utilization, Severity, Capacity, Weight float64 // NaN where never measured
+	ProbeMS                                 float64 // mean of the single probes
 	LatencyMS                               quell.Latency
 	PerSecond                               float64 // answered requests
 }
@@ -189,10 +227,24 @@ func (r *Record) Phase(begin, end float64) Phase {
 		}
 	}
 	p.Size /= math.Max(1, float64(moments))
+	probes := map[string]*mean{}
+	for _, probe := range r.Probes {
+		if within(probe.AtS) {
+			if probes[probe.Instance] == nil {
+				probes[probe.Instance] = &mean{}
+			}
+			probes[probe.Instance].sum += probe.MeanMS * float64(probe.N)
+			probes[probe.Instance].n += probe.N
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(seen)) {
 		in := seen[id].instance()
 		in.PerSecond = float64(len(latencies[id])) / (end - begin)
 		in.LatencyMS = scenario.Summarize(latencies[id])
+		in.ProbeMS = math.NaN()
+		if probes[id] != nil {
+			in.ProbeMS = probes[id].value()
+		}
 		p.Instances[id] = in
 	}
 	return p

@@ -132,14 +132,14 @@ func (o *labRun) train(ctx context.Context, t labTraining, dir, program string, 
 	fmt.Fprintf(errs, "Training on %d machines of %.0f Mbit/s.\n", len(hosts), t.Network/1e6)
 	bar := newProgressBar(errs)
 	defer bar.finish()
-	save := saveTo(f)
+	lines := json.NewEncoder(f)
 	err = experiment.Training{
 		Plan: t.Plan, Bandwidth: t.Network, FileSize: t.Workload.Size, Process: process, Budget: t.Budget, Seed: o.scenario.Seed,
 		Kernel: &experiment.KernelHosts{
 			Program: program, Dir: filepath.Join(dir, "lab"), Prefix: o.prefix, Hosts: hosts, Machines: machines,
 			Network: t.Network, Workload: t.Workload,
 		},
-		Save:     func(row model.TrainingRow) error { rows = append(rows, row); return save(row) },
+		Save:     func(row model.TrainingRow) error { rows = append(rows, row); return lines.Encode(row) },
 		Progress: func(p train.Progress) { bar.show(p) },
 	}.Run(ctx)
 	return rows, err

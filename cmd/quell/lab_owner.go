@@ -46,13 +46,15 @@ func insideLab() *player {
 	return &player{machines, gone}
 }
 
+var errOwnerGone = errors.New("the process that owns the lab is gone: `quell lab clean` removes what is left")
+
 // with ends a context when the owner is gone.
 func (p *player) with(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
 		case <-p.gone:
-			cancel(errors.New("the process that owns the lab is gone: `quell lab clean` removes what is left"))
+			cancel(errOwnerGone)
 		case <-ctx.Done():
 		}
 	}()

@@ -57,7 +57,7 @@ func labRunCommand() *cobra.Command {
 			if player := insideLab(); player != nil {
 				ctx, cancel := player.with(cmd.Context())
 				defer cancel()
-				return o.play(ctx, player, cmd.OutOrStdout(), cmd.ErrOrStderr())
+				return o.interrupted(ctx, o.play(ctx, player, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 			}
 			return o.own(cmd.Context(), cmd.ErrOrStderr())
 		},
@@ -259,6 +259,14 @@ func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, er
 	return writeResults(o.json, results)
 }
 
+// interrupted says nothing more about what the owner has said already.
+func (o *labRun) interrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), errOwnerGone) {
+		return statusError(exitFailed)
+	}
+	return err
+}
+
 // playOne plays one run and keeps its record.
 func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int, out io.Writer) (result quell.Result, err error) {
 	sc, run := *o.scenario, o.scenario.Runs[index]
@@ -279,15 +287,18 @@ func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int,
 	if err != nil {
 		return result, err
 	}
-	changes, err := g.Changes(ctx, began)
+	zero := began.Add(experiment.StartDelay + cmp.Or(sc.WarmUp, warmUp))
+	changes, err := g.Changes(ctx, zero)
 	if err != nil {
 		return result, err
 	}
-	zero := began.Add(100*time.Millisecond + cmp.Or(sc.WarmUp, warmUp))
-	var seconds []float64
 	for _, c := range changes {
-		seconds = append(seconds, c.Sub(zero).Seconds())
+		recorder.Change(c.Sub(zero).Seconds())
 	}
-	record := recorder.Record(run, results[0], seconds)
+	err = g.Snapshots(ctx, began, func(s quell.Snapshot) { recorder.Snapshot(s.At.Sub(zero).Seconds(), s, sc.Service.Policy.Resource) })
+	if err != nil {
+		return result, err
+	}
+	record := recorder.Record(run, results[0])
 	return results[0], record.Save(filepath.Join(g.Dir(), "record.json.gz"))
 }
