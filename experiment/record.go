@@ -3,12 +3,15 @@ package experiment
 import (
 	"cmp"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +22,7 @@ import (
 
 // Record is all that was seen of one run: enough to draw it and to work out any figure afterwards.
 type Record struct {
+	Inputs  string           `json:"inputs"` // what the run was made of, as Inputs says it
 	Run     scenario.Run     `json:"run"`
 	Result  quell.Result     `json:"result"`
 	Moments []Moment         `json:"moments"`
@@ -154,6 +158,31 @@ func (r *Record) Save(path string) (err error) {
 		return errors.Join(err, os.Remove(part))
 	}
 	return os.Rename(part, path)
+}
+
+// Inputs is a short name for all that a run's outcome depends on: another scenario, run or set of models gives another.
+func Inputs(sc *scenario.Scenario, run scenario.Run, models string) (string, error) {
+	alone := *sc
+	alone.Runs = []scenario.Run{run}
+	data, err := json.Marshal(alone)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	sum.Write(data)
+	if models != "" {
+		text, err := os.ReadFile(models)
+		if err != nil {
+			return "", err
+		}
+		sum.Write(text)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
+// RecordPath is where a rig with that folder keeps a run's record.
+func RecordPath(dir string, index int, run scenario.Run) string {
+	return filepath.Join(runDir(dir, index, run), "record.json.gz")
 }
 
 // LoadRecord reads what Save wrote.

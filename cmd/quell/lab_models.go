@@ -22,7 +22,7 @@ import (
 )
 
 func (o *labRun) needsModels() bool {
-	return slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) })
+	return o.validate || slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) })
 }
 
 // labTraining is what models depend on: scenarios with the same inputs share them.
@@ -59,7 +59,7 @@ func labPlan() train.Plan {
 	p := train.Full()
 	p.Levels = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
 	p.Interference = []float64{0, 0.1, 0.2, 0.3, 0.45, 0.6}
-	p.Run, p.Repeat, p.MaxRepeat = 6*time.Second, 1, 3
+	p.Run, p.Repeat, p.MaxRepeat = 12*time.Second, 2, 4
 	return p
 }
 
@@ -101,6 +101,7 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
+	fmt.Fprintf(errs, "Training on %d machines of %.0f Mbit/s.\n", len(o.scenario.Hosts), t.Network/1e6)
 	rows, err := o.train(ctx, t, dir, program, machines, errs)
 	if err != nil {
 		return "", err
@@ -115,6 +116,7 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 	return path, models.Save(path)
 }
 
+// train makes the runs of a plan on all of the lab's machines at once, and keeps the rows in dir.
 func (o *labRun) train(ctx context.Context, t labTraining, dir, program string, machines experiment.Machines, errs io.Writer) (rows []model.TrainingRow, err error) {
 	f, err := os.Create(filepath.Join(dir, "training.jsonl"))
 	if err != nil {
@@ -129,7 +131,6 @@ func (o *labRun) train(ctx context.Context, t labTraining, dir, program string, 
 	if t.Workload.Arrivals == scenario.Deterministic {
 		process = loadgen.Deterministic
 	}
-	fmt.Fprintf(errs, "Training on %d machines of %.0f Mbit/s.\n", len(hosts), t.Network/1e6)
 	bar := newProgressBar(errs)
 	defer bar.finish()
 	lines := json.NewEncoder(f)

@@ -35,6 +35,9 @@ type labRun struct {
 	seed     uint64
 	duration time.Duration
 	quick    bool
+	resume   bool
+	validate bool
+	heldOut  time.Duration // how long a held-out point is measured
 
 	name     string
 	scenario *scenario.Scenario
@@ -49,29 +52,39 @@ func labRunCommand() *cobra.Command {
 			"plays the scenario's runs one after the other, and removes everything. `quell lab list` names the experiments;\n" +
 			"`quell lab clean` removes what a killed run left behind.",
 		Args: named("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.name = args[0]
-			if err := o.load(cmd.Flags().Changed); err != nil {
-				return err
-			}
-			if player := insideLab(); player != nil {
-				ctx, cancel := player.with(cmd.Context())
-				defer cancel()
-				return o.interrupted(ctx, o.play(ctx, player, cmd.OutOrStdout(), cmd.ErrOrStderr()))
-			}
-			return o.own(cmd.Context(), cmd.ErrOrStderr())
-		},
+		RunE: o.command,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
+	f.DurationVar(&o.duration, "duration", 0, "length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
+	f.BoolVar(&o.resume, "resume", false, "keep what --out holds of runs with the same inputs, instead of playing them again")
+	o.flags(cmd)
+	return cmd
+}
+
+// flags are those of `lab run` and `lab validate`.
+func (o *labRun) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringVar(&o.json, "json", "", "write the results to this file")
 	f.StringVar(&o.out, "out", "quell-lab", "folder for models, records, configurations and logs")
 	f.StringVar(&o.prefix, "prefix", kernel.DefaultPrefix, "what the names of the lab's namespaces and cgroups begin with")
 	f.StringVar(&o.models, "models", "", "use these models instead of training")
 	f.Uint64Var(&o.seed, "seed", 1, "of arrivals and neighbours; default: the scenario's")
-	f.DurationVar(&o.duration, "duration", 0, "length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
 	f.BoolVar(&o.quick, "quick", false, "train with few short runs")
-	return cmd
+}
+
+// command is the owner's or, inside the lab, the player's.
+func (o *labRun) command(cmd *cobra.Command, args []string) error {
+	o.name = args[0]
+	if err := o.load(cmd.Flags().Changed); err != nil {
+		return err
+	}
+	if player := insideLab(); player != nil {
+		ctx, cancel := player.with(cmd.Context())
+		defer cancel()
+		return o.interrupted(ctx, o.play(ctx, player, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+	}
+	return o.own(cmd.Context(), cmd.ErrOrStderr())
 }
 
 // load reads the scenario and fits it to the flags.
@@ -238,10 +251,20 @@ func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, er
 		return err
 	}
 	dir := filepath.Join(o.out, o.scenario.Name)
+	if o.validate {
+		return o.measureHeldOut(ctx, program, models, dir, machines, out, errs)
+	}
 	rig := &experiment.Kernel{Program: program, Dir: dir, Models: models, Prefix: o.prefix, Machines: machines, Scenario: o.scenario}
 	var results []quell.Result
 	for i, run := range o.scenario.Runs {
 		fmt.Fprintf(out, "Playing %s, run %d of %d, %s, for %s.\n", o.scenario.Name, i+1, len(o.scenario.Runs), experiment.Title(o.scenario, run), o.scenario.Duration)
+		if kept, err := o.kept(rig, i); err != nil {
+			return err
+		} else if kept != nil {
+			fmt.Fprintln(out, "It has been played before, and its record is kept.")
+			results = append(results, kept.Result)
+			continue
+		}
 		result, err := o.playOne(ctx, rig, i, out)
 		if err != nil {
 			return err
@@ -265,6 +288,23 @@ func (o *labRun) interrupted(ctx context.Context, err error) error {
 		return statusError(exitFailed)
 	}
 	return err
+}
+
+// kept returns the record of a run that was played before from the same inputs, where that is asked for.
+func (o *labRun) kept(rig *experiment.Kernel, index int) (*experiment.Record, error) {
+	if !o.resume {
+		return nil, nil
+	}
+	run := o.scenario.Runs[index]
+	record, err := experiment.LoadRecord(experiment.RecordPath(rig.Dir, index, run))
+	if err != nil {
+		return nil, nil // there is none, or none that can be used
+	}
+	inputs, err := experiment.Inputs(o.scenario, run, rig.Models)
+	if err != nil || record.Inputs != inputs {
+		return nil, err
+	}
+	return record, nil
 }
 
 // playOne plays one run and keeps its record.
@@ -300,5 +340,8 @@ func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int,
 		return result, err
 	}
 	record := recorder.Record(run, results[0])
-	return results[0], record.Save(filepath.Join(g.Dir(), "record.json.gz"))
+	if record.Inputs, err = experiment.Inputs(o.scenario, run, rig.Models); err != nil {
+		return result, err
+	}
+	return results[0], record.Save(experiment.RecordPath(rig.Dir, index, run))
 }

@@ -13,9 +13,11 @@ import (
 	"syscall"
 )
 
-// experiments are the pages that can be written, by name.
+// experiments are the pages that can be written, by name; prima:PART plays one part of that page again, and prima:page
+// only writes it.
 var experiments = map[string]func(ctx context.Context, dir string) error{
 	"demo":     demoPage,
+	"prima":    primaPage,
 	"training": trainingPage,
 	"scale":    scalePage,
 	"speed":    speedPage,
@@ -44,6 +46,12 @@ func run(ctx context.Context, names []string) error {
 		return err
 	}
 	for _, name := range names {
+		if part, ok := strings.CutPrefix(name, "prima:"); ok {
+			if err := primaPart(ctx, dir, part); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			continue
+		}
 		write, ok := experiments[name]
 		if !ok {
 			return fmt.Errorf("no experiment %q", name)

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/examples"
+	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/scenario"
+)
+
+// labDir keeps models and records of the lab between calls; what is there is not measured again.
+var labDir = filepath.Join(".cache", "lab")
+
+// labs is how many experiments are played at once, each in a lab of its own.
+const labs = 2
+
+// primaPage plays what has not been played of PRIMA's experiments on kernel machines, as root, and writes the page.
+func primaPage(ctx context.Context, dir string) error {
+	return errors.Join(playParts(ctx, primaParts(), false), writePrima(dir))
+}
+
+// primaPart plays one part again, or with the name page none, and writes the page.
+func primaPart(ctx context.Context, dir, name string) error {
+	if name == "page" {
+		return writePrima(dir)
+	}
+	for _, p := range primaParts() {
+		if p.name == name {
+			return errors.Join(playParts(ctx, []labPart{p}, true), writePrima(dir))
+		}
+	}
+	return fmt.Errorf("there is no part %q of the prima page", name)
+}
+
+// playParts plays the parts whose records are not all there, or with again all, several labs at once. The first part
+// goes first by itself where models are missing: the others need them.
+func playParts(ctx context.Context, parts []labPart, again bool) error {
+	if len(parts) > 1 {
+		if err := parts[0].play(ctx, 0, again); err != nil {
+			return err
+		}
+		parts = parts[1:]
+	}
+	queue := make(chan labPart)
+	var workers sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for n := range labs {
+		workers.Go(func() {
+			for p := range queue {
+				if err := p.play(ctx, n, again); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, p := range parts {
+		queue <- p
+	}
+	close(queue)
+	workers.Wait()
+	return errors.Join(errs...)
+}
+
+// play plays a part in the lab of that number; runs whose records are there are kept unless again.
+func (p labPart) play(ctx context.Context, lab int, again bool) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	args := []string{"lab", "run", p.name, "--out", labDir, "--prefix", fmt.Sprintf("results%d", lab+1)}
+	if !again {
+		args = append(args, "--resume")
+	}
+	if p.validate {
+		args[1] = "validate"
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join("bin", "quell"), args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("quell %s: %w", strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+// labPart is one experiment of the page.
+type labPart struct {
+	name     string // of the scenario
+	title    string
+	text     string  // what the paper found, and how ours is to be read
+	phases   []phase // of which a table is made
+	validate bool    // held-out points instead of a play
+	write    func(b *bytes.Buffer, dir string, sc *scenario.Scenario, records []*experiment.Record) error
+}
+
+// phase is a part of a run that becomes a row.
+type phase struct {
+	label      string
+	paper      string
+	begin, end float64
+}
+
+// records are those of a scenario's runs; nil where one has not been played.
+func (p labPart) records(sc *scenario.Scenario) ([]*experiment.Record, error) {
+	all := make([]*experiment.Record, len(sc.Runs))
+	for i, run := range sc.Runs {
+		r, err := experiment.LoadRecord(experiment.RecordPath(filepath.Join(labDir, sc.Name), i, run))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		all[i] = r
+	}
+	return all, nil
+}
+
+func writePrima(dir string) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, primaHead, machine())
+	plots := filepath.Join(dir, "prima")
+	if err := os.MkdirAll(plots, 0o755); err != nil {
+		return err
+	}
+	for _, p := range primaParts() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", p.title, p.text)
+		if err := p.section(&b, plots); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return os.WriteFile(filepath.Join(dir, "prima.md"), b.Bytes(), 0o644)
+}
+
+func (p labPart) section(b *bytes.Buffer, plots string) error {
+	if p.validate {
+		return writeValidation(b, p.name)
+	}
+	sc, err := config.ParseScenario(p.name, examples.Lab()[p.name])
+	if err != nil {
+		return err
+	}
+	records, err := p.records(sc)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(records, func(r *experiment.Record) bool { return r != nil }) {
+		fmt.Fprintf(b, "Not measured yet: `go run ./cmd/results prima:%s`.\n", p.name)
+		return nil
+	}
+	if p.write != nil {
+		return p.write(b, plots, sc, records)
+	}
+	for i, r := range records {
+		if r == nil {
+			continue
+		}
+		p.table(b, experiment.Title(sc, sc.Runs[i]), r)
+		name := fmt.Sprintf("%s-%d.png", p.name, i+1)
+		if err := plotRun(filepath.Join(plots, name), p.title+": "+experiment.Title(sc, sc.Runs[i]), sc, r); err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "![over time](prima/%s)\n\n", name)
+	}
+	return nil
+}
+
+// table has a row for each phase: the paper's account beside ours.
+func (p labPart) table(b *bytes.Buffer, title string, r *experiment.Record) {
+	fmt.Fprintf(b, "**%s**: %.0f s of %.0f s in violation, %.0f instance-seconds, %d requests, %d failed.\n\n| when | paper | ours: instances | instance: U, SF, mean response |\n|---|---|---|---|\n",
+		title, r.Result.SLO.ViolationS, r.Result.DurationS, r.Result.InstanceSeconds, r.Result.Requests, r.Result.Errors)
+	for _, ph := range p.phases {
+		sum := r.Phase(ph.begin, ph.end)
+		var parts []string
+		for _, id := range slices.SortedFunc(maps.Keys(sum.Instances), byNumber) {
+			in := sum.Instances[id]
+			if in.PerSecond == 0 {
+				continue
+			}
+			parts = append(parts, fmt.Sprintf("%s: %s, %s, %s", id, percent(in.Utilization), number(in.Severity, "%.2f"), milliseconds(in.LatencyMS.Mean)))
+		}
+		fmt.Fprintf(b, "| %s, %.0f-%.0f s | %s | %.1f | %s |\n", ph.label, ph.begin, ph.end, ph.paper, sum.Size, strings.Join(parts, "; "))
+	}
+	fmt.Fprintln(b)
+}
+
+// byNumber puts i2 before i10.
+func byNumber(a, b string) int {
+	if len(a) != len(b) {
+		return len(a) - len(b)
+	}
+	return strings.Compare(a, b)
+}
+
+func percent(v float64) string { return number(100*v, "%.0f%%") }
+
+func number(v float64, format string) string {
+	if math.IsNaN(v) {
+		return "-"
+	}
+	return fmt.Sprintf(format, v)
+}
+
+func milliseconds(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f ms", *v)
+}
+
+const primaHead = `# PRIMA on real links
+
+Written by ` + "`go run ./cmd/results prima`" + ` (after ` + "`make build`" + `, as root) on %s. Mukherjee and Krishnamurthy, "PRIMA", IEEE TNSM 17(2), 2020, measured again
+with real programs: HAProxy in front of nginx on machines made of network namespaces, each with a shaped link that it shares with a neighbour, which is
+iperf3 sending UDP; ` + "`quell controller`" + ` and ` + "`quell agent`" + ` as anybody runs them; probes over the same links. Each experiment is a scenario file,
+` + "`quell lab list`" + ` names them, and ` + "`quell lab run NAME`" + ` repeats one.
+
+**Scaling.** Links have 100 Mbit/s for the paper's 1 Gbit/s; files 125 KB for 1 GB, videos, chunks and their pace a fifth of Table I; the sampling period T is 1 s
+for 10 s, start-up 3 s for 30 s. Loads and neighbours are in shares of a link, as the paper has them. Thresholds are the mean response times alone at the
+utilisation where the paper's are: 35%% for files, 30%% for video, 50%% on EC2. A link here is one queue, first come first served, where the paper's
+sockets shared a card: response times rise later and more steeply, so severities differ in size, not in order.
+`

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"image/color"
+	"os"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+
+	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/scenario"
+)
+
+// plotRun draws a run over time: response time and threshold above, each instance's utilisation and what neighbours
+// take below.
+func plotRun(path, title string, sc *scenario.Scenario, r *experiment.Record) error {
+	latency := plot.New()
+	latency.Title.Text, latency.Y.Label.Text = title, "response time, ms"
+	var seen, threshold plotter.XYs
+	for _, m := range r.Moments {
+		if m.AtS < 0 {
+			continue
+		}
+		seen = append(seen, plotter.XY{X: m.AtS, Y: m.LatencyMS})
+		threshold = append(threshold, plotter.XY{X: m.AtS, Y: sc.Service.SLO.ThresholdMS()})
+	}
+	if err := plotutil.AddLines(latency, string(sc.Service.SLO.Metric), seen, "threshold", threshold); err != nil {
+		return err
+	}
+	latency.Y.Min = 0
+	use := plot.New()
+	use.X.Label.Text, use.Y.Label.Text = "seconds", "share of a link"
+	use.Y.Min = 0
+	var lines []any
+	for _, id := range instancesOf(r) {
+		lines = append(lines, "U "+id, useOf(r, id))
+	}
+	for _, host := range disturbedHosts(r) {
+		lines = append(lines, "neighbour "+host, disturbance(r, host))
+	}
+	if err := plotutil.AddLines(use, lines...); err != nil {
+		return err
+	}
+	latency.Legend.Top, use.Legend.Top = true, true
+	return saveAbove(path, latency, use)
+}
+
+func instancesOf(r *experiment.Record) []string {
+	var ids []string
+	for _, m := range r.Moments {
+		for _, in := range m.Instances {
+			if !slices.Contains(ids, in.ID) {
+				ids = append(ids, in.ID)
+			}
+		}
+	}
+	slices.SortFunc(ids, byNumber)
+	return ids
+}
+
+func useOf(r *experiment.Record, id string) plotter.XYs {
+	var line plotter.XYs
+	for _, m := range r.Moments {
+		for _, in := range m.Instances {
+			if in.ID == id && in.Utilization != nil && m.AtS >= 0 {
+				line = append(line, plotter.XY{X: m.AtS, Y: *in.Utilization})
+			}
+		}
+	}
+	if line == nil { // the library refuses lines without points
+		line = plotter.XYs{{}}
+	}
+	return line
+}
+
+func disturbedHosts(r *experiment.Record) []string {
+	var hosts []string
+	for _, m := range r.Moments {
+		for host := range m.Disturbs {
+			if !slices.Contains(hosts, host) {
+				hosts = append(hosts, host)
+			}
+		}
+	}
+	slices.SortFunc(hosts, byNumber)
+	return hosts
+}
+
+func disturbance(r *experiment.Record, host string) plotter.XYs {
+	var line plotter.XYs
+	for _, m := range r.Moments {
+		if m.AtS >= 0 {
+			line = append(line, plotter.XY{X: m.AtS, Y: m.Disturbs[host]})
+		}
+	}
+	return line
+}
+
+// plotTradeoff draws violation against cost, one point per run; sizes of one rule are joined.
+func plotTradeoff(path string, sc *scenario.Scenario, records []*experiment.Record) error {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "violation against cost (lower left is better)", "instance-seconds", "violation, s"
+	series := map[string]plotter.XYs{}
+	var order []string
+	for _, r := range records {
+		name := r.Run.Policy + " " + string(r.Run.Scheduling)
+		if r.Run.Balancer != "" {
+			name = string(r.Run.Balancer) + " " + string(r.Run.Scheduling)
+		} else if r.Run.Policy == "static" {
+			name = "haproxy " + string(r.Run.Scheduling)
+		}
+		if series[name] == nil {
+			order = append(order, name)
+		}
+		series[name] = append(series[name], plotter.XY{X: r.Result.InstanceSeconds, Y: r.Result.SLO.ViolationS})
+	}
+	for i, name := range order {
+		line, points, err := plotter.NewLinePoints(series[name])
+		if err != nil {
+			return err
+		}
+		line.Color, points.Color, points.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
+		points.Radius = vg.Points(4)
+		p.Add(line, points)
+		p.Legend.Add(name, line, points)
+	}
+	p.Add(&plotter.Grid{Vertical: draw.LineStyle{Color: color.Gray{0xe6}, Width: vg.Points(0.25)}, Horizontal: draw.LineStyle{Color: color.Gray{0xe6}, Width: vg.Points(0.25)}})
+	p.Legend.Top, p.Y.Min = true, 0
+	return saveAbove(path, p)
+}
+
+// saveAbove writes the plots one above the other as a PNG.
+func saveAbove(path string, plots ...*plot.Plot) (err error) {
+	img := vgimg.NewWith(vgimg.UseWH(9*vg.Inch, vg.Length(len(plots))*3.2*vg.Inch), vgimg.UseDPI(80))
+	rows := make([][]*plot.Plot, len(plots))
+	for i, p := range plots {
+		rows[i] = []*plot.Plot{p}
+	}
+	tiles := draw.Tiles{Rows: len(plots), Cols: 1}
+	canvases := plot.Align(rows, tiles, draw.New(img))
+	for i, p := range plots {
+		p.Draw(canvases[i][0])
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	if _, err = (vgimg.PngCanvas{Canvas: img}).WriteTo(f); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}

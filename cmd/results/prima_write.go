@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"errors"
+
+	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/scenario"
+)
+
+// writeValidation writes Table II from what `quell lab validate` measured.
+func writeValidation(b *bytes.Buffer, name string) error {
+	data, err := os.ReadFile(filepath.Join(labDir, name, "validation.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(b, "Not measured yet: `go run ./cmd/results prima:%s`.\n", name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var v experiment.Validation
+	if err := json.Unmarshal(data, &v); err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "| U | U_int | SF | R | predicted | error | p95 | predicted | error | 1 + SF | joint | error | total | error |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, p := range v.Points {
+		fmt.Fprintf(b, "| %s | %s | %.2f | %.1f ms | %.1f ms | %.1f%% | %.1f ms | %.1f ms | %.1f%% | %.2f | %.2f | %.1f%% | %.2f | %.1f%% |\n", percent(p.Utilization), percent(p.Interfering), p.Severity,
+			p.MeanMS, p.PredictedMeanMS, 100*off(p.PredictedMeanMS, p.MeanMS), p.P95MS, p.PredictedP95MS, 100*off(p.PredictedP95MS, p.P95MS),
+			1+p.Severity, 1+p.SeverityJoint, 100*off(1+p.SeverityJoint, 1+p.Severity), 1+p.SeverityTotal, 100*off(1+p.SeverityTotal, 1+p.Severity))
+	}
+	fmt.Fprintf(b, "\n| model | paper: mean, largest | ours: mean, largest |\n|---|---|---|\n")
+	for _, line := range []struct {
+		name, paper string
+		error       func(experiment.ValidationPoint) float64
+	}{
+		{"response time, mean (Eq. 2)", "7.2%, 9.8%", func(p experiment.ValidationPoint) float64 { return off(p.PredictedMeanMS, p.MeanMS) }},
+		{"response time, p95", "-", func(p experiment.ValidationPoint) float64 { return off(p.PredictedP95MS, p.P95MS) }},
+		{"interference, joint, of the probe time 1 + SF", "-", func(p experiment.ValidationPoint) float64 { return off(1+p.SeverityJoint, 1+p.Severity) }},
+		{"interference, total (Eq. 3), of 1 + SF", "6.9%, -", func(p experiment.ValidationPoint) float64 { return off(1+p.SeverityTotal, 1+p.Severity) }},
+	} {
+		var values []float64
+		for _, p := range v.Points {
+			values = append(values, line.error(p))
+		}
+		mean, most := meanAndMost(values)
+		fmt.Fprintf(b, "| %s | %s | %.1f%%, %.1f%% |\n", line.name, line.paper, 100*mean, 100*most)
+	}
+	fmt.Fprintf(b, "\n%d runs in training; the errors are relative to what was measured.\n", v.Rows)
+	return nil
+}
+
+// writeContest writes the comparison with the rivals.
+func writeContest(b *bytes.Buffer, plots string, sc *scenario.Scenario, records []*experiment.Record) error {
+	fmt.Fprintf(b, "| run | violation | instance-seconds | mean size | mean | p95 | p99 | failed |\n|---|---|---|---|---|---|---|---|\n")
+	var best *experiment.Record
+	for i, r := range records {
+		if r == nil {
+			continue
+		}
+		x := r.Result
+		fmt.Fprintf(b, "| %s | %.0f s (%.0f%%) | %.0f | %.2f | %s | %s | %s | %d of %d |\n", experiment.Title(sc, sc.Runs[i]), x.SLO.ViolationS, 100*x.SLO.ViolationShare,
+			x.InstanceSeconds, x.MeanInstances, milliseconds(x.LatencyMS.Mean), milliseconds(x.LatencyMS.P95), milliseconds(x.LatencyMS.P99), x.Errors, x.Requests)
+		if x.Policy == "prima" && (best == nil || x.SLO.ViolationS < best.Result.SLO.ViolationS) {
+			best = r
+		}
+	}
+	fmt.Fprintln(b)
+	if best != nil {
+		size := int(math.Ceil(best.Result.MeanInstances))
+		fmt.Fprintf(b, "PRIMA over %s has the fewest violations of its two; its mean size rounded up is %d. Against rivals of that size:\n\n", best.Run.Scheduling, size)
+		for i, r := range records {
+			if r == nil || r.Run.Policy == "prima" || r.Run.Fixed != size {
+				continue
+			}
+			fmt.Fprintf(b, "- %s: PRIMA is in violation for %.0f s, it for %.0f s; at %+.0f%% of its cost.\n", experiment.Title(sc, sc.Runs[i]),
+				best.Result.SLO.ViolationS, r.Result.SLO.ViolationS, 100*(best.Result.InstanceSeconds/r.Result.InstanceSeconds-1))
+		}
+		fmt.Fprintln(b)
+	}
+	played := slices.DeleteFunc(slices.Clone(records), func(r *experiment.Record) bool { return r == nil })
+	if err := plotTradeoff(filepath.Join(plots, "tradeoff.png"), sc, played); err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "![violation against cost](prima/tradeoff.png)\n\n")
+	for i, r := range records {
+		if r == nil || r.Run.Policy != "prima" {
+			continue
+		}
+		name := fmt.Sprintf("%s-%d.png", sc.Name, i+1)
+		if err := plotRun(filepath.Join(plots, name), experiment.Title(sc, sc.Runs[i]), sc, r); err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "![%s over time](prima/%s)\n\n", experiment.Title(sc, sc.Runs[i]), name)
+	}
+	return nil
+}
+
+// writeReaction takes the time from each onset to the first change after it.
+func writeReaction(b *bytes.Buffer, _ string, sc *scenario.Scenario, records []*experiment.Record) error {
+	r := records[0]
+	var delays []float64
+	for _, mark := range sc.Marks() {
+		at := mark.Seconds()
+		if i := slices.IndexFunc(r.Changes, func(c float64) bool { return c >= at }); i >= 0 {
+			delays = append(delays, r.Changes[i]-at)
+		}
+	}
+	if len(delays) == 0 {
+		fmt.Fprintln(b, "No plan was applied at all.")
+		return nil
+	}
+	slices.Sort(delays)
+	fmt.Fprintf(b, "Over %d onsets: median %.1f s, least %.1f s, most %.1f s. The interferer's own start, until its first byte, is part of it. %d requests failed.\n",
+		len(delays), delays[len(delays)/2], delays[0], delays[len(delays)-1], r.Result.Errors)
+	return nil
+}
+
+func writeQuiet(b *bytes.Buffer, _ string, sc *scenario.Scenario, records []*experiment.Record) error {
+	r := records[0]
+	periods := sc.Duration.Seconds() / sc.Service.Sampling.Seconds()
+	fmt.Fprintf(b, "%d plans changed something in %.0f periods: %.1f%%.\n", r.Result.Decisions, periods, 100*float64(r.Result.Decisions)/periods)
+	return nil
+}
