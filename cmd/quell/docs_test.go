@@ -376,6 +376,7 @@ func TestExamples(t *testing.T) {
 	for pattern, load := range map[string]func(string) error{
 		"*.yaml":           func(path string) error { _, err := config.Load(path); return err },
 		"golden/*.yaml":    func(path string) error { _, err := config.Load(path); return err },
+		"haproxy/*.yaml":   func(path string) error { _, err := config.Load(path); return err },
 		"scenarios/*.yaml": func(path string) error { _, err := config.LoadScenario(path); return err },
 	} {
 		files, err := filepath.Glob(filepath.Join(examples, pattern))
