@@ -260,7 +260,7 @@ func declarations(t *testing.T, name string) map[string]bool {
 func documents(t *testing.T) []string {
 	t.Helper()
 	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/policies/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/policies/*.md", "docs/balancers/*.md"} {
 		found, err := filepath.Glob(filepath.Join(repository(t), pattern))
 		if err != nil {
 			t.Fatal(err)
