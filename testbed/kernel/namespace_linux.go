@@ -46,6 +46,8 @@ func setSysctls() error {
 	for _, s := range []struct{ name, value string }{
 		// Router solicitations and duplicate detection would be counted as traffic.
 		{"ipv6/conf/all/disable_ipv6", "1"},
+		// The one that every namespace may choose; others pace by a model of the link that a shaper does not fit.
+		{"ipv4/tcp_congestion_control", "reno"},
 		// What one connection learnt of the path must not change the next one's start: every download is like every other.
 		{"ipv4/tcp_no_metrics_save", "1"},
 		// A load generator opens many connections to few addresses.
