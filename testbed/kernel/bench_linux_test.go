@@ -32,10 +32,12 @@ func measureLink(b *testing.B, load, interference float64) {
 	interfere(b, l.Machine("h1"), quell.Network, interference)
 	arrivals := poisson(load*network/wire, 20*time.Second)
 	own, carried, _ := l.Machine("h1").Carried()
+	_, cpu, _ := l.Machine("h1").CPUCarried()
 	began := time.Now()
 	got := download(b, client(place(b, l, "", Client), false), url, arrivals)
 	span := time.Since(began).Seconds()
 	ownAfter, carriedAfter, _ := l.Machine("h1").Carried()
+	_, cpuAfter, _ := l.Machine("h1").CPUCarried()
 	ideal := share(arrivals, wire/(network*(1-interference)))
 	b.ReportMetric(mean(got)*1000, "mean-ms")
 	b.ReportMetric(quantile(got, 0.95)*1000, "p95-ms")
@@ -43,6 +45,7 @@ func measureLink(b *testing.B, load, interference float64) {
 	b.ReportMetric(quantile(ideal, 0.95)*1000, "ideal-p95-ms")
 	b.ReportMetric((ownAfter-own)/span, "own")
 	b.ReportMetric((carriedAfter-carried)/span, "interfering")
+	b.ReportMetric((cpuAfter-cpu)/span*l.Machine("h1").cores(), "interferer-cores")
 	b.ReportMetric(0, "ns/op")
 }
 

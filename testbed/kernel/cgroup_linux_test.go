@@ -49,6 +49,9 @@ func TestVersion2Files(t *testing.T) {
 	}
 	write("cgroup.controllers", "cpuset cpu io memory\n")
 	g := unified(root)
+	if err := g.makeTop("quell"); err != nil {
+		t.Fatal(err)
+	}
 	if err := g.make("quell", Host{ID: "h1", Cores: 0.5, DiskIOPS: 200}, "8:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +62,7 @@ func TestVersion2Files(t *testing.T) {
 		"cgroup.subtree_control":              "+io", // each is written on its own: the last one stands in a plain file
 		"quell-lab/cgroup.subtree_control":    "+io",
 		"quell-lab/h1/cgroup.subtree_control": "+io",
+		"quell-lab/cpu.weight":                "10000",
 		"quell-lab/h1/cpu.max":                "10000 20000",
 		"quell-lab/h1/io.max":                 "8:0 riops=200 wiops=200",
 		"quell-lab/h1/nb-cpu/cpu.max":         "1600 160000", // a quota of at least a millisecond
@@ -72,7 +76,7 @@ func TestVersion2Files(t *testing.T) {
 		t.Errorf("used %v, %v; want 2.5", used, err)
 	}
 	found, err := g.existing("quell")
-	if err != nil || len(found) != 6 || found[0] != filepath.Join(root, "quell-lab/h1/vm") || found[5] != filepath.Join(root, "quell-lab") {
+	if err != nil || len(found) != 7 || found[1] != filepath.Join(root, "quell-lab/h1/vm") || found[6] != filepath.Join(root, "quell-lab") {
 		t.Errorf("found %v, %v", found, err)
 	}
 }

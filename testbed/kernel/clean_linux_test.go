@@ -25,6 +25,13 @@ func TestMain(m *testing.M) {
 		fmt.Println(hold(prefix, os.Getenv(holderVariable+"_DIR")))
 		select {}
 	}
+	if os.Getenv(sensesVariable) != "" {
+		if err := sense(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
@@ -270,5 +277,23 @@ func TestMissingProgram(t *testing.T) {
 	const want = "the lab needs programs that are not installed: nginx, iperf3; on Debian: apt-get install nginx-light iperf3"
 	if user := new(quell.UserError); !errors.As(err, &user) || err.Error() != want {
 		t.Errorf("got %v", err)
+	}
+}
+
+// An interferer that ends by itself is told of once, and started again by the next call.
+func TestInterfererEnds(t *testing.T) {
+	need.Program(t, "stress-ng")
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Cores: 0.1}}})
+	m := l.Machine("h1")
+	interfere(t, m, quell.CPU, 0.5)
+	p := m.uses[quell.CPU].programs[0]
+	p.signal(syscall.SIGKILL)
+	<-p.done
+	if err := m.Interfere(map[quell.Resource]float64{quell.CPU: 0.5}); err == nil || !strings.Contains(err.Error(), "host h1: interference on its cpu: h1-stress-ng-cpu ended by itself (signal: killed)") {
+		t.Errorf("got %v", err)
+	}
+	interfere(t, m, quell.CPU, 0.5)
+	if m.uses[quell.CPU] == nil {
+		t.Error("it was not started again")
 	}
 }

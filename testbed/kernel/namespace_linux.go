@@ -26,12 +26,15 @@ func onThread(f func() error) error {
 	return <-done
 }
 
+// errTaken says that a name is somebody's already.
+var errTaken = errors.New("there already")
+
 // makeNamespace makes a named namespace and sets it up.
 func makeNamespace(name string) error {
 	return onThread(func() error {
 		handle, err := netns.NewNamed(name)
 		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("namespace %s is there already", name)
+			return fmt.Errorf("namespace %s is %w", name, errTaken)
 		}
 		if err != nil {
 			return fmt.Errorf("making namespace %s: %w", name, err)
