@@ -23,6 +23,9 @@ import (
 //	vm                    the service's virtual machine
 //	nb, nb-cpu, nb-memory the neighbour's: what it runs in general, and its interferers with a quota of their own
 //
+// Balancer, load and the interferers' receivers are in PREFIX-lab/front. All together come before whatever else the machine
+// runs, so that a compiler beside the lab does not show as response time.
+//
 // Files are written directly: a thread enters its group before it forks (version 1), a child is forked into it (version
 // 2), and a few numbers are read; the libraries for cgroups place whole processes only, and bring D-Bus and eBPF along.
 type groups struct {
@@ -109,6 +112,32 @@ func (g groups) check(hosts []Host) error {
 // period over which a quota is enforced. Much longer ones would stop a service for that long once its quota is used up;
 // shorter ones than a millisecond's quota the kernel refuses.
 const period = 20 * time.Millisecond
+
+// front is the group of the places that lie on no host.
+const front = "front"
+
+// makeTop makes what all hosts have in common.
+func (g groups) makeTop(prefix string) error {
+	for _, root := range g.roots() {
+		group := filepath.Join(base(prefix), front)
+		if g.shares(root) {
+			group = base(prefix)
+		}
+		if err := os.MkdirAll(filepath.Join(root, group), 0o755); err != nil {
+			return fmt.Errorf("making a cgroup: %w", err)
+		}
+		if err := g.delegate(root, base(prefix)); err != nil {
+			return err
+		}
+	}
+	if g.cpu == "" {
+		return nil
+	}
+	if g.version == 2 {
+		return g.write(g.cpu, base(prefix), "cpu.weight", "10000")
+	}
+	return g.write(g.cpu, base(prefix), "cpu.shares", "262144")
+}
 
 // make makes a host's groups with its limits. disk is the major:minor of the disk that is limited.
 func (g groups) make(prefix string, h Host, disk string) error {
@@ -304,6 +333,9 @@ func (g groups) existing(prefix string) ([]string, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		if _, err := os.Stat(filepath.Join(root, base(prefix), front)); err == nil {
+			all = append(all, filepath.Join(root, base(prefix), front))
 		}
 		for _, host := range hosts {
 			if _, err := hostNumber(host.Name()); err != nil || !host.IsDir() {

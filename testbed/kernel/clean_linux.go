@@ -165,6 +165,7 @@ func processesIn(inside map[identity]bool, folders []string) ([]int, error) {
 			found[pid] = true
 		}
 	}
+	delete(found, 0) // somebody in another pid namespace: not ours
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("looking for processes: %w", err)

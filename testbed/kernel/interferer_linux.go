@@ -24,10 +24,16 @@ type interferer struct {
 // set makes a resource's interferer use that share.
 func (m *Machine) set(resource quell.Resource, share float64) error {
 	now := m.uses[resource]
-	if now != nil && now.share == share {
-		return now.failed()
+	if now != nil {
+		if err := now.failed(); err != nil { // told once; the next call starts it anew
+			delete(m.uses, resource)
+			return errors.Join(err, now.stop())
+		}
 	}
-	if now != nil && share > 0 && now.failed() == nil {
+	if now != nil && now.share == share {
+		return nil
+	}
+	if now != nil && share > 0 {
 		if group, ok := quotaGroups[resource]; ok { // only its quota changes
 			now.share = share
 			return m.limit(group, share)

@@ -41,7 +41,11 @@ func New(o Options) (_ *Lab, err error) {
 		return nil, fmt.Errorf("making the lab's folder: %w", err)
 	}
 	l := &Lab{options: o, groups: g, machines: map[string]*Machine{}}
-	if err := l.build(); err != nil {
+	err = l.build()
+	if errors.Is(err, errTaken) { // by a lab that is being made at the same moment: it stays
+		return nil, userErrorf("making the lab: %w; choose another prefix than %s", err, o.Prefix)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("making the lab: %w", err), l.Close())
 	}
 	return l, nil
@@ -65,6 +69,9 @@ func mustBeFree(g groups, prefix string) error {
 
 func (l *Lab) build() error {
 	if err := l.layNetwork(); err != nil {
+		return err
+	}
+	if err := l.groups.makeTop(l.options.Prefix); err != nil {
 		return err
 	}
 	for _, h := range l.options.Hosts {

@@ -21,7 +21,7 @@ import (
 )
 
 // newLab makes a lab whose prefix no other test process uses, and removes it in the end.
-func newLab(t *testing.T, o Options) *Lab {
+func newLab(t testing.TB, o Options) *Lab {
 	t.Helper()
 	need.Root(t)
 	o.Prefix, o.Dir = prefixOf(t), t.TempDir()
@@ -41,13 +41,13 @@ func newLab(t *testing.T, o Options) *Lab {
 }
 
 // prefixOf is different for each test of each process.
-func prefixOf(t *testing.T) string {
+func prefixOf(t testing.TB) string {
 	t.Helper()
 	return fmt.Sprintf("qt%dx%d", os.Getpid(), len(t.Name()))
 }
 
 // traces lists all that there is of a prefix: names in the places where a lab leaves any.
-func traces(t *testing.T, prefix string) []string {
+func traces(t testing.TB, prefix string) []string {
 	t.Helper()
 	var found []string
 	g, err := findGroups()
@@ -83,7 +83,7 @@ func rootLinks(t *testing.T) []string {
 	return names
 }
 
-func place(t *testing.T, l *Lab, host string, role Role) Place {
+func place(t testing.TB, l *Lab, host string, role Role) Place {
 	t.Helper()
 	p, err := l.Place(host, role)
 	if err != nil {
@@ -117,7 +117,7 @@ func get(c *http.Client, url string) (int64, error) {
 	return n, err
 }
 
-func startNginx(t *testing.T, l *Lab, host string, files map[string]int64) string {
+func startNginx(t testing.TB, l *Lab, host string, files map[string]int64) string {
 	t.Helper()
 	need.Program(t, "nginx")
 	n := &Nginx{Place: place(t, l, host, Instance), Dir: filepath.Join(l.options.Dir, host+"-nginx"), Files: files}
@@ -218,7 +218,7 @@ func TestInterfereNetwork(t *testing.T) {
 	}
 }
 
-func interfere(t *testing.T, m *Machine, resource quell.Resource, share float64) {
+func interfere(t testing.TB, m *Machine, resource quell.Resource, share float64) {
 	t.Helper()
 	if err := m.Interfere(map[quell.Resource]float64{resource: share}); err != nil {
 		t.Fatal(err)

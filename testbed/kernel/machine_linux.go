@@ -44,8 +44,8 @@ func (m *Machine) cores() float64 {
 
 // Interfere makes the neighbour use these shares of the machine's resources, from 0 to 1, and nothing else: a resource
 // left out is not used. They are what it asks for; Carried says what it got. A share of a resource whose limit the host
-// does not have, or of which nobody knows how much there is, is a *quell.UserError, and so is a program that is not
-// installed.
+// does not have is a *quell.UserError, and so is a program that is not installed. A program that has ended by itself since
+// is an error, once; the call after that starts it again.
 //
 //	network  iperf3, UDP or TCP, at that share of the link
 //	cpu      stress-ng with a quota of that share of the host's cores

@@ -26,12 +26,15 @@ func onThread(f func() error) error {
 	return <-done
 }
 
+// errTaken says that a name is somebody's already.
+var errTaken = errors.New("there already")
+
 // makeNamespace makes a named namespace and sets it up.
 func makeNamespace(name string) error {
 	return onThread(func() error {
 		handle, err := netns.NewNamed(name)
 		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("namespace %s is there already", name)
+			return fmt.Errorf("namespace %s is %w", name, errTaken)
 		}
 		if err != nil {
 			return fmt.Errorf("making namespace %s: %w", name, err)
@@ -46,6 +49,8 @@ func setSysctls() error {
 	for _, s := range []struct{ name, value string }{
 		// Router solicitations and duplicate detection would be counted as traffic.
 		{"ipv6/conf/all/disable_ipv6", "1"},
+		// The one that every namespace may choose; others pace by a model of the link that a shaper does not fit.
+		{"ipv4/tcp_congestion_control", "reno"},
 		// What one connection learnt of the path must not change the next one's start: every download is like every other.
 		{"ipv4/tcp_no_metrics_save", "1"},
 		// A load generator opens many connections to few addresses.

@@ -23,7 +23,7 @@ const (
 type Place struct {
 	namespace string
 	prefix    string
-	group     string // below the prefix's cgroup, as "h1/vm"; "" is none
+	group     string // below the prefix's cgroup, as "h1/vm"
 	address   netip.Addr
 }
 
@@ -41,7 +41,7 @@ func PlaceOf(prefix, host string, role Role) (Place, error) {
 		if role == Balancer {
 			last = 3
 		}
-		return Place{namespace: prefix + "-" + string(role), prefix: prefix, address: address(0, last)}, nil
+		return Place{namespace: prefix + "-" + string(role), prefix: prefix, group: "front", address: address(0, last)}, nil
 	case Instance, Neighbour, Sink:
 		number, err := hostNumber(host)
 		if err != nil {
@@ -54,7 +54,7 @@ func PlaceOf(prefix, host string, role Role) (Place, error) {
 		case Neighbour:
 			p.address, p.group = address(number, 3), host+"/nb"
 		case Sink:
-			p.address = address(number, 4)
+			p.address, p.group = address(number, 4), "front"
 		}
 		return p, nil
 	}
