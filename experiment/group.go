@@ -165,9 +165,20 @@ func (g *group) Changes(ctx context.Context, since time.Time) ([]time.Time, erro
 	return changes, err
 }
 
-// Snapshots reads what the controller was told since then, in order.
-func (g *group) Snapshots(ctx context.Context, since time.Time, each func(quell.Snapshot)) error {
-	journal, err := g.conn.Journal(g.sc.Service.Name, bus.JournalOptions{})
+// Snapshots reads what the controller was told since then, in order. It is for a group that has been stopped: a running
+// controller has the last ones in memory.
+func (g *group) Snapshots(ctx context.Context, since time.Time, each func(quell.Snapshot)) (err error) {
+	server, err := bus.OpenStore(g.StoreDir())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Shutdown()) }()
+	conn, err := bus.Connect(bus.Options{Server: server, Name: "experiment"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	journal, err := conn.Journal(g.sc.Service.Name, bus.JournalOptions{})
 	if err != nil {
 		return err
 	}

@@ -315,27 +315,23 @@ func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int,
 	if err != nil {
 		return result, err
 	}
-	defer func() { err = errors.Join(err, g.Stop()) }()
 	var recorder experiment.Recorder
 	view := newDemoView(out, &sc)
 	began := time.Now()
+	warm := cmp.Or(sc.WarmUp, warmUp)
 	results, err := experiment.Play(ctx, experiment.Options{
 		Scenario: &sc, Players: []experiment.Player{{Run: run, Group: g}}, Disturbs: experiment.KernelResources(),
-		WarmUp: cmp.Or(sc.WarmUp, warmUp), Sample: func(_ int, s scenario.Sample) { recorder.Sample(s) },
+		WarmUp: warm, Sample: func(_ int, s scenario.Sample) { recorder.Sample(s) },
 		Watch: func(f experiment.Frame) { recorder.Frame(f); view.frame(f) },
 	})
-	if err != nil {
+	zero := began.Add(experiment.StartDelay + warm)
+	if err == nil {
+		err = o.noteChanges(ctx, g, zero, &recorder)
+	}
+	if err = errors.Join(err, g.Stop()); err != nil {
 		return result, err
 	}
-	zero := began.Add(experiment.StartDelay + cmp.Or(sc.WarmUp, warmUp))
-	changes, err := g.Changes(ctx, zero)
-	if err != nil {
-		return result, err
-	}
-	for _, c := range changes {
-		recorder.Change(c.Sub(zero).Seconds())
-	}
-	err = g.Snapshots(ctx, began, func(s quell.Snapshot) { recorder.Snapshot(s.At.Sub(zero).Seconds(), s, sc.Service.Policy.Resource) })
+	err = g.Snapshots(ctx, zero, func(s quell.Snapshot) { recorder.Snapshot(s.At.Sub(zero).Seconds(), s, sc.Service.Policy.Resource) })
 	if err != nil {
 		return result, err
 	}
@@ -344,4 +340,12 @@ func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int,
 		return result, err
 	}
 	return results[0], record.Save(experiment.RecordPath(rig.Dir, index, run))
+}
+
+func (o *labRun) noteChanges(ctx context.Context, g *experiment.KernelGroup, zero time.Time, recorder *experiment.Recorder) error {
+	changes, err := g.Changes(ctx, zero)
+	for _, c := range changes {
+		recorder.Change(c.Sub(zero).Seconds())
+	}
+	return err
 }

@@ -229,6 +229,6 @@ iperf3 sending UDP; ` + "`quell controller`" + ` and ` + "`quell agent`" + ` as 
 
 **Scaling.** Links have 100 Mbit/s for the paper's 1 Gbit/s; files 125 KB for 1 GB, videos, chunks and their pace a fifth of Table I; the sampling period T is 1 s
 for 10 s, start-up 3 s for 30 s. Loads and neighbours are in shares of a link, as the paper has them. Thresholds are the mean response times alone at the
-utilisation where the paper's are: 35%% for files, 30%% for video, 50%% on EC2. A link here is one queue, first come first served, where the paper's
-sockets shared a card: response times rise later and more steeply, so severities differ in size, not in order.
+utilisation where the paper's are: 35%% for files, 30%% for video, 50%% on EC2. Connections of a link get equal shares of it,
+so an idle link of utilisation U answers in size / rate / (1 - U). Requests wait for processors, too: two run everything here.
 `
