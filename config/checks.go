@@ -259,6 +259,9 @@ func checkTrain(d *decoder, t Train) {
 	if d.sound("train.repeat", "train.max_repeat") && t.Repeat > t.MaxRepeat {
 		d.refuse("train.max_repeat", "", "must be at least train.repeat, which is %d", t.Repeat)
 	}
+	if d.sound("train.testbed", "train.hosts") && t.Testbed == KernelTestbed && t.Hosts > 254 {
+		d.refuse("train.hosts", "", "%d are more than the 254 that testbed kernel has addresses for", t.Hosts)
+	}
 	if !d.sound("train.plan") {
 		return
 	}

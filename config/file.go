@@ -173,7 +173,16 @@ const (
 // TrainPlan selects what a training measures. The plans themselves are the trainer's.
 type TrainPlan string
 
-// Train is how models are trained on emulated hosts. Levels to Confidence are those of a custom plan; the others have
+// The testbeds of a training.
+const (
+	EmulatedTestbed Testbed = "emulated"
+	KernelTestbed   Testbed = "kernel"
+)
+
+// Testbed is what the machines of a training are made of.
+type Testbed string
+
+// Train is how models are trained on a testbed's hosts. Levels to Confidence are those of a custom plan; the others have
 // their own.
 type Train struct {
 	Plan         TrainPlan
@@ -184,9 +193,10 @@ type Train struct {
 	MaxRepeat    int           // most runs of a level
 	Interval     float64       // a level is done when its confidence interval is within this share of the mean
 	Confidence   float64       // of that interval
-	Hosts        int           // emulated at once
-	Network      float64       // bit/s of a host's link
-	FileSize     int64         // bytes
+	Testbed      Testbed
+	Hosts        int     // at once
+	Network      float64 // bit/s of a host's link
+	FileSize     int64   // bytes
 	Arrivals     scenario.Arrivals
 	Seed         uint64
 }
@@ -214,7 +224,7 @@ func defaults() File {
 		Agent: Agent{Capacity: map[quell.Resource]float64{}, Root: "/"},
 		Train: Train{
 			Plan: QuickPlan, Run: 10 * time.Second, Repeat: 3, MaxRepeat: 5, Interval: 0.05, Confidence: 0.95,
-			Hosts: 4, Network: 40e6, FileSize: 50_000, Arrivals: scenario.Poisson, Seed: 1,
+			Testbed: EmulatedTestbed, Hosts: 4, Network: 40e6, FileSize: 50_000, Arrivals: scenario.Poisson, Seed: 1,
 		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -197,7 +198,10 @@ func (g *KernelGroup) instance() []string {
 	}, contentArgs(g.sc.Workload)...)
 }
 
-// contentArgs say what an instance serves.
+// contentArgs say what an instance serves: the file, or one that holds a whole chunk of a video.
 func contentArgs(w scenario.Workload) []string {
+	if w.Kind == scenario.Video {
+		return []string{"--chunk-size", fmt.Sprintf("%.0f", math.Ceil(w.Video.ChunkBytes()))}
+	}
 	return []string{"--file-size", fmt.Sprint(w.Size)}
 }

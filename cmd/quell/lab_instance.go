@@ -8,14 +8,14 @@ import (
 
 func labInstanceCommand() *cobra.Command {
 	i := daemon.LabInstance{}
-	var fileSize int64
+	var fileSize, chunkSize int64
 	cmd := &cobra.Command{
 		Use:    "instance",
 		Short:  "Run nginx and an agent on a lab's host; the lab's controller calls it",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			i.Files = map[string]int64{"file": fileSize}
+			i.Files = map[string]int64{"file": fileSize, "chunk": chunkSize}
 			return i.Run(cmd.Context(), newLogger(cmd.ErrOrStderr(), false))
 		},
 	}
@@ -27,6 +27,7 @@ func labInstanceCommand() *cobra.Command {
 	f.StringVar(&i.Dir, "dir", ".", "folder for configuration, content and logs, one below it for each host")
 	f.DurationVar(&i.Boot, "boot", 0, "how long the machine takes to start")
 	f.Int64Var(&fileSize, "file-size", 50_000, "bytes of the served file")
+	f.Int64Var(&chunkSize, "chunk-size", 0, "bytes of a whole chunk of the served videos")
 	f.BoolVar(&i.Training, "training", false, "run a probe server with a meter instead of the agent")
 	return cmd
 }

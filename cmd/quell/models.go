@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -15,19 +17,26 @@ import (
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/testbed/kernel"
 	"github.com/quellhq/quell/train"
 )
 
 func trainCommand() *cobra.Command {
-	var path, out string
+	var path, out, prefix string
 	cmd := &cobra.Command{
 		Use:   "train --config FILE --out training.jsonl",
-		Short: "Run controlled experiments on emulated hosts and write one row for each",
+		Short: "Run controlled experiments on emulated hosts, or on kernel machines, and write one row for each",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			file, err := config.Load(path)
 			if err != nil {
 				return err
+			}
+			var machines *player
+			if file.Train.Testbed == config.KernelTestbed {
+				if machines = insideLab(); machines == nil {
+					return ownTraining(cmd.Context(), file, prefix, cmd.ErrOrStderr())
+				}
 			}
 			f, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 			if os.IsExist(err) {
@@ -45,13 +54,25 @@ func trainCommand() *cobra.Command {
 			defer bar.finish()
 			t := training(file.Train)
 			t.Budget = file.Probe.Budget
+			ctx := cmd.Context()
+			if machines != nil {
+				var cancel context.CancelFunc
+				ctx, cancel = machines.with(ctx)
+				defer cancel()
+				var remove func() error
+				if t.Kernel, remove, err = trainingHosts(file, prefix, machines); err != nil {
+					return err
+				}
+				defer func() { err = errors.Join(err, remove()) }()
+			}
 			t.Save = saveTo(f)
 			t.Progress = func(p train.Progress) { bar.show(p) }
-			return t.Run(cmd.Context())
+			return t.Run(ctx)
 		},
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().StringVar(&out, "out", "training.jsonl", "where the rows go; must not exist")
+	cmd.Flags().StringVar(&prefix, "prefix", kernel.DefaultPrefix, "testbed kernel: what the names of namespaces and cgroups begin with")
 	return cmd
 }
 

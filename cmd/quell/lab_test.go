@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/examples"
+	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/testbed/kernel"
+)
+
+// labProcess is `quell lab run` of the small scenario in a lab of its own, which is removed in the end whatever happens.
+type labProcess struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	prefix string
+	out    string
+	said   *strings.Builder
+}
+
+func startLab(t *testing.T, name string) *labProcess {
+	t.Helper()
+	need.Root(t)
+	for _, program := range []string{"haproxy", "nginx", "iperf3"} {
+		need.Program(t, program)
+	}
+	l := &labProcess{t: t, prefix: fmt.Sprintf("t%s%d", name, os.Getpid()), out: t.TempDir(), said: &strings.Builder{}}
+	l.cmd = exec.Command("quell", "lab", "run", filepath.Join("testdata", "lab", "two.yaml"), "--prefix", l.prefix, "--out", l.out,
+		"--models", filepath.Join("testdata", "lab", "models.json"), "--json", filepath.Join(l.out, "results.json"))
+	l.cmd.Stdout, l.cmd.Stderr = l.said, l.said
+	t.Cleanup(func() {
+		if l.cmd.ProcessState == nil {
+			_ = l.cmd.Process.Kill()
+			_ = l.cmd.Wait()
+		}
+		if _, err := kernel.Clean(l.prefix); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := l.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// awaitPlaying waits until the balancer serves: the run's log of the balancer's and controller's instances is there.
+func (l *labProcess) awaitPlaying() {
+	l.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for time.Now().Before(deadline) {
+		log, _ := os.ReadFile(filepath.Join(l.out, "two", "run1-prima-leastconn", "controller.log"))
+		if strings.Count(string(log), "instance ready") == 2 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	l.t.Fatalf("nothing was played in time; it said\n%s", l.said)
+}
+
+// processes are those in the lab's namespaces.
+func (l *labProcess) processes() []string {
+	out, err := exec.Command("sh", "-c", fmt.Sprintf("for n in $(ip netns list | cut -d' ' -f1 | grep ^%s-); do ip netns pids $n; done", l.prefix)).Output()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return strings.Fields(string(out))
+}
+
+// clean checks that `quell lab clean` finds nothing, or removes all that is left.
+func (l *labProcess) clean(leftovers bool) {
+	l.t.Helper()
+	removed, err := kernel.Clean(l.prefix)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if !leftovers && len(removed) > 0 {
+		l.t.Errorf("it left behind %v", removed)
+	}
+	if removed, err = kernel.Clean(l.prefix); err != nil || len(removed) > 0 {
+		l.t.Errorf("cleaned twice, there was still %v, %v", removed, err)
+	}
+}
+
+// TestLabRun plays the small scenario with real programs: the share of the instance beside the neighbour falls, no
+// request fails, and nothing is left.
+func TestLabRun(t *testing.T) {
+	l := startLab(t, "run")
+	if err := l.cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, l.said)
+	}
+	l.clean(false)
+	var results []quell.Result
+	data, err := os.ReadFile(filepath.Join(l.out, "results.json"))
+	if err := errors.Join(err, json.Unmarshal(data, &results)); err != nil {
+		t.Fatal(err)
+	}
+	if r := results[0]; r.Errors > 0 || r.Requests < 1000 {
+		t.Errorf("%d of %d requests failed", r.Errors, r.Requests)
+	}
+	sc, err := config.LoadScenario(filepath.Join("testdata", "lab", "two.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := experiment.LoadRecord(experiment.RecordPath(filepath.Join(l.out, "two"), 0, sc.Runs[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after := record.Phase(0, 6).Instances["i2"], record.Phase(12, 24).Instances["i2"]
+	if !(after.Severity > before.Severity) || !(after.Weight < before.Weight-0.05) || !(after.PerSecond < before.PerSecond) {
+		t.Errorf("beside the neighbour severity went from %.2f to %.2f, weight from %.2f to %.2f, requests a second from %.1f to %.1f",
+			before.Severity, after.Severity, before.Weight, after.Weight, before.PerSecond, after.PerSecond)
+	}
+}
+
+// TestLabInterrupted: ctrl-C stops everything and leaves nothing.
+func TestLabInterrupted(t *testing.T) {
+	l := startLab(t, "int")
+	l.awaitPlaying()
+	if err := l.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.cmd.Wait(); statusOf(err) != exitFailed || !strings.Contains(l.said.String(), "interrupted") {
+		t.Errorf("it ended with %v and said\n%s", err, l.said)
+	}
+	l.clean(false)
+}
+
+// TestLabPlayerKilled: the owner removes everything even so.
+func TestLabPlayerKilled(t *testing.T) {
+	l := startLab(t, "player")
+	l.awaitPlaying()
+	out, err := exec.Command("ps", "-o", "pid=", "--ppid", fmt.Sprint(l.cmd.Process.Pid)).Output()
+	var player int
+	if _, scanned := fmt.Sscan(string(out), &player); err != nil || scanned != nil {
+		t.Fatalf("no player: %v, %v", err, scanned)
+	}
+	if err := syscall.Kill(player, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.cmd.Wait(); statusOf(err) != exitFailed || !strings.Contains(l.said.String(), "killed") {
+		t.Errorf("it ended with %v and said\n%s", err, l.said)
+	}
+	l.clean(false)
+}
+
+// TestLabOwnerKilled: the player ends what runs, and what is left `quell lab clean` removes.
+func TestLabOwnerKilled(t *testing.T) {
+	l := startLab(t, "owner")
+	l.awaitPlaying()
+	if err := l.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.cmd.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for len(l.processes()) > 0 && ctx.Err() == nil {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if left := l.processes(); len(left) > 0 {
+		t.Errorf("processes %v do not end by themselves", left)
+	}
+	l.clean(true)
+}
+
+// TestLabLibrary: every experiment of the library is named after its file, can be played on a lab as far as its machines
+// go, and says what it repeats.
+func TestLabLibrary(t *testing.T) {
+	library := examples.Lab()
+	if len(library) < 15 {
+		t.Errorf("%d experiments", len(library))
+	}
+	for name, data := range library {
+		sc, err := config.ParseScenario(name, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sc.Name != name || headline(data) == "" || !strings.Contains(string(data), "# Sizes: ") {
+			t.Errorf("%s: scenario %s, about %q", name, sc.Name, headline(data))
+		}
+		if err := labPlayable(sc); err != nil && sc.Workload.Kind == scenario.File {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
