@@ -14,7 +14,6 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/examples"
-	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/scenario"
@@ -67,7 +66,7 @@ func TestTrainingOnEmulatedHosts(t *testing.T) {
 			Levels: []float64{0.3}, Interference: []float64{0, 0.5}, Run: 3 * time.Second, WarmUp: 200 * time.Millisecond,
 			Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95,
 		},
-		Hosts: 2, Bandwidth: 40e6, FileSize: 50_000, Process: loadgen.Exponential, Budget: 0.02, Seed: 3,
+		Hosts: 2, Bandwidth: 40e6, Workload: scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: 50_000}, Budget: 0.02, Seed: 3,
 		Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
 	}.Run(t.Context())
 	if err != nil {

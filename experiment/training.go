@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/probe"
+	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/testbed/emulated"
 	"github.com/quellhq/quell/train"
 )
@@ -20,8 +20,7 @@ type Training struct {
 	Plan      train.Plan
 	Hosts     int     // at once
 	Bandwidth float64 // bit/s of each host's link
-	FileSize  int64   // bytes of the served file
-	Process   loadgen.Process
+	Workload  scenario.Workload
 	Budget    float64       // share of the link for probes
 	Spacing   time.Duration // mean time between two probes; 0: as on the emulated rig
 	Seed      uint64
@@ -44,7 +43,7 @@ func (t Training) Run(ctx context.Context) error {
 	}
 	const count = 10 // probes per period: only their spacing and their budget matter here
 	machines, err := train.Live(train.LiveOptions{
-		Targets: targets, Resource: quell.Network, PerSecond: t.Bandwidth / 8 / float64(t.FileSize), Process: t.Process, Seed: t.Seed,
+		Targets: targets, Resource: quell.Network, PerSecond: t.perSecond(), Process: processOf(t.Workload.Arrivals), Load: trainingLoad(t.Workload), Seed: t.Seed,
 		Probe: probe.Options{Service: "training", Sender: "trainer", Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth, Timeout: count * t.Spacing},
 	})
 	if err != nil {
@@ -57,12 +56,17 @@ func (t Training) Run(ctx context.Context) error {
 	return err
 }
 
+// perSecond is the rate of arrivals that fills a host's link.
+func (t Training) perSecond() float64 {
+	return 1 / t.Workload.Demands(scenario.Host{Network: t.Bandwidth})[quell.Network]
+}
+
 func (t Training) start(ctx context.Context, cancel context.CancelCauseFunc, running *sync.WaitGroup) ([]train.Target, error) {
 	var targets []train.Target
 	for i := range t.Hosts {
 		h, err := emulated.NewHost(emulated.HostOptions{
 			ID: fmt.Sprintf("h%d", i+1), Instance: "training", Listen: "127.0.0.1:0", Bandwidth: int64(t.Bandwidth),
-			FileSize: t.FileSize, Seed: t.Seed + uint64(i), ProbeListen: "127.0.0.1:0", ProbeHandler: probe.NewServer(probe.ServerOptions{}),
+			FileSize: t.Workload.Size, Seed: t.Seed + uint64(i), ProbeListen: "127.0.0.1:0", ProbeHandler: probe.NewServer(probe.ServerOptions{}),
 		})
 		if err != nil {
 			return nil, err

@@ -29,15 +29,38 @@ type Target interface {
 // Carried is accumulated use, in seconds of the whole resource.
 type Carried struct{ Own, Interfering float64 }
 
-// LiveOptions say how targets are loaded and probed. All but MaxLatency and Seed are required.
+// LiveOptions say how targets are loaded and probed. All but Load, MaxLatency and Seed are required.
 type LiveOptions struct {
 	Targets    []Target // a machine each
 	Resource   quell.Resource
-	PerSecond  float64 // requests per second that fill the resource: turns a level into a rate
+	PerSecond  float64 // arrivals per second that fill the resource: turns a level into a rate
 	Process    loadgen.Process
+	Load       Load          // what arrivals ask for
 	Probe      probe.Options // Targets and Publish are not used
 	MaxLatency time.Duration // a request that takes longer counts as failed; 0: 30 s
 	Seed       uint64        // of the probes
+}
+
+// Load is what arrivals ask for. The zero value is one GET /file each.
+type Load struct {
+	// Visits draws it for a run with this seed.
+	Visits func(seed uint64) (loadgen.Visits, error)
+	// Length is how long a visit takes on average, where that is long. As many visits must end as begin for a level to be what
+	// it says: a run begins to count after twice the length, and counts for as long at least.
+	Length time.Duration
+}
+
+func (l Load) visits(seed uint64) (loadgen.Visits, error) {
+	if l.Visits == nil {
+		return nil, nil
+	}
+	return l.Visits(seed)
+}
+
+// settled gives visits time to come to rest.
+func (l Load) settled(r RunRequest) RunRequest {
+	r.WarmUp, r.Run = max(r.WarmUp, 2*l.Length), max(r.Run, 2*l.Length)
+	return r
 }
 
 // Live returns machines that are loaded over HTTP, in real time.
@@ -72,22 +95,13 @@ type live struct {
 
 // Measure implements Machine.
 func (m *live) Measure(ctx context.Context, r RunRequest) (model.TrainingRow, error) {
+	r = m.Load.settled(r)
 	defer func() { _ = m.target.Interfere(0) }()
 	if err := m.target.Interfere(r.Interference); err != nil {
 		return model.TrainingRow{}, err
 	}
-	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
-		Process: m.Process, Rate: []loadgen.Step{{PerSecond: r.Level * m.PerSecond}}, Duration: r.WarmUp + r.Run, Seed: r.Seed,
-	})
-	if err != nil {
-		return model.TrainingRow{}, err
-	}
 	recorder := loadgen.NewRecorder()
-	runner, err := loadgen.New(loadgen.Options{URL: m.target.Service(), Arrivals: arrivals, Path: "/file", Timeout: m.MaxLatency, Report: func(s loadgen.Sample) {
-		if s.Intended >= r.WarmUp {
-			recorder.Record(s)
-		}
-	}})
+	runner, err := m.runner(r, recorder)
 	if err != nil {
 		return model.TrainingRow{}, err
 	}
@@ -102,6 +116,29 @@ func (m *live) Measure(ctx context.Context, r RunRequest) (model.TrainingRow, er
 		return row, err
 	}
 	return r.fill(row, recorder.Total())
+}
+
+// runner offers a run's level, and records what was asked for after its warm-up.
+func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner, error) {
+	end := r.WarmUp + r.Run
+	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
+		Process: m.Process, Rate: []loadgen.Step{{PerSecond: r.Level * m.PerSecond}}, Duration: end, Seed: r.Seed,
+	})
+	if err != nil {
+		return nil, err
+	}
+	visits, err := m.Load.visits(r.Seed)
+	if err != nil {
+		return nil, err
+	}
+	return loadgen.New(loadgen.Options{
+		URL: m.target.Service(), Arrivals: arrivals, Path: "/file", Visit: visits, Until: end, Timeout: m.MaxLatency,
+		Report: func(s loadgen.Sample) {
+			if s.Intended >= r.WarmUp {
+				recorder.Record(s)
+			}
+		},
+	})
 }
 
 // collect probes through the part of a run that counts, and accounts what was carried meanwhile.
