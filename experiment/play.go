@@ -200,7 +200,7 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 			return refuse(path+".fail", "the failure of an instance")
 		}
 		if n := e.Interfere; n != nil && !has(n.Resource) {
-			return refuse(path+".interfere.resource", fmt.Sprintf("interference on the hosts' %s, which is not theirs alone,", n.Resource))
+			return refuse(path+".interfere.resource", fmt.Sprintf("interference on %s", n.Resource))
 		}
 	}
 	return nil

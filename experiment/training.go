@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/scenario"
@@ -18,11 +19,11 @@ import (
 // Training describes a training on emulated hosts in this process.
 type Training struct {
 	Plan      train.Plan
-	Hosts     int     // at once
-	Bandwidth float64 // bit/s of each host's link
-	Workload  scenario.Workload
-	Budget    float64       // share of the link for probes
-	Spacing   time.Duration // mean time between two probes; 0: as on the emulated rig
+	Hosts     int               // at once
+	Bandwidth float64           // bit/s of each host's link
+	Workload  scenario.Workload // what clients ask for; its load does not count
+	Budget    float64           // share of the link for probes
+	Spacing   time.Duration     // mean time between two probes; 0: as on the emulated rig
 	Seed      uint64
 	Save      func(model.TrainingRow) error
 	Progress  func(train.Progress)
@@ -43,13 +44,14 @@ func (t Training) Run(ctx context.Context) error {
 	}
 	const count = 10 // probes per period: only their spacing and their budget matter here
 	machines, err := train.Live(train.LiveOptions{
-		Targets: targets, Resource: quell.Network, PerSecond: t.perSecond(), Process: processOf(t.Workload.Arrivals), Load: trainingLoad(t.Workload), Seed: t.Seed,
-		Probe: probe.Options{Service: "training", Sender: "trainer", Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth, Timeout: count * t.Spacing},
+		Targets: targets, Resource: quell.Network, PerSecond: t.perSecond(), Process: processOf(t.Workload.Arrivals), Seed: t.Seed,
+		Visits: func(seed uint64) (loadgen.Visits, error) { return visits(t.Workload, seed) },
+		Probe:  probe.Options{Service: "training", Sender: "trainer", Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth, Timeout: count * t.Spacing},
 	})
 	if err != nil {
 		return err
 	}
-	err = train.Run(ctx, train.Options{Plan: t.Plan, Machines: machines, Save: t.Save, Progress: t.Progress, Seed: t.Seed})
+	err = train.Run(ctx, train.Options{Plan: settled(t.Plan, t.Workload), Machines: machines, Save: t.Save, Progress: t.Progress, Seed: t.Seed})
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		return cause
 	}

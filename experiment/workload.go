@@ -91,13 +91,14 @@ func mixOf(w scenario.Workload, seed uint64) (*loadgen.Mix, error) {
 	return loadgen.NewMix(classes, w.Spread == scenario.Exponential, seed)
 }
 
-// trainingLoad is the workload as training offers it.
-func trainingLoad(w scenario.Workload) train.Load {
-	load := train.Load{Visits: func(seed uint64) (loadgen.Visits, error) { return visits(w, seed) }}
+// settled gives sessions time in each training run to come to rest: as many must end as begin for a level to be what it says. A
+// run begins to count after twice their mean length, and counts for as long at least.
+func settled(plan train.Plan, w scenario.Workload) train.Plan {
 	if w.Kind == scenario.Video {
-		load.Length = time.Duration(8 * float64(w.Video.Size) / w.Video.Rate * float64(time.Second))
+		length := time.Duration(8 * float64(w.Video.Size) / w.Video.Rate * float64(time.Second))
+		plan.WarmUp, plan.Run = max(plan.WarmUp, 2*length), max(plan.Run, 2*length)
 	}
-	return load
+	return plan
 }
 
 func processOf(a scenario.Arrivals) loadgen.Process {
@@ -116,7 +117,7 @@ func loadable(w scenario.Workload, has func(quell.Resource) bool) error {
 			wanted   bool
 		}{{quell.CPU, "cpu", c.CPU > 0}, {quell.Disk, "disk", c.Disk > 0}, {quell.Memory, "memory", c.Memory > 0}, {quell.Network, "network", c.Network > 0}} {
 			if d.wanted && !has(d.resource) {
-				return refuse(fmt.Sprintf("workload.classes[%d].%s", i, d.key), fmt.Sprintf("work on the hosts' %s, which is not theirs alone,", d.resource))
+				return refuse(fmt.Sprintf("workload.classes[%d].%s", i, d.key), fmt.Sprintf("work on %s", d.resource))
 			}
 		}
 	}

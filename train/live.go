@@ -29,38 +29,16 @@ type Target interface {
 // Carried is accumulated use, in seconds of the whole resource.
 type Carried struct{ Own, Interfering float64 }
 
-// LiveOptions say how targets are loaded and probed. All but Load, MaxLatency and Seed are required.
+// LiveOptions say how targets are loaded and probed. All but Visits, MaxLatency and Seed are required.
 type LiveOptions struct {
 	Targets    []Target // a machine each
 	Resource   quell.Resource
 	PerSecond  float64 // arrivals per second that fill the resource: turns a level into a rate
 	Process    loadgen.Process
-	Load       Load          // what arrivals ask for
-	Probe      probe.Options // Targets and Publish are not used
-	MaxLatency time.Duration // a request that takes longer counts as failed; 0: 30 s
-	Seed       uint64        // of the probes
-}
-
-// Load is what arrivals ask for. The zero value is one GET /file each.
-type Load struct {
-	// Visits draws it for a run with this seed.
-	Visits func(seed uint64) (loadgen.Visits, error)
-	// Length is how long a visit takes on average, where that is long. As many visits must end as begin for a level to be what
-	// it says: a run begins to count after twice the length, and counts for as long at least.
-	Length time.Duration
-}
-
-func (l Load) visits(seed uint64) (loadgen.Visits, error) {
-	if l.Visits == nil {
-		return nil, nil
-	}
-	return l.Visits(seed)
-}
-
-// settled gives visits time to come to rest.
-func (l Load) settled(r RunRequest) RunRequest {
-	r.WarmUp, r.Run = max(r.WarmUp, 2*l.Length), max(r.Run, 2*l.Length)
-	return r
+	Visits     func(seed uint64) (loadgen.Visits, error) // what a run's arrivals ask for; nil: one GET /file each
+	Probe      probe.Options                             // Targets and Publish are not used
+	MaxLatency time.Duration                             // a request that takes longer counts as failed; 0: 30 s
+	Seed       uint64                                    // of the probes
 }
 
 // Live returns machines that are loaded over HTTP, in real time.
@@ -95,7 +73,6 @@ type live struct {
 
 // Measure implements Machine.
 func (m *live) Measure(ctx context.Context, r RunRequest) (model.TrainingRow, error) {
-	r = m.Load.settled(r)
 	defer func() { _ = m.target.Interfere(0) }()
 	if err := m.target.Interfere(r.Interference); err != nil {
 		return model.TrainingRow{}, err
@@ -127,18 +104,20 @@ func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner
 	if err != nil {
 		return nil, err
 	}
-	visits, err := m.Load.visits(r.Seed)
-	if err != nil {
-		return nil, err
-	}
-	return loadgen.New(loadgen.Options{
-		URL: m.target.Service(), Arrivals: arrivals, Path: "/file", Visit: visits, Until: end, Timeout: m.MaxLatency,
+	o := loadgen.Options{
+		URL: m.target.Service(), Arrivals: arrivals, Path: "/file", Until: end, Timeout: m.MaxLatency,
 		Report: func(s loadgen.Sample) {
 			if s.Intended >= r.WarmUp {
 				recorder.Record(s)
 			}
 		},
-	})
+	}
+	if m.Visits != nil {
+		if o.Visit, err = m.Visits(r.Seed); err != nil {
+			return nil, err
+		}
+	}
+	return loadgen.New(o)
 }
 
 // collect probes through the part of a run that counts, and accounts what was carried meanwhile.
