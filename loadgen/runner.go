@@ -19,8 +19,8 @@ import (
 // InstanceHeader is the response header in which a balancer names the instance that answered.
 const InstanceHeader = "X-Quell-Instance"
 
-// ErrShed marks a request that was never sent because too many were open already.
-var ErrShed = errors.New("shed by the generator: too many requests are open")
+// ErrShed marks an arrival that was turned away because too many requests, or visits, were open already.
+var ErrShed = errors.New("shed by the generator: too many are open")
 
 // A request sent more than lateAfter after its time is late; more than lateShare of them means that the generator,
 // not the service, may be what is measured.
