@@ -77,14 +77,17 @@ func TestLibrary(t *testing.T) {
 // TestMachinesRefuseWhatTheyCannotPlay: a scenario either plays on live rigs as it is, or says what does not.
 func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 	refused := map[string]string{
-		"prima-scale": "workload.kind", "prima-ec2": "workload.kind", "dial-single": "workload.kind", "dial-combined": "workload.kind",
-		"ice-periodic": "workload.kind", "everything-at-once": "workload.kind",
+		"dial-single": "workload.classes[0].cpu", "dial-combined": "workload.classes[0].cpu", "ice-periodic": "workload.classes[0].cpu",
+		"everything-at-once": "workload.classes[0].cpu",
 	}
 	library(t, func(t *testing.T, _ string, _ []byte, sc *scenario.Scenario) {
 		err := experiment.Playable(sc)
 		var user *quell.UserError
 		if want := refused[sc.Name]; want == "" && err != nil || want != "" && (!errors.As(err, &user) || !strings.HasPrefix(err.Error(), want)) {
 			t.Errorf("got %v, want a refusal of %q", err, want)
+		}
+		if err := experiment.Playable(sc, quell.Resources...); (err == nil) != (sc.Readings == scenario.Readings{} && len(sc.Failures()) == 0) {
+			t.Errorf("hosts with every resource: %v", err)
 		}
 		file := *sc
 		file.Workload = scenario.Workload{Kind: scenario.File}

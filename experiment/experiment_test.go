@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -67,7 +68,7 @@ func TestTrainingOnEmulatedHosts(t *testing.T) {
 			Levels: []float64{0.3}, Interference: []float64{0, 0.5}, Run: 3 * time.Second, WarmUp: 200 * time.Millisecond,
 			Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95,
 		},
-		Hosts: 2, Bandwidth: 40e6, FileSize: 50_000, Process: loadgen.Exponential, Budget: 0.02, Seed: 3,
+		Hosts: 2, Bandwidth: 40e6, Workload: scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: 50_000}, Budget: 0.02, Seed: 3,
 		Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
 	}.Run(t.Context())
 	if err != nil {
@@ -97,13 +98,21 @@ type puppet struct {
 	asked     int
 	fail      error
 	changes   []time.Time
+	paths     map[string]int // asked for
 }
 
 func newPuppet(t *testing.T) *puppet {
-	p := &puppet{}
-	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	p := &puppet{paths: map[string]int{}}
+	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		p.paths[r.URL.Path]++
+		p.mu.Unlock()
 		w.Header().Set("X-Quell-Instance", "i1")
-		_, _ = w.Write([]byte("file"))
+		size, err := strconv.Atoi(r.URL.Query().Get("bytes"))
+		if err != nil {
+			size = 4
+		}
+		_, _ = w.Write(make([]byte, size))
 	}))
 	t.Cleanup(p.server.Close)
 	return p
@@ -189,6 +198,106 @@ func TestPlayOffersTheSameToAllAndAccountsIt(t *testing.T) {
 	}
 	if frames == 0 {
 		t.Error("nothing was shown")
+	}
+}
+
+// What each kind of workload asks for reaches the group, both groups alike; of users it follows from how fast they are answered.
+func TestPlayOffersEveryKind(t *testing.T) {
+	for kind, tc := range map[string]struct {
+		workload, path string
+		least, most    int64 // requests in a second
+	}{
+		"file":    {"{kind: file, load: 1, arrivals: deterministic, size: 10KB}", "/file", 48, 52},
+		"video":   {"{kind: video, load: 0.5, arrivals: deterministic, video: {size: 10KB, chunk: 20ms, videos: 1, sessions: 1}}", "/chunk", 120, 260}, // 10 chunks 25 times
+		"classes": {"{kind: classes, load: 0.8, arrivals: deterministic, spread: fixed, classes: [{name: a, network: 4KB}]}", "/work", 98, 102},
+		"users":   {"{kind: users, users: 20, think: 100ms, classes: [{name: a, network: 4KB}]}", "/work", 40, 260},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			sc, err := config.ParseScenario("kinds.yaml", []byte(`
+scenario: kinds
+duration: 1s
+service: {slo: {metric: mean, threshold: 1s}}
+hosts: [{id: h, count: 2, network: 4Mbps}]
+workload: `+tc.workload+`
+runs: [{policy: static, scheduling: leastconn, fixed: 1}, {policy: static, scheduling: roundrobin, fixed: 2}]
+judge: {window: 1s, requests: 10}
+`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, b := newPuppet(t), newPuppet(t)
+			results, err := Play(t.Context(), Options{Scenario: sc, Players: []Player{{sc.Runs[0], a}, {sc.Runs[1], b}}, WarmUp: 300 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range results {
+				if r.Errors > 0 || r.Requests < tc.least || r.Requests > tc.most {
+					t.Errorf("run %d: %d requests, %d errors, %q; want %d to %d", i, r.Requests, r.Errors, r.Warnings, tc.least, tc.most)
+				}
+			}
+			for _, p := range []*puppet{a, b} {
+				if len(p.paths) != 1 || p.paths[tc.path] == 0 {
+					t.Errorf("asked for %v, want %s", p.paths, tc.path)
+				}
+			}
+		})
+	}
+}
+
+// The sessions of a scenario are the simulator's: the same programme, from the same seed.
+func TestLiveSessionsAreTheSimulators(t *testing.T) {
+	w := scenario.Workload{Kind: scenario.Video, Video: scenario.DefaultVideo()}
+	live, err := visits(w, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	programme, err := loadgen.NewProgramme(loadgen.Video(w.Video), 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		visit, play := live(0), programme.Begin()
+		chunks, ended := 0, time.Duration(0)
+		for q, ok := visit.Next(ended); ok; q, ok = visit.Next(ended) {
+			if want := programme.ChunkBytes(play.Playlist(), chunks); q.Bytes != want {
+				t.Fatalf("chunk %d has %d bytes, want %d", chunks, q.Bytes, want)
+			}
+			chunks, ended = chunks+1, q.At
+		}
+		if want := programme.Playlists[play.Playlist()].Chunks; chunks != want {
+			t.Errorf("%d chunks, want %d", chunks, want)
+		}
+	}
+}
+
+// Training rows of video sessions from live hosts: the level is the use of the link.
+func TestTrainingOnVideoSessions(t *testing.T) {
+	var rows []model.TrainingRow
+	video := scenario.DefaultVideo()
+	video.Size, video.Chunk = 55_000, 100*time.Millisecond // sessions of a second
+	err := Training{
+		Plan: train.Plan{
+			Levels: []float64{0.4}, Interference: []float64{0, 0.4}, Run: 4 * time.Second, WarmUp: 200 * time.Millisecond,
+			Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95,
+		},
+		Hosts: 2, Bandwidth: 20e6, Workload: scenario.Workload{Kind: scenario.Video, Arrivals: scenario.Deterministic, Video: video}, Budget: 0.02, Seed: 3,
+		Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
+	}.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, disturbed := rows[0], rows[1]
+	if alone.Interfering != 0 {
+		alone, disturbed = disturbed, alone
+	}
+	for _, r := range rows {
+		if r.Utilization < 0.3 || r.Utilization > 0.5 || r.Errors > 0 {
+			t.Errorf("a level of 0.4 used %.2f of the link; %d requests failed", r.Utilization, r.Errors)
+		}
+	}
+	if *disturbed.LatencyMS.Mean <= *alone.LatencyMS.Mean || disturbed.ProbeMS.Mean <= alone.ProbeMS.Mean {
+		t.Errorf("beside a neighbour: response %.1f to %.1f ms, probe %.2f to %.2f ms", *alone.LatencyMS.Mean, *disturbed.LatencyMS.Mean, alone.ProbeMS.Mean, disturbed.ProbeMS.Mean)
 	}
 }
 

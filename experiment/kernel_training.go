@@ -24,9 +24,8 @@ type KernelHosts struct {
 	Prefix   string   // of the lab
 	Hosts    []string // ids
 	Machines Machines
-	Network  float64 // bit/s of a host's link
-	Workload scenario.Workload
-
+	Network  float64           // bit/s of a host's link
+	workload scenario.Workload // the training's
 	procs    group
 	token    string // of the probe servers
 	lifeline [2]*os.File
@@ -63,7 +62,7 @@ func (k *KernelHosts) startHost(ctx context.Context, host, config string) (*kern
 	cmd := exec.Command(k.Program, append([]string{
 		"lab", "instance", "--training", "--config", config, "--prefix", k.Prefix, "--host", host, "--id", host,
 		"--dir", filepath.Join(k.Dir, "hosts"),
-	}, contentArgs(k.Workload)...)...)
+	}, contentArgs(k.workload)...)...)
 	tie(cmd, k.lifeline[0])
 	if err := k.procs.launch(host, cmd, (*exec.Cmd).Start); err != nil {
 		return nil, err

@@ -37,10 +37,11 @@ type Player struct {
 type Options struct {
 	Scenario *scenario.Scenario
 	Players  []Player
-	Disturbs []quell.Resource                    // that the rig's neighbours can take; nil: the network
 	WarmUp   time.Duration                       // the first load is offered for this long before the account begins
 	Watch    func(Frame)                         // called about once a second
 	Sample   func(player int, s scenario.Sample) // called for each request of the account; must be quick
+
+	Resources []quell.Resource // that the groups' hosts have; see Playable
 }
 
 // Frame is what can be seen at one moment of a play.
@@ -71,7 +72,7 @@ const watchEvery = time.Second
 // Play offers every group the same requests at the same moments, disturbs their hosts as the timeline says, and
 // returns one result per player, in order.
 func Play(ctx context.Context, o Options) ([]quell.Result, error) {
-	if err := Playable(o.Scenario, o.Disturbs...); err != nil {
+	if err := Playable(o.Scenario, o.Resources...); err != nil {
 		return nil, err
 	}
 	p := &play{Options: o, start: time.Now().Add(StartDelay)}
@@ -131,21 +132,16 @@ func newTrack(sc *scenario.Scenario, player Player) *track {
 	}
 }
 
-// offer starts one open-loop generator for each group, all with the same seed.
+// offer starts one generator for each group, all with the same seed.
 func (p *play) offer(ctx context.Context, cancel context.CancelCauseFunc, parts *sync.WaitGroup) {
 	for i, t := range p.tracks {
-		arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
-			Process: processOf(p.Scenario.Workload.Arrivals), Rate: p.rates(),
-			Duration: p.WarmUp + p.Scenario.Duration, Seed: p.Scenario.Seed,
-		})
+		o, err := generator(p.Scenario, p.WarmUp)
 		if err != nil {
 			cancel(err)
 			return
 		}
-		runner, err := loadgen.New(loadgen.Options{
-			URL: t.Group.URL(), Arrivals: arrivals, Path: "/file", Start: p.start, Timeout: 10 * time.Second,
-			Report: func(s loadgen.Sample) { p.note(i, t.add(s, p.WarmUp)) },
-		})
+		o.URL, o.Start, o.Report = t.Group.URL(), p.start, func(s loadgen.Sample) { p.note(i, t.add(s, p.WarmUp)) }
+		runner, err := loadgen.New(o)
 		if err != nil {
 			cancel(err)
 			return
@@ -159,26 +155,6 @@ func (t *track) warn(warnings []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.warnings = warnings
-}
-
-func processOf(a scenario.Arrivals) loadgen.Process {
-	if a == scenario.Deterministic {
-		return loadgen.Deterministic
-	}
-	return loadgen.Exponential
-}
-
-// rates is the scenario's load as request rates, with the first one stretched over the warm-up.
-func (p *play) rates() []loadgen.Step {
-	var steps []loadgen.Step
-	for i, s := range p.Scenario.Rates() {
-		at := s.At + p.WarmUp
-		if i == 0 {
-			at = 0
-		}
-		steps = append(steps, loadgen.Step{At: at, PerSecond: s.PerSecond})
-	}
-	return steps
 }
 
 // add takes a request into the account and returns it as it stands there: with a negative time in the warm-up.
@@ -215,17 +191,15 @@ func (p *play) disturb(ctx context.Context) error {
 	return nil
 }
 
-// Playable says, as a *quell.UserError, what in a scenario cannot be played on a rig whose neighbours can take the given
-// resources; without any, the network.
-func Playable(sc *scenario.Scenario, disturbs ...quell.Resource) error {
-	if len(disturbs) == 0 {
-		disturbs = []quell.Resource{quell.Network}
+// Playable says what in a scenario cannot be played on machines whose hosts have these resources to load and to disturb, as a
+// *quell.UserError. None named is those of emulated hosts: the network only.
+func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
+	if len(resources) == 0 {
+		resources = []quell.Resource{quell.Network}
 	}
-	refuse := func(path, what string) error {
-		return &quell.UserError{Err: fmt.Errorf("%s: %s cannot be played on machines yet: use quell sim", path, what)}
-	}
-	if sc.Workload.Kind != scenario.File {
-		return refuse("workload.kind", fmt.Sprintf("a workload of kind %s", sc.Workload.Kind))
+	has := func(r quell.Resource) bool { return slices.Contains(resources, r) }
+	if err := loadable(sc.Workload, has); err != nil {
+		return err
 	}
 	if sc.Readings != (scenario.Readings{}) {
 		return refuse("readings", "lost, late and noisy readings")
@@ -235,11 +209,15 @@ func Playable(sc *scenario.Scenario, disturbs ...quell.Resource) error {
 		if e.Fail != nil {
 			return refuse(path+".fail", "the failure of an instance")
 		}
-		if n := e.Interfere; n != nil && !slices.Contains(disturbs, n.Resource) {
+		if n := e.Interfere; n != nil && !has(n.Resource) {
 			return refuse(path+".interfere.resource", fmt.Sprintf("interference on %s", n.Resource))
 		}
 	}
 	return nil
+}
+
+func refuse(path, what string) error {
+	return &quell.UserError{Err: fmt.Errorf("%s: %s cannot be played on these machines: use quell sim", path, what)}
 }
 
 // mark reads every group's counters when the account begins and when it ends.

@@ -11,6 +11,7 @@ import (
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/probe"
+	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/testbed/emulated"
 	"github.com/quellhq/quell/train"
 )
@@ -18,13 +19,12 @@ import (
 // Training describes a training on emulated hosts in this process, or on the machines of a lab.
 type Training struct {
 	Plan      train.Plan
-	Kernel    *KernelHosts // nil: emulated hosts
-	Hosts     int          // emulated at once
-	Bandwidth float64      // bit/s of each host's link
-	FileSize  int64        // bytes of the served file
-	Process   loadgen.Process
-	Budget    float64       // share of the link for probes
-	Spacing   time.Duration // mean time between two probes; 0: as on the emulated rig
+	Kernel    *KernelHosts      // nil: emulated hosts
+	Hosts     int               // emulated at once
+	Bandwidth float64           // bit/s of each host's link
+	Workload  scenario.Workload // what clients ask for; its load does not count
+	Budget    float64           // share of the link for probes
+	Spacing   time.Duration     // mean time between two probes; 0: as on the emulated rig
 	Seed      uint64
 	Save      func(model.TrainingRow) error
 	Progress  func(train.Progress)
@@ -48,22 +48,29 @@ func (t Training) Run(ctx context.Context) (err error) {
 	}
 	const count = 10 // probes per period: only their spacing and their budget matter here
 	machines, err := train.Live(train.LiveOptions{
-		Targets: targets, Resource: quell.Network, PerSecond: t.Bandwidth / 8 / float64(t.FileSize), Process: t.Process, Seed: t.Seed,
-		Probe: probe.Options{Service: "training", Sender: "trainer", Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth, Timeout: count * t.Spacing, Token: token},
+		Targets: targets, Resource: quell.Network, PerSecond: t.perSecond(), Process: processOf(t.Workload.Arrivals), Seed: t.Seed,
+		Visits: func(seed uint64) (loadgen.Visits, error) { return visits(t.Workload, seed) },
+		Probe:  probe.Options{Service: "training", Sender: "trainer", Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth, Timeout: count * t.Spacing, Token: token},
 	})
 	if err != nil {
 		return err
 	}
-	err = train.Run(ctx, train.Options{Plan: t.Plan, Machines: machines, Save: t.Save, Progress: t.Progress, Seed: t.Seed})
+	err = train.Run(ctx, train.Options{Plan: settled(t.Plan, t.Workload), Machines: machines, Save: t.Save, Progress: t.Progress, Seed: t.Seed})
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		return cause
 	}
 	return err
 }
 
+// perSecond is the rate of arrivals that fills a host's link.
+func (t Training) perSecond() float64 {
+	return 1 / t.Workload.Demands(scenario.Host{Network: t.Bandwidth})[quell.Network]
+}
+
 // targets are the machines to train on, and what their probe servers want to see.
 func (t Training) targets(ctx context.Context, cancel context.CancelCauseFunc, running *sync.WaitGroup) (targets []train.Target, token string, err error) {
 	if t.Kernel != nil {
+		t.Kernel.workload = t.Workload
 		targets, err = t.Kernel.start(ctx)
 		return targets, t.Kernel.token, err
 	}
@@ -76,7 +83,7 @@ func (t Training) start(ctx context.Context, cancel context.CancelCauseFunc, run
 	for i := range t.Hosts {
 		h, err := emulated.NewHost(emulated.HostOptions{
 			ID: fmt.Sprintf("h%d", i+1), Instance: "training", Listen: "127.0.0.1:0", Bandwidth: int64(t.Bandwidth),
-			FileSize: t.FileSize, Seed: t.Seed + uint64(i), ProbeListen: "127.0.0.1:0", ProbeHandler: probe.NewServer(probe.ServerOptions{}),
+			FileSize: t.Workload.Size, Seed: t.Seed + uint64(i), ProbeListen: "127.0.0.1:0", ProbeHandler: probe.NewServer(probe.ServerOptions{}),
 		})
 		if err != nil {
 			return nil, err

@@ -1,5 +1,6 @@
-// Package loadgen makes load: arrival processes as pure, seeded schedules, an open-loop HTTP runner that follows
-// one, and a recorder of what came back. The schedules drive real requests and simulators alike.
+// Package loadgen makes load: arrival processes as pure, seeded schedules; what an arrival asks for, drawn likewise; an HTTP
+// runner that follows them, open loop, or closed for users; and a recorder of what came back. Schedules and draws drive real
+// requests and simulators alike.
 package loadgen
 
 import (

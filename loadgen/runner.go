@@ -19,8 +19,8 @@ import (
 // InstanceHeader is the response header in which a balancer names the instance that answered.
 const InstanceHeader = "X-Quell-Instance"
 
-// ErrShed marks a request that was never sent because too many were open already.
-var ErrShed = errors.New("shed by the generator: too many requests are open")
+// ErrShed marks an arrival that was turned away because too many requests, or visits, were open already.
+var ErrShed = errors.New("shed by the generator: too many are open")
 
 // A request sent more than lateAfter after its time is late; more than lateShare of them means that the generator,
 // not the service, may be what is measured.
@@ -36,15 +36,48 @@ type Schedule interface {
 	Next() (at time.Duration, ok bool)
 }
 
+// Request is one request of a visit.
+type Request struct {
+	At    time.Duration // when it is intended, since the start
+	Path  string        // what to get, with its query
+	Bytes int64         // of the answer; with fewer it has failed. 0: any number
+	Range bool          // ask for the first Bytes only, where a file may be longer
+}
+
+// Visit is what one arrival asks for: a sequence of requests, each sent once the one before has ended, and not before its
+// time. So two requests of one visit are never open at once.
+type Visit interface {
+	// Next returns the request that follows on what ended then: on the one before, answered or failed, or on the arrival.
+	// It says false after the last.
+	Next(ended time.Duration) (Request, bool)
+}
+
+// Visits returns the visit of each arrival, in order, one call after the other.
+type Visits func(at time.Duration) Visit
+
+// once is a visit of one request.
+type once struct {
+	request Request
+	left    bool
+}
+
+func (o *once) Next(time.Duration) (Request, bool) {
+	left := o.left
+	o.left = false
+	return o.request, left
+}
+
 // Options of a Runner. URL and Arrivals have no default.
 type Options struct {
 	URL         string               // http://host:port, a path in front is kept
 	Arrivals    Schedule             // when to send
 	Path        string               // what to get; default /
 	PathOf      func(n int64) string // if set, what the n-th request (from 0) gets, instead of Path
+	Visit       Visits               // if set, what each arrival asks for, instead of one request for Path
+	Until       time.Duration        // nothing is asked for that is intended at or after it; 0: no end
 	Start       time.Time            // what the schedule counts from; default: the call of Run
 	Timeout     time.Duration        // of one request, from its sending to its last byte; default 30 s
-	MaxInFlight int                  // more open requests than this are shed; default 20,000
+	MaxInFlight int                  // more open requests, or visits, than this are shed; default 20,000
 	Report      func(Sample)         // called once a request, never twice at a time; must be quick
 	Logger      *slog.Logger
 }
@@ -68,9 +101,10 @@ func (s Sample) Failed() bool { return s.Err != nil || s.Status < 200 || s.Statu
 
 // Summary is the account of one run.
 type Summary struct {
+	Visits    int64         // begun: not shed
 	Requests  int64         // reported: answered, failed or shed
 	Errors    int64         // failed or shed
-	Shed      int64         // never sent
+	Shed      int64         // arrivals that were turned away; each counts as one request
 	Abandoned int64         // open when the run was cancelled; not reported
 	Late      int64         // sent more than 5 ms after their time
 	WorstLate time.Duration // by how much the latest was sent late
@@ -79,11 +113,12 @@ type Summary struct {
 	Warnings  []string      // what makes the numbers doubtful
 }
 
-// Runner sends requests open loop: each at its intended time, however slow the answers are.
+// Runner lets arrivals in open loop: each at its intended time, however slow the answers are. An arrival is one request,
+// or a visit of several.
 type Runner struct {
 	opts      Options
 	base      string
-	transport *http.Transport
+	transport http.RoundTripper
 	buffers   sync.Pool
 	log       *slog.Logger
 
@@ -104,8 +139,8 @@ func New(o Options) (*Runner, error) {
 	if o.Arrivals == nil {
 		return nil, &quell.InvalidError{Path: "arrivals", Problem: "needs a schedule"}
 	}
-	if o.Timeout < 0 || o.MaxInFlight < 0 {
-		return nil, &quell.InvalidError{Path: "timeout, max_in_flight", Problem: "must not be negative"}
+	if o.Timeout < 0 || o.MaxInFlight < 0 || o.Until < 0 {
+		return nil, &quell.InvalidError{Path: "timeout, max_in_flight, until", Problem: "must not be negative"}
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
@@ -133,19 +168,21 @@ func newTransport(maxInFlight int) *http.Transport {
 	}
 }
 
-// Run follows the schedule to its end, waits for the open requests and returns the account. When ctx ends first it
+// Run follows the schedule to its end, waits for the open visits and returns the account. When ctx ends first it
 // stops sending and abandons what is open. A Runner runs once.
 func (r *Runner) Run(ctx context.Context) Summary {
-	defer r.transport.CloseIdleConnections()
+	if t, ok := r.transport.(*http.Transport); ok {
+		defer t.CloseIdleConnections()
+	}
 	r.start = r.opts.Start
 	if r.start.IsZero() {
 		r.start = time.Now()
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	var alarm alarm
+	defer alarm.stop()
 	for n := int64(0); ; n++ {
 		at, ok := r.opts.Arrivals.Next()
-		if !ok || !r.waitUntil(ctx, timer, at) {
+		if !ok || !r.waitUntil(ctx, &alarm, at) {
 			break
 		}
 		r.dispatch(ctx, n, at)
@@ -155,41 +192,84 @@ func (r *Runner) Run(ctx context.Context) Summary {
 }
 
 // waitUntil sleeps until the time has come, not at all if it is past: timers wake up late by a millisecond or so,
-// and what fell due meanwhile is then sent in one go. It says false when ctx has ended.
-func (r *Runner) waitUntil(ctx context.Context, timer *time.Timer, at time.Duration) bool {
-	left := at - r.since()
-	if left <= 0 {
-		return ctx.Err() == nil
-	}
-	timer.Reset(left)
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
+// and what fell due meanwhile is then sent in one go. It says false when the time is after the end, or ctx has ended.
+func (r *Runner) waitUntil(ctx context.Context, alarm *alarm, at time.Duration) bool {
+	if r.opts.Until > 0 && at >= r.opts.Until {
 		return false
+	}
+	if left := at - r.since(); left > 0 {
+		select {
+		case <-alarm.after(left):
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// alarm is a timer that is made when it is first needed.
+type alarm struct{ timer *time.Timer }
+
+func (a *alarm) after(d time.Duration) <-chan time.Time {
+	if a.timer == nil {
+		a.timer = time.NewTimer(d)
+	} else {
+		a.timer.Reset(d)
+	}
+	return a.timer.C
+}
+
+func (a *alarm) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
 	}
 }
 
 func (r *Runner) since() time.Duration { return time.Since(r.start) }
 
 func (r *Runner) dispatch(ctx context.Context, n int64, at time.Duration) {
+	visit := r.visit(n, at)
 	admitted := r.admit()
 	r.sending.Go(func() {
-		s := Sample{Intended: at, Sent: r.since()}
 		if !admitted {
-			s.Err, s.Finished = ErrShed, s.Sent
-			r.account(s)
+			now := r.since()
+			r.account(Sample{Intended: at, Sent: now, Finished: now, Err: ErrShed})
 			return
 		}
-		r.get(ctx, n, &s)
+		defer r.release()
+		r.follow(ctx, visit, at)
+	})
+}
+
+func (r *Runner) visit(n int64, at time.Duration) Visit {
+	if r.opts.Visit != nil {
+		return r.opts.Visit(at)
+	}
+	path := r.opts.Path
+	if r.opts.PathOf != nil {
+		path = r.opts.PathOf(n)
+	}
+	return &once{Request{At: at, Path: path}, true}
+}
+
+// follow sends a visit's requests, each when it is due and the one before has ended.
+func (r *Runner) follow(ctx context.Context, visit Visit, ended time.Duration) {
+	var alarm alarm
+	defer alarm.stop()
+	for {
+		q, ok := visit.Next(ended)
+		if !ok || !r.waitUntil(ctx, &alarm, q.At) {
+			return
+		}
+		s := Sample{Intended: q.At, Sent: r.since()}
+		r.get(ctx, q, &s)
 		s.Finished = r.since()
-		r.release()
 		if s.Err != nil && ctx.Err() != nil {
 			r.abandon()
 			return
 		}
 		r.account(s)
-	})
+		ended = s.Finished
+	}
 }
 
 func (r *Runner) admit() bool {
@@ -197,10 +277,11 @@ func (r *Runner) admit() bool {
 	defer r.mu.Unlock()
 	if r.inFlight < r.opts.MaxInFlight {
 		r.inFlight++
+		r.summary.Visits++
 		return true
 	}
 	if r.summary.Shed == 0 {
-		r.log.Warn("the generator sheds requests: too many are open", "max_in_flight", r.opts.MaxInFlight)
+		r.log.Warn("the generator turns arrivals away: too many are open", "max_in_flight", r.opts.MaxInFlight)
 	}
 	r.summary.Shed++
 	return false
@@ -213,13 +294,16 @@ func (r *Runner) release() {
 }
 
 // get sends one request and reads the answer to its last byte.
-func (r *Runner) get(ctx context.Context, n int64, s *Sample) {
+func (r *Runner) get(ctx context.Context, q Request, s *Sample) {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+r.path(n), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/"+strings.TrimPrefix(q.Path, "/"), nil)
 	if err != nil {
 		s.Err = fmt.Errorf("making the request: %w", err)
 		return
+	}
+	if q.Range && q.Bytes > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=0-%d", q.Bytes-1))
 	}
 	resp, err := r.transport.RoundTrip(req)
 	if err != nil {
@@ -234,18 +318,9 @@ func (r *Runner) get(ctx context.Context, n int64, s *Sample) {
 		s.Err = fmt.Errorf("reading the answer: %w", err)
 	case resp.ContentLength >= 0 && s.Bytes != resp.ContentLength:
 		s.Err = fmt.Errorf("reading the answer: %d bytes of %d: %w", s.Bytes, resp.ContentLength, io.ErrUnexpectedEOF)
+	case s.Bytes < q.Bytes && !s.Failed():
+		s.Err = fmt.Errorf("the answer has %d bytes where %d were asked for: what the server holds is too small", s.Bytes, q.Bytes)
 	}
-}
-
-func (r *Runner) path(n int64) string {
-	path := r.opts.Path
-	if r.opts.PathOf != nil {
-		path = r.opts.PathOf(n)
-	}
-	if !strings.HasPrefix(path, "/") {
-		path = "/" + path
-	}
-	return path
 }
 
 // discard reads to the end through a reused buffer, large enough to bypass the transport's own.
@@ -300,9 +375,13 @@ func (r *Runner) finish() Summary {
 			"the generator fell behind: %d of %d requests were sent more than %v late, the latest by %v; use a lower rate or a faster machine",
 			s.Late, s.Requests, lateAfter, s.WorstLate.Round(time.Millisecond)))
 	}
-	if s.Shed > 0 {
+	if s.Shed > 0 && r.opts.Visit == nil {
 		s.Warnings = append(s.Warnings, fmt.Sprintf(
 			"%d of %d requests were shed by the generator and count as failed: more than %d were open", s.Shed, s.Requests, r.opts.MaxInFlight))
+	} else if s.Shed > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf(
+			"%d of %d visits were turned away by the generator, and each counts as one failed request: more than %d were open; the load is lower than asked for",
+			s.Shed, s.Shed+s.Visits, r.opts.MaxInFlight))
 	}
 	return s
 }

@@ -189,3 +189,14 @@ func TestValidateReportsAllAtOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestUserStepsFollowTheTimeline(t *testing.T) {
+	at := func(seconds int, users int) Event {
+		return Event{At: time.Duration(seconds) * time.Second, Users: &users}
+	}
+	s := &Scenario{Workload: Workload{Kind: Users, Users: 5}, Timeline: []Event{at(0, 7), {At: time.Second}, at(2, 7), at(3, 0), at(9, 2)}}
+	want := []UserStep{{0, 7}, {3 * time.Second, 0}, {9 * time.Second, 2}}
+	if got := s.UserSteps(); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

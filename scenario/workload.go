@@ -11,7 +11,7 @@ import (
 // Kind is the sort of work that clients ask for.
 type Kind string
 
-// The workloads. Only File can be played on live rigs; the simulator plays all.
+// The workloads. The simulator plays all, machines what their hosts can be loaded with.
 const (
 	File    Kind = "file"    // requests for one object of fixed size, open arrivals
 	Video   Kind = "video"   // sessions that fetch a video in chunks (PRIMA, Table I), open arrivals
@@ -196,6 +196,28 @@ func (s *Scenario) Rates() []RateStep {
 	for _, e := range s.Timeline {
 		if e.Load != nil {
 			change(e.At, *e.Load)
+		}
+	}
+	return steps
+}
+
+// UserStep is a number of users that holds from a moment on.
+type UserStep struct {
+	At    time.Duration
+	Users int
+}
+
+// UserSteps returns the number of users over the whole run, beginning at 0; each step changes it.
+func (s *Scenario) UserSteps() []UserStep {
+	steps := []UserStep{{Users: s.Workload.Users}}
+	for _, e := range s.Timeline {
+		last := &steps[len(steps)-1]
+		switch {
+		case e.Users == nil:
+		case e.At == last.At:
+			last.Users = *e.Users
+		case *e.Users != last.Users:
+			steps = append(steps, UserStep{At: e.At, Users: *e.Users})
 		}
 	}
 	return steps

@@ -1,10 +1,8 @@
 package sim
 
 import (
-	"math"
-	"math/rand/v2"
-
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/scenario"
 )
 
@@ -13,14 +11,14 @@ import (
 type clients struct {
 	w       *world
 	load    *scenario.Workload
-	rng     *rand.Rand
-	end     float64 // from then on nobody asks for anything
+	mix     *loadgen.Mix // of classes
+	end     float64      // from then on nobody asks for anything
 	ask     func(order)
 	classes []class
-	upTo    []float64 // of an even number from 0 to 1, for each class
 
-	programme []playlist // sessions of a video workload to choose from
-	sessions  []session
+	programme *loadgen.Programme // sessions of a video workload to choose from
+	lasts     []class            // of their playlists: the last chunk is shorter
+	sessions  []loadgen.Playback
 	unused    []int32 // of sessions
 
 	wanted int    // users
@@ -38,23 +36,26 @@ type order struct {
 // alone is the session of requests that nothing follows.
 const alone int32 = -1
 
-// clientStream keeps the clients' random numbers apart from those of arrivals, neighbours and faults.
-const clientStream = 1 << 33
-
-func newClients(w *world, load *scenario.Workload, seed uint64, end float64, ask func(order)) *clients {
-	c := &clients{w: w, load: load, rng: rand.New(rand.NewPCG(seed, clientStream)), end: end, ask: ask, classes: classesOf(load)}
-	sum := 0.0
-	for _, k := range load.Classes {
-		sum += k.Share
-		c.upTo = append(c.upTo, sum)
+func newClients(w *world, load *scenario.Workload, seed uint64, end float64, ask func(order)) (c *clients, err error) {
+	c = &clients{w: w, load: load, end: end, ask: ask, classes: classesOf(load)}
+	switch load.Kind {
+	case scenario.Video:
+		if c.programme, err = loadgen.NewProgramme(loadgen.Video(load.Video), seed); err != nil {
+			return nil, err
+		}
+		for _, list := range c.programme.Playlists {
+			c.lasts = append(c.lasts, fileClass(list.Last))
+		}
+	case scenario.Classes, scenario.Users:
+		var classes []loadgen.Class
+		for _, k := range load.Classes {
+			classes = append(classes, loadgen.Class(k))
+		}
+		if c.mix, err = loadgen.NewMix(classes, load.Spread == scenario.Exponential, seed); err != nil {
+			return nil, err
+		}
 	}
-	for i := range c.upTo {
-		c.upTo[i] /= sum
-	}
-	if load.Kind == scenario.Video {
-		c.programme = programmeOf(load.Video, c.rng)
-	}
-	return c
+	return c, nil
 }
 
 // classesOf is the work of a workload's requests.
@@ -104,14 +105,7 @@ func (c *clients) arrive() {
 
 // draw makes a request of a random class. All demands of a request are as much larger than their means as one another.
 func (c *clients) draw(session int32) order {
-	which, x := 0, c.rng.Float64()
-	for which < len(c.upTo)-1 && x >= c.upTo[which] {
-		which++
-	}
-	size := 1.0
-	if c.load.Spread == scenario.Exponential {
-		size = c.rng.ExpFloat64()
-	}
+	which, size := c.mix.Draw()
 	return order{work: c.classes[which], size: size, class: int32(which), session: session}
 }
 
@@ -150,7 +144,7 @@ func (c *clients) setUsers(n int) {
 
 // think lets a user pause, and ask then.
 func (c *clients) think(user int32) {
-	c.later(c.w.now+c.rng.ExpFloat64()*c.load.Think.Seconds(), func() {
+	c.later(c.w.now+c.mix.Pause()*c.load.Think.Seconds(), func() {
 		if int(user) >= c.wanted {
 			c.here[user] = false
 			return
@@ -159,82 +153,34 @@ func (c *clients) think(user int32) {
 	})
 }
 
-// playlist is the video of a session.
-type playlist struct {
-	chunks int32
-	last   class // the last chunk is shorter
-}
-
-// session is somebody who watches a video.
-type session struct {
-	list *playlist
-	next int32   // chunk
-	due  float64 // when the next chunk is wanted
-}
-
-// programmeOf draws the sessions to choose from: videos by their popularity, which falls as a power of their rank (Zipf).
-// Sizes are exponential, scaled so that a session's mean is as the scenario says.
-func programmeOf(v scenario.VideoSessions, rng *rand.Rand) []playlist {
-	popular, sizes, sum := make([]float64, v.Videos), make([]float64, v.Videos), 0.0
-	for rank := range popular {
-		sum += math.Pow(float64(rank+1), -v.Zipf)
-		popular[rank], sizes[rank] = sum, rng.ExpFloat64()
-	}
-	chosen, total := make([]float64, v.Sessions), 0.0
-	for i := range chosen {
-		rank, x := 0, rng.Float64()*sum
-		for rank < len(popular)-1 && x >= popular[rank] {
-			rank++
-		}
-		chosen[i] = sizes[rank]
-		total += sizes[rank]
-	}
-	scale, chunk := float64(v.Size)*float64(v.Sessions)/total, v.ChunkBytes()
-	programme := make([]playlist, v.Sessions)
-	for i, size := range chosen {
-		bytes := math.Max(1, size*scale)
-		chunks := math.Ceil(bytes / chunk)
-		programme[i] = playlist{int32(chunks), fileClass(bytes - (chunks-1)*chunk)}
-	}
-	return programme
-}
-
 // tuneIn begins a session.
 func (c *clients) tuneIn() {
 	id := int32(len(c.sessions))
 	if n := len(c.unused); n > 0 {
 		id, c.unused = c.unused[n-1], c.unused[:n-1]
 	} else {
-		c.sessions = append(c.sessions, session{})
+		c.sessions = append(c.sessions, loadgen.Playback{})
 	}
-	c.sessions[id] = session{list: &c.programme[c.rng.IntN(len(c.programme))]}
+	c.sessions[id] = c.programme.Begin()
+	c.sessions[id].Next(c.w.now)
 	c.fetch(id)
 }
 
 // fetch asks for a session's next chunk.
 func (c *clients) fetch(id int32) {
-	s := &c.sessions[id]
 	work := c.classes[0]
-	if s.next++; s.next == s.list.chunks {
-		work = s.list.last
+	if s := &c.sessions[id]; s.Last() {
+		work = c.lasts[s.Playlist()]
 	}
 	c.ask(order{work: work, size: 1, session: id})
 }
 
-// watchOn goes on after a chunk: at once while the buffer fills, then at the pace of play.
+// watchOn goes on after a chunk.
 func (c *clients) watchOn(id int32) {
-	s := &c.sessions[id]
-	if s.next == s.list.chunks {
+	due, ok := c.sessions[id].Next(c.w.now)
+	if !ok {
 		c.unused = append(c.unused, id)
 		return
 	}
-	switch prefetch := int32(c.load.Video.Prefetch); {
-	case s.next < prefetch:
-		s.due = c.w.now
-	case s.next == prefetch:
-		s.due = c.w.now + c.load.Video.Chunk.Seconds()
-	default:
-		s.due = math.Max(c.w.now, s.due+c.load.Video.Chunk.Seconds())
-	}
-	c.later(s.due, func() { c.fetch(id) })
+	c.later(due, func() { c.fetch(id) })
 }

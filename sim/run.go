@@ -161,13 +161,15 @@ func newSimulation(o Options) (*simulation, error) {
 	return s, nil
 }
 
-func (s *simulation) prepareHosts() error {
+func (s *simulation) prepareHosts() (err error) {
 	load := &s.Scenario.Workload
 	classes := classesOf(load)
 	s.used = resourcesOf(classes)
 	s.w = newWorld(s.Scenario.Hosts, s.Discipline, s.seed, append(classes, probeClass())...)
 	s.w.done, s.w.cacheStretch = s.done, load.CacheStretch
-	s.clients = newClients(s.w, load, s.seed, s.end, s.ask)
+	if s.clients, err = newClients(s.w, load, s.seed, s.end, s.ask); err != nil {
+		return err
+	}
 	for _, h := range s.Scenario.Hosts {
 		plan, err := s.Probing.plan(s.Scenario.Service.Sampling, h.Network)
 		if err != nil {

@@ -74,7 +74,9 @@ func (t *Trainer) Measure(ctx context.Context, r train.RunRequest) (model.Traini
 	world := newWorld(sc.Hosts[:1], t.Discipline, r.Seed, append(classesOf(&sc.Workload), probeClass())...)
 	world.cacheStretch = sc.Workload.CacheStretch
 	e := &exercise{from: r.WarmUp.Seconds(), w: world}
-	e.clients = newClients(world, &sc.Workload, r.Seed, (r.WarmUp + r.Run).Seconds(), e.ask)
+	if e.clients, err = newClients(world, &sc.Workload, r.Seed, (r.WarmUp + r.Run).Seconds(), e.ask); err != nil {
+		return model.TrainingRow{}, err
+	}
 	e.w.done = e.done
 	e.prober = newProber(e.w, plan, 0, 0, r.Seed)
 	e.w.interfere(0, quell.Network, r.Interference, t.Fluid)

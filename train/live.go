@@ -29,15 +29,16 @@ type Target interface {
 // Carried is accumulated use, in seconds of the whole resource.
 type Carried struct{ Own, Interfering float64 }
 
-// LiveOptions say how targets are loaded and probed. All but MaxLatency and Seed are required.
+// LiveOptions say how targets are loaded and probed. All but Visits, MaxLatency and Seed are required.
 type LiveOptions struct {
 	Targets    []Target // a machine each
 	Resource   quell.Resource
-	PerSecond  float64 // requests per second that fill the resource: turns a level into a rate
+	PerSecond  float64 // arrivals per second that fill the resource: turns a level into a rate
 	Process    loadgen.Process
-	Probe      probe.Options // Targets and Publish are not used
-	MaxLatency time.Duration // a request that takes longer counts as failed; 0: 30 s
-	Seed       uint64        // of the probes
+	Visits     func(seed uint64) (loadgen.Visits, error) // what a run's arrivals ask for; nil: one GET /file each
+	Probe      probe.Options                             // Targets and Publish are not used
+	MaxLatency time.Duration                             // a request that takes longer counts as failed; 0: 30 s
+	Seed       uint64                                    // of the probes
 }
 
 // Live returns machines that are loaded over HTTP, in real time.
@@ -76,18 +77,8 @@ func (m *live) Measure(ctx context.Context, r RunRequest) (model.TrainingRow, er
 	if err := m.target.Interfere(r.Interference); err != nil {
 		return model.TrainingRow{}, err
 	}
-	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
-		Process: m.Process, Rate: []loadgen.Step{{PerSecond: r.Level * m.PerSecond}}, Duration: r.WarmUp + r.Run, Seed: r.Seed,
-	})
-	if err != nil {
-		return model.TrainingRow{}, err
-	}
 	recorder := loadgen.NewRecorder()
-	runner, err := loadgen.New(loadgen.Options{URL: m.target.Service(), Arrivals: arrivals, Path: "/file", Timeout: m.MaxLatency, Report: func(s loadgen.Sample) {
-		if s.Intended >= r.WarmUp {
-			recorder.Record(s)
-		}
-	}})
+	runner, err := m.runner(r, recorder)
 	if err != nil {
 		return model.TrainingRow{}, err
 	}
@@ -102,6 +93,31 @@ func (m *live) Measure(ctx context.Context, r RunRequest) (model.TrainingRow, er
 		return row, err
 	}
 	return r.fill(row, recorder.Total())
+}
+
+// runner offers a run's level, and records what was asked for after its warm-up.
+func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner, error) {
+	end := r.WarmUp + r.Run
+	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
+		Process: m.Process, Rate: []loadgen.Step{{PerSecond: r.Level * m.PerSecond}}, Duration: end, Seed: r.Seed,
+	})
+	if err != nil {
+		return nil, err
+	}
+	o := loadgen.Options{
+		URL: m.target.Service(), Arrivals: arrivals, Path: "/file", Until: end, Timeout: m.MaxLatency,
+		Report: func(s loadgen.Sample) {
+			if s.Intended >= r.WarmUp {
+				recorder.Record(s)
+			}
+		},
+	}
+	if m.Visits != nil {
+		if o.Visit, err = m.Visits(r.Seed); err != nil {
+			return nil, err
+		}
+	}
+	return loadgen.New(o)
 }
 
 // collect probes through the part of a run that counts, and accounts what was carried meanwhile.

@@ -138,6 +138,52 @@ func TestRunFailsWhenNoRequestSucceeds(t *testing.T) {
 	}
 }
 
+// twice is a visit of two requests.
+type twice struct{ left int }
+
+func (v *twice) Next(ended time.Duration) (loadgen.Request, bool) {
+	v.left--
+	return loadgen.Request{At: ended, Path: "/chunk?bytes=4", Bytes: 4}, v.left >= 0
+}
+
+func TestArrivalsMayBeVisits(t *testing.T) {
+	var mu sync.Mutex
+	paths := map[string]bool{}
+	m := newMachine(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		paths[r.URL.Path] = true
+		mu.Unlock()
+		_, _ = w.Write([]byte("file"))
+	})
+	lo := liveOptions(m)
+	lo.Visits = func(uint64) (loadgen.Visits, error) {
+		return func(time.Duration) loadgen.Visit { return &twice{2} }, nil
+	}
+	o := options(t, m)
+	o.Plan.Levels, o.Plan.Interference = []float64{0.2}, []float64{0}
+	var rows []model.TrainingRow
+	o.Save = func(r model.TrainingRow) error { rows = append(rows, r); return nil }
+	machines, err := Live(lo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Machines = machines
+	if err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if n := rows[0].Requests; n < 190 || n > 202 || len(paths) != 1 || !paths["/chunk"] {
+		t.Errorf("%d requests in a second for 100 visits of two, for %v", n, paths)
+	}
+	none := errors.New("nothing to ask for")
+	lo.Visits = func(uint64) (loadgen.Visits, error) { return nil, none }
+	if o.Machines, err = Live(lo); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), o); !errors.Is(err, none) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestRunEndsWhenARowCannotBeSaved(t *testing.T) {
 	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
 	o := options(t, m)

@@ -16,7 +16,6 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/train"
@@ -182,10 +181,6 @@ func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, 
 	if o.models != "" {
 		return filepath.Abs(o.models)
 	}
-	process := loadgen.Exponential
-	if sc.Workload.Arrivals == scenario.Deterministic {
-		process = loadgen.Deterministic
-	}
 	f, err := os.Create(filepath.Join(dir, "training.jsonl"))
 	if err != nil {
 		return "", err
@@ -195,7 +190,7 @@ func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, 
 	save := saveTo(f)
 	view.training()
 	err = experiment.Training{
-		Plan: train.Quick(), Hosts: 8, Bandwidth: sc.Hosts[0].Network, FileSize: sc.Workload.Size, Process: process,
+		Plan: train.Quick(), Hosts: 8, Bandwidth: sc.Hosts[0].Network, Workload: sc.Workload,
 		Budget: 0.02, Seed: sc.Seed, Progress: view.progress,
 		Save: func(row model.TrainingRow) error { rows = append(rows, row); return save(row) },
 	}.Run(ctx)

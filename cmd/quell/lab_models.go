@@ -14,7 +14,6 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/scenario"
@@ -127,18 +126,14 @@ func (o *labRun) train(ctx context.Context, t labTraining, dir, program string, 
 	for _, h := range o.scenario.Hosts {
 		hosts = append(hosts, h.ID)
 	}
-	process := loadgen.Exponential
-	if t.Workload.Arrivals == scenario.Deterministic {
-		process = loadgen.Deterministic
-	}
 	bar := newProgressBar(errs)
 	defer bar.finish()
 	lines := json.NewEncoder(f)
 	err = experiment.Training{
-		Plan: t.Plan, Bandwidth: t.Network, FileSize: t.Workload.Size, Process: process, Budget: t.Budget, Seed: o.scenario.Seed,
+		Plan: t.Plan, Bandwidth: t.Network, Workload: t.Workload, Budget: t.Budget, Seed: o.scenario.Seed,
 		Kernel: &experiment.KernelHosts{
 			Program: program, Dir: filepath.Join(dir, "lab"), Prefix: o.prefix, Hosts: hosts, Machines: machines,
-			Network: t.Network, Workload: t.Workload,
+			Network: t.Network,
 		},
 		Save:     func(row model.TrainingRow) error { rows = append(rows, row); return lines.Encode(row) },
 		Progress: func(p train.Progress) { bar.show(p) },

@@ -320,7 +320,7 @@ func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int,
 	began := time.Now()
 	warm := cmp.Or(sc.WarmUp, warmUp)
 	results, err := experiment.Play(ctx, experiment.Options{
-		Scenario: &sc, Players: []experiment.Player{{Run: run, Group: g}}, Disturbs: experiment.KernelResources(),
+		Scenario: &sc, Players: []experiment.Player{{Run: run, Group: g}}, Resources: experiment.KernelResources(),
 		WarmUp: warm, Sample: func(_ int, s scenario.Sample) { recorder.Sample(s) },
 		Watch: func(f experiment.Frame) { recorder.Frame(f); view.frame(f) },
 	})

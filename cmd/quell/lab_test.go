@@ -18,7 +18,6 @@ import (
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/internal/need"
-	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/testbed/kernel"
 )
 
@@ -190,7 +189,7 @@ func TestLabLibrary(t *testing.T) {
 		if sc.Name != name || headline(data) == "" || !strings.Contains(string(data), "# Sizes: ") {
 			t.Errorf("%s: scenario %s, about %q", name, sc.Name, headline(data))
 		}
-		if err := labPlayable(sc); err != nil && sc.Workload.Kind == scenario.File {
+		if err := labPlayable(sc); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

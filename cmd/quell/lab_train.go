@@ -9,7 +9,6 @@ import (
 
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/testbed/kernel"
 )
 
@@ -49,6 +48,5 @@ func trainingHosts(file *config.File, prefix string, machines experiment.Machine
 	}
 	return &experiment.KernelHosts{
 		Program: program, Dir: dir, Prefix: prefix, Hosts: trainingIDs(file), Machines: machines, Network: file.Train.Network,
-		Workload: scenario.Workload{Kind: scenario.File, Size: file.Train.FileSize},
 	}, func() error { return os.RemoveAll(dir) }, nil
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/testbed/kernel"
@@ -78,10 +77,6 @@ func trainCommand() *cobra.Command {
 
 // training turns a configuration into the runs to make.
 func training(c config.Train) experiment.Training {
-	process := loadgen.Exponential
-	if c.Arrivals == scenario.Deterministic {
-		process = loadgen.Deterministic
-	}
 	plan := train.Plan{
 		Levels: c.Levels, Interference: c.Interference, Run: c.Run, WarmUp: time.Second, Repeat: c.Repeat,
 		MaxRepeat: c.MaxRepeat, Interval: c.Interval, Confidence: c.Confidence,
@@ -93,7 +88,8 @@ func training(c config.Train) experiment.Training {
 		plan = train.Full()
 	}
 	return experiment.Training{
-		Plan: plan, Hosts: c.Hosts, Bandwidth: c.Network, FileSize: c.FileSize, Process: process, Seed: c.Seed,
+		Plan: plan, Hosts: c.Hosts, Bandwidth: c.Network, Seed: c.Seed,
+		Workload: scenario.Workload{Kind: scenario.File, Arrivals: c.Arrivals, Size: c.FileSize},
 	}
 }
 

@@ -29,20 +29,7 @@ func TestTwin(t *testing.T) {
 	plan := sim.Plan()
 	plan.Levels, plan.Interference = []float64{0.1, 0.3, 0.5, 0.7, 0.85}, []float64{0, 0.1, 0.2, 0.3, 0.45, 0.6}
 	models := twinModels(t, filepath.Join(t.TempDir(), "models.json"), plan)
-	work := t.TempDir()
-	out := filepath.Join(work, "live.json")
-	cmd := exec.CommandContext(t.Context(), "quell", "demo", "--scenario", file, "--models", models, "--dir", filepath.Join(work, "demo"), "--json", out)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
-	data, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var live []quell.Result
-	if err := json.Unmarshal(data, &live); err != nil {
-		t.Fatal(err)
-	}
+	live := playLive(t, file, models)
 	loaded, err := model.Load(models)
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +48,69 @@ func TestTwin(t *testing.T) {
 		if *live[i].LatencyMS.Mean >= *live[0].LatencyMS.Mean || *simulated.LatencyMS.Mean >= *roundRobin.LatencyMS.Mean {
 			t.Errorf("%s/%s is not faster than round robin in both", run.Policy, run.Scheduling)
 		}
+	}
+}
+
+// playLive plays a scenario's runs on emulated hosts.
+func playLive(t *testing.T, scenario, models string) (results []quell.Result) {
+	t.Helper()
+	work := t.TempDir()
+	out := filepath.Join(work, "live.json")
+	cmd := exec.CommandContext(t.Context(), "quell", "demo", "--scenario", scenario, "--models", models, "--dir", filepath.Join(work, "demo"), "--json", out)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &results); err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+const television = `
+scenario: television
+duration: 6s
+service: {slo: {metric: mean, threshold: 100ms}, sampling: 1s, group: {min: 1, max: 2, startup: 2s}}
+hosts: [{id: h, count: 2, network: 40Mbps}]
+instances: {start: 2, fixed: 2, startup: 500ms}
+workload: {kind: video, load: 0.45, video: {size: 110KB, chunk: 200ms, rate: 838kbps}}
+warm_up: 2s
+timeline: [{at: 0s, interfere: {host: h1, resource: network, use: 0.4}}]
+runs: [{policy: static, scheduling: leastconn, fixed: 1}, {policy: static, scheduling: leastconn, fixed: 2}]
+judge: {window: 1s, requests: 10}
+`
+
+// TestTwinOfVideoSessions plays video sessions beside a neighbour on emulated hosts and in the simulator: the same sessions,
+// nothing lost, and in both a second host helps.
+func TestTwinOfVideoSessions(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "television.yaml")
+	if err := os.WriteFile(file, []byte(television), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sc, err := config.LoadScenario(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := playLive(t, file, filepath.Join(repository(t), "examples", "golden", "models.json"))
+	var simulated []quell.Result
+	for i, run := range sc.Runs {
+		r, err := sim.Run(t.Context(), sim.Options{Scenario: sc, Run: run})
+		if err != nil {
+			t.Fatal(err)
+		}
+		simulated = append(simulated, r)
+		t.Logf("%d of them: mean %.1f ms live, %.1f simulated; %d and %d chunks", r.Fixed, *live[i].LatencyMS.Mean, *r.LatencyMS.Mean, live[i].Requests, r.Requests)
+		// Chunks follow on each other, so how many fall into the run depends a little on how fast they come.
+		if math.Abs(float64(live[i].Requests)/float64(r.Requests)-1) > 0.05 || live[i].Errors+r.Errors > 0 {
+			t.Errorf("%d chunks live, %d simulated; %d and %d failed", live[i].Requests, r.Requests, live[i].Errors, r.Errors)
+		}
+	}
+	if *live[1].LatencyMS.Mean >= *live[0].LatencyMS.Mean || *simulated[1].LatencyMS.Mean >= *simulated[0].LatencyMS.Mean {
+		t.Error("two hosts are not faster than one in both")
 	}
 }
 

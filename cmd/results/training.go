@@ -13,8 +13,8 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/train"
 )
 
@@ -79,8 +79,9 @@ func trainingPage(ctx context.Context, dir string) error {
 func collect(ctx context.Context, plan train.Plan, cells []train.Cell, seed uint64, rows *[]model.TrainingRow) error {
 	plan.Only = cells
 	return experiment.Training{
-		Plan: plan, Hosts: hosts, Bandwidth: linkBits, FileSize: fileBytes, Process: loadgen.Exponential, Budget: 0.02, Seed: seed,
-		Save: func(row model.TrainingRow) error { *rows = append(*rows, row); return nil },
+		Plan: plan, Hosts: hosts, Bandwidth: linkBits, Budget: 0.02, Seed: seed,
+		Workload: scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: fileBytes},
+		Save:     func(row model.TrainingRow) error { *rows = append(*rows, row); return nil },
 		Progress: func(p train.Progress) {
 			fmt.Fprintf(os.Stderr, "training: %d of %d cells, about %s left\n", p.CellsDone, p.Cells, p.Left.Round(time.Second))
 		},

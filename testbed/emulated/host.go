@@ -24,7 +24,7 @@ type HostOptions struct {
 	Listen           string // host:port of the service
 	Bandwidth        int64  // of the link, in bits per second
 	Piece            int64  // see LinkOptions
-	FileSize         int64  // bytes of every answer of the service; default 50,000
+	FileSize         int64  // bytes of the service's file; default 50,000
 	Boot             time.Duration
 	InterferenceFile string // see WriteInterference; none: the neighbours change by SetInterference only
 	InterferenceFlow int64  // bytes of a neighbour's flow; see InterfererOptions
@@ -76,7 +76,7 @@ func NewHost(o HostOptions) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{opts: o, log: o.Logger.With("host", o.ID, "instance", o.Instance), link: link, interferer: interferer}
-	h.service = h.newServer(o.Listen, newFileService(o.FileSize))
+	h.service = h.newServer(o.Listen, newService(o.FileSize))
 	if o.ProbeListen != "" {
 		h.probe = h.newServer(o.ProbeListen, o.ProbeHandler)
 	}

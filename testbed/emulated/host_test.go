@@ -108,6 +108,23 @@ func TestServiceAnswersWithTheFile(t *testing.T) {
 	}
 }
 
+func TestServiceAnswersWithTheBytesAskedFor(t *testing.T) {
+	h, _ := start(t, options("h1"))
+	for path, want := range map[string]int{"/chunk?bytes=700001": 700_001, "/chunk?bytes=0": 0, "/work?class=home&bytes=1": 1} {
+		resp, body := get(t, h.Addr(), path)
+		if resp.StatusCode != 200 || int(resp.ContentLength) != want || !bytes.Equal(body, content(want)) {
+			t.Errorf("%s: status %d, length %d, %d bytes", path, resp.StatusCode, resp.ContentLength, len(body))
+		}
+	}
+	for path, want := range map[string]int{
+		"/chunk": 400, "/chunk?bytes=-1": 400, "/chunk?bytes=many": 400, "/chunk?bytes=99999999999999": 400, "/work?bytes=1&cpu=5000us": 501, "/work?disk=2": 501,
+	} {
+		if resp, body := get(t, h.Addr(), path); resp.StatusCode != want || len(body) < 10 {
+			t.Errorf("%s: status %d, want %d: %s", path, resp.StatusCode, want, body)
+		}
+	}
+}
+
 func TestCountersAreExactAndTheMachineSeesOnlyItsOwn(t *testing.T) {
 	o := options("h1")
 	o.ProbeListen = "127.0.0.1:0"

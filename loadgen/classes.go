@@ -1,0 +1,182 @@
+package loadgen
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Class is a kind of request with its mean demands.
+type Class struct {
+	Name    string
+	Share   float64       // of the requests; relative to the other classes'
+	CPU     time.Duration // on one core
+	Disk    float64       // operations
+	Memory  time.Duration // of the reference machine's memory bandwidth
+	Network int64         // bytes of the answer
+}
+
+// Mix draws requests of classes by their shares. The same arguments give the same requests, in order.
+type Mix struct {
+	classes     []Class
+	upTo        []float64 // of an even number from 0 to 1, for each class
+	exponential bool
+	rng         *rand.Rand
+}
+
+// NewMix checks the classes. With exponential set, requests are larger or smaller than the mean of their class by an
+// exponential factor of mean one. Errors are *quell.InvalidError.
+func NewMix(classes []Class, exponential bool, seed uint64) (*Mix, error) {
+	if len(classes) == 0 {
+		return nil, &quell.InvalidError{Path: "classes", Problem: "needs at least one class"}
+	}
+	m := &Mix{classes: classes, upTo: make([]float64, len(classes)), exponential: exponential}
+	sum := 0.0
+	for i, c := range classes {
+		if !(c.Share > 0) || math.IsInf(c.Share, 0) || c.CPU < 0 || c.Memory < 0 || c.Network < 0 || !(c.Disk >= 0) || math.IsInf(c.Disk, 0) {
+			return nil, &quell.InvalidError{Path: fmt.Sprintf("classes[%d]", i), Problem: "needs a share above zero and demands of zero or more"}
+		}
+		sum += c.Share
+		m.upTo[i] = sum
+	}
+	for i := range m.upTo {
+		m.upTo[i] /= sum
+	}
+	m.rng = rand.New(rand.NewPCG(seed, contentStream))
+	return m, nil
+}
+
+// sibling draws other requests from the same classes.
+func (m *Mix) sibling(seed, stream uint64) *Mix {
+	s := *m
+	s.rng = rand.New(rand.NewPCG(seed, stream))
+	return &s
+}
+
+// Draw returns the class of the next request, and by what factor its demands, all alike, differ from the means.
+func (m *Mix) Draw() (class int, size float64) {
+	x := m.rng.Float64()
+	for class < len(m.upTo)-1 && x >= m.upTo[class] {
+		class++
+	}
+	if m.exponential {
+		return class, m.rng.ExpFloat64()
+	}
+	return class, 1
+}
+
+// Pause draws a user's time to think, as a multiple of the mean: exponential.
+func (m *Mix) Pause() float64 { return m.rng.ExpFloat64() }
+
+// request draws a request to the path that the demands are put behind: /work?class=home&cpu=5000us&bytes=1000. Demands that
+// a class does not have are left out; of what it has there is a microsecond, a byte or an operation at least.
+func (m *Mix) request(at time.Duration, path string) Request {
+	which, size := m.Draw()
+	c := m.classes[which]
+	q := Request{At: at}
+	var b strings.Builder
+	b.WriteString(path + "?class=" + c.Name)
+	add := func(key string, mean float64, unit string) int64 {
+		if mean == 0 {
+			return 0
+		}
+		amount := max(1, int64(math.Round(mean*size)))
+		b.WriteString("&" + key + "=" + strconv.FormatInt(amount, 10) + unit)
+		return amount
+	}
+	add("cpu", float64(c.CPU.Nanoseconds())/1e3, "us")
+	add("disk", c.Disk, "")
+	add("memory", float64(c.Memory.Nanoseconds())/1e3, "us")
+	q.Bytes = add("bytes", float64(c.Network), "")
+	q.Path = b.String()
+	return q
+}
+
+// Visits returns one request for each arrival: GET PATH?class=NAME&cpu=5000us&disk=2&memory=300us&bytes=1000, with the demands
+// that its class has. An empty path is /work.
+func (m *Mix) Visits(path string) func(at time.Duration) Visit {
+	path = workPath(path)
+	return func(at time.Duration) Visit { return &once{m.request(at, path), true} }
+}
+
+func workPath(path string) string {
+	if path == "" {
+		return "/work"
+	}
+	return path
+}
+
+// UserStep sets the number of users from At (since the start) until the next step.
+type UserStep struct {
+	At    time.Duration
+	Users int
+}
+
+// Users is a closed loop: each user waits for an answer, thinks, and asks again. It is the schedule of their coming and
+// their visits in one, for one run. A user's requests and pauses depend on the seed and on the user alone.
+type Users struct {
+	mix   *Mix
+	path  string
+	think time.Duration
+	steps []UserStep
+	seed  uint64
+
+	step int // the one whose users are coming
+	came int // the user who came last, from 0
+}
+
+// NewUsers checks the steps, which are in order of At. Errors are *quell.InvalidError. A user's first request follows a first
+// pause. Path is as in Mix.Visits; think is the mean of the exponential pauses. A user who is too many leaves instead of
+// asking again. Without an end (Options.Until) the last users never leave.
+func NewUsers(mix *Mix, steps []UserStep, think time.Duration, path string, seed uint64) (*Users, error) {
+	if think <= 0 {
+		return nil, &quell.InvalidError{Path: "think", Problem: "must be above zero"}
+	}
+	for i, s := range steps {
+		if s.Users < 0 || s.At < 0 || i > 0 && s.At <= steps[i-1].At {
+			return nil, &quell.InvalidError{Path: fmt.Sprintf("users[%d]", i), Problem: "must not be negative, and come after the step before it"}
+		}
+	}
+	return &Users{mix: mix, path: workPath(path), think: think, steps: steps, seed: seed, came: -1}, nil
+}
+
+// Next gives the moments at which users come, one for each.
+func (u *Users) Next() (time.Duration, bool) {
+	for u.step < len(u.steps) {
+		if u.came+1 < u.steps[u.step].Users {
+			u.came++
+			return u.steps[u.step].At, true
+		}
+		u.came = u.steps[u.step].Users - 1
+		u.step++
+	}
+	return 0, false
+}
+
+// Visit returns what the user asks for who came at the moment that Next gave last.
+func (u *Users) Visit(time.Duration) Visit {
+	return &user{of: u, number: u.came, step: u.step, mix: u.mix.sibling(u.seed, contentStream+1+uint64(u.came))}
+}
+
+// user is one of the users.
+type user struct {
+	of     *Users
+	number int
+	step   int // the last one known to want the user
+	mix    *Mix
+}
+
+func (u *user) Next(ended time.Duration) (Request, bool) {
+	at := ended + time.Duration(u.mix.Pause()*float64(u.of.think))
+	for steps := u.of.steps; u.step+1 < len(steps) && steps[u.step+1].At <= at; u.step++ {
+		if steps[u.step+1].Users <= u.number {
+			return Request{}, false
+		}
+	}
+	return u.mix.request(at, u.of.path), true
+}
