@@ -50,6 +50,9 @@ func TestLibrary(t *testing.T) {
 		if !strings.HasPrefix(head, "# ") || name != "noisy-neighbour" && !strings.Contains(head, "# Sizes: ") {
 			t.Error("the comment at its head does not say where it comes from and how large it is")
 		}
+		if _, err := os.Stat(strings.TrimSuffix(file, ".yaml") + ".md"); err != nil {
+			t.Error("nothing is said beside it on why its runs come out as they do")
+		}
 		sc.Stretch(8 * time.Second)
 		sc.WarmUp, sc.Judge.Window = 2*time.Second, 2*time.Second
 		models := modelsOf(t, sc)
