@@ -33,21 +33,21 @@ type law struct {
 // lawPoints is how finely a law is tabulated.
 const lawPoints = 64
 
-func (f *foresight) newLaw(h *host, c conditions) *law {
-	p := f.s.physics(h, c)
+func (s *simulation) newLaw(host int, c conditions) *law {
+	p := s.physics(host, c)
 	most := p.saturation()
+	if most <= 0 {
+		return &law{rates: []float64{0}, seconds: []float64{math.Inf(1)}}
+	}
 	l := &law{}
 	for i := range lawPoints {
 		rate := most * float64(i) / lawPoints
 		l.rates = append(l.rates, rate)
-		seconds := p.metric(rate, f.s.service.SLO.Metric)
+		seconds := p.metric(rate, s.service.SLO.Metric)
 		if i > 0 {
 			seconds = math.Max(seconds, l.seconds[i-1])
 		}
 		l.seconds = append(l.seconds, seconds)
-	}
-	if most <= 0 {
-		return &law{rates: []float64{0}, seconds: []float64{math.Inf(1)}}
 	}
 	return l
 }
@@ -75,26 +75,9 @@ type physics struct {
 	othersSq [kinds]float64 // arrival rate times second moment of their work
 }
 
-func (s *simulation) physics(h *host, c conditions) *physics {
-	load := &s.Scenario.Workload
-	p := &physics{}
-	stretch := 1 + load.CacheStretch*c.uses[kindOf(quell.Memory)]
-	for i, class := range s.clients.classes {
-		var d [kinds]float64
-		for _, want := range class {
-			d[want.resource] += want.amount.next() / h.perSecond[want.resource]
-		}
-		d[kindOf(quell.CPU)] *= stretch
-		p.classes = append(p.classes, d)
-		share := 1.0
-		if len(s.clients.upTo) > 0 {
-			share = s.clients.upTo[i]
-			if i > 0 {
-				share -= s.clients.upTo[i-1]
-			}
-		}
-		p.shares = append(p.shares, share)
-	}
+func (s *simulation) physics(host int, c conditions) *physics {
+	load, h := &s.Scenario.Workload, &s.w.hosts[host]
+	p := &physics{classes: s.clients.seconds(h, 1+load.CacheStretch*c.uses[kindOf(quell.Memory)]), shares: s.clients.shares()}
 	if len(load.Classes) > 0 && load.Spread == scenario.Exponential {
 		p.spread = 1
 	}
@@ -110,11 +93,37 @@ func (s *simulation) physics(h *host, c conditions) *physics {
 		p.others[k], p.othersSq[k] = c.uses[k], c.uses[k]*p.servers[k]*work
 	}
 	network := kindOf(quell.Network)
-	probe := s.probes[0]
+	probe := s.probes[host]
 	work := probe.class[0].amount.next() / h.perSecond[network]
 	p.others[network] += work / probe.spacing
 	p.othersSq[network] += work * work / probe.spacing
 	return p
+}
+
+// seconds is what a request of mean size of each class takes of one server of each resource, its processor time stretched
+// by neighbours in the caches.
+func (c *clients) seconds(h *host, stretch float64) (list [][kinds]float64) {
+	for _, class := range c.classes {
+		var d [kinds]float64
+		for _, want := range class {
+			d[want.resource] += want.amount.next() / h.perSecond[want.resource]
+		}
+		d[kindOf(quell.CPU)] *= stretch
+		list = append(list, d)
+	}
+	return list
+}
+
+// shares are those of the classes among the requests.
+func (c *clients) shares() []float64 {
+	if len(c.upTo) == 0 {
+		return []float64{1}
+	}
+	shares, before := make([]float64, len(c.upTo)), 0.0
+	for i, upTo := range c.upTo {
+		shares[i], before = upTo-before, upTo
+	}
+	return shares
 }
 
 // saturation is the rate that leaves nothing of some resource.

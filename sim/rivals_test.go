@@ -95,13 +95,13 @@ func TestClairvoyantIsTheBound(t *testing.T) {
 	sc := noisyNeighbour()
 	models := prepared(t, sc)
 	var violation, cost struct{ bound, prima float64 }
-	for seed := range uint64(8) {
+	for seed := range uint64(4) {
 		run := func(p string) quell.Result {
 			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: p, Scheduling: quell.LeastConn}, Models: models, Seed: seed + 1})
 		}
 		bound, prima := run(policy.Clairvoyant), run("prima")
-		if again := run(policy.Clairvoyant); !reflect.DeepEqual(bound, again) {
-			t.Errorf("seed %d: %+v, and again %+v", seed, bound, again)
+		if seed == 0 && !reflect.DeepEqual(bound, run(policy.Clairvoyant)) {
+			t.Error("the same options give another result")
 		}
 		if bound.Policy != policy.Clairvoyant || bound.SLO.ViolationS > prima.SLO.ViolationS {
 			t.Errorf("seed %d: %s violates for %v s, PRIMA for %v s", seed, bound.Policy, bound.SLO.ViolationS, prima.SLO.ViolationS)

@@ -197,7 +197,7 @@ func (f *foresight) law(host int, from, to float64) *law {
 	}
 	l := f.laws[c]
 	if l == nil {
-		l = f.newLaw(h, c)
+		l = f.s.newLaw(host, c)
 		f.laws[c] = l
 	}
 	return l
