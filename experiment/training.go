@@ -25,6 +25,7 @@ type Training struct {
 	Budget    float64       // share of the link for probes
 	Spacing   time.Duration // mean time between two probes; 0: as on the emulated rig
 	Seed      uint64
+	Rows      []model.TrainingRow // made before: these runs are not made again
 	Save      func(model.TrainingRow) error
 	Progress  func(train.Progress)
 }
@@ -50,7 +51,7 @@ func (t Training) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = train.Run(ctx, train.Options{Plan: t.Plan, Machines: machines, Save: t.Save, Progress: t.Progress, Seed: t.Seed})
+	err = train.Run(ctx, train.Options{Plan: t.Plan, Machines: machines, Rows: t.Rows, Save: t.Save, Progress: t.Progress, Seed: t.Seed})
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		return cause
 	}

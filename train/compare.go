@@ -1,0 +1,69 @@
+package train
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// Scores are how far models are off at points that they were not trained on.
+type Scores struct {
+	ResponseTime Off `json:"response_time"` // of the response time
+	Joint        Off `json:"joint"`         // of the probe time 1 + SF, by the joint model
+	Total        Off `json:"total"`         // and by the paper's
+	Capacity     Off `json:"capacity"`      // difference of utilisations, by the joint model
+}
+
+// Off sums up absolute errors.
+type Off struct {
+	Mean float64 `json:"mean"`
+	P95  float64 `json:"p95"`
+}
+
+// Score fits models to rows and holds them against long runs at other points. The true capacity needs no search: at
+// a point whose response time is R, the largest utilisation within a threshold of R is the point's own.
+func Score(rows, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64) (Scores, error) {
+	m, _, err := model.Fit(rows, model.FitOptions{Metric: metric})
+	if err != nil {
+		return Scores{}, err
+	}
+	spec := model.Spec{Resource: rows[0].Resource, Metric: metric, InterferenceModel: quell.Joint, Confidence: 0.95}
+	joint, err := model.Compile(m, spec)
+	if err != nil {
+		return Scores{}, err
+	}
+	spec.InterferenceModel = quell.Total
+	total, err := model.Compile(m, spec)
+	if err != nil {
+		return Scores{}, err
+	}
+	var rtm, im, im1, capacity []float64
+	for _, row := range truth {
+		measured, ok := row.LatencyMS.Of(metric)
+		if !ok {
+			return Scores{}, fmt.Errorf("a held-out run has no %s: %w", metric, quell.ErrNoData)
+		}
+		alone, _, _ := joint.Isolation(row.Utilization)
+		felt := math.Max(0, row.ProbeMS.Mean/alone-1)
+		rtm = append(rtm, math.Abs(joint.ResponseTime(row.Utilization, felt)/measured-1))
+		im = append(im, math.Abs((1+joint.SeverityAt(row.Utilization, row.Interfering))/(1+felt)-1))
+		im1 = append(im1, math.Abs((1+total.SeverityAt(row.Utilization, row.Interfering))/(1+felt)-1))
+		if math.Abs(math.Log(measured/thresholdMS)) <= math.Log(near) {
+			capacity = append(capacity, math.Abs(joint.Capacity(row.Interfering, measured)-row.Utilization))
+		}
+	}
+	return Scores{ResponseTime: offOf(rtm), Joint: offOf(im), Total: offOf(im1), Capacity: offOf(capacity)}, nil
+}
+
+// near is the factor within which a response time counts as near the threshold.
+const near = 1.5
+
+func offOf(errors []float64) Off {
+	slices.Sort(errors)
+	return Off{Mean: stat.Mean(errors, nil), P95: stat.Quantile(0.95, stat.Empirical, errors, nil)}
+}
