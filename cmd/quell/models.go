@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/chart"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/loadgen"
@@ -145,19 +147,29 @@ func fitCommand() *cobra.Command {
 func modelCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "model", Short: "Look at models", Args: cobra.NoArgs, RunE: showHelp}
 	var threshold time.Duration
+	var plots string
 	show := &cobra.Command{
-		Use:   "show models.json",
-		Short: "Print what the models were trained on and the capacity they give against severity",
+		Use:   "show models.json [--threshold T] [--plot DIR]",
+		Short: "Print what the models were trained on and the capacity they give against severity; draw them",
 		Args:  named("models.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			models, err := model.Load(args[0])
 			if err != nil {
 				return err
 			}
-			return describe(cmd, models, threshold)
+			if err := describe(cmd, models, threshold); err != nil || plots == "" {
+				return err
+			}
+			names, err := chart.Models(plots, models, chart.Options{ThresholdsMS: thresholds(threshold)})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "\npictures: %s\n", strings.Join(names, ", "))
+			return nil
 		},
 	}
 	show.Flags().DurationVar(&threshold, "threshold", 0, "response-time threshold to work capacities out for; default: several")
+	show.Flags().StringVar(&plots, "plot", "", "draw the models as PNG pictures into this folder")
 	cmd.AddCommand(show)
 	return cmd
 }
@@ -165,12 +177,16 @@ func modelCommand() *cobra.Command {
 // describe prints the models for the threshold, if one is given.
 func describe(cmd *cobra.Command, models *model.Models, threshold time.Duration) error {
 	w := bufio.NewWriter(cmd.OutOrStdout())
-	o := model.DescribeOptions{}
-	if threshold > 0 {
-		o.ThresholdsMS = []float64{quell.SLO{Threshold: threshold}.ThresholdMS()}
-	}
-	if err := model.Describe(w, models, o); err != nil {
+	if err := model.Describe(w, models, model.DescribeOptions{ThresholdsMS: thresholds(threshold)}); err != nil {
 		return err
 	}
 	return w.Flush()
+}
+
+// thresholds is the one that is given, in milliseconds, or none.
+func thresholds(given time.Duration) []float64 {
+	if given <= 0 {
+		return nil
+	}
+	return []float64{quell.SLO{Threshold: given}.ThresholdMS()}
 }
