@@ -106,8 +106,8 @@ func (m *Models) fitResource(resource quell.Resource, rows []TrainingRow, unscor
 		return report, fmt.Errorf("no training row has interfering 0, so the probe time alone is unknown: %w", quell.ErrNoData)
 	}
 	m.Isolation[resource] = isolation
-	// The quantile is not used: cells are not tested for significance.
-	baseline, err := CompileBaseline(m, resource, 0.95)
+	// The quantile is not used, and 0.5 costs nothing: cells are not tested for significance.
+	baseline, err := CompileBaseline(m, resource, 0.5)
 	if err != nil {
 		return report, err
 	}

@@ -118,12 +118,15 @@ func cellOf(r *model.TrainingRow) Cell {
 	return Cell{r.Level, *r.InterferingLevel}
 }
 
+// untested is a confidence that costs nothing: no severity is tested here.
+const untested = 0.5
+
 func (a *Adaptive) fit(rows []model.TrainingRow) (*model.Predictor, error) {
 	m, _, err := model.Fit(rows, model.FitOptions{Metric: a.Metric, Unscored: true})
 	if err != nil {
 		return nil, err
 	}
-	return model.Compile(m, model.Spec{Resource: rows[0].Resource, Metric: a.Metric, InterferenceModel: quell.Joint, Confidence: 0.95})
+	return model.Compile(m, model.Spec{Resource: rows[0].Resource, Metric: a.Metric, InterferenceModel: quell.Joint, Confidence: untested})
 }
 
 // felt is an instance with a neighbour, as a controller sees it.

@@ -1,9 +1,12 @@
 package train
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"gonum.org/v1/gonum/stat"
 
@@ -63,7 +66,62 @@ func Score(rows, truth []model.TrainingRow, metric quell.Metric, thresholdMS flo
 // near is the factor within which a response time counts as near the threshold.
 const near = 1.5
 
+// offOf sums up, and is 0 of nothing.
 func offOf(errors []float64) Off {
+	if len(errors) == 0 {
+		return Off{}
+	}
 	slices.Sort(errors)
 	return Off{Mean: stat.Mean(errors, nil), P95: stat.Quantile(0.95, stat.Empirical, errors, nil)}
+}
+
+// Collect makes every run of a plan and returns the rows in order of their seeds.
+func Collect(ctx context.Context, plan Plan, machines []Machine, seed uint64) ([]model.TrainingRow, error) {
+	var rows []model.TrainingRow
+	err := Run(ctx, Options{
+		Plan: plan, Machines: machines, Seed: seed,
+		Save: func(row model.TrainingRow) error { rows = append(rows, row); return nil },
+	})
+	slices.SortFunc(rows, func(a, b model.TrainingRow) int { return cmp.Compare(a.Seed-seed, b.Seed-seed) })
+	return rows, err
+}
+
+// HeldOut is the plan of long runs at points of their own, to hold models against.
+func HeldOut(cells []Cell, run, warmUp time.Duration) Plan {
+	p := Full()
+	p.Only, p.Run, p.WarmUp, p.Repeat, p.MaxRepeat = cells, run, warmUp, 1, 1
+	return p
+}
+
+// PlanScore is how a plan fared over several trainings.
+type PlanScore struct {
+	Plan   string  `json:"plan"`
+	Runs   float64 `json:"runs"` // mean over the trainings
+	Scores Scores  `json:"scores"`
+}
+
+// Compare trains by a plan once for each seed, and returns the mean of the scores.
+func Compare(ctx context.Context, name string, plan Plan, machines []Machine, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64, seeds []uint64) (PlanScore, error) {
+	out := PlanScore{Plan: name}
+	for _, seed := range seeds {
+		rows, err := Collect(ctx, plan, machines, seed)
+		if err != nil {
+			return out, err
+		}
+		s, err := Score(rows, truth, metric, thresholdMS)
+		if err != nil {
+			return out, err
+		}
+		share := 1 / float64(len(seeds))
+		out.Runs += float64(len(rows)) * share
+		out.Scores.add(s, share)
+	}
+	return out, nil
+}
+
+func (s *Scores) add(o Scores, share float64) {
+	for _, pair := range [][2]*Off{{&s.ResponseTime, &o.ResponseTime}, {&s.Joint, &o.Joint}, {&s.Total, &o.Total}, {&s.Capacity, &o.Capacity}} {
+		pair[0].Mean += pair[1].Mean * share
+		pair[0].P95 += pair[1].P95 * share
+	}
 }

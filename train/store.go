@@ -158,6 +158,7 @@ func (s *Store) writeSettings(settings Settings) error {
 	}
 	path := s.path + settingsSuffix
 	if err := os.WriteFile(path+".new", append(data, '\n'), 0o644); err != nil {
+		_ = os.Remove(path + ".new")
 		return s.failed(fmt.Errorf("writing the settings of a training: %w", err))
 	}
 	if err := os.Rename(path+".new", path); err != nil {

@@ -48,6 +48,15 @@ type point struct {
 	ResponseModelMS float64 `json:"response_model_ms"`
 }
 
+// trainingThresholdMS is the demo's.
+const trainingThresholdMS = 40
+
+// metricScore is how far models are off in one metric.
+type metricScore struct {
+	metric quell.Metric
+	train.Scores
+}
+
 // trainingPage trains with the full plan, fits, and scores both models against long runs at points they never saw.
 func trainingPage(ctx context.Context, dir string) error {
 	var rows []model.TrainingRow
@@ -69,10 +78,18 @@ func trainingPage(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	var metrics []metricScore
+	for _, metric := range []quell.Metric{quell.Mean, quell.P90, quell.P95} {
+		s, err := train.Score(rows, truth, metric, trainingThresholdMS)
+		if err != nil {
+			return err
+		}
+		metrics = append(metrics, metricScore{metric, s})
+	}
 	if err := writeJSON(filepath.Join(dir, "training.json"), points); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "training.md"), trainingText(points, report, len(rows), took), 0o644)
+	return os.WriteFile(filepath.Join(dir, "training.md"), trainingText(points, metrics, report, len(rows), took), 0o644)
 }
 
 // collect runs a plan, or instead of its cells the given ones, on emulated hosts.
@@ -115,7 +132,7 @@ func score(models *model.Models, truth []model.TrainingRow) ([]point, error) {
 // off is the relative error of a prediction.
 func off(predicted, measured float64) float64 { return math.Abs(predicted-measured) / measured }
 
-func trainingText(points []point, report *model.Report, rows int, took time.Duration) []byte {
+func trainingText(points []point, metrics []metricScore, report *model.Report, rows int, took time.Duration) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# How well the models predict\n\nWritten by `go run ./cmd/results training` on %s.\n\n", machine())
 	fmt.Fprintf(&b, "`quell train` with the full plan on %d emulated hosts of %.0f Mbit/s made %d runs in %s. Each held-out point, a load and an interference that no training run had, was then measured for %s.\n", hosts, linkBits/1e6, rows, took.Round(time.Second), longRun)
@@ -144,6 +161,10 @@ func trainingText(points []point, report *model.Report, rows int, took time.Dura
 	} {
 		mean, most := meanAndMost(line.errors)
 		fmt.Fprintf(&b, "| %s | %.1f%% | %.1f%% | %s |\n", line.name, mean*100, most*100, line.paper)
+	}
+	fmt.Fprintf(&b, "\nThe response-time model for other metrics, on the same runs:\n\n| metric | mean error | 95th percentile over the points |\n|---|---|---|\n")
+	for _, m := range metrics {
+		fmt.Fprintf(&b, "| %s | %.1f%% | %.1f%% |\n", m.metric, 100*m.ResponseTime.Mean, 100*m.ResponseTime.P95)
 	}
 	fmt.Fprintf(&b, "\n%s\n", limits)
 	fmt.Fprintf(&b, "\nThe fit's own report, leaving one cell out at a time:\n\n```\n")
