@@ -256,7 +256,7 @@ func (a *artist) response() sheet {
 			low, high, worst = min(low, ms), max(high, ms), max(worst, r.Severity)
 		}
 	}
-	low, high = low/1.3, high*1.4
+	low, high = low/1.3, high*headroom
 	top := a.joint.MaxUtilization()
 	most := rank(min(worst, shownSeverities[len(shownSeverities)-1]))
 	for _, r := range rows {
@@ -279,6 +279,9 @@ func (a *artist) response() sheet {
 	s.Y.Min, s.Y.Max = low, high
 	return s
 }
+
+// headroom is the factor above the longest response time that the legend has to itself.
+const headroom = 3
 
 // rank spreads severities, which crowd near 0, over the colours.
 func rank(severity float64) float64 { return math.Log1p(severity) }

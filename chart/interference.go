@@ -141,10 +141,11 @@ func (a *artist) field() sheet {
 				edge = append(edge, plotter.XY{X: f.X(c), Y: capacity})
 			}
 		}
-		l := &plotter.Line{XYs: edge, LineStyle: draw.LineStyle{Color: color.NRGBA{0x00, 0x90, 0xd0, 0xff}, Width: vg.Points(2.2)}}
-		l.Dashes = [][]vg.Length{nil, {vg.Points(8), vg.Points(4)}, {vg.Points(2), vg.Points(3)}}[i%3]
-		s.Add(l)
-		s.Legend.Add(fmt.Sprintf("threshold %.4g ms", ms), l)
+		under := &plotter.Line{XYs: edge, LineStyle: draw.LineStyle{Color: color.Black, Width: vg.Points(3.6)}}
+		over := &plotter.Line{XYs: edge, LineStyle: draw.LineStyle{Color: color.White, Width: vg.Points(1.6)}}
+		over.Dashes = [][]vg.Length{nil, {vg.Points(8), vg.Points(4)}, {vg.Points(2), vg.Points(3)}}[i%3]
+		s.Add(under, over)
+		s.Legend.Add(fmt.Sprintf("threshold %.4g ms", ms), under, over)
 	}
 	for _, ms := range plainTicks(least, f.most) {
 		at := (math.Log(ms.Value) - h.Min) / (h.Max - h.Min)
