@@ -52,7 +52,8 @@ fuzz:
 		done; \
 	done
 
-# Runs the experiments (about half an hour) and writes their pages; PAGES picks some of: demo speed training.
+# Runs the experiments (about half an hour) and writes their pages; PAGES picks some of:
+# demo plans probing scale speed training twin.
 results: build
 	$(GO) run ./cmd/results $(PAGES)
 

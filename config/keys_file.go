@@ -145,7 +145,7 @@ func capacityKeys(c map[quell.Resource]float64) section {
 
 func trainKeys(t *Train) section {
 	return section{
-		opt("plan", oneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, CustomPlan}), "quick: a few levels; full: 10% to 90% in tens; custom: as given here"),
+		opt("plan", oneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, AdaptivePlan, CustomPlan}), "quick: a few levels; full: 10% to 90% in tens; adaptive: what slo's threshold hangs on; custom: as given here"),
 		opt("levels", shares(&t.Levels, func(x *ordered[float64]) *ordered[float64] { return x.above(0).below(1) }), "plan custom: utilisations to train, increasing"),
 		opt("interference", shares(&t.Interference, func(x *ordered[float64]) *ordered[float64] { return x.atLeast(0).below(1) }), "plan custom: use by the interferer, increasing from 0%"),
 		opt("run", duration(&t.Run).atLeast(time.Second), "plan custom: length of one run"),
@@ -153,6 +153,8 @@ func trainKeys(t *Train) section {
 		opt("max_repeat", whole(&t.MaxRepeat).between(1, 1000), "plan custom: most runs of a level; at least repeat"),
 		opt("interval", share(&t.Interval).above(0).below(1), "plan custom: a level is done when its confidence interval is within this share of the mean"),
 		opt("confidence", share(&t.Confidence).above(0.5).below(1), "plan custom: confidence of that interval"),
+		opt("budget", whole(&t.Budget).between(30, 100_000), "plan adaptive: runs at most"),
+		opt("bound", share(&t.Bound).atLeast(0).below(1), "plan adaptive: done when the capacity's standard error is at most this utilisation; 0%: only at the budget's end"),
 		opt("hosts", whole(&t.Hosts).between(1, 1000), "hosts emulated at once"),
 		opt("network", bandwidth(&t.Network).above(0), "link of an emulated host"),
 		opt("file_size", size(&t.FileSize).above(0), "size of the file that is served"),

@@ -116,12 +116,15 @@ func (c *clients) seconds(h *host, stretch float64) (list [][kinds]float64) {
 
 // shares are those of the classes among the requests.
 func (c *clients) shares() []float64 {
-	if len(c.upTo) == 0 {
+	if len(c.load.Classes) == 0 {
 		return []float64{1}
 	}
-	shares, before := make([]float64, len(c.upTo)), 0.0
-	for i, upTo := range c.upTo {
-		shares[i], before = upTo-before, upTo
+	shares, sum := make([]float64, len(c.load.Classes)), 0.0
+	for _, class := range c.load.Classes {
+		sum += class.Share
+	}
+	for i, class := range c.load.Classes {
+		shares[i] = class.Share / sum
 	}
 	return shares
 }

@@ -99,11 +99,14 @@ func (f *foresight) rehearse() error {
 	f.asked = make([]float64, int((s.end-s.boot)/binSeconds)+1)
 	stage := &world{}
 	var cast *clients
-	cast = newClients(stage, &s.Scenario.Workload, s.seed, s.end, func(o order) {
+	cast, err := newClients(stage, &s.Scenario.Workload, s.seed, s.end, func(o order) {
 		bin := min(int((stage.now-s.boot)/binSeconds), len(f.asked)-1)
 		f.asked[bin] += o.size * o.work[0].amount.next() / cast.classes[o.class][0].amount.next()
 		cast.answered(o.session)
 	})
+	if err != nil {
+		return err
+	}
 	arrivals, err := s.newArrivals()
 	if err != nil {
 		return err

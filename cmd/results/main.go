@@ -16,6 +16,8 @@ import (
 // experiments are the pages that can be written, by name.
 var experiments = map[string]func(ctx context.Context, dir string) error{
 	"demo":     demoPage,
+	"plans":    plansPage,
+	"probing":  probingPage,
 	"training": trainingPage,
 	"scale":    scalePage,
 	"speed":    speedPage,
