@@ -73,7 +73,6 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	for _, b := range backends {
 		d.asked[b.ID] = b
 	}
-	d.warn(views)
 	targets := d.targets(views)
 	changed, err := d.applyAll(ctx, targets, views)
 	if changed && d.opts.StateFile != "" {
@@ -92,6 +91,7 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.warn(views)
 	targets := d.targets(views)
 	d.settle(targets, views)
 	return d.merge(targets, views), nil
@@ -355,9 +355,9 @@ func (d *Driver) settle(targets []target, views []*view) {
 	}
 }
 
-// warn reports, once each, what in the backend works against Quell.
+// warn reports, once each, what in the backend works against Quell. Whose a server is shows with the first Apply.
 func (d *Driver) warn(views []*view) {
-	ours := map[string]bool{}
+	ours, nobodys := map[string]bool{}, len(d.entries) == 0
 	for _, e := range d.entries {
 		ours[e.Server] = true
 	}
@@ -368,9 +368,9 @@ func (d *Driver) warn(views []*view) {
 		for _, name := range v.order {
 			s := v.servers[name]
 			switch {
-			case ours[name] && s.agent:
+			case (ours[name] || nobodys) && s.agent:
 				d.once(i, name, "a server has an agent-check, which sets weights too: take agent-check out of its line, or the two overwrite each other")
-			case !ours[name] && !d.isSlot(name) && !s.inMaint():
+			case !ours[name] && !nobodys && !d.isSlot(name) && !s.inMaint():
 				d.once(i, name, "a server of the backend belongs to no instance: it is left alone, and takes a share of the requests that Quell does not count on")
 			}
 		}
