@@ -39,7 +39,8 @@ var mayImport = map[string][]string{
 	"internal/*": {}, // for tests alone
 
 	// The domain and what they are built around.
-	"balancer/builtin": {".", "route", "outage"},
+	"balancer/builtin": {".", "balancer/measure", "route", "outage"},
+	"balancer/haproxy": {".", "balancer/measure", "outage"},
 	"testbed/emulated": {".", "sensor", "probe", "loadgen"},
 	"agent":            {".", "sensor", "probe", "outage"},
 	"config":           {".", "scenario"},

@@ -40,6 +40,29 @@ func remoteAddress(dst *string) *scalar[string] {
 	return text(dst).then(func(s string) string { return addressProblem(s, true) })
 }
 
+// pathOrAddress is a socket: an absolute path, or host:port.
+func pathOrAddress(dst *string) *scalar[string] {
+	return text(dst).then(func(s string) string {
+		if strings.Contains(s, "/") {
+			if s[0] != '/' || len(s) > maxSocketPath {
+				return fmt.Sprintf("must be an absolute path of at most %d bytes, is %q", maxSocketPath, shorten(s))
+			}
+			return ""
+		}
+		return addressProblem(s, true)
+	})
+}
+
+// maxSocketPath is what fits into a sockaddr_un.
+const maxSocketPath = 107
+
+func noSemicolon(s string) string {
+	if strings.ContainsAny(s, ";\\") {
+		return "must not hold ; or \\"
+	}
+	return ""
+}
+
 func addressProblem(s string, remote bool) string {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {

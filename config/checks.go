@@ -109,11 +109,33 @@ func checkBalancer(d *decoder, f *File) {
 	}
 	switch f.Balancer.Kind {
 	case BuiltinBalancer:
-		d.bars("balancer", "a builtin balancer", "command", "state_command")
+		d.bars("balancer", "a builtin balancer", "command", "state_command", "haproxy")
 	case CommandBalancer:
 		d.needs("balancer", "a balancer of kind command", "command")
 		d.bars("balancer", "a balancer of kind command",
-			"listen", "admin", "metrics", "scheduling", "health", "timeouts", "max_conns")
+			"listen", "admin", "metrics", "scheduling", "health", "timeouts", "max_conns", "haproxy")
+	case HAProxyBalancer:
+		checkHAProxy(d, f.Balancer.HAProxy)
+	}
+}
+
+func checkHAProxy(d *decoder, h HAProxy) {
+	d.needs("balancer", "a balancer of kind haproxy", "haproxy")
+	if d.given("balancer.haproxy") {
+		d.needs("balancer.haproxy", "a balancer of kind haproxy", "sockets", "backend")
+	}
+	d.bars("balancer", "a balancer of kind haproxy, whose own configuration has that",
+		"listen", "admin", "metrics", "scheduling", "timeouts", "max_conns", "command", "state_command", "health.path", "health.timeout")
+	if h.Slots != "" {
+		d.bars("balancer", "slots, whose lines in HAProxy's configuration have that", "health", "haproxy.server")
+	}
+	for i, s := range h.Sockets {
+		if path := fmt.Sprintf("balancer.haproxy.sockets[%d]", i); d.sound(path) && slices.Contains(h.Sockets[:i], s) {
+			d.refuse(path, "", "%s is listed twice", s)
+		}
+	}
+	if h.StateFile != "" && len(h.Sockets) > 1 && d.sound("balancer.haproxy.sockets", "balancer.haproxy.state_file") {
+		d.refuse("balancer.haproxy.state_file", "remove it", "a state file serves one HAProxy, and %d sockets are given", len(h.Sockets))
 	}
 }
 

@@ -46,6 +46,7 @@ type TLS struct{ CA, Cert, Key string }
 const (
 	BuiltinBalancer BalancerKind = "builtin"
 	CommandBalancer BalancerKind = "command"
+	HAProxyBalancer BalancerKind = "haproxy"
 )
 
 // BalancerKind selects the driver of the balancer.
@@ -65,6 +66,17 @@ type Balancer struct {
 	Drain        time.Duration
 	Command      []string
 	StateCommand []string
+	HAProxy      HAProxy
+}
+
+// HAProxy is where HAProxy runs and what it calls things.
+type HAProxy struct {
+	Sockets   []string // paths or host:port of the runtime API
+	Backend   string
+	Slots     string // prefix of the servers declared for instances; empty: they are added at run time
+	Server    string // more parameters of servers added at run time
+	StateFile string // that HAProxy loads when it starts; empty: none
+	Log       string // where HAProxy's log arrives: a path or host:port; empty: there is none
 }
 
 // Health is how instances are checked.

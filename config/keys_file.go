@@ -45,7 +45,7 @@ func tlsKeys(t *TLS) section {
 
 func balancerKeys(b *Balancer) section {
 	return section{
-		opt("kind", oneOf(&b.Kind, []BalancerKind{BuiltinBalancer, CommandBalancer}, "haproxy", "envoy", "nginx", "lvs"), "builtin: quell balancer; command: your own, through programs"),
+		opt("kind", oneOf(&b.Kind, []BalancerKind{BuiltinBalancer, CommandBalancer, HAProxyBalancer}, "envoy", "nginx", "lvs"), "builtin: quell balancer; haproxy: a HAProxy that runs already; command: your own, through programs"),
 		opt("listen", listenAddress(&b.Listen), "where clients connect"),
 		opt("admin", text(&b.Admin), "Unix socket that the controller uses").or("`balancer.sock` in data"),
 		opt("metrics", optionalAddress(&b.Metrics), "the balancer's metrics and health; off turns it off"),
@@ -57,6 +57,18 @@ func balancerKeys(b *Balancer) section {
 		opt("drain", duration(&b.Drain).atLeast(0), "how long open requests may take to finish"),
 		opt("command", command(&b.Command), "kind command: program that applies the backends it reads as JSON"),
 		opt("state_command", command(&b.StateCommand), "kind command: program that prints the backends in force as JSON"),
+		opt("haproxy", haproxyKeys(&b.HAProxy), "kind haproxy: where it is and what it calls things"),
+	}
+}
+
+func haproxyKeys(h *HAProxy) section {
+	return section{
+		opt("sockets", listOf(&h.Sockets, "", func(s *string) value { return pathOrAddress(s) }).atLeast(1), "runtime API of every HAProxy in front of the service, `level admin`: paths or host:port"),
+		opt("backend", ident(&h.Backend), "the backend whose servers are the instances"),
+		opt("slots", ident(&h.Slots), "beginning of the names of servers declared with server-template, for instances that come and go").or("servers are added and deleted at run time"),
+		opt("server", text(&h.Server).then(noSemicolon), "more parameters of servers added at run time, as in maxconn 100").or("health checks by balancer.health"),
+		opt("state_file", text(&h.StateFile), "server-state-file of HAProxy, kept up to date for its restarts").or("none"),
+		opt("log", pathOrAddress(&h.Log), "where HAProxy sends its log: a path for a Unix datagram socket, or host:port for UDP").or("none: response times are coarse"),
 	}
 }
 

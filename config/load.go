@@ -128,7 +128,7 @@ func (f *File) resolve(folder string) {
 	}
 	f.Bus.StoreDir = filepath.Join(f.Data, "bus")
 	for _, path := range []*string{
-		&f.Models, &f.Data, &f.Bus.StoreDir, &f.Balancer.Admin, &f.Agent.Root,
+		&f.Models, &f.Data, &f.Bus.StoreDir, &f.Balancer.Admin, &f.Balancer.HAProxy.StateFile, &f.Agent.Root,
 		&f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile,
 	} {
 		if *path != "" && !filepath.IsAbs(*path) {

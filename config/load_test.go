@@ -84,7 +84,8 @@ func TestFullFile(t *testing.T) {
 func TestFullFileSetsEveryKey(t *testing.T) {
 	excluded := []string{
 		"bus.url", "bus.token", "balancer.command", "balancer.state_command", "scaler.instances", "scaler.start",
-		"scaler.stop", "scaler.list", "probe.token_file",
+		"scaler.stop", "scaler.list", "probe.token_file", "balancer.haproxy", "balancer.haproxy.sockets", "balancer.haproxy.backend",
+		"balancer.haproxy.slots", "balancer.haproxy.server", "balancer.haproxy.state_file", "balancer.haproxy.log",
 	}
 	f := defaults()
 	d := newDecoder("full.yaml")
@@ -105,6 +106,30 @@ func TestFullFileSetsEveryKey(t *testing.T) {
 		}
 	}
 	walk(keys, "")
+}
+
+// TestHAProxy sets the keys that the full file cannot have.
+func TestHAProxy(t *testing.T) {
+	f, err := Parse("/etc/quell/quell.yaml", []byte(least+`
+balancer:
+  kind: haproxy
+  name: edge
+  drain: 5s
+  haproxy: {sockets: [/run/haproxy/admin.sock], backend: app, slots: slot, state_file: state, log: 127.0.0.1:5514}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := HAProxy{Sockets: []string{"/run/haproxy/admin.sock"}, Backend: "app", Slots: "slot", StateFile: "/etc/quell/state", Log: "127.0.0.1:5514"}
+	if !reflect.DeepEqual(f.Balancer.HAProxy, want) || f.Probe.From != FromController {
+		t.Errorf("%+v, probe from %s", f.Balancer.HAProxy, f.Probe.From)
+	}
+	f, err = Parse("quell.yaml", []byte(least+`
+balancer: {kind: haproxy, health: {interval: 2s}, haproxy: {sockets: ["10.0.0.1:9999"], backend: app, server: maxconn 100}}
+`))
+	if err != nil || f.Balancer.HAProxy.Server != "maxconn 100" {
+		t.Errorf("%+v, %v", f, err)
+	}
 }
 
 func TestDefaults(t *testing.T) {

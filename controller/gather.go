@@ -286,12 +286,35 @@ func (g *gather) mergeBalancers(o *quell.Observation, readings []received) {
 	}
 	o.RequestRate, o.InFlight, o.ErrorRate = &rate, &inFlight, failed.mean()
 	o.LatencyMS = latency.summary()
+	if o.LatencyMS == nil {
+		o.LatencyMS = meanLatency(readings)
+	}
+	if len(readings) == 1 { // classes come without histograms, and percentiles cannot be merged
+		o.LatencyByClassMS, o.RequestRates = readings[0].Observation.LatencyByClassMS, readings[0].Observation.RequestRates
+	}
 	if c := connect.summary(); c != nil {
 		if o.TCP == nil {
 			o.TCP = map[string]float64{}
 		}
 		o.TCP["connect_ms_p90"] = *c.P90
 	}
+}
+
+// meanLatency is what balancers that count no single requests know: means, merged by requests, without percentiles.
+func meanLatency(readings []received) *quell.Latency {
+	var sum float64
+	var n int
+	for _, r := range readings {
+		if mean, ok := r.Observation.LatencyMS.Of(quell.Mean); ok && r.Observation.LatencyMS.N > 0 && len(r.LatencyHDR) == 0 {
+			sum += mean * float64(r.Observation.LatencyMS.N)
+			n += r.Observation.LatencyMS.N
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	mean := sum / float64(n)
+	return &quell.Latency{Mean: &mean, N: n}
 }
 
 // discard drops a reading that turned out to be bad, and counts it once.

@@ -88,6 +88,20 @@ func TestResponseTimesMergeAsHistograms(t *testing.T) {
 	}
 }
 
+// Balancers that count no single requests know means only: those merge by requests, and nothing else is made of them.
+func TestMeansWithoutHistogramsMergeAsMeans(t *testing.T) {
+	g, v := gathering()
+	for from, mean := range map[string]float64{"east": 10, "west": 40} {
+		r := balancerReading(t, "i1", from)
+		r.LatencyHDR, r.Observation.LatencyMS = nil, &quell.Latency{Mean: &mean, N: int(mean) * 10}
+		g.add(r, epoch)
+	}
+	l := g.snapshot(epoch, v).Instances[0].Observation.LatencyMS
+	if l == nil || !near(*l.Mean, 34, 1e-9) || l.N != 500 || l.P95 != nil || l.P50 != nil {
+		t.Errorf("got %+v", l)
+	}
+}
+
 func TestHistogramsOfDifferentRangesMerge(t *testing.T) {
 	g, v := gathering()
 	for from, ms := range map[string]float64{"east": 10, "west": 5000, "south": 30} {

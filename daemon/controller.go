@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer/builtin"
 	balancercommand "github.com/quellhq/quell/balancer/command"
+	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
@@ -47,12 +48,21 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 		return err
 	}
 	lease := &leader{conn: conn, service: file.Service.Name, holder: holder(file), now: time.Now}
-	c, err := newController(file, models, conn, lease, lifeline, log, &stop)
+	balancer, err := newBalancer(file, log, &stop)
+	if err != nil {
+		return err
+	}
+	c, err := newController(file, models, balancer, conn, lease, lifeline, log, &stop)
 	if err != nil {
 		return err
 	}
 	if err := attach(ctx, file, c, conn, log, &stop); err != nil {
 		return err
+	}
+	if driver, ok := balancer.(*haproxy.Driver); ok {
+		if err := measureHAProxy(ctx, file, driver, c, log, &stop); err != nil {
+			return err
+		}
 	}
 	watchBus(ctx, conn, cancel)
 	go reloading(ctx, path, file, c, lease, reload, log)
@@ -100,7 +110,7 @@ func startBus(file *config.File, log *slog.Logger, stop *cleanups) (*bus.Conn, e
 	return conn, nil
 }
 
-func newController(file *config.File, models *model.Models, conn *bus.Conn, lease *leader, lifeline *os.File, log *slog.Logger, stop *cleanups) (*controller.Controller, error) {
+func newController(file *config.File, models *model.Models, balancer controller.Balancer, conn *bus.Conn, lease *leader, lifeline *os.File, log *slog.Logger, stop *cleanups) (*controller.Controller, error) {
 	name := file.Service.Name
 	journal, err := conn.Journal(name, bus.JournalOptions{Bytes: file.Bus.JournalBytes})
 	if err != nil {
@@ -112,10 +122,6 @@ func newController(file *config.File, models *model.Models, conn *bus.Conn, leas
 		return journal.Flush(ctx)
 	})
 	state, err := conn.State(name)
-	if err != nil {
-		return nil, err
-	}
-	balancer, err := newBalancer(file)
 	if err != nil {
 		return nil, err
 	}
@@ -131,10 +137,13 @@ func newController(file *config.File, models *model.Models, conn *bus.Conn, leas
 	})
 }
 
-func newBalancer(file *config.File) (controller.Balancer, error) {
+func newBalancer(file *config.File, log *slog.Logger, stop *cleanups) (controller.Balancer, error) {
 	b := file.Balancer
-	if b.Kind == config.CommandBalancer {
+	switch b.Kind {
+	case config.CommandBalancer:
 		return balancercommand.New(balancercommand.Options{Service: file.Service.Name, Command: b.Command, StateCommand: b.StateCommand})
+	case config.HAProxyBalancer:
+		return newHAProxy(file, log, stop)
 	}
 	return builtin.NewClient(b.Admin), nil
 }

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/outage"
 )
 
@@ -16,12 +15,12 @@ import (
 type reporter struct {
 	opts   *Options
 	pool   *pool
-	spare  *tally
+	spare  *measure.Tally
 	outage outage.Log
 }
 
 func newReporter(o *Options, p *pool) *reporter {
-	return &reporter{opts: o, pool: p, spare: newTally(), outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
+	return &reporter{opts: o, pool: p, spare: measure.New(), outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
 }
 
 // run publishes at the end of every period until the context ends. Readings that cannot be published are lost: the next
@@ -54,27 +53,14 @@ func (r *reporter) readings(now time.Time) []quell.Reading {
 	readings := make([]quell.Reading, 0, len(meters))
 	for _, id := range slices.Sorted(maps.Keys(meters)) {
 		t, window, meanOpen := meters[id].rotate(now, r.spare)
-		readings = append(readings, quell.Reading{
-			Service: r.opts.Service, Instance: id, Source: quell.FromBalancer, Sender: r.opts.Name,
-			Observation: t.observation(now.UTC(), window, meanOpen),
-			Requests:    t.requests, Errors: t.errors,
-			LatencyHDR: r.encode(t.latency), ConnectHDR: r.encode(t.connect),
-		})
-		t.reset()
+		reading, err := t.Reading(now.UTC(), window, meanOpen)
+		if err != nil {
+			r.opts.Logger.Error("histogram not encoded", "error", err)
+		}
+		reading.Service, reading.Instance, reading.Sender = r.opts.Service, id, r.opts.Name
+		readings = append(readings, reading)
+		t.Reset()
 		r.spare = t
 	}
 	return readings
-}
-
-// encode returns nil for a histogram without values: absent is absent.
-func (r *reporter) encode(h *hdrhistogram.Histogram) []byte {
-	if h.TotalCount() == 0 {
-		return nil
-	}
-	b, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
-	if err != nil {
-		r.opts.Logger.Error("histogram not encoded", "error", err)
-		return nil
-	}
-	return b
 }

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/measure"
 )
 
 func testMeter(now time.Time) *meter {
@@ -36,8 +37,8 @@ func TestWindowOfOneInstance(t *testing.T) {
 	m.requestSent(at(3000)) // still open at the window's end
 	m.connected(4 * time.Millisecond)
 
-	tally, window, open := m.rotate(at(4000), newTally())
-	o := tally.observation(at(4000), window, open)
+	tally, window, open := m.rotate(at(4000), measure.New())
+	o := tally.Observation(at(4000), window, open)
 	for what, c := range map[string][2]float64{
 		"window":                            {o.WindowS, 4},
 		"request rate (3 stayed in 4 s)":    {*o.RequestRate, 0.75},
@@ -52,8 +53,8 @@ func TestWindowOfOneInstance(t *testing.T) {
 		}
 	}
 
-	tally, window, open = m.rotate(at(6000), newTally())
-	o = tally.observation(at(6000), window, open)
+	tally, window, open = m.rotate(at(6000), measure.New())
+	o = tally.Observation(at(6000), window, open)
 	if *o.RequestRate != 0 || *o.InFlight != 1 || o.ErrorRate != nil || o.LatencyMS != nil || o.TCP != nil {
 		t.Errorf("a window with nothing but an open request: %+v", o)
 	}
@@ -65,8 +66,8 @@ func TestTimesOutOfOrder(t *testing.T) {
 	m.requestSent(t0.Add(20 * time.Millisecond))
 	m.requestDone(t0.Add(10*time.Millisecond), result{code: "2xx", counted: true})
 	for _, now := range []time.Time{t0.Add(15 * time.Millisecond), t0.Add(14 * time.Millisecond), t0.Add(30 * time.Millisecond)} {
-		tally, window, open := m.rotate(now, newTally())
-		r := quell.Reading{Service: "s", Instance: "i", Source: quell.FromBalancer, Observation: tally.observation(now, window, open)}
+		tally, window, open := m.rotate(now, measure.New())
+		r := quell.Reading{Service: "s", Instance: "i", Source: quell.FromBalancer, Observation: tally.Observation(now, window, open)}
 		if err := r.Validate(); err != nil {
 			t.Error(err)
 		}
@@ -81,13 +82,13 @@ func TestPercentilesAreWithinAPercent(t *testing.T) {
 			m.requestDone(time.Time{}, result{code: "2xx", took: time.Duration(v) * time.Microsecond, counted: true})
 		}
 		slices.Sort(us)
-		tally, window, open := m.rotate(time.Time{}.Add(time.Second), newTally())
-		o := tally.observation(time.Time{}, window, open)
+		tally, window, open := m.rotate(time.Time{}.Add(time.Second), measure.New())
+		o := tally.Observation(time.Time{}, window, open)
 		for metric, share := range map[quell.Metric]float64{quell.P50: .5, quell.P90: .9, quell.P95: .95, quell.P99: .99} {
 			got, _ := o.LatencyMS.Of(metric)
 			rank := max(1, int(math.Round(share*float64(len(us))))) // as HdrHistogram has it
 			exact := us[rank-1]
-			want := float64(min(exact, histogramMaxUS)) / 1000
+			want := float64(min(exact, measure.MaxUS)) / 1000
 			if math.Abs(got-want) > 0.01*want+0.001 {
 				t.Fatalf("%s of %d values: %v ms, want %v", metric, len(us), got, want)
 			}

@@ -260,7 +260,7 @@ func declarations(t *testing.T, name string) map[string]bool {
 func documents(t *testing.T) []string {
 	t.Helper()
 	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/policies/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/policies/*.md", "docs/balancers/*.md"} {
 		found, err := filepath.Glob(filepath.Join(repository(t), pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -376,6 +376,7 @@ func TestExamples(t *testing.T) {
 	for pattern, load := range map[string]func(string) error{
 		"*.yaml":           func(path string) error { _, err := config.Load(path); return err },
 		"golden/*.yaml":    func(path string) error { _, err := config.Load(path); return err },
+		"haproxy/*.yaml":   func(path string) error { _, err := config.Load(path); return err },
 		"scenarios/*.yaml": func(path string) error { _, err := config.LoadScenario(path); return err },
 	} {
 		files, err := filepath.Glob(filepath.Join(examples, pattern))

@@ -1,0 +1,50 @@
+package haproxy
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/quellhq/quell/internal/need"
+)
+
+// TestDocumentedConfigurations asks HAProxy about those in the documentation and in the examples.
+func TestDocumentedConfigurations(t *testing.T) {
+	program := need.Program(t, "haproxy")
+	page, err := os.ReadFile("../../docs/balancers/haproxy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(page), "```haproxy\n")
+	block, _, ended := strings.Cut(block, "```")
+	example, err := os.ReadFile("../../examples/haproxy/haproxy.cfg")
+	if err != nil || !found || !ended {
+		t.Fatalf("no configuration in the page, or none in the example: %v", err)
+	}
+	for name, text := range map[string]string{"page": block, "example": string(example)} {
+		path := filepath.Join(t.TempDir(), "haproxy.cfg")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(program, "-c", "-f", path).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// TestSocketsThatCannotBeOpened: root may open every socket, so the message is held against the error itself.
+func TestSocketsThatCannotBeOpened(t *testing.T) {
+	s := newSocket("/run/haproxy.sock")
+	for err, want := range map[error]string{
+		fs.ErrPermission: "give `stats socket` a user, group or mode", syscall.EACCES: "may not open the socket",
+		syscall.ENOENT: "level admin", syscall.ECONNREFUSED: "start HAProxy again",
+	} {
+		if got := s.explain(err).Error(); !strings.Contains(got, want) {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}

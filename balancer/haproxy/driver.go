@@ -1,0 +1,398 @@
+package haproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
+)
+
+// Driver drives a backend. Its methods may be called concurrently.
+type Driver struct {
+	opts      Options
+	processes []*process
+
+	mu      sync.Mutex
+	entries []*entry
+	asked   map[string]quell.Backend // of the last Apply; nil before the first
+	since   map[string]time.Time     // by server: when it began to leave
+	told    map[string]bool          // what was reported once
+	saved   outage.Log
+}
+
+// New checks the options and reads the memory; HAProxy need not run yet. Mistakes in the options are a *quell.UserError.
+func New(o Options) (*Driver, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	d := &Driver{opts: o.withDefaults(), since: map[string]time.Time{}, told: map[string]bool{}}
+	d.saved = outage.Log{Logger: d.opts.Logger, What: "keeping HAProxy's state file"}
+	var err error
+	if d.entries, err = loadEntries(o.Memory); err != nil {
+		return nil, err
+	}
+	for _, address := range o.Sockets {
+		d.processes = append(d.processes, newProcess(&d.opts, address))
+	}
+	return d, nil
+}
+
+// Close ends the connections.
+func (d *Driver) Close() {
+	for _, p := range d.processes {
+		p.socket.close()
+	}
+}
+
+// Apply makes every HAProxy's servers exactly these, those aside that Quell has nothing to do with. A HAProxy that cannot
+// be reached is logged and does not hold up the others; it is an error where none can be. Servers that are no longer
+// wanted drain first and are taken away by a later Apply, when their last request is done.
+func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := checkBackends(backends); err != nil {
+		return err
+	}
+	views, err := d.views(ctx, (*process).seen)
+	if err != nil {
+		return err
+	}
+	if err := d.assign(ctx, backends, views); err != nil {
+		return err
+	}
+	d.asked = make(map[string]quell.Backend, len(backends))
+	for _, b := range backends {
+		d.asked[b.ID] = b
+	}
+	targets := d.targets(views)
+	changed, err := d.applyAll(ctx, targets, views)
+	if changed && d.opts.StateFile != "" {
+		d.saved.Report(d.processes[0].saveState(ctx)) // what was applied is in force all the same
+	}
+	return err
+}
+
+// State returns what is in force, merged over all HAProxies that can be reached. Where every one has what the last Apply
+// asked for, the weights are those asked for, though HAProxy rounds them. An instance that one of them lacks, or has
+// otherwise than asked, comes without an address, so that it differs and Apply is called again.
+func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	views, err := d.views(ctx, (*process).look)
+	if err != nil {
+		return nil, err
+	}
+	d.warn(views)
+	targets := d.targets(views)
+	d.settle(targets, views)
+	return d.merge(targets, views), nil
+}
+
+// views looks at all processes at once. Those that cannot be reached have none.
+func (d *Driver) views(ctx context.Context, look func(*process, context.Context) (*view, error)) ([]*view, error) {
+	views, errs := make([]*view, len(d.processes)), make([]error, len(d.processes))
+	var all sync.WaitGroup
+	for i, p := range d.processes {
+		all.Go(func() { views[i], errs[i] = look(p, ctx) })
+	}
+	all.Wait()
+	return views, d.unlessSome(errs)
+}
+
+// unlessSome is an error only where every process had one. Single ones are logged when they begin and end.
+func (d *Driver) unlessSome(errs []error) error {
+	if len(errs) > 1 {
+		for i, err := range errs {
+			d.processes[i].report(err)
+		}
+	}
+	if slices.Contains(errs, nil) {
+		return nil
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Driver) applyAll(ctx context.Context, targets []target, views []*view) (changed bool, err error) {
+	done, errs := make([]bool, len(d.processes)), make([]error, len(d.processes))
+	var all sync.WaitGroup
+	for i, p := range d.processes {
+		if views[i] != nil {
+			all.Go(func() { done[i], errs[i] = p.apply(ctx, targets) })
+		}
+	}
+	all.Wait()
+	return slices.Contains(done, true), errors.Join(errs...)
+}
+
+// checkBackends refuses what cannot be written in a command.
+func checkBackends(backends []quell.Backend) error {
+	seen := map[string]bool{}
+	for i, b := range backends {
+		switch {
+		case !names.MatchString(b.ID):
+			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].id", i), Problem: fmt.Sprintf("%q cannot be the name of a server in HAProxy", b.ID)}
+		case seen[b.ID]:
+			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].id", i), Problem: fmt.Sprintf("%q is given twice", b.ID)}
+		case math.IsNaN(b.Weight) || math.IsInf(b.Weight, 0) || b.Weight < 0:
+			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].weight", i), Problem: fmt.Sprintf("%v is no share", b.Weight)}
+		}
+		seen[b.ID] = true
+	}
+	return nil
+}
+
+// assign finds a server for every backend, and marks as leaving what is not wanted any more. What changes is kept before
+// it is done, so that a crash between leaves nothing unknown behind.
+func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*view) error {
+	left := slices.DeleteFunc(slices.Clone(d.entries), func(e *entry) bool { return e.Leaving && d.gone(e, views) })
+	entries, changed, err := d.assigned(ctx, left, backends, views)
+	if err != nil {
+		return err
+	}
+	if changed || len(left) != len(d.entries) {
+		if err := saveEntries(d.opts.Memory, entries); err != nil {
+			return err
+		}
+	}
+	d.entries = entries
+	return nil
+}
+
+func (d *Driver) assigned(ctx context.Context, known []*entry, backends []quell.Backend, views []*view) (entries []*entry, changed bool, err error) {
+	byID := map[string]*entry{}
+	for _, e := range known {
+		copied := *e
+		byID[e.ID] = &copied
+		entries = append(entries, &copied)
+	}
+	wanted := map[string]bool{}
+	for _, b := range backends {
+		wanted[b.ID] = true
+		e := byID[b.ID]
+		if e == nil {
+			e = &entry{ID: b.ID}
+			if err := d.place(e, entries, views); err != nil {
+				return nil, false, err
+			}
+			entries = append(entries, e)
+		}
+		before := *e
+		e.Added = e.Added || d.opts.Slots == "" && !anywhere(e.Server, views)
+		if e.Address != b.Address {
+			if e.Numeric, err = resolve(ctx, b.Address, e.Server, views); err != nil {
+				return nil, false, err
+			}
+		}
+		e.Address, e.Probe, e.Leaving = b.Address, b.Probe, false
+		changed = changed || before != *e
+	}
+	for _, e := range entries {
+		if !wanted[e.ID] && !e.Leaving {
+			e.Leaving, changed = true, true
+		}
+	}
+	return entries, changed, nil
+}
+
+// place picks the server of a new instance: the one that HAProxy's configuration calls the same, a free slot, or one
+// that is added.
+func (d *Driver) place(e *entry, entries []*entry, views []*view) error {
+	taken := map[string]bool{}
+	for _, other := range entries {
+		taken[other.Server] = true
+	}
+	first := views[slices.IndexFunc(views, func(v *view) bool { return v != nil })]
+	if _, declared := first.servers[e.ID]; declared && !d.isSlot(e.ID) && !taken[e.ID] {
+		e.Server = e.ID
+		return nil
+	}
+	if d.opts.Slots == "" {
+		e.Server, e.Added = e.ID, true
+		return nil
+	}
+	for _, name := range first.order {
+		if d.isSlot(name) && !taken[name] && first.servers[name].inMaint() {
+			e.Server = name
+			return nil
+		}
+	}
+	return fmt.Errorf("no slot is free for %s: declare more servers %s... in backend %s (server-template), and reload HAProxy", e.ID, d.opts.Slots, d.opts.Backend)
+}
+
+func (d *Driver) isSlot(server string) bool {
+	return d.opts.Slots != "" && strings.HasPrefix(server, d.opts.Slots)
+}
+
+// anywhere says whether one of the HAProxies has the server.
+func anywhere(server string, views []*view) bool {
+	return slices.ContainsFunc(views, func(v *view) bool { return v != nil && v.servers[server] != nil })
+}
+
+// gone says whether a server that leaves is out of service everywhere. One that HAProxy's configuration declares is
+// remembered all the same: a reload brings it back. So is one that was added, while a HAProxy cannot be asked; a slot is
+// not, because one that comes back in service is noticed.
+func (d *Driver) gone(e *entry, views []*view) bool {
+	if !e.Added && !d.isSlot(e.Server) {
+		return false
+	}
+	for _, v := range views {
+		if v == nil && e.Added {
+			return false
+		}
+		if v == nil {
+			continue
+		}
+		if s := v.servers[e.Server]; s != nil && (e.Added || !s.inMaint()) {
+			return false
+		}
+	}
+	return true
+}
+
+// resolve turns host:port into ip:port. A name that HAProxy itself resolved, because its configuration has it, is taken
+// from there.
+func resolve(ctx context.Context, address, server string, views []*view) (string, error) {
+	if a, err := netip.ParseAddrPort(address); err == nil {
+		return a.String(), nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("address of %s: %w", server, err)
+	}
+	for _, v := range views {
+		if v != nil && v.servers[server] != nil && v.servers[server].fqdn == host && v.servers[server].address != "" {
+			ip, _, _ := net.SplitHostPort(v.servers[server].address)
+			return net.JoinHostPort(ip, port), nil
+		}
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return "", fmt.Errorf("address of %s: %w", server, err)
+	}
+	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err != nil {
+		return "", fmt.Errorf("address of %s: %w", server, err)
+	}
+	return netip.AddrPortFrom(found[0].Unmap(), uint16(n)).String(), nil
+}
+
+// targets is how the servers shall be. Before the first Apply that is not known: then nothing is asked of them but that
+// they are there.
+func (d *Driver) targets(views []*view) []target {
+	var targets []target
+	var shares []float64
+	now := d.opts.Now()
+	taken := map[string]bool{}
+	for _, e := range d.entries {
+		taken[e.Server] = true
+		b := d.asked[e.ID]
+		t := target{server: e.Server, address: e.Numeric, share: b.Weight, draining: b.Draining, leaving: e.Leaving, added: e.Added}
+		targets = append(targets, d.timed(t, now))
+		if t.serves() {
+			shares = append(shares, t.share)
+		}
+	}
+	weights := scale(shares)
+	for i := range targets {
+		if targets[i].serves() {
+			targets[i].weight, weights = weights[0], weights[1:]
+		}
+	}
+	for _, name := range d.strays(views, taken) {
+		targets = append(targets, d.timed(target{server: name, leaving: true}, now))
+	}
+	return targets
+}
+
+// timed notes when a server began to leave.
+func (d *Driver) timed(t target, now time.Time) target {
+	if !t.leaving {
+		delete(d.since, t.server)
+		return t
+	}
+	if _, known := d.since[t.server]; !known {
+		d.since[t.server] = now
+	}
+	t.overdue = now.Sub(d.since[t.server]) >= d.opts.Drain
+	return t
+}
+
+// strays are slots in service that stand for no instance, as after a start with an old state file.
+func (d *Driver) strays(views []*view, taken map[string]bool) []string {
+	var found []string
+	for _, v := range views {
+		if v == nil {
+			continue
+		}
+		for _, name := range v.order {
+			if d.isSlot(name) && !taken[name] && !v.servers[name].inMaint() {
+				taken[name] = true
+				found = append(found, name)
+			}
+		}
+	}
+	return found
+}
+
+// settle compares weights with what was asked, to notice when somebody else changes them.
+func (d *Driver) settle(targets []target, views []*view) {
+	if d.asked == nil {
+		return
+	}
+	for i, v := range views {
+		if v != nil {
+			d.processes[i].watchWeights(faithful(v, targets))
+		}
+	}
+}
+
+// warn reports, once each, what in the backend works against Quell. Whose a server is shows with the first Apply.
+func (d *Driver) warn(views []*view) {
+	ours, nobodys := map[string]bool{}, len(d.entries) == 0
+	for _, e := range d.entries {
+		ours[e.Server] = true
+	}
+	for i, v := range views {
+		if v == nil {
+			continue
+		}
+		for _, name := range v.order {
+			s := v.servers[name]
+			switch {
+			case (ours[name] || nobodys) && s.agent:
+				d.once(i, name, "a server has an agent-check, which sets weights too: take agent-check out of its line, or the two overwrite each other")
+			case !ours[name] && !nobodys && !d.isSlot(name) && !s.inMaint():
+				d.once(i, name, "a server of the backend belongs to no instance: it is left alone, and takes a share of the requests that Quell does not count on")
+			}
+		}
+	}
+}
+
+func (d *Driver) once(i int, server, what string) {
+	if key := fmt.Sprint(i, server, what); !d.told[key] {
+		d.told[key] = true
+		d.opts.Logger.Warn(what, "server", d.opts.Backend+"/"+server, "socket", d.opts.Sockets[i])
+	}
+}
+
+// Instance is the instance that a server stands for. While nothing was ever applied, as where Quell only advises, a
+// declared server stands for the instance of its name.
+func (d *Driver) Instance(server string) (id string, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.entries {
+		if e.Server == server {
+			return e.ID, true
+		}
+	}
+	return server, len(d.entries) == 0 && !d.isSlot(server)
+}

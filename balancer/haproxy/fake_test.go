@@ -1,0 +1,154 @@
+package haproxy
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fake listens as a HAProxy would, and answers by a function; false hangs up.
+func fake(t *testing.T, answer func(command string) (string, bool)) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for in := bufio.NewScanner(conn); in.Scan(); {
+					text, ok := answer(in.Text())
+					if in.Text() == "prompt" {
+						text, ok = "", true
+					}
+					if !ok {
+						return
+					}
+					_, _ = io.WriteString(conn, text+"\n> ")
+				}
+			}()
+		}
+	}()
+	return path
+}
+
+// TestOddAnswers: none of them is taken for a backend, and each has one line of explanation.
+func TestOddAnswers(t *testing.T) {
+	good := map[string]string{"show info": "Pid: 7\nVersion: 2.6\n", "show servers state app": stateText + "\n", "show stat app 4 -1": statText + "\n"}
+	for name, c := range map[string]struct{ command, answer, want string }{
+		"as it should be":         {"", "", ""},
+		"another program":         {"show info", "HTTP/1.1 400 Bad request\n", "`show info` was answered with"},
+		"always on its way out":   {"show info", "Pid: 7\nStopping: 1\n", "is shutting down"},
+		"an unknown backend":      {"show servers state app", "Can't find backend.\n", `there is no backend "app"`},
+		"no permission":           {"show servers state app", "Permission denied\n", "level admin"},
+		"a version from long ago": {"show servers state app", "1\n# be_id srv_id\n", "HAProxy 2.4 or newer is needed"},
+		"no counters":             {"show stat app 4 -1", "Unknown command\n", "there is no column"},
+		"it hangs up":             {"show stat app 4 -1", "", "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := fake(t, func(command string) (string, bool) {
+				if command == c.command {
+					return c.answer, c.answer != ""
+				}
+				return good[command], true
+			})
+			d, err := New(Options{Sockets: []string{path}, Backend: "app"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			states, err := d.State(context.Background())
+			if c.want == "" && (err != nil || len(states) != 2) {
+				t.Errorf("%+v, %v", states, err)
+			}
+			if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n")) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestConnectionIsKept over many exchanges, and opened again when HAProxy closed it in between.
+func TestConnectionIsKept(t *testing.T) {
+	opened := 0
+	path := fake(t, func(command string) (string, bool) {
+		if command == "hang up" {
+			return "", false
+		}
+		return command + "\n", true
+	})
+	s := newSocket(path)
+	defer s.close()
+	for range 3 {
+		before := s.conn
+		answers, err := s.exec(context.Background(), "a", "b")
+		if err != nil || strings.Join(answers, ",") != "a,b" {
+			t.Fatalf("%q, %v", answers, err)
+		}
+		if s.conn != before {
+			opened++
+		}
+	}
+	if opened != 1 {
+		t.Errorf("opened %d times", opened)
+	}
+	if _, err := s.exec(context.Background(), "hang up"); err == nil {
+		t.Error("no answer is an answer")
+	}
+	if answers, err := s.exec(context.Background(), "c"); err != nil || answers[0] != "c" {
+		t.Errorf("after that %q, %v", answers, err)
+	}
+}
+
+// TestAHangIsBounded by the caller's time.
+func TestAHangIsBounded(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	path := fake(t, func(string) (string, bool) { <-release; return "", false })
+	s := newSocket(path)
+	defer s.close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := s.exec(ctx, "show info"); err == nil {
+		t.Error("a HAProxy that hangs answered")
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, o := range []Options{
+		{Backend: "b"}, {Sockets: []string{"/s"}}, {Sockets: []string{"/s"}, Backend: "b;c"}, {Sockets: []string{"/s"}, Backend: "b", Slots: " "},
+		{Sockets: []string{"/s"}, Backend: "b", Server: "check; shutdown"}, {Sockets: []string{"/s", "/t"}, Backend: "b", StateFile: "/f"},
+	} {
+		if _, err := New(o); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+}
+
+func FuzzAnswers(f *testing.F) {
+	f.Add("text\n\n> more\n> ")
+	f.Fuzz(func(t *testing.T, text string) {
+		in := bufio.NewReaderSize(strings.NewReader(text), 16)
+		for {
+			answer, err := readAnswer(in)
+			if err != nil {
+				return
+			}
+			if strings.Contains(answer, "\n> ") {
+				t.Errorf("%q holds two answers", answer)
+			}
+		}
+	})
+}

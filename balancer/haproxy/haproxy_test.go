@@ -1,0 +1,465 @@
+package haproxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+func backend(id string, i *instance, weight float64) quell.Backend {
+	return quell.Backend{ID: id, Address: i.address(), Weight: weight}
+}
+
+func declared(list ...string) string {
+	var lines []string
+	for i := 0; i < len(list); i += 2 {
+		lines = append(lines, fmt.Sprintf("server %s %s check inter 200ms", list[i], list[i+1]))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestWeightsShareTheTraffic: under both schedulings that honour weights.
+func TestWeightsShareTheTraffic(t *testing.T) {
+	for _, balance := range []string{"roundrobin", "leastconn"} {
+		t.Run(balance, func(t *testing.T) {
+			a, b, c := newInstance(t, 4*time.Millisecond), newInstance(t, 4*time.Millisecond), newInstance(t, 4*time.Millisecond)
+			l := newLab(t, "")
+			l.configure("balance "+balance+"\n"+declared("a", a.address(), "b", b.address(), "c", c.address()), "")
+			l.start()
+			d := l.driver(nil)
+			apply(t, d, backend("a", a, 0.6), backend("b", b, 0.3), backend("c", c, 0.1))
+			if got := l.weights(); !maps.Equal(got, map[string]int{"a": 252, "b": 126, "c": 42}) {
+				t.Fatalf("weights are %v", got)
+			}
+			f := l.flow(10, "/")
+			f.more(600)
+			f.wantNoFailures()
+			if x, y, z := a.served.Load(), b.served.Load(), c.served.Load(); x <= y*5/4 || y <= z*5/4 {
+				t.Errorf("shares of 0.6, 0.3 and 0.1 served %d, %d and %d", x, y, z)
+			}
+		})
+	}
+}
+
+// TestNothingDiffers: what was applied reads back as asked for, and is not applied again.
+func TestNothingDiffers(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, declared("a", a.address(), "b", b.address()))
+	l.start()
+	d := l.driver(func(o *Options) { o.Memory = filepath.Join(l.dir, "memory.json") })
+	states, err := d.State(context.Background())
+	if err != nil || len(states) != 2 || states[0].ID != "a" || states[0].Weight != 0.5 || !states[0].Healthy {
+		t.Fatalf("a first look finds %+v, %v", states, err)
+	}
+	want := []quell.Backend{
+		{ID: "a", Address: a.address(), Probe: "127.0.0.1:1", Weight: 0.123456789}, {ID: "b", Address: b.address(), Weight: 0.876543211},
+	}
+	apply(t, d, want...)
+	if same, err := step(d, want); !same || err != nil {
+		t.Errorf("what was applied differs: %v", err)
+	}
+	// A controller that begins anew finds shares that it need not change.
+	d2 := l.driver(func(o *Options) { o.Memory = filepath.Join(l.dir, "memory.json") })
+	states, err = d2.State(context.Background())
+	if err != nil || len(states) != 2 || states[0].Probe != "127.0.0.1:1" {
+		t.Fatalf("the second finds %+v, %v", states, err)
+	}
+	before := l.weights()
+	apply(t, d2, states[0].Backend, states[1].Backend)
+	if after := l.weights(); !maps.Equal(before, after) {
+		t.Errorf("taking over changed %v to %v", before, after)
+	}
+	// Proportional weights share alike, and are left alone.
+	apply(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
+	l.ask("set server app/a weight 10", "set server app/b weight 10")
+	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
+	if got := l.weights(); got["a"] != 10 || got["b"] != 10 {
+		t.Errorf("10 to 10 became %v", got)
+	}
+}
+
+// TestServersComeAndGo under load, with servers added at run time and with slots.
+func TestServersComeAndGo(t *testing.T) {
+	for name, c := range map[string]struct{ backend, slots string }{
+		"added": {"", ""},
+		"slots": {"server-template slot 1-3 127.0.0.1:1 check inter 200ms disabled", "slot"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b, x := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
+			l := newLab(t, c.backend)
+			l.start()
+			d := l.driver(func(o *Options) { o.Slots = c.slots; o.Memory = filepath.Join(l.dir, "memory.json") })
+			settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
+			f := l.flow(8, "/")
+			for round := range 3 {
+				// One comes, first without a share.
+				settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5), backend("x", x, 0))
+				f.more(20)
+				settle(t, d, backend("a", a, 0.3), backend("b", b, 0.3), backend("x", x, 0.4))
+				count := x.served.Load()
+				await(t, "the new one to serve", func() (bool, any) { return x.served.Load() > count+10, round })
+				// One drains until nothing is open, and goes.
+				settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5), quell.Backend{ID: "x", Address: x.address(), Draining: true})
+				await(t, "the drain to end", func() (bool, any) {
+					s, err := d.State(context.Background())
+					return err == nil && s[2].InFlight == 0 && s[2].Draining, s
+				})
+				settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
+				if n := x.open.Load(); n != 0 {
+					t.Errorf("%d requests are open at an instance that has gone", n)
+				}
+			}
+			f.wantNoFailures()
+			await(t, "the server to be deleted", func() (bool, any) {
+				_, err := step(d, []quell.Backend{backend("a", a, 0.5), backend("b", b, 0.5)})
+				servers := l.servers()
+				s, there := servers["x"]
+				return err == nil && (!there || s.inMaint()), servers
+			})
+		})
+	}
+}
+
+// TestRemovalWaitsForOpenRequests although nobody drained the server before it was taken away.
+func TestRemovalWaitsForOpenRequests(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, "")
+	l.start()
+	d := l.driver(nil)
+	settle(t, d, backend("b", b, 1))
+	f := l.flow(3, "/slow")
+	settle(t, d, backend("a", a, 1))
+	f.wantNoFailures()
+	if _, there := l.servers()["b"]; there {
+		t.Error("b is still there")
+	}
+}
+
+// TestReload under load with other weights in the configuration.
+func TestReload(t *testing.T) {
+	a, b := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
+	l := newLab(t, declared("a", a.address(), "b", b.address()))
+	l.start()
+	d := l.driver(nil)
+	want := []quell.Backend{backend("a", a, 0.75), backend("b", b, 0.25)}
+	settle(t, d, want...)
+	f := l.flow(8, "/")
+	l.configure("server a "+a.address()+" weight 1\nserver b "+b.address()+" weight 100", "")
+	for range 2 {
+		l.reload()
+		f.more(50)
+		settle(t, d, want...)
+		if got := l.weights(); got["a"] != 3*got["b"] {
+			t.Errorf("after the reload the weights are %v", got)
+		}
+	}
+	f.wantNoFailures()
+	if n := l.said.count("restarted or reloaded"); n != 2 {
+		t.Errorf("the log tells of %d reloads", n)
+	}
+	if l.said.count("something else changes weights") != 0 {
+		t.Error("a reload was taken for somebody else's work")
+	}
+}
+
+// TestReloadBetweenLookAndApply: the commands reach the new process.
+func TestReloadBetweenLookAndApply(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, declared("a", a.address(), "b", b.address()))
+	l.start()
+	d := l.driver(nil)
+	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
+	l.reload()
+	apply(t, d, backend("a", a, 0.8), backend("b", b, 0.2))
+	if got := l.weights(); got["a"] != 4*got["b"] {
+		t.Errorf("the weights are %v", got)
+	}
+}
+
+// TestKilledAndRestarted: only what was in flight fails, and what runs again has the weights at once where HAProxy reads
+// the state file, with addresses of slots and all.
+func TestKilledAndRestarted(t *testing.T) {
+	a, b := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
+	l := newLab(t, "")
+	state := filepath.Join(l.dir, "state")
+	l.configure("server-template slot 1-3 unused.invalid:1 check inter 200ms disabled init-addr last,127.0.0.1", "server-state-file "+state)
+	l.start()
+	d := l.driver(func(o *Options) { o.Slots, o.StateFile = "slot", state })
+	want := []quell.Backend{backend("i1", a, 0.75), backend("i2", b, 0.25)}
+	settle(t, d, want...)
+	const clients = 6
+	f := l.flow(clients, "/")
+	killed := time.Now()
+	l.kill()
+	if _, err := d.State(context.Background()); err == nil || !strings.Contains(err.Error(), "nobody answers") {
+		t.Errorf("of a dead HAProxy the driver says %v", err)
+	}
+	l.start()
+	up := time.Now()
+	f.more(50)
+	if got := l.weights(); got["slot1"] != 3*got["slot2"] {
+		t.Errorf("the restarted HAProxy begins with %v", got)
+	}
+	settle(t, d, want...)
+	f.more(30)
+	f.end()
+	inFlight := 0
+	for i, began := range f.began {
+		switch {
+		case began.Before(killed):
+			inFlight++
+		case began.After(up):
+			t.Errorf("failed after the restart: %s", f.failed[i])
+		}
+	}
+	if inFlight > clients {
+		t.Errorf("%d requests failed that began before the kill, of at most %d in flight", inFlight, clients)
+	}
+}
+
+// TestReloadKeepsSlots: with the state file a reload loses no request although the configuration knows no instance.
+func TestReloadKeepsSlots(t *testing.T) {
+	a, b := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
+	l := newLab(t, "")
+	state := filepath.Join(l.dir, "state")
+	l.configure("server-template slot 1-3 unused.invalid:1 check inter 200ms disabled init-addr last,127.0.0.1", "server-state-file "+state)
+	l.start()
+	d := l.driver(func(o *Options) { o.Slots, o.StateFile = "slot", state })
+	want := []quell.Backend{backend("i1", a, 0.75), backend("i2", b, 0.25)}
+	settle(t, d, want...)
+	f := l.flow(6, "/")
+	l.reload()
+	f.more(50)
+	settle(t, d, want...)
+	f.wantNoFailures()
+}
+
+// TestRestartBringsAddedServersBack: HAProxy forgets those, the driver does not.
+func TestRestartBringsAddedServersBack(t *testing.T) {
+	a := newInstance(t, 0)
+	l := newLab(t, "")
+	l.start()
+	d := l.driver(nil)
+	settle(t, d, backend("i1", a, 1))
+	l.kill()
+	l.start()
+	if states, err := d.State(context.Background()); err != nil || len(states) != 0 {
+		t.Errorf("a restarted HAProxy has %+v, %v", states, err)
+	}
+	settle(t, d, backend("i1", a, 1))
+	if why := get(http.DefaultClient, "http://"+l.traffic+"/"); why != "" {
+		t.Error(why)
+	}
+}
+
+// TestSeveralHAProxies: all get the same, requests in flight are summed, a dead one holds up nobody and is reported.
+func TestSeveralHAProxies(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address())), newLab(t, declared("a", a.address(), "b", b.address()))
+	l1.start()
+	l2.start()
+	d := l1.driver(func(o *Options) { o.Sockets = append(o.Sockets, l2.socket) })
+	want := []quell.Backend{backend("a", a, 0.5), backend("b", b, 0.5)}
+	settle(t, d, want...)
+
+	var open sync.WaitGroup
+	for _, l := range []*lab{l1, l2} {
+		open.Go(func() {
+			if why := get(http.DefaultClient, "http://"+l.traffic+"/slow"); why != "" {
+				t.Errorf("a slow request failed: %s", why)
+			}
+		})
+	}
+	await(t, "a request in flight at each", func() (bool, any) {
+		states, err := d.State(context.Background())
+		return err == nil && states[0].InFlight+states[1].InFlight == 2, states
+	})
+	open.Wait()
+
+	l2.ask("set server app/a weight 9")
+	if same, _ := step(d, want); same {
+		t.Error("weights of the second were changed, and nobody noticed")
+	}
+	settle(t, d, want...)
+	l2.kill()
+	want = []quell.Backend{backend("a", a, 0.75), backend("b", b, 0.25)}
+	settle(t, d, want...)
+	if n := l1.said.count("driving HAProxy at " + l2.socket + " failed"); n != 1 {
+		t.Errorf("the dead one was reported %d times", n)
+	}
+	l2.start()
+	settle(t, d, want...)
+	if got := l2.weights(); got["a"] != 3*got["b"] {
+		t.Errorf("the one that came back has %v", got)
+	}
+	if n := l1.said.count("driving HAProxy at " + l2.socket + " works again"); n != 1 {
+		t.Errorf("its return was reported %d times", n)
+	}
+}
+
+// TestOthersAreReported: weights changed by somebody else, servers of somebody else, and agent-checks, once each.
+func TestOthersAreReported(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, declared("a", a.address(), "theirs", b.address())+"\nserver b "+b.address()+" agent-check agent-port 1 agent-inter 1h")
+	l.start()
+	d := l.driver(nil)
+	want := []quell.Backend{backend("a", a, 0.75), backend("b", b, 0.25)}
+	settle(t, d, want...)
+	for range 3 {
+		l.ask("set server app/a weight 7")
+		if same, err := step(d, want); same || err != nil {
+			t.Errorf("a changed weight: same %v, %v", same, err)
+		}
+		settle(t, d, want...)
+		apply(t, d, want...)
+	}
+	for words, times := range map[string]int{"something else changes weights": 3, "has an agent-check": 1, "belongs to no instance": 1} {
+		if n := l.said.count(words); n != times {
+			t.Errorf("%q is said %d times, want %d", words, n, times)
+		}
+	}
+	if s := l.servers()["theirs"]; s.weight != 1 || s.inMaint() || s.isDraining() {
+		t.Errorf("somebody else's server became %+v", s)
+	}
+}
+
+// TestTwoControllersOnOneBackend, of different services: each puts its own back, and both say so.
+func TestTwoControllersOnOneBackend(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l, other := newLab(t, declared("a", a.address(), "b", b.address())), &sayings{}
+	l.start()
+	one := l.driver(nil)
+	two := l.driver(func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(other, nil)) })
+	apply(t, one, backend("a", a, 0.75), backend("b", b, 0.25))
+	apply(t, two, backend("a", a, 0.25), backend("b", b, 0.75))
+	settle(t, one, backend("a", a, 0.75), backend("b", b, 0.25))
+	settle(t, two, backend("a", a, 0.25), backend("b", b, 0.75))
+	for _, said := range []*sayings{l.said, other} {
+		if n := said.count("something else changes weights"); n != 1 {
+			t.Errorf("said %d times:\n%s", n, said)
+		}
+	}
+}
+
+// TestSlotInServiceForNobody, as after a start with an old state file, is taken out.
+func TestSlotInServiceForNobody(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, "server-template slot 1-2 "+b.address()+" check inter 200ms")
+	l.start()
+	l.ask("set server app/slot1 state maint")
+	d := l.driver(func(o *Options) { o.Slots = "slot" })
+	settle(t, d, backend("i1", a, 1))
+	if got := l.weights(); !maps.Equal(got, map[string]int{"slot1": 1}) {
+		t.Errorf("in service are %v", got)
+	}
+}
+
+// TestDrainAfterAReload: the old process may have requests that the new one knows nothing of, so the drain takes its time.
+func TestDrainAfterAReload(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, declared("a", a.address(), "b", b.address()))
+	l.start()
+	now := time.Now()
+	d := l.driver(func(o *Options) { o.Drain, o.Now = time.Minute, func() time.Time { return now } })
+	want := []quell.Backend{backend("a", a, 1), {ID: "b", Address: b.address(), Draining: true}}
+	settle(t, d, want...)
+	inFlight := func() int64 {
+		t.Helper()
+		states, err := d.State(context.Background())
+		if err != nil || len(states) != 2 {
+			t.Fatalf("%+v, %v", states, err)
+		}
+		return states[1].InFlight
+	}
+	if n := inFlight(); n != 0 {
+		t.Errorf("%d requests in flight", n)
+	}
+	l.reload()
+	settle(t, d, want...)
+	if n := inFlight(); n != 1 {
+		t.Errorf("after the reload %d requests are in flight", n)
+	}
+	if now = now.Add(time.Minute); inFlight() != 0 {
+		t.Error("the drain does not end")
+	}
+}
+
+// TestStateFileThatCannotBeWritten is reported once, and holds nothing up.
+func TestStateFileThatCannotBeWritten(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, declared("a", a.address(), "b", b.address()))
+	l.start()
+	d := l.driver(func(o *Options) { o.StateFile = filepath.Join(l.dir, "no", "folder") })
+	settle(t, d, backend("a", a, 0.75), backend("b", b, 0.25))
+	settle(t, d, backend("a", a, 0.25), backend("b", b, 0.75))
+	if n := l.said.count("keeping HAProxy's state file failed"); n != 1 || l.said.count("state_file") != 1 {
+		t.Errorf("said %d times:\n%s", n, l.said)
+	}
+}
+
+// TestDamagedMemory is an error that says what to do.
+func TestDamagedMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	for _, text := range []string{"{", `[{"id":"a;b","server":"s"}]`, `[null]`} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(Options{Sockets: []string{"/s"}, Backend: "b", Memory: path}); err == nil || !strings.Contains(err.Error(), "delete it") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestMistakesAreNamed: each has one message that says what to do.
+func TestMistakesAreNamed(t *testing.T) {
+	a := newInstance(t, 0)
+	l := newLab(t, "")
+	state := func(change func(*Options)) string {
+		_, err := l.driver(change).State(context.Background())
+		return fmt.Sprint(err)
+	}
+	expect := func(what, got, want string) {
+		t.Helper()
+		if !strings.Contains(got, want) || strings.Contains(got, "\n") {
+			t.Errorf("%s: %q, want %q in one line", what, got, want)
+		}
+	}
+	expect("no HAProxy", state(nil), "the socket does not exist: is HAProxy running")
+	l.start()
+	expect("no such backend", state(func(o *Options) { o.Backend = "other" }), `there is no backend "other"`)
+	expect("nobody at the port", state(func(o *Options) { o.Sockets = []string{"127.0.0.1:1"} }), "nobody answers")
+	d := l.driver(func(o *Options) { o.Slots = "slot" })
+	expect("no slot", fmt.Sprint(d.Apply(context.Background(), []quell.Backend{backend("i1", a, 1)})), "no slot is free for i1")
+	d = l.driver(func(o *Options) { o.Server = "no-such-word" })
+	expect("bad parameters", fmt.Sprint(d.Apply(context.Background(), []quell.Backend{backend("i1", a, 1)})), "no-such-word")
+
+	text, _ := os.ReadFile(l.config)
+	if err := os.WriteFile(l.config, []byte(strings.Replace(string(text), "level admin", "level user", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l.kill()
+	l.start()
+	expect("a socket that may only look", fmt.Sprint(l.driver(nil).Apply(context.Background(), []quell.Backend{backend("i1", a, 1)})), "level admin")
+	expect("no name for a server", fmt.Sprint(l.driver(nil).Apply(context.Background(), []quell.Backend{{ID: "a;b", Address: a.address()}})), "cannot be the name of a server")
+}
+
+// TestOverTCP: the runtime API at an address.
+func TestOverTCP(t *testing.T) {
+	a := newInstance(t, 0)
+	l := newLab(t, "")
+	address := freeAddress(t)
+	l.configure("", "stats socket ipv4@"+address+" level admin")
+	l.start()
+	d := l.driver(func(o *Options) { o.Sockets = []string{address} })
+	settle(t, d, backend("i1", a, 1))
+}

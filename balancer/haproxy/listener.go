@@ -1,0 +1,66 @@
+package haproxy
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// maxDatagram is more than HAProxy ever sends (its `len` is at most 65535).
+const maxDatagram = 64 << 10
+
+// receiveBuffer is asked of the system for UDP, so that a burst of a few thousand lines is not lost.
+const receiveBuffer = 4 << 20
+
+// Listen opens where HAProxy's log arrives: a path for a Unix datagram socket, or host:port for UDP. A path that a dead
+// process left behind is replaced. Everybody on the machine may write to the path, because HAProxy runs as a user of its
+// own: the folder around it says who can.
+func Listen(address string) (net.PacketConn, error) {
+	if !strings.Contains(address, "/") {
+		conn, err := net.ListenPacket("udp", address)
+		if err != nil {
+			return nil, fmt.Errorf("listening for HAProxy's log: %w; choose another address or stop what uses it", err)
+		}
+		_ = conn.(*net.UDPConn).SetReadBuffer(receiveBuffer) // the system may allow less
+		return conn, nil
+	}
+	if err := removeStale(address); err != nil {
+		return nil, fmt.Errorf("listening for HAProxy's log: %w", err)
+	}
+	conn, err := net.ListenPacket("unixgram", address)
+	if err != nil {
+		return nil, fmt.Errorf("listening for HAProxy's log: %w", err)
+	}
+	if err := os.Chmod(address, 0o666); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("listening for HAProxy's log: %w", err)
+	}
+	return conn, nil
+}
+
+// removeStale removes a socket that nobody reads.
+func removeStale(path string) error {
+	found, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if found.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is no socket", path)
+	}
+	conn, err := net.Dial("unixgram", path)
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("another process listens on %s", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(path)
+}

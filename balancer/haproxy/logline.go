@@ -1,0 +1,128 @@
+package haproxy
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// logged is what one line of HAProxy's log says of a request.
+type logged struct {
+	backend, server string
+	class           string        // first captured request header; empty without captures
+	took            time.Duration // response time, where counted
+	counted         bool          // it succeeded, and took is known
+	connect         time.Duration // until the connection to the server was there; 0 for one that was kept
+	connected       bool
+	failed          bool
+}
+
+var (
+	errNotRequest = errors.New("not about a request")
+	errMalformed  = errors.New("neither HAProxy's httplog nor the short format")
+)
+
+// parseLog reads a message in the format of `option httplog`, or in Quell's short one,
+//
+//	quell %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %tsc {%[capture.req.hdr(0)]}
+//
+// whatever syslog header comes before it: what counts is the first word made of five times. Other messages of HAProxy's,
+// as of a server that is down, are errNotRequest.
+//
+// A request's response time is Ta - TR: from its last header line to the last byte of the response. That is what the
+// built-in balancer measures. TR is the client's own time to send its headers, and the idle time of a kept connection is
+// in neither. HAProxy logs whole milliseconds.
+func parseLog(message []byte) (logged, error) {
+	head, _, quoted := bytes.Cut(message, []byte{'"'})
+	words := strings.Fields(string(head))
+	for i, w := range words {
+		if times, ok := fiveTimes(w); ok && i > 0 {
+			return parseRequest(words[i-1], times, words[i+1:])
+		}
+	}
+	if quoted || bytes.Contains(head, []byte(" quell ")) {
+		return logged{}, errMalformed
+	}
+	return logged{}, errNotRequest
+}
+
+// times are TR, Tw, Tc, Tr, Ta in milliseconds; -1 where a request did not get so far.
+type times [5]int64
+
+func fiveTimes(word string) (t times, ok bool) {
+	parts := strings.Split(word, "/")
+	if len(parts) != len(t) {
+		return t, false
+	}
+	for i, p := range parts {
+		n, err := strconv.ParseInt(strings.TrimPrefix(p, "+"), 10, 64)
+		if err != nil || n < -1 || n > int64(24*time.Hour/time.Millisecond) {
+			return t, false
+		}
+		t[i] = n
+	}
+	if strings.HasPrefix(parts[4], "+") {
+		t[4] = -1 // option logasap: written before the end
+	}
+	return t, true
+}
+
+// parseRequest reads on after the times: status, bytes and cookies unless the format is the short one, how the session
+// ended, and further on the captured headers.
+func parseRequest(path string, t times, rest []string) (logged, error) {
+	backend, server, ok := strings.Cut(path, "/")
+	if !ok || backend == "" || server == "" || len(rest) < 2 {
+		return logged{}, errMalformed
+	}
+	status, err := strconv.Atoi(rest[0])
+	if err != nil || status < -1 || status > 999 {
+		return logged{}, errMalformed
+	}
+	ended := rest[1]
+	if _, err := strconv.ParseUint(strings.TrimPrefix(ended, "+"), 10, 64); err == nil {
+		if len(rest) < 5 {
+			return logged{}, errMalformed
+		}
+		ended = rest[4]
+	}
+	if len(ended) < 2 || len(ended) > 4 {
+		return logged{}, errMalformed
+	}
+	if strings.HasPrefix(server, "<") {
+		return logged{}, errNotRequest // <NOSRV>, <STATS>: no instance had a part in it
+	}
+	return judge(logged{backend: backend, server: server, class: classOf(rest)}, t, status, ended), nil
+}
+
+// judge decides what the request counts as. A failure is what the built-in balancer calls one: a status of 5xx, no
+// response, one cut off by the server or the proxy, or a client that was tired of waiting for it.
+func judge(l logged, t times, status int, ended string) logged {
+	cause, phase := ended[0], ended[1]
+	byClient := cause == 'C' || cause == 'c'
+	waiting := strings.IndexByte("QCHL", phase) >= 0
+	l.failed = status >= 500 || status < 100 || byClient && waiting || !byClient && cause != '-'
+	if l.connected = t[2] >= 0; l.connected {
+		l.connect = milliseconds(t[2])
+	}
+	l.counted = !l.failed && cause == '-' && status != 101 && t[4] >= 0
+	if l.counted {
+		l.took = milliseconds(max(0, t[4]-max(0, t[0])))
+	}
+	return l
+}
+
+func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// classOf is the first captured request header: HAProxy writes them as {one|two}, and no brace or bar inside as it is.
+func classOf(words []string) string {
+	text := strings.Join(words, " ")
+	_, captured, ok := strings.Cut(text, "{")
+	if !ok {
+		return ""
+	}
+	captured, _, _ = strings.Cut(captured, "}")
+	class, _, _ := strings.Cut(captured, "|")
+	return strings.ToValidUTF8(class[:min(len(class), 64)], "?")
+}

@@ -1,0 +1,111 @@
+package haproxy
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/quellhq/quell"
+)
+
+// merge joins what the processes have into one state per instance, in the order of their ids.
+func (d *Driver) merge(targets []target, views []*view) []quell.BackendState {
+	found := map[string]quell.BackendState{}
+	if d.asked == nil && len(d.entries) == 0 {
+		d.discover(found, views)
+	}
+	kept := d.asked != nil
+	for _, v := range views {
+		kept = kept && (v == nil || faithful(v, targets))
+	}
+	for i, t := range targets {
+		id, probe, address := t.server, "", ""
+		if i < len(d.entries) {
+			id, probe, address = d.entries[i].ID, d.entries[i].Probe, d.entries[i].Address
+		}
+		s, there := d.join(&t, views)
+		if !there {
+			continue
+		}
+		s.ID, s.Probe = id, probe
+		if s.Address != "" {
+			s.Address = address
+		}
+		if kept && t.serves() {
+			s.Weight = t.share
+		}
+		found[id] = s
+	}
+	var states []quell.BackendState
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		states = append(states, found[id])
+	}
+	return states
+}
+
+// join merges what the processes say of one server: requests in flight are summed; healthy where one of them finds it
+// so. Before the first Apply it is right where all processes have the same. there is false where no process has it, or
+// it has left.
+func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there bool) {
+	right, draining, first := true, true, true
+	for i, v := range views {
+		if v == nil {
+			continue
+		}
+		s := v.servers[t.server]
+		if s == nil || t.leaving && s.inMaint() && !t.added {
+			right = false
+			continue
+		}
+		there = true
+		state.InFlight += s.sessions
+		if (s.isDraining() || s.inMaint()) && d.processes[i].recentlyRestarted() {
+			state.InFlight = max(1, state.InFlight) // the process before it may still have some
+		}
+		state.Healthy = state.Healthy || s.up
+		draining = draining && (s.isDraining() || s.inMaint())
+		share := shareOf(s, v)
+		right = right && (d.asked != nil && inForce(s, t) || d.asked == nil && (first || share == state.Weight))
+		state.Weight, first = max(state.Weight, share), false
+	}
+	state.Draining = t.leaving || t.draining || d.asked == nil && draining
+	if state.Draining {
+		state.Weight = 0
+	}
+	if right || t.leaving {
+		state.Address = t.address
+	}
+	return state, there
+}
+
+// shareOf is a server's part of the weights in service.
+func shareOf(s *server, v *view) float64 {
+	var sum float64
+	for _, other := range v.servers {
+		if !other.inMaint() && !other.isDraining() {
+			sum += float64(other.weight)
+		}
+	}
+	if sum == 0 || s.inMaint() || s.isDraining() {
+		return 0
+	}
+	return float64(s.weight) / sum
+}
+
+// discover lists the servers of a backend that Quell was never told about, so that a first controller begins with the
+// weights it finds.
+func (d *Driver) discover(found map[string]quell.BackendState, views []*view) {
+	for _, v := range views {
+		if v == nil {
+			continue
+		}
+		for _, name := range v.order {
+			if s := v.servers[name]; !d.isSlot(name) && !s.inMaint() {
+				found[name], _ = d.join(&target{server: name, address: s.address}, views)
+			}
+		}
+	}
+	for name, s := range found {
+		s.ID = name
+		found[name] = s
+	}
+}

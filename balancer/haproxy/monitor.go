@@ -1,0 +1,269 @@
+package haproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/measure"
+	"github.com/quellhq/quell/outage"
+)
+
+// MonitorOptions configure a Monitor.
+type MonitorOptions struct {
+	Service string
+	Sender  string         // name of these HAProxies in readings
+	Period  time.Duration  // one reading per instance at its end
+	Log     net.PacketConn // where HAProxy's log arrives; nil: there is none, and readings are coarse
+	Publish func(context.Context, []quell.Reading)
+	Logger  *slog.Logger
+}
+
+// Monitor makes readings of a driver's instances. Rates and requests in flight come from HAProxy's counters. Response
+// times come from its log: every single one. Without a log they are what the counters have, the mean total time of each
+// server's last 1024 requests, whenever those were: such a reading has no histogram, a mean without percentiles, and the
+// counter haproxy_coarse at 1.
+type Monitor struct {
+	opts   MonitorOptions
+	driver *Driver
+	lines  outage.Log
+	reach  outage.Log
+
+	mu        sync.Mutex // guards what follows
+	servers   map[string]*heard
+	heard     int64 // lines about requests to the backend
+	malformed int64
+}
+
+// heard is what the log said of one server in a window.
+type heard struct {
+	tally   *measure.Tally
+	classes map[string]*measure.Durations
+}
+
+// Bounds of memory: names beyond them come from a configuration that the driver does not know, or from requests that
+// put anything into the header that is captured.
+const (
+	maxServers = 4096
+	maxClasses = 16
+	otherClass = "other"
+)
+
+// NewMonitor makes a monitor; Run starts it.
+func NewMonitor(d *Driver, o MonitorOptions) *Monitor {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Monitor{
+		opts: o, driver: d, servers: map[string]*heard{},
+		lines: outage.Log{Logger: o.Logger, What: "measuring through HAProxy's log"},
+		reach: outage.Log{Logger: o.Logger, What: "reading HAProxy's counters"},
+	}
+}
+
+// Run publishes at the end of every period until ctx ends, then closes the log.
+func (m *Monitor) Run(ctx context.Context) {
+	var reader sync.WaitGroup
+	if m.opts.Log != nil {
+		reader.Go(m.listen)
+		defer reader.Wait()
+		defer m.opts.Log.Close()
+	} else {
+		m.opts.Logger.Warn("balancer.haproxy.log is not set: response times are HAProxy's means over each server's last 1024 requests, without percentiles")
+	}
+	every := time.NewTicker(m.opts.Period)
+	defer every.Stop()
+	began := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-every.C:
+			m.opts.Publish(ctx, m.readings(ctx, now, now.Sub(began)))
+			began = now
+		}
+	}
+}
+
+func (m *Monitor) listen() {
+	buffer := make([]byte, maxDatagram)
+	for {
+		n, _, err := m.opts.Log.ReadFrom(buffer)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			m.hear(buffer[:n])
+		}
+	}
+}
+
+// hear takes in one message.
+func (m *Monitor) hear(message []byte) {
+	l, err := parseLog(message)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if errors.Is(err, errMalformed) {
+		m.malformed++
+	}
+	if err != nil || l.backend != m.driver.opts.Backend {
+		return
+	}
+	h := m.servers[l.server]
+	if h == nil {
+		if len(m.servers) >= maxServers {
+			return
+		}
+		h = &heard{tally: measure.New(), classes: map[string]*measure.Durations{}}
+		m.servers[l.server] = h
+	}
+	m.heard++
+	h.take(&l)
+}
+
+func (h *heard) take(l *logged) {
+	h.tally.Requests++
+	if l.failed {
+		h.tally.Errors++
+	}
+	if l.connected {
+		h.tally.Connect(l.connect)
+	}
+	if !l.counted {
+		return
+	}
+	h.tally.Latency(l.took)
+	if l.class == "" {
+		return
+	}
+	class := l.class
+	if h.classes[class] == nil && len(h.classes) >= maxClasses-1 {
+		class = otherClass
+	}
+	if h.classes[class] == nil {
+		h.classes[class] = measure.NewDurations()
+	}
+	h.classes[class].Add(l.took)
+}
+
+// readings ends the window of every instance.
+func (m *Monitor) readings(ctx context.Context, now time.Time, window time.Duration) []quell.Reading {
+	counts, err := m.driver.counts(ctx)
+	m.reach.Report(err)
+	m.mu.Lock()
+	logs, lines, malformed := m.servers, m.heard, m.malformed
+	m.servers, m.heard, m.malformed = map[string]*heard{}, 0, 0
+	m.mu.Unlock()
+	if m.opts.Log != nil {
+		m.lines.Report(missing(counts, lines, malformed))
+	}
+	var readings []quell.Reading
+	for _, server := range slices.Sorted(maps.Keys(counts)) {
+		id, ours := m.driver.Instance(server)
+		if !ours {
+			continue
+		}
+		r := m.reading(counts[server], logs[server], now, window)
+		r.Service, r.Instance, r.Sender = m.opts.Service, id, m.opts.Sender
+		readings = append(readings, r)
+	}
+	return readings
+}
+
+// missing says what is wrong with a log that should have told more.
+func missing(counts map[string]*count, lines, malformed int64) error {
+	if malformed > 0 {
+		return fmt.Errorf("%d lines of a period are %w", malformed, errMalformed)
+	}
+	var served int64
+	for _, c := range counts {
+		served += c.responses
+	}
+	if served > 100 && lines == 0 {
+		return fmt.Errorf("HAProxy answered %d requests in a period and logged none of them here: does its frontend have `log global`, `option httplog`, and its global section this address?", served)
+	}
+	return nil
+}
+
+func (m *Monitor) reading(c *count, h *heard, now time.Time, window time.Duration) quell.Reading {
+	if m.opts.Log == nil {
+		return coarse(c, now, window)
+	}
+	if h == nil {
+		h = &heard{tally: measure.New()}
+	}
+	h.tally.Arrived = c.arrived
+	r, err := h.tally.Reading(now.UTC(), window, c.meanOpen())
+	if err != nil {
+		m.opts.Logger.Error("histogram not encoded", "error", err)
+	}
+	for class, d := range h.classes {
+		if r.Observation.LatencyByClassMS == nil {
+			r.Observation.LatencyByClassMS, r.Observation.RequestRates = map[string]quell.Latency{}, map[string]float64{}
+		}
+		l := d.Summary()
+		r.Observation.LatencyByClassMS[class] = *l
+		r.Observation.RequestRates[class] = float64(l.N) / window.Seconds()
+	}
+	return r
+}
+
+// coarse is a reading from the counters alone.
+func coarse(c *count, now time.Time, window time.Duration) quell.Reading {
+	t := measure.New()
+	t.Arrived, t.Requests, t.Errors = c.arrived, c.responses, min(c.responses, c.failures)
+	o := t.Observation(now.UTC(), window, c.meanOpen())
+	o.Counters = map[string]float64{"haproxy_coarse": 1}
+	if c.responses > 0 {
+		mean := float64(c.totalMS)
+		o.LatencyMS = &quell.Latency{Mean: &mean, N: int(c.responses)}
+	}
+	return quell.Reading{Source: quell.FromBalancer, Observation: o, Requests: t.Requests, Errors: t.Errors}
+}
+
+func (c *count) meanOpen() float64 {
+	if c.looks == 0 {
+		return 0
+	}
+	return float64(c.open) / float64(c.looks)
+}
+
+// counts looks at every HAProxy and sums what they counted since the last time.
+func (d *Driver) counts(ctx context.Context) (map[string]*count, error) {
+	ctx, cancel := context.WithTimeout(ctx, exchangeLimit)
+	defer cancel()
+	errs := make([]error, len(d.processes))
+	var all sync.WaitGroup
+	for i, p := range d.processes {
+		all.Go(func() { _, errs[i] = p.look(ctx) })
+	}
+	all.Wait()
+	sum := map[string]*count{}
+	for _, p := range d.processes {
+		for server, c := range p.takeCounts() {
+			if sum[server] == nil {
+				sum[server] = &count{looks: c.looks}
+			}
+			sum[server].add(c)
+		}
+	}
+	return sum, errors.Join(errs...)
+}
+
+// add joins what another HAProxy counted: open requests are summed as means, times weighed by requests.
+func (c *count) add(o *count) {
+	if o.looks > 0 && c.looks > 0 {
+		c.open += o.open * c.looks / o.looks
+	}
+	if n := c.responses + o.responses; n > 0 {
+		c.totalMS = (c.totalMS*c.responses + o.totalMS*o.responses) / n
+	}
+	c.arrived, c.responses, c.failures = c.arrived+o.arrived, c.responses+o.responses, c.failures+o.failures
+}

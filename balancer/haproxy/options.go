@@ -1,0 +1,75 @@
+// Package haproxy drives one backend of one or several running HAProxy processes through their runtime API, and measures
+// its servers from HAProxy's log and counters. It never writes or reloads HAProxy's configuration.
+//
+// Driver (driver.go) decides which server stands for which instance; each process (process.go) is brought to that by
+// commands that plan.go chooses; Monitor (monitor.go) makes readings of what listener.go and logline.go hear.
+package haproxy
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Options configure a Driver. Sockets and Backend are required.
+type Options struct {
+	Sockets []string // paths or host:port of the runtime API, one of each HAProxy in front of the service
+	Backend string   // the backend whose servers are the instances
+	// Slots is the prefix of the names of servers that HAProxy's configuration declares for instances that come and go
+	// (server-template). Empty: servers are added and deleted at run time, which HAProxy can do since 2.5.
+	Slots string
+	// Server is the parameters of servers added at run time, as in "check inter 1s fall 2 rise 2".
+	Server string
+	// Memory is the file that keeps which server stands for which instance over restarts of the controller; empty: none.
+	Memory string
+	// StateFile is where HAProxy reads its servers' state when it starts (server-state-file); it is kept up to date, so
+	// that a restart begins with the weights in force. Empty: none.
+	StateFile string
+	Drain     time.Duration // how long a server that was taken away may keep open requests; default 30 s
+	Logger    *slog.Logger
+	Now       func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	if o.Drain == 0 {
+		o.Drain = 30 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// names are what HAProxy accepts as the name of a server or backend; nothing else may reach a command.
+var names = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
+
+func (o Options) validate() error {
+	var errs []error
+	if len(o.Sockets) == 0 {
+		errs = append(errs, errors.New("no socket of a HAProxy is given"))
+	}
+	if !names.MatchString(o.Backend) {
+		errs = append(errs, fmt.Errorf("backend %q is no name of HAProxy's", o.Backend))
+	}
+	if o.Slots != "" && !names.MatchString(o.Slots) {
+		errs = append(errs, fmt.Errorf("slots %q cannot begin the name of a server", o.Slots))
+	}
+	if strings.ContainsAny(o.Server, ";\n\r\\") {
+		errs = append(errs, fmt.Errorf("server parameters %q must be one line without ; and \\", o.Server))
+	}
+	if o.StateFile != "" && len(o.Sockets) > 1 {
+		errs = append(errs, errors.New("a state file serves one HAProxy, and several are given"))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return &quell.UserError{Err: fmt.Errorf("haproxy: %w", errors.Join(errs...))}
+}

@@ -1,0 +1,201 @@
+package haproxy
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// Bits of srv_admin_state and srv_agent_state, from HAProxy's include/haproxy/server-t.h and check-t.h.
+const (
+	forcedMaint   = 0x01
+	anyMaint      = 0x01 | 0x02 | 0x20 | 0x40 // forced, inherited, without an address
+	forcedDrain   = 0x08
+	anyDrain      = 0x08 | 0x10
+	agentIsThere  = 0x02
+	maxWeight     = 256
+	stateColumns  = "srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_agent_state srv_fqdn srv_port"
+	statRequired  = "svname scur stot"
+	stateVersion1 = "1"
+)
+
+// server is a server of the backend as one HAProxy has it.
+type server struct {
+	name    string
+	address string // ip:port; empty while it has none
+	fqdn    string // name that it was declared with, empty for an address
+	port    string
+	weight  int
+	up      bool
+	admin   int
+	agent   bool // an agent-check is configured
+
+	sessions  int64 // open now
+	total     int64 // ever
+	responses int64 // ever, of any status
+	failures  int64 // ever: 5xx, no connection, broken responses
+	totalMS   int64 // mean of the last 1024 requests
+
+}
+
+func (s *server) inMaint() bool    { return s.admin&anyMaint != 0 }
+func (s *server) isDraining() bool { return s.admin&anyDrain != 0 }
+
+// parseState reads `show servers state BACKEND`, whose columns differ between versions in number but not in name.
+func parseState(text string) ([]server, error) {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if len(lines) < 2 || strings.TrimSpace(lines[0]) != stateVersion1 || !strings.HasPrefix(lines[1], "# ") {
+		return nil, fmt.Errorf("`show servers state` was answered with %q", shorten(text))
+	}
+	columns, err := columnsOf(strings.Fields(lines[1][2:]), stateColumns)
+	if err != nil {
+		return nil, fmt.Errorf("`show servers state`: %w", err)
+	}
+	var servers []server
+	for _, line := range lines[2:] {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		s, err := stateOf(columns, strings.Fields(line))
+		if err != nil {
+			return nil, fmt.Errorf("`show servers state`: %w in %q", err, shorten(line))
+		}
+		servers = append(servers, s)
+	}
+	return servers, nil
+}
+
+func stateOf(columns map[string]int, fields []string) (server, error) {
+	r := row{columns, fields, nil}
+	s := server{
+		name: r.text("srv_name"), fqdn: absent(r.text("srv_fqdn")), port: r.text("srv_port"),
+		up: r.number("srv_op_state") != 0, admin: int(r.number("srv_admin_state")),
+		weight: int(r.number("srv_uweight")), agent: r.number("srv_agent_state")&agentIsThere != 0,
+	}
+	if ip := absent(r.text("srv_addr")); ip != "" {
+		s.address = net.JoinHostPort(ip, s.port)
+	}
+	if s.name == "" || s.weight < 0 || s.weight > maxWeight {
+		return s, errors.Join(r.err, errors.New("a server without name, or with an impossible weight"))
+	}
+	return s, r.err
+}
+
+// absent turns HAProxy's dash for nothing into nothing.
+func absent(s string) string {
+	if s == "-" {
+		return ""
+	}
+	return s
+}
+
+// parseStat reads `show stat BACKEND 4 -1` and adds its counters to the servers. Counters that a version lacks stay 0.
+func parseStat(text string, servers []server) error {
+	in := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "# ")))
+	in.FieldsPerRecord, in.LazyQuotes = -1, true
+	records, err := in.ReadAll()
+	if err != nil || len(records) == 0 {
+		return fmt.Errorf("`show stat` was answered with %q", shorten(text))
+	}
+	columns, err := columnsOf(records[0], statRequired)
+	if err != nil {
+		return fmt.Errorf("`show stat`: %w", err)
+	}
+	byName := make(map[string]*server, len(servers))
+	for i := range servers {
+		byName[servers[i].name] = &servers[i]
+	}
+	for _, fields := range records[1:] {
+		r := row{columns, fields, nil}
+		s := byName[r.text("svname")]
+		if s == nil {
+			continue // it came between the two questions
+		}
+		s.sessions, s.total = r.number("scur"), r.number("stot")
+		for _, class := range []string{"hrsp_1xx", "hrsp_2xx", "hrsp_3xx", "hrsp_4xx", "hrsp_5xx", "hrsp_other"} {
+			s.responses += r.optional(class)
+		}
+		s.failures = r.optional("hrsp_5xx") + r.optional("econ") + r.optional("eresp")
+		s.totalMS = r.optional("ttime")
+		if r.err != nil {
+			return fmt.Errorf("`show stat`: %w in the line of %q", r.err, shorten(s.name))
+		}
+	}
+	return nil
+}
+
+// info is what is needed of `show info`.
+type info struct {
+	pid      int64
+	stopping bool // replaced by a reload: it finishes what it has and listens no more
+	version  string
+}
+
+func parseInfo(text string) (i info, err error) {
+	values := map[string]string{}
+	for line := range strings.SplitSeq(text, "\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			values[name] = strings.TrimSpace(value)
+		}
+	}
+	i.version, i.stopping = values["Version"], values["Stopping"] != "" && values["Stopping"] != "0"
+	if i.pid, err = strconv.ParseInt(values["Pid"], 10, 64); err != nil {
+		return i, fmt.Errorf("`show info` was answered with %q", shorten(text))
+	}
+	return i, nil
+}
+
+// columnsOf finds where each column stands.
+func columnsOf(names []string, required string) (map[string]int, error) {
+	columns := make(map[string]int, len(names))
+	for i, name := range names {
+		columns[name] = i
+	}
+	for name := range strings.FieldsSeq(required) {
+		if _, ok := columns[name]; !ok {
+			return nil, fmt.Errorf("there is no column %s: HAProxy 2.4 or newer is needed", name)
+		}
+	}
+	return columns, nil
+}
+
+// row reads single fields and keeps the first error.
+type row struct {
+	columns map[string]int
+	fields  []string
+	err     error
+}
+
+func (r *row) text(name string) string {
+	i, ok := r.columns[name]
+	if !ok || i >= len(r.fields) {
+		return ""
+	}
+	return r.fields[i]
+}
+
+func (r *row) number(name string) int64 {
+	n, err := strconv.ParseInt(r.text(name), 10, 64)
+	if (err != nil || n < 0) && r.err == nil {
+		r.err = fmt.Errorf("%s is %q", name, shorten(r.text(name)))
+	}
+	return max(0, n)
+}
+
+func (r *row) optional(name string) int64 {
+	if r.text(name) == "" {
+		return 0
+	}
+	return r.number(name)
+}
+
+// shorten bounds what a message repeats.
+func shorten(s string) string {
+	if s = strings.TrimSpace(s); len(s) > 100 {
+		return strings.ToValidUTF8(s[:97], "") + "..."
+	}
+	return s
+}

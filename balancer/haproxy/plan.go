@@ -1,0 +1,172 @@
+package haproxy
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// target is how a server of the backend shall be.
+type target struct {
+	server   string
+	address  string // ip:port
+	share    float64
+	weight   int
+	draining bool
+	leaving  bool // on its way out: no new requests, gone when the last is done
+	overdue  bool // leaving, and its time is up
+	added    bool // not declared in HAProxy's configuration: added, and deleted, at run time
+}
+
+// serves says whether the target takes part in the shares.
+func (t *target) serves() bool { return !t.draining && !t.leaving }
+
+// view is the backend as one HAProxy has it.
+type view struct {
+	info    info
+	servers map[string]*server
+	order   []string
+	at      time.Time
+}
+
+// command is a line for the runtime API and what it answers when it did as it was told.
+type command struct {
+	text string
+	ok   func(answer string) bool
+	// later marks what may be refused for now and is tried again.
+	later bool
+}
+
+func silent(answer string) bool { return answer == "" }
+
+func saying(words ...string) func(string) bool {
+	return func(answer string) bool {
+		for _, w := range words {
+			if strings.Contains(answer, w) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// commands lists what brings a HAProxy from a view to the targets; nothing where they agree.
+func commands(v *view, targets []target, o *Options) ([]command, error) {
+	b := builder{backend: o.Backend, parameters: o.Server}
+	weigh := !faithful(v, targets)
+	for _, t := range targets {
+		s := v.servers[t.server]
+		switch {
+		case s == nil && t.leaving:
+		case s == nil && t.added:
+			b.add(&t)
+		case s == nil:
+			return nil, fmt.Errorf("backend %s has no server %s any more: declare it in HAProxy's configuration", o.Backend, t.server)
+		case t.leaving:
+			b.remove(&t, s)
+		default:
+			b.change(&t, s, weigh)
+		}
+	}
+	return b.all, nil
+}
+
+// faithful says whether the weights in force share the traffic as well as the best whole numbers would: then they are
+// left alone, even where they are others.
+func faithful(v *view, targets []target) bool {
+	var shares []float64
+	var have, want []int
+	for i := range targets {
+		t := &targets[i]
+		if !t.serves() {
+			continue
+		}
+		s := v.servers[t.server]
+		if s == nil {
+			return false
+		}
+		shares, have, want = append(shares, t.share), append(have, s.weight), append(want, t.weight)
+	}
+	return errorOf(have, shares) <= errorOf(want, shares)+ties
+}
+
+// inForce says whether a server is as asked, its weight aside.
+func inForce(s *server, t *target) bool {
+	return s.isDraining() == t.draining && !s.inMaint() && sameAddress(s, t.address)
+}
+
+// sameAddress compares numbers, not spellings.
+func sameAddress(s *server, address string) bool {
+	if s.address == address {
+		return true
+	}
+	a, errA := netip.ParseAddrPort(s.address)
+	b, errB := netip.ParseAddrPort(address)
+	return errA == nil && errB == nil && a.Addr().Unmap() == b.Addr().Unmap() && a.Port() == b.Port()
+}
+
+type builder struct {
+	backend, parameters string
+	all                 []command
+}
+
+func (b *builder) set(server, what string) {
+	b.all = append(b.all, command{text: fmt.Sprintf("set server %s/%s %s", b.backend, server, what), ok: silent})
+}
+
+// add registers a server: it begins in maintenance, and its health checks are off until they are enabled.
+func (b *builder) add(t *target) {
+	line := fmt.Sprintf("add server %s/%s %s %s weight %d", b.backend, t.server, t.address, b.parameters, t.weight)
+	b.all = append(b.all, command{text: line, ok: saying("New server registered")})
+	if strings.Contains(" "+b.parameters+" ", " check ") {
+		b.all = append(b.all, command{text: fmt.Sprintf("enable health %s/%s", b.backend, t.server), ok: silent})
+	}
+	b.state(t)
+}
+
+func (b *builder) state(t *target) {
+	if t.draining {
+		b.set(t.server, "state drain")
+	} else {
+		b.set(t.server, "state ready")
+	}
+}
+
+// change corrects address and weight before it lets requests in.
+func (b *builder) change(t *target, s *server, weigh bool) {
+	if !sameAddress(s, t.address) {
+		a, err := netip.ParseAddrPort(t.address)
+		if err == nil {
+			b.set(t.server, fmt.Sprintf("addr %s port %d", a.Addr(), a.Port()))
+			b.all[len(b.all)-1].ok = saying("changed from", "no need to change")
+		}
+	}
+	if weigh && t.serves() && s.weight != t.weight {
+		b.set(t.server, fmt.Sprintf("weight %d", t.weight))
+	}
+	forced := s.admin & (forcedMaint | forcedDrain)
+	if t.draining && forced != forcedDrain || !t.draining && forced != 0 {
+		b.state(t)
+	}
+}
+
+// remove drains, and once the last request is done, which needs a look after the drain began, takes the server away.
+func (b *builder) remove(t *target, s *server) {
+	empty := s.isDraining() && s.sessions == 0 || t.overdue
+	switch {
+	case !s.inMaint() && !empty:
+		if !s.isDraining() {
+			b.set(t.server, "state drain")
+		}
+		return
+	case !s.inMaint():
+		b.set(t.server, "state maint")
+	}
+	if t.overdue && s.sessions > 0 {
+		b.all = append(b.all, command{text: fmt.Sprintf("shutdown sessions server %s/%s", b.backend, t.server), ok: silent})
+	}
+	if t.added {
+		b.all = append(b.all, command{text: fmt.Sprintf("del server %s/%s", b.backend, t.server), ok: saying("Server deleted", "No such server"), later: true})
+	}
+}

@@ -1,0 +1,313 @@
+package haproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell/outage"
+)
+
+// process is one HAProxy.
+type process struct {
+	opts   *Options
+	socket *socket
+
+	mu        sync.Mutex // guards what follows, and keeps exchanges that belong together together
+	last      *view      // as it was last seen, and changed since; nil where it must be looked at again
+	pid       int64      // of the last look; 0 before the first
+	restarted time.Time  // when another process was found; zero before that
+	settled   bool       // this process has what it was told last
+	counted   counters
+	reach     outage.Log
+	foreign   outage.Log
+}
+
+func newProcess(o *Options, address string) *process {
+	return &process{
+		opts: o, socket: newSocket(address), counted: newCounters(),
+		reach:   outage.Log{Logger: o.Logger, What: "driving HAProxy at " + address},
+		foreign: outage.Log{Logger: o.Logger, What: "keeping the weights of HAProxy at " + address},
+	}
+}
+
+// look reads the backend.
+func (p *process) look(ctx context.Context) (*view, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lookLocked(ctx)
+}
+
+func (p *process) lookLocked(ctx context.Context) (*view, error) {
+	p.last = nil
+	v, err := p.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if p.pid != 0 && p.pid != v.info.pid {
+		p.restarted, p.settled = p.opts.Now(), false
+		p.opts.Logger.Info("HAProxy was restarted or reloaded", "socket", p.socket.address, "pid", v.info.pid, "version", v.info.version)
+	}
+	p.counted.take(v, p.pid)
+	p.pid, p.last = v.info.pid, v
+	return v, nil
+}
+
+// handovers bounds how often a socket may lead to a process that is on its way out.
+const handovers = 3
+
+// read asks for everything in one go. After a reload the connection still leads to the old process, which lives until it
+// is closed: then the path leads to the new one.
+func (p *process) read(ctx context.Context) (*view, error) {
+	for range handovers {
+		answers, err := p.socket.exec(ctx, "show info", "show servers state "+p.opts.Backend, "show stat "+p.opts.Backend+" 4 -1")
+		if err != nil {
+			return nil, err
+		}
+		i, err := parseInfo(answers[0])
+		if err == nil && i.stopping {
+			p.socket.close()
+			continue
+		}
+		v, err := p.viewOf(i, answers, err)
+		if err != nil {
+			return nil, fmt.Errorf("HAProxy at %s: %w", p.socket.address, err)
+		}
+		return v, nil
+	}
+	return nil, fmt.Errorf("HAProxy at %s is shutting down", p.socket.address)
+}
+
+func (p *process) viewOf(i info, answers []string, err error) (*view, error) {
+	for _, a := range answers {
+		if strings.HasPrefix(a, "Permission denied") {
+			return nil, errors.New("permission denied: the socket must be declared with `level admin`")
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(answers[1], "Can't find backend") {
+		return nil, fmt.Errorf("there is no backend %q: balancer.haproxy.backend must name one of its backends", p.opts.Backend)
+	}
+	servers, err := parseState(answers[1])
+	if err != nil {
+		return nil, err
+	}
+	if err := parseStat(answers[2], servers); err != nil {
+		return nil, err
+	}
+	v := &view{info: i, servers: make(map[string]*server, len(servers)), at: p.opts.Now()}
+	for k := range servers {
+		v.servers[servers[k].name] = &servers[k]
+		v.order = append(v.order, servers[k].name)
+	}
+	return v, nil
+}
+
+// seen returns the last view, or looks.
+func (p *process) seen(ctx context.Context) (*view, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last != nil {
+		return p.last, nil
+	}
+	return p.lookLocked(ctx)
+}
+
+// apply brings this HAProxy to the targets, and says whether that took commands. What it knows may be old: when that
+// fails, it looks and tries once more.
+func (p *process) apply(ctx context.Context, targets []target) (changed bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last != nil {
+		if changed, err = p.attempt(ctx, targets); err == nil {
+			return changed, nil
+		}
+		p.socket.close()
+	}
+	if _, err = p.lookLocked(ctx); err != nil {
+		return false, err
+	}
+	return p.attempt(ctx, targets)
+}
+
+func (p *process) attempt(ctx context.Context, targets []target) (changed bool, err error) {
+	todo, err := commands(p.last, targets, p.opts)
+	if err != nil {
+		return false, fmt.Errorf("HAProxy at %s: %w", p.socket.address, err)
+	}
+	if len(todo) > 0 {
+		err = p.carryOut(ctx, todo)
+	}
+	if p.settled = err == nil; err != nil {
+		p.last = nil
+		return true, err
+	}
+	p.expect(targets, todo)
+	return len(todo) > 0, nil
+}
+
+func (p *process) carryOut(ctx context.Context, todo []command) error {
+	lines := make([]string, len(todo))
+	for i, c := range todo {
+		lines[i] = c.text
+	}
+	answers, err := p.socket.exec(ctx, lines...)
+	if err != nil {
+		return err
+	}
+	for i, c := range todo {
+		if !c.ok(answers[i]) && !c.later { // the first one tells: what follows from it is refused as well
+			return fmt.Errorf("HAProxy at %s: %w", p.socket.address, refusal(c.text, answers[i]))
+		}
+	}
+	return nil
+}
+
+// refusal says what a refused command means.
+func refusal(command, answer string) error {
+	hint := ""
+	switch {
+	case strings.Contains(answer, "Permission denied"):
+		hint = ": declare the socket with `level admin`"
+	case strings.Contains(answer, "isabled") && strings.Contains(answer, "roxy"):
+		hint = ": the process is being replaced"
+	case strings.HasPrefix(command, "add server"):
+		hint = ": where HAProxy cannot add servers, declare slots with server-template and name them in balancer.haproxy.slots"
+	}
+	return fmt.Errorf("%q was answered with %q%s", command, shorten(answer), hint)
+}
+
+// expect notes what the commands have changed. After anything but new weights the next look must be a real one.
+func (p *process) expect(targets []target, todo []command) {
+	for _, c := range todo {
+		if !strings.Contains(c.text, " weight ") || strings.HasPrefix(c.text, "add ") {
+			p.last = nil
+			return
+		}
+	}
+	if len(todo) == 0 {
+		return // perhaps others that are as good
+	}
+	for i := range targets {
+		if t := &targets[i]; t.serves() {
+			p.last.servers[t.server].weight = t.weight
+		}
+	}
+}
+
+// saveState writes what HAProxy reads when it starts.
+func (p *process) saveState(ctx context.Context) error {
+	answers, err := p.socket.exec(ctx, "show servers state")
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(p.opts.StateFile, []byte(answers[0]+"\n\n"), 0o644); err != nil {
+		return fmt.Errorf("balancer.haproxy.state_file: %w", err)
+	}
+	return nil
+}
+
+// replaceFile writes a whole file or nothing.
+func replaceFile(path string, data []byte, mode os.FileMode) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(mode), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+	}
+	return err
+}
+
+// watchWeights reports once when somebody else changes weights in a HAProxy that had what it was told.
+func (p *process) watchWeights(kept bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.settled {
+		return // it is new, or has not been told yet
+	}
+	if kept {
+		p.foreign.Report(nil)
+		return
+	}
+	p.foreign.Report(errors.New("something else changes weights of this backend, and they are put back: look for another controller, a script or an agent-check"))
+}
+
+// recentlyRestarted says whether requests may still be open in a process that this one replaced.
+func (p *process) recentlyRestarted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.restarted.IsZero() && p.opts.Now().Sub(p.restarted) < p.opts.Drain
+}
+
+func (p *process) report(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reach.Report(err)
+}
+
+// counters turns HAProxy's running totals into what was counted since they were last taken out.
+type counters struct {
+	before map[string]server // of the last look
+	window map[string]*count
+}
+
+// count is what a window saw of one server.
+type count struct {
+	arrived, responses, failures int64
+	open, looks                  int64
+	totalMS                      int64 // of the newest look
+}
+
+func newCounters() counters {
+	return counters{before: map[string]server{}, window: map[string]*count{}}
+}
+
+// take adds a look. A server or process that was not there before began at zero; at the very first look nobody knows.
+func (c *counters) take(v *view, before int64) {
+	if before != v.info.pid {
+		clear(c.before)
+	}
+	after := make(map[string]server, len(v.servers))
+	for name, s := range v.servers {
+		n := c.window[name]
+		if n == nil {
+			n = &count{}
+			c.window[name] = n
+		}
+		if old, ok := c.before[name]; ok || before != 0 {
+			if s.total < old.total {
+				old = server{} // another server of the same name
+			}
+			n.arrived += s.total - old.total
+			n.responses += max(0, s.responses-old.responses)
+			n.failures += max(0, s.failures-old.failures)
+		}
+		n.open += s.sessions
+		n.looks++
+		n.totalMS = s.totalMS
+		after[name] = *s
+	}
+	c.before = after
+}
+
+// takeCounts ends the window.
+func (p *process) takeCounts() map[string]*count {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.counted.window
+	p.counted.window = map[string]*count{}
+	return w
+}

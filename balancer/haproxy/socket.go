@@ -1,0 +1,168 @@
+package haproxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Bounds of one exchange.
+const (
+	exchangeLimit = 3 * time.Second // HAProxy answers in microseconds; one that does not within this hangs
+	answerLimit   = 16 << 20        // bytes of one answer
+	batch         = 100             // commands written before their answers are read, so that neither side blocks the other
+)
+
+// prompt ends every answer of the runtime API in interactive mode.
+var prompt = []byte("\n> ")
+
+// socket is one persistent connection to HAProxy's runtime API, opened when it is needed and again when it broke.
+// Exchanges are serialised.
+type socket struct {
+	network, address string
+
+	mu   sync.Mutex
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// newSocket takes a path, which is anything with a slash, or a host:port.
+func newSocket(address string) *socket {
+	if filepath.IsAbs(address) || strings.Contains(address, "/") {
+		return &socket{network: "unix", address: address}
+	}
+	return &socket{network: "tcp", address: address}
+}
+
+// exec sends the commands, all at once, and returns their answers, without the blank line that ends each. A connection
+// that turns out to be closed already is opened again: HAProxy closes idle ones (`stats timeout`).
+func (s *socket) exec(ctx context.Context, commands ...string) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, exchangeLimit)
+	defer cancel()
+	reused := s.conn != nil
+	answers, err := s.attempt(ctx, commands)
+	if err != nil && reused && len(answers) == 0 && ctx.Err() == nil {
+		answers, err = s.attempt(ctx, commands)
+	}
+	if err != nil {
+		return answers, s.explain(err)
+	}
+	return answers, nil
+}
+
+// close ends the connection; the next exchange opens one.
+func (s *socket) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop()
+}
+
+func (s *socket) drop() {
+	if s.conn != nil {
+		s.conn.Close()
+		s.conn = nil
+	}
+}
+
+func (s *socket) attempt(ctx context.Context, commands []string) (answers []string, err error) {
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.drop()
+		}
+	}()
+	for len(commands) > 0 {
+		n := min(batch, len(commands))
+		got, err := s.exchange(ctx, commands[:n])
+		answers = append(answers, got...)
+		if err != nil {
+			return answers, err
+		}
+		commands = commands[n:]
+	}
+	return answers, nil
+}
+
+// open connects and asks for interactive mode, in which the connection stays.
+func (s *socket) open(ctx context.Context) error {
+	if s.conn != nil {
+		return nil
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, s.network, s.address)
+	if err != nil {
+		return err
+	}
+	s.conn, s.in = conn, bufio.NewReaderSize(conn, 64<<10)
+	if _, err = s.exchange(ctx, []string{"prompt"}); err != nil {
+		s.drop()
+	}
+	return err
+}
+
+func (s *socket) exchange(ctx context.Context, commands []string) ([]string, error) {
+	conn := s.conn
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := conn.Write([]byte(strings.Join(commands, "\n") + "\n")); err != nil {
+		return nil, err
+	}
+	answers := make([]string, 0, len(commands))
+	for range commands {
+		answer, err := readAnswer(s.in)
+		if err != nil {
+			return answers, err
+		}
+		answers = append(answers, answer)
+	}
+	return answers, nil
+}
+
+// readAnswer reads up to the next prompt.
+func readAnswer(in *bufio.Reader) (string, error) {
+	var answer []byte
+	for {
+		part, err := in.ReadSlice(' ')
+		answer = append(answer, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err != nil:
+			return "", err
+		case bytes.HasSuffix(answer, prompt) || string(answer) == "> ":
+			return strings.TrimRight(strings.TrimSuffix(string(answer), "> "), "\n"), nil
+		}
+		if len(answer) > answerLimit {
+			return "", fmt.Errorf("an answer is longer than %d bytes", answerLimit)
+		}
+	}
+}
+
+// explain says what a failed exchange means to the person who set HAProxy up.
+func (s *socket) explain(err error) error {
+	at := "HAProxy at " + s.address
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: the socket does not exist: is HAProxy running, with `stats socket %s level admin` in its global section? (%w)", at, s.address, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: this user may not open the socket: give `stats socket` a user, group or mode that lets it (%w)", at, err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%s: nobody answers: start HAProxy again (%w)", at, err)
+	}
+	return fmt.Errorf("%s: %w", at, err)
+}

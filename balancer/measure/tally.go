@@ -1,0 +1,121 @@
+// Package measure counts what a balancer sees of one instance in one window, and turns it into a reading. Every
+// balancer that Quell measures through uses it, so that their readings mean the same and merge without loss.
+package measure
+
+import (
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/quellhq/quell"
+)
+
+// Histograms hold 1 µs to 1 h within 1%, in 25 KB; what takes longer counts as 1 h.
+const (
+	MaxUS  = int64(time.Hour / time.Microsecond)
+	digits = 2
+)
+
+// Tally is what is counted in one window. It is not safe for concurrent use.
+type Tally struct {
+	Arrived  int64 // requests given to the instance, without those moved away again
+	Requests int64 // requests that finished
+	Errors   int64 // failed among them
+	Moved    int64 // connections that could not be opened, their requests moved to another instance
+
+	latency, connect *Durations
+}
+
+// Durations is a histogram of durations of one kind, and their exact sum.
+type Durations struct {
+	sum       time.Duration
+	histogram *hdrhistogram.Histogram // µs
+}
+
+// NewDurations returns an empty histogram.
+func NewDurations() *Durations { return &Durations{histogram: hdrhistogram.New(1, MaxUS, digits)} }
+
+// Add records one duration; a negative one counts as none.
+func (d *Durations) Add(took time.Duration) {
+	d.sum += took
+	_ = d.histogram.RecordValue(min(max(took.Microseconds(), 0), MaxUS)) // in range by construction
+}
+
+// Reset forgets all durations and keeps the memory.
+func (d *Durations) Reset() {
+	d.sum = 0
+	d.histogram.Reset()
+}
+
+// New returns an empty tally.
+func New() *Tally { return &Tally{latency: NewDurations(), connect: NewDurations()} }
+
+// Reset empties the tally and keeps its memory.
+func (t *Tally) Reset() {
+	t.latency.Reset()
+	t.connect.Reset()
+	*t = Tally{latency: t.latency, connect: t.connect}
+}
+
+// Latency records the response time of a request that succeeded.
+func (t *Tally) Latency(d time.Duration) { t.latency.Add(d) }
+
+// Connect records how long a connection took to open.
+func (t *Tally) Connect(d time.Duration) { t.connect.Add(d) }
+
+// Observation is the window as an Observation. RequestRate counts requests when they arrive, so that the rates of a group
+// sum to what is offered: under overload fewer finish. ErrorRate is over those that finished, and includes connections
+// whose requests were moved elsewhere, over all attempts. meanOpen is the mean number of open requests in the window.
+func (t *Tally) Observation(at time.Time, window time.Duration, meanOpen float64) quell.Observation {
+	o := quell.Observation{At: at, WindowS: window.Seconds(), InFlight: &meanOpen}
+	if window > 0 {
+		rate := float64(max(0, t.Arrived)) / window.Seconds() // one that arrived before the window may be moved in it
+		o.RequestRate = &rate
+	}
+	if attempts := t.Requests + t.Moved; attempts > 0 {
+		rate := float64(t.Errors+t.Moved) / float64(attempts)
+		o.ErrorRate = &rate
+	}
+	o.LatencyMS = t.latency.Summary()
+	if t.connect.histogram.TotalCount() > 0 {
+		o.TCP = map[string]float64{"connect_ms_p90": milliseconds(t.connect.histogram.ValueAtPercentile(90))}
+	}
+	return o
+}
+
+// Reading adds to the observation what travels beside it: the counts, and the histograms. Service, instance and sender
+// are left to the caller.
+func (t *Tally) Reading(at time.Time, window time.Duration, meanOpen float64) (quell.Reading, error) {
+	r := quell.Reading{Source: quell.FromBalancer, Observation: t.Observation(at, window, meanOpen), Requests: t.Requests, Errors: t.Errors}
+	var err error
+	if r.LatencyHDR, err = t.latency.encode(); err != nil {
+		return r, err
+	}
+	r.ConnectHDR, err = t.connect.encode()
+	return r, err
+}
+
+// encode returns nil for a histogram without values: absent is absent.
+func (d *Durations) encode() ([]byte, error) {
+	if d.histogram.TotalCount() == 0 {
+		return nil, nil
+	}
+	return d.histogram.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+}
+
+// Summary is the durations in milliseconds, nil where there were none.
+func (d *Durations) Summary() *quell.Latency {
+	n := d.histogram.TotalCount()
+	if n == 0 {
+		return nil
+	}
+	mean := float64(d.sum) / float64(n) / float64(time.Millisecond)
+	p := d.histogram.ValueAtPercentilesSlice([]float64{50, 90, 95, 99})
+	ms := make([]float64, len(p))
+	for i, us := range p {
+		ms[i] = milliseconds(us)
+	}
+	return &quell.Latency{Mean: &mean, P50: &ms[0], P90: &ms[1], P95: &ms[2], P99: &ms[3], N: int(n)}
+}
+
+func milliseconds(us int64) float64 { return float64(us) / 1000 }
