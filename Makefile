@@ -6,7 +6,7 @@ GO ?= go
 
 # Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
 # QUELL_REQUIRE=all.
-TEST_PROGRAMS = curl jq haproxy
+TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio
 
 # Packages whose tests run a second time under the race detector: those in which goroutines share memory.
 RACE = ./agent ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe ./scaler/... ./testbed/... ./train

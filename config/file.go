@@ -156,6 +156,7 @@ type Agent struct {
 	Capacity  map[quell.Resource]float64 // network in bit/s, cpu in cores; absent ones are detected
 	Interface string                     // network interface; empty: that of the default route
 	Root      string                     // of the file system that sensors read
+	Cgroup    string                     // whose processor time is the instance's; empty: the whole machine's
 	Metrics   string                     // empty: off
 }
 

@@ -143,6 +143,7 @@ func agentKeys(a *Agent) section {
 		opt("capacity", capacityKeys(a.Capacity), "what an instance has of each resource").or("detected"),
 		opt("interface", ident(&a.Interface), "network interface that is watched").or("that of the default route"),
 		opt("root", text(&a.Root), "root of the file system that sensors read"),
+		opt("cgroup", text(&a.Cgroup), "control group whose processor time is the instance's own, over its quota: self, or a path as /system.slice/web.service").or("the whole machine"),
 		opt("metrics", optionalAddress(&a.Metrics), "the agent's metrics; off turns it off"),
 	}
 }

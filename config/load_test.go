@@ -66,7 +66,7 @@ func TestFullFile(t *testing.T) {
 			Timeout: 500 * time.Millisecond, Capacity: 1e9,
 		},
 		Agent: Agent{
-			Instance: "i1", Capacity: map[quell.Resource]float64{quell.Network: 2.5e9, quell.CPU: 1.5}, Interface: "eth0",
+			Instance: "i1", Capacity: map[quell.Resource]float64{quell.Network: 2.5e9, quell.CPU: 1.5}, Interface: "eth0", Cgroup: "self",
 			Root: "/host", Metrics: "127.0.0.1:9467",
 		},
 		Train: Train{

@@ -42,7 +42,7 @@ func Agent(ctx context.Context, path, instance string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	sensors, err := sensor.New(sensor.Options{Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Exclude: server.BytesSent})
+	sensors, err := sensor.New(sensor.Options{Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Cgroup: file.Agent.Cgroup, Exclude: server.BytesSent})
 	if err != nil {
 		return err
 	}

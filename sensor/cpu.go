@@ -4,58 +4,106 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"time"
 
 	"github.com/quellhq/quell"
 )
 
 // CPU measures how the processors spent the window, and the service's own use of them: user and system time over
-// the capacity in cores.
+// the capacity in cores. With a control group the use is that group's alone, and its capacity the group's quota.
 type CPU struct {
 	root  fs.FS
 	cores *float64 // as configured
-	last  *cpuTicks
+	group *cgroup
+	last  *cpuReading
 }
 
-// NewCPU returns a sensor of all processors below o.Root.
+// cpuReading is the state of the accounts at one moment.
+type cpuReading struct {
+	ticks cpuTicks
+	group *groupReading
+}
+
+// NewCPU returns a sensor of all processors below o.Root, or of what o.Cgroup has of them.
 func NewCPU(o Options) (*CPU, error) {
 	cores, err := o.configured(quell.CPU)
 	if err != nil {
 		return nil, err
 	}
-	return &CPU{root: o.Root, cores: cores}, nil
+	c := &CPU{root: o.Root, cores: cores}
+	if o.Cgroup == "" {
+		return c, nil
+	}
+	if o.Cgroup != OwnCgroup && path.Clean(o.Cgroup) != o.Cgroup || o.Cgroup != OwnCgroup && !path.IsAbs(o.Cgroup) {
+		return nil, &quell.UserError{Err: fmt.Errorf("agent.cgroup: %q is no control group: give %s, or a path below the hierarchy as in /system.slice/web.service", o.Cgroup, OwnCgroup)}
+	}
+	c.group = &cgroup{root: o.Root, name: o.Cgroup}
+	return c, nil
 }
 
 // Name is "cpu".
 func (c *CPU) Name() string { return "cpu" }
 
 // Sample implements Sensor.
-func (c *CPU) Sample(_ time.Time, obs *quell.Observation) error {
+func (c *CPU) Sample(now time.Time, obs *quell.Observation) error {
 	before := c.last
 	c.last = nil // a failure below primes anew: a reading covers exactly one window
-	text, err := fs.ReadFile(c.root, "proc/stat")
+	after, err := c.read(now)
 	if err != nil {
-		return fmt.Errorf("reading processor times: %w", err)
+		return err
 	}
-	after, err := parseStat(text)
-	if err != nil {
-		return fmt.Errorf("parsing /proc/stat: %w", err)
-	}
-	c.last = &after
+	c.last = after
 	if before == nil {
 		return nil
 	}
-	spent, err := before.until(after)
+	spent, err := before.ticks.until(after.ticks)
 	if err != nil {
 		return err
 	}
 	obs.CPU = &spent
-	present := float64(after.cores)
-	capacity := present
+	capacity := float64(after.ticks.cores)
+	used := (spent.User + spent.System) * capacity
+	if c.group != nil {
+		if used, err = before.group.report(after.group, obs); err != nil {
+			return err
+		}
+		if after.group.quota > 0 {
+			capacity = after.group.quota
+		}
+	}
 	if c.cores != nil {
 		capacity = *c.cores
 	}
-	return setUtilization(obs, quell.CPU, (spent.User+spent.System)*present, capacity, "cores")
+	return setUtilization(obs, quell.CPU, used, capacity, "cores")
+}
+
+func (c *CPU) read(now time.Time) (*cpuReading, error) {
+	text, err := fs.ReadFile(c.root, "proc/stat")
+	if err != nil {
+		return nil, fmt.Errorf("reading processor times: %w", err)
+	}
+	ticks, err := parseStat(text)
+	if err != nil {
+		return nil, fmt.Errorf("parsing /proc/stat: %w", err)
+	}
+	reading := &cpuReading{ticks: ticks}
+	if c.group != nil {
+		reading.group, err = c.group.read(now)
+	}
+	return reading, err
+}
+
+// report returns the cores that the group used between two readings, and tells how its quota stopped it.
+func (before *groupReading) report(after *groupReading, obs *quell.Observation) (cores float64, err error) {
+	cores, throttled, err := before.until(after)
+	if err == nil && throttled != nil {
+		if obs.Counters == nil {
+			obs.Counters = map[string]float64{}
+		}
+		obs.Counters[CounterThrottled] = *throttled
+	}
+	return cores, err
 }
 
 // until returns the fractions of the time between two readings.

@@ -40,6 +40,9 @@ type Options struct {
 	Interface string
 	// Capacity overrides what is detected: network in bit/s, cpu in cores.
 	Capacity map[quell.Resource]float64
+	// Cgroup is the control group whose processor time is the service's own: OwnCgroup, or a path below the hierarchy;
+	// empty means that the whole machine's is.
+	Cgroup string
 	// Exclude returns the bytes that the probe server has sent since it started; they are no use by the service.
 	// Nil excludes nothing.
 	Exclude func() uint64

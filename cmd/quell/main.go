@@ -79,7 +79,7 @@ func newRoot(reached *bool) *cobra.Command {
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(),
 		statusCommand(), pauseCommand(), resumeCommand(), overrideCommand(), journalCommand(),
-		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), versionCommand(),
+		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), labCommand(), versionCommand(),
 	)
 	return root
 }

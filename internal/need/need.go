@@ -12,7 +12,7 @@ import (
 // debian names the package of a program where the two are called differently.
 func debian(program string) string {
 	packages := map[string]string{
-		"ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "rsvg-convert": "librsvg2-bin", "ab": "apache2-utils",
+		"ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "rsvg-convert": "librsvg2-bin", "ab": "apache2-utils", "nginx": "nginx-light",
 	}
 	if name, other := packages[program]; other {
 		return name

@@ -1,0 +1,267 @@
+package sensor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// OwnCgroup is the Options.Cgroup that means the group of the reading process itself.
+const OwnCgroup = "self"
+
+// CounterThrottled is the fraction of the window's enforcement periods in which the processor quota stopped the group.
+const CounterThrottled = "cpu_throttled"
+
+// cgroup reads one control group's accounting of processor time, of version 1 or 2.
+type cgroup struct {
+	root fs.FS
+	name string // a path below the hierarchy, or OwnCgroup
+}
+
+// groupReading is a group's accounts at one moment.
+type groupReading struct {
+	at                 time.Time
+	used               time.Duration // processor time, since the group was made
+	quota              float64       // cores; the least of the group's and those above it; 0 is none
+	periods, throttled uint64        // of the group that has that quota
+}
+
+// until returns the cores used between two readings, and the share of periods in which the quota stopped the group.
+func (before *groupReading) until(after *groupReading) (cores float64, throttled *float64, err error) {
+	seconds := after.at.Sub(before.at).Seconds()
+	if seconds <= 0 || after.used < before.used {
+		return 0, nil, errors.New("the control group's processor time, or the clock, went back: reading skipped")
+	}
+	cores = (after.used - before.used).Seconds() / seconds
+	if after.quota > 0 && after.periods > before.periods && after.throttled >= before.throttled {
+		share := float64(after.throttled-before.throttled) / float64(after.periods-before.periods)
+		throttled = &share
+	}
+	return cores, throttled, nil
+}
+
+func (c *cgroup) read(now time.Time) (*groupReading, error) {
+	layout, err := c.layout()
+	if err != nil {
+		return nil, err
+	}
+	reading := &groupReading{at: now}
+	if reading.used, err = layout.used(); err != nil {
+		return nil, fmt.Errorf("reading the processor time of control group %s (agent.cgroup): %w", c.name, err)
+	}
+	if err := layout.findQuota(reading); err != nil {
+		return nil, fmt.Errorf("reading the processor quota of control group %s (agent.cgroup): %w", c.name, err)
+	}
+	return reading, nil
+}
+
+// groupLayout is where a group's files are.
+type groupLayout struct {
+	root       fs.FS
+	unified    bool
+	usage, cpu string // folders of the group, below root
+	top        string // the mount point that cpu lies below
+}
+
+// layout finds the group in the hierarchies that are mounted; the unified one wins if it has the cpu controller.
+func (c *cgroup) layout() (*groupLayout, error) {
+	mounts, err := fs.ReadFile(c.root, "proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("finding the control groups (agent.cgroup): %w", err)
+	}
+	own := map[string]string{}
+	if c.name == OwnCgroup {
+		text, err := fs.ReadFile(c.root, "proc/self/cgroup")
+		if err != nil {
+			return nil, fmt.Errorf("finding the own control group (agent.cgroup): %w", err)
+		}
+		own = parseOwnCgroups(text)
+	}
+	l := &groupLayout{root: c.root}
+	for _, m := range parseCgroupMounts(mounts) {
+		for _, controller := range m.controllers {
+			group := c.name
+			if c.name == OwnCgroup {
+				var ok bool
+				if group, ok = own[controller]; !ok {
+					continue
+				}
+			}
+			folder := path.Join(m.point, strings.TrimPrefix(group, strings.TrimSuffix(m.root, "/")))
+			switch controller {
+			case "":
+				has, err := fs.ReadFile(c.root, path.Join(m.point, "cgroup.controllers"))
+				if err == nil && slices.Contains(strings.Fields(string(has)), "cpu") {
+					return &groupLayout{root: c.root, unified: true, usage: folder, cpu: folder, top: m.point}, nil
+				}
+			case "cpu":
+				l.cpu, l.top = folder, m.point
+			case "cpuacct":
+				l.usage = folder
+			}
+		}
+	}
+	if l.cpu == "" || l.usage == "" {
+		return nil, errors.New("the kernel offers no control groups for processors (agent.cgroup): leave the key out to measure the whole machine")
+	}
+	return l, nil
+}
+
+func (l *groupLayout) used() (time.Duration, error) {
+	if l.unified {
+		stat, err := l.stat(l.cpu)
+		return time.Duration(stat["usage_usec"]) * time.Microsecond, err
+	}
+	ns, err := l.number(path.Join(l.usage, "cpuacct.usage"))
+	return time.Duration(ns), err
+}
+
+// findQuota looks for the least quota of the group and those above it.
+func (l *groupLayout) findQuota(r *groupReading) error {
+	for folder := l.cpu; len(folder) >= len(l.top) && folder != "."; folder = path.Dir(folder) {
+		quota, err := l.quota(folder)
+		if errors.Is(err, fs.ErrNotExist) { // the hierarchy's root has none
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if quota == 0 || r.quota > 0 && quota >= r.quota {
+			continue
+		}
+		stat, err := l.stat(folder)
+		if err != nil {
+			return err
+		}
+		r.quota, r.periods, r.throttled = quota, stat["nr_periods"], stat["nr_throttled"]
+	}
+	return nil
+}
+
+// quota returns a group's own quota in cores; 0 is none.
+func (l *groupLayout) quota(folder string) (float64, error) {
+	if l.unified {
+		text, err := fs.ReadFile(l.root, path.Join(folder, "cpu.max"))
+		if err != nil {
+			return 0, err
+		}
+		return parseCPUMax(text)
+	}
+	quota, err := fs.ReadFile(l.root, path.Join(folder, "cpu.cfs_quota_us"))
+	if err != nil {
+		return 0, err
+	}
+	if bytes.HasPrefix(quota, []byte("-")) {
+		return 0, nil
+	}
+	span, err := fs.ReadFile(l.root, path.Join(folder, "cpu.cfs_period_us"))
+	if err != nil {
+		return 0, err
+	}
+	return parseCPUMax(append(append(bytes.TrimSpace(quota), ' '), span...))
+}
+
+func (l *groupLayout) number(file string) (int64, error) {
+	text, err := fs.ReadFile(l.root, file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+}
+
+func (l *groupLayout) stat(folder string) (map[string]uint64, error) {
+	text, err := fs.ReadFile(l.root, path.Join(folder, "cpu.stat"))
+	if err != nil {
+		return nil, err
+	}
+	return parseCPUStat(text)
+}
+
+// cgroupMount is one mounted hierarchy. The unified one's controller is "".
+type cgroupMount struct {
+	root, point string // what of the hierarchy is mounted, and where below the file system's root
+	controllers []string
+}
+
+// parseCgroupMounts reads /proc/self/mountinfo: id, parent, device, root, mount point, options, " - ", type, source,
+// super options.
+func parseCgroupMounts(text []byte) []cgroupMount {
+	var mounts []cgroupMount
+	for line := range strings.Lines(string(text)) {
+		left, right, ok := strings.Cut(line, " - ")
+		before, after := strings.Fields(left), strings.Fields(right)
+		if !ok || len(before) < 5 || len(after) < 3 {
+			continue
+		}
+		m := cgroupMount{root: before[3], point: strings.TrimPrefix(path.Clean(before[4]), "/")}
+		switch after[0] {
+		case "cgroup2":
+			m.controllers = []string{""}
+		case "cgroup":
+			m.controllers = strings.Split(after[2], ",")
+		default:
+			continue
+		}
+		mounts = append(mounts, m)
+	}
+	return mounts
+}
+
+// parseOwnCgroups reads /proc/self/cgroup, lines as "4:cpu,cpuacct:/path", into paths by controller; the unified
+// hierarchy's controller is "".
+func parseOwnCgroups(text []byte) map[string]string {
+	own := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) < 3 {
+			continue
+		}
+		for controller := range strings.SplitSeq(parts[1], ",") {
+			own[controller] = parts[2]
+		}
+	}
+	return own
+}
+
+// parseCPUMax reads "50000 100000", quota and period in one unit, and returns cores; "max 100000" is 0, no quota.
+func parseCPUMax(text []byte) (float64, error) {
+	fields := bytes.Fields(text)
+	if len(fields) != 2 {
+		return 0, fmt.Errorf("want a quota and a period, got %q", text)
+	}
+	if string(fields[0]) == "max" {
+		return 0, nil
+	}
+	quota, errQuota := strconv.ParseUint(string(fields[0]), 10, 63)
+	span, errSpan := strconv.ParseUint(string(fields[1]), 10, 63)
+	if err := errors.Join(errQuota, errSpan); err != nil {
+		return 0, err
+	}
+	if quota == 0 || span == 0 {
+		return 0, fmt.Errorf("a quota of %d in %d is none", quota, span)
+	}
+	return float64(quota) / float64(span), nil
+}
+
+// parseCPUStat reads lines of a name and a number.
+func parseCPUStat(text []byte) (map[string]uint64, error) {
+	stat := map[string]uint64{}
+	for line := range bytes.Lines(text) {
+		fields := bytes.Fields(line)
+		if len(fields) != 2 {
+			return nil, fmt.Errorf("cpu.stat: want a name and a number, got %q", line)
+		}
+		value, err := strconv.ParseUint(string(fields[1]), 10, 63)
+		if err != nil {
+			return nil, fmt.Errorf("cpu.stat: %w", err)
+		}
+		stat[string(fields[0])] = value
+	}
+	return stat, nil
+}

@@ -1,0 +1,376 @@
+package kernel
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A host's processors and disk are limited by the cgroup PREFIX-lab/hK; its children are
+//
+//	vm                    the service's virtual machine
+//	nb, nb-cpu, nb-memory the neighbour's: what it runs in general, and its interferers with a quota of their own
+//
+// Balancer, load and the interferers' receivers are in PREFIX-lab/front. All together come before whatever else the machine
+// runs, so that a compiler beside the lab does not show as response time.
+//
+// Files are written directly: a thread enters its group before it forks (version 1), a child is forked into it (version
+// 2), and a few numbers are read; the libraries for cgroups place whole processes only, and bring D-Bus and eBPF along.
+type groups struct {
+	version int
+	// The folders of the controllers; "" where there is none. With version 2 all of them are one.
+	cpu, usage, io string
+}
+
+var (
+	hostGroups = []string{"vm", "nb", "nb-cpu", "nb-memory"}
+	neighbours = hostGroups[1:]
+)
+
+// base is the cgroup above all of a lab's.
+func base(prefix string) string { return prefix + "-lab" }
+
+// findGroups looks where this machine's controllers are.
+func findGroups() (groups, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return groups{}, fmt.Errorf("finding the cgroups: %w", err)
+	}
+	return groupsIn(text, os.ReadFile), nil
+}
+
+// groupsIn reads a mountinfo. The unified tree wins if it has a processor controller.
+func groupsIn(mountinfo []byte, read func(string) ([]byte, error)) groups {
+	g := groups{version: 1}
+	for line := range strings.Lines(string(mountinfo)) {
+		mount, rest, ok := strings.Cut(line, " - ")
+		before, after := strings.Fields(mount), strings.Fields(rest)
+		if !ok || len(before) < 5 || len(after) < 3 {
+			continue
+		}
+		where := unescape(before[4])
+		switch after[0] {
+		case "cgroup2":
+			if has, err := read(filepath.Join(where, "cgroup.controllers")); err == nil && slices.Contains(strings.Fields(string(has)), "cpu") {
+				return unified(where)
+			}
+		case "cgroup":
+			for _, controller := range strings.Split(after[2], ",") {
+				switch controller {
+				case "cpu":
+					g.cpu = where
+				case "cpuacct":
+					g.usage = where
+				case "blkio":
+					g.io = where
+				}
+			}
+		}
+	}
+	return g
+}
+
+func unified(root string) groups { return groups{version: 2, cpu: root, usage: root, io: root} }
+
+// unescape undoes mountinfo's \040 for a space.
+func unescape(path string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
+}
+
+// roots returns the different trees in use.
+func (g groups) roots() []string {
+	all := []string{g.cpu, g.usage, g.io}
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
+}
+
+// check says what the hosts' limits need that this machine lacks.
+func (g groups) check(hosts []Host) error {
+	for _, h := range hosts {
+		if h.Cores > 0 && g.cpu == "" {
+			return userErrorf("host %s is to have %g cores, but the kernel offers no cpu controller: mount cgroup version 2, or version 1 with cpu (CONFIG_CFS_BANDWIDTH), or leave the host's cores out", h.ID, h.Cores)
+		}
+		if h.DiskIOPS > 0 && g.io == "" {
+			return userErrorf("host %s is to have %g disk operations a second, but the kernel offers no controller for disks: mount cgroup version 2, or version 1 with blkio (CONFIG_BLK_DEV_THROTTLING), or leave the limit out", h.ID, h.DiskIOPS)
+		}
+	}
+	return nil
+}
+
+// period over which a quota is enforced. Much longer ones would stop a service for that long once its quota is used up;
+// shorter ones than a millisecond's quota the kernel refuses.
+const period = 20 * time.Millisecond
+
+// front is the group of the places that lie on no host.
+const front = "front"
+
+// makeTop makes what all hosts have in common.
+func (g groups) makeTop(prefix string) error {
+	for _, root := range g.roots() {
+		group := filepath.Join(base(prefix), front)
+		if g.shares(root) {
+			group = base(prefix)
+		}
+		if err := os.MkdirAll(filepath.Join(root, group), 0o755); err != nil {
+			return fmt.Errorf("making a cgroup: %w", err)
+		}
+		if err := g.delegate(root, base(prefix)); err != nil {
+			return err
+		}
+	}
+	if g.cpu == "" {
+		return nil
+	}
+	if g.version == 2 {
+		return g.write(g.cpu, base(prefix), "cpu.weight", "10000")
+	}
+	return g.write(g.cpu, base(prefix), "cpu.shares", "262144")
+}
+
+// make makes a host's groups with its limits. disk is the major:minor of the disk that is limited.
+func (g groups) make(prefix string, h Host, disk string) error {
+	top := filepath.Join(base(prefix), h.ID)
+	for _, root := range g.roots() {
+		for _, child := range hostGroups {
+			if g.shares(root) { // one group for all: see limitDisk
+				child = ""
+			}
+			if err := os.MkdirAll(filepath.Join(root, top, child), 0o755); err != nil {
+				return fmt.Errorf("making a cgroup: %w", err)
+			}
+		}
+		if err := g.delegate(root, base(prefix), top); err != nil {
+			return err
+		}
+	}
+	if h.Cores > 0 {
+		if err := g.limitCPU(top, h.Cores); err != nil {
+			return err
+		}
+	}
+	if h.DiskIOPS > 0 {
+		return g.limitDisk(top, disk, h.DiskIOPS)
+	}
+	return nil
+}
+
+// shares says whether in the tree at root a host has one group without children.
+func (g groups) shares(root string) bool {
+	return g.version == 1 && root == g.io && root != g.cpu && root != g.usage
+}
+
+// delegate hands the controllers down (version 2).
+func (g groups) delegate(root string, inner ...string) error {
+	if g.version != 2 {
+		return nil
+	}
+	has, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	if err != nil {
+		return fmt.Errorf("reading the cgroup controllers: %w", err)
+	}
+	for _, group := range append([]string{""}, inner...) {
+		for _, controller := range []string{"cpu", "io"} {
+			if !slices.Contains(strings.Fields(string(has)), controller) {
+				continue
+			}
+			if err := g.write(root, group, "cgroup.subtree_control", "+"+controller); err != nil {
+				return &needs{what: "cgroup controller " + controller, hint: "it must be enabled for the children of the root group: run the lab on the machine itself, not in a container", err: err}
+			}
+		}
+	}
+	return nil
+}
+
+func (g groups) write(root, group, file, value string) error {
+	if err := os.WriteFile(filepath.Join(root, group, file), []byte(value), 0o644); err != nil {
+		return fmt.Errorf("writing %q: %w", value, err)
+	}
+	return nil
+}
+
+// limitCPU gives a group and all below it that many processors.
+func (g groups) limitCPU(group string, cores float64) error {
+	span := period
+	for cores*float64(span) < float64(time.Millisecond) && span < time.Second {
+		span *= 2
+	}
+	quota := max(1000, int64(cores*float64(span.Microseconds())+0.5))
+	if g.version == 2 {
+		return g.write(g.cpu, group, "cpu.max", fmt.Sprintf("%d %d", quota, span.Microseconds()))
+	}
+	// The period may not be changed so that the quota in force gets below the least: lift the quota first.
+	return errors.Join(
+		g.write(g.cpu, group, "cpu.cfs_quota_us", "-1"),
+		g.write(g.cpu, group, "cpu.cfs_period_us", strconv.FormatInt(span.Microseconds(), 10)),
+		g.write(g.cpu, group, "cpu.cfs_quota_us", strconv.FormatInt(quota, 10)))
+}
+
+// limitDisk limits reads, and writes, each to that many a second. Version 1 does not add up what children do, so
+// there service and neighbour are in one group of that tree, and share the limit there.
+func (g groups) limitDisk(group, disk string, iops float64) error {
+	rate := strconv.FormatInt(max(1, int64(iops+0.5)), 10)
+	if g.version == 2 {
+		return g.write(g.io, group, "io.max", disk+" riops="+rate+" wiops="+rate)
+	}
+	return errors.Join(
+		g.write(g.io, group, "blkio.throttle.read_iops_device", disk+" "+rate),
+		g.write(g.io, group, "blkio.throttle.write_iops_device", disk+" "+rate))
+}
+
+// enter makes what the calling thread forks next begin in a group. leave must be called after that; the calling thread
+// must be locked.
+func (g groups) enter(group string, cmd *exec.Cmd) (leave func() error, err error) {
+	if g.version == 2 {
+		dir, err := os.Open(filepath.Join(g.cpu, group))
+		if err != nil {
+			return nil, fmt.Errorf("entering a cgroup: %w", err)
+		}
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+		}
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+		return dir.Close, nil
+	}
+	own, err := ownGroups()
+	if err != nil {
+		return nil, err
+	}
+	thread := strconv.Itoa(unix.Gettid())
+	var undo []func() error
+	leave = func() error {
+		var errs []error
+		for _, f := range undo {
+			errs = append(errs, f())
+		}
+		return errors.Join(errs...)
+	}
+	for _, root := range g.roots() {
+		into := group
+		if g.shares(root) {
+			into = filepath.Dir(group)
+		}
+		if err := g.write(root, into, "tasks", thread); err != nil {
+			return nil, errors.Join(fmt.Errorf("entering a cgroup: %w", err), leave())
+		}
+		undo = append(undo, func() error { return g.write(root, own[g.controller(root)], "tasks", thread) })
+	}
+	return leave, nil
+}
+
+func (g groups) controller(root string) string {
+	switch root {
+	case g.cpu:
+		return "cpu"
+	case g.usage:
+		return "cpuacct"
+	}
+	return "blkio"
+}
+
+// ownGroups returns the calling thread's group in each version 1 hierarchy, by controller.
+func ownGroups() (map[string]string, error) {
+	text, err := os.ReadFile("/proc/thread-self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("reading the thread's cgroups: %w", err)
+	}
+	own := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if _, rest, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			controllers, path, _ := strings.Cut(rest, ":")
+			for _, c := range strings.Split(controllers, ",") {
+				own[c] = path
+			}
+		}
+	}
+	return own, nil
+}
+
+// used returns the processor time, in seconds, that a group and all below it have used.
+func (g groups) used(group string) (float64, error) {
+	if g.usage == "" {
+		return 0, userErrorf("the kernel accounts no processor time by group: mount cgroup version 2, or version 1 with cpuacct")
+	}
+	if g.version == 1 {
+		text, err := os.ReadFile(filepath.Join(g.usage, group, "cpuacct.usage"))
+		if err != nil {
+			return 0, err
+		}
+		ns, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64)
+		return float64(ns) / 1e9, err
+	}
+	text, err := os.ReadFile(filepath.Join(g.usage, group, "cpu.stat"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(text) {
+		if value, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
+			us, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 64)
+			return float64(us) / 1e6, err
+		}
+	}
+	return 0, fmt.Errorf("%s has no usage_usec", filepath.Join(g.usage, group, "cpu.stat"))
+}
+
+// existing returns the folders of a prefix's groups, the innermost first.
+func (g groups) existing(prefix string) ([]string, error) {
+	var all []string
+	for _, root := range g.roots() {
+		hosts, err := os.ReadDir(filepath.Join(root, base(prefix)))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(filepath.Join(root, base(prefix), front)); err == nil {
+			all = append(all, filepath.Join(root, base(prefix), front))
+		}
+		for _, host := range hosts {
+			if _, err := hostNumber(host.Name()); err != nil || !host.IsDir() {
+				continue
+			}
+			top := filepath.Join(root, base(prefix), host.Name())
+			for _, child := range hostGroups {
+				if _, err := os.Stat(filepath.Join(top, child)); err == nil {
+					all = append(all, filepath.Join(top, child))
+				}
+			}
+			all = append(all, top)
+		}
+		all = append(all, filepath.Join(root, base(prefix)))
+	}
+	return all, nil
+}
+
+// members returns the processes in a group's folder.
+func members(folder string) ([]int, error) {
+	file, err := os.Open(filepath.Join(folder, "cgroup.procs"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var pids []int
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		pid, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}

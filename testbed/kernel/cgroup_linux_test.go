@@ -1,0 +1,236 @@
+package kernel
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/need"
+)
+
+func TestGroupsIn(t *testing.T) {
+	const (
+		tmpfs   = "30 20 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
+		unified = "33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n"
+		joined  = "31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n32 30 0:28 / /sys/fs/cgroup/blk\\040io rw - cgroup cgroup rw,blkio\n"
+	)
+	for _, c := range []struct {
+		name, mounts, controllers string
+		want                      groups
+	}{
+		{"nothing", "1 1 0:1 / / rw - ext4 /dev/sda rw\n", "", groups{version: 1}},
+		{"version 2", unified, "cpuset cpu io\n", groups{2, "/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified"}},
+		{"both, the controllers with version 1", tmpfs + joined + unified, "memory\n",
+			groups{1, "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/blk io"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := groupsIn([]byte(c.mounts), func(string) ([]byte, error) { return []byte(c.controllers), nil })
+			if got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// Version 2's files, in a folder that stands for its tree.
+func TestVersion2Files(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("cgroup.controllers", "cpuset cpu io memory\n")
+	g := unified(root)
+	if err := g.makeTop("quell"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.make("quell", Host{ID: "h1", Cores: 0.5, DiskIOPS: 200}, "8:0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.limitCPU("quell-lab/h1/nb-cpu", 0.01); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"cgroup.subtree_control":              "+io", // each is written on its own: the last one stands in a plain file
+		"quell-lab/cgroup.subtree_control":    "+io",
+		"quell-lab/h1/cgroup.subtree_control": "+io",
+		"quell-lab/cpu.weight":                "10000",
+		"quell-lab/h1/cpu.max":                "10000 20000",
+		"quell-lab/h1/io.max":                 "8:0 riops=200 wiops=200",
+		"quell-lab/h1/nb-cpu/cpu.max":         "1600 160000", // a quota of at least a millisecond
+	} {
+		if got, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
+		}
+	}
+	write("quell-lab/h1/vm/cpu.stat", "usage_usec 2500000\nuser_usec 1\n")
+	if used, err := g.used("quell-lab/h1/vm"); err != nil || used != 2.5 {
+		t.Errorf("used %v, %v; want 2.5", used, err)
+	}
+	found, err := g.existing("quell")
+	if err != nil || len(found) != 7 || found[1] != filepath.Join(root, "quell-lab/h1/vm") || found[6] != filepath.Join(root, "quell-lab") {
+		t.Errorf("found %v, %v", found, err)
+	}
+}
+
+// A machine's version 2 tree takes processes and accounts for them even where it has no controllers.
+func TestVersion2Places(t *testing.T) {
+	need.Root(t)
+	root := "/sys/fs/cgroup/unified"
+	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil {
+		root = "/sys/fs/cgroup"
+		if _, err := os.Stat(root + "/cgroup.controllers"); err != nil {
+			need.Skip(t, "needs a mounted cgroup version 2")
+		}
+	}
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1"}}})
+	g := unified(root)
+	if l.groups.version != 2 {
+		if err := g.make(l.options.Prefix, Host{ID: "h1"}, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			folders, err := g.existing(l.options.Prefix)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, folder := range folders {
+				if err := removeGroup(folder); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	cmd := exec.Command("cat", "/proc/self/cgroup")
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := place(t, l, "h1", Instance).startIn(g, cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	group := filepath.Join(base(l.options.Prefix), "h1/vm")
+	if !strings.Contains(out.String(), "0::/"+group+"\n") {
+		t.Errorf("it ran in\n%s", out.String())
+	}
+	if used, err := g.used(group); err != nil || !(used > 0) {
+		t.Errorf("used %v s, %v", used, err)
+	}
+}
+
+// Service and neighbour contend for the host's quota: together they get no more, and each gets some of it.
+func TestSharedCPU(t *testing.T) {
+	need.Program(t, "stress-ng")
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Cores: 0.2}}})
+	m := l.Machine("h1")
+	burner := spin(t, place(t, l, "h1", Instance))
+	defer burner()
+	alone, _ := cpuOver(t, m, time.Second)
+	interfere(t, m, quell.CPU, 0.25)
+	_, little := cpuOver(t, m, time.Second)
+	interfere(t, m, quell.CPU, 1)
+	own, much := cpuOver(t, m, time.Second)
+	t.Logf("service %.2f alone; neighbour %.2f at 0.25; service %.2f, neighbour %.2f at 1", alone, little, own, much)
+	const most = 1.3 // a quota is enforced over periods, and a reading begins within one
+	if !(alone > 0 && alone < most && little > 0 && little < 0.25*most && own > 0 && much > little && own+much < most) {
+		t.Error("that is no sharing of one quota")
+	}
+	if !(own < 0.9*(own+much)) {
+		t.Error("the neighbour takes nothing from the service")
+	}
+}
+
+// spin runs a process that uses a core as far as it is let.
+func spin(t *testing.T, p Place) (stop func()) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "while :; do :; done")
+	if err := p.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
+// cpuOver returns what service and neighbour used of the host's cores over a span.
+func cpuOver(t *testing.T, m *Machine, span time.Duration) (own, interfering float64) {
+	t.Helper()
+	ownBefore, interferingBefore, err := m.CPUCarried()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	time.Sleep(span)
+	own, interfering, err = m.CPUCarried()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seconds := time.Since(began).Seconds()
+	return (own - ownBefore) / seconds, (interfering - interferingBefore) / seconds
+}
+
+// Memory's interferer runs, held to its quota.
+func TestInterfereMemory(t *testing.T) {
+	need.Program(t, "stress-ng")
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Cores: 0.4}}})
+	m := l.Machine("h1")
+	interfere(t, m, quell.Memory, 0.5)
+	_, got := cpuOver(t, m, time.Second)
+	if !(got > 0 && got < 0.5*1.3) {
+		t.Errorf("the neighbour used %.2f of the host's cores at 0.5", got)
+	}
+}
+
+// Service and neighbour contend for the disk's operations: a reader that has them all alone gets fewer beside fio.
+func TestSharedDisk(t *testing.T) {
+	need.Program(t, "fio")
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1", DiskIOPS: 100}}})
+	m := l.Machine("h1")
+	alone := reads(t, l)
+	interfere(t, m, quell.Disk, 0.8)
+	beside := reads(t, l)
+	t.Logf("%d reads alone, %d beside the neighbour", alone, beside)
+	if !(alone > 0 && alone < 300 && beside < alone) {
+		t.Errorf("%d reads alone, %d beside the neighbour, of a disk of 100 a second", alone, beside)
+	}
+}
+
+// reads counts the reads past the cache that a process in the instance's place gets done in a second.
+func reads(t *testing.T, l *Lab) int {
+	t.Helper()
+	file := filepath.Join(l.options.Dir, "service.data")
+	if err := fill(file, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("fio", "--name=service", "--filename="+file, "--size=1M", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=psync",
+		"--thread", "--time_based", "--runtime=1", "--output-format=json")
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := place(t, l, "h1", Instance).Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var report struct {
+		Jobs []struct {
+			Read struct {
+				Total int `json:"total_ios"`
+			} `json:"read"`
+		} `json:"jobs"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil || len(report.Jobs) != 1 {
+		t.Fatalf("reading fio's report: %v\n%s", err, out.Bytes())
+	}
+	return report.Jobs[0].Read.Total
+}

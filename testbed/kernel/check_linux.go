@@ -1,0 +1,91 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// packages names the Debian package of a program where the two differ.
+var packages = map[string]string{"nginx": "nginx-light"}
+
+// Check says, as one *quell.UserError, what a lab lacks here: root's privileges, the given programs, a feature of the
+// kernel. The features are tried, in a namespace that ends with the try.
+func Check(programs ...string) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	var missing, install []string
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err == nil {
+			continue
+		}
+		missing = append(missing, program)
+		if name, other := packages[program]; other {
+			program = name
+		}
+		install = append(install, program)
+	}
+	if len(missing) > 0 {
+		return userErrorf("the lab needs programs that are not installed: %s; on Debian: apt-get install %s", strings.Join(missing, ", "), strings.Join(install, " "))
+	}
+	return onThread(tryFeatures)
+}
+
+func needRoot() error {
+	if id := os.Geteuid(); id != 0 {
+		return userErrorf("the kernel lab needs root, this is user %d: run it with sudo", id)
+	}
+	return nil
+}
+
+// needs is a part of the kernel that a step could not do without.
+type needs struct {
+	what, hint string
+	err        error
+}
+
+func (n *needs) Error() string {
+	return fmt.Sprintf("the kernel lab needs %s, which this kernel refuses (%v): %s", n.what, n.err, n.hint)
+}
+func (n *needs) Unwrap() error { return n.err }
+
+// tryFeatures makes one of each in a nameless namespace.
+func tryFeatures() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return lacks("network namespaces", "CONFIG_NET_NS", "", err)
+	}
+	bridge := &netlink.Bridge{LinkAttrs: named("switch")}
+	if err := netlink.LinkAdd(bridge); err != nil {
+		return lacks("bridges", "CONFIG_BRIDGE", "bridge", err)
+	}
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: named("a"), PeerName: "b"}); err != nil {
+		return lacks("veth links", "CONFIG_VETH", "veth", err)
+	}
+	link, err := netlink.LinkByName("a")
+	if err != nil {
+		return err
+	}
+	if err := netlink.QdiscAdd(shaper(link, 100e6)); err != nil {
+		return lacks("the token bucket filter", "CONFIG_NET_SCH_TBF", "sch_tbf", err)
+	}
+	return nil
+}
+
+// lacks turns a refusal into a message for whoever can mend it.
+func lacks(what, option, module string, err error) error {
+	hint := "the kernel must be built with " + option
+	if module != "" {
+		hint += ", or `modprobe " + module + "` load it"
+	}
+	if errors.Is(err, syscall.EPERM) {
+		hint = "root lacks the privilege (CAP_SYS_ADMIN and CAP_NET_ADMIN): run it on the machine itself or in a privileged container"
+	}
+	return userErrorf("%w", &needs{what: what, hint: hint, err: err})
+}

@@ -1,0 +1,212 @@
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Clean removes what a lab of that prefix left behind, and says what: processes in its namespaces and cgroups, the
+// namespaces (with them go their links), the cgroups. It touches nothing that New would not have made, and nothing of
+// other prefixes. A lab in use is taken down.
+func Clean(prefix string) (removed []string, err error) {
+	if err := checkPrefix(prefix); err != nil {
+		return nil, err
+	}
+	if err := needRoot(); err != nil {
+		return nil, err
+	}
+	spaces, err := namespacesOf(prefix)
+	if err != nil {
+		return nil, err
+	}
+	g, err := findGroups()
+	if err != nil {
+		return nil, err
+	}
+	folders, err := g.existing(prefix)
+	if err != nil {
+		return nil, fmt.Errorf("looking for cgroups: %w", err)
+	}
+	killed, err := killIn(spaces, folders)
+	removed = append(removed, killed...)
+	errs := []error{err}
+	for _, name := range spaces {
+		if err := removeNamespace(name); err != nil {
+			errs = append(errs, fmt.Errorf("removing namespace %s: %w", name, err))
+			continue
+		}
+		removed = append(removed, "namespace "+name)
+	}
+	for _, folder := range folders {
+		if err := removeGroup(folder); err != nil {
+			errs = append(errs, fmt.Errorf("removing a cgroup: %w", err))
+			continue
+		}
+		removed = append(removed, "cgroup "+folder)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// namespacesOf returns the names of a prefix's namespaces that are there.
+func namespacesOf(prefix string) ([]string, error) {
+	ours := regexp.MustCompile(`^` + prefix + `-(net|client|lb|(h[1-9][0-9]{0,2})(-(vm|nb|sink))?)$`)
+	entries, err := os.ReadDir(namespaces)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for namespaces: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		m := ours.FindStringSubmatch(e.Name())
+		if m == nil {
+			continue
+		}
+		if _, err := hostNumber(m[2]); m[2] != "" && err != nil {
+			continue
+		}
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+// removeNamespace also removes a file that a killed run had no time to bind a namespace to.
+func removeNamespace(name string) error {
+	err := netns.DeleteNamed(name)
+	if errors.Is(err, syscall.EINVAL) {
+		err = os.Remove(filepath.Join(namespaces, name))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// removeGroup waits a moment if it must: the kernel takes ended processes out of their groups a little later.
+func removeGroup(folder string) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		err := os.Remove(folder)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// patience is how long a killed process may take to be gone.
+const patience = 5 * time.Second
+
+// killIn kills every process in the given namespaces and cgroups, this one excepted, and waits until they are gone.
+func killIn(spaces, folders []string) (killed []string, err error) {
+	inside := map[identity]bool{}
+	for _, name := range spaces {
+		if id, err := identityOf(filepath.Join(namespaces, name)); err == nil {
+			inside[id] = true
+		}
+	}
+	seen := map[int]bool{}
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		pids, err := processesIn(inside, folders)
+		if err != nil || len(pids) == 0 {
+			return killed, err
+		}
+		if time.Now().After(deadline) {
+			return killed, fmt.Errorf("these processes do not end: %v", pids)
+		}
+		for _, pid := range pids {
+			name, ok := kill(pid, inside, folders)
+			if ok && !seen[pid] {
+				seen[pid] = true
+				killed = append(killed, fmt.Sprintf("process %d (%s)", pid, name))
+			}
+		}
+	}
+}
+
+// kill kills a process if it is still one of those meant: its number may have passed to another one.
+func kill(pid int, inside map[identity]bool, folders []string) (name string, ok bool) {
+	p, err := os.FindProcess(pid) // holds on to this very process
+	if err != nil {
+		return "", false
+	}
+	defer p.Release()
+	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	pids, err := processesIn(inside, folders)
+	if err != nil || !slices.Contains(pids, pid) || p.Kill() != nil {
+		return "", false
+	}
+	return string(bytes.TrimSpace(comm)), true
+}
+
+// processesIn returns the processes in any of the namespaces or cgroups, without this one and without ended ones.
+func processesIn(inside map[identity]bool, folders []string) ([]int, error) {
+	found := map[int]bool{}
+	for _, folder := range folders {
+		pids, err := members(folder)
+		if err != nil {
+			return nil, fmt.Errorf("looking for processes: %w", err)
+		}
+		for _, pid := range pids {
+			found[pid] = true
+		}
+	}
+	delete(found, 0) // somebody in another pid namespace: not ours
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("looking for processes: %w", err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if id, err := identityOf("/proc/" + e.Name() + "/ns/net"); err == nil && inside[id] {
+			found[pid] = true
+		}
+	}
+	delete(found, os.Getpid())
+	var pids []int
+	for pid := range found {
+		if !ended(pid) {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
+}
+
+// ended says whether a process is gone but for its parent's asking.
+func ended(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, after, _ := bytes.Cut(text[bytes.LastIndexByte(text, ')'):], []byte(") ")) // the name may hold anything
+	return len(after) > 0 && (after[0] == 'Z' || after[0] == 'X')
+}
+
+// identity tells one namespace from another.
+type identity struct{ device, inode uint64 }
+
+func identityOf(path string) (identity, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return identity{}, err
+	}
+	return identity{uint64(stat.Dev), stat.Ino}, nil
+}

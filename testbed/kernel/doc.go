@@ -1,0 +1,103 @@
+// Package kernel makes physical machines out of one Linux kernel, for experiments as root: a host is a network namespace
+// behind a link shaped by a token bucket and a cgroup with a processor quota and a disk limit; the virtual machines on
+// it, the service's and its neighbour's, are namespaces and cgroups below. They share link, processors and disk as
+// neighbours on one machine do.
+//
+// Everything is made by library calls and named after a prefix, so that Clean finds what a killed run left behind.
+// Links are made inside the lab's own namespaces: the machine's own network is never touched. docs/lab.md has a
+// picture.
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+
+	"github.com/quellhq/quell"
+)
+
+// DefaultPrefix begins the names of all that a lab makes.
+const DefaultPrefix = "quell"
+
+// Options says what a lab is made of.
+type Options struct {
+	// Prefix begins every name; "" means DefaultPrefix. Labs with different prefixes may exist at once.
+	Prefix string
+	// Dir takes configurations, content and logs; it is made if it is missing, and left to the caller in the end.
+	Dir string
+	// Hosts are the physical machines.
+	Hosts []Host
+	// TCP makes the network's interferers send TCP at their rate instead of UDP: they give way when the link is full.
+	TCP bool
+}
+
+// Host is one physical machine. A limit of 0 is none.
+type Host struct {
+	ID       string  // h1 to h254: the number is in its addresses
+	Network  float64 // bit/s of the link to the other machines, in the direction away from the host
+	Cores    float64 // processors, shared by service and neighbour
+	DiskIOPS float64 // reads, and likewise writes, per second on the disk that holds Dir
+}
+
+var (
+	// No dash in either, so that no two prefixes can mean the same name.
+	prefixPattern = regexp.MustCompile(`^[a-z][a-z0-9]{0,31}$`)
+	hostPattern   = regexp.MustCompile(`^h([1-9][0-9]{0,2})$`)
+)
+
+func checkPrefix(prefix string) error {
+	if !prefixPattern.MatchString(prefix) {
+		return userErrorf("prefix %q: give at most 32 small letters and digits, beginning with a letter, as in quell", prefix)
+	}
+	return nil
+}
+
+// withDefaults checks o and fills in what is left out.
+func (o Options) withDefaults() (Options, error) {
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if err := checkPrefix(o.Prefix); err != nil {
+		return o, err
+	}
+	if o.Dir == "" {
+		return o, errors.New("a lab needs a folder (Options.Dir)")
+	}
+	if len(o.Hosts) == 0 {
+		return o, userErrorf("a lab needs at least one host")
+	}
+	seen := map[string]bool{}
+	for _, h := range o.Hosts {
+		if err := h.check(); err != nil {
+			return o, err
+		}
+		if seen[h.ID] {
+			return o, userErrorf("host %s is there twice", h.ID)
+		}
+		seen[h.ID] = true
+	}
+	return o, nil
+}
+
+func (h Host) check() error {
+	if _, err := hostNumber(h.ID); err != nil {
+		return err
+	}
+	const slowest, fastest = 1e6, 100e9 // bit/s; a packet a second would be no link, and the kernel's counters have an end
+	if h.Network != 0 && !(h.Network >= slowest && h.Network <= fastest) {
+		return userErrorf("host %s: a network of %g bit/s: give 0 for no limit, or 1 Mbit/s to 100 Gbit/s", h.ID, h.Network)
+	}
+	const fewest = 0.05 // of a core: the kernel enforces no quota below 1 ms in 20 ms
+	if h.Cores != 0 && !(h.Cores >= fewest && h.Cores <= 1024) {
+		return userErrorf("host %s: %g cores: give 0 for no limit, or 0.05 to 1024", h.ID, h.Cores)
+	}
+	if h.DiskIOPS != 0 && !(h.DiskIOPS >= 1 && h.DiskIOPS <= math.MaxUint32) {
+		return userErrorf("host %s: %g disk operations a second: give 0 for no limit, or at least 1", h.ID, h.DiskIOPS)
+	}
+	return nil
+}
+
+func userErrorf(format string, args ...any) error {
+	return &quell.UserError{Err: fmt.Errorf(format, args...)}
+}

@@ -1,0 +1,209 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/vishvananda/netlink"
+)
+
+// interferer is what uses one resource: programs, the one to be ended first in front.
+type interferer struct {
+	share    float64
+	programs []*process
+}
+
+// set makes a resource's interferer use that share.
+func (m *Machine) set(resource quell.Resource, share float64) error {
+	now := m.uses[resource]
+	if now != nil {
+		if err := now.failed(); err != nil { // told once; the next call starts it anew
+			delete(m.uses, resource)
+			return errors.Join(err, now.stop())
+		}
+	}
+	if now != nil && now.share == share {
+		return nil
+	}
+	if now != nil && share > 0 {
+		if group, ok := quotaGroups[resource]; ok { // only its quota changes
+			now.share = share
+			return m.limit(group, share)
+		}
+	}
+	if now != nil {
+		delete(m.uses, resource)
+		if err := now.stop(); err != nil {
+			return err
+		}
+	}
+	if share == 0 {
+		return nil
+	}
+	next := &interferer{share: share}
+	if err := m.start(next, resource); err != nil {
+		return errors.Join(err, next.stop())
+	}
+	m.uses[resource] = next
+	return nil
+}
+
+// quotaGroups are the groups of interferers whose share is a quota.
+var quotaGroups = map[quell.Resource]string{quell.CPU: "nb-cpu", quell.Memory: "nb-memory"}
+
+func (m *Machine) start(i *interferer, resource quell.Resource) error {
+	switch resource {
+	case quell.Network:
+		return m.startNetwork(i)
+	case quell.Disk:
+		return m.startDisk(i)
+	case quell.CPU:
+		return m.startStress(i, resource, "--cpu", "--cpu-method", "int64")
+	default:
+		return m.startStress(i, resource, "--stream")
+	}
+}
+
+func (i *interferer) failed() error {
+	var errs []error
+	for _, p := range i.programs {
+		errs = append(errs, p.failed())
+	}
+	return errors.Join(errs...)
+}
+
+func (i *interferer) stop() error {
+	var errs []error
+	for _, p := range i.programs {
+		errs = append(errs, p.stop(syscall.SIGTERM, 500*time.Millisecond))
+	}
+	return errors.Join(errs...)
+}
+
+// run starts a program and puts it before the others.
+func (m *Machine) run(i *interferer, p Place, name, program string, args ...string) (*process, error) {
+	if err := Check(program); err != nil {
+		return nil, err
+	}
+	r, err := launch(p, m.lab.options.Dir, m.ID+"-"+name, syscall.SIGKILL, program, args...)
+	if err != nil {
+		return nil, err
+	}
+	i.programs = append([]*process{r}, i.programs...)
+	return r, nil
+}
+
+// The interferer's datagrams: full ones take the least processor time. What iperf3 counts is their payload; on the wire
+// there are the headers of UDP, IP and Ethernet too.
+const (
+	datagram      = 1400
+	datagramWire  = datagram + 8 + 20 + 14
+	segment       = 1448
+	segmentWire   = segment + 32 + 20 + 14
+	portOfInvader = 5201
+)
+
+// startNetwork starts a receiver on the other side of the link and a sender in front of it. The sender wakes up once a
+// millisecond: at 100 Mbit/s it then sends nine datagrams, less than one window of the service's.
+func (m *Machine) startNetwork(i *interferer) error {
+	port := strconv.Itoa(portOfInvader)
+	sink, err := m.run(i, m.sink, "iperf3-sink", "iperf3", "--server", "--one-off", "--bind", m.sink.address.String(), "--port", port)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := sink.until(ctx, func() bool { return listens(sink.cmd.Process.Pid, portOfInvader) }); err != nil {
+		return err
+	}
+	wire := i.share * m.Network
+	args := []string{"--client", m.sink.address.String(), "--port", port, "--time", "0", "--interval", "0", "--pacing-timer", "1000"}
+	if m.lab.options.TCP {
+		args = append(args, "--bitrate", rate(wire*segment/segmentWire), "--length", "16K")
+	} else {
+		args = append(args, "--udp", "--bitrate", rate(wire*datagram/datagramWire), "--length", strconv.Itoa(datagram))
+	}
+	_, err = m.run(i, m.nb, "iperf3", "iperf3", args...)
+	return err
+}
+
+func rate(bits float64) string { return strconv.FormatInt(int64(math.Round(bits)), 10) }
+
+// startStress starts stress-ng on all of the host's cores, in a group whose quota is its share.
+func (m *Machine) startStress(i *interferer, resource quell.Resource, stressor string, more ...string) error {
+	group := quotaGroups[resource]
+	if err := m.limit(group, i.share); err != nil {
+		return err
+	}
+	place := m.nb
+	place.group = m.ID + "/" + group
+	workers := strconv.Itoa(max(1, int(math.Ceil(m.cores()))))
+	args := append([]string{"--quiet", "--temp-path", m.lab.options.Dir, "--timeout", "0", stressor, workers}, more...)
+	_, err := m.run(i, place, "stress-ng-"+string(resource), "stress-ng", args...)
+	return err
+}
+
+// limit gives a group of the neighbour's that share of the host's cores.
+func (m *Machine) limit(group string, share float64) error {
+	g := m.lab.groups
+	if g.cpu == "" {
+		return userErrorf("the kernel offers no cpu controller to hold the interferer to its share: mount cgroup version 2, or version 1 with cpu (CONFIG_CFS_BANDWIDTH)")
+	}
+	return g.limitCPU(filepath.Join(base(m.lab.options.Prefix), m.ID, group), share*m.cores())
+}
+
+// startDisk starts fio on a file of its own.
+func (m *Machine) startDisk(i *interferer) error {
+	const size = 16 << 20
+	file := filepath.Join(m.lab.options.Dir, m.ID+"-disk.data")
+	if err := fill(file, size); err != nil {
+		return fmt.Errorf("writing the interferer's file: %w", err)
+	}
+	_, err := m.run(i, m.nb, "fio", "fio", "--name=interferer", "--filename="+file, "--size="+strconv.Itoa(size), "--rw=randread",
+		"--bs=4k", "--direct=1", "--ioengine=psync", "--thread", "--rate_iops="+rate(math.Max(1, i.share*m.DiskIOPS)),
+		"--time_based", "--runtime=1000d", "--eta=never")
+	return err
+}
+
+// fill makes a file whose blocks are all on the disk. Nobody is charged for it.
+func fill(path string, size int) error {
+	if info, err := os.Stat(path); err == nil && info.Size() == int64(size) {
+		return nil
+	}
+	content := make([]byte, size)
+	for i := range content {
+		content[i] = byte(i * 7)
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// counters returns the bytes that a link of the calling thread's namespace has received and sent.
+func counters(link string) (received, sent uint64, err error) {
+	handle, err := netlink.NewHandle()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer handle.Close()
+	l, err := handle.LinkByName(link)
+	if err != nil {
+		return 0, 0, fmt.Errorf("reading the counters of %s: %w", link, err)
+	}
+	s := l.Attrs().Statistics
+	if s == nil {
+		return 0, 0, fmt.Errorf("%s has no counters", link)
+	}
+	return s.RxBytes, s.TxBytes, nil
+}

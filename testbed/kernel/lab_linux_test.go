@@ -1,0 +1,241 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/need"
+	"github.com/vishvananda/netlink"
+)
+
+// newLab makes a lab whose prefix no other test process uses, and removes it in the end.
+func newLab(t testing.TB, o Options) *Lab {
+	t.Helper()
+	need.Root(t)
+	o.Prefix, o.Dir = prefixOf(t), t.TempDir()
+	l, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("closing the lab: %v", err)
+		}
+		if left := traces(t, o.Prefix); len(left) > 0 {
+			t.Errorf("Close left %v", left)
+		}
+	})
+	return l
+}
+
+// prefixOf is different for each test of each process.
+func prefixOf(t testing.TB) string {
+	t.Helper()
+	return fmt.Sprintf("qt%dx%d", os.Getpid(), len(t.Name()))
+}
+
+// traces lists all that there is of a prefix: names in the places where a lab leaves any.
+func traces(t testing.TB, prefix string) []string {
+	t.Helper()
+	var found []string
+	g, err := findGroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range append(g.roots(), namespaces) {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), prefix+"-") {
+				found = append(found, filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+	return found
+}
+
+// rootLinks lists the links of the machine's own network, where a lab has none.
+func rootLinks(t *testing.T) []string {
+	t.Helper()
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, l := range links {
+		names = append(names, l.Attrs().Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func place(t testing.TB, l *Lab, host string, role Role) Place {
+	t.Helper()
+	p, err := l.Place(host, role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// client returns an HTTP client in the lab's client place. keep says whether connections are kept.
+func client(p Place, keep bool) *http.Client {
+	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		err = p.Do(func() (err error) {
+			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+			return err
+		})
+		return conn, err
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: !keep, MaxIdleConnsPerHost: 1000}}
+}
+
+func get(c *http.Client, url string) (int64, error) {
+	reply, err := c.Get(url)
+	if err != nil {
+		return 0, err
+	}
+	defer reply.Body.Close()
+	n, err := io.Copy(io.Discard, reply.Body)
+	if err == nil && reply.StatusCode != http.StatusOK {
+		err = errors.New(reply.Status)
+	}
+	return n, err
+}
+
+func startNginx(t testing.TB, l *Lab, host string, files map[string]int64) string {
+	t.Helper()
+	need.Program(t, "nginx")
+	n := &Nginx{Place: place(t, l, host, Instance), Dir: filepath.Join(l.options.Dir, host+"-nginx"), Files: files}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := n.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := n.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + n.Place.Address().String()
+}
+
+// Two labs at once, with the same addresses; nothing of them is in the machine's own network.
+func TestTwoLabs(t *testing.T) {
+	need.Root(t)
+	before := rootLinks(t)
+	for _, suffix := range []string{"a", "b"} {
+		o := Options{Prefix: prefixOf(t) + suffix, Dir: t.TempDir(), Hosts: []Host{{ID: "h1", Network: 100e6, Cores: 0.5}, {ID: "h20"}}}
+		l, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			if left := traces(t, o.Prefix); len(left) > 0 {
+				t.Errorf("Close left %v", left)
+			}
+			if err := l.Close(); err != nil {
+				t.Errorf("closing it again: %v", err)
+			}
+		}()
+		_, err = New(o)
+		if user := new(quell.UserError); !errors.As(err, &user) || !strings.Contains(err.Error(), "quell lab clean --prefix "+o.Prefix) {
+			t.Errorf("a second lab of prefix %s: %v", o.Prefix, err)
+		}
+		base := startNginx(t, l, "h20", map[string]int64{"file": 100_000, "video/chunk": 5000})
+		c := client(place(t, l, "", Client), false)
+		for path, want := range map[string]int64{"/file": 100_000, "/video/chunk": 5000, "/healthz": 3} {
+			if got, err := get(c, base+path); err != nil || got != want {
+				t.Errorf("%s: %d bytes, %v; want %d", path, got, err, want)
+			}
+		}
+	}
+	if after := rootLinks(t); !slices.Equal(before, after) {
+		t.Errorf("links of the machine's own network: %v, before %v", after, before)
+	}
+}
+
+// A place's processes see its network and are accounted in its group, from the parent's death on they are gone.
+func TestStartPutsAProcessInItsPlace(t *testing.T) {
+	l := newLab(t, Options{Hosts: []Host{{ID: "h3", Cores: 1}}})
+	p := place(t, l, "h3", Instance)
+	cmd := exec.Command("cat", "/proc/self/cgroup", "/proc/self/net/fib_trie")
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := p.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{base(l.options.Prefix) + "/h3/vm\n", "10.77.3.2"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, out.String())
+		}
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil || strings.Contains(string(own), l.options.Prefix) {
+		t.Errorf("this process is in %s, %v", own, err)
+	}
+}
+
+func TestInterfereNetwork(t *testing.T) {
+	need.Program(t, "iperf3")
+	for _, tcp := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tcp %t", tcp), func(t *testing.T) {
+			l := newLab(t, Options{Hosts: []Host{{ID: "h1", Network: 100e6}}, TCP: tcp})
+			m := l.Machine("h1")
+			interfere(t, m, quell.Network, 0.2)
+			slow := carriedOver(t, m, time.Second)
+			interfere(t, m, quell.Network, 0.6)
+			fast := carriedOver(t, m, time.Second)
+			interfere(t, m, quell.Network, 0)
+			none := carriedOver(t, m, 100*time.Millisecond)
+			if !(none < 0.01 && slow > 0.02 && fast > slow) {
+				t.Errorf("carried %.3f at 0, %.3f at 0.2, %.3f at 0.6 of the link", none, slow, fast)
+			}
+			t.Logf("carried %.3f at 0, %.3f at 0.2, %.3f at 0.6 of the link", none, slow, fast)
+		})
+	}
+}
+
+func interfere(t testing.TB, m *Machine, resource quell.Resource, share float64) {
+	t.Helper()
+	if err := m.Interfere(map[quell.Resource]float64{resource: share}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// carriedOver returns what the interferer got through the link, as a share of it, over a span.
+func carriedOver(t *testing.T, m *Machine, span time.Duration) float64 {
+	t.Helper()
+	carried := func() float64 {
+		_, interfering, err := m.Carried()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return interfering
+	}
+	before, began := carried(), time.Now()
+	time.Sleep(span)
+	return (carried() - before) / time.Since(began).Seconds()
+}

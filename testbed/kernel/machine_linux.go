@@ -1,0 +1,139 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/quellhq/quell"
+)
+
+// Machine is one physical machine of a lab. Its methods may be called at once.
+type Machine struct {
+	Host
+	lab   *Lab
+	nb    Place
+	sink  Place
+	mutex sync.Mutex
+	uses  map[quell.Resource]*interferer
+}
+
+func newMachine(l *Lab, h Host) (*Machine, error) {
+	nb, err := l.Place(h.ID, Neighbour)
+	if err != nil {
+		return nil, err
+	}
+	sink, err := l.Place(h.ID, Sink)
+	if err != nil {
+		return nil, err
+	}
+	return &Machine{Host: h, lab: l, nb: nb, sink: sink, uses: map[quell.Resource]*interferer{}}, nil
+}
+
+// cores is what shares of the processors refer to.
+func (m *Machine) cores() float64 {
+	if m.Cores > 0 {
+		return m.Cores
+	}
+	return float64(runtime.NumCPU())
+}
+
+// Interfere makes the neighbour use these shares of the machine's resources, from 0 to 1, and nothing else: a resource
+// left out is not used. They are what it asks for; Carried says what it got. A share of a resource whose limit the host
+// does not have is a *quell.UserError, and so is a program that is not installed. A program that has ended by itself since
+// is an error, once; the call after that starts it again.
+//
+//	network  iperf3, UDP or TCP, at that share of the link
+//	cpu      stress-ng with a quota of that share of the host's cores
+//	memory   stress-ng --stream on all cores, running for that share of the time
+//	disk     fio, random reads of 4 KiB past the cache, at that share of the disk's limit
+func (m *Machine) Interfere(use map[quell.Resource]float64) error {
+	for resource, share := range use {
+		if err := m.checkUse(resource, share); err != nil {
+			return err
+		}
+	}
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	var errs []error
+	for _, resource := range quell.Resources {
+		if err := m.set(resource, use[resource]); err != nil {
+			errs = append(errs, fmt.Errorf("host %s: interference on its %s: %w", m.ID, resource, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Machine) checkUse(resource quell.Resource, share float64) error {
+	if !slices.Contains(quell.Resources, resource) {
+		return userErrorf("host %s: there is no interference on %q", m.ID, resource)
+	}
+	if !(share >= 0 && share <= 1) || math.IsNaN(share) {
+		return userErrorf("host %s: interference of %v on its %s: give a share from 0 to 1", m.ID, share, resource)
+	}
+	if share == 0 {
+		return nil
+	}
+	switch {
+	case resource == quell.Network && m.Network == 0:
+		return userErrorf("host %s: its network is not limited, so there is no share of it to use: give the host a bandwidth", m.ID)
+	case resource == quell.Disk && m.DiskIOPS == 0:
+		return userErrorf("host %s: its disk is not limited, so there is no share of it to use: give the host operations a second", m.ID)
+	}
+	return nil
+}
+
+// stopAll ends the interferers.
+func (m *Machine) stopAll() error {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	var errs []error
+	for _, resource := range quell.Resources {
+		errs = append(errs, m.set(resource, 0))
+	}
+	return errors.Join(errs...)
+}
+
+// Carried returns what the shaped link has carried since the lab was made, in seconds of the whole link: for the service
+// (with its probes' answers), and for the interferer as its receiver counted it. Bytes are those on the wire, headers
+// and all. Both are 0 where the host's network is not limited.
+func (m *Machine) Carried() (own, interfering float64, err error) {
+	if m.Network == 0 {
+		return 0, 0, nil
+	}
+	var received, sent uint64
+	err = m.sink.Do(func() (err error) {
+		received, _, err = counters(cardName)
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	host := Place{namespace: m.lab.options.Prefix + "-" + m.ID, prefix: m.lab.options.Prefix}
+	err = host.Do(func() (err error) {
+		_, sent, err = counters(uplinkName)
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	// The sink was asked first: what came through in between is the service's or waits for the next reading.
+	return float64(sent-min(sent, received)) * 8 / m.Network, float64(received) * 8 / m.Network, nil
+}
+
+// CPUCarried returns the processor time that service and neighbour have used since the lab was made, in seconds of all
+// of the host's cores.
+func (m *Machine) CPUCarried() (own, interfering float64, err error) {
+	top := filepath.Join(base(m.lab.options.Prefix), m.ID)
+	own, err = m.lab.groups.used(filepath.Join(top, "vm"))
+	for _, group := range neighbours {
+		used, errGroup := m.lab.groups.used(filepath.Join(top, group))
+		interfering += used
+		err = errors.Join(err, errGroup)
+	}
+	return own / m.cores(), interfering / m.cores(), err
+}

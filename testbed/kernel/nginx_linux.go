@@ -1,0 +1,145 @@
+package kernel
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+// Nginx is a web server in a place, with a configuration of its own: one worker, files from memory.
+type Nginx struct {
+	Place Place
+	Dir   string           // takes configuration, content and logs; one for each server
+	Port  int              // 0 means 80
+	Files map[string]int64 // by path, as "file" or "video/chunk": bytes
+	run   *process
+}
+
+// Start writes the configuration, starts nginx, and returns when it listens. GET /healthz answers beside the files. A
+// missing program is a *quell.UserError.
+func (n *Nginx) Start(ctx context.Context) error {
+	if n.run != nil {
+		return errors.New("this nginx has been started already")
+	}
+	if err := Check("nginx"); err != nil {
+		return err
+	}
+	if n.Port == 0 {
+		n.Port = 80
+	}
+	if err := n.write(); err != nil {
+		return fmt.Errorf("preparing nginx: %w", err)
+	}
+	// Its workers end with the master only if that is asked, not killed.
+	run, err := launch(n.Place, n.Dir, "nginx", syscall.SIGTERM, "nginx", "-p", n.Dir, "-c", "nginx.conf", "-e", "error.log")
+	if err != nil {
+		return err
+	}
+	if err := run.until(ctx, func() bool { return listens(run.cmd.Process.Pid, n.Port) }); err != nil {
+		return errors.Join(err, run.stop(syscall.SIGTERM, patience))
+	}
+	n.run = run
+	return nil
+}
+
+// Stop lets requests under way finish, until ctx ends, and ends nginx. One that does not run is no error.
+func (n *Nginx) Stop(ctx context.Context) error {
+	if n.run == nil {
+		return nil
+	}
+	n.run.signal(syscall.SIGQUIT)
+	select {
+	case <-n.run.done:
+		return nil
+	case <-ctx.Done():
+		return n.run.stop(syscall.SIGTERM, patience)
+	}
+}
+
+// Done is closed when nginx has ended, asked or not. It is nil before Start.
+func (n *Nginx) Done() <-chan struct{} {
+	if n.run == nil {
+		return nil
+	}
+	return n.run.done
+}
+
+func (n *Nginx) write() error {
+	var err error
+	if n.Dir, err = filepath.Abs(n.Dir); err != nil {
+		return err
+	}
+	content := filepath.Join(n.Dir, "content")
+	for _, folder := range []string{content, filepath.Join(n.Dir, "temp")} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.Files)) {
+		if !filepath.IsLocal(name) || n.Files[name] < 0 {
+			return userErrorf("nginx: %q of %d bytes: give a path below the server's root, and a size", name, n.Files[name])
+		}
+		if err := writeNoise(filepath.Join(content, name), n.Files[name]); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf(configuration, n.Place.address, n.Port)
+	return os.WriteFile(filepath.Join(n.Dir, "nginx.conf"), []byte(text), 0o644)
+}
+
+// writeNoise writes a file that no one on the way can compress; the same each time.
+func writeNoise(path string, size int64) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	noise := rand.NewChaCha8(sha256.Sum256([]byte(filepath.Base(path))))
+	_, err = io.CopyN(file, noise, size)
+	return errors.Join(err, file.Close())
+}
+
+// configuration is relative to nginx's -p: a folder's name could hold anything. It runs as root, since who else might
+// read that folder is not known; the namespace has no way out of the lab.
+const configuration = `daemon off;
+user root;
+worker_processes 1;
+pid nginx.pid;
+error_log error.log warn;
+events {
+    worker_connections 8192;
+    multi_accept on;
+}
+http {
+    access_log off;
+    client_body_temp_path temp/body;
+    proxy_temp_path temp/proxy;
+    fastcgi_temp_path temp/fastcgi;
+    uwsgi_temp_path temp/uwsgi;
+    scgi_temp_path temp/scgi;
+    sendfile on;
+    tcp_nodelay on;
+    open_file_cache max=100;
+    keepalive_timeout 300s;
+    keepalive_requests 1000000000;
+    default_type application/octet-stream;
+    server {
+        listen %s:%d backlog=4096;
+        root content;
+        location = /healthz {
+            default_type text/plain;
+            return 200 "ok\n";
+        }
+    }
+}
+`

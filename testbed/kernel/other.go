@@ -1,0 +1,77 @@
+//go:build !linux
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// The lab is made of parts of Linux: elsewhere everything says so.
+
+func errNotLinux() error {
+	return userErrorf("the kernel lab needs Linux; this is %s", runtime.GOOS)
+}
+
+// Lab is a set of physical machines in one kernel.
+type Lab struct{}
+
+// Machine is one physical machine of a lab.
+type Machine struct{}
+
+// Nginx is a web server in a place.
+type Nginx struct {
+	Place Place
+	Dir   string
+	Port  int
+	Files map[string]int64
+}
+
+// Check fails.
+func Check(...string) error { return errNotLinux() }
+
+// New fails.
+func New(Options) (*Lab, error) { return nil, errNotLinux() }
+
+// Clean fails.
+func Clean(string) ([]string, error) { return nil, errNotLinux() }
+
+// Close does nothing.
+func (l *Lab) Close() error { return nil }
+
+// Machine returns nil.
+func (l *Lab) Machine(string) *Machine { return nil }
+
+// Place fails.
+func (l *Lab) Place(string, Role) (Place, error) { return Place{}, errNotLinux() }
+
+// Start fails.
+func (p Place) Start(*exec.Cmd) error { return errNotLinux() }
+
+// Do fails.
+func (p Place) Do(func() error) error { return errNotLinux() }
+
+// Interfere fails.
+func (m *Machine) Interfere(map[quell.Resource]float64) error { return errNotLinux() }
+
+// Carried fails.
+func (m *Machine) Carried() (own, interfering float64, err error) { return 0, 0, errNotLinux() }
+
+// CPUCarried fails.
+func (m *Machine) CPUCarried() (own, interfering float64, err error) { return 0, 0, errNotLinux() }
+
+// Start fails.
+func (n *Nginx) Start(context.Context) error { return errNotLinux() }
+
+// Stop does nothing.
+func (n *Nginx) Stop(context.Context) error { return nil }
+
+// Done returns nil.
+func (n *Nginx) Done() <-chan struct{} { return nil }
+
+func threadTime() (time.Duration, error) { return 0, errors.ErrUnsupported }

@@ -1,0 +1,102 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a program that the lab runs, alone in its process group. It ends with the lab's own process.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string        // file that takes what it says
+	done chan struct{} // closed when it has ended
+}
+
+// launch starts a program in a place; what it says goes to a file of that name in dir. last is the signal that it gets
+// when this process dies.
+func launch(p Place, dir, name string, last syscall.Signal, program string, args ...string) (*process, error) {
+	path := filepath.Join(dir, name+".log")
+	log, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	defer log.Close()
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: last}
+	if err := p.Start(cmd); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	r := &process{name: name, cmd: cmd, log: path, done: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		close(r.done)
+	}()
+	return r, nil
+}
+
+// failed says why the program ended, if it has.
+func (r *process) failed() error {
+	select {
+	case <-r.done:
+	default:
+		return nil
+	}
+	text, _ := os.ReadFile(r.log)
+	const most = 500
+	said := strings.TrimSpace(string(text[max(0, len(text)-most):]))
+	return fmt.Errorf("%s ended by itself (%v): %s", r.name, r.cmd.ProcessState, said)
+}
+
+// stop asks the program to end and, after the grace, makes it.
+func (r *process) stop(signal syscall.Signal, grace time.Duration) error {
+	if r.signal(signal); r.ended(grace) {
+		return nil
+	}
+	if r.signal(syscall.SIGKILL); r.ended(patience) {
+		return nil
+	}
+	return fmt.Errorf("%s (process %d) does not end", r.name, r.cmd.Process.Pid)
+}
+
+// signal signals the program's whole group while its leader has not been waited for: until then the id is its own.
+func (r *process) signal(s syscall.Signal) {
+	select {
+	case <-r.done:
+	default:
+		_ = syscall.Kill(-r.cmd.Process.Pid, s)
+	}
+}
+
+func (r *process) ended(within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// until asks again and again until ready says yes, the program ends, or ctx does.
+func (r *process) until(ctx context.Context, ready func() bool) error {
+	for !ready() {
+		select {
+		case <-r.done:
+			return r.failed()
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%s is not ready", r.name), context.Cause(ctx))
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package kernel
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/sensor"
+)
+
+// sensesVariable makes the test program a process that reads the machine it is on as an agent does.
+const sensesVariable = "QUELL_TEST_SENSES"
+
+// sense takes one reading that spans a line of in; it writes a line when the reading has begun, and then the reading.
+func sense(in io.Reader, out io.Writer) error {
+	set, err := sensor.New(sensor.Options{
+		Root: os.DirFS("/"), Capacity: map[quell.Resource]float64{quell.Network: 100e6}, Cgroup: sensor.OwnCgroup,
+	})
+	if err != nil {
+		return err
+	}
+	if _, failures := set.Sample(time.Now()); len(failures) > 0 {
+		return fmt.Errorf("sampling: %v", failures)
+	}
+	fmt.Fprintln(out, "begun")
+	if _, err := bufio.NewReader(in).ReadString('\n'); err != nil {
+		return err
+	}
+	obs, failures := set.Sample(time.Now())
+	if len(failures) > 0 {
+		return fmt.Errorf("sampling: %v", failures)
+	}
+	return json.NewEncoder(out).Encode(obs)
+}
+
+// An agent in an instance's place reads that place's card and that group's processor time over the host's quota; of
+// what the neighbour does it sees nothing.
+func TestAgentSensesItsOwnPlace(t *testing.T) {
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Network: 100e6, Cores: 0.2}}})
+	const size = 2_000_000
+	url := startNginx(t, l, "h1", map[string]int64{"file": size}) + "/file"
+	c := client(place(t, l, "", Client), false)
+
+	quiet := sensed(t, l, func() { defer spin(t, place(t, l, "h1", Neighbour))(); time.Sleep(300 * time.Millisecond) })
+	busy := sensed(t, l, func() {
+		defer spin(t, place(t, l, "h1", Instance))()
+		if n, err := get(c, url); n != size || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+		time.Sleep(300 * time.Millisecond)
+	})
+	for what, o := range map[string]quell.Observation{"quiet": quiet, "busy": busy} {
+		t.Logf("%s: %.3f s, utilization %v, counters %v", what, o.WindowS, o.Utilization, o.Counters)
+	}
+	sent := busy.Counters[sensor.CounterTx] * busy.WindowS / 8
+	if !(sent > size && sent < 1.1*size) {
+		t.Errorf("the agent counts %.0f bytes sent, of a file of %d", sent, size)
+	}
+	if got := quiet.Utilization[quell.Network]; got > 0.01 {
+		t.Errorf("the agent counts %.3f of the link where the instance sent nothing", got)
+	}
+	alone, beside := busy.Utilization[quell.CPU], quiet.Utilization[quell.CPU]
+	if !(alone > 0 && alone < 1.4 && beside < alone) {
+		t.Errorf("the processor: %.3f of the quota used by the instance, %.3f beside a busy neighbour", alone, beside)
+	}
+	if busy.Counters[sensor.CounterThrottled] <= 0 {
+		t.Errorf("the quota stopped nobody: %v", busy.Counters)
+	}
+}
+
+// sensed returns what an agent in the instance's place reads while f runs.
+func sensed(t *testing.T, l *Lab, f func()) (obs quell.Observation) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), sensesVariable+"=1")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := place(t, l, "h1", Instance).Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	if line, err := lines.ReadString('\n'); line != "begun\n" {
+		t.Fatalf("the agent says %q, %v: %s", line, err, said.String())
+	}
+	f()
+	if _, err := io.WriteString(in, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.NewDecoder(lines).Decode(&obs); err != nil {
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return obs
+}
