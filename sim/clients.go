@@ -192,7 +192,7 @@ func programmeOf(v scenario.VideoSessions, rng *rand.Rand) []playlist {
 	scale, chunk := float64(v.Size)*float64(v.Sessions)/total, v.ChunkBytes()
 	programme := make([]playlist, v.Sessions)
 	for i, size := range chosen {
-		bytes := math.Max(1, size*scale)
+		bytes := max(1, size*scale)
 		chunks := math.Ceil(bytes / chunk)
 		programme[i] = playlist{int32(chunks), fileClass(bytes - (chunks-1)*chunk)}
 	}
@@ -234,7 +234,7 @@ func (c *clients) watchOn(id int32) {
 	case s.next == prefetch:
 		s.due = c.w.now + c.load.Video.Chunk.Seconds()
 	default:
-		s.due = math.Max(c.w.now, s.due+c.load.Video.Chunk.Seconds())
+		s.due = max(c.w.now, s.due+c.load.Video.Chunk.Seconds())
 	}
 	c.later(s.due, func() { c.fetch(id) })
 }

@@ -44,7 +44,7 @@ func (p Probing) plan(sampling time.Duration, bitsPerSecond float64) (probePlan,
 		return probePlan{}, &quell.UserError{Err: fmt.Errorf("a link of %.4g bit/s leaves %.0f bytes for each of %d probes in %v, which need %d: give the hosts more network, or sample less often",
 			bitsPerSecond, bytes, p.Count, sampling, leastBytes)}
 	}
-	bytes = math.Min(bytes, mostBytes) + headerBytes
+	bytes = min(bytes, mostBytes) + headerBytes
 	return probePlan{count: p.Count, spacing: spacing, class: class{{kindOf(quell.Network), always(bytes)}}}, nil
 }
 
@@ -90,7 +90,7 @@ func (p *prober) schedule() {
 		p.then()
 		return
 	}
-	p.w.agenda.add(math.Max(p.w.now, p.slots[p.slot]), p.send)
+	p.w.agenda.add(max(p.w.now, p.slots[p.slot]), p.send)
 }
 
 func (p *prober) send() {

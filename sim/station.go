@@ -61,14 +61,14 @@ func newStation(servers float64, discipline Discipline) station {
 	s := station{servers: servers, firstCome: discipline == FirstCome, share: 1}
 	s.neighbours.next = math.Inf(1)
 	if s.firstCome {
-		s.servers = math.Max(1, math.Floor(servers))
+		s.servers = max(1, math.Floor(servers))
 	}
 	return s
 }
 
 // speed is at which rate each open piece of a sharing station advances.
 func (s *station) speed() float64 {
-	return math.Min(1, s.servers/float64(len(s.jobs))) * s.share
+	return min(1, s.servers/float64(len(s.jobs))) * s.share
 }
 
 // advance brings the attained service up to now.
@@ -105,7 +105,7 @@ func (s *station) begin(j job) {
 
 // next is when something happens here by itself.
 func (s *station) next() float64 {
-	return math.Min(s.completion(), s.neighbours.next)
+	return min(s.completion(), s.neighbours.next)
 }
 
 func (s *station) completion() float64 {
@@ -115,7 +115,7 @@ func (s *station) completion() float64 {
 	case s.firstCome:
 		return s.jobs[0].end
 	}
-	return math.Max(s.now, s.now+(s.jobs[0].end-s.attained)/s.speed())
+	return max(s.now, s.now+(s.jobs[0].end-s.attained)/s.speed())
 }
 
 // step plays the event at next, and returns whose work is done: nobody's, where a neighbour came or went.
@@ -128,7 +128,7 @@ func (s *station) step() int32 {
 	s.advance(done)
 	j := s.jobs.pop()
 	if !s.firstCome {
-		s.attained = math.Max(s.attained, j.end) // what rounding left
+		s.attained = max(s.attained, j.end) // what rounding left
 	}
 	s.forget(j)
 	s.serveWaiting()
@@ -191,7 +191,7 @@ func (s *station) carried(who owner) float64 {
 func (s *station) setFluid(now, use float64) {
 	s.advance(now)
 	before := s.share
-	s.share = math.Max(1-use, leastShare)
+	s.share = max(1-use, leastShare)
 	if !s.firstCome {
 		return
 	}
