@@ -9,9 +9,9 @@ import (
 // answers are a candidate's newest answers, by which it expects how long the next one takes. They are kept in order as
 // well as they came, because a picker asks several times for each answer that it gets.
 type answers struct {
-	count  int // kept: the first ones of sorted, and in ring those from the oldest on
-	oldest int // place in ring
-	since  time.Duration // when the oldest came
+	count  int                 // kept: the first ones of sorted, and in ring those from the oldest on
+	oldest int                 // place in ring
+	since  time.Duration       // when the oldest came
 	sorted [answersKept]answer // by requests in flight, then by time
 	ring   [answersKept]datedAnswer
 }
