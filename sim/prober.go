@@ -7,18 +7,16 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/scenario"
 )
 
 // Probing says how instances are probed: as the emulated rig probes them.
-type Probing struct {
-	Count  int     // of an instance in a period; 0: one in 100 ms on average, and at least 8
-	Budget float64 // share of a host's link that probes may take; 0: 2%
-}
+type Probing scenario.Probing
 
 // The rules by which a live prober chooses its probes.
 const (
 	probeSpacing  = 100 * time.Millisecond
-	leastProbes   = 8
+	leastProbes   = scenario.LeastProbes
 	defaultBudget = 0.02
 	leastBytes    = 1_000
 	mostBytes     = 1_000_000

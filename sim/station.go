@@ -1,15 +1,18 @@
 package sim
 
-import "math"
+import (
+	"math"
+
+	"github.com/quellhq/quell/scenario"
+)
 
 // Discipline is how the open work at a resource is served.
-type Discipline string
+type Discipline = scenario.Discipline
 
-// Sharing is processor sharing: all open work advances at once, at equal speed. FirstCome serves it in the order of
-// its arrival, one piece per server: a processor's cores are a server each, other resources are one.
+// The disciplines of scenarios.
 const (
-	Sharing   Discipline = "sharing"
-	FirstCome Discipline = "first-come"
+	Sharing   = scenario.Sharing
+	FirstCome = scenario.FirstCome
 )
 
 // owner is whose work a station does.
