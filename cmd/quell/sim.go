@@ -88,6 +88,9 @@ func (o *simOptions) run(ctx context.Context, sc *scenario.Scenario, out, errs i
 		return err
 	}
 	results, err := simulate(ctx, sc, models)
+	if ctx.Err() != nil {
+		return errors.New("interrupted: nothing is written")
+	}
 	if err != nil {
 		return err
 	}
