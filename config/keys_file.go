@@ -31,7 +31,7 @@ func busKeys(b *Bus) section {
 		opt("token", text(&b.Token), "secret that every process shows"),
 		opt("token_file", text(&b.TokenFile), "file that holds the token"),
 		opt("tls", tlsKeys(&b.TLS), "certificates, as files in PEM form"),
-		opt("journal_bytes", size(&b.JournalBytes).atLeast(1<<20), "most bytes of plans and snapshots kept"),
+		opt("journal_bytes", size(&b.JournalBytes).atLeast(16<<20), "most bytes of plans and snapshots kept on disk"),
 	}
 }
 

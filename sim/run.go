@@ -26,16 +26,13 @@ type Options struct {
 	Models   *model.Models // nil for policies that need none
 	Seed     uint64        // 0: the scenario's
 
-	Discipline Discipline // default Sharing
-	// Fluid lets neighbours take their share of a resource evenly instead of in flows of their own. Under processor
-	// sharing this leaves mean times of requests and probes of every size as they are (each is size / (1 - U - U_int) for
-	// Poisson arrivals), is much faster, and makes the times vary less. It holds while U and U_int together stay below 1:
-	// beyond, flows would be squeezed, and a fluid neighbour is not.
-	Fluid    bool
-	Probing  Probing
-	Faults   Faults
-	Failures []Failure
-	WarmUp   time.Duration // the first load is offered for this long before the account begins; 0: four sampling periods
+	// What the scenario says too, and holds where this is its zero value.
+	Discipline Discipline
+	Fluid      bool // neighbours take their share evenly
+	Probing    Probing
+	Faults     Faults
+	Failures   []Failure
+	WarmUp     time.Duration // the first load is offered for this long before the account begins; 0: four sampling periods
 
 	// Strain is how full a clairvoyant lets machines get, as a share of what they carry within the objective by the laws of
 	// queueing, which hold for one instance alone. 0: whatever turns out best; see hindsight.
@@ -110,7 +107,7 @@ func (o *Options) validate() error {
 		holds         bool
 		path, problem string
 	}{
-		{o.Discipline == "" || o.Discipline == Sharing || o.Discipline == FirstCome, "discipline", "unknown, known are sharing and first-come"},
+		{o.Discipline == "" || slices.Contains(scenario.Disciplines, o.Discipline), "discipline", "unknown, known are sharing and fcfs"},
 		{o.Probing.Count == 0 || o.Probing.Count >= leastProbes, "probing.count", "too few to tell interference from chance: at least 8"},
 		{o.Probing.Budget >= 0 && o.Probing.Budget <= 1, "probing.budget", "must be a share of the link"},
 		{o.Faults.Noise >= 0 && o.Faults.Noise <= 1, "faults.noise", "must be a share from 0 to 1"},
@@ -148,6 +145,13 @@ func newSimulation(o Options) (*simulation, error) {
 	}
 	if s.Faults == (Faults{}) {
 		s.Faults = Faults(sc.Readings)
+	}
+	if s.Discipline == "" {
+		s.Discipline = sc.Stations.Discipline
+	}
+	s.Fluid = s.Fluid || sc.Stations.Neighbours == scenario.Fluid
+	if s.Probing == (Probing{}) {
+		s.Probing = Probing(sc.Probing)
 	}
 	s.Failures = slices.Clone(s.Failures)
 	for _, f := range sc.Failures() {
@@ -247,8 +251,10 @@ func (s *simulation) play(ctx context.Context) error {
 	s.schedule()
 	arrival, _ := s.after(s.arrivals)
 	for events := 0; s.w.now < s.end || s.traffic.open > 0; events++ {
-		if events&0xffff == 0 && ctx.Err() != nil {
-			return ctx.Err()
+		if events&0xffff == 0 {
+			if err := s.mayGoOn(ctx); err != nil {
+				return err
+			}
 		}
 		if arrival < s.w.nextEvent() {
 			s.w.now = arrival
@@ -259,6 +265,16 @@ func (s *simulation) play(ctx context.Context) error {
 		s.w.step()
 	}
 	return nil
+}
+
+// mostOpen bounds the memory of an overload, to a few GB.
+const mostOpen = 10_000_000
+
+func (s *simulation) mayGoOn(ctx context.Context) error {
+	if s.traffic.open > mostOpen {
+		return &quell.UserError{Err: fmt.Errorf("workload.load: more than %d requests are open at once, which fills memory: offer less, or larger requests", mostOpen)}
+	}
+	return ctx.Err()
 }
 
 // after is when the next request or session comes, in the time of the simulation, and whether one does.

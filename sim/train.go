@@ -49,7 +49,9 @@ func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uin
 	var rows []model.TrainingRow
 	machines := make([]train.Machine, runtime.GOMAXPROCS(0))
 	for i := range machines {
-		machines[i] = &Trainer{Scenario: sc}
+		machines[i] = &Trainer{
+			Scenario: sc, Discipline: sc.Stations.Discipline, Fluid: sc.Stations.Neighbours == scenario.Fluid, Probing: Probing(sc.Probing),
+		}
 	}
 	err := train.Run(ctx, train.Options{
 		Plan: plan, Machines: machines, Seed: seed,
