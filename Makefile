@@ -58,8 +58,9 @@ fuzz:
 		done; \
 	done
 
-# Runs the experiments and writes their pages (two hours); PAGES picks some of: demo prima speed training, or prima:PART.
-# The prima page needs root; what it measured before is kept in .cache/lab.
+# Runs the experiments and writes their pages (two hours); PAGES picks some of:
+# demo plans prima probing scale speed training twin, or prima:PART for a part of that page. The prima page needs root; what
+# it measured before is kept in .cache/lab.
 results: build programs envoy
 	$(GO) run ./cmd/results $(PAGES)
 

@@ -46,6 +46,7 @@ var mayImport = map[string][]string{
 	"config":           {".", "scenario"},
 	"train":            {".", "stats", "model", "probe", "loadgen"},
 	"sim":              {".", "stats", "model", "policy", "route", "scenario", "loadgen", "train"},
+	"chart":            {".", "model"},
 	"arena":            {".", "stats", "model", "policy", "scenario", "sim"},
 
 	// The loop: it knows its own small interfaces, no driver.

@@ -84,6 +84,9 @@ func prepare(o Options) ([]*Contest, error) {
 		if err := sc.Validate(); err != nil {
 			return nil, &quell.UserError{Err: err}
 		}
+		if sc.Services > 1 {
+			return nil, &quell.UserError{Err: fmt.Errorf("scenario %s: services: the arena plays one service; use quell sim", sc.Name)}
+		}
 		if seen[sc.Name] {
 			return nil, &quell.UserError{Err: fmt.Errorf("two scenarios have the name %s", sc.Name)}
 		}

@@ -18,6 +18,7 @@ type Entrant struct {
 	Fixed             int                     `json:"fixed,omitempty"`              // the group's size where the policy does not scale
 	InterferenceModel quell.InterferenceModel `json:"interference_model,omitempty"` // empty: the scenario's
 	Utilization       float64                 `json:"utilization,omitempty"`        // 0: the scenario's
+	Strain            float64                 `json:"strain,omitempty"`             // of the clairvoyant; 0: the best one with hindsight
 }
 
 // Policies whose entrants differ in more than their name.
@@ -30,6 +31,9 @@ const (
 // targets are the utilisations that a utilisation-target autoscaler is tried at: its whole frontier.
 var targets = []float64{0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
 
+// strains are how full the clairvoyant lets machines get, beside what turns out best: its frontier.
+var strains = []float64{1, 1.3, 1.5, 2}
+
 // Series is what entrants have in common that differ only in size or target.
 func (e Entrant) Series() string {
 	name := e.Policy
@@ -39,13 +43,15 @@ func (e Entrant) Series() string {
 	return name + "/" + string(e.Scheduling)
 }
 
-// Step tells an entrant from the others of its series: a size, a target or nothing.
+// Step tells an entrant from the others of its series: a size, a target, a strain or nothing.
 func (e Entrant) Step() string {
 	switch {
 	case e.Fixed > 0:
 		return fmt.Sprintf("x%d", e.Fixed)
 	case e.Utilization > 0:
 		return fmt.Sprintf("%.0f%%", e.Utilization*100)
+	case e.Strain > 0:
+		return fmt.Sprintf("%.0f%%", e.Strain*100)
 	}
 	return ""
 }
@@ -107,6 +113,10 @@ func variants(sc *scenario.Scenario, name string) []Entrant {
 	case hpa:
 		for _, u := range targets {
 			list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Utilization: u})
+		}
+	case policy.Clairvoyant:
+		for _, x := range append([]float64{0}, strains...) {
+			list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Strain: x})
 		}
 	default:
 		list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn})

@@ -91,7 +91,7 @@ func (h *hall) missing(round []task) (missing []task) {
 func (h *hall) playOne(ctx context.Context, t task) error {
 	began := time.Now()
 	sc, run := t.entrant.run(t.contest.Scenario)
-	result, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Models: t.contest.models, Seed: t.seed})
+	result, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Models: t.contest.models, Seed: t.seed, Strain: t.entrant.Strain})
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -165,7 +165,7 @@ func (c *canvas) addFront(rows []Row) error {
 	}
 	marks.Shape, marks.Radius, marks.Color = draw.CircleGlyph{}, vg.Points(8), frontColour
 	c.Add(l, marks)
-	c.legend.Add("front: nobody does better", l)
+	c.legend.Add("front of what can be had", l)
 	return nil
 }
 

@@ -49,14 +49,15 @@ func (e *Entry) check() error {
 
 // JournalOptions bound a journal.
 type JournalOptions struct {
-	Bytes          int64 // on disk, a quarter of it for entries and the rest for snapshots; 0 means 64 MiB
+	Bytes          int64 // most on disk, a quarter of it for entries and the rest for snapshots; at least 16 MiB, 0 means 64 MiB
 	FlushSnapshots int   // snapshots that are written together; 0 means 30
 }
 
 const (
 	defaultJournal   = 64 << 20
-	leastJournal     = 4 << 20
-	entryShare       = 4 // entries get one part in four
+	leastJournal     = 16 << 20
+	entryShare       = 4       // entries get one part in four,
+	leastEntries     = 6 << 20 // and at least this
 	defaultFlush     = 30
 	flushBytes       = 4 << 20  // uncompressed snapshots are written at this size
 	mostBuffered     = 16 << 20 // and given up at this one, when writing keeps failing
@@ -94,11 +95,11 @@ func (c *Conn) Journal(service string, opts JournalOptions) (*Journal, error) {
 	if opts.FlushSnapshots <= 0 {
 		opts.FlushSnapshots = defaultFlush
 	}
-	own := opts.Bytes / entryShare
+	own := max(opts.Bytes/entryShare, leastEntries)
 	return &Journal{
 		service: service, conn: c, flushAt: opts.FlushSnapshots,
-		entries:   &recordLog{conn: c, name: plansStream + svc, subject: "quell." + svc + ".journal.plans", maxBytes: own},
-		snapshots: &recordLog{conn: c, name: snapshotsStream + svc, subject: "quell." + svc + ".journal.snapshots", maxBytes: opts.Bytes - own},
+		entries:   &recordLog{conn: c, name: plansStream + svc, subject: "quell." + svc + ".journal.plans", maxBytes: contentOf(own)},
+		snapshots: &recordLog{conn: c, name: snapshotsStream + svc, subject: "quell." + svc + ".journal.snapshots", maxBytes: contentOf(opts.Bytes - own)},
 	}, nil
 }
 

@@ -241,7 +241,7 @@ func TestTheOldestEntriesGoFirst(t *testing.T) {
 			t.Fatalf("entry %d is %s, want %s: the newest, without gaps", i, number, want)
 		}
 	}
-	if size := diskUse(t, dir); size > 2*leastJournal {
+	if size := diskUse(t, dir); size > leastJournal {
 		t.Errorf("the store takes %d bytes", size)
 	}
 }
@@ -358,5 +358,46 @@ func TestSnapshotsWaitWhileTheBusIsAway(t *testing.T) {
 	}
 	if got := snapshots(t, journal(t, c, JournalOptions{}), epoch); strings.Join(got, "") != "01" {
 		t.Errorf("snapshots %q, want both", got)
+	}
+}
+
+// crowd is a snapshot of n instances with figures that compress as real ones do.
+func crowd(i, n int) quell.Snapshot {
+	random := rand.New(rand.NewPCG(uint64(i), 9))
+	s := quell.Snapshot{At: epoch.Add(time.Duration(i) * time.Second), Service: "video"}
+	for k := range n {
+		rate, open, mean := 20*random.Float64(), random.Float64(), 30*random.Float64()
+		s.Instances = append(s.Instances, quell.Instance{ID: fmt.Sprintf("i%d", k+1), State: quell.Ready, Observation: &quell.Observation{
+			At: s.At, WindowS: 1, RequestRate: &rate, InFlight: &open, LatencyMS: &quell.Latency{Mean: &mean, P50: &mean, P90: &mean, P95: &mean, P99: &mean, N: 20},
+			Utilization: map[quell.Resource]float64{quell.Network: random.Float64(), quell.CPU: random.Float64()},
+			Probe:       map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: random.Float64(), StddevMS: random.Float64(), N: 10}},
+		}})
+	}
+	return s
+}
+
+// TestSnapshotsOfACrowdKeepTheBound writes what 10,000 observations a second make, three of each instance, for longer
+// than the journal reaches back.
+func TestSnapshotsOfACrowdKeepTheBound(t *testing.T) {
+	dir := t.TempDir()
+	c := connect(t, Options{Server: startServer(t, ServerOptions{StoreDir: dir})})
+	j := journal(t, c, JournalOptions{Bytes: leastJournal})
+	const seconds = 60
+	most := int64(0)
+	for i := range seconds {
+		if err := j.AppendSnapshot(t.Context(), crowd(i, 3333)); err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, diskUse(t, dir))
+	}
+	if err := j.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := snapshots(t, j, epoch)
+	if most > leastJournal {
+		t.Errorf("the store took %d bytes, %d are allowed", most, leastJournal)
+	}
+	if len(got) == 0 || len(got) == seconds {
+		t.Errorf("%d of %d snapshots are there; some must have gone", len(got), seconds)
 	}
 }

@@ -32,6 +32,21 @@ type recordLog struct {
 	opened bool
 }
 
+// contentOf is how many bytes of messages a log may keep so that it never takes more than so much on disk. The server
+// writes blocks, of sizes that it chooses by the bound, and deletes them when the last of their messages goes; it makes
+// room after it has written.
+func contentOf(disk int64) int64 {
+	const (
+		smallBlock, largeBlock = 4 << 20, 8 << 20
+		largeFrom              = 4 * largeBlock
+	)
+	slack := int64(chunkBytes + headerBytes)
+	if disk >= largeFrom {
+		return disk - largeBlock - slack
+	}
+	return disk - smallBlock - slack
+}
+
 // append returns once the record is on disk. After an error the record may still turn out to be there.
 func (l *recordLog) append(ctx context.Context, record []byte, until time.Time) error {
 	l.mu.Lock()

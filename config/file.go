@@ -165,9 +165,10 @@ type Agent struct {
 
 // The plans of a training.
 const (
-	QuickPlan  TrainPlan = "quick"
-	FullPlan   TrainPlan = "full"
-	CustomPlan TrainPlan = "custom"
+	QuickPlan    TrainPlan = "quick"
+	FullPlan     TrainPlan = "full"
+	AdaptivePlan TrainPlan = "adaptive"
+	CustomPlan   TrainPlan = "custom"
 )
 
 // TrainPlan selects what a training measures. The plans themselves are the trainer's.
@@ -193,6 +194,8 @@ type Train struct {
 	MaxRepeat    int           // most runs of a level
 	Interval     float64       // a level is done when its confidence interval is within this share of the mean
 	Confidence   float64       // of that interval
+	Budget       int           // of plan adaptive: runs at most
+	Bound        float64       // of plan adaptive: ends when the capacity's standard error is at most this utilisation; 0: never
 	Testbed      Testbed
 	Hosts        int     // at once
 	Network      float64 // bit/s of a host's link
@@ -223,7 +226,7 @@ func defaults() File {
 		},
 		Agent: Agent{Capacity: map[quell.Resource]float64{}, Root: "/"},
 		Train: Train{
-			Plan: QuickPlan, Run: 10 * time.Second, Repeat: 3, MaxRepeat: 5, Interval: 0.05, Confidence: 0.95,
+			Plan: QuickPlan, Run: 10 * time.Second, Repeat: 3, MaxRepeat: 5, Interval: 0.05, Confidence: 0.95, Budget: 90, Bound: 0.02,
 			Testbed: EmulatedTestbed, Hosts: 4, Network: 40e6, FileSize: 50_000, Arrivals: scenario.Poisson, Seed: 1,
 		},
 	}

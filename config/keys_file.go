@@ -31,7 +31,7 @@ func busKeys(b *Bus) section {
 		opt("token", text(&b.Token), "secret that every process shows"),
 		opt("token_file", text(&b.TokenFile), "file that holds the token"),
 		opt("tls", tlsKeys(&b.TLS), "certificates, as files in PEM form"),
-		opt("journal_bytes", size(&b.JournalBytes).atLeast(1<<20), "most bytes of plans and snapshots kept"),
+		opt("journal_bytes", size(&b.JournalBytes).atLeast(16<<20), "most bytes of plans and snapshots kept on disk"),
 	}
 }
 
@@ -160,7 +160,7 @@ func capacityKeys(c map[quell.Resource]float64) section {
 
 func trainKeys(t *Train) section {
 	return section{
-		opt("plan", oneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, CustomPlan}), "quick: a few levels; full: 10% to 90% in tens; custom: as given here"),
+		opt("plan", oneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, AdaptivePlan, CustomPlan}), "quick: a few levels; full: 10% to 90% in tens; adaptive: what slo's threshold hangs on; custom: as given here"),
 		opt("levels", shares(&t.Levels, func(x *ordered[float64]) *ordered[float64] { return x.above(0).below(1) }), "plan custom: utilisations to train, increasing"),
 		opt("interference", shares(&t.Interference, func(x *ordered[float64]) *ordered[float64] { return x.atLeast(0).below(1) }), "plan custom: use by the interferer, increasing from 0%"),
 		opt("run", duration(&t.Run).atLeast(time.Second), "plan custom: length of one run"),
@@ -168,6 +168,8 @@ func trainKeys(t *Train) section {
 		opt("max_repeat", whole(&t.MaxRepeat).between(1, 1000), "plan custom: most runs of a level; at least repeat"),
 		opt("interval", share(&t.Interval).above(0).below(1), "plan custom: a level is done when its confidence interval is within this share of the mean"),
 		opt("confidence", share(&t.Confidence).above(0.5).below(1), "plan custom: confidence of that interval"),
+		opt("budget", whole(&t.Budget).between(30, 100_000), "plan adaptive: runs at most"),
+		opt("bound", share(&t.Bound).atLeast(0).below(1), "plan adaptive: done when the capacity's standard error is at most this utilisation; 0%: only at the budget's end"),
 		opt("testbed", oneOf(&t.Testbed, []Testbed{EmulatedTestbed, KernelTestbed}), "what hosts are made of: emulated, in this process; kernel: namespaces with nginx behind shaped links, as root"),
 		opt("hosts", whole(&t.Hosts).between(1, 1000), "hosts at once; of testbed kernel at most 254"),
 		opt("network", bandwidth(&t.Network).above(0), "link of a host"),

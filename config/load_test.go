@@ -72,7 +72,7 @@ func TestFullFile(t *testing.T) {
 		},
 		Train: Train{
 			Plan: CustomPlan, Levels: []float64{0.1, 0.5}, Interference: []float64{0, 0.3}, Run: 20 * time.Second,
-			Repeat: 4, MaxRepeat: 6, Interval: 0.03, Confidence: 0.9, Testbed: KernelTestbed, Hosts: 2, Network: 100e6, FileSize: 64 << 10,
+			Repeat: 4, MaxRepeat: 6, Interval: 0.03, Confidence: 0.9, Budget: 60, Bound: 0.03, Testbed: KernelTestbed, Hosts: 2, Network: 100e6, FileSize: 64 << 10,
 			Arrivals: scenario.Deterministic, Seed: 1<<64 - 1,
 		},
 	}

@@ -64,6 +64,9 @@ func (f *scenarioFile) keys() section {
 		opt("instances", instancesKeys(&f.Instances), "how many instances a run begins with"),
 		req("workload", workloadKeys(&f.Workload), "what clients ask for"),
 		opt("readings", readingsKeys(&f.Readings), "what goes wrong with them on their way to the controller; simulator only"),
+		opt("stations", stationsKeys(&f.Stations), "how machines serve what is open there; simulator only"),
+		opt("probing", probingKeys(&f.Probing), "of the instances; simulator only"),
+		opt("services", whole(&f.Services).between(1, scenario.MostServices), "so many services like this one, each with hosts, clients, a controller and a seed of its own; `quell sim` only").or("`1`"),
 		opt("warm_up", duration(&f.WarmUp), "the first load is offered for this long before the account begins").or("4s in the demo, four sampling periods in the simulator"),
 		opt("timeline", listOf(&f.Timeline, scenario.Event{}, func(e *scenario.Event) value { return eventKeys(e) }), "what changes when, in order of time"),
 		opt("runs", listOf(&f.Runs, scenario.Run{Scheduling: quell.LeastConn}, func(r *scenario.Run) value { return runKeys(r) }).atLeast(1), "passes through the scenario, to compare").or("one, of the service's policy"),
@@ -89,7 +92,7 @@ func blankHosts() hostGroup {
 func hostKeys(g *hostGroup) section {
 	return section{
 		req("id", ident(&g.ID), "name of the host; with a count, what the names begin with"),
-		opt("count", whole(&g.count).between(1, 1000), "so many like hosts: h1, h2, ...").or("one host, named as the id"),
+		opt("count", whole(&g.count).between(1, 10_000), "so many like hosts: h1, h2, ...").or("one host, named as the id"),
 		req("network", bandwidth(&g.Network), "bandwidth of the host's link"),
 		opt("cores", decimal(&g.Cores), "processors"),
 		opt("disk_iops", decimal(&g.DiskIOPS), "disk operations per second"),
@@ -133,7 +136,11 @@ func (f *scenarioFile) complete(d *decoder) {
 		f.Runs = []scenario.Run{{Policy: f.Service.Policy.Name, Scheduling: quell.LeastConn}}
 	}
 	f.Workload = onlyItsKind(f.Workload)
-	for _, g := range f.groups {
+	for i, g := range f.groups {
+		if len(f.Hosts)+max(1, g.count) > scenario.MostHosts {
+			d.refuse(fmt.Sprintf("hosts[%d].count", i), "", "makes more than %d hosts", scenario.MostHosts)
+			return
+		}
 		f.Hosts = append(f.Hosts, g.hosts()...)
 	}
 }

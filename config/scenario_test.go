@@ -82,6 +82,16 @@ func TestScenarioDefaults(t *testing.T) {
 	}
 }
 
+func TestScenarioOfManyServices(t *testing.T) {
+	s, err := ParseScenario("short.yaml", []byte(shortest+"services: 200\nstations: {discipline: fcfs, neighbours: fluid}\nprobing: {count: 20, budget: 1%}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Services != 200 || s.Stations != (scenario.Stations{Discipline: scenario.FirstCome, Neighbours: scenario.Fluid}) || s.Probing != (scenario.Probing{Count: 20, Budget: 0.01}) {
+		t.Errorf("%d services, %+v, %+v", s.Services, s.Stations, s.Probing)
+	}
+}
+
 func TestScenarioForms(t *testing.T) {
 	for name, text := range map[string]string{
 		"a service with a name":  strings.Replace(shortest, "{slo", "{service: video, slo", 1),

@@ -71,6 +71,20 @@ func readingsKeys(r *scenario.Readings) section {
 	}
 }
 
+func stationsKeys(s *scenario.Stations) section {
+	return section{
+		opt("discipline", oneOf(&s.Discipline, scenario.Disciplines), "sharing: all open work advances at once, at equal speed; fcfs: first come, first served, a core each on processors").or("`sharing`"),
+		opt("neighbours", oneOf(&s.Neighbours, scenario.NeighbourKinds), "flows: they come at random and compete; fluid: their share is taken off evenly, which is faster and varies less").or("`flows`"),
+	}
+}
+
+func probingKeys(p *scenario.Probing) section {
+	return section{
+		opt("count", whole(&p.Count).atLeast(scenario.LeastProbes), "probes of an instance in a sampling period").or("one in 100ms, and at least 8"),
+		opt("budget", share(&p.Budget), "share of a host's link that probes may take").or("`2%`"),
+	}
+}
+
 // parts says which keys of a workload go with which kinds, and whether they must be given.
 var parts = []struct {
 	key      string

@@ -128,13 +128,17 @@ func (c *Controller) report(v view, snapshot *quell.Snapshot, plan *quell.Plan, 
 	if len(changes) > 0 {
 		s.Changes, s.ChangedAt = changes, snapshot.At
 	}
+	addresses := make(map[string]string, len(v.members))
+	for _, m := range v.members {
+		addresses[m.ID] = m.Address
+	}
 	reasons := map[string]string{}
 	for _, r := range plan.Reasons {
 		reasons[r.Instance] = r.Text
 	}
 	for i := range snapshot.Instances {
 		row := c.row(&snapshot.Instances[i], plan, reasons)
-		row.Address = addressOf(v, row.ID)
+		row.Address = addresses[row.ID]
 		if row.Utilization != nil && row.State != quell.Failed {
 			s.Load += *row.Utilization
 		}
@@ -148,13 +152,6 @@ func (c *Controller) report(v view, snapshot *quell.Snapshot, plan *quell.Plan, 
 		s.Capacity = &sum
 	}
 	c.status = s
-}
-
-func addressOf(v view, id string) string {
-	if i := slices.IndexFunc(v.members, func(m quell.Member) bool { return m.ID == id }); i >= 0 {
-		return v.members[i].Address
-	}
-	return ""
 }
 
 func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[string]string) InstanceStatus {

@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/sim"
 )
@@ -49,19 +50,12 @@ func TestLibrary(t *testing.T) {
 		if !strings.HasPrefix(head, "# ") || name != "noisy-neighbour" && !strings.Contains(head, "# Sizes: ") {
 			t.Error("the comment at its head does not say where it comes from and how large it is")
 		}
+		if _, err := os.Stat(strings.TrimSuffix(file, ".yaml") + ".md"); err != nil {
+			t.Error("nothing is said beside it on why its runs come out as they do")
+		}
 		sc.Stretch(8 * time.Second)
 		sc.WarmUp, sc.Judge.Window = 2*time.Second, 2*time.Second
-		plan := sim.Plan() // just enough of it to have models
-		plan.Levels, plan.Interference = []float64{0.2, 0.5, 0.8}, []float64{0, 0.15, 0.4, 0.7}
-		plan.Repeat, plan.MaxRepeat, plan.Run, plan.WarmUp = 1, 1, 20*time.Second, time.Second
-		rows, err := sim.Train(t.Context(), sc, plan, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		models, _, err := model.Fit(rows, model.FitOptions{Service: sc.Service.Name, Metric: sc.Service.SLO.Metric})
-		if err != nil {
-			t.Fatal(err)
-		}
+		models := modelsOf(t, sc)
 		for _, run := range sc.Runs {
 			r, err := sim.Run(t.Context(), sim.Options{Scenario: sc, Run: run, Models: models})
 			if err != nil {
@@ -69,6 +63,55 @@ func TestLibrary(t *testing.T) {
 			}
 			if r.Requests < 100 || r.InstanceSeconds <= 0 {
 				t.Errorf("%s: %d requests, %v instance-seconds", experiment.Title(sc, run), r.Requests, r.InstanceSeconds)
+			}
+		}
+	})
+}
+
+// modelsOf trains just enough to have models.
+func modelsOf(t *testing.T, sc *scenario.Scenario) *model.Models {
+	t.Helper()
+	plan := sim.Plan()
+	plan.Levels, plan.Interference = []float64{0.2, 0.5, 0.8}, []float64{0, 0.15, 0.4, 0.7}
+	plan.Repeat, plan.MaxRepeat, plan.Run, plan.WarmUp = 1, 1, 20*time.Second, time.Second
+	rows, err := sim.Train(t.Context(), sc, plan, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	models, _, err := model.Fit(rows, model.FitOptions{Service: sc.Service.Name, Metric: sc.Service.SLO.Metric})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return models
+}
+
+// TestNobodyBeatsTheClairvoyant: in no scenario, shortened, has anybody less violation for no more cost than the one who
+// knows the truth, or as little for less cost. A judge window and a thirtieth of the cost are luck.
+func TestNobodyBeatsTheClairvoyant(t *testing.T) {
+	const seeds = 2
+	library(t, func(t *testing.T, _ string, _ []byte, sc *scenario.Scenario) {
+		sc.Stretch(min(sc.Duration, 30*time.Second))
+		models := modelsOf(t, sc)
+		play := func(run scenario.Run) (violation, cost float64) {
+			for seed := range uint64(seeds) {
+				r, err := sim.Run(t.Context(), sim.Options{Scenario: sc, Run: run, Models: models, Seed: seed + 1})
+				if err != nil {
+					t.Fatalf("%s: %v", experiment.Title(sc, run), err)
+				}
+				violation += r.SLO.ViolationS / seeds
+				cost += r.InstanceSeconds / seeds
+			}
+			return violation, cost
+		}
+		least, bound := play(scenario.Run{Policy: policy.Clairvoyant, Scheduling: quell.LeastConn})
+		rivals := append([]scenario.Run{{Policy: "hpa", Scheduling: quell.LeastConn}, {Policy: "lsf", Scheduling: quell.LeastConn}}, sc.Runs...)
+		for _, s := range []quell.Scheduling{quell.EWMA, quell.Prequal} {
+			rivals = append(rivals, scenario.Run{Policy: "static", Scheduling: s, Fixed: sc.Instances.Fixed})
+		}
+		for _, run := range rivals {
+			violation, cost := play(run)
+			if cost <= bound && violation < least-sc.Judge.Window.Seconds() || violation <= least && cost < bound*29/30 {
+				t.Errorf("%s: %.1f s of violation for %.0f instance-seconds, and the clairvoyant %.1f s for %.0f", experiment.Title(sc, run), violation, cost, least, bound)
 			}
 		}
 	})

@@ -204,6 +204,15 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 	if sc.Readings != (scenario.Readings{}) {
 		return refuse("readings", "lost, late and noisy readings")
 	}
+	if sc.Stations != (scenario.Stations{}) {
+		return refuse("stations", "another discipline than the machines have")
+	}
+	if sc.Probing != (scenario.Probing{}) {
+		return refuse("probing", "other probing than the balancer does")
+	}
+	if sc.Services > 1 {
+		return refuse("services", "more than one service")
+	}
 	for i, e := range sc.Timeline {
 		path := fmt.Sprintf("timeline[%d]", i)
 		if e.Fail != nil {

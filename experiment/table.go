@@ -30,6 +30,41 @@ func WriteTable(w io.Writer, sc *scenario.Scenario, results []quell.Result) erro
 	return nil
 }
 
+// WriteServices prints, for each run of a scenario of many services, what came of all of them together. The results are
+// in order of runs, and of services in each.
+func WriteServices(w io.Writer, sc *scenario.Scenario, results []quell.Result) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "RUN\tSERVICES\tVIOLATION\tWORST\tINSTANCE-SECONDS\tINSTANCES\tMEAN\tREQUESTS\tFAILED\tDECISIONS\n")
+	for i, run := range sc.Runs {
+		all := results[i*sc.Services : (i+1)*sc.Services]
+		var sum quell.Result
+		var latency float64
+		worst := all[0]
+		for _, r := range all {
+			sum.SLO.ViolationShare += r.SLO.ViolationShare / float64(len(all))
+			sum.InstanceSeconds += r.InstanceSeconds
+			sum.MeanInstances += r.MeanInstances
+			sum.Requests += r.Requests
+			sum.Errors += r.Errors
+			sum.Decisions += r.Decisions
+			if r.LatencyMS.Mean != nil {
+				latency += *r.LatencyMS.Mean * float64(r.LatencyMS.N)
+				sum.LatencyMS.N += r.LatencyMS.N
+			}
+			if r.SLO.ViolationS > worst.SLO.ViolationS {
+				worst = r
+			}
+		}
+		if sum.LatencyMS.N > 0 {
+			latency /= float64(sum.LatencyMS.N)
+			sum.LatencyMS.Mean = &latency
+		}
+		fmt.Fprintf(t, "%s\t%d\t%.1f%%\t%.0f%% (seed %d)\t%.0f\t%.0f\t%s\t%d\t%d\t%d\n", Title(sc, run), len(all), sum.SLO.ViolationShare*100,
+			worst.SLO.ViolationShare*100, worst.Seed, sum.InstanceSeconds, sum.MeanInstances, ms(sum.LatencyMS.Mean), sum.Requests, sum.Errors, sum.Decisions)
+	}
+	return t.Flush()
+}
+
 func ms(v *float64) string {
 	if v == nil {
 		return "-"

@@ -26,12 +26,20 @@ type Training struct {
 	Budget    float64           // share of the link for probes
 	Spacing   time.Duration     // mean time between two probes; 0: as on the emulated rig
 	Seed      uint64
+	Rows      []model.TrainingRow // made before: these runs are not made again
 	Save      func(model.TrainingRow) error
 	Progress  func(train.Progress)
 }
 
 // Run starts the hosts, makes every run of the plan, and ends the hosts.
-func (t Training) Run(ctx context.Context) (err error) {
+func (t Training) Run(ctx context.Context) error {
+	return t.On(ctx, func(ctx context.Context, machines []train.Machine) error {
+		return train.Run(ctx, train.Options{Plan: settled(t.Plan, t.Workload), Machines: machines, Rows: t.Rows, Save: t.Save, Progress: t.Progress, Seed: t.Seed})
+	})
+}
+
+// On starts the hosts, does some work on them, and ends them. The machines are train.ProbedMachines as well.
+func (t Training) On(ctx context.Context, work func(context.Context, []train.Machine) error) (err error) {
 	if t.Spacing == 0 {
 		t.Spacing = probeSpacing
 	}
@@ -55,7 +63,7 @@ func (t Training) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	err = train.Run(ctx, train.Options{Plan: settled(t.Plan, t.Workload), Machines: machines, Save: t.Save, Progress: t.Progress, Seed: t.Seed})
+	err = work(ctx, machines)
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		return cause
 	}

@@ -17,6 +17,7 @@ type FitOptions struct {
 	InstanceType string
 	Metric       quell.Metric // what errors are measured on; every statistic that the rows have is kept
 	At           time.Time
+	Unscored     bool // leaves the errors out: measuring them costs a fit for each cell
 }
 
 // saturated is the total utilisation from which on a cell says nothing about severity: the resource is full, and
@@ -38,7 +39,7 @@ func Fit(rows []TrainingRow, o FitOptions) (*Models, *Report, error) {
 	}
 	report := &Report{Service: o.Service, Metric: o.Metric, Rows: len(rows)}
 	for _, resource := range resourcesOf(rows) {
-		part, err := m.fitResource(resource, ofResource(rows, resource))
+		part, err := m.fitResource(resource, ofResource(rows, resource), o.Unscored)
 		if err != nil {
 			return nil, nil, &quell.UserError{Err: fmt.Errorf("fitting models: %s: %w", resource, err)}
 		}
@@ -94,7 +95,7 @@ func (m *Models) dropEmpty() {
 }
 
 // fitResource adds the tables of one resource.
-func (m *Models) fitResource(resource quell.Resource, rows []TrainingRow) (ResourceReport, error) {
+func (m *Models) fitResource(resource quell.Resource, rows []TrainingRow, unscored bool) (ResourceReport, error) {
 	levels, err := groupLevels(rows)
 	if err != nil {
 		return ResourceReport{}, err
@@ -105,8 +106,8 @@ func (m *Models) fitResource(resource quell.Resource, rows []TrainingRow) (Resou
 		return report, fmt.Errorf("no training row has interfering 0, so the probe time alone is unknown: %w", quell.ErrNoData)
 	}
 	m.Isolation[resource] = isolation
-	// The quantile is not used: cells are not tested for significance.
-	baseline, err := CompileBaseline(m, resource, 0.95)
+	// The quantile is not used, and 0.5 costs nothing: cells are not tested for significance.
+	baseline, err := CompileBaseline(m, resource, 0.5)
 	if err != nil {
 		return report, err
 	}
@@ -127,7 +128,9 @@ func (m *Models) fitResource(resource quell.Resource, rows []TrainingRow) (Resou
 	if len(interference) > 0 {
 		m.Interference[resource] = interference
 	}
-	report.Errors = measure(response, m.Trained.Metric, interference)
+	if !unscored {
+		report.Errors = measure(response, m.Trained.Metric, interference)
+	}
 	m.note(resource, rows, report.Errors)
 	return report, nil
 }

@@ -1,45 +1,206 @@
 package policy
 
 import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/model"
 )
 
 // Clairvoyant is the name of the policy that is told what no other can know. It is the bound for all of them, and none
 // that can be chosen: only a simulator knows the truth.
 const Clairvoyant = "clairvoyant"
 
-// NewClairvoyant compiles PRIMA's allocation for DecideKnowing. It waits for no confirmation, needs no calibration and
-// trusts its readings however old they are. The errors are those of NewEngine for policy prima.
-func NewClairvoyant(service quell.Service, models *model.Models) (*Engine, error) {
-	service.Policy.Name = "prima"
-	service.Policy.Confirm, service.Policy.Calibrate = 0, 0
-	service.Guard.StaleAfter = 0
-	e, err := NewEngine(service, models)
-	if err != nil {
-		return nil, err
-	}
-	e.service.Policy.Name = Clairvoyant
-	return e, nil
+// Truth is what the clairvoyant is told: what will be, from now on until an instance that is started now can serve, in
+// sampling periods.
+type Truth struct {
+	Load     []float64          // requests per second, by period
+	Startup  int                // the first period in which an instance that is started now serves
+	Machines map[string]Machine // by instance
+	Free     []Machine          // which the next instances would run on, in their order
+	Strain   float64            // how full the machines may get, by what they carry within the objective
 }
 
-// DecideKnowing is Decide with the true interfering utilisation U_int of instances, by id, in policy.resource. An
-// instance is rated by it from the moment it is ready; what is not told is estimated as ever.
-func (e *Engine) DecideKnowing(s *quell.Snapshot, prev State, interfering map[string]float64) (quell.Plan, State) {
-	return e.decide(s, prev, interfering)
+// Machine knows what an instance can do.
+type Machine interface {
+	// Within is the highest rate, in requests per second, that the instance can carry throughout the period with the
+	// objective's metric within ms milliseconds: 0 as long as it cannot serve. Without bound on the time it is the rate
+	// that saturates the machine.
+	Within(period int, ms float64) float64
 }
 
-// know takes the truth for the readings that stand for it.
-func (m *member) know(in Input) {
-	truth, ok := in.truth[m.ID]
-	if !ok || in.Predictor == nil || m.State != quell.Ready {
-		return
-	}
-	use := 0.0
-	if m.mem.Utilization != nil {
-		use = *m.mem.Utilization
-	}
-	truth = min(max(truth, 0), 1)
-	severity := in.Predictor.SeverityAt(use, truth)
-	m.mem.Utilization, m.mem.Severity, m.mem.Significant, m.truth = &use, &severity, severity > 0, &truth
+// NewClairvoyant returns the engine for DecideKnowing. The guard keeps the group's bounds; it does not mistrust readings,
+// as the policy uses none, and none of the policy's settings counts.
+func NewClairvoyant(service quell.Service) *Engine {
+	service.Policy.Name = Clairvoyant
+	service.Guard = quell.Guard{}
+	return &Engine{service: service, protected: setOf(service.Group.Protected), kind: kind{clairvoyant, noModels}}
 }
+
+// DecideKnowing is Decide for the clairvoyant.
+func (e *Engine) DecideKnowing(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan, State) {
+	return e.decide(s, prev, truth)
+}
+
+// clairvoyant keeps as few instances as carry the load of every period to come within the threshold, as far as it can be
+// told now, and shares so that all answer equally fast.
+func clairvoyant(in Input, g *group, _ *State) quell.Plan {
+	c := newForeseen(in, g)
+	var plan quell.Plan
+	gone := c.shed()
+	add := c.lack()
+	if change := (quell.GroupChange{Add: add, Remove: gone}); !change.Empty() {
+		plan.Group = &change
+	}
+	if add > 0 {
+		addReason(&plan, "capacity_short", "", "load will be up to %.1f requests/s: adding %d", slices.Max(in.truth.Load), add)
+	}
+	if len(gone) > 0 {
+		addReason(&plan, "scale_in", "", "the others suffice for up to %.1f requests/s: removing %s", slices.Max(in.truth.Load), strings.Join(gone, ", "))
+	}
+	c.share()
+	return plan
+}
+
+// foreseen is one decision of the clairvoyant in the making.
+type foreseen struct {
+	in      Input
+	staying []*member
+	sum     []float64 // the capacity of those that stay, by period
+	of      map[*member][]float64
+}
+
+func newForeseen(in Input, g *group) *foreseen {
+	c := &foreseen{in: in, sum: make([]float64, len(in.truth.Load)), of: map[*member][]float64{}}
+	for i := range g.members {
+		m := &g.members[i]
+		machine, known := in.truth.Machines[m.ID]
+		if !known || m.State != quell.Ready && m.State != quell.Starting {
+			continue
+		}
+		c.staying = append(c.staying, m)
+		c.of[m] = c.capacities(machine)
+		for period, capacity := range c.of[m] {
+			c.sum[period] += capacity
+		}
+	}
+	return c
+}
+
+// capacities is what a machine carries within the threshold, strained as told, in each period.
+func (c *foreseen) capacities(m Machine) []float64 {
+	list := make([]float64, len(c.in.truth.Load))
+	for period := range list {
+		list[period] = c.in.truth.Strain * m.Within(period, c.in.Service.SLO.ThresholdMS())
+	}
+	return list
+}
+
+// shed takes out the instances that the load of no period needs, those of least capacity first.
+func (c *foreseen) shed() (gone []string) {
+	candidates := slices.Clone(c.staying)
+	slices.SortStableFunc(candidates, func(a, b *member) int {
+		return cmp.Or(cmp.Compare(sumOf(c.of[a]), sumOf(c.of[b])), cmp.Compare(a.age(), b.age()))
+	})
+	for _, m := range candidates {
+		if len(c.staying) <= max(1, c.in.Service.Group.Min) {
+			break
+		}
+		if m.protected || !c.dispensable(m) {
+			continue
+		}
+		gone = append(gone, m.ID)
+		c.staying = slices.DeleteFunc(c.staying, func(other *member) bool { return other == m })
+		for period, capacity := range c.of[m] {
+			c.sum[period] -= capacity
+		}
+		m.share = 0
+	}
+	return gone
+}
+
+func (c *foreseen) dispensable(m *member) bool {
+	for period, capacity := range c.of[m] {
+		if capacity > 0 && !quell.AtMost(c.in.truth.Load[period], c.sum[period]-capacity) {
+			return false
+		}
+	}
+	return true
+}
+
+func sumOf(list []float64) (sum float64) {
+	for _, x := range list {
+		sum += x
+	}
+	return sum
+}
+
+// lack is how many instances must be started now. Where none helps, none is.
+func (c *foreseen) lack() (add int) {
+	room := min(max(0, c.in.Service.Group.Max-len(c.staying)), len(c.in.truth.Free))
+	for i, machine := range c.in.truth.Free[:room] {
+		if !c.short() {
+			break
+		}
+		for period, capacity := range c.capacities(machine) {
+			if capacity > 0 && !quell.AtMost(c.in.truth.Load[period], c.sum[period]) {
+				add = i + 1
+			}
+			c.sum[period] += capacity
+		}
+	}
+	return add
+}
+
+// short says whether those that stay do not suffice when an instance that is started now could help.
+func (c *foreseen) short() bool {
+	for period := c.in.truth.Startup; period < len(c.sum); period++ {
+		if !quell.AtMost(c.in.truth.Load[period], c.sum[period]) {
+			return true
+		}
+	}
+	return false
+}
+
+// share lets all ready instances answer equally fast in the coming period: it looks for the time within which all
+// together carry exactly the load. Under overload they share by what saturates them.
+func (c *foreseen) share() {
+	ready := slices.DeleteFunc(slices.Clone(c.staying), func(m *member) bool { return m.State != quell.Ready })
+	rates := make([]float64, len(ready))
+	carried := func(ms float64) (sum float64) {
+		for i, m := range ready {
+			rates[i] = c.in.truth.Machines[m.ID].Within(0, ms)
+			sum += rates[i]
+		}
+		return sum
+	}
+	load := c.in.truth.Load[0]
+	if carried(math.Inf(1)) > load {
+		quick, slow := leastMS, mostMS
+		for range bisections {
+			if middle := math.Sqrt(quick * slow); carried(middle) < load {
+				quick = middle
+			} else {
+				slow = middle
+			}
+		}
+		carried(slow)
+	}
+	sum := sumOf(rates)
+	for i, m := range ready {
+		if sum > 0 {
+			m.share = rates[i] / sum
+		} else {
+			m.share = 1 / float64(len(ready))
+		}
+	}
+}
+
+// Between these response times share looks, so often.
+const (
+	leastMS    = 1e-3
+	mostMS     = 1e6
+	bisections = 50
+)

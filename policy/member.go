@@ -20,9 +20,8 @@ type member struct {
 	severity    float64 // SF_m, calibration included
 	hasSeverity bool
 
-	interfering float64  // U_int
-	truth       *float64 // clairvoyant: the same, as it is
-	capacity    float64  // U_m^max
+	interfering float64 // U_int
+	capacity    float64 // U_m^max
 
 	failing bool    // answers with errors: it must not gain weight
 	share   float64 // the weight that the plan gives it; at first the present one
@@ -57,7 +56,6 @@ func (m *member) perceive(in Input) {
 		m.failing = isFailing(in, m.Instance)
 		m.fresh = !m.numb(in)
 	}
-	m.know(in)
 	if u := m.mem.Utilization; u != nil {
 		m.use, m.hasUse = *u, true
 	}

@@ -21,9 +21,9 @@ type Input struct {
 	Predictor *model.Predictor // nil for policies that need no models
 	Baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
 
-	protected map[string]bool    // Service.Group.Protected
-	feels     bool               // the policy decides by severity
-	truth     map[string]float64 // clairvoyant: U_int by instance
+	protected map[string]bool // Service.Group.Protected
+	feels     bool            // the policy decides by severity
+	truth     *Truth          // clairvoyant only
 }
 
 // decide sets the share of every ready instance, which is the present one at first, and returns the rest of the
@@ -58,7 +58,7 @@ var kinds = map[string]kind{
 func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // NeedsModels says whether a policy can do nothing without models.
-func NeedsModels(name string) bool { return name == Clairvoyant || kinds[name].models == allModels }
+func NeedsModels(name string) bool { return kinds[name].models == allModels }
 
 // Engine runs one service's policy and guard. It is immutable and safe for concurrent use.
 type Engine struct {
@@ -104,7 +104,7 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	return e.decide(s, prev, nil)
 }
 
-func (e *Engine) decide(s *quell.Snapshot, prev State, truth map[string]float64) (quell.Plan, State) {
+func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan, State) {
 	st := prev.counters(e.service.Policy.Name)
 	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected, feels: e.kind.models != noModels, truth: truth}
 	g := perceive(in, prev.Instances)

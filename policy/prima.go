@@ -38,9 +38,6 @@ func prima(in Input, g *group, st *State) quell.Plan {
 // stays within the threshold while U_int holds (section III-B2, Eq. 2 and 3).
 func (m *member) rate(predictor *model.Predictor, thresholdMS float64) {
 	m.interfering = predictor.Interfering(m.use, m.severity)
-	if m.truth != nil {
-		m.interfering = *m.truth
-	}
 	m.capacity = predictor.Capacity(m.interfering, thresholdMS)
 }
 

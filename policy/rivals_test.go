@@ -221,29 +221,67 @@ func TestKnapsackStartsEqualAndLearnsEachReadingOnce(t *testing.T) {
 	}
 }
 
-func TestClairvoyantKnowsWhatIsReady(t *testing.T) {
-	s := rival("clairvoyant", 0)
-	e, err := NewClairvoyant(s, sharingModels(t))
-	if err != nil {
-		t.Fatal(err)
+// pipe answers within 1 ms / (1 - rate/most), from a period on.
+type pipe struct {
+	most float64
+	from int
+}
+
+func (p pipe) Within(period int, ms float64) float64 {
+	if period < p.from {
+		return 0
 	}
-	in := snap(t, 0, "a weight=0.5 use=0.3 sf=0", "b weight=0.5 use=0.3 sf=0", "c silent")
-	free, _ := e.DecideKnowing(in, State{}, map[string]float64{"a": 0, "b": 0, "c": 0})
-	held, st := e.DecideKnowing(in, State{}, map[string]float64{"a": 0, "b": 0.3, "c": 0})
-	if free.Policy != Clairvoyant || len(held.Capacity) != 3 || held.Capacity["b"] >= free.Capacity["b"]-0.2 || held.Capacity["a"] != free.Capacity["a"] {
-		t.Errorf("%s: capacities %v, with a neighbour at b %v", free.Policy, free.Capacity, held.Capacity)
+	return p.most * math.Max(0, 1-1/ms)
+}
+
+func TestClairvoyant(t *testing.T) {
+	s := rival(Clairvoyant, 0)
+	s.SLO.Threshold, s.Group.Min, s.Group.Max = 2*time.Millisecond, 1, 4 // half of what saturates a machine
+	e := NewClairvoyant(s)
+	machines := func(most ...float64) map[string]Machine {
+		m := map[string]Machine{}
+		for i, id := range []string{"a", "b", "c"}[:len(most)] {
+			m[id] = pipe{most: most[i]}
+		}
+		return m
 	}
-	if held.Capacity["c"] != held.Capacity["a"] || st.Policy != Clairvoyant {
-		t.Errorf("a silent instance has capacity %v, want %v", held.Capacity["c"], held.Capacity["a"])
+	fresh := []Machine{pipe{20, 2}, pipe{100, 2}, pipe{100, 2}}
+	for name, tc := range map[string]struct {
+		load   []float64
+		most   []float64
+		want   quell.GroupChange
+		shares map[string]float64
+	}{
+		"equal machines":                {[]float64{80, 80, 80}, []float64{100, 100}, quell.GroupChange{}, map[string]float64{"a": 0.5, "b": 0.5}},
+		"equally fast":                  {[]float64{60, 60, 60}, []float64{100, 50}, quell.GroupChange{}, map[string]float64{"a": 2. / 3, "b": 1. / 3}},
+		"one does":                      {[]float64{40, 40, 40}, []float64{100, 50}, quell.GroupChange{Remove: []string{"b"}}, map[string]float64{"a": 1}},
+		"one will not do":               {[]float64{40, 40, 60}, []float64{100, 50}, quell.GroupChange{}, nil},
+		"the load will rise":            {[]float64{40, 40, 110}, []float64{100, 100}, quell.GroupChange{Add: 1}, nil},
+		"the next machine is too small": {[]float64{40, 40, 120}, []float64{100, 100}, quell.GroupChange{Add: 2}, nil},
+		"too late to help":              {[]float64{120, 120, 90}, []float64{100, 100}, quell.GroupChange{}, map[string]float64{"a": 0.5, "b": 0.5}},
+		"overload":                      {[]float64{400, 400, 400}, []float64{100, 50, 0}, quell.GroupChange{Add: 2, Remove: []string{"c"}}, map[string]float64{"a": 2. / 3, "b": 1. / 3}},
+		"nothing works":                 {[]float64{10, 10, 10}, []float64{0, 0}, quell.GroupChange{Add: 1, Remove: []string{"a"}}, map[string]float64{"b": 1}},
+	} {
+		rows := []string{"a weight=0.5", "b weight=0.5", "c weight=0"}[:len(tc.most)]
+		truth := &Truth{Load: tc.load, Startup: 2, Machines: machines(tc.most...), Free: fresh, Strain: 1}
+		plan, state := e.DecideKnowing(snap(t, 0, rows...), State{}, truth)
+		got := quell.GroupChange{}
+		if plan.Group != nil {
+			got = *plan.Group
+		}
+		if !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%s: change %+v, want %+v", name, got, tc.want)
+		}
+		for id, share := range tc.shares {
+			if math.Abs(plan.Weights[id]-share) > 1e-6 {
+				t.Errorf("%s: weights %v, want %v", name, plan.Weights, tc.shares)
+			}
+		}
+		if plan.Policy != Clairvoyant || state.Policy != Clairvoyant {
+			t.Errorf("%s: policy %q", name, plan.Policy)
+		}
 	}
-	again, _ := e.DecideKnowing(in, State{}, map[string]float64{"a": 0, "b": 0.3, "c": 0})
-	if !reflect.DeepEqual(held, again) {
-		t.Error("the same input gave another plan")
-	}
-	if _, err := NewClairvoyant(s, nil); err == nil || !NeedsModels(Clairvoyant) || NeedsModels("hpa") {
-		t.Error("it needs models")
-	}
-	if _, err := NewEngine(s, sharingModels(t)); err == nil {
-		t.Error("it can be chosen")
+	if _, err := NewEngine(s, sharingModels(t)); err == nil || NeedsModels(Clairvoyant) {
+		t.Error("it can be chosen, or needs models")
 	}
 }

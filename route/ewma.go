@@ -52,7 +52,9 @@ func (p *peak) add(now time.Duration, seconds float64) {
 func (e *EWMA) Advance(now time.Duration) { e.now = max(e.now, now) }
 
 // Done implements Learner.
-func (e *EWMA) Done(c *Candidate, a Answer) { c.peak.add(e.now, a.counted(c.peak.value(e.now))) }
+func (e *EWMA) Done(c *Candidate, a Answer) {
+	c.peak.add(e.now, a.counted(func() float64 { return c.peak.value(e.now) }))
+}
 
 // Pick implements Picker.
 func (e *EWMA) Pick(candidates []*Candidate) (int, bool) {

@@ -19,12 +19,12 @@ type Answer struct {
 	Failed   bool
 }
 
-// counted is the time that an answer counts as, in seconds. A failure counts as twice what is expected of the
+// counted is the time that an answer counts as, in seconds. A failure counts as twice what was expected of the
 // candidate, so that one that fails fast does not draw traffic; up to a minute, however many follow each other.
-func (a Answer) counted(expected float64) float64 {
+func (a Answer) counted(expected func() float64) float64 {
 	took := max(a.Took, time.Nanosecond).Seconds()
 	if a.Failed {
-		took = max(took, min(2*max(expected, took), time.Minute.Seconds()))
+		took = max(took, min(2*max(expected(), took), time.Minute.Seconds()))
 	}
 	return took
 }

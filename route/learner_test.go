@@ -3,6 +3,7 @@ package route
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -145,11 +146,11 @@ func TestPrequalGoesByHotAndCold(t *testing.T) {
 		bestIndex := 0
 		for i := range tc.inFlight {
 			e := probe{inFlight: tc.inFlight[i], seconds: tc.seconds[i]}
-			if e.betterThan(&best, hot) {
+			if e.goesBefore(&best, hot) {
 				best, bestIndex = e, i
 			}
 			w := probe{inFlight: tc.inFlight[worst], seconds: tc.seconds[worst]}
-			if w.betterThan(&e, hot) {
+			if e.worseThan(&w, hot) {
 				worst = i
 			}
 		}
@@ -183,7 +184,7 @@ func TestPrequalsPoolKeepsItsBounds(t *testing.T) {
 			}
 			seen := map[*Candidate]bool{}
 			for k, e := range p.pool {
-				if seen[e.candidate] || e.uses == 0 || k > 0 && e.at < p.pool[k-1].at {
+				if seen[e.candidate] || e.uses == 0 || now-e.at > probeAge {
 					t.Fatalf("entry %d of %+v", k, p.pool)
 				}
 				seen[e.candidate] = true
@@ -200,7 +201,7 @@ func TestPrequalReusesProbesAsThePaperSays(t *testing.T) {
 	if uses := p.uses(10); uses != -1 {
 		t.Errorf("in a group of 10 a probe may be used %d times, want as often as it lasts", uses)
 	}
-	sum := 0
+	sum := int32(0)
 	for range 10_000 {
 		sum += p.uses(40)
 	}
@@ -234,6 +235,52 @@ func TestExpectedIsTheMedianNearTheSameNumberInFlight(t *testing.T) {
 	if got := a.expected(6, 2); got != 7 {
 		t.Errorf("after many others it expects %v s", got)
 	}
+}
+
+// What is kept in order tells the same as a look at everything ever seen.
+func TestAnswersAndWindowAgreeWithALookAtAll(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var a answers
+		var w inFlightWindow
+		var all []datedAnswer
+		now := time.Duration(0)
+		for range rapid.IntRange(1, 300).Draw(t, "answers") {
+			now += ms(rapid.SampledFrom([]float64{0, 5, 3000}).Draw(t, "gap"))
+			x := answer{rapid.Int64Range(0, 12).Draw(t, "in flight"), float64(rapid.IntRange(1, 9).Draw(t, "seconds"))}
+			all = append(all, datedAnswer{x, now})
+			a.add(now, x.inFlight, x.seconds)
+			w.add(x.inFlight)
+			at := rapid.Int64Range(0, 14).Draw(t, "asked for")
+			if got, want := a.expected(now, at), expectedOf(all, now, at); got != want {
+				t.Fatalf("at %d in flight %v s, want %v, of %v", at, got, want, all)
+			}
+			var newest []int64
+			for _, k := range all[max(0, len(all)-inFlightsKept):] {
+				newest = append(newest, k.inFlight)
+			}
+			slices.Sort(newest)
+			if got, want := w.quantile(), newest[int(math.Ceil(hotQuantile*float64(len(newest))))-1]; got != want {
+				t.Fatalf("0.84 quantile %d, want %d, of %v", got, want, newest)
+			}
+		}
+	})
+}
+
+// expectedOf is answers.expected by its definition.
+func expectedOf(all []datedAnswer, now time.Duration, inFlight int64) float64 {
+	near, nearest := []float64{}, int64(math.MaxInt64)
+	for _, k := range all[max(0, len(all)-answersKept):] {
+		distance := max(k.inFlight-inFlight, inFlight-k.inFlight)
+		if now-k.at > answersRelevant || distance > nearest {
+			continue
+		}
+		if distance < nearest {
+			near, nearest = near[:0], distance
+		}
+		near = append(near, k.seconds)
+	}
+	slices.Sort(near)
+	return near[len(near)/2]
 }
 
 func TestHotIsAboveTheQuantileOfTheNewest(t *testing.T) {

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -18,7 +19,8 @@ import (
 type Prequal struct {
 	rng     *rand.Rand
 	now     time.Duration
-	pool    []probe // the oldest first, at most one of each candidate
+	pool    []probe // in any order, at most one of each candidate
+	asked   uint64  // probes ever
 	seen    inFlightWindow
 	removed int // probes taken out, oldest and worst by turns
 }
@@ -43,11 +45,12 @@ func NewPrequal(rng *rand.Rand) *Prequal { return &Prequal{rng: rng} }
 // probe is an entry of the pool.
 type probe struct {
 	candidate *Candidate
-	index     int // where it was among the candidates
+	number    uint64 // of the probes ever sent; the lower the older
 	at        time.Duration
 	inFlight  int64
 	seconds   float64 // expected; 0: nothing is known
-	uses      int     // left; below 0: as many as come
+	index     int32   // where it was among the candidates
+	uses      int32   // left; below 0: as many as come
 }
 
 // Advance implements Learner.
@@ -58,7 +61,7 @@ func (p *Prequal) Done(c *Candidate, a Answer) {
 	if c.answers == nil {
 		c.answers = &answers{}
 	}
-	c.answers.add(p.now, a.InFlight, a.counted(c.answers.expected(p.now, a.InFlight)))
+	c.answers.add(p.now, a.InFlight, a.counted(func() float64 { return c.answers.expected(p.now, a.InFlight) }))
 }
 
 // Pick implements Picker.
@@ -78,11 +81,20 @@ func (p *Prequal) Pick(candidates []*Candidate) (int, bool) {
 }
 
 func (p *Prequal) expire() {
-	fresh := 0
-	for fresh < len(p.pool) && p.now-p.pool[fresh].at > probeAge {
-		fresh++
+	for i := 0; i < len(p.pool); {
+		if p.now-p.pool[i].at > probeAge {
+			p.drop(i)
+		} else {
+			i++
+		}
 	}
-	p.pool = slices.Delete(p.pool, 0, fresh)
+}
+
+// drop takes a probe out of the pool.
+func (p *Prequal) drop(i int) {
+	last := len(p.pool) - 1
+	p.pool[i] = p.pool[last]
+	p.pool = p.pool[:last]
 }
 
 // fromPool picks by the probes of those candidates that may be picked now, and uses one up.
@@ -93,7 +105,7 @@ func (p *Prequal) fromPool(candidates []*Candidate) (index int, ok bool) {
 			continue
 		}
 		known++
-		if best < 0 || p.pool[i].betterThan(&p.pool[best], hot) {
+		if best < 0 || p.pool[i].goesBefore(&p.pool[best], hot) {
 			best = i
 		}
 	}
@@ -101,37 +113,53 @@ func (p *Prequal) fromPool(candidates []*Candidate) (index int, ok bool) {
 		return 0, false
 	}
 	used := &p.pool[best]
-	index = used.index
+	index = int(used.index)
 	used.inFlight++ // by the request on its way
 	if used.uses--; used.uses == 0 {
-		p.pool = slices.Delete(p.pool, best, best+1)
+		p.drop(best)
 	}
 	return index, true
 }
 
 // find says whether the probe's candidate may be picked, and where it is now.
 func (e *probe) find(candidates []*Candidate) bool {
-	if e.index >= len(candidates) || candidates[e.index] != e.candidate {
+	if int(e.index) >= len(candidates) || candidates[e.index] != e.candidate {
 		i := slices.Index(candidates, e.candidate)
 		if i < 0 {
 			return false
 		}
-		e.index = i
+		e.index = int32(i)
 	}
 	return e.candidate.pickable()
 }
 
-// betterThan is the paper's hot-cold order.
-func (e *probe) betterThan(f *probe, hot int64) bool {
+// compare is the paper's hot-cold order: below 0 if e is better than f.
+func (e *probe) compare(f *probe, hot int64) int {
 	switch {
 	case e.inFlight > hot && f.inFlight > hot:
-		return e.inFlight < f.inFlight
-	case e.inFlight > hot || f.inFlight > hot:
-		return e.inFlight <= hot
-	case e.seconds != f.seconds:
-		return e.seconds < f.seconds
+		return cmp.Compare(e.inFlight, f.inFlight)
+	case e.inFlight > hot:
+		return 1
+	case f.inFlight > hot:
+		return -1
+	case e.seconds < f.seconds:
+		return -1
+	case e.seconds > f.seconds:
+		return 1
 	}
-	return e.inFlight < f.inFlight
+	return cmp.Compare(e.inFlight, f.inFlight)
+}
+
+// goesBefore says whether e is better than f, or as good and older.
+func (e *probe) goesBefore(f *probe, hot int64) bool {
+	order := e.compare(f, hot)
+	return order < 0 || order == 0 && e.number < f.number
+}
+
+// worseThan says whether e is worse than f, or as bad and older.
+func (e *probe) worseThan(f *probe, hot int64) bool {
+	order := e.compare(f, hot)
+	return order > 0 || order == 0 && e.number < f.number
 }
 
 // anyone draws a candidate: any place, and from there on the first that may be picked.
@@ -155,16 +183,30 @@ func (p *Prequal) remove() {
 		return
 	}
 	p.removed++
-	victim := 0
 	if p.removed%2 == 0 {
-		hot := p.seen.quantile()
-		for i := range p.pool {
-			if p.pool[victim].betterThan(&p.pool[i], hot) {
-				victim = i
-			}
+		p.drop(p.worst())
+	} else {
+		p.drop(p.oldest())
+	}
+}
+
+func (p *Prequal) oldest() (oldest int) {
+	for i := range p.pool {
+		if p.pool[i].number < p.pool[oldest].number {
+			oldest = i
 		}
 	}
-	p.pool = slices.Delete(p.pool, victim, victim+1)
+	return oldest
+}
+
+func (p *Prequal) worst() (worst int) {
+	hot := p.seen.quantile()
+	for i := range p.pool {
+		if p.pool[i].worseThan(&p.pool[worst], hot) {
+			worst = i
+		}
+	}
+	return worst
 }
 
 // probe asks some candidates for what the next requests are to go by.
@@ -192,27 +234,30 @@ func (p *Prequal) probe(candidates []*Candidate, picked int) {
 func (p *Prequal) take(candidates []*Candidate, i int, inFlight int64) {
 	c := candidates[i]
 	p.seen.add(inFlight)
-	same := slices.IndexFunc(p.pool, func(e probe) bool { return e.candidate == c })
-	if same < 0 && len(p.pool) == poolSize {
-		same = 0
+	at := 0
+	for at < len(p.pool) && p.pool[at].candidate != c {
+		at++
 	}
-	if same >= 0 {
-		p.pool = slices.Delete(p.pool, same, same+1)
+	if at == poolSize {
+		at = p.oldest()
+	} else if at == len(p.pool) {
+		p.pool = append(p.pool, probe{})
 	}
-	p.pool = append(p.pool, probe{
-		candidate: c, index: i, at: p.now, inFlight: inFlight, seconds: c.answers.expected(p.now, inFlight), uses: p.uses(len(candidates)),
-	})
+	p.asked++
+	p.pool[at] = probe{
+		candidate: c, number: p.asked, index: int32(i), at: p.now, inFlight: inFlight,
+		seconds: c.answers.expected(p.now, inFlight), uses: p.uses(len(candidates)),
+	}
 }
 
 // uses is how often a probe may be used in a group of n (the paper's b_reuse), rounded at random to be right on average.
 // In small groups most probes only renew others, and what there is may be used as long as it lasts: -1.
-func (p *Prequal) uses(n int) int {
-	spare := (1-float64(poolSize)/float64(n))*probesPerPick - removedPerPick
-	if spare <= 0 {
+func (p *Prequal) uses(n int) int32 {
+	if n*(probesPerPick-removedPerPick) <= poolSize*probesPerPick {
 		return -1
 	}
-	uses := max(1, (1+poolGrowth)/spare)
-	whole := int(uses)
+	uses := max(1, (1+poolGrowth)/((1-float64(poolSize)/float64(n))*probesPerPick-removedPerPick))
+	whole := int32(uses)
 	if p.rng.Float64() < uses-float64(whole) {
 		whole++
 	}

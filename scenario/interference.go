@@ -161,6 +161,23 @@ func (n *Interference) turns(until time.Duration, rng *rand.Rand) []TracePoint {
 	return points
 }
 
+// changes is how often the use is expected to change in so long a time.
+func (n *Interference) changes(length time.Duration) float64 {
+	switch {
+	case n.On > 0 && n.Off > 0:
+		return 2 * float64(length) / (float64(n.On) + float64(n.Off))
+	case len(n.Markov) > 0:
+		mean := 0.0
+		for _, state := range n.Markov {
+			mean += float64(state.Mean) / float64(len(n.Markov))
+		}
+		return float64(length) / max(mean, 1)
+	case n.Ramp > 0:
+		return rampSteps
+	}
+	return float64(max(1, len(n.Trace)))
+}
+
 func (n *Interference) states(until time.Duration, rng *rand.Rand) []TracePoint {
 	var points []TracePoint
 	state := 0

@@ -22,6 +22,9 @@ type Scenario struct {
 	Instances Instances
 	Workload  Workload
 	Readings  Readings
+	Stations  Stations      `json:",omitzero"`
+	Probing   Probing       `json:",omitzero"`
+	Services  int           `json:",omitzero"` // so many like services, each with hosts, clients, a controller and a seed of its own; 0: one
 	WarmUp    time.Duration // the first load is offered for this long before the account begins; 0: as the rig does
 	Timeline  []Event       // in order of time
 	Runs      []Run
@@ -34,6 +37,50 @@ type Readings struct {
 	Lost  float64       // share of a machine's readings that never arrive
 	Late  time.Duration // mean delay of the others, exponential
 }
+
+// Stations is how the resources of machines serve what is open there. The zero value shares them, and has neighbours
+// come in flows.
+type Stations struct {
+	Discipline Discipline
+	Neighbours Neighbours
+}
+
+// Discipline is how the open work at a resource is served.
+type Discipline string
+
+// Sharing is processor sharing: all open work advances at once, at equal speed. FirstCome serves it in the order of
+// its arrival, one piece per server: a processor's cores are a server each, other resources are one.
+const (
+	Sharing   Discipline = "sharing"
+	FirstCome Discipline = "fcfs"
+)
+
+// Disciplines lists the known ones.
+var Disciplines = []Discipline{Sharing, FirstCome}
+
+// Neighbours is how neighbours take their share of a resource.
+type Neighbours string
+
+// Flows come at random, each with work of its own. Fluid neighbours take their share evenly. Under processor sharing
+// that leaves mean times of requests and probes of every size as they are (each is size / (1 - U - U_int) for Poisson
+// arrivals), is much faster, and makes the times vary less. It holds while U and U_int together stay below 1: beyond,
+// flows would be squeezed, and a fluid neighbour is not.
+const (
+	Flows Neighbours = "flows"
+	Fluid Neighbours = "fluid"
+)
+
+// NeighbourKinds lists the known ones.
+var NeighbourKinds = []Neighbours{Flows, Fluid}
+
+// Probing says how instances are probed.
+type Probing struct {
+	Count  int     // of an instance in a sampling period; 0: one in 100 ms on average, and at least 8
+	Budget float64 // share of a host's link that probes may take; 0: 2%
+}
+
+// LeastProbes is how many probes of a period tell interference from chance.
+const LeastProbes = 8
 
 // Host is one physical machine; at most one of the service's instances runs on it.
 type Host struct {

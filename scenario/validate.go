@@ -22,9 +22,13 @@ func (s *Scenario) Validate() error {
 	c.instances(s)
 	c.workload(s)
 	c.readings(s)
+	c.stations(s)
 	c.timeline(s)
 	c.runs(s)
 	c.need(s.Judge.Window > 0, "judge.window", "must be above zero, is %v", s.Judge.Window)
+	windows := float64(s.Duration) / float64(max(s.Judge.Window, 1))
+	c.need(s.Judge.Window <= 0 || windows <= mostWindows || s.Duration == math.MaxInt64, "judge.window", // which stands for an unknown one
+		"%v cuts %v into more than %d windows", s.Judge.Window, s.Duration, mostWindows)
 	c.need(s.Judge.Requests >= 1, "judge.requests", "must be at least 1, is %d", s.Judge.Requests)
 	return errors.Join(c.errs...)
 }
@@ -40,6 +44,7 @@ func (c *checker) need(ok bool, path, format string, args ...any) {
 
 func (c *checker) hosts(s *Scenario) {
 	c.need(len(s.Hosts) > 0, "hosts", "must define at least one host")
+	c.need(len(s.Hosts) <= MostHosts, "hosts", "must not be more than %d, are %d", MostHosts, len(s.Hosts))
 	seen, groups := map[string]bool{}, map[string]bool{}
 	for i, h := range s.Hosts {
 		path := fmt.Sprintf("hosts[%d]", i)
@@ -73,8 +78,11 @@ func (c *checker) groupSize(path string, size, hosts int) {
 }
 
 func (c *checker) timeline(s *Scenario) {
-	set := map[setting]bool{}
+	var set map[setting]bool // at the present moment: all hosts times all events would fill memory
 	for i, e := range s.Timeline {
+		if i == 0 || e.At != s.Timeline[i-1].At {
+			set = map[setting]bool{}
+		}
 		path := fmt.Sprintf("timeline[%d]", i)
 		c.moment(s, i, path+".at")
 		does := e.Load != nil || e.Users != nil || e.Interfere != nil || e.Fail != nil || e.Mark != ""
@@ -84,6 +92,9 @@ func (c *checker) timeline(s *Scenario) {
 			hosts := s.hostsNamed(n.Host)
 			c.need(len(s.Hosts) == 0 || len(hosts) > 0, path+".interfere.host", "unknown host %q", n.Host)
 			c.interference(n, path+".interfere")
+			changes := n.changes(s.Duration-e.At) * float64(len(hosts))
+			c.need(changes <= mostChanges || s.Duration == math.MaxInt64, path+".interfere", // which stands for an unknown one
+				"changes about %.2g times on %d hosts: at most %d are played; lengthen its times", changes, len(hosts), mostChanges)
 			c.once(set, e.At, hosts, string(n.Resource), path+".interfere")
 		}
 		if f := e.Fail; f != nil {

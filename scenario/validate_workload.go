@@ -12,6 +12,11 @@ const (
 	mostUsers   = 1_000_000
 	mostVideos  = 1_000_000
 	mostClasses = 100
+	mostWindows = 1_000_000
+	mostChanges = 1_000_000 // of interference, expected
+
+	MostHosts    = 100_000
+	MostServices = 10_000
 )
 
 func (c *checker) workload(s *Scenario) {
@@ -122,6 +127,16 @@ func (c *checker) video(v VideoSessions) {
 		c.need(float64(v.Size) <= mostChunks*v.ChunkBytes(), "workload.video.chunk", "%v cuts a video into more than %d chunks", v.Chunk, mostChunks)
 		c.need(v.ChunkBytes() >= 1, "workload.video.chunk", "%v is less than one byte of play", v.Chunk)
 	}
+}
+
+func (c *checker) stations(s *Scenario) {
+	d, n := s.Stations.Discipline, s.Stations.Neighbours
+	c.need(d == "" || slices.Contains(Disciplines, d), "stations.discipline", "unknown discipline %q", d)
+	c.need(n == "" || slices.Contains(NeighbourKinds, n), "stations.neighbours", "unknown kind of neighbours %q", n)
+	c.need(s.Probing.Count == 0 || s.Probing.Count >= LeastProbes, "probing.count",
+		"must be at least %d, to tell interference from chance, is %d", LeastProbes, s.Probing.Count)
+	c.need(notNegative(s.Probing.Budget) && s.Probing.Budget <= 1, "probing.budget", "must be between 0 and 1, is %v", s.Probing.Budget)
+	c.need(s.Services >= 0 && s.Services <= MostServices, "services", "must be between 1 and %d, is %d", MostServices, s.Services)
 }
 
 func (c *checker) readings(s *Scenario) {

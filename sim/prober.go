@@ -7,18 +7,16 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/scenario"
 )
 
 // Probing says how instances are probed: as the emulated rig probes them.
-type Probing struct {
-	Count  int     // of an instance in a period; 0: one in 100 ms on average, and at least 8
-	Budget float64 // share of a host's link that probes may take; 0: 2%
-}
+type Probing scenario.Probing
 
 // The rules by which a live prober chooses its probes.
 const (
 	probeSpacing  = 100 * time.Millisecond
-	leastProbes   = 8
+	leastProbes   = scenario.LeastProbes
 	defaultBudget = 0.02
 	leastBytes    = 1_000
 	mostBytes     = 1_000_000
@@ -44,7 +42,7 @@ func (p Probing) plan(sampling time.Duration, bitsPerSecond float64) (probePlan,
 		return probePlan{}, &quell.UserError{Err: fmt.Errorf("a link of %.4g bit/s leaves %.0f bytes for each of %d probes in %v, which need %d: give the hosts more network, or sample less often",
 			bitsPerSecond, bytes, p.Count, sampling, leastBytes)}
 	}
-	bytes = math.Min(bytes, mostBytes) + headerBytes
+	bytes = min(bytes, mostBytes) + headerBytes
 	return probePlan{count: p.Count, spacing: spacing, class: class{{kindOf(quell.Network), always(bytes)}}}, nil
 }
 
@@ -90,7 +88,7 @@ func (p *prober) schedule() {
 		p.then()
 		return
 	}
-	p.w.agenda.add(math.Max(p.w.now, p.slots[p.slot]), p.send)
+	p.w.agenda.add(max(p.w.now, p.slots[p.slot]), p.send)
 }
 
 func (p *prober) send() {

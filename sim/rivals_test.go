@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -89,17 +90,20 @@ func TestKnapsackMovesLoadOffTheDisturbed(t *testing.T) {
 	}
 }
 
-// Nobody beats who knows the truth: over all seeds, and by more than luck at no single one.
+// Nobody beats who knows the truth: not PRIMA on average, and with no seed by more than luck.
 func TestClairvoyantIsTheBound(t *testing.T) {
 	sc := noisyNeighbour()
 	models := prepared(t, sc)
 	var violation, cost struct{ bound, prima float64 }
-	for seed := range uint64(8) {
+	for seed := range uint64(4) {
 		run := func(p string) quell.Result {
 			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: p, Scheduling: quell.LeastConn}, Models: models, Seed: seed + 1})
 		}
 		bound, prima := run(policy.Clairvoyant), run("prima")
-		if bound.Policy != policy.Clairvoyant || bound.SLO.ViolationS > prima.SLO.ViolationS+5 {
+		if seed == 0 && !reflect.DeepEqual(bound, run(policy.Clairvoyant)) {
+			t.Error("the same options give another result")
+		}
+		if bound.Policy != policy.Clairvoyant || bound.SLO.ViolationS > prima.SLO.ViolationS {
 			t.Errorf("seed %d: %s violates for %v s, PRIMA for %v s", seed, bound.Policy, bound.SLO.ViolationS, prima.SLO.ViolationS)
 		}
 		violation.bound, violation.prima = violation.bound+bound.SLO.ViolationS, violation.prima+prima.SLO.ViolationS

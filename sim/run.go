@@ -26,16 +26,17 @@ type Options struct {
 	Models   *model.Models // nil for policies that need none
 	Seed     uint64        // 0: the scenario's
 
-	Discipline Discipline // default Sharing
-	// Fluid lets neighbours take their share of a resource evenly instead of in flows of their own. Under processor
-	// sharing this leaves mean times of requests and probes of every size as they are (each is size / (1 - U - U_int) for
-	// Poisson arrivals), is much faster, and makes the times vary less. It holds while U and U_int together stay below 1:
-	// beyond, flows would be squeezed, and a fluid neighbour is not.
-	Fluid    bool
-	Probing  Probing
-	Faults   Faults
-	Failures []Failure
-	WarmUp   time.Duration // the first load is offered for this long before the account begins; 0: four sampling periods
+	// What the scenario says too, and holds where this is its zero value.
+	Discipline Discipline
+	Fluid      bool // neighbours take their share evenly
+	Probing    Probing
+	Faults     Faults
+	Failures   []Failure
+	WarmUp     time.Duration // the first load is offered for this long before the account begins; 0: four sampling periods
+
+	// Strain is how full a clairvoyant lets machines get, as a share of what they carry within the objective by the laws of
+	// queueing, which hold for one instance alone. 0: whatever turns out best; see hindsight.
+	Strain float64
 
 	Windows func(Window) // if given, is told of every judge window once it is over, in order
 
@@ -45,6 +46,9 @@ type Options struct {
 // Run plays one run of a scenario and accounts it as the live rig does. Mistakes in the scenario, and models that are
 // missing, are errors; overload is a result.
 func Run(ctx context.Context, o Options) (quell.Result, error) {
+	if o.Run.Policy == policy.Clairvoyant && o.Strain == 0 {
+		return hindsight(ctx, o)
+	}
 	s, err := newSimulation(o)
 	if err != nil {
 		return quell.Result{}, err
@@ -90,9 +94,10 @@ type simulation struct {
 	traffic   traffic
 	account   *account
 
-	engine  *policy.Engine
-	state   policy.State
-	changes []time.Duration
+	engine    *policy.Engine
+	foresight *foresight // clairvoyant only
+	state     policy.State
+	changes   []time.Duration
 }
 
 // validate returns the rules that the options themselves break, each a *quell.InvalidError, joined.
@@ -102,13 +107,14 @@ func (o *Options) validate() error {
 		holds         bool
 		path, problem string
 	}{
-		{o.Discipline == "" || o.Discipline == Sharing || o.Discipline == FirstCome, "discipline", "unknown, known are sharing and first-come"},
+		{o.Discipline == "" || slices.Contains(scenario.Disciplines, o.Discipline), "discipline", "unknown, known are sharing and fcfs"},
 		{o.Probing.Count == 0 || o.Probing.Count >= leastProbes, "probing.count", "too few to tell interference from chance: at least 8"},
 		{o.Probing.Budget >= 0 && o.Probing.Budget <= 1, "probing.budget", "must be a share of the link"},
 		{o.Faults.Noise >= 0 && o.Faults.Noise <= 1, "faults.noise", "must be a share from 0 to 1"},
 		{o.Faults.Lost >= 0 && o.Faults.Lost <= 1, "faults.lost", "must be a share from 0 to 1"},
 		{o.Faults.Late >= 0, "faults.late", "must not be negative"},
 		{o.WarmUp >= 0, "warm_up", "must not be negative"},
+		{o.Strain >= 0 && o.Strain <= mostStrain, "strain", "must be a share of what machines carry"},
 	} {
 		if !rule.holds {
 			errs = append(errs, &quell.InvalidError{Path: rule.path, Problem: rule.problem})
@@ -139,6 +145,13 @@ func newSimulation(o Options) (*simulation, error) {
 	}
 	if s.Faults == (Faults{}) {
 		s.Faults = Faults(sc.Readings)
+	}
+	if s.Discipline == "" {
+		s.Discipline = sc.Stations.Discipline
+	}
+	s.Fluid = s.Fluid || sc.Stations.Neighbours == scenario.Fluid
+	if s.Probing == (Probing{}) {
+		s.Probing = Probing(sc.Probing)
 	}
 	s.Failures = slices.Clone(s.Failures)
 	for _, f := range sc.Failures() {
@@ -183,10 +196,15 @@ func (s *simulation) prepareHosts() (err error) {
 	return nil
 }
 
-// prepareLoad makes the arrivals of the live rig: the first rate is stretched over the warm-up.
 func (s *simulation) prepareLoad() (err error) {
+	s.arrivals, err = s.newArrivals()
+	return err
+}
+
+// newArrivals makes the arrivals of the live rig: the first rate is stretched over the warm-up. Users have none.
+func (s *simulation) newArrivals() (*loadgen.Arrivals, error) {
 	if s.Scenario.Workload.Kind == scenario.Users {
-		return nil
+		return nil, nil
 	}
 	var rates []loadgen.Step
 	for i, step := range s.Scenario.Rates() {
@@ -196,10 +214,9 @@ func (s *simulation) prepareLoad() (err error) {
 		}
 		rates = append(rates, loadgen.Step{At: at, PerSecond: step.PerSecond})
 	}
-	s.arrivals, err = loadgen.NewArrivals(loadgen.ArrivalOptions{
+	return loadgen.NewArrivals(loadgen.ArrivalOptions{
 		Process: processOf(s.Scenario.Workload.Arrivals), Rate: rates, Duration: s.WarmUp + s.Scenario.Duration, Seed: s.seed,
 	})
-	return err
 }
 
 // processOf is how the gaps between arrivals are spread.
@@ -220,6 +237,11 @@ func (s *simulation) preparePolicy() (err error) {
 	if s.engine, err = newEngine(s.service, s.Models); err != nil {
 		return err
 	}
+	if s.Run.Policy == policy.Clairvoyant {
+		if err = s.foresee(); err != nil {
+			return err
+		}
+	}
 	s.balancer, err = newBalancer(s.Run.Scheduling, s.seed)
 	return err
 }
@@ -227,15 +249,17 @@ func (s *simulation) preparePolicy() (err error) {
 // play runs the events in order. After the end it goes on until the last request has ended.
 func (s *simulation) play(ctx context.Context) error {
 	s.schedule()
-	arrival := s.nextArrival()
+	arrival, _ := s.after(s.arrivals)
 	for events := 0; s.w.now < s.end || s.traffic.open > 0; events++ {
-		if events&0xffff == 0 && ctx.Err() != nil {
-			return ctx.Err()
+		if events&0xffff == 0 {
+			if err := s.mayGoOn(ctx); err != nil {
+				return err
+			}
 		}
 		if arrival < s.w.nextEvent() {
 			s.w.now = arrival
 			s.clients.arrive()
-			arrival = s.nextArrival()
+			arrival, _ = s.after(s.arrivals)
 			continue
 		}
 		s.w.step()
@@ -243,16 +267,24 @@ func (s *simulation) play(ctx context.Context) error {
 	return nil
 }
 
-// nextArrival is in the time of the simulation.
-func (s *simulation) nextArrival() float64 {
-	if s.arrivals == nil {
-		return math.Inf(1)
+// mostOpen bounds the memory of an overload, to a few GB.
+const mostOpen = 10_000_000
+
+func (s *simulation) mayGoOn(ctx context.Context) error {
+	if s.traffic.open > mostOpen {
+		return &quell.UserError{Err: fmt.Errorf("workload.load: more than %d requests are open at once, which fills memory: offer less, or larger requests", mostOpen)}
 	}
-	after, ok := s.arrivals.Next()
-	if !ok {
-		return math.Inf(1)
+	return ctx.Err()
+}
+
+// after is when the next request or session comes, in the time of the simulation, and whether one does.
+func (s *simulation) after(arrivals *loadgen.Arrivals) (at float64, ok bool) {
+	if arrivals != nil {
+		if after, ok := arrivals.Next(); ok {
+			return s.boot + after.Seconds(), true
+		}
 	}
-	return s.boot + after.Seconds()
+	return math.Inf(1), false
 }
 
 // schedule puts on the agenda what is known beforehand. The controller's and the balancer's windows have phases of
@@ -270,13 +302,18 @@ func (s *simulation) schedule() {
 	for _, c := range s.Scenario.Disturbances(s.seed) {
 		s.w.agenda.add(s.zero+c.At.Seconds(), func() { s.w.interfere(hosts[c.Host], c.Resource, c.Use, s.Fluid) })
 	}
+	s.scheduleUsers(s.w, s.clients)
+}
+
+// scheduleUsers lets users come and go on a stage.
+func (s *simulation) scheduleUsers(stage *world, c *clients) {
 	if s.Scenario.Workload.Kind != scenario.Users {
 		return
 	}
-	s.w.agenda.add(s.boot, func() { s.clients.setUsers(s.Scenario.Workload.Users) })
+	stage.agenda.add(s.boot, func() { c.setUsers(s.Scenario.Workload.Users) })
 	for _, e := range s.Scenario.Timeline {
 		if e.Users != nil {
-			s.w.agenda.add(s.zero+e.At.Seconds(), func() { s.clients.setUsers(*e.Users) })
+			stage.agenda.add(s.zero+e.At.Seconds(), func() { c.setUsers(*e.Users) })
 		}
 	}
 }

@@ -335,3 +335,19 @@ func TestMistakesAreToldAndContextsHeard(t *testing.T) {
 		t.Errorf("a cancelled run gives %v", err)
 	}
 }
+
+// What a scenario says of stations, probing and readings holds as options do.
+func TestAScenarioSpeaksAsOptionsDo(t *testing.T) {
+	sc := plainScenario(3, 0.5, 40e6, 20*time.Second)
+	sc.Timeline = []scenario.Event{{Interfere: &scenario.Interference{Host: "h1", Resource: quell.Network, Use: 0.4}}}
+	options := played(t, Options{
+		Scenario: sc, Run: sc.Runs[0], Discipline: FirstCome, Fluid: true, Probing: Probing{Count: 20, Budget: 0.05}, Faults: Faults{Lost: 0.5},
+	})
+	plain := played(t, Options{Scenario: sc, Run: sc.Runs[0]})
+	said := *sc
+	said.Stations = scenario.Stations{Discipline: scenario.FirstCome, Neighbours: scenario.Fluid}
+	said.Probing, said.Readings.Lost = scenario.Probing{Count: 20, Budget: 0.05}, 0.5
+	if got := played(t, Options{Scenario: &said, Run: sc.Runs[0]}); !reflect.DeepEqual(got, options) || reflect.DeepEqual(got, plain) {
+		t.Errorf("the scenario's keys gave\n%+v, options\n%+v, neither\n%+v", got, options, plain)
+	}
+}

@@ -1,15 +1,18 @@
 package sim
 
-import "math"
+import (
+	"math"
+
+	"github.com/quellhq/quell/scenario"
+)
 
 // Discipline is how the open work at a resource is served.
-type Discipline string
+type Discipline = scenario.Discipline
 
-// Sharing is processor sharing: all open work advances at once, at equal speed. FirstCome serves it in the order of
-// its arrival, one piece per server: a processor's cores are a server each, other resources are one.
+// The disciplines of scenarios.
 const (
-	Sharing   Discipline = "sharing"
-	FirstCome Discipline = "first-come"
+	Sharing   = scenario.Sharing
+	FirstCome = scenario.FirstCome
 )
 
 // owner is whose work a station does.
@@ -61,14 +64,14 @@ func newStation(servers float64, discipline Discipline) station {
 	s := station{servers: servers, firstCome: discipline == FirstCome, share: 1}
 	s.neighbours.next = math.Inf(1)
 	if s.firstCome {
-		s.servers = math.Max(1, math.Floor(servers))
+		s.servers = max(1, math.Floor(servers))
 	}
 	return s
 }
 
 // speed is at which rate each open piece of a sharing station advances.
 func (s *station) speed() float64 {
-	return math.Min(1, s.servers/float64(len(s.jobs))) * s.share
+	return min(1, s.servers/float64(len(s.jobs))) * s.share
 }
 
 // advance brings the attained service up to now.
@@ -105,7 +108,7 @@ func (s *station) begin(j job) {
 
 // next is when something happens here by itself.
 func (s *station) next() float64 {
-	return math.Min(s.completion(), s.neighbours.next)
+	return min(s.completion(), s.neighbours.next)
 }
 
 func (s *station) completion() float64 {
@@ -115,7 +118,7 @@ func (s *station) completion() float64 {
 	case s.firstCome:
 		return s.jobs[0].end
 	}
-	return math.Max(s.now, s.now+(s.jobs[0].end-s.attained)/s.speed())
+	return max(s.now, s.now+(s.jobs[0].end-s.attained)/s.speed())
 }
 
 // step plays the event at next, and returns whose work is done: nobody's, where a neighbour came or went.
@@ -128,7 +131,7 @@ func (s *station) step() int32 {
 	s.advance(done)
 	j := s.jobs.pop()
 	if !s.firstCome {
-		s.attained = math.Max(s.attained, j.end) // what rounding left
+		s.attained = max(s.attained, j.end) // what rounding left
 	}
 	s.forget(j)
 	s.serveWaiting()
@@ -191,7 +194,7 @@ func (s *station) carried(who owner) float64 {
 func (s *station) setFluid(now, use float64) {
 	s.advance(now)
 	before := s.share
-	s.share = math.Max(1-use, leastShare)
+	s.share = max(1-use, leastShare)
 	if !s.firstCome {
 		return
 	}

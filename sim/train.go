@@ -25,7 +25,10 @@ type Trainer struct {
 	Probing    Probing
 }
 
-var _ train.Machine = (*Trainer)(nil)
+var (
+	_ train.Machine       = (*Trainer)(nil)
+	_ train.ProbedMachine = (*Trainer)(nil)
+)
 
 // Plan is the full plan of experiments with longer runs, which cost nothing here but computing.
 func Plan() train.Plan {
@@ -46,7 +49,9 @@ func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uin
 	var rows []model.TrainingRow
 	machines := make([]train.Machine, runtime.GOMAXPROCS(0))
 	for i := range machines {
-		machines[i] = &Trainer{Scenario: sc}
+		machines[i] = &Trainer{
+			Scenario: sc, Discipline: sc.Stations.Discipline, Fluid: sc.Stations.Neighbours == scenario.Fluid, Probing: Probing(sc.Probing),
+		}
 	}
 	err := train.Run(ctx, train.Options{
 		Plan: plan, Machines: machines, Seed: seed,
@@ -58,29 +63,44 @@ func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uin
 
 // Measure implements train.Machine.
 func (t *Trainer) Measure(ctx context.Context, r train.RunRequest) (model.TrainingRow, error) {
-	sc := t.Scenario
-	r.WarmUp, r.Run = settled(&sc.Workload, r.WarmUp, r.Run)
-	plan, err := t.Probing.plan(sc.Service.Sampling, sc.Hosts[0].Network)
+	plan, err := t.Probing.plan(t.Scenario.Service.Sampling, t.Scenario.Hosts[0].Network)
 	if err != nil {
 		return model.TrainingRow{}, err
 	}
+	row, _, err := t.run(ctx, r, plan)
+	return row, err
+}
+
+// Probes implements train.ProbedMachine.
+func (t *Trainer) Probes(ctx context.Context, r train.RunRequest, p train.Probing) ([]float64, error) {
+	_, singles, err := t.run(ctx, r, probePlan{
+		count: p.Count, spacing: p.Spacing().Seconds(), class: class{{kindOf(quell.Network), always(float64(p.Bytes) + headerBytes)}},
+	})
+	return singles, err
+}
+
+// run returns a run's row and its single probe times.
+func (t *Trainer) run(ctx context.Context, r train.RunRequest, plan probePlan) (model.TrainingRow, []float64, error) {
+	sc := t.Scenario
+	r.WarmUp, r.Run = settled(&sc.Workload, r.WarmUp, r.Run)
 	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
 		Process: processOf(sc.Workload.Arrivals), Duration: r.WarmUp + r.Run, Seed: r.Seed,
 		Rate: []loadgen.Step{{PerSecond: sc.RatePerSecond(r.Level)}},
 	})
 	if err != nil {
-		return model.TrainingRow{}, err
+		return model.TrainingRow{}, nil, err
 	}
 	world := newWorld(sc.Hosts[:1], t.Discipline, r.Seed, append(classesOf(&sc.Workload), probeClass())...)
 	world.cacheStretch = sc.Workload.CacheStretch
 	e := &exercise{from: r.WarmUp.Seconds(), w: world}
 	if e.clients, err = newClients(world, &sc.Workload, r.Seed, (r.WarmUp + r.Run).Seconds(), e.ask); err != nil {
-		return model.TrainingRow{}, err
+		return model.TrainingRow{}, nil, err
 	}
 	e.w.done = e.done
 	e.prober = newProber(e.w, plan, 0, 0, r.Seed)
 	e.w.interfere(0, quell.Network, r.Interference, t.Fluid)
-	return e.run(ctx, r, arrivals)
+	row, err := e.run(ctx, r, arrivals)
+	return row, e.prober.singles, err
 }
 
 // settled gives workloads of sessions time to come to rest: as many must end as begin before a run counts.

@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"cmp"
+	"context"
+	"math"
 	"slices"
 
 	"github.com/quellhq/quell"
@@ -17,33 +20,197 @@ func Policies() []string {
 
 func newEngine(service quell.Service, models *model.Models) (*policy.Engine, error) {
 	if service.Policy.Name == policy.Clairvoyant {
-		return policy.NewClairvoyant(service, models)
+		return policy.NewClairvoyant(service), nil
 	}
 	return policy.NewEngine(service, models)
 }
 
 func (s *simulation) decide(snapshot *quell.Snapshot) (quell.Plan, policy.State) {
-	if s.service.Policy.Name == policy.Clairvoyant {
-		return s.engine.DecideKnowing(snapshot, s.state, s.truth())
+	if s.foresight != nil {
+		return s.engine.DecideKnowing(snapshot, s.state, s.foresight.truth())
 	}
 	return s.engine.Decide(snapshot, s.state)
 }
 
-// truth is what neighbours ask for at each instance's machine.
-func (s *simulation) truth() map[string]float64 {
-	truth := make(map[string]float64, len(s.members))
-	for _, in := range s.members {
-		truth[in.id] = s.w.asked(in.host, s.service.Policy.Resource)
+// Strains are what a clairvoyant is tried at.
+var Strains = []float64{0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7}
+
+const mostStrain = 100
+
+// hindsight plays a clairvoyant's run at every strain, and returns the best: of those that violate least, the cheapest.
+func hindsight(ctx context.Context, o Options) (best quell.Result, err error) {
+	watch, check := o.Windows, o.check
+	o.Windows, o.check = nil, nil
+	chosen := 0.0
+	for _, strain := range Strains {
+		o.Strain = strain
+		r, err := Run(ctx, o)
+		if err != nil {
+			return quell.Result{}, err
+		}
+		if chosen == 0 || better(&r, &best) {
+			best, chosen = r, strain
+		}
 	}
-	return truth
+	if watch == nil && check == nil {
+		return best, nil
+	}
+	o.Strain, o.Windows, o.check = chosen, watch, check
+	return Run(ctx, o)
 }
 
-// asked is the share of a host's resource that neighbours ask for now.
-func (w *world) asked(hostIndex int, r quell.Resource) float64 {
-	at := w.hosts[hostIndex].stations[kindOf(r)]
-	if at == nobody {
+func better(a, b *quell.Result) bool {
+	return cmp.Or(cmp.Compare(a.SLO.ViolationS, b.SLO.ViolationS), cmp.Compare(a.InstanceSeconds, b.InstanceSeconds)) < 0
+}
+
+// foresight knows what will happen to a simulation: the work that will be asked for, what neighbours will take and which
+// machines will fail.
+type foresight struct {
+	s     *simulation
+	asked []float64           // requests per bin of binSeconds, from boot on
+	uses  [][kinds][]moment   // of hosts' resources by neighbours
+	fails map[int][]float64   // when what runs on a host ends
+	laws  map[conditions]*law // of those that occurred
+}
+
+// moment is when something becomes as it then is.
+type moment struct{ at, use float64 }
+
+const binSeconds = 0.1
+
+func (s *simulation) foresee() error {
+	f := &foresight{s: s, uses: make([][kinds][]moment, len(s.w.hosts)), fails: map[int][]float64{}, laws: map[conditions]*law{}}
+	for _, c := range s.Scenario.Disturbances(s.seed) {
+		uses := &f.uses[hostIndex(s.Scenario, c.Host)][kindOf(c.Resource)]
+		*uses = append(*uses, moment{s.zero + c.At.Seconds(), c.Use})
+	}
+	for _, c := range s.Failures {
+		host := hostIndex(s.Scenario, c.Host)
+		f.fails[host] = append(f.fails[host], s.zero+c.At.Seconds())
+	}
+	s.foresight = f
+	return f.rehearse()
+}
+
+// rehearse lets the clients ask a service that answers at once, with the seed of the run, and counts. Open arrivals and
+// what they ask for are exactly those of the run; users come as often as they would if answers took no time.
+func (f *foresight) rehearse() error {
+	s := f.s
+	f.asked = make([]float64, int((s.end-s.boot)/binSeconds)+1)
+	stage := &world{}
+	var cast *clients
+	cast, err := newClients(stage, &s.Scenario.Workload, s.seed, s.end, func(o order) {
+		bin := min(int((stage.now-s.boot)/binSeconds), len(f.asked)-1)
+		f.asked[bin] += o.size * o.work[0].amount.next() / cast.classes[o.class][0].amount.next()
+		cast.answered(o.session)
+	})
+	if err != nil {
+		return err
+	}
+	arrivals, err := s.newArrivals()
+	if err != nil {
+		return err
+	}
+	s.scheduleUsers(stage, cast)
+	for {
+		next, open := s.after(arrivals)
+		for stage.agenda.next() < next {
+			e := stage.agenda.pop()
+			stage.now = e.at
+			e.do()
+		}
+		if !open {
+			return nil
+		}
+		stage.now = next
+		cast.arrive()
+	}
+}
+
+// truth tells the policy what it may know.
+func (f *foresight) truth() *policy.Truth {
+	s := f.s
+	period := s.service.Sampling.Seconds()
+	startup := int(s.Scenario.Instances.Startup.Seconds()/period+1e-9) + 1
+	t := &policy.Truth{Load: make([]float64, startup+2), Startup: startup, Strain: s.Strain, Machines: make(map[string]policy.Machine, len(s.members))}
+	for i := range t.Load {
+		at := s.w.now + float64(i)*period
+		t.Load[i] = f.load(at-period/2, at+period*3/2)
+	}
+	for _, in := range s.members {
+		if in.state == quell.Failed || in.leaving {
+			continue
+		}
+		t.Machines[in.id] = &outlook{f, in.host, in.started + s.Scenario.Instances.Startup.Seconds()}
+	}
+	for _, host := range s.freeHosts() {
+		t.Free = append(t.Free, &outlook{f, host, s.w.now + s.Scenario.Instances.Startup.Seconds()})
+	}
+	return t
+}
+
+// load is the mean rate of requests over a time.
+func (f *foresight) load(from, to float64) float64 {
+	first := min(max(0, int((from-f.s.boot)/binSeconds)), len(f.asked)-1)
+	last := min(max(first+1, int((to-f.s.boot)/binSeconds)), len(f.asked))
+	sum := 0.0
+	for _, n := range f.asked[first:last] {
+		sum += n
+	}
+	return sum / (float64(last-first) * binSeconds)
+}
+
+// outlook is what is to come for an instance on a host.
+type outlook struct {
+	f     *foresight
+	host  int
+	ready float64
+}
+
+// Within implements policy.Machine.
+func (o *outlook) Within(period int, ms float64) float64 {
+	s := o.f.s
+	length := s.service.Sampling.Seconds()
+	from := s.w.now + float64(period)*length
+	if from < o.ready-1e-9 || o.fails(from+2*length) {
 		return 0
 	}
-	s := &w.stations[at]
-	return s.neighbours.perSecond*s.neighbours.work/s.servers + 1 - s.share
+	return o.f.law(o.host, from, from+length).within(ms / 1000)
+}
+
+// fails says whether the instance will have failed by then.
+func (o *outlook) fails(by float64) bool {
+	return slices.ContainsFunc(o.f.fails[o.host], func(at float64) bool { return at >= o.f.s.w.now && at < by })
+}
+
+// law is that of a host between two moments, by the most that neighbours take of each resource meanwhile.
+func (f *foresight) law(host int, from, to float64) *law {
+	h := &f.s.w.hosts[host]
+	c := conditions{network: h.Network, cores: h.Cores, disk: h.DiskIOPS, memory: h.Memory}
+	for k := range c.uses {
+		for i, m := range f.uses[host][k] {
+			over := math.Inf(1)
+			if i+1 < len(f.uses[host][k]) {
+				over = f.uses[host][k][i+1].at
+			}
+			if m.at < to && over > from {
+				c.uses[k] = max(c.uses[k], m.use)
+			}
+		}
+	}
+	l := f.laws[c]
+	if l == nil {
+		l = f.s.newLaw(host, c)
+		f.laws[c] = l
+	}
+	return l
+}
+
+// freeHosts are those that start would take, in its order.
+func (s *simulation) freeHosts() []int {
+	var hosts []int
+	for i := s.usedHosts; i < len(s.Scenario.Hosts); i++ {
+		hosts = append(hosts, i)
+	}
+	return append(hosts, s.freed...)
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -171,7 +170,7 @@ func (w *world) abandon(ref int32, hostIndex int) {
 // nextEvent is when the next station or the agenda has something to do.
 func (w *world) nextEvent() float64 {
 	_, at := w.calendar.first()
-	return math.Min(at, w.agenda.next())
+	return min(at, w.agenda.next())
 }
 
 // step plays the next event. Of events at one moment, stations go before the agenda.
@@ -183,7 +182,7 @@ func (w *world) step() {
 		e.do()
 		return
 	}
-	w.now = math.Max(w.now, next)
+	w.now = max(w.now, next)
 	s := &w.stations[at]
 	ref := s.step()
 	w.calendar.set(at, s.next())

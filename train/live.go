@@ -71,28 +71,56 @@ type live struct {
 	prober *probe.Prober
 }
 
+var _ ProbedMachine = (*live)(nil)
+
 // Measure implements Machine.
 func (m *live) Measure(ctx context.Context, r RunRequest) (model.TrainingRow, error) {
+	row, _, err := m.run(ctx, r, m.prober)
+	return row, err
+}
+
+// leastCount is the fewest downloads that a prober makes in a period of its own.
+const leastCount = 8
+
+// Probes implements ProbedMachine.
+func (m *live) Probes(ctx context.Context, r RunRequest, p Probing) ([]float64, error) {
+	o := m.Probe
+	o.Count = p.Count * ((leastCount + p.Count - 1) / p.Count)
+	o.Period = time.Duration(o.Count) * p.Spacing()
+	o.Size, o.Timeout, o.Capacity, o.Seed = p.Bytes, 0, nil, r.Seed
+	o.Targets = func() []probe.Target { return nil }
+	o.Publish = func(context.Context, quell.Reading) error { return nil }
+	prober, err := probe.NewProber(o)
+	if err != nil {
+		return nil, err
+	}
+	_, singles, err := m.run(ctx, r, prober)
+	return singles, err
+}
+
+// run loads, disturbs and probes the target.
+func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (model.TrainingRow, []float64, error) {
 	defer func() { _ = m.target.Interfere(0) }()
 	if err := m.target.Interfere(r.Interference); err != nil {
-		return model.TrainingRow{}, err
+		return model.TrainingRow{}, nil, err
 	}
 	recorder := loadgen.NewRecorder()
 	runner, err := m.runner(r, recorder)
 	if err != nil {
-		return model.TrainingRow{}, err
+		return model.TrainingRow{}, nil, err
 	}
 	var load sync.WaitGroup
 	load.Go(func() { runner.Run(ctx) })
-	row, err := m.collect(ctx, r)
+	row, singles, err := m.collect(ctx, r, prober)
 	load.Wait()
 	if err != nil {
-		return row, err
+		return row, nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return row, err
+		return row, nil, err
 	}
-	return r.fill(row, recorder.Total())
+	row, err = r.fill(row, recorder.Total())
+	return row, singles, err
 }
 
 // runner offers a run's level, and records what was asked for after its warm-up.
@@ -121,24 +149,24 @@ func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner
 }
 
 // collect probes through the part of a run that counts, and accounts what was carried meanwhile.
-func (m *live) collect(ctx context.Context, r RunRequest) (model.TrainingRow, error) {
+func (m *live) collect(ctx context.Context, r RunRequest, prober *probe.Prober) (model.TrainingRow, []float64, error) {
 	select {
 	case <-ctx.Done():
-		return model.TrainingRow{}, ctx.Err()
+		return model.TrainingRow{}, nil, ctx.Err()
 	case <-time.After(r.WarmUp):
 	}
 	before, err := m.target.Carried()
 	if err != nil {
-		return model.TrainingRow{}, err
+		return model.TrainingRow{}, nil, err
 	}
 	began := time.Now()
-	p, _, err := m.prober.Collect(ctx, probe.Target{Instance: "training", Address: m.target.Probe()}, r.Run)
+	p, singles, err := prober.Collect(ctx, probe.Target{Instance: "training", Address: m.target.Probe()}, r.Run)
 	if err != nil {
-		return model.TrainingRow{}, err
+		return model.TrainingRow{}, nil, err
 	}
 	after, err := m.target.Carried()
 	if err != nil {
-		return model.TrainingRow{}, err
+		return model.TrainingRow{}, nil, err
 	}
 	seconds := time.Since(began).Seconds()
 	return model.TrainingRow{
@@ -147,7 +175,7 @@ func (m *live) collect(ctx context.Context, r RunRequest) (model.TrainingRow, er
 		Interfering: (after.Interfering - before.Interfering) / seconds,
 		ProbeMS:     model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N},
 		DurationS:   seconds,
-	}, nil
+	}, singles, nil
 }
 
 // fill adds to a row what was asked for and how the requests fared.

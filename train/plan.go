@@ -4,9 +4,14 @@ package train
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
 )
 
 // Plan says which runs to make.
@@ -21,6 +26,7 @@ type Plan struct {
 	MaxRepeat    int           // and at most
 	Interval     float64       // stop when half the confidence interval is within this share of the mean
 	Confidence   float64
+	Adaptive     *Adaptive // chooses among the cells by what is known already; nil: every cell is measured
 }
 
 // busiest is Plan.Most where none is given: above it queues grow for longer than a run lasts.
@@ -71,6 +77,55 @@ func (p Plan) Cells() []Cell {
 	return cells
 }
 
+// Round returns the cells to measure in a round, counted from 0, given the rows of the rounds before in order of their
+// seeds: none when the plan is at its end. A plan without Adaptive has one round. It is pure: the same rows give the
+// same cells, however many machines made them, so that an interrupted training goes on as it would have.
+func (p Plan) Round(number int, rows []model.TrainingRow, seed uint64) ([]Cell, error) {
+	switch {
+	case p.Adaptive != nil:
+		return p.Adaptive.round(p, number, rows)
+	case number == 0:
+		return shuffled(p.Cells(), seed), nil
+	}
+	return nil, nil
+}
+
+// shuffled mixes the cells, so that a machine that gets slower or faster meanwhile disturbs baseline and
+// interference alike and not one against the other.
+func shuffled(cells []Cell, seed uint64) []Cell {
+	cells = slices.Clone(cells)
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+	return cells
+}
+
+// mostCells is how many cells the plan measures at most.
+func (p Plan) mostCells() int {
+	if p.Adaptive != nil {
+		return p.Adaptive.Budget
+	}
+	return len(p.Cells())
+}
+
+// Settings are the plan's part in the settings of a training.
+func (p Plan) Settings() Settings {
+	s := Settings{
+		"train.levels": shareList(p.Levels), "train.interference": shareList(p.Interference), "train.run": p.Run.String(),
+		"train.warm_up": p.WarmUp.String(), "train.repeat": fmt.Sprint(p.Repeat), "train.max_repeat": fmt.Sprint(p.MaxRepeat),
+		"train.interval": fmt.Sprint(p.Interval), "train.confidence": fmt.Sprint(p.Confidence),
+	}
+	if a := p.Adaptive; a != nil {
+		maps.Copy(s, Settings{
+			"slo.metric": string(a.Metric), "slo.threshold": fmt.Sprintf("%gms", a.ThresholdMS),
+			"train.budget": fmt.Sprint(a.Budget), "train.bound": fmt.Sprint(a.Bound), "train.hosts": fmt.Sprint(a.AtOnce),
+		})
+	}
+	return s
+}
+
+func shareList(shares []float64) string {
+	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(shares), "[]")), ", ")
+}
+
 // Validate returns the first rule that the plan breaks as a *quell.InvalidError.
 func (p Plan) Validate() error {
 	for _, rule := range []struct {
@@ -94,5 +149,5 @@ func (p Plan) Validate() error {
 			return &quell.InvalidError{Path: "train", Problem: fmt.Sprintf("%v is not a share from 0 to 1", share)}
 		}
 	}
-	return nil
+	return p.Adaptive.validate()
 }

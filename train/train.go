@@ -1,11 +1,11 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -28,10 +28,11 @@ type RunRequest struct {
 	Seed   uint64
 }
 
-// Options of a training. All but Progress and Seed are required.
+// Options of a training. All but Rows, Progress and Seed are required.
 type Options struct {
 	Plan     Plan
-	Machines []Machine // work at once
+	Machines []Machine           // work at once
+	Rows     []model.TrainingRow // made before by the same plan and seed: these runs are not made again
 	Save     func(model.TrainingRow) error
 	Progress func(Progress)
 	Seed     uint64
@@ -39,40 +40,33 @@ type Options struct {
 
 // Progress tells how far a training is.
 type Progress struct {
-	Cells, CellsDone int
-	Runs             int           // made so far
+	Cells, CellsDone int           // an adaptive plan may end before all its cells
+	Runs             int           // made so far, those made before included
+	Kept             int           // of them, made before
 	Left             time.Duration // estimated
 	Elapsed          time.Duration
 	Last             *model.TrainingRow
 }
 
-// Run makes every run of the plan and saves its row as soon as it is done. The first error ends it; what was saved
-// stays.
+// Run makes every run of the plan that Options.Rows lacks, and saves its row as soon as it is done. The first error
+// ends it; what was saved stays. Rows that the plan would not have made are a *quell.UserError.
 func Run(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	t := &training{Options: o, cells: shuffled(o.Plan.Cells(), o.Seed), began: time.Now()}
-	var workers sync.WaitGroup
-	for _, machine := range o.Machines {
-		workers.Go(func() {
-			if err := t.work(ctx, machine); err != nil {
-				cancel(err)
-			}
-		})
+	t := &training{Options: o, saved: map[uint64]model.TrainingRow{}, began: time.Now()}
+	for _, row := range o.Rows {
+		t.saved[row.Seed] = row
 	}
-	workers.Wait()
-	return context.Cause(ctx)
-}
-
-// shuffled mixes the cells, so that a machine that gets slower or faster meanwhile disturbs baseline and
-// interference alike and not one against the other.
-func shuffled(cells []Cell, seed uint64) []Cell {
-	cells = slices.Clone(cells)
-	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
-	return cells
+	for round := 0; ; round++ {
+		cells, err := o.Plan.Round(round, t.rows, o.Seed)
+		if err != nil || len(cells) == 0 {
+			return err
+		}
+		if err := t.round(ctx, cells); err != nil {
+			return err
+		}
+	}
 }
 
 func (o *Options) check() error {
@@ -88,13 +82,34 @@ func (o *Options) check() error {
 // training is one call of Run.
 type training struct {
 	Options
-	cells []Cell
+	saved map[uint64]model.TrainingRow // made before, by seed
+	cells []Cell                       // of all rounds so far
 	began time.Time
 
 	mu   sync.Mutex // guards what follows
-	next int
-	done int
-	runs int
+	next int        // in cells
+	rows []model.TrainingRow
+	done int // cells
+	kept int // rows
+}
+
+// round makes a round's cells on all machines, and leaves rows in order of their seeds: what follows must not depend
+// on which machine was first.
+func (t *training) round(ctx context.Context, cells []Cell) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	t.cells = append(t.cells, cells...)
+	var workers sync.WaitGroup
+	for _, machine := range t.Machines {
+		workers.Go(func() {
+			if err := t.work(ctx, machine); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	workers.Wait()
+	slices.SortFunc(t.rows, func(a, b model.TrainingRow) int { return cmp.Compare(a.Seed-t.Seed, b.Seed-t.Seed) })
+	return context.Cause(ctx)
 }
 
 // work makes cell after cell on one machine until none is left.
@@ -113,8 +128,11 @@ func (t *training) work(ctx context.Context, machine Machine) error {
 func (t *training) take() (number int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.next == len(t.cells) {
+		return 0, false
+	}
 	t.next++
-	return t.next - 1, t.next <= len(t.cells)
+	return t.next - 1, true
 }
 
 // cell repeats a run until the mean it is about is known well enough: the probe's in isolation, the response time's
@@ -122,14 +140,14 @@ func (t *training) take() (number int, ok bool) {
 func (t *training) cell(ctx context.Context, number int, machine Machine) error {
 	cell := t.cells[number]
 	var means []float64
-	for n := 0; n < t.Plan.MaxRepeat; n++ {
-		row, err := machine.Measure(ctx, RunRequest{Cell: cell, WarmUp: t.Plan.WarmUp, Run: t.Plan.Run, Seed: t.Seed + uint64(number)<<16 + uint64(n)})
+	for n := range t.Plan.MaxRepeat {
+		row, old, err := t.run(ctx, cell, t.Seed+uint64(number)<<16+uint64(n), machine)
 		if err != nil {
-			return fmt.Errorf("training at utilisation %.2f, interference %.2f: %w", cell.Level, cell.Interference, err)
+			return err
 		}
 		means = append(means, t.judged(cell, &row))
 		stop := t.settle(&row, means)
-		if err := t.save(row, stop || n+1 == t.Plan.MaxRepeat); err != nil {
+		if err := t.keep(row, old, stop || n+1 == t.Plan.MaxRepeat); err != nil {
 			return err
 		}
 		if stop {
@@ -137,6 +155,22 @@ func (t *training) cell(ctx context.Context, number int, machine Machine) error 
 		}
 	}
 	return nil
+}
+
+// run makes a run, unless it was made before.
+func (t *training) run(ctx context.Context, cell Cell, seed uint64, machine Machine) (row model.TrainingRow, old bool, err error) {
+	row, old = t.saved[seed]
+	if !old {
+		row, err = machine.Measure(ctx, RunRequest{Cell: cell, WarmUp: t.Plan.WarmUp, Run: t.Plan.Run, Seed: seed})
+		if err != nil {
+			err = fmt.Errorf("training at utilisation %.2f, interference %.2f: %w", cell.Level, cell.Interference, err)
+		}
+		return row, false, err
+	}
+	if row.Level != cell.Level || row.InterferingLevel == nil || *row.InterferingLevel != cell.Interference {
+		return row, true, &quell.UserError{Err: fmt.Errorf("the row with seed %d is of utilisation %v, where this plan has %v under interference %v: the rows were changed, or made by another version; give --fresh, or name another file", seed, row.Level, cell.Level, cell.Interference)}
+	}
+	return row, true, nil
 }
 
 func (t *training) judged(cell Cell, row *model.TrainingRow) float64 {
@@ -161,13 +195,16 @@ func (t *training) settle(row *model.TrainingRow, means []float64) (stop bool) {
 	return converged && len(means) >= t.Plan.Repeat
 }
 
-func (t *training) save(row model.TrainingRow, cellDone bool) error {
+// keep counts a row, and saves it unless it was made before.
+func (t *training) keep(row model.TrainingRow, old, cellDone bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.Save(row); err != nil {
+	if old {
+		t.kept++
+	} else if err := t.Save(row); err != nil {
 		return err
 	}
-	t.runs++
+	t.rows = append(t.rows, row)
 	if cellDone {
 		t.done++
 	}
@@ -179,14 +216,15 @@ func (t *training) save(row model.TrainingRow, cellDone bool) error {
 
 // progress estimates the time left from the runs that a cell took so far.
 func (t *training) progress(row *model.TrainingRow) Progress {
+	cells, runs := t.Plan.mostCells(), len(t.rows)
 	perCell := float64(t.Plan.Repeat)
 	if t.done > 0 {
-		perCell = float64(t.runs) / float64(t.done)
+		perCell = float64(runs) / float64(t.done)
 	}
-	runsLeft := math.Max(0, perCell*float64(len(t.cells))-float64(t.runs))
+	runsLeft := math.Max(0, perCell*float64(cells)-float64(runs))
 	rounds := math.Ceil(runsLeft / float64(len(t.Machines)))
 	return Progress{
-		Cells: len(t.cells), CellsDone: t.done, Runs: t.runs, Elapsed: time.Since(t.began), Last: row,
+		Cells: cells, CellsDone: t.done, Runs: runs, Kept: t.kept, Elapsed: time.Since(t.began), Last: row,
 		Left: time.Duration(rounds) * (t.Plan.WarmUp + t.Plan.Run),
 	}
 }

@@ -3,17 +3,28 @@ package haproxy
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"testing"
 
 	"github.com/quellhq/quell"
 )
 
 // BenchmarkApply100Weights is one plan that changes the weights of 100 servers of a real HAProxy, from the call until the
-// last change is acknowledged.
+// last change is acknowledged; and with the state file written, too.
 func BenchmarkApply100Weights(b *testing.B) {
+	b.Run("weights", func(b *testing.B) { benchmarkApply(b, false) })
+	b.Run("weights and state file", func(b *testing.B) { benchmarkApply(b, true) })
+}
+
+func benchmarkApply(b *testing.B, stateFile bool) {
 	l := newLab(b, "")
 	l.start()
-	d := l.driver(func(o *Options) { o.Server = "" })
+	d := l.driver(func(o *Options) {
+		o.Server = ""
+		if stateFile {
+			o.StateFile = filepath.Join(l.dir, "state")
+		}
+	})
 	plans := [2][]quell.Backend{}
 	for k := range plans {
 		for i := range 100 {

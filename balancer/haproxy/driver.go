@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
 )
 
 // Driver drives a backend. Its methods may be called concurrently.
@@ -25,6 +26,7 @@ type Driver struct {
 	asked   map[string]quell.Backend // of the last Apply; nil before the first
 	since   map[string]time.Time     // by server: when it began to leave
 	told    map[string]bool          // what was reported once
+	saved   outage.Log
 }
 
 // New checks the options and reads the memory; HAProxy need not run yet. Mistakes in the options are a *quell.UserError.
@@ -33,6 +35,7 @@ func New(o Options) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{opts: o.withDefaults(), since: map[string]time.Time{}, told: map[string]bool{}}
+	d.saved = outage.Log{Logger: d.opts.Logger, What: "keeping HAProxy's state file"}
 	var err error
 	if d.entries, err = loadEntries(o.Memory); err != nil {
 		return nil, err
@@ -70,11 +73,10 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	for _, b := range backends {
 		d.asked[b.ID] = b
 	}
-	d.warn(views)
 	targets := d.targets(views)
 	changed, err := d.applyAll(ctx, targets, views)
 	if changed && d.opts.StateFile != "" {
-		err = errors.Join(err, d.processes[0].saveState(ctx))
+		d.saved.Report(d.processes[0].saveState(ctx)) // what was applied is in force all the same
 	}
 	return err
 }
@@ -89,6 +91,7 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.warn(views)
 	targets := d.targets(views)
 	d.settle(targets, views)
 	return d.merge(targets, views), nil
@@ -352,9 +355,9 @@ func (d *Driver) settle(targets []target, views []*view) {
 	}
 }
 
-// warn reports, once each, what in the backend works against Quell.
+// warn reports, once each, what in the backend works against Quell. Whose a server is shows with the first Apply.
 func (d *Driver) warn(views []*view) {
-	ours := map[string]bool{}
+	ours, nobodys := map[string]bool{}, len(d.entries) == 0
 	for _, e := range d.entries {
 		ours[e.Server] = true
 	}
@@ -365,9 +368,9 @@ func (d *Driver) warn(views []*view) {
 		for _, name := range v.order {
 			s := v.servers[name]
 			switch {
-			case ours[name] && s.agent:
+			case (ours[name] || nobodys) && s.agent:
 				d.once(i, name, "a server has an agent-check, which sets weights too: take agent-check out of its line, or the two overwrite each other")
-			case !ours[name] && !d.isSlot(name) && !s.inMaint():
+			case !ours[name] && !nobodys && !d.isSlot(name) && !s.inMaint():
 				d.once(i, name, "a server of the backend belongs to no instance: it is left alone, and takes a share of the requests that Quell does not count on")
 			}
 		}
@@ -381,7 +384,8 @@ func (d *Driver) once(i int, server, what string) {
 	}
 }
 
-// Instance is the instance that a server stands for.
+// Instance is the instance that a server stands for. While nothing was ever applied, as where Quell only advises, a
+// declared server stands for the instance of its name.
 func (d *Driver) Instance(server string) (id string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -390,5 +394,5 @@ func (d *Driver) Instance(server string) (id string, ok bool) {
 			return e.ID, true
 		}
 	}
-	return "", false
+	return server, len(d.entries) == 0 && !d.isSlot(server)
 }

@@ -3,6 +3,7 @@ package haproxy
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -329,6 +330,93 @@ func TestOthersAreReported(t *testing.T) {
 	}
 	if s := l.servers()["theirs"]; s.weight != 1 || s.inMaint() || s.isDraining() {
 		t.Errorf("somebody else's server became %+v", s)
+	}
+}
+
+// TestTwoControllersOnOneBackend, of different services: each puts its own back, and both say so.
+func TestTwoControllersOnOneBackend(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l, other := newLab(t, declared("a", a.address(), "b", b.address())), &sayings{}
+	l.start()
+	one := l.driver(nil)
+	two := l.driver(func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(other, nil)) })
+	apply(t, one, backend("a", a, 0.75), backend("b", b, 0.25))
+	apply(t, two, backend("a", a, 0.25), backend("b", b, 0.75))
+	settle(t, one, backend("a", a, 0.75), backend("b", b, 0.25))
+	settle(t, two, backend("a", a, 0.25), backend("b", b, 0.75))
+	for _, said := range []*sayings{l.said, other} {
+		if n := said.count("something else changes weights"); n != 1 {
+			t.Errorf("said %d times:\n%s", n, said)
+		}
+	}
+}
+
+// TestSlotInServiceForNobody, as after a start with an old state file, is taken out.
+func TestSlotInServiceForNobody(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, "server-template slot 1-2 "+b.address()+" check inter 200ms")
+	l.start()
+	l.ask("set server app/slot1 state maint")
+	d := l.driver(func(o *Options) { o.Slots = "slot" })
+	settle(t, d, backend("i1", a, 1))
+	if got := l.weights(); !maps.Equal(got, map[string]int{"slot1": 1}) {
+		t.Errorf("in service are %v", got)
+	}
+}
+
+// TestDrainAfterAReload: the old process may have requests that the new one knows nothing of, so the drain takes its time.
+func TestDrainAfterAReload(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, declared("a", a.address(), "b", b.address()))
+	l.start()
+	now := time.Now()
+	d := l.driver(func(o *Options) { o.Drain, o.Now = time.Minute, func() time.Time { return now } })
+	want := []quell.Backend{backend("a", a, 1), {ID: "b", Address: b.address(), Draining: true}}
+	settle(t, d, want...)
+	inFlight := func() int64 {
+		t.Helper()
+		states, err := d.State(context.Background())
+		if err != nil || len(states) != 2 {
+			t.Fatalf("%+v, %v", states, err)
+		}
+		return states[1].InFlight
+	}
+	if n := inFlight(); n != 0 {
+		t.Errorf("%d requests in flight", n)
+	}
+	l.reload()
+	settle(t, d, want...)
+	if n := inFlight(); n != 1 {
+		t.Errorf("after the reload %d requests are in flight", n)
+	}
+	if now = now.Add(time.Minute); inFlight() != 0 {
+		t.Error("the drain does not end")
+	}
+}
+
+// TestStateFileThatCannotBeWritten is reported once, and holds nothing up.
+func TestStateFileThatCannotBeWritten(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, declared("a", a.address(), "b", b.address()))
+	l.start()
+	d := l.driver(func(o *Options) { o.StateFile = filepath.Join(l.dir, "no", "folder") })
+	settle(t, d, backend("a", a, 0.75), backend("b", b, 0.25))
+	settle(t, d, backend("a", a, 0.25), backend("b", b, 0.75))
+	if n := l.said.count("keeping HAProxy's state file failed"); n != 1 || l.said.count("state_file") != 1 {
+		t.Errorf("said %d times:\n%s", n, l.said)
+	}
+}
+
+// TestDamagedMemory is an error that says what to do.
+func TestDamagedMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	for _, text := range []string{"{", `[{"id":"a;b","server":"s"}]`, `[null]`} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(Options{Sockets: []string{"/s"}, Backend: "b", Memory: path}); err == nil || !strings.Contains(err.Error(), "delete it") {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

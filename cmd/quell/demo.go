@@ -181,18 +181,18 @@ func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, 
 	if o.models != "" {
 		return filepath.Abs(o.models)
 	}
-	f, err := os.Create(filepath.Join(dir, "training.jsonl"))
+	plan := train.Quick()
+	store, err := train.OpenStore(filepath.Join(dir, "training.jsonl"), plan.Settings(), true)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer store.Close()
 	var rows []model.TrainingRow
-	save := saveTo(f)
 	view.training()
 	err = experiment.Training{
-		Plan: train.Quick(), Hosts: 8, Bandwidth: sc.Hosts[0].Network, Workload: sc.Workload,
+		Plan: plan, Hosts: 8, Bandwidth: sc.Hosts[0].Network, Workload: sc.Workload,
 		Budget: 0.02, Seed: sc.Seed, Progress: view.progress,
-		Save: func(row model.TrainingRow) error { rows = append(rows, row); return save(row) },
+		Save: func(row model.TrainingRow) error { rows = append(rows, row); return store.Save(row) },
 	}.Run(ctx)
 	if err != nil {
 		return "", err

@@ -35,6 +35,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits,
 			"plans": plans,
+			"tear":  tear,
 		},
 	})
 }
@@ -70,6 +71,18 @@ func statusOf(err error) int {
 		return -1
 	}
 	return exit.ExitCode()
+}
+
+// tear cuts the end of a file's last line off.
+func tear(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: tear FILE")
+	}
+	const torn = 20
+	path := ts.MkAbs(args[0])
+	info, err := os.Stat(path)
+	ts.Check(err)
+	ts.Check(os.Truncate(path, info.Size()-torn))
 }
 
 // plans turns the plans on stdout into lines that a person can compare, and writes them to the named file.

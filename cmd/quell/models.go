@@ -3,15 +3,16 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/chart"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/model"
@@ -22,61 +23,85 @@ import (
 
 func trainCommand() *cobra.Command {
 	var path, out, prefix string
+	var fresh bool
 	cmd := &cobra.Command{
-		Use:   "train --config FILE --out training.jsonl",
-		Short: "Run controlled experiments on emulated hosts, or on kernel machines, and write one row for each",
+		Use:   "train --config FILE --out training.jsonl [--fresh]",
+		Short: "Run controlled experiments on emulated hosts, or on kernel machines, and write one row for each; goes on where an interrupted one stopped",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			file, err := config.Load(path)
 			if err != nil {
 				return err
 			}
-			var machines *player
+			var inside *player
 			if file.Train.Testbed == config.KernelTestbed {
-				if machines = insideLab(); machines == nil {
+				if inside = insideLab(); inside == nil {
 					return ownTraining(cmd.Context(), file, prefix, cmd.ErrOrStderr())
 				}
 			}
-			f, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-			if os.IsExist(err) {
-				return userErrorf("%s is there already: name another file, or remove it", out)
-			}
+			t := training(file)
+			store, err := train.OpenStore(out, settings(file, t.Plan), fresh)
 			if err != nil {
-				return fmt.Errorf("opening the training file: %w", err)
+				return err
 			}
-			defer func() {
-				if closeErr := f.Close(); err == nil {
-					err = closeErr
-				}
-			}()
-			bar := newProgressBar(cmd.ErrOrStderr())
-			defer bar.finish()
-			t := training(file.Train)
-			t.Budget = file.Probe.Budget
+			defer func() { err = errors.Join(err, store.Close()) }()
 			ctx := cmd.Context()
-			if machines != nil {
+			if inside != nil {
 				var cancel context.CancelFunc
-				ctx, cancel = machines.with(ctx)
+				ctx, cancel = inside.with(ctx)
 				defer cancel()
 				var remove func() error
-				if t.Kernel, remove, err = trainingHosts(file, prefix, machines); err != nil {
+				if t.Kernel, remove, err = trainingHosts(file, prefix, inside); err != nil {
 					return err
 				}
 				defer func() { err = errors.Join(err, remove()) }()
 			}
-			t.Save = saveTo(f)
-			t.Progress = func(p train.Progress) { bar.show(p) }
-			return t.Run(ctx)
+			return runTraining(ctx, cmd, t, store, out)
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().StringVar(&out, "out", "training.jsonl", "where the rows go; must not exist")
+	cmd.Flags().StringVar(&out, "out", "training.jsonl", "where the rows go; those of an interrupted training count")
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "begin again: rows that are there are set aside as FILE.1, FILE.2 and so on")
 	cmd.Flags().StringVar(&prefix, "prefix", kernel.DefaultPrefix, "testbed kernel: what the names of namespaces and cgroups begin with")
 	return cmd
 }
 
+// runTraining makes the runs that the store lacks, and says how many it kept, however the training ends.
+func runTraining(ctx context.Context, cmd *cobra.Command, t experiment.Training, store *train.Store, out string) error {
+	bar := newProgressBar(cmd.ErrOrStderr())
+	kept, made := len(store.Rows()), 0
+	t.Rows = store.Rows()
+	t.Save = func(row model.TrainingRow) error {
+		if err := store.Save(row); err != nil {
+			return err
+		}
+		made++
+		return nil
+	}
+	t.Progress = bar.show
+	err := t.Run(ctx)
+	bar.finish()
+	fmt.Fprintf(cmd.OutOrStdout(), "%d rows in %s: %d kept, %d new\n", kept+made, out, kept, made)
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("interrupted; the same command goes on from here: %w", err)
+	}
+	return err
+}
+
+// settings are what the rows of a configuration's training depend on.
+func settings(file *config.File, plan train.Plan) train.Settings {
+	c, s := file.Train, plan.Settings()
+	maps.Copy(s, train.Settings{
+		"service": file.Service.Name, "train.plan": string(c.Plan), "train.testbed": string(c.Testbed), "train.network": fmt.Sprintf("%gbps", c.Network),
+		"train.file_size": fmt.Sprintf("%dB", c.FileSize), "train.arrivals": string(c.Arrivals), "train.seed": fmt.Sprint(c.Seed),
+		"probe.budget": fmt.Sprint(file.Probe.Budget),
+	})
+	return s
+}
+
 // training turns a configuration into the runs to make.
-func training(c config.Train) experiment.Training {
+func training(file *config.File) experiment.Training {
+	c := file.Train
 	plan := train.Plan{
 		Levels: c.Levels, Interference: c.Interference, Run: c.Run, WarmUp: time.Second, Repeat: c.Repeat,
 		MaxRepeat: c.MaxRepeat, Interval: c.Interval, Confidence: c.Confidence,
@@ -86,24 +111,13 @@ func training(c config.Train) experiment.Training {
 		plan = train.Quick()
 	case config.FullPlan:
 		plan = train.Full()
+	case config.AdaptivePlan:
+		slo := file.Service.SLO
+		plan = train.Learn(slo.Metric, slo.ThresholdMS(), c.Budget, c.Bound, c.Hosts)
 	}
 	return experiment.Training{
-		Plan: plan, Hosts: c.Hosts, Bandwidth: c.Network, Seed: c.Seed,
+		Plan: plan, Hosts: c.Hosts, Bandwidth: c.Network, Seed: c.Seed, Budget: file.Probe.Budget,
 		Workload: scenario.Workload{Kind: scenario.File, Arrivals: c.Arrivals, Size: c.FileSize},
-	}
-}
-
-// saveTo writes rows as they come, each flushed: an interrupted training keeps what it has.
-func saveTo(f *os.File) func(model.TrainingRow) error {
-	return func(row model.TrainingRow) error {
-		data, err := json.Marshal(row)
-		if err != nil {
-			return fmt.Errorf("encoding a training row: %w", err)
-		}
-		if _, err := f.Write(append(data, '\n')); err != nil {
-			return fmt.Errorf("writing a training row: %w", err)
-		}
-		return nil
 	}
 }
 
@@ -148,19 +162,29 @@ func fitCommand() *cobra.Command {
 func modelCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "model", Short: "Look at models", Args: cobra.NoArgs, RunE: showHelp}
 	var threshold time.Duration
+	var plots string
 	show := &cobra.Command{
-		Use:   "show models.json",
-		Short: "Print what the models were trained on and the capacity they give against severity",
+		Use:   "show models.json [--threshold T] [--plot DIR]",
+		Short: "Print what the models were trained on and the capacity they give against severity; draw them",
 		Args:  named("models.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			models, err := model.Load(args[0])
 			if err != nil {
 				return err
 			}
-			return describe(cmd, models, threshold)
+			if err := describe(cmd, models, threshold); err != nil || plots == "" {
+				return err
+			}
+			names, err := chart.Models(plots, models, chart.Options{ThresholdsMS: thresholds(threshold)})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "\npictures: %s\n", strings.Join(names, ", "))
+			return nil
 		},
 	}
 	show.Flags().DurationVar(&threshold, "threshold", 0, "response-time threshold to work capacities out for; default: several")
+	show.Flags().StringVar(&plots, "plot", "", "draw the models as PNG pictures into this folder")
 	cmd.AddCommand(show)
 	return cmd
 }
@@ -168,12 +192,16 @@ func modelCommand() *cobra.Command {
 // describe prints the models for the threshold, if one is given.
 func describe(cmd *cobra.Command, models *model.Models, threshold time.Duration) error {
 	w := bufio.NewWriter(cmd.OutOrStdout())
-	o := model.DescribeOptions{}
-	if threshold > 0 {
-		o.ThresholdsMS = []float64{quell.SLO{Threshold: threshold}.ThresholdMS()}
-	}
-	if err := model.Describe(w, models, o); err != nil {
+	if err := model.Describe(w, models, model.DescribeOptions{ThresholdsMS: thresholds(threshold)}); err != nil {
 		return err
 	}
 	return w.Flush()
+}
+
+// thresholds is the one that is given, in milliseconds, or none.
+func thresholds(given time.Duration) []float64 {
+	if given <= 0 {
+		return nil
+	}
+	return []float64{quell.SLO{Threshold: given}.ThresholdMS()}
 }

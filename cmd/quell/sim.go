@@ -55,11 +55,7 @@ func simCommand() *cobra.Command {
 }
 
 func (o *simOptions) load(path string, seeded bool) (*scenario.Scenario, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, userErrorf("reading the scenario: %w", err)
-	}
-	sc, err := config.ParseScenario(path, data)
+	sc, err := config.LoadScenario(path)
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +88,17 @@ func (o *simOptions) run(ctx context.Context, sc *scenario.Scenario, out, errs i
 		return err
 	}
 	results, err := simulate(ctx, sc, models)
+	if ctx.Err() != nil {
+		return errors.New("interrupted: nothing is written")
+	}
 	if err != nil {
 		return err
 	}
 	if err := writeResults(o.json, results); err != nil {
 		return err
+	}
+	if sc.Services > 1 {
+		return experiment.WriteServices(out, sc, results)
 	}
 	return experiment.WriteTable(out, sc, results)
 }
@@ -122,22 +124,38 @@ func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io
 	return models, nil
 }
 
-// simulate plays all runs, as many at once as there are processors.
+// simulate plays all runs of all services, as many at once as there are processors. The results are in order of runs,
+// and of services in each, whose seeds go up from the scenario's.
 func simulate(ctx context.Context, sc *scenario.Scenario, models *model.Models) ([]quell.Result, error) {
-	results, failures := make([]quell.Result, len(sc.Runs)), make([]error, len(sc.Runs))
+	services := max(1, sc.Services)
+	results, failures := make([]quell.Result, len(sc.Runs)*services), make([]error, len(sc.Runs)*services)
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var all sync.WaitGroup
-	for i, run := range sc.Runs {
+	for i := range results {
+		run, seed := sc.Runs[i/services], sc.Seed+uint64(i%services)
 		free <- struct{}{}
 		all.Go(func() {
 			defer func() { <-free }()
-			if results[i], failures[i] = sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Models: models}); failures[i] != nil {
+			if results[i], failures[i] = sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Models: models, Seed: seed}); failures[i] != nil {
 				failures[i] = fmt.Errorf("simulating %s: %w", experiment.Title(sc, run), failures[i])
 			}
 		})
 	}
 	all.Wait()
-	return results, errors.Join(failures...)
+	return results, firstOf(failures)
+}
+
+// firstOf is the first failure of each kind: services that are alike fail alike.
+func firstOf(failures []error) error {
+	var first []error
+	seen := map[string]bool{}
+	for _, err := range failures {
+		if err != nil && !seen[err.Error()] {
+			seen[err.Error()] = true
+			first = append(first, err)
+		}
+	}
+	return errors.Join(first...)
 }
 
 // writeResults writes results as a JSON array, if a file is named.

@@ -17,7 +17,9 @@ import (
 // only writes it.
 var experiments = map[string]func(ctx context.Context, dir string) error{
 	"demo":     demoPage,
+	"plans":    plansPage,
 	"prima":    primaPage,
+	"probing":  probingPage,
 	"training": trainingPage,
 	"scale":    scalePage,
 	"speed":    speedPage,

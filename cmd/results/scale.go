@@ -3,22 +3,19 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
+	"syscall"
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/sim"
 )
 
 // scalePage works out what one controller carries from measured costs, and plays 200 services as evidence. Unlike the
@@ -38,7 +35,7 @@ func scalePage(ctx context.Context, dir string) error {
 	page.WriteString(splitting)
 	costs.writeProbing(&page)
 	evidence.write(&page)
-	fmt.Fprintf(&page, "\nOne group of 10,000 instances under least connections: %.1f million requests a second and core (`go test -bench Group ./sim`).\n", costs.group/1e6)
+	costs.writeGroups(&page)
 	return os.WriteFile(filepath.Join(filepath.Dir(dir), "scale.md"), page.Bytes(), 0o644)
 }
 
@@ -48,8 +45,8 @@ type costs struct {
 	period float64 // of an instance in a period: gather, plan without policy, journal
 	decide float64 // of an instance in a decision of PRIMA's
 	apply  map[int]float64
-	probe  float64 // of one probe over loopback, both ends
-	group  float64 // requests a second that the simulator plays on 10,000 instances
+	probe  float64            // of one probe over loopback, both ends
+	groups map[string]float64 // requests a second that the simulator plays, by scheduling and number of instances
 }
 
 // suite is one package's benchmarks.
@@ -60,7 +57,7 @@ var suites = []suite{
 	{"./policy", "^BenchmarkPRIMA$/^10000$", "1s"},
 	{"./balancer/builtin", "^BenchmarkApply$", "1s"},
 	{"./probe", "^BenchmarkProbe$", "1s"},
-	{"./sim", "^BenchmarkGroup$/^leastconn-10000$", "1x"},
+	{"./sim", "^BenchmarkGroup$", "2x"},
 }
 
 func measureCosts(ctx context.Context) (c costs, err error) {
@@ -85,7 +82,13 @@ func measureCosts(ctx context.Context) (c costs, err error) {
 		period: value("Step/10000", "cpu-µs/instance") / 1e6,
 		apply:  map[int]float64{100: value("Apply/100", "ns/op") / 1e9, 1000: value("Apply/1000", "ns/op") / 1e9},
 		probe:  value("Probe", "ns/op") / 1e9,
-		group:  value("Group/leastconn-10000", "requests/s"),
+		groups: map[string]float64{},
+	}
+	for _, scheduling := range quell.Schedulings {
+		for _, n := range groupSizes {
+			name := fmt.Sprintf("%s-%d", scheduling, n)
+			c.groups[name] = value("Group/"+name, "requests/s")
+		}
 	}
 	for _, load := range []string{"steady", "shift", "out", "in"} {
 		c.decide = max(c.decide, value("PRIMA/10000/"+load, "ns/op")/1e9/10_000)
@@ -108,6 +111,20 @@ func readBenchmarks(out string, into map[string]map[string]float64) {
 	}
 }
 
+// groupSizes are those of BenchmarkGroup.
+var groupSizes = []int{10, 100, 1000, 10_000}
+
+func (c costs) writeGroups(w io.Writer) {
+	fmt.Fprint(w, "\nWhat a request costs in one group, in millions of requests a second and core (`go test -bench Group ./sim`); the goal is 2 at 10 instances, and at most logarithmic growth of the cost:\n\n| scheduling | 10 instances | 100 | 1000 | 10000 |\n|---|---|---|---|---|\n")
+	for _, scheduling := range quell.Schedulings {
+		fmt.Fprintf(w, "| %s |", scheduling)
+		for _, n := range groupSizes {
+			fmt.Fprintf(w, " %.1f |", c.groups[fmt.Sprintf("%s-%d", scheduling, n)]/1e6)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
 // readingsEach is what an instance causes in a period: a reading of its agent, a prober and a balancer.
 const readingsEach = 3
 
@@ -124,7 +141,7 @@ func (c costs) write(w io.Writer) {
 	fmt.Fprintf(w, "| one instance in a decision of PRIMA's, of 10,000, guard included, the slowest of four cases | %s |\n", us(c.decide))
 	fmt.Fprintf(w, "| new weights for 100 backends of the built-in balancer, for 1,000 | %.1f ms, %.1f ms |\n", c.apply[100]*1e3, c.apply[1000]*1e3)
 	fmt.Fprintf(w, "| one probe of 12.5 kB over loopback, both ends | %s |\n\n", us(c.probe))
-	fmt.Fprintf(w, "10,000 observations a second take %.2f of a core; the goal is half a core. The journal is bounded in bytes (`bus.journal_bytes`, 64 MiB unless set): more instances shorten how far back it reaches, they do not make it grow.\n\n", c.intake*10_000)
+	fmt.Fprintf(w, "10,000 observations a second take %.2f of a core; the goal is half a core; with the snapshots of as many instances gathered and written to the journal it is %.2f. The journal is bounded in bytes on disk (`bus.journal_bytes`, 64 MiB unless set; a test in bus writes at this rate and looks at the disk): more instances shorten how far back it reaches, they do not make it grow.\n\n", c.intake*10_000, (c.intake+c.period/readingsEach)*10_000)
 	fmt.Fprintf(w, "## What one controller carries\n\nAn instance causes %d readings a period, its part of the snapshot and of the decision. Cores taken by n instances, all in one service:\n\n", readingsEach)
 	fmt.Fprintf(w, "| instances | sampling 1 s | 5 s | 10 s |\n|---|---|---|---|\n")
 	for _, n := range []int{100, 1000, 10_000} {
@@ -141,7 +158,8 @@ const splitting = `## Where it must be split, and how
 - **By service, always.** A controller process runs one service, so 200 services are 200 processes, on one machine or on many. They may share one bus
   (` + "`bus.url`" + `), or have one each, embedded. Nothing is shared between services but the bus.
 - **By the lease.** Two controllers of one service take turns: the one that holds the lease in the bus acts, the other looks on and takes over when
-  the lease ends. With k machines, start each service on two of them; a machine that dies moves its services to the others within one lease.
+  the lease ends: the tests TestOneLeads, TestASilentLeaderIsFollowed and TestALeaderThatCannotRenewStopsInTime in daemon show it,
+  over a bus. The lease lasts for 10 s or three sampling periods, whichever is longer. With k machines, start each service on two of them; a machine that dies moves its services to the others within one lease.
 - **Within a service, not at all.** Choosing whom to keep needs all capacities in one place. Beyond the sizes above, lengthen the sampling period or make
   two services of it, each behind a name of its own.
 
@@ -160,76 +178,49 @@ func (c costs) writeProbing(w io.Writer) {
 	for _, n := range []float64{50, 1000, 10_000} {
 		fmt.Fprintf(w, "| %.0f | %.2g Gbit/s | %.2f cores |\n", n, n*each/1e9, n*10*c.probe)
 	}
-	fmt.Fprintf(w, "\nOne balancer can probe its own service of some fifty instances; one place cannot probe thousands. Each balancer probes the instances behind it, so the cost is spread as the services are. Were instances to probe each other, each would send %.0f Mbit/s and receive as much, whatever their number: %.0f%% of a link for being probed and as much again for probing. Quell does not do that today: a service of thousands needs as many balancers as share its traffic, with `probe.budget` shared out among them.\n\n", each/1e6, probedBudget*100)
+	fmt.Fprintf(w, "\nOne balancer can probe its own service of some fifty instances; one place cannot probe thousands. So probing is from neighbours: each balancer probes the instances behind it. What that costs, of n instances each probed 10 times a second:\n\n")
+	fmt.Fprintf(w, "| | probed link | prober's link | messages on the bus | processor of a prober |\n|---|---|---|---|---|\n")
+	fmt.Fprintf(w, "| a balancer for every 50 instances | %.0f kB/s, %.0f%% | %.0f MB/s | 50 readings a period | %.2f cores |\n", each/8e3, probedBudget*100, 50*each/8e6, 50*10*c.probe)
+	fmt.Fprintf(w, "| each instance its neighbour (not built) | %.0f kB/s, %.0f%% | %.0f kB/s more | 1 reading a period | %.4f cores |\n\n", each/8e3, probedBudget*100, each/8e3, 10*c.probe)
+	fmt.Fprintf(w, "None of these grows with the number of instances; the sum over all links does, by %.0f Mbit/s each. A service of thousands needs as many balancers as share its traffic, with `probe.budget` shared out among them. Simulated probes are such flows on the probed host's link, and so are paid for in every figure below.\n\n", each/1e6)
 }
 
-// oneOfMany is one of the services that are played: 50 instances, of which five get neighbours.
-const oneOfMany = `
-scenario: one-of-many
-seed: 1
-duration: 2m
-service:
-  slo: {metric: mean, threshold: 25ms}
-  sampling: 10s
-  policy: {name: prima}
-  group: {min: 40, max: 60, startup: 20s}
-hosts: [{id: h, count: 60, network: 40Mbps}]
-instances: {start: 50, fixed: 50, startup: 1s}
-workload: {kind: file, arrivals: poisson, size: 50KB, load: 25}
-timeline:
-  - {at: 30s, interfere: {host: h1, resource: network, use: 0.5}}
-  - {at: 30s, interfere: {host: h2, resource: network, use: 0.5}}
-  - {at: 30s, interfere: {host: h3, resource: network, use: 0.5}}
-  - {at: 30s, interfere: {host: h4, resource: network, use: 0.5}}
-  - {at: 30s, interfere: {host: h5, resource: network, use: 0.5}}
-runs: [{policy: prima, scheduling: leastconn}]
-judge: {window: 10s, requests: 30}
-`
+// manyServices is the scenario that is played as evidence.
+const manyServices = "examples/scale/many-services.yaml"
 
-// manyServices is how many of them there are.
-const manyServices = 200
-
-// evidence is what came of them.
+// evidence is what came of it.
 type evidence struct {
-	results  []quell.Result
-	took     time.Duration
-	duration time.Duration
+	results   []quell.Result
+	took      time.Duration
+	processor time.Duration
+	memory    int64 // most that was resident, bytes
 }
 
-// playServices plays each service with a seed of its own, as many at once as there are processors.
+// playServices plays it as a user would.
 func playServices(ctx context.Context) (e evidence, err error) {
-	sc, err := config.ParseScenario("one of many services", []byte(oneOfMany))
+	dir, err := os.MkdirTemp("", "quell-scale-")
 	if err != nil {
 		return e, err
 	}
-	rows, err := sim.Train(ctx, sc, sim.Plan(), sc.Seed)
-	if err != nil {
-		return e, err
-	}
-	models, _, err := model.Fit(rows, model.FitOptions{Service: sc.Service.Name, Metric: sc.Service.SLO.Metric})
-	if err != nil {
-		return e, err
+	defer os.RemoveAll(dir)
+	program, file := filepath.Join(dir, "quell"), filepath.Join(dir, "results.json")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/quell").CombinedOutput(); err != nil {
+		return e, fmt.Errorf("building quell: %w\n%s", err, out)
 	}
 	began := time.Now()
-	e.results, e.duration = make([]quell.Result, manyServices), sc.Duration
-	failures := make([]error, manyServices)
-	free := make(chan struct{}, runtime.GOMAXPROCS(0))
-	var all sync.WaitGroup
-	for i := range manyServices {
-		free <- struct{}{}
-		all.Go(func() {
-			defer func() { <-free }()
-			e.results[i], failures[i] = sim.Run(ctx, sim.Options{Scenario: sc, Run: sc.Runs[0], Models: models, Seed: uint64(i + 1)})
-		})
+	cmd := exec.CommandContext(ctx, program, "sim", manyServices, "--json", file)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return e, fmt.Errorf("playing %s: %w\n%s", manyServices, err, out)
 	}
-	all.Wait()
-	e.took = time.Since(began)
-	for _, failure := range failures {
-		if failure != nil {
-			return e, failure
-		}
+	e.took, e.processor = time.Since(began), cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		e.memory = usage.Maxrss << 10
 	}
-	return e, nil
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return e, err
+	}
+	return e, json.Unmarshal(data, &e.results)
 }
 
 func (e evidence) write(w io.Writer) {
@@ -243,5 +234,5 @@ func (e evidence) write(w io.Writer) {
 		violation += r.SLO.ViolationShare / float64(len(e.results))
 		decisions += r.Decisions
 	}
-	fmt.Fprintf(w, "## Simulated\n\n%d services with %.0f instances in the mean, a tenth of them with neighbours from 30 s on, PRIMA in each, for %v: %.1f million requests simulated one by one in %.0f s on %d cores. %d requests failed; %d plans changed something; the objective was missed for %.1f%% of the time in the mean over services. What PRIMA is worth is for [the arena](results/arena.md) to say: among fifty instances least connections alone has room enough.\n", len(e.results), instances, e.duration, float64(requests)/1e6, e.took.Seconds(), cores(), errs, decisions, violation*100)
+	fmt.Fprintf(w, "## Simulated\n\n`quell sim %s`: %d services with %.0f instances in the mean, every twelfth machine with a neighbour from 30 s on, PRIMA in each: %.1f million requests simulated one by one in %.0f s on %d cores, %.0f s of processor time and %.0f MB of memory, training included; the goal is 120 s and 4 GB. %d requests failed; %d plans changed something; the objective was missed for %.1f%% of the time in the mean over services. What PRIMA is worth is for [the arena](results/arena.md) to say: among fifty instances least connections alone has room enough.\n", manyServices, len(e.results), instances, float64(requests)/1e6, e.took.Seconds(), cores(), e.processor.Seconds(), float64(e.memory)/1e6, errs, decisions, violation*100)
 }

@@ -26,7 +26,7 @@ func BenchmarkLink(b *testing.B) {
 }
 
 func measureLink(b *testing.B, load, interference float64) {
-	const network, size, wire = 200e6, 500_000, 500_000 * 8 * 1.005 // with the headers of pieces as large as a window
+	const network, size, wire = 200e6, 500_000, 500_000 * 8 * 1514.0 / 1448
 	l := newLab(b, Options{Hosts: []Host{{ID: "h1", Network: network}}})
 	url := startNginx(b, l, "h1", map[string]int64{"file": size}) + "/file"
 	interfere(b, l.Machine("h1"), quell.Network, interference)

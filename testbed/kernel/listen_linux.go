@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,27 +15,30 @@ import (
 func listens(pid, port int) bool {
 	for _, file := range []string{"tcp", "tcp6"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, file))
-		if err == nil && listensIn(string(text), port) {
+		if err == nil && slices.Contains(statesOf(string(text), port), listening) {
 			return true
 		}
 	}
 	return false
 }
 
-// listensIn looks into a /proc/net/tcp: after a heading, lines of number, local address, remote address, state.
-func listensIn(table string, port int) bool {
-	const listening = "0A"
+// listening is a state in a /proc/net/tcp.
+const listening = "0A"
+
+// statesOf looks into a /proc/net/tcp for the sockets of a port: after a heading, lines of number, local address, remote
+// address, state.
+func statesOf(table string, port int) (states []string) {
 	for line := range strings.Lines(table) {
 		fields := strings.Fields(line)
-		if len(fields) < 4 || fields[3] != listening {
+		if len(fields) < 4 {
 			continue
 		}
 		_, hex, _ := strings.Cut(fields[1], ":")
 		if n, err := strconv.ParseUint(hex, 16, 16); err == nil && int(n) == port {
-			return true
+			states = append(states, fields[3])
 		}
 	}
-	return false
+	return states
 }
 
 // diskOf returns the major:minor of the whole disk that a folder lies on.

@@ -51,8 +51,6 @@ func setSysctls() error {
 		{"ipv6/conf/all/disable_ipv6", "1"},
 		// The one that every namespace may choose; others pace by a model of the link that a shaper does not fit.
 		{"ipv4/tcp_congestion_control", "reno"},
-		// What one connection learnt of the path must not change the next one's start: every download is like every other.
-		{"ipv4/tcp_no_metrics_save", "1"},
 		// A load generator opens many connections to few addresses.
 		{"ipv4/ip_local_port_range", "10000 65000"},
 		{"core/somaxconn", "4096"},

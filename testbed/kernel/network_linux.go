@@ -3,9 +3,14 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
@@ -92,7 +97,10 @@ func (l *Lab) layHost(outer *space, h Host) error {
 			return err
 		}
 	}
-	return l.attach(outer, h.ID+"-"+string(Sink), h.ID, Sink)
+	if err := l.attach(outer, h.ID+"-"+string(Sink), h.ID, Sink); err != nil {
+		return err
+	}
+	return l.settle(h.ID)
 }
 
 const (
@@ -186,7 +194,10 @@ func (l *Lab) attach(to *space, port, host string, role Role) error {
 	if err := s.handle.RouteAdd(&netlink.Route{LinkIndex: card.Attrs().Index, Dst: everywhere(), Scope: netlink.SCOPE_LINK}); err != nil {
 		return fmt.Errorf("giving %s a default route: %w", p.namespace, err)
 	}
-	return s.steady(p, card)
+	if role == Instance || role == Neighbour {
+		return steady(p, card)
+	}
+	return nil
 }
 
 func everywhere() *net.IPNet { return &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)} }
@@ -208,27 +219,124 @@ func shaper(link netlink.Link, rate float64) *netlink.Tbf {
 
 // burst is what may pass at once, in bytes: a millisecond's worth, at least one window with its headers, which the card
 // hands over in one piece.
-func burst(rate float64) uint32 { return uint32(max(window+2048, min(rate/8*0.001, 1<<20))) }
+func burst(rate float64) uint32 { return uint32(max(window*1514, min(rate/8*0.001, 1<<20))) }
 
 // How connections share the shaped link. The shaper has one queue, first come first served, and this kernel no fair
 // one. In such a queue each connection gets a share of the link like its share of the bytes that wait; if every
-// connection may have the same few bytes under way, and the queue is so long that none is lost, all get equal shares:
-// processor sharing, as the papers assume. A longer window serves old connections before new ones; a much shorter one
-// leaves the link idle between two windows; a short queue adds retransmission time-outs of 200 ms. Figures are in
-// docs/lab.md.
+// connection may have the same few packets under way, and the queue is so long that none is lost, all get equal
+// shares: processor sharing, as the papers assume. The sender's congestion window holds them back, not the receiver's
+// window, which would open only when a busy client finds the time to read. A longer window serves old connections
+// before new ones; a much shorter one leaves the link idle between two windows; a short queue adds retransmission
+// time-outs of 200 ms. Figures are in docs/lab.md.
 const (
-	window     = 16 << 10 // bytes; fills a link of 500 Mbit/s within the round trip of a quarter of a millisecond
-	queueBytes = 8 << 20  // the windows of 500 connections
+	window     = 12      // packets; fills a link of 500 Mbit/s within a round trip of a quarter of a millisecond
+	queueBytes = 8 << 20 // the windows of 400 connections
 )
 
-// steady gives the place's connections that window from the first packet on.
-func (s *space) steady(p Place, card netlink.Link) error {
-	route := &netlink.Route{
-		LinkIndex: card.Attrs().Index, Dst: &net.IPNet{IP: net.IPv4(10, 77, 0, 0).To4(), Mask: net.CIDRMask(16, 32)}, Src: p.address.AsSlice(),
-		Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_KERNEL, Window: window, InitCwnd: window/1448 + 1,
+// steady gives the place's connections that congestion window from the first packet on.
+func steady(p Place, card netlink.Link) error {
+	// The netlink library knows the window, but not the lock without which the kernel takes it for a hint.
+	metrics := nl.NewRtAttr(unix.RTA_METRICS, nil)
+	metrics.AddRtAttr(unix.RTAX_LOCK, nl.Uint32Attr(1<<unix.RTAX_CWND))
+	metrics.AddRtAttr(unix.RTAX_CWND, nl.Uint32Attr(window))
+	metrics.AddRtAttr(unix.RTAX_INITCWND, nl.Uint32Attr(window))
+	message := nl.NewRtMsg()
+	message.Family, message.Dst_len, message.Protocol, message.Scope = unix.AF_INET, 16, unix.RTPROT_KERNEL, unix.RT_SCOPE_LINK
+	network, self := [4]byte{10, 77}, p.address.As4()
+	return p.Do(func() error {
+		request := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
+		request.AddData(message)
+		request.AddData(nl.NewRtAttr(unix.RTA_DST, network[:]))
+		request.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(card.Attrs().Index))))
+		request.AddData(nl.NewRtAttr(unix.RTA_PREFSRC, self[:]))
+		request.AddData(metrics)
+		if _, err := request.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+			return fmt.Errorf("setting the congestion window in %s: %w", p.namespace, err)
+		}
+		return nil
+	})
+}
+
+// settle makes the windows of a host's connections hold. The kernel applies a route's locked window only to addresses of
+// which it remembers something from an earlier connection: so each pair has one, after which nothing more is
+// remembered.
+func (l *Lab) settle(host string) error {
+	for _, pair := range []struct {
+		from, to Role
+	}{{Client, Instance}, {Balancer, Instance}, {Sink, Neighbour}} {
+		fromHost := ""
+		if pair.from == Sink {
+			fromHost = host
+		}
+		from, err := l.Place(fromHost, pair.from)
+		if err != nil {
+			return err
+		}
+		to, err := l.Place(host, pair.to)
+		if err != nil {
+			return err
+		}
+		if err := greet(from, to); err != nil {
+			return fmt.Errorf("connecting %s to %s: %w", from.namespace, to.namespace, err)
+		}
 	}
-	if err := s.handle.RouteReplace(route); err != nil {
-		return fmt.Errorf("setting the window of connections in %s: %w", p.namespace, err)
+	for _, role := range []Role{Instance, Neighbour} {
+		p, err := l.Place(host, role)
+		if err != nil {
+			return err
+		}
+		if err := p.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/tcp_no_metrics_save", []byte("1"), 0o644) }); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// greet makes one connection, which the place that is to remember it closes last.
+func greet(from, to Place) error {
+	var listener net.Listener
+	err := to.Do(func() (err error) {
+		listener, err = net.Listen("tcp4", to.address.String()+":0")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	var near net.Conn
+	err = from.Do(func() (err error) {
+		near, err = net.DialTimeout("tcp4", listener.Addr().String(), patience)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	far, err := listener.Accept()
+	if err != nil {
+		return errors.Join(err, near.Close())
+	}
+	if err := near.Close(); err != nil {
+		return errors.Join(err, far.Close())
+	}
+	_, err = io.Copy(io.Discard, far)
+	if err = errors.Join(err, far.Close()); err != nil {
+		return err
+	}
+	return to.Do(func() error { return closed(listener.Addr().(*net.TCPAddr).Port) })
+}
+
+// closed waits until no connection of a port is left in the calling thread's namespace: then the kernel has remembered it.
+func closed(port int) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		table, err := os.ReadFile("/proc/thread-self/net/tcp")
+		if err != nil {
+			return err
+		}
+		if states := statesOf(string(table), port); !slices.ContainsFunc(states, func(s string) bool { return s != listening }) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New("the connection does not end")
+		}
+	}
 }

@@ -1,0 +1,94 @@
+package chart
+
+import (
+	"errors"
+	"image/png"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// trained is models of a link that behaves like processor sharing.
+func trained(t *testing.T, levels, interferences []float64) *model.Models {
+	t.Helper()
+	var rows []model.TrainingRow
+	for _, u := range levels {
+		for _, interfering := range interferences {
+			if u+interfering > 0.95 {
+				continue
+			}
+			stretch := 1 / (1 - u - interfering)
+			ms := 10 * stretch
+			rows = append(rows, model.TrainingRow{
+				Resource: quell.Network, Level: u, Utilization: u, Interfering: interfering, InterferingLevel: &interfering, RequestRate: 100 * u,
+				LatencyMS: quell.Latency{Mean: &ms, N: 100}, ProbeMS: model.ProbeRun{Mean: 2 * stretch, Stddev: stretch, N: 50},
+			})
+		}
+	}
+	m, _, err := model.Fit(rows, model.FitOptions{Metric: quell.Mean})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestModelsAreDrawn(t *testing.T) {
+	levels, interferences := []float64{0.1, 0.3, 0.5, 0.7, 0.9}, []float64{0, 0.1, 0.3, 0.5}
+	whole := trained(t, levels, interferences)
+	noRTM, onlyAlone := trained(t, levels, interferences), trained(t, levels, []float64{0})
+	noRTM.ResponseTime = nil
+	for name, tc := range map[string]struct {
+		models  *model.Models
+		options Options
+		want    int
+	}{
+		"all":                   {whole, Options{}, 6},
+		"with a threshold":      {whole, Options{ThresholdsMS: []float64{40}}, 6},
+		"threshold out of view": {whole, Options{ThresholdsMS: []float64{1e6, 1e-3}}, 6},
+		"no response times":     {noRTM, Options{}, 1},
+		"isolation only":        {onlyAlone, Options{}, 1},
+		"one level, one cell":   {trained(t, []float64{0.3}, []float64{0, 0.2}), Options{}, 6},
+		"nothing interfered":    {trained(t, []float64{0.3}, []float64{0, 0.0001}), Options{}, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			names, err := Models(filepath.Join(t.TempDir(), "new", "folder"), tc.models, tc.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(names) != tc.want {
+				t.Errorf("pictures %v, want %d", names, tc.want)
+			}
+			for _, name := range names {
+				checkPicture(t, name)
+			}
+		})
+	}
+}
+
+func checkPicture(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := png.DecodeConfig(f); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+}
+
+func TestNothingToDraw(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for dir, m := range map[string]*model.Models{t.TempDir(): {}, file: trained(t, []float64{0.1, 0.3}, []float64{0, 0.3})} {
+		var user *quell.UserError
+		if _, err := Models(dir, m, Options{}); !errors.As(err, &user) {
+			t.Errorf("got %v, want a mistake of the user", err)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell/model"
+)
+
+const resumedTraining = `service: web
+slo: {metric: mean, threshold: 40ms}
+train: {plan: custom, levels: [10%, 20%], interference: [0%, 30%], run: 1s, repeat: 1, max_repeat: 1, hosts: 1}
+`
+
+// TestTrainingSurvivesItsEnd: a training that is killed or interrupted after its first row goes on with the same
+// command, and ends with each row once.
+func TestTrainingSurvivesItsEnd(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "quell.yaml"), []byte(resumedTraining), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			first, said := startTraining(t, dir)
+			rows := filepath.Join(dir, "training.jsonl")
+			deadline := time.Now().Add(30 * time.Second)
+			for !holdsLine(rows) {
+				if time.Now().After(deadline) {
+					t.Fatalf("no row within 30 s; it said: %s", said)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if err := first.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			if err := first.Wait(); err == nil {
+				t.Fatal("the training was done already")
+			}
+			if signal == syscall.SIGINT && !strings.Contains(said.String(), "the same command goes on from here") {
+				t.Errorf("interrupted, it said: %s", said)
+			}
+			second, said := startTraining(t, dir)
+			if err := second.Wait(); err != nil {
+				t.Fatalf("%v: %s", err, said)
+			}
+			if strings.Contains(said.String(), " 0 kept") || !strings.Contains(said.String(), "4 rows in training.jsonl") {
+				t.Errorf("going on, it said: %s", said)
+			}
+			checkWhole(t, rows)
+		})
+	}
+}
+
+func startTraining(t *testing.T, dir string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	cmd, said := exec.Command("quell", "train", "--config", "quell.yaml"), &bytes.Buffer{}
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd, said
+}
+
+func holdsLine(path string) bool {
+	data, err := os.ReadFile(path)
+	return err == nil && bytes.Contains(data, []byte("\n"))
+}
+
+func checkWhole(t *testing.T, path string) {
+	t.Helper()
+	rows, err := model.LoadTraining(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seeds := map[uint64]bool{}
+	for _, r := range rows {
+		seeds[r.Seed] = true
+	}
+	if len(rows) != 4 || len(seeds) != 4 {
+		t.Errorf("%d rows of %d runs, want 4", len(rows), len(seeds))
+	}
+}

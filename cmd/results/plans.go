@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image/color"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/examples"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/sim"
+	"github.com/quellhq/quell/train"
+)
+
+// nearThreshold are points whose response time is near the simulated service's threshold, besides those of heldOut.
+var nearThreshold = []train.Cell{
+	{Level: 0.15, Interference: 0.55}, {Level: 0.15, Interference: 0.58}, {Level: 0.25, Interference: 0.48}, {Level: 0.35, Interference: 0.38},
+	{Level: 0.35, Interference: 0.35}, {Level: 0.45, Interference: 0.28}, {Level: 0.5, Interference: 0.25}, {Level: 0.55, Interference: 0.18},
+	{Level: 0.55, Interference: 0.21}, {Level: 0.65, Interference: 0.08}, {Level: 0.65, Interference: 0.11}, {Level: 0.73},
+}
+
+// plansRun is how long a held-out point is simulated, planSeeds how many trainings each figure is the mean of.
+const (
+	plansRun  = 30 * time.Minute
+	planSeeds = 10
+)
+
+// objectives are what plans are compared for. The p95 of a shared link is some three times its mean.
+var objectives = []struct {
+	metric      quell.Metric
+	thresholdMS float64
+}{{quell.Mean, 40}, {quell.P95, 120}}
+
+// plansPage compares plans of training: models' errors against the number of runs.
+func plansPage(ctx context.Context, dir string) error {
+	sc, err := simulatedService()
+	if err != nil {
+		return err
+	}
+	machines := []train.Machine{&sim.Trainer{Scenario: sc}, &sim.Trainer{Scenario: sc}}
+	truth, err := train.Collect(ctx, train.HeldOut(append(heldOut, nearThreshold...), plansRun, 10*time.Second), machines, 1_000_003)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Plans of training\n\nWritten by `go run ./cmd/results plans`.\n\n")
+	fmt.Fprintf(&b, "A simulated machine (%.0f Mbit/s, files of %d bytes, runs of %v) is trained with grids of several sizes and with the adaptive plan at several budgets, %d times each with other seeds. The models are held against runs of %v at %d points that no training had. Errors are the mean, and the 95th percentile over the points. Capacity is judged where the response time is within a factor of 1.5 of the threshold; its error is a difference of utilisations. Cells that nothing could carry are left out, so that the paper's 9 x 6 x 5 are 195 runs.\n", sc.Hosts[0].Network/1e6, sc.Workload.Size, train.Full().Run, planSeeds, plansRun, len(truth))
+	for _, o := range objectives {
+		grids, adaptive, err := comparePlans(ctx, machines, truth, o.metric, o.thresholdMS)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "\n## The %s within %g ms\n\n![capacity](plans-%s.png)\n\n%s", o.metric, o.thresholdMS, o.metric, planTable(append(grids, adaptive...)))
+		if err := plotPlans(filepath.Join(dir, fmt.Sprintf("plans-%s.png", o.metric)), o.metric, grids, adaptive); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(dir, "plans.md"), b.Bytes(), 0o644)
+}
+
+// simulatedService is the demo's.
+func simulatedService() (*scenario.Scenario, error) {
+	return config.ParseScenario("noisy-neighbour.yaml", examples.NoisyNeighbour)
+}
+
+// grids are the paper's and thinner ones: levels, interferences and runs of each cell.
+var grids = []struct {
+	levels, interferences []float64
+	runs                  int
+}{
+	{[]float64{0.1, 0.3, 0.5, 0.7, 0.9}, []float64{0, 0.1, 0.3, 0.5}, 2},
+	{paperLevels, paperInterferences, 1},
+	{paperLevels, paperInterferences, 2},
+	{paperLevels, paperInterferences, 3},
+	{paperLevels, paperInterferences, 5},
+}
+
+var (
+	paperLevels        = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}
+	paperInterferences = []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5}
+	planBudgets        = []int{32, 40, 60, 80, 110}
+)
+
+// comparePlans works on any machines.
+func comparePlans(ctx context.Context, machines []train.Machine, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64) (gridScores, adaptiveScores []train.PlanScore, err error) {
+	var seeds []uint64
+	for seed := range uint64(planSeeds) {
+		seeds = append(seeds, seed+1)
+	}
+	compare := func(scores *[]train.PlanScore, name string, plan train.Plan) {
+		if err == nil {
+			var s train.PlanScore
+			s, err = train.Compare(ctx, name, plan, machines, truth, metric, thresholdMS, seeds)
+			*scores = append(*scores, s)
+			fmt.Fprintf(os.Stderr, "plans: %s of %s done\n", name, metric)
+		}
+	}
+	for _, g := range grids {
+		plan := train.Full()
+		plan.Levels, plan.Interference, plan.Repeat, plan.MaxRepeat = g.levels, g.interferences, g.runs, g.runs
+		compare(&gridScores, fmt.Sprintf("grid %d x %d x %d", len(g.levels), len(g.interferences), g.runs), plan)
+	}
+	for _, budget := range planBudgets {
+		compare(&adaptiveScores, fmt.Sprintf("adaptive, %d runs", budget), train.Learn(metric, thresholdMS, budget, 0, 4))
+	}
+	compare(&adaptiveScores, "adaptive, to 2%", train.Learn(metric, thresholdMS, planBudgets[len(planBudgets)-1], 0.02, 4))
+	return gridScores, adaptiveScores, err
+}
+
+func planTable(scores []train.PlanScore) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "| plan | runs | capacity, mean | p95 | response time, mean | p95 | interference (joint), mean | p95 | interference (total), mean |\n|---|---|---|---|---|---|---|---|---|\n")
+	for _, s := range scores {
+		fmt.Fprintf(&b, "| %s | %.0f | %.3f | %.3f | %.1f%% | %.1f%% | %.1f%% | %.1f%% | %.1f%% |\n", s.Plan, s.Runs, s.Scores.Capacity.Mean, s.Scores.Capacity.P95,
+			100*s.Scores.ResponseTime.Mean, 100*s.Scores.ResponseTime.P95, 100*s.Scores.Joint.Mean, 100*s.Scores.Joint.P95, 100*s.Scores.Total.Mean)
+	}
+	return b.Bytes()
+}
+
+func plotPlans(path string, metric quell.Metric, grids, adaptive []train.PlanScore) error {
+	p := plot.New()
+	p.Title.Text = fmt.Sprintf("Error of the capacity against training runs (%s)", metric)
+	p.X.Label.Text, p.Y.Label.Text = "runs", "error, as a utilisation (mean and 95th percentile)"
+	p.X.Min, p.Y.Min, p.Legend.Top = 0, 0, true
+	p.Legend.Padding, p.Legend.XOffs, p.Legend.YOffs = vg.Points(3), -vg.Points(10), -vg.Points(6)
+	p.X.Tick.Marker, p.Y.Tick.Marker = every(20), every(0.01)
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{0xe6}, color.Gray{0xe6}
+	p.Add(grid)
+	for i, s := range []struct {
+		name   string
+		scores []train.PlanScore
+	}{{"grid", grids}, {"adaptive", adaptive[:len(planBudgets)]}} {
+		var mean, p95 plotter.XYs
+		for _, score := range s.scores {
+			mean = append(mean, plotter.XY{X: score.Runs, Y: score.Scores.Capacity.Mean})
+			p95 = append(p95, plotter.XY{X: score.Runs, Y: score.Scores.Capacity.P95})
+		}
+		for k, points := range []plotter.XYs{mean, p95} {
+			l, marks, err := plotter.NewLinePoints(points)
+			if err != nil {
+				return err
+			}
+			l.Color, marks.Color, marks.Shape = plotutil.Color(i), plotutil.Color(i), draw.CircleGlyph{}
+			l.Width = vg.Points(1.5)
+			if k == 1 {
+				l.Dashes, marks.Shape = []vg.Length{vg.Points(4), vg.Points(3)}, draw.RingGlyph{}
+			}
+			p.Add(l, marks)
+			p.Legend.Add(s.name+[]string{", mean", ", 95th percentile"}[k], l, marks)
+		}
+	}
+	p.X.Max, p.Y.Max = 1.05*p.X.Max, 1.2*p.Y.Max
+	return p.Save(8*vg.Inch, 4.5*vg.Inch, path)
+}
+
+// every ticks at multiples of a step.
+func every(step float64) plot.Ticker {
+	return plot.TickerFunc(func(low, high float64) []plot.Tick {
+		var ticks []plot.Tick
+		for i := math.Ceil(low / step); i*step <= high; i++ {
+			ticks = append(ticks, plot.Tick{Value: i * step, Label: fmt.Sprintf("%.4g", i*step)})
+		}
+		return ticks
+	})
+}

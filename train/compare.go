@@ -1,0 +1,127 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// Scores are how far models are off at points that they were not trained on.
+type Scores struct {
+	ResponseTime Off `json:"response_time"` // of the response time
+	Joint        Off `json:"joint"`         // of the probe time 1 + SF, by the joint model
+	Total        Off `json:"total"`         // and by the paper's
+	Capacity     Off `json:"capacity"`      // difference of utilisations, by the joint model
+}
+
+// Off sums up absolute errors.
+type Off struct {
+	Mean float64 `json:"mean"`
+	P95  float64 `json:"p95"`
+}
+
+// Score fits models to rows and holds them against long runs at other points. The true capacity needs no search: at
+// a point whose response time is R, the largest utilisation within a threshold of R is the point's own.
+func Score(rows, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64) (Scores, error) {
+	m, _, err := model.Fit(rows, model.FitOptions{Metric: metric})
+	if err != nil {
+		return Scores{}, err
+	}
+	spec := model.Spec{Resource: rows[0].Resource, Metric: metric, InterferenceModel: quell.Joint, Confidence: 0.95}
+	joint, err := model.Compile(m, spec)
+	if err != nil {
+		return Scores{}, err
+	}
+	spec.InterferenceModel = quell.Total
+	total, err := model.Compile(m, spec)
+	if err != nil {
+		return Scores{}, err
+	}
+	var rtm, im, im1, capacity []float64
+	for _, row := range truth {
+		measured, ok := row.LatencyMS.Of(metric)
+		if !ok {
+			return Scores{}, fmt.Errorf("a held-out run has no %s: %w", metric, quell.ErrNoData)
+		}
+		alone, _, _ := joint.Isolation(row.Utilization)
+		felt := math.Max(0, row.ProbeMS.Mean/alone-1)
+		rtm = append(rtm, math.Abs(joint.ResponseTime(row.Utilization, felt)/measured-1))
+		im = append(im, math.Abs((1+joint.SeverityAt(row.Utilization, row.Interfering))/(1+felt)-1))
+		im1 = append(im1, math.Abs((1+total.SeverityAt(row.Utilization, row.Interfering))/(1+felt)-1))
+		if math.Abs(math.Log(measured/thresholdMS)) <= math.Log(near) {
+			capacity = append(capacity, math.Abs(joint.Capacity(row.Interfering, measured)-row.Utilization))
+		}
+	}
+	return Scores{ResponseTime: offOf(rtm), Joint: offOf(im), Total: offOf(im1), Capacity: offOf(capacity)}, nil
+}
+
+// near is the factor within which a response time counts as near the threshold.
+const near = 1.5
+
+// offOf sums up, and is 0 of nothing.
+func offOf(errors []float64) Off {
+	if len(errors) == 0 {
+		return Off{}
+	}
+	slices.Sort(errors)
+	return Off{Mean: stat.Mean(errors, nil), P95: stat.Quantile(0.95, stat.Empirical, errors, nil)}
+}
+
+// Collect makes every run of a plan and returns the rows in order of their seeds.
+func Collect(ctx context.Context, plan Plan, machines []Machine, seed uint64) ([]model.TrainingRow, error) {
+	var rows []model.TrainingRow
+	err := Run(ctx, Options{
+		Plan: plan, Machines: machines, Seed: seed,
+		Save: func(row model.TrainingRow) error { rows = append(rows, row); return nil },
+	})
+	slices.SortFunc(rows, func(a, b model.TrainingRow) int { return cmp.Compare(a.Seed-seed, b.Seed-seed) })
+	return rows, err
+}
+
+// HeldOut is the plan of long runs at points of their own, to hold models against.
+func HeldOut(cells []Cell, run, warmUp time.Duration) Plan {
+	p := Full()
+	p.Only, p.Run, p.WarmUp, p.Repeat, p.MaxRepeat = cells, run, warmUp, 1, 1
+	return p
+}
+
+// PlanScore is how a plan fared over several trainings.
+type PlanScore struct {
+	Plan   string  `json:"plan"`
+	Runs   float64 `json:"runs"` // mean over the trainings
+	Scores Scores  `json:"scores"`
+}
+
+// Compare trains by a plan once for each seed, and returns the mean of the scores.
+func Compare(ctx context.Context, name string, plan Plan, machines []Machine, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64, seeds []uint64) (PlanScore, error) {
+	out := PlanScore{Plan: name}
+	for _, seed := range seeds {
+		rows, err := Collect(ctx, plan, machines, seed)
+		if err != nil {
+			return out, err
+		}
+		s, err := Score(rows, truth, metric, thresholdMS)
+		if err != nil {
+			return out, err
+		}
+		share := 1 / float64(len(seeds))
+		out.Runs += float64(len(rows)) * share
+		out.Scores.add(s, share)
+	}
+	return out, nil
+}
+
+func (s *Scores) add(o Scores, share float64) {
+	for _, pair := range [][2]*Off{{&s.ResponseTime, &o.ResponseTime}, {&s.Joint, &o.Joint}, {&s.Total, &o.Total}, {&s.Capacity, &o.Capacity}} {
+		pair[0].Mean += pair[1].Mean * share
+		pair[0].P95 += pair[1].P95 * share
+	}
+}

@@ -1,0 +1,125 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// sharedLink is a machine that behaves like processor sharing with noise: everything takes 1/(1 - U - U_int) times as
+// long. After fails runs it breaks.
+type sharedLink struct {
+	mu    sync.Mutex
+	made  []RunRequest
+	fails int
+}
+
+var errBroken = errors.New("broken")
+
+const (
+	unloadedMS      = 10.0
+	unloadedProbeMS = 2.0
+)
+
+func (m *sharedLink) Measure(_ context.Context, r RunRequest) (model.TrainingRow, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fails > 0 && len(m.made) == m.fails {
+		return model.TrainingRow{}, errBroken
+	}
+	m.made = append(m.made, r)
+	return linkRow(r, 0.06), nil
+}
+
+func linkRow(r RunRequest, noise float64) model.TrainingRow {
+	rng := rand.New(rand.NewPCG(r.Seed, 1))
+	stretch := 1 / (1 - r.Level - r.Interference)
+	mean := unloadedMS * stretch * (1 + noise*rng.NormFloat64())
+	p95 := 3 * unloadedMS * stretch * (1 + 2*noise*rng.NormFloat64())
+	return model.TrainingRow{
+		Resource: quell.Network, Level: r.Level, InterferingLevel: &r.Interference, Interfering: r.Interference, Utilization: r.Level,
+		RequestRate: 100 * r.Level, LatencyMS: quell.Latency{Mean: &mean, P95: &p95, N: 500}, Seed: r.Seed,
+		ProbeMS: model.ProbeRun{Mean: unloadedProbeMS * stretch * (1 + noise*rng.NormFloat64()), Stddev: 0.5, N: 100},
+	}
+}
+
+func small() Plan {
+	return Plan{Levels: []float64{0.1, 0.3, 0.5}, Interference: []float64{0, 0.2, 0.4}, Run: time.Second, Repeat: 2, MaxRepeat: 4, Interval: 0.05, Confidence: 0.95}
+}
+
+func inOrder(rows []model.TrainingRow) []model.TrainingRow {
+	return slices.SortedFunc(slices.Values(rows), func(a, b model.TrainingRow) int { return cmp.Compare(a.Seed, b.Seed) })
+}
+
+// TestInterruptedTrainingGoesOn: wherever a training stops, and on however many machines, going on gives the rows that
+// it would have given at once, and makes no run twice.
+func TestInterruptedTrainingGoesOn(t *testing.T) {
+	grid, adaptive := resumption(t, small()), resumption(t, Learn(quell.Mean, 30, 38, 0, 3))
+	for _, fails := range [][]int{{1}, {27}, {28}, {31}, {10, 13, 11}} {
+		adaptive(t, fails)
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		grid(rt, rapid.SliceOfN(rapid.IntRange(1, 30), 1, 4).Draw(rt, "fails"))
+	})
+}
+
+// resumption trains at once, and returns a check of trainings on machines that fail after so many runs each.
+func resumption(t *testing.T, plan Plan) func(t rapid.TB, fails []int) {
+	whole := inOrder(trained(t, plan, 7))
+	return func(t rapid.TB, fails []int) {
+		var rows []model.TrainingRow
+		var last Progress
+		o := Options{Plan: plan, Seed: 7, Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil }, Progress: func(p Progress) { last = p }}
+		for _, n := range fails {
+			o.Machines = append(o.Machines, &sharedLink{fails: n})
+		}
+		if err := Run(context.Background(), o); err != nil && !errors.Is(err, errBroken) {
+			t.Fatal(err)
+		}
+		kept := len(rows)
+		o.Rows, o.Machines = slices.Clone(rows), []Machine{&sharedLink{}, &sharedLink{}}
+		if err := Run(context.Background(), o); err != nil {
+			t.Fatal(err)
+		}
+		if got := inOrder(rows); !reflect.DeepEqual(got, whole) {
+			t.Fatalf("%d rows after an interruption at %d, not the %d of a training at once", len(got), kept, len(whole))
+		}
+		if last.Kept != kept || last.Runs != len(rows) {
+			t.Fatalf("the progress says %d kept of %d, want %d of %d", last.Kept, last.Runs, kept, len(rows))
+		}
+	}
+}
+
+func TestRowsOfAnotherPlanAreRefused(t *testing.T) {
+	row := linkRow(RunRequest{Cell: Cell{0.9, 0.05}, Seed: 7}, 0)
+	err := Run(t.Context(), Options{Plan: small(), Machines: []Machine{&sharedLink{}}, Seed: 7, Rows: []model.TrainingRow{row}, Save: func(model.TrainingRow) error { return nil }})
+	var user *quell.UserError
+	if !errors.As(err, &user) || !strings.Contains(err.Error(), "seed 7 is of utilisation 0.9") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPlanSettingsTellPlansApart(t *testing.T) {
+	if d := Quick().Settings().differences(Full().Settings()); len(d) == 0 {
+		t.Error("the quick and the full plan have the same settings")
+	}
+	a, b := Learn(quell.Mean, 40, 60, 0.02, 4).Settings(), Learn(quell.P95, 40, 60, 0.02, 4).Settings()
+	if d := a.differences(b); !slices.Equal(d, []string{"slo.metric was p95 and is mean"}) {
+		t.Errorf("differences %v", d)
+	}
+	if s := small().Settings()["train.levels"]; s != "0.1, 0.3, 0.5" {
+		t.Errorf("levels read %q", s)
+	}
+}

@@ -1,0 +1,224 @@
+package train
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// Settings are what a training's rows depend on, by the name under which a user knows each: rows measured under
+// other settings do not belong together.
+type Settings map[string]string
+
+// differences lists what other has otherwise, in order of name.
+func (s Settings) differences(other Settings) []string {
+	all := maps.Clone(s)
+	maps.Copy(all, other)
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if was, is := orNothing(other[name]), orNothing(s[name]); was != is {
+			out = append(out, fmt.Sprintf("%s was %s and is %s", name, was, is))
+		}
+	}
+	return out
+}
+
+func orNothing(value string) string {
+	if value == "" {
+		return "not given"
+	}
+	return value
+}
+
+// Store is a file of training rows that a training appends to, and goes on with after an interruption. Beside it
+// lies a file of the settings that the rows were measured under. One process at a time holds a store.
+type Store struct {
+	path string
+	file *os.File
+	size int64 // of the whole lines
+	rows []model.TrainingRow
+}
+
+// settingsSuffix is added to a store's name for its settings.
+const settingsSuffix = ".settings"
+
+// OpenStore opens the rows at path, or begins them. What a write left half done is cut off; whole rows stay. Rows
+// measured under other settings are refused with a *quell.UserError that names what differs; with fresh, rows that
+// are there are set aside under another name, and the store begins empty.
+func OpenStore(path string, settings Settings, fresh bool) (*Store, error) {
+	s := &Store{path: path}
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	if fresh && s.size > 0 {
+		if err := errors.Join(setAside(path), s.file.Close()); err != nil {
+			return nil, err
+		}
+		if err := s.open(); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.begin(settings); err != nil {
+		return nil, errors.Join(err, s.file.Close())
+	}
+	return s, nil
+}
+
+// open takes the file and its lock, which ends with the process however that ends.
+func (s *Store) open() error {
+	file, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return &quell.UserError{Err: fmt.Errorf("opening the training rows: %w", err)}
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = &quell.UserError{Err: fmt.Errorf("%s is being written by another training: wait for it, or name another file", s.path)}
+		}
+		return errors.Join(err, file.Close())
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	s.file, s.size = file, info.Size()
+	return nil
+}
+
+// setAside gives the rows at path, and their settings, the first free name.
+func setAside(path string) error {
+	for n := 1; ; n++ {
+		aside := fmt.Sprintf("%s.%d", path, n)
+		if _, err := os.Lstat(aside); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err := os.Rename(path, aside); err != nil {
+			return fmt.Errorf("setting the rows of %s aside: %w", path, err)
+		}
+		if err := os.Rename(path+settingsSuffix, aside+settingsSuffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("setting the settings of %s aside: %w", path, err)
+		}
+		return nil
+	}
+}
+
+// begin checks what is there, or writes the settings of what will be.
+func (s *Store) begin(settings Settings) error {
+	if s.size == 0 {
+		return s.writeSettings(settings)
+	}
+	if err := s.compare(settings); err != nil {
+		return err
+	}
+	if err := s.mend(); err != nil {
+		return err
+	}
+	if s.size == 0 {
+		return nil
+	}
+	var err error
+	s.rows, err = model.LoadTraining(s.path)
+	return err
+}
+
+func (s *Store) compare(settings Settings) error {
+	data, err := os.ReadFile(s.path + settingsSuffix)
+	if errors.Is(err, os.ErrNotExist) {
+		return &quell.UserError{Err: fmt.Errorf("%s is there already, and no %s%s tells how its rows were measured: name another file, or give --fresh, which sets it aside", s.path, s.path, settingsSuffix)}
+	}
+	if err != nil {
+		return fmt.Errorf("reading the settings of the training rows: %w", err)
+	}
+	var before Settings
+	if err := json.Unmarshal(data, &before); err != nil {
+		return &quell.UserError{Err: fmt.Errorf("%s%s: not the settings of a training: %w; name another file with --out, or give --fresh", s.path, settingsSuffix, err)}
+	}
+	if differing := settings.differences(before); len(differing) > 0 {
+		return &quell.UserError{Err: fmt.Errorf("the rows of %s were measured otherwise: %s; go back to that, name another file, or give --fresh, which sets them aside", s.path, strings.Join(differing, ", "))}
+	}
+	return nil
+}
+
+// writeSettings replaces the settings as a whole: a crash leaves the old ones or the new ones.
+func (s *Store) writeSettings(settings Settings) error {
+	data, err := json.MarshalIndent(settings, "", " ")
+	if err != nil {
+		return fmt.Errorf("encoding the settings of a training: %w", err)
+	}
+	path := s.path + settingsSuffix
+	if err := os.WriteFile(path+".new", append(data, '\n'), 0o644); err != nil {
+		_ = os.Remove(path + ".new")
+		return s.failed(fmt.Errorf("writing the settings of a training: %w", err))
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("writing the settings of a training: %w", err)
+	}
+	return nil
+}
+
+// mend ends the last line where only its end is missing, and cuts it off where more is.
+func (s *Store) mend() error {
+	data, err := io.ReadAll(s.file)
+	if err != nil {
+		return fmt.Errorf("reading the training rows: %w", err)
+	}
+	whole := int64(bytes.LastIndexByte(data, '\n') + 1)
+	last := data[whole:]
+	if len(last) == 0 {
+		return nil
+	}
+	if _, err := model.ReadTraining(bytes.NewReader(last)); err == nil {
+		return s.append([]byte{'\n'})
+	}
+	if err := s.file.Truncate(whole); err != nil {
+		return fmt.Errorf("cutting off a row that was half written: %w", err)
+	}
+	s.size = whole
+	return nil
+}
+
+// Rows are those that were there when the store was opened.
+func (s *Store) Rows() []model.TrainingRow { return s.rows }
+
+// Save appends a row and waits until it is on the disk. A row that could not be written whole is taken back.
+func (s *Store) Save(row model.TrainingRow) error {
+	data, err := json.Marshal(row)
+	if err != nil {
+		return fmt.Errorf("encoding a training row: %w", err)
+	}
+	return s.append(append(data, '\n'))
+}
+
+func (s *Store) append(data []byte) error {
+	_, err := s.file.WriteAt(data, s.size)
+	if err == nil {
+		err = s.file.Sync()
+	}
+	if err != nil {
+		return s.failed(errors.Join(fmt.Errorf("writing a training row: %w", err), s.file.Truncate(s.size)))
+	}
+	s.size += int64(len(data))
+	return nil
+}
+
+// failed says what to do about a full disk.
+func (s *Store) failed(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("the disk under %s is full; free some space and give the same command again, the rows so far are kept: %w", s.path, err)
+	}
+	return err
+}
+
+// Close lets others have the store.
+func (s *Store) Close() error { return s.file.Close() }
