@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +23,7 @@ import (
 )
 
 func (o *labRun) needsModels() bool {
-	return o.validate || slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) })
+	return o.validate || o.probing || slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) })
 }
 
 // labTraining is what models depend on: scenarios with the same inputs share them.
@@ -115,28 +117,40 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 	return path, models.Save(path)
 }
 
-// train makes the runs of a plan on all of the lab's machines at once, and keeps the rows in dir.
+// train makes the runs of a plan on all of the lab's machines at once. Rows are kept in dir: an interrupted training goes on.
 func (o *labRun) train(ctx context.Context, t labTraining, dir, program string, machines experiment.Machines, errs io.Writer) (rows []model.TrainingRow, err error) {
-	f, err := os.Create(filepath.Join(dir, "training.jsonl"))
+	store, err := train.OpenStore(filepath.Join(dir, "training.jsonl"), t.settings(o.scenario.Seed), false)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	var hosts []string
-	for _, h := range o.scenario.Hosts {
-		hosts = append(hosts, h.ID)
-	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	rows = store.Rows()
 	bar := newProgressBar(errs)
 	defer bar.finish()
-	lines := json.NewEncoder(f)
-	err = experiment.Training{
-		Plan: t.Plan, Bandwidth: t.Network, Workload: t.Workload, Budget: t.Budget, Seed: o.scenario.Seed,
-		Kernel: &experiment.KernelHosts{
-			Program: program, Dir: filepath.Join(dir, "lab"), Prefix: o.prefix, Hosts: hosts, Machines: machines,
-			Network: t.Network,
-		},
-		Save:     func(row model.TrainingRow) error { rows = append(rows, row); return lines.Encode(row) },
-		Progress: func(p train.Progress) { bar.show(p) },
-	}.Run(ctx)
-	return rows, err
+	training := o.hosts(t, dir, program, machines)
+	training.Plan, training.Rows, training.Progress = t.Plan, store.Rows(), bar.show
+	training.Save = func(row model.TrainingRow) error { rows = append(rows, row); return store.Save(row) }
+	return rows, training.Run(ctx)
+}
+
+// settings are what the rows depend on.
+func (t labTraining) settings(seed uint64) train.Settings {
+	s := t.Plan.Settings()
+	maps.Copy(s, train.Settings{
+		"resource": string(t.Resource), "network": fmt.Sprintf("%gbps", t.Network), "workload": fmt.Sprintf("%+v", t.Workload),
+		"probe.budget": fmt.Sprint(t.Budget), "seed": fmt.Sprint(seed), "only": fmt.Sprint(t.Plan.Only),
+	})
+	return s
+}
+
+// hosts are the lab's machines as a training sees them; what they write goes below dir.
+func (o *labRun) hosts(t labTraining, dir, program string, machines experiment.Machines) experiment.Training {
+	var ids []string
+	for _, h := range o.scenario.Hosts {
+		ids = append(ids, h.ID)
+	}
+	return experiment.Training{
+		Bandwidth: t.Network, Workload: t.Workload, Budget: t.Budget, Seed: o.scenario.Seed,
+		Kernel: &experiment.KernelHosts{Program: program, Dir: filepath.Join(dir, "lab"), Prefix: o.prefix, Hosts: ids, Machines: machines, Network: t.Network},
+	}
 }

@@ -37,6 +37,7 @@ type labRun struct {
 	quick    bool
 	resume   bool
 	validate bool
+	probing  bool
 	heldOut  time.Duration // how long a held-out point is measured
 
 	name     string
@@ -245,6 +246,9 @@ func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, er
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
+	}
+	if o.probing {
+		return o.study(ctx, program, filepath.Join(o.out, o.scenario.Name), machines, out)
 	}
 	models, err := o.prepareModels(ctx, program, machines, errs)
 	if err != nil {
