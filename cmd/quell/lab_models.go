@@ -49,6 +49,9 @@ func (o *labRun) training() labTraining {
 		Plan: labPlan(), Resource: o.scenario.Service.Policy.Resource, Network: o.scenario.Hosts[0].Network, Workload: w,
 		Budget: labProbeBudget, Metric: o.scenario.Service.SLO.Metric,
 	}
+	if w.Kind == scenario.Video {
+		t.Plan = sessionLabPlan()
+	}
 	if o.quick {
 		t.Plan = quickLabPlan()
 	}
@@ -61,6 +64,14 @@ func labPlan() train.Plan {
 	p.Levels = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
 	p.Interference = []float64{0, 0.1, 0.2, 0.3, 0.45, 0.6}
 	p.Run, p.Repeat, p.MaxRepeat = 12*time.Second, 2, 4
+	return p
+}
+
+// sessionLabPlan has fewer cells: sessions take long to come to rest at a level, so each run is long.
+func sessionLabPlan() train.Plan {
+	p := labPlan()
+	p.Levels, p.Interference = []float64{0.1, 0.25, 0.4, 0.55, 0.7}, []float64{0, 0.15, 0.3, 0.45, 0.6}
+	p.Repeat, p.MaxRepeat = 1, 2
 	return p
 }
 

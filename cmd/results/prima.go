@@ -45,14 +45,16 @@ func primaPart(ctx context.Context, dir, name string) error {
 	return fmt.Errorf("there is no part %q of the prima page", name)
 }
 
-// playParts plays the parts whose records are not all there, or with again all, several labs at once. The first part
-// goes first by itself where models are missing: the others need them.
+// playParts plays the parts whose records are not all there, or with again all, several labs at once. Those that train
+// go before, one by one: the others use their models.
 func playParts(ctx context.Context, parts []labPart, again bool) error {
-	if len(parts) > 1 {
-		if err := parts[0].play(ctx, 0, again); err != nil {
+	var others []labPart
+	for _, p := range parts {
+		if !p.trains {
+			others = append(others, p)
+		} else if err := p.play(ctx, 0, again); err != nil {
 			return err
 		}
-		parts = parts[1:]
 	}
 	queue := make(chan labPart)
 	var workers sync.WaitGroup
@@ -69,7 +71,7 @@ func playParts(ctx context.Context, parts []labPart, again bool) error {
 			}
 		})
 	}
-	for _, p := range parts {
+	for _, p := range others {
 		queue <- p
 	}
 	close(queue)
@@ -82,12 +84,12 @@ func (p labPart) play(ctx context.Context, lab int, again bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	args := []string{"lab", "run", p.name, "--out", labDir, "--prefix", fmt.Sprintf("results%d", lab+1)}
+	args := []string{"lab", "run", p.scenario(), "--out", labDir, "--prefix", fmt.Sprintf("results%d", lab+1)}
 	if !again {
 		args = append(args, "--resume")
 	}
-	if p.validate {
-		args[1] = "validate"
+	if p.command != "" {
+		args[1] = p.command
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join("bin", "quell"), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -100,12 +102,21 @@ func (p labPart) play(ctx context.Context, lab int, again bool) error {
 
 // labPart is one experiment of the page.
 type labPart struct {
-	name     string // of the scenario
-	title    string
-	text     string  // what the paper found, and how ours is to be read
-	phases   []phase // of which a table is made
-	validate bool    // held-out points instead of a play
-	write    func(b *bytes.Buffer, dir string, sc *scenario.Scenario, records []*experiment.Record) error
+	name    string // of the scenario
+	title   string
+	text    string  // what the paper found, and how ours is to be read
+	phases  []phase // of which a table is made
+	command string  // of quell lab, instead of run
+	of      string  // the scenario, where it is not called as the part
+	trains  bool    // is the first of its workload
+	write   func(b *bytes.Buffer, dir string, sc *scenario.Scenario, records []*experiment.Record) error
+}
+
+func (p labPart) scenario() string {
+	if p.of != "" {
+		return p.of
+	}
+	return p.name
 }
 
 // phase is a part of a run that becomes a row.
@@ -145,8 +156,11 @@ func writePrima(dir string) error {
 }
 
 func (p labPart) section(b *bytes.Buffer, plots string) error {
-	if p.validate {
+	switch p.command {
+	case "validate":
 		return writeValidation(b, p.name)
+	case "probing":
+		return writeProbing(b, p)
 	}
 	sc, err := config.ParseScenario(p.name, examples.Lab()[p.name])
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -10,10 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"errors"
-
 	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/train"
 )
 
 // writeValidation writes Table II from what `quell lab validate` measured.
@@ -54,6 +54,28 @@ func writeValidation(b *bytes.Buffer, name string) error {
 		fmt.Fprintf(b, "| %s | %s | %.1f%%, %.1f%% |\n", line.name, line.paper, 100*mean, 100*most)
 	}
 	fmt.Fprintf(b, "\n%d runs in training; the errors are relative to what was measured.\n", v.Rows)
+	return nil
+}
+
+// writeProbing writes what `quell lab probing` measured.
+func writeProbing(b *bytes.Buffer, p labPart) error {
+	data, err := os.ReadFile(filepath.Join(labDir, p.of, "probing.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(b, "Not measured yet: `go run ./cmd/results prima:%s`.\n", p.name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var scores []train.ProbingScore
+	if err := json.Unmarshal(data, &scores); err != nil {
+		return err
+	}
+	const link = 100e6 // bit/s, of the scenario
+	fmt.Fprintf(b, "| downloads | bytes each | share of the link | severity | error | alone | against 1 x 1 MB |\n|---|---|---|---|---|---|---|\n")
+	for _, s := range scores {
+		fmt.Fprintf(b, "| %d | %d | %.1f%% | %.2f | %.3f | %.3f | %.2f |\n", s.Count, s.Bytes, 100*s.Share(link), s.Severity, s.Error, s.Alone, s.Error/scores[0].Error)
+	}
 	return nil
 }
 
