@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -186,8 +187,19 @@ func (g *KernelGroup) config() string {
 		fmt.Fprintf(&b, "    - %q\n", arg)
 	}
 	fmt.Fprintf(&b, "probe: {from: controller, listen: \"0.0.0.0:%d\", token_file: %q, count: %d, capacity: %.0fbps}\n", labProbe, g.tokenFile(), probesPerPeriod(service.Sampling), host.Network)
-	fmt.Fprintf(&b, "agent: {metrics: off, capacity: {network: %.0fbps, cpu: %g}}\n", host.Network, host.Cores)
+	if Contended(sc, quell.CPU) { // else the host's processors are not limited, and its cgroup has no quota to go by
+		fmt.Fprintf(&b, "agent: {metrics: off, cgroup: self, capacity: {network: %.0fbps, cpu: %g}}\n", host.Network, host.Cores)
+	} else {
+		fmt.Fprintf(&b, "agent: {metrics: off, capacity: {network: %.0fbps}}\n", host.Network)
+	}
 	return b.String()
+}
+
+// Contended says whether a scenario is about a resource: its policy goes by it, or a neighbour takes of it. A lab's hosts
+// are limited in those only.
+func Contended(sc *scenario.Scenario, r quell.Resource) bool {
+	return sc.Service.Policy.Resource == r ||
+		slices.ContainsFunc(sc.Timeline, func(e scenario.Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
 }
 
 // instance is the command of one: see Instance.

@@ -220,25 +220,19 @@ func (o *labRun) needsEnvoy() bool {
 	return slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Balancer == scenario.Envoy })
 }
 
-// cores limits the processors only where the scenario is about them.
+// cores limits the processors only where they are contended.
 func (o *labRun) cores(h scenario.Host) float64 {
-	if o.about(quell.CPU) {
+	if experiment.Contended(o.scenario, quell.CPU) {
 		return h.Cores
 	}
 	return 0
 }
 
 func (o *labRun) disk(h scenario.Host) float64 {
-	if o.about(quell.Disk) {
+	if experiment.Contended(o.scenario, quell.Disk) {
 		return h.DiskIOPS
 	}
 	return 0
-}
-
-// about says whether a resource is contended in the scenario.
-func (o *labRun) about(r quell.Resource) bool {
-	return o.scenario.Service.Policy.Resource == r ||
-		slices.ContainsFunc(o.scenario.Timeline, func(e scenario.Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
 }
 
 // play is the player's part: train, then play run after run.

@@ -241,8 +241,8 @@ with real programs: HAProxy in front of nginx on machines made of network namesp
 iperf3 sending UDP; ` + "`quell controller`" + ` and ` + "`quell agent`" + ` as anybody runs them; probes over the same links. Each experiment is a scenario file,
 ` + "`quell lab list`" + ` names them, and ` + "`quell lab run NAME`" + ` repeats one.
 
-**Scaling.** Links have 100 Mbit/s for the paper's 1 Gbit/s; files 125 KB for 1 GB, videos, chunks and their pace a fifth of Table I; the sampling period T is 1 s
-for 10 s, start-up 3 s for 30 s. Loads and neighbours are in shares of a link, as the paper has them. Thresholds are the mean response times alone at the
+**Scaling.** Links have 100 Mbit/s for the paper's 1 Gbit/s; files 125 KB for 1 GB; videos a fifth of Table I's bytes, played 20 times as fast, so that
+sessions have as many chunks as the paper's, of 105 KB for 0.5 MB; the sampling period T is 1 s for 10 s, start-up 3 s for 30 s. Loads and neighbours are in shares of a link, as the paper has them. Thresholds are the mean response times alone at the
 utilisation where the paper's are: 35%% for files, 30%% for video, 50%% on EC2. Connections of a link get equal shares of it,
 so an idle link of utilisation U answers in size / rate / (1 - U). Requests wait for processors, too: two run everything here.
 `

@@ -1,0 +1,87 @@
+package experiment
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/testbed/kernel"
+)
+
+// TestLabConfigIsWhatTheDaemonsRead: for every balancer the run's file says what the scenario and the lab are.
+func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
+	sc := noisyNeighbour(t)
+	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig := &Kernel{Program: "/opt/quell", Dir: "/data", Models: "/data/models.json", Prefix: "quell", Scenario: sc}
+	for _, run := range []scenario.Run{
+		{Policy: "prima", Scheduling: quell.LeastConn}, {Policy: "static", Scheduling: quell.Random2, Fixed: 2, Balancer: scenario.Envoy},
+		{Policy: "lsf", Scheduling: quell.RoundRobin, Balancer: scenario.Builtin},
+	} {
+		g := &KernelGroup{rig: rig, group: newGroup(sc, run, t.TempDir()), place: place, sockets: "/run/q"}
+		if err := os.WriteFile(g.tokenFile(), []byte("secret\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := config.Parse("quell.yaml", []byte(g.config()))
+		if err != nil {
+			t.Fatalf("%s: %v", Title(sc, run), err)
+		}
+		kind := map[scenario.Balancer]config.BalancerKind{"": config.HAProxyBalancer, scenario.Envoy: config.CommandBalancer, scenario.Builtin: config.BuiltinBalancer}[run.Balancer]
+		if file.Balancer.Kind != kind || file.Probe.From != config.FromController || file.Bus.Listen != "10.77.0.3:4222" {
+			t.Errorf("%s: %+v, %+v, %+v", Title(sc, run), file.Balancer, file.Probe, file.Bus)
+		}
+		if s := file.Scaler; s.Address != "10.77.{slot}.2:80" || s.ProbeAddress != "10.77.{slot}.2:9466" || s.Slots != len(sc.Hosts) || !s.Lifeline {
+			t.Errorf("%s: scaler %+v", Title(sc, run), s)
+		}
+		if n := Size(sc, run); n > 0 && file.Service.Group.Max != n {
+			t.Errorf("%s: group %+v", Title(sc, run), file.Service.Group)
+		}
+	}
+}
+
+// TestRivalsConfiguration: Envoy's file is YAML with an endpoint for each instance, HAProxy's names the rule.
+func TestRivalsConfiguration(t *testing.T) {
+	sc := noisyNeighbour(t)
+	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig := &Kernel{Scenario: sc}
+	g := &KernelGroup{rig: rig, group: newGroup(sc, scenario.Run{Policy: "static", Scheduling: quell.Random2, Fixed: 3, Balancer: scenario.Envoy}, ""), place: place}
+	var parsed struct {
+		Resources struct {
+			Clusters []struct {
+				Load struct {
+					Endpoints []struct {
+						LB []struct {
+							Metadata struct {
+								Filter map[string]map[string]string `yaml:"filter_metadata"`
+							}
+						} `yaml:"lb_endpoints"`
+					}
+				} `yaml:"load_assignment"`
+			}
+		} `yaml:"static_resources"`
+	}
+	if err := yaml.Unmarshal([]byte(g.envoyConfig()), &parsed); err != nil {
+		t.Fatal(err)
+	}
+	endpoints := parsed.Resources.Clusters[0].Load.Endpoints[0].LB
+	if len(endpoints) != 3 || endpoints[2].Metadata.Filter["envoy.lb"]["instance"] != "i3" {
+		t.Errorf("endpoints %+v", endpoints)
+	}
+	for scheduling, rule := range map[quell.Scheduling]string{quell.RoundRobin: "roundrobin", quell.LeastConn: "leastconn", quell.Random2: "random(2)"} {
+		g.run.Scheduling = scheduling
+		if text := g.haproxyConfig(); !strings.Contains(text, "balance "+rule+"\n") || !strings.Contains(text, filepath.Base(g.socket())) {
+			t.Errorf("%s: %s", scheduling, text)
+		}
+	}
+}
