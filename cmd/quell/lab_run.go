@@ -136,6 +136,9 @@ func labPlayable(sc *scenario.Scenario) error {
 	if err := experiment.Playable(sc, experiment.KernelResources()...); err != nil {
 		return err
 	}
+	if k := sc.Workload.Kind; k != scenario.File && k != scenario.Video {
+		return fmt.Errorf("workload.kind: a lab's instances serve files and videos, not %s: use quell sim", k)
+	}
 	for i, h := range sc.Hosts {
 		if want := fmt.Sprintf("h%d", i+1); h.ID != want {
 			return fmt.Errorf("hosts: a lab's are h1, h2 and so on in order, not %s", h.ID)

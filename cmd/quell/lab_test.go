@@ -174,6 +174,36 @@ func TestLabOwnerKilled(t *testing.T) {
 	l.clean(true)
 }
 
+// TestLabRefuses: what a lab cannot play, and what is not there, is said before anything is made.
+func TestLabRefuses(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, old, change string) string {
+		data, err := os.ReadFile(filepath.Join("testdata", "lab", "two.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name+".yaml")
+		if err := os.WriteFile(path, []byte(strings.Replace(string(data), old, change, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for arg, want := range map[string]string{
+		"table-xi":                        "there is no experiment \"table-xi\" (there are: changing-interference,",
+		filepath.Join(dir, "absent.yaml"): "no such file",
+		write("hosts", "{id: h, count: 2, network: 50Mbps}", "{id: h2, network: 50Mbps}, {id: h1, network: 50Mbps}"):                       "hosts: a lab's are h1, h2 and so on in order, not h2",
+		write("kind", "{kind: file, arrivals: poisson, size: 60KB, load: 0.7}", "{kind: users, users: 5, classes: [{name: a, cpu: 5ms}]}"): "workload.kind: a lab's instances serve files and videos",
+	} {
+		out, err := exec.Command("quell", "lab", "run", arg, "--out", filepath.Join(dir, "out")).CombinedOutput()
+		if statusOf(err) != exitUsage || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v\n%s", arg, err, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "out")); err == nil {
+		t.Error("it made its folder before it refused")
+	}
+}
+
 // TestLabLibrary: every experiment of the library is named after its file, can be played on a lab as far as its machines
 // go, and says what it repeats.
 func TestLabLibrary(t *testing.T) {
