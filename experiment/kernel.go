@@ -48,6 +48,10 @@ const (
 	labMeter    = 9467 // of a machine in training
 )
 
+// LabProbeSpacing is the mean time between two probes of one instance, in training and in the runs: more and smaller ones
+// than on emulated hosts, for what one moment shows is mostly its own queue (docs/results/probing.md).
+const LabProbeSpacing = 50 * time.Millisecond
+
 // Start brings up one run's group and waits until its first instances serve.
 func (k *Kernel) Start(ctx context.Context, index int, run scenario.Run) (*KernelGroup, error) {
 	g := &KernelGroup{rig: k, group: newGroup(k.Scenario, run, runDir(k.Dir, index, run))}
@@ -186,7 +190,7 @@ func (g *KernelGroup) config() string {
 	for _, arg := range g.instance() {
 		fmt.Fprintf(&b, "    - %q\n", arg)
 	}
-	fmt.Fprintf(&b, "probe: {from: controller, listen: \"0.0.0.0:%d\", token_file: %q, count: %d, capacity: %.0fbps}\n", labProbe, g.tokenFile(), probesPerPeriod(service.Sampling), host.Network)
+	fmt.Fprintf(&b, "probe: {from: controller, listen: \"0.0.0.0:%d\", token_file: %q, count: %d, capacity: %.0fbps}\n", labProbe, g.tokenFile(), max(8, int(service.Sampling/LabProbeSpacing)), host.Network)
 	if Contended(sc, quell.CPU) { // else the host's processors are not limited, and its cgroup has no quota to go by
 		fmt.Fprintf(&b, "agent: {metrics: off, cgroup: self, capacity: {network: %.0fbps, cpu: %g}}\n", host.Network, host.Cores)
 	} else {

@@ -33,6 +33,7 @@ type labTraining struct {
 	Network  float64
 	Workload scenario.Workload
 	Budget   float64
+	Spacing  time.Duration // of probes
 	Metric   quell.Metric
 }
 
@@ -47,7 +48,7 @@ func (o *labRun) training() labTraining {
 	}
 	t := labTraining{
 		Plan: labPlan(), Resource: o.scenario.Service.Policy.Resource, Network: o.scenario.Hosts[0].Network, Workload: w,
-		Budget: labProbeBudget, Metric: o.scenario.Service.SLO.Metric,
+		Budget: labProbeBudget, Spacing: experiment.LabProbeSpacing, Metric: o.scenario.Service.SLO.Metric,
 	}
 	if w.Kind == scenario.Video {
 		t.Plan = sessionLabPlan()
@@ -149,7 +150,7 @@ func (t labTraining) settings(seed uint64) train.Settings {
 	s := t.Plan.Settings()
 	maps.Copy(s, train.Settings{
 		"resource": string(t.Resource), "network": fmt.Sprintf("%gbps", t.Network), "workload": fmt.Sprintf("%+v", t.Workload),
-		"probe.budget": fmt.Sprint(t.Budget), "seed": fmt.Sprint(seed), "only": fmt.Sprint(t.Plan.Only),
+		"probe.budget": fmt.Sprint(t.Budget), "probe.spacing": t.Spacing.String(), "seed": fmt.Sprint(seed), "only": fmt.Sprint(t.Plan.Only),
 	})
 	return s
 }
@@ -161,7 +162,7 @@ func (o *labRun) hosts(t labTraining, dir, program string, machines experiment.M
 		ids = append(ids, h.ID)
 	}
 	return experiment.Training{
-		Bandwidth: t.Network, Workload: t.Workload, Budget: t.Budget, Seed: o.scenario.Seed,
+		Bandwidth: t.Network, Workload: t.Workload, Budget: t.Budget, Seed: o.scenario.Seed, Spacing: t.Spacing,
 		Kernel: &experiment.KernelHosts{Program: program, Dir: filepath.Join(dir, "lab"), Prefix: o.prefix, Hosts: ids, Machines: machines, Network: t.Network},
 	}
 }
