@@ -40,7 +40,7 @@ func primaParts() []labPart {
 			text:  "The main comparison: violation time together with what it costs. Aim: at most a quarter of round robin's violation, and below the best of least connections, two random choices and Envoy's least request, each with a fixed group as large as PRIMA's mean size rounded up.",
 			write: writeContest},
 		{name: "reaction", title: "How soon it reacts",
-			text:  "Twenty onsets of a neighbour with 0.35 of a link at T = 1 s, W = 1. Aim: a median of at most 3.5 s from the interferer's start to the first plan applied.",
+			text:  "Twenty onsets of a neighbour with 0.45 of a link at T = 1 s, W = 1. Aim: a median of at most 3.5 s from the interferer's start to the first plan applied.",
 			write: writeReaction},
 		{name: "probing", of: "table-ii", command: "probing", title: "What a probe budget buys",
 			text: "The error is how far one period's severity lies from the long run's, at a load of 0.4 beside a neighbour with 0.3 of the link; the period is 1.6 s, so that 1 MB in one download is 5%. Aim: at most 2% of the link with an error no larger than that."},

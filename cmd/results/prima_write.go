@@ -128,10 +128,11 @@ func writeContest(b *bytes.Buffer, plots string, sc *scenario.Scenario, records 
 // writeReaction takes the time from each onset to the first change after it.
 func writeReaction(b *bytes.Buffer, _ string, sc *scenario.Scenario, records []*experiment.Record) error {
 	r := records[0]
+	const lasts = 7 // seconds of interference: what is done later is no reaction to it
 	var delays []float64
 	for _, mark := range sc.Marks() {
 		at := mark.Seconds()
-		if i := slices.IndexFunc(r.Changes, func(c float64) bool { return c >= at }); i >= 0 {
+		if i := slices.IndexFunc(r.Changes, func(c float64) bool { return c >= at }); i >= 0 && r.Changes[i] < at+lasts {
 			delays = append(delays, r.Changes[i]-at)
 		}
 	}
@@ -140,8 +141,8 @@ func writeReaction(b *bytes.Buffer, _ string, sc *scenario.Scenario, records []*
 		return nil
 	}
 	slices.Sort(delays)
-	fmt.Fprintf(b, "Over %d onsets: median %.1f s, least %.1f s, most %.1f s. The interferer's own start, until its first byte, is part of it. %d requests failed.\n",
-		len(delays), delays[len(delays)/2], delays[0], delays[len(delays)-1], r.Result.Errors)
+	fmt.Fprintf(b, "A plan was applied in %d of %d onsets: after %.1f s in the median, %.1f s at least, %.1f s at most. The interferer's own start, until its first byte, is part of it. %d requests failed.\n",
+		len(delays), len(sc.Marks()), delays[len(delays)/2], delays[0], delays[len(delays)-1], r.Result.Errors)
 	return nil
 }
 
