@@ -262,7 +262,7 @@ func TestValidateNamesEachBreachOfWhatVaries(t *testing.T) {
 		"workload.system: must be between 0 and 1":        func(s *Scenario) { classes(s).System = 1.5 },
 		"workload.spread: unknown spread":                 func(s *Scenario) { classes(s).Spread = "wide" },
 		"workload.users: must be between 0 and":           func(s *Scenario) { users(s).Users = -1 },
-		"workload.think: must be above zero":              func(s *Scenario) { users(s).Think = 0 },
+		"workload.think: must be at least 1ms":            func(s *Scenario) { users(s).Think = 0 },
 		"timeline[0].load: users bring the load":          func(s *Scenario) { users(s); s.Timeline = []Event{{Load: ptr(1.0)}} },
 		"timeline[0].users: must be between 0 and":        func(s *Scenario) { users(s); s.Timeline = []Event{{Users: ptr(-1)}} },
 		"workload.video.videos: must be between 1":        func(s *Scenario) { video(s).Videos = 0 },
