@@ -111,7 +111,7 @@ func (p *points) add(r Row) {
 
 // plotTradeoff draws violation against cost: one point per row, those of one series joined, the front behind them.
 func plotTradeoff(path, name string, rows []Row) error {
-	c := newCanvas(name+": violation against cost (lower left is better)", "instance-seconds", "share of the time in violation, %")
+	c := newCanvas(name+": violation against cost (lower left is better)", "instance-seconds", "share of the time in violation, % (square-root scale)")
 	if err := c.addFront(rows); err != nil {
 		return err
 	}
@@ -134,8 +134,27 @@ func plotTradeoff(path, name string, rows []Row) error {
 		}
 	}
 	c.Y.Min, c.Y.Max = 0, max(c.Y.Max, 5)
-	c.Y.Tick.Marker = plot.TickerFunc(shortTicks)
+	c.Y.Scale, c.Y.Tick.Marker = rootScale{}, plot.TickerFunc(rootTicks)
+	c.X.Tick.Marker = plot.TickerFunc(shortTicks)
 	return c.save(path)
+}
+
+// rootScale gives the small values, which matter most, more room than the large ones.
+type rootScale struct{}
+
+// Normalize implements plot.Normalizer.
+func (rootScale) Normalize(low, high, x float64) float64 {
+	root := func(v float64) float64 { return math.Sqrt(math.Max(0, v)) }
+	return (root(x) - root(low)) / (root(high) - root(low))
+}
+
+func rootTicks(_, high float64) (ticks []plot.Tick) {
+	for _, v := range []float64{0, 1, 2, 5, 10, 20, 30, 40, 60, 80, 100} {
+		if v <= high {
+			ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprintf("%g", v)})
+		}
+	}
+	return ticks
 }
 
 func byCost(rows []Row) []Row {
@@ -202,8 +221,8 @@ func (c *canvas) addSeries(name string, p *points, col color.NRGBA, shape draw.G
 const lowestMS = 0.1
 
 // plotLatency draws each run's worst instance over time, on a ground that is darker where there is more interference.
-func plotLatency(path string, sc *scenario.Scenario, ground []shade, lines []line) error {
-	c := newCanvas(fmt.Sprintf("%s: the worst instance's latency (%s)", sc.Name, sc.Service.SLO.Metric), "time, s", "ms")
+func plotLatency(path string, sc *scenario.Scenario, seed uint64, ground []shade, lines []line) error {
+	c := newCanvas(fmt.Sprintf("%s: the worst instance's latency (%s) with one seed, %d", sc.Name, sc.Service.SLO.Metric, seed), "time, s", "ms")
 	low, high := sc.Service.SLO.ThresholdMS(), sc.Service.SLO.ThresholdMS()
 	for _, l := range lines {
 		for _, w := range l.windows {

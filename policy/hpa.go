@@ -15,10 +15,12 @@ type Recommendation struct {
 	N  int       `json:"n"`
 }
 
+// DefaultTarget is the utilisation that hpa aims at unless its settings say otherwise.
+const DefaultTarget = 0.8
+
 // The constants of the Kubernetes HorizontalPodAutoscaler. Its stabilisation of 300 s at a decision every 15 s is given
 // in periods here, as groups are sampled at any pace.
 const (
-	defaultTarget       = 0.8
 	hpaTolerance        = 0.1
 	stabilisedPeriods   = 20
 	mostAdded           = 4 // at once, or as many as there are
@@ -35,7 +37,7 @@ func hpa(in Input, g *group, st *State) quell.Plan {
 	current := len(g.ready) + g.starting
 	target := in.Service.Policy.Utilization
 	if target == 0 {
-		target = defaultTarget
+		target = DefaultTarget
 	}
 	wanted := g.recommended(target)
 	st.Recommended = remembering(st.Recommended, Recommendation{in.Snapshot.At, wanted}, stabilisedPeriods*in.Service.Sampling)
