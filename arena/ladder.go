@@ -42,6 +42,12 @@ func (c climber) next(sc *scenario.Scenario) (climber, bool) {
 	return c, c.Fixed >= 1 && c.Fixed <= len(sc.Hosts)
 }
 
+// idle says whether the entrant only repeats another one: in a group of one there is nothing to share out, so one of its kind is
+// enough.
+func (e Entrant) idle() bool {
+	return e.Fixed == 1 && (e.Policy != static || e.Scheduling != quell.LeastConn)
+}
+
 // climb takes the rivals of fixed size one step further, and returns their plays with the first seed.
 func (h *hall) climb() (round []task) {
 	for _, c := range h.contests {
@@ -51,7 +57,7 @@ func (h *hall) climb() (round []task) {
 			if !ok || e.over(r) {
 				continue
 			}
-			if e, ok = e.next(c.Scenario); !ok {
+			if e, ok = e.next(c.Scenario); !ok || e.idle() {
 				continue
 			}
 			further = append(further, e)
@@ -103,7 +109,7 @@ func (h *hall) besides() (round []task) {
 		for _, e := range slices.Clone(c.Entrants) {
 			for _, n := range []float64{math.Floor(size), math.Ceil(size)} {
 				e.Fixed = min(max(1, int(n)), len(c.Scenario.Hosts))
-				if !e.fixed(c.Scenario) || slices.Contains(c.Entrants, e) {
+				if !e.fixed(c.Scenario) || e.idle() || slices.Contains(c.Entrants, e) {
 					continue
 				}
 				c.Entrants = append(c.Entrants, e)

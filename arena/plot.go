@@ -32,8 +32,8 @@ var (
 		{0x1f, 0x77, 0xb4, 0xff}, {0xff, 0x7f, 0x0e, 0xff}, {0x2c, 0xa0, 0x2c, 0xff}, {0x94, 0x67, 0xbd, 0xff}, {0x8c, 0x56, 0x4b, 0xff},
 		{0xe3, 0x77, 0xc2, 0xff}, {0x17, 0xbe, 0xcf, 0xff}, {0xbc, 0xbd, 0x22, 0xff}, {0x60, 0x60, 0x60, 0xff},
 	}
-	primaColours = [...]color.NRGBA{{0xd6, 0x27, 0x28, 0xff}, {0x8b, 0x00, 0x00, 0xff}, {0xff, 0x6b, 0x6b, 0xff}, {0xa8, 0x3c, 0x60, 0xff}}
-	filled       = [...]draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.PlusGlyph{}}
+	primaColours = [...]color.NRGBA{{0x8b, 0x00, 0x00, 0xff}, {0xa8, 0x3c, 0x60, 0xff}, {0xff, 0x6b, 0x6b, 0xff}, {0xd6, 0x27, 0x28, 0xff}, {0xe0, 0x2f, 0xa0, 0xff}}
+	primaShapes  = [...]draw.GlyphDrawer{draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.TriangleGlyph{}, draw.CircleGlyph{}, draw.CrossGlyph{}}
 	shapes       = [...]draw.GlyphDrawer{draw.RingGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.PyramidGlyph{}, draw.BoxGlyph{}, draw.CircleGlyph{}}
 	black        = color.NRGBA{0, 0, 0, 0xff}
 	frontColour  = color.NRGBA{0xf2, 0xc1, 0x4e, 0xff}
@@ -49,7 +49,7 @@ func (p *palette) next(name string) (color.NRGBA, draw.GlyphDrawer) {
 		return black, draw.PlusGlyph{}
 	case prima:
 		p.own++
-		return primaColours[(p.own-1)%len(primaColours)], filled[(p.own-1)%len(filled)]
+		return primaColours[(p.own-1)%len(primaColours)], primaShapes[(p.own-1)%len(primaShapes)]
 	}
 	p.others++
 	return colours[(p.others-1)%len(colours)], shapes[(p.others-1)%len(shapes)]
@@ -222,7 +222,7 @@ const lowestMS = 0.1
 
 // plotLatency draws each run's worst instance over time, on a ground that is darker where there is more interference.
 func plotLatency(path string, sc *scenario.Scenario, seed uint64, ground []shade, lines []line) error {
-	c := newCanvas(fmt.Sprintf("%s: the worst instance's latency (%s) with one seed, %d", sc.Name, sc.Service.SLO.Metric, seed), "time, s", "ms")
+	c := newCanvas(fmt.Sprintf("%s: the worst instance's latency (%s), seed %d alone", sc.Name, sc.Service.SLO.Metric, seed), "time, s", "ms")
 	low, high := sc.Service.SLO.ThresholdMS(), sc.Service.SLO.ThresholdMS()
 	for _, l := range lines {
 		for _, w := range l.windows {

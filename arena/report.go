@@ -94,7 +94,8 @@ leave to chance.
   intervals overlap may well be in the other order.
 - xN: a group of that fixed size. From the scenario's size on, larger ones are tried until the first seed misses the objective for at most %.0f%% of the
   time, and smaller ones until it misses it for at least %.0f%%, in at most %d steps each; then PRIMA's mean size, rounded down and up, under every
-  scheduling, and with learned curves (knapsack). Sizes on the way that are as lost as their neighbours are left out.
+  scheduling, and with learned curves (knapsack). Sizes on the way that are as lost as their neighbours are left out, and a group of one plays under one scheduling
+  only, as all do the same.
 - N%%: the target of an autoscaler, or how full the clairvoyant lets machines get.
 - *clairvoyant*: the bound. It is told what nobody can measure: what neighbours take of every resource, which machines will fail and what
   clients will ask for, until an instance that is started now can serve. From these and the laws of processor sharing it works out the fewest
