@@ -282,3 +282,21 @@ func TestValidateNamesEachBreachOfWhatVaries(t *testing.T) {
 		}
 	}
 }
+
+// What changes often is bounded over all events together.
+func TestValidateBoundsAllChangesTogether(t *testing.T) {
+	s := noisy()
+	s.Duration, s.Judge.Window, s.Timeline = 10*time.Hour, time.Minute, nil
+	for i := range 5 { // 240,000 changes each
+		s.Timeline = append(s.Timeline, Event{At: time.Duration(i), Interfere: &Interference{
+			Host: "h1", Resource: quell.Network, Use: 0.1, On: 150 * time.Millisecond, Off: 150 * time.Millisecond,
+		}})
+	}
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "timeline[4].interfere: changes about 2.4e+05 times") {
+		t.Errorf("got %v", err)
+	}
+	s.Timeline = s.Timeline[:4]
+	if err := s.Validate(); err != nil {
+		t.Errorf("four such events: %v", err)
+	}
+}
