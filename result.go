@@ -27,6 +27,7 @@ type SLOResult struct {
 	ThresholdMS    float64 `json:"threshold_ms"`
 	ViolationS     float64 `json:"violation_s"`
 	ViolationShare float64 `json:"violation_share"`
+	RequestsOver   int64   `json:"requests_over"` // slower than the threshold, whatever the metric, or failed
 }
 
 // Reaction is the time from each mark to the first applied plan that changed weights or group size after it.

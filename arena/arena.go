@@ -6,13 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/sim"
 )
@@ -24,8 +21,12 @@ type Options struct {
 	Seeds     int                  // from the scenario's seed on; at least 1
 	Dir       string               // results.jsonl and models go there; one that is not empty is gone on with
 	Jobs      int                  // runs at once; 0: as many as there are processors
+	Program   string               // that plays; results of another one are refused
 	Progress  func(Progress)       // may be nil; never called twice at once
 }
+
+// mostSeeds bounds memory.
+const mostSeeds = 10_000
 
 // Progress tells how far an arena is.
 type Progress struct {
@@ -41,9 +42,11 @@ type Contest struct {
 	Entrants []Entrant
 	Results  map[Entrant][]quell.Result // in order of seeds; those that failed are absent
 
-	digest  string
-	models  *model.Models
-	ladders []Entrant // the largest size so far of each rival of fixed size that does not keep the threshold yet
+	digest    string
+	dir       string // of models
+	trainings []training
+	climbers  []climber
+	climbed   map[Entrant]bool // sizes that were found on the way up
 }
 
 // Run plays what is missing in the folder. Runs that fail do not stop the others: their errors come joined, beside what
@@ -57,7 +60,7 @@ func Run(ctx context.Context, o Options) ([]*Contest, error) {
 	for _, c := range contests {
 		digests[c.Scenario.Name] = c.digest
 	}
-	s, err := openStore(o.Dir, digests)
+	s, err := openStore(o.Dir, o.Program, digests)
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +78,13 @@ func prepare(o Options) ([]*Contest, error) {
 	if err := checkPolicies(policies); err != nil {
 		return nil, err
 	}
-	if o.Seeds < 1 || o.Jobs < 0 || len(o.Scenarios) == 0 {
-		return nil, &quell.UserError{Err: errors.New("an arena needs a scenario and at least one seed, and cannot do fewer than one run at a time")}
+	switch {
+	case len(o.Scenarios) == 0:
+		return nil, &quell.UserError{Err: errors.New("an arena needs a scenario")}
+	case o.Seeds < 1 || o.Seeds > mostSeeds:
+		return nil, &quell.UserError{Err: fmt.Errorf("seeds: must be between 1 and %d, is %d", mostSeeds, o.Seeds)}
+	case o.Jobs < 0:
+		return nil, &quell.UserError{Err: fmt.Errorf("jobs: must not be negative, is %d", o.Jobs)}
 	}
 	var contests []*Contest
 	seen := map[string]bool{}
@@ -91,7 +99,10 @@ func prepare(o Options) ([]*Contest, error) {
 			return nil, &quell.UserError{Err: fmt.Errorf("two scenarios have the name %s", sc.Name)}
 		}
 		seen[sc.Name] = true
-		c := &Contest{Scenario: sc, Entrants: entrants(sc, policies), Results: map[Entrant][]quell.Result{}}
+		c := &Contest{
+			Scenario: sc, Entrants: entrants(sc, policies), Results: map[Entrant][]quell.Result{},
+			dir: o.Dir, trainings: make([]training, o.Seeds), climbed: map[Entrant]bool{},
+		}
 		for i := range o.Seeds {
 			c.Seeds = append(c.Seeds, sc.Seed+uint64(i))
 		}
@@ -104,32 +115,32 @@ func prepare(o Options) ([]*Contest, error) {
 	return contests, nil
 }
 
-// compete plays everybody's first seed, which also finds the sizes worth trying, and then the others.
+// compete plays everybody's first seed, which also finds the sizes worth trying, then the others, and then the fixed groups
+// as large as PRIMA's turned out to be.
 func (h *hall) compete(ctx context.Context) error {
 	for _, c := range h.contests {
-		if err := h.train(ctx, c); ctx.Err() != nil {
-			return ctx.Err()
-		} else if err != nil {
-			h.untrained = append(h.untrained, err)
-			c.Entrants = slices.DeleteFunc(c.Entrants, func(e Entrant) bool { return !e.untrained() })
-		}
 		for _, e := range c.Entrants {
-			if e.Policy == static && e.Fixed > 0 && e.Fixed == c.Scenario.Instances.Fixed {
-				c.ladders = append(c.ladders, e)
+			if e.Fixed > 0 && e.Fixed == c.Scenario.Instances.Fixed {
+				c.climbers = append(c.climbers, climber{e, true}, climber{e, false})
 			}
 		}
 	}
 	round := h.firsts()
-	for range ladderSteps {
+	for step := 0; len(round) > 0; step++ {
 		if err := h.playAll(ctx, round); err != nil {
 			return err
 		}
-		if round = h.climb(); len(round) == 0 {
-			break
+		round = nil
+		if step < ladderSteps {
+			round = h.climb()
 		}
 	}
+	h.prune()
 	h.late = true
 	if err := h.playAll(ctx, h.others()); err != nil {
+		return err
+	}
+	if err := h.playAll(ctx, h.besides()); err != nil {
 		return err
 	}
 	return h.gather()
@@ -141,29 +152,6 @@ func (h *hall) firsts() (round []task) {
 		for _, e := range c.Entrants {
 			round = append(round, task{c, e, c.Seeds[0]})
 		}
-	}
-	return round
-}
-
-// climb makes the rivals that did not keep the threshold larger, and returns their plays with the first seed.
-func (h *hall) climb() (round []task) {
-	for _, c := range h.contests {
-		var higher []Entrant
-		for _, e := range c.ladders {
-			r, ok := h.store.result(play{c.Scenario.Name, e, c.Seeds[0]})
-			if !ok || r.SLO.ViolationShare <= kept {
-				continue
-			}
-			if e, ok = e.next(c.Scenario); !ok {
-				continue
-			}
-			higher = append(higher, e)
-			if !slices.Contains(c.Entrants, e) {
-				c.Entrants = append(c.Entrants, e)
-				round = append(round, task{c, e, c.Seeds[0]})
-			}
-		}
-		c.ladders = higher
 	}
 	return round
 }
@@ -182,7 +170,8 @@ func (h *hall) others() (round []task) {
 
 // gather hands the results to their contests, and reports what failed: of each entrant the first failure.
 func (h *hall) gather() error {
-	errs := h.untrained
+	var errs []error
+	told := map[string]bool{} // one training fails for several
 	for _, c := range h.contests {
 		for _, e := range c.Entrants {
 			var first error
@@ -195,35 +184,13 @@ func (h *hall) gather() error {
 					first = h.failed[p]
 				}
 			}
-			if first != nil {
+			if first != nil && !told[first.Error()] {
+				told[first.Error()] = true
 				errs = append(errs, first)
 			}
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// train prepares the scenario's models, unless nobody who plays needs them or an earlier call left them. Without models
-// those who need them do not play.
-func (h *hall) train(ctx context.Context, c *Contest) error {
-	if !slices.ContainsFunc(c.Entrants, func(e Entrant) bool { return !e.untrained() }) {
-		return nil
-	}
-	path := filepath.Join(h.Dir, fmt.Sprintf("%s-%s.models.json", c.Scenario.Name, c.digest))
-	if models, err := model.Load(path); err == nil {
-		c.models = models
-		return nil
-	}
-	h.show("training for " + c.Scenario.Name)
-	rows, err := sim.Train(ctx, c.Scenario, sim.Plan(), c.Scenario.Seed)
-	if err != nil {
-		return fmt.Errorf("training for %s: %w", c.Scenario.Name, err)
-	}
-	c.models, _, err = model.Fit(rows, model.FitOptions{Service: c.Scenario.Service.Name, InstanceType: "simulated", Metric: c.Scenario.Service.SLO.Metric})
-	if err != nil {
-		return fmt.Errorf("training for %s: %w", c.Scenario.Name, err)
-	}
-	return c.models.Save(path)
 }
 
 func (o *Options) jobs() int {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"image/png"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -72,32 +73,145 @@ func TestEntrants(t *testing.T) {
 	for _, e := range list {
 		titles = append(titles, e.Title())
 	}
-	for _, want := range []string{"static/roundrobin x2", "static/leastconn x2", "prima/leastconn", "prima (total)/leastconn", "prima/roundrobin", "prima (total)/roundrobin", "lsf/leastconn"} {
+	for _, want := range []string{"static/roundrobin x2", "static/leastconn x2", "prima/leastconn", "prima (total)/leastconn", "prima/roundrobin", "prima (total)/roundrobin", "prima/ewma", "lsf/leastconn"} {
 		if n := len(slices.DeleteFunc(slices.Clone(titles), func(s string) bool { return s != want })); n != 1 {
 			t.Errorf("%s enters %d times: %q", want, n, titles)
 		}
 	}
-	if want := len(quell.Schedulings) + 5; len(list) != want {
+	if want := len(quell.Schedulings) + 6; len(list) != want {
 		t.Errorf("%d entrants, want %d: %q", len(list), want, titles)
 	}
 }
 
-// Rivals grow until they keep the objective, and no further.
+// Every size that was tried had a reason, and every reason was followed: larger until the threshold is kept, smaller until it
+// is lost, of the lost ones the outermost.
 func TestLadder(t *testing.T) {
 	c := mustRun(t, options(t, t.TempDir()))
-	for _, e := range c.Entrants {
-		first := c.Results[e][0].SLO.ViolationShare
-		larger := e
-		larger.Fixed++
-		if tried := slices.Contains(c.Entrants, larger); tried != (first > kept && e.Fixed < len(c.Scenario.Hosts)) {
-			t.Errorf("%s misses the objective for %.2f of the time; the next size was tried: %v", e.Title(), first, tried)
+	violation := func(e Entrant) (float64, bool) {
+		if len(c.Results[e]) == 0 {
+			return 0, false
 		}
+		return c.Results[e][0].SLO.ViolationShare, true
+	}
+	hosts, sizes := len(c.Scenario.Hosts), map[string][]int{}
+	for _, e := range c.Entrants {
+		sizes[e.Series()] = append(sizes[e.Series()], e.Fixed)
 		if n := len(c.Results[e]); n != 3 {
 			t.Errorf("%s has %d results", e.Title(), n)
 		}
+		share, _ := violation(e)
+		larger, smaller := e, e
+		larger.Fixed++
+		smaller.Fixed--
+		_, up := violation(larger)
+		_, down := violation(smaller)
+		if e.Fixed >= 2 && share <= kept && up || e.Fixed >= 2 && kept < share && share < lost && e.Fixed < hosts && !up {
+			t.Errorf("%s misses the objective for %.2f of the time; the next size was tried: %v", e.Title(), share, up)
+		}
+		if e.Fixed == 2 && down != (share < lost && !smaller.idle()) {
+			t.Errorf("%s misses the objective for %.2f of the time; a smaller size was tried: %v", e.Title(), share, down)
+		}
 	}
-	if len(c.Entrants) <= len(quell.Schedulings) {
-		t.Errorf("nobody had to grow: %v", c.Entrants)
+	if len(sizes) != len(quell.Schedulings) || len(c.Entrants) <= len(sizes) {
+		t.Errorf("sizes %v", sizes)
+	}
+}
+
+func TestClimber(t *testing.T) {
+	sc := &scenario.Scenario{Hosts: make([]scenario.Host, 20)}
+	for _, c := range []struct {
+		from int
+		up   bool
+		want int
+		ok   bool
+	}{{1, true, 2, true}, {16, true, 18, true}, {20, true, 22, false}, {16, false, 14, true}, {1, false, 0, false}} {
+		got, ok := climber{Entrant{Fixed: c.from}, c.up}.next(sc)
+		if got.Fixed != c.want || ok != c.ok {
+			t.Errorf("from %d: %d, %v", c.from, got.Fixed, ok)
+		}
+	}
+}
+
+// Rivals of fixed size play at PRIMA's mean size, rounded down and up, and PRIMA with models of each seed.
+func TestBesides(t *testing.T) {
+	o := options(t, t.TempDir())
+	o.Policies, o.Seeds = []string{prima, static, "knapsack"}, 2
+	c := mustRun(t, o)
+	size, ok := primaSize(c.Results[primaItself])
+	if !ok {
+		t.Fatal("PRIMA did not play")
+	}
+	for _, n := range []float64{math.Floor(size), math.Ceil(size)} {
+		for _, s := range quell.Schedulings {
+			if e := (Entrant{Policy: static, Scheduling: s, Fixed: int(n)}); !e.idle() && len(c.Results[e]) != 2 {
+				t.Errorf("PRIMA's mean size is %.2f; %s has %d results", size, e.Title(), len(c.Results[e]))
+			}
+		}
+		if e := (Entrant{Policy: "knapsack", Scheduling: quell.LeastConn, Fixed: int(n)}); !e.idle() && len(c.Results[e]) != 2 {
+			t.Errorf("PRIMA's mean size is %.2f; %s has %d results", size, e.Title(), len(c.Results[e]))
+		}
+	}
+	models, err := filepath.Glob(filepath.Join(o.Dir, "*.models.json"))
+	if err != nil || len(models) != 2 {
+		t.Errorf("models %v, %v: want one file for each seed", models, err)
+	}
+	if got := mustRun(t, o).Rows(); !reflect.DeepEqual(got, c.Rows()) {
+		t.Error("the same call gives other rows the second time")
+	}
+}
+
+// A run of the scenario's own is no second entrant beside its twin.
+func TestOwnRunsEnterOnce(t *testing.T) {
+	sc := brief()
+	sc.Runs = []scenario.Run{{Policy: "knapsack", Scheduling: quell.LeastConn}, {Policy: hpa, Scheduling: quell.LeastConn}}
+	titles := map[string]bool{}
+	for _, e := range entrants(sc, []string{"knapsack", hpa}) {
+		titles[e.Title()] = true
+	}
+	if len(titles) != 1+len(targets) || !titles["knapsack/leastconn x2"] || !titles["hpa/leastconn 80%"] {
+		t.Errorf("entrants %v", titles)
+	}
+}
+
+func TestTwoArenasInOneFolder(t *testing.T) {
+	dir := t.TempDir()
+	o := options(t, dir)
+	o.Progress = func(p Progress) {
+		if p.Done > 1 {
+			return
+		}
+		_, err := Run(t.Context(), options(t, dir))
+		var user *quell.UserError
+		if !errors.As(err, &user) || !strings.Contains(err.Error(), "another arena is writing to "+dir) {
+			t.Errorf("a second arena: %v", err)
+		}
+	}
+	mustRun(t, o)
+	o = options(t, dir)
+	o.Program = "another"
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), ":1: a result of another build") {
+		t.Errorf("another program: %v", err)
+	}
+}
+
+func TestCheckReport(t *testing.T) {
+	dir := t.TempDir()
+	for _, made := range []string{"folder.md", "made"} {
+		if err := os.Mkdir(filepath.Join(dir, made), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"report.md": "", "made/report.md": "", "new/new/report.md": "", "report": "ends in .md", "report.txt": "ends in .md", "folder.md": "is a folder",
+		"file.md": "in the way", "file/report.md": "nothing can be written",
+	} {
+		err := CheckReport(filepath.Join(dir, path))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
 	}
 }
 
@@ -183,7 +297,7 @@ func TestRefused(t *testing.T) {
 		want   string
 	}{
 		"unknown policy":        {func(o *Options) { o.Policies = []string{"clairvoyance"} }, `unknown policy "clairvoyance" (known: `},
-		"no seed":               {func(o *Options) { o.Seeds = 0 }, "at least one seed"},
+		"no seed":               {func(o *Options) { o.Seeds = 0 }, "seeds: must be between 1 and 10000, is 0"},
 		"a scenario twice":      {func(o *Options) { o.Scenarios = append(o.Scenarios, brief()) }, "two scenarios have the name brief"},
 		"a scenario that is no": {func(o *Options) { o.Scenarios[0].Duration = 0 }, "duration"},
 	} {
@@ -266,7 +380,6 @@ func TestFrontByDefinition(t *testing.T) {
 			c.Results[e] = []quell.Result{r}
 		}
 		rows := c.Rows()
-		shown := map[[2]float64]bool{}
 		for _, r := range rows {
 			beaten := slices.ContainsFunc(rows, func(o Row) bool {
 				v, k := o.Violation.Mean-r.Violation.Mean, o.Cost.Mean-r.Cost.Mean
@@ -275,9 +388,7 @@ func TestFrontByDefinition(t *testing.T) {
 			if r.Front && beaten {
 				t.Fatalf("%+v is beaten in %+v", r, rows)
 			}
-			place := [2]float64{r.Violation.Mean, r.Cost.Mean}
-			shown[place] = shown[place] || r.Front
-			if !beaten && !shown[place] {
+			if !beaten && !r.Front {
 				t.Fatalf("%+v is not on the front of %+v", r, rows)
 			}
 		}

@@ -1,6 +1,7 @@
 package arena
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,11 +72,21 @@ func (e Entrant) run(sc *scenario.Scenario) (*scenario.Scenario, scenario.Run) {
 	return &changed, scenario.Run{Policy: e.Policy, Scheduling: e.Scheduling, Fixed: e.Fixed}
 }
 
+// entrantOf is a run of the scenario's as the entrant that does the same.
 func entrantOf(sc *scenario.Scenario, r scenario.Run) Entrant {
-	return Entrant{Policy: r.Policy, Scheduling: r.Scheduling, Fixed: sc.Size(r)}
+	e := Entrant{Policy: r.Policy, Scheduling: r.Scheduling, Fixed: sc.Size(r)}
+	if r.Policy == hpa {
+		e.Utilization = cmp.Or(sc.Service.Policy.Utilization, policy.DefaultTarget)
+	}
+	return e
 }
 
-// entrants lists the scenario's runs and those of the named policies, each once. Fixed sizes grow later: see ladder.
+// fixed says whether the entrant's group does not scale.
+func (e Entrant) fixed(sc *scenario.Scenario) bool {
+	return sc.Size(scenario.Run{Policy: e.Policy}) > 0
+}
+
+// entrants lists the scenario's runs and those of the named policies, each once. Other fixed sizes come later: see climb and besides.
 func entrants(sc *scenario.Scenario, policies []string) []Entrant {
 	var list []Entrant
 	for _, r := range sc.Runs {
@@ -110,6 +121,7 @@ func variants(sc *scenario.Scenario, name string) []Entrant {
 				list = append(list, e)
 			}
 		}
+		list = append(list, Entrant{Policy: name, Scheduling: quell.EWMA})
 	case hpa:
 		for _, u := range targets {
 			list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Utilization: u})
@@ -119,7 +131,7 @@ func variants(sc *scenario.Scenario, name string) []Entrant {
 			list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Strain: x})
 		}
 	default:
-		list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn})
+		list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Fixed: sc.Size(scenario.Run{Policy: name})})
 	}
 	return list
 }
@@ -135,17 +147,4 @@ func checkPolicies(names []string) error {
 		}
 	}
 	return nil
-}
-
-// A ladder tries a rival of fixed size at growing sizes, until one keeps the threshold.
-const (
-	ladderSteps = 6    // at most
-	ladderRatio = 8    // a step adds this part of the size
-	kept        = 0.01 // a size keeps the threshold if it is missed for no more than this share of the time
-)
-
-// next is the size above this entrant's; false if there is none.
-func (e Entrant) next(sc *scenario.Scenario) (Entrant, bool) {
-	e.Fixed += max(1, e.Fixed/ladderRatio)
-	return e, e.Fixed <= len(sc.Hosts)
 }

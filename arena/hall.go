@@ -2,10 +2,12 @@ package arena
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/sim"
 )
 
@@ -14,8 +16,6 @@ type hall struct {
 	Options
 	store    *store
 	contests []*Contest
-
-	untrained []error // why some have no models
 
 	mu     sync.Mutex // guards what follows
 	failed map[play]error
@@ -90,8 +90,7 @@ func (h *hall) missing(round []task) (missing []task) {
 
 func (h *hall) playOne(ctx context.Context, t task) error {
 	began := time.Now()
-	sc, run := t.entrant.run(t.contest.Scenario)
-	result, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Models: t.contest.models, Seed: t.seed, Strain: t.entrant.Strain})
+	result, err := t.contest.play(ctx, t.entrant, t.seed, nil)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -104,11 +103,26 @@ func (h *hall) playOne(ctx context.Context, t task) error {
 	return nil
 }
 
+// play plays one run; each window is shown, if somebody looks.
+func (c *Contest) play(ctx context.Context, e Entrant, seed uint64, windows func(sim.Window)) (r quell.Result, err error) {
+	sc, run := e.run(c.Scenario)
+	o := sim.Options{Scenario: sc, Run: run, Seed: seed, Strain: e.Strain, Windows: windows}
+	if !e.untrained() {
+		if o.Models, err = c.trained(ctx, seed); err != nil {
+			return r, err
+		}
+	}
+	return sim.Run(ctx, o)
+}
+
 func (h *hall) finished(t task, took time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
-		h.failed[t.play()] = fmt.Errorf("%s in %s with seed %d: %w", t.entrant.Title(), t.contest.Scenario.Name, t.seed, err)
+		if untrained := (*untrainedError)(nil); !errors.As(err, &untrained) {
+			err = fmt.Errorf("%s in %s with seed %d: %w", t.entrant.Title(), t.contest.Scenario.Name, t.seed, err)
+		}
+		h.failed[t.play()] = err
 	}
 	h.done++
 	h.open[t.contest]--
@@ -116,15 +130,6 @@ func (h *hall) finished(t task, took time.Duration, err error) {
 	h.times[t.contest] = pace{p.total + took, p.n + 1}
 	if h.Progress != nil {
 		h.Progress(Progress{Doing: t.contest.Scenario.Name, Done: h.done, Known: h.total(), Left: h.left()})
-	}
-}
-
-// show tells of work that is no run.
-func (h *hall) show(doing string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.Progress != nil {
-		h.Progress(Progress{Doing: doing, Done: h.done, Known: h.total(), Left: h.left()})
 	}
 }
 

@@ -32,8 +32,8 @@ var (
 		{0x1f, 0x77, 0xb4, 0xff}, {0xff, 0x7f, 0x0e, 0xff}, {0x2c, 0xa0, 0x2c, 0xff}, {0x94, 0x67, 0xbd, 0xff}, {0x8c, 0x56, 0x4b, 0xff},
 		{0xe3, 0x77, 0xc2, 0xff}, {0x17, 0xbe, 0xcf, 0xff}, {0xbc, 0xbd, 0x22, 0xff}, {0x60, 0x60, 0x60, 0xff},
 	}
-	primaColours = [...]color.NRGBA{{0xd6, 0x27, 0x28, 0xff}, {0x8b, 0x00, 0x00, 0xff}, {0xff, 0x6b, 0x6b, 0xff}, {0xa8, 0x3c, 0x60, 0xff}}
-	filled       = [...]draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.PlusGlyph{}}
+	primaColours = [...]color.NRGBA{{0x8b, 0x00, 0x00, 0xff}, {0xa8, 0x3c, 0x60, 0xff}, {0xff, 0x6b, 0x6b, 0xff}, {0xd6, 0x27, 0x28, 0xff}, {0xe0, 0x2f, 0xa0, 0xff}}
+	primaShapes  = [...]draw.GlyphDrawer{draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.TriangleGlyph{}, draw.CircleGlyph{}, draw.CrossGlyph{}}
 	shapes       = [...]draw.GlyphDrawer{draw.RingGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.PyramidGlyph{}, draw.BoxGlyph{}, draw.CircleGlyph{}}
 	black        = color.NRGBA{0, 0, 0, 0xff}
 	frontColour  = color.NRGBA{0xf2, 0xc1, 0x4e, 0xff}
@@ -49,7 +49,7 @@ func (p *palette) next(name string) (color.NRGBA, draw.GlyphDrawer) {
 		return black, draw.PlusGlyph{}
 	case prima:
 		p.own++
-		return primaColours[(p.own-1)%len(primaColours)], filled[(p.own-1)%len(filled)]
+		return primaColours[(p.own-1)%len(primaColours)], primaShapes[(p.own-1)%len(primaShapes)]
 	}
 	p.others++
 	return colours[(p.others-1)%len(colours)], shapes[(p.others-1)%len(shapes)]
@@ -111,7 +111,7 @@ func (p *points) add(r Row) {
 
 // plotTradeoff draws violation against cost: one point per row, those of one series joined, the front behind them.
 func plotTradeoff(path, name string, rows []Row) error {
-	c := newCanvas(name+": violation against cost (lower left is better)", "instance-seconds", "share of the time in violation, %")
+	c := newCanvas(name+": violation against cost (lower left is better)", "instance-seconds", "share of the time in violation, % (square-root scale)")
 	if err := c.addFront(rows); err != nil {
 		return err
 	}
@@ -134,8 +134,27 @@ func plotTradeoff(path, name string, rows []Row) error {
 		}
 	}
 	c.Y.Min, c.Y.Max = 0, max(c.Y.Max, 5)
-	c.Y.Tick.Marker = plot.TickerFunc(shortTicks)
+	c.Y.Scale, c.Y.Tick.Marker = rootScale{}, plot.TickerFunc(rootTicks)
+	c.X.Tick.Marker = plot.TickerFunc(shortTicks)
 	return c.save(path)
+}
+
+// rootScale gives the small values, which matter most, more room than the large ones.
+type rootScale struct{}
+
+// Normalize implements plot.Normalizer.
+func (rootScale) Normalize(low, high, x float64) float64 {
+	root := func(v float64) float64 { return math.Sqrt(math.Max(0, v)) }
+	return (root(x) - root(low)) / (root(high) - root(low))
+}
+
+func rootTicks(_, high float64) (ticks []plot.Tick) {
+	for _, v := range []float64{0, 1, 2, 5, 10, 20, 30, 40, 60, 80, 100} {
+		if v <= high {
+			ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprintf("%g", v)})
+		}
+	}
+	return ticks
 }
 
 func byCost(rows []Row) []Row {
@@ -202,8 +221,8 @@ func (c *canvas) addSeries(name string, p *points, col color.NRGBA, shape draw.G
 const lowestMS = 0.1
 
 // plotLatency draws each run's worst instance over time, on a ground that is darker where there is more interference.
-func plotLatency(path string, sc *scenario.Scenario, ground []shade, lines []line) error {
-	c := newCanvas(fmt.Sprintf("%s: the worst instance's latency (%s)", sc.Name, sc.Service.SLO.Metric), "time, s", "ms")
+func plotLatency(path string, sc *scenario.Scenario, seed uint64, ground []shade, lines []line) error {
+	c := newCanvas(fmt.Sprintf("%s: the worst instance's latency (%s), seed %d alone", sc.Name, sc.Service.SLO.Metric, seed), "time, s", "ms")
 	low, high := sc.Service.SLO.ThresholdMS(), sc.Service.SLO.ThresholdMS()
 	for _, l := range lines {
 		for _, w := range l.windows {

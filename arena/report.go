@@ -3,12 +3,16 @@ package arena
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/policy"
@@ -20,10 +24,10 @@ import (
 // its name. why holds, by scenario, what a person wrote on the order of the runs; it is merged, so that a page can be
 // written again.
 func Report(ctx context.Context, path string, contests []*Contest, why map[string]string) error {
-	folder := strings.TrimSuffix(path, filepath.Ext(path))
-	if folder == path {
-		return &quell.UserError{Err: fmt.Errorf("report %s: name a file that ends in .md; its plots go into a folder without the ending", path)}
+	if err := CheckReport(path); err != nil {
+		return err
 	}
+	folder := plotsOf(path)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("making the report's folder: %w", err)
 	}
@@ -42,25 +46,64 @@ func Report(ctx context.Context, path string, contests []*Contest, why map[strin
 	return nil
 }
 
+// plotsOf is the folder of a report's plots.
+func plotsOf(path string) string { return strings.TrimSuffix(path, filepath.Ext(path)) }
+
+// CheckReport says beforehand whether a report could be written there, and changes nothing.
+func CheckReport(path string) error {
+	refuse := func(problem string) error {
+		return &quell.UserError{Err: fmt.Errorf("report %s: %s", path, problem)}
+	}
+	if filepath.Ext(path) != ".md" {
+		return refuse("name a file that ends in .md; its plots go into a folder without the ending")
+	}
+	if found, err := os.Stat(path); err == nil && found.IsDir() {
+		return refuse("is a folder: name a file")
+	}
+	if found, err := os.Stat(plotsOf(path)); err == nil && !found.IsDir() {
+		return refuse(plotsOf(path) + " is in the way of the plots' folder")
+	}
+	parent := filepath.Dir(path)
+	for parent != filepath.Dir(parent) {
+		if _, err := os.Stat(parent); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		parent = filepath.Dir(parent)
+	}
+	if err := unix.Access(parent, unix.W_OK|unix.X_OK); err != nil {
+		return refuse(fmt.Sprintf("nothing can be written to %s: %v", parent, err))
+	}
+	return nil
+}
+
 func opening(w io.Writer, contests []*Contest) {
 	fmt.Fprintf(w, `# The arena: every policy and every rival on the same work
 
 Written by %s. Each run is simulated request by request with the policies, the guard and the schedulings of the
-live system, models trained in the simulator, and the same arrivals and neighbours for all runs of one seed. A figure is the mean over seeds; after
-it, half the width of its 95%% confidence interval (Student's t).
+live system, models that are trained in the simulator for every seed anew, and the same arrivals and neighbours for all runs of one seed. A figure
+is the mean over seeds; after it, half the width of its 95%% confidence interval (Student's t), which holds what arrivals, neighbours and training
+leave to chance.
 
-- *violation*: share of the time in judge windows in which some instance missed the objective, or a request failed.
+- *violation*: share of the time in judge windows in which some instance missed the objective, or a request failed. In a window, an instance counts
+  with at least as many requests as the section says: who sends next to nothing to a slow instance is not judged by what it answers, which is why
+  there is the next column.
+- *requests over*: share of all requests that took longer than the objective's threshold, whatever its metric, or failed. A percentile or a mean may
+  be held with some of them over.
 - *instance-seconds*: what the run cost.
-- *front*: no other run violates less for the same cost or less. The clairvoyant is left out of it.
-- xN: a group of that fixed size. Sizes grow from the scenario's until the first seed misses the objective for at most %.0f%% of the time,
-  in at most %d steps. N%%: the target of an autoscaler, or how full the clairvoyant lets machines get.
+- *front*: by the means, no other run violates less for the same cost or less, or as little for less. The clairvoyant is left out of it. Rows whose
+  intervals overlap may well be in the other order.
+- xN: a group of that fixed size. From the scenario's size on, larger ones are tried until the first seed misses the objective for at most %.0f%% of the
+  time, and smaller ones until it misses it for at least %.0f%%, in at most %d steps each; then PRIMA's mean size, rounded down and up, under every
+  scheduling, and with learned curves (knapsack). Sizes on the way that are as lost as their neighbours are left out, and a group of one plays under one scheduling
+  only, as all do the same.
+- N%%: the target of an autoscaler, or how full the clairvoyant lets machines get.
 - *clairvoyant*: the bound. It is told what nobody can measure: what neighbours take of every resource, which machines will fail and what
   clients will ask for, until an instance that is started now can serve. From these and the laws of processor sharing it works out the fewest
   instances and the weights that hold the objective. How full machines may get is what turns out best, seed by seed: the least violation, then the
   least cost; with N%%, always the same, which gives its frontier. It decides once in a sampling period. What a scheduling does request by
   request is beyond it, so a rival could in principle do better by that alone.
 
-`, "`quell arena --report`", kept*100, ladderSteps)
+`, "`quell arena --report`", kept*100, lost*100, ladderSteps)
 	for _, c := range contests {
 		fmt.Fprintf(w, "- [%s](#%s)\n", c.Scenario.Name, strings.ToLower(c.Scenario.Name))
 	}
@@ -69,7 +112,11 @@ it, half the width of its 95%% confidence interval (Student's t).
 
 func (c *Contest) section(w io.Writer, folder, why string) {
 	sc := c.Scenario
-	fmt.Fprintf(w, "## %s\n\n%d hosts, %v, %d seeds; the %s of each instance at most %g ms, judged in windows of %v.\n\n", sc.Name, len(sc.Hosts), sc.Duration, len(c.Seeds), sc.Service.SLO.Metric, sc.Service.SLO.ThresholdMS(), sc.Judge.Window)
+	fmt.Fprintf(w, "## %s\n\n%d hosts, %v, %d seeds; the %s of each instance at most %g ms, judged in windows of %v, with at least %d requests.", sc.Name, len(sc.Hosts), sc.Duration, len(c.Seeds), sc.Service.SLO.Metric, sc.Service.SLO.ThresholdMS(), sc.Judge.Window, sc.Judge.Requests)
+	if size, ok := primaSize(c.Results[primaItself]); ok {
+		fmt.Fprintf(w, " PRIMA's mean size is %.1f.", size)
+	}
+	fmt.Fprint(w, "\n\n")
 	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(header, " | "), strings.Repeat("---|", len(header)))
 	for _, r := range c.Rows() {
 		fmt.Fprintf(w, "| %s |\n", strings.Join(r.cells(), " | "))
@@ -89,7 +136,7 @@ func (c *Contest) drawPlots(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return plotLatency(name+"-latency.png", c.Scenario, shades(c.Scenario, c.Seeds[0]), lines)
+	return plotLatency(name+"-latency.png", c.Scenario, c.Seeds[0], shades(c.Scenario, c.Seeds[0]), lines)
 }
 
 // line is the worst instance's latency over the windows of a run.
@@ -114,12 +161,7 @@ func (c *Contest) lines(ctx context.Context) ([]line, error) {
 			continue
 		}
 		l := line{title: e.Title(), policy: e.Policy}
-		sc, run := e.run(c.Scenario)
-		_, err := sim.Run(ctx, sim.Options{
-			Scenario: sc, Run: run, Models: c.models, Seed: c.Seeds[0], Strain: e.Strain,
-			Windows: func(w sim.Window) { l.windows = append(l.windows, w) },
-		})
-		if err != nil {
+		if _, err := c.play(ctx, e, c.Seeds[0], func(w sim.Window) { l.windows = append(l.windows, w) }); err != nil {
 			return nil, err
 		}
 		lines = append(lines, l)

@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/scenario"
@@ -19,6 +21,7 @@ import (
 
 // Line is one line of results.jsonl: a run that has finished.
 type Line struct {
+	Program string       `json:"program"`         // that played it
 	Digest  string       `json:"scenario_digest"` // of everything in the scenario but its list of runs
 	Entrant Entrant      `json:"entrant"`
 	Result  quell.Result `json:"result"`
@@ -39,8 +42,9 @@ func digest(sc *scenario.Scenario) (string, error) {
 // store is the folder that an arena writes to: each result is there as soon as its run has finished, so that an
 // interrupted arena goes on where it stopped.
 type store struct {
-	path string
-	file *os.File
+	path    string
+	program string
+	file    *os.File
 
 	mu   sync.Mutex // guards what follows
 	done map[play]quell.Result
@@ -55,32 +59,48 @@ type play struct {
 
 const resultsFile = "results.jsonl"
 
-// openStore reads what an earlier arena left. A last line that was cut short is dropped. Results of another version of
-// a scenario, of which digests has the present ones by name, are the user's mistake.
-func openStore(dir string, digests map[string]string) (*store, error) {
+// openStore takes the folder for this arena alone, and reads what an earlier one left. A last line that was cut short is
+// dropped. Results of another program, or of another version of a scenario, of which digests has the present ones by name,
+// are the user's mistake.
+func openStore(dir, program string, digests map[string]string) (*store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the arena's folder: %w", err)
 	}
-	s := &store{path: filepath.Join(dir, resultsFile), done: map[play]quell.Result{}}
-	data, err := os.ReadFile(s.path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading earlier results: %w", err)
+	s := &store{path: filepath.Join(dir, resultsFile), program: program, done: map[play]quell.Result{}}
+	var err error
+	if s.file, err = os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o644); err != nil {
+		return nil, fmt.Errorf("opening the results: %w", err)
+	}
+	if err := s.read(dir, digests); err != nil {
+		return nil, errors.Join(err, s.file.Close())
+	}
+	return s, nil
+}
+
+func (s *store) read(dir string, digests map[string]string) error {
+	err := unix.Flock(int(s.file.Fd()), unix.LOCK_EX|unix.LOCK_NB) // ends with the file's being open
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return &quell.UserError{Err: fmt.Errorf("another arena is writing to %s: wait for it, or name another folder with --out", dir)}
+	}
+	if err != nil {
+		return fmt.Errorf("taking the results: %w", err)
+	}
+	data, err := io.ReadAll(s.file)
+	if err != nil {
+		return fmt.Errorf("reading earlier results: %w", err)
 	}
 	whole := data[:bytes.LastIndexByte(data, '\n')+1]
 	number := 0
 	for text := range bytes.Lines(whole) {
 		number++
 		if err := s.take(text, digests); err != nil {
-			return nil, &quell.UserError{Err: fmt.Errorf("%s:%d: %w: name another folder with --out, or remove this file", s.path, number, err)}
+			return &quell.UserError{Err: fmt.Errorf("%s:%d: %w: name another folder with --out, or remove this file", s.path, number, err)}
 		}
 	}
-	if s.file, err = os.OpenFile(s.path, os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
-		return nil, fmt.Errorf("opening the results: %w", err)
-	}
 	if err := errors.Join(s.file.Truncate(int64(len(whole))), seekTo(s.file, int64(len(whole)))); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the results: %w", err), s.file.Close())
+		return fmt.Errorf("opening the results: %w", err)
 	}
-	return s, nil
+	return nil
 }
 
 func seekTo(f *os.File, at int64) error {
@@ -92,6 +112,9 @@ func (s *store) take(text []byte, digests map[string]string) error {
 	var l Line
 	if err := quell.DecodeStrict(bytes.TrimSpace(text), &l); err != nil {
 		return fmt.Errorf("not a result: %w", err)
+	}
+	if l.Program != s.program {
+		return errors.New("a result of another build of this program")
 	}
 	if present, ok := digests[l.Result.Scenario]; ok && present != l.Digest {
 		return fmt.Errorf("a result of another version of scenario %s", l.Result.Scenario)
@@ -106,7 +129,7 @@ func (s *store) take(text []byte, digests map[string]string) error {
 
 // add writes a result down.
 func (s *store) add(p play, digest string, r quell.Result) error {
-	data, err := json.Marshal(Line{digest, p.entrant, r})
+	data, err := json.Marshal(Line{s.program, digest, p.entrant, r})
 	if err != nil {
 		return fmt.Errorf("encoding a result: %w", err)
 	}

@@ -16,11 +16,12 @@ import (
 type Row struct {
 	Entrant   Entrant
 	Seeds     int
-	Violation Estimate // share of the time
-	Cost      Estimate // instance-seconds
+	Violation Estimate  // share of the time
+	Over      *Estimate // share of the requests that took longer than the threshold, or failed
+	Cost      Estimate  // instance-seconds
 	MeanMS    *Estimate
 	P99MS     *Estimate
-	Front     bool // nobody else violates less for the same cost or less; the clairvoyant does not count
+	Front     bool // by the means, nobody else violates less for the same cost or less, or as little for less; the clairvoyant does not count
 }
 
 // Estimate is a mean with half the width of its 95% confidence interval, which one value does not have.
@@ -78,8 +79,11 @@ func (c *Contest) Rows() []Row {
 }
 
 func summarize(e Entrant, results []quell.Result) Row {
-	var violation, cost, mean, p99 []float64
+	var violation, over, cost, mean, p99 []float64
 	for _, r := range results {
+		if r.Requests > 0 {
+			over = append(over, float64(r.SLO.RequestsOver)/float64(r.Requests))
+		}
 		violation = append(violation, r.SLO.ViolationShare)
 		cost = append(cost, r.InstanceSeconds)
 		if r.LatencyMS.Mean != nil {
@@ -90,26 +94,27 @@ func summarize(e Entrant, results []quell.Result) Row {
 		}
 	}
 	return Row{
-		Entrant: e, Seeds: len(results), Violation: *estimate(violation), Cost: *estimate(cost),
+		Entrant: e, Seeds: len(results), Violation: *estimate(violation), Over: estimate(over), Cost: *estimate(cost),
 		MeanMS: estimate(mean), P99MS: estimate(p99),
 	}
 }
 
-// front marks the rows that no other beats: of rows in order of violation, those cheaper than all before.
+// front marks the rows that no other beats: of rows in order of violation, those cheaper than all before, and their equals.
 func front(rows []Row) {
-	first := true
-	var cheapest float64
+	var last *Row
 	for i := range rows {
 		r := &rows[i]
-		if r.Entrant.Policy == policy.Clairvoyant || !first && r.Cost.Mean >= cheapest {
+		if r.Entrant.Policy == policy.Clairvoyant {
 			continue
 		}
-		r.Front, first, cheapest = true, false, r.Cost.Mean
+		if last == nil || r.Cost.Mean < last.Cost.Mean || r.Cost.Mean == last.Cost.Mean && r.Violation.Mean == last.Violation.Mean {
+			r.Front, last = true, r
+		}
 	}
 }
 
 // header and cells are the table's columns.
-var header = []string{"run", "violation, %", "instance-seconds", "mean, ms", "p99, ms", "seeds", "front"}
+var header = []string{"run", "violation, %", "requests over, %", "instance-seconds", "mean, ms", "p99, ms", "seeds", "front"}
 
 func (r Row) cells() []string {
 	mark := ""
@@ -117,7 +122,7 @@ func (r Row) cells() []string {
 		mark = "*"
 	}
 	return []string{
-		r.Entrant.Title(), r.Violation.text(100, 1), r.Cost.text(1, 0), r.MeanMS.text(1, 1), r.P99MS.text(1, 0), fmt.Sprint(r.Seeds), mark,
+		r.Entrant.Title(), r.Violation.text(100, 1), r.Over.text(100, 2), r.Cost.text(1, 0), r.MeanMS.text(1, 1), r.P99MS.text(1, 0), fmt.Sprint(r.Seeds), mark,
 	}
 }
 

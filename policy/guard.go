@@ -70,14 +70,15 @@ func (gd *guarded) boundGroup() {
 	}
 }
 
-// youngest picks up to n instances to remove, first those that are still starting, then the youngest ones.
+// youngest picks up to n instances to remove, first those that are still starting, then the youngest ones; of equally old
+// ones the last, as it was listed, and so started, last.
 func (g *group) youngest(n int, leaving []string) []string {
 	if n <= 0 {
 		return nil
 	}
 	gone := setOf(leaving)
 	var candidates []*member
-	for i := range g.members {
+	for i := range slices.Backward(g.members) {
 		m := &g.members[i]
 		if (m.State == quell.Starting || m.State == quell.Ready) && !m.protected && !gone[m.ID] {
 			candidates = append(candidates, m)

@@ -15,10 +15,12 @@ type Recommendation struct {
 	N  int       `json:"n"`
 }
 
+// DefaultTarget is the utilisation that hpa aims at unless its settings say otherwise.
+const DefaultTarget = 0.8
+
 // The constants of the Kubernetes HorizontalPodAutoscaler. Its stabilisation of 300 s at a decision every 15 s is given
 // in periods here, as groups are sampled at any pace.
 const (
-	defaultTarget       = 0.8
 	hpaTolerance        = 0.1
 	stabilisedPeriods   = 20
 	mostAdded           = 4 // at once, or as many as there are
@@ -35,7 +37,7 @@ func hpa(in Input, g *group, st *State) quell.Plan {
 	current := len(g.ready) + g.starting
 	target := in.Service.Policy.Utilization
 	if target == 0 {
-		target = defaultTarget
+		target = DefaultTarget
 	}
 	wanted := g.recommended(target)
 	st.Recommended = remembering(st.Recommended, Recommendation{in.Snapshot.At, wanted}, stabilisedPeriods*in.Service.Sampling)
@@ -51,8 +53,9 @@ func hpa(in Input, g *group, st *State) quell.Plan {
 }
 
 // recommended is the size that brings the mean utilisation to the target; within the tolerance it is the present one.
-// Instances that are starting, or have not told their utilisation, count as idle where the others have too much, and as
-// full where they have too little; if that turns the decision round, there is none.
+// Where the others have too much, instances that are starting, or have not told their utilisation, count as idle. Where the
+// others have too little, those that have not told it count as full and those that are starting not at all. If that turns
+// the decision round, there is none.
 func (g *group) recommended(target float64) int {
 	current := len(g.ready) + g.starting
 	var sum float64
@@ -67,16 +70,16 @@ func (g *group) recommended(target float64) int {
 		return current
 	}
 	short := sum > target*float64(known)
-	assumed := unknownWhenInExcess
+	counted, assumed := len(g.ready), unknownWhenInExcess
 	if short {
-		assumed = unknownWhenShort
+		counted, assumed = current, unknownWhenShort
 	}
-	sum += assumed * float64(current-known)
-	ratio := sum / float64(current) / target
+	sum += assumed * float64(counted-known)
+	ratio := sum / float64(counted) / target
 	if quell.AtMost(math.Abs(ratio-1), hpaTolerance) || short != (ratio > 1) {
 		return current
 	}
-	return int(math.Min(math.Ceil(float64(current)*ratio-quell.SumTolerance), math.MaxInt32))
+	return int(math.Min(math.Ceil(float64(counted)*ratio-quell.SumTolerance), math.MaxInt32))
 }
 
 // remembering returns what was recommended within the window, with the newest; the old slice stays as it is.

@@ -7,11 +7,12 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// CurvePoint is what one observation said of an instance: requests per second, and their mean response time.
+// CurvePoint is what one observation said of an instance: requests per second, and the mean response time of N of them.
 type CurvePoint struct {
 	At   time.Time `json:"at"`
 	Rate float64   `json:"rate"`
 	MS   float64   `json:"ms"`
+	N    int       `json:"n,omitempty"` // 0: not known, counts as 1
 }
 
 // The learning of curves.
@@ -61,7 +62,7 @@ func (m *member) learnCurve() {
 	}
 	recent := old[max(0, len(old)-pointsKept+1):]
 	points := make([]CurvePoint, 0, len(recent)+1)
-	m.mem.Curve = append(append(points, recent...), CurvePoint{m.Observation.At, *m.Observation.RequestRate, ms})
+	m.mem.Curve = append(append(points, recent...), CurvePoint{m.Observation.At, *m.Observation.RequestRate, ms, m.Observation.LatencyMS.N})
 }
 
 // offered is how many requests come in a second.
@@ -82,22 +83,24 @@ func offered(in Input, g *group) float64 {
 // carry up to alpha/beta requests per second.
 type latencyCurve struct{ alpha, beta float64 }
 
-// fitCurve is a least-squares fit of 1/latency = alpha - beta*rate, which is linear; newer points count more. A single
+// fitCurve is a least-squares fit of 1/latency = alpha - beta*rate, which is linear; points count by their requests, newer
+// ones more. A single
 // server under processor sharing has beta = 1 exactly, whatever its neighbours take. That is the prior: where rates have
 // hardly differed, the data cannot tell beta.
 func fitCurve(points []CurvePoint) latencyCurve {
 	var n, x, y float64
 	weight := 1.0
 	for i := len(points) - 1; i >= 0; i-- {
-		n, x, y = n+weight, x+weight*points[i].Rate, y+weight*1000/points[i].MS
+		w := weight * points[i].requests()
+		n, x, y = n+w, x+w*points[i].Rate, y+w*1000/points[i].MS
 		weight *= pointFades
 	}
 	x, y = x/n, y/n
 	var xx, xy float64
 	weight = 1
 	for i := len(points) - 1; i >= 0; i-- {
-		dx := points[i].Rate - x
-		xx, xy = xx+weight*dx*dx, xy+weight*dx*(1000/points[i].MS-y)
+		dx, w := points[i].Rate-x, weight*points[i].requests()
+		xx, xy = xx+w*dx*dx, xy+w*dx*(1000/points[i].MS-y)
 		weight *= pointFades
 	}
 	prior := n * (priorSpread * x) * (priorSpread * x)
@@ -107,6 +110,8 @@ func fitCurve(points []CurvePoint) latencyCurve {
 	}
 	return latencyCurve{alpha: y + beta*x, beta: beta}
 }
+
+func (p *CurvePoint) requests() float64 { return float64(max(1, p.N)) }
 
 // minimising returns the shares of the ready instances that minimise the predicted mean latency at a total rate. Those
 // without a curve get an equal share.

@@ -30,6 +30,8 @@ func TestHPASizes(t *testing.T) {
 		"within the tolerance":                  {0.5, []string{"a use=0.55", "b use=0.55"}, "a=0.5 b=0.5"},
 		"just beyond it":                        {0.5, []string{"a use=0.56", "b use=0.56"}, "a=0.5 b=0.5 +1 utilization"},
 		"less at once":                          {0.5, []string{"a use=0.1 age=9", "b use=0.1 age=99"}, "b=1 -a scale_in"},
+		"the last of equally old ones":          {0.5, []string{"a use=0.1", "b use=0.1"}, "a=1 -b scale_in"},
+		"what starts does not count as full":    {0.5, []string{"a use=0.2", "b use=0.2", "c starting"}, "a=1 -c -b scale_in"},
 		"what starts counts as idle":            {0.5, []string{"a use=0.9", "b use=0.9", "c starting"}, "a=0.5 b=0.5 +1 utilization"},
 		"which may turn the decision":           {0.5, []string{"a use=0.7", "c starting"}, "a=1"},
 		"what is silent counts as full":         {0.5, []string{"a use=0.2", "b use=0.2", "c silent"}, "a=0.333 b=0.333 c=0.333"},

@@ -399,7 +399,7 @@ func BenchmarkProbe(b *testing.B) {
 	}
 	defer s.Shutdown(context.Background())
 	o := Options{Timeout: time.Second, Dial: new(net.Dialer).DialContext}
-	session, err := newSession(o, Target{"i1", l.Addr().String()}, 12_500)
+	session, err := newSession(o, Target{"i1", l.Addr().String()}, 50_000)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package route
 import (
 	"math"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -10,6 +11,7 @@ import (
 // well as they came, because a picker asks several times for each answer that it gets.
 type answers struct {
 	count  int                 // kept: the first ones of sorted, and in ring those from the oldest on
+	upTo   uint64              // byte k: how many had k or fewer requests in flight
 	oldest int                 // place in ring
 	since  time.Duration       // when the oldest came
 	sorted [answersKept]answer // by requests in flight, then by time
@@ -26,15 +28,28 @@ type datedAnswer struct {
 	at time.Duration
 }
 
-func (a answer) before(b answer) bool {
-	return a.inFlight < b.inFlight || a.inFlight == b.inFlight && a.seconds < b.seconds
+// few is from how many requests in flight on ranges are searched for: fewer are common, and counted.
+const few = 8
+
+// ones has a one in each byte.
+const ones = 0x0101010101010101
+
+// run is where the answers with so many requests in flight stand in order, or belong.
+func (a *answers) run(inFlight int64) (from, to int) {
+	if inFlight < few {
+		upTo := a.upTo << 8 // from the byte of no requests on, how many answers had fewer
+		shift := uint(8 * inFlight)
+		return int(upTo >> shift & 0xff), int(a.upTo >> shift & 0xff)
+	}
+	from = sort.Search(a.count, func(i int) bool { return a.sorted[i].inFlight >= inFlight })
+	return from, from + sort.Search(a.count-from, func(i int) bool { return a.sorted[from+i].inFlight > inFlight })
 }
 
 // place is where an answer stands in order, or belongs.
 func (a *answers) place(x answer) int {
-	low, high := 0, a.count
+	low, high := a.run(x.inFlight)
 	for low < high {
-		if middle := (low + high) / 2; a.sorted[middle].before(x) {
+		if middle := (low + high) / 2; a.sorted[middle].seconds < x.seconds {
 			low = middle + 1
 		} else {
 			high = middle
@@ -43,17 +58,24 @@ func (a *answers) place(x answer) int {
 	return low
 }
 
+// countable is what an answer adds to upTo.
+func (x answer) countable() uint64 {
+	if x.inFlight >= few {
+		return 0
+	}
+	return ones << uint(8*x.inFlight)
+}
+
 func (a *answers) add(now time.Duration, inFlight int64, seconds float64) {
 	a.forget(now)
 	if a.count == answersKept {
 		a.drop()
 	}
 	x := answer{inFlight, seconds}
-	at := a.count
-	for ; at > 0 && x.before(a.sorted[at-1]); at-- {
-		a.sorted[at] = a.sorted[at-1]
-	}
+	at := a.place(x)
+	copy(a.sorted[at+1:a.count+1], a.sorted[at:a.count])
 	a.sorted[at] = x
+	a.upTo += x.countable()
 	a.ring[(a.oldest+a.count)%answersKept] = datedAnswer{x, now}
 	a.count++
 	a.since = a.ring[a.oldest].at
@@ -61,8 +83,10 @@ func (a *answers) add(now time.Duration, inFlight int64, seconds float64) {
 
 // drop leaves the oldest answer out.
 func (a *answers) drop() {
-	at := a.place(a.ring[a.oldest].answer)
+	x := a.ring[a.oldest].answer
+	at := a.place(x)
 	copy(a.sorted[at:a.count-1], a.sorted[at+1:a.count])
+	a.upTo -= x.countable()
 	a.count--
 	a.oldest = (a.oldest + 1) % answersKept
 	a.since = a.ring[a.oldest].at
@@ -84,43 +108,51 @@ func (a *answers) expected(now time.Duration, inFlight int64) float64 {
 	if a.forget(now); a.count == 0 {
 		return 0
 	}
-	kept := a.sorted[:a.count]
-	fewer := 0
-	for fewer < len(kept) && kept[fewer].inFlight < inFlight {
-		fewer++
+	from, to := a.run(inFlight)
+	if to > from {
+		return a.sorted[(from+to)/2].seconds
 	}
-	upTo := fewer
-	for upTo < len(kept) && kept[upTo].inFlight == inFlight {
-		upTo++
-	}
-	if upTo > fewer {
-		return kept[(fewer+upTo)/2].seconds
-	}
-	return a.nearest(inFlight)
+	return a.nearest(inFlight, from)
 }
 
-// nearest is the median of the answers whose number in flight is nearest to one that no answer has.
-func (a *answers) nearest(inFlight int64) float64 {
-	var space [answersKept]float64
-	near, nearest := space[:0], int64(math.MaxInt64)
-	for _, k := range a.sorted[:a.count] {
-		distance := max(k.inFlight-inFlight, inFlight-k.inFlight)
-		if distance < nearest {
-			near, nearest = near[:0], distance
-		}
-		if distance == nearest {
-			near = append(near, k.seconds)
+// nearest is the median of the answers whose number in flight is nearest to one that no answer has, and that would stand at a
+// place. Those as far below as others are above count with them.
+func (a *answers) nearest(inFlight int64, place int) float64 {
+	below, above := place, place // the runs are from below to place and from place to above
+	distance := int64(math.MaxInt64)
+	if place < a.count {
+		distance = a.sorted[place].inFlight - inFlight
+	}
+	if place > 0 {
+		distance = min(distance, inFlight-a.sorted[place-1].inFlight)
+	}
+	for below > 0 && inFlight-a.sorted[below-1].inFlight == distance {
+		below--
+	}
+	for above < a.count && a.sorted[above].inFlight-inFlight == distance {
+		above++
+	}
+	i, j := below, place // both runs are in order
+	lower := func() bool { return j == above || i < place && a.sorted[i].seconds <= a.sorted[j].seconds }
+	for range (above - below) / 2 {
+		if lower() {
+			i++
+		} else {
+			j++
 		}
 	}
-	slices.Sort(near) // those above follow those below
-	return near[len(near)/2]
+	if lower() {
+		return a.sorted[i].seconds
+	}
+	return a.sorted[j].seconds
 }
 
 // inFlightWindow keeps the numbers of requests in flight that the newest probes told.
 type inFlightWindow struct {
 	ring []int64
 	next int
-	runs []run // in order: there are few different numbers as a rule
+	upTo uint64 // byte k: how many are k or fewer
+	many []run  // of numbers that upTo has no byte for, in order
 }
 
 // run is a number and how often it is in the window.
@@ -141,24 +173,32 @@ func (w *inFlightWindow) add(inFlight int64) {
 		}
 		w.drop(old)
 	}
-	at := w.place(inFlight)
-	if at == len(w.runs) || w.runs[at].inFlight != inFlight {
-		w.runs = slices.Insert(w.runs, at, run{inFlight: inFlight})
+	if inFlight < few {
+		w.upTo += ones << uint(8*inFlight)
+		return
 	}
-	w.runs[at].count++
+	at := w.place(inFlight)
+	if at == len(w.many) || w.many[at].inFlight != inFlight {
+		w.many = slices.Insert(w.many, at, run{inFlight: inFlight})
+	}
+	w.many[at].count++
 }
 
 func (w *inFlightWindow) drop(inFlight int64) {
+	if inFlight < few {
+		w.upTo -= ones << uint(8*inFlight)
+		return
+	}
 	at := w.place(inFlight)
-	if w.runs[at].count--; w.runs[at].count == 0 {
-		w.runs = slices.Delete(w.runs, at, at+1)
+	if w.many[at].count--; w.many[at].count == 0 {
+		w.many = slices.Delete(w.many, at, at+1)
 	}
 }
 
-// place is where a number's run is, or belongs.
+// place is where a number's run is among the many, or belongs.
 func (w *inFlightWindow) place(inFlight int64) int {
 	at := 0
-	for at < len(w.runs) && w.runs[at].inFlight < inFlight {
+	for at < len(w.many) && w.many[at].inFlight < inFlight {
 		at++
 	}
 	return at
@@ -166,13 +206,20 @@ func (w *inFlightWindow) place(inFlight int64) int {
 
 // quantile is the number above which a candidate is hot.
 func (w *inFlightWindow) quantile() int64 {
-	n := len(w.ring)
-	above := n - int(math.Ceil(hotQuantile*float64(n)))
-	for at := len(w.runs) - 1; at >= 0; at-- {
-		if above < w.runs[at].count {
-			return w.runs[at].inFlight
+	if len(w.ring) == 0 {
+		return math.MaxInt64
+	}
+	rank := int(math.Ceil(hotQuantile * float64(len(w.ring))))
+	for k := range int64(few) {
+		if int(w.upTo>>uint(8*k)&0xff) >= rank {
+			return k
 		}
-		above -= w.runs[at].count
+	}
+	rank -= int(w.upTo >> 56)
+	for _, r := range w.many {
+		if rank -= r.count; rank <= 0 {
+			return r.inFlight
+		}
 	}
 	return math.MaxInt64
 }

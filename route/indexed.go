@@ -27,11 +27,11 @@ func NewIndexed(s quell.Scheduling, seed uint64) (Indexed, error) {
 	case quell.RoundRobin:
 		return &indexedRoundRobin{}, nil
 	case quell.Random2:
-		return &indexedRandom2{rng: rand.New(rand.NewPCG(seed, 0))}, nil
+		return &indexedRandom2{rng: source(seed)}, nil
 	case quell.EWMA:
-		return newIndexedEWMA(rand.New(rand.NewPCG(seed, 0))), nil
+		return newIndexedEWMA(source(seed)), nil
 	case quell.Prequal:
-		return &indexedPrequal{Prequal: Prequal{rng: rand.New(rand.NewPCG(seed, 0))}}, nil
+		return &indexedPrequal{Prequal: Prequal{rng: source(seed)}}, nil
 	}
 	return nil, fmt.Errorf("unknown scheduling %q (known: %v)", s, quell.Schedulings)
 }
@@ -135,7 +135,8 @@ func (r *indexedRandom2) Pick() (int, bool) {
 	if !r.any() {
 		return 0, false
 	}
-	first, second := r.draw(), r.draw()
+	first := r.draw()
+	second := r.drawBeside(first)
 	if r.candidates[second].load() < r.candidates[first].load() {
 		return second, true
 	}

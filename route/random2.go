@@ -2,9 +2,11 @@ package route
 
 import "math/rand/v2"
 
-// Random2 draws two candidates with replacement, each with a probability proportional to its weight, and picks the one
-// with the smaller (inflight + 1) / weight: nearly as even as least connections, without every balancer in front of a
-// service rushing to the same idle instance.
+// Random2 draws two different candidates, each with a probability proportional to its weight, and picks the one with the
+// smaller (inflight + 1) / weight, the first if they are equal: nearly as even as least connections, without every balancer
+// in front of a service rushing to the same idle instance. Two candidates are drawn as EWMA draws them, and as nginx and
+// Finagle do; HAProxy and Envoy may draw the same one twice, which in a group of two sends a quarter of the requests to the
+// busier one, whatever its load.
 type Random2 struct {
 	rng *rand.Rand
 }
@@ -18,8 +20,9 @@ func (r *Random2) Pick(candidates []*Candidate) (int, bool) {
 	if total == 0 {
 		return 0, false
 	}
-	first, second := draw(r.rng, candidates, total, -1), draw(r.rng, candidates, total, -1)
-	if candidates[second].load() < candidates[first].load() {
+	first := draw(r.rng, candidates, total, -1)
+	second := draw(r.rng, candidates, total-candidates[first].Weight, first)
+	if second >= 0 && candidates[second].load() < candidates[first].load() {
 		return second, true
 	}
 	return first, true

@@ -35,9 +35,9 @@ func New(s quell.Scheduling, seed uint64) (Picker, error) {
 	table := map[quell.Scheduling]func() Picker{
 		quell.RoundRobin: func() Picker { return NewRoundRobin() },
 		quell.LeastConn:  func() Picker { return NewLeastConn() },
-		quell.Random2:    func() Picker { return NewRandom2(rand.New(rand.NewPCG(seed, 0))) },
-		quell.EWMA:       func() Picker { return NewEWMA(rand.New(rand.NewPCG(seed, 0))) },
-		quell.Prequal:    func() Picker { return NewPrequal(rand.New(rand.NewPCG(seed, 0))) },
+		quell.Random2:    func() Picker { return NewRandom2(source(seed)) },
+		quell.EWMA:       func() Picker { return NewEWMA(source(seed)) },
+		quell.Prequal:    func() Picker { return NewPrequal(source(seed)) },
 	}
 	construct, known := table[s]
 	if !known {
@@ -45,6 +45,11 @@ func New(s quell.Scheduling, seed uint64) (Picker, error) {
 	}
 	return construct(), nil
 }
+
+// stream keeps what pickers draw apart from the arrivals, neighbours and probes of the same seed.
+const stream = 4 << 32
+
+func source(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
 
 func (c *Candidate) pickable() bool { return c.Weight > 0 && c.Weight <= math.MaxFloat64 }
 

@@ -239,8 +239,11 @@ func TestRandom2DrawsByWeightAndPrefersTheLessLoaded(t *testing.T) {
 	}
 	loaded := group(1, 1)
 	loaded[0].InFlight = 5
-	if got := counts(picks(t, mustNew(t, quell.Random2, 7), loaded, n), 2)[0]; got < n/4-500 || got > n/4+500 {
-		t.Errorf("the loaded one of two got %d of %d, want the quarter in which both draws hit it", got, n)
+	if got := counts(picks(t, mustNew(t, quell.Random2, 7), loaded, n), 2)[0]; got != 0 {
+		t.Errorf("the loaded one of two got %d of %d, though two different ones are drawn", got, n)
+	}
+	if got := counts(picks(t, mustNew(t, quell.Random2, 7), group(0, 2), 100), 2)[1]; got != 100 {
+		t.Errorf("the only one with a weight got %d of 100", got)
 	}
 	uneven := group(1, 3)
 	uneven[0].InFlight, uneven[1].InFlight = 0, 2 // equal loads: the first draw decides

@@ -262,7 +262,7 @@ func TestValidateNamesEachBreachOfWhatVaries(t *testing.T) {
 		"workload.system: must be between 0 and 1":        func(s *Scenario) { classes(s).System = 1.5 },
 		"workload.spread: unknown spread":                 func(s *Scenario) { classes(s).Spread = "wide" },
 		"workload.users: must be between 0 and":           func(s *Scenario) { users(s).Users = -1 },
-		"workload.think: must be above zero":              func(s *Scenario) { users(s).Think = 0 },
+		"workload.think: must be at least 1ms":            func(s *Scenario) { users(s).Think = 0 },
 		"timeline[0].load: users bring the load":          func(s *Scenario) { users(s); s.Timeline = []Event{{Load: ptr(1.0)}} },
 		"timeline[0].users: must be between 0 and":        func(s *Scenario) { users(s); s.Timeline = []Event{{Users: ptr(-1)}} },
 		"workload.video.videos: must be between 1":        func(s *Scenario) { video(s).Videos = 0 },
@@ -280,5 +280,23 @@ func TestValidateNamesEachBreachOfWhatVaries(t *testing.T) {
 		if err := s.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
+	}
+}
+
+// What changes often is bounded over all events together.
+func TestValidateBoundsAllChangesTogether(t *testing.T) {
+	s := noisy()
+	s.Duration, s.Judge.Window, s.Timeline = 10*time.Hour, time.Minute, nil
+	for i := range 5 { // 240,000 changes each
+		s.Timeline = append(s.Timeline, Event{At: time.Duration(i), Interfere: &Interference{
+			Host: "h1", Resource: quell.Network, Use: 0.1, On: 150 * time.Millisecond, Off: 150 * time.Millisecond,
+		}})
+	}
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "timeline[4].interfere: changes about 2.4e+05 times") {
+		t.Errorf("got %v", err)
+	}
+	s.Timeline = s.Timeline[:4]
+	if err := s.Validate(); err != nil {
+		t.Errorf("four such events: %v", err)
 	}
 }

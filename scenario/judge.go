@@ -96,6 +96,7 @@ func (j *Judge) Verdict() Verdict {
 	}
 	v.Requests = int64(len(all)) + v.Errors
 	v.LatencyMS = Summarize(all)
+	v.SLO.RequestsOver = v.Errors + int64(len(all)-within(all, j.opts.SLO.Threshold))
 	v.SLO.ViolationS = violated.Seconds()
 	v.SLO.ViolationShare = violated.Seconds() / j.opts.Duration.Seconds()
 	return v
@@ -139,6 +140,12 @@ func Summarize(latencies []time.Duration) quell.Latency {
 		return &ms
 	}
 	return quell.Latency{Mean: &mean, P50: rank(50), P90: rank(90), P95: rank(95), P99: rank(99), N: n}
+}
+
+// within counts the latencies, in order, that are no longer than the threshold.
+func within(latencies []time.Duration, threshold time.Duration) int {
+	n, _ := slices.BinarySearch(latencies, threshold+1)
+	return n
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -221,3 +221,20 @@ func BenchmarkJudge(b *testing.B) {
 		j.Add(Sample{Intended: time.Duration(i%3600) * time.Second, Instance: "i1", Latency: ms})
 	}
 }
+
+// Requests over the threshold are counted wherever they are, in windows with too few to judge as well.
+func TestRequestsOver(t *testing.T) {
+	j := NewJudge(JudgeOptions{
+		SLO: quell.SLO{Metric: quell.Mean, Threshold: 40 * time.Millisecond}, Duration: 10 * time.Second, Judging: Judging{Window: time.Second, Requests: 30},
+	})
+	for _, ms := range []int{10, 40, 41, 900} {
+		j.Add(Sample{Intended: time.Second, Instance: "i1", Latency: time.Duration(ms) * time.Millisecond})
+	}
+	if v := j.Verdict(); v.SLO.RequestsOver != 2 || v.SLO.ViolationS != 0 {
+		t.Errorf("%d requests over, %v s of violation, want 2 and none", v.SLO.RequestsOver, v.SLO.ViolationS)
+	}
+	j.Add(Sample{Intended: 5 * time.Second, Failed: true})
+	if v := j.Verdict(); v.SLO.RequestsOver != 3 {
+		t.Errorf("%d requests over, want 3: one failed", v.SLO.RequestsOver)
+	}
+}

@@ -63,7 +63,8 @@ type Neighbours string
 
 // Flows come at random, each with work of its own. Fluid neighbours take their share evenly. Under processor sharing
 // that leaves mean times of requests and probes of every size as they are (each is size / (1 - U - U_int) for Poisson
-// arrivals), is much faster, and makes the times vary less. It holds while U and U_int together stay below 1: beyond,
+// arrivals), is much faster, and makes the times vary less. On processors with several cores fluid neighbours slow down even a lone
+// request, which flows would leave a core. It holds while U and U_int together stay below 1: beyond,
 // flows would be squeezed, and a fluid neighbour is not.
 const (
 	Flows Neighbours = "flows"

@@ -15,7 +15,9 @@ import (
 func (s *Scenario) Validate() error {
 	c := &checker{}
 	c.need(s.Name != "", "scenario", "must name the scenario")
+	known := s.Duration != unknownDuration
 	c.need(s.Duration > 0, "duration", "must be above zero, is %v", s.Duration)
+	c.need(s.Duration <= mostDuration || !known, "duration", "must be at most %v, is %v", mostDuration, s.Duration)
 	c.need(s.Service.SLO.Threshold > 0, "service.slo.threshold", "must be above zero, is %v", s.Service.SLO.Threshold)
 	c.need(slices.Contains(quell.Metrics, s.Service.SLO.Metric), "service.slo.metric", "unknown metric %q", s.Service.SLO.Metric)
 	c.hosts(s)
@@ -27,11 +29,17 @@ func (s *Scenario) Validate() error {
 	c.runs(s)
 	c.need(s.Judge.Window > 0, "judge.window", "must be above zero, is %v", s.Judge.Window)
 	windows := float64(s.Duration) / float64(max(s.Judge.Window, 1))
-	c.need(s.Judge.Window <= 0 || windows <= mostWindows || s.Duration == math.MaxInt64, "judge.window", // which stands for an unknown one
+	c.need(s.Judge.Window <= 0 || windows <= mostWindows || !known || s.Duration > mostDuration, "judge.window",
 		"%v cuts %v into more than %d windows", s.Judge.Window, s.Duration, mostWindows)
 	c.need(s.Judge.Requests >= 1, "judge.requests", "must be at least 1, is %d", s.Judge.Requests)
+	if len(c.errs) == 0 && known {
+		c.requests(s)
+	}
 	return errors.Join(c.errs...)
 }
+
+// unknownDuration stands for one that was not given, or given wrongly, so that the rest can be checked.
+const unknownDuration = math.MaxInt64
 
 // checker collects breaches.
 type checker struct{ errs []error }
@@ -55,11 +63,25 @@ func (c *checker) hosts(s *Scenario) {
 		if h.Group != "" {
 			groups[h.Group] = true
 		}
-		c.need(positive(h.Network), path+".network", "must be above zero and finite")
-		c.need(positive(h.Cores), path+".cores", "must be above zero and finite")
-		c.need(positive(h.DiskIOPS), path+".disk_iops", "must be above zero and finite")
-		c.need(positive(h.Memory), path+".memory", "must be above zero and finite")
+		for _, r := range resources(h) {
+			c.need(r.least <= r.value && r.value <= r.most, path+r.name, "must be between %g and %g%s, is %g", r.least, r.most, r.unit, r.value)
+		}
+		c.need(s.Stations.Discipline != FirstCome || h.Cores == math.Trunc(h.Cores), path+".cores",
+			"must be a whole number under stations.discipline: fcfs, where a core is a server, is %g", h.Cores)
 		seen[h.ID] = true
+	}
+}
+
+// amount is what a host has of a resource, and what is accepted.
+type amount struct {
+	name, unit         string
+	value, least, most float64
+}
+
+func resources(h Host) []amount {
+	return []amount{
+		{".network", " bit/s", h.Network, 1e3, 1e13}, {".cores", "", h.Cores, 0.01, 1e4},
+		{".disk_iops", "", h.DiskIOPS, 0.1, 1e9}, {".memory", "", h.Memory, 0.001, 1e3},
 	}
 }
 
@@ -67,7 +89,7 @@ func (c *checker) hosts(s *Scenario) {
 func (c *checker) instances(s *Scenario) {
 	c.groupSize("instances.start", s.Instances.Start, len(s.Hosts))
 	c.groupSize("instances.fixed", s.Instances.Fixed, len(s.Hosts))
-	c.need(s.Instances.Startup >= 0, "instances.startup", "must not be negative, is %v", s.Instances.Startup)
+	c.wait(s.Instances.Startup, "instances.startup")
 	c.need(len(s.Hosts) == 0 || s.Service.Group.Min <= len(s.Hosts), "service.group.min",
 		"%d instances need a host each, there are %d", s.Service.Group.Min, len(s.Hosts))
 }
@@ -78,6 +100,7 @@ func (c *checker) groupSize(path string, size, hosts int) {
 }
 
 func (c *checker) timeline(s *Scenario) {
+	sum := 0.0               // of the changes of interference
 	var set map[setting]bool // at the present moment: all hosts times all events would fill memory
 	for i, e := range s.Timeline {
 		if i == 0 || e.At != s.Timeline[i-1].At {
@@ -93,8 +116,9 @@ func (c *checker) timeline(s *Scenario) {
 			c.need(len(s.Hosts) == 0 || len(hosts) > 0, path+".interfere.host", "unknown host %q", n.Host)
 			c.interference(n, path+".interfere")
 			changes := n.changes(s.Duration-e.At) * float64(len(hosts))
-			c.need(changes <= mostChanges || s.Duration == math.MaxInt64, path+".interfere", // which stands for an unknown one
-				"changes about %.2g times on %d hosts: at most %d are played; lengthen its times", changes, len(hosts), mostChanges)
+			c.need(sum+changes <= mostChanges || s.Duration == unknownDuration, path+".interfere",
+				"changes about %.2g times on %d hosts, after %.2g changes of the events before: at most %d are played; lengthen its times", changes, len(hosts), sum, mostChanges)
+			sum += changes
 			c.once(set, e.At, hosts, string(n.Resource), path+".interfere")
 		}
 		if f := e.Fail; f != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 )
 
 // The bounds of what is accepted: beyond, a run would only fill memory.
@@ -13,7 +14,13 @@ const (
 	mostVideos  = 1_000_000
 	mostClasses = 100
 	mostWindows = 1_000_000
-	mostChanges = 1_000_000 // of interference, expected
+	mostChanges = 1_000_000 // of interference, expected, all hosts and events together
+
+	mostRequests = 1_000_000_000 // expected
+	leastBytes   = 1_000         // of an answer: of less, the headers would be a good part, which load leaves out
+	leastThink   = time.Millisecond
+	mostDuration = 1000 * time.Hour
+	mostWait     = 24 * time.Hour // to start up, to warm up
 
 	MostHosts    = 100_000
 	MostServices = 10_000
@@ -27,7 +34,7 @@ func (c *checker) workload(s *Scenario) {
 	}
 	switch w.Kind {
 	case File:
-		c.need(w.Size > 0, "workload.size", "must be above zero, is %d", w.Size)
+		c.need(w.Size >= leastBytes, "workload.size", "must be at least %d bytes, is %d", leastBytes, w.Size)
 	case Video:
 		c.video(w.Video)
 	case Classes, Users:
@@ -35,7 +42,7 @@ func (c *checker) workload(s *Scenario) {
 	}
 	if w.Kind == Users {
 		c.users(w.Users, "workload.users")
-		c.need(w.Think > 0, "workload.think", "must be above zero, is %v", w.Think)
+		c.need(w.Think >= leastThink, "workload.think", "must be at least %v, is %v", leastThink, w.Think)
 		return
 	}
 	c.load(s, w.Load, "workload.load")
@@ -125,7 +132,7 @@ func (c *checker) video(v VideoSessions) {
 	if v.Size > 0 && positive(v.Rate) && v.Chunk > 0 {
 		const mostChunks = 100_000
 		c.need(float64(v.Size) <= mostChunks*v.ChunkBytes(), "workload.video.chunk", "%v cuts a video into more than %d chunks", v.Chunk, mostChunks)
-		c.need(v.ChunkBytes() >= 1, "workload.video.chunk", "%v is less than one byte of play", v.Chunk)
+		c.need(v.ChunkBytes() >= leastBytes, "workload.video.chunk", "%v is less than %d bytes of play", v.Chunk, leastBytes)
 	}
 }
 
@@ -144,5 +151,48 @@ func (c *checker) readings(s *Scenario) {
 	c.need(share(s.Readings.Noise), "readings.noise", "must be between 0 and 1, is %v", s.Readings.Noise)
 	c.need(share(s.Readings.Lost), "readings.lost", "must be between 0 and 1, is %v", s.Readings.Lost)
 	c.need(s.Readings.Late >= 0, "readings.late", "must not be negative, is %v", s.Readings.Late)
-	c.need(s.WarmUp >= 0, "warm_up", "must not be negative, is %v", s.WarmUp)
+	c.wait(s.WarmUp, "warm_up")
+}
+
+func (c *checker) wait(d time.Duration, path string) {
+	c.need(d >= 0, path, "must not be negative, is %v", d)
+	c.need(d <= mostWait, path, "must be at most %v, is %v", mostWait, d)
+}
+
+// requests refuses more than anybody waits for.
+func (c *checker) requests(s *Scenario) {
+	path, expected := "workload.load", s.expected()
+	if s.Workload.Kind == Users {
+		path = "workload.users"
+	}
+	c.need(expected <= mostRequests, path, "brings about %.2g requests in %v: at most %d are played; shorten duration, or let less come, or larger requests",
+		expected, s.Duration, mostRequests)
+}
+
+// expected is how many requests come in a run, if answers take no time.
+func (s *Scenario) expected() (sum float64) {
+	add := func(perSecond float64, from, to time.Duration) { sum += perSecond * (to - from).Seconds() }
+	if s.Workload.Kind == Users {
+		steps := s.UserSteps()
+		for i, step := range steps {
+			to := s.Duration
+			if i+1 < len(steps) {
+				to = steps[i+1].At
+			}
+			add(float64(step.Users)/s.Workload.Think.Seconds(), step.At, to)
+		}
+		return sum
+	}
+	steps := s.Rates()
+	for i, step := range steps {
+		to := s.Duration
+		if i+1 < len(steps) {
+			to = steps[i+1].At
+		}
+		add(step.PerSecond, step.At, to)
+	}
+	if v := s.Workload.Video; s.Workload.Kind == Video {
+		sum *= max(1, float64(v.Size)/v.ChunkBytes())
+	}
+	return sum
 }

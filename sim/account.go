@@ -21,6 +21,7 @@ type account struct {
 	spare   []*ledger
 
 	requests, errors int64
+	over             int64 // of the requests that did not fail: slower than the threshold
 	violated         time.Duration
 	sum              float64 // ms
 	all              *hdrhistogram.Histogram
@@ -94,14 +95,18 @@ func (a *account) end(window, instance int, latency time.Duration, failed bool) 
 	if a.opts.SLO.Metric != quell.Mean {
 		t.latencies = append(t.latencies, latency)
 	}
+	if latency > a.opts.SLO.Threshold {
+		a.over++
+	}
 	_ = a.all.RecordValue(min(max(1, int64(latency)), int64(time.Hour))) // in range by construction
 	a.sum += milliseconds(latency)
 }
 
 // settle judges windows that are over: those before the current one without open requests.
 func (a *account) settle(current int) {
-	for len(a.windows) > 0 && a.first < current && a.windows[0].open == 0 {
-		l := a.windows[0]
+	over := 0
+	for ; over < len(a.windows) && a.first < current && a.windows[over].open == 0; over++ {
+		l := a.windows[over]
 		start := time.Duration(a.first) * a.opts.Window
 		length, violated := min(a.opts.Window, a.opts.Duration-start), a.violates(l)
 		if violated {
@@ -115,9 +120,9 @@ func (a *account) settle(current int) {
 			l.instances[i] = tally{latencies: l.instances[i].latencies[:0]}
 		}
 		a.spare = append(a.spare, l)
-		a.windows = slices.Delete(a.windows, 0, 1)
 		a.first++
 	}
+	a.windows = slices.Delete(a.windows, 0, over)
 }
 
 func (a *account) violates(l *ledger) bool {
@@ -147,6 +152,7 @@ func (a *account) verdict() scenario.Verdict {
 	v := scenario.Verdict{Requests: a.requests, Errors: a.errors, SLO: quell.SLOResult{
 		Metric: a.opts.SLO.Metric, ThresholdMS: a.opts.SLO.ThresholdMS(),
 		ViolationS: a.violated.Seconds(), ViolationShare: a.violated.Seconds() / a.opts.Duration.Seconds(),
+		RequestsOver: a.errors + a.over,
 	}}
 	if n := a.requests - a.errors; n > 0 {
 		mean := a.sum / float64(n)

@@ -18,12 +18,13 @@ type neighbours struct {
 // backlogSeconds is how much work of their own neighbours let wait, in time of the whole resource.
 const backlogSeconds = 5
 
-// setNeighbours sets the share of the resource that neighbours ask for. A change keeps what has passed of the gap.
-func (s *station) setNeighbours(now, use, work float64, seed uint64) {
+// setNeighbours sets the share of the resource that neighbours ask for. A change keeps what has passed of the gap. Seed and
+// stream matter to the first call.
+func (s *station) setNeighbours(now, use, work float64, seed, stream uint64) {
 	n := &s.neighbours
 	gap := 0.0
 	if n.rng == nil {
-		n.rng = rand.New(rand.NewPCG(seed, 1))
+		n.rng = rand.New(rand.NewPCG(seed, stream))
 		gap = n.rng.ExpFloat64()
 	} else if n.perSecond > 0 {
 		gap = (n.next - now) * n.perSecond

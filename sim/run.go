@@ -28,7 +28,7 @@ type Options struct {
 
 	// What the scenario says too, and holds where this is its zero value.
 	Discipline Discipline
-	Fluid      bool // neighbours take their share evenly
+	Fluid      bool // neighbours take their share evenly; see scenario.Neighbours
 	Probing    Probing
 	Faults     Faults
 	Failures   []Failure

@@ -110,7 +110,7 @@ func TestStationDoesWhatItsDisciplineSays(t *testing.T) {
 func TestNeighboursCarryWhatTheyAskForAndDropWhatIsTooMuch(t *testing.T) {
 	for _, d := range []Discipline{Sharing, FirstCome} {
 		s := newStation(1, d)
-		s.setNeighbours(0, 0.4, 0.003, 1)
+		s.setNeighbours(0, 0.4, 0.003, 1, 1)
 		for s.next() < 300 {
 			s.step()
 		}
@@ -118,7 +118,7 @@ func TestNeighboursCarryWhatTheyAskForAndDropWhatIsTooMuch(t *testing.T) {
 		if carried := s.carried(ownNeighbours) / 300; math.Abs(carried-0.4) > 0.02 {
 			t.Errorf("%s: neighbours carried %v, want 0.4", d, carried)
 		}
-		s.setNeighbours(300, 1.5, 0.003, 1)
+		s.setNeighbours(300, 1.5, 0.003, 1, 1)
 		for s.next() < 400 {
 			s.step()
 		}
@@ -127,7 +127,7 @@ func TestNeighboursCarryWhatTheyAskForAndDropWhatIsTooMuch(t *testing.T) {
 		if waiting > backlogSeconds+1e-9 || waiting < backlogSeconds-1 || s.neighbours.dropped == 0 {
 			t.Errorf("%s: under overload %v s wait, %v dropped", d, waiting, s.neighbours.dropped)
 		}
-		s.setNeighbours(400, 0, 0.003, 1)
+		s.setNeighbours(400, 0, 0.003, 1, 1)
 		for s.next() < math.Inf(1) {
 			s.step()
 		}

@@ -48,7 +48,7 @@ func TestAdaptivePlanNeedsFewerRuns(t *testing.T) {
 	grid := train.Full()
 	grid.Interference, grid.Repeat, grid.MaxRepeat = []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5}, 5, 5
 	score := func(plan train.Plan) train.PlanScore {
-		s, err := train.Compare(t.Context(), "", plan, machines, truth, quell.Mean, 40, []uint64{1, 2})
+		s, err := train.Compare(t.Context(), "", plan, machines, truth, quell.Mean, 40, []uint64{1, 2, 3, 4, 5, 6})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,6 +39,9 @@ const (
 	neighbourSeconds = 0.003
 )
 
+// neighbourStream and the places of the resources behind it are the random numbers of a host's neighbours.
+const neighbourStream = 3 << 32
+
 // world is machines, the work on them and time. It knows nothing of groups and policies.
 type world struct {
 	now      float64
@@ -221,7 +224,7 @@ func (w *world) interfere(hostIndex int, r quell.Resource, use float64, fluid bo
 		if r == quell.Network {
 			work = neighbourBytes / h.perSecond[k]
 		}
-		s.setNeighbours(w.now, use, work, h.seed+uint64(k))
+		s.setNeighbours(w.now, use, work, h.seed, neighbourStream+uint64(k))
 	}
 	w.calendar.set(at, s.next())
 }

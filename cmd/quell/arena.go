@@ -62,9 +62,20 @@ func (o *arenaOptions) run(ctx context.Context, paths []string, out, errs io.Wri
 		scenarios = append(scenarios, sc)
 		why[sc.Name] = text
 	}
+	report := o.report
+	if report == "" {
+		report = filepath.Join(o.out, "report.md")
+	}
+	if err := arena.CheckReport(report); err != nil {
+		return err
+	}
+	program, err := fingerprint()
+	if err != nil {
+		return err
+	}
 	bar := newProgressBar(errs)
 	contests, err := arena.Run(ctx, arena.Options{
-		Scenarios: scenarios, Policies: o.policies, Seeds: o.seeds, Dir: o.out, Jobs: o.jobs, Progress: bar.showArena,
+		Scenarios: scenarios, Policies: o.policies, Seeds: o.seeds, Dir: o.out, Jobs: o.jobs, Program: program, Progress: bar.showArena,
 	})
 	bar.finish()
 	if ctx.Err() != nil {
@@ -72,10 +83,6 @@ func (o *arenaOptions) run(ctx context.Context, paths []string, out, errs io.Wri
 	}
 	if contests == nil {
 		return err
-	}
-	report := o.report
-	if report == "" {
-		report = filepath.Join(o.out, "report.md")
 	}
 	err = errors.Join(err, arena.WriteTables(out, contests), arena.Report(ctx, report, contests, why))
 	if err == nil {

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
 
@@ -20,6 +24,24 @@ func versionCommand() *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "quell", buildVersion())
 		},
 	}
+}
+
+// fingerprint tells builds of this program apart, whatever they call themselves.
+func fingerprint() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("reading this program: %w", err)
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		return "", fmt.Errorf("reading this program: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
 func buildVersion() string {

@@ -47,6 +47,7 @@ type costs struct {
 	apply  map[int]float64
 	probe  float64            // of one probe over loopback, both ends
 	groups map[string]float64 // requests a second that the simulator plays, by scheduling and number of instances
+	large  float64            // the same, of one long run of the largest group under least connections
 }
 
 // suite is one package's benchmarks.
@@ -58,6 +59,7 @@ var suites = []suite{
 	{"./balancer/builtin", "^BenchmarkApply$", "1s"},
 	{"./probe", "^BenchmarkProbe$", "1s"},
 	{"./sim", "^BenchmarkGroup$", "2x"},
+	{"./sim", "^BenchmarkInternetScale$", "1x"},
 }
 
 func measureCosts(ctx context.Context) (c costs, err error) {
@@ -83,6 +85,7 @@ func measureCosts(ctx context.Context) (c costs, err error) {
 		apply:  map[int]float64{100: value("Apply/100", "ns/op") / 1e9, 1000: value("Apply/1000", "ns/op") / 1e9},
 		probe:  value("Probe", "ns/op") / 1e9,
 		groups: map[string]float64{},
+		large:  value("InternetScale", "requests/s"),
 	}
 	for _, scheduling := range quell.Schedulings {
 		for _, n := range groupSizes {
@@ -123,6 +126,8 @@ func (c costs) writeGroups(w io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
+	const requests = 60e6 // of BenchmarkInternetScale
+	fmt.Fprintf(w, "\nOne group of 10,000 instances under least connections with %.0f million requests (`go test -bench InternetScale ./sim`) takes %.0f s on one core.\n", requests/1e6, requests/c.large)
 }
 
 // readingsEach is what an instance causes in a period: a reading of its agent, a prober and a balancer.
@@ -140,7 +145,7 @@ func (c costs) write(w io.Writer) {
 	fmt.Fprintf(w, "| one instance in a period, of 10,000: merged into the snapshot, compared with what is in force, written to the journal on disk | %s |\n", us(c.period))
 	fmt.Fprintf(w, "| one instance in a decision of PRIMA's, of 10,000, guard included, the slowest of four cases | %s |\n", us(c.decide))
 	fmt.Fprintf(w, "| new weights for 100 backends of the built-in balancer, for 1,000 | %.1f ms, %.1f ms |\n", c.apply[100]*1e3, c.apply[1000]*1e3)
-	fmt.Fprintf(w, "| one probe of 12.5 kB over loopback, both ends | %s |\n\n", us(c.probe))
+	fmt.Fprintf(w, "| one probe of 50 kB over loopback, both ends | %s |\n\n", us(c.probe))
 	fmt.Fprintf(w, "10,000 observations a second take %.2f of a core; the goal is half a core; with the snapshots of as many instances gathered and written to the journal it is %.2f. The journal is bounded in bytes on disk (`bus.journal_bytes`, 64 MiB unless set; a test in bus writes at this rate and looks at the disk): more instances shorten how far back it reaches, they do not make it grow.\n\n", c.intake*10_000, (c.intake+c.period/readingsEach)*10_000)
 	fmt.Fprintf(w, "## What one controller carries\n\nAn instance causes %d readings a period, its part of the snapshot and of the decision. Cores taken by n instances, all in one service:\n\n", readingsEach)
 	fmt.Fprintf(w, "| instances | sampling 1 s | 5 s | 10 s |\n|---|---|---|---|\n")
@@ -174,7 +179,7 @@ const (
 func (c costs) writeProbing(w io.Writer) {
 	each := probedBudget * probedLink
 	fmt.Fprintf(w, "## Probing\n\nProbes may take %.0f%% of an instance's link: of %.0f Mbit/s, %.0f Mbit/s each. From one place:\n\n", probedBudget*100, probedLink/1e6, each/1e6)
-	fmt.Fprintf(w, "| instances | bandwidth of the prober | its processor at 10 probes a second and instance |\n|---|---|---|\n")
+	fmt.Fprintf(w, "| instances | bandwidth of the prober | its processor at 10 probes of 50 kB a second and instance |\n|---|---|---|\n")
 	for _, n := range []float64{50, 1000, 10_000} {
 		fmt.Fprintf(w, "| %.0f | %.2g Gbit/s | %.2f cores |\n", n, n*each/1e9, n*10*c.probe)
 	}
