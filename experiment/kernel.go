@@ -48,9 +48,10 @@ const (
 	labMeter    = 9467 // of a machine in training
 )
 
-// LabProbeSpacing is the mean time between two probes of one instance, in training and in the runs: more and smaller ones
-// than on emulated hosts, for what one moment shows is mostly its own queue (docs/results/probing.md).
-const LabProbeSpacing = 50 * time.Millisecond
+// LabProbeSpacing is the mean time between two probes of one instance, in training and in the runs. A probe must be several times
+// the burst that a shaper lets through at once: a smaller one passes an idle link at full speed whatever the neighbours
+// take, and an instance without load would look undisturbed.
+const LabProbeSpacing = 100 * time.Millisecond
 
 // Start brings up one run's group and waits until its first instances serve.
 func (k *Kernel) Start(ctx context.Context, index int, run scenario.Run) (*KernelGroup, error) {

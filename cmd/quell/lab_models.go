@@ -59,10 +59,11 @@ func (o *labRun) training() labTraining {
 	return t
 }
 
-// labPlan covers loads up to what a queue on the link can bear, and neighbours beside each.
+// labPlan covers loads from nearly none, as an instance that is spared has, up to what a queue on the link can bear, and
+// neighbours beside each.
 func labPlan() train.Plan {
 	p := train.Full()
-	p.Levels = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
+	p.Levels = []float64{0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
 	p.Interference = []float64{0, 0.1, 0.2, 0.3, 0.45, 0.6}
 	p.Run, p.Repeat, p.MaxRepeat = 12*time.Second, 2, 4
 	return p
@@ -71,7 +72,7 @@ func labPlan() train.Plan {
 // sessionLabPlan has fewer cells: sessions take long to come to rest at a level, so each run is long.
 func sessionLabPlan() train.Plan {
 	p := labPlan()
-	p.Levels, p.Interference = []float64{0.1, 0.25, 0.4, 0.55, 0.7}, []float64{0, 0.15, 0.3, 0.45, 0.6}
+	p.Levels, p.Interference = []float64{0.05, 0.2, 0.35, 0.5, 0.65}, []float64{0, 0.15, 0.3, 0.45, 0.6}
 	p.Repeat, p.MaxRepeat = 1, 2
 	return p
 }

@@ -28,6 +28,7 @@ import (
 // inside it, as the player, which trains and plays; the owner then takes the lab down, however the player ended.
 type labRun struct {
 	policies []string
+	runs     []int // by number, from 1; none: all
 	json     string
 	out      string
 	prefix   string
@@ -42,6 +43,7 @@ type labRun struct {
 
 	name     string
 	scenario *scenario.Scenario
+	records  string // folder of the runs' records
 }
 
 func labRunCommand() *cobra.Command {
@@ -57,6 +59,7 @@ func labRunCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
+	f.IntSliceVar(&o.runs, "run", nil, "play only the scenario's runs of these numbers, from 1; default: all")
 	f.DurationVar(&o.duration, "duration", 0, "length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
 	f.BoolVar(&o.resume, "resume", false, "keep what --out holds of runs with the same inputs, instead of playing them again")
 	o.flags(cmd)
@@ -110,10 +113,22 @@ func (o *labRun) load(given func(string) bool) error {
 	if err := labPlayable(sc); err != nil {
 		return userErrorf("%s: %w", name, err)
 	}
+	for _, n := range o.runs {
+		if n < 1 || n > len(sc.Runs) {
+			return userErrorf("--run: %s has runs 1 to %d, not %d", name, len(sc.Runs), n)
+		}
+	}
 	o.scenario = sc
 	o.out, err = filepath.Abs(o.out)
+	o.records = filepath.Join(o.out, sc.Name)
+	if given("seed") {
+		o.records += fmt.Sprintf("-seed%d", sc.Seed)
+	}
 	return err
 }
+
+// plays says whether the run of that index is to be played.
+func (o *labRun) plays(index int) bool { return len(o.runs) == 0 || slices.Contains(o.runs, index+1) }
 
 // labScenario returns the experiment of that name, or a file's.
 func labScenario(name string) (file string, data []byte, err error) {
@@ -245,19 +260,24 @@ func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, er
 		return fmt.Errorf("finding this program: %w", err)
 	}
 	if o.probing {
-		return o.study(ctx, program, filepath.Join(o.out, o.scenario.Name), machines, out)
+		return o.study(ctx, program, o.records, machines, out)
 	}
 	models, err := o.prepareModels(ctx, program, machines, errs)
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(o.out, o.scenario.Name)
 	if o.validate {
-		return o.measureHeldOut(ctx, program, models, dir, machines, out, errs)
+		return o.measureHeldOut(ctx, program, models, o.records, machines, out, errs)
 	}
-	rig := &experiment.Kernel{Program: program, Dir: dir, Models: models, Prefix: o.prefix, Machines: machines, Scenario: o.scenario}
+	rig := &experiment.Kernel{Program: program, Dir: o.records, Models: models, Prefix: o.prefix, Machines: machines, Scenario: o.scenario}
 	var results []quell.Result
+	played := *o.scenario
+	played.Runs = nil
 	for i, run := range o.scenario.Runs {
+		if !o.plays(i) {
+			continue
+		}
+		played.Runs = append(played.Runs, run)
 		fmt.Fprintf(out, "Playing %s, run %d of %d, %s, for %s.\n", o.scenario.Name, i+1, len(o.scenario.Runs), experiment.Title(o.scenario, run), o.scenario.Duration)
 		if kept, err := o.kept(rig, i); err != nil {
 			return err
@@ -273,13 +293,13 @@ func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, er
 		results = append(results, result)
 	}
 	fmt.Fprintln(out)
-	if err := experiment.WriteTable(out, o.scenario, results); err != nil {
+	if err := experiment.WriteTable(out, &played, results); err != nil {
 		return err
 	}
-	for _, verdict := range experiment.Verdicts(o.scenario, results) {
+	for _, verdict := range experiment.Verdicts(&played, results) {
 		fmt.Fprintln(out, verdict)
 	}
-	fmt.Fprintf(out, "\nRecords, configurations and logs: %s\n", dir)
+	fmt.Fprintf(out, "\nRecords, configurations and logs: %s\n", o.records)
 	return writeResults(o.json, results)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
@@ -24,8 +26,34 @@ import (
 // labDir keeps models and records of the lab between calls; what is there is not measured again.
 var labDir = filepath.Join(".cache", "lab")
 
-// labs is how many experiments are played at once, each in a lab of its own.
-const labs = 2
+// labs is how many experiments are played at once, each in a lab of its own: a lab takes a twentieth of the machine.
+const labs = 4
+
+// labJob is what one lab plays at a time: a part, or one run of a part with several seeds.
+type labJob struct {
+	part  labPart
+	run   int    // by number; 0: all
+	seed  uint64 // 1: the scenario's
+	takes time.Duration
+}
+
+// jobs are those of a part.
+func (p labPart) jobs() ([]labJob, error) {
+	sc, err := p.load()
+	if err != nil {
+		return nil, err
+	}
+	if p.seeds == 0 {
+		return []labJob{{part: p, seed: 1, takes: sc.Duration * time.Duration(len(sc.Runs))}}, nil
+	}
+	var jobs []labJob
+	for seed := range p.seeds {
+		for i := range sc.Runs {
+			jobs = append(jobs, labJob{p, i + 1, seed + 1, sc.Duration})
+		}
+	}
+	return jobs, nil
+}
 
 // primaPage plays what has not been played of PRIMA's experiments on kernel machines, as root, and writes the page.
 func primaPage(ctx context.Context, dir string) error {
@@ -48,22 +76,31 @@ func primaPart(ctx context.Context, dir, name string) error {
 // playParts plays the parts whose records are not all there, or with again all, several labs at once. Those that train
 // go before, one by one: the others use their models.
 func playParts(ctx context.Context, parts []labPart, again bool) error {
-	var others []labPart
+	var jobs []labJob
 	for _, p := range parts {
-		if !p.trains {
-			others = append(others, p)
-		} else if err := p.play(ctx, 0, again); err != nil {
+		own, err := p.jobs()
+		if err != nil {
 			return err
 		}
+		if !p.trains {
+			jobs = append(jobs, own...)
+			continue
+		}
+		for _, j := range own {
+			if err := j.play(ctx, 0, again); err != nil {
+				return err
+			}
+		}
 	}
-	queue := make(chan labPart)
+	slices.SortStableFunc(jobs, func(a, b labJob) int { return cmp.Compare(b.takes, a.takes) }) // no lab is left with the longest
+	queue := make(chan labJob)
 	var workers sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	for n := range labs {
 		workers.Go(func() {
-			for p := range queue {
-				if err := p.play(ctx, n, again); err != nil {
+			for j := range queue {
+				if err := j.play(ctx, n, again); err != nil {
 					mu.Lock()
 					errs = append(errs, err)
 					mu.Unlock()
@@ -71,25 +108,31 @@ func playParts(ctx context.Context, parts []labPart, again bool) error {
 			}
 		})
 	}
-	for _, p := range others {
-		queue <- p
+	for _, j := range jobs {
+		queue <- j
 	}
 	close(queue)
 	workers.Wait()
 	return errors.Join(errs...)
 }
 
-// play plays a part in the lab of that number; runs whose records are there are kept unless again.
-func (p labPart) play(ctx context.Context, lab int, again bool) error {
+// play plays a job in the lab of that number; runs whose records are there are kept unless again.
+func (j labJob) play(ctx context.Context, lab int, again bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	args := []string{"lab", "run", p.scenario(), "--out", labDir, "--prefix", fmt.Sprintf("results%d", lab+1)}
+	args := []string{"lab", "run", j.part.scenario(), "--out", labDir, "--prefix", fmt.Sprintf("results%d", lab+1)}
 	if !again {
 		args = append(args, "--resume")
 	}
-	if p.command != "" {
-		args[1] = p.command
+	if j.part.command != "" {
+		args[1] = j.part.command
+	}
+	if j.run > 0 {
+		args = append(args, "--run", fmt.Sprint(j.run))
+	}
+	if j.seed > 1 {
+		args = append(args, "--seed", fmt.Sprint(j.seed))
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join("bin", "quell"), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -109,7 +152,8 @@ type labPart struct {
 	command string  // of quell lab, instead of run
 	of      string  // the scenario, where it is not called as the part
 	trains  bool    // is the first of its workload
-	write   func(b *bytes.Buffer, dir string, sc *scenario.Scenario, records []*experiment.Record) error
+	seeds   uint64  // each run is played with so many; 0: once
+	write   func(b *bytes.Buffer, dir string, sc *scenario.Scenario, plays [][]*experiment.Record) error
 }
 
 func (p labPart) scenario() string {
@@ -126,17 +170,28 @@ type phase struct {
 	begin, end float64
 }
 
-// records are those of a scenario's runs; nil where one has not been played.
-func (p labPart) records(sc *scenario.Scenario) ([]*experiment.Record, error) {
-	all := make([]*experiment.Record, len(sc.Runs))
-	for i, run := range sc.Runs {
-		r, err := experiment.LoadRecord(experiment.RecordPath(filepath.Join(labDir, sc.Name), i, run))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+func (p labPart) load() (*scenario.Scenario, error) {
+	return config.ParseScenario(p.scenario(), examples.Lab()[p.scenario()])
+}
+
+// records are those of a scenario's runs, by seed; nil where one has not been played.
+func (p labPart) records(sc *scenario.Scenario) ([][]*experiment.Record, error) {
+	plays := make([][]*experiment.Record, max(1, p.seeds))
+	for n := range plays {
+		dir := filepath.Join(labDir, sc.Name)
+		if n > 0 {
+			dir += fmt.Sprintf("-seed%d", n+1)
 		}
-		all[i] = r
+		plays[n] = make([]*experiment.Record, len(sc.Runs))
+		for i, run := range sc.Runs {
+			r, err := experiment.LoadRecord(experiment.RecordPath(dir, i, run))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			plays[n][i] = r
+		}
 	}
-	return all, nil
+	return plays, nil
 }
 
 func writePrima(dir string) error {
@@ -162,20 +217,21 @@ func (p labPart) section(b *bytes.Buffer, plots string) error {
 	case "probing":
 		return writeProbing(b, p)
 	}
-	sc, err := config.ParseScenario(p.name, examples.Lab()[p.name])
+	sc, err := p.load()
 	if err != nil {
 		return err
 	}
-	records, err := p.records(sc)
+	plays, err := p.records(sc)
 	if err != nil {
 		return err
 	}
+	records := plays[0]
 	if !slices.ContainsFunc(records, func(r *experiment.Record) bool { return r != nil }) {
 		fmt.Fprintf(b, "Not measured yet: `go run ./cmd/results prima:%s`.\n", p.name)
 		return nil
 	}
 	if p.write != nil {
-		return p.write(b, plots, sc, records)
+		return p.write(b, plots, sc, plays)
 	}
 	for i, r := range records {
 		if r == nil {

@@ -102,23 +102,24 @@ func disturbance(r *experiment.Record, host string) plotter.XYs {
 	return line
 }
 
-// plotTradeoff draws violation against cost, one point per run; sizes of one rule are joined.
-func plotTradeoff(path string, sc *scenario.Scenario, records []*experiment.Record) error {
+// plotTradeoff draws violation against cost, one point per policy and size, medians; sizes of one rule are joined.
+func plotTradeoff(path string, all []contender) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "violation against cost (lower left is better)", "instance-seconds", "violation, s"
 	series := map[string]plotter.XYs{}
 	var order []string
-	for _, r := range records {
-		name := r.Run.Policy + " " + string(r.Run.Scheduling)
-		if r.Run.Balancer != "" {
-			name = string(r.Run.Balancer) + " " + string(r.Run.Scheduling)
-		} else if r.Run.Policy == "static" {
-			name = "haproxy " + string(r.Run.Scheduling)
+	for _, c := range all {
+		name := c.run.Policy + " " + string(c.run.Scheduling)
+		switch {
+		case c.run.Balancer == scenario.Envoy:
+			name = "envoy least request"
+		case c.run.Policy == "static":
+			name = "haproxy " + string(c.run.Scheduling)
 		}
 		if series[name] == nil {
 			order = append(order, name)
 		}
-		series[name] = append(series[name], plotter.XY{X: r.Result.InstanceSeconds, Y: r.Result.SLO.ViolationS})
+		series[name] = append(series[name], plotter.XY{X: c.cost(), Y: c.violation()})
 	}
 	for i, name := range order {
 		line, points, err := plotter.NewLinePoints(series[name])

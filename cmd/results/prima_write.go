@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/train"
@@ -79,45 +80,75 @@ func writeProbing(b *bytes.Buffer, p labPart) error {
 	return nil
 }
 
-// writeContest writes the comparison with the rivals.
-func writeContest(b *bytes.Buffer, plots string, sc *scenario.Scenario, records []*experiment.Record) error {
-	fmt.Fprintf(b, "| run | violation | instance-seconds | mean size | mean | p95 | p99 | failed |\n|---|---|---|---|---|---|---|---|\n")
-	var best *experiment.Record
-	for i, r := range records {
-		if r == nil {
-			continue
-		}
-		x := r.Result
-		fmt.Fprintf(b, "| %s | %.0f s (%.0f%%) | %.0f | %.2f | %s | %s | %s | %d of %d |\n", experiment.Title(sc, sc.Runs[i]), x.SLO.ViolationS, 100*x.SLO.ViolationShare,
-			x.InstanceSeconds, x.MeanInstances, milliseconds(x.LatencyMS.Mean), milliseconds(x.LatencyMS.P95), milliseconds(x.LatencyMS.P99), x.Errors, x.Requests)
-		if x.Policy == "prima" && (best == nil || x.SLO.ViolationS < best.Result.SLO.ViolationS) {
-			best = r
-		}
-	}
-	fmt.Fprintln(b)
-	if best != nil {
-		size := int(math.Ceil(best.Result.MeanInstances))
-		fmt.Fprintf(b, "PRIMA over %s has the fewest violations of its two; its mean size rounded up is %d. Against rivals of that size:\n\n", best.Run.Scheduling, size)
-		for i, r := range records {
-			if r == nil || r.Run.Policy == "prima" || r.Run.Fixed != size {
-				continue
+// contender is a run of the comparison with the rivals, over its seeds.
+type contender struct {
+	run   scenario.Run
+	title string
+	plays []*experiment.Record
+}
+
+func contenders(sc *scenario.Scenario, plays [][]*experiment.Record) (all []contender) {
+	for i, run := range sc.Runs {
+		c := contender{run: run, title: experiment.Title(sc, run)}
+		for _, records := range plays {
+			if r := records[i]; r != nil {
+				c.plays = append(c.plays, r)
 			}
-			fmt.Fprintf(b, "- %s: PRIMA is in violation for %.0f s, it for %.0f s; at %+.0f%% of its cost.\n", experiment.Title(sc, sc.Runs[i]),
-				best.Result.SLO.ViolationS, r.Result.SLO.ViolationS, 100*(best.Result.InstanceSeconds/r.Result.InstanceSeconds-1))
 		}
-		fmt.Fprintln(b)
+		if len(c.plays) > 0 {
+			all = append(all, c)
+		}
 	}
-	played := slices.DeleteFunc(slices.Clone(records), func(r *experiment.Record) bool { return r == nil })
-	if err := plotTradeoff(filepath.Join(plots, "tradeoff.png"), sc, played); err != nil {
+	return all
+}
+
+// of returns the values of its plays in order of size.
+func (c contender) of(value func(quell.Result) float64) []float64 {
+	var values []float64
+	for _, r := range c.plays {
+		values = append(values, value(r.Result))
+	}
+	slices.Sort(values)
+	return values
+}
+
+func (c contender) median(value func(quell.Result) float64) float64 {
+	values := c.of(value)
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+}
+
+func (c contender) violation() float64 { return c.median(violationOf) }
+func (c contender) cost() float64      { return c.median(costOf) }
+func (c contender) size() int {
+	return int(math.Ceil(c.median(func(r quell.Result) float64 { return r.MeanInstances }) - 1e-9))
+}
+
+func violationOf(r quell.Result) float64 { return r.SLO.ViolationS }
+func costOf(r quell.Result) float64      { return r.InstanceSeconds }
+
+// writeContest writes the comparison with the rivals.
+func writeContest(b *bytes.Buffer, plots string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
+	all := contenders(sc, plays)
+	writeContenders(b, all)
+	var best *contender
+	for i, c := range all {
+		if c.run.Policy == "prima" && (best == nil || c.violation() < best.violation()) {
+			best = &all[i]
+		}
+	}
+	if best != nil {
+		writeVerdict(b, *best, all)
+	}
+	if err := plotTradeoff(filepath.Join(plots, "tradeoff.png"), all); err != nil {
 		return err
 	}
 	fmt.Fprintf(b, "![violation against cost](prima/tradeoff.png)\n\n")
-	for i, r := range records {
+	for i, r := range plays[0] {
 		if r == nil || r.Run.Policy != "prima" {
 			continue
 		}
 		name := fmt.Sprintf("%s-%d.png", sc.Name, i+1)
-		if err := plotRun(filepath.Join(plots, name), experiment.Title(sc, sc.Runs[i]), sc, r); err != nil {
+		if err := plotRun(filepath.Join(plots, name), experiment.Title(sc, sc.Runs[i])+", first seed", sc, r); err != nil {
 			return err
 		}
 		fmt.Fprintf(b, "![%s over time](prima/%s)\n\n", experiment.Title(sc, sc.Runs[i]), name)
@@ -125,9 +156,39 @@ func writeContest(b *bytes.Buffer, plots string, sc *scenario.Scenario, records 
 	return nil
 }
 
+func writeContenders(b *bytes.Buffer, all []contender) {
+	fmt.Fprintf(b, "| run | seeds | violation | requests over the threshold | instance-seconds | mean size | mean | p95 | p99 | failed |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	latency := func(m quell.Metric) func(quell.Result) float64 {
+		return func(r quell.Result) float64 { v, _ := r.LatencyMS.Of(m); return v }
+	}
+	for _, c := range all {
+		violation := c.of(violationOf)
+		var failed, requests int64
+		for _, r := range c.plays {
+			failed, requests = failed+r.Result.Errors, requests+r.Result.Requests
+		}
+		fmt.Fprintf(b, "| %s | %d | %.0f s (%.0f to %.0f) | %.1f%% | %.0f | %.2f | %.1f ms | %.1f ms | %.1f ms | %d of %d |\n", c.title, len(c.plays), c.violation(), violation[0], violation[len(violation)-1],
+			100*c.median(func(r quell.Result) float64 { return float64(r.SLO.RequestsOver) / float64(max(1, r.Requests)) }), c.cost(), c.median(func(r quell.Result) float64 { return r.MeanInstances }),
+			c.median(latency(quell.Mean)), c.median(latency(quell.P95)), c.median(latency(quell.P99)), failed, requests)
+	}
+	fmt.Fprintln(b)
+}
+
+// writeVerdict holds PRIMA against the fixed groups as large as its mean size rounded up.
+func writeVerdict(b *bytes.Buffer, best contender, all []contender) {
+	fmt.Fprintf(b, "PRIMA over %s has the fewest violations of its two; its mean size rounded up is %d. Against rivals of that size:\n\n", best.run.Scheduling, best.size())
+	for _, c := range all {
+		if c.run.Policy == "prima" || c.run.Fixed != best.size() {
+			continue
+		}
+		fmt.Fprintf(b, "- %s: PRIMA is in violation for %.0f s, it for %.0f s; at %+.0f%% of its cost.\n", c.title, best.violation(), c.violation(), 100*(best.cost()/c.cost()-1))
+	}
+	fmt.Fprintln(b)
+}
+
 // writeReaction takes the time from each onset to the first change after it.
-func writeReaction(b *bytes.Buffer, _ string, sc *scenario.Scenario, records []*experiment.Record) error {
-	r := records[0]
+func writeReaction(b *bytes.Buffer, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
+	r := plays[0][0]
 	const lasts = 7 // seconds of interference: what is done later is no reaction to it
 	var delays []float64
 	for _, mark := range sc.Marks() {
@@ -146,8 +207,8 @@ func writeReaction(b *bytes.Buffer, _ string, sc *scenario.Scenario, records []*
 	return nil
 }
 
-func writeQuiet(b *bytes.Buffer, _ string, sc *scenario.Scenario, records []*experiment.Record) error {
-	r := records[0]
+func writeQuiet(b *bytes.Buffer, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
+	r := plays[0][0]
 	periods := sc.Duration.Seconds() / sc.Service.Sampling.Seconds()
 	fmt.Fprintf(b, "%d plans changed something in %.0f periods: %.1f%%.\n", r.Result.Decisions, periods, 100*float64(r.Result.Decisions)/periods)
 	return nil
