@@ -102,8 +102,11 @@ func removeGroup(folder string) error {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) {
+		if !errors.Is(err, syscall.EBUSY) {
 			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: it holds a process or a group that no lab made", err)
 		}
 	}
 }
