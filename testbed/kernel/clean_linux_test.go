@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -191,6 +192,35 @@ func TestNewRemovesWhatItMade(t *testing.T) {
 	}
 	if left := traces(t, o.Prefix); len(left) > 0 {
 		t.Errorf("it left %v", left)
+	}
+}
+
+// Root of a user namespace lacks the rights, is told so, and leaves nothing.
+func TestRootOfAUserNamespace(t *testing.T) {
+	need.Root(t)
+	prefix := prefixOf(t)
+	holder := exec.Command(os.Args[0])
+	holder.Env = append(os.Environ(), holderVariable+"="+prefix, holderVariable+"_DIR="+t.TempDir())
+	root := []syscall.SysProcIDMap{{Size: 1}}
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: root, GidMappings: root}
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		need.Skip(t, fmt.Sprintf("needs user namespaces: %v", err))
+	}
+	said, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || !strings.Contains(said, "root lacks the privilege") {
+		t.Errorf("it says %q, %v", said, err)
+	}
+	if left := traces(t, prefix); len(left) > 0 {
+		t.Errorf("it left %v", left)
+	}
+	_ = holder.Process.Kill()
+	_ = holder.Wait()
+	if _, err := Clean(prefix); err != nil {
+		t.Error(err)
 	}
 }
 
