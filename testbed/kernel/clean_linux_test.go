@@ -328,6 +328,7 @@ func TestInterfererEnds(t *testing.T) {
 	if m.uses[quell.CPU] == nil {
 		t.Error("it was not started again")
 	}
+	interfere(t, m, quell.CPU, 0.001) // a quota below what the kernel enforces is the least that it does
 }
 
 // A master that is killed takes its workers along: they would keep the port from the next nginx.
