@@ -2,6 +2,7 @@
 package chart
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"image/color"
@@ -86,13 +87,25 @@ func resource(dir string, m *model.Models, r quell.Resource, o Options) ([]strin
 	}
 	var names []string
 	for _, s := range a.sheets() {
-		path := filepath.Join(dir, string(r)+"-"+s.name+".png")
-		if err := s.Save(width, height, path); err != nil {
+		name, err := s.write(dir, string(r)+"-"+s.name+".png")
+		if err != nil {
 			return nil, err
 		}
-		names = append(names, path)
+		names = append(names, name)
 	}
 	return names, nil
+}
+
+// write puts the picture into a folder as a whole: a full disk leaves the one that was there.
+func (s sheet) write(dir, name string) (path string, err error) {
+	path, part := filepath.Join(dir, name), filepath.Join(dir, ".part-"+name)
+	if err = s.Save(width, height, part); err == nil {
+		err = os.Rename(part, path)
+	}
+	if err != nil {
+		_ = os.Remove(part)
+	}
+	return path, err
 }
 
 // artist draws one resource. What the models lack is nil.
@@ -201,7 +214,7 @@ func (s sheet) dots(points plotter.XYs, c color.Color) *plotter.Scatter {
 func (a *artist) isolation() sheet {
 	s := a.sheet("isolation", fmt.Sprintf("The probe on an instance alone (%s)", a.resource), "utilisation", "probe time, ms")
 	rows := slices.Clone(a.models.Isolation[a.resource])
-	slices.SortFunc(rows, func(x, y model.Isolation) int { return sign(x.Utilization - y.Utilization) })
+	slices.SortFunc(rows, func(x, y model.Isolation) int { return cmp.Compare(x.Utilization, y.Utilization) })
 	var upper, lower, mean plotter.XYs
 	most := 0.0
 	for _, r := range rows {
@@ -222,16 +235,6 @@ func (a *artist) isolation() sheet {
 	s.Legend.Add("measured", s.dots(mean, colour))
 	s.Y.Min, s.Y.Max = 0, 1.1*most
 	return s
-}
-
-func sign(v float64) int {
-	switch {
-	case v < 0:
-		return -1
-	case v > 0:
-		return 1
-	}
-	return 0
 }
 
 // swatch is a patch of colour in a legend.
@@ -256,7 +259,7 @@ func (a *artist) response() sheet {
 			low, high, worst = min(low, ms), max(high, ms), max(worst, r.Severity)
 		}
 	}
-	low, high = low/1.3, high*headroom
+	low, high = low/1.3, high*max(3, math.Pow(high/low, headroom))
 	top := a.joint.MaxUtilization()
 	most := rank(min(worst, shownSeverities[len(shownSeverities)-1]))
 	for _, r := range rows {
@@ -280,8 +283,8 @@ func (a *artist) response() sheet {
 	return s
 }
 
-// headroom is the factor above the longest response time that the legend has to itself.
-const headroom = 3
+// headroom is what the legend has to itself above the longest response time, as a part of the axis below.
+const headroom = 0.4
 
 // rank spreads severities, which crowd near 0, over the colours.
 func rank(severity float64) float64 { return math.Log1p(severity) }
@@ -310,7 +313,10 @@ func tenths(_, _ float64) []plot.Tick {
 // plainTicks are a few round numbers of every power of ten, written out; fewer where the axis is long.
 func plainTicks(low, high float64) []plot.Tick {
 	steps := []float64{1, 2, 3, 5, 7}
-	if high/low > longAxis {
+	switch {
+	case high/low > longestAxis:
+		steps = steps[:1]
+	case high/low > longAxis:
 		steps = []float64{1, 2, 5}
 	}
 	var ticks []plot.Tick
@@ -324,8 +330,8 @@ func plainTicks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// longAxis is a ratio of its ends from which on a logarithmic axis has fewer ticks.
-const longAxis = 30
+// From these ratios of its ends on a logarithmic axis has fewer ticks.
+const longAxis, longestAxis = 30, 1e5
 
 // capacity draws the effective capacity against the neighbours' use.
 func (a *artist) capacity() sheet {

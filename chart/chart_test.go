@@ -92,3 +92,32 @@ func TestNothingToDraw(t *testing.T) {
 		}
 	}
 }
+
+// A picture that cannot be written leaves nothing half done.
+func TestUnwritablePicture(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "network-isolation.png"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := Models(dir, trained(t, []float64{0.1, 0.3}, []float64{0, 0.3}), Options{}); err == nil {
+		t.Errorf("drew %v", names)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left %v, %v", entries, err)
+	}
+}
+
+func TestLegendOfManyLines(t *testing.T) {
+	for n, want := range map[int]int{1: 1, 9: 9, 10: 10, 11: 6, 46: 10, 1000: 10} {
+		count := 0
+		for i := range n {
+			if named(i, n) {
+				count++
+			}
+		}
+		if count != want || !named(n-1, n) {
+			t.Errorf("of %d lines %d are named, want %d with the last", n, count, want)
+		}
+	}
+}

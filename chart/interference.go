@@ -1,9 +1,9 @@
 package chart
 
 import (
-	"cmp"
 	"fmt"
 	"image/color"
+	"maps"
 	"math"
 	"slices"
 
@@ -24,11 +24,14 @@ func (a *artist) jointCurves() sheet {
 	for _, r := range rows {
 		levels[r.Utilization] = append(levels[r.Utilization], plotter.XY{X: r.Interfering, Y: r.Severity})
 	}
-	for _, u := range sorted(levels) {
+	utilizations := slices.Sorted(maps.Keys(levels))
+	for i, u := range utilizations {
 		colour := shade(u, 0, 1)
 		s.dots(levels[u], colour)
 		l := s.line(func(x float64) float64 { return within(a.joint.SeverityAt(u, x), 0, top) }, 0, min(1, 1-u), colour, false)
-		s.Legend.Add(fmt.Sprintf("utilisation %.2f", u), l)
+		if named(i, len(utilizations)) {
+			s.Legend.Add(fmt.Sprintf("utilisation %.2f", u), l)
+		}
 	}
 	s.Y.Min, s.Y.Max = 0, top
 	s.Legend.Left, s.Legend.XOffs = false, -vg.Points(8)
@@ -69,13 +72,13 @@ func (a *artist) interference() (rows []model.Interference, top float64) {
 	return kept, top
 }
 
-func sorted[K cmp.Ordered, V any](m map[K]V) []K {
-	var keys []K
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
+// mostNames is how many lines a legend has room for beside the curves.
+const mostNames = 10
+
+// named says whether the i-th of n lines is in the legend: all of a few, some of many, the last always.
+func named(i, n int) bool {
+	step := (n + mostNames - 1) / mostNames
+	return (n-1-i)%step == 0
 }
 
 // field is response times over both utilisations, on a grid for heat maps and contours.
@@ -133,7 +136,6 @@ func (a *artist) field() sheet {
 		points = append(points, plotter.XY{X: r.Interfering, Y: r.Utilization})
 	}
 	marks := &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: color.Gray{0x80}, Radius: vg.Points(2), Shape: draw.CircleGlyph{}}}
-	s.Add(marks)
 	for i, ms := range a.thresholds() {
 		var edge plotter.XYs
 		for c := range fieldSteps + 1 {
@@ -147,6 +149,7 @@ func (a *artist) field() sheet {
 		s.Add(under, over)
 		s.Legend.Add(fmt.Sprintf("threshold %.4g ms", ms), under, over)
 	}
+	s.Add(marks)
 	for _, ms := range plainTicks(least, f.most) {
 		at := (math.Log(ms.Value) - h.Min) / (h.Max - h.Min)
 		all := hues.Colors()

@@ -211,7 +211,7 @@ func Contended(sc *scenario.Scenario, r quell.Resource) bool {
 func (g *KernelGroup) instance() []string {
 	return append([]string{
 		g.rig.Program, "lab", "instance", "--config", filepath.Join(g.dir, "quell.yaml"), "--prefix", g.rig.Prefix,
-		"--host", "{host}", "--id", "{id}", "--dir", filepath.Join(g.rig.Dir, "hosts"), "--boot", g.sc.Instances.Startup.String(),
+		"--host", "{host}", "--id", "{id}", "--dir", filepath.Join(g.dir, "hosts"), "--boot", g.sc.Instances.Startup.String(),
 	}, contentArgs(g.sc.Workload)...)
 }
 

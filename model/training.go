@@ -29,7 +29,7 @@ type TrainingRow struct {
 	Requests  int64    `json:"requests,omitempty"`
 	Errors    int64    `json:"errors,omitempty"`
 	Seed      uint64   `json:"seed,omitempty"`
-	Interval  *float64 `json:"interval,omitempty"`  // relative half width of the mean probe time reached so far
+	Interval  *float64 `json:"interval,omitempty"`  // relative half width reached so far, of the mean that runs are repeated for
 	Converged *bool    `json:"converged,omitempty"` // whether that was narrow enough to stop
 }
 

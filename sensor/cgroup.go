@@ -116,7 +116,14 @@ func (c *cgroup) layout() (*groupLayout, error) {
 func (l *groupLayout) used() (time.Duration, error) {
 	if l.unified {
 		stat, err := l.stat(l.cpu)
-		return time.Duration(stat["usage_usec"]) * time.Microsecond, err
+		if err != nil {
+			return 0, err
+		}
+		us, ok := stat["usage_usec"]
+		if !ok { // 0 would be read as an idle group
+			return 0, errors.New("cpu.stat has no usage_usec")
+		}
+		return time.Duration(us) * time.Microsecond, nil
 	}
 	ns, err := l.number(path.Join(l.usage, "cpuacct.usage"))
 	return time.Duration(ns), err

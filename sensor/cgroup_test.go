@@ -82,6 +82,14 @@ func TestCgroupMistakes(t *testing.T) {
 	mustSay(t, err, "control group /gone (agent.cgroup)")
 	_, err = sampleCPU(t, Options{Cgroup: OwnCgroup}, os.DirFS("testdata/cgroup1/after"), tree)
 	mustSay(t, err, "went back")
+	unaccounted := fstest.MapFS{
+		"proc/stat":               machineOnly["proc/stat"],
+		"proc/self/mountinfo":     {Data: []byte("1 1 0:1 / /cg rw - cgroup2 cgroup2 rw\n")},
+		"cg/cgroup.controllers":   {Data: []byte("cpu\n")},
+		"cg/web.service/cpu.stat": {Data: []byte("user_usec 5\n")},
+	}
+	_, err = sampleCPU(t, Options{Cgroup: "/web.service"}, unaccounted, unaccounted)
+	mustSay(t, err, "cpu.stat has no usage_usec")
 }
 
 func TestParseCPUMax(t *testing.T) {

@@ -176,7 +176,8 @@ func (g *guess) uncertainty() float64 {
 	return sum / float64(len(squares))
 }
 
-// choose returns the n cells that promise most, apart from each other.
+// choose returns the n cells that promise most, apart from each other; where none promises anything, as when every load
+// meets the threshold or none does, those that were measured least.
 func (g *guess) choose(cells []Cell, n int) []Cell {
 	worth := make([]float64, len(cells))
 	for i, c := range cells {
@@ -185,12 +186,13 @@ func (g *guess) choose(cells []Cell, n int) []Cell {
 	var out []Cell
 	for range n {
 		best := 0
-		for i := range cells {
-			if worth[i] > worth[best] {
+		for i, c := range cells {
+			if worth[i] > worth[best] || worth[i] == worth[best] && g.runs[c] < g.runs[cells[best]] {
 				best = i
 			}
 		}
 		out = append(out, cells[best])
+		g.runs[cells[best]]++
 		for i, c := range cells {
 			worth[i] *= min(1, (again+apart(c, cells[best]))/reach)
 		}

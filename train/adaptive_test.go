@@ -64,6 +64,22 @@ func TestAdaptiveEndsWhenTheCapacityIsKnown(t *testing.T) {
 	}
 }
 
+// TestAdaptiveWithNothingToLearn: where every load meets the threshold, or none does, no run would move the capacity; the
+// budget is spread over the cells.
+func TestAdaptiveWithNothingToLearn(t *testing.T) {
+	for _, thresholdMS := range []float64{1e-3, 1e9} {
+		runs := map[Cell]int{}
+		for _, r := range trained(t, Learn(quell.Mean, thresholdMS, 60, 0, 4), 1) {
+			runs[cellOf(&r)]++
+		}
+		for cell, n := range runs {
+			if n > 2 {
+				t.Errorf("threshold %v: %d runs of %v, and %d cells measured", thresholdMS, n, cell, len(runs))
+			}
+		}
+	}
+}
+
 func TestAdaptiveTakesPercentiles(t *testing.T) {
 	rows := trained(t, Learn(quell.P95, 90, 45, 0, 4), 1)
 	s, err := Score(rows, truth(), quell.P95, 90)

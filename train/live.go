@@ -19,7 +19,8 @@ type Target interface {
 	// Service is the URL of the service, Probe the address of the probe server.
 	Service() string
 	Probe() string
-	// Interfere sets the share of the resource that an interferer asks for.
+	// Interfere sets the share of the resource that an interferer asks for. It is an error, too, if one has ended by
+	// itself since the last call.
 	Interfere(use float64) error
 	// Carried returns what the service and the interferer have carried since the target's beginning, in seconds of
 	// the whole resource: a difference over a run, divided by its length, is a utilisation.
@@ -98,9 +99,10 @@ func (m *live) Probes(ctx context.Context, r RunRequest, p Probing) ([]float64, 
 	return singles, err
 }
 
-// run loads, disturbs and probes the target.
-func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (model.TrainingRow, []float64, error) {
-	defer func() { _ = m.target.Interfere(0) }()
+// run loads, disturbs and probes the target. An interferer that cannot be ended, because it has ended by itself, spoils
+// the run.
+func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (_ model.TrainingRow, _ []float64, err error) {
+	defer func() { err = errors.Join(err, m.target.Interfere(0)) }()
 	if err := m.target.Interfere(r.Interference); err != nil {
 		return model.TrainingRow{}, nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -103,11 +104,23 @@ func resumption(t *testing.T, plan Plan) func(t rapid.TB, fails []int) {
 }
 
 func TestRowsOfAnotherPlanAreRefused(t *testing.T) {
-	row := linkRow(RunRequest{Cell: Cell{0.9, 0.05}, Seed: 7}, 0)
-	err := Run(t.Context(), Options{Plan: small(), Machines: []Machine{&sharedLink{}}, Seed: 7, Rows: []model.TrainingRow{row}, Save: func(model.TrainingRow) error { return nil }})
-	var user *quell.UserError
-	if !errors.As(err, &user) || !strings.Contains(err.Error(), "seed 7 is of utilisation 0.9") {
-		t.Errorf("got %v", err)
+	whole := inOrder(trained(t, small(), 7))
+	enough := slices.IndexFunc(whole, func(r model.TrainingRow) bool { return r.Converged != nil && *r.Converged })
+	extra := whole[enough] // one more run of a cell that was known well enough
+	extra.Seed++
+	for want, rows := range map[string][]model.TrainingRow{
+		"seed 7 is of utilisation 0.9":              {linkRow(RunRequest{Cell: Cell{0.9, 0.05}, Seed: 7}, 0)},
+		"two rows have seed 7":                      append(slices.Clone(whole), whole[0]),
+		"no run with seed 589831":                   {linkRow(RunRequest{Cell: Cell{0.1, 0}, Seed: 7 + 9<<16}, 0)},
+		"no run with seed 11":                       {linkRow(RunRequest{Cell: Cell{0.1, 0}, Seed: 7 + 4}, 0)},
+		"no run with seed 6":                        {linkRow(RunRequest{Cell: Cell{0.1, 0}, Seed: 6}, 0)},
+		fmt.Sprint("no run with seed ", extra.Seed): append(slices.Clone(whole), extra),
+	} {
+		err := Run(t.Context(), Options{Plan: small(), Machines: []Machine{&sharedLink{}}, Seed: 7, Rows: rows, Save: func(model.TrainingRow) error { return nil }})
+		var user *quell.UserError
+		if !errors.As(err, &user) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
 	}
 }
 

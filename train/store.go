@@ -78,6 +78,9 @@ func OpenStore(path string, settings Settings, fresh bool) (*Store, error) {
 
 // open takes the file and its lock, which ends with the process however that ends.
 func (s *Store) open() error {
+	if info, err := os.Stat(s.path); err == nil && !info.Mode().IsRegular() {
+		return &quell.UserError{Err: fmt.Errorf("opening the training rows: %s is not a regular file", s.path)}
+	}
 	file, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return &quell.UserError{Err: fmt.Errorf("opening the training rows: %w", err)}

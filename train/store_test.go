@@ -98,6 +98,8 @@ func TestStoreRefusesWhatDoesNotBelong(t *testing.T) {
 		{ruined, Settings{"train.seed": "1"}, "ruined.jsonl:1"},
 		{unknown, Settings{}, "no " + unknown + ".settings tells how"},
 		{filepath.Join(dir, "nowhere", "rows.jsonl"), Settings{}, "no such file"},
+		{os.DevNull, Settings{}, "is not a regular file"},
+		{dir, Settings{}, "is not a regular file"},
 	} {
 		_, err := OpenStore(tc.path, tc.settings, false)
 		var user *quell.UserError

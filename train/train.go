@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -55,13 +56,16 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	t := &training{Options: o, saved: map[uint64]model.TrainingRow{}, began: time.Now()}
-	for _, row := range o.Rows {
-		t.saved[row.Seed] = row
+	if err := t.remember(); err != nil {
+		return err
 	}
 	for round := 0; ; round++ {
 		cells, err := o.Plan.Round(round, t.rows, o.Seed)
-		if err != nil || len(cells) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(cells) == 0 {
+			return t.forgotten()
 		}
 		if err := t.round(ctx, cells); err != nil {
 			return err
@@ -91,6 +95,38 @@ type training struct {
 	rows []model.TrainingRow
 	done int // cells
 	kept int // rows
+}
+
+// remember takes in the rows made before. Run numbers are in their seeds (see cell), so most that are not the plan's are
+// known at once.
+func (t *training) remember() error {
+	cells, repeats := uint64(t.Plan.mostCells()), uint64(t.Plan.MaxRepeat)
+	for _, row := range t.Rows {
+		if _, twice := t.saved[row.Seed]; twice {
+			return foreign("two rows have seed %d", row.Seed)
+		}
+		if number := row.Seed - t.Seed; number>>16 >= cells || number&0xffff >= repeats {
+			return foreign("this plan makes no run with seed %d", row.Seed)
+		}
+		t.saved[row.Seed] = row
+	}
+	return nil
+}
+
+// forgotten says whether rows are left over at the end.
+func (t *training) forgotten() error {
+	if t.kept == len(t.saved) {
+		return nil
+	}
+	for _, row := range t.rows {
+		delete(t.saved, row.Seed)
+	}
+	return foreign("this plan makes no run with seed %d", slices.Min(slices.Collect(maps.Keys(t.saved))))
+}
+
+// foreign is about rows that a training with these settings cannot have made.
+func foreign(format string, args ...any) error {
+	return &quell.UserError{Err: fmt.Errorf(format+": the rows were changed, or made by another version; give --fresh, or name another file", args...)}
 }
 
 // round makes a round's cells on all machines, and leaves rows in order of their seeds: what follows must not depend
@@ -168,7 +204,7 @@ func (t *training) run(ctx context.Context, cell Cell, seed uint64, machine Mach
 		return row, false, err
 	}
 	if row.Level != cell.Level || row.InterferingLevel == nil || *row.InterferingLevel != cell.Interference {
-		return row, true, &quell.UserError{Err: fmt.Errorf("the row with seed %d is of utilisation %v, where this plan has %v under interference %v: the rows were changed, or made by another version; give --fresh, or name another file", seed, row.Level, cell.Level, cell.Interference)}
+		return row, true, foreign("the row with seed %d is of utilisation %v, where this plan has %v under interference %v", seed, row.Level, cell.Level, cell.Interference)
 	}
 	return row, true, nil
 }

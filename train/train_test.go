@@ -29,6 +29,7 @@ type machine struct {
 	carried     float64
 	since       time.Time
 	asked       []float64
+	gone        error // what calming says if the interferer was at work
 }
 
 func newMachine(t *testing.T, handler http.HandlerFunc) *machine {
@@ -50,8 +51,12 @@ func (m *machine) Interfere(use float64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.settle()
+	was := m.interfering
 	m.interfering = use
 	m.asked = append(m.asked, use)
+	if was > 0 {
+		return m.gone
+	}
 	return nil
 }
 
@@ -144,6 +149,22 @@ type twice struct{ left int }
 func (v *twice) Next(ended time.Duration) (loadgen.Request, bool) {
 	v.left--
 	return loadgen.Request{At: ended, Path: "/chunk?bytes=4", Bytes: 4}, v.left >= 0
+}
+
+// A run whose interferer has ended by itself gives no row.
+func TestRunFailsWithItsInterferer(t *testing.T) {
+	m := newMachine(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("file")) })
+	m.gone = errors.New("iperf3 ended by itself")
+	o := options(t, m)
+	o.Save = func(row model.TrainingRow) error {
+		if *row.InterferingLevel > 0 {
+			t.Error("a row was saved")
+		}
+		return nil
+	}
+	if err := Run(t.Context(), o); !errors.Is(err, m.gone) || !strings.Contains(err.Error(), "interference 0.30: iperf3 ended") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestArrivalsMayBeVisits(t *testing.T) {

@@ -96,11 +96,14 @@ func (t labTraining) key() (string, error) {
 
 // prepareModels trains on the lab's own machines, all at once, unless the same has been done before into the same folder.
 func (o *labRun) prepareModels(ctx context.Context, program string, machines experiment.Machines, errs io.Writer) (string, error) {
-	if o.models != "" || !o.needsModels() {
-		if o.models == "" {
-			return "", nil
+	if o.models != "" {
+		if _, err := loadModels(o.models); err != nil { // not only after the scenario, from a controller's log
+			return "", err
 		}
 		return filepath.Abs(o.models)
+	}
+	if !o.needsModels() {
+		return "", nil
 	}
 	t := o.training()
 	key, err := t.key()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"syscall"
 	"time"
@@ -64,13 +65,19 @@ func (p *player) with(ctx context.Context) (context.Context, context.CancelFunc)
 // playerWait is how long an interrupted player may take to end before it is killed.
 const playerWait = 30 * time.Second
 
-// ownLab makes a lab, runs this command line again in its clients' namespace, and removes the lab.
+// ownLab makes a lab, runs this command line again in its clients' namespace, and removes the lab. A terminal that is
+// closed ends it as ctrl-C does, unless it was started with nohup.
 func ownLab(ctx context.Context, o kernel.Options, errs io.Writer) (err error) {
+	if !signal.Ignored(syscall.SIGHUP) {
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
+	}
 	lab, err := kernel.New(o)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
+	defer func() { err = andRemoved(err, lab.Close()) }()
 	place, err := lab.Place("", kernel.Client)
 	if err != nil {
 		return err
@@ -136,6 +143,18 @@ func playerEnded(err error) error {
 		return fmt.Errorf("the experiment's process ended: %w", err)
 	}
 	return nil
+}
+
+// andRemoved joins how a player ended and how removing its lab did. A mere status would silence the latter.
+func andRemoved(player, removing error) error {
+	if removing == nil {
+		return player
+	}
+	removing = fmt.Errorf("removing the lab: %w", removing)
+	if errors.As(player, new(statusError)) {
+		return removing
+	}
+	return errors.Join(player, removing)
 }
 
 // statusError ends this process with that status and without a word.

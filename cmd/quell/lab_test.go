@@ -124,17 +124,45 @@ func TestLabRun(t *testing.T) {
 	}
 }
 
-// TestLabInterrupted: ctrl-C stops everything and leaves nothing.
+// TestLabInterrupted: ctrl-C, or a terminal that is closed, stops everything and leaves nothing.
 func TestLabInterrupted(t *testing.T) {
-	l := startLab(t, "int")
-	l.awaitPlaying()
-	if err := l.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
+	for name, signal := range map[string]os.Signal{"int": os.Interrupt, "hup": syscall.SIGHUP} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := startLab(t, name)
+			l.awaitPlaying()
+			if err := l.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.cmd.Wait(); statusOf(err) != exitFailed || !strings.Contains(l.said.String(), "interrupted") {
+				t.Errorf("it ended with %v and said\n%s", err, l.said)
+			}
+			l.clean(false)
+		})
 	}
-	if err := l.cmd.Wait(); statusOf(err) != exitFailed || !strings.Contains(l.said.String(), "interrupted") {
-		t.Errorf("it ended with %v and said\n%s", err, l.said)
+}
+
+// TestLabNotRemoved: what a lab leaves behind is told however its player ended.
+func TestLabNotRemoved(t *testing.T) {
+	left, broken := errors.New("processes [7] do not end"), errors.New("broken")
+	for _, c := range []struct {
+		player, removing error
+		want             string
+	}{
+		{nil, nil, ""},
+		{nil, left, "removing the lab: processes [7] do not end"},
+		{statusError(1), nil, "exit status 1"},
+		{statusError(1), left, "removing the lab: processes [7] do not end"},
+		{broken, left, "broken\nremoving the lab: processes [7] do not end"},
+	} {
+		got := ""
+		if err := andRemoved(c.player, c.removing); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%v, %v: got %q, want %q", c.player, c.removing, got, c.want)
+		}
 	}
-	l.clean(false)
 }
 
 // TestLabPlayerKilled: the owner removes everything even so.
@@ -222,5 +250,15 @@ func TestLabLibrary(t *testing.T) {
 		if err := labPlayable(sc); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestLabModelsAreLookedAt before a scenario is played with them.
+func TestLabModelsAreLookedAt(t *testing.T) {
+	o := labRun{models: filepath.Join(t.TempDir(), "missing.json")}
+	_, err := o.prepareModels(t.Context(), "", nil, nil)
+	var user *quell.UserError
+	if !errors.As(err, &user) || !strings.Contains(err.Error(), "missing.json") {
+		t.Errorf("got %v", err)
 	}
 }

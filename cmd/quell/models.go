@@ -168,6 +168,9 @@ func modelCommand() *cobra.Command {
 		Short: "Print what the models were trained on and the capacity they give against severity; draw them",
 		Args:  named("models.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if threshold <= 0 && cmd.Flags().Changed("threshold") {
+				return userErrorf("--threshold %v: give a time above zero, as in 75ms", threshold)
+			}
 			models, err := model.Load(args[0])
 			if err != nil {
 				return err
@@ -200,7 +203,7 @@ func describe(cmd *cobra.Command, models *model.Models, threshold time.Duration)
 
 // thresholds is the one that is given, in milliseconds, or none.
 func thresholds(given time.Duration) []float64 {
-	if given <= 0 {
+	if given == 0 {
 		return nil
 	}
 	return []float64{quell.SLO{Threshold: given}.ThresholdMS()}

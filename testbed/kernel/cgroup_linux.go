@@ -113,6 +113,9 @@ func (g groups) check(hosts []Host) error {
 // shorter ones than a millisecond's quota the kernel refuses.
 const period = 20 * time.Millisecond
 
+// longest is the kernel's longest period.
+const longest = time.Second
+
 // front is the group of the places that lie on no host.
 const front = "front"
 
@@ -203,8 +206,8 @@ func (g groups) write(root, group, file, value string) error {
 // limitCPU gives a group and all below it that many processors.
 func (g groups) limitCPU(group string, cores float64) error {
 	span := period
-	for cores*float64(span) < float64(time.Millisecond) && span < time.Second {
-		span *= 2
+	for cores*float64(span) < float64(time.Millisecond) && span < longest {
+		span = min(2*span, longest)
 	}
 	quota := max(1000, int64(cores*float64(span.Microseconds())+0.5))
 	if g.version == 2 {

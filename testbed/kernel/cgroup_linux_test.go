@@ -58,6 +58,9 @@ func TestVersion2Files(t *testing.T) {
 	if err := g.limitCPU("quell-lab/h1/nb-cpu", 0.01); err != nil {
 		t.Fatal(err)
 	}
+	if err := g.limitCPU("quell-lab/h1/nb-memory", 0.0001); err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]string{
 		"cgroup.subtree_control":              "+io", // each is written on its own: the last one stands in a plain file
 		"quell-lab/cgroup.subtree_control":    "+io",
@@ -65,7 +68,8 @@ func TestVersion2Files(t *testing.T) {
 		"quell-lab/cpu.weight":                "10000",
 		"quell-lab/h1/cpu.max":                "10000 20000",
 		"quell-lab/h1/io.max":                 "8:0 riops=200 wiops=200",
-		"quell-lab/h1/nb-cpu/cpu.max":         "1600 160000", // a quota of at least a millisecond
+		"quell-lab/h1/nb-cpu/cpu.max":         "1600 160000",  // a quota of at least a millisecond
+		"quell-lab/h1/nb-memory/cpu.max":      "1000 1000000", // and a period of at most a second
 	} {
 		if got, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, want)

@@ -21,6 +21,20 @@ func Check(programs ...string) error {
 	if err := needRoot(); err != nil {
 		return err
 	}
+	if err := needPrograms(programs...); err != nil {
+		return err
+	}
+	return onThread(tryFeatures)
+}
+
+func needRoot() error {
+	if id := os.Geteuid(); id != 0 {
+		return userErrorf("the kernel lab needs root, this is user %d: run it with sudo", id)
+	}
+	return nil
+}
+
+func needPrograms(programs ...string) error {
 	var missing, install []string
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err == nil {
@@ -34,13 +48,6 @@ func Check(programs ...string) error {
 	}
 	if len(missing) > 0 {
 		return userErrorf("the lab needs programs that are not installed: %s; on Debian: apt-get install %s", strings.Join(missing, ", "), strings.Join(install, " "))
-	}
-	return onThread(tryFeatures)
-}
-
-func needRoot() error {
-	if id := os.Geteuid(); id != 0 {
-		return userErrorf("the kernel lab needs root, this is user %d: run it with sudo", id)
 	}
 	return nil
 }

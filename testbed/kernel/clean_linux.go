@@ -83,10 +83,10 @@ func namespacesOf(prefix string) ([]string, error) {
 	return names, nil
 }
 
-// removeNamespace also removes a file that a killed run had no time to bind a namespace to.
+// removeNamespace also removes a file that a killed run had no time to bind a namespace to, or no right.
 func removeNamespace(name string) error {
 	err := netns.DeleteNamed(name)
-	if errors.Is(err, syscall.EINVAL) {
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EPERM) {
 		err = os.Remove(filepath.Join(namespaces, name))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,8 +102,11 @@ func removeGroup(folder string) error {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) {
+		if !errors.Is(err, syscall.EBUSY) {
 			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: it holds a process or a group that no lab made", err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/need"
@@ -193,6 +195,35 @@ func TestNewRemovesWhatItMade(t *testing.T) {
 	}
 }
 
+// Root of a user namespace lacks the rights, is told so, and leaves nothing.
+func TestRootOfAUserNamespace(t *testing.T) {
+	need.Root(t)
+	prefix := prefixOf(t)
+	holder := exec.Command(os.Args[0])
+	holder.Env = append(os.Environ(), holderVariable+"="+prefix, holderVariable+"_DIR="+t.TempDir())
+	root := []syscall.SysProcIDMap{{Size: 1}}
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: root, GidMappings: root}
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		need.Skip(t, fmt.Sprintf("needs user namespaces: %v", err))
+	}
+	said, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || !strings.Contains(said, "root lacks the privilege") {
+		t.Errorf("it says %q, %v", said, err)
+	}
+	if left := traces(t, prefix); len(left) > 0 {
+		t.Errorf("it left %v", left)
+	}
+	_ = holder.Process.Kill()
+	_ = holder.Wait()
+	if _, err := Clean(prefix); err != nil {
+		t.Error(err)
+	}
+}
+
 // A run killed between the file and the namespace bound to it leaves a plain file.
 func TestCleanHalfANamespace(t *testing.T) {
 	need.Root(t)
@@ -252,6 +283,7 @@ func TestMessages(t *testing.T) {
 		{groups{}.check([]Host{{ID: "h1", Cores: 1}}), "host h1 is to have 1 cores, but the kernel offers no cpu controller"},
 		{groups{}.check([]Host{{ID: "h1", DiskIOPS: 5}}), "no controller for disks"},
 		{checkPrefix("a-b"), `prefix "a-b"`},
+		{Options{Dir: "d", Hosts: []Host{{ID: "h1"}}}.check(), `prefix ""`},
 		{Host{ID: "web"}.check(), `host "web": the lab's hosts are called h1 to h254`},
 		{Host{ID: "h255"}.check(), "h1 to h254"},
 		{Host{ID: "h1", Network: 5}.check(), "a network of 5 bit/s"},
@@ -259,8 +291,8 @@ func TestMessages(t *testing.T) {
 		{Host{ID: "h1", DiskIOPS: -1}.check(), "-1 disk operations"},
 		{second(PlaceOf("quell", "h1", Client)), "it lies on no host"},
 		{second(PlaceOf("quell", "h1", "roof")), `place "roof"`},
-		{second(Options{Dir: "d"}.withDefaults()), "at least one host"},
-		{second(Options{Dir: "d", Hosts: []Host{{ID: "h1"}, {ID: "h1"}}}.withDefaults()), "host h1 is there twice"},
+		{Options{Prefix: "a", Dir: "d"}.check(), "at least one host"},
+		{Options{Prefix: "a", Dir: "d", Hosts: []Host{{ID: "h1"}, {ID: "h1"}}}.check(), "host h1 is there twice"},
 	} {
 		if user := new(quell.UserError); !errors.As(c.err, &user) || !strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("got %v, want a user's mistake that says %q", c.err, c.want)
@@ -295,5 +327,36 @@ func TestInterfererEnds(t *testing.T) {
 	interfere(t, m, quell.CPU, 0.5)
 	if m.uses[quell.CPU] == nil {
 		t.Error("it was not started again")
+	}
+	interfere(t, m, quell.CPU, 0.001) // a quota below what the kernel enforces is the least that it does
+}
+
+// A master that is killed takes its workers along: they would keep the port from the next nginx.
+func TestKilledNginxLeavesNoWorkers(t *testing.T) {
+	need.Program(t, "nginx")
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1"}}})
+	n := &Nginx{Place: place(t, l, "h1", Instance), Dir: filepath.Join(l.options.Dir, "nginx")}
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(n.run.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-n.Done()
+	space, err := identityOf(filepath.Join(namespaces, n.Place.Namespace()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		left, err := processesIn(map[identity]bool{space: true}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("processes %v live on", left)
+		}
 	}
 }

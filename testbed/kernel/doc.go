@@ -17,12 +17,12 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// DefaultPrefix begins the names of all that a lab makes.
+// DefaultPrefix is for whoever has no other wish.
 const DefaultPrefix = "quell"
 
 // Options says what a lab is made of.
 type Options struct {
-	// Prefix begins every name; "" means DefaultPrefix. Labs with different prefixes may exist at once.
+	// Prefix begins every name. Labs with different prefixes may exist at once.
 	Prefix string
 	// Dir takes configurations, content and logs; it is made if it is missing, and left to the caller in the end.
 	Dir string
@@ -53,31 +53,27 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// withDefaults checks o and fills in what is left out.
-func (o Options) withDefaults() (Options, error) {
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
+func (o Options) check() error {
 	if err := checkPrefix(o.Prefix); err != nil {
-		return o, err
+		return err
 	}
 	if o.Dir == "" {
-		return o, errors.New("a lab needs a folder (Options.Dir)")
+		return errors.New("a lab needs a folder (Options.Dir)")
 	}
 	if len(o.Hosts) == 0 {
-		return o, userErrorf("a lab needs at least one host")
+		return userErrorf("a lab needs at least one host")
 	}
 	seen := map[string]bool{}
 	for _, h := range o.Hosts {
 		if err := h.check(); err != nil {
-			return o, err
+			return err
 		}
 		if seen[h.ID] {
-			return o, userErrorf("host %s is there twice", h.ID)
+			return userErrorf("host %s is there twice", h.ID)
 		}
 		seen[h.ID] = true
 	}
-	return o, nil
+	return nil
 }
 
 func (h Host) check() error {

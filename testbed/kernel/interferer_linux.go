@@ -90,7 +90,7 @@ func (i *interferer) stop() error {
 
 // run starts a program and puts it before the others.
 func (m *Machine) run(i *interferer, p Place, name, program string, args ...string) (*process, error) {
-	if err := Check(program); err != nil {
+	if err := needPrograms(program); err != nil {
 		return nil, err
 	}
 	r, err := launch(p, m.lab.options.Dir, m.ID+"-"+name, syscall.SIGKILL, program, args...)

@@ -18,7 +18,7 @@ type Lab struct {
 // New makes everything that o asks for; if that fails, what was made is removed. A lab of that prefix that is there
 // already, be it in use or left over, is a *quell.UserError.
 func New(o Options) (_ *Lab, err error) {
-	if o, err = o.withDefaults(); err != nil {
+	if err := o.check(); err != nil {
 		return nil, err
 	}
 	if err := Check(); err != nil {

@@ -36,6 +36,9 @@ func makeNamespace(name string) error {
 		if errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("namespace %s is %w", name, errTaken)
 		}
+		if errors.Is(err, fs.ErrPermission) { // root of a user namespace may not give one a name
+			return lacks("named network namespaces", "CONFIG_NET_NS", "", err)
+		}
 		if err != nil {
 			return fmt.Errorf("making namespace %s: %w", name, err)
 		}

@@ -29,7 +29,7 @@ func (n *Nginx) Start(ctx context.Context) error {
 	if n.run != nil {
 		return errors.New("this nginx has been started already")
 	}
-	if err := Check("nginx"); err != nil {
+	if err := needPrograms("nginx"); err != nil {
 		return err
 	}
 	if n.Port == 0 {

@@ -10,9 +10,11 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// process is a program that the lab runs, alone in its process group. It ends with the lab's own process.
+// process is a program that the lab runs, in a process group of its own. It ends with the lab's own process.
 type process struct {
 	name string
 	cmd  *exec.Cmd
@@ -37,10 +39,19 @@ func launch(p Place, dir, name string, last syscall.Signal, program string, args
 	}
 	r := &process{name: name, cmd: cmd, log: path, done: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait()
+		r.reap()
 		close(r.done)
 	}()
 	return r, nil
+}
+
+// reap waits for the program, and ends what it leaves behind: the workers of a killed nginx would keep its port. The
+// group's id is the program's own until it is waited for, so its end is looked at first.
+func (r *process) reap() {
+	for errors.Is(unix.Waitid(unix.P_PID, r.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
+	_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
+	_ = r.cmd.Wait()
 }
 
 // failed says why the program ended, if it has.
