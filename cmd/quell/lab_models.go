@@ -65,7 +65,7 @@ func labPlan() train.Plan {
 	p := train.Full()
 	p.Levels = []float64{0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
 	p.Interference = []float64{0, 0.1, 0.2, 0.3, 0.45, 0.6}
-	p.Run, p.Repeat, p.MaxRepeat = 12*time.Second, 2, 4
+	p.Run, p.Repeat, p.MaxRepeat = 20*time.Second, 3, 5
 	return p
 }
 

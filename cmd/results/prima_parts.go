@@ -4,7 +4,7 @@ package main
 func primaParts() []labPart {
 	return []labPart{
 		{name: "table-ii", command: "validate", trains: true, title: "Table II: the models on points they have not seen",
-			text: "Paper: over ten held-out points the response-time model errs by 7.2% on average and 9.8% at most (file workload 6.8%), the interference model by 6.9% (6.1%). Here each point, a load beside a neighbour, is measured for a minute and a half after a training of its own."},
+			text: "Paper: over ten held-out points the response-time model errs by 7.2% on average and 9.8% at most (file workload 6.8%), the interference model by 6.9% (6.1%). Here each point, a load beside a neighbour, is measured for three minutes after a training of its own."},
 		{name: "table-iii", title: "Table III: round robin",
 			text:   "Paper: two instances, a neighbour beside the second; round robin gives both the same throughput, and the second answers more than three times as slowly.",
 			phases: []phase{{"alone", "both alike", 0, 10}, {"a neighbour beside the second", "same rates; R2 > 3 x R1", 20, 60}}},
