@@ -365,6 +365,12 @@ func (d *Driver) warn(views []*view) {
 		if v == nil {
 			continue
 		}
+		if v.how.mode == "tcp" {
+			d.once(i, "", "the backend has mode tcp: HAProxy counts connections and no requests there, so response times and errors are not measured")
+		}
+		if a := v.how.algorithm; a != "" && !slices.Contains(weighted, a) {
+			d.once(i, "", "balance "+a+" does not share requests by weights that change: use leastconn, roundrobin or random")
+		}
 		for _, name := range v.order {
 			s := v.servers[name]
 			switch {
@@ -377,10 +383,14 @@ func (d *Driver) warn(views []*view) {
 	}
 }
 
+// weighted are the algorithms that honour weights which change, as `show stat` calls them: random is unknown to it.
+var weighted = []string{"roundrobin", "leastconn", "random", "unknown"}
+
+// once warns of a server, or of the backend where that is empty.
 func (d *Driver) once(i int, server, what string) {
 	if key := fmt.Sprint(i, server, what); !d.told[key] {
 		d.told[key] = true
-		d.opts.Logger.Warn(what, "server", d.opts.Backend+"/"+server, "socket", d.opts.Sockets[i])
+		d.opts.Logger.Warn(what, "server", strings.TrimSuffix(d.opts.Backend+"/"+server, "/"), "socket", d.opts.Sockets[i])
 	}
 }
 

@@ -463,3 +463,80 @@ func TestOverTCP(t *testing.T) {
 	d := l.driver(func(o *Options) { o.Sockets = []string{address} })
 	settle(t, d, backend("i1", a, 1))
 }
+
+// TestFrontendCalledAsTheBackend: counters are the backend's, not those of a frontend of the same name.
+func TestFrontendCalledAsTheBackend(t *testing.T) {
+	a := newInstance(t, 0)
+	l := newLab(t, declared("a", a.address()))
+	l.replace("frontend web", "frontend app")
+	l.start()
+	d := l.driver(nil)
+	apply(t, d, backend("a", a, 1))
+	var open sync.WaitGroup
+	open.Go(func() { _ = get(http.DefaultClient, "http://"+l.traffic+"/slow") })
+	await(t, "the request to be counted", func() (bool, any) {
+		states, err := d.State(context.Background())
+		return err == nil && states[0].InFlight == 1, states
+	})
+	open.Wait()
+}
+
+// TestBackendThatIgnoresWeights, or counts no requests, is reported once.
+func TestBackendThatIgnoresWeights(t *testing.T) {
+	for how, want := range map[string]string{"balance first": "balance first does not share", "mode tcp": "mode tcp", "balance random": ""} {
+		a := newInstance(t, 0)
+		l := newLab(t, how+"\n"+declared("a", a.address()))
+		l.replace("  balance leastconn\n", "")
+		if how == "mode tcp" {
+			l.replace("mode http", "mode tcp")
+			l.replace("  option httplog\n", "")
+			l.replace("  capture request header X-Class len 20\n", "")
+			l.replace("  http-response set-header X-Quell-Instance %[srv_name]\n", "")
+		}
+		l.start()
+		d := l.driver(nil)
+		apply(t, d, backend("a", a, 1))
+		for range 2 {
+			if _, err := d.State(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := l.said.count("level=WARN"); want != "" && (n != 1 || l.said.count(want) != 1) || want == "" && n != 0 {
+			t.Errorf("%s: %s", how, l.said)
+		}
+	}
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, declared("a", a.address(), "b", b.address()))
+	l.replace("balance leastconn", "balance source")
+	l.start()
+	err := l.driver(nil).Apply(context.Background(), []quell.Backend{backend("a", a, 0.7), backend("b", b, 0.3)})
+	if err == nil || !strings.Contains(err.Error(), "`balance` must be leastconn") {
+		t.Error(err)
+	}
+}
+
+// TestRestartThatKeepsThePid, as in a container, is noticed by the uptime.
+func TestRestartThatKeepsThePid(t *testing.T) {
+	uptime, said := 100, &sayings{}
+	path := fake(t, func(command string) (string, bool) {
+		return map[string]string{
+			"show info": fmt.Sprintf("Pid: 1\nUptime_sec: %d\n", uptime), "show servers state app": stateText + "\n", "show stat 3 6 -1": statText + "\n",
+		}[command], true
+	})
+	d, err := New(Options{Sockets: []string{path}, Backend: "app", Logger: slog.New(slog.NewTextHandler(said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, uptime = range []int{100, 101, 0} {
+		if _, err := d.State(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := said.count("restarted or reloaded"); n != 1 {
+		t.Errorf("%d restarts are told of", n)
+	}
+	if counts := d.processes[0].takeCounts(); counts["s1"].arrived != 40 {
+		t.Errorf("%d requests of the new process are counted", counts["s1"].arrived)
+	}
+}

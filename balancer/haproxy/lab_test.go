@@ -172,7 +172,7 @@ func (l *lab) ask(commands ...string) []string {
 // servers reads the backend.
 func (l *lab) servers() map[string]server {
 	l.t.Helper()
-	list, err := parseState(l.ask("show servers state app")[0])
+	list, _, err := parseState(l.ask("show servers state app")[0])
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -395,9 +395,18 @@ func settle(t testing.TB, d *Driver, backends ...quell.Backend) {
 // inFrontend adds lines to the frontend.
 func (l *lab) inFrontend(lines string) {
 	l.t.Helper()
+	l.replace("  default_backend app", indent(lines)+"\n  default_backend app")
+}
+
+// replace changes the configuration.
+func (l *lab) replace(from, to string) {
+	l.t.Helper()
 	text, err := os.ReadFile(l.config)
+	if err == nil && !strings.Contains(string(text), from) {
+		err = fmt.Errorf("the configuration has no %q", from)
+	}
 	if err == nil {
-		err = os.WriteFile(l.config, []byte(strings.Replace(string(text), "  default_backend app", indent(lines)+"\n  default_backend app", 1)), 0o644)
+		err = os.WriteFile(l.config, []byte(strings.Replace(string(text), from, to, 1)), 0o644)
 	}
 	if err != nil {
 		l.t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 )
 
 // target is how a server of the backend shall be.
@@ -25,9 +24,9 @@ func (t *target) serves() bool { return !t.draining && !t.leaving }
 // view is the backend as one HAProxy has it.
 type view struct {
 	info    info
+	how     scheduling
 	servers map[string]*server
 	order   []string
-	at      time.Time
 }
 
 // command is a line for the runtime API and what it answers when it did as it was told.

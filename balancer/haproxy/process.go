@@ -20,7 +20,7 @@ type process struct {
 
 	mu        sync.Mutex // guards what follows, and keeps exchanges that belong together together
 	last      *view      // as it was last seen, and changed since; nil where it must be looked at again
-	pid       int64      // of the last look; 0 before the first
+	known     info       // of the last look; zero before the first
 	restarted time.Time  // when another process was found; zero before that
 	settled   bool       // this process has what it was told last
 	counted   counters
@@ -49,23 +49,24 @@ func (p *process) lookLocked(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.pid != 0 && p.pid != v.info.pid {
+	restarted := p.known.pid != 0 && (p.known.pid != v.info.pid || v.info.uptime < p.known.uptime) // pids return in containers
+	if restarted {
 		p.restarted, p.settled = p.opts.Now(), false
 		p.opts.Logger.Info("HAProxy was restarted or reloaded", "socket", p.socket.address, "pid", v.info.pid, "version", v.info.version)
 	}
-	p.counted.take(v, p.pid)
-	p.pid, p.last = v.info.pid, v
+	p.counted.take(v, p.known.pid == 0, restarted)
+	p.known, p.last = v.info, v
 	return v, nil
 }
 
 // handovers bounds how often a socket may lead to a process that is on its way out.
 const handovers = 3
 
-// read asks for everything in one go. After a reload the connection still leads to the old process, which lives until it
-// is closed: then the path leads to the new one.
+// read asks for the servers and then for their counters. After a reload the connection still leads to the old process,
+// which lives until it is closed: then the path leads to the new one.
 func (p *process) read(ctx context.Context) (*view, error) {
 	for range handovers {
-		answers, err := p.socket.exec(ctx, "show info", "show servers state "+p.opts.Backend, "show stat "+p.opts.Backend+" 4 -1")
+		answers, err := p.socket.exec(ctx, "show info", "show servers state "+p.opts.Backend)
 		if err != nil {
 			return nil, err
 		}
@@ -74,40 +75,55 @@ func (p *process) read(ctx context.Context) (*view, error) {
 			p.socket.close()
 			continue
 		}
-		v, err := p.viewOf(i, answers, err)
+		servers, id, err := p.serversOf(answers, err)
 		if err != nil {
 			return nil, fmt.Errorf("HAProxy at %s: %w", p.socket.address, err)
 		}
-		return v, nil
+		v, same, err := p.counters(ctx, i, servers, id)
+		if err != nil || same {
+			return v, err
+		}
 	}
 	return nil, fmt.Errorf("HAProxy at %s is shutting down", p.socket.address)
 }
 
-func (p *process) viewOf(i info, answers []string, err error) (*view, error) {
+// serversOf reads the servers and the number of the backend, unless there was an error before.
+func (p *process) serversOf(answers []string, err error) (servers []server, id string, _ error) {
 	for _, a := range answers {
 		if strings.HasPrefix(a, "Permission denied") {
-			return nil, errors.New("permission denied: the socket must be declared with `level admin`")
+			return nil, "", errors.New("permission denied: the socket must be declared with `level admin`")
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if strings.HasPrefix(answers[1], "Can't find backend") {
-		return nil, fmt.Errorf("there is no backend %q: balancer.haproxy.backend must name one of its backends", p.opts.Backend)
+		return nil, "", fmt.Errorf("there is no backend %q: balancer.haproxy.backend must name one of its backends", p.opts.Backend)
 	}
-	servers, err := parseState(answers[1])
-	if err != nil {
-		return nil, err
+	return parseState(answers[1])
+}
+
+// counters asks for those of the backend and its servers, by number: the name may lead to a frontend that is called the
+// same. same is false where another process has answered than before, whose numbers may be others.
+func (p *process) counters(ctx context.Context, i info, servers []server, id string) (v *view, same bool, err error) {
+	v = &view{info: i, servers: make(map[string]*server, len(servers))}
+	if id != "" {
+		answers, err := p.socket.exec(ctx, "show info", "show stat "+id+" 6 -1") // 2 for the backend, 4 for servers
+		if err != nil {
+			return nil, false, err
+		}
+		if again, err := parseInfo(answers[0]); err != nil || again.pid != i.pid {
+			return nil, false, err
+		}
+		if v.how, err = parseStat(answers[1], servers); err != nil {
+			return nil, false, fmt.Errorf("HAProxy at %s: %w", p.socket.address, err)
+		}
 	}
-	if err := parseStat(answers[2], servers); err != nil {
-		return nil, err
-	}
-	v := &view{info: i, servers: make(map[string]*server, len(servers)), at: p.opts.Now()}
 	for k := range servers {
 		v.servers[servers[k].name] = &servers[k]
 		v.order = append(v.order, servers[k].name)
 	}
-	return v, nil
+	return v, true, nil
 }
 
 // seen returns the last view, or looks.
@@ -178,6 +194,8 @@ func refusal(command, answer string) error {
 		hint = ": declare the socket with `level admin`"
 	case strings.Contains(answer, "isabled") && strings.Contains(answer, "roxy"):
 		hint = ": the process is being replaced"
+	case strings.Contains(answer, "static LB algorithm"):
+		hint = ": `balance` must be leastconn, roundrobin or random"
 	case strings.HasPrefix(command, "add server"):
 		hint = ": where HAProxy cannot add servers, declare slots with server-template and name them in balancer.haproxy.slots"
 	}
@@ -276,8 +294,8 @@ func newCounters() counters {
 }
 
 // take adds a look. A server or process that was not there before began at zero; at the very first look nobody knows.
-func (c *counters) take(v *view, before int64) {
-	if before != v.info.pid {
+func (c *counters) take(v *view, first, restarted bool) {
+	if restarted {
 		clear(c.before)
 	}
 	after := make(map[string]server, len(v.servers))
@@ -287,7 +305,7 @@ func (c *counters) take(v *view, before int64) {
 			n = &count{}
 			c.window[name] = n
 		}
-		if old, ok := c.before[name]; ok || before != 0 {
+		if old, ok := c.before[name]; ok || !first {
 			if s.total < old.total {
 				old = server{} // another server of the same name
 			}
