@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -437,6 +438,9 @@ func TestMistakesAreNamed(t *testing.T) {
 	expect("no HAProxy", state(nil), "the socket does not exist: is HAProxy running")
 	l.start()
 	expect("no such backend", state(func(o *Options) { o.Backend = "other" }), `there is no backend "other"`)
+	for what, path := range map[string]string{"a folder": l.dir, "a file": l.config} {
+		expect(what, state(func(o *Options) { o.Sockets = []string{path} }), "this is no socket")
+	}
 	expect("nobody at the port", state(func(o *Options) { o.Sockets = []string{"127.0.0.1:1"} }), "nobody answers")
 	d := l.driver(func(o *Options) { o.Slots = "slot" })
 	expect("no slot", fmt.Sprint(d.Apply(context.Background(), []quell.Backend{backend("i1", a, 1)})), "no slot is free for i1")
@@ -539,4 +543,72 @@ func TestRestartThatKeepsThePid(t *testing.T) {
 	if counts := d.processes[0].takeCounts(); counts["s1"].arrived != 40 {
 		t.Errorf("%d requests of the new process are counted", counts["s1"].arrived)
 	}
+}
+
+// TestOneOfTwoHangs: it takes connections and does not answer. The other gets its weights all the same, and soon.
+func TestOneOfTwoHangs(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address())), newLab(t, declared("a", a.address(), "b", b.address()))
+	l1.start()
+	l2.start()
+	d := l1.driver(func(o *Options) { o.Sockets = append(o.Sockets, l2.socket) })
+	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
+	signal := func(s os.Signal) {
+		if err := l2.running.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	want := []quell.Backend{backend("a", a, 0.75), backend("b", b, 0.25)}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*exchangeLimit) // less than a controller's step may take
+	defer cancel()
+	if _, err := d.State(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := d.Apply(ctx, want); err != nil {
+		t.Error(err)
+	}
+	if got := l1.weights(); got["a"] != 3*got["b"] {
+		t.Errorf("the one that answers has %v", got)
+	}
+	if !d.processes[1].socket.hung || l1.said.count("does not answer") != 1 {
+		t.Errorf("of the other is said %s", l1.said)
+	}
+	signal(syscall.SIGCONT)
+	settle(t, d, want...)
+	if got := l2.weights(); got["a"] != 3*got["b"] {
+		t.Errorf("the one that answers again has %v", got)
+	}
+}
+
+// TestMasterWorker: reloads by SIGUSR2 under load. The master's own socket is not the one to drive.
+func TestMasterWorker(t *testing.T) {
+	a, b := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
+	l := newLab(t, declared("a", a.address(), "b", b.address()))
+	master := filepath.Join(l.dir, "m")
+	l.startMaster(master)
+	misled := l.driver(func(o *Options) { o.Sockets = []string{master} })
+	await(t, "the master to be recognised", func() (bool, any) {
+		_, err := misled.State(context.Background())
+		return err != nil && strings.Contains(err.Error(), "socket of the master process"), err
+	})
+	d := l.driver(nil)
+	want := []quell.Backend{backend("a", a, 0.75), backend("b", b, 0.25)}
+	settle(t, d, want...)
+	f := l.flow(6, "/")
+	for n := range 2 {
+		if err := l.running.Process.Signal(syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the new worker", func() (bool, any) {
+			_, err := step(d, want)
+			return err == nil && l.said.count("restarted or reloaded") > n, l.said
+		})
+		f.more(50)
+		settle(t, d, want...)
+		if got := l.weights(); got["a"] != 3*got["b"] {
+			t.Errorf("after the reload the weights are %v", got)
+		}
+	}
+	f.wantNoFailures()
 }

@@ -86,12 +86,30 @@ func indent(lines string) string { return "  " + strings.ReplaceAll(lines, "\n",
 // start runs HAProxy and waits until it answers.
 func (l *lab) start(args ...string) {
 	l.t.Helper()
+	l.run(append([]string{"-db"}, args...))
+	l.answers(func(pid int64) bool { return pid == int64(l.running.Process.Pid) })
+}
+
+// startMaster runs HAProxy as a master, whose socket it names, and a worker, which ends with it.
+func (l *lab) startMaster(socket string) {
+	l.t.Helper()
+	l.run([]string{"-W", "-S", socket})
+	master, ended := l.running, l.ended
+	l.t.Cleanup(func() { // before it is killed, which would leave the worker behind
+		_ = master.Process.Signal(syscall.SIGTERM)
+		<-ended
+	})
+	l.answers(func(pid int64) bool { return pid != int64(master.Process.Pid) })
+}
+
+func (l *lab) run(args []string) {
+	l.t.Helper()
 	log, err := os.OpenFile(filepath.Join(l.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(l.program, append([]string{"-db", "-f", l.config}, args...)...)
+	cmd := exec.Command(l.program, append(args, "-f", l.config)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -100,6 +118,11 @@ func (l *lab) start(args ...string) {
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	l.running, l.ended = cmd, ended
+}
+
+// answers waits until the right process does.
+func (l *lab) answers(is func(pid int64) bool) {
+	l.t.Helper()
 	await(l.t, "HAProxy to answer", func() (bool, any) {
 		s := newSocket(l.socket)
 		defer s.close()
@@ -108,7 +131,7 @@ func (l *lab) start(args ...string) {
 			return false, err
 		}
 		i, err := parseInfo(answers[0])
-		return err == nil && i.pid == int64(cmd.Process.Pid), i
+		return err == nil && is(i.pid), i
 	})
 }
 

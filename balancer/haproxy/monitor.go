@@ -237,8 +237,6 @@ func (c *count) meanOpen() float64 {
 
 // counts looks at every HAProxy and sums what they counted since the last time.
 func (d *Driver) counts(ctx context.Context) (map[string]*count, error) {
-	ctx, cancel := context.WithTimeout(ctx, exchangeLimit)
-	defer cancel()
 	errs := make([]error, len(d.processes))
 	var all sync.WaitGroup
 	for i, p := range d.processes {
