@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,10 +25,13 @@ type Driver struct {
 
 	mu      sync.Mutex
 	entries []*entry
+	kept    []entry                  // as they are in the memory
 	asked   map[string]quell.Backend // of the last Apply; nil before the first
 	since   map[string]time.Time     // by server: when it began to leave
 	told    map[string]bool          // what was reported once
-	saved   outage.Log
+	stale   bool                     // the state file is older than what is in force
+
+	placed, remembered, saved outage.Log
 }
 
 // New checks the options and reads the memory; HAProxy need not run yet. Mistakes in the options are a *quell.UserError.
@@ -35,10 +40,16 @@ func New(o Options) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{opts: o.withDefaults(), since: map[string]time.Time{}, told: map[string]bool{}}
+	d.placed = outage.Log{Logger: d.opts.Logger, What: "giving every instance a server in HAProxy"}
+	d.remembered = outage.Log{Logger: d.opts.Logger, What: "keeping which server stands for which instance"}
 	d.saved = outage.Log{Logger: d.opts.Logger, What: "keeping HAProxy's state file"}
 	var err error
 	if d.entries, err = loadEntries(o.Memory); err != nil {
 		return nil, err
+	}
+	d.kept = values(d.entries)
+	if _, err := os.Stat(o.StateFile); o.StateFile != "" && errors.Is(err, fs.ErrNotExist) {
+		d.stale = true
 	}
 	for _, address := range o.Sockets {
 		d.processes = append(d.processes, newProcess(&d.opts, address))
@@ -46,16 +57,20 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Close ends the connections.
+// Close brings the state file up to date and ends the connections.
 func (d *Driver) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.saveState(context.Background())
 	for _, p := range d.processes {
 		p.socket.close()
 	}
 }
 
 // Apply makes every HAProxy's servers exactly these, those aside that Quell has nothing to do with. A HAProxy that cannot
-// be reached is logged and does not hold up the others; it is an error where none can be. Servers that are no longer
-// wanted drain first and are taken away by a later Apply, when their last request is done.
+// be reached is logged and does not hold up the others; it is an error where none can be. So it is with an instance that
+// no server can be found for. Servers that are no longer wanted drain first and are taken away by a later Apply, when
+// their last request is done. The state file follows with the next State.
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,19 +81,24 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	if err != nil {
 		return err
 	}
-	if err := d.assign(ctx, backends, views); err != nil {
-		return err
-	}
+	unplaced := d.assign(ctx, backends, views)
 	d.asked = make(map[string]quell.Backend, len(backends))
 	for _, b := range backends {
 		d.asked[b.ID] = b
 	}
 	targets := d.targets(views)
 	changed, err := d.applyAll(ctx, targets, views)
-	if changed && d.opts.StateFile != "" {
-		d.saved.Report(d.processes[0].saveState(ctx)) // what was applied is in force all the same
+	d.stale = d.stale || changed
+	return errors.Join(unplaced, err)
+}
+
+// saveState brings the state file up to date.
+func (d *Driver) saveState(ctx context.Context) {
+	if d.stale && d.opts.StateFile != "" {
+		err := d.processes[0].saveState(ctx)
+		d.saved.Report(err)
+		d.stale = err != nil
 	}
-	return err
 }
 
 // State returns what is in force, merged over all HAProxies that can be reached. Where every one has what the last Apply
@@ -94,6 +114,7 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	d.warn(views)
 	targets := d.targets(views)
 	d.settle(targets, views)
+	d.saveState(ctx)
 	return d.merge(targets, views), nil
 }
 
@@ -151,63 +172,74 @@ func checkBackends(backends []quell.Backend) error {
 }
 
 // assign finds a server for every backend, and marks as leaving what is not wanted any more. What changes is kept before
-// it is done, so that a crash between leaves nothing unknown behind.
+// it is done, so that a crash between leaves nothing unknown behind. An instance without a server does not hold up the
+// others; it is an error where none has one.
 func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*view) error {
-	left := slices.DeleteFunc(slices.Clone(d.entries), func(e *entry) bool { return e.Leaving && d.gone(e, views) })
-	entries, changed, err := d.assigned(ctx, left, backends, views)
-	if err != nil {
-		return err
+	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Leaving && d.gone(e, views) || d.misplaced(e, views) })
+	for _, e := range d.entries {
+		e.Leaving = !slices.ContainsFunc(backends, func(b quell.Backend) bool { return b.ID == e.ID })
 	}
-	if changed || len(left) != len(d.entries) {
-		if err := saveEntries(d.opts.Memory, entries); err != nil {
-			return err
+	var errs []error
+	for i := range backends {
+		if err := d.assignOne(ctx, &backends[i], views); err != nil {
+			errs = append(errs, err)
 		}
 	}
-	d.entries = entries
+	d.remember()
+	if len(errs) > 0 && len(errs) == len(backends) {
+		return errors.Join(errs...)
+	}
+	d.placed.Report(errors.Join(errs...))
 	return nil
 }
 
-func (d *Driver) assigned(ctx context.Context, known []*entry, backends []quell.Backend, views []*view) (entries []*entry, changed bool, err error) {
-	byID := map[string]*entry{}
-	for _, e := range known {
-		copied := *e
-		byID[e.ID] = &copied
-		entries = append(entries, &copied)
+// remember brings the memory up to date. Where that fails requests still matter more, and it is tried again.
+func (d *Driver) remember() {
+	now := values(d.entries)
+	if slices.Equal(now, d.kept) {
+		return
 	}
-	wanted := map[string]bool{}
-	for _, b := range backends {
-		wanted[b.ID] = true
-		e := byID[b.ID]
-		if e == nil {
-			e = &entry{ID: b.ID}
-			if err := d.place(e, entries, views); err != nil {
-				return nil, false, err
-			}
-			entries = append(entries, e)
-		}
-		before := *e
-		e.Added = e.Added || d.opts.Slots == "" && !anywhere(e.Server, views)
-		if e.Address != b.Address {
-			if e.Numeric, err = resolve(ctx, b.Address, e.Server, views); err != nil {
-				return nil, false, err
-			}
-		}
-		e.Address, e.Probe, e.Leaving = b.Address, b.Probe, false
-		changed = changed || before != *e
+	err := saveEntries(d.opts.Memory, d.entries)
+	d.remembered.Report(err)
+	if err == nil {
+		d.kept = now
 	}
-	for _, e := range entries {
-		if !wanted[e.ID] && !e.Leaving {
-			e.Leaving, changed = true, true
-		}
-	}
-	return entries, changed, nil
 }
 
-// place picks the server of a new instance: the one that HAProxy's configuration calls the same, a free slot, or one
-// that is added.
-func (d *Driver) place(e *entry, entries []*entry, views []*view) error {
+// assignOne brings the entry of an instance up to date, and makes one for a new instance.
+func (d *Driver) assignOne(ctx context.Context, b *quell.Backend, views []*view) error {
+	i := slices.IndexFunc(d.entries, func(e *entry) bool { return e.ID == b.ID })
+	if i >= 0 && d.entries[i].Address == b.Address {
+		e := d.entries[i]
+		e.Added, e.Probe = e.Added || d.opts.Slots == "" && !anywhere(e.Server, views), b.Probe
+		return nil
+	}
+	server := b.ID
+	if i >= 0 {
+		server = d.entries[i].Server
+	}
+	numeric, err := resolve(ctx, b.Address, server, views)
+	if err != nil {
+		return err
+	}
+	if i < 0 {
+		e := &entry{ID: b.ID, Numeric: numeric}
+		if err := d.place(e, views); err != nil {
+			return err
+		}
+		i, d.entries = len(d.entries), append(d.entries, e)
+	}
+	e := d.entries[i]
+	e.Address, e.Numeric, e.Probe = b.Address, numeric, b.Probe
+	e.Added = e.Added || d.opts.Slots == "" && !anywhere(e.Server, views)
+	return nil
+}
+
+// place picks the server of a new instance: the one that HAProxy's configuration calls the same; a slot that has its
+// address already, as where the memory was lost; a free slot; or one that is added.
+func (d *Driver) place(e *entry, views []*view) error {
 	taken := map[string]bool{}
-	for _, other := range entries {
+	for _, other := range d.entries {
 		taken[other.Server] = true
 	}
 	first := views[slices.IndexFunc(views, func(v *view) bool { return v != nil })]
@@ -219,17 +251,27 @@ func (d *Driver) place(e *entry, entries []*entry, views []*view) error {
 		e.Server, e.Added = e.ID, true
 		return nil
 	}
-	for _, name := range first.order {
-		if d.isSlot(name) && !taken[name] && first.servers[name].inMaint() {
-			e.Server = name
-			return nil
+	its := func(s *server) bool { return !s.inMaint() && sameAddress(s.address, e.Numeric) }
+	for _, fits := range []func(*server) bool{its, (*server).inMaint} {
+		for _, name := range first.order {
+			if d.isSlot(name) && !taken[name] && fits(first.servers[name]) {
+				e.Server = name
+				return nil
+			}
 		}
 	}
 	return fmt.Errorf("no slot is free for %s: declare more servers %s... in backend %s (server-template), and reload HAProxy", e.ID, d.opts.Slots, d.opts.Backend)
 }
 
+// misplaced says whether a server has vanished from all configurations, while slots can take its place.
+func (d *Driver) misplaced(e *entry, views []*view) bool {
+	return d.opts.Slots != "" && !slices.Contains(views, nil) && !anywhere(e.Server, views)
+}
+
+// isSlot tells by the name: server-template appends a number to the prefix.
 func (d *Driver) isSlot(server string) bool {
-	return d.opts.Slots != "" && strings.HasPrefix(server, d.opts.Slots)
+	number, ok := strings.CutPrefix(server, d.opts.Slots)
+	return d.opts.Slots != "" && ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
 // anywhere says whether one of the HAProxies has the server.
@@ -295,7 +337,7 @@ func (d *Driver) targets(views []*view) []target {
 	for _, e := range d.entries {
 		taken[e.Server] = true
 		b := d.asked[e.ID]
-		t := target{server: e.Server, address: e.Numeric, share: b.Weight, draining: b.Draining, leaving: e.Leaving, added: e.Added}
+		t := target{server: e.Server, address: e.Numeric, named: e.Address, share: b.Weight, draining: b.Draining, leaving: e.Leaving, added: e.Added}
 		targets = append(targets, d.timed(t, now))
 		if t.serves() {
 			shares = append(shares, t.share)

@@ -395,16 +395,20 @@ func TestDrainAfterAReload(t *testing.T) {
 	}
 }
 
-// TestStateFileThatCannotBeWritten is reported once, and holds nothing up.
-func TestStateFileThatCannotBeWritten(t *testing.T) {
+// TestFilesThatCannotBeWritten are reported once, and hold nothing up.
+func TestFilesThatCannotBeWritten(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, declared("a", a.address(), "b", b.address()))
 	l.start()
-	d := l.driver(func(o *Options) { o.StateFile = filepath.Join(l.dir, "no", "folder") })
+	d := l.driver(func(o *Options) {
+		o.StateFile, o.Memory = filepath.Join(l.dir, "no", "folder"), filepath.Join(l.dir, "no", "memory")
+	})
 	settle(t, d, backend("a", a, 0.75), backend("b", b, 0.25))
 	settle(t, d, backend("a", a, 0.25), backend("b", b, 0.75))
-	if n := l.said.count("keeping HAProxy's state file failed"); n != 1 || l.said.count("state_file") != 1 {
-		t.Errorf("said %d times:\n%s", n, l.said)
+	for _, words := range []string{"keeping HAProxy's state file failed", "balancer.haproxy.state_file", "keeping which server stands for which instance failed"} {
+		if n := l.said.count(words); n != 1 {
+			t.Errorf("%q is said %d times:\n%s", words, n, l.said)
+		}
 	}
 }
 
@@ -611,4 +615,122 @@ func TestMasterWorker(t *testing.T) {
 		}
 	}
 	f.wantNoFailures()
+}
+
+// TestTooFewSlots: who has no server waits, weights of the others are in force, and a slot that becomes free is given.
+func TestTooFewSlots(t *testing.T) {
+	a, b, x := newInstance(t, 0), newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, "server-template slot 1-2 127.0.0.1:1 disabled")
+	l.start()
+	d := l.driver(func(o *Options) { o.Slots = "slot" })
+	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
+	f := l.flow(3, "/")
+	for range 3 {
+		_, err := step(d, []quell.Backend{backend("a", a, 0.6), backend("b", b, 0.2), backend("x", x, 0.2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := l.weights(); got["slot1"] != 3*got["slot2"] || l.said.count("no slot is free for x") != 1 {
+		t.Errorf("the weights are %v, and is said:\n%s", got, l.said)
+	}
+	if states, err := d.State(context.Background()); err != nil || len(states) != 2 {
+		t.Errorf("in force are %+v, %v", states, err)
+	}
+	settle(t, d, backend("b", b, 0.5), backend("x", x, 0.5))
+	f.wantNoFailures()
+	// Not even where the new one is all there is.
+	settle(t, d, backend("a", a, 1))
+}
+
+// TestLostMemory: slots are recognised by their addresses, and nobody is taken out of service for it.
+func TestLostMemory(t *testing.T) {
+	a, b := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
+	l := newLab(t, "server-template slot 1-2 127.0.0.1:1 disabled")
+	l.start()
+	settle(t, l.driver(func(o *Options) { o.Slots = "slot" }), backend("a", a, 0.5), backend("b", b, 0.5))
+	f := l.flow(6, "/")
+	d := l.driver(func(o *Options) { o.Slots = "slot" })
+	apply(t, d, backend("b", b, 0.75), backend("a", a, 0.25))
+	if got := l.weights(); got["slot2"] != 3*got["slot1"] {
+		t.Errorf("the weights are %v", got)
+	}
+	f.wantNoFailures()
+}
+
+// TestSlotThatVanished from HAProxy's configuration: its instance gets another one.
+func TestSlotThatVanished(t *testing.T) {
+	a := newInstance(t, 0)
+	l := newLab(t, "server-template slot 1-2 127.0.0.1:1 disabled")
+	l.start()
+	d := l.driver(func(o *Options) { o.Slots = "slot" })
+	settle(t, d, backend("a", a, 1))
+	l.replace("slot 1-2", "slot 2-3")
+	l.reload()
+	settle(t, d, backend("a", a, 1))
+	if got := l.weights(); len(got) != 1 || got["slot2"] == 0 {
+		t.Errorf("in service are %v", got)
+	}
+}
+
+// TestServersThatAreNoSlots although their names begin alike: they are somebody else's.
+func TestServersThatAreNoSlots(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, "server static "+b.address()+"\nserver-template s 1-2 127.0.0.1:1 disabled")
+	l.start()
+	d := l.driver(func(o *Options) { o.Slots = "s" })
+	settle(t, d, backend("a", a, 1))
+	if s := l.servers()["static"]; s.inMaint() || s.isDraining() {
+		t.Errorf("somebody else's server became %+v", s)
+	}
+}
+
+// TestServerGoneFromOneOfTwo: the other weights are in force there, too.
+func TestServerGoneFromOneOfTwo(t *testing.T) {
+	a, b, c := newInstance(t, 0), newInstance(t, 0), newInstance(t, 0)
+	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address(), "c", c.address())), newLab(t, declared("a", a.address(), "b", b.address()))
+	l1.start()
+	l2.start()
+	d := l1.driver(func(o *Options) { o.Sockets = append(o.Sockets, l2.socket) })
+	for range 3 {
+		if same, err := step(d, []quell.Backend{backend("a", a, 0.6), backend("b", b, 0.2), backend("c", c, 0.2)}); same || err != nil {
+			t.Errorf("same %v, %v", same, err)
+		}
+	}
+	if got := l2.weights(); got["a"] != 3*got["b"] {
+		t.Errorf("the weights are %v", got)
+	}
+	if l1.said.count("backend app has no server c") != 1 || l1.said.count("something else") != 0 {
+		t.Errorf("said is %s", l1.said)
+	}
+}
+
+// TestNameThatMoved: HAProxy resolves names by itself, and is not turned back to where they led before.
+func TestNameThatMoved(t *testing.T) {
+	text := strings.Replace(stateText, "3 b 2 s2 ::1 0 8", "3 b 2 s2 10.0.0.9 0 0", 1)
+	servers, _, err := parseState(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := target{server: "s2", address: "10.0.0.2:18082", named: "s2.internal:18082"}
+	if !inForce(&servers[1], &at) {
+		t.Errorf("%+v is turned back", servers[1])
+	}
+	for _, other := range []string{"other.internal:18082", "s2.internal:1", "10.0.0.2:18082"} {
+		if at.named = other; inForce(&servers[1], &at) {
+			t.Errorf("%s is taken for %+v", other, servers[1])
+		}
+	}
+}
+
+// TestNameThatCannotBeResolved holds up its own instance only.
+func TestNameThatCannotBeResolved(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, "")
+	l.start()
+	d := l.driver(nil)
+	apply(t, d, backend("a", a, 0.5), quell.Backend{ID: "nowhere", Address: "127.0.0.1", Weight: 0.25}, backend("b", b, 0.25))
+	if got := l.weights(); got["a"] != 2*got["b"] || l.said.count("address of nowhere") != 1 {
+		t.Errorf("the weights are %v, said is %s", got, l.said)
+	}
 }

@@ -20,6 +20,15 @@ type entry struct {
 	Leaving bool   `json:"leaving,omitempty"` // no longer asked for
 }
 
+// values copies what can be compared.
+func values(entries []*entry) []entry {
+	copied := make([]entry, len(entries))
+	for i, e := range entries {
+		copied[i] = *e
+	}
+	return copied
+}
+
 // loadEntries reads the memory; none is no mistake, a damaged one is.
 func loadEntries(path string) ([]*entry, error) {
 	if path == "" {
@@ -52,8 +61,5 @@ func saveEntries(path string, entries []*entry) error {
 	if err == nil {
 		err = replaceFile(path, append(data, '\n'), 0o600)
 	}
-	if err != nil {
-		return fmt.Errorf("keeping which server stands for which instance: %w", err)
-	}
-	return nil
+	return err
 }

@@ -25,6 +25,7 @@ type process struct {
 	settled   bool       // this process has what it was told last
 	counted   counters
 	reach     outage.Log
+	absent    outage.Log
 	foreign   outage.Log
 }
 
@@ -32,6 +33,7 @@ func newProcess(o *Options, address string) *process {
 	return &process{
 		opts: o, socket: newSocket(address), counted: newCounters(),
 		reach:   outage.Log{Logger: o.Logger, What: "driving HAProxy at " + address},
+		absent:  outage.Log{Logger: o.Logger, What: "finding every server in HAProxy at " + address},
 		foreign: outage.Log{Logger: o.Logger, What: "keeping the weights of HAProxy at " + address},
 	}
 }
@@ -154,10 +156,8 @@ func (p *process) apply(ctx context.Context, targets []target) (changed bool, er
 }
 
 func (p *process) attempt(ctx context.Context, targets []target) (changed bool, err error) {
-	todo, err := commands(p.last, targets, p.opts)
-	if err != nil {
-		return false, fmt.Errorf("HAProxy at %s: %w", p.socket.address, err)
-	}
+	todo, absent := commands(p.last, targets, p.opts)
+	p.absent.Report(absent)
 	if len(todo) > 0 {
 		err = p.carryOut(ctx, todo)
 	}
@@ -214,7 +214,7 @@ func (p *process) expect(targets []target, todo []command) {
 		return // perhaps others that are as good
 	}
 	for i := range targets {
-		if t := &targets[i]; t.serves() {
+		if t := &targets[i]; t.serves() && p.last.servers[t.server] != nil {
 			p.last.servers[t.server].weight = t.weight
 		}
 	}
