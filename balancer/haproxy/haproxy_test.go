@@ -734,3 +734,22 @@ func TestNameThatCannotBeResolved(t *testing.T) {
 		t.Errorf("the weights are %v, said is %s", got, l.said)
 	}
 }
+
+// TestPartlyRefused: what HAProxy refuses is reported, and does not stop the rest; where it refuses all, that is an error.
+func TestPartlyRefused(t *testing.T) {
+	a, b, c := newInstance(t, 0), newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, declared("a", a.address(), "b", b.address()))
+	l.start()
+	d := l.driver(func(o *Options) { o.Server = "no-such-word" })
+	want := []quell.Backend{backend("a", a, 0.6), backend("b", b, 0.2), backend("c", c, 0.2)}
+	if err := d.Apply(context.Background(), want); err != nil {
+		t.Error(err)
+	}
+	if got := l.weights(); got["a"] != 3*got["b"] || l.said.count("changing everything") != 1 {
+		t.Errorf("the weights are %v, said is %s", got, l.said)
+	}
+	if err := d.Apply(context.Background(), want); err == nil || !strings.Contains(err.Error(), "no-such-word") {
+		t.Error(err)
+	}
+	settle(t, d, want[0], want[1])
+}

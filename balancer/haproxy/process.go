@@ -26,6 +26,7 @@ type process struct {
 	counted   counters
 	reach     outage.Log
 	absent    outage.Log
+	refused   outage.Log
 	foreign   outage.Log
 }
 
@@ -33,6 +34,7 @@ func newProcess(o *Options, address string) *process {
 	return &process{
 		opts: o, socket: newSocket(address), counted: newCounters(),
 		reach:   outage.Log{Logger: o.Logger, What: "driving HAProxy at " + address},
+		refused: outage.Log{Logger: o.Logger, What: "changing everything in HAProxy at " + address},
 		absent:  outage.Log{Logger: o.Logger, What: "finding every server in HAProxy at " + address},
 		foreign: outage.Log{Logger: o.Logger, What: "keeping the weights of HAProxy at " + address},
 	}
@@ -138,21 +140,32 @@ func (p *process) seen(ctx context.Context) (*view, error) {
 	return p.lookLocked(ctx)
 }
 
+// partly is that some commands were refused and others carried out.
+type partly struct{ error }
+
 // apply brings this HAProxy to the targets, and says whether that took commands. What it knows may be old: when that
-// fails, it looks and tries once more.
+// fails, it looks and tries once more. What is refused then is reported; it is an error where nothing could be done.
 func (p *process) apply(ctx context.Context, targets []target) (changed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	some := false
 	if p.last != nil {
 		if changed, err = p.attempt(ctx, targets); err == nil {
+			p.refused.Report(nil)
 			return changed, nil
 		}
+		some = errors.As(err, new(partly))
 		p.socket.close()
 	}
 	if _, err = p.lookLocked(ctx); err != nil {
-		return false, err
+		return some, err
 	}
-	return p.attempt(ctx, targets)
+	changed, err = p.attempt(ctx, targets)
+	if some = some || errors.As(err, new(partly)); err != nil && !some {
+		return changed, err
+	}
+	p.refused.Report(err)
+	return changed, nil
 }
 
 func (p *process) attempt(ctx context.Context, targets []target) (changed bool, err error) {
@@ -178,12 +191,19 @@ func (p *process) carryOut(ctx context.Context, todo []command) error {
 	if err != nil {
 		return err
 	}
+	done := false
 	for i, c := range todo {
-		if !c.ok(answers[i]) && !c.later { // the first one tells: what follows from it is refused as well
-			return fmt.Errorf("HAProxy at %s: %w", p.socket.address, refusal(c.text, answers[i]))
+		switch {
+		case c.ok(answers[i]):
+			done = true
+		case err == nil && !c.later: // the first one tells: what follows from it is refused as well
+			err = fmt.Errorf("HAProxy at %s: %w", p.socket.address, refusal(c.text, answers[i]))
 		}
 	}
-	return nil
+	if err != nil && done {
+		return partly{err}
+	}
+	return err
 }
 
 // refusal says what a refused command means.
@@ -196,6 +216,8 @@ func refusal(command, answer string) error {
 		hint = ": the process is being replaced"
 	case strings.Contains(answer, "static LB algorithm"):
 		hint = ": `balance` must be leastconn, roundrobin or random"
+	case strings.HasPrefix(command, "add server") && strings.Contains(answer, "unknown keyword"):
+		hint = ": balancer.haproxy.server must be parameters of a `server` line"
 	case strings.HasPrefix(command, "add server"):
 		hint = ": where HAProxy cannot add servers, declare slots with server-template and name them in balancer.haproxy.slots"
 	}
