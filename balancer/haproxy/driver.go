@@ -61,7 +61,9 @@ func New(o Options) (*Driver, error) {
 func (d *Driver) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.saveState(context.Background())
+	if d.asked != nil {
+		d.saveState(context.Background())
+	}
 	for _, p := range d.processes {
 		p.socket.close()
 	}
@@ -154,13 +156,11 @@ func (d *Driver) applyAll(ctx context.Context, targets []target, views []*view) 
 	return slices.Contains(done, true), errors.Join(errs...)
 }
 
-// checkBackends refuses what cannot be written in a command.
+// checkBackends refuses what makes no sense.
 func checkBackends(backends []quell.Backend) error {
 	seen := map[string]bool{}
 	for i, b := range backends {
 		switch {
-		case !names.MatchString(b.ID):
-			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].id", i), Problem: fmt.Sprintf("%q cannot be the name of a server in HAProxy", b.ID)}
 		case seen[b.ID]:
 			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].id", i), Problem: fmt.Sprintf("%q is given twice", b.ID)}
 		case math.IsNaN(b.Weight) || math.IsInf(b.Weight, 0) || b.Weight < 0:
@@ -248,6 +248,9 @@ func (d *Driver) place(e *entry, views []*view) error {
 		return nil
 	}
 	if d.opts.Slots == "" {
+		if !names.MatchString(e.ID) {
+			return fmt.Errorf("%q cannot be the name of a server in HAProxy: give instances other ids, or use slots", e.ID)
+		}
 		e.Server, e.Added = e.ID, true
 		return nil
 	}

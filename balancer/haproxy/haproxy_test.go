@@ -415,7 +415,7 @@ func TestFilesThatCannotBeWritten(t *testing.T) {
 // TestDamagedMemory is an error that says what to do.
 func TestDamagedMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
-	for _, text := range []string{"{", `[{"id":"a;b","server":"s"}]`, `[null]`} {
+	for _, text := range []string{"{", `[{"id":"a","server":"s;t"}]`, `[{"id":"","server":"s"}]`, `[null]`} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -678,8 +678,12 @@ func TestServersThatAreNoSlots(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "server static "+b.address()+"\nserver-template s 1-2 127.0.0.1:1 disabled")
 	l.start()
-	d := l.driver(func(o *Options) { o.Slots = "s" })
-	settle(t, d, backend("a", a, 1))
+	d := l.driver(func(o *Options) { o.Slots, o.Memory = "s", filepath.Join(l.dir, "memory") })
+	const odd = "an id; that / no server can have\n"
+	settle(t, d, backend(odd, a, 1))
+	if states, err := l.driver(func(o *Options) { o.Slots, o.Memory = "s", filepath.Join(l.dir, "memory") }).State(context.Background()); err != nil || len(states) != 1 || states[0].ID != odd {
+		t.Errorf("another driver finds %+v, %v", states, err)
+	}
 	if s := l.servers()["static"]; s.inMaint() || s.isDraining() {
 		t.Errorf("somebody else's server became %+v", s)
 	}
@@ -752,4 +756,40 @@ func TestPartlyRefused(t *testing.T) {
 		t.Error(err)
 	}
 	settle(t, d, want[0], want[1])
+}
+
+// TestKilledWhileItIsChanged: whatever was half done is made whole by the next steps.
+func TestKilledWhileItIsChanged(t *testing.T) {
+	l := newLab(t, "")
+	l.start()
+	d := l.driver(func(o *Options) { o.Server = "" })
+	plan := func(round int) (backends []quell.Backend) {
+		for i := range 100 {
+			backends = append(backends, quell.Backend{ID: fmt.Sprintf("i%02d", i), Address: fmt.Sprint("127.0.0.1:", 20000+i), Weight: float64(1+(i*7+round)%97) / 97})
+		}
+		return backends
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for round := 0; ; round++ {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = d.Apply(context.Background(), plan(round)) // it fails while HAProxy is away
+			}
+		}
+	}()
+	for range 3 {
+		l.kill()
+		l.start()
+		await(t, "servers to be added", func() (bool, any) { n := len(l.servers()); return n > 50, n })
+	}
+	close(stop)
+	<-ended
+	settle(t, d, plan(0)...)
+	if got := l.servers(); len(got) != 100 {
+		t.Errorf("%d servers", len(got))
+	}
 }

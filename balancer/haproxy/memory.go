@@ -43,11 +43,11 @@ func loadEntries(path string) ([]*entry, error) {
 	}
 	var entries []*entry
 	if err := quell.DecodeStrict(data, &entries); err != nil {
-		return nil, fmt.Errorf("%s is damaged: delete it, and Quell finds the servers by their names: %w", path, err)
+		return nil, fmt.Errorf("%s is damaged: delete it, and Quell finds the servers by their names and addresses: %w", path, err)
 	}
 	for i, e := range entries {
-		if e == nil || !names.MatchString(e.ID) || !names.MatchString(e.Server) {
-			return nil, fmt.Errorf("%s is damaged: delete it, and Quell finds the servers by their names: entry %d", path, i)
+		if e == nil || e.ID == "" || !names.MatchString(e.Server) {
+			return nil, fmt.Errorf("%s is damaged: delete it, and Quell finds the servers by their names and addresses: entry %d", path, i)
 		}
 	}
 	return entries, nil
