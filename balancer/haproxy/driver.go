@@ -358,9 +358,9 @@ func (d *Driver) targets(views []*view) []target {
 	return targets
 }
 
-// timed notes when a server began to leave.
+// timed notes when a server began to leave: not before anything was asked of it.
 func (d *Driver) timed(t target, now time.Time) target {
-	if !t.leaving {
+	if !t.leaving || d.asked == nil {
 		delete(d.since, t.server)
 		return t
 	}

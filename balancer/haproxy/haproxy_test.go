@@ -793,3 +793,22 @@ func TestKilledWhileItIsChanged(t *testing.T) {
 		t.Errorf("%d servers", len(got))
 	}
 }
+
+// TestLongAdviceThenAction: a slot that stands for nobody drains from the first Apply on, however long it was looked at.
+func TestLongAdviceThenAction(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l := newLab(t, "server-template slot 1-2 "+b.address())
+	l.start()
+	l.ask("set server app/slot1 state maint")
+	now := time.Now()
+	d := l.driver(func(o *Options) { o.Slots, o.Now = "slot", func() time.Time { return now } })
+	f := l.flow(3, "/slow")
+	for range 2 {
+		if _, err := d.State(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Hour)
+	}
+	apply(t, d, backend("i1", a, 1))
+	f.wantNoFailures()
+}

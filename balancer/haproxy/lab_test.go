@@ -308,16 +308,17 @@ type flow struct {
 
 func (l *lab) flow(clients int, path string) *flow {
 	f := &flow{t: l.t, stop: make(chan struct{})}
-	for range clients {
-		f.all.Go(func() { f.client("http://" + l.traffic + path) })
+	for i := range clients {
+		f.all.Go(func() { f.client("http://"+l.traffic+path, i%2 == 0) })
 	}
 	l.t.Cleanup(f.end)
 	f.more(20)
 	return f
 }
 
-func (f *flow) client(url string) {
-	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
+// client keeps its connection or opens one for each request: then net/http does not ask again where a request was cut.
+func (f *flow) client(url string, keeps bool) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: !keeps}, Timeout: patience}
 	defer client.CloseIdleConnections()
 	for {
 		select {
