@@ -1,8 +1,8 @@
 // Package haproxy drives one backend of one or several running HAProxy processes through their runtime API, and measures
 // its servers from HAProxy's log and counters. It never writes or reloads HAProxy's configuration.
 //
-// Driver (driver.go) decides which server stands for which instance; each process (process.go) is brought to that by
-// commands that plan.go chooses; Monitor (monitor.go) makes readings of what listener.go and logline.go hear.
+// Driver (driver.go) decides how servers shall be, and which of them stands for which instance (assign.go); each process
+// (process.go) is brought to that by commands that plan.go chooses; Monitor (monitor.go) makes readings of what listener.go and logline.go hear.
 package haproxy
 
 import (
