@@ -151,6 +151,17 @@ func (d *Driver) applyAll(ctx context.Context, targets []target, views []*view) 
 		}
 	}
 	all.Wait()
+	away := func(i int) bool { return errors.As(errs[i], new(unreachable)) }
+	reached := false
+	for i := range errs {
+		reached = reached || views[i] != nil && !away(i)
+	}
+	for i := range errs { // one that went away since it was looked at does not hold up the others
+		if reached && away(i) {
+			d.processes[i].report(errs[i])
+			errs[i] = nil
+		}
+	}
 	return slices.Contains(done, true), errors.Join(errs...)
 }
 

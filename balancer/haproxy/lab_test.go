@@ -55,7 +55,7 @@ func newLab(t testing.TB, backend string) *lab {
 func (l *lab) configure(backend, global string) {
 	l.t.Helper()
 	text := fmt.Sprintf(`global
-  stats socket %s mode 600 level admin
+  stats socket %s mode 600 level admin expose-fd listeners
   hard-stop-after 10s
 %s
 defaults
@@ -135,7 +135,7 @@ func (l *lab) answers(is func(pid int64) bool) {
 	})
 }
 
-// reload starts a second HAProxy that takes over from the first.
+// reload starts a second HAProxy that takes over from the first, listening sockets included.
 func (l *lab) reload() {
 	l.t.Helper()
 	old, ended := l.running, l.ended
@@ -143,7 +143,7 @@ func (l *lab) reload() {
 		_ = old.Process.Kill() // it may be gone
 		<-ended
 	})
-	l.start("-sf", fmt.Sprint(old.Process.Pid))
+	l.start("-x", l.socket, "-sf", fmt.Sprint(old.Process.Pid))
 }
 
 // kill ends it without warning.

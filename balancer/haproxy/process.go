@@ -140,6 +140,9 @@ func (p *process) seen(ctx context.Context) (*view, error) {
 	return p.lookLocked(ctx)
 }
 
+// unreachable is that a HAProxy could not be asked.
+type unreachable struct{ error }
+
 // partly is that some commands were refused and others carried out.
 type partly struct{ error }
 
@@ -158,7 +161,7 @@ func (p *process) apply(ctx context.Context, targets []target) (changed bool, er
 		p.socket.close()
 	}
 	if _, err = p.lookLocked(ctx); err != nil {
-		return some, err
+		return some, unreachable{err}
 	}
 	changed, err = p.attempt(ctx, targets)
 	if some = some || errors.As(err, new(partly)); err != nil && !some {
@@ -189,7 +192,7 @@ func (p *process) carryOut(ctx context.Context, todo []command) error {
 	}
 	answers, err := p.socket.exec(ctx, lines...)
 	if err != nil {
-		return err
+		return unreachable{err}
 	}
 	done := false
 	for i, c := range todo {
