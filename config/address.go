@@ -56,9 +56,10 @@ func pathOrAddress(dst *string) *scalar[string] {
 // maxSocketPath is what fits into a sockaddr_un.
 const maxSocketPath = 107
 
-func noSemicolon(s string) string {
-	if strings.ContainsAny(s, ";\\") {
-		return "must not hold ; or \\"
+// oneCommand is text that becomes part of a line.
+func oneCommand(s string) string {
+	if strings.ContainsAny(s, ";\\\n\r") {
+		return "must be one line without ; or \\"
 	}
 	return ""
 }

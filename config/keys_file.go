@@ -66,7 +66,7 @@ func haproxyKeys(h *HAProxy) section {
 		opt("sockets", listOf(&h.Sockets, "", func(s *string) value { return pathOrAddress(s) }).atLeast(1), "runtime API of every HAProxy in front of the service, `level admin`: paths or host:port"),
 		opt("backend", ident(&h.Backend), "the backend whose servers are the instances"),
 		opt("slots", ident(&h.Slots), "beginning of the names of servers declared with server-template, for instances that come and go").or("servers are added and deleted at run time"),
-		opt("server", text(&h.Server).then(noSemicolon), "more parameters of servers added at run time, as in maxconn 100").or("health checks by balancer.health"),
+		opt("server", text(&h.Server).then(oneCommand), "more parameters of servers added at run time, as in maxconn 100").or("health checks by balancer.health"),
 		opt("state_file", text(&h.StateFile), "server-state-file of HAProxy, kept up to date for its restarts").or("none"),
 		opt("log", pathOrAddress(&h.Log), "where HAProxy sends its log: a path for a Unix datagram socket, or host:port for UDP").or("none: response times are coarse"),
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
-	"net"
-	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,10 +23,13 @@ type Driver struct {
 
 	mu      sync.Mutex
 	entries []*entry
+	kept    []entry                  // as they are in the memory
 	asked   map[string]quell.Backend // of the last Apply; nil before the first
 	since   map[string]time.Time     // by server: when it began to leave
 	told    map[string]bool          // what was reported once
-	saved   outage.Log
+	stale   bool                     // the state file is older than what is in force
+
+	placed, remembered, saved outage.Log
 }
 
 // New checks the options and reads the memory; HAProxy need not run yet. Mistakes in the options are a *quell.UserError.
@@ -35,10 +38,16 @@ func New(o Options) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{opts: o.withDefaults(), since: map[string]time.Time{}, told: map[string]bool{}}
+	d.placed = outage.Log{Logger: d.opts.Logger, What: "giving every instance a server in HAProxy"}
+	d.remembered = outage.Log{Logger: d.opts.Logger, What: "keeping which server stands for which instance"}
 	d.saved = outage.Log{Logger: d.opts.Logger, What: "keeping HAProxy's state file"}
 	var err error
 	if d.entries, err = loadEntries(o.Memory); err != nil {
 		return nil, err
+	}
+	d.kept = values(d.entries)
+	if _, err := os.Stat(o.StateFile); o.StateFile != "" && errors.Is(err, fs.ErrNotExist) {
+		d.stale = true
 	}
 	for _, address := range o.Sockets {
 		d.processes = append(d.processes, newProcess(&d.opts, address))
@@ -46,16 +55,22 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Close ends the connections.
+// Close brings the state file up to date and ends the connections.
 func (d *Driver) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.asked != nil {
+		d.saveState(context.Background())
+	}
 	for _, p := range d.processes {
 		p.socket.close()
 	}
 }
 
 // Apply makes every HAProxy's servers exactly these, those aside that Quell has nothing to do with. A HAProxy that cannot
-// be reached is logged and does not hold up the others; it is an error where none can be. Servers that are no longer
-// wanted drain first and are taken away by a later Apply, when their last request is done.
+// be reached is logged and does not hold up the others; it is an error where none can be. So it is with an instance that
+// no server can be found for. Servers that are no longer wanted drain first and are taken away by a later Apply, when
+// their last request is done. The state file follows with the next State.
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,19 +81,24 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	if err != nil {
 		return err
 	}
-	if err := d.assign(ctx, backends, views); err != nil {
-		return err
-	}
+	unplaced := d.assign(ctx, backends, views)
 	d.asked = make(map[string]quell.Backend, len(backends))
 	for _, b := range backends {
 		d.asked[b.ID] = b
 	}
 	targets := d.targets(views)
 	changed, err := d.applyAll(ctx, targets, views)
-	if changed && d.opts.StateFile != "" {
-		d.saved.Report(d.processes[0].saveState(ctx)) // what was applied is in force all the same
+	d.stale = d.stale || changed
+	return errors.Join(unplaced, err)
+}
+
+// saveState brings the state file up to date.
+func (d *Driver) saveState(ctx context.Context) {
+	if d.stale && d.opts.StateFile != "" {
+		err := d.processes[0].saveState(ctx)
+		d.saved.Report(err)
+		d.stale = err != nil
 	}
-	return err
 }
 
 // State returns what is in force, merged over all HAProxies that can be reached. Where every one has what the last Apply
@@ -94,6 +114,7 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	d.warn(views)
 	targets := d.targets(views)
 	d.settle(targets, views)
+	d.saveState(ctx)
 	return d.merge(targets, views), nil
 }
 
@@ -130,16 +151,25 @@ func (d *Driver) applyAll(ctx context.Context, targets []target, views []*view) 
 		}
 	}
 	all.Wait()
+	away := func(i int) bool { return errors.As(errs[i], new(unreachable)) }
+	reached := false
+	for i := range errs {
+		reached = reached || views[i] != nil && !away(i)
+	}
+	for i := range errs { // one that went away since it was looked at does not hold up the others
+		if reached && away(i) {
+			d.processes[i].report(errs[i])
+			errs[i] = nil
+		}
+	}
 	return slices.Contains(done, true), errors.Join(errs...)
 }
 
-// checkBackends refuses what cannot be written in a command.
+// checkBackends refuses what makes no sense.
 func checkBackends(backends []quell.Backend) error {
 	seen := map[string]bool{}
 	for i, b := range backends {
 		switch {
-		case !names.MatchString(b.ID):
-			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].id", i), Problem: fmt.Sprintf("%q cannot be the name of a server in HAProxy", b.ID)}
 		case seen[b.ID]:
 			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].id", i), Problem: fmt.Sprintf("%q is given twice", b.ID)}
 		case math.IsNaN(b.Weight) || math.IsInf(b.Weight, 0) || b.Weight < 0:
@@ -148,141 +178,6 @@ func checkBackends(backends []quell.Backend) error {
 		seen[b.ID] = true
 	}
 	return nil
-}
-
-// assign finds a server for every backend, and marks as leaving what is not wanted any more. What changes is kept before
-// it is done, so that a crash between leaves nothing unknown behind.
-func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*view) error {
-	left := slices.DeleteFunc(slices.Clone(d.entries), func(e *entry) bool { return e.Leaving && d.gone(e, views) })
-	entries, changed, err := d.assigned(ctx, left, backends, views)
-	if err != nil {
-		return err
-	}
-	if changed || len(left) != len(d.entries) {
-		if err := saveEntries(d.opts.Memory, entries); err != nil {
-			return err
-		}
-	}
-	d.entries = entries
-	return nil
-}
-
-func (d *Driver) assigned(ctx context.Context, known []*entry, backends []quell.Backend, views []*view) (entries []*entry, changed bool, err error) {
-	byID := map[string]*entry{}
-	for _, e := range known {
-		copied := *e
-		byID[e.ID] = &copied
-		entries = append(entries, &copied)
-	}
-	wanted := map[string]bool{}
-	for _, b := range backends {
-		wanted[b.ID] = true
-		e := byID[b.ID]
-		if e == nil {
-			e = &entry{ID: b.ID}
-			if err := d.place(e, entries, views); err != nil {
-				return nil, false, err
-			}
-			entries = append(entries, e)
-		}
-		before := *e
-		e.Added = e.Added || d.opts.Slots == "" && !anywhere(e.Server, views)
-		if e.Address != b.Address {
-			if e.Numeric, err = resolve(ctx, b.Address, e.Server, views); err != nil {
-				return nil, false, err
-			}
-		}
-		e.Address, e.Probe, e.Leaving = b.Address, b.Probe, false
-		changed = changed || before != *e
-	}
-	for _, e := range entries {
-		if !wanted[e.ID] && !e.Leaving {
-			e.Leaving, changed = true, true
-		}
-	}
-	return entries, changed, nil
-}
-
-// place picks the server of a new instance: the one that HAProxy's configuration calls the same, a free slot, or one
-// that is added.
-func (d *Driver) place(e *entry, entries []*entry, views []*view) error {
-	taken := map[string]bool{}
-	for _, other := range entries {
-		taken[other.Server] = true
-	}
-	first := views[slices.IndexFunc(views, func(v *view) bool { return v != nil })]
-	if _, declared := first.servers[e.ID]; declared && !d.isSlot(e.ID) && !taken[e.ID] {
-		e.Server = e.ID
-		return nil
-	}
-	if d.opts.Slots == "" {
-		e.Server, e.Added = e.ID, true
-		return nil
-	}
-	for _, name := range first.order {
-		if d.isSlot(name) && !taken[name] && first.servers[name].inMaint() {
-			e.Server = name
-			return nil
-		}
-	}
-	return fmt.Errorf("no slot is free for %s: declare more servers %s... in backend %s (server-template), and reload HAProxy", e.ID, d.opts.Slots, d.opts.Backend)
-}
-
-func (d *Driver) isSlot(server string) bool {
-	return d.opts.Slots != "" && strings.HasPrefix(server, d.opts.Slots)
-}
-
-// anywhere says whether one of the HAProxies has the server.
-func anywhere(server string, views []*view) bool {
-	return slices.ContainsFunc(views, func(v *view) bool { return v != nil && v.servers[server] != nil })
-}
-
-// gone says whether a server that leaves is out of service everywhere. One that HAProxy's configuration declares is
-// remembered all the same: a reload brings it back. So is one that was added, while a HAProxy cannot be asked; a slot is
-// not, because one that comes back in service is noticed.
-func (d *Driver) gone(e *entry, views []*view) bool {
-	if !e.Added && !d.isSlot(e.Server) {
-		return false
-	}
-	for _, v := range views {
-		if v == nil && e.Added {
-			return false
-		}
-		if v == nil {
-			continue
-		}
-		if s := v.servers[e.Server]; s != nil && (e.Added || !s.inMaint()) {
-			return false
-		}
-	}
-	return true
-}
-
-// resolve turns host:port into ip:port. A name that HAProxy itself resolved, because its configuration has it, is taken
-// from there.
-func resolve(ctx context.Context, address, server string, views []*view) (string, error) {
-	if a, err := netip.ParseAddrPort(address); err == nil {
-		return a.String(), nil
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return "", fmt.Errorf("address of %s: %w", server, err)
-	}
-	for _, v := range views {
-		if v != nil && v.servers[server] != nil && v.servers[server].fqdn == host && v.servers[server].address != "" {
-			ip, _, _ := net.SplitHostPort(v.servers[server].address)
-			return net.JoinHostPort(ip, port), nil
-		}
-	}
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return "", fmt.Errorf("address of %s: %w", server, err)
-	}
-	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
-	if err != nil {
-		return "", fmt.Errorf("address of %s: %w", server, err)
-	}
-	return netip.AddrPortFrom(found[0].Unmap(), uint16(n)).String(), nil
 }
 
 // targets is how the servers shall be. Before the first Apply that is not known: then nothing is asked of them but that
@@ -295,7 +190,7 @@ func (d *Driver) targets(views []*view) []target {
 	for _, e := range d.entries {
 		taken[e.Server] = true
 		b := d.asked[e.ID]
-		t := target{server: e.Server, address: e.Numeric, share: b.Weight, draining: b.Draining, leaving: e.Leaving, added: e.Added}
+		t := target{server: e.Server, address: e.Numeric, named: e.Address, share: b.Weight, draining: b.Draining, leaving: e.Leaving, added: e.Added}
 		targets = append(targets, d.timed(t, now))
 		if t.serves() {
 			shares = append(shares, t.share)
@@ -313,9 +208,9 @@ func (d *Driver) targets(views []*view) []target {
 	return targets
 }
 
-// timed notes when a server began to leave.
+// timed notes when a server began to leave: not before anything was asked of it.
 func (d *Driver) timed(t target, now time.Time) target {
-	if !t.leaving {
+	if !t.leaving || d.asked == nil {
 		delete(d.since, t.server)
 		return t
 	}
@@ -365,6 +260,12 @@ func (d *Driver) warn(views []*view) {
 		if v == nil {
 			continue
 		}
+		if v.how.mode == "tcp" {
+			d.once(i, "", "the backend has mode tcp: HAProxy counts connections and no requests there, so response times and errors are not measured")
+		}
+		if a := v.how.algorithm; a != "" && !slices.Contains(weighted, a) {
+			d.once(i, "", "balance "+a+" does not share requests by weights that change: use leastconn, roundrobin or random")
+		}
 		for _, name := range v.order {
 			s := v.servers[name]
 			switch {
@@ -377,10 +278,14 @@ func (d *Driver) warn(views []*view) {
 	}
 }
 
+// weighted are the algorithms that honour weights which change, as `show stat` calls them: random is unknown to it.
+var weighted = []string{"roundrobin", "leastconn", "random", "unknown"}
+
+// once warns of a server, or of the backend where that is empty.
 func (d *Driver) once(i int, server, what string) {
 	if key := fmt.Sprint(i, server, what); !d.told[key] {
 		d.told[key] = true
-		d.opts.Logger.Warn(what, "server", d.opts.Backend+"/"+server, "socket", d.opts.Sockets[i])
+		d.opts.Logger.Warn(what, "server", strings.TrimSuffix(d.opts.Backend+"/"+server, "/"), "socket", d.opts.Sockets[i])
 	}
 }
 

@@ -46,7 +46,7 @@ func fake(t *testing.T, answer func(command string) (string, bool)) string {
 
 // TestOddAnswers: none of them is taken for a backend, and each has one line of explanation.
 func TestOddAnswers(t *testing.T) {
-	good := map[string]string{"show info": "Pid: 7\nVersion: 2.6\n", "show servers state app": stateText + "\n", "show stat app 4 -1": statText + "\n"}
+	good := map[string]string{"show info": "Pid: 7\nVersion: 2.6\n", "show servers state app": stateText + "\n", "show stat 3 6 -1": statText + "\n"}
 	for name, c := range map[string]struct{ command, answer, want string }{
 		"as it should be":         {"", "", ""},
 		"another program":         {"show info", "HTTP/1.1 400 Bad request\n", "`show info` was answered with"},
@@ -54,8 +54,8 @@ func TestOddAnswers(t *testing.T) {
 		"an unknown backend":      {"show servers state app", "Can't find backend.\n", `there is no backend "app"`},
 		"no permission":           {"show servers state app", "Permission denied\n", "level admin"},
 		"a version from long ago": {"show servers state app", "1\n# be_id srv_id\n", "HAProxy 2.4 or newer is needed"},
-		"no counters":             {"show stat app 4 -1", "Unknown command\n", "there is no column"},
-		"it hangs up":             {"show stat app 4 -1", "", "EOF"},
+		"no counters":             {"show stat 3 6 -1", "Unknown command\n", "there is no column"},
+		"it hangs up":             {"show stat 3 6 -1", "", "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := fake(t, func(command string) (string, bool) {

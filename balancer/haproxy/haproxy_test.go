@@ -3,13 +3,12 @@ package haproxy
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -307,63 +306,6 @@ func TestSeveralHAProxies(t *testing.T) {
 	}
 }
 
-// TestOthersAreReported: weights changed by somebody else, servers of somebody else, and agent-checks, once each.
-func TestOthersAreReported(t *testing.T) {
-	a, b := newInstance(t, 0), newInstance(t, 0)
-	l := newLab(t, declared("a", a.address(), "theirs", b.address())+"\nserver b "+b.address()+" agent-check agent-port 1 agent-inter 1h")
-	l.start()
-	d := l.driver(nil)
-	want := []quell.Backend{backend("a", a, 0.75), backend("b", b, 0.25)}
-	settle(t, d, want...)
-	for range 3 {
-		l.ask("set server app/a weight 7")
-		if same, err := step(d, want); same || err != nil {
-			t.Errorf("a changed weight: same %v, %v", same, err)
-		}
-		settle(t, d, want...)
-		apply(t, d, want...)
-	}
-	for words, times := range map[string]int{"something else changes weights": 3, "has an agent-check": 1, "belongs to no instance": 1} {
-		if n := l.said.count(words); n != times {
-			t.Errorf("%q is said %d times, want %d", words, n, times)
-		}
-	}
-	if s := l.servers()["theirs"]; s.weight != 1 || s.inMaint() || s.isDraining() {
-		t.Errorf("somebody else's server became %+v", s)
-	}
-}
-
-// TestTwoControllersOnOneBackend, of different services: each puts its own back, and both say so.
-func TestTwoControllersOnOneBackend(t *testing.T) {
-	a, b := newInstance(t, 0), newInstance(t, 0)
-	l, other := newLab(t, declared("a", a.address(), "b", b.address())), &sayings{}
-	l.start()
-	one := l.driver(nil)
-	two := l.driver(func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(other, nil)) })
-	apply(t, one, backend("a", a, 0.75), backend("b", b, 0.25))
-	apply(t, two, backend("a", a, 0.25), backend("b", b, 0.75))
-	settle(t, one, backend("a", a, 0.75), backend("b", b, 0.25))
-	settle(t, two, backend("a", a, 0.25), backend("b", b, 0.75))
-	for _, said := range []*sayings{l.said, other} {
-		if n := said.count("something else changes weights"); n != 1 {
-			t.Errorf("said %d times:\n%s", n, said)
-		}
-	}
-}
-
-// TestSlotInServiceForNobody, as after a start with an old state file, is taken out.
-func TestSlotInServiceForNobody(t *testing.T) {
-	a, b := newInstance(t, 0), newInstance(t, 0)
-	l := newLab(t, "server-template slot 1-2 "+b.address()+" check inter 200ms")
-	l.start()
-	l.ask("set server app/slot1 state maint")
-	d := l.driver(func(o *Options) { o.Slots = "slot" })
-	settle(t, d, backend("i1", a, 1))
-	if got := l.weights(); !maps.Equal(got, map[string]int{"slot1": 1}) {
-		t.Errorf("in service are %v", got)
-	}
-}
-
 // TestDrainAfterAReload: the old process may have requests that the new one knows nothing of, so the drain takes its time.
 func TestDrainAfterAReload(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
@@ -394,65 +336,6 @@ func TestDrainAfterAReload(t *testing.T) {
 	}
 }
 
-// TestStateFileThatCannotBeWritten is reported once, and holds nothing up.
-func TestStateFileThatCannotBeWritten(t *testing.T) {
-	a, b := newInstance(t, 0), newInstance(t, 0)
-	l := newLab(t, declared("a", a.address(), "b", b.address()))
-	l.start()
-	d := l.driver(func(o *Options) { o.StateFile = filepath.Join(l.dir, "no", "folder") })
-	settle(t, d, backend("a", a, 0.75), backend("b", b, 0.25))
-	settle(t, d, backend("a", a, 0.25), backend("b", b, 0.75))
-	if n := l.said.count("keeping HAProxy's state file failed"); n != 1 || l.said.count("state_file") != 1 {
-		t.Errorf("said %d times:\n%s", n, l.said)
-	}
-}
-
-// TestDamagedMemory is an error that says what to do.
-func TestDamagedMemory(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "m")
-	for _, text := range []string{"{", `[{"id":"a;b","server":"s"}]`, `[null]`} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := New(Options{Sockets: []string{"/s"}, Backend: "b", Memory: path}); err == nil || !strings.Contains(err.Error(), "delete it") {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
-}
-
-// TestMistakesAreNamed: each has one message that says what to do.
-func TestMistakesAreNamed(t *testing.T) {
-	a := newInstance(t, 0)
-	l := newLab(t, "")
-	state := func(change func(*Options)) string {
-		_, err := l.driver(change).State(context.Background())
-		return fmt.Sprint(err)
-	}
-	expect := func(what, got, want string) {
-		t.Helper()
-		if !strings.Contains(got, want) || strings.Contains(got, "\n") {
-			t.Errorf("%s: %q, want %q in one line", what, got, want)
-		}
-	}
-	expect("no HAProxy", state(nil), "the socket does not exist: is HAProxy running")
-	l.start()
-	expect("no such backend", state(func(o *Options) { o.Backend = "other" }), `there is no backend "other"`)
-	expect("nobody at the port", state(func(o *Options) { o.Sockets = []string{"127.0.0.1:1"} }), "nobody answers")
-	d := l.driver(func(o *Options) { o.Slots = "slot" })
-	expect("no slot", fmt.Sprint(d.Apply(context.Background(), []quell.Backend{backend("i1", a, 1)})), "no slot is free for i1")
-	d = l.driver(func(o *Options) { o.Server = "no-such-word" })
-	expect("bad parameters", fmt.Sprint(d.Apply(context.Background(), []quell.Backend{backend("i1", a, 1)})), "no-such-word")
-
-	text, _ := os.ReadFile(l.config)
-	if err := os.WriteFile(l.config, []byte(strings.Replace(string(text), "level admin", "level user", 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	l.kill()
-	l.start()
-	expect("a socket that may only look", fmt.Sprint(l.driver(nil).Apply(context.Background(), []quell.Backend{backend("i1", a, 1)})), "level admin")
-	expect("no name for a server", fmt.Sprint(l.driver(nil).Apply(context.Background(), []quell.Backend{{ID: "a;b", Address: a.address()}})), "cannot be the name of a server")
-}
-
 // TestOverTCP: the runtime API at an address.
 func TestOverTCP(t *testing.T) {
 	a := newInstance(t, 0)
@@ -462,4 +345,36 @@ func TestOverTCP(t *testing.T) {
 	l.start()
 	d := l.driver(func(o *Options) { o.Sockets = []string{address} })
 	settle(t, d, backend("i1", a, 1))
+}
+
+// TestMasterWorker: reloads by SIGUSR2 under load. The master's own socket is not the one to drive.
+func TestMasterWorker(t *testing.T) {
+	a, b := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
+	l := newLab(t, declared("a", a.address(), "b", b.address()))
+	master := filepath.Join(l.dir, "m")
+	l.startMaster(master)
+	misled := l.driver(func(o *Options) { o.Sockets = []string{master} })
+	await(t, "the master to be recognised", func() (bool, any) {
+		_, err := misled.State(context.Background())
+		return err != nil && strings.Contains(err.Error(), "socket of the master process"), err
+	})
+	d := l.driver(nil)
+	want := []quell.Backend{backend("a", a, 0.75), backend("b", b, 0.25)}
+	settle(t, d, want...)
+	f := l.flow(6, "/")
+	for n := range 2 {
+		if err := l.running.Process.Signal(syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the new worker", func() (bool, any) {
+			_, err := step(d, want)
+			return err == nil && l.said.count("restarted or reloaded") > n, l.said
+		})
+		f.more(50)
+		settle(t, d, want...)
+		if got := l.weights(); got["a"] != 3*got["b"] {
+			t.Errorf("after the reload the weights are %v", got)
+		}
+	}
+	f.wantNoFailures()
 }

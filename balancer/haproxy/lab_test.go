@@ -55,7 +55,7 @@ func newLab(t testing.TB, backend string) *lab {
 func (l *lab) configure(backend, global string) {
 	l.t.Helper()
 	text := fmt.Sprintf(`global
-  stats socket %s mode 600 level admin
+  stats socket %s mode 600 level admin expose-fd listeners
   hard-stop-after 10s
 %s
 defaults
@@ -86,12 +86,30 @@ func indent(lines string) string { return "  " + strings.ReplaceAll(lines, "\n",
 // start runs HAProxy and waits until it answers.
 func (l *lab) start(args ...string) {
 	l.t.Helper()
+	l.run(append([]string{"-db"}, args...))
+	l.answers(func(pid int64) bool { return pid == int64(l.running.Process.Pid) })
+}
+
+// startMaster runs HAProxy as a master, whose socket it names, and a worker, which ends with it.
+func (l *lab) startMaster(socket string) {
+	l.t.Helper()
+	l.run([]string{"-W", "-S", socket})
+	master, ended := l.running, l.ended
+	l.t.Cleanup(func() { // before it is killed, which would leave the worker behind
+		_ = master.Process.Signal(syscall.SIGTERM)
+		<-ended
+	})
+	l.answers(func(pid int64) bool { return pid != int64(master.Process.Pid) })
+}
+
+func (l *lab) run(args []string) {
+	l.t.Helper()
 	log, err := os.OpenFile(filepath.Join(l.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(l.program, append([]string{"-db", "-f", l.config}, args...)...)
+	cmd := exec.Command(l.program, append(args, "-f", l.config)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -100,6 +118,11 @@ func (l *lab) start(args ...string) {
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	l.running, l.ended = cmd, ended
+}
+
+// answers waits until the right process does.
+func (l *lab) answers(is func(pid int64) bool) {
+	l.t.Helper()
 	await(l.t, "HAProxy to answer", func() (bool, any) {
 		s := newSocket(l.socket)
 		defer s.close()
@@ -108,11 +131,11 @@ func (l *lab) start(args ...string) {
 			return false, err
 		}
 		i, err := parseInfo(answers[0])
-		return err == nil && i.pid == int64(cmd.Process.Pid), i
+		return err == nil && is(i.pid), i
 	})
 }
 
-// reload starts a second HAProxy that takes over from the first.
+// reload starts a second HAProxy that takes over from the first, listening sockets included.
 func (l *lab) reload() {
 	l.t.Helper()
 	old, ended := l.running, l.ended
@@ -120,7 +143,7 @@ func (l *lab) reload() {
 		_ = old.Process.Kill() // it may be gone
 		<-ended
 	})
-	l.start("-sf", fmt.Sprint(old.Process.Pid))
+	l.start("-x", l.socket, "-sf", fmt.Sprint(old.Process.Pid))
 }
 
 // kill ends it without warning.
@@ -172,7 +195,7 @@ func (l *lab) ask(commands ...string) []string {
 // servers reads the backend.
 func (l *lab) servers() map[string]server {
 	l.t.Helper()
-	list, err := parseState(l.ask("show servers state app")[0])
+	list, _, err := parseState(l.ask("show servers state app")[0])
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -285,16 +308,17 @@ type flow struct {
 
 func (l *lab) flow(clients int, path string) *flow {
 	f := &flow{t: l.t, stop: make(chan struct{})}
-	for range clients {
-		f.all.Go(func() { f.client("http://" + l.traffic + path) })
+	for i := range clients {
+		f.all.Go(func() { f.client("http://"+l.traffic+path, i%2 == 0) })
 	}
 	l.t.Cleanup(f.end)
 	f.more(20)
 	return f
 }
 
-func (f *flow) client(url string) {
-	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
+// client keeps its connection or opens one for each request: then net/http does not ask again where a request was cut.
+func (f *flow) client(url string, keeps bool) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: !keeps}, Timeout: patience}
 	defer client.CloseIdleConnections()
 	for {
 		select {
@@ -395,9 +419,18 @@ func settle(t testing.TB, d *Driver, backends ...quell.Backend) {
 // inFrontend adds lines to the frontend.
 func (l *lab) inFrontend(lines string) {
 	l.t.Helper()
+	l.replace("  default_backend app", indent(lines)+"\n  default_backend app")
+}
+
+// replace changes the configuration.
+func (l *lab) replace(from, to string) {
+	l.t.Helper()
 	text, err := os.ReadFile(l.config)
+	if err == nil && !strings.Contains(string(text), from) {
+		err = fmt.Errorf("the configuration has no %q", from)
+	}
 	if err == nil {
-		err = os.WriteFile(l.config, []byte(strings.Replace(string(text), "  default_backend app", indent(lines)+"\n  default_backend app", 1)), 0o644)
+		err = os.WriteFile(l.config, []byte(strings.Replace(string(text), from, to, 1)), 0o644)
 	}
 	if err != nil {
 		l.t.Fatal(err)

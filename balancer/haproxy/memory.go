@@ -20,6 +20,15 @@ type entry struct {
 	Leaving bool   `json:"leaving,omitempty"` // no longer asked for
 }
 
+// values copies what can be compared.
+func values(entries []*entry) []entry {
+	copied := make([]entry, len(entries))
+	for i, e := range entries {
+		copied[i] = *e
+	}
+	return copied
+}
+
 // loadEntries reads the memory; none is no mistake, a damaged one is.
 func loadEntries(path string) ([]*entry, error) {
 	if path == "" {
@@ -34,11 +43,11 @@ func loadEntries(path string) ([]*entry, error) {
 	}
 	var entries []*entry
 	if err := quell.DecodeStrict(data, &entries); err != nil {
-		return nil, fmt.Errorf("%s is damaged: delete it, and Quell finds the servers by their names: %w", path, err)
+		return nil, fmt.Errorf("%s is damaged: delete it, and Quell finds the servers by their names and addresses: %w", path, err)
 	}
 	for i, e := range entries {
-		if e == nil || !names.MatchString(e.ID) || !names.MatchString(e.Server) {
-			return nil, fmt.Errorf("%s is damaged: delete it, and Quell finds the servers by their names: entry %d", path, i)
+		if e == nil || e.ID == "" || !names.MatchString(e.Server) {
+			return nil, fmt.Errorf("%s is damaged: delete it, and Quell finds the servers by their names and addresses: entry %d", path, i)
 		}
 	}
 	return entries, nil
@@ -52,8 +61,5 @@ func saveEntries(path string, entries []*entry) error {
 	if err == nil {
 		err = replaceFile(path, append(data, '\n'), 0o600)
 	}
-	if err != nil {
-		return fmt.Errorf("keeping which server stands for which instance: %w", err)
-	}
-	return nil
+	return err
 }

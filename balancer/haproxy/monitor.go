@@ -85,8 +85,10 @@ func (m *Monitor) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-every.C:
-			m.opts.Publish(ctx, m.readings(ctx, now, now.Sub(began)))
+		case <-every.C:
+			counts := m.counts(ctx)
+			now := time.Now() // the counters are as of now, even where a HAProxy took its time
+			m.opts.Publish(ctx, m.readings(counts, now, now.Sub(began)))
 			began = now
 		}
 	}
@@ -153,10 +155,15 @@ func (h *heard) take(l *logged) {
 	h.classes[class].Add(l.took)
 }
 
-// readings ends the window of every instance.
-func (m *Monitor) readings(ctx context.Context, now time.Time, window time.Duration) []quell.Reading {
+// counts are what HAProxy counted in the window.
+func (m *Monitor) counts(ctx context.Context) map[string]*count {
 	counts, err := m.driver.counts(ctx)
 	m.reach.Report(err)
+	return counts
+}
+
+// readings ends the window of every instance.
+func (m *Monitor) readings(counts map[string]*count, now time.Time, window time.Duration) []quell.Reading {
 	m.mu.Lock()
 	logs, lines, malformed := m.servers, m.heard, m.malformed
 	m.servers, m.heard, m.malformed = map[string]*heard{}, 0, 0
@@ -177,17 +184,19 @@ func (m *Monitor) readings(ctx context.Context, now time.Time, window time.Durat
 	return readings
 }
 
-// missing says what is wrong with a log that should have told more.
+// missing says what is wrong with a log that should have told more. Lines that cannot be read may be about other backends:
+// they matter where there are too few of this one.
 func missing(counts map[string]*count, lines, malformed int64) error {
-	if malformed > 0 {
-		return fmt.Errorf("%d lines of a period are %w", malformed, errMalformed)
-	}
 	var served int64
 	for _, c := range counts {
 		served += c.responses
 	}
-	if served > 100 && lines == 0 {
-		return fmt.Errorf("HAProxy answered %d requests in a period and logged none of them here: does its frontend have `log global`, `option httplog`, and its global section this address?", served)
+	few := served > 100 && lines < served/2
+	switch {
+	case malformed > 0 && (few || lines == 0):
+		return fmt.Errorf("%d lines of a period are %w", malformed, errMalformed)
+	case few:
+		return fmt.Errorf("HAProxy answered %d requests in a period and logged %d of them here: do all frontends have `log global` and `option httplog`, its global section this address, and nothing `dontlog-normal` or a sample?", served, lines)
 	}
 	return nil
 }
@@ -237,8 +246,6 @@ func (c *count) meanOpen() float64 {
 
 // counts looks at every HAProxy and sums what they counted since the last time.
 func (d *Driver) counts(ctx context.Context) (map[string]*count, error) {
-	ctx, cancel := context.WithTimeout(ctx, exchangeLimit)
-	defer cancel()
 	errs := make([]error, len(d.processes))
 	var all sync.WaitGroup
 	for i, p := range d.processes {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestReadingsFromTheLog(t *testing.T) {
 			m := NewMonitor(d, MonitorOptions{Service: "s", Sender: "edge", Log: conn})
 			go m.listen()
 			t.Cleanup(func() { conn.Close() })
-			_ = m.readings(context.Background(), time.Now(), time.Second)
+			_ = m.readings(m.counts(context.Background()), time.Now(), time.Second)
 			for i := range 40 {
 				req, _ := http.NewRequest(http.MethodGet, "http://"+l.traffic+"/", nil)
 				req.Header.Set("X-Class", []string{"view", "buy"}[i/20])
@@ -47,7 +48,7 @@ func TestReadingsFromTheLog(t *testing.T) {
 				resp.Body.Close()
 			}
 			await(t, "the lines", func() (bool, any) { m.mu.Lock(); defer m.mu.Unlock(); return m.heard == 40, m.heard })
-			readings := m.readings(context.Background(), time.Now(), 2*time.Second)
+			readings := m.readings(m.counts(context.Background()), time.Now(), 2*time.Second)
 			if len(readings) != 2 {
 				t.Fatalf("%d readings", len(readings))
 			}
@@ -77,13 +78,13 @@ func TestCoarseReadings(t *testing.T) {
 	l.start()
 	d := l.driver(nil) // that is never told anything, as where Quell only advises
 	m := NewMonitor(d, MonitorOptions{Service: "s", Sender: "edge"})
-	_ = m.readings(context.Background(), time.Now(), time.Second)
+	_ = m.readings(m.counts(context.Background()), time.Now(), time.Second)
 	for range 30 {
 		if why := get(http.DefaultClient, "http://"+l.traffic+"/"); why != "" {
 			t.Fatal(why)
 		}
 	}
-	readings := m.readings(context.Background(), time.Now(), 2*time.Second)
+	readings := m.readings(m.counts(context.Background()), time.Now(), 2*time.Second)
 	if len(readings) != 1 {
 		t.Fatalf("%d readings", len(readings))
 	}
@@ -101,14 +102,24 @@ func TestCoarseReadings(t *testing.T) {
 
 // TestLogThatTellsNothing is reported, as is one that cannot be read; memory stays bounded.
 func TestLogThatTellsNothing(t *testing.T) {
-	if err := missing(map[string]*count{"a": {responses: 1000}}, 0, 0); err == nil {
-		t.Error("a silent log is no problem")
-	}
-	if err := missing(map[string]*count{"a": {responses: 1000}}, 1000, 3); err == nil {
-		t.Error("malformed lines are no problem")
-	}
-	if err := missing(map[string]*count{"a": {responses: 3}}, 0, 0); err != nil {
-		t.Error(err)
+	for _, c := range []struct {
+		what                     string
+		served, lines, malformed int64
+		want                     string
+	}{
+		{"a silent log", 1000, 0, 0, "logged 0 of them"},
+		{"a log of errors only", 1000, 20, 0, "logged 20 of them"},
+		{"another format", 1000, 0, 1000, errMalformed.Error()},
+		{"one of two frontends in another format", 1000, 300, 700, errMalformed.Error()},
+		{"another format and few requests", 3, 0, 3, errMalformed.Error()},
+		{"another backend's in another format", 1000, 1000, 3, ""},
+		{"lines that come a little later", 1000, 900, 0, ""},
+		{"too little to tell", 3, 0, 0, ""},
+	} {
+		err := missing(map[string]*count{"a": {responses: c.served}}, c.lines, c.malformed)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.what, err)
+		}
 	}
 	m := NewMonitor(&Driver{opts: Options{Backend: "b"}}, MonitorOptions{})
 	for i := range 1000 {

@@ -1,8 +1,8 @@
 // Package haproxy drives one backend of one or several running HAProxy processes through their runtime API, and measures
 // its servers from HAProxy's log and counters. It never writes or reloads HAProxy's configuration.
 //
-// Driver (driver.go) decides which server stands for which instance; each process (process.go) is brought to that by
-// commands that plan.go chooses; Monitor (monitor.go) makes readings of what listener.go and logline.go hear.
+// Driver (driver.go) decides how servers shall be, and which of them stands for which instance (assign.go); each process
+// (process.go) is brought to that by commands that plan.go chooses; Monitor (monitor.go) makes readings of what listener.go and logline.go hear.
 package haproxy
 
 import (
@@ -20,15 +20,15 @@ import (
 type Options struct {
 	Sockets []string // paths or host:port of the runtime API, one of each HAProxy in front of the service
 	Backend string   // the backend whose servers are the instances
-	// Slots is the prefix of the names of servers that HAProxy's configuration declares for instances that come and go
+	// Slots is what comes before the number in the names of servers that HAProxy's configuration declares for instances that come and go
 	// (server-template). Empty: servers are added and deleted at run time, which HAProxy can do since 2.5.
 	Slots string
 	// Server is the parameters of servers added at run time, as in "check inter 1s fall 2 rise 2".
 	Server string
 	// Memory is the file that keeps which server stands for which instance over restarts of the controller; empty: none.
 	Memory string
-	// StateFile is where HAProxy reads its servers' state when it starts (server-state-file); it is kept up to date, so
-	// that a restart begins with the weights in force. Empty: none.
+	// StateFile is where HAProxy reads its servers' state when it starts (server-state-file); every State after a change
+	// brings it up to date, so that a restart begins with the weights in force. Empty: none.
 	StateFile string
 	Drain     time.Duration // how long a server that was taken away may keep open requests; default 30 s
 	Logger    *slog.Logger

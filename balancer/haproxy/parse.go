@@ -17,7 +17,7 @@ const (
 	anyDrain      = 0x08 | 0x10
 	agentIsThere  = 0x02
 	maxWeight     = 256
-	stateColumns  = "srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_agent_state srv_fqdn srv_port"
+	stateColumns  = "be_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_agent_state srv_fqdn srv_port"
 	statRequired  = "svname scur stot"
 	stateVersion1 = "1"
 )
@@ -38,38 +38,37 @@ type server struct {
 	responses int64 // ever, of any status
 	failures  int64 // ever: 5xx, no connection, broken responses
 	totalMS   int64 // mean of the last 1024 requests
-
 }
 
 func (s *server) inMaint() bool    { return s.admin&anyMaint != 0 }
 func (s *server) isDraining() bool { return s.admin&anyDrain != 0 }
 
-// parseState reads `show servers state BACKEND`, whose columns differ between versions in number but not in name.
-func parseState(text string) ([]server, error) {
+// parseState reads `show servers state BACKEND`, whose columns differ between versions in number but not in name. id is
+// the backend's number, empty where it has no servers.
+func parseState(text string) (servers []server, id string, err error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	if len(lines) < 2 || strings.TrimSpace(lines[0]) != stateVersion1 || !strings.HasPrefix(lines[1], "# ") {
-		return nil, fmt.Errorf("`show servers state` was answered with %q", shorten(text))
+		return nil, "", fmt.Errorf("`show servers state` was answered with %q", shorten(text))
 	}
 	columns, err := columnsOf(strings.Fields(lines[1][2:]), stateColumns)
 	if err != nil {
-		return nil, fmt.Errorf("`show servers state`: %w", err)
+		return nil, "", fmt.Errorf("`show servers state`: %w", err)
 	}
-	var servers []server
 	for _, line := range lines[2:] {
 		if strings.TrimSpace(line) == "" {
 			continue
 		}
-		s, err := stateOf(columns, strings.Fields(line))
+		r := row{columns, strings.Fields(line), nil}
+		s, err := stateOf(&r)
 		if err != nil {
-			return nil, fmt.Errorf("`show servers state`: %w in %q", err, shorten(line))
+			return nil, "", fmt.Errorf("`show servers state`: %w in %q", err, shorten(line))
 		}
-		servers = append(servers, s)
+		servers, id = append(servers, s), strconv.FormatInt(r.number("be_id"), 10)
 	}
-	return servers, nil
+	return servers, id, nil
 }
 
-func stateOf(columns map[string]int, fields []string) (server, error) {
-	r := row{columns, fields, nil}
+func stateOf(r *row) (server, error) {
 	s := server{
 		name: r.text("srv_name"), fqdn: absent(r.text("srv_fqdn")), port: r.text("srv_port"),
 		up: r.number("srv_op_state") != 0, admin: int(r.number("srv_admin_state")),
@@ -92,17 +91,21 @@ func absent(s string) string {
 	return s
 }
 
-// parseStat reads `show stat BACKEND 4 -1` and adds its counters to the servers. Counters that a version lacks stay 0.
-func parseStat(text string, servers []server) error {
+// scheduling is what a backend's own line of `show stat` says of it; empty where a version does not.
+type scheduling struct{ mode, algorithm string }
+
+// parseStat reads `show stat` of one backend and its servers, and adds the counters to these. Counters that a version
+// lacks stay 0.
+func parseStat(text string, servers []server) (how scheduling, err error) {
 	in := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "# ")))
 	in.FieldsPerRecord, in.LazyQuotes = -1, true
 	records, err := in.ReadAll()
 	if err != nil || len(records) == 0 {
-		return fmt.Errorf("`show stat` was answered with %q", shorten(text))
+		return how, fmt.Errorf("`show stat` was answered with %q", shorten(text))
 	}
 	columns, err := columnsOf(records[0], statRequired)
 	if err != nil {
-		return fmt.Errorf("`show stat`: %w", err)
+		return how, fmt.Errorf("`show stat`: %w", err)
 	}
 	byName := make(map[string]*server, len(servers))
 	for i := range servers {
@@ -110,6 +113,10 @@ func parseStat(text string, servers []server) error {
 	}
 	for _, fields := range records[1:] {
 		r := row{columns, fields, nil}
+		if r.text("svname") == "BACKEND" && r.text("type") == "1" {
+			how = scheduling{r.text("mode"), r.text("algo")}
+			continue
+		}
 		s := byName[r.text("svname")]
 		if s == nil {
 			continue // it came between the two questions
@@ -121,16 +128,17 @@ func parseStat(text string, servers []server) error {
 		s.failures = r.optional("hrsp_5xx") + r.optional("econ") + r.optional("eresp")
 		s.totalMS = r.optional("ttime")
 		if r.err != nil {
-			return fmt.Errorf("`show stat`: %w in the line of %q", r.err, shorten(s.name))
+			return how, fmt.Errorf("`show stat`: %w in the line of %q", r.err, shorten(s.name))
 		}
 	}
-	return nil
+	return how, nil
 }
 
 // info is what is needed of `show info`.
 type info struct {
 	pid      int64
-	stopping bool // replaced by a reload: it finishes what it has and listens no more
+	uptime   int64 // s
+	stopping bool  // replaced by a reload: it finishes what it has and listens no more
 	version  string
 }
 
@@ -142,6 +150,7 @@ func parseInfo(text string) (i info, err error) {
 		}
 	}
 	i.version, i.stopping = values["Version"], values["Stopping"] != "" && values["Stopping"] != "0"
+	i.uptime, _ = strconv.ParseInt(values["Uptime_sec"], 10, 64) // only tells restarts that keep the pid
 	if i.pid, err = strconv.ParseInt(values["Pid"], 10, 64); err != nil {
 		return i, fmt.Errorf("`show info` was answered with %q", shorten(text))
 	}

@@ -11,18 +11,23 @@ const stateText = `1
 3 b 2 s2 ::1 0 8 1 1 1 8 2 0 6 3 0 0 s2.internal 18082 - 0 0 - - 0
 3 b 3 slot1 - 0 37 1 1 1 1 0 0 14 0 0 0 unused.invalid 1 - 0 0 - - 0`
 
-const statText = `# pxname,svname,qcur,qmax,scur,smax,slim,stot,hrsp_2xx,hrsp_5xx,econ,ttime,
-b,s1,0,0,3,0,,40,30,2,1,12,
-b,s2,0,0,0,0,,0,,,,,
-b,late,0,0,0,0,,0,,,,,`
+const statText = `# pxname,svname,qcur,qmax,scur,smax,slim,stot,hrsp_2xx,hrsp_5xx,econ,ttime,type,mode,algo,
+b,s1,0,0,3,0,,40,30,2,1,12,2,http,,
+b,s2,0,0,0,0,,0,,,,,2,http,,
+b,late,0,0,0,0,,0,,,,,2,http,,
+b,BACKEND,0,0,3,0,,40,30,2,1,12,1,http,leastconn,`
 
 func TestParseState(t *testing.T) {
-	servers, err := parseState(stateText)
+	var how scheduling
+	servers, id, err := parseState(stateText)
 	if err == nil {
-		err = parseStat(statText, servers)
+		how, err = parseStat(statText, servers)
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	if id != "3" || how != (scheduling{"http", "leastconn"}) {
+		t.Errorf("the backend is %s, %+v", id, how)
 	}
 	s1, s2, slot := servers[0], servers[1], servers[2]
 	if s1.name != "s1" || s1.address != "127.0.0.1:18081" || s1.weight != 77 || !s1.up || s1.inMaint() || s1.isDraining() || s1.agent {
@@ -45,19 +50,19 @@ func TestParseOddAnswers(t *testing.T) {
 		"letters for a number": strings.Replace(stateText, " 77 ", " many ", 1), "an impossible weight": strings.Replace(stateText, " 77 ", " 1000 ", 1),
 		"a short line": "1\n" + strings.Split(stateText, "\n")[1] + "\n3 b 1 s1",
 	} {
-		if servers, err := parseState(text); err == nil {
+		if servers, _, err := parseState(text); err == nil {
 			t.Errorf("%s: %+v", name, servers)
 		}
 	}
 	for name, text := range map[string]string{
 		"nothing": "", "other columns": "# a,b\n1,2", "letters for a number": strings.Replace(statText, ",40,", ",many,", 1),
 	} {
-		servers, _ := parseState(stateText)
-		if err := parseStat(text, servers); err == nil {
+		servers, _, _ := parseState(stateText)
+		if _, err := parseStat(text, servers); err == nil {
 			t.Errorf("%s: %+v", name, servers)
 		}
 	}
-	if i, err := parseInfo("Name: HAProxy\nVersion: 2.6.12\nPid: 12\nStopping: 1\n"); err != nil || i != (info{12, true, "2.6.12"}) {
+	if i, err := parseInfo("Name: HAProxy\nVersion: 2.6.12\nPid: 12\nUptime_sec: 3\nStopping: 1\n"); err != nil || i != (info{pid: 12, uptime: 3, stopping: true, version: "2.6.12"}) {
 		t.Errorf("%+v, %v", i, err)
 	}
 	if _, err := parseInfo("Unknown command"); err == nil {
@@ -69,11 +74,11 @@ func FuzzParseState(f *testing.F) {
 	f.Add(stateText, statText)
 	f.Add("1\n# srv_name", "# svname,scur,stot")
 	f.Fuzz(func(t *testing.T, state, stat string) {
-		servers, err := parseState(state)
+		servers, _, err := parseState(state)
 		if err != nil {
 			return
 		}
-		_ = parseStat(stat, servers)
+		_, _ = parseStat(stat, servers)
 		for _, s := range servers {
 			if s.name == "" || s.weight < 0 || s.weight > 256 || s.sessions < 0 || s.total < 0 {
 				t.Errorf("%+v", s)

@@ -2,15 +2,16 @@ package haproxy
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
-	"time"
 )
 
 // target is how a server of the backend shall be.
 type target struct {
 	server   string
 	address  string // ip:port
+	named    string // the same as it was given, perhaps host:port
 	share    float64
 	weight   int
 	draining bool
@@ -25,9 +26,9 @@ func (t *target) serves() bool { return !t.draining && !t.leaving }
 // view is the backend as one HAProxy has it.
 type view struct {
 	info    info
+	how     scheduling
 	servers map[string]*server
 	order   []string
-	at      time.Time
 }
 
 // command is a line for the runtime API and what it answers when it did as it was told.
@@ -51,8 +52,9 @@ func saying(words ...string) func(string) bool {
 	}
 }
 
-// commands lists what brings a HAProxy from a view to the targets; nothing where they agree.
-func commands(v *view, targets []target, o *Options) ([]command, error) {
+// commands lists what brings a HAProxy from a view to the targets; nothing where they agree. absent is an error for the
+// servers that it lacks and that cannot be added.
+func commands(v *view, targets []target, o *Options) (todo []command, absent error) {
 	b := builder{backend: o.Backend, parameters: o.Server}
 	weigh := !faithful(v, targets)
 	for _, t := range targets {
@@ -62,14 +64,14 @@ func commands(v *view, targets []target, o *Options) ([]command, error) {
 		case s == nil && t.added:
 			b.add(&t)
 		case s == nil:
-			return nil, fmt.Errorf("backend %s has no server %s any more: declare it in HAProxy's configuration", o.Backend, t.server)
+			absent = fmt.Errorf("backend %s has no server %s: declare it in HAProxy's configuration", o.Backend, t.server)
 		case t.leaving:
 			b.remove(&t, s)
 		default:
 			b.change(&t, s, weigh)
 		}
 	}
-	return b.all, nil
+	return b.all, absent
 }
 
 // faithful says whether the weights in force share the traffic as well as the best whole numbers would: then they are
@@ -83,8 +85,11 @@ func faithful(v *view, targets []target) bool {
 			continue
 		}
 		s := v.servers[t.server]
-		if s == nil {
-			return false
+		switch {
+		case s == nil && t.added:
+			return false // it comes with a weight of the new scale
+		case s == nil:
+			continue
 		}
 		shares, have, want = append(shares, t.share), append(have, s.weight), append(want, t.weight)
 	}
@@ -93,16 +98,22 @@ func faithful(v *view, targets []target) bool {
 
 // inForce says whether a server is as asked, its weight aside.
 func inForce(s *server, t *target) bool {
-	return s.isDraining() == t.draining && !s.inMaint() && sameAddress(s, t.address)
+	return s.isDraining() == t.draining && !s.inMaint() && t.isAt(s)
+}
+
+// isAt says whether a server has the target's address. One that HAProxy resolves by the same name has, wherever that
+// leads today.
+func (t *target) isAt(s *server) bool {
+	return sameAddress(s.address, t.address) || s.fqdn != "" && net.JoinHostPort(s.fqdn, s.port) == t.named
 }
 
 // sameAddress compares numbers, not spellings.
-func sameAddress(s *server, address string) bool {
-	if s.address == address {
+func sameAddress(one, other string) bool {
+	if one == other {
 		return true
 	}
-	a, errA := netip.ParseAddrPort(s.address)
-	b, errB := netip.ParseAddrPort(address)
+	a, errA := netip.ParseAddrPort(one)
+	b, errB := netip.ParseAddrPort(other)
 	return errA == nil && errB == nil && a.Addr().Unmap() == b.Addr().Unmap() && a.Port() == b.Port()
 }
 
@@ -135,7 +146,7 @@ func (b *builder) state(t *target) {
 
 // change corrects address and weight before it lets requests in.
 func (b *builder) change(t *target, s *server, weigh bool) {
-	if !sameAddress(s, t.address) {
+	if !t.isAt(s) {
 		a, err := netip.ParseAddrPort(t.address)
 		if err == nil {
 			b.set(t.server, fmt.Sprintf("addr %s port %d", a.Addr(), a.Port()))

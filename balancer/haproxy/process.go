@@ -20,11 +20,13 @@ type process struct {
 
 	mu        sync.Mutex // guards what follows, and keeps exchanges that belong together together
 	last      *view      // as it was last seen, and changed since; nil where it must be looked at again
-	pid       int64      // of the last look; 0 before the first
+	known     info       // of the last look; zero before the first
 	restarted time.Time  // when another process was found; zero before that
 	settled   bool       // this process has what it was told last
 	counted   counters
 	reach     outage.Log
+	absent    outage.Log
+	refused   outage.Log
 	foreign   outage.Log
 }
 
@@ -32,6 +34,8 @@ func newProcess(o *Options, address string) *process {
 	return &process{
 		opts: o, socket: newSocket(address), counted: newCounters(),
 		reach:   outage.Log{Logger: o.Logger, What: "driving HAProxy at " + address},
+		refused: outage.Log{Logger: o.Logger, What: "changing everything in HAProxy at " + address},
+		absent:  outage.Log{Logger: o.Logger, What: "finding every server in HAProxy at " + address},
 		foreign: outage.Log{Logger: o.Logger, What: "keeping the weights of HAProxy at " + address},
 	}
 }
@@ -49,23 +53,24 @@ func (p *process) lookLocked(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.pid != 0 && p.pid != v.info.pid {
+	restarted := p.known.pid != 0 && (p.known.pid != v.info.pid || v.info.uptime < p.known.uptime) // pids return in containers
+	if restarted {
 		p.restarted, p.settled = p.opts.Now(), false
 		p.opts.Logger.Info("HAProxy was restarted or reloaded", "socket", p.socket.address, "pid", v.info.pid, "version", v.info.version)
 	}
-	p.counted.take(v, p.pid)
-	p.pid, p.last = v.info.pid, v
+	p.counted.take(v, p.known.pid == 0, restarted)
+	p.known, p.last = v.info, v
 	return v, nil
 }
 
 // handovers bounds how often a socket may lead to a process that is on its way out.
 const handovers = 3
 
-// read asks for everything in one go. After a reload the connection still leads to the old process, which lives until it
-// is closed: then the path leads to the new one.
+// read asks for the servers and then for their counters. After a reload the connection still leads to the old process,
+// which lives until it is closed: then the path leads to the new one.
 func (p *process) read(ctx context.Context) (*view, error) {
 	for range handovers {
-		answers, err := p.socket.exec(ctx, "show info", "show servers state "+p.opts.Backend, "show stat "+p.opts.Backend+" 4 -1")
+		answers, err := p.socket.exec(ctx, "show info", "show servers state "+p.opts.Backend)
 		if err != nil {
 			return nil, err
 		}
@@ -74,40 +79,55 @@ func (p *process) read(ctx context.Context) (*view, error) {
 			p.socket.close()
 			continue
 		}
-		v, err := p.viewOf(i, answers, err)
+		servers, id, err := p.serversOf(answers, err)
 		if err != nil {
 			return nil, fmt.Errorf("HAProxy at %s: %w", p.socket.address, err)
 		}
-		return v, nil
+		v, same, err := p.counters(ctx, i, servers, id)
+		if err != nil || same {
+			return v, err
+		}
 	}
 	return nil, fmt.Errorf("HAProxy at %s is shutting down", p.socket.address)
 }
 
-func (p *process) viewOf(i info, answers []string, err error) (*view, error) {
+// serversOf reads the servers and the number of the backend, unless there was an error before.
+func (p *process) serversOf(answers []string, err error) (servers []server, id string, _ error) {
 	for _, a := range answers {
 		if strings.HasPrefix(a, "Permission denied") {
-			return nil, errors.New("permission denied: the socket must be declared with `level admin`")
+			return nil, "", errors.New("permission denied: the socket must be declared with `level admin`")
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if strings.HasPrefix(answers[1], "Can't find backend") {
-		return nil, fmt.Errorf("there is no backend %q: balancer.haproxy.backend must name one of its backends", p.opts.Backend)
+		return nil, "", fmt.Errorf("there is no backend %q: balancer.haproxy.backend must name one of its backends", p.opts.Backend)
 	}
-	servers, err := parseState(answers[1])
-	if err != nil {
-		return nil, err
+	return parseState(answers[1])
+}
+
+// counters asks for those of the backend and its servers, by number: the name may lead to a frontend that is called the
+// same. same is false where another process has answered than before, whose numbers may be others.
+func (p *process) counters(ctx context.Context, i info, servers []server, id string) (v *view, same bool, err error) {
+	v = &view{info: i, servers: make(map[string]*server, len(servers))}
+	if id != "" {
+		answers, err := p.socket.exec(ctx, "show info", "show stat "+id+" 6 -1") // 2 for the backend, 4 for servers
+		if err != nil {
+			return nil, false, err
+		}
+		if again, err := parseInfo(answers[0]); err != nil || again.pid != i.pid {
+			return nil, false, err
+		}
+		if v.how, err = parseStat(answers[1], servers); err != nil {
+			return nil, false, fmt.Errorf("HAProxy at %s: %w", p.socket.address, err)
+		}
 	}
-	if err := parseStat(answers[2], servers); err != nil {
-		return nil, err
-	}
-	v := &view{info: i, servers: make(map[string]*server, len(servers)), at: p.opts.Now()}
 	for k := range servers {
 		v.servers[servers[k].name] = &servers[k]
 		v.order = append(v.order, servers[k].name)
 	}
-	return v, nil
+	return v, true, nil
 }
 
 // seen returns the last view, or looks.
@@ -120,28 +140,40 @@ func (p *process) seen(ctx context.Context) (*view, error) {
 	return p.lookLocked(ctx)
 }
 
+// unreachable is that a HAProxy could not be asked.
+type unreachable struct{ error }
+
+// partly is that some commands were refused and others carried out.
+type partly struct{ error }
+
 // apply brings this HAProxy to the targets, and says whether that took commands. What it knows may be old: when that
-// fails, it looks and tries once more.
+// fails, it looks and tries once more. What is refused then is reported; it is an error where nothing could be done.
 func (p *process) apply(ctx context.Context, targets []target) (changed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	some := false
 	if p.last != nil {
 		if changed, err = p.attempt(ctx, targets); err == nil {
+			p.refused.Report(nil)
 			return changed, nil
 		}
+		some = errors.As(err, new(partly))
 		p.socket.close()
 	}
 	if _, err = p.lookLocked(ctx); err != nil {
-		return false, err
+		return some, unreachable{err}
 	}
-	return p.attempt(ctx, targets)
+	changed, err = p.attempt(ctx, targets)
+	if some = some || errors.As(err, new(partly)); err != nil && !some {
+		return changed, err
+	}
+	p.refused.Report(err)
+	return changed, nil
 }
 
 func (p *process) attempt(ctx context.Context, targets []target) (changed bool, err error) {
-	todo, err := commands(p.last, targets, p.opts)
-	if err != nil {
-		return false, fmt.Errorf("HAProxy at %s: %w", p.socket.address, err)
-	}
+	todo, absent := commands(p.last, targets, p.opts)
+	p.absent.Report(absent)
 	if len(todo) > 0 {
 		err = p.carryOut(ctx, todo)
 	}
@@ -160,14 +192,21 @@ func (p *process) carryOut(ctx context.Context, todo []command) error {
 	}
 	answers, err := p.socket.exec(ctx, lines...)
 	if err != nil {
-		return err
+		return unreachable{err}
 	}
+	done := false
 	for i, c := range todo {
-		if !c.ok(answers[i]) && !c.later { // the first one tells: what follows from it is refused as well
-			return fmt.Errorf("HAProxy at %s: %w", p.socket.address, refusal(c.text, answers[i]))
+		switch {
+		case c.ok(answers[i]):
+			done = true
+		case err == nil && !c.later: // the first one tells: what follows from it is refused as well
+			err = fmt.Errorf("HAProxy at %s: %w", p.socket.address, refusal(c.text, answers[i]))
 		}
 	}
-	return nil
+	if err != nil && done {
+		return partly{err}
+	}
+	return err
 }
 
 // refusal says what a refused command means.
@@ -178,6 +217,10 @@ func refusal(command, answer string) error {
 		hint = ": declare the socket with `level admin`"
 	case strings.Contains(answer, "isabled") && strings.Contains(answer, "roxy"):
 		hint = ": the process is being replaced"
+	case strings.Contains(answer, "static LB algorithm"):
+		hint = ": `balance` must be leastconn, roundrobin or random"
+	case strings.HasPrefix(command, "add server") && strings.Contains(answer, "unknown keyword"):
+		hint = ": balancer.haproxy.server must be parameters of a `server` line"
 	case strings.HasPrefix(command, "add server"):
 		hint = ": where HAProxy cannot add servers, declare slots with server-template and name them in balancer.haproxy.slots"
 	}
@@ -196,7 +239,7 @@ func (p *process) expect(targets []target, todo []command) {
 		return // perhaps others that are as good
 	}
 	for i := range targets {
-		if t := &targets[i]; t.serves() {
+		if t := &targets[i]; t.serves() && p.last.servers[t.server] != nil {
 			p.last.servers[t.server].weight = t.weight
 		}
 	}
@@ -276,8 +319,8 @@ func newCounters() counters {
 }
 
 // take adds a look. A server or process that was not there before began at zero; at the very first look nobody knows.
-func (c *counters) take(v *view, before int64) {
-	if before != v.info.pid {
+func (c *counters) take(v *view, first, restarted bool) {
+	if restarted {
 		clear(c.before)
 	}
 	after := make(map[string]server, len(v.servers))
@@ -287,7 +330,7 @@ func (c *counters) take(v *view, before int64) {
 			n = &count{}
 			c.window[name] = n
 		}
-		if old, ok := c.before[name]; ok || before != 0 {
+		if old, ok := c.before[name]; ok || !first {
 			if s.total < old.total {
 				old = server{} // another server of the same name
 			}

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"path/filepath"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,13 +17,20 @@ import (
 
 // Bounds of one exchange.
 const (
-	exchangeLimit = 3 * time.Second // HAProxy answers in microseconds; one that does not within this hangs
-	answerLimit   = 16 << 20        // bytes of one answer
-	batch         = 100             // commands written before their answers are read, so that neither side blocks the other
+	exchangeLimit = 2 * time.Second        // HAProxy answers in microseconds; one that does not within this hangs
+	hungLimit     = 200 * time.Millisecond // of one that hung, until it answers again, so that it does not hold up others
+	answerLimit   = 16 << 20               // bytes of one answer
+	batch         = 100                    // commands written before their answers are read, so that neither side blocks the other
 )
 
-// prompt ends every answer of the runtime API in interactive mode.
-var prompt = []byte("\n> ")
+// prompt ends every answer of the runtime API in interactive mode, masterPrompt those of a master process, which has no
+// servers.
+var prompt, masterPrompt = []byte("\n> "), []byte("master> ")
+
+var (
+	errMaster = errors.New("this is the socket of the master process (-S): name that of a `stats socket` line in the global section")
+	errHangs  = errors.New("it takes connections but does not answer: is it stopped or overloaded?")
+)
 
 // socket is one persistent connection to HAProxy's runtime API, opened when it is needed and again when it broke.
 // Exchanges are serialised.
@@ -33,11 +40,12 @@ type socket struct {
 	mu   sync.Mutex
 	conn net.Conn
 	in   *bufio.Reader
+	hung bool // the last exchange was not answered in time
 }
 
 // newSocket takes a path, which is anything with a slash, or a host:port.
 func newSocket(address string) *socket {
-	if filepath.IsAbs(address) || strings.Contains(address, "/") {
+	if strings.Contains(address, "/") {
 		return &socket{network: "unix", address: address}
 	}
 	return &socket{network: "tcp", address: address}
@@ -48,17 +56,26 @@ func newSocket(address string) *socket {
 func (s *socket) exec(ctx context.Context, commands ...string) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, exchangeLimit)
+	limit := exchangeLimit
+	if s.hung {
+		limit = hungLimit
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	reused := s.conn != nil
 	answers, err := s.attempt(ctx, commands)
 	if err != nil && reused && len(answers) == 0 && ctx.Err() == nil {
 		answers, err = s.attempt(ctx, commands)
 	}
-	if err != nil {
-		return answers, s.explain(err)
+	switch {
+	case err == nil:
+		s.hung = false
+		return answers, nil
+	case time.Since(began) >= limit: // not because the caller's time was up
+		s.hung, err = true, errHangs
 	}
-	return answers, nil
+	return answers, s.explain(err)
 }
 
 // close ends the connection; the next exchange opens one.
@@ -144,6 +161,8 @@ func readAnswer(in *bufio.Reader) (string, error) {
 		case errors.Is(err, bufio.ErrBufferFull):
 		case err != nil:
 			return "", err
+		case bytes.HasSuffix(answer, masterPrompt):
+			return "", errMaster
 		case bytes.HasSuffix(answer, prompt) || string(answer) == "> ":
 			return strings.TrimRight(strings.TrimSuffix(string(answer), "> "), "\n"), nil
 		}
@@ -156,7 +175,10 @@ func readAnswer(in *bufio.Reader) (string, error) {
 // explain says what a failed exchange means to the person who set HAProxy up.
 func (s *socket) explain(err error) error {
 	at := "HAProxy at " + s.address
+	found, _ := os.Stat(s.address)
 	switch {
+	case s.network == "unix" && found != nil && found.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s: this is no socket: name that of a `stats socket` line in its global section (%w)", at, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: the socket does not exist: is HAProxy running, with `stats socket %s level admin` in its global section? (%w)", at, s.address, err)
 	case errors.Is(err, fs.ErrPermission):

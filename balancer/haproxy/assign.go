@@ -1,0 +1,168 @@
+package haproxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/quellhq/quell"
+)
+
+// assign finds a server for every backend, and marks as leaving what is not wanted any more. What changes is kept before
+// it is done, so that a crash between leaves nothing unknown behind. An instance without a server does not hold up the
+// others; it is an error where none has one.
+func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*view) error {
+	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Leaving && d.gone(e, views) || d.misplaced(e, views) })
+	byID := make(map[string]*entry, len(d.entries))
+	for _, e := range d.entries {
+		byID[e.ID] = e
+		e.Leaving = true
+	}
+	var errs []error
+	for _, b := range backends {
+		e, known := byID[b.ID]
+		if !known {
+			e = &entry{ID: b.ID}
+		}
+		if err := d.assignOne(ctx, e, b, views); err != nil {
+			errs = append(errs, err)
+		} else if !known {
+			d.entries = append(d.entries, e)
+		}
+	}
+	d.remember()
+	if len(errs) > 0 && len(errs) == len(backends) {
+		return errors.Join(errs...)
+	}
+	d.placed.Report(errors.Join(errs...))
+	return nil
+}
+
+// remember brings the memory up to date. Where that fails requests still matter more, and it is tried again.
+func (d *Driver) remember() {
+	now := values(d.entries)
+	if slices.Equal(now, d.kept) {
+		return
+	}
+	err := saveEntries(d.opts.Memory, d.entries)
+	d.remembered.Report(err)
+	if err == nil {
+		d.kept = now
+	}
+}
+
+// assignOne brings the entry of an instance up to date, and finds a server for a new one. With an error it stays as it was.
+func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views []*view) error {
+	e.Leaving = false
+	if e.Address != b.Address {
+		numeric, err := resolve(ctx, b.Address, cmp.Or(e.Server, e.ID), views)
+		if err != nil {
+			return err
+		}
+		if e.Server == "" {
+			if e.Server, e.Added, err = d.place(b.ID, numeric, views); err != nil {
+				return err
+			}
+		}
+		e.Address, e.Numeric = b.Address, numeric
+	}
+	e.Probe, e.Added = b.Probe, e.Added || d.opts.Slots == "" && !anywhere(e.Server, views)
+	return nil
+}
+
+// place picks the server of a new instance: the one that HAProxy's configuration calls the same; a slot that has its
+// address already, as where the memory was lost; a free slot; or one that is added.
+func (d *Driver) place(id, address string, views []*view) (name string, added bool, err error) {
+	taken := map[string]bool{}
+	for _, other := range d.entries {
+		taken[other.Server] = true
+	}
+	first := views[slices.IndexFunc(views, func(v *view) bool { return v != nil })]
+	if _, declared := first.servers[id]; declared && !d.isSlot(id) && !taken[id] {
+		return id, false, nil
+	}
+	if d.opts.Slots == "" {
+		if !names.MatchString(id) {
+			return "", false, fmt.Errorf("%q cannot be the name of a server in HAProxy: give instances other ids, or use slots", id)
+		}
+		return id, true, nil
+	}
+	its := func(s *server) bool { return !s.inMaint() && sameAddress(s.address, address) }
+	for _, fits := range []func(*server) bool{its, (*server).inMaint} {
+		for _, name := range first.order {
+			if d.isSlot(name) && !taken[name] && fits(first.servers[name]) {
+				return name, false, nil
+			}
+		}
+	}
+	return "", false, fmt.Errorf("no slot is free for %s: declare more servers %s... in backend %s (server-template), and reload HAProxy", id, d.opts.Slots, d.opts.Backend)
+}
+
+// misplaced says whether a server has vanished from all configurations, while slots can take its place.
+func (d *Driver) misplaced(e *entry, views []*view) bool {
+	return d.opts.Slots != "" && !slices.Contains(views, nil) && !anywhere(e.Server, views)
+}
+
+// isSlot tells by the name: server-template appends a number to the prefix.
+func (d *Driver) isSlot(server string) bool {
+	number, ok := strings.CutPrefix(server, d.opts.Slots)
+	return d.opts.Slots != "" && ok && number != "" && strings.Trim(number, "0123456789") == ""
+}
+
+// anywhere says whether one of the HAProxies has the server.
+func anywhere(server string, views []*view) bool {
+	return slices.ContainsFunc(views, func(v *view) bool { return v != nil && v.servers[server] != nil })
+}
+
+// gone says whether a server that leaves is out of service everywhere. One that HAProxy's configuration declares is
+// remembered all the same: a reload brings it back. So is one that was added, while a HAProxy cannot be asked; a slot is
+// not, because one that comes back in service is noticed.
+func (d *Driver) gone(e *entry, views []*view) bool {
+	if !e.Added && !d.isSlot(e.Server) {
+		return false
+	}
+	for _, v := range views {
+		if v == nil && e.Added {
+			return false
+		}
+		if v == nil {
+			continue
+		}
+		if s := v.servers[e.Server]; s != nil && (e.Added || !s.inMaint()) {
+			return false
+		}
+	}
+	return true
+}
+
+// resolve turns host:port into ip:port. A name that HAProxy itself resolved, because its configuration has it, is taken
+// from there.
+func resolve(ctx context.Context, address, server string, views []*view) (string, error) {
+	if a, err := netip.ParseAddrPort(address); err == nil {
+		return a.String(), nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("address of %s: %w", server, err)
+	}
+	for _, v := range views {
+		if v != nil && v.servers[server] != nil && v.servers[server].fqdn == host && v.servers[server].address != "" {
+			ip, _, _ := net.SplitHostPort(v.servers[server].address)
+			return net.JoinHostPort(ip, port), nil
+		}
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return "", fmt.Errorf("address of %s: %w", server, err)
+	}
+	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err != nil {
+		return "", fmt.Errorf("address of %s: %w", server, err)
+	}
+	return netip.AddrPortFrom(found[0].Unmap(), uint16(n)).String(), nil
+}

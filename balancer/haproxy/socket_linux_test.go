@@ -1,0 +1,36 @@
+package haproxy
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/quellhq/quell/internal/need"
+)
+
+// TestSocketOfAnotherUser: somebody without the right to open it is told what to change.
+func TestSocketOfAnotherUser(t *testing.T) {
+	need.Root(t)
+	l := newLab(t, "")
+	l.start()
+	if err := os.Chmod(l.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := newSocket(l.socket)
+	defer s.close()
+	runtime.LockOSThread() // the identity is the thread's
+	defer runtime.UnlockOSThread()
+	if err := syscall.Setfsuid(65534); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.exec(context.Background(), "show info")
+	if err := syscall.Setfsuid(0); err != nil {
+		t.Fatal(err)
+	}
+	if err == nil || !strings.Contains(err.Error(), "this user may not open the socket") {
+		t.Error(err)
+	}
+}
