@@ -264,7 +264,7 @@ func (d *Driver) warn(views []*view) {
 			d.once(i, "", "the backend has mode tcp: HAProxy counts connections and no requests there, so response times and errors are not measured")
 		}
 		if a := v.how.algorithm; a != "" && !slices.Contains(weighted, a) {
-			d.once(i, "", "balance "+a+" does not share requests by weights that change: use leastconn, roundrobin or random")
+			d.once(i, "", "balance "+a+" does not share requests by weights that change: use roundrobin, leastconn or random")
 		}
 		for _, name := range v.order {
 			s := v.servers[name]

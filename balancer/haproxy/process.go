@@ -218,7 +218,7 @@ func refusal(command, answer string) error {
 	case strings.Contains(answer, "isabled") && strings.Contains(answer, "roxy"):
 		hint = ": the process is being replaced"
 	case strings.Contains(answer, "static LB algorithm"):
-		hint = ": `balance` must be leastconn, roundrobin or random"
+		hint = ": `balance` must be roundrobin, leastconn or random"
 	case strings.HasPrefix(command, "add server") && strings.Contains(answer, "unknown keyword"):
 		hint = ": balancer.haproxy.server must be parameters of a `server` line"
 	case strings.HasPrefix(command, "add server"):

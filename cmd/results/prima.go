@@ -78,6 +78,9 @@ func primaPart(ctx context.Context, dir, name string) error {
 func playParts(ctx context.Context, parts []labPart, again bool) error {
 	var jobs []labJob
 	for _, p := range parts {
+		if p.command == "replay" {
+			continue
+		}
 		own, err := p.jobs()
 		if err != nil {
 			return err
@@ -149,7 +152,7 @@ type labPart struct {
 	title   string
 	text    string  // what the paper found, and how ours is to be read
 	phases  []phase // of which a table is made
-	command string  // of quell lab, instead of run
+	command string  // of quell lab, instead of run; replay: none, what others measured is read again
 	of      string  // the scenario, where it is not called as the part
 	trains  bool    // is the first of its workload
 	seeds   uint64  // each run is played with so many; 0: once
@@ -216,6 +219,8 @@ func (p labPart) section(b *bytes.Buffer, plots string) error {
 		return writeValidation(b, p.name)
 	case "probing":
 		return writeProbing(b, p)
+	case "replay":
+		return writeReplayed(b, plots)
 	}
 	sc, err := p.load()
 	if err != nil {

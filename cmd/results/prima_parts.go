@@ -5,6 +5,8 @@ func primaParts() []labPart {
 	return []labPart{
 		{name: "table-ii", command: "validate", trains: true, title: "Table II: the models on points they have not seen",
 			text: "Paper: over ten held-out points the response-time model errs by 7.2% on average and 9.8% at most (file workload 6.8%), the interference model by 6.9% (6.1%). Here each point, a load beside a neighbour, is measured for three minutes after a training of its own."},
+		{name: "plans", of: "table-ii", command: "replay", title: "Fewer experiments than the paper's grid",
+			text: "The runs of the training above, drawn again at random by grids and by the adaptive plan (`train.plan: adaptive`), 20 times each; errors are those at the held-out points of Table II. Capacity is a utilisation, judged where the response time is within a factor of 1.5 of the threshold."},
 		{name: "table-iii", title: "Table III: round robin",
 			text:   "Paper: two instances, a neighbour beside the second; round robin gives both the same throughput, and the second answers more than three times as slowly.",
 			phases: []phase{{"alone", "both alike", 0, 10}, {"a neighbour beside the second", "same rates; R2 > 3 x R1", 20, 60}}},
@@ -40,10 +42,13 @@ func primaParts() []labPart {
 			text:  "The main comparison: violation time together with what it costs. Aim: at most a quarter of round robin's violation, and below the best of least connections, two random choices and Envoy's least request, each with a fixed group as large as PRIMA's mean size rounded up. Figures are medians of three seeds, the range of violation beside it.",
 			write: writeContest},
 		{name: "reaction", title: "How soon it reacts",
-			text:  "Twenty onsets of a neighbour with 0.45 of a link at T = 1 s, W = 1. Aim: a median of at most 3.5 s from the interferer's start to the first plan applied.",
+			text:  "Twenty onsets of a neighbour with 0.6 of a link, beside one of four instances at 0.25 each, at T = 1 s, W = 1. Aim: a median of at most 3.5 s from the interferer's start to the first plan applied.",
 			write: writeReaction},
 		{name: "probing", of: "table-ii", command: "probing", title: "What a probe budget buys",
 			text: "The error is how far one period's severity lies from the long run's, at a load of 0.4 beside a neighbour with 0.3 of the link; the period is 1.6 s, so that 1 MB in one download is 5%. Aim: at most 2% of the link with an error no larger than that."},
+		{name: "quiet", title: "How often it acts for nothing",
+			text:  "Twenty minutes without neighbours, the load varying. Aim: actions in fewer than 3% of the periods.",
+			write: writeQuiet},
 	}
 }
 

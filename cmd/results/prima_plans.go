@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/train"
+)
+
+// recorded is a machine that answers with runs that were made on real machines before, one of the cell's at random.
+type recorded struct {
+	cells map[train.Cell][]model.TrainingRow
+}
+
+func newRecorded(rows []model.TrainingRow) recorded {
+	m := recorded{map[train.Cell][]model.TrainingRow{}}
+	for _, row := range rows {
+		cell := train.Cell{Level: row.Level, Interference: *row.InterferingLevel}
+		m.cells[cell] = append(m.cells[cell], row)
+	}
+	return m
+}
+
+// Measure implements train.Machine.
+func (m recorded) Measure(_ context.Context, r train.RunRequest) (model.TrainingRow, error) {
+	rows := m.cells[r.Cell]
+	if len(rows) == 0 {
+		return model.TrainingRow{}, fmt.Errorf("no run was recorded of a load of %g beside %g", r.Level, r.Interference)
+	}
+	row := rows[rand.New(rand.NewPCG(r.Seed, 0)).IntN(len(rows))]
+	row.Seed = r.Seed
+	return row, nil
+}
+
+// replaySeeds is how many trainings each figure is the mean of.
+const replaySeeds = 20
+
+// replayBudgets are the adaptive plan's runs.
+var replayBudgets = []int{32, 40, 60, 80}
+
+// writeReplayed holds plans of training against each other on the runs of the lab's training and its held-out points.
+func writeReplayed(b *bytes.Buffer, plots string) error {
+	trainings, err := filepath.Glob(filepath.Join(labDir, "models", "*", "training.jsonl"))
+	if err != nil {
+		return err
+	}
+	held := filepath.Join(labDir, "table-ii", "training.jsonl")
+	if _, err := os.Stat(held); err != nil || len(trainings) == 0 {
+		fmt.Fprintln(b, "Not measured yet: `go run ./cmd/results prima:table-ii`.")
+		return nil
+	}
+	truth, err := model.LoadTraining(held)
+	if err != nil {
+		return err
+	}
+	rows, err := trainedLike(trainings, held)
+	if err != nil {
+		return err
+	}
+	for _, o := range []struct {
+		metric      quell.Metric
+		thresholdMS float64
+	}{{quell.Mean, 18}, {quell.P95, 45}} {
+		grids, adaptive, err := replayPlans(rows, truth, o.metric, o.thresholdMS)
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("plans-%s.png", o.metric)
+		if err := plotPlans(filepath.Join(plots, name), o.metric, grids, adaptive); err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "**The %s within %g ms**\n\n%s\n![capacity](prima/%s)\n\n", o.metric, o.thresholdMS, planTable(append(grids, adaptive...)), name)
+	}
+	return nil
+}
+
+// trainedLike returns the training of the workload that the held-out points are of.
+func trainedLike(trainings []string, truth string) ([]model.TrainingRow, error) {
+	want, err := workloadOf(truth)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range trainings {
+		workload, err := workloadOf(path)
+		if err != nil {
+			return nil, err
+		}
+		if workload == want {
+			return model.LoadTraining(path)
+		}
+	}
+	return nil, errors.New("no training of the held-out points' workload is there")
+}
+
+// workloadOf reads what a training was made of.
+func workloadOf(path string) (string, error) {
+	data, err := os.ReadFile(path + ".settings")
+	if err != nil {
+		return "", err
+	}
+	var settings train.Settings
+	err = json.Unmarshal(data, &settings)
+	return settings["workload"], err
+}
+
+func replayPlans(rows, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64) (grids, adaptive []train.PlanScore, err error) {
+	machines := []train.Machine{newRecorded(rows)}
+	var seeds []uint64
+	for seed := range uint64(replaySeeds) {
+		seeds = append(seeds, 1000*(seed+1))
+	}
+	plan := train.Full()
+	plan.Levels, plan.Interference = []float64{0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}, []float64{0, 0.1, 0.2, 0.3, 0.45, 0.6}
+	for n := 1; n <= 3; n++ {
+		plan.Repeat, plan.MaxRepeat = n, n
+		score, err := train.Compare(context.Background(), fmt.Sprintf("grid %d x %d x %d", len(plan.Levels), len(plan.Interference), n), plan, machines, truth, metric, thresholdMS, seeds)
+		if err != nil {
+			return nil, nil, err
+		}
+		grids = append(grids, score)
+	}
+	plan.Repeat, plan.MaxRepeat = 1, 1
+	for _, budget := range replayBudgets {
+		plan.Adaptive = &train.Adaptive{Metric: metric, ThresholdMS: thresholdMS, Budget: budget, AtOnce: 4}
+		score, err := train.Compare(context.Background(), fmt.Sprintf("adaptive, %d runs", budget), plan, machines, truth, metric, thresholdMS, seeds)
+		if err != nil {
+			return nil, nil, err
+		}
+		adaptive = append(adaptive, score)
+	}
+	return grids, adaptive, nil
+}
