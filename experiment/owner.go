@@ -15,7 +15,7 @@ import (
 
 // Machines are a lab's, as a player sees them.
 type Machines interface {
-	// Interfere sets what a neighbour takes of a host's resources; absent ones are left alone.
+	// Interfere sets what a neighbour takes of a host's resources, all of them: what is absent ends.
 	Interfere(host string, use map[quell.Resource]float64) error
 	// Carried returns what a host's service and its neighbour have carried of a resource.
 	Carried(host string, r quell.Resource) (train.Carried, error)

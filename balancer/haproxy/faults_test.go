@@ -186,7 +186,7 @@ func TestBackendThatIgnoresWeights(t *testing.T) {
 	l.replace("balance leastconn", "balance source")
 	l.start()
 	err := l.driver(nil).Apply(context.Background(), []quell.Backend{backend("a", a, 0.7), backend("b", b, 0.3)})
-	if err == nil || !strings.Contains(err.Error(), "`balance` must be leastconn") {
+	if err == nil || !strings.Contains(err.Error(), "`balance` must be roundrobin") {
 		t.Error(err)
 	}
 }
