@@ -13,10 +13,8 @@ func explain(in Input, g *group, plan *quell.Plan) {
 	plan.Capacity = make(map[string]float64, n)
 	plan.PredictedMS = make(map[string]float64, n)
 	plan.PredictedAtCapacityMS = make(map[string]float64, n)
-	plan.Severity = make(map[string]float64, n)
 	for _, m := range g.rated {
 		plan.Capacity[m.ID] = m.capacity
-		plan.Severity[m.ID] = m.severity
 		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, m.capacity)
 		if m.stays {
 			plan.PredictedMS[m.ID] = m.responseAt(in, math.Min(m.share*g.load, in.Predictor.MaxUtilization()))
@@ -24,6 +22,14 @@ func explain(in Input, g *group, plan *quell.Plan) {
 		if *m.mem.Severity > 0 {
 			m.blame(in, plan)
 		}
+	}
+}
+
+// noteSeverity records what the instances feel, of any policy that goes by it.
+func noteSeverity(g *group, plan *quell.Plan) {
+	plan.Severity = make(map[string]float64, len(g.rated))
+	for _, m := range g.rated {
+		plan.Severity[m.ID] = m.severity
 	}
 }
 

@@ -64,7 +64,7 @@ func plansPage(ctx context.Context, dir string) error {
 			return err
 		}
 		fmt.Fprintf(&b, "\n## The %s within %g ms\n\n![capacity](plans-%s.png)\n\n%s", o.metric, o.thresholdMS, o.metric, planTable(append(grids, adaptive...)))
-		if err := plotPlans(filepath.Join(dir, fmt.Sprintf("plans-%s.png", o.metric)), o.metric, grids, adaptive); err != nil {
+		if err := plotPlans(filepath.Join(dir, fmt.Sprintf("plans-%s.png", o.metric)), o.metric, grids, adaptive[:len(planBudgets)]); err != nil {
 			return err
 		}
 	}
@@ -143,7 +143,7 @@ func plotPlans(path string, metric quell.Metric, grids, adaptive []train.PlanSco
 	for i, s := range []struct {
 		name   string
 		scores []train.PlanScore
-	}{{"grid", grids}, {"adaptive", adaptive[:len(planBudgets)]}} {
+	}{{"grid", grids}, {"adaptive", adaptive}} {
 		var mean, p95 plotter.XYs
 		for _, score := range s.scores {
 			mean = append(mean, plotter.XY{X: score.Runs, Y: score.Scores.Capacity.Mean})
