@@ -47,7 +47,12 @@ func plotRun(path, title string, sc *scenario.Scenario, r *experiment.Record) er
 	if err := plotutil.AddLines(use, lines...); err != nil {
 		return err
 	}
-	latency.Legend.Top, use.Legend.Top = true, true
+	for _, p := range []*plot.Plot{latency, use} {
+		p.Legend.Top, p.X.Min = true, 0
+		p.X.Max = 1.2 * sc.Duration.Seconds() // the legend's room
+		p.X.Tick.Marker = every(sc.Duration.Seconds() / 8)
+		p.Y.Max *= 1.05
+	}
 	return saveAbove(path, latency, use)
 }
 
@@ -102,29 +107,38 @@ func disturbance(r *experiment.Record, host string) plotter.XYs {
 	return line
 }
 
-// plotTradeoff draws violation against cost, one point per policy and size, medians; sizes of one rule are joined.
+// plotTradeoff draws violation, and below it requests over the threshold, against cost: one point per policy and size, medians;
+// sizes of one rule are joined.
 func plotTradeoff(path string, all []contender) error {
+	violation, err := tradeoff("violation, s", all, contender.violation)
+	if err != nil {
+		return err
+	}
+	violation.Title.Text = "violation and slow requests against cost (lower left is better)"
+	over, err := tradeoff("requests over the threshold, %", all, func(c contender) float64 { return 100 * c.median(overOf) })
+	if err != nil {
+		return err
+	}
+	over.X.Label.Text = "instance-seconds"
+	return saveAbove(path, violation, over)
+}
+
+func tradeoff(label string, all []contender, value func(contender) float64) (*plot.Plot, error) {
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "violation against cost (lower left is better)", "instance-seconds", "violation, s"
+	p.Y.Label.Text = label
 	series := map[string]plotter.XYs{}
 	var order []string
 	for _, c := range all {
-		name := c.run.Policy + " " + string(c.run.Scheduling)
-		switch {
-		case c.run.Balancer == scenario.Envoy:
-			name = "envoy least request"
-		case c.run.Policy == "static":
-			name = "haproxy " + string(c.run.Scheduling)
-		}
+		name := c.rule()
 		if series[name] == nil {
 			order = append(order, name)
 		}
-		series[name] = append(series[name], plotter.XY{X: c.cost(), Y: c.violation()})
+		series[name] = append(series[name], plotter.XY{X: c.cost(), Y: value(c)})
 	}
 	for i, name := range order {
 		line, points, err := plotter.NewLinePoints(series[name])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		line.Color, points.Color, points.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
 		points.Radius = vg.Points(4)
@@ -132,8 +146,21 @@ func plotTradeoff(path string, all []contender) error {
 		p.Legend.Add(name, line, points)
 	}
 	p.Add(&plotter.Grid{Vertical: draw.LineStyle{Color: color.Gray{0xe6}, Width: vg.Points(0.25)}, Horizontal: draw.LineStyle{Color: color.Gray{0xe6}, Width: vg.Points(0.25)}})
-	p.Legend.Top, p.Y.Min = true, 0
-	return saveAbove(path, p)
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1.4*p.X.Max, 0, 1.15*p.Y.Max
+	p.X.Tick.Marker = every(200)
+	p.Legend.Top = true
+	return p, nil
+}
+
+// rule is how a contender shares requests.
+func (c contender) rule() string {
+	switch {
+	case c.run.Balancer == scenario.Envoy:
+		return "envoy least request"
+	case c.run.Policy == "static":
+		return "haproxy " + string(c.run.Scheduling)
+	}
+	return c.run.Policy + " " + string(c.run.Scheduling)
 }
 
 // saveAbove writes the plots one above the other as a PNG.

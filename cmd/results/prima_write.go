@@ -125,6 +125,9 @@ func (c contender) size() int {
 
 func violationOf(r quell.Result) float64 { return r.SLO.ViolationS }
 func costOf(r quell.Result) float64      { return r.InstanceSeconds }
+func overOf(r quell.Result) float64 {
+	return float64(r.SLO.RequestsOver) / float64(max(1, r.Requests))
+}
 
 // writeContest writes the comparison with the rivals.
 func writeContest(b *bytes.Buffer, plots string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
@@ -168,7 +171,7 @@ func writeContenders(b *bytes.Buffer, all []contender) {
 			failed, requests = failed+r.Result.Errors, requests+r.Result.Requests
 		}
 		fmt.Fprintf(b, "| %s | %d | %.0f s (%.0f to %.0f) | %.1f%% | %.0f | %.2f | %.1f ms | %.1f ms | %.1f ms | %d of %d |\n", c.title, len(c.plays), c.violation(), violation[0], violation[len(violation)-1],
-			100*c.median(func(r quell.Result) float64 { return float64(r.SLO.RequestsOver) / float64(max(1, r.Requests)) }), c.cost(), c.median(func(r quell.Result) float64 { return r.MeanInstances }),
+			100*c.median(overOf), c.cost(), c.median(func(r quell.Result) float64 { return r.MeanInstances }),
 			c.median(latency(quell.Mean)), c.median(latency(quell.P95)), c.median(latency(quell.P99)), failed, requests)
 	}
 	fmt.Fprintln(b)
