@@ -96,7 +96,7 @@ func (g *KernelGroup) start(ctx context.Context) (err error) {
 	if err := os.WriteFile(config, []byte(g.config()), 0o644); err != nil {
 		return err
 	}
-	if err := g.balance(config); err != nil {
+	if err := g.balance(ctx, config); err != nil {
 		return err
 	}
 	if err := g.quell("controller", config); err != nil {

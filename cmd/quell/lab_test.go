@@ -63,6 +63,9 @@ func (l *labProcess) awaitPlaying() {
 	for time.Now().Before(deadline) {
 		log, _ := os.ReadFile(filepath.Join(l.out, "two", "run1-prima-leastconn", "controller.log"))
 		if strings.Count(string(log), "instance ready") == 2 {
+			if strings.Contains(string(log), "level=ERROR") {
+				l.t.Errorf("the controller began with an error:\n%s", log)
+			}
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
