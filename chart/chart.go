@@ -310,10 +310,10 @@ func tenths(_, _ float64) []plot.Tick {
 	return ticks
 }
 
-// roundTicks are the multiples of 1, 2 or 5 times a power of ten that give an axis from three to eight of them, written
+// roundTicks are the multiples of 1, 2 or 5 times a power of ten that give an axis from three to nine of them, written
 // out.
 func roundTicks(low, high float64) (ticks []plot.Tick) {
-	const most = 7 // steps
+	const most = 8 // steps
 	power := math.Pow10(int(math.Floor(math.Log10((high - low) / most))))
 	step := power
 	for _, times := range []float64{2, 5, 10} {

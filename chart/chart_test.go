@@ -126,7 +126,7 @@ func TestLegendOfManyLines(t *testing.T) {
 	}
 }
 
-// TestRoundTicks: whatever an axis' ends, it has three to eight ticks within them, and no label is there twice.
+// TestRoundTicks: whatever an axis' ends, it has three to nine ticks within them, and no label is there twice.
 func TestRoundTicks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		low := rapid.Float64Range(-100, 100).Draw(t, "low")
@@ -138,7 +138,7 @@ func TestRoundTicks(t *testing.T) {
 			}
 			labels[tick.Label] = true
 		}
-		if n := len(roundTicks(low, high)); n < 3 || n > 8 || len(labels) != n {
+		if n := len(roundTicks(low, high)); n < 3 || n > 9 || len(labels) != n {
 			t.Fatalf("%d ticks, labelled %v", n, labels)
 		}
 	})
