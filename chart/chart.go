@@ -145,7 +145,7 @@ func (a *artist) sheet(name, title, x, y string) sheet {
 	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(2)
 	p.Legend.XOffs, p.Legend.YOffs = vg.Points(8), -vg.Points(6)
 	p.X.Min, p.X.Max = 0, 1
-	p.X.Tick.Marker = plot.TickerFunc(tenths)
+	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(tenths), plot.TickerFunc(roundTicks)
 	return sheet{p, name}
 }
 
@@ -306,6 +306,24 @@ func tenths(_, _ float64) []plot.Tick {
 			t.Label = fmt.Sprintf("%.1f", t.Value)
 		}
 		ticks = append(ticks, t)
+	}
+	return ticks
+}
+
+// roundTicks are the multiples of 1, 2 or 5 times a power of ten that give an axis from three to nine of them, written
+// out.
+func roundTicks(low, high float64) (ticks []plot.Tick) {
+	const most = 8 // steps
+	power := math.Pow10(int(math.Floor(math.Log10((high - low) / most))))
+	step := power
+	for _, times := range []float64{2, 5, 10} {
+		if (high-low)/step <= most {
+			break
+		}
+		step = times * power
+	}
+	for n := math.Ceil(low / step); n*step <= high; n++ {
+		ticks = append(ticks, plot.Tick{Value: n * step, Label: fmt.Sprintf("%.6g", n*step)})
 	}
 	return ticks
 }

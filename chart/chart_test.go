@@ -3,9 +3,13 @@ package chart
 import (
 	"errors"
 	"image/png"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -119,5 +123,30 @@ func TestLegendOfManyLines(t *testing.T) {
 		if count != want || !named(n-1, n) {
 			t.Errorf("of %d lines %d are named, want %d with the last", n, count, want)
 		}
+	}
+}
+
+// TestRoundTicks: whatever an axis' ends, it has three to nine ticks within them, and no label is there twice.
+func TestRoundTicks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		low := rapid.Float64Range(-100, 100).Draw(t, "low")
+		high := low + math.Pow(10, rapid.Float64Range(-2, 5).Draw(t, "length"))
+		labels := map[string]bool{}
+		for _, tick := range roundTicks(low, high) {
+			if tick.Value < low || tick.Value > high {
+				t.Fatalf("%g is outside", tick.Value)
+			}
+			labels[tick.Label] = true
+		}
+		if n := len(roundTicks(low, high)); n < 3 || n > 9 || len(labels) != n {
+			t.Fatalf("%d ticks, labelled %v", n, labels)
+		}
+	})
+	var labels []string
+	for _, tick := range roundTicks(0, 28) {
+		labels = append(labels, tick.Label)
+	}
+	if !slices.Equal(labels, []string{"0", "5", "10", "15", "20", "25"}) {
+		t.Errorf("from 0 to 28: %v", labels)
 	}
 }

@@ -52,8 +52,11 @@ func (a *artist) totalCurve() sheet {
 		levels = append(levels, r.Utilization)
 	}
 	slices.Sort(levels)
-	for _, u := range []float64{levels[0], levels[len(levels)/2], levels[len(levels)-1]} {
-		s.Legend.Add(fmt.Sprintf("measured at utilisation %.2f", u), s.dots(plotter.XYs{}, shade(u, 0, 1)))
+	levels = slices.Compact(levels)
+	for i, u := range levels {
+		if named(i, len(levels)) {
+			s.Legend.Add(fmt.Sprintf("measured at utilisation %.2f", u), s.dots(plotter.XYs{}, shade(u, 0, 1)))
+		}
 	}
 	s.Y.Min, s.Y.Max = 0, top
 	return s

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -200,6 +202,7 @@ func (c *Controller) Step(ctx context.Context) {
 	c.work.Lock()
 	defer c.release()
 	defer c.endDrained(ctx)
+	c.forgive()
 	limited, cancel := c.limit(ctx)
 	defer cancel()
 	_ = c.lead(limited) // counted there
@@ -309,6 +312,16 @@ func (c *Controller) failed(part string, err error) {
 		c.log.Error("part failed", "part", part, "error", err)
 	}
 	c.counts.last[part] = now
+}
+
+// forgive logs the end of failures, and forgets them.
+func (c *Controller) forgive() {
+	for _, part := range slices.Sorted(maps.Keys(c.counts.last)) {
+		if f := c.counts.last[part]; c.over(f) {
+			c.log.Info("part works again", "part", part, "last_failure", f.at, "failures", c.counts.failures[part])
+			delete(c.counts.last, part)
+		}
+	}
 }
 
 // over says whether a failure has not come back for so long that it is no problem any more.

@@ -1,8 +1,10 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"net/http/httptest"
 	"slices"
@@ -29,7 +31,8 @@ func TestFailingPartsAreSurvived(t *testing.T) {
 		{"the memory", "memory", func(r *rig) *fault { return &r.memory.fault }, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			play(t, nil, func(r *rig) {
+			var log bytes.Buffer
+			play(t, func(r *rig) { r.opts.Logger = slog.New(slog.NewTextHandler(&log, nil)) }, func(r *rig) {
 				r.run(3 * time.Second)
 				c.fault(r).set(errBroken)
 				r.scaler.set(func(s *fakeScaler) { s.add() })
@@ -38,6 +41,9 @@ func TestFailingPartsAreSurvived(t *testing.T) {
 				s := r.c.Status()
 				if s.Failures[c.part] < 3 || !strings.Contains(s.LastFailure[c.part], errBroken.Error()) {
 					t.Errorf("failures %v, %v", s.Failures, s.LastFailure)
+				}
+				if ago := time.Since(s.LastFailureAt[c.part]); ago > time.Second {
+					t.Errorf("last failed %s ago", ago)
 				}
 				if wrote := len(r.journal.plans()) > plans; wrote != c.decides {
 					t.Errorf("plans written meanwhile: %v, want %v", wrote, c.decides)
@@ -61,6 +67,11 @@ func TestFailingPartsAreSurvived(t *testing.T) {
 				}
 				if !c.acts && !slices.ContainsFunc(after, tells) {
 					t.Error("the journal does not tell of the change that was made after the repair")
+				}
+				r.kill()
+				began, ended := strings.Count(log.String(), "part failed"), strings.Count(log.String(), "part works again")
+				if began != 1 || ended != 1 {
+					t.Errorf("its beginning was logged %d times, its end %d times:\n%s", began, ended, log.String())
 				}
 			})
 		})

@@ -16,28 +16,29 @@ import (
 
 // Status is what `quell status` shows.
 type Status struct {
-	Service         string             `json:"service"`
-	At              time.Time          `json:"at"` // of the last decision; zero before the first
-	Policy          string             `json:"policy"`
-	Mode            quell.Mode         `json:"mode"`
-	Leading         bool               `json:"leading"`
-	Paused          bool               `json:"paused"`
-	PausedBy        string             `json:"paused_by,omitempty"`
-	Overrides       map[string]float64 `json:"overrides,omitempty"`
-	Models          string             `json:"models"` // "in use", or why there are none
-	SLO             string             `json:"slo"`
-	ArrivalRate     *float64           `json:"arrival_rate,omitempty"`
-	Load            float64            `json:"load"`     // summed utilisation
-	Capacity        *float64           `json:"capacity"` // summed effective capacity, if known
-	Instances       []InstanceStatus   `json:"instances"`
-	Reasons         []quell.Reason     `json:"reasons"` // of the last plan
-	Changes         []string           `json:"changes"` // what the last decision that changed something changed
-	ChangedAt       time.Time          `json:"changed_at"`
-	Decisions       int                `json:"decisions"`
-	InstanceSeconds float64            `json:"instance_seconds"`
-	Rejected        int                `json:"rejected_readings"`
-	Failures        map[string]int     `json:"failures,omitempty"`     // since the start, by part
-	LastFailure     map[string]string  `json:"last_failure,omitempty"` // of those that go on, by part
+	Service         string               `json:"service"`
+	At              time.Time            `json:"at"` // of the last decision; zero before the first
+	Policy          string               `json:"policy"`
+	Mode            quell.Mode           `json:"mode"`
+	Leading         bool                 `json:"leading"`
+	Paused          bool                 `json:"paused"`
+	PausedBy        string               `json:"paused_by,omitempty"`
+	Overrides       map[string]float64   `json:"overrides,omitempty"`
+	Models          string               `json:"models"` // "in use", or why there are none
+	SLO             string               `json:"slo"`
+	ArrivalRate     *float64             `json:"arrival_rate,omitempty"`
+	Load            float64              `json:"load"`     // summed utilisation
+	Capacity        *float64             `json:"capacity"` // summed effective capacity, if known
+	Instances       []InstanceStatus     `json:"instances"`
+	Reasons         []quell.Reason       `json:"reasons"` // of the last plan
+	Changes         []string             `json:"changes"` // what the last decision that changed something changed
+	ChangedAt       time.Time            `json:"changed_at"`
+	Decisions       int                  `json:"decisions"`
+	InstanceSeconds float64              `json:"instance_seconds"`
+	Rejected        int                  `json:"rejected_readings"`
+	Failures        map[string]int       `json:"failures,omitempty"`     // since the start, by part
+	LastFailure     map[string]string    `json:"last_failure,omitempty"` // of those that go on, by part
+	LastFailureAt   map[string]time.Time `json:"last_failure_at,omitempty"`
 }
 
 // InstanceStatus is one row of it. Readings that were not taken are absent.
@@ -108,15 +109,15 @@ func (c *Controller) show() {
 		s.Models = "not needed"
 	}
 	s.Decisions = c.counts.decisions
-	s.Failures, s.LastFailure = maps.Clone(c.counts.failures), nil
+	s.Failures, s.LastFailure, s.LastFailureAt = maps.Clone(c.counts.failures), nil, nil
 	for part, f := range c.counts.last {
 		if c.over(f) {
 			continue
 		}
 		if s.LastFailure == nil {
-			s.LastFailure = map[string]string{}
+			s.LastFailure, s.LastFailureAt = map[string]string{}, map[string]time.Time{}
 		}
-		s.LastFailure[part] = f.text
+		s.LastFailure[part], s.LastFailureAt[part] = f.text, f.at
 	}
 	c.shown.write(outside{status: s, members: c.members, sampling: c.opts.Service.Sampling})
 }

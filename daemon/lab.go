@@ -63,7 +63,7 @@ func (i LabInstance) Run(ctx context.Context, log *slog.Logger) (err error) {
 	select {
 	case <-ctx.Done():
 	case <-nginx.Done():
-		err = errors.New("nginx ended by itself; see its error.log")
+		err = nginx.Failed()
 	case how := <-ended:
 		ended <- how
 		err = fmt.Errorf("its agent ended by itself: %w", errors.Join(how, errors.New("see above")))

@@ -1,27 +1,55 @@
 package experiment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/scenario"
 )
 
-// balance starts the run's balancer. A controller finds it by what writeBalancer put into the configuration.
-func (g *KernelGroup) balance(config string) error {
+// balance starts the run's balancer and waits until a controller can steer it, which finds it by what writeBalancer put
+// into the configuration.
+func (g *KernelGroup) balance(ctx context.Context, config string) error {
 	switch g.run.Balancer {
 	case scenario.Builtin:
-		return g.quell("balancer", config)
+		if err := g.quell("balancer", config); err != nil {
+			return err
+		}
+		return g.awaitSocket(ctx, g.admin())
 	case scenario.Envoy:
 		return g.foreign("envoy", "envoy.yaml", g.envoyConfig(), "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "-c")
 	default:
-		return g.foreign("haproxy", "haproxy.cfg", g.haproxyConfig(), "-db", "-f")
+		if err := g.foreign("haproxy", "haproxy.cfg", g.haproxyConfig(), "-db", "-f"); err != nil {
+			return err
+		}
+		return g.awaitSocket(ctx, g.socket())
+	}
+}
+
+// awaitSocket waits until somebody answers on a Unix socket.
+func (g *group) awaitSocket(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			return conn.Close()
+		}
+		if err := g.exited(); err != nil {
+			return err
+		}
+		if !sleepUntil(ctx, time.Now().Add(10*time.Millisecond)) {
+			return fmt.Errorf("the balancer takes no commands: %w; see the logs in %s", err, g.dir)
+		}
 	}
 }
 
@@ -60,7 +88,7 @@ func (g *KernelGroup) writeBalancer(w io.Writer) {
 	switch g.run.Balancer {
 	case scenario.Builtin:
 		fmt.Fprintf(w, "balancer:\n  listen: %q\n  admin: %q\n  metrics: off\n  scheduling: %s\n  drain: 5s\n  health: {interval: 250ms, timeout: 1s}\n",
-			g.at(labTraffic), filepath.Join(g.sockets, "admin.sock"), g.run.Scheduling)
+			g.at(labTraffic), g.admin(), g.run.Scheduling)
 	case scenario.Envoy: // its group is fixed, and it decides by itself: the controller only starts, probes and accounts
 		fmt.Fprintf(w, "balancer: {kind: command, command: [\"true\"]}\n")
 	default:
@@ -121,6 +149,7 @@ func (g *KernelGroup) haproxyConfig() string {
 }
 
 func (g *KernelGroup) socket() string { return filepath.Join(g.sockets, "haproxy.sock") }
+func (g *KernelGroup) admin() string  { return filepath.Join(g.sockets, "admin.sock") }
 
 // haproxyBackend is the name of the service's backend.
 const haproxyBackend = "service"

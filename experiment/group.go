@@ -122,11 +122,26 @@ func (g *group) exited() error {
 	for _, p := range g.procs {
 		select {
 		case <-p.done:
-			return fmt.Errorf("%s ended: %w; it said: %s", p.what, errors.Join(p.err, errors.New("unexpected exit")), tail(p.log))
+			return p.unexpected()
 		default:
 		}
 	}
 	return nil
+}
+
+// unexpected tells of the end of a process that should run.
+func (p *process) unexpected() error {
+	return fmt.Errorf("%s ended by itself (%v); it said: %s", p.what, p.cmd.ProcessState, tail(p.log))
+}
+
+// endedSoon is unexpected if the process ends within the wait, or nil.
+func (p *process) endedSoon(wait time.Duration) error {
+	select {
+	case <-p.done:
+		return p.unexpected()
+	case <-time.After(wait):
+		return nil
+	}
 }
 
 func tail(path string) string {

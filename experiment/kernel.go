@@ -78,7 +78,7 @@ func (g *KernelGroup) start(ctx context.Context) (err error) {
 	if g.lifeline[0], g.lifeline[1], err = os.Pipe(); err != nil {
 		return err
 	}
-	if g.sockets, err = os.MkdirTemp("", "quell"); err != nil {
+	if g.sockets, err = kernel.MakeRunDir(g.rig.Prefix, "run"); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(g.dir, 0o755); err != nil {
@@ -96,7 +96,7 @@ func (g *KernelGroup) start(ctx context.Context) (err error) {
 	if err := os.WriteFile(config, []byte(g.config()), 0o644); err != nil {
 		return err
 	}
-	if err := g.balance(config); err != nil {
+	if err := g.balance(ctx, config); err != nil {
 		return err
 	}
 	if err := g.quell("controller", config); err != nil {

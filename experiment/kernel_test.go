@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -83,5 +84,17 @@ func TestRivalsConfiguration(t *testing.T) {
 		if text := g.haproxyConfig(); !strings.Contains(text, "balance "+rule+"\n") || !strings.Contains(text, filepath.Base(g.socket())) {
 			t.Errorf("%s: %s", scheduling, text)
 		}
+	}
+}
+
+// TestAnInstanceThatEndsInATraining is told of with what it said, not as a meter that does not answer.
+func TestAnInstanceThatEndsInATraining(t *testing.T) {
+	g := group{dir: t.TempDir()}
+	if err := g.launch("h1", exec.Command("sh", "-c", "echo nginx was killed >&2; exit 1"), (*exec.Cmd).Start); err != nil {
+		t.Fatal(err)
+	}
+	target := &kernelTarget{host: "h1", address: "127.77.0.1", machines: &madeUp{}, instance: g.procs[0]}
+	if _, err := target.Carried(); err == nil || err.Error() != "h1 ended by itself (exit status 1); it said: nginx was killed" {
+		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -67,7 +68,7 @@ func (k *KernelHosts) startHost(ctx context.Context, host, config string) (*kern
 	if err := k.procs.launch(host, cmd, (*exec.Cmd).Start); err != nil {
 		return nil, err
 	}
-	t := &kernelTarget{host: host, address: place.Address().String(), machines: k.Machines}
+	t := &kernelTarget{host: host, address: place.Address().String(), machines: k.Machines, instance: k.procs.procs[len(k.procs.procs)-1]}
 	return t, t.await(ctx, k.procs.exited)
 }
 
@@ -95,6 +96,7 @@ func (k *KernelHosts) configure() (path string, err error) {
 type kernelTarget struct {
 	host, address string
 	machines      Machines
+	instance      *process // web server and meter
 }
 
 func (t *kernelTarget) Service() string { return fmt.Sprintf("http://%s:%d", t.address, labInstance) }
@@ -112,8 +114,14 @@ func (t *kernelTarget) Carried() (train.Carried, error) {
 		return c, err
 	}
 	c.Own, err = t.used()
+	if err != nil { // where one part of an instance ends, the rest follows: that is what there is to tell
+		err = cmp.Or(t.instance.endedSoon(instanceWait), err)
+	}
 	return c, err
 }
+
+// instanceWait is how long an instance of which a part has ended may take to end the rest.
+const instanceWait = 5 * time.Second
 
 func (t *kernelTarget) used() (seconds float64, err error) {
 	client := http.Client{Timeout: 5 * time.Second}

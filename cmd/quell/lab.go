@@ -28,13 +28,16 @@ func labCleanCommand() *cobra.Command {
 	var prefix string
 	cmd := &cobra.Command{
 		Use:   "clean [--prefix NAME]",
-		Short: "Remove what a killed lab left behind: its processes, namespaces and cgroups",
-		Long:  "Removes what a lab of that prefix has made and nothing else: processes in its namespaces and cgroups, the namespaces\nwith their links, the cgroups. A lab in use is taken down. Without leftovers it does nothing.",
+		Short: "Remove what a killed lab left behind: its processes, namespaces, cgroups and sockets",
+		Long:  "Removes what a lab of that prefix has made and nothing else: processes in its namespaces and cgroups, the namespaces\nwith their links, the cgroups, and its folder below /run. A lab in use is taken down.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			removed, err := kernel.Clean(prefix)
 			for _, what := range removed {
 				fmt.Fprintln(cmd.OutOrStdout(), "removed", what)
+			}
+			if len(removed) == 0 && err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "nothing is left of a lab of prefix %s\n", prefix)
 			}
 			return err
 		},

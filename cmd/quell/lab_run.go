@@ -332,6 +332,11 @@ func (o *labRun) kept(rig *experiment.Kernel, index int) (*experiment.Record, er
 func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int, out io.Writer) (result quell.Result, err error) {
 	sc, run := *o.scenario, o.scenario.Runs[index]
 	sc.Runs = []scenario.Run{run}
+	release, err := experiment.LockRun(rig.Dir, index, run)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
 	g, err := rig.Start(ctx, index, run)
 	if err != nil {
 		return result, err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,6 +63,9 @@ func (l *labProcess) awaitPlaying() {
 	for time.Now().Before(deadline) {
 		log, _ := os.ReadFile(filepath.Join(l.out, "two", "run1-prima-leastconn", "controller.log"))
 		if strings.Count(string(log), "instance ready") == 2 {
+			if strings.Contains(string(log), "level=ERROR") {
+				l.t.Errorf("the controller began with an error:\n%s", log)
+			}
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -76,6 +80,21 @@ func (l *labProcess) processes() []string {
 		l.t.Fatal(err)
 	}
 	return strings.Fields(string(out))
+}
+
+// secondRefused checks that a lab of another prefix may not play the same run into the same folder.
+func (l *labProcess) secondRefused() {
+	l.t.Helper()
+	other := l.prefix + "x"
+	args := append([]string{}, l.cmd.Args[1:]...)
+	args[slices.Index(args, l.prefix)] = other
+	out, err := exec.Command("quell", args...).CombinedOutput()
+	if statusOf(err) != exitUsage || !strings.Contains(string(out), "another `quell lab run` is playing into") {
+		l.t.Errorf("a second lab with the same --out: %v\n%s", err, out)
+	}
+	if removed, err := kernel.Clean(other); err != nil || len(removed) > 0 {
+		l.t.Errorf("the second lab left behind %v, %v", removed, err)
+	}
 }
 
 // clean checks that `quell lab clean` finds nothing, or removes all that is left.
@@ -165,10 +184,11 @@ func TestLabNotRemoved(t *testing.T) {
 	}
 }
 
-// TestLabPlayerKilled: the owner removes everything even so.
+// TestLabPlayerKilled: the owner removes everything even so. While it played, nobody else could play into its folder.
 func TestLabPlayerKilled(t *testing.T) {
 	l := startLab(t, "player")
 	l.awaitPlaying()
+	l.secondRefused()
 	out, err := exec.Command("ps", "-o", "pid=", "--ppid", fmt.Sprint(l.cmd.Process.Pid)).Output()
 	var player int
 	if _, scanned := fmt.Sscan(string(out), &player); err != nil || scanned != nil {

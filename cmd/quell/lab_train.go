@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/experiment"
@@ -17,15 +17,11 @@ func ownTraining(ctx context.Context, file *config.File, prefix string, errs io.
 	if err := kernel.Check("nginx", "iperf3"); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "quell-train-")
-	if err != nil {
-		return err
-	}
 	var hosts []kernel.Host
 	for _, id := range trainingIDs(file) {
 		hosts = append(hosts, kernel.Host{ID: id, Network: file.Train.Network})
 	}
-	return errors.Join(ownLab(ctx, kernel.Options{Prefix: prefix, Dir: dir, Hosts: hosts}, errs), os.RemoveAll(dir))
+	return ownLab(ctx, kernel.Options{Prefix: prefix, Dir: filepath.Join(kernel.RunDir(prefix), "lab"), Hosts: hosts}, errs)
 }
 
 func trainingIDs(file *config.File) []string {
@@ -36,17 +32,17 @@ func trainingIDs(file *config.File) []string {
 	return ids
 }
 
-// trainingHosts are the machines as the player inside trains on them; remove takes their folder away.
-func trainingHosts(file *config.File, prefix string, machines experiment.Machines) (hosts *experiment.KernelHosts, remove func() error, err error) {
+// trainingHosts are the machines as the player inside trains on them. What they write goes with the lab.
+func trainingHosts(file *config.File, prefix string, machines experiment.Machines) (*experiment.KernelHosts, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return nil, nil, fmt.Errorf("finding this program: %w", err)
+		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "quell-train-")
+	dir, err := kernel.MakeRunDir(prefix, "train")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	return &experiment.KernelHosts{
 		Program: program, Dir: dir, Prefix: prefix, Hosts: trainingIDs(file), Machines: machines, Network: file.Train.Network,
-	}, func() error { return os.RemoveAll(dir) }, nil
+	}, nil
 }

@@ -50,11 +50,9 @@ func trainCommand() *cobra.Command {
 				var cancel context.CancelFunc
 				ctx, cancel = inside.with(ctx)
 				defer cancel()
-				var remove func() error
-				if t.Kernel, remove, err = trainingHosts(file, prefix, inside); err != nil {
+				if t.Kernel, err = trainingHosts(file, prefix, inside); err != nil {
 					return err
 				}
-				defer func() { err = errors.Join(err, remove()) }()
 			}
 			return runTraining(ctx, cmd, t, store, out)
 		},

@@ -134,7 +134,7 @@ func writeStatus(w io.Writer, s controller.Status) error {
 // writeProblems ends a status with what fails at present.
 func writeProblems(w io.Writer, s controller.Status) error {
 	for _, part := range slices.Sorted(maps.Keys(s.LastFailure)) {
-		fmt.Fprintf(w, "\nproblem in %s, at present or a moment ago (%d so far): %s", part, s.Failures[part], s.LastFailure[part])
+		fmt.Fprintf(w, "\nproblem in %s, last at %s (%d so far): %s", part, s.LastFailureAt[part].Local().Format(time.TimeOnly), s.Failures[part], s.LastFailure[part])
 	}
 	_, err := fmt.Fprintln(w)
 	return err

@@ -34,15 +34,19 @@ const (
 )
 
 func (b *progressBar) show(p train.Progress) {
-	b.draw("training", p.CellsDone, p.Cells, fmt.Sprintf("%d of %d cells, %d runs, about %s left", p.CellsDone, p.Cells, p.Runs, p.Left.Round(time.Second)))
+	b.draw("training", p.CellsDone, p.Cells, fmt.Sprintf("%d of %d cells, %d runs", p.CellsDone, p.Cells, p.Runs)+left(p.Left))
 }
 
 func (b *progressBar) showArena(p arena.Progress) {
-	text := fmt.Sprintf("%d of %d runs", p.Done, p.Known)
-	if p.Left > 0 {
-		text += fmt.Sprintf(", about %s left", p.Left.Round(time.Second))
+	b.draw("arena", p.Done, p.Known, fmt.Sprintf("%d of %d runs", p.Done, p.Known)+left(p.Left)+": "+p.Doing)
+}
+
+// left says how long work still takes, where that is a second at least.
+func left(d time.Duration) string {
+	if d = d.Round(time.Second); d <= 0 {
+		return ""
 	}
-	b.draw("arena", p.Done, p.Known, text+": "+p.Doing)
+	return fmt.Sprintf(", about %s left", d)
 }
 
 func (b *progressBar) draw(work string, done, all int, text string) {

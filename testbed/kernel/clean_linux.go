@@ -18,7 +18,7 @@ import (
 )
 
 // Clean removes what a lab of that prefix left behind, and says what: processes in its namespaces and cgroups, the
-// namespaces (with them go their links), the cgroups. It touches nothing that New would not have made, and nothing of
+// namespaces (with them go their links), the cgroups, RunDir. It touches nothing that New would not have made, and nothing of
 // other prefixes. A lab in use is taken down.
 func Clean(prefix string) (removed []string, err error) {
 	if err := checkPrefix(prefix); err != nil {
@@ -56,7 +56,11 @@ func Clean(prefix string) (removed []string, err error) {
 		}
 		removed = append(removed, "cgroup "+folder)
 	}
-	return removed, errors.Join(errs...)
+	folder := RunDir(prefix)
+	if _, err := os.Lstat(folder); err == nil {
+		removed = append(removed, "folder "+folder)
+	}
+	return removed, errors.Join(append(errs, os.RemoveAll(folder))...)
 }
 
 // namespacesOf returns the names of a prefix's namespaces that are there.

@@ -102,7 +102,7 @@ func TestCleanAfterAKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"(sleep)", "namespace " + prefix + "-net", "namespace " + prefix + "-h2-vm", base(prefix) + "/h1/nb-cpu"} {
+	for _, want := range []string{"(sleep)", "namespace " + prefix + "-net", "namespace " + prefix + "-h2-vm", base(prefix) + "/h1/nb-cpu", "folder " + RunDir(prefix)} {
 		if !slices.ContainsFunc(removed, func(what string) bool { return strings.HasSuffix(what, want) }) {
 			t.Errorf("Clean does not tell of %s: %v", want, removed)
 		}

@@ -24,7 +24,8 @@ const DefaultPrefix = "quell"
 type Options struct {
 	// Prefix begins every name. Labs with different prefixes may exist at once.
 	Prefix string
-	// Dir takes configurations, content and logs; it is made if it is missing, and left to the caller in the end.
+	// Dir takes configurations, content and logs; it is made if it is missing, and left to the caller in the end, unless
+	// it is below RunDir.
 	Dir string
 	// Hosts are the physical machines.
 	Hosts []Host

@@ -71,6 +71,9 @@ func (l *Lab) build() error {
 	if err := l.layNetwork(); err != nil {
 		return err
 	}
+	if err := os.MkdirAll(RunDir(l.options.Prefix), 0o700); err != nil {
+		return err
+	}
 	if err := l.groups.makeTop(l.options.Prefix); err != nil {
 		return err
 	}
@@ -102,8 +105,8 @@ func (l *Lab) Place(host string, role Role) (Place, error) {
 // Machine returns the host of that id, or nil.
 func (l *Lab) Machine(host string) *Machine { return l.machines[host] }
 
-// Close ends the interferers, then every other process in the lab's places, and removes all that New made but the
-// folder. It may be called again, and after Clean.
+// Close ends the interferers, then every other process in the lab's places, and removes all that New made but
+// Options.Dir. It may be called again, and after Clean.
 func (l *Lab) Close() error {
 	var errs []error
 	for _, m := range l.machines {

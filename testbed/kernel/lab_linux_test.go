@@ -65,6 +65,9 @@ func traces(t testing.TB, prefix string) []string {
 			}
 		}
 	}
+	if _, err := os.Lstat(RunDir(prefix)); err == nil {
+		found = append(found, RunDir(prefix))
+	}
 	return found
 }
 

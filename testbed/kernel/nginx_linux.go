@@ -39,7 +39,7 @@ func (n *Nginx) Start(ctx context.Context) error {
 		return fmt.Errorf("preparing nginx: %w", err)
 	}
 	// Its workers end with the master only if that is asked, not killed.
-	run, err := launch(n.Place, n.Dir, "nginx", syscall.SIGTERM, "nginx", "-p", n.Dir, "-c", "nginx.conf", "-e", "error.log")
+	run, err := launch(n.Place, n.Dir, "nginx", syscall.SIGTERM, "nginx", "-p", n.Dir, "-c", "nginx.conf", "-e", "stderr")
 	if err != nil {
 		return err
 	}
@@ -70,6 +70,14 @@ func (n *Nginx) Done() <-chan struct{} {
 		return nil
 	}
 	return n.run.done
+}
+
+// Failed says how nginx has ended, with the end of what it said. It is nil while nginx runs.
+func (n *Nginx) Failed() error {
+	if n.run == nil {
+		return nil
+	}
+	return n.run.failed()
 }
 
 func (n *Nginx) write() error {
@@ -115,7 +123,7 @@ const configuration = `daemon off;
 user root;
 worker_processes 1;
 pid nginx.pid;
-error_log error.log warn;
+error_log stderr warn;
 events {
     worker_connections 8192;
     multi_accept on;

@@ -71,6 +71,9 @@ func (n *Nginx) Start(context.Context) error { return errNotLinux() }
 // Stop does nothing.
 func (n *Nginx) Stop(context.Context) error { return nil }
 
+// Failed returns nil.
+func (n *Nginx) Failed() error { return nil }
+
 // Done returns nil.
 func (n *Nginx) Done() <-chan struct{} { return nil }
 

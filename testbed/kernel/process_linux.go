@@ -64,6 +64,9 @@ func (r *process) failed() error {
 	text, _ := os.ReadFile(r.log)
 	const most = 500
 	said := strings.TrimSpace(string(text[max(0, len(text)-most):]))
+	if said == "" {
+		return fmt.Errorf("%s ended by itself (%v)", r.name, r.cmd.ProcessState)
+	}
 	return fmt.Errorf("%s ended by itself (%v): %s", r.name, r.cmd.ProcessState, said)
 }
 
