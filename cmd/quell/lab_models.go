@@ -72,7 +72,7 @@ func labPlan() train.Plan {
 // sessionLabPlan has fewer cells: sessions take long to come to rest at a level, so each run is long.
 func sessionLabPlan() train.Plan {
 	p := labPlan()
-	p.Levels, p.Interference = []float64{0.05, 0.2, 0.35, 0.5, 0.65}, []float64{0, 0.15, 0.3, 0.45, 0.6}
+	p.Levels, p.Interference = []float64{0.02, 0.2, 0.35, 0.5, 0.65}, []float64{0, 0.15, 0.3, 0.45, 0.6}
 	p.Repeat, p.MaxRepeat = 1, 2
 	return p
 }

@@ -209,6 +209,9 @@ func writePrima(dir string) error {
 		if err := p.section(&b, plots); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
+		if reading := readings[p.name]; reading != "" {
+			fmt.Fprintf(&b, "\n%s\n", reading)
+		}
 	}
 	return os.WriteFile(filepath.Join(dir, "prima.md"), b.Bytes(), 0o644)
 }
