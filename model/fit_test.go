@@ -252,3 +252,33 @@ func golden(t *testing.T, path string, got []byte) {
 		t.Errorf("%s differs (%v), got:\n%s", path, err, got)
 	}
 }
+
+func TestFitWithoutLoad(t *testing.T) {
+	idle := run(0, 0, 0, 1, 0.1, 0, 20)
+	spared := run(0, 0.4, 0, 1.6, 0.2, 0, 20)
+	for _, r := range []*TrainingRow{&idle, &spared} {
+		r.LatencyMS, r.RequestRate = quell.Latency{}, 0
+	}
+	m, _ := fitted(t, []TrainingRow{
+		idle, spared,
+		run(0.2, 0, 0.2, 2, 1, 12, 20), run(0.2, 0.4, 0.2, 5, 2, 25, 20),
+		run(0.4, 0, 0.4, 3, 2, 16, 20), run(0.4, 0.4, 0.4, 12, 4, 60, 20),
+	})
+	if iso := m.Isolation[quell.Network]; len(iso) != 3 || iso[0].Utilization != 0 || iso[0].ProbeMS != 1 {
+		t.Errorf("isolation %+v", iso)
+	}
+	if r := m.ResponseTime[quell.Network]; r[0].Utilization != 0.2 {
+		t.Errorf("a response time without load: %+v", r[0])
+	}
+	if i := m.Interference[quell.Network]; i[0].Utilization != 0 || !nearly(i[0].Severity, 0.6) {
+		t.Errorf("interference %+v", i[0])
+	}
+	p, err := Compile(m, Spec{Resource: quell.Network, Metric: quell.Mean, InterferenceModel: quell.Joint, Confidence: 0.95})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sf, significant := p.Severity(0, quell.ProbeStats{MeanMS: 1.6, StddevMS: 0.2, N: 10}, false)
+	if !significant || !nearly(p.Interfering(0, sf), 0.4) {
+		t.Errorf("an instance without load beside a neighbour with 0.4: severity %v (%v), U_int %v", sf, significant, p.Interfering(0, sf))
+	}
+}

@@ -182,7 +182,7 @@ func (m *live) collect(ctx context.Context, r RunRequest, prober *probe.Prober) 
 
 // fill adds to a row what was asked for and how the requests fared.
 func (r RunRequest) fill(row model.TrainingRow, total loadgen.Stats) (model.TrainingRow, error) {
-	if total.Requests == 0 || total.LatencyMS.N == 0 {
+	if r.Level > 0 && (total.Requests == 0 || total.LatencyMS.N == 0) {
 		return row, fmt.Errorf("no request succeeded: %d of %d failed", total.Errors, total.Requests)
 	}
 	row.Level, row.InterferingLevel, row.Seed = r.Level, &r.Interference, r.Seed

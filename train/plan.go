@@ -16,7 +16,7 @@ import (
 
 // Plan says which runs to make.
 type Plan struct {
-	Levels       []float64     // commanded utilisations of the service
+	Levels       []float64     // commanded utilisations of the service; at 0 the probe alone is measured
 	Interference []float64     // commanded utilisations of the interferer; 0 is the isolation baseline
 	Most         float64       // cells whose two utilisations together exceed this are left out; 0: 0.95
 	Only         []Cell        // exactly these cells instead

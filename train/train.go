@@ -171,8 +171,8 @@ func (t *training) take() (number int, ok bool) {
 	return t.next - 1, true
 }
 
-// cell repeats a run until the mean it is about is known well enough: the probe's in isolation, the response time's
-// under interference. A cell that never gets there is kept and marked.
+// cell repeats a run until the mean it is about is known well enough: the probe's in isolation or without load, the
+// response time's under interference. A cell that never gets there is kept and marked.
 func (t *training) cell(ctx context.Context, number int, machine Machine) error {
 	cell := t.cells[number]
 	var means []float64
@@ -210,7 +210,7 @@ func (t *training) run(ctx context.Context, cell Cell, seed uint64, machine Mach
 }
 
 func (t *training) judged(cell Cell, row *model.TrainingRow) float64 {
-	if cell.Interference == 0 {
+	if cell.Interference == 0 || cell.Level == 0 {
 		return row.ProbeMS.Mean
 	}
 	mean, _ := row.LatencyMS.Of(quell.Mean)

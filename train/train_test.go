@@ -143,6 +143,20 @@ func TestRunFailsWhenNoRequestSucceeds(t *testing.T) {
 	}
 }
 
+func TestWithoutLoadTheProbeAloneIsMeasured(t *testing.T) {
+	m := newMachine(t, func(http.ResponseWriter, *http.Request) { t.Error("a request") })
+	o := options(t, m)
+	o.Plan.Only = []Cell{{0, 0}}
+	var rows []model.TrainingRow
+	o.Save = func(r model.TrainingRow) error { rows = append(rows, r); return nil }
+	if err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 1 || rows[0].Requests != 0 || rows[0].LatencyMS.N != 0 || rows[0].ProbeMS.N == 0 || rows[0].Validate() != nil {
+		t.Errorf("rows %+v", rows)
+	}
+}
+
 // twice is a visit of two requests.
 type twice struct{ left int }
 

@@ -69,10 +69,11 @@ func labPlan() train.Plan {
 	return p
 }
 
-// sessionLabPlan has fewer cells: sessions take long to come to rest at a level, so each run is long.
+// sessionLabPlan has fewer cells: sessions take long to come to rest at a level, so each run is long. Its lowest level is no
+// load at all, for sessions come too rarely at a low one.
 func sessionLabPlan() train.Plan {
 	p := labPlan()
-	p.Levels, p.Interference = []float64{0.02, 0.2, 0.35, 0.5, 0.65}, []float64{0, 0.15, 0.3, 0.45, 0.6}
+	p.Levels, p.Interference = []float64{0, 0.2, 0.35, 0.5, 0.65}, []float64{0, 0.15, 0.3, 0.45, 0.6}
 	p.Repeat, p.MaxRepeat = 1, 2
 	return p
 }
