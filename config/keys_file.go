@@ -161,7 +161,7 @@ func capacityKeys(c map[quell.Resource]float64) section {
 func trainKeys(t *Train) section {
 	return section{
 		opt("plan", oneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, AdaptivePlan, CustomPlan}), "quick: a few levels; full: 10% to 90% in tens; adaptive: what slo's threshold hangs on; custom: as given here"),
-		opt("levels", shares(&t.Levels, func(x *ordered[float64]) *ordered[float64] { return x.above(0).below(1) }), "plan custom: utilisations to train, increasing"),
+		opt("levels", shares(&t.Levels, func(x *ordered[float64]) *ordered[float64] { return x.atLeast(0).below(1) }), "plan custom: utilisations to train, increasing; at 0% the probe alone is measured"),
 		opt("interference", shares(&t.Interference, func(x *ordered[float64]) *ordered[float64] { return x.atLeast(0).below(1) }), "plan custom: use by the interferer, increasing from 0%"),
 		opt("run", duration(&t.Run).atLeast(time.Second), "plan custom: length of one run"),
 		opt("repeat", whole(&t.Repeat).between(1, 1000), "plan custom: fewest runs of a level"),
