@@ -13,9 +13,8 @@ import (
 	"reflect"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lockfile"
 	"github.com/quellhq/quell/scenario"
 )
 
@@ -78,8 +77,8 @@ func openStore(dir, program string, digests map[string]string) (*store, error) {
 }
 
 func (s *store) read(dir string, digests map[string]string) error {
-	err := unix.Flock(int(s.file.Fd()), unix.LOCK_EX|unix.LOCK_NB) // ends with the file's being open
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	err := lockfile.Hold(s.file)
+	if errors.Is(err, lockfile.ErrHeld) {
 		return &quell.UserError{Err: fmt.Errorf("another arena is writing to %s: wait for it, or name another folder with --out", dir)}
 	}
 	if err != nil {

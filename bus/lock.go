@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/quellhq/quell/lockfile"
 )
 
 // lockName holds the lock that keeps two servers out of one store, which NATS itself does not. The lock ends with its
@@ -25,7 +25,7 @@ func lockDir(dir string) (*dirLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the bus cannot write to its store: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := lockfile.Hold(file); err != nil {
 		return nil, errors.Join(lockError(dir, err), file.Close())
 	}
 	if err := tryWrite(file); err != nil {
@@ -35,7 +35,7 @@ func lockDir(dir string) (*dirLock, error) {
 }
 
 func lockError(dir string, err error) error {
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if errors.Is(err, lockfile.ErrHeld) {
 		return fmt.Errorf("the bus store %s is in use by a running process; stop it, or ask it through its bus URL", dir)
 	}
 	return fmt.Errorf("lock the bus store %s: %w", dir, err)

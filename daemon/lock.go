@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/quellhq/quell/lockfile"
 )
 
 // lockData makes the data folder and takes it for this controller alone: the lease tells installations apart by it,
@@ -15,15 +15,12 @@ func lockData(folder string) (release func() error, err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("making the data folder: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(folder, "controller.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	release, err = lockfile.Take(filepath.Join(folder, "controller.lock"), 0o600)
+	if errors.Is(err, lockfile.ErrHeld) {
+		return nil, fmt.Errorf("a controller runs already with the data folder %s: give this one another, or stop that one", folder)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("taking the data folder: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = fmt.Errorf("a controller runs already with the data folder %s: give this one another, or stop that one", folder)
-		}
-		return nil, errors.Join(err, file.Close())
-	}
-	return file.Close, nil
+	return release, nil
 }

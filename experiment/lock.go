@@ -6,9 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lockfile"
 	"github.com/quellhq/quell/scenario"
 )
 
@@ -19,15 +18,12 @@ func LockRun(dir string, index int, run scenario.Run) (release func() error, err
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, fmt.Errorf("making the run's folder: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	release, err = lockfile.Take(filepath.Join(folder, "lock"), 0o644)
+	if errors.Is(err, lockfile.ErrHeld) {
+		return nil, &quell.UserError{Err: fmt.Errorf("another `quell lab run` is playing into %s: wait for it, or give this one another --out", folder)}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("taking the run's folder: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = &quell.UserError{Err: fmt.Errorf("another `quell lab run` is playing into %s: wait for it, or give this one another --out", folder)}
-		}
-		return nil, errors.Join(err, file.Close())
-	}
-	return file.Close, nil
+	return release, nil
 }

@@ -12,9 +12,8 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lockfile"
 	"github.com/quellhq/quell/model"
 )
 
@@ -85,8 +84,8 @@ func (s *Store) open() error {
 	if err != nil {
 		return &quell.UserError{Err: fmt.Errorf("opening the training rows: %w", err)}
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
+	if err := lockfile.Hold(file); err != nil {
+		if errors.Is(err, lockfile.ErrHeld) {
 			err = &quell.UserError{Err: fmt.Errorf("%s is being written by another training: wait for it, or name another file", s.path)}
 		}
 		return errors.Join(err, file.Close())

@@ -8,15 +8,14 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lockfile"
 )
 
 // folder is the state folder: instances.json, its lock, and the logs.
 type folder struct {
-	dir  string
-	lock *os.File
+	dir   string
+	close func() error // gives the lock back
 }
 
 // openFolder makes the folder where it is missing, and takes its lock: two drivers in one folder would each take the
@@ -25,24 +24,15 @@ func openFolder(dir string) (*folder, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the state folder: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("locking the state folder: %w", err)
+	release, err := lockfile.Take(filepath.Join(dir, "lock"), 0o644)
+	if errors.Is(err, lockfile.ErrHeld) {
+		return nil, &quell.UserError{Err: fmt.Errorf(
+			"state folder %s is in use by another process: stop that one, or give this one a folder of its own", dir)}
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		lock.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &quell.UserError{Err: fmt.Errorf(
-				"state folder %s is in use by another process: stop that one, or give this one a folder of its own", dir)}
-		}
+	if err != nil {
 		return nil, fmt.Errorf("locking the state folder %s: %w", dir, err)
 	}
-	return &folder{dir: dir, lock: lock}, nil
-}
-
-// close gives the lock back explicitly: a child between fork and exec may hold a copy of the descriptor.
-func (f *folder) close() error {
-	return errors.Join(unix.Flock(int(f.lock.Fd()), unix.LOCK_UN), f.lock.Close())
+	return &folder{dir: dir, close: release}, nil
 }
 
 func (f *folder) path() string         { return filepath.Join(f.dir, "instances.json") }

@@ -1,0 +1,35 @@
+// Package lockfile keeps a file or a folder to one process. A lock ends with its process, however that ends.
+package lockfile
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrHeld says that another holder has the lock.
+var ErrHeld = errors.New("held by somebody else")
+
+// Hold locks an open file until it is closed. It does not wait: a file that is held is ErrHeld.
+func Hold(file *os.File) error {
+	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrHeld
+	}
+	return err
+}
+
+// Take makes a file if it is missing and holds it until release, which leaves the file. The error is ErrHeld, or what
+// opening or locking it said.
+func Take(path string, perm os.FileMode) (release func() error, err error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, perm)
+	if err != nil {
+		return nil, err
+	}
+	if err := Hold(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	// The lock is given back explicitly: a child between fork and exec may hold a copy of the descriptor.
+	return func() error { return errors.Join(unix.Flock(int(file.Fd()), unix.LOCK_UN), file.Close()) }, nil
+}
