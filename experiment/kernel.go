@@ -150,11 +150,7 @@ func (g *KernelGroup) awaitServing(ctx context.Context) error {
 
 // Interfere sets what a neighbour takes of a host's resources.
 func (g *KernelGroup) Interfere(host string, use map[quell.Resource]float64) error {
-	all := map[quell.Resource]float64{} // what is over must be said
-	for _, r := range KernelResources() {
-		all[r] = use[r]
-	}
-	return g.rig.Machines.Interfere(host, all)
+	return g.rig.Machines.Interfere(host, use)
 }
 
 // Stop ends the controller, which ends the instances, and the balancer, and calms the neighbours.
@@ -207,7 +203,7 @@ func Contended(sc *scenario.Scenario, r quell.Resource) bool {
 		slices.ContainsFunc(sc.Timeline, func(e scenario.Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
 }
 
-// instance is the command of one: see Instance.
+// instance is the command that starts one.
 func (g *KernelGroup) instance() []string {
 	return append([]string{
 		g.rig.Program, "lab", "instance", "--config", filepath.Join(g.dir, "quell.yaml"), "--prefix", g.rig.Prefix,
