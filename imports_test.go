@@ -28,8 +28,9 @@ var mayImport = map[string][]string{
 	"scenario":   {"."},
 	"loadgen":    {"."},
 	"sensor":     {"."},
-	"probe":      {".", "outage"},
+	"probe":      {".", "outage", "tick"},
 	"outage":     {},
+	"tick":       {},
 	"lockfile":   {},
 	"limit":      {"."},
 	"middleware": {"."},
@@ -40,10 +41,10 @@ var mayImport = map[string][]string{
 	"internal/*": {}, // for tests alone
 
 	// The domain and what they are built around.
-	"balancer/builtin": {".", "balancer/measure", "route", "outage"},
-	"balancer/haproxy": {".", "balancer/measure", "outage"},
+	"balancer/builtin": {".", "balancer/measure", "route", "outage", "tick"},
+	"balancer/haproxy": {".", "balancer/measure", "outage", "tick"},
 	"testbed/emulated": {".", "sensor", "probe", "loadgen"},
-	"agent":            {".", "sensor", "probe", "outage"},
+	"agent":            {".", "sensor", "probe", "outage", "tick"},
 	"config":           {".", "scenario"},
 	"train":            {".", "stats", "model", "probe", "loadgen", "lockfile"},
 	"sim":              {".", "stats", "model", "policy", "route", "scenario", "loadgen", "train"},
@@ -52,7 +53,7 @@ var mayImport = map[string][]string{
 	"scaler/process":   {".", "lockfile"},
 
 	// The loop: it knows its own small interfaces, no driver.
-	"controller": {".", "bus", "model", "policy"},
+	"controller": {".", "bus", "model", "policy", "tick"},
 
 	// What sees both sides.
 	"daemon":      {"*"},

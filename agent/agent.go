@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/outage"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/tick"
 )
 
 // Sampler reads the machine: what was measured since the previous call, and the sensors that failed. The first call
@@ -88,7 +89,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer a.stopProbes(ctx)
 	}
 	a.sample() // primes; there is nothing to publish yet
-	for a.sleep(ctx) {
+	for tick.Sleep(ctx, tick.Until(a.opts.Now(), a.opts.Period)) {
 		a.report(ctx)
 	}
 	return nil
@@ -102,29 +103,6 @@ func (a *Agent) stopProbes(ctx context.Context) {
 	if err := a.opts.ProbeServer.Shutdown(ctx); err != nil {
 		a.opts.Logger.Warn("probes were cut off", "error", err)
 	}
-}
-
-// sleep waits for the next tick and says whether ctx is still alive.
-func (a *Agent) sleep(ctx context.Context) bool {
-	timer := time.NewTimer(untilTick(a.opts.Now(), a.opts.Period))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return ctx.Err() == nil
-	}
-}
-
-// untilTick returns the time to the next whole multiple of period, so that all agents sample at the same moments and
-// none drifts. One less than half a period away is passed over: a timer may fire a moment before the wall clock is
-// there, and the clock may have been set.
-func untilTick(now time.Time, period time.Duration) time.Duration {
-	wait := period - now.Sub(now.Truncate(period))
-	if wait < period/2 {
-		wait += period
-	}
-	return wait
 }
 
 func (a *Agent) report(ctx context.Context) {

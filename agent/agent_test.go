@@ -18,7 +18,6 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/sensor"
-	"pgregory.net/rapid"
 )
 
 // machine is a sampler that numbers its samples, and whose sensors fail in the samples given.
@@ -112,20 +111,6 @@ func TestRunPublishesOnAlignedTicks(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestUntilTick(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		period := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(time.Hour)).Draw(t, "period"))
-		now := time.Unix(0, rapid.Int64Range(0, 4e18).Draw(t, "now"))
-		wait := untilTick(now, period)
-		if wait < period/2 || wait > period+period/2 {
-			t.Fatalf("wait %v of a period of %v", wait, period)
-		}
-		if tick := now.Add(wait); !tick.Equal(tick.Truncate(period)) {
-			t.Fatalf("tick at %v is not aligned to %v", tick, period)
-		}
-	})
 }
 
 func TestRunSurvivesFailures(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/tick"
 )
 
 // Balancer spreads traffic over backends.
@@ -150,7 +151,8 @@ func (c *Controller) Observe(r quell.Reading, received time.Time) { c.gather.add
 // Reject counts a reading that broke a rule.
 func (c *Controller) Reject(err error) { c.gather.reject(err) }
 
-// Run steps once per sampling period until ctx ends. Between periods it follows the instances' lives more closely.
+// Run steps once per sampling period, as soon as its readings should have come, until ctx ends. Between steps it follows
+// the instances' lives more closely.
 // Errors of the parts it drives are logged and tried again. Only a memory that is there and cannot be read ends it.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.background.Wait()
@@ -158,7 +160,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	c.tend(ctx)
-	next := c.now().Add(c.sampling())
+	next := c.nextStep()
 	for {
 		pause := min(c.sampling()/4, 500*time.Millisecond)
 		select {
@@ -170,12 +172,16 @@ func (c *Controller) Run(ctx context.Context) error {
 			c.tend(ctx)
 			continue
 		}
-		next = next.Add(c.sampling())
-		if behind := c.now(); next.Before(behind) {
-			next = behind.Add(c.sampling())
-		}
 		c.Step(ctx)
+		next = c.nextStep()
 	}
+}
+
+// nextStep is when the readings of the present period should have come.
+func (c *Controller) nextStep() time.Time {
+	now, period := c.now(), c.sampling()
+	settle := tick.Settle(period)
+	return now.Add(tick.Until(now.Add(-settle), period))
 }
 
 // enter asks for the lead. A memory that is damaged is final: going on without it would forget a pause.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/tick"
 )
 
 var errBroken = errors.New("it is broken")
@@ -358,7 +359,7 @@ func (r *rig) kill() {
 	}
 }
 
-// run starts the loop, and lets it go on for a while.
+// run starts the loop, and lets it go on for a while: to just when it takes a step, for a whole number of periods.
 func (r *rig) run(d time.Duration) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -370,7 +371,7 @@ func (r *rig) run(d time.Duration) {
 			r.t.Errorf("the loop ended with %v", err)
 		}
 	}
-	r.pass(d)
+	r.pass(d + tick.Settle(r.opts.Service.Sampling))
 }
 
 // pass lets time pass.

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/tick"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -283,6 +284,25 @@ func TestAProberThatWasTakenAwayCountsNoMore(t *testing.T) {
 	if n := len(g.readings["i1"]); n != 1 {
 		t.Errorf("%d senders are kept", n)
 	}
+}
+
+func TestAStepWaitsForTheReadingsOfItsPeriod(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		time.Sleep(300 * time.Millisecond) // the controller begins in the middle of a period
+		uses := []float64{.1, .2, .3}
+		go func() {
+			for _, use := range uses {
+				time.Sleep(tick.Until(time.Now(), time.Second) + 50*time.Millisecond) // on its way for a while
+				r.c.Observe(agentReading("i1", use), time.Now())
+			}
+		}()
+		r.run(2*time.Second + 700*time.Millisecond)
+		for _, in := range r.c.Status().Instances {
+			if in.ID == "i1" && (in.Utilization == nil || *in.Utilization != uses[2]) {
+				t.Errorf("decided by a utilisation of %v, want %v, that of the period that has just ended", in.Utilization, uses[2])
+			}
+		}
+	})
 }
 
 func TestASilentAgentMakesItsInstanceStale(t *testing.T) {

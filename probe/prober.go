@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/outage"
+	"github.com/quellhq/quell/tick"
 )
 
 // Target is the probe server of one instance.
@@ -156,7 +158,8 @@ func (p *Prober) reconcile(ctx context.Context, running *sync.WaitGroup, followe
 	}
 }
 
-// follow publishes one target's windows, one after the other without drift.
+// follow publishes one target's windows, one after the other. They end with everybody's periods; the first is longer or
+// shorter, with as many probes as its length allows.
 func (p *Prober) follow(ctx context.Context, t Target) {
 	logger := p.opts.Logger.With("service", p.opts.Service, "instance", t.Instance)
 	s, err := newSession(p.opts, t, p.size)
@@ -168,16 +171,18 @@ func (p *Prober) follow(ctx context.Context, t Target) {
 	rng := p.random(t.Instance, 0)
 	probing := outage.Log{Logger: logger.With("address", t.Address), What: "probing"}
 	publishing := outage.Log{Logger: logger, What: "publishing probes"}
-	for start := time.Now(); ; start = start.Add(p.opts.Period) {
-		singles := p.window(ctx, s, start, stratify(rng, p.opts.Count, p.opts.Period), &probing)
-		if !waitUntil(ctx, start.Add(p.opts.Period)) {
+	for {
+		start := time.Now()
+		length := tick.Until(start, p.opts.Period)
+		singles := p.window(ctx, s, start, stratify(rng, p.countIn(length), length), &probing)
+		if !waitUntil(ctx, start.Add(length)) {
 			return
 		}
 		stats, ok := summarise(singles)
 		if !ok {
 			continue
 		}
-		err := p.publish(ctx, t, stats)
+		err := p.publish(ctx, t, length, stats)
 		if ctx.Err() != nil {
 			return
 		}
@@ -188,14 +193,19 @@ func (p *Prober) follow(ctx context.Context, t Target) {
 	}
 }
 
-func (p *Prober) publish(ctx context.Context, t Target, stats quell.ProbeStats) error {
+// countIn is the number of probes in a window of that length, at their usual spacing.
+func (p *Prober) countIn(length time.Duration) int {
+	return max(1, int(math.Round(float64(p.opts.Count)*float64(length)/float64(p.opts.Period))))
+}
+
+func (p *Prober) publish(ctx context.Context, t Target, window time.Duration, stats quell.ProbeStats) error {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.Period)
 	defer cancel()
 	return p.opts.Publish(ctx, quell.Reading{
 		Service: p.opts.Service, Instance: t.Instance, Source: quell.FromProber, Sender: p.opts.Sender,
 		Observation: quell.Observation{
 			At:      time.Now().UTC(),
-			WindowS: p.opts.Period.Seconds(),
+			WindowS: window.Seconds(),
 			Probe:   map[quell.Resource]quell.ProbeStats{quell.Network: stats},
 		},
 	})
@@ -266,13 +276,4 @@ func (p *Prober) random(instance string, call uint64) *rand.Rand {
 }
 
 // waitUntil sleeps until t and says whether ctx is still alive.
-func waitUntil(ctx context.Context, t time.Time) bool {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return ctx.Err() == nil
-	}
-}
+func waitUntil(ctx context.Context, t time.Time) bool { return tick.Sleep(ctx, time.Until(t)) }

@@ -57,6 +57,41 @@ func TestProberPublishesEachPeriod(t *testing.T) {
 	})
 }
 
+func TestProberKeepsEverybodysPeriods(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		begin, length time.Duration
+		n             int // the first download on a connection is no probe
+	}{
+		{"a target that comes early is probed for the rest of the period", 300 * time.Millisecond, 700 * time.Millisecond, 5},
+		{"one that comes late until the next is over", 700 * time.Millisecond, 1300 * time.Millisecond, 9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, j := newNetwork(t), &journal{}
+				n.add("a:1", func(int) time.Duration { return 0 })
+				time.Sleep(c.begin)
+				run(t, options(n, j, Target{"i1", "a:1"}))
+				time.Sleep(c.length + time.Second + overhang)
+				synctest.Wait()
+				got := j.take()
+				if len(got) != 2 {
+					t.Fatalf("%d readings", len(got))
+				}
+				for i, want := range []struct {
+					length time.Duration
+					n      int
+				}{{c.length, c.n}, {time.Second, 8}} {
+					o := got[i].Observation
+					if o.WindowS != want.length.Seconds() || o.Probe[quell.Network].N != want.n || !o.At.Equal(o.At.Truncate(time.Second)) {
+						t.Errorf("reading %d: %d probes in %v s until %v, want %d in %v", i, o.Probe[quell.Network].N, o.WindowS, o.At, want.n, want.length)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestProberMeasuresTheSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, j := newNetwork(t), &journal{}

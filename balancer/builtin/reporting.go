@@ -9,6 +9,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/outage"
+	"github.com/quellhq/quell/tick"
 )
 
 // reporter turns what the meters counted into readings, one window after the other.
@@ -26,15 +27,8 @@ func newReporter(o *Options, p *pool) *reporter {
 // run publishes at the end of every period until the context ends. Readings that cannot be published are lost: the next
 // ones matter more.
 func (r *reporter) run(ctx context.Context) {
-	every := time.NewTicker(r.opts.Period)
-	defer every.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-every.C:
-			r.publish(ctx, r.readings(time.Now()))
-		}
+	for tick.Sleep(ctx, tick.Until(time.Now(), r.opts.Period)) {
+		r.publish(ctx, r.readings(time.Now()))
 	}
 }
 

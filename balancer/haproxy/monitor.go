@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/outage"
+	"github.com/quellhq/quell/tick"
 )
 
 // MonitorOptions configure a Monitor.
@@ -78,19 +79,12 @@ func (m *Monitor) Run(ctx context.Context) {
 	} else {
 		m.opts.Logger.Warn("balancer.haproxy.log is not set: response times are HAProxy's means over each server's last 1024 requests, without percentiles")
 	}
-	every := time.NewTicker(m.opts.Period)
-	defer every.Stop()
 	began := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-every.C:
-			counts := m.counts(ctx)
-			now := time.Now() // the counters are as of now, even where a HAProxy took its time
-			m.opts.Publish(ctx, m.readings(counts, now, now.Sub(began)))
-			began = now
-		}
+	for tick.Sleep(ctx, tick.Until(time.Now(), m.opts.Period)) {
+		counts := m.counts(ctx)
+		now := time.Now() // the counters are as of now, even where a HAProxy took its time
+		m.opts.Publish(ctx, m.readings(counts, now, now.Sub(began)))
+		began = now
 	}
 }
 

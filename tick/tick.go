@@ -1,0 +1,37 @@
+// Package tick gives everybody the same sampling periods. Each ends at a whole multiple of its length on the wall clock,
+// so that what agents, probers and balancers tell of one period is of the same stretch of time: a probe is judged by
+// the utilisation at which it was taken. Machines whose clocks disagree lose that, and nothing else.
+package tick
+
+import (
+	"context"
+	"time"
+)
+
+// Until returns the time to the end of the present period. An end less than half a period away is passed over: a timer
+// may fire a moment before the wall clock is there, and the clock may have been set.
+func Until(now time.Time, period time.Duration) time.Duration {
+	wait := period - now.Sub(now.Truncate(period))
+	if wait < period/2 {
+		wait += period
+	}
+	return wait
+}
+
+// Settle is how long after the end of a period its readings may still be on their way: its last probe is answered, its
+// readings travel.
+func Settle(period time.Duration) time.Duration {
+	return min(period/5, 2*time.Second)
+}
+
+// Sleep waits and says whether ctx is still alive.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
+	}
+}
