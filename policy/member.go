@@ -102,7 +102,26 @@ func (m *member) remember(in Input) {
 		return
 	}
 	sf, significant := in.Baseline.Severity(*mem.Utilization, probe, mem.Significant)
-	mem.Severity, mem.SeverityAt, mem.Significant = &sf, &at, significant
+	mem.SeverityAt = &at
+	if confirm := in.Service.Policy.Confirm; !mem.holds(significant, confirm) {
+		mem.Severity, mem.Significant = &sf, significant
+	}
+}
+
+// holds counts a probe reading, and says whether it is to be passed over. Interference that was felt in confirm + 1
+// readings in a row is gone only when it is missing in as many: probes are few, and one lucky window must not give an
+// instance back all its load.
+func (mem *InstanceState) holds(significant bool, confirm int) bool {
+	switch {
+	case significant:
+		mem.Felt, mem.Held = min(mem.Felt+1, confirm+1), 0
+	case mem.Felt > confirm && mem.Held < confirm:
+		mem.Held++
+		return true
+	default:
+		mem.Felt, mem.Held = 0, 0
+	}
+	return false
 }
 
 // count keeps the guard's counters of snapshots spent failed and stale. An instance without any observation turns

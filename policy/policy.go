@@ -149,6 +149,8 @@ type InstanceState struct {
 	SeverityAt  *time.Time `json:"severity_at,omitempty"`
 	Severity    *float64   `json:"severity,omitempty"`    // last reading, without calibration
 	Significant bool       `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
+	Felt        int        `json:"felt,omitempty"`        // probe readings in a row that passed it, up to confirm + 1
+	Held        int        `json:"held,omitempty"`        // readings since, in whose place the last severity stands
 
 	Offset       float64    `json:"offset,omitempty"`        // section IV: severity added by calibration
 	Collected    int        `json:"collected,omitempty"`     // snapshots collected in the band

@@ -244,6 +244,35 @@ func TestSeverityFromProbes(t *testing.T) {
 	}
 }
 
+// Interference that was felt often enough to act on stands in for as many windows without it; less does not.
+func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
+	e := engine(t, golden("prima", 75, 1), goldenModels(t))
+	var st State
+	for k, tc := range []struct {
+		probe string
+		want  float64
+	}{
+		{"12", .2},
+		{"10", 0}, // felt once only
+		{"12", .2},
+		{"14", .4},
+		{"10", .4}, // held
+		{"12", .2},
+		{"10", .2},    // held again
+		{"10.5", .05}, // half the margin is still enough
+		{"10", .05},
+		{"10", 0}, // missing twice
+		{"12", .2},
+		{"10", 0},
+	} {
+		var plan quell.Plan
+		plan, st = e.Decide(snap(t, k, "i1 weight=1 use=0.1 probe="+tc.probe), st)
+		if got := plan.Severity["i1"]; math.Abs(got-tc.want) > 1e-9 {
+			t.Errorf("window %d, of %s ms: severity %v, want %v", k, tc.probe, got, tc.want)
+		}
+	}
+}
+
 // A ready instance that never tells its severity is waited for as long as guard.stale_after says, and does not
 // keep the group from changing for ever.
 func TestSilentInstanceIsNotWaitedForForEver(t *testing.T) {
