@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"agent":            {".", "sensor", "probe", "outage", "tick"},
 	"config":           {".", "scenario"},
 	"train":            {".", "stats", "model", "probe", "loadgen", "lockfile"},
-	"sim":              {".", "stats", "model", "policy", "route", "scenario", "loadgen", "train"},
+	"sim":              {".", "stats", "model", "policy", "route", "scenario", "loadgen", "train", "tick"},
 	"chart":            {".", "model"},
 	"arena":            {".", "stats", "model", "policy", "scenario", "sim", "lockfile"},
 	"scaler/process":   {".", "lockfile"},

@@ -97,7 +97,7 @@ func (s *simulation) becomeReady(in *instance) {
 	in.meter.began, in.meter.touched = s.w.now, s.w.now
 	in.meter.classes = make([]classMeter, len(s.Scenario.Workload.Classes))
 	in.prober = newProber(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))
-	s.watch(in, s.w.now)
+	s.watch(in)
 	if !s.spreading { // many become ready at one moment: once for all
 		s.spreading = true
 		s.w.agenda.add(s.w.now, func() { s.spreading = false; s.spread() })

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -23,23 +24,35 @@ type machineReading struct {
 	cpu         *quell.CPUTime
 }
 
-// watch begins a window of an instance's agent and prober. Each instance has its own phase, from when it became ready.
-// A window is over after a sampling period, or when its last probe is back.
-func (s *simulation) watch(in *instance, start float64) {
-	period := s.service.Sampling.Seconds()
+// watch begins a window of an instance's agent and prober. It is over at the end of a sampling period, or when its last
+// probe is back.
+func (s *simulation) watch(in *instance) {
+	start := s.w.now
+	length := s.untilEnd()
 	in.windowAt = start
 	for _, k := range s.used {
 		in.usedAt[k] = s.w.carried(in.host, quell.Resources[k], ownService)
 	}
-	in.prober.window(start, period, in.prober.plan.count, func() {
-		s.w.agenda.add(max(start+period, s.w.now), func() {
+	probes := math.Round(float64(in.prober.plan.count) * length / s.service.Sampling.Seconds())
+	in.prober.window(start, length, int(math.Max(1, probes)), func() {
+		s.w.agenda.add(max(start+length, s.w.now), func() {
 			if in.state == quell.Failed {
 				return
 			}
 			s.send(in)
-			s.watch(in, start+period)
+			s.watch(in)
 		})
 	})
+}
+
+// untilEnd is tick.Until in the time of the simulation, in seconds.
+func (s *simulation) untilEnd() float64 {
+	period := s.service.Sampling.Seconds()
+	wait := period - math.Mod(s.w.now-s.phase+period, period)
+	if wait < period/2 {
+		wait += period
+	}
+	return wait
 }
 
 // send takes the readings of a window and puts them on their way.

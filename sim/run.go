@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/tick"
 )
 
 // Options of a run. Scenario and Run are required; zero values of the others are as on the emulated rig.
@@ -78,6 +79,7 @@ type simulation struct {
 	probes   []probePlan
 
 	boot, zero, end float64 // when load begins, when the account begins, when both end
+	phase           float64 // sampling periods end this much after whole multiples of their length
 
 	instances []*instance          // every one ever started
 	members   []*instance          // those that the scaler lists, in order of start
@@ -287,13 +289,15 @@ func (s *simulation) after(arrivals *loadgen.Arrivals) (at float64, ok bool) {
 	return math.Inf(1), false
 }
 
-// schedule puts on the agenda what is known beforehand. The controller's and the balancer's windows have phases of
-// their own.
+// schedule puts on the agenda what is known beforehand. Everybody's periods end at the same moments, which are any
+// moments of the play.
 func (s *simulation) schedule() {
-	period := s.service.Sampling.Seconds()
+	period := s.service.Sampling
+	firstEnd := s.boot + s.rng.Float64()*period.Seconds()
+	s.phase = math.Mod(firstEnd, period.Seconds())
 	s.start(min(s.service.Group.Initial, s.service.Group.Max))
-	s.w.agenda.add(s.boot+s.rng.Float64()*period, s.report)
-	s.w.agenda.add(s.boot+s.rng.Float64()*period, s.sample)
+	s.w.agenda.add(firstEnd, s.report)
+	s.w.agenda.add(firstEnd+tick.Settle(period).Seconds(), s.sample)
 	s.w.agenda.add(s.tendEvery(), s.tend)
 	hosts := map[string]int{}
 	for i, h := range s.Scenario.Hosts {

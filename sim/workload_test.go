@@ -186,7 +186,7 @@ func TestVideoLoadFillsWhatItSays(t *testing.T) {
 // A failed instance's users and viewers go on elsewhere, and none is lost or counted twice.
 func TestSessionsOutliveInstances(t *testing.T) {
 	users := pages(3, time.Minute)
-	users.Workload.Kind, users.Workload.Users, users.Workload.Think = scenario.Users, 300, time.Second
+	users.Workload.Kind, users.Workload.Users, users.Workload.Think = scenario.Users, 800, time.Second
 	for _, sc := range []*scenario.Scenario{users, television(1.6)} {
 		sc.Service.Sampling = time.Second
 		sc.Timeline = []scenario.Event{{At: 20 * time.Second, Fail: &scenario.Failure{Host: "h1"}}}
