@@ -8,13 +8,16 @@ import (
 )
 
 // leastSeverity is the LSF baseline (PRIMA, section V-D): on a violation, the instances' shares of the summed
-// severity are handed out in reverse, the largest to the instance with the lowest severity.
+// severity are handed out in reverse, the largest to the instance with the lowest severity. A new instance waits for
+// its first severity (Figures 2 and 3): if the violation that it came for still stands, that gives it its first share.
 func leastSeverity(in Input, g *group, st *State) quell.Plan {
+	g.welcome(func(m *member) bool { return m.hasSeverity })
 	return least(in, g, st, "severity", func(m *member) (float64, bool) { return m.severity, m.hasSeverity })
 }
 
 // leastResponse is the LR baseline: the same with the measured response time.
 func leastResponse(in Input, g *group, st *State) quell.Plan {
+	g.welcome(func(*member) bool { return true })
 	return least(in, g, st, "response time", func(m *member) (float64, bool) { return m.response(in) })
 }
 
@@ -30,7 +33,6 @@ func (m *member) response(in Input) (float64, bool) {
 // violates, gets one more.
 func least(in Input, g *group, st *State, what string, value func(*member) (float64, bool)) quell.Plan {
 	var plan quell.Plan
-	g.welcome()
 	violating := 0
 	for _, m := range g.ready {
 		if r, ok := m.response(in); ok && r > in.Service.SLO.ThresholdMS() {
@@ -51,9 +53,9 @@ func least(in Input, g *group, st *State, what string, value func(*member) (floa
 	return plan
 }
 
-// welcome gives an equal share to instances that never had one, and takes it from the others in proportion. One that
-// was given a share of 0 keeps it.
-func (g *group) welcome() {
+// welcome gives an equal share to instances that never had one, if they may have it, and takes it from the others in
+// proportion. One that was given a share of 0 keeps it.
+func (g *group) welcome(may func(*member) bool) {
 	equal := 1 / float64(len(g.ready))
 	var settled float64 // what the others have
 	rest := 1.0
@@ -61,9 +63,10 @@ func (g *group) welcome() {
 		if m.weight() > 0 {
 			m.mem.Placed = true
 		}
-		if m.mem.Placed {
+		switch {
+		case m.mem.Placed:
 			settled += m.share
-		} else {
+		case g.weightless || may(m):
 			m.share = equal
 			rest -= equal
 		}

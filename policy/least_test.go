@@ -100,6 +100,22 @@ func TestLeastSequences(t *testing.T) {
 			at("i1=0 i2=1 violation shift", "i1 weight=0.5 sf=0.5 lat=90", "i2 weight=0.5 sf=0 lat=10"),
 			at("i1=0 i2=1", "i1 weight=0 sf=0.5 lat=20", "i2 weight=1 sf=0 lat=20"),
 		}},
+		{"Figure 3: a new one waits for its first severity, which gives it its share", "lsf", confirm(1), []step{
+			at("i1=1 violation confirming", "i1 weight=1 use=0.4 sf=0.75 lat=90"),
+			at("i1=1 +1 violation all_violate", "i1 weight=1 use=0.4 sf=0.75 lat=90"),
+			at("i1=1 i2=0 violation shift", "i1 weight=1 use=0.4 sf=0.75 lat=90", "i2 weight=0"),
+			at("i1=0.25 i2=0.75 violation shift", "i1 weight=1 use=0.4 sf=0.75 lat=90", "i2 weight=0 use=0 sf=0.25"),
+		}},
+		{"Figure 2: alike in severity, alike in load", "lsf", confirm(0), []step{
+			at("i1=0.5 i2=0.5 violation shift", "i1 weight=1 use=0.4 sf=0.75 lat=90", "i2 weight=0 use=0 sf=0.75"),
+		}},
+		{"one that comes when nothing violates gets an equal share, with its first severity", "lsf", confirm(0), []step{
+			at("i1=1 i2=0", "i1 weight=1 sf=0.75 lat=20", "i2 weight=0"), at("i1=0.5 i2=0.5", "i1 weight=1 sf=0.75 lat=20", "i2 weight=0 use=0 sf=0.25"),
+		}},
+		{"the guard ends the wait for one that never tells a severity", "lsf", stale(2, 4), []step{
+			at("i1=1 i2=0", "i1 weight=1 sf=0 lat=20", "i2 weight=0 silent"), at("i1=1 i2=0", "i1 weight=1 sf=0 lat=20", "i2 weight=0 silent"),
+			at("i1=0.875 i2=0.125 stale", "i1 weight=1 sf=0 lat=20", "i2 weight=0 silent"),
+		}},
 		{"the welcome is repeated until it is in force", "lr", confirm(0), []step{
 			at("i1=0.5 i2=0.5", "i1 weight=1 lat=20", "i2 weight=0"), at("i1=0.5 i2=0.5", "i1 weight=1 lat=20", "i2 weight=0"),
 		}},
