@@ -105,6 +105,7 @@ func instancesKeys(n *scenario.Instances) section {
 		opt("start", whole(&n.Start), "of runs whose policy scales the group"),
 		opt("fixed", whole(&n.Fixed), "the size of runs whose policy does not scale").or("start"),
 		opt("startup", duration(&n.Startup), "emulated boot time of an instance"),
+		opt("weights", listOf(&n.Weights, 0, func(w *float64) value { return share(w) }), "the first instances' shares of the traffic, held by hand until the account begins").or("as the policy has them"),
 	}
 }
 

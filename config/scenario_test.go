@@ -71,7 +71,7 @@ func TestScenarioDefaults(t *testing.T) {
 	if s.Hosts[0].Cores != 1 || s.Hosts[2].Cores != 2 || s.Hosts[2].DiskIOPS != 1000 {
 		t.Errorf("hosts %+v", s.Hosts)
 	}
-	if s.Seed != 1 || s.Instances != (scenario.Instances{Start: 2, Fixed: 2}) || s.Judge != scenario.DefaultJudging() {
+	if s.Seed != 1 || !reflect.DeepEqual(s.Instances, scenario.Instances{Start: 2, Fixed: 2}) || s.Judge != scenario.DefaultJudging() {
 		t.Errorf("seed %d, instances %+v, judge %+v", s.Seed, s.Instances, s.Judge)
 	}
 	if want := []scenario.Run{{Policy: "lr", Scheduling: quell.LeastConn}}; !slices.Equal(s.Runs, want) {

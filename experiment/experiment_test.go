@@ -3,8 +3,11 @@ package experiment
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -95,6 +98,7 @@ type puppet struct {
 
 	mu        sync.Mutex
 	disturbed []string
+	held      []map[string]float64 // nil: released
 	asked     int
 	fail      error
 	changes   []time.Time
@@ -127,6 +131,19 @@ func (p *puppet) Interfere(host string, use map[quell.Resource]float64) error {
 		host += "+"
 	}
 	p.disturbed = append(p.disturbed, host)
+	return nil
+}
+
+func (p *puppet) Hold(_ context.Context, weights map[string]float64) error {
+	p.held = append(p.held, weights)
+	return nil
+}
+
+func (p *puppet) Release(_ context.Context, weights map[string]float64) error {
+	if last := p.held[len(p.held)-1]; !maps.Equal(last, weights) {
+		return fmt.Errorf("%v are released, and %v held", weights, last)
+	}
+	p.held = append(p.held, nil)
 	return nil
 }
 
@@ -169,6 +186,7 @@ judge: {window: 1s, requests: 10}
 
 func TestPlayOffersTheSameToAllAndAccountsIt(t *testing.T) {
 	sc := shortScenario(t)
+	sc.Instances.Weights = []float64{1}
 	a, b := newPuppet(t), newPuppet(t)
 	var frames int
 	results, err := Play(t.Context(), Options{
@@ -195,6 +213,9 @@ func TestPlayOffersTheSameToAllAndAccountsIt(t *testing.T) {
 	}
 	if got := strings.Join(b.disturbed, " "); got != "h1+ h1" {
 		t.Errorf("disturbed %q, want h1 on, then off", got)
+	}
+	if want := []map[string]float64{{"i1": 1}, nil}; !reflect.DeepEqual(a.held, want) || !reflect.DeepEqual(b.held, want) {
+		t.Errorf("weights were held and released: %v and %v, want %v", a.held, b.held, want)
 	}
 	if frames == 0 {
 		t.Error("nothing was shown")

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -162,6 +164,34 @@ func (g *group) Dir() string { return g.dir }
 // Status asks the controller.
 func (g *group) Status(ctx context.Context) (controller.Status, error) {
 	return controller.Ask(ctx, g.conn, g.sc.Service.Name)
+}
+
+// Hold fixes instances' fractions of the traffic by hand.
+func (g *group) Hold(ctx context.Context, weights map[string]float64) error {
+	return g.command(ctx, weights, func(id string, w float64) bus.Command {
+		return bus.Command{Name: bus.Override, Instance: id, Weight: &w, By: "the scenario"}
+	})
+}
+
+// Release lets them go.
+func (g *group) Release(ctx context.Context, weights map[string]float64) error {
+	return g.command(ctx, weights, func(id string, _ float64) bus.Command {
+		return bus.Command{Name: bus.Clear, Instance: id, By: "the scenario"}
+	})
+}
+
+func (g *group) command(ctx context.Context, weights map[string]float64, of func(id string, w float64) bus.Command) error {
+	for _, id := range slices.Sorted(maps.Keys(weights)) {
+		cmd := of(id, weights[id])
+		reply, err := g.conn.Ask(ctx, g.sc.Service.Name, cmd)
+		if err == nil && reply.Error != "" {
+			err = errors.New(reply.Error)
+		}
+		if err != nil {
+			return fmt.Errorf("%s of %s: %w", cmd.Name, id, err)
+		}
+	}
+	return nil
 }
 
 // Changes reads the journal for plans that changed something.

@@ -23,6 +23,10 @@ type Group interface {
 	Interfere(host string, use map[quell.Resource]float64) error
 	// Status asks the controller.
 	Status(ctx context.Context) (controller.Status, error)
+	// Hold fixes instances' fractions of the traffic by hand.
+	Hold(ctx context.Context, weights map[string]float64) error
+	// Release lets them go.
+	Release(ctx context.Context, weights map[string]float64) error
 	// Changes returns when plans that changed something were applied since then, in order.
 	Changes(ctx context.Context, since time.Time) ([]time.Time, error)
 }
@@ -79,6 +83,10 @@ func Play(ctx context.Context, o Options) ([]quell.Result, error) {
 	p.zero = p.start.Add(o.WarmUp)
 	for _, player := range o.Players {
 		p.tracks = append(p.tracks, newTrack(o.Scenario, player))
+	}
+	held := o.Scenario.Instances.Held()
+	if err := p.everywhere(func(g Group) error { return g.Hold(ctx, held) }); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -234,7 +242,12 @@ func (p *play) mark(ctx context.Context) {
 	if !sleepUntil(ctx, p.zero) {
 		return
 	}
-	p.each(func(t *track) { t.before, t.accountError = t.Group.Status(ctx) })
+	held := p.Scenario.Instances.Held()
+	p.each(func(t *track) {
+		released := t.Group.Release(ctx, held)
+		status, err := t.Group.Status(ctx)
+		t.before, t.accountError = status, errors.Join(released, err)
+	})
 	if !sleepUntil(ctx, p.zero.Add(p.Scenario.Duration)) {
 		return
 	}
@@ -242,6 +255,15 @@ func (p *play) mark(ctx context.Context) {
 		status, err := t.Group.Status(ctx)
 		t.after, t.accountError = status, errors.Join(t.accountError, err)
 	})
+}
+
+// everywhere does something to every group, and joins what went wrong.
+func (p *play) everywhere(do func(Group) error) error {
+	var errs []error
+	for _, t := range p.tracks {
+		errs = append(errs, do(t.Group))
+	}
+	return errors.Join(errs...)
 }
 
 func (p *play) each(do func(*track)) {

@@ -7,6 +7,7 @@ package scenario
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -98,6 +99,18 @@ type Instances struct {
 	Start   int           // of runs whose policy scales the group
 	Fixed   int           // the size of runs whose policy does not
 	Startup time.Duration // emulated boot time of an instance
+	// Weights holds the first instances' fractions of the traffic by hand until the account begins, for situations that a
+	// policy is to be found in. Empty: the policy decides from the beginning.
+	Weights []float64
+}
+
+// Held is Weights by instance. Instances are named in the order of their start: i1, i2, ...
+func (n Instances) Held() map[string]float64 {
+	held := map[string]float64{}
+	for i, w := range n.Weights {
+		held["i"+strconv.Itoa(i+1)] = w
+	}
+	return held
 }
 
 // Event changes the load, the interference, or both, or ends an instance, at one moment; an absent part leaves things

@@ -90,8 +90,28 @@ func (c *checker) instances(s *Scenario) {
 	c.groupSize("instances.start", s.Instances.Start, len(s.Hosts))
 	c.groupSize("instances.fixed", s.Instances.Fixed, len(s.Hosts))
 	c.wait(s.Instances.Startup, "instances.startup")
+	c.weights(s)
 	c.need(len(s.Hosts) == 0 || s.Service.Group.Min <= len(s.Hosts), "service.group.min",
 		"%d instances need a host each, there are %d", s.Service.Group.Min, len(s.Hosts))
+}
+
+// weights holds those by hand against the runs that they are for.
+func (c *checker) weights(s *Scenario) {
+	weights := s.Instances.Weights
+	if len(weights) == 0 {
+		return
+	}
+	var sum float64
+	for i, w := range weights {
+		c.need(w >= 0 && w <= 1, fmt.Sprintf("instances.weights[%d]", i), "must be a fraction of the traffic, is %g", w)
+		sum += w
+	}
+	c.need(math.Abs(sum-1) < 1e-6, "instances.weights", "must sum to 100%%, sum to %g%%", sum*100)
+	for i, r := range s.Runs {
+		n := s.Initial(r)
+		c.need(n == len(weights), "instances.weights", "has %d weights, and runs[%d] begins with %d instances", len(weights), i, n)
+		c.need(r.Balancer != Envoy, "instances.weights", "cannot be set in Envoy, which runs[%d] is about", i)
+	}
 }
 
 func (c *checker) groupSize(path string, size, hosts int) {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // sample is one period of the controller: look, decide, apply.
@@ -11,6 +12,9 @@ func (s *simulation) sample() {
 	s.w.agenda.add(s.w.now+s.service.Sampling.Seconds(), s.sample)
 	snapshot := s.snapshot()
 	plan, state := s.decide(&snapshot)
+	if s.w.now < s.zero {
+		policy.Override(&plan, s.Scenario.Instances.Held())
+	}
 	s.state = state
 	changed := s.changeGroup(plan.Group)
 	moved := s.setWeights(plan.Weights)

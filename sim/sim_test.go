@@ -55,6 +55,29 @@ func prepared(t *testing.T, sc *scenario.Scenario) *model.Models {
 	return models
 }
 
+// Weights held by hand until the account begins are in force until then, and no longer.
+func TestHeldWeights(t *testing.T) {
+	sc := plainScenario(2, 0.3, 40e6, time.Minute)
+	sc.Service.Sampling = time.Second
+	sc.Instances.Weights = []float64{0.8, 0.2}
+	shares := func(warmUp, duration time.Duration) (share float64) {
+		sc := *sc
+		sc.Duration = duration
+		_, err := Run(t.Context(), Options{Scenario: &sc, Run: scenario.Run{Policy: "static", Scheduling: quell.RoundRobin}, WarmUp: warmUp,
+			check: func(s *simulation) error { share = s.members[0].candidate.Weight; return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return share
+	}
+	if got := shares(30*time.Second, time.Millisecond); got != 0.8 {
+		t.Errorf("as the account begins the first has %v of the traffic, want 0.8", got)
+	}
+	if got := shares(30*time.Second, 3*time.Second); got != 0.5 {
+		t.Errorf("soon after it has %v, want 0.5", got)
+	}
+}
+
 // played runs a scenario and holds the run against the laws that every run obeys.
 func played(t *testing.T, o Options) quell.Result {
 	t.Helper()
