@@ -98,7 +98,23 @@ func (p *primaPlan) scaleOut() {
 		p.reason("capacity_short", "", "%s: waiting for %d instance(s) that are coming", short, p.group.outstanding)
 	}
 	if wanted > room {
-		p.reason("overload", "", "%s, and the group may have at most %d instance(s): sharing in proportion to capacity", short, p.in.Service.Group.Max)
+		how := "sharing in proportion to capacity"
+		if room == 0 && p.group.outstanding == 0 {
+			p.damp()
+			how += ", half of the way at a time"
+		}
+		p.reason("overload", "", "%s, and the group may have at most %d instance(s): %s", short, p.in.Service.Group.Max, how)
+	}
+}
+
+// damp takes rated instances only half of the way to their new shares. Where nothing more can come, capacities near 0
+// lie within the noise of severity: their proportion would throw the load from one instance to another each period.
+func (p *primaPlan) damp() {
+	if p.group.weightless {
+		return
+	}
+	for _, m := range p.sorted {
+		m.share = (m.weight() + m.share) / 2
 	}
 }
 

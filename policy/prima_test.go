@@ -35,8 +35,11 @@ func TestPRIMAOnce(t *testing.T) {
 		{"one: none before the first severity", one,
 			[]string{"i1 weight=1 use=1.6 cap=0.5", "i2 weight=0 use=0"}, "i1=1 i2=0 capacity_short"},
 		{"group.max bounds what is added and says overload", groupMax(3), []string{"i1 weight=1 use=1.6 cap=0.5"}, "i1=1 +2 capacity_short overload"},
-		{"at group.max: overload, shares in proportion to capacity", groupMax(2),
-			[]string{"i1 weight=0.5 use=0.6 cap=0.5", "i2 weight=0.5 use=0.6 cap=0.25"}, "i1=0.667 i2=0.333 overload"},
+		{"at group.max: overload, half of the way to shares in proportion to capacity, 2 to 1", groupMax(2),
+			[]string{"i1 weight=0.5 use=0.6 cap=0.5", "i2 weight=0.5 use=0.6 cap=0.25"}, "i1=0.583 i2=0.417 overload"},
+		{"the first weights are theirs at once", groupMax(2), []string{"i1 use=0.6 cap=0.5", "i2 use=0.6 cap=0.25"}, "i1=0.667 i2=0.333 overload"},
+		{"while one is still coming, too", groupMax(3),
+			[]string{"i1 weight=0.5 use=0.7 cap=0.5", "i2 weight=0.5 use=0.7 cap=0.25", "i3 starting"}, "i1=0.667 i2=0.333 overload"},
 		{"one at group.max", func(s *quell.Service) { one(s); groupMax(1)(s) }, []string{"i1 weight=1 use=0.7 cap=0.5"}, "i1=1 overload"},
 		{"starting ones fill the group too", groupMax(2), []string{"i1 weight=1 use=1.6 cap=0.5", "i2 starting"}, "i1=1 overload"},
 		{"the load of a draining instance counts", nil,
@@ -196,6 +199,25 @@ func TestPRIMAConfirm(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.why, func(t *testing.T) { play(t, engine(t, golden("prima", 75, tc.confirm), goldenModels(t)), tc.steps...) })
+	}
+}
+
+// In an overload without remedy capacities near 0 are noise: here one instance has 49 times the other's, then the other way
+// round. The shares must not swing from end to end with them, and settle where the noise has no preference.
+func TestAnOverloadDoesNotSwing(t *testing.T) {
+	s := golden("prima", 75, 0)
+	s.Group.Max = 2
+	e := engine(t, s, goldenModels(t))
+	var st State
+	var last quell.Plan
+	for k := range 20 {
+		caps := []string{"0.049", "0.001"}
+		in := snap(t, k, "i1 weight=0.5 use=0.4 cap="+caps[k%2], "i2 weight=0.5 use=0.4 cap="+caps[1-k%2])
+		follow(in, last)
+		last, st = e.Decide(in, st)
+		if w := last.Weights["i1"]; w < 0.3 || w > 0.75 {
+			t.Fatalf("snapshot %d gives i1 %.3f of the traffic", k, w)
+		}
 	}
 }
 
