@@ -42,7 +42,8 @@ var mayImport = map[string][]string{
 	// The domain and what they are built around.
 	"balancer/builtin": {".", "balancer/measure", "route", "outage"},
 	"balancer/haproxy": {".", "balancer/measure", "outage"},
-	"testbed/emulated": {".", "sensor", "probe", "loadgen"},
+	"testbed/emulated": {".", "sensor", "probe", "loadgen", "testbed/demand"},
+	"testbed/kernel":   {".", "testbed/demand"},
 	"agent":            {".", "sensor", "probe", "outage"},
 	"config":           {".", "scenario"},
 	"train":            {".", "stats", "model", "probe", "loadgen", "lockfile"},
