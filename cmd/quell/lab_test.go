@@ -267,7 +267,7 @@ func TestLabLibrary(t *testing.T) {
 		if sc.Name != name || headline(data) == "" || !strings.Contains(string(data), "# Sizes: ") {
 			t.Errorf("%s: scenario %s, about %q", name, sc.Name, headline(data))
 		}
-		if err := labPlayable(sc); err != nil {
+		if err := (&labRun{}).playable(sc); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
