@@ -38,7 +38,7 @@ func kernelHosts(sc *scenario.Scenario) error {
 			has, like float64
 		}{{"network", h.Network, first.Network}, {"cores", h.Cores, first.Cores}, {"disk_iops", h.DiskIOPS, first.DiskIOPS}} {
 			if r.has != r.like {
-				return invalid(path+"."+r.key, "a lab's hosts are alike, and h1 has %g: give all the same, or use quell sim", r.like)
+				return invalid(path+"."+r.key, "a lab's hosts are alike: give all the same as h1, or use quell sim")
 			}
 		}
 		if h.Memory != 1 {
