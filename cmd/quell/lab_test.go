@@ -28,16 +28,26 @@ type labProcess struct {
 	cmd    *exec.Cmd
 	prefix string
 	out    string
+	log    string // the first run's controller's
 	said   *strings.Builder
 }
 
 func startLab(t *testing.T, name string) *labProcess {
 	t.Helper()
-	return startLabOf(t, name, "two", []string{"haproxy", "nginx", "iperf3"}, "--models", filepath.Join("testdata", "lab", "models.json"))
+	l := prepareLab(t, name, "two", []string{"haproxy", "nginx", "iperf3"}, "--models", filepath.Join("testdata", "lab", "models.json"))
+	l.log = filepath.Join(l.out, "two", "run1-prima-leastconn", "controller.log")
+	return l.start()
 }
 
-// startLabOf is startLab for another of testdata's scenarios, which needs these programs.
-func startLabOf(t *testing.T, name, scenario string, programs []string, more ...string) *labProcess {
+// startWorkLab is startLab for the scenario of dynamic work.
+func startWorkLab(t *testing.T, name string) *labProcess {
+	t.Helper()
+	l := prepareLab(t, name, "work", []string{"haproxy", "stress-ng"})
+	l.log = filepath.Join(l.out, "work", "run1-static-roundrobin", "controller.log")
+	return l.start()
+}
+
+func prepareLab(t *testing.T, name, scenario string, programs []string, more ...string) *labProcess {
 	t.Helper()
 	need.Root(t)
 	for _, program := range programs {
@@ -56,8 +66,13 @@ func startLabOf(t *testing.T, name, scenario string, programs []string, more ...
 			t.Error(err)
 		}
 	})
+	return l
+}
+
+func (l *labProcess) start() *labProcess {
+	l.t.Helper()
 	if err := l.cmd.Start(); err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
 	return l
 }
@@ -67,7 +82,7 @@ func (l *labProcess) awaitPlaying() {
 	l.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for time.Now().Before(deadline) {
-		log, _ := os.ReadFile(filepath.Join(l.out, "two", "run1-prima-leastconn", "controller.log"))
+		log, _ := os.ReadFile(l.log)
 		if strings.Count(string(log), "instance ready") == 2 {
 			if strings.Contains(string(log), "level=ERROR") {
 				l.t.Errorf("the controller began with an error:\n%s", log)
@@ -158,7 +173,7 @@ func (l *labProcess) record(name string, least int64) *experiment.Record {
 
 // TestLabWork: instances do what requests of classes ask for, and one whose neighbour takes the processor is slower.
 func TestLabWork(t *testing.T) {
-	l := startLabOf(t, "work", "work", []string{"haproxy", "stress-ng"})
+	l := startWorkLab(t, "work")
 	if err := l.cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, l.said)
 	}
@@ -233,21 +248,26 @@ func TestLabPlayerKilled(t *testing.T) {
 
 // TestLabOwnerKilled: the player ends what runs, and what is left `quell lab clean` removes.
 func TestLabOwnerKilled(t *testing.T) {
-	l := startLab(t, "owner")
-	l.awaitPlaying()
-	if err := l.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
+	for name, start := range map[string]func(*testing.T, string) *labProcess{"owner": startLab, "workowner": startWorkLab} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := start(t, name)
+			l.awaitPlaying()
+			if err := l.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = l.cmd.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			for len(l.processes()) > 0 && ctx.Err() == nil {
+				time.Sleep(50 * time.Millisecond)
+			}
+			if left := l.processes(); len(left) > 0 {
+				t.Errorf("processes %v do not end by themselves", left)
+			}
+			l.clean(true)
+		})
 	}
-	_ = l.cmd.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for len(l.processes()) > 0 && ctx.Err() == nil {
-		time.Sleep(50 * time.Millisecond)
-	}
-	if left := l.processes(); len(left) > 0 {
-		t.Errorf("processes %v do not end by themselves", left)
-	}
-	l.clean(true)
 }
 
 // TestLabRefuses: what a lab cannot play, and what is not there, is said before anything is made.

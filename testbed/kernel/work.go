@@ -104,7 +104,7 @@ func burn(ctx context.Context, span time.Duration) error {
 // about: what one thread of a present server reads.
 const ReferenceBandwidth = 10e9
 
-// stock is memory that no cache holds.
+// stock is more memory than most caches hold.
 type stock struct {
 	bytes []byte
 	next  atomic.Int64 // piece
