@@ -210,7 +210,7 @@ func (o *labRun) own(ctx context.Context, errs io.Writer) error {
 		hosts = append(hosts, experiment.KernelHost(o.scenario, h))
 	}
 	if cores := sumOfCores(hosts); cores > float64(runtime.NumCPU()) {
-		fmt.Fprintf(errs, "The hosts have %g cores in all and this machine %d: where they are all busy, they take from each other what the scenario gives to none.\n", cores, runtime.NumCPU())
+		fmt.Fprintf(errs, "The hosts have %g cores in all, and this machine has %d: when all are busy they slow each other down as neighbours would. Give them fewer.\n", cores, runtime.NumCPU())
 	}
 	return ownLab(ctx, kernel.Options{Prefix: o.prefix, Dir: filepath.Join(o.out, "lab-"+o.prefix), Hosts: hosts}, errs)
 }

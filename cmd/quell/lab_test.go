@@ -20,6 +20,7 @@ import (
 	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/internal/need"
 	"github.com/quellhq/quell/testbed/kernel"
+	"github.com/quellhq/quell/train"
 )
 
 // labProcess is `quell lab run` of the small scenario in a lab of its own, which is removed in the end whatever happens.
@@ -326,6 +327,42 @@ func TestLabLibrary(t *testing.T) {
 		}
 		if err := (&labRun{}).playable(sc); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestLabTraining: plans begin without load; users and arrivals that ask for the same share models, hosts of other sizes do not.
+func TestLabTraining(t *testing.T) {
+	of := func(cores, workload string) labTraining {
+		sc, err := config.ParseScenario("mix.yaml", []byte(`
+scenario: mix
+duration: 10s
+service: {slo: {metric: mean, threshold: 30ms}}
+hosts: [{id: h, count: 2, network: 50Mbps, cores: `+cores+`}]
+workload: {`+workload+`, classes: [{name: a, cpu: 1ms, network: 60KB}]}
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return (&labRun{scenario: sc}).training()
+	}
+	keyOf := func(training labTraining) string {
+		key, err := training.key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	classes := keyOf(of("0.5", "kind: classes, load: 0.5"))
+	if users := keyOf(of("0.5", "kind: users, users: 20, think: 2s")); users != classes {
+		t.Error("the same requests from users have models of their own")
+	}
+	if larger := keyOf(of("1", "kind: classes, load: 0.5")); larger == classes {
+		t.Error("larger hosts share models with smaller ones")
+	}
+	for _, plan := range []train.Plan{labPlan(), sessionLabPlan(), quickLabPlan()} {
+		if err := plan.Validate(); err != nil || plan.Levels[0] != 0 {
+			t.Errorf("levels %v, %v", plan.Levels, err)
 		}
 	}
 }
