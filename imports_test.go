@@ -43,7 +43,8 @@ var mayImport = map[string][]string{
 	// The domain and what they are built around.
 	"balancer/builtin": {".", "balancer/measure", "route", "outage", "tick"},
 	"balancer/haproxy": {".", "balancer/measure", "outage", "tick"},
-	"testbed/emulated": {".", "sensor", "probe", "loadgen"},
+	"testbed/emulated": {".", "sensor", "probe", "loadgen", "testbed/demand"},
+	"testbed/kernel":   {".", "testbed/demand"},
 	"agent":            {".", "sensor", "probe", "outage", "tick"},
 	"config":           {".", "scenario"},
 	"train":            {".", "stats", "model", "probe", "loadgen", "lockfile"},

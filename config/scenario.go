@@ -32,6 +32,19 @@ func ParseScenario(name string, data []byte) (*scenario.Scenario, error) {
 	return &s, nil
 }
 
+// InScenario puts the place in a scenario's file before a *quell.InvalidError about a part of it, whose path is that of the
+// parsed scenario. It returns a *quell.UserError.
+func InScenario(name string, data []byte, err error) error {
+	var invalid *quell.InvalidError
+	if !errors.As(err, &invalid) {
+		return &quell.UserError{Err: fmt.Errorf("%s: %w", name, err)}
+	}
+	f, d := newScenarioFile(), newDecoder(name)
+	d.decode(data, f.keys())
+	p := d.placeOf(f.written(invalid.Path))
+	return &quell.UserError{Err: Problem{File: name, Line: p.line, Column: p.column, Text: err.Error()}}
+}
+
 // scenarioFile is a scenario as its file has it.
 type scenarioFile struct {
 	scenario.Scenario

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -143,6 +144,26 @@ func TestTraces(t *testing.T) {
 		if got, err := parseTrace(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q gives %v, %v; want %q", text, got, err, want)
 		}
+	}
+}
+
+// A part of a scenario that somebody else refuses is found in its file, hosts in the group that they come from; of what the file leaves
+// to its default, what is around it.
+func TestInScenario(t *testing.T) {
+	for path, want := range map[string]string{
+		"hosts[2].network":        `short.yaml:5:61: hosts[2].network: too slow`,
+		"workload.size":           `short.yaml:6:18: workload.size: too slow`,
+		"workload.classes[3].cpu": `short.yaml:6:11: workload.classes[3].cpu: too slow`,
+		"runs[0].scheduling":      `short.yaml:2:1: runs[0].scheduling: too slow`,
+	} {
+		err := InScenario("short.yaml", []byte(shortest), &quell.InvalidError{Path: path, Problem: "too slow"})
+		var user *quell.UserError
+		if !errors.As(err, &user) || err.Error() != want {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+	}
+	if err := InScenario("short.yaml", []byte(shortest), os.ErrClosed); err.Error() != "short.yaml: file already closed" {
+		t.Errorf("an error about nothing in it: %v", err)
 	}
 }
 

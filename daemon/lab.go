@@ -20,8 +20,8 @@ import (
 	"github.com/quellhq/quell/testbed/kernel"
 )
 
-// LabInstance is an instance on a host of a kernel lab: nginx, and beside it the ordinary agent with its probe server, or
-// in a training LabProbe. Both run in the host's place for instances; this process itself need not.
+// LabInstance is an instance on a host of a kernel lab: nginx, or the service of dynamic work, and beside it the ordinary
+// agent with its probe server, or in a training LabProbe. Both run in the host's place for instances; this process itself need not.
 type LabInstance struct {
 	Config   string // the service's configuration
 	Prefix   string // of the lab
@@ -30,6 +30,8 @@ type LabInstance struct {
 	Dir      string // one folder for each instance is made here
 	Boot     time.Duration
 	Files    map[string]int64 // that nginx serves: bytes by path
+	Work     bool             // run the service of dynamic work instead of nginx
+	Disk     bool             // it takes requests for disk operations
 	Training bool             // run LabProbe instead of the agent
 }
 
@@ -49,39 +51,55 @@ func (i LabInstance) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return nil
 	case <-time.After(i.Boot):
 	}
-	agent, err := i.agent(place)
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	agent, err := i.agent(place, program)
 	if err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Wait() }()
-	nginx := kernel.Nginx{Place: place, Dir: filepath.Join(i.Dir, i.Host), Files: i.Files}
-	if err := nginx.Start(ctx); err != nil {
+	service := i.service(place, program)
+	if err := service.Start(ctx); err != nil {
 		return errors.Join(err, endAgent(agent, ended))
 	}
 	log.Info("instance started", "instance", i.ID, "host", i.Host, "address", place.Address())
 	select {
 	case <-ctx.Done():
-	case <-nginx.Done():
-		err = nginx.Failed()
+	case <-service.Done():
+		err = service.Failed()
 	case how := <-ended:
 		ended <- how
 		err = fmt.Errorf("its agent ended by itself: %w", errors.Join(how, errors.New("see above")))
 	}
-	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), graceOfNginx)
+	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), graceOfService)
 	defer stop()
-	return errors.Join(err, nginx.Stop(grace), endAgent(agent, ended))
+	return errors.Join(err, service.Stop(grace), endAgent(agent, ended))
 }
 
-// graceOfNginx is how long open requests may take to finish.
-const graceOfNginx = 2 * time.Second
+// graceOfService is how long open requests may take to finish.
+const graceOfService = 2 * time.Second
+
+// labService is the part of an instance that answers its clients.
+type labService interface {
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+	Done() <-chan struct{}
+	Failed() error
+}
+
+func (i LabInstance) service(place kernel.Place, program string) labService {
+	dir := filepath.Join(i.Dir, i.Host)
+	if i.Work {
+		return &kernel.Worker{Place: place, Dir: dir, Program: program, Disk: i.Disk}
+	}
+	return &kernel.Nginx{Place: place, Dir: dir, Files: i.Files}
+}
 
 // agent starts it, with its output in this process's own. It ends with this process.
-func (i LabInstance) agent(place kernel.Place) (*exec.Cmd, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding this program: %w", err)
-	}
+func (i LabInstance) agent(place kernel.Place, program string) (*exec.Cmd, error) {
 	args := []string{"agent", "--config", i.Config, "--instance", i.ID}
 	if i.Training {
 		args = []string{"lab", "probe", "--config", i.Config}

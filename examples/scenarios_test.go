@@ -125,8 +125,8 @@ func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 	}
 	library(t, func(t *testing.T, _ string, _ []byte, sc *scenario.Scenario) {
 		err := experiment.Playable(sc)
-		var user *quell.UserError
-		if want := refused[sc.Name]; want == "" && err != nil || want != "" && (!errors.As(err, &user) || !strings.HasPrefix(err.Error(), want)) {
+		var invalid *quell.InvalidError
+		if want := refused[sc.Name]; want == "" && err != nil || want != "" && (!errors.As(err, &invalid) || invalid.Path != want) {
 			t.Errorf("got %v, want a refusal of %q", err, want)
 		}
 		if err := experiment.Playable(sc, quell.Resources...); (err == nil) != (sc.Readings == scenario.Readings{} && len(sc.Failures()) == 0) {
@@ -144,7 +144,7 @@ func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 			changed := file
 			changed.Readings, changed.Timeline = scenario.Readings{}, nil
 			change(&changed)
-			if err := experiment.Playable(&changed); !errors.As(err, &user) || !strings.HasPrefix(err.Error(), path+":") {
+			if err := experiment.Playable(&changed); !errors.As(err, &invalid) || invalid.Path != path {
 				t.Errorf("got %v, want a refusal of %s", err, path)
 			}
 		}

@@ -196,10 +196,10 @@ func (g *KernelGroup) config() string {
 	return b.String()
 }
 
-// Contended says whether a scenario is about a resource: its policy goes by it, or a neighbour takes of it. A lab's hosts
-// are limited in those only.
+// Contended says whether a scenario is about a resource: its policy goes by it, its requests want of it, or a neighbour takes
+// of it. A lab's hosts are limited in those only.
 func Contended(sc *scenario.Scenario, r quell.Resource) bool {
-	return sc.Service.Policy.Resource == r ||
+	return sc.Service.Policy.Resource == r || sc.Workload.Demands(sc.Hosts[0])[r] > 0 ||
 		slices.ContainsFunc(sc.Timeline, func(e scenario.Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
 }
 
@@ -211,10 +211,16 @@ func (g *KernelGroup) instance() []string {
 	}, contentArgs(g.sc.Workload)...)
 }
 
-// contentArgs say what an instance serves: the file, or one that holds a whole chunk of a video.
+// contentArgs say what an instance serves: the file, one that holds a whole chunk of a video, or dynamic work.
 func contentArgs(w scenario.Workload) []string {
-	if w.Kind == scenario.Video {
+	switch w.Kind {
+	case scenario.Video:
 		return []string{"--chunk-size", fmt.Sprintf("%.0f", math.Ceil(w.Video.ChunkBytes()))}
+	case scenario.Classes, scenario.Users:
+		if slices.ContainsFunc(w.Classes, func(c scenario.Class) bool { return c.Disk > 0 }) {
+			return []string{"--work", "--disk"}
+		}
+		return []string{"--work"}
 	}
 	return []string{"--file-size", fmt.Sprint(w.Size)}
 }

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,6 +45,71 @@ func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 		}
 		if n := Size(sc, run); n > 0 && file.Service.Group.Max != n {
 			t.Errorf("%s: group %+v", Title(sc, run), file.Service.Group)
+		}
+	}
+}
+
+// dynamic is a scenario of request classes on lab hosts.
+func dynamic(t *testing.T, hosts, classes string) *scenario.Scenario {
+	t.Helper()
+	sc, err := config.ParseScenario("dynamic.yaml", []byte(`
+scenario: dynamic
+duration: 10s
+service: {slo: {metric: mean, threshold: 30ms}}
+hosts: [{id: h, count: 2, network: 50Mbps`+hosts+`}]
+workload: {kind: classes, load: 0.5, classes: [`+classes+`]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sc
+}
+
+// TestLabOfDynamicWork: hosts are limited in what requests want, instances run what does it, and agents know their group.
+func TestLabOfDynamicWork(t *testing.T) {
+	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for classes, want := range map[string]struct {
+		host kernel.Host
+		args string
+		cpu  bool
+	}{
+		"{name: a, network: 10KB}":                             {kernel.Host{ID: "h1", Network: 50e6}, "--work", false},
+		"{name: a, cpu: 1ms}":                                  {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5}, "--work", true},
+		"{name: a, memory: 1ms}, {name: b, cpu: 1ms, disk: 2}": {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5, DiskIOPS: 200}, "--work --disk", true},
+	} {
+		sc := dynamic(t, ", cores: 0.5, disk_iops: 200", classes)
+		if err := KernelPlayable(sc); err != nil {
+			t.Errorf("%s: %v", classes, err)
+		}
+		if got := KernelHost(sc, sc.Hosts[0]); got != want.host {
+			t.Errorf("%s: %+v, want %+v", classes, got, want.host)
+		}
+		if got := strings.Join(contentArgs(sc.Workload), " "); got != want.args {
+			t.Errorf("%s: %s, want %s", classes, got, want.args)
+		}
+		g := &KernelGroup{rig: &Kernel{Program: "/opt/quell", Prefix: "quell", Scenario: sc}, group: newGroup(sc, sc.Runs[0], t.TempDir()), place: place}
+		if got := strings.Contains(g.config(), "cgroup: self, capacity: {network: 50000000bps, cpu: 0.5}"); got != want.cpu {
+			t.Errorf("%s: %s", classes, g.config())
+		}
+	}
+}
+
+// TestKernelTrainable: models are of links, so links must be what requests take most of.
+func TestKernelTrainable(t *testing.T) {
+	for classes, path := range map[string]string{
+		"{name: a, network: 60KB}":                                "",
+		"{name: a, cpu: 1ms, disk: 1, network: 60KB}":             "",
+		"{name: a, cpu: 4ms}, {name: b, cpu: 1ms, network: 60KB}": "workload.classes",
+		"{name: a, cpu: 10ms}":                                    "workload.classes",
+		"{name: a, disk: 9, network: 10KB}":                       "workload.classes",
+	} {
+		err := KernelTrainable(dynamic(t, ", cores: 0.5", classes))
+		var invalid *quell.InvalidError
+		if path == "" && err != nil || path != "" && (!errors.As(err, &invalid) || invalid.Path != path || !strings.Contains(err.Error(), "--models")) {
+			t.Errorf("%s: %v, want %q", classes, err, path)
 		}
 	}
 }

@@ -77,7 +77,7 @@ const watchEvery = time.Second
 // returns one result per player, in order.
 func Play(ctx context.Context, o Options) ([]quell.Result, error) {
 	if err := Playable(o.Scenario, o.Resources...); err != nil {
-		return nil, err
+		return nil, &quell.UserError{Err: err}
 	}
 	p := &play{Options: o, start: time.Now().Add(StartDelay)}
 	p.zero = p.start.Add(o.WarmUp)
@@ -200,7 +200,7 @@ func (p *play) disturb(ctx context.Context) error {
 }
 
 // Playable says what in a scenario cannot be played on machines whose hosts have these resources to load and to disturb, as a
-// *quell.UserError. None named is those of emulated hosts: the network only.
+// *quell.InvalidError. None named is those of emulated hosts: the network only.
 func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 	if len(resources) == 0 {
 		resources = []quell.Resource{quell.Network}
@@ -234,7 +234,11 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 }
 
 func refuse(path, what string) error {
-	return &quell.UserError{Err: fmt.Errorf("%s: %s cannot be played on these machines: use quell sim", path, what)}
+	return invalid(path, "%s cannot be played on these machines: use quell sim", what)
+}
+
+func invalid(path, format string, args ...any) error {
+	return &quell.InvalidError{Path: path, Problem: fmt.Sprintf(format, args...)}
 }
 
 // mark reads every group's counters when the account begins and when it ends.

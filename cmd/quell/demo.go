@@ -75,7 +75,7 @@ func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
 		return nil, err
 	}
 	if err := experiment.Playable(sc); err != nil {
-		return nil, userErrorf("%s: %w", name, err)
+		return nil, config.InScenario(name, data, err)
 	}
 	if seeded {
 		sc.Seed = o.seed

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/testbed/kernel"
 )
 
@@ -46,43 +46,45 @@ func labCleanCommand() *cobra.Command {
 	return cmd
 }
 
-// labWorkCommand is what a lab's instance runs for work that the processor bounds.
+// labWorkCommand is what a lab's instance runs for requests of classes.
 func labWorkCommand() *cobra.Command {
 	var listen string
+	var o kernel.WorkOptions
 	cmd := &cobra.Command{
-		Use:    "work --listen HOST:PORT",
-		Short:  "Serve GET /work?cpu=5ms, which burns that much processor time",
+		Use:    "work --listen HOST:PORT [--disk FILE]",
+		Short:  "Serve GET /work?cpu=5ms&disk=2&memory=300us&bytes=1000, which does that much work and answers with so many bytes",
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serveWork(cmd.Context(), listen)
+			return serveWork(cmd.Context(), listen, o)
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "where to serve")
+	cmd.Flags().StringVar(&o.Disk, "disk", "", "the file that disk operations read; without, requests for any are refused")
 	_ = cmd.MarkFlagRequired("listen")
 	return cmd
 }
 
-// serveWork serves until ctx ends or the process that this one must not outlive is gone.
-func serveWork(ctx context.Context, address string) error {
-	lifeline, err := daemon.Lifeline()
+const (
+	// workThreads may run at once, so that the kernel shares the processors among the requests: Go's own scheduler would let each
+	// run for 10 ms before the next one.
+	workThreads = 64
+	// workGrace is how long open requests may take once the service is told to end.
+	workGrace = 5 * time.Second
+)
+
+// serveWork serves until ctx ends, and then finishes what it has begun.
+func serveWork(ctx context.Context, address string, o kernel.WorkOptions) error {
+	handler, err := kernel.Work(o)
 	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if lifeline != nil {
-		defer lifeline.Close()
-		go func() {
-			_, _ = lifeline.Read(make([]byte, 1)) // ends with the other end
-			cancel()
-		}()
+		return fmt.Errorf("--disk: %w", err)
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return userErrorf("--listen: %w", err)
 	}
-	server := &http.Server{Handler: kernel.Work(), ReadHeaderTimeout: 10 * time.Second}
+	runtime.GOMAXPROCS(workThreads)
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {
@@ -90,12 +92,10 @@ func serveWork(ctx context.Context, address string) error {
 		return err
 	case <-ctx.Done():
 	}
-	const grace = 5 * time.Second
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), workGrace)
 	defer stop()
-	err = server.Shutdown(ctx)
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		return err
+	if err := server.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("requests were still open after %v: %w", workGrace, err), server.Close())
 	}
-	return err
+	return nil
 }

@@ -11,7 +11,7 @@ func labInstanceCommand() *cobra.Command {
 	var fileSize, chunkSize int64
 	cmd := &cobra.Command{
 		Use:    "instance",
-		Short:  "Run nginx and an agent on a lab's host; the lab's controller calls it",
+		Short:  "Run nginx, or the service of dynamic work, and an agent on a lab's host; the lab's controller calls it",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -28,6 +28,8 @@ func labInstanceCommand() *cobra.Command {
 	f.DurationVar(&i.Boot, "boot", 0, "how long the machine takes to start")
 	f.Int64Var(&fileSize, "file-size", 50_000, "bytes of the served file")
 	f.Int64Var(&chunkSize, "chunk-size", 0, "bytes of a whole chunk of the served videos")
+	f.BoolVar(&i.Work, "work", false, "run the service of dynamic work instead of nginx")
+	f.BoolVar(&i.Disk, "disk", false, "with --work: take requests for disk operations")
 	f.BoolVar(&i.Training, "training", false, "run a probe server with a meter instead of the agent")
 	return cmd
 }

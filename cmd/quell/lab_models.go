@@ -22,8 +22,8 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-func (o *labRun) needsModels() bool {
-	return o.validate || o.probing || slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) })
+func (o *labRun) needsModels(sc *scenario.Scenario) bool {
+	return o.validate || o.probing || slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) })
 }
 
 // labTraining is what models depend on: scenarios with the same inputs share them.
@@ -31,6 +31,8 @@ type labTraining struct {
 	Plan     train.Plan
 	Resource quell.Resource
 	Network  float64
+	Cores    float64 `json:",omitzero"` // where the hosts' are limited
+	DiskIOPS float64 `json:",omitzero"` // likewise
 	Workload scenario.Workload
 	Budget   float64
 	Spacing  time.Duration // of probes
@@ -46,8 +48,13 @@ func (o *labRun) training() labTraining {
 	if w.Arrivals == scenario.Ramp || w.Kind == scenario.Video {
 		w.Arrivals = scenario.Poisson // as in the paper, sensitivity to other arrivals is what is tested
 	}
+	if w.Kind == scenario.Users { // whose number no level says: the same requests, arriving by themselves
+		w.Kind, w.Arrivals, w.Users, w.Think = scenario.Classes, scenario.Poisson, 0, 0
+	}
+	w.System, w.CacheStretch = 0, 0 // of simulated machines
+	host := experiment.KernelHost(o.scenario, o.scenario.Hosts[0])
 	t := labTraining{
-		Plan: labPlan(), Resource: o.scenario.Service.Policy.Resource, Network: o.scenario.Hosts[0].Network, Workload: w,
+		Plan: labPlan(), Resource: o.scenario.Service.Policy.Resource, Network: host.Network, Cores: host.Cores, DiskIOPS: host.DiskIOPS, Workload: w,
 		Budget: labProbeBudget, Spacing: experiment.LabProbeSpacing, Metric: o.scenario.Service.SLO.Metric,
 	}
 	if w.Kind == scenario.Video {
@@ -59,11 +66,11 @@ func (o *labRun) training() labTraining {
 	return t
 }
 
-// labPlan covers loads from nearly none, as an instance that is spared has, up to what a queue on the link can bear, and
+// labPlan covers loads from none, as an instance that is spared has, up to what a queue on the link can bear, and
 // neighbours beside each.
 func labPlan() train.Plan {
 	p := train.Full()
-	p.Levels = []float64{0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
+	p.Levels = []float64{0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
 	p.Interference = []float64{0, 0.1, 0.2, 0.3, 0.45, 0.6}
 	p.Run, p.Repeat, p.MaxRepeat = 20*time.Second, 3, 5
 	return p
@@ -80,7 +87,7 @@ func sessionLabPlan() train.Plan {
 
 func quickLabPlan() train.Plan {
 	p := train.Quick()
-	p.Levels, p.Interference = []float64{0.2, 0.4, 0.6}, []float64{0, 0.2, 0.4}
+	p.Levels, p.Interference = []float64{0, 0.2, 0.4, 0.6}, []float64{0, 0.2, 0.4}
 	p.Run, p.Repeat, p.MaxRepeat = 3*time.Second, 1, 1
 	return p
 }
@@ -103,7 +110,7 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 		}
 		return filepath.Abs(o.models)
 	}
-	if !o.needsModels() {
+	if !o.needsModels(o.scenario) {
 		return "", nil
 	}
 	t := o.training()
@@ -154,7 +161,8 @@ func (o *labRun) train(ctx context.Context, t labTraining, dir, program string, 
 func (t labTraining) settings(seed uint64) train.Settings {
 	s := t.Plan.Settings()
 	maps.Copy(s, train.Settings{
-		"resource": string(t.Resource), "network": fmt.Sprintf("%gbps", t.Network), "workload": fmt.Sprintf("%+v", t.Workload),
+		"resource": string(t.Resource), "network": fmt.Sprintf("%gbps", t.Network),
+		"cores": fmt.Sprint(t.Cores), "disk_iops": fmt.Sprint(t.DiskIOPS), "workload": fmt.Sprintf("%+v", t.Workload),
 		"probe.budget": fmt.Sprint(t.Budget), "probe.spacing": t.Spacing.String(), "seed": fmt.Sprint(seed), "only": fmt.Sprint(t.Plan.Only),
 	})
 	return s

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -50,7 +51,7 @@ func labRunCommand() *cobra.Command {
 	var o labRun
 	cmd := &cobra.Command{
 		Use:   "run NAME|SCENARIO.yaml [--policy prima,...] [--json FILE] [--out DIR]",
-		Short: "Play an experiment on real programs behind shaped links: HAProxy, nginx, interferers",
+		Short: "Play an experiment on real programs behind shaped links: HAProxy, nginx or dynamic work, interferers",
 		Long: "Makes machines of network namespaces and cgroups, trains on them unless --out holds models of the same machines and workload,\n" +
 			"plays the scenario's runs one after the other, and removes everything. `quell lab list` names the experiments;\n" +
 			"`quell lab clean` removes what a killed run left behind.",
@@ -110,8 +111,8 @@ func (o *labRun) load(given func(string) bool) error {
 	if err := choosePolicies(sc, o.policies); err != nil {
 		return err
 	}
-	if err := labPlayable(sc); err != nil {
-		return userErrorf("%s: %w", name, err)
+	if err := o.playable(sc); err != nil {
+		return config.InScenario(name, data, err)
 	}
 	for _, n := range o.runs {
 		if n < 1 || n > len(sc.Runs) {
@@ -147,17 +148,13 @@ func labScenario(name string) (file string, data []byte, err error) {
 	return name, data, nil
 }
 
-func labPlayable(sc *scenario.Scenario) error {
-	if err := experiment.Playable(sc, experiment.KernelResources()...); err != nil {
+// playable says what a lab cannot do of a scenario: play it, or train for it where models are needed and none are given.
+func (o *labRun) playable(sc *scenario.Scenario) error {
+	if err := experiment.KernelPlayable(sc); err != nil {
 		return err
 	}
-	if k := sc.Workload.Kind; k != scenario.File && k != scenario.Video {
-		return fmt.Errorf("workload.kind: a lab's instances serve files and videos, not %s: use quell sim", k)
-	}
-	for i, h := range sc.Hosts {
-		if want := fmt.Sprintf("h%d", i+1); h.ID != want {
-			return fmt.Errorf("hosts: a lab's are h1, h2 and so on in order, not %s", h.ID)
-		}
+	if o.models == "" && o.needsModels(sc) {
+		return experiment.KernelTrainable(sc)
 	}
 	return nil
 }
@@ -210,19 +207,32 @@ func (o *labRun) own(ctx context.Context, errs io.Writer) error {
 	}
 	var hosts []kernel.Host
 	for _, h := range o.scenario.Hosts {
-		hosts = append(hosts, kernel.Host{ID: h.ID, Network: h.Network, Cores: o.cores(h), DiskIOPS: o.disk(h)})
+		hosts = append(hosts, experiment.KernelHost(o.scenario, h))
+	}
+	if cores := sumOfCores(hosts); cores > float64(runtime.NumCPU()) {
+		fmt.Fprintf(errs, "The hosts have %g cores in all, and this machine has %d: when all are busy they slow each other down as neighbours would. Give them fewer.\n", cores, runtime.NumCPU())
 	}
 	return ownLab(ctx, kernel.Options{Prefix: o.prefix, Dir: filepath.Join(o.out, "lab-"+o.prefix), Hosts: hosts}, errs)
 }
 
+func sumOfCores(hosts []kernel.Host) (sum float64) {
+	for _, h := range hosts {
+		sum += h.Cores
+	}
+	return sum
+}
+
 // programs are those that the runs need.
 func (o *labRun) programs() []string {
-	programs := []string{"nginx"}
+	var programs []string
+	if k := o.scenario.Workload.Kind; k == scenario.File || k == scenario.Video {
+		programs = append(programs, "nginx")
+	}
 	if slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Balancer == "" }) {
 		programs = append(programs, "haproxy")
 	}
 	byResource := map[quell.Resource]string{quell.Network: "iperf3", quell.CPU: "stress-ng", quell.Memory: "stress-ng", quell.Disk: "fio"}
-	if o.needsModels() {
+	if o.needsModels(o.scenario) {
 		programs = append(programs, byResource[o.scenario.Service.Policy.Resource])
 	}
 	for _, e := range o.scenario.Timeline {
@@ -236,21 +246,6 @@ func (o *labRun) programs() []string {
 
 func (o *labRun) needsEnvoy() bool {
 	return slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Balancer == scenario.Envoy })
-}
-
-// cores limits the processors only where they are contended.
-func (o *labRun) cores(h scenario.Host) float64 {
-	if experiment.Contended(o.scenario, quell.CPU) {
-		return h.Cores
-	}
-	return 0
-}
-
-func (o *labRun) disk(h scenario.Host) float64 {
-	if experiment.Contended(o.scenario, quell.Disk) {
-		return h.DiskIOPS
-	}
-	return 0
 }
 
 // play is the player's part: train, then play run after run.

@@ -20,6 +20,7 @@ import (
 	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/internal/need"
 	"github.com/quellhq/quell/testbed/kernel"
+	"github.com/quellhq/quell/train"
 )
 
 // labProcess is `quell lab run` of the small scenario in a lab of its own, which is removed in the end whatever happens.
@@ -28,18 +29,34 @@ type labProcess struct {
 	cmd    *exec.Cmd
 	prefix string
 	out    string
+	log    string // the first run's controller's
 	said   *strings.Builder
 }
 
 func startLab(t *testing.T, name string) *labProcess {
 	t.Helper()
+	l := prepareLab(t, name, "two", []string{"haproxy", "nginx", "iperf3"}, "--models", filepath.Join("testdata", "lab", "models.json"))
+	l.log = filepath.Join(l.out, "two", "run1-prima-leastconn", "controller.log")
+	return l.start()
+}
+
+// startWorkLab is startLab for the scenario of dynamic work.
+func startWorkLab(t *testing.T, name string) *labProcess {
+	t.Helper()
+	l := prepareLab(t, name, "work", []string{"haproxy", "stress-ng"})
+	l.log = filepath.Join(l.out, "work", "run1-static-roundrobin", "controller.log")
+	return l.start()
+}
+
+func prepareLab(t *testing.T, name, scenario string, programs []string, more ...string) *labProcess {
+	t.Helper()
 	need.Root(t)
-	for _, program := range []string{"haproxy", "nginx", "iperf3"} {
+	for _, program := range programs {
 		need.Program(t, program)
 	}
 	l := &labProcess{t: t, prefix: fmt.Sprintf("t%s%d", name, os.Getpid()), out: t.TempDir(), said: &strings.Builder{}}
-	l.cmd = exec.Command("quell", "lab", "run", filepath.Join("testdata", "lab", "two.yaml"), "--prefix", l.prefix, "--out", l.out,
-		"--models", filepath.Join("testdata", "lab", "models.json"), "--json", filepath.Join(l.out, "results.json"))
+	l.cmd = exec.Command("quell", append([]string{"lab", "run", filepath.Join("testdata", "lab", scenario+".yaml"), "--prefix", l.prefix, "--out", l.out,
+		"--json", filepath.Join(l.out, "results.json")}, more...)...)
 	l.cmd.Stdout, l.cmd.Stderr = l.said, l.said
 	t.Cleanup(func() {
 		if l.cmd.ProcessState == nil {
@@ -50,8 +67,13 @@ func startLab(t *testing.T, name string) *labProcess {
 			t.Error(err)
 		}
 	})
+	return l
+}
+
+func (l *labProcess) start() *labProcess {
+	l.t.Helper()
 	if err := l.cmd.Start(); err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
 	return l
 }
@@ -61,7 +83,7 @@ func (l *labProcess) awaitPlaying() {
 	l.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for time.Now().Before(deadline) {
-		log, _ := os.ReadFile(filepath.Join(l.out, "two", "run1-prima-leastconn", "controller.log"))
+		log, _ := os.ReadFile(l.log)
 		if strings.Count(string(log), "instance ready") == 2 {
 			if strings.Contains(string(log), "level=ERROR") {
 				l.t.Errorf("the controller began with an error:\n%s", log)
@@ -120,26 +142,48 @@ func TestLabRun(t *testing.T) {
 		t.Fatalf("%v\n%s", err, l.said)
 	}
 	l.clean(false)
-	var results []quell.Result
-	data, err := os.ReadFile(filepath.Join(l.out, "results.json"))
-	if err := errors.Join(err, json.Unmarshal(data, &results)); err != nil {
-		t.Fatal(err)
-	}
-	if r := results[0]; r.Errors > 0 || r.Requests < 1000 {
-		t.Errorf("%d of %d requests failed", r.Errors, r.Requests)
-	}
-	sc, err := config.LoadScenario(filepath.Join("testdata", "lab", "two.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	record, err := experiment.LoadRecord(experiment.RecordPath(filepath.Join(l.out, "two"), 0, sc.Runs[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	record := l.record("two", 1000)
 	before, after := record.Phase(0, 6).Instances["i2"], record.Phase(12, 24).Instances["i2"]
 	if !(after.Severity > before.Severity) || !(after.Weight < before.Weight-0.05) || !(after.PerSecond < before.PerSecond) {
 		t.Errorf("beside the neighbour severity went from %.2f to %.2f, weight from %.2f to %.2f, requests a second from %.1f to %.1f",
 			before.Severity, after.Severity, before.Weight, after.Weight, before.PerSecond, after.PerSecond)
+	}
+}
+
+// record is that of the scenario's first run, in which no request may have failed and at least so many came.
+func (l *labProcess) record(name string, least int64) *experiment.Record {
+	l.t.Helper()
+	var results []quell.Result
+	data, err := os.ReadFile(filepath.Join(l.out, "results.json"))
+	if err := errors.Join(err, json.Unmarshal(data, &results)); err != nil {
+		l.t.Fatal(err)
+	}
+	if r := results[0]; r.Errors > 0 || r.Requests < least {
+		l.t.Errorf("%d of %d requests failed", r.Errors, r.Requests)
+	}
+	sc, err := config.LoadScenario(filepath.Join("testdata", "lab", name+".yaml"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	record, err := experiment.LoadRecord(experiment.RecordPath(filepath.Join(l.out, name), 0, sc.Runs[0]))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return record
+}
+
+// TestLabWork: instances do what requests of classes ask for, and one whose neighbour takes the processor is slower.
+func TestLabWork(t *testing.T) {
+	l := startWorkLab(t, "work")
+	if err := l.cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, l.said)
+	}
+	l.clean(false)
+	run := l.record("work", 400).Phase(0, 8).Instances
+	alone, beside := run["i1"], run["i2"]
+	t.Logf("alone %.1f ms at %.2f of its processors, beside a neighbour %.1f ms at %.2f", *alone.LatencyMS.Mean, alone.Utilization, *beside.LatencyMS.Mean, beside.Utilization)
+	if !(*beside.LatencyMS.Mean > *alone.LatencyMS.Mean) || !(alone.Utilization > 0) {
+		t.Errorf("the neighbour's processor time does not show: %+v, %+v", alone, beside)
 	}
 }
 
@@ -205,21 +249,26 @@ func TestLabPlayerKilled(t *testing.T) {
 
 // TestLabOwnerKilled: the player ends what runs, and what is left `quell lab clean` removes.
 func TestLabOwnerKilled(t *testing.T) {
-	l := startLab(t, "owner")
-	l.awaitPlaying()
-	if err := l.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
+	for name, start := range map[string]func(*testing.T, string) *labProcess{"owner": startLab, "workowner": startWorkLab} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := start(t, name)
+			l.awaitPlaying()
+			if err := l.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = l.cmd.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			for len(l.processes()) > 0 && ctx.Err() == nil {
+				time.Sleep(50 * time.Millisecond)
+			}
+			if left := l.processes(); len(left) > 0 {
+				t.Errorf("processes %v do not end by themselves", left)
+			}
+			l.clean(true)
+		})
 	}
-	_ = l.cmd.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for len(l.processes()) > 0 && ctx.Err() == nil {
-		time.Sleep(50 * time.Millisecond)
-	}
-	if left := l.processes(); len(left) > 0 {
-		t.Errorf("processes %v do not end by themselves", left)
-	}
-	l.clean(true)
 }
 
 // TestLabRefuses: what a lab cannot play, and what is not there, is said before anything is made.
@@ -236,11 +285,20 @@ func TestLabRefuses(t *testing.T) {
 		}
 		return path
 	}
+	const hosts, file = "{id: h, count: 2, network: 50Mbps}", "{kind: file, arrivals: poisson, size: 60KB, load: 0.7}"
+	classes := func(list string) string { return "{kind: classes, load: 0.7, classes: [" + list + "]}" }
 	for arg, want := range map[string]string{
 		"table-xi":                        "there is no experiment \"table-xi\" (there are: changing-interference,",
 		filepath.Join(dir, "absent.yaml"): "no such file",
-		write("hosts", "{id: h, count: 2, network: 50Mbps}", "{id: h2, network: 50Mbps}, {id: h1, network: 50Mbps}"):                       "hosts: a lab's are h1, h2 and so on in order, not h2",
-		write("kind", "{kind: file, arrivals: poisson, size: 60KB, load: 0.7}", "{kind: users, users: 5, classes: [{name: a, cpu: 5ms}]}"): "workload.kind: a lab's instances serve files and videos",
+		write("names", hosts, "{id: h2, network: 50Mbps}, {id: h1, network: 50Mbps}"):                 "names.yaml:10:14: hosts[0].id: a lab's hosts are h1, h2 and so on in order, not h2",
+		write("unlike", hosts, "{id: h1, network: 50Mbps}, {id: h2, network: 20Mbps}"):                "unlike.yaml:10:54: hosts[1].network: a lab's hosts are alike",
+		write("memory", hosts, "{id: h, count: 2, network: 50Mbps, memory: 2}"):                       "memory: a lab's hosts have the memory bandwidth of the machine",
+		write("large", file, classes("{name: a, network: 60KB}, {name: b, cpu: 3s}")):                 "large.yaml:12:74: workload.classes[1]: its mean request takes 3s on an idle host, and clients wait for 10s: make it at most 2.5s",
+		write("linkless", file, classes("{name: a, cpu: 5ms}")):                                       "linkless.yaml:12:47: workload.classes: no class has network bytes",
+		write("bound", file, "{kind: users, users: 5, classes: [{name: a, cpu: 5ms, network: 1KB}]}"): "bound.yaml:12:44: workload.classes: the mean request takes 0.005 of a host's cpu where it takes 0.00016 of the link",
+		write("resource", "policy: {name: prima}", "policy: {name: prima, resource: cpu}"):            "resource.yaml:8:35: service.policy.resource: a lab learns models of its links, which are what its probes feel, not of cpu",
+		write("rule", "scheduling: leastconn", "scheduling: prequal"):                                 "runs[0].scheduling: HAProxy has no prequal: give the run balancer: builtin",
+		write("late", "warm_up: 3s", "readings: {late: 1s}"):                                          "late.yaml:13:11: readings: lost, late and noisy readings cannot be played on these machines: use quell sim",
 	} {
 		out, err := exec.Command("quell", "lab", "run", arg, "--out", filepath.Join(dir, "out")).CombinedOutput()
 		if statusOf(err) != exitUsage || !strings.Contains(string(out), want) {
@@ -267,8 +325,44 @@ func TestLabLibrary(t *testing.T) {
 		if sc.Name != name || headline(data) == "" || !strings.Contains(string(data), "# Sizes: ") {
 			t.Errorf("%s: scenario %s, about %q", name, sc.Name, headline(data))
 		}
-		if err := labPlayable(sc); err != nil {
+		if err := (&labRun{}).playable(sc); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestLabTraining: plans begin without load; users and arrivals that ask for the same share models, hosts of other sizes do not.
+func TestLabTraining(t *testing.T) {
+	of := func(cores, workload string) labTraining {
+		sc, err := config.ParseScenario("mix.yaml", []byte(`
+scenario: mix
+duration: 10s
+service: {slo: {metric: mean, threshold: 30ms}}
+hosts: [{id: h, count: 2, network: 50Mbps, cores: `+cores+`}]
+workload: {`+workload+`, classes: [{name: a, cpu: 1ms, network: 60KB}]}
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return (&labRun{scenario: sc}).training()
+	}
+	keyOf := func(training labTraining) string {
+		key, err := training.key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	classes := keyOf(of("0.5", "kind: classes, load: 0.5"))
+	if users := keyOf(of("0.5", "kind: users, users: 20, think: 2s")); users != classes {
+		t.Error("the same requests from users have models of their own")
+	}
+	if larger := keyOf(of("1", "kind: classes, load: 0.5")); larger == classes {
+		t.Error("larger hosts share models with smaller ones")
+	}
+	for _, plan := range []train.Plan{labPlan(), sessionLabPlan(), quickLabPlan()} {
+		if err := plan.Validate(); err != nil || plan.Levels[0] != 0 {
+			t.Errorf("levels %v, %v", plan.Levels, err)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quellhq/quell/testbed/demand"
 )
 
 // over returns a connection on the link whose other end is read to its end into received.
@@ -25,7 +27,7 @@ func over(l *Link, owner Owner) (c net.Conn, received func() []byte) {
 func content(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
-		b[i] = fileByte(int64(i))
+		b[i] = demand.Byte(int64(i))
 	}
 	return b
 }

@@ -66,7 +66,7 @@ func (o Options) check() error {
 	}
 	seen := map[string]bool{}
 	for _, h := range o.Hosts {
-		if err := h.check(); err != nil {
+		if err := h.Check(); err != nil {
 			return err
 		}
 		if seen[h.ID] {
@@ -77,7 +77,8 @@ func (o Options) check() error {
 	return nil
 }
 
-func (h Host) check() error {
+// Check says what is wrong with a host, as a *quell.UserError.
+func (h Host) Check() error {
 	if _, err := hostNumber(h.ID); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type Nginx struct {
 	Dir   string           // takes configuration, content and logs; one for each server
 	Port  int              // 0 means 80
 	Files map[string]int64 // by path, as "file" or "video/chunk": bytes
-	run   *process
+	server
 }
 
 // Start writes the configuration, starts nginx, and returns when it listens. GET /healthz answers beside the files. A
@@ -38,46 +38,11 @@ func (n *Nginx) Start(ctx context.Context) error {
 	if err := n.write(); err != nil {
 		return fmt.Errorf("preparing nginx: %w", err)
 	}
-	// Its workers end with the master only if that is asked, not killed.
-	run, err := launch(n.Place, n.Dir, "nginx", syscall.SIGTERM, "nginx", "-p", n.Dir, "-c", "nginx.conf", "-e", "stderr")
-	if err != nil {
-		return err
-	}
-	if err := run.until(ctx, func() bool { return listens(run.cmd.Process.Pid, n.Port) }); err != nil {
-		return errors.Join(err, run.stop(syscall.SIGTERM, patience))
-	}
-	n.run = run
-	return nil
-}
-
-// Stop lets requests under way finish, until ctx ends, and ends nginx. One that does not run is no error.
-func (n *Nginx) Stop(ctx context.Context) error {
-	if n.run == nil {
-		return nil
-	}
-	n.run.signal(syscall.SIGQUIT)
-	select {
-	case <-n.run.done:
-		return nil
-	case <-ctx.Done():
-		return n.run.stop(syscall.SIGTERM, patience)
-	}
-}
-
-// Done is closed when nginx has ended, asked or not. It is nil before Start.
-func (n *Nginx) Done() <-chan struct{} {
-	if n.run == nil {
-		return nil
-	}
-	return n.run.done
-}
-
-// Failed says how nginx has ended, with the end of what it said. It is nil while nginx runs.
-func (n *Nginx) Failed() error {
-	if n.run == nil {
-		return nil
-	}
-	return n.run.failed()
+	n.finish, n.hurry = syscall.SIGQUIT, syscall.SIGTERM
+	return n.start(ctx, func() (*process, error) {
+		// Its workers end with the master only if that is asked, not killed.
+		return launch(n.Place, n.Dir, "nginx", syscall.SIGTERM, "nginx", "-p", n.Dir, "-c", "nginx.conf", "-e", "stderr")
+	}, n.Port)
 }
 
 func (n *Nginx) write() error {

@@ -30,7 +30,20 @@ type Nginx struct {
 	Dir   string
 	Port  int
 	Files map[string]int64
+	server
 }
+
+// Worker is the service of dynamic work in a place.
+type Worker struct {
+	Place   Place
+	Dir     string
+	Port    int
+	Program string
+	Disk    bool
+	server
+}
+
+type server struct{}
 
 // Check fails.
 func Check(...string) error { return errNotLinux() }
@@ -68,13 +81,22 @@ func (m *Machine) CPUCarried() (own, interfering float64, err error) { return 0,
 // Start fails.
 func (n *Nginx) Start(context.Context) error { return errNotLinux() }
 
+// Start fails.
+func (w *Worker) Start(context.Context) error { return errNotLinux() }
+
 // Stop does nothing.
-func (n *Nginx) Stop(context.Context) error { return nil }
+func (s *server) Stop(context.Context) error { return nil }
 
 // Failed returns nil.
-func (n *Nginx) Failed() error { return nil }
+func (s *server) Failed() error { return nil }
 
 // Done returns nil.
-func (n *Nginx) Done() <-chan struct{} { return nil }
+func (s *server) Done() <-chan struct{} { return nil }
 
 func threadTime() (time.Duration, error) { return 0, errors.ErrUnsupported }
+
+type disk struct{}
+
+func openDisk(string) (*disk, error) { return nil, errNotLinux() }
+
+func (d *disk) read(context.Context, int64) error { return errors.ErrUnsupported }

@@ -1,6 +1,11 @@
 package kernel
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,4 +16,50 @@ func threadTime() (time.Duration, error) {
 	var t unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
 	return time.Duration(t.Nano()), err
+}
+
+// disk is a file that is read in blocks past the cache, so that each is an operation of the disk's.
+type disk struct {
+	file   *os.File
+	blocks int64
+	next   atomic.Int64
+}
+
+const diskBlock = 4096
+
+func openDisk(path string) (*disk, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT, 0)
+	if errors.Is(err, unix.EINVAL) {
+		return nil, userErrorf("%s lies on a file system that cannot read past its cache: choose a folder on a disk with ext4 or xfs", path)
+	}
+	if err != nil {
+		return nil, userErrorf("opening the file that disk operations read: %w", err)
+	}
+	info, err := file.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() < diskBlock) {
+		err = userErrorf("%s: disk operations read a plain file of at least %d bytes", path, diskBlock)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &disk{file: file, blocks: info.Size() / diskBlock}, nil
+}
+
+// read reads so many blocks, one after the other, each far from the one before.
+func (d *disk) read(ctx context.Context, operations int64) error {
+	block, err := unix.Mmap(-1, 0, diskBlock, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // aligned, as the kernel wants it
+	if err != nil {
+		return fmt.Errorf("making room for a block: %w", err)
+	}
+	defer func() { _ = unix.Munmap(block) }()
+	const stride = 2_654_435_761 // prime: all blocks in turn, in an order that no read-ahead guesses
+	for range operations {
+		if _, err := d.file.ReadAt(block, d.next.Add(1)%d.blocks*stride%d.blocks*diskBlock); err != nil {
+			return fmt.Errorf("reading from the disk: %w", err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,9 +1,14 @@
 package kernel
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -12,15 +17,58 @@ func TestWork(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs Linux")
 	}
-	for url, want := range map[string]int{
-		"/work": http.StatusOK, "/work?cpu=1ms": http.StatusOK, "/healthz": http.StatusOK,
-		"/work?cpu=much": http.StatusBadRequest, "/work?cpu=-1ms": http.StatusBadRequest, "/work?cpu=11s": http.StatusBadRequest,
+	file := filepath.Join(t.TempDir(), "disk.data")
+	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	service := func(o WorkOptions) http.Handler {
+		h, err := Work(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	diskless, whole := service(WorkOptions{}), service(WorkOptions{Disk: file})
+	for _, c := range []struct {
+		handler http.Handler
+		url     string
+		status  int
+		answer  string // begins with; of a success, what it is long
+	}{
+		{diskless, "/healthz", http.StatusOK, "ok\n"},
+		{diskless, "/work", http.StatusOK, ""},
+		{diskless, "/work?class=home&cpu=1000us&memory=100us&bytes=3", http.StatusOK, "\x00\x03\x07"},
+		{whole, "/work?class=home&cpu=100us&disk=300&memory=20us&bytes=1", http.StatusOK, "\x00"},
+		{diskless, "/work?disk=1", http.StatusNotImplemented, "disk: this service has no file to read: start it with --disk FILE"},
+		{whole, "/work?cpu=much", http.StatusBadRequest, `cpu: "much": give a time from 0 to 1m0s, as in cpu=5ms`},
+		{whole, "/work?memory=-1ms", http.StatusBadRequest, "memory: "},
+		{whole, "/work?disk=1.5", http.StatusBadRequest, `disk: "1.5": give a whole number from 0 to 100000, as in disk=2`},
+		{whole, "/work?bytes=1KB", http.StatusBadRequest, "bytes: "},
 	} {
 		reply := httptest.NewRecorder()
-		Work().ServeHTTP(reply, httptest.NewRequest(http.MethodGet, url, nil))
-		if reply.Code != want {
-			t.Errorf("%s: %d %s, want %d", url, reply.Code, reply.Body, want)
+		c.handler.ServeHTTP(reply, httptest.NewRequest(http.MethodGet, c.url, nil))
+		body := reply.Body.String()
+		if reply.Code != c.status || !strings.HasPrefix(body, c.answer) || c.status == http.StatusOK && body != c.answer {
+			t.Errorf("%s: %d %q, want %d %q", c.url, reply.Code, body, c.status, c.answer)
 		}
+	}
+	if _, err := Work(WorkOptions{Disk: file + "x"}); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// A request whose client has gone ends.
+func TestWorkEndsWithItsClient(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs Linux")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := burn(ctx, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("burning ends with %v", err)
+	}
+	if err := newStock().read(ctx, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("reading memory ends with %v", err)
 	}
 }
 
@@ -36,7 +84,7 @@ func TestBurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	const span = 3 * time.Millisecond
-	if err := burn(span); err != nil {
+	if err := burn(t.Context(), span); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := threadTime(); err != nil || after-before < span {

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell/experiment"
+)
+
+// startWork is `quell lab work` on a port of its own, once it answers.
+func startWork(t *testing.T) (cmd *exec.Cmd, said *strings.Builder, url string) {
+	t.Helper()
+	free, err := new(experiment.Ports).Free(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free[0]
+	said = &strings.Builder{}
+	cmd = exec.Command("quell", "lab", "work", "--listen", address)
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	url = "http://" + address
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		resp, err := http.Get(url + "/healthz")
+		if err == nil {
+			resp.Body.Close()
+			return cmd, said, url
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not answer: %v\n%s", err, said)
+		}
+	}
+}
+
+// Who is told to end finishes what it has begun: a request under way gets its whole answer.
+func TestWorkFinishesWhatItHasBegun(t *testing.T) {
+	cmd, said, url := startWork(t)
+	const size = 64 << 20 // more than sockets hold
+	resp, err := http.Get(fmt.Sprintf("%s/work?class=home&cpu=1000us&bytes=%d", url, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, resp.Body); n != size || err != nil {
+		t.Errorf("%d bytes of %d, %v", n, size, err)
+	}
+	if err := cmd.Wait(); err != nil || said.Len() > 0 {
+		t.Errorf("it ended with %v and said %q", err, said)
+	}
+}
+
+// What it cannot read or listen on is one message.
+func TestWorkRefuses(t *testing.T) {
+	short := filepath.Join(t.TempDir(), "short")
+	if err := os.WriteFile(short, []byte("too little"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"--disk: opening the file that disk operations read": {"--listen", "127.0.0.1:0", "--disk", filepath.Join(t.TempDir(), "absent")},
+		"a plain file of at least 4096 bytes":                {"--listen", "127.0.0.1:0", "--disk", short},
+		"--listen: ":                                         {"--listen", "nowhere"},
+	} {
+		out, err := exec.Command("quell", append([]string{"lab", "work"}, args...)...).CombinedOutput()
+		if statusOf(err) != exitUsage || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+}

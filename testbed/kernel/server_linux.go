@@ -1,0 +1,102 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// server is a program in a place that listens, finishes what it has begun when it is told to end, and ends with this
+// process.
+type server struct {
+	run    *process
+	finish syscall.Signal // lets open requests finish
+	hurry  syscall.Signal // does not
+}
+
+// start launches the program and returns when it listens.
+func (s *server) start(ctx context.Context, launch func() (*process, error), port int) error {
+	run, err := launch()
+	if err != nil {
+		return err
+	}
+	if err := run.until(ctx, func() bool { return listens(run.cmd.Process.Pid, port) }); err != nil {
+		return errors.Join(err, run.stop(s.hurry, patience))
+	}
+	s.run = run
+	return nil
+}
+
+// Stop lets requests under way finish, until ctx ends, and ends the server. One that does not run is no error.
+func (s *server) Stop(ctx context.Context) error {
+	if s.run == nil {
+		return nil
+	}
+	s.run.signal(s.finish)
+	select {
+	case <-s.run.done:
+		return nil
+	case <-ctx.Done():
+		return s.run.stop(s.hurry, patience)
+	}
+}
+
+// Done is closed when the server has ended, asked or not. It is nil before Start.
+func (s *server) Done() <-chan struct{} {
+	if s.run == nil {
+		return nil
+	}
+	return s.run.done
+}
+
+// Failed says how the server has ended, with the end of what it said. It is nil while it runs.
+func (s *server) Failed() error {
+	if s.run == nil {
+		return nil
+	}
+	return s.run.failed()
+}
+
+// Worker is the service of dynamic work (see Work) as a process in a place.
+type Worker struct {
+	Place   Place
+	Dir     string // takes the log and the file that disk operations read; one for each server
+	Port    int    // 0 means 80
+	Program string // Quell's own, whose command `lab work` it is
+	Disk    bool   // take requests for disk operations
+	server
+}
+
+// diskFile is the size of the file that disk operations read.
+const diskFile = 16 << 20
+
+// Start starts the process and returns when it listens.
+func (w *Worker) Start(ctx context.Context) (err error) {
+	if w.run != nil {
+		return errors.New("this service has been started already")
+	}
+	if w.Port == 0 {
+		w.Port = 80
+	}
+	if w.Dir, err = filepath.Abs(w.Dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(w.Dir, 0o755); err != nil {
+		return err
+	}
+	args := []string{"lab", "work", "--listen", fmt.Sprintf("%s:%d", w.Place.address, w.Port)}
+	if w.Disk {
+		file := filepath.Join(w.Dir, "disk.data")
+		if err := fill(file, diskFile); err != nil {
+			return fmt.Errorf("writing the file that disk operations read: %w", err)
+		}
+		args = append(args, "--disk", file)
+	}
+	w.finish, w.hurry = syscall.SIGTERM, syscall.SIGKILL
+	return w.start(ctx, func() (*process, error) {
+		return launch(w.Place, w.Dir, "work", w.finish, w.Program, args...)
+	}, w.Port)
+}
