@@ -160,7 +160,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	c.tend(ctx)
-	next := c.nextStep()
+	next := c.nextStep(time.Time{})
 	for {
 		pause := min(c.sampling()/4, 500*time.Millisecond)
 		select {
@@ -173,15 +173,15 @@ func (c *Controller) Run(ctx context.Context) error {
 			continue
 		}
 		c.Step(ctx)
-		next = c.nextStep()
+		next = c.nextStep(next)
 	}
 }
 
-// nextStep is when the readings of the present period should have come.
-func (c *Controller) nextStep() time.Time {
-	now, period := c.now(), c.sampling()
+// nextStep is when the readings of the period after that of the last step should have come.
+func (c *Controller) nextStep(last time.Time) time.Time {
+	period := c.sampling()
 	settle := tick.Settle(period)
-	return now.Add(tick.Until(now.Add(-settle), period))
+	return tick.After(last.Add(-settle), c.now().Add(-settle), period).Add(settle)
 }
 
 // enter asks for the lead. A memory that is damaged is final: going on without it would forget a pause.

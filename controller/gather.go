@@ -22,6 +22,7 @@ type gather struct {
 	mu       sync.Mutex
 	service  quell.Service
 	readings map[string]map[sender]received
+	shown    time.Time // of the last snapshot
 	lives    map[string]life
 	total    map[quell.Source]int
 	rejected int
@@ -99,6 +100,7 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	maps.DeleteFunc(g.lives, func(id string, _ life) bool { return !alive[id] })
 	wholeWeights(s.Instances)
 	s.ArrivalRate = g.arrivals(now)
+	g.shown = now
 	return s
 }
 
@@ -172,6 +174,7 @@ func (g *gather) state(now time.Time, m quell.Member, b quell.BackendState, know
 
 // merge joins one instance's readings. The observation is as old as what is known of the machine, from its agent and
 // from probers, whichever is older: an agent that fell silent makes it stale although a balancer still counts requests.
+// Probes are told once: those of an earlier period say nothing of the utilisation in this one.
 func (g *gather) merge(now time.Time, id string) *quell.Observation {
 	from := g.current(now, id)
 	if len(from) == 0 {
@@ -179,11 +182,17 @@ func (g *gather) merge(now time.Time, id string) *quell.Observation {
 	}
 	o := &quell.Observation{}
 	if agents := from[quell.FromAgent]; len(agents) > 0 {
-		*o = newest(agents).Observation
+		last := newest(agents)
+		*o = last.Observation
 		o.Probe, o.TCP = maps.Clone(o.Probe), maps.Clone(o.TCP)
+		if !last.at.After(g.shown) {
+			o.Probe = nil
+		}
 	}
 	for _, r := range from[quell.FromProber] {
-		mergeProbes(o, r)
+		if r.at.After(g.shown) {
+			mergeProbes(o, r)
+		}
 	}
 	g.mergeBalancers(o, from[quell.FromBalancer])
 	o.At = asOld(from)

@@ -202,6 +202,7 @@ func TestWhatWasReceivedIsNotChanged(t *testing.T) {
 	b.ConnectHDR = encoded(t, 3)
 	g.add(b, epoch)
 	first := asJSON(t, g.snapshot(epoch, v))
+	g.shown = time.Time{} // or its probes would not be told again
 	if again := asJSON(t, g.snapshot(epoch, v)); again != first {
 		t.Errorf("the same readings say at first\n%s\nand then\n%s", first, again)
 	}
@@ -274,6 +275,25 @@ func TestHowOldAnObservationIs(t *testing.T) {
 	}
 }
 
+func TestProbesAreToldOnce(t *testing.T) {
+	g, v := gathering()
+	probes := func(now time.Time) int {
+		g.add(agentReading("i1", .4), now)
+		return g.snapshot(now, v).Instances[0].Observation.Probe[quell.Network].N
+	}
+	g.add(proberReading("i1", "east", quell.ProbeStats{MeanMS: 10, StddevMS: 1, N: 8}), epoch.Add(-time.Millisecond))
+	if n := probes(epoch); n != 8 {
+		t.Errorf("%d probes", n)
+	}
+	if n := probes(epoch.Add(time.Second)); n != 0 {
+		t.Errorf("%d probes of the period before were told again", n)
+	}
+	g.add(proberReading("i1", "east", quell.ProbeStats{MeanMS: 12, StddevMS: 1, N: 7}), epoch.Add(1100*time.Millisecond))
+	if n := probes(epoch.Add(2 * time.Second)); n != 7 {
+		t.Errorf("%d probes, want the new ones", n)
+	}
+}
+
 func TestAProberThatWasTakenAwayCountsNoMore(t *testing.T) {
 	g, v := gathering()
 	g.add(proberReading("i1", "gone", quell.ProbeStats{MeanMS: 100, StddevMS: 1, N: 8}), epoch.Add(-time.Minute))
@@ -297,10 +317,24 @@ func TestAStepWaitsForTheReadingsOfItsPeriod(t *testing.T) {
 			}
 		}()
 		r.run(2*time.Second + 700*time.Millisecond)
-		for _, in := range r.c.Status().Instances {
-			if in.ID == "i1" && (in.Utilization == nil || *in.Utilization != uses[2]) {
-				t.Errorf("decided by a utilisation of %v, want %v, that of the period that has just ended", in.Utilization, uses[2])
-			}
+		first := r.c.Status().Instances[0]
+		if first.ID != "i1" || first.Utilization == nil || *first.Utilization != uses[2] {
+			t.Errorf("decided by %+v, want i1 at %v, the utilisation of the period that has just ended", first, uses[2])
+		}
+	})
+}
+
+// A step that takes most of a period costs no decision.
+func TestASlowStepKeepsThePeriods(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		first := r.c.nextStep(time.Time{})
+		time.Sleep(time.Until(first) + 900*time.Millisecond)
+		if next := r.c.nextStep(first); next.Sub(first) != time.Second {
+			t.Errorf("the next step comes %v after one that took 900 ms, want a second", next.Sub(first))
+		}
+		time.Sleep(500 * time.Millisecond)
+		if next := r.c.nextStep(first); next.Sub(first) != 2*time.Second {
+			t.Errorf("the next step comes %v after one that took 1.4 s, want two seconds", next.Sub(first))
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/tick"
 )
 
 // Group is a running group of instances behind its own balancer and controller, on hosts that can be disturbed.
@@ -79,14 +80,15 @@ func Play(ctx context.Context, o Options) ([]quell.Result, error) {
 	if err := Playable(o.Scenario, o.Resources...); err != nil {
 		return nil, &quell.UserError{Err: err}
 	}
+	for _, player := range o.Players {
+		if err := player.Group.Hold(ctx, o.Scenario.Instances.Held()); err != nil {
+			return nil, fmt.Errorf("holding the first weights: %w", err)
+		}
+	}
 	p := &play{Options: o, start: time.Now().Add(StartDelay)}
 	p.zero = p.start.Add(o.WarmUp)
 	for _, player := range o.Players {
 		p.tracks = append(p.tracks, newTrack(o.Scenario, player))
-	}
-	held := o.Scenario.Instances.Held()
-	if err := p.everywhere(func(g Group) error { return g.Hold(ctx, held) }); err != nil {
-		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -248,9 +250,8 @@ func (p *play) mark(ctx context.Context) {
 	}
 	held := p.Scenario.Instances.Held()
 	p.each(func(t *track) {
-		released := t.Group.Release(ctx, held)
 		status, err := t.Group.Status(ctx)
-		t.before, t.accountError = status, errors.Join(released, err)
+		t.before, t.accountError = status, errors.Join(err, t.Group.Release(ctx, held))
 	})
 	if !sleepUntil(ctx, p.zero.Add(p.Scenario.Duration)) {
 		return
@@ -259,15 +260,6 @@ func (p *play) mark(ctx context.Context) {
 		status, err := t.Group.Status(ctx)
 		t.after, t.accountError = status, errors.Join(t.accountError, err)
 	})
-}
-
-// everywhere does something to every group, and joins what went wrong.
-func (p *play) everywhere(do func(Group) error) error {
-	var errs []error
-	for _, t := range p.tracks {
-		errs = append(errs, do(t.Group))
-	}
-	return errors.Join(errs...)
 }
 
 func (p *play) each(do func(*track)) {
@@ -379,14 +371,7 @@ func Title(sc *scenario.Scenario, run scenario.Run) string {
 	return title
 }
 
-func sleepUntil(ctx context.Context, at time.Time) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(time.Until(at)):
-		return ctx.Err() == nil
-	}
-}
+func sleepUntil(ctx context.Context, at time.Time) bool { return tick.Sleep(ctx, time.Until(at)) }
 
 // recent keeps the latencies of the last moments for display.
 type recent struct {

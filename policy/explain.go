@@ -45,6 +45,10 @@ func (m *member) blame(in Input, plan *quell.Plan) {
 		plan.Cause = map[string]quell.Resource{}
 	}
 	plan.Cause[m.ID] = resource
-	addReason(plan, "interference", m.ID, "severity %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f within %.0f ms",
-		m.severity, m.use, m.interfering, resource, m.capacity, in.Service.SLO.ThresholdMS())
+	severity := "severity"
+	if m.mem.Held > 0 {
+		severity = "severity, held from before,"
+	}
+	addReason(plan, "interference", m.ID, "%s %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f within %.0f ms",
+		severity, m.severity, m.use, m.interfering, resource, m.capacity, in.Service.SLO.ThresholdMS())
 }

@@ -9,9 +9,13 @@ import (
 
 // leastSeverity is the LSF baseline (PRIMA, section V-D): on a violation, the instances' shares of the summed
 // severity are handed out in reverse, the largest to the instance with the lowest severity. A new instance waits for
-// its first severity (Figures 2 and 3): if the violation that it came for still stands, that gives it its first share.
+// its first severity (Figures 2 and 3), up to guard.stale_after snapshots: if the violation that it came for still stands,
+// that gives it its first share.
 func leastSeverity(in Input, g *group, st *State) quell.Plan {
-	g.welcome(func(m *member) bool { return m.hasSeverity })
+	g.welcome(func(m *member) bool {
+		m.mem.Waited++
+		return m.hasSeverity || m.mem.Waited > max(1, in.Service.Guard.StaleAfter)
+	})
 	return least(in, g, st, "severity", func(m *member) (float64, bool) { return m.severity, m.hasSeverity })
 }
 
@@ -62,6 +66,9 @@ func (g *group) welcome(may func(*member) bool) {
 	for _, m := range g.ready {
 		if m.weight() > 0 {
 			m.mem.Placed = true
+		}
+		if m.mem.Placed {
+			m.mem.Waited = 0
 		}
 		switch {
 		case m.mem.Placed:

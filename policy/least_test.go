@@ -112,6 +112,10 @@ func TestLeastSequences(t *testing.T) {
 		{"one that comes when nothing violates gets an equal share, with its first severity", "lsf", confirm(0), []step{
 			at("i1=1 i2=0", "i1 weight=1 sf=0.75 lat=20", "i2 weight=0"), at("i1=0.5 i2=0.5", "i1 weight=1 sf=0.75 lat=20", "i2 weight=0 use=0 sf=0.25"),
 		}},
+		{"it is not waited for for ever, though it reports", "lsf", stale(2, 4), []step{
+			at("i1=1 i2=0", "i1 weight=1 use=0.1 sf=0 lat=20", "i2 weight=0 use=0"), at("i1=1 i2=0", "i1 weight=1 use=0.1 sf=0 lat=20", "i2 weight=0 use=0"),
+			at("i1=0.5 i2=0.5", "i1 weight=1 use=0.1 sf=0 lat=20", "i2 weight=0 use=0"), at("i1=0.5 i2=0.5", "i1 weight=0.5 use=0.1 sf=0 lat=20", "i2 weight=0.5 use=0.1"),
+		}},
 		{"the guard ends the wait for one that never tells a severity", "lsf", stale(2, 4), []step{
 			at("i1=1 i2=0", "i1 weight=1 sf=0 lat=20", "i2 weight=0 silent"), at("i1=1 i2=0", "i1 weight=1 sf=0 lat=20", "i2 weight=0 silent"),
 			at("i1=0.875 i2=0.125 stale", "i1 weight=1 sf=0 lat=20", "i2 weight=0 silent"),

@@ -95,11 +95,15 @@ func (m *member) remember(in Input) {
 	}
 	if sf, ok := o.Severity[resource]; ok {
 		mem.Severity, mem.SeverityAt, mem.Significant = &sf, &at, sf > 0
+		mem.Felt, mem.Held = 0, 0
 		return
 	}
 	probe, ok := o.Probe[resource]
 	if !ok || in.Baseline == nil || mem.Utilization == nil {
 		return
+	}
+	if m.numb(in) {
+		mem.Felt, mem.Held = 0, 0 // what was felt before a gap holds nothing
 	}
 	sf, significant := in.Baseline.Severity(*mem.Utilization, probe, mem.Significant)
 	mem.SeverityAt = &at

@@ -167,6 +167,7 @@ type InstanceState struct {
 	Curve []CurvePoint `json:"curve,omitempty"` // knapsack: the newest observations, oldest first
 
 	Placed  bool     `json:"placed,omitempty"`  // lsf and lr: it has had its first share
+	Waited  int      `json:"waited,omitempty"`  // lsf: snapshots in which it might have had it, but for a severity
 	Clamped *Clamped `json:"clamped,omitempty"` // set where the guard changed the weight
 }
 

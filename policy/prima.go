@@ -82,7 +82,9 @@ func (p *primaPlan) scaleOut() {
 	counted := p.sorted[:max(0, len(p.sorted)-p.spare)]
 	usable := pol.Headroom * total(counted)
 	short := fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.loadText, usable, pol.Headroom*100, len(counted))
-	if helpless := p.helpless(); helpless || p.joining() || st.ScaleOut > pol.Confirm {
+	helpless, joining := p.helpless(), p.joining()
+	before := p.shares()
+	if helpless || joining || st.ScaleOut > pol.Confirm {
 		p.share(p.sorted, pol.Tolerance)
 	}
 	if st.ScaleOut <= pol.Confirm {
@@ -97,24 +99,30 @@ func (p *primaPlan) scaleOut() {
 	} else if wanted == 0 {
 		p.reason("capacity_short", "", "%s: waiting for %d instance(s) that are coming", short, p.group.outstanding)
 	}
-	if wanted > room {
-		how := "sharing in proportion to capacity"
-		if room == 0 && p.group.outstanding == 0 {
-			p.damp()
-			how += ", half of the way at a time"
-		}
-		p.reason("overload", "", "%s, and the group may have at most %d instance(s): %s", short, p.in.Service.Group.Max, how)
+	switch {
+	case wanted <= room || helpless:
+	case room == 0 && p.group.outstanding == 0 && !joining:
+		p.damp(before)
+		p.reason("overload", "", "%s, and the group may have at most %d instance(s): going half of the way to shares in proportion to capacity", short, p.in.Service.Group.Max)
+	default:
+		p.reason("overload", "", "%s, and the group may have at most %d instance(s): sharing in proportion to capacity", short, p.in.Service.Group.Max)
 	}
 }
 
-// damp takes rated instances only half of the way to their new shares. Where nothing more can come, capacities near 0
-// lie within the noise of severity: their proportion would throw the load from one instance to another each period.
-func (p *primaPlan) damp() {
-	if p.group.weightless {
-		return
+// shares are those of the rated instances at present.
+func (p *primaPlan) shares() []float64 {
+	shares := make([]float64, len(p.sorted))
+	for i, m := range p.sorted {
+		shares[i] = m.share
 	}
-	for _, m := range p.sorted {
-		m.share = (m.weight() + m.share) / 2
+	return shares
+}
+
+// damp takes the rated instances only half of the way from their shares before to the new ones. Where nothing more can
+// come, capacities near 0 lie within the noise of severity: their proportion would throw the load from one instance to another each period.
+func (p *primaPlan) damp(before []float64) {
+	for i, m := range p.sorted {
+		m.share = (before[i] + m.share) / 2
 	}
 }
 

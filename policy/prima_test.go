@@ -203,7 +203,7 @@ func TestPRIMAConfirm(t *testing.T) {
 }
 
 // In an overload without remedy capacities near 0 are noise: here one instance has 49 times the other's, then the other way
-// round. The shares must not swing from end to end with them, and settle where the noise has no preference.
+// round. The shares must not swing from end to end with them.
 func TestAnOverloadDoesNotSwing(t *testing.T) {
 	s := golden("prima", 75, 0)
 	s.Group.Max = 2

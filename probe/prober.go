@@ -159,7 +159,7 @@ func (p *Prober) reconcile(ctx context.Context, running *sync.WaitGroup, followe
 }
 
 // follow publishes one target's windows, one after the other. They end with everybody's periods; the first is longer or
-// shorter, with as many probes as its length allows.
+// shorter, as is one after a probe that took long, with as many probes as its length allows.
 func (p *Prober) follow(ctx context.Context, t Target) {
 	logger := p.opts.Logger.With("service", p.opts.Service, "instance", t.Instance)
 	s, err := newSession(p.opts, t, p.size)
@@ -171,18 +171,19 @@ func (p *Prober) follow(ctx context.Context, t Target) {
 	rng := p.random(t.Instance, 0)
 	probing := outage.Log{Logger: logger.With("address", t.Address), What: "probing"}
 	publishing := outage.Log{Logger: logger, What: "publishing probes"}
-	for {
+	for end := (time.Time{}); ; {
 		start := time.Now()
-		length := tick.Until(start, p.opts.Period)
+		end = tick.After(end, start, p.opts.Period)
+		length := end.Sub(start)
 		singles := p.window(ctx, s, start, stratify(rng, p.countIn(length), length), &probing)
-		if !waitUntil(ctx, start.Add(length)) {
+		if !waitUntil(ctx, end) {
 			return
 		}
 		stats, ok := summarise(singles)
 		if !ok {
 			continue
 		}
-		err := p.publish(ctx, t, length, stats)
+		err := p.publish(ctx, t, time.Since(start), stats)
 		if ctx.Err() != nil {
 			return
 		}

@@ -100,8 +100,8 @@ type Instances struct {
 	Fixed   int           // the size of runs whose policy does not
 	Startup time.Duration // emulated boot time of an instance
 	// Weights holds the first instances' fractions of the traffic by hand until the account begins, for situations that a
-	// policy is to be found in. Empty: the policy decides from the beginning.
-	Weights []float64
+	// policy of a group of fixed size is to be found in. Empty: the policy decides from the beginning.
+	Weights []float64 `json:",omitempty"`
 }
 
 // Held is Weights by instance. Instances are named in the order of their start: i1, i2, ...

@@ -141,8 +141,14 @@ func TestValidateNamesEachBreach(t *testing.T) {
 		"instances.startup: must not be negative":         func(s *Scenario) { s.Instances.Startup = -1 },
 		"instances.weights: must sum to 100%, sum to 80%": func(s *Scenario) { s.Instances.Weights = []float64{.5, .3} },
 		"instances.weights[1]: must be a fraction":        func(s *Scenario) { s.Instances.Weights = []float64{1.5, -.5} },
-		"instances.weights: has 1 weights, and runs[0]":   func(s *Scenario) { s.Instances.Weights = []float64{1} },
-		"instances.weights: cannot be set in Envoy": func(s *Scenario) {
+		"instances.weights: are held in groups of fixed": func(s *Scenario) {
+			s.Instances.Weights, s.Runs = []float64{1}, []Run{{Policy: "prima", Scheduling: quell.LeastConn}}
+		},
+		"warm_up: must be at least 20s with instances": func(s *Scenario) { s.Instances.Weights = []float64{1} },
+		"instances.weights: has 1 weights, and runs[0]": func(s *Scenario) {
+			s.Instances.Weights, s.Runs = []float64{1}, []Run{{Policy: "prima", Scheduling: quell.LeastConn, Fixed: 2}}
+		},
+		"instances.weights: cannot be held by the balancer": func(s *Scenario) {
 			s.Instances.Weights = []float64{1}
 			s.Runs = []Run{{Policy: "static", Scheduling: quell.Random2, Fixed: 1, Balancer: Envoy}}
 		},

@@ -108,10 +108,14 @@ func (c *checker) weights(s *Scenario) {
 	}
 	c.need(math.Abs(sum-1) < 1e-6, "instances.weights", "must sum to 100%%, sum to %g%%", sum*100)
 	for i, r := range s.Runs {
+		c.need(s.Size(r) > 0, "instances.weights", "are held in groups of fixed size only: give runs[%d] fixed: %d", i, len(weights))
 		n := s.Initial(r)
 		c.need(n == len(weights), "instances.weights", "has %d weights, and runs[%d] begins with %d instances", len(weights), i, n)
-		c.need(r.Balancer != Envoy, "instances.weights", "cannot be set in Envoy, which runs[%d] is about", i)
+		deaf := r.Balancer == Envoy || r.Scheduling == quell.Prequal
+		c.need(!deaf, "instances.weights", "cannot be held by the balancer of runs[%d], which goes by none", i)
 	}
+	least := 2 * s.Service.Sampling
+	c.need(s.WarmUp >= least, "warm_up", "must be at least %v with instances.weights: two sampling periods, in which they come into force", least)
 }
 
 func (c *checker) groupSize(path string, size, hosts int) {

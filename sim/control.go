@@ -11,6 +11,7 @@ import (
 func (s *simulation) sample() {
 	s.w.agenda.add(s.w.now+s.service.Sampling.Seconds(), s.sample)
 	snapshot := s.snapshot()
+	s.sampled = s.w.now
 	plan, state := s.decide(&snapshot)
 	if s.w.now < s.zero {
 		policy.Override(&plan, s.Scenario.Instances.Held())

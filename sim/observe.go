@@ -81,9 +81,6 @@ func (s *simulation) send(in *instance) {
 
 func (s *simulation) receive(in *instance, r *machineReading) {
 	r.at = s.w.now
-	if !r.probed && in.machine != nil {
-		r.probe, r.probed = in.machine.probe, in.machine.probed // the prober's last word stands
-	}
 	in.machine = r
 }
 
@@ -198,7 +195,7 @@ func (s *simulation) observation(in *instance) *quell.Observation {
 	}
 	if m := in.machine; m != nil {
 		o.At, o.Utilization, o.CPU = s.clock(m.at), m.utilization, m.cpu
-		if m.probed {
+		if m.probed && m.at > s.sampled { // probes are told once
 			o.Probe = map[quell.Resource]quell.ProbeStats{quell.Network: m.probe}
 		}
 	}

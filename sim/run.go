@@ -79,6 +79,7 @@ type simulation struct {
 	probes   []probePlan
 
 	boot, zero, end float64 // when load begins, when the account begins, when both end
+	sampled         float64 // when the last snapshot was taken
 	phase           float64 // sampling periods end this much after whole multiples of their length
 
 	instances []*instance          // every one ever started
@@ -104,6 +105,7 @@ type simulation struct {
 
 // validate returns the rules that the options themselves break, each a *quell.InvalidError, joined.
 func (o *Options) validate() error {
+	held := len(o.Scenario.Instances.Weights)
 	var errs []error
 	for _, rule := range []struct {
 		holds         bool
@@ -116,6 +118,7 @@ func (o *Options) validate() error {
 		{o.Faults.Lost >= 0 && o.Faults.Lost <= 1, "faults.lost", "must be a share from 0 to 1"},
 		{o.Faults.Late >= 0, "faults.late", "must not be negative"},
 		{o.WarmUp >= 0, "warm_up", "must not be negative"},
+		{held == 0 || held == o.Scenario.Initial(o.Run), "instances.weights", "must be as many as the run begins with"},
 		{o.Strain >= 0 && o.Strain <= mostStrain, "strain", "must be a share of what machines carry"},
 	} {
 		if !rule.holds {

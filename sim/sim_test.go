@@ -59,7 +59,7 @@ func prepared(t *testing.T, sc *scenario.Scenario) *model.Models {
 func TestHeldWeights(t *testing.T) {
 	sc := plainScenario(2, 0.3, 40e6, time.Minute)
 	sc.Service.Sampling = time.Second
-	sc.Instances.Weights = []float64{0.8, 0.2}
+	sc.Instances.Weights, sc.WarmUp = []float64{0.8, 0.2}, 2*time.Second
 	shares := func(warmUp, duration time.Duration) (share float64) {
 		sc := *sc
 		sc.Duration = duration

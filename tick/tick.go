@@ -1,6 +1,6 @@
 // Package tick gives everybody the same sampling periods. Each ends at a whole multiple of its length on the wall clock,
 // so that what agents, probers and balancers tell of one period is of the same stretch of time: a probe is judged by
-// the utilisation at which it was taken. Machines whose clocks disagree lose that, and nothing else.
+// the utilisation at which it was taken. Where clocks disagree, what comes late is decided on one period later.
 package tick
 
 import (
@@ -16,6 +16,16 @@ func Until(now time.Time, period time.Duration) time.Duration {
 		wait += period
 	}
 	return wait
+}
+
+// After returns the end of the period after the one that ended at last. Where that is over, or not of this grid, because the
+// clock was set or the period has changed, it is the end of the present period.
+func After(last, now time.Time, period time.Duration) time.Time {
+	next := last.Round(0).Add(period) // by the wall clock
+	if next.Equal(next.Truncate(period)) && next.After(now) && next.Sub(now) <= period {
+		return next
+	}
+	return now.Round(0).Add(Until(now, period))
 }
 
 // Settle is how long after the end of a period its readings may still be on their way: its last probe is answered, its

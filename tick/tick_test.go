@@ -23,6 +23,35 @@ func TestUntil(t *testing.T) {
 	})
 }
 
+func TestAfter(t *testing.T) {
+	at := func(seconds float64) time.Time { return time.Unix(0, int64(seconds*1e9)) }
+	for _, c := range []struct {
+		why             string
+		last, now, want float64
+	}{
+		{"at once", 10, 10.001, 11},
+		{"late, but in time for the next", 10, 10.95, 11},
+		{"the next has passed", 10, 11.1, 12},
+		{"it has just passed, or is near: the one after", 10, 11.9, 13},
+		{"the clock was set forward", 10, 3600.4, 3601},
+		{"and back", 3600, 10.4, 11},
+		{"by less than a period", 10.3, 10.4, 11},
+	} {
+		if got := After(at(c.last), at(c.now), time.Second); !got.Equal(at(c.want)) {
+			t.Errorf("%s: %v after %v, at %v; want %v", c.why, got.Sub(at(0)), c.last, c.now, c.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		period := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(time.Hour)).Draw(t, "period"))
+		last := time.Unix(0, rapid.Int64Range(0, 4e18).Draw(t, "last"))
+		now := last.Add(time.Duration(rapid.Int64Range(-1e12, 1e12).Draw(t, "later")))
+		next := After(last, now, period)
+		if !next.Equal(next.Truncate(period)) || !next.After(now) || next.Sub(now) > period+period/2 {
+			t.Fatalf("%v is followed by %v at %v", last, next, now)
+		}
+	})
+}
+
 func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
