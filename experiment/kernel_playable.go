@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -9,8 +10,9 @@ import (
 	"github.com/quellhq/quell/testbed/kernel"
 )
 
-// KernelPlayable says what in a scenario a kernel lab cannot play, as a *quell.InvalidError that says what to do.
-func KernelPlayable(sc *scenario.Scenario) error {
+// KernelPlayable says what in a scenario a kernel lab cannot play, as a *quell.InvalidError that says what to do. Of its runs only
+// the chosen ones are looked at; none named: all.
+func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
 	if err := Playable(sc, KernelResources()...); err != nil {
 		return err
 	}
@@ -18,6 +20,9 @@ func KernelPlayable(sc *scenario.Scenario) error {
 		return err
 	}
 	for i, r := range sc.Runs {
+		if len(chosen) > 0 && !slices.Contains(chosen, r) {
+			continue
+		}
 		if r.Balancer == "" && (r.Scheduling == quell.EWMA || r.Scheduling == quell.Prequal) {
 			return invalid(fmt.Sprintf("runs[%d].scheduling", i), "HAProxy has no %s: give the run balancer: builtin", r.Scheduling)
 		}
