@@ -97,6 +97,34 @@ func TestLabOfDynamicWork(t *testing.T) {
 	}
 }
 
+// TestKernelPlayable: hosts are alike in what they are limited in, and no request asks for more than the service does.
+func TestKernelPlayable(t *testing.T) {
+	const unlike = "hosts: [{id: h1, network: 50Mbps, cores: 1, disk_iops: 1000000}, {id: h2, network: 50Mbps, cores: 2, disk_iops: 2000000}]"
+	const like = "hosts: [{id: h, count: 2, network: 50Mbps, disk_iops: 1000000}]"
+	classes := func(list string) string { return "workload: {kind: classes, load: 0.5, classes: [" + list + "]}" }
+	for _, c := range []struct{ hosts, rest, path string }{
+		{unlike, "workload: {kind: file, size: 60KB, load: 0.5}", ""},
+		{unlike, classes("{name: a, memory: 1ms, network: 60KB}"), ""},
+		{unlike, classes("{name: a, cpu: 1ms}"), "hosts[1].cores"},
+		{unlike, classes("{name: a, disk: 1}"), "hosts[1].disk_iops"},
+		{unlike, "workload: {kind: file, size: 60KB, load: 0.5}\ntimeline: [{at: 1s, interfere: {host: h2, resource: cpu, use: 0.5}}]", "hosts[1].cores"},
+		{like, classes("{name: a, disk: 4000}"), ""},
+		{like, classes("{name: a, cpu: 1ms}, {name: b, disk: 4200}"), "workload.classes[1].disk"},
+		{like, strings.Replace(classes("{name: a, disk: 100000}"), "kind", "spread: fixed, kind", 1), ""},
+		{like, strings.Replace(classes("{name: a, disk: 100001}"), "kind", "spread: fixed, kind", 1), "workload.classes[0].disk"},
+	} {
+		sc, err := config.ParseScenario("own.yaml", []byte("scenario: own\nduration: 10s\nservice: {slo: {metric: mean, threshold: 30ms}}\n"+c.hosts+"\n"+c.rest+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = KernelPlayable(sc)
+		var invalid *quell.InvalidError
+		if c.path == "" && err != nil || c.path != "" && (!errors.As(err, &invalid) || invalid.Path != c.path) {
+			t.Errorf("%s, %s: %v, want %q", c.hosts, c.rest, err, c.path)
+		}
+	}
+}
+
 // TestKernelTrainable: models are of links, so links must be what requests take most of.
 func TestKernelTrainable(t *testing.T) {
 	for classes, path := range map[string]string{
