@@ -32,6 +32,7 @@ type LabInstance struct {
 	Files    map[string]int64 // that nginx serves: bytes by path
 	Work     bool             // run the service of dynamic work instead of nginx
 	Disk     bool             // it takes requests for disk operations
+	Memory   bool             // it takes requests for memory
 	Training bool             // run LabProbe instead of the agent
 }
 
@@ -93,7 +94,7 @@ type labService interface {
 func (i LabInstance) service(place kernel.Place, program string) labService {
 	dir := filepath.Join(i.Dir, i.Host)
 	if i.Work {
-		return &kernel.Worker{Place: place, Dir: dir, Program: program, Disk: i.Disk}
+		return &kernel.Worker{Place: place, Dir: dir, Program: program, Disk: i.Disk, Memory: i.Memory}
 	}
 	return &kernel.Nginx{Place: place, Dir: dir, Files: i.Files}
 }

@@ -217,10 +217,14 @@ func contentArgs(w scenario.Workload) []string {
 	case scenario.Video:
 		return []string{"--chunk-size", fmt.Sprintf("%.0f", math.Ceil(w.Video.ChunkBytes()))}
 	case scenario.Classes, scenario.Users:
+		args := []string{"--work"}
 		if slices.ContainsFunc(w.Classes, func(c scenario.Class) bool { return c.Disk > 0 }) {
-			return []string{"--work", "--disk"}
+			args = append(args, "--disk")
 		}
-		return []string{"--work"}
+		if slices.ContainsFunc(w.Classes, func(c scenario.Class) bool { return c.Memory > 0 }) {
+			args = append(args, "--memory")
+		}
+		return args
 	}
 	return []string{"--file-size", fmt.Sprint(w.Size)}
 }

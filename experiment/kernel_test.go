@@ -78,7 +78,7 @@ func TestLabOfDynamicWork(t *testing.T) {
 	}{
 		"{name: a, network: 10KB}":                             {kernel.Host{ID: "h1", Network: 50e6}, "--work", false},
 		"{name: a, cpu: 1ms}":                                  {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5}, "--work", true},
-		"{name: a, memory: 1ms}, {name: b, cpu: 1ms, disk: 2}": {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5, DiskIOPS: 200}, "--work --disk", true},
+		"{name: a, memory: 1ms}, {name: b, cpu: 1ms, disk: 2}": {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5, DiskIOPS: 200}, "--work --disk --memory", true},
 	} {
 		sc := dynamic(t, ", cores: 0.5, disk_iops: 200", classes)
 		if err := KernelPlayable(sc); err != nil {

@@ -51,7 +51,7 @@ func labWorkCommand() *cobra.Command {
 	var listen string
 	var o kernel.WorkOptions
 	cmd := &cobra.Command{
-		Use:    "work --listen HOST:PORT [--disk FILE]",
+		Use:    "work --listen HOST:PORT [--disk FILE] [--memory]",
 		Short:  "Serve GET /work?cpu=5ms&disk=2&memory=300us&bytes=1000, which does that much work and answers with so many bytes",
 		Args:   cobra.NoArgs,
 		Hidden: true,
@@ -61,6 +61,7 @@ func labWorkCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "where to serve")
 	cmd.Flags().StringVar(&o.Disk, "disk", "", "the file that disk operations read; without, requests for any are refused")
+	cmd.Flags().BoolVar(&o.Memory, "memory", false, "keep 64 MiB that requests for memory read; without, they are refused")
 	_ = cmd.MarkFlagRequired("listen")
 	return cmd
 }

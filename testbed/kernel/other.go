@@ -40,6 +40,7 @@ type Worker struct {
 	Port    int
 	Program string
 	Disk    bool
+	Memory  bool
 	server
 }
 
