@@ -217,6 +217,11 @@ func (o *labRun) own(ctx context.Context, errs io.Writer) error {
 			return err
 		}
 	}
+	if experiment.Contended(o.scenario, quell.Disk) {
+		if err := kernel.CheckDisk(o.out); err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return userErrorf("--out: %w", err)
 	}

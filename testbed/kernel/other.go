@@ -49,6 +49,9 @@ type server struct{}
 // Check fails.
 func Check(...string) error { return errNotLinux() }
 
+// CheckDisk fails.
+func CheckDisk(string) error { return errNotLinux() }
+
 // New fails.
 func New(Options) (*Lab, error) { return nil, errNotLinux() }
 
