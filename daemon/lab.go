@@ -75,13 +75,10 @@ func (i LabInstance) Run(ctx context.Context, log *slog.Logger) (err error) {
 		ended <- how
 		err = fmt.Errorf("its agent ended by itself: %w", errors.Join(how, errors.New("see above")))
 	}
-	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), graceOfService)
+	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), kernel.Grace)
 	defer stop()
 	return errors.Join(err, service.Stop(grace), endAgent(agent, ended))
 }
-
-// graceOfService is how long open requests may take to finish.
-const graceOfService = 2 * time.Second
 
 // labService is the part of an instance that answers its clients.
 type labService interface {

@@ -43,6 +43,12 @@ func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 		if s := file.Scaler; s.Address != "10.77.{slot}.2:80" || s.ProbeAddress != "10.77.{slot}.2:9466" || s.Slots != len(sc.Hosts) || !s.Lifeline {
 			t.Errorf("%s: scaler %+v", Title(sc, run), s)
 		}
+		if drain := file.Balancer.Drain; run.Balancer != scenario.Envoy && drain+kernel.Grace < patience { // Envoy's group is fixed
+			t.Errorf("%s: requests have %v and %v before their instance is killed, and clients wait for %v", Title(sc, run), drain, kernel.Grace, patience)
+		}
+		if file.Scaler.Drain <= kernel.Grace || file.Scaler.Drain >= stopWait {
+			t.Errorf("%s: an instance is killed after %v: its server may take %v, and its controller %v", Title(sc, run), file.Scaler.Drain, kernel.Grace, stopWait)
+		}
 		if n := Size(sc, run); n > 0 && file.Service.Group.Max != n {
 			t.Errorf("%s: group %+v", Title(sc, run), file.Service.Group)
 		}

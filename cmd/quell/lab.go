@@ -66,13 +66,9 @@ func labWorkCommand() *cobra.Command {
 	return cmd
 }
 
-const (
-	// workThreads may run at once, so that the kernel shares the processors among the requests: Go's own scheduler would let each
-	// run for 10 ms before the next one.
-	workThreads = 64
-	// workGrace is how long open requests may take once the service is told to end.
-	workGrace = 5 * time.Second
-)
+// workThreads may run at once, so that the kernel shares the processors among the requests: Go's own scheduler would let each
+// run for 10 ms before the next one.
+const workThreads = 64
 
 // serveWork serves until ctx ends, and then finishes what it has begun.
 func serveWork(ctx context.Context, address string, o kernel.WorkOptions) error {
@@ -93,10 +89,10 @@ func serveWork(ctx context.Context, address string, o kernel.WorkOptions) error 
 		return err
 	case <-ctx.Done():
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), workGrace)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), kernel.Grace)
 	defer stop()
 	if err := server.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("requests were still open after %v: %w", workGrace, err), server.Close())
+		return errors.Join(fmt.Errorf("requests were still open after %v: %w", kernel.Grace, err), server.Close())
 	}
 	return nil
 }
