@@ -23,11 +23,18 @@ func Load(path string) (*File, error) {
 
 // LoadScenario reads and parses a scenario file.
 func LoadScenario(path string) (*scenario.Scenario, error) {
+	sc, _, err := ReadScenario(path)
+	return sc, err
+}
+
+// ReadScenario is LoadScenario, and returns the file's text as well, which InScenario wants.
+func ReadScenario(path string) (*scenario.Scenario, []byte, error) {
 	data, err := readFile(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return ParseScenario(path, data)
+	sc, err := ParseScenario(path, data)
+	return sc, data, err
 }
 
 // Parse reads a configuration. The name is that of its file: it appears in errors, and paths are relative to its folder.

@@ -32,6 +32,7 @@ type LabInstance struct {
 	Files    map[string]int64 // that nginx serves: bytes by path
 	Work     bool             // run the service of dynamic work instead of nginx
 	Disk     bool             // it takes requests for disk operations
+	Memory   bool             // it takes requests for memory
 	Training bool             // run LabProbe instead of the agent
 }
 
@@ -74,13 +75,10 @@ func (i LabInstance) Run(ctx context.Context, log *slog.Logger) (err error) {
 		ended <- how
 		err = fmt.Errorf("its agent ended by itself: %w", errors.Join(how, errors.New("see above")))
 	}
-	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), graceOfService)
+	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), kernel.Grace)
 	defer stop()
 	return errors.Join(err, service.Stop(grace), endAgent(agent, ended))
 }
-
-// graceOfService is how long open requests may take to finish.
-const graceOfService = 2 * time.Second
 
 // labService is the part of an instance that answers its clients.
 type labService interface {
@@ -93,7 +91,7 @@ type labService interface {
 func (i LabInstance) service(place kernel.Place, program string) labService {
 	dir := filepath.Join(i.Dir, i.Host)
 	if i.Work {
-		return &kernel.Worker{Place: place, Dir: dir, Program: program, Disk: i.Disk}
+		return &kernel.Worker{Place: place, Dir: dir, Program: program, Disk: i.Disk, Memory: i.Memory}
 	}
 	return &kernel.Nginx{Place: place, Dir: dir, Files: i.Files}
 }

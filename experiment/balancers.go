@@ -87,12 +87,12 @@ func FindProgram(name string) (string, error) {
 func (g *KernelGroup) writeBalancer(w io.Writer) {
 	switch g.run.Balancer {
 	case scenario.Builtin:
-		fmt.Fprintf(w, "balancer:\n  listen: %q\n  admin: %q\n  metrics: off\n  scheduling: %s\n  drain: 5s\n  health: {interval: 250ms, timeout: 1s}\n",
-			g.at(labTraffic), g.admin(), g.run.Scheduling)
+		fmt.Fprintf(w, "balancer:\n  listen: %q\n  admin: %q\n  metrics: off\n  scheduling: %s\n  drain: %s\n  health: {interval: 250ms, timeout: 1s}\n",
+			g.at(labTraffic), g.admin(), g.run.Scheduling, labDrain)
 	case scenario.Envoy: // its group is fixed, and it decides by itself: the controller only starts, probes and accounts
 		fmt.Fprintf(w, "balancer: {kind: command, command: [\"true\"]}\n")
 	default:
-		fmt.Fprintf(w, "balancer:\n  kind: haproxy\n  drain: 5s\n  haproxy: {sockets: [%q], backend: %s, log: %q}\n", g.socket(), haproxyBackend, g.at(labLog))
+		fmt.Fprintf(w, "balancer:\n  kind: haproxy\n  drain: %s\n  haproxy: {sockets: [%q], backend: %s, log: %q}\n", labDrain, g.socket(), haproxyBackend, g.at(labLog))
 	}
 }
 

@@ -48,6 +48,14 @@ const (
 	labMeter    = 9467 // of a machine in training
 )
 
+// An instance that is removed gets no new requests while the balancer waits labDrain for those it has, and then is told to end, for
+// which its server has kernel.Grace. By then clients have given up what is still open, so no removal drops what anyone waits for. Who
+// has not ended after labEnd, which leaves its agent a second, is killed.
+const (
+	labDrain = patience - kernel.Grace
+	labEnd   = kernel.Grace + time.Second
+)
+
 // LabProbeSpacing is the mean time between two probes of one instance, in training and in the runs. A probe must be several times
 // the burst that a shaper lets through at once: a smaller one passes an idle link at full speed whatever the neighbours
 // take, and an instance without load would look undisturbed.
@@ -183,7 +191,7 @@ func (g *KernelGroup) config() string {
 	}
 	fmt.Fprintf(&b, "data: %q\nlisten: off\nbus: {listen: %q, token_file: %q}\n", filepath.Join(g.dir, "data"), g.at(labBus), g.tokenFile())
 	g.writeBalancer(&b)
-	fmt.Fprintf(&b, "scaler:\n  kind: process\n  slots: %d\n  lifeline: true\n  drain: 3s\n  address: 10.77.{slot}.2:%d\n  probe_address: 10.77.{slot}.2:%d\n  command:\n", len(sc.Hosts), labInstance, labProbe)
+	fmt.Fprintf(&b, "scaler:\n  kind: process\n  slots: %d\n  lifeline: true\n  drain: %s\n  address: 10.77.{slot}.2:%d\n  probe_address: 10.77.{slot}.2:%d\n  command:\n", len(sc.Hosts), labEnd, labInstance, labProbe)
 	for _, arg := range g.instance() {
 		fmt.Fprintf(&b, "    - %q\n", arg)
 	}
@@ -217,10 +225,14 @@ func contentArgs(w scenario.Workload) []string {
 	case scenario.Video:
 		return []string{"--chunk-size", fmt.Sprintf("%.0f", math.Ceil(w.Video.ChunkBytes()))}
 	case scenario.Classes, scenario.Users:
+		args := []string{"--work"}
 		if slices.ContainsFunc(w.Classes, func(c scenario.Class) bool { return c.Disk > 0 }) {
-			return []string{"--work", "--disk"}
+			args = append(args, "--disk")
 		}
-		return []string{"--work"}
+		if slices.ContainsFunc(w.Classes, func(c scenario.Class) bool { return c.Memory > 0 }) {
+			args = append(args, "--memory")
+		}
+		return args
 	}
 	return []string{"--file-size", fmt.Sprint(w.Size)}
 }

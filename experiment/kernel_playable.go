@@ -2,15 +2,19 @@ package experiment
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/testbed/demand"
 	"github.com/quellhq/quell/testbed/kernel"
 )
 
-// KernelPlayable says what in a scenario a kernel lab cannot play, as a *quell.InvalidError that says what to do.
-func KernelPlayable(sc *scenario.Scenario) error {
+// KernelPlayable says what in a scenario a kernel lab cannot play, as a *quell.InvalidError that says what to do. Of its runs only
+// the chosen ones are looked at; none named: all.
+func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
 	if err := Playable(sc, KernelResources()...); err != nil {
 		return err
 	}
@@ -18,6 +22,9 @@ func KernelPlayable(sc *scenario.Scenario) error {
 		return err
 	}
 	for i, r := range sc.Runs {
+		if len(chosen) > 0 && !slices.Contains(chosen, r) {
+			continue
+		}
 		if r.Balancer == "" && (r.Scheduling == quell.EWMA || r.Scheduling == quell.Prequal) {
 			return invalid(fmt.Sprintf("runs[%d].scheduling", i), "HAProxy has no %s: give the run balancer: builtin", r.Scheduling)
 		}
@@ -25,18 +32,20 @@ func KernelPlayable(sc *scenario.Scenario) error {
 	return bearable(sc)
 }
 
-// kernelHosts checks names and sizes. Agents and probes are told one size for all hosts, and models are of one.
+// kernelHosts checks names and sizes. Agents and probes are told one size for all hosts, and models are of one; what no host is
+// limited in may differ.
 func kernelHosts(sc *scenario.Scenario) error {
-	first := sc.Hosts[0]
+	first := KernelHost(sc, sc.Hosts[0])
 	for i, h := range sc.Hosts {
 		path := fmt.Sprintf("hosts[%d]", i)
 		if want := fmt.Sprintf("h%d", i+1); h.ID != want {
 			return invalid(path+".id", "a lab's hosts are h1, h2 and so on in order, not %s", h.ID)
 		}
+		made := KernelHost(sc, h)
 		for _, r := range []struct {
 			key       string
 			has, like float64
-		}{{"network", h.Network, first.Network}, {"cores", h.Cores, first.Cores}, {"disk_iops", h.DiskIOPS, first.DiskIOPS}} {
+		}{{"network", made.Network, first.Network}, {"cores", made.Cores, first.Cores}, {"disk_iops", made.DiskIOPS, first.DiskIOPS}} {
 			if r.has != r.like {
 				return invalid(path+"."+r.key, "a lab's hosts are alike: give all the same as h1, or use quell sim")
 			}
@@ -44,7 +53,7 @@ func kernelHosts(sc *scenario.Scenario) error {
 		if h.Memory != 1 {
 			return invalid(path+".memory", "a lab's hosts have the memory bandwidth of the machine that it runs on: leave this out, or use quell sim")
 		}
-		if err := KernelHost(sc, h).Check(); err != nil {
+		if err := made.Check(); err != nil {
 			return invalid(path, "%v", err)
 		}
 	}
@@ -73,6 +82,14 @@ func bearable(sc *scenario.Scenario) error {
 		if seconds > most.Seconds() {
 			return invalid(fmt.Sprintf("workload.classes[%d]", i), "its mean request takes %v on an idle host, and clients wait for %v: make it at most %v, or use quell sim",
 				time.Duration(seconds*float64(time.Second)).Round(time.Millisecond), patience, most)
+		}
+		operations := float64(demand.MostDisk)
+		if sc.Workload.Spread == scenario.Exponential {
+			operations /= demand.MostTime.Seconds() / most.Seconds() // as far below the bound as times are
+		}
+		if c.Disk > operations {
+			return invalid(fmt.Sprintf("workload.classes[%d].disk", i), "requests may ask for %d operations, and with spread %s for %.0f on average, not %g: give it less, or use quell sim",
+				demand.MostDisk, sc.Workload.Spread, math.Floor(operations), c.Disk)
 		}
 	}
 	return nil

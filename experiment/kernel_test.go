@@ -43,6 +43,12 @@ func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 		if s := file.Scaler; s.Address != "10.77.{slot}.2:80" || s.ProbeAddress != "10.77.{slot}.2:9466" || s.Slots != len(sc.Hosts) || !s.Lifeline {
 			t.Errorf("%s: scaler %+v", Title(sc, run), s)
 		}
+		if drain := file.Balancer.Drain; run.Balancer != scenario.Envoy && drain+kernel.Grace < patience { // Envoy's group is fixed
+			t.Errorf("%s: requests have %v and %v before their instance is killed, and clients wait for %v", Title(sc, run), drain, kernel.Grace, patience)
+		}
+		if file.Scaler.Drain <= kernel.Grace || file.Scaler.Drain >= stopWait {
+			t.Errorf("%s: an instance is killed after %v: its server may take %v, and its controller %v", Title(sc, run), file.Scaler.Drain, kernel.Grace, stopWait)
+		}
 		if n := Size(sc, run); n > 0 && file.Service.Group.Max != n {
 			t.Errorf("%s: group %+v", Title(sc, run), file.Service.Group)
 		}
@@ -78,7 +84,7 @@ func TestLabOfDynamicWork(t *testing.T) {
 	}{
 		"{name: a, network: 10KB}":                             {kernel.Host{ID: "h1", Network: 50e6}, "--work", false},
 		"{name: a, cpu: 1ms}":                                  {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5}, "--work", true},
-		"{name: a, memory: 1ms}, {name: b, cpu: 1ms, disk: 2}": {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5, DiskIOPS: 200}, "--work --disk", true},
+		"{name: a, memory: 1ms}, {name: b, cpu: 1ms, disk: 2}": {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5, DiskIOPS: 200}, "--work --disk --memory", true},
 	} {
 		sc := dynamic(t, ", cores: 0.5, disk_iops: 200", classes)
 		if err := KernelPlayable(sc); err != nil {
@@ -93,6 +99,34 @@ func TestLabOfDynamicWork(t *testing.T) {
 		g := &KernelGroup{rig: &Kernel{Program: "/opt/quell", Prefix: "quell", Scenario: sc}, group: newGroup(sc, sc.Runs[0], t.TempDir()), place: place}
 		if got := strings.Contains(g.config(), "cgroup: self, capacity: {network: 50000000bps, cpu: 0.5}"); got != want.cpu {
 			t.Errorf("%s: %s", classes, g.config())
+		}
+	}
+}
+
+// TestKernelPlayable: hosts are alike in what they are limited in, and no request asks for more than the service does.
+func TestKernelPlayable(t *testing.T) {
+	const unlike = "hosts: [{id: h1, network: 50Mbps, cores: 1, disk_iops: 1000000}, {id: h2, network: 50Mbps, cores: 2, disk_iops: 2000000}]"
+	const like = "hosts: [{id: h, count: 2, network: 50Mbps, disk_iops: 1000000}]"
+	classes := func(list string) string { return "workload: {kind: classes, load: 0.5, classes: [" + list + "]}" }
+	for _, c := range []struct{ hosts, rest, path string }{
+		{unlike, "workload: {kind: file, size: 60KB, load: 0.5}", ""},
+		{unlike, classes("{name: a, memory: 1ms, network: 60KB}"), ""},
+		{unlike, classes("{name: a, cpu: 1ms}"), "hosts[1].cores"},
+		{unlike, classes("{name: a, disk: 1}"), "hosts[1].disk_iops"},
+		{unlike, "workload: {kind: file, size: 60KB, load: 0.5}\ntimeline: [{at: 1s, interfere: {host: h2, resource: cpu, use: 0.5}}]", "hosts[1].cores"},
+		{like, classes("{name: a, disk: 4000}"), ""},
+		{like, classes("{name: a, cpu: 1ms}, {name: b, disk: 4200}"), "workload.classes[1].disk"},
+		{like, strings.Replace(classes("{name: a, disk: 100000}"), "kind", "spread: fixed, kind", 1), ""},
+		{like, strings.Replace(classes("{name: a, disk: 100001}"), "kind", "spread: fixed, kind", 1), "workload.classes[0].disk"},
+	} {
+		sc, err := config.ParseScenario("own.yaml", []byte("scenario: own\nduration: 10s\nservice: {slo: {metric: mean, threshold: 30ms}}\n"+c.hosts+"\n"+c.rest+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = KernelPlayable(sc)
+		var invalid *quell.InvalidError
+		if c.path == "" && err != nil || c.path != "" && (!errors.As(err, &invalid) || invalid.Path != c.path) {
+			t.Errorf("%s, %s: %v, want %q", c.hosts, c.rest, err, c.path)
 		}
 	}
 }

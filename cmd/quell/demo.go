@@ -77,6 +77,9 @@ func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
 	if err := experiment.Playable(sc); err != nil {
 		return nil, config.InScenario(name, data, err)
 	}
+	if err := choosePolicies(name, data, sc, o.policies); err != nil {
+		return nil, err
+	}
 	if seeded {
 		sc.Seed = o.seed
 	}
@@ -86,7 +89,7 @@ func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
 		}
 		sc.Stretch(o.duration)
 	}
-	return sc, choosePolicies(sc, o.policies)
+	return sc, nil
 }
 
 // warmUp is how long the first load is offered before the account begins, where the scenario says nothing.

@@ -51,7 +51,7 @@ func labWorkCommand() *cobra.Command {
 	var listen string
 	var o kernel.WorkOptions
 	cmd := &cobra.Command{
-		Use:    "work --listen HOST:PORT [--disk FILE]",
+		Use:    "work --listen HOST:PORT [--disk FILE] [--memory]",
 		Short:  "Serve GET /work?cpu=5ms&disk=2&memory=300us&bytes=1000, which does that much work and answers with so many bytes",
 		Args:   cobra.NoArgs,
 		Hidden: true,
@@ -61,17 +61,14 @@ func labWorkCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "where to serve")
 	cmd.Flags().StringVar(&o.Disk, "disk", "", "the file that disk operations read; without, requests for any are refused")
+	cmd.Flags().BoolVar(&o.Memory, "memory", false, "keep 64 MiB that requests for memory read; without, they are refused")
 	_ = cmd.MarkFlagRequired("listen")
 	return cmd
 }
 
-const (
-	// workThreads may run at once, so that the kernel shares the processors among the requests: Go's own scheduler would let each
-	// run for 10 ms before the next one.
-	workThreads = 64
-	// workGrace is how long open requests may take once the service is told to end.
-	workGrace = 5 * time.Second
-)
+// workThreads may run at once, so that the kernel shares the processors among the requests: Go's own scheduler would let each
+// run for 10 ms before the next one.
+const workThreads = 64
 
 // serveWork serves until ctx ends, and then finishes what it has begun.
 func serveWork(ctx context.Context, address string, o kernel.WorkOptions) error {
@@ -92,10 +89,10 @@ func serveWork(ctx context.Context, address string, o kernel.WorkOptions) error 
 		return err
 	case <-ctx.Done():
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), workGrace)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), kernel.Grace)
 	defer stop()
 	if err := server.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("requests were still open after %v: %w", workGrace, err), server.Close())
+		return errors.Join(fmt.Errorf("requests were still open after %v: %w", kernel.Grace, err), server.Close())
 	}
 	return nil
 }

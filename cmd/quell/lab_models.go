@@ -22,8 +22,9 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
+// needsModels says whether any of the runs that are to be played does, or the command itself.
 func (o *labRun) needsModels(sc *scenario.Scenario) bool {
-	return o.validate || o.probing || slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) })
+	return o.validate || o.probing || slices.ContainsFunc(o.chosen(sc), func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) })
 }
 
 // labTraining is what models depend on: scenarios with the same inputs share them.

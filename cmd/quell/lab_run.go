@@ -102,22 +102,23 @@ func (o *labRun) load(given func(string) bool) error {
 	if err != nil {
 		return err
 	}
+	written := slices.Clone(sc.Runs)
+	if err := choosePolicies(name, data, sc, o.policies); err != nil {
+		return err
+	}
+	for _, n := range o.runs {
+		if n < 1 || n > len(sc.Runs) {
+			return userErrorf("--run: %s has runs 1 to %d, not %d", name, len(sc.Runs), n)
+		}
+	}
 	if given("seed") {
 		sc.Seed = o.seed
 	}
 	if o.duration > 0 {
 		sc.Stretch(o.duration)
 	}
-	if err := choosePolicies(sc, o.policies); err != nil {
-		return err
-	}
-	if err := o.playable(sc); err != nil {
+	if err := o.playable(sc, written); err != nil {
 		return config.InScenario(name, data, err)
-	}
-	for _, n := range o.runs {
-		if n < 1 || n > len(sc.Runs) {
-			return userErrorf("--run: %s has runs 1 to %d, not %d", name, len(sc.Runs), n)
-		}
 	}
 	o.scenario = sc
 	o.out, err = filepath.Abs(o.out)
@@ -130,6 +131,17 @@ func (o *labRun) load(given func(string) bool) error {
 
 // plays says whether the run of that index is to be played.
 func (o *labRun) plays(index int) bool { return len(o.runs) == 0 || slices.Contains(o.runs, index+1) }
+
+// chosen are the runs that are to be played.
+func (o *labRun) chosen(sc *scenario.Scenario) []scenario.Run {
+	var runs []scenario.Run
+	for i, r := range sc.Runs {
+		if o.plays(i) {
+			runs = append(runs, r)
+		}
+	}
+	return runs
+}
 
 // labScenario returns the experiment of that name, or a file's.
 func labScenario(name string) (file string, data []byte, err error) {
@@ -148,9 +160,12 @@ func labScenario(name string) (file string, data []byte, err error) {
 	return name, data, nil
 }
 
-// playable says what a lab cannot do of a scenario: play it, or train for it where models are needed and none are given.
-func (o *labRun) playable(sc *scenario.Scenario) error {
-	if err := experiment.KernelPlayable(sc); err != nil {
+// playable says what a lab cannot do of a scenario: play it, or train for it where models are needed and none are given. What it says
+// is about the runs as they are written in the file, before any were left out.
+func (o *labRun) playable(sc *scenario.Scenario, written []scenario.Run) error {
+	file := *sc
+	file.Runs = written
+	if err := experiment.KernelPlayable(&file, o.chosen(sc)...); err != nil {
 		return err
 	}
 	if o.models == "" && o.needsModels(sc) {
@@ -202,6 +217,11 @@ func (o *labRun) own(ctx context.Context, errs io.Writer) error {
 			return err
 		}
 	}
+	if experiment.Contended(o.scenario, quell.Disk) {
+		if err := kernel.CheckDisk(o.out); err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return userErrorf("--out: %w", err)
 	}
@@ -228,7 +248,7 @@ func (o *labRun) programs() []string {
 	if k := o.scenario.Workload.Kind; k == scenario.File || k == scenario.Video {
 		programs = append(programs, "nginx")
 	}
-	if slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Balancer == "" }) {
+	if slices.ContainsFunc(o.chosen(o.scenario), func(r scenario.Run) bool { return r.Balancer == "" }) {
 		programs = append(programs, "haproxy")
 	}
 	byResource := map[quell.Resource]string{quell.Network: "iperf3", quell.CPU: "stress-ng", quell.Memory: "stress-ng", quell.Disk: "fio"}
@@ -245,7 +265,7 @@ func (o *labRun) programs() []string {
 }
 
 func (o *labRun) needsEnvoy() bool {
-	return slices.ContainsFunc(o.scenario.Runs, func(r scenario.Run) bool { return r.Balancer == scenario.Envoy })
+	return slices.ContainsFunc(o.chosen(o.scenario), func(r scenario.Run) bool { return r.Balancer == scenario.Envoy })
 }
 
 // play is the player's part: train, then play run after run.

@@ -310,6 +310,69 @@ func TestLabRefuses(t *testing.T) {
 	}
 }
 
+// writeScenario writes one of request classes, with these keys besides.
+func writeScenario(t *testing.T, classes, keys string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "own.yaml")
+	text := `scenario: own
+duration: 10s
+service: {slo: {metric: mean, threshold: 30ms}, group: {min: 2, max: 3}}
+hosts: [{id: h, count: 3, network: 50Mbps}]
+workload: {kind: classes, load: 0.5, classes: [` + classes + `]}
+` + keys
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestLabLooksAtChosenRuns: what is wrong with a run that is left out is no matter, and of the others the place is said as it is in the file.
+func TestLabLooksAtChosenRuns(t *testing.T) {
+	const network, cpu = "{name: a, network: 60KB}", "{name: a, cpu: 5ms}"
+	rules := "runs:\n  - {policy: static}\n  - {policy: hpa}\n  - {policy: static, scheduling: prequal}\n  - {policy: hpa, scheduling: prequal, balancer: builtin}\n"
+	models := "runs:\n  - {policy: prima}\n  - {policy: static}\n"
+	weights := "instances: {start: 3, fixed: 2, weights: [70%, 30%]}\nruns:\n  - {policy: static}\n"
+	for name, c := range map[string]struct {
+		classes, keys string
+		o             labRun
+		want          string // empty: it is played
+		programs      string
+	}{
+		"all":                       {network, rules, labRun{}, ":9:34: runs[2].scheduling: HAProxy has no prequal", ""},
+		"of a policy":               {network, rules, labRun{policies: []string{"static"}}, ":9:34: runs[2].scheduling: HAProxy has no prequal", ""},
+		"of a policy and a number":  {network, rules, labRun{policies: []string{"static"}, runs: []int{2}}, ":9:34: runs[2].scheduling: HAProxy has no prequal", ""},
+		"others of that policy":     {network, rules, labRun{policies: []string{"static"}, runs: []int{1}}, "", "haproxy"},
+		"other policies":            {network, rules, labRun{policies: []string{"hpa"}}, "", "haproxy"},
+		"without HAProxy":           {network, rules, labRun{runs: []int{4}}, "", ""},
+		"models wanted":             {cpu, models, labRun{}, ":5:47: workload.classes: no class has network bytes", ""},
+		"models wanted by a run":    {cpu, models, labRun{runs: []int{1}}, "workload.classes: no class has network bytes", ""},
+		"models not wanted":         {cpu, models, labRun{runs: []int{2}}, "", "haproxy"},
+		"models wanted to validate": {cpu, models, labRun{runs: []int{2}, validate: true}, "workload.classes: no class has network bytes", ""},
+		"no such run":               {cpu, models, labRun{runs: []int{3}}, "--run: ", ""},
+		"weights":                   {network, weights, labRun{}, "", "haproxy"},
+		"weights of another size": {network, weights, labRun{policies: []string{"hpa"}, duration: 20 * time.Second},
+			":6:42: with --policy hpa: instances.weights: has 2 weights, and runs[0] begins with 3 instances", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := c.o
+			o.name, o.out = writeScenario(t, c.classes, c.keys), t.TempDir()
+			err := o.load(func(string) bool { return false })
+			if c.want != "" {
+				if !errors.As(err, new(*quell.UserError)) || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, want %s", err, c.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(o.programs(), " "); got != c.programs {
+				t.Errorf("it needs %s, want %s", got, c.programs)
+			}
+		})
+	}
+}
+
 // TestLabLibrary: every experiment of the library is named after its file, can be played on a lab as far as its machines
 // go, and says what it repeats.
 func TestLabLibrary(t *testing.T) {
@@ -325,7 +388,7 @@ func TestLabLibrary(t *testing.T) {
 		if sc.Name != name || headline(data) == "" || !strings.Contains(string(data), "# Sizes: ") {
 			t.Errorf("%s: scenario %s, about %q", name, sc.Name, headline(data))
 		}
-		if err := (&labRun{}).playable(sc); err != nil {
+		if err := (&labRun{}).playable(sc, sc.Runs); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/testbed/kernel"
 )
 
 // startWork is `quell lab work` on a port of its own, once it answers.
@@ -80,8 +82,36 @@ func TestWorkRefuses(t *testing.T) {
 		"--listen: ":                                         {"--listen", "nowhere"},
 	} {
 		out, err := exec.Command("quell", append([]string{"lab", "work"}, args...)...).CombinedOutput()
+		if strings.Contains(string(out), "cannot read past its cache") {
+			need.Skip(t, "needs its temporary files on a disk: "+string(out))
+		}
 		if statusOf(err) != exitUsage || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
+	}
+}
+
+// A folder on no disk is refused before it is made, where the disk is worked on; it is told there and then, not from a service that did
+// not become ready in time.
+func TestLabWantsADisk(t *testing.T) {
+	need.Root(t)
+	for _, program := range []string{"haproxy", "stress-ng"} {
+		need.Program(t, program)
+	}
+	memory, err := os.MkdirTemp("/dev/shm", "quell-test-")
+	if err != nil {
+		need.Skip(t, "needs a file system in memory: "+err.Error())
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(memory) })
+	if kernel.CheckDisk(memory) == nil {
+		need.Skip(t, "needs /dev/shm to be in memory")
+	}
+	out := filepath.Join(memory, "deep", "out")
+	said, err := exec.Command("quell", "lab", "run", filepath.Join("testdata", "lab", "work.yaml"), "--prefix", fmt.Sprintf("tdisk%d", os.Getpid()), "--out", out).CombinedOutput()
+	if statusOf(err) != exitUsage || !strings.Contains(string(said), "quell: --out: "+memory+" lies on no disk that can be limited") {
+		t.Errorf("%v\n%s", err, said)
+	}
+	if left, err := os.ReadDir(memory); err != nil || len(left) > 0 {
+		t.Errorf("it left behind %v, %v", left, err)
 	}
 }

@@ -55,18 +55,19 @@ func simCommand() *cobra.Command {
 }
 
 func (o *simOptions) load(path string, seeded bool) (*scenario.Scenario, error) {
-	sc, err := config.LoadScenario(path)
+	sc, data, err := config.ReadScenario(path)
 	if err != nil {
 		return nil, err
 	}
 	if seeded {
 		sc.Seed = o.seed
 	}
-	return sc, choosePolicies(sc, o.policies)
+	return sc, choosePolicies(path, data, sc, o.policies)
 }
 
-// choosePolicies keeps the runs of these policies, and adds one under least connections for each that has none.
-func choosePolicies(sc *scenario.Scenario, policies []string) error {
+// choosePolicies keeps the runs of these policies, and adds one under least connections for each that has none. The scenario is as
+// its file says: what in it does not agree with a run that is added is said with its place there.
+func choosePolicies(name string, data []byte, sc *scenario.Scenario, policies []string) error {
 	if len(policies) == 0 {
 		return nil
 	}
@@ -78,6 +79,10 @@ func choosePolicies(sc *scenario.Scenario, policies []string) error {
 		if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy == p }) {
 			sc.Runs = append(sc.Runs, scenario.Run{Policy: p, Scheduling: quell.LeastConn})
 		}
+	}
+	var invalid *quell.InvalidError
+	if errors.As(sc.Validate(), &invalid) {
+		return config.InScenario(name, data, fmt.Errorf("with --policy %s: %w", strings.Join(policies, ","), invalid))
 	}
 	return nil
 }

@@ -3,8 +3,10 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -25,6 +27,31 @@ func Check(programs ...string) error {
 		return err
 	}
 	return onThread(tryFeatures)
+}
+
+// CheckDisk says, as a *quell.UserError, why the disk of a folder cannot be limited or its files not be read past the cache, as work
+// on a disk and neighbours there want. The folder need not exist: it is tried where it will be made, and nothing stays.
+func CheckDisk(dir string) error {
+	there := dir
+	for _, err := os.Stat(there); errors.Is(err, fs.ErrNotExist) && filepath.Dir(there) != there; _, err = os.Stat(there) {
+		there = filepath.Dir(there)
+	}
+	if _, err := diskOf(there); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(there, ".quell-*")
+	if err != nil {
+		return userErrorf("trying the disk: %w", err)
+	}
+	defer os.Remove(file.Name())
+	if err := errors.Join(file.Truncate(diskBlock), file.Close()); err != nil {
+		return userErrorf("trying the disk: %w", err)
+	}
+	d, err := openDisk(file.Name())
+	if err != nil {
+		return err
+	}
+	return d.file.Close()
 }
 
 func needRoot() error {

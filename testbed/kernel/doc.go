@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -76,6 +77,9 @@ func (o Options) check() error {
 	}
 	return nil
 }
+
+// Grace is how long the server of an instance may take to finish the requests that it has once it is told to end.
+const Grace = 5 * time.Second
 
 // Check says what is wrong with a host, as a *quell.UserError.
 func (h Host) Check() error {

@@ -40,6 +40,7 @@ type Worker struct {
 	Port    int
 	Program string
 	Disk    bool
+	Memory  bool
 	server
 }
 
@@ -47,6 +48,9 @@ type server struct{}
 
 // Check fails.
 func Check(...string) error { return errNotLinux() }
+
+// CheckDisk fails.
+func CheckDisk(string) error { return errNotLinux() }
 
 // New fails.
 func New(Options) (*Lab, error) { return nil, errNotLinux() }

@@ -67,6 +67,7 @@ type Worker struct {
 	Port    int    // 0 means 80
 	Program string // Quell's own, whose command `lab work` it is
 	Disk    bool   // take requests for disk operations
+	Memory  bool   // take requests for memory
 	server
 }
 
@@ -94,6 +95,9 @@ func (w *Worker) Start(ctx context.Context) (err error) {
 			return fmt.Errorf("writing the file that disk operations read: %w", err)
 		}
 		args = append(args, "--disk", file)
+	}
+	if w.Memory {
+		args = append(args, "--memory")
 	}
 	w.finish, w.hurry = syscall.SIGTERM, syscall.SIGKILL
 	return w.start(ctx, func() (*process, error) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +13,8 @@ import (
 
 // WorkOptions say what a service of dynamic work has at hand.
 type WorkOptions struct {
-	Disk string // file that disk operations read; none: requests for any are refused
+	Disk   string // file that disk operations read; none: requests for any are refused
+	Memory bool   // keep memory to read; else requests for any are refused
 }
 
 // Work is a small service whose requests say what they want: GET /work?class=home&cpu=5000us&disk=2&memory=300us&bytes=1000
@@ -22,7 +22,10 @@ type WorkOptions struct {
 // reference machine would take, and answers with so many bytes, one after the other. What is left out is zero. GET /healthz
 // answers at once. A file that cannot be read past the cache is a *quell.UserError.
 func Work(o WorkOptions) (http.Handler, error) {
-	s := &worker{content: demand.NewContent(), stock: sync.OnceValue(newStock)}
+	s := &worker{content: demand.NewContent()}
+	if o.Memory { // before anyone waits for it: it takes a small processor a while
+		s.stock = newStock()
+	}
 	if o.Disk != "" {
 		var err error
 		if s.disk, err = openDisk(o.Disk); err != nil {
@@ -37,8 +40,8 @@ func Work(o WorkOptions) (http.Handler, error) {
 
 type worker struct {
 	content *demand.Content
-	disk    *disk // nil: none
-	stock   func() *stock
+	disk    *disk  // nil: none
+	stock   *stock // nil: none
 }
 
 func (s *worker) work(w http.ResponseWriter, r *http.Request) {
@@ -49,6 +52,10 @@ func (s *worker) work(w http.ResponseWriter, r *http.Request) {
 	}
 	if d.Disk > 0 && s.disk == nil {
 		http.Error(w, "disk: this service has no file to read: start it with --disk FILE", http.StatusNotImplemented)
+		return
+	}
+	if d.Memory > 0 && s.stock == nil {
+		http.Error(w, "memory: this service has none to read: start it with --memory", http.StatusNotImplemented)
 		return
 	}
 	if err := s.meet(r.Context(), d); err != nil {
@@ -71,7 +78,7 @@ func (s *worker) meet(ctx context.Context, d demand.Demand) error {
 		}
 	}
 	if d.Memory > 0 {
-		return s.stock().read(ctx, d.Memory)
+		return s.stock.read(ctx, d.Memory)
 	}
 	return nil
 }

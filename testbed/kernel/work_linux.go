@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +31,7 @@ const diskBlock = 4096
 func openDisk(path string) (*disk, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT, 0)
 	if errors.Is(err, unix.EINVAL) {
-		return nil, userErrorf("%s lies on a file system that cannot read past its cache: choose a folder on a disk with ext4 or xfs", path)
+		return nil, userErrorf("%s lies on a file system that cannot read past its cache: choose a folder on a disk with ext4 or xfs (%w)", filepath.Dir(path), unix.EINVAL)
 	}
 	if err != nil {
 		return nil, userErrorf("opening the file that disk operations read: %w", err)
