@@ -105,9 +105,10 @@ func (m *member) remember(in Input) {
 	if m.numb(in) {
 		mem.Felt, mem.Held = 0, 0 // what was felt before a gap holds nothing
 	}
-	sf, significant := in.Baseline.Severity(*mem.Utilization, probe, mem.Significant)
+	confirm := in.Service.Policy.Confirm
+	sf, significant := in.Baseline.Severity(*mem.Utilization, probe, mem.Significant && mem.Felt > confirm)
 	mem.SeverityAt = &at
-	if confirm := in.Service.Policy.Confirm; !mem.holds(significant, confirm) {
+	if !mem.holds(significant, confirm) {
 		mem.Severity, mem.Significant = &sf, significant
 	}
 }

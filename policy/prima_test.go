@@ -275,7 +275,7 @@ func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
 		want  float64
 	}{
 		{"12", .2},
-		{"10", 0}, // felt once only
+		{"10.5", 0}, // felt once only: half the margin is not enough
 		{"12", .2},
 		{"14", .4},
 		{"10", .4}, // held
@@ -283,7 +283,8 @@ func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
 		{"10", .2},    // held again
 		{"10.5", .05}, // half the margin is still enough
 		{"10", .05},
-		{"10", 0}, // missing twice
+		{"10", 0},   // missing twice
+		{"10.5", 0}, // half the margin is no longer enough
 		{"12", .2},
 		{"10", 0},
 	} {
