@@ -21,7 +21,7 @@ func primaParts() []labPart {
 			phases: []phase{{"one instance", "U 40%, SF 0.75, R 1.2 of the threshold", 5, 20}, {"shared", "LSF: U 10% and 30%, R 0.3 and 1.3; PRIMA: 17% and 23%, both within", 26, 31}, {"later", "-", 60, 120}}},
 		{name: "table-v", title: "Table V: LR against PRIMA",
 			text:   "Paper: LR moves U from 35 and 15% to 17 and 33%, which takes 82 and 365 ms; PRIMA to 28 and 22%, 188 and 192 ms (threshold 200). Here 52%, and a hand holds 70 and 30% of it until the account begins.",
-			phases: []phase{{"begin", "35% and 15%, R 1.1 and 0.5", 0, 10}, {"shared", "LR: 17% and 33%, R 0.4 and 1.8; PRIMA: 28% and 22%, R 0.94 and 0.96", 17, 25}, {"later", "-", 40, 120}}},
+			phases: []phase{{"begin", "35% and 15%, R 1.1 and 0.5", 0, 35}, {"shared", "LR: 17% and 33%, R 0.4 and 1.8; PRIMA: 28% and 22%, R 0.94 and 0.96", 41, 45}, {"later", "-", 46, 120}}},
 		{name: "table-vi", trains: true, title: "Table VI: scaling out and in",
 			text: "Paper: one instance at 30% is just within (978 of 1000 ms); at 40% it is not (1623), a second one comes, and both take 0.48 of the threshold; at 30% again it goes; with neighbours beside both a second one comes again, shared 18% to 12%.",
 			phases: []phase{{"30%", "1 instance, U 30%, R 0.98", 0, 25}, {"40%", "1, U 40%, R 1.6", 25, 30}, {"scaled out", "2, U 20% and 20%, R 0.48", 45, 75},
