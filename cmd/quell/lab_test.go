@@ -331,7 +331,7 @@ func TestLabLooksAtChosenRuns(t *testing.T) {
 	const network, cpu = "{name: a, network: 60KB}", "{name: a, cpu: 5ms}"
 	rules := "runs:\n  - {policy: static}\n  - {policy: hpa}\n  - {policy: static, scheduling: prequal}\n  - {policy: hpa, scheduling: prequal, balancer: builtin}\n"
 	models := "runs:\n  - {policy: prima}\n  - {policy: static}\n"
-	weights := "instances: {start: 3, fixed: 2, weights: [70%, 30%]}\nruns:\n  - {policy: static}\n"
+	weights := "instances: {start: 3, fixed: 2, weights: [70%, 30%]}\nwarm_up: 20s\nruns:\n  - {policy: static}\n"
 	for name, c := range map[string]struct {
 		classes, keys string
 		o             labRun
@@ -351,7 +351,7 @@ func TestLabLooksAtChosenRuns(t *testing.T) {
 		"no such run":               {cpu, models, labRun{runs: []int{3}}, "--run: ", ""},
 		"weights":                   {network, weights, labRun{}, "", "haproxy"},
 		"weights of another size": {network, weights, labRun{policies: []string{"hpa"}, duration: 20 * time.Second},
-			":6:42: with --policy hpa: instances.weights: has 2 weights, and runs[0] begins with 3 instances", ""},
+			":6:42: with --policy hpa: instances.weights: are held in groups of fixed size only", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := c.o
