@@ -67,11 +67,9 @@ func (g *group) welcome(may func(*member) bool) {
 		if m.weight() > 0 {
 			m.mem.Placed = true
 		}
-		if m.mem.Placed {
-			m.mem.Waited = 0
-		}
 		switch {
 		case m.mem.Placed:
+			m.mem.Waited = 0
 			settled += m.share
 		case g.weightless || may(m):
 			m.share = equal

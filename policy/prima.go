@@ -82,17 +82,20 @@ func (p *primaPlan) scaleOut() {
 	counted := p.sorted[:max(0, len(p.sorted)-p.spare)]
 	usable := pol.Headroom * total(counted)
 	short := fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.loadText, usable, pol.Headroom*100, len(counted))
+	wanted := p.wanted(p.group.load - usable)
+	room := max(0, p.in.Service.Group.Max-len(p.group.ready)-p.group.starting)
 	helpless, joining := p.helpless(), p.joining()
-	before := p.shares()
-	if helpless || joining || st.ScaleOut > pol.Confirm {
+	stuck := wanted > room && room == 0 && p.group.outstanding == 0 && !helpless && !joining
+	switch {
+	case stuck && st.ScaleOut > pol.Confirm:
+		p.approach(p.sorted, pol.Tolerance, halfway)
+	case helpless || joining || st.ScaleOut > pol.Confirm:
 		p.share(p.sorted, pol.Tolerance)
 	}
 	if st.ScaleOut <= pol.Confirm {
 		p.reason("confirming", "", "%s; waiting for confirmation %d of %d", short, st.ScaleOut, pol.Confirm+1)
 		return
 	}
-	wanted := p.wanted(p.group.load - usable)
-	room := max(0, p.in.Service.Group.Max-len(p.group.ready)-p.group.starting)
 	if add := min(wanted, room); add > 0 {
 		p.plan.Group = &quell.GroupChange{Add: add}
 		p.reason("capacity_short", "", "%s: adding %d", short, add)
@@ -101,30 +104,16 @@ func (p *primaPlan) scaleOut() {
 	}
 	switch {
 	case wanted <= room || helpless:
-	case room == 0 && p.group.outstanding == 0 && !joining:
-		p.damp(before)
+	case stuck:
 		p.reason("overload", "", "%s, and the group may have at most %d instance(s): going half of the way to shares in proportion to capacity", short, p.in.Service.Group.Max)
 	default:
 		p.reason("overload", "", "%s, and the group may have at most %d instance(s): sharing in proportion to capacity", short, p.in.Service.Group.Max)
 	}
 }
 
-// shares are those of the rated instances at present.
-func (p *primaPlan) shares() []float64 {
-	shares := make([]float64, len(p.sorted))
-	for i, m := range p.sorted {
-		shares[i] = m.share
-	}
-	return shares
-}
-
-// damp takes the rated instances only half of the way from their shares before to the new ones. Where nothing more can
-// come, capacities near 0 lie within the noise of severity: their proportion would throw the load from one instance to another each period.
-func (p *primaPlan) damp(before []float64) {
-	for i, m := range p.sorted {
-		m.share = (before[i] + m.share) / 2
-	}
-}
+// halfway is how far shares go in a period of an overload to which nothing more can come. Capacities near 0 lie within the noise of
+// severity there: their proportion would throw the load from one instance to another each period.
+const halfway = 0.5
 
 // helpless says that no instance has any capacity, and reports it.
 func (p *primaPlan) helpless() bool {
@@ -237,7 +226,10 @@ func (p *primaPlan) joining() bool {
 
 // share gives the members weights in proportion to capacity, equal ones where none has any. Ready instances without
 // a severity keep what they have. Where no weight would move by more than the tolerance, all stay.
-func (p *primaPlan) share(members []*member, tolerance float64) {
+func (p *primaPlan) share(members []*member, tolerance float64) { p.approach(members, tolerance, 1) }
+
+// approach goes that part of the way to share's weights.
+func (p *primaPlan) approach(members []*member, tolerance, part float64) {
 	rest := 1.0
 	for _, m := range p.group.unrated {
 		if p.group.weightless {
@@ -260,7 +252,7 @@ func (p *primaPlan) share(members []*member, tolerance float64) {
 		return
 	}
 	for i, m := range members {
-		m.share = shares[i]
+		m.share = (1-part)*m.share + part*shares[i]
 	}
 }
 

@@ -108,8 +108,8 @@ func (c *checker) weights(s *Scenario) {
 	}
 	c.need(math.Abs(sum-1) < 1e-6, "instances.weights", "must sum to 100%%, sum to %g%%", sum*100)
 	for i, r := range s.Runs {
-		c.need(s.Size(r) > 0, "instances.weights", "are held in groups of fixed size only: give runs[%d] fixed: %d", i, len(weights))
 		n := s.Size(r)
+		c.need(n > 0, "instances.weights", "are held in groups of fixed size only: give runs[%d] fixed: %d", i, len(weights))
 		c.need(n == 0 || n == len(weights), "instances.weights", "has %d weights, and runs[%d] begins with %d instances", len(weights), i, n)
 		deaf := r.Balancer == Envoy || r.Scheduling == quell.Prequal
 		c.need(!deaf, "instances.weights", "cannot be held by the balancer of runs[%d], which goes by none", i)
