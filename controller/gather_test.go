@@ -15,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/tick"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -304,39 +303,6 @@ func TestAProberThatWasTakenAwayCountsNoMore(t *testing.T) {
 	if n := len(g.readings["i1"]); n != 1 {
 		t.Errorf("%d senders are kept", n)
 	}
-}
-
-func TestAStepWaitsForTheReadingsOfItsPeriod(t *testing.T) {
-	play(t, nil, func(r *rig) {
-		time.Sleep(300 * time.Millisecond) // the controller begins in the middle of a period
-		uses := []float64{.1, .2, .3}
-		go func() {
-			for _, use := range uses {
-				time.Sleep(tick.Until(time.Now(), time.Second) + 50*time.Millisecond) // on its way for a while
-				r.c.Observe(agentReading("i1", use), time.Now())
-			}
-		}()
-		r.run(2*time.Second + 700*time.Millisecond)
-		first := r.c.Status().Instances[0]
-		if first.ID != "i1" || first.Utilization == nil || *first.Utilization != uses[2] {
-			t.Errorf("decided by %+v, want i1 at %v, the utilisation of the period that has just ended", first, uses[2])
-		}
-	})
-}
-
-// A step that takes most of a period costs no decision.
-func TestASlowStepKeepsThePeriods(t *testing.T) {
-	play(t, nil, func(r *rig) {
-		first := r.c.nextStep(time.Time{})
-		time.Sleep(time.Until(first) + 900*time.Millisecond)
-		if next := r.c.nextStep(first); next.Sub(first) != time.Second {
-			t.Errorf("the next step comes %v after one that took 900 ms, want a second", next.Sub(first))
-		}
-		time.Sleep(500 * time.Millisecond)
-		if next := r.c.nextStep(first); next.Sub(first) != 2*time.Second {
-			t.Errorf("the next step comes %v after one that took 1.4 s, want two seconds", next.Sub(first))
-		}
-	})
 }
 
 func TestASilentAgentMakesItsInstanceStale(t *testing.T) {
