@@ -37,20 +37,13 @@ func (g *KernelGroup) balance(ctx context.Context, config string) error {
 
 // awaitSocket waits until somebody answers on a Unix socket.
 func (g *group) awaitSocket(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for {
+	return g.await(ctx, 10*time.Second, 10*time.Millisecond, func(context.Context) error {
 		conn, err := net.Dial("unix", path)
-		if err == nil {
-			return conn.Close()
+		if err != nil {
+			return fmt.Errorf("the balancer takes no commands: %w", err)
 		}
-		if err := g.exited(); err != nil {
-			return err
-		}
-		if !sleepUntil(ctx, time.Now().Add(10*time.Millisecond)) {
-			return fmt.Errorf("the balancer takes no commands: %w; see the logs in %s", err, g.dir)
-		}
-	}
+		return conn.Close()
+	})
 }
 
 // foreign writes a program's configuration and starts it. It is ended by this process, or with the lab.

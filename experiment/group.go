@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/tick"
 )
 
 // group is what the groups of all rigs share: a run's processes, and the connection to its controller.
@@ -94,12 +95,29 @@ func (g *group) service() quell.Service {
 	return service
 }
 
+// await asks until there is nothing to wait for any more: until done returns nil. It fails with the end of a process, or with what
+// done said last when the limit is over.
+func (g *group) await(ctx context.Context, limit, every time.Duration, done func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		why := done(ctx)
+		if why == nil {
+			return nil
+		}
+		if err := g.exited(); err != nil {
+			return err
+		}
+		if !tick.Sleep(ctx, every) {
+			return fmt.Errorf("%w; see the logs in %s", why, g.dir)
+		}
+	}
+}
+
 // awaitReady waits until the balancer serves from as many instances as the run begins with.
 func (g *group) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second+g.sc.Instances.Startup)
-	defer cancel()
 	wanted := g.sc.Initial(g.run)
-	for {
+	return g.await(ctx, 20*time.Second+g.sc.Instances.Startup, 50*time.Millisecond, func(ctx context.Context) error {
 		status, err := g.Status(ctx)
 		ready := 0
 		for _, in := range status.Instances {
@@ -110,13 +128,8 @@ func (g *group) awaitReady(ctx context.Context) error {
 		if err == nil && ready >= wanted {
 			return nil
 		}
-		if err := g.exited(); err != nil {
-			return err
-		}
-		if !sleepUntil(ctx, time.Now().Add(50*time.Millisecond)) {
-			return fmt.Errorf("%d of %d instances were ready in time; see the logs in %s", ready, wanted, g.dir)
-		}
-	}
+		return fmt.Errorf("%d of %d instances were ready in time", ready, wanted)
+	})
 }
 
 // exited reports a process that ended by itself, with the end of its log.

@@ -133,27 +133,18 @@ func (g *KernelGroup) quell(what, config string) error {
 
 // awaitServing waits until requests come through the balancer.
 func (g *KernelGroup) awaitServing(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	var why error
-	for {
+	return g.await(ctx, 10*time.Second, 50*time.Millisecond, func(context.Context) error {
 		resp, err := client.Get(g.url + "/healthz")
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK && resp.Header.Get(loadgen.InstanceHeader) != "" {
-				return nil
-			}
-			err = fmt.Errorf("it answers %s, instance %q", resp.Status, resp.Header.Get(loadgen.InstanceHeader))
+		if err != nil {
+			return fmt.Errorf("the balancer does not serve: %w", err)
 		}
-		why = err
-		if err := g.exited(); err != nil {
-			return err
+		resp.Body.Close()
+		if instance := resp.Header.Get(loadgen.InstanceHeader); resp.StatusCode != http.StatusOK || instance == "" {
+			return fmt.Errorf("the balancer does not serve: it answers %s, instance %q", resp.Status, instance)
 		}
-		if !sleepUntil(ctx, time.Now().Add(50*time.Millisecond)) {
-			return fmt.Errorf("the balancer does not serve: %w; see the logs in %s", why, g.dir)
-		}
-	}
+		return nil
+	})
 }
 
 // Interfere sets what a neighbour takes of a host's resources.

@@ -15,6 +15,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/testbed/kernel"
+	"github.com/quellhq/quell/tick"
 	"github.com/quellhq/quell/train"
 )
 
@@ -155,7 +156,7 @@ func (t *kernelTarget) await(ctx context.Context, exited func() error) error {
 		if err := exited(); err != nil {
 			return err
 		}
-		if !sleepUntil(ctx, time.Now().Add(50*time.Millisecond)) {
+		if !tick.SleepUntil(ctx, time.Now().Add(50*time.Millisecond)) {
 			return fmt.Errorf("the instance on %s does not answer: %w; see the logs", t.host, err)
 		}
 	}

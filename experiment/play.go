@@ -189,7 +189,7 @@ func (p *play) note(player int, s scenario.Sample) {
 // disturb changes the neighbours of every group's hosts at the moments of the timeline.
 func (p *play) disturb(ctx context.Context) error {
 	for _, c := range p.Scenario.Disturbances(p.Scenario.Seed) {
-		if !sleepUntil(ctx, p.zero.Add(c.At)) {
+		if !tick.SleepUntil(ctx, p.zero.Add(c.At)) {
 			return nil
 		}
 		for _, t := range p.tracks {
@@ -245,7 +245,7 @@ func invalid(path, format string, args ...any) error {
 
 // mark reads every group's counters when the account begins and when it ends.
 func (p *play) mark(ctx context.Context) {
-	if !sleepUntil(ctx, p.zero) {
+	if !tick.SleepUntil(ctx, p.zero) {
 		return
 	}
 	held := p.Scenario.Instances.Held()
@@ -253,7 +253,7 @@ func (p *play) mark(ctx context.Context) {
 		status, err := t.Group.Status(ctx)
 		t.before, t.accountError = status, errors.Join(err, t.Group.Release(ctx, held))
 	})
-	if !sleepUntil(ctx, p.zero.Add(p.Scenario.Duration)) {
+	if !tick.SleepUntil(ctx, p.zero.Add(p.Scenario.Duration)) {
 		return
 	}
 	p.each(func(t *track) {
@@ -272,7 +272,7 @@ func (p *play) each(do func(*track)) {
 
 // watch follows the groups between the marks.
 func (p *play) watch(ctx context.Context) {
-	for next := p.start; sleepUntil(ctx, next); next = next.Add(watchEvery) {
+	for next := p.start; tick.SleepUntil(ctx, next); next = next.Add(watchEvery) {
 		at := time.Since(p.zero)
 		p.each(func(t *track) { t.look(ctx) })
 		if p.Watch != nil {
@@ -370,8 +370,6 @@ func Title(sc *scenario.Scenario, run scenario.Run) string {
 	}
 	return title
 }
-
-func sleepUntil(ctx context.Context, at time.Time) bool { return tick.Sleep(ctx, time.Until(at)) }
 
 // recent keeps the latencies of the last moments for display.
 type recent struct {

@@ -176,7 +176,7 @@ func (p *Prober) follow(ctx context.Context, t Target) {
 		end = tick.After(end, start, p.opts.Period)
 		length := end.Sub(start)
 		singles := p.window(ctx, s, start, stratify(rng, p.countIn(length), length), &probing)
-		if !waitUntil(ctx, end) {
+		if !tick.SleepUntil(ctx, end) {
 			return
 		}
 		stats, ok := summarise(singles)
@@ -221,7 +221,7 @@ func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots 
 			p.missed.Add(1)
 			continue
 		}
-		if !waitUntil(ctx, start.Add(slot.at)) {
+		if !tick.SleepUntil(ctx, start.Add(slot.at)) {
 			return singles
 		}
 		r := s.probe(ctx)
@@ -259,7 +259,7 @@ func (p *Prober) Collect(ctx context.Context, t Target, duration time.Duration) 
 	problems := outage.Log{Logger: p.opts.Logger.With("instance", t.Instance, "address", t.Address), What: "probing"}
 	start := time.Now()
 	singles := p.window(ctx, s, start, stratify(p.random(t.Instance, p.collected.Add(1)), n, duration), &problems)
-	if !waitUntil(ctx, start.Add(duration)) {
+	if !tick.SleepUntil(ctx, start.Add(duration)) {
 		return quell.ProbeStats{}, singles, fmt.Errorf("probing instance %q: %w", t.Instance, ctx.Err())
 	}
 	stats, ok := summarise(singles)
@@ -275,6 +275,3 @@ func (p *Prober) random(instance string, call uint64) *rand.Rand {
 	h.Write([]byte(instance))
 	return rand.New(rand.NewPCG(p.opts.Seed+call, h.Sum64()))
 }
-
-// waitUntil sleeps until t and says whether ctx is still alive.
-func waitUntil(ctx context.Context, t time.Time) bool { return tick.Sleep(ctx, time.Until(t)) }

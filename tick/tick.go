@@ -34,6 +34,9 @@ func Settle(period time.Duration) time.Duration {
 	return min(period/5, 2*time.Second)
 }
 
+// SleepUntil is Sleep until that moment.
+func SleepUntil(ctx context.Context, at time.Time) bool { return Sleep(ctx, time.Until(at)) }
+
 // Sleep waits and says whether ctx is still alive.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
