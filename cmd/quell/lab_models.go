@@ -37,7 +37,6 @@ type labTraining struct {
 	Workload scenario.Workload
 	Budget   float64
 	Spacing  time.Duration // of probes
-	Metric   quell.Metric
 }
 
 // labProbeBudget is the share of the link that probes may use, in training and in the runs.
@@ -56,7 +55,7 @@ func (o *labRun) training() labTraining {
 	host := experiment.KernelHost(o.scenario, o.scenario.Hosts[0])
 	t := labTraining{
 		Plan: labPlan(), Resource: o.scenario.Service.Policy.Resource, Network: host.Network, Cores: host.Cores, DiskIOPS: host.DiskIOPS, Workload: w,
-		Budget: labProbeBudget, Spacing: experiment.LabProbeSpacing, Metric: o.scenario.Service.SLO.Metric,
+		Budget: labProbeBudget, Spacing: experiment.LabProbeSpacing,
 	}
 	if w.Kind == scenario.Video {
 		t.Plan = sessionLabPlan()
@@ -132,7 +131,7 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 	if err != nil {
 		return "", err
 	}
-	models, report, err := model.Fit(rows, model.FitOptions{Service: o.scenario.Service.Name, InstanceType: "lab", Metric: t.Metric, At: time.Now().UTC()})
+	models, report, err := model.Fit(rows, model.FitOptions{Service: o.scenario.Service.Name, InstanceType: "lab", Metric: o.scenario.Service.SLO.Metric, At: time.Now().UTC()})
 	if err != nil {
 		return "", err
 	}

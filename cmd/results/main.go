@@ -13,17 +13,27 @@ import (
 	"syscall"
 )
 
-// experiments are the pages that can be written, by name; prima:PART plays one part of that page again, and prima:page
-// only writes it.
+// experiments are the pages that can be written, by name.
 var experiments = map[string]func(ctx context.Context, dir string) error{
 	"demo":     demoPage,
+	"haproxy":  haproxyLab().play,
 	"plans":    plansPage,
-	"prima":    primaPage,
+	"prima":    primaLab().play,
 	"probing":  probingPage,
 	"training": trainingPage,
 	"scale":    scalePage,
 	"speed":    speedPage,
 	"twin":     twinPage,
+}
+
+// labPagePart plays one part of a page of the lab again, as in prima:table-iii; prima:page only writes the page.
+func labPagePart(page, part string) (write func(ctx context.Context, dir string) error, ok bool) {
+	for _, lab := range []labPage{primaLab(), haproxyLab()} {
+		if lab.name == page {
+			return func(ctx context.Context, dir string) error { return lab.playPart(ctx, dir, part) }, true
+		}
+	}
+	return nil, false
 }
 
 func main() {
@@ -48,13 +58,10 @@ func run(ctx context.Context, names []string) error {
 		return err
 	}
 	for _, name := range names {
-		if part, ok := strings.CutPrefix(name, "prima:"); ok {
-			if err := primaPart(ctx, dir, part); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			continue
-		}
 		write, ok := experiments[name]
+		if page, part, found := strings.Cut(name, ":"); found {
+			write, ok = labPagePart(page, part)
+		}
 		if !ok {
 			return fmt.Errorf("no experiment %q", name)
 		}

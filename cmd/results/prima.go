@@ -55,26 +55,35 @@ func (p labPart) jobs() ([]labJob, error) {
 	return jobs, nil
 }
 
-// primaPage plays what has not been played of PRIMA's experiments on kernel machines, as root, and writes the page.
-func primaPage(ctx context.Context, dir string) error {
-	return errors.Join(playParts(ctx, primaParts(), false), writePrima(dir))
+// labPage is a page of experiments on kernel machines, which need root.
+type labPage struct {
+	name  string // of the file in docs/results, and of the folder of its plots
+	head  string // with a verb for the machine
+	parts []labPart
+	tail  func(b *bytes.Buffer, p labPage) error // what follows from the parts together; nil: nothing
 }
 
-// primaPart plays one part again, or with the name page none, and writes the page.
-func primaPart(ctx context.Context, dir, name string) error {
+func primaLab() labPage { return labPage{name: "prima", head: primaHead, parts: primaParts()} }
+
+// play plays what has not been played of the page's experiments, and writes the page.
+func (p labPage) play(ctx context.Context, dir string) error {
+	return errors.Join(playParts(ctx, p.parts, false), p.write(dir))
+}
+
+// playPart plays one part again, or with the name page none, and writes the page.
+func (p labPage) playPart(ctx context.Context, dir, name string) error {
 	if name == "page" {
-		return writePrima(dir)
+		return p.write(dir)
 	}
-	for _, p := range primaParts() {
-		if p.name == name {
-			return errors.Join(playParts(ctx, []labPart{p}, true), writePrima(dir))
-		}
+	i := slices.IndexFunc(p.parts, func(part labPart) bool { return part.name == name })
+	if i < 0 {
+		return fmt.Errorf("there is no part %q of the %s page", name, p.name)
 	}
-	return fmt.Errorf("there is no part %q of the prima page", name)
+	return errors.Join(playParts(ctx, p.parts[i:i+1], true), p.write(dir))
 }
 
-// playParts plays the parts whose records are not all there, or with again all, several labs at once. Those that train
-// go before, one by one: the others use their models.
+// playParts plays the parts whose records are not all there, or with again all, several labs at once. The first run of
+// those that train goes before, one by one: the others use its models.
 func playParts(ctx context.Context, parts []labPart, again bool) error {
 	var jobs []labJob
 	for _, p := range parts {
@@ -89,11 +98,10 @@ func playParts(ctx context.Context, parts []labPart, again bool) error {
 			jobs = append(jobs, own...)
 			continue
 		}
-		for _, j := range own {
-			if err := j.play(ctx, 0, again); err != nil {
-				return err
-			}
+		if err := own[0].play(ctx, 0, again); err != nil {
+			return err
 		}
+		jobs = append(jobs, own[1:]...)
 	}
 	slices.SortStableFunc(jobs, func(a, b labJob) int { return cmp.Compare(b.takes, a.takes) }) // no lab is left with the longest
 	queue := make(chan labJob)
@@ -197,23 +205,28 @@ func (p labPart) records(sc *scenario.Scenario) ([][]*experiment.Record, error) 
 	return plays, nil
 }
 
-func writePrima(dir string) error {
+func (p labPage) write(dir string) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, primaHead, machine())
-	plots := filepath.Join(dir, "prima")
+	fmt.Fprintf(&b, p.head, machine())
+	plots := filepath.Join(dir, p.name)
 	if err := os.MkdirAll(plots, 0o755); err != nil {
 		return err
 	}
-	for _, p := range primaParts() {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", p.title, p.text)
-		if err := p.section(&b, plots); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+	for _, part := range p.parts {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", part.title, part.text)
+		if err := part.section(&b, plots); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
 		}
-		if reading := readings[p.name]; reading != "" {
+		if reading := readings[part.name]; reading != "" {
 			fmt.Fprintf(&b, "\n%s\n", reading)
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, "prima.md"), b.Bytes(), 0o644)
+	if p.tail != nil {
+		if err := p.tail(&b, p); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(dir, p.name+".md"), b.Bytes(), 0o644)
 }
 
 func (p labPart) section(b *bytes.Buffer, plots string) error {

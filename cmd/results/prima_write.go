@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/train"
@@ -78,115 +76,6 @@ func writeProbing(b *bytes.Buffer, p labPart) error {
 		fmt.Fprintf(b, "| %d | %d | %.1f%% | %.2f | %.3f | %.3f | %.2f |\n", s.Count, s.Bytes, 100*s.Share(link), s.Severity, s.Error, s.Alone, s.Error/scores[0].Error)
 	}
 	return nil
-}
-
-// contender is a run of the comparison with the rivals, over its seeds.
-type contender struct {
-	run   scenario.Run
-	title string
-	plays []*experiment.Record
-}
-
-func contenders(sc *scenario.Scenario, plays [][]*experiment.Record) (all []contender) {
-	for i, run := range sc.Runs {
-		c := contender{run: run, title: experiment.Title(sc, run)}
-		for _, records := range plays {
-			if r := records[i]; r != nil {
-				c.plays = append(c.plays, r)
-			}
-		}
-		if len(c.plays) > 0 {
-			all = append(all, c)
-		}
-	}
-	return all
-}
-
-// of returns the values of its plays in order of size.
-func (c contender) of(value func(quell.Result) float64) []float64 {
-	var values []float64
-	for _, r := range c.plays {
-		values = append(values, value(r.Result))
-	}
-	slices.Sort(values)
-	return values
-}
-
-func (c contender) median(value func(quell.Result) float64) float64 {
-	values := c.of(value)
-	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
-}
-
-func (c contender) violation() float64 { return c.median(violationOf) }
-func (c contender) cost() float64      { return c.median(costOf) }
-func (c contender) size() int {
-	return int(math.Ceil(c.median(func(r quell.Result) float64 { return r.MeanInstances }) - 1e-9))
-}
-
-func violationOf(r quell.Result) float64 { return r.SLO.ViolationS }
-func costOf(r quell.Result) float64      { return r.InstanceSeconds }
-func overOf(r quell.Result) float64 {
-	return float64(r.SLO.RequestsOver) / float64(max(1, r.Requests))
-}
-
-// writeContest writes the comparison with the rivals.
-func writeContest(b *bytes.Buffer, plots string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
-	all := contenders(sc, plays)
-	writeContenders(b, all)
-	var best *contender
-	for i, c := range all {
-		if c.run.Policy == "prima" && (best == nil || c.violation() < best.violation()) {
-			best = &all[i]
-		}
-	}
-	if best != nil {
-		writeVerdict(b, *best, all)
-	}
-	if err := plotTradeoff(filepath.Join(plots, "tradeoff.png"), all); err != nil {
-		return err
-	}
-	fmt.Fprintf(b, "![violation against cost](prima/tradeoff.png)\n\n")
-	for i, r := range plays[0] {
-		if r == nil || r.Run.Policy != "prima" {
-			continue
-		}
-		name := fmt.Sprintf("%s-%d.png", sc.Name, i+1)
-		if err := plotRun(filepath.Join(plots, name), experiment.Title(sc, sc.Runs[i])+", first seed", sc, r); err != nil {
-			return err
-		}
-		fmt.Fprintf(b, "![%s over time](prima/%s)\n\n", experiment.Title(sc, sc.Runs[i]), name)
-	}
-	return nil
-}
-
-func writeContenders(b *bytes.Buffer, all []contender) {
-	fmt.Fprintf(b, "| run | seeds | violation | requests over the threshold | instance-seconds | mean size | mean | p95 | p99 | failed |\n|---|---|---|---|---|---|---|---|---|---|\n")
-	latency := func(m quell.Metric) func(quell.Result) float64 {
-		return func(r quell.Result) float64 { v, _ := r.LatencyMS.Of(m); return v }
-	}
-	for _, c := range all {
-		violation := c.of(violationOf)
-		var failed, requests int64
-		for _, r := range c.plays {
-			failed, requests = failed+r.Result.Errors, requests+r.Result.Requests
-		}
-		fmt.Fprintf(b, "| %s | %d | %.0f s (%.0f to %.0f) | %.1f%% | %.0f | %.2f | %.1f ms | %.1f ms | %.1f ms | %d of %d |\n", c.title, len(c.plays), c.violation(), violation[0], violation[len(violation)-1],
-			100*c.median(overOf), c.cost(), c.median(func(r quell.Result) float64 { return r.MeanInstances }),
-			c.median(latency(quell.Mean)), c.median(latency(quell.P95)), c.median(latency(quell.P99)), failed, requests)
-	}
-	fmt.Fprintln(b)
-}
-
-// writeVerdict holds PRIMA against the fixed groups as large as its mean size rounded up.
-func writeVerdict(b *bytes.Buffer, best contender, all []contender) {
-	fmt.Fprintf(b, "PRIMA over %s has the fewest violations of its two; its mean size rounded up is %d. Against rivals of that size:\n\n", best.run.Scheduling, best.size())
-	for _, c := range all {
-		if c.run.Policy == "prima" || c.run.Fixed != best.size() {
-			continue
-		}
-		fmt.Fprintf(b, "- %s: PRIMA is in violation for %.0f s, it for %.0f s; at %+.0f%% of its cost.\n", c.title, best.violation(), c.violation(), 100*(best.cost()/c.cost()-1))
-	}
-	fmt.Fprintln(b)
 }
 
 // writeReaction takes the time from each onset to the first change after it.
