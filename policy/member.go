@@ -22,6 +22,7 @@ type member struct {
 
 	interfering float64 // U_int
 	capacity    float64 // U_m^max
+	carry       float64 // utilisation at the least threshold that the group can keep: capacity, or more under overload
 
 	failing bool    // answers with errors: it must not gain weight
 	share   float64 // the weight that the plan gives it; at first the present one

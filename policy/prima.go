@@ -21,6 +21,7 @@ func prima(in Input, g *group, st *State) quell.Plan {
 	}
 	p.sorted = g.byCapacity()
 	p.capacity = total(p.sorted)
+	p.relax()
 	needed := p.smallest(0)
 	p.spare = min(in.Service.Policy.Spare, max(0, in.Service.Group.Max-needed))
 	switch {
@@ -64,6 +65,54 @@ func (p *primaPlan) smallest(margin float64) int {
 		}
 	}
 	return len(p.sorted) + 1
+}
+
+const (
+	// mostRelaxed is how far relax raises the threshold, as a multiple of the objective.
+	mostRelaxed = 64
+	// nearlyAll is how much of what its neighbours leave an instance may be sent: beyond it a queue grows without end.
+	nearlyAll = 0.95
+)
+
+// relax sets what each instance would carry at a threshold. That is the objective, or the least higher one at which shares in
+// proportion to it send no instance more than its neighbours leave. Under overload few instances may still meet the objective.
+// Shares in proportion to capacity alone would send them nearly everything: they would drown while others have room.
+func (p *primaPlan) relax() {
+	for _, m := range p.sorted {
+		m.carry = m.capacity
+	}
+	if p.capacity == 0 || !p.drowns(1) {
+		return
+	}
+	low, high := 0.0, math.Log(mostRelaxed)
+	for range 10 {
+		mid := (low + high) / 2
+		if p.drowns(math.Exp(mid)) {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	p.drowns(math.Exp(high))
+}
+
+// drowns sets what each instance carries at a multiple of the objective, and says whether shares in proportion to it send some
+// instance more of the load than its neighbours leave.
+func (p *primaPlan) drowns(factor float64) bool {
+	threshold := factor * p.in.Service.SLO.ThresholdMS()
+	var sum float64
+	for _, m := range p.sorted {
+		if factor > 1 {
+			m.carry = math.Max(m.capacity, math.Min(p.in.Predictor.Capacity(m.interfering, threshold), 1-m.interfering))
+		}
+		sum += m.carry
+	}
+	for _, m := range p.sorted {
+		if !quell.AtMost(p.group.load*m.carry/sum, nearlyAll*(1-m.interfering)) {
+			return true
+		}
+	}
+	return false
 }
 
 func total(members []*member) float64 {
@@ -224,7 +273,7 @@ func (p *primaPlan) joining() bool {
 	return p.group.weightless || slices.ContainsFunc(p.sorted, func(m *member) bool { return m.weight() == 0 && m.capacity > 0 })
 }
 
-// share gives the members weights in proportion to capacity, equal ones where none has any. Ready instances without
+// share gives the members weights in proportion to what they carry, equal ones where none carries any. Ready instances without
 // a severity keep what they have. Where no weight would move by more than the tolerance, all stay.
 func (p *primaPlan) share(members []*member, tolerance float64) { p.approach(members, tolerance, 1) }
 
@@ -238,13 +287,16 @@ func (p *primaPlan) approach(members []*member, tolerance, part float64) {
 		rest -= m.share
 	}
 	rest = math.Max(0, rest)
-	sum := total(members)
+	var sum float64
+	for _, m := range members {
+		sum += m.carry
+	}
 	shares := make([]float64, len(members))
 	moves := false
 	for i, m := range members {
 		shares[i] = rest / float64(len(members))
 		if sum > 0 {
-			shares[i] = rest * m.capacity / sum
+			shares[i] = rest * m.carry / sum
 		}
 		moves = moves || math.Abs(shares[i]-m.share) > tolerance*m.share
 	}

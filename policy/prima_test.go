@@ -40,6 +40,8 @@ func TestPRIMAOnce(t *testing.T) {
 		{"the first weights are theirs at once", groupMax(2), []string{"i1 use=0.6 cap=0.5", "i2 use=0.6 cap=0.25"}, "i1=0.667 i2=0.333 overload"},
 		{"while one is still coming, too", groupMax(3),
 			[]string{"i1 weight=0.5 use=0.7 cap=0.5", "i2 weight=0.5 use=0.7 cap=0.25", "i3 starting"}, "i1=0.667 i2=0.333 overload"},
+		{"overload sends no instance more than its neighbours leave: all of 1.3 to the one with capacity would drown it", groupMax(3),
+			[]string{"i1 use=0.5 cap=0.5", "i2 use=0.4 sf=0.95", "i3 use=0.4 sf=0.95"}, "i1=0.729 i2=0.135 i3=0.135 overload"},
 		{"one at group.max", func(s *quell.Service) { one(s); groupMax(1)(s) }, []string{"i1 weight=1 use=0.7 cap=0.5"}, "i1=1 overload"},
 		{"starting ones fill the group too", groupMax(2), []string{"i1 weight=1 use=1.6 cap=0.5", "i2 starting"}, "i1=1 overload"},
 		{"the load of a draining instance counts", nil,
