@@ -199,6 +199,7 @@ func (s section) read(d *decoder, n ast.Node) {
 			continue
 		}
 		if first, twice := seen[name]; twice {
+			d.spoil(join(d.path, name))
 			d.problemAt(start(e.Key), fmt.Sprintf("duplicate key %q, first set on line %d", shorten(name), first.line), "")
 			continue
 		}

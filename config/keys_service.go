@@ -6,10 +6,10 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// policies lists the policies that are built.
+// policies lists the policies that can be chosen.
 func policies() []string { return []string{"prima", "lsf", "lr", "static", "hpa", "knapsack"} }
 
-// policyName is the name of a policy; some are planned only.
+// policyName is the name of a policy. Four more are known from papers and not supported.
 func policyName(dst *string) value { return oneOf(dst, policies(), "dial", "ice", "acs", "mrburst") }
 
 // scheduling is the name of a balancer's scheduling.

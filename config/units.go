@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -59,13 +60,63 @@ func parseSeed(s string) (uint64, error) {
 	return n, nil
 }
 
-// parseDuration reads 75ms, 10s, 1h30m; a bare 0 needs no unit.
+// parseDuration reads 75ms, 10s, 1h30m, 1d12h; a bare 0 needs no unit. A day has 24 hours.
 func parseDuration(s string) (time.Duration, error) {
-	d, err := time.ParseDuration(s)
-	if err != nil {
+	number, rest, hasDays := strings.Cut(s, "d")
+	if !hasDays {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			return 0, errSyntax
+		}
+		return d, nil
+	}
+	days, err := parseReal(number)
+	if err != nil || math.Abs(days) > maxDays {
 		return 0, errSyntax
 	}
-	return d, nil
+	whole := time.Duration(days * float64(24*time.Hour))
+	if rest == "" {
+		return whole, nil
+	}
+	if rest[0] == '-' || rest[0] == '+' {
+		return 0, errSyntax
+	}
+	part, err := time.ParseDuration(rest)
+	if err != nil || part > 24*time.Hour {
+		return 0, errSyntax
+	}
+	if days < 0 {
+		part = -part
+	}
+	return whole + part, nil
+}
+
+// maxDays keeps durations within what time.Duration holds.
+const maxDays = 100_000
+
+// ParseDuration reads a duration of a command line, as a file writes it: 75ms, 10s, 1h30m, 1d. The error says how to
+// write one.
+func ParseDuration(s string) (time.Duration, error) {
+	d, err := parseDuration(s)
+	if err == nil {
+		return d, nil
+	}
+	if _, err := parseReal(s); err == nil {
+		return 0, fmt.Errorf("the unit is missing: write %[1]sms, %[1]ss, %[1]sm, %[1]sh or %[1]sd", s)
+	}
+	return 0, errors.New("must be " + durationKind)
+}
+
+// FormatDuration writes a duration as a file would have it: 10s, 1h30m.
+func FormatDuration(d time.Duration) string { return formatDuration(d) }
+
+// ParseShare reads a share of a command line, as a file writes it: 5% or 0.05. The error says how to write one.
+func ParseShare(s string) (float64, error) {
+	x, err := parseShare(s)
+	if err != nil {
+		return 0, errors.New("must be " + shareKind)
+	}
+	return x, nil
 }
 
 // parseShare reads 5% or 0.05 as the fraction 0.05.

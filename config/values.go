@@ -118,12 +118,18 @@ func measure[T cmp.Ordered](dst *T, kind string, parse func(string) (T, error), 
 	}}
 }
 
+// How durations and shares are written, for messages.
+const (
+	durationKind = "a duration as in 75ms, 10s or 5m"
+	shareKind    = "a share as in 5% or 0.05"
+)
+
 func duration(dst *time.Duration) *ordered[time.Duration] {
-	return measure(dst, "a duration as in 75ms, 10s or 5m", parseDuration, formatDuration)
+	return measure(dst, durationKind, parseDuration, formatDuration)
 }
 
 func share(dst *float64) *ordered[float64] {
-	return measure(dst, "a share as in 5% or 0.05", parseShare, formatShare)
+	return measure(dst, shareKind, parseShare, formatShare)
 }
 
 func bandwidth(dst *float64) *ordered[float64] {
@@ -193,8 +199,8 @@ func isNameRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r)
 }
 
-// oneOf is one of a few known words. Those in unbuilt are known, but nothing stands behind them yet.
-func oneOf[T ~string](dst *T, known []T, unbuilt ...string) *scalar[T] {
+// oneOf is one of a few known words. Those in unsupported are words of the field that a person may well try.
+func oneOf[T ~string](dst *T, known []T, unsupported ...string) *scalar[T] {
 	words := make([]string, len(known))
 	for i, k := range known {
 		words[i] = string(k)
@@ -206,8 +212,8 @@ func oneOf[T ~string](dst *T, known []T, unbuilt ...string) *scalar[T] {
 	}
 	return v.then(func(w T) string {
 		switch {
-		case slices.Contains(unbuilt, string(w)):
-			return fmt.Sprintf("%q is not built yet (built: %s)", w, strings.Join(words, ", "))
+		case slices.Contains(unsupported, string(w)):
+			return fmt.Sprintf("%q is not supported; supported: %s", w, strings.Join(words, ", "))
 		case !slices.Contains(known, w):
 			return fmt.Sprintf("unknown value %q%s", shorten(string(w)), suggest(string(w), words))
 		}

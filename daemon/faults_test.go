@@ -294,6 +294,12 @@ func TestReloading(t *testing.T) {
 	if err != nil || s.Policy != "static" {
 		t.Fatalf("policy %q after a bad file, %v", s.Policy, err)
 	}
+	for _, command := range []string{"pause", "resume"} { // a bad file does not hold the emergency brake up
+		out, status := r.quell(command, "--config", r.config)
+		if s, err := r.status(); status != 0 || err != nil || s.Paused != (command == "pause") || !has(out, "warning: 1 mistake(s)", command+"d by") {
+			t.Fatalf("%s: status %d, paused %v, %v; it said\n%s", command, status, s.Paused, err, out)
+		}
+	}
 
 	r.write(plain(address, probe, "lr"))
 	hangUp(t, running)

@@ -10,17 +10,11 @@ import (
 	"github.com/quellhq/quell/daemon"
 )
 
-// configFlag adds the flag that every daemon needs.
-func configFlag(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVar(path, "config", "", "configuration file (required)")
-	_ = cmd.MarkFlagRequired("config")
-}
-
 func controllerCommand() *cobra.Command {
 	var path string
 	var verbose bool
 	cmd := &cobra.Command{
-		Use:   "controller --config FILE",
+		Use:   "controller [--config FILE]",
 		Short: "Run the controller of a service; SIGHUP reloads the configuration and the models",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,7 +33,7 @@ func agentCommand() *cobra.Command {
 	var path, instance string
 	var verbose bool
 	cmd := &cobra.Command{
-		Use:   "agent --config FILE [--instance ID]",
+		Use:   "agent [--config FILE] [--instance ID]",
 		Short: "Report from the machine this runs on, and answer probes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,7 +50,7 @@ func balancerCommand() *cobra.Command {
 	var path string
 	var verbose bool
 	cmd := &cobra.Command{
-		Use:   "balancer --config FILE",
+		Use:   "balancer [--config FILE]",
 		Short: "Run the built-in load balancer, and the prober beside it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -87,7 +81,7 @@ func hostCommand() *cobra.Command {
 	f.StringVar(&h.InterferenceFile, "interference", "", "JSON file that says what the neighbours take, as in {\"network\":0.4}")
 	f.Int64Var(&h.Bandwidth, "bandwidth", 40_000_000, "of the machine's link, in bit/s")
 	f.Int64Var(&h.FileSize, "file-size", 50_000, "bytes of the served file")
-	f.DurationVar(&h.Boot, "boot", 0, "how long the machine takes to start")
+	durationFlag(f, &h.Boot, "boot", 0, "how long the machine takes to start")
 	f.Uint64Var(&h.Seed, "seed", 1, "of the neighbours' flows")
 	f.StringVar(&h.Config, "config", "", "the service's configuration; without it no agent and no probe server run on the machine")
 	return cmd

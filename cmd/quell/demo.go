@@ -50,7 +50,7 @@ func demoCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&o.duration, "duration", 0, "length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
+	durationFlag(f, &o.duration, "duration", 0, "length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
 	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
 	f.StringVar(&o.scenario, "scenario", "", "scenario file; default: a noisy neighbour")
 	f.Uint64Var(&o.seed, "seed", 1, "of arrivals and neighbours")

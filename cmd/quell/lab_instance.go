@@ -25,7 +25,7 @@ func labInstanceCommand() *cobra.Command {
 	f.StringVar(&i.Host, "host", "h1", "where to run")
 	f.StringVar(&i.ID, "id", "i1", "of the instance")
 	f.StringVar(&i.Dir, "dir", ".", "folder for configuration, content and logs, one below it for each host")
-	f.DurationVar(&i.Boot, "boot", 0, "how long the machine takes to start")
+	durationFlag(f, &i.Boot, "boot", 0, "how long the machine takes to start")
 	f.Int64Var(&fileSize, "file-size", 50_000, "bytes of the served file")
 	f.Int64Var(&chunkSize, "chunk-size", 0, "bytes of a whole chunk of the served videos")
 	f.BoolVar(&i.Work, "work", false, "run the service of dynamic work instead of nginx")

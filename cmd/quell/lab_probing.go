@@ -24,7 +24,7 @@ func labProbingCommand() *cobra.Command {
 		RunE:  o.command,
 	}
 	o.flags(cmd)
-	cmd.Flags().DurationVar(&o.heldOut, "length", 100*time.Second, "how long each budget is measured")
+	durationFlag(cmd.Flags(), &o.heldOut, "length", 100*time.Second, "how long each budget is measured")
 	cmd.Flags().BoolVar(&o.resume, "resume", false, "measure nothing if --out holds a study")
 	return cmd
 }

@@ -61,7 +61,7 @@ func labRunCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
 	f.IntSliceVar(&o.runs, "run", nil, "play only the scenario's runs of these numbers, from 1; default: all")
-	f.DurationVar(&o.duration, "duration", 0, "length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
+	durationFlag(f, &o.duration, "duration", 0, "length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
 	f.BoolVar(&o.resume, "resume", false, "keep what --out holds of runs with the same inputs, instead of playing them again")
 	o.flags(cmd)
 	return cmd

@@ -29,7 +29,7 @@ func labValidateCommand() *cobra.Command {
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().DurationVar(&length, "length", 3*time.Minute, "how long each point is measured")
+	durationFlag(cmd.Flags(), &length, "length", 3*time.Minute, "how long each point is measured")
 	cmd.Flags().BoolVar(&o.resume, "resume", false, "measure nothing if --out holds a validation")
 	return cmd
 }

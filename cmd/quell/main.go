@@ -78,6 +78,7 @@ func newRoot(reached *bool) *cobra.Command {
 			return nil
 		},
 	}
+	root.SetFlagErrorFunc(explainFlag)
 	root.Version = buildVersion()
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(

@@ -25,7 +25,7 @@ func trainCommand() *cobra.Command {
 	var path, out, prefix string
 	var fresh bool
 	cmd := &cobra.Command{
-		Use:   "train --config FILE --out training.jsonl [--fresh]",
+		Use:   "train [--config FILE] [--out training.jsonl] [--fresh]",
 		Short: "Run controlled experiments on emulated hosts, or on kernel machines, and write one row for each; goes on where an interrupted one stopped",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -184,7 +184,7 @@ func modelCommand() *cobra.Command {
 			return nil
 		},
 	}
-	show.Flags().DurationVar(&threshold, "threshold", 0, "response-time threshold to work capacities out for; default: several")
+	durationFlag(show.Flags(), &threshold, "threshold", 0, "response-time threshold to work capacities out for; default: several")
 	show.Flags().StringVar(&plots, "plot", "", "draw the models as PNG pictures into this folder")
 	cmd.AddCommand(show)
 	return cmd

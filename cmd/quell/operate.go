@@ -11,7 +11,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -29,7 +28,7 @@ func statusCommand() *cobra.Command {
 	var path string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "status --config FILE",
+		Use:   "status [--config FILE]",
 		Short: "Show the group: instances, load, severity, capacity, weight, state and the last reason",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,7 +54,7 @@ func statusCommand() *cobra.Command {
 
 // ask sends one command to the service's controller.
 func ask(cmd *cobra.Command, path string, c bus.Command) (json.RawMessage, error) {
-	file, err := config.Load(path)
+	file, err := contact(cmd, path)
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +72,16 @@ func ask(cmd *cobra.Command, path string, c bus.Command) (json.RawMessage, error
 		return nil, errors.New(reply.Error)
 	}
 	return reply.Body, nil
+}
+
+// contact reads how to reach the service's controller. Mistakes elsewhere in the file are told and do not matter.
+func contact(cmd *cobra.Command, path string) (*config.File, error) {
+	file, mistakes, err := config.LoadContact(path)
+	if len(mistakes) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "quell: warning: %d mistake(s) in %s. This command does not need those parts; quell config check %s lists them\n",
+			len(mistakes), path, path)
+	}
+	return file, err
 }
 
 func whoami() string {
@@ -183,24 +192,24 @@ func simpleCommand(use, short string, args cobra.PositionalArgs, build func([]st
 }
 
 func pauseCommand() *cobra.Command {
-	return simpleCommand("pause --config FILE", "Stop acting; decisions go on being made and written down", cobra.NoArgs,
+	return simpleCommand("pause [--config FILE]", "Stop acting; decisions go on being made and written down", cobra.NoArgs,
 		func([]string) (bus.Command, error) { return bus.Command{Name: bus.Pause}, nil })
 }
 
 func resumeCommand() *cobra.Command {
-	return simpleCommand("resume --config FILE", "Act again after a pause", cobra.NoArgs,
+	return simpleCommand("resume [--config FILE]", "Act again after a pause", cobra.NoArgs,
 		func([]string) (bus.Command, error) { return bus.Command{Name: bus.Resume}, nil })
 }
 
 func overrideCommand() *cobra.Command {
-	return simpleCommand("override INSTANCE WEIGHT|clear --config FILE", "Fix an instance's fraction of the traffic by hand, or let it go again", named("INSTANCE", "WEIGHT"),
+	return simpleCommand("override INSTANCE WEIGHT|clear [--config FILE]", "Fix an instance's fraction of the traffic by hand, or let it go again", named("INSTANCE", "WEIGHT"),
 		func(args []string) (bus.Command, error) {
 			if args[1] == "clear" {
 				return bus.Command{Name: bus.Clear, Instance: args[0]}, nil
 			}
-			w, err := strconv.ParseFloat(args[1], 64)
+			w, err := config.ParseShare(args[1])
 			if err != nil || !(w >= 0 && w <= 1) {
-				return bus.Command{}, userErrorf("%q is not a weight: give a fraction of the traffic from 0 to 1, or clear", args[1])
+				return bus.Command{}, userErrorf("%q is no share of the traffic: write 0 to 1, 0%% to 100%%, or clear to end an override", args[1])
 			}
 			return bus.Command{Name: bus.Override, Instance: args[0], Weight: &w}, nil
 		})
@@ -211,14 +220,14 @@ func journalCommand() *cobra.Command {
 	var since time.Duration
 	var asJSON, all, snapshots bool
 	cmd := &cobra.Command{
-		Use:   "journal (--config FILE | --dir DIR) [--since 1h] [--service NAME]",
+		Use:   "journal [--config FILE | --dir DIR] [--since 1h] [--service NAME]",
 		Short: "Show what was decided and why",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if since < 0 {
-				return userErrorf("--since: give a time to look back over, as in 1h")
+				return userErrorf("--since %s: must not be negative; write how far to look back, as in 1h or 1d", config.FormatDuration(since))
 			}
-			conn, service, closeAll, err := openJournal(path, dir, service)
+			conn, service, closeAll, err := openJournal(cmd, path, dir, service)
 			if err != nil {
 				return err
 			}
@@ -243,10 +252,10 @@ func journalCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", "", "the service's configuration, while its controller runs")
-	cmd.Flags().StringVar(&dir, "dir", "", "folder of a journal whose controller does not run")
+	addConfigFlag(cmd, &path)
+	cmd.Flags().StringVar(&dir, "dir", "", "data folder of a controller that does not run, in place of --config")
 	cmd.Flags().StringVar(&service, "service", "", "name of the service; default: the configuration's, or the only one in the folder")
-	cmd.Flags().DurationVar(&since, "since", time.Hour, "how far to look back; with --dir the default is everything")
+	durationFlag(cmd.Flags(), &since, "since", time.Hour, "how far to look back; with --dir the default is everything")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print whole entries as JSON lines")
 	cmd.Flags().BoolVar(&snapshots, "snapshots", false, "print the recorded snapshots instead, as quell plan reads them")
 	cmd.Flags().BoolVar(&all, "all", false, "show plans that changed nothing, too")
@@ -254,12 +263,15 @@ func journalCommand() *cobra.Command {
 }
 
 // openJournal reaches a journal through a running controller's bus or in a folder.
-func openJournal(path, dir, service string) (conn *bus.Conn, name string, closeAll func(), err error) {
-	if (path == "") == (dir == "") {
-		return nil, "", nil, userErrorf("give either --config or --dir")
+func openJournal(cmd *cobra.Command, path, dir, service string) (conn *bus.Conn, name string, closeAll func(), err error) {
+	if path != "" && dir != "" {
+		return nil, "", nil, userErrorf("--config and --dir exclude each other: --config asks a running controller, --dir reads a folder")
 	}
-	if path != "" {
-		file, err := config.Load(path)
+	if dir == "" {
+		if err := findConfig(cmd, &path); err != nil {
+			return nil, "", nil, err
+		}
+		file, err := contact(cmd, path)
 		if err != nil {
 			return nil, "", nil, err
 		}

@@ -19,7 +19,7 @@ import (
 func planCommand() *cobra.Command {
 	var configPath, modelsPath string
 	cmd := &cobra.Command{
-		Use:   "plan --config FILE [--models FILE] [SNAPSHOTS.jsonl | -]",
+		Use:   "plan [--config FILE] [--models FILE] [SNAPSHOTS.jsonl | -]",
 		Short: "Run the policy over recorded snapshots and print one plan for each",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,9 +42,8 @@ func planCommand() *cobra.Command {
 			return planAll(engine, file.Service.Name, quell.NewSnapshotReader(name, in), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&configPath, "config", "", "the service's configuration (required)")
+	configFlag(cmd, &configPath)
 	cmd.Flags().StringVar(&modelsPath, "models", "", "models.json; default: what the configuration names")
-	_ = cmd.MarkFlagRequired("config")
 	return cmd
 }
 
