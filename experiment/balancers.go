@@ -26,7 +26,7 @@ func (g *KernelGroup) balance(ctx context.Context, config string) error {
 		}
 		return g.awaitSocket(ctx, g.admin())
 	case scenario.Envoy:
-		return g.foreign("envoy", "envoy.yaml", g.envoyConfig(), "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "-c")
+		return g.foreign("envoy", "envoy.yaml", g.envoyConfig(), envoyArgs...)
 	default:
 		if err := g.foreign("haproxy", "haproxy.cfg", g.haproxyConfig(), "-db", "-f"); err != nil {
 			return err
@@ -37,7 +37,7 @@ func (g *KernelGroup) balance(ctx context.Context, config string) error {
 
 // awaitSocket waits until somebody answers on a Unix socket.
 func (g *group) awaitSocket(ctx context.Context, path string) error {
-	return g.await(ctx, 10*time.Second, 10*time.Millisecond, func(context.Context) error {
+	return g.await(ctx, startWait, 10*time.Millisecond, func(context.Context) error {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
 			return fmt.Errorf("the balancer takes no commands: %w", err)
@@ -88,6 +88,9 @@ func (g *KernelGroup) writeBalancer(w io.Writer) {
 		fmt.Fprintf(w, "balancer:\n  kind: haproxy\n  drain: %s\n  haproxy: {sockets: [%q], backend: %s, log: %q}\n", labDrain, g.socket(), haproxyBackend, g.at(labLog))
 	}
 }
+
+// envoyArgs come before the configuration's name. Left to itself, Envoy runs a thread for each processor of the machine.
+var envoyArgs = []string{"--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "-c"}
 
 // envoyConfig is least request over the fixed group, with the default choice of two; responses name the instance as the
 // scaler does, which starts i1 on h1 and so on.

@@ -49,10 +49,11 @@ type process struct {
 	err  error
 }
 
-// tie makes a process of Quell end when the other end of the lifeline is closed.
+// tie makes a process of Quell end when the other end of the lifeline is closed, and run as many threads on every machine: an
+// experiment is not another one where there are more processors. What it starts does the same.
 func tie(cmd *exec.Cmd, lifeline *os.File) {
 	cmd.ExtraFiles = []*os.File{lifeline}
-	cmd.Env = append(os.Environ(), "QUELL_LIFELINE_FD=3")
+	cmd.Env = append(os.Environ(), "QUELL_LIFELINE_FD=3", "GOMAXPROCS=2")
 }
 
 // launch starts a process by the given function, with its output in a log named after what it is.
@@ -94,6 +95,9 @@ func (g *group) service() quell.Service {
 	}
 	return service
 }
+
+// startWait bounds how long a part may take to come up. A busy machine may need most of it.
+const startWait = 30 * time.Second
 
 // await asks until there is nothing to wait for any more: until done returns nil. It fails with the end of a process, or with what
 // done said last when the limit is over.

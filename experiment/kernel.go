@@ -134,7 +134,7 @@ func (g *KernelGroup) quell(what, config string) error {
 // awaitServing waits until requests come through the balancer.
 func (g *KernelGroup) awaitServing(ctx context.Context) error {
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	return g.await(ctx, 10*time.Second, 50*time.Millisecond, func(context.Context) error {
+	return g.await(ctx, startWait, 50*time.Millisecond, func(context.Context) error {
 		resp, err := client.Get(g.url + "/healthz")
 		if err != nil {
 			return fmt.Errorf("the balancer does not serve: %w", err)

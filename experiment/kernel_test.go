@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -184,6 +185,23 @@ func TestRivalsConfiguration(t *testing.T) {
 		if text := g.haproxyConfig(); !strings.Contains(text, "balance "+rule+"\n") || !strings.Contains(text, filepath.Base(g.socket())) {
 			t.Errorf("%s: %s", scheduling, text)
 		}
+	}
+}
+
+// TestProcessesAreAsLargeOnEveryMachine: what an experiment starts runs as many threads as it is told, not as many as there are
+// processors.
+func TestProcessesAreAsLargeOnEveryMachine(t *testing.T) {
+	g := &KernelGroup{group: group{sc: &scenario.Scenario{}}}
+	if text := g.haproxyConfig(); !strings.Contains(text, "\n  nbthread 1\n") || !strings.Contains(text, "\n  maxconn 8000\n") {
+		t.Errorf("HAProxy chooses its own threads or connections:\n%s", text)
+	}
+	if args := strings.Join(envoyArgs, " "); !strings.HasPrefix(args, "--concurrency 1 ") {
+		t.Errorf("Envoy chooses its own threads: %s", args)
+	}
+	cmd := exec.Command("quell")
+	tie(cmd, os.Stdin)
+	if !slices.Contains(cmd.Env, "GOMAXPROCS=2") {
+		t.Errorf("Quell's processes choose their own threads: %q", cmd.Env)
 	}
 }
 

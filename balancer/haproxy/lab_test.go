@@ -57,6 +57,8 @@ func (l *lab) configure(backend, global string) {
 	text := fmt.Sprintf(`global
   stats socket %s mode 600 level admin expose-fd listeners
   hard-stop-after 10s
+  nbthread 2
+  maxconn 1000
 %s
 defaults
   mode http

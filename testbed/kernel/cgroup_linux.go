@@ -326,6 +326,16 @@ func (g groups) used(group string) (float64, error) {
 	return 0, fmt.Errorf("%s has no usage_usec", filepath.Join(g.usage, group, "cpu.stat"))
 }
 
+// foldersOf returns a group's folders in the trees in which it is there.
+func (g groups) foldersOf(group string) (folders []string) {
+	for _, root := range g.roots() {
+		if _, err := os.Stat(filepath.Join(root, group)); err == nil {
+			folders = append(folders, filepath.Join(root, group))
+		}
+	}
+	return folders
+}
+
 // existing returns the folders of a prefix's groups, the innermost first.
 func (g groups) existing(prefix string) ([]string, error) {
 	var all []string

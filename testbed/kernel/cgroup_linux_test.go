@@ -3,9 +3,13 @@ package kernel
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -131,25 +135,54 @@ func TestVersion2Places(t *testing.T) {
 	}
 }
 
-// Service and neighbour contend for the host's quota: together they get no more, and each gets some of it.
+// Service and neighbour contend for the host's quota: together they get no more, and each gets some of it. How much of the machine
+// that is depends on whoever else uses it, so only bounds inside the lab's own groups are asserted.
 func TestSharedCPU(t *testing.T) {
 	need.Program(t, "stress-ng")
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Cores: 0.2}}})
 	m := l.Machine("h1")
-	burner := spin(t, place(t, l, "h1", Instance))
-	defer burner()
-	alone, _ := cpuOver(t, m, time.Second)
+	defer spin(t, place(t, l, "h1", Instance))()
+	alone, _ := cpuOver(t, m, 300*time.Millisecond)
 	interfere(t, m, quell.CPU, 0.25)
+	awaitUse(t, m)
+	mustHaveQuota(t, l, "h1/nb-cpu", 0.05)
 	_, little := cpuOver(t, m, time.Second)
 	interfere(t, m, quell.CPU, 1)
+	awaitUse(t, m)
+	mustHaveQuota(t, l, "h1/nb-cpu", 0.2)
+	mustHaveQuota(t, l, "h1", 0.2)
 	own, much := cpuOver(t, m, time.Second)
 	t.Logf("service %.2f alone; neighbour %.2f at 0.25; service %.2f, neighbour %.2f at 1", alone, little, own, much)
 	const most = 1.3 // a quota is enforced over periods, and a reading begins within one
-	if !(alone > 0 && alone < most && little > 0 && little < 0.25*most && own > 0 && much > little && own+much < most) {
-		t.Error("that is no sharing of one quota")
+	if !(alone < most && little < 0.25*most && own+much < most) {
+		t.Error("the quota does not hold")
 	}
-	if !(own < 0.9*(own+much)) {
-		t.Error("the neighbour takes nothing from the service")
+	eventually(t, "both to have some of the quota", func() bool {
+		own, interfering := cpuOver(t, m, 100*time.Millisecond)
+		return own > 0 && interfering > 0
+	})
+}
+
+// mustHaveQuota checks what the kernel enforces on a group.
+func mustHaveQuota(t *testing.T, l *Lab, group string, cores float64) {
+	t.Helper()
+	folder := filepath.Join(l.groups.cpu, base(l.options.Prefix), group)
+	read := func(file string) string {
+		text, err := os.ReadFile(filepath.Join(folder, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	var text string
+	if l.groups.version == 2 {
+		text = read("cpu.max")
+	} else {
+		text = read("cpu.cfs_quota_us") + " " + read("cpu.cfs_period_us")
+	}
+	var quota, period float64
+	if _, err := fmt.Sscan(text, &quota, &period); err != nil || math.Abs(quota/period-cores) > 1e-6 {
+		t.Errorf("%s has a quota of %q, want %v cores", group, text, cores)
 	}
 }
 
@@ -189,27 +222,55 @@ func TestInterfereMemory(t *testing.T) {
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Cores: 0.4}}})
 	m := l.Machine("h1")
 	interfere(t, m, quell.Memory, 0.5)
-	_, got := cpuOver(t, m, time.Second)
-	if !(got > 0 && got < 0.5*1.3) {
+	awaitUse(t, m)
+	mustHaveQuota(t, l, "h1/nb-memory", 0.2)
+	if _, got := cpuOver(t, m, time.Second); !(got < 0.5*1.3) {
 		t.Errorf("the neighbour used %.2f of the host's cores at 0.5", got)
 	}
 }
 
-// Service and neighbour contend for the disk's operations: a reader that has them all alone gets fewer beside fio.
+// Service and neighbour contend for the disk's operations: together they get no more than the limit, and each gets some.
 func TestSharedDisk(t *testing.T) {
 	need.Program(t, "fio")
-	l := newLab(t, Options{Hosts: []Host{{ID: "h1", DiskIOPS: 100}}})
+	const limit = 100
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1", DiskIOPS: limit}}})
 	m := l.Machine("h1")
-	alone := reads(t, l)
 	interfere(t, m, quell.Disk, 0.8)
-	beside := reads(t, l)
-	t.Logf("%d reads alone, %d beside the neighbour", alone, beside)
-	if !(alone > 0 && alone < 300 && beside < alone) {
-		t.Errorf("%d reads alone, %d beside the neighbour, of a disk of 100 a second", alone, beside)
+	eventually(t, "the neighbour's reads", func() bool { return served(t, l) > 0 })
+	began, before := time.Now(), served(t, l)
+	own := reads(t, l)
+	both, span := served(t, l)-before, time.Since(began)
+	t.Logf("%d reads of the service, %d of both in %v", own, both, span)
+	// The kernel lets a slice through at once, and what was throttled before the first look was not counted then.
+	most := limit * (1.2*span.Seconds() + 1)
+	if own > both || float64(both) > most {
+		t.Errorf("%d reads of the service, %d of both in %v, of a disk of %d a second", own, both, span, limit)
 	}
+	eventually(t, "the neighbour to go on", func() bool { return served(t, l) > before+own })
 }
 
-// reads counts the reads past the cache that a process in the instance's place gets done in a second.
+// served counts the reads that the host's disk limit has let through.
+func served(t *testing.T, l *Lab) (count int) {
+	t.Helper()
+	file := "blkio.throttle.io_serviced" // lines of "8:0 Read 5"
+	if l.groups.version == 2 {
+		file = "io.stat" // lines of "8:0 rbytes=1 wbytes=2 rios=5 ..."
+	}
+	text, err := os.ReadFile(filepath.Join(l.groups.io, base(l.options.Prefix), "h1", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`Read ([0-9]+)|rios=([0-9]+)`).FindAllStringSubmatch(string(text), -1) {
+		n, err := strconv.Atoi(m[1] + m[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		count += n
+	}
+	return count
+}
+
+// reads makes a process in the instance's place read past the cache, and returns how often it did.
 func reads(t *testing.T, l *Lab) int {
 	t.Helper()
 	file := filepath.Join(l.options.Dir, "service.data")
@@ -217,7 +278,7 @@ func reads(t *testing.T, l *Lab) int {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("fio", "--name=service", "--filename="+file, "--size=1M", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=psync",
-		"--thread", "--time_based", "--runtime=1", "--output-format=json")
+		"--thread", "--numjobs=1", "--number_ios=40", "--output-format=json")
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	if err := place(t, l, "h1", Instance).Start(cmd); err != nil {

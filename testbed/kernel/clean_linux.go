@@ -115,16 +115,21 @@ func removeGroup(folder string) error {
 	}
 }
 
-// patience is how long a killed process may take to be gone.
-const patience = 5 * time.Second
+// patience bounds every wait for a process or for the kernel. A killed process may be inside the kernel for seconds, on a busy
+// machine for longer.
+const patience = 30 * time.Second
 
-// killIn kills every process in the given namespaces and cgroups, this one excepted, and waits until they are gone.
+// killIn kills every process in the given namespaces and cgroups, this one excepted, and waits until they are gone. One that forks
+// meanwhile is followed: its children are in the same places. Quotas are lifted first, because a process needs processor time to end.
 func killIn(spaces, folders []string) (killed []string, err error) {
 	inside := map[identity]bool{}
 	for _, name := range spaces {
 		if id, err := identityOf(filepath.Join(namespaces, name)); err == nil {
 			inside[id] = true
 		}
+	}
+	for _, folder := range folders {
+		liftQuota(folder)
 	}
 	seen := map[int]bool{}
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
@@ -142,6 +147,29 @@ func killIn(spaces, folders []string) (killed []string, err error) {
 				killed = append(killed, fmt.Sprintf("process %d (%s)", pid, name))
 			}
 		}
+		for _, folder := range folders { // those that were forked meanwhile
+			killGroup(folder)
+		}
+	}
+}
+
+// liftQuota lets a group's processes have the processor. What fails here shows in the end as processes that do not end.
+func liftQuota(folder string) {
+	writeExisting(filepath.Join(folder, "cpu.cfs_quota_us"), "-1") // version 1
+	writeExisting(filepath.Join(folder, "cpu.max"), "max")         // version 2
+}
+
+// killGroup kills all of a group at once, children that are being forked included, where the kernel can: version 2 since Linux 5.14.
+func killGroup(folder string) {
+	if pids, err := members(folder); err == nil && !slices.Contains(pids, os.Getpid()) {
+		writeExisting(filepath.Join(folder, "cgroup.kill"), "1")
+	}
+}
+
+func writeExisting(path, value string) {
+	if file, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
+		_, _ = file.WriteString(value)
+		file.Close()
 	}
 }
 
@@ -153,11 +181,22 @@ func kill(pid int, inside map[identity]bool, folders []string) (name string, ok 
 	}
 	defer p.Release()
 	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	pids, err := processesIn(inside, folders)
-	if err != nil || !slices.Contains(pids, pid) || p.Kill() != nil {
+	if !belongs(pid, inside, folders) || p.Kill() != nil {
 		return "", false
 	}
 	return string(bytes.TrimSpace(comm)), true
+}
+
+// belongs says whether a process is in any of the namespaces or cgroups. It looks at this one only: among many processes that fork,
+// looking at all of them for each would never come to an end.
+func belongs(pid int, inside map[identity]bool, folders []string) bool {
+	if id, err := identityOf(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && inside[id] {
+		return true
+	}
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		pids, err := members(folder)
+		return err == nil && slices.Contains(pids, pid)
+	})
 }
 
 // processesIn returns the processes in any of the namespaces or cgroups, without this one and without ended ones.

@@ -27,7 +27,7 @@ func (m *Machine) set(resource quell.Resource, share float64) error {
 	if now != nil {
 		if err := now.failed(); err != nil { // told once; the next call starts it anew
 			delete(m.uses, resource)
-			return errors.Join(err, now.stop())
+			return errors.Join(err, m.stop(now, resource))
 		}
 	}
 	if now != nil && now.share == share {
@@ -41,7 +41,7 @@ func (m *Machine) set(resource quell.Resource, share float64) error {
 	}
 	if now != nil {
 		delete(m.uses, resource)
-		if err := now.stop(); err != nil {
+		if err := m.stop(now, resource); err != nil {
 			return err
 		}
 	}
@@ -50,7 +50,7 @@ func (m *Machine) set(resource quell.Resource, share float64) error {
 	}
 	next := &interferer{share: share}
 	if err := m.start(next, resource); err != nil {
-		return errors.Join(err, next.stop())
+		return errors.Join(err, m.stop(next, resource))
 	}
 	m.uses[resource] = next
 	return nil
@@ -65,10 +65,8 @@ func (m *Machine) start(i *interferer, resource quell.Resource) error {
 		return m.startNetwork(i)
 	case quell.Disk:
 		return m.startDisk(i)
-	case quell.CPU:
-		return m.startStress(i, resource, "--cpu", "--cpu-method", "int64")
 	default:
-		return m.startStress(i, resource, "--stream")
+		return m.startStress(i, resource)
 	}
 }
 
@@ -80,10 +78,16 @@ func (i *interferer) failed() error {
 	return errors.Join(errs...)
 }
 
-func (i *interferer) stop() error {
+// stop ends an interferer's programs, and whatever else runs in a group that is its own: a program may have started others that
+// its end does not reach.
+func (m *Machine) stop(i *interferer, resource quell.Resource) error {
 	var errs []error
 	for _, p := range i.programs {
 		errs = append(errs, p.stop(syscall.SIGTERM, 500*time.Millisecond))
+	}
+	if group, ok := quotaGroups[resource]; ok {
+		_, err := killIn(nil, m.lab.groups.foldersOf(filepath.Join(base(m.lab.options.Prefix), m.ID, group)))
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -124,31 +128,46 @@ func (m *Machine) startNetwork(i *interferer) error {
 	if err := sink.until(ctx, func() bool { return listens(sink.cmd.Process.Pid, portOfInvader) }); err != nil {
 		return err
 	}
-	wire := i.share * m.Network
-	args := []string{"--client", m.sink.address.String(), "--port", port, "--time", "0", "--interval", "0", "--pacing-timer", "1000"}
-	if m.lab.options.TCP {
-		args = append(args, "--bitrate", rate(wire*segment/segmentWire), "--length", "16K")
-	} else {
-		args = append(args, "--udp", "--bitrate", rate(wire*datagram/datagramWire), "--length", strconv.Itoa(datagram))
-	}
-	_, err = m.run(i, m.nb, "iperf3", "iperf3", args...)
+	_, err = m.run(i, m.nb, "iperf3", "iperf3", networkArgs(m.sink.address.String(), i.share*m.Network, m.lab.options.TCP)...)
 	return err
+}
+
+// networkArgs are of an iperf3 that sends so many bits a second as they are on the wire.
+func networkArgs(to string, wire float64, tcp bool) []string {
+	args := []string{"--client", to, "--port", strconv.Itoa(portOfInvader), "--time", "0", "--interval", "0", "--parallel", "1", "--pacing-timer", "1000"}
+	if tcp {
+		return append(args, "--bitrate", rate(wire*segment/segmentWire), "--length", "16K")
+	}
+	return append(args, "--udp", "--bitrate", rate(wire*datagram/datagramWire), "--length", strconv.Itoa(datagram))
 }
 
 func rate(bits float64) string { return strconv.FormatInt(int64(math.Round(bits)), 10) }
 
-// startStress starts stress-ng on all of the host's cores, in a group whose quota is its share.
-func (m *Machine) startStress(i *interferer, resource quell.Resource, stressor string, more ...string) error {
+// startStress starts stress-ng, one worker for each of the host's cores, in a group whose quota is its share.
+func (m *Machine) startStress(i *interferer, resource quell.Resource) error {
 	group := quotaGroups[resource]
 	if err := m.limit(group, i.share); err != nil {
 		return err
 	}
 	place := m.nb
 	place.group = m.ID + "/" + group
-	workers := strconv.Itoa(max(1, int(math.Ceil(m.cores()))))
-	args := append([]string{"--quiet", "--temp-path", m.lab.options.Dir, "--timeout", "0", stressor, workers}, more...)
-	_, err := m.run(i, place, "stress-ng-"+string(resource), "stress-ng", args...)
+	_, err := m.run(i, place, "stress-ng-"+string(resource), "stress-ng", stressArgs(resource, m.lab.options.Dir, m.cores())...)
 	return err
+}
+
+// streamCache is the cache that stress-ng is told of, whatever the machine has: it reads and writes three arrays of four times as
+// much, shared among its workers. By the machine's own cache they are gigabytes on large processors, and filling and freeing
+// those happens inside the kernel, where a quota does not hold.
+const streamCache = "4M"
+
+// stressArgs are of a stress-ng that uses a processor's time, or the memory's bandwidth, on so many cores.
+func stressArgs(resource quell.Resource, dir string, cores float64) []string {
+	workers := strconv.Itoa(max(1, int(math.Ceil(cores))))
+	args := []string{"--quiet", "--temp-path", dir, "--timeout", "0"}
+	if resource == quell.CPU {
+		return append(args, "--cpu", workers, "--cpu-method", "int64")
+	}
+	return append(args, "--stream", workers, "--stream-l3-size", streamCache)
 }
 
 // limit gives a group of the neighbour's that share of the host's cores.
@@ -167,10 +186,14 @@ func (m *Machine) startDisk(i *interferer) error {
 	if err := fill(file, size); err != nil {
 		return fmt.Errorf("writing the interferer's file: %w", err)
 	}
-	_, err := m.run(i, m.nb, "fio", "fio", "--name=interferer", "--filename="+file, "--size="+strconv.Itoa(size), "--rw=randread",
-		"--bs=4k", "--direct=1", "--ioengine=psync", "--thread", "--rate_iops="+rate(math.Max(1, i.share*m.DiskIOPS)),
-		"--time_based", "--runtime=1000d", "--eta=never")
+	_, err := m.run(i, m.nb, "fio", "fio", diskArgs(file, size, i.share*m.DiskIOPS)...)
 	return err
+}
+
+// diskArgs are of a fio that reads so many blocks a second, at least one.
+func diskArgs(file string, size int, iops float64) []string {
+	return []string{"--name=interferer", "--filename=" + file, "--size=" + strconv.Itoa(size), "--rw=randread", "--bs=4k", "--direct=1",
+		"--ioengine=psync", "--thread", "--numjobs=1", "--rate_iops=" + rate(math.Max(1, iops)), "--time_based", "--runtime=1000d", "--eta=never"}
 }
 
 // fill makes a file whose blocks are all on the disk. Nobody is charged for it.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -34,12 +33,13 @@ func newMachine(l *Lab, h Host) (*Machine, error) {
 	return &Machine{Host: h, lab: l, nb: nb, sink: sink, uses: map[quell.Resource]*interferer{}}, nil
 }
 
-// cores is what shares of the processors refer to.
+// cores is what shares of the processors refer to: the host's limit, or one core where it has none. The machine's own number
+// would make the same scenario another one elsewhere.
 func (m *Machine) cores() float64 {
 	if m.Cores > 0 {
 		return m.Cores
 	}
-	return float64(runtime.NumCPU())
+	return 1
 }
 
 // Interfere makes the neighbour use these shares of the machine's resources, from 0 to 1, and nothing else: a resource
@@ -48,8 +48,8 @@ func (m *Machine) cores() float64 {
 // is an error, once; the call after that starts it again.
 //
 //	network  iperf3, UDP or TCP, at that share of the link
-//	cpu      stress-ng with a quota of that share of the host's cores
-//	memory   stress-ng --stream on all cores, running for that share of the time
+//	cpu      stress-ng with a quota of that share of the host's cores; of one core where they are not limited
+//	memory   stress-ng --stream on as many cores, over 48 MiB in all, with a quota of that share of them
 //	disk     fio, random reads of 4 KiB past the cache, at that share of the disk's limit
 func (m *Machine) Interfere(use map[quell.Resource]float64) error {
 	for resource, share := range use {
@@ -126,7 +126,7 @@ func (m *Machine) Carried() (own, interfering float64, err error) {
 }
 
 // CPUCarried returns the processor time that service and neighbour have used since the lab was made, in seconds of all
-// of the host's cores.
+// of the host's cores, of one core where they are not limited.
 func (m *Machine) CPUCarried() (own, interfering float64, err error) {
 	top := filepath.Join(base(m.lab.options.Prefix), m.ID)
 	own, err = m.lab.groups.used(filepath.Join(top, "vm"))
