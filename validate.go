@@ -91,6 +91,11 @@ func (r *Reading) Validate() error {
 	if r.Requests < 0 || r.Errors < 0 || r.Errors > r.Requests {
 		p.addf("errors", "%d errors of %d requests", r.Errors, r.Requests)
 	}
+	for field, encoded := range sorted(map[string][]byte{"connect_hdr": r.ConnectHDR, "latency_hdr": r.LatencyHDR}) {
+		if err := checkHistogram(encoded); err != nil {
+			p.addf(field, "%v", err)
+		}
+	}
 	p.in("observation", func() { r.Observation.check(&p) })
 	return p.err()
 }

@@ -1,0 +1,98 @@
+package quell
+
+import (
+	"bytes"
+	"compress/zlib"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"sync"
+)
+
+// mostCounts bounds the counters of a histogram in a reading: 256 KiB once it is decoded. Microseconds up to a day with
+// three significant figures take 29,000.
+const mostCounts = 32 << 10
+
+// Places in an encoded histogram (HdrHistogram V2, compressed): base64 of two 32-bit numbers, a cookie and the length of what
+// follows, and then, deflated, a header: cookie, length, offset and significant figures (32 bits each), lowest and highest value
+// (64 bits each), ratio.
+const (
+	outerHeader   = 8
+	innerHeader   = 40
+	figuresAt     = 12
+	lowestAt      = 16
+	highestAt     = 24
+	mostFigures   = 5
+	largestLowest = 1 << 40 // beyond it the geometry overflows
+)
+
+// inflaters are reused: a new one takes 40 KB.
+var inflaters = sync.Pool{New: func() any { return new(inflater) }}
+
+type inflater struct{ reader io.ReadCloser }
+
+func (i *inflater) reset(from io.Reader) (err error) {
+	if i.reader == nil {
+		i.reader, err = zlib.NewReader(from)
+		return err
+	}
+	return i.reader.(zlib.Resetter).Reset(from, nil)
+}
+
+// checkHistogram looks at the header of an encoded histogram before anybody decodes it: 42 bytes can ask for 49 MB of counters.
+// An empty one is right.
+func checkHistogram(encoded []byte) error {
+	if len(encoded) == 0 {
+		return nil
+	}
+	header, err := histogramHeader(encoded)
+	if err != nil {
+		return err
+	}
+	figures := int32(binary.BigEndian.Uint32(header[figuresAt:]))
+	lowest, highest := int64(binary.BigEndian.Uint64(header[lowestAt:])), int64(binary.BigEndian.Uint64(header[highestAt:]))
+	if figures < 0 || figures > mostFigures || lowest > largestLowest || highest < 0 {
+		return fmt.Errorf("a histogram from %d to %d with %d significant figures is not possible", lowest, highest, figures)
+	}
+	if n := histogramCounts(figures, lowest, highest); n > mostCounts {
+		return fmt.Errorf("a histogram from %d to %d with %d significant figures has %d counters; at most %d are allowed",
+			lowest, highest, figures, n, mostCounts)
+	}
+	return nil
+}
+
+func histogramHeader(encoded []byte) (header [innerHeader]byte, err error) {
+	raw := base64.NewDecoder(base64.StdEncoding, bytes.NewReader(encoded))
+	if _, err := io.CopyN(io.Discard, raw, outerHeader); err != nil {
+		return header, errors.New("not an encoded histogram: it is too short or not base64")
+	}
+	in := inflaters.Get().(*inflater)
+	defer inflaters.Put(in)
+	if err := in.reset(raw); err != nil {
+		in.reader = nil
+		return header, fmt.Errorf("not an encoded histogram: %w", err)
+	}
+	if _, err := io.ReadFull(in.reader, header[:]); err != nil {
+		return header, fmt.Errorf("not an encoded histogram: %w", err)
+	}
+	return header, nil
+}
+
+// histogramCounts is how many counters a geometry has. A bucket covers twice the values of the one before in the same
+// number of steps, fine enough for the significant figures.
+func histogramCounts(figures int32, lowest, highest int64) int64 {
+	finest := uint64(2)
+	for range figures {
+		finest *= 10
+	}
+	steps := int64(1) << bits.Len64(finest-1) // the next power of two
+	unit := bits.Len64(uint64(max(lowest, 1))) - 1
+	buckets := int64(1)
+	for covered := uint64(steps) << unit; covered <= uint64(highest); covered <<= 1 {
+		buckets++
+	}
+	return (buckets + 1) * steps / 2
+}
