@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,16 +15,19 @@ func BenchmarkReadings(b *testing.B) {
 	controller, agent := connect(b, Options{Server: s}), connect(b, Options{URL: s.URL()})
 	var got atomic.Int64
 	all := make(chan struct{})
-	stop, err := controller.SubscribeReadings("video", func(quell.Reading, time.Time) {
+	stop, err := controller.SubscribeReadings("video", into(b, func(quell.Reading, time.Time) {
 		if got.Add(1) == int64(b.N) {
 			close(all)
 		}
-	}, func(err error) { b.Error(err) })
+	}))
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer stop()
-	r := reading("i1")
+	var crowd []quell.Reading // each has an allowance of its own
+	for i := range 10_000 {
+		crowd = append(crowd, reading(fmt.Sprint("i", i)))
+	}
 	b.ResetTimer()
 	for sent := range b.N {
 		if int64(sent)-got.Load() > pendingReadings/2 {
@@ -32,7 +36,7 @@ func BenchmarkReadings(b *testing.B) {
 			}
 			eventually(b, "the controller catches up", func() bool { return int64(sent)-got.Load() < pendingReadings/4 })
 		}
-		if err := agent.PublishReading(r); err != nil {
+		if err := agent.PublishReading(crowd[sent%len(crowd)]); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -6,12 +6,9 @@ package bus
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/url"
 	"sync"
 	"time"
@@ -29,10 +26,14 @@ var ErrNotConnected = errors.New("not connected to the bus")
 type Options struct {
 	URL    string  // of an external bus, as nats://host:4222; tls:// asks for TLS. Unused when Server is set.
 	Server *Server // an embedded server, reached inside the process
-	Token  string  // defaults to the embedded server's own
+	Token  string
 	TLS    TLS
-	Name   string       // shown by the server, as "agent i-7"
-	Logger *slog.Logger // nil discards
+	// Identify returns what to show to the bus, and is asked again at every attempt to connect; nil shows Token.
+	Identify func() (Identity, error)
+	// Persistent connections go on trying whatever happens; without it a bus that refuses the first attempt is an error.
+	Persistent bool
+	Name       string       // shown by the server, as "agent i-7"
+	Logger     *slog.Logger // nil discards
 
 	// Now stamps received readings and times leases; nil means time.Now.
 	Now func() time.Time
@@ -41,14 +42,12 @@ type Options struct {
 }
 
 const (
-	dialTimeout    = 2 * time.Second
-	firstAttempts  = 5
-	reconnectWait  = 500 * time.Millisecond
-	reconnectSpace = 64 << 10 // bytes kept for a lost connection; stale readings are refused before they fill it
-	pingInterval   = 10 * time.Second
 	requestTimeout = 10 * time.Second
 	failedTimeout  = time.Second // once the embedded store failed: what still works answers well within it
 )
+
+// Identity is what a process shows to the bus; either may be empty.
+type Identity struct{ Token string }
 
 // Conn is a connection to the bus. Its methods may be called from several goroutines.
 type Conn struct {
@@ -58,22 +57,22 @@ type Conn struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	packer *packer
-	done   chan struct{}
 
 	mu        sync.Mutex
-	err       error                    // why the connection ended by itself
-	lastRetry string                   // the last reason logged for a failed attempt
+	link      Link
+	complaint string                   // the last one logged
 	sightings map[string]leaseSighting // by service
 }
 
-// Connect returns a connection, also while the server cannot be reached yet: it then keeps trying for ever. A refused
-// token, certificate or URL is final: at once here as a *quell.UserError, later by closing Done.
+// Connect returns a connection, also while the server cannot be reached yet: it then keeps trying for ever, and goes on
+// doing so when it is lost or refused later. A server that refuses the first attempt is a *quell.UserError unless
+// opts.Persistent is set; a URL that makes no sense always is.
 func Connect(opts Options) (*Conn, error) {
 	c, err := newConn(opts)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.dial(); err != nil {
+	if c.nc, err = c.open(""); err != nil {
 		return nil, err
 	}
 	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
@@ -99,15 +98,12 @@ func newConn(opts Options) (*Conn, error) {
 		return nil, err
 	}
 	return &Conn{opts: opts, where: where, log: opts.Logger.With("bus", where), packer: p,
-		done: make(chan struct{}), sightings: map[string]leaseSighting{}}, nil
+		link: Link{Since: opts.Now()}, sightings: map[string]leaseSighting{}}, nil
 }
 
 // destination checks where to connect to and returns it as it may be shown.
 func destination(opts *Options) (string, error) {
 	if opts.Server != nil {
-		if opts.Token == "" {
-			opts.Token = opts.Server.token
-		}
 		return opts.Server.String(), nil
 	}
 	if opts.URL == "" {
@@ -133,139 +129,20 @@ func withoutUser(u *url.URL, raw string) string {
 	return shown.String()
 }
 
-// dial tries itself first, so that mistakes come back at once, and then leaves an unreachable server to the retries. A
-// server that refuses a certificate may hang up before its reason is read: it is asked several times.
-func (c *Conn) dial() error {
-	options, err := c.natsOptions()
-	if err != nil {
-		return err
-	}
-	for range firstAttempts {
-		if c.nc, err = nats.Connect(c.opts.URL, options...); !errors.Is(err, nats.ErrTLS) {
-			break
-		}
-	}
-	if err == nil {
+// Err says why the bus cannot be used at present; nil while it can.
+func (c *Conn) Err() error {
+	l := c.Link()
+	switch {
+	case l.Up && c.Connected():
 		return nil
+	case l.Problem == "":
+		return fmt.Errorf("%w at %s", ErrNotConnected, c.where)
 	}
-	if c.opts.Server != nil {
-		return fmt.Errorf("connect to the embedded bus: %w", err)
-	}
-	if final(err) {
-		return c.refused(err)
-	}
-	c.log.Warn("the bus cannot be reached yet", "error", err)
-	if c.nc, err = nats.Connect(c.opts.URL, append(options, nats.RetryOnFailedConnect(true))...); err != nil {
-		return fmt.Errorf("connect to %s: %w", c.where, err)
-	}
-	return nil
-}
-
-func (c *Conn) natsOptions() ([]nats.Option, error) {
-	options := []nats.Option{
-		nats.Name(c.opts.Name), nats.Timeout(dialTimeout), nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(2),
-		nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.ReconnectBufSize(reconnectSpace),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.disconnected(err) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.retryFailed(err) }),
-		nats.ReconnectHandler(func(*nats.Conn) { c.log.Info("connected to the bus again") }),
-		nats.ConnectHandler(func(*nats.Conn) { c.log.Debug("connected to the bus") }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.log.Warn("bus error", "error", err) }),
-		nats.ClosedHandler(c.closed),
-	}
-	if c.opts.Token != "" {
-		options = append(options, nats.Token(c.opts.Token))
-	}
-	if c.opts.Server != nil {
-		return append(options, nats.InProcessServer(c.opts.Server.nats)), nil
-	}
-	conf, err := c.opts.TLS.client()
-	if err != nil {
-		return nil, err
-	}
-	if conf != nil {
-		options = append(options, nats.Secure(conf))
-	}
-	return options, nil
-}
-
-func (c *Conn) disconnected(err error) {
-	if err != nil {
-		c.log.Warn("lost the bus, trying again", "error", err)
-	}
-}
-
-// retryFailed logs a reason once, not at every attempt.
-func (c *Conn) retryFailed(err error) {
-	c.mu.Lock()
-	again := c.lastRetry == err.Error()
-	c.lastRetry = err.Error()
-	c.mu.Unlock()
-	if !again {
-		c.log.Warn("the bus cannot be reached, trying again", "error", err)
-	}
-}
-
-// closed runs when Close was called, or when the server refused the token twice.
-func (c *Conn) closed(nc *nats.Conn) {
-	if err := nc.LastError(); err != nil && final(err) {
-		c.mu.Lock()
-		c.err = c.refused(err)
-		c.mu.Unlock()
-		c.log.Error("the bus refused this connection for good", "error", err)
-	}
-	c.signalDone()
-}
-
-func (c *Conn) signalDone() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	select {
-	case <-c.done:
-	default:
-		close(c.done)
-	}
-}
-
-// final says whether trying again cannot help.
-func final(err error) bool {
-	for _, refusal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked,
-		nats.ErrAccountAuthExpired, nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrTLS} {
-		if errors.Is(err, refusal) {
-			return true
-		}
-	}
-	var (
-		verification *tls.CertificateVerificationError
-		authority    x509.UnknownAuthorityError
-		record       tls.RecordHeaderError
-		network      *net.OpError
-	)
-	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &record) ||
-		errors.As(err, &network) && network.Op == tlsAlert
-}
-
-// tlsAlert is how crypto/tls marks what the other side objected to, such as a client's certificate.
-const tlsAlert = "remote error"
-
-func (c *Conn) refused(err error) error {
-	if errors.Is(err, nats.ErrAuthorization) {
-		return userErrorf("the bus at %s refused the token; set bus.token to the one the server was started with: %w", c.where, err)
-	}
-	return userErrorf("the bus at %s refused the connection; check bus.token and bus.tls on both ends: %w", c.where, err)
+	return fmt.Errorf("%w since %s: %s", ErrNotConnected, l.Since.UTC().Format(time.RFC3339), l.Problem)
 }
 
 // Connected says whether the bus can be reached now.
 func (c *Conn) Connected() bool { return c.nc.IsConnected() }
-
-// Done is closed when the connection has ended, by Close or because the server refused it for good.
-func (c *Conn) Done() <-chan struct{} { return c.done }
-
-// Err says why the connection ended by itself, and is nil until then and after Close.
-func (c *Conn) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
-}
 
 // Close ends the connection; what was published before is still sent, within a second.
 func (c *Conn) Close() {
@@ -275,7 +152,6 @@ func (c *Conn) Close() {
 		}
 	}
 	c.nc.Close()
-	c.signalDone()
 }
 
 // request bounds one exchange with the server, and refuses it at once while the bus cannot be reached.

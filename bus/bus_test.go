@@ -2,9 +2,11 @@ package bus
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,8 +159,8 @@ func TestAnAgentMayStartBeforeItsServer(t *testing.T) {
 	if err := c.PublishReading(reading("i1")); !errors.Is(err, ErrNotConnected) {
 		t.Errorf("publishing without a server: %v", err)
 	}
-	got := make(chan quell.Reading, 1)
-	stop, err := c.SubscribeReadings("video", func(r quell.Reading, _ time.Time) { got <- r }, func(err error) { t.Error(err) })
+	got := make(chan quell.Reading, 10_000)
+	stop, err := c.SubscribeReadings("video", into(t, func(r quell.Reading, _ time.Time) { got <- r }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,9 +168,12 @@ func TestAnAgentMayStartBeforeItsServer(t *testing.T) {
 
 	startServer(t, ServerOptions{Listen: address})
 	eventually(t, "connected", c.Connected)
-	if err := c.PublishReading(reading("i2")); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "a reading", func() bool { // readings come over a connection of their own
+		if err := c.PublishReading(reading("i2")); err != nil {
+			t.Fatal(err)
+		}
+		return len(got) > 0
+	})
 	if r := receive(t, got); r.Instance != "i2" {
 		t.Errorf("got a reading of %s; the one refused before must not come", r.Instance)
 	}
@@ -186,21 +191,71 @@ func TestAConnectionSurvivesARestartOfItsServer(t *testing.T) {
 	eventually(t, "connected again", c.Connected)
 }
 
-func TestAWrongTokenIsFinalAlsoWhenTheServerComesLater(t *testing.T) {
-	address := freeAddress(t)
-	c := connect(t, Options{URL: "nats://" + address, Token: "wrong"})
-	startServer(t, ServerOptions{Listen: address, Token: "right"})
-	receive(t, c.Done())
-	wantUserError(t, c.Err(), "refused the token")
+// A token that is wrong for a while, on either side, must cost no more than that while.
+func TestARefusedConnectionGoesOnTrying(t *testing.T) {
+	address, dir := freeAddress(t), t.TempDir()
+	var shown atomic.Value
+	shown.Store("old")
+	c := connect(t, Options{URL: "nats://" + address, Persistent: true, Identify: func() (Identity, error) {
+		return Identity{Token: shown.Load().(string)}, nil
+	}})
+	wantLink := func(up bool, problem string) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("up %t, %q", up, problem), func() bool {
+			l := c.Link()
+			return l.Up == up && strings.Contains(l.Problem, problem) && c.Connected() == up
+		})
+	}
+	first := startServer(t, ServerOptions{Listen: address, StoreDir: dir, Token: "new"})
+	wantLink(false, "refused the token")
+	time.Sleep(2 * firstWait) // the library used to give up after two refusals
+	shown.Store("new")
+	wantLink(true, "")
+	if err := first.Shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	wrong := startServer(t, ServerOptions{Listen: address, StoreDir: dir, Token: "other"})
+	wantLink(false, "refused the token")
+	if err := wrong.Shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	startServer(t, ServerOptions{Listen: address, StoreDir: dir, Token: "new"})
+	wantLink(true, "")
+}
+
+func TestWhatCannotBeReadIsTriedAgain(t *testing.T) {
+	s := startServer(t, ServerOptions{Listen: "127.0.0.1:0", Token: "t"})
+	var there atomic.Bool
+	c := connect(t, Options{URL: s.URL(), Persistent: true, TLS: TLS{}, Identify: func() (Identity, error) {
+		if !there.Load() {
+			return Identity{}, errors.New("no such file")
+		}
+		return Identity{Token: "t"}, nil
+	}})
+	if c.Connected() {
+		t.Fatal("connected without a token")
+	}
+	there.Store(true)
+	eventually(t, "connected", c.Connected)
+}
+
+func TestThePausesBetweenAttemptsAreBounded(t *testing.T) {
+	for n := range 100 {
+		if wait := backoff(n); wait < firstWait/2 || wait > longestWait {
+			t.Errorf("attempt %d waits %s", n, wait)
+		}
+	}
+	if wait := backoff(1 << 40); wait < longestWait/2 {
+		t.Errorf("a late attempt waits %s", wait)
+	}
 }
 
 func TestCloseIsNotAnError(t *testing.T) {
 	c := embedded(t)
 	c.Close()
 	c.Close()
-	receive(t, c.Done())
-	if err := c.Err(); err != nil {
-		t.Errorf("closed with %v", err)
+	if l := c.Link(); l.Problem != "" {
+		t.Errorf("closed with %q", l.Problem)
 	}
 	if err := c.PublishReading(reading("i1")); !errors.Is(err, ErrNotConnected) {
 		t.Errorf("publishing after Close: %v", err)

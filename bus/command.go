@@ -65,7 +65,7 @@ func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	unsubscribe, err := c.subscribe(subject, func(m *nats.Msg) {
+	unsubscribe, err := c.subscribe(c.nc, subject, func(m *nats.Msg) {
 		if err := c.answer(m.Reply, replyTo(ctx, m.Data, handle)); err != nil {
 			c.log.Warn("answer a command", "error", err)
 		}

@@ -57,27 +57,42 @@ func encodeReading(r *quell.Reading, validate func(*quell.Reading) error) ([]byt
 	return data, nil
 }
 
-// SubscribeReadings calls fn with every good reading of the service and the time it was received by this side's clock,
-// one at a time, and rejected with the reason for every bad one. stop waits, for a moment at most, for a
+// SubscribeReadings hands every good reading of the service to in.Accept, one at a time, with the time it was received by
+// this side's clock, and the reason for every bad one to in.Reject. They come over a connection of their own: what the
+// controller asks the bus for, its lease above all, never waits behind readings. stop waits, for a moment at most, for a
 // running callback; none starts after it.
-func (c *Conn) SubscribeReadings(service string, fn func(r quell.Reading, received time.Time), rejected func(error)) (stop func(), err error) {
+func (c *Conn) SubscribeReadings(service string, in Intake) (stop func(), err error) {
 	svc, err := serviceToken(service)
 	if err != nil {
 		return nil, err
 	}
-	return c.subscribe("quell."+svc+".reading.*.*", func(m *nats.Msg) {
+	nc, err := c.open(" readings")
+	if err != nil {
+		return nil, err
+	}
+	allowed := newAllowances(in.Known)
+	unsubscribe, err := c.subscribe(nc, "quell."+svc+".reading.*.*", func(m *nats.Msg) {
 		received := c.opts.Now()
-		r, err := decodeReading(m.Subject, m.Data, c.opts.Validate)
-		if err != nil {
-			rejected(fmt.Errorf("reading on %s: %w", m.Subject, err))
+		if err := allowed.take(m, received); err != nil {
+			in.Reject(err)
 			return
 		}
-		fn(r, received)
+		r, err := decodeReading(m.Subject, m.Data, c.opts.Validate)
+		if err != nil {
+			in.Reject(fmt.Errorf("reading on %s: %w", m.Subject, err))
+			return
+		}
+		in.Accept(r, received)
 	})
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return func() { unsubscribe(); nc.Close() }, nil
 }
 
-func (c *Conn) subscribe(subject string, handle nats.MsgHandler) (stop func(), err error) {
-	sub, err := c.nc.Subscribe(subject, handle)
+func (c *Conn) subscribe(nc *nats.Conn, subject string, handle nats.MsgHandler) (stop func(), err error) {
+	sub, err := nc.Subscribe(subject, handle)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to %s on %s: %w", subject, c.where, err)
 	}
@@ -86,12 +101,12 @@ func (c *Conn) subscribe(subject string, handle nats.MsgHandler) (stop func(), e
 	if err := sub.SetPendingLimits(pendingReadings, pendingReadingBytes); err != nil {
 		return nil, fmt.Errorf("bound the queue of %s: %w", subject, err)
 	}
-	c.settle(requestTimeout)
+	c.settle(nc, requestTimeout)
 	return func() {
 		if err := sub.Unsubscribe(); err != nil {
 			return
 		}
-		c.settle(stopWait)
+		c.settle(nc, stopWait)
 		select {
 		case <-ended:
 		case <-time.After(stopWait):
@@ -100,11 +115,11 @@ func (c *Conn) subscribe(subject string, handle nats.MsgHandler) (stop func(), e
 }
 
 // settle waits until the server knows of a subscription or its end, so that publishers on other connections find it so.
-func (c *Conn) settle(within time.Duration) {
-	if !c.Connected() {
+func (c *Conn) settle(nc *nats.Conn, within time.Duration) {
+	if !nc.IsConnected() {
 		return
 	}
-	if err := c.nc.FlushTimeout(within); err != nil {
+	if err := nc.FlushTimeout(within); err != nil {
 		c.log.Debug("wait for the server", "error", err)
 	}
 }

@@ -20,6 +20,11 @@ func reading(instance string) quell.Reading {
 		At: epoch, WindowS: 10, RequestRate: &rate, Utilization: map[quell.Resource]float64{quell.Network: 0.42}}}
 }
 
+// into takes readings in, and fails the test at every bad one.
+func into(t testing.TB, accept func(quell.Reading, time.Time)) Intake {
+	return Intake{Accept: accept, Reject: func(err error) { t.Error(err) }}
+}
+
 type received struct {
 	reading quell.Reading
 	at      time.Time
@@ -32,8 +37,7 @@ func TestReadingsTravel(t *testing.T) {
 	agent := connect(t, Options{URL: s.URL(), Token: "t"})
 
 	got := make(chan received, 10)
-	stop, err := controller.SubscribeReadings("my video.eu", func(r quell.Reading, at time.Time) { got <- received{r, at} },
-		func(err error) { t.Error(err) })
+	stop, err := controller.SubscribeReadings("my video.eu", into(t, func(r quell.Reading, at time.Time) { got <- received{r, at} }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,11 +67,11 @@ func TestReadingsTravel(t *testing.T) {
 func TestNothingArrivesAfterStop(t *testing.T) {
 	c := embedded(t)
 	stopped, late := false, make(chan struct{}, 1)
-	stop, err := c.SubscribeReadings("video", func(quell.Reading, time.Time) {
+	stop, err := c.SubscribeReadings("video", into(t, func(quell.Reading, time.Time) {
 		if stopped {
 			late <- struct{}{}
 		}
-	}, func(err error) { t.Error(err) })
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +99,9 @@ func TestBadReadingsAreRejected(t *testing.T) {
 		return nil
 	}})
 	good, rejected := make(chan quell.Reading, 1), make(chan error, 1)
-	stop, err := c.SubscribeReadings("video", func(r quell.Reading, _ time.Time) { good <- r }, func(err error) { rejected <- err })
+	stop, err := c.SubscribeReadings("video", Intake{
+		Accept: func(r quell.Reading, _ time.Time) { good <- r }, Reject: func(err error) { rejected <- err },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

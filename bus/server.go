@@ -40,11 +40,11 @@ const (
 
 // Server is an embedded bus.
 type Server struct {
-	nats  *server.Server
-	url   string
-	token string
-	log   *slog.Logger
-	lock  *dirLock
+	nats   *server.Server
+	url    string
+	inside string // what connections inside the process show
+	log    *slog.Logger
+	lock   *dirLock
 
 	healthy context.Context // ends with the store
 	broken  context.CancelCauseFunc
@@ -154,7 +154,7 @@ func start(opts ServerOptions, conf *server.Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{token: opts.Token, log: opts.Logger, lock: lock}
+	s := &Server{inside: opts.Token, log: opts.Logger, lock: lock}
 	s.healthy, s.broken = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {

@@ -65,6 +65,16 @@ func token(what, name string, longest int) (string, error) {
 	return escape(name), nil
 }
 
+// instanceOf is the instance that a reading's subject names.
+func instanceOf(subject string) (string, error) {
+	const before = 4
+	for range before {
+		_, subject, _ = strings.Cut(subject, ".")
+	}
+	escaped, _, _ := strings.Cut(subject, ".")
+	return unescape(escaped)
+}
+
 // readingSubject is quell.<service>.reading.<source>.<instance>.
 func readingSubject(service, instance string, source quell.Source) (string, error) {
 	s, err := serviceToken(service)

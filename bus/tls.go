@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"os"
+
+	"github.com/nats-io/nats.go"
 )
 
 // TLS names PEM files. A server with Cert and Key speaks TLS, and with CA too admits only clients whose certificate CA
@@ -28,35 +30,63 @@ func (t TLS) server() (*tls.Config, error) {
 	return conf, nil
 }
 
-// client returns nil when no TLS is asked for.
-func (t TLS) client() (*tls.Config, error) {
+// clientOption makes a connection use the files, which are read again at each attempt. Unless later is set they must be
+// readable now.
+func (t TLS) clientOption(later bool) (nats.Option, error) {
 	if t == (TLS{}) {
-		return nil, nil
+		return func(*nats.Options) error { return nil }, nil
 	}
 	if (t.Cert == "") != (t.Key == "") {
 		return nil, userErrorf("bus.tls: cert and key go together")
 	}
-	return t.load()
+	if _, err := t.load(); err != nil && !later {
+		return nil, err
+	}
+	return func(o *nats.Options) error {
+		o.Secure, o.TLSConfig = true, &tls.Config{MinVersion: tls.VersionTLS12}
+		if t.Cert != "" {
+			o.TLSCertCB = t.pair
+		}
+		if t.CA != "" {
+			o.RootCAsCB = t.authorities
+		}
+		return nil
+	}, nil
 }
 
 func (t TLS) load() (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		pair, err := t.pair()
 		if err != nil {
-			return nil, userErrorf("bus.tls: read cert %s and key %s: %w", t.Cert, t.Key, err)
+			return nil, err
 		}
 		conf.Certificates = []tls.Certificate{pair}
 	}
-	if t.CA != "" {
-		pem, err := os.ReadFile(t.CA)
-		if err != nil {
-			return nil, userErrorf("bus.tls: read ca: %w", err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, userErrorf("bus.tls: ca %s holds no PEM certificate", t.CA)
-		}
+	if t.CA == "" {
+		return conf, nil
 	}
-	return conf, nil
+	var err error
+	conf.RootCAs, err = t.authorities()
+	return conf, err
+}
+
+func (t TLS) pair() (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return pair, userErrorf("bus.tls: read cert %s and key %s: %w", t.Cert, t.Key, err)
+	}
+	return pair, nil
+}
+
+func (t TLS) authorities() (*x509.CertPool, error) {
+	pem, err := os.ReadFile(t.CA)
+	if err != nil {
+		return nil, userErrorf("bus.tls: read ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, userErrorf("bus.tls: ca %s holds no PEM certificate", t.CA)
+	}
+	return pool, nil
 }

@@ -98,7 +98,9 @@ func BenchmarkIntake(b *testing.B) {
 	senders := joinBus(b, bus.Options{URL: server.URL()})
 	c := benchController(b, 1, &fakeJournal{})
 	var got atomic.Int64
-	stop, err := conn.SubscribeReadings("shop", func(r quell.Reading, at time.Time) { c.Observe(r, at); got.Add(1) }, func(err error) { b.Error(err) })
+	stop, err := conn.SubscribeReadings("shop", bus.Intake{
+		Accept: func(r quell.Reading, at time.Time) { c.Observe(r, at); got.Add(1) }, Reject: func(err error) { b.Error(err) },
+	})
 	if err != nil {
 		b.Fatal(err)
 	}

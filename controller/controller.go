@@ -5,7 +5,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -63,7 +62,9 @@ type Options struct {
 	Drain    time.Duration // how long open requests of a removed instance may take
 	// Lead reports whether this controller may act, for at least StepLimit from when it was asked; nil means always. It
 	// is asked before anything is done, so it should be cheap.
-	Lead   func(ctx context.Context) (bool, error)
+	Lead func(ctx context.Context) (bool, error)
+	// Bus says why the bus cannot be reached, for status, metrics and /readyz; nil: it always can.
+	Bus    func() error
 	Logger *slog.Logger
 	Now    func() time.Time // the clock that stamps snapshots; time.Now if nil
 }
@@ -89,7 +90,6 @@ type Controller struct {
 	ending   map[string]bool // those that the scaler was told to end
 	members  []quell.Member
 	status   Status // of the last decision
-	told     string // the last decision that was logged
 	counts   counts
 
 	background sync.WaitGroup // what outlives a step
@@ -146,6 +146,9 @@ func (c *Controller) Reload(service quell.Service, models *model.Models) error {
 	}
 	return c.configure(service, models)
 }
+
+// Knows says whether an instance belongs to the service. Before the first look at the group every one may.
+func (c *Controller) Knows(instance string) bool { return c.gather.knows(instance) }
 
 // Observe takes in a reading that came at the given time of this machine's clock.
 func (c *Controller) Observe(r quell.Reading, received time.Time) { c.gather.add(r, received) }
@@ -222,10 +225,9 @@ func (c *Controller) Step(ctx context.Context) {
 	snapshot := c.gather.snapshot(c.now(), view)
 	plan, state := c.decide(&snapshot)
 	c.mem.State = state
-	o := c.carryOut(limited, view, &plan)
-	c.tell(&plan, o)
-	c.record(ctx, &snapshot, &plan, o)
-	c.report(view, &snapshot, &plan, o.changes)
+	changes, applied := c.carryOut(limited, view, &plan)
+	c.record(ctx, &snapshot, &plan, changes, applied)
+	c.report(view, &snapshot, &plan, changes)
 }
 
 // lead finds out whether this controller may act. One that begins to goes on from what the last one remembered.
@@ -254,48 +256,42 @@ func (c *Controller) lead(ctx context.Context) error {
 func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 	plan, state := c.engine.Decide(s, c.mem.State)
 	if c.noModels != nil {
-		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "no_models", Text: c.missing()})
+		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "no_models", Text: "equal weights until there are models: " + c.noModels.Error()})
 	}
 	policy.Override(&plan, c.mem.Overrides)
 	return plan, state
 }
 
-// missing says what the configured policy waits for.
-func (c *Controller) missing() string {
-	if c.opts.Models == nil {
-		return "no models yet: weights are equal and interference is not judged. Set `models:` (docs/guide.md#train)"
-	}
-	return fmt.Sprintf("%v: weights are equal and interference is not judged. Train and fit it (docs/guide.md#train)", c.noModels)
-}
-
-// carryOut applies the plan if this controller may act.
-func (c *Controller) carryOut(ctx context.Context, view view, plan *quell.Plan) outcome {
-	if why := c.idle(); why != "" {
+// carryOut applies the plan if this controller may act, and returns what it changed, in words, and whether the plan is
+// in force now.
+func (c *Controller) carryOut(ctx context.Context, view view, plan *quell.Plan) (changes []string, applied bool) {
+	if !c.acting() {
 		c.adopt = true // somebody else decides: their weights are taken up when this controller acts again
-		return outcome{why: why, would: c.asks(view, plan)}
+		return nil, false
 	}
 	changes, err := c.apply(ctx, view, plan)
+	if err != nil {
+		c.failed("apply", err)
+	}
 	if len(changes) > 0 {
 		c.counts.decisions++
 	}
-	if err != nil {
-		c.failed("apply", err)
-		return outcome{changes: changes, why: "failed: " + err.Error()}
-	}
-	return outcome{changes: changes, applied: true}
+	return changes, err == nil
 }
 
 // acting says whether plans are carried out at present.
-func (c *Controller) acting() bool { return c.idle() == "" }
+func (c *Controller) acting() bool {
+	return c.leading && !c.mem.Paused && c.opts.Service.Mode == quell.Act
+}
 
 // record writes the plan, the snapshot and the memory down. A journal that fails does not stop the control.
-func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, o outcome) {
+func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, changes []string, applied bool) {
 	if !c.leading {
 		return
 	}
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
-	entry := bus.Entry{At: s.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode, Changes: o.changes}
+	entry := bus.Entry{At: s.At, Kind: bus.PlanEntry, Plan: plan, Applied: applied, Mode: c.opts.Service.Mode, Changes: changes}
 	if err := c.opts.Journal.Append(ctx, entry); err != nil {
 		c.failed("journal", err)
 	}

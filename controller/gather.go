@@ -2,6 +2,7 @@ package controller
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -24,6 +25,8 @@ type gather struct {
 	readings map[string]map[sender]received
 	shown    time.Time // of the last snapshot
 	lives    map[string]life
+	alive    map[string]bool // the instances of the last snapshot; nil before the first
+	kept     int             // bytes of readings, about
 	total    map[quell.Source]int
 	rejected int
 	bad      map[string]bool // messages already logged
@@ -53,13 +56,67 @@ func (g *gather) setService(service quell.Service) {
 func (g *gather) add(r quell.Reading, at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	from, key := g.readings[r.Instance], sender{r.Source, r.Sender}
+	old, replaces := from[key]
+	grows := bulk(&r) - bulk(&old.Reading)
+	if err := g.room(r.Instance, len(from), replaces, grows); err != nil {
+		g.rejectOne(err)
+		return
+	}
 	g.total[r.Source]++
-	from := g.readings[r.Instance]
 	if from == nil {
 		from = map[sender]received{}
 		g.readings[r.Instance] = from
 	}
-	from[sender{r.Source, r.Sender}] = received{r, at}
+	g.kept += grows
+	from[key] = received{r, at}
+}
+
+// Bounds of what is kept of readings between two snapshots, so that nobody who may send can take the controller's memory.
+const (
+	mostSenders   = 64       // of one instance
+	mostKept      = 64 << 20 // bytes in all, and
+	keptEach      = 16 << 10 // as many for each instance of the group
+	mostStrangers = 16 << 20 // bytes of all before those of unknown instances are refused
+)
+
+var (
+	errSenders   = fmt.Errorf("more than %d senders report of one instance", mostSenders)
+	errKept      = errors.New("the readings of one period take too much memory")
+	errStrangers = errors.New("too many readings of instances that the service does not have")
+)
+
+// room says whether a reading can be kept. Those of known senders that do not grow always can.
+func (g *gather) room(instance string, senders int, replaces bool, grows int) error {
+	switch {
+	case replaces && grows <= 0:
+		return nil
+	case !replaces && senders >= mostSenders:
+		return errSenders
+	case g.kept+grows > mostKept+keptEach*len(g.alive):
+		return errKept
+	case g.alive != nil && !g.alive[instance] && g.kept+grows > mostStrangers:
+		return errStrangers
+	}
+	return nil
+}
+
+// bulk is about what a reading takes in memory, in bytes.
+func bulk(r *quell.Reading) int {
+	if r.Instance == "" {
+		return 0
+	}
+	const each, class = 1 << 10, 256
+	o := &r.Observation
+	entries := len(o.RequestRates) + len(o.LatencyByClassMS) + len(o.Counters) + len(o.TCP) + len(o.Pressure)
+	return each + len(r.LatencyHDR) + len(r.ConnectHDR) + class*entries
+}
+
+// knows says whether an instance was in the last snapshot; before the first everyone is known.
+func (g *gather) knows(instance string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.alive == nil || g.alive[instance]
 }
 
 // reject counts a bad reading and logs the first of a kind.
@@ -72,11 +129,18 @@ func (g *gather) reject(err error) {
 // mostBad bounds how many different messages about bad readings are logged; all are counted.
 const mostBad = 50
 
+// longestBad bounds such a message, in bytes: what it quotes came from outside.
+const longestBad = 300
+
 func (g *gather) rejectOne(err error) {
 	g.rejected++
-	if text := err.Error(); !g.bad[text] && len(g.bad) < mostBad {
+	text := err.Error()
+	if len(text) > longestBad {
+		text = text[:longestBad] + "..."
+	}
+	if !g.bad[text] && len(g.bad) < mostBad {
 		g.bad[text] = true
-		g.log.Warn("dropped a reading", "error", err)
+		g.log.Warn("dropped a reading", "error", text)
 	}
 }
 
@@ -97,6 +161,12 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 		s.Instances = append(s.Instances, g.instance(now, m, v))
 	}
 	maps.DeleteFunc(g.readings, func(id string, _ map[sender]received) bool { return !alive[id] })
+	g.alive, g.kept = alive, 0
+	for _, from := range g.readings {
+		for _, r := range from {
+			g.kept += bulk(&r.Reading)
+		}
+	}
 	maps.DeleteFunc(g.lives, func(id string, _ life) bool { return !alive[id] })
 	wholeWeights(s.Instances)
 	s.ArrivalRate = g.arrivals(now)
@@ -134,9 +204,6 @@ func (g *gather) instance(now time.Time, m quell.Member, v view) quell.Instance 
 	if known && !backend.Draining {
 		w := backend.Weight
 		in.Weight = &w
-	}
-	if known && !backend.Healthy {
-		in.Health = backend.Health
 	}
 	in.Observation = g.merge(now, m.ID)
 	return in

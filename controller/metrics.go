@@ -37,6 +37,7 @@ var (
 	descReadings    = prometheus.NewDesc("quell_readings_total", "Readings taken in.", []string{"service", "source"}, nil)
 	descRejected    = prometheus.NewDesc("quell_readings_rejected_total", "Readings dropped because they break a rule.", perService, nil)
 	descFailures    = prometheus.NewDesc("quell_failures_total", "Errors by the part they came from.", []string{"service", "part"}, nil)
+	descBus         = prometheus.NewDesc("quell_bus_connected", "1 while the controller is connected to the bus.", perService, nil)
 	descLastDecided = prometheus.NewDesc("quell_last_decision_timestamp_seconds", "When the last decision was made.", perService, nil)
 )
 
@@ -77,6 +78,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descPaused, bit(s.Paused))
 	gauge(descActing, bit(s.Leading && !s.Paused && s.Mode == quell.Act))
 	gauge(descLeading, bit(s.Leading))
+	gauge(descBus, bit(s.Bus == ""))
 	gauge(descModels, bit(s.Models == "in use" || s.Models == "not needed"))
 	if !s.At.IsZero() {
 		gauge(descLastDecided, float64(s.At.UnixMilli())/1000)
@@ -99,7 +101,7 @@ func bit(b bool) float64 {
 	return 0
 }
 
-// Handler serves /metrics, /healthz (the process is alive), /readyz (a decision was made within three periods) and
+// Handler serves /metrics, /healthz (the process is alive), /readyz (a decision was made within three periods, and the bus can be reached) and
 // /status (JSON).
 func (c *Controller) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
@@ -117,6 +119,10 @@ func (c *Controller) Handler() http.Handler {
 
 func (c *Controller) readyz(w http.ResponseWriter, _ *http.Request) {
 	s := c.Status()
+	if s.Bus != "" {
+		http.Error(w, "bus: "+s.Bus, http.StatusServiceUnavailable)
+		return
+	}
 	if s.At.IsZero() || c.now().Sub(s.At) > 3*c.sampling() {
 		http.Error(w, "no decision within three sampling periods", http.StatusServiceUnavailable)
 		return

@@ -17,7 +17,7 @@ import (
 // Status is what `quell status` shows.
 type Status struct {
 	Service         string               `json:"service"`
-	At              time.Time            `json:"at,omitzero"` // of the last decision; absent before the first
+	At              time.Time            `json:"at"` // of the last decision; zero before the first
 	Policy          string               `json:"policy"`
 	Mode            quell.Mode           `json:"mode"`
 	Leading         bool                 `json:"leading"`
@@ -32,10 +32,11 @@ type Status struct {
 	Instances       []InstanceStatus     `json:"instances"`
 	Reasons         []quell.Reason       `json:"reasons"` // of the last plan
 	Changes         []string             `json:"changes"` // what the last decision that changed something changed
-	ChangedAt       time.Time            `json:"changed_at,omitzero"`
+	ChangedAt       time.Time            `json:"changed_at"`
 	Decisions       int                  `json:"decisions"`
 	InstanceSeconds float64              `json:"instance_seconds"`
 	Rejected        int                  `json:"rejected_readings"`
+	Bus             string               `json:"bus,omitempty"`          // why the bus cannot be reached
 	Failures        map[string]int       `json:"failures,omitempty"`     // since the start, by part
 	LastFailure     map[string]string    `json:"last_failure,omitempty"` // of those that go on, by part
 	LastFailureAt   map[string]time.Time `json:"last_failure_at,omitempty"`
@@ -46,7 +47,6 @@ type InstanceStatus struct {
 	ID          string      `json:"id"`
 	Address     string      `json:"address"`
 	State       quell.State `json:"state"`
-	Health      string      `json:"health,omitempty"` // while health checks fail: what the last one asked and got
 	Stale       bool        `json:"stale,omitempty"`
 	AgeS        float64     `json:"age_s"`
 	Weight      *float64    `json:"weight,omitempty"` // planned
@@ -89,7 +89,17 @@ func (c *Controller) Status() Status {
 	s := c.shown.read().status
 	s.InstanceSeconds = c.opts.Scaler.InstanceSeconds(c.now())
 	_, s.Rejected = c.gather.totals()
+	if err := c.busErr(); err != nil {
+		s.Bus = err.Error()
+	}
 	return s
+}
+
+func (c *Controller) busErr() error {
+	if c.opts.Bus == nil {
+		return nil
+	}
+	return c.opts.Bus()
 }
 
 // release ends a piece of work and lets others see what came of it.
@@ -105,7 +115,7 @@ func (c *Controller) show() {
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.mem.Overrides
 	s.Models = "in use"
 	if c.noModels != nil {
-		s.Models = c.missing()
+		s.Models = c.noModels.Error()
 	} else if c.opts.Models == nil {
 		s.Models = "not needed"
 	}
@@ -157,10 +167,7 @@ func (c *Controller) report(v view, snapshot *quell.Snapshot, plan *quell.Plan, 
 }
 
 func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[string]string) InstanceStatus {
-	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID]}
-	if row.Health != "" {
-		row.Reason = "health check: " + row.Health
-	}
+	row := InstanceStatus{ID: in.ID, State: in.State, Reason: reasons[in.ID]}
 	if in.AgeS != nil {
 		row.AgeS = *in.AgeS
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent"
+	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/sensor"
@@ -33,7 +35,7 @@ func Agent(ctx context.Context, path, instance string, log *slog.Logger) error {
 	if instance == "" {
 		return &quell.UserError{Err: fmt.Errorf("%s: agent.instance is not set: name the instance there or with --instance", path)}
 	}
-	conn, err := connect(file, nil, "agent "+instance, log)
+	conn, err := join(file, nil, "agent "+instance, log)
 	if err != nil {
 		return err
 	}
@@ -47,7 +49,7 @@ func Agent(ctx context.Context, path, instance string, log *slog.Logger) error {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	shut, err := serveHTTP("the agent's metrics", file.Agent.Metrics, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), log)
+	shut, err := serveHTTP("the agent's metrics", file.Agent.Metrics, agentHandler(registry, conn), log)
 	if err != nil {
 		return err
 	}
@@ -64,10 +66,30 @@ func Agent(ctx context.Context, path, instance string, log *slog.Logger) error {
 		return errors.Join(err, listener.Close())
 	}
 	log.Info("agent started", "service", file.Service.Name, "instance", instance, "probe", listener.Addr())
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watchBus(ctx, conn, cancel)
-	return errors.Join(a.Run(ctx), conn.Err())
+	return a.Run(ctx)
+}
+
+// agentHandler serves /metrics, /healthz (the process is alive) and /readyz (its readings reach the bus).
+func agentHandler(registry *prometheus.Registry, conn *bus.Conn) http.Handler {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "quell_agent_bus_connected", Help: "1 while the agent is connected to the bus.",
+	}, func() float64 {
+		if conn.Err() != nil {
+			return 0
+		}
+		return 1
+	}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := conn.Err(); err != nil {
+			http.Error(w, "bus: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	return mux
 }
 
 func newProbeServer(file *config.File, log *slog.Logger) (*probe.Server, error) {
@@ -115,7 +137,7 @@ func (h Host) Run(ctx context.Context, log *slog.Logger) (err error) {
 
 // agent runs the ordinary agent on the machine's own file system.
 func (h Host) agent(ctx context.Context, file *config.File, server *probe.Server, root fs.FS, log *slog.Logger) error {
-	conn, err := connect(file, nil, "agent "+h.Instance, log)
+	conn, err := join(file, nil, "agent "+h.Instance, log)
 	if err != nil {
 		return err
 	}

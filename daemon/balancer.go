@@ -32,7 +32,7 @@ func Balancer(ctx context.Context, path string, log *slog.Logger) (err error) {
 		return err
 	}
 	defer cancel()
-	conn, err := connect(file, nil, "balancer "+file.Balancer.Name, log)
+	conn, err := join(file, nil, "balancer "+file.Balancer.Name, log)
 	if err != nil {
 		return err
 	}
@@ -80,6 +80,7 @@ func newServer(file *config.File, conn *bus.Conn, log *slog.Logger) (*builtin.Se
 			}
 			return nil
 		},
+		Bus:    conn.Err,
 		Logger: log,
 	})
 }

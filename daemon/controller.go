@@ -64,10 +64,9 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 			return err
 		}
 	}
-	watchBus(ctx, conn, cancel)
 	go reloading(ctx, path, file, c, lease, reload, log)
 	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode, "bus", busOf(file), "metrics", file.Listen)
-	return errors.Join(c.Run(ctx), conn.Err())
+	return c.Run(ctx)
 }
 
 // load reads a configuration and the models it names. Models that are not there yet are no mistake: the controller
@@ -102,7 +101,7 @@ func startBus(file *config.File, log *slog.Logger, stop *cleanups) (*bus.Conn, e
 		}
 		stop.add(server.Shutdown)
 	}
-	conn, err := connect(file, server, "controller of "+file.Service.Name, log)
+	conn, err := join(file, server, "controller of "+file.Service.Name, log)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +132,7 @@ func newController(file *config.File, models *model.Models, balancer controller.
 	stop.add(lease.release)
 	return controller.New(controller.Options{
 		Service: file.Service, Models: models, Balancer: balancer, Scaler: scaler, Journal: journal, Memory: state,
-		Fixed: file.Scaler.Kind == config.FixedScaler, Drain: file.Balancer.Drain, Lead: lease.lead, Logger: log,
+		Fixed: file.Scaler.Kind == config.FixedScaler, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Logger: log,
 	})
 }
 
@@ -196,7 +195,7 @@ func holder(file *config.File) string {
 // attach connects the controller with what talks to it: readings, commands, metrics, and its own prober where the
 // balancer has none.
 func attach(ctx context.Context, file *config.File, c *controller.Controller, conn *bus.Conn, log *slog.Logger, stop *cleanups) error {
-	unsubscribe, err := conn.SubscribeReadings(file.Service.Name, c.Observe, c.Reject)
+	unsubscribe, err := conn.SubscribeReadings(file.Service.Name, bus.Intake{Accept: c.Observe, Reject: c.Reject, Known: c.Knows})
 	if err != nil {
 		return err
 	}

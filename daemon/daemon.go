@@ -59,16 +59,22 @@ func watch(lifeline *os.File, cancel context.CancelFunc) {
 	}()
 }
 
-// connect joins the bus that a configuration names. Readings are judged on both ends.
-func connect(file *config.File, server *bus.Server, name string, log *slog.Logger) (*bus.Conn, error) {
-	token, err := config.Token(file.Bus.Token, file.Bus.TokenFile)
-	if err != nil {
-		return nil, err
+// join connects to the bus that a configuration names, for good: a bus that is away or refuses is tried again. What is
+// shown to it is read again at each attempt. Readings are judged on both ends.
+func join(file *config.File, server *bus.Server, name string, log *slog.Logger) (*bus.Conn, error) {
+	o := busOptions(file, name)
+	o.Server, o.Logger, o.Persistent = server, log, true
+	return bus.Connect(o)
+}
+
+func busOptions(file *config.File, name string) bus.Options {
+	return bus.Options{
+		URL: busOf(file), TLS: bus.TLS(file.Bus.TLS), Name: name, Validate: (*quell.Reading).Validate,
+		Identify: func() (bus.Identity, error) {
+			token, err := config.Token(file.Bus.Token, file.Bus.TokenFile)
+			return bus.Identity{Token: token}, err
+		},
 	}
-	return bus.Connect(bus.Options{
-		URL: busOf(file), Server: server, Token: token, TLS: bus.TLS(file.Bus.TLS), Name: name, Logger: log,
-		Validate: (*quell.Reading).Validate,
-	})
 }
 
 // busOf is the bus that a configuration names.
@@ -88,19 +94,14 @@ func reachable(listen string) string {
 	return listen
 }
 
-// watchBus cancels when the bus has refused the connection for good; Conn.Err says why.
-func watchBus(ctx context.Context, conn *bus.Conn, cancel context.CancelFunc) {
-	go func() {
-		select {
-		case <-ctx.Done():
-		case <-conn.Done():
-			cancel()
-		}
-	}()
+// Connect joins the bus as a person's command: a bus that refuses it is an error at once.
+func Connect(file *config.File) (*bus.Conn, error) {
+	o := busOptions(file, "quell command")
+	if _, err := o.Identify(); err != nil {
+		return nil, err
+	}
+	return bus.Connect(o)
 }
-
-// Connect joins the bus as a person's command: it fails at once if nothing answers.
-func Connect(file *config.File) (*bus.Conn, error) { return connect(file, nil, "quell command", nil) }
 
 // serveHTTP serves until stop is called; an empty address serves nothing.
 func serveHTTP(what, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {

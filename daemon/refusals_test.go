@@ -3,6 +3,8 @@ package daemon_test
 import (
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,18 +143,56 @@ func TestAFolderThatCannotBeWritten(t *testing.T) {
 	wantFree(t, r.bus, r.metrics)
 }
 
-// An agent may start before the bus is there. Whether its token is right shows later, and then it must not go on in vain.
-func TestATokenThatIsRefusedLater(t *testing.T) {
+// A token that is wrong for a while costs readings and nothing else: the balancer serves, and everybody goes on trying.
+func TestATokenThatIsWrongForAWhile(t *testing.T) {
 	t.Parallel()
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("here")) }))
+	defer origin.Close()
 	r := newRig(t, "")
-	r.write(plain("127.0.0.1:9", freeAddress(t), "static"))
+	balancerMetrics, agentMetrics := freeAddress(t), freeAddress(t)
+	r.write(plain(strings.TrimPrefix(origin.URL, "http://"), freeAddress(t), "static"))
+	replaceIn(t, r.config, "  metrics: off", fmt.Sprintf("  metrics: %q", balancerMetrics))
+	replaceIn(t, r.config, "agent: {", fmt.Sprintf("agent: {metrics: %q, ", agentMetrics))
+	tokens := filepath.Join(r.dir, "token")
 	listen := fmt.Sprintf("bus: {listen: %q", r.bus)
-	replaceIn(t, r.config, listen, listen+", token: old")
-	agent := r.start("agent")
-	r.await("the agent to start", func() (bool, any) { return has(agent.said(), "agent started"), agent.said() })
-	replaceIn(t, r.config, "token: old", "token: new")
+	replaceIn(t, r.config, listen, listen+", token_file: token")
+	right := func(token string) {
+		if err := os.WriteFile(tokens, []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	right("right")
 	r.start("controller")
-	wantRefusal(t, agent, 2, "refused the token", "bus.token")
+	r.awaitStatus("the controller to lead", func(s controller.Status) bool { return s.Leading })
+
+	right("wrong")
+	agent, balancer := r.start("agent"), r.start("balancer")
+	page := func(address, path string) func() (string, error) {
+		return func() (string, error) { body, err := get("http://" + address + path); return string(body), err }
+	}
+	await := func(what string, read func() (string, error), words ...string) {
+		t.Helper()
+		r.await(what, func() (bool, any) { text, err := read(); return err == nil && has(text, words...), text })
+	}
+	await("traffic", page(r.traffic, "/"), "here")
+	await("the balancer to say so", page(balancerMetrics, "/healthz"), "ok\n", "refused the token")
+	await("the balancer to show it", page(balancerMetrics, "/metrics"), "quell_balancer_bus_connected{", "} 0")
+	await("the agent to say so", page(agentMetrics, "/readyz"), "refused the token")
+	await("the agent to show it", page(agentMetrics, "/metrics"), "quell_agent_bus_connected 0")
+
+	right("right")
+	await("the agent to be ready", page(agentMetrics, "/readyz"), "ok")
+	await("the agent to show that", page(agentMetrics, "/metrics"), "quell_agent_bus_connected 1")
+	r.await("the balancer to be connected", func() (bool, any) {
+		text, err := page(balancerMetrics, "/healthz")()
+		return err == nil && !has(text, "bus"), text
+	})
+	r.awaitStatus("a fresh reading of the instance", func(s controller.Status) bool {
+		return len(s.Instances) == 1 && !s.Instances[0].Stale && s.Instances[0].RequestRate != nil && s.Instances[0].Utilization != nil
+	})
+	if n := strings.Count(agent.said()+balancer.said(), "refused the token"); n > 4 {
+		t.Errorf("the refusal was logged %d times:\n%s\n%s", n, agent.said(), balancer.said())
+	}
 }
 
 func TestMistakesInTheFile(t *testing.T) {

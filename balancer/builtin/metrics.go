@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 
@@ -48,6 +49,16 @@ func newMetrics(o *Options) *metrics {
 		}, []string{"instance"}),
 	}
 	m.registerer(o).MustRegister(m.requests, m.latency, m.moved)
+	if o.Bus != nil {
+		m.registerer(o).MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "quell_balancer_bus_connected", Help: "1 while the balancer is connected to the bus; traffic does not depend on it.",
+		}, func() float64 {
+			if o.Bus() != nil {
+				return 0
+			}
+			return 1
+		}))
+	}
 	return m
 }
 
@@ -84,10 +95,19 @@ func (m *metrics) forget(id string) {
 	m.moved.DeletePartialMatch(of)
 }
 
-func (m *metrics) handler() http.Handler {
+// handler serves /metrics and /healthz: the balancer serves, and on a second line, whether it is connected to the bus.
+func (m *metrics) handler(bus func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "ok\n")
+		if bus == nil {
+			return
+		}
+		if err := bus(); err != nil {
+			fmt.Fprintf(w, "bus: %v\n", err)
+		}
+	})
 	return mux
 }
 

@@ -41,6 +41,8 @@ type Options struct {
 	// Period is the sampling period: one reading per backend is handed to Publish at its end. Default 10 s.
 	Period  time.Duration
 	Publish func(context.Context, []quell.Reading) error // nil: readings are not wanted
+	// Bus says why the bus cannot be reached, for metrics and /healthz; nil tells nothing. Traffic never depends on it.
+	Bus func() error
 
 	Logger *slog.Logger
 }

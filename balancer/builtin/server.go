@@ -89,7 +89,7 @@ func (s *Server) listen(ctx context.Context) error {
 		if ln, err = listenTCP(ctx, "metrics", s.opts.Metrics); err != nil {
 			return err
 		}
-		s.metricsEnd = s.newEndpoint(ln, s.metrics.handler())
+		s.metricsEnd = s.newEndpoint(ln, s.metrics.handler(s.opts.Bus))
 	}
 	if s.opts.Admin != "" {
 		if ln, err = listenUnix(s.opts.Admin); err != nil {
