@@ -24,6 +24,7 @@ type Backend struct {
 // BackendState is what a balancer says of a backend when read back.
 type BackendState struct {
 	Backend
-	Healthy  bool  `json:"healthy"`
-	InFlight int64 `json:"in_flight"`
+	Healthy  bool   `json:"healthy"`
+	Health   string `json:"health,omitempty"` // while checks fail: what the last one asked and what it got
+	InFlight int64  `json:"in_flight"`
 }

@@ -77,6 +77,7 @@ type Instance struct {
 	ID          string               `json:"id"`
 	Type        string               `json:"type,omitempty"`
 	State       State                `json:"state"`
+	Health      string               `json:"health,omitempty"` // while health checks fail: what the last one asked and got
 	Weight      *float64             `json:"weight,omitempty"` // the fraction of traffic sent there now
 	AgeS        *float64             `json:"age_s,omitempty"`
 	Limits      map[Resource]float64 `json:"limits,omitempty"`

@@ -44,6 +44,7 @@ type Group struct {
 	Min       int
 	Max       int
 	Initial   int           // instances started where there are none yet; at least Min
+	Fixed     bool          // nothing can be added or removed: a list of machines that somebody else runs
 	Startup   time.Duration // how long an instance may take to become ready
 	Protected []string      // never removed or replaced
 }

@@ -33,6 +33,8 @@ type Entry struct {
 	Mode    quell.Mode  `json:"mode,omitempty"`
 	Text    string      `json:"text,omitempty"`
 	Changes []string    `json:"changes,omitempty"`
+	Why     string      `json:"why,omitempty"`   // a plan that was not applied: why not
+	Would   []string    `json:"would,omitempty"` // a plan that was not tried: what it would have changed
 }
 
 func (e *Entry) check() error {

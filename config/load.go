@@ -106,7 +106,7 @@ func unreadable(path string, err error) error {
 func (f *File) derive(d *decoder) {
 	if n := len(f.Scaler.Instances); f.Scaler.Kind == FixedScaler && n > 0 {
 		// Nothing can be added or removed, and leaving an instance without traffic would save nothing.
-		f.Service.Group.Min, f.Service.Group.Max, f.Service.Group.Initial = n, n, 0
+		f.Service.Group.Min, f.Service.Group.Max, f.Service.Group.Initial, f.Service.Group.Fixed = n, n, 0, true
 	}
 	if f.Scaler.Slots == 0 {
 		f.Scaler.Slots = f.Service.Group.Max

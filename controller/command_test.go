@@ -190,7 +190,7 @@ func TestWithoutModelsWeightsAreEqual(t *testing.T) {
 		r.run(3 * time.Second)
 		r.wantWeights(map[string]float64{"i1": .5, "i2": .5})
 		s, plans := r.c.Status(), r.journal.plans()
-		if s.Policy != "prima" || !strings.Contains(s.Models, "prima needs models") || !hasReason(plans[len(plans)-1].Plan, "no_models") {
+		if s.Policy != "prima" || !strings.HasPrefix(s.Models, "no models yet: ") || !hasReason(plans[len(plans)-1].Plan, "no_models") {
 			t.Errorf("status %+v, plan %+v", s, plans[len(plans)-1].Plan)
 		}
 		if err := r.c.Reload(r.opts.Service, goldenModels(t)); err != nil {

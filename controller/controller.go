@@ -5,6 +5,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -90,6 +91,7 @@ type Controller struct {
 	ending   map[string]bool // those that the scaler was told to end
 	members  []quell.Member
 	status   Status // of the last decision
+	told     string // the last decision that was logged
 	counts   counts
 
 	background sync.WaitGroup // what outlives a step
@@ -225,9 +227,10 @@ func (c *Controller) Step(ctx context.Context) {
 	snapshot := c.gather.snapshot(c.now(), view)
 	plan, state := c.decide(&snapshot)
 	c.mem.State = state
-	changes, applied := c.carryOut(limited, view, &plan)
-	c.record(ctx, &snapshot, &plan, changes, applied)
-	c.report(view, &snapshot, &plan, changes)
+	o := c.carryOut(limited, view, &plan)
+	c.tell(&plan, o)
+	c.record(ctx, &snapshot, &plan, o)
+	c.report(view, &snapshot, &plan, o.changes)
 }
 
 // lead finds out whether this controller may act. One that begins to goes on from what the last one remembered.
@@ -256,42 +259,48 @@ func (c *Controller) lead(ctx context.Context) error {
 func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 	plan, state := c.engine.Decide(s, c.mem.State)
 	if c.noModels != nil {
-		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "no_models", Text: "equal weights until there are models: " + c.noModels.Error()})
+		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "no_models", Text: c.missing()})
 	}
 	policy.Override(&plan, c.mem.Overrides)
 	return plan, state
 }
 
-// carryOut applies the plan if this controller may act, and returns what it changed, in words, and whether the plan is
-// in force now.
-func (c *Controller) carryOut(ctx context.Context, view view, plan *quell.Plan) (changes []string, applied bool) {
-	if !c.acting() {
+// missing says what the configured policy waits for.
+func (c *Controller) missing() string {
+	if c.opts.Models == nil {
+		return "no models yet: weights are equal and interference is not judged. Set `models:` (docs/guide.md#train)"
+	}
+	return fmt.Sprintf("%v: weights are equal and interference is not judged. Train and fit it (docs/guide.md#train)", c.noModels)
+}
+
+// carryOut applies the plan if this controller may act.
+func (c *Controller) carryOut(ctx context.Context, view view, plan *quell.Plan) outcome {
+	if why := c.idle(); why != "" {
 		c.adopt = true // somebody else decides: their weights are taken up when this controller acts again
-		return nil, false
+		return outcome{why: why, would: c.asks(view, plan)}
 	}
 	changes, err := c.apply(ctx, view, plan)
-	if err != nil {
-		c.failed("apply", err)
-	}
 	if len(changes) > 0 {
 		c.counts.decisions++
 	}
-	return changes, err == nil
+	if err != nil {
+		c.failed("apply", err)
+		return outcome{changes: changes, why: "failed: " + err.Error()}
+	}
+	return outcome{changes: changes, applied: true}
 }
 
 // acting says whether plans are carried out at present.
-func (c *Controller) acting() bool {
-	return c.leading && !c.mem.Paused && c.opts.Service.Mode == quell.Act
-}
+func (c *Controller) acting() bool { return c.idle() == "" }
 
 // record writes the plan, the snapshot and the memory down. A journal that fails does not stop the control.
-func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, changes []string, applied bool) {
+func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, o outcome) {
 	if !c.leading {
 		return
 	}
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
-	entry := bus.Entry{At: s.At, Kind: bus.PlanEntry, Plan: plan, Applied: applied, Mode: c.opts.Service.Mode, Changes: changes}
+	entry := bus.Entry{At: s.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode, Changes: o.changes}
 	if err := c.opts.Journal.Append(ctx, entry); err != nil {
 		c.failed("journal", err)
 	}

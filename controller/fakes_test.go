@@ -55,6 +55,7 @@ type fakeBalancer struct {
 	refuse   fault // of Apply alone
 	backends []quell.Backend
 	sick     map[string]bool
+	why      string // what the checks of sick ones got
 	inFlight map[string]int64
 	applied  [][]quell.Backend
 }
@@ -78,7 +79,7 @@ func (b *fakeBalancer) State(ctx context.Context) ([]quell.BackendState, error) 
 	}
 	var states []quell.BackendState
 	for _, x := range b.backends {
-		states = append(states, quell.BackendState{Backend: x, Healthy: !b.sick[x.ID], InFlight: b.inFlight[x.ID]})
+		states = append(states, quell.BackendState{Backend: x, Healthy: !b.sick[x.ID], Health: b.why, InFlight: b.inFlight[x.ID]})
 	}
 	return states, nil
 }

@@ -205,6 +205,9 @@ func (g *gather) instance(now time.Time, m quell.Member, v view) quell.Instance 
 		w := backend.Weight
 		in.Weight = &w
 	}
+	if known && !backend.Healthy {
+		in.Health = backend.Health
+	}
 	in.Observation = g.merge(now, m.ID)
 	return in
 }

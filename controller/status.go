@@ -17,7 +17,7 @@ import (
 // Status is what `quell status` shows.
 type Status struct {
 	Service         string               `json:"service"`
-	At              time.Time            `json:"at"` // of the last decision; zero before the first
+	At              time.Time            `json:"at,omitzero"` // of the last decision; absent before the first
 	Policy          string               `json:"policy"`
 	Mode            quell.Mode           `json:"mode"`
 	Leading         bool                 `json:"leading"`
@@ -32,7 +32,7 @@ type Status struct {
 	Instances       []InstanceStatus     `json:"instances"`
 	Reasons         []quell.Reason       `json:"reasons"` // of the last plan
 	Changes         []string             `json:"changes"` // what the last decision that changed something changed
-	ChangedAt       time.Time            `json:"changed_at"`
+	ChangedAt       time.Time            `json:"changed_at,omitzero"`
 	Decisions       int                  `json:"decisions"`
 	InstanceSeconds float64              `json:"instance_seconds"`
 	Rejected        int                  `json:"rejected_readings"`
@@ -47,6 +47,7 @@ type InstanceStatus struct {
 	ID          string      `json:"id"`
 	Address     string      `json:"address"`
 	State       quell.State `json:"state"`
+	Health      string      `json:"health,omitempty"` // while health checks fail: what the last one asked and got
 	Stale       bool        `json:"stale,omitempty"`
 	AgeS        float64     `json:"age_s"`
 	Weight      *float64    `json:"weight,omitempty"` // planned
@@ -115,7 +116,7 @@ func (c *Controller) show() {
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.mem.Overrides
 	s.Models = "in use"
 	if c.noModels != nil {
-		s.Models = c.noModels.Error()
+		s.Models = c.missing()
 	} else if c.opts.Models == nil {
 		s.Models = "not needed"
 	}
@@ -167,7 +168,10 @@ func (c *Controller) report(v view, snapshot *quell.Snapshot, plan *quell.Plan, 
 }
 
 func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[string]string) InstanceStatus {
-	row := InstanceStatus{ID: in.ID, State: in.State, Reason: reasons[in.ID]}
+	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID]}
+	if row.Health != "" {
+		row.Reason = "health check: " + row.Health
+	}
 	if in.AgeS != nil {
 		row.AgeS = *in.AgeS
 	}

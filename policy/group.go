@@ -161,6 +161,8 @@ func (g *group) addOne(in Input, plan *quell.Plan, code, why string) {
 	switch limit := in.Service.Group.Max; {
 	case g.starting > 0:
 		addReason(plan, code, "", "%s: waiting for %d instance(s) that are coming", why, g.starting)
+	case in.Service.Group.Fixed:
+		addReason(plan, "overload", "", "%s, and the fleet is fixed: nothing can be added", why)
 	case len(g.ready) >= limit:
 		addReason(plan, "overload", "", "%s, and the group may have at most %d instance(s)", why, limit)
 	default:

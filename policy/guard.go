@@ -114,10 +114,31 @@ func (gd *guarded) failed() (givenUp []string, recovering int) {
 			recovering++
 		}
 	}
-	if len(givenUp) > 0 {
-		gd.reason("failed", "", "giving up %s: health checks fail", strings.Join(givenUp, ", "))
+	if gd.in.Service.Group.Fixed {
+		gd.tellFailed("health checks fail at %s: no request goes there, and the fleet is fixed, so nothing is started in its place", givenUp)
+		return nil, recovering
 	}
+	gd.tellFailed("giving up %s: health checks fail", givenUp)
 	return givenUp, recovering
+}
+
+// tellFailed says what becomes of failed instances, and what their last health checks asked and got.
+func (gd *guarded) tellFailed(what string, ids []string) {
+	var parts []string
+	for i := range gd.group.members {
+		m := &gd.group.members[i]
+		if !slices.Contains(ids, m.ID) {
+			continue
+		}
+		if m.Health != "" {
+			parts = append(parts, m.ID+" ("+m.Health+")")
+		} else {
+			parts = append(parts, m.ID)
+		}
+	}
+	if len(parts) > 0 {
+		gd.reason("failed", "", what, strings.Join(parts, ", "))
+	}
 }
 
 func (gd *guarded) findStaying() {

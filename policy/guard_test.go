@@ -87,6 +87,10 @@ func TestGuardOnce(t *testing.T) {
 			[]string{"i1 weight=0.5", "i2 weight=0.5 failed"}, "i1=1 +1 group_min"},
 		{"failed once at min and max: there is no room before it is given up", "static", func(s *quell.Service) { s.Group.Min, s.Group.Max = 2, 2 },
 			[]string{"i1 weight=0.5", "i2 weight=0.5 failed"}, "i1=1 group_min group_max"},
+		{"fixed: nothing is added for one that failed", "static", fixedFleet(2),
+			[]string{"i1 weight=0.5", "i2 weight=0.5 failed"}, "i1=1"},
+		{"fixed: nothing is removed", "prima", fixedFleet(2),
+			[]string{"i1 weight=0.5 use=0.01 cap=0.5", "i2 weight=0.5 use=0.01 cap=0.4"}, "i1=0.5 i2=0.5"},
 		{"draining ones do not count", "static", func(s *quell.Service) { s.Group.Min, s.Group.Max = 2, 2 },
 			[]string{"i1 weight=1", "i2 draining"}, "i1=1 +1 group_min"},
 	} {
@@ -94,6 +98,11 @@ func TestGuardOnce(t *testing.T) {
 			play(t, engine(t, guarding(tc.policy, orNothing(tc.change)), goldenModels(t)), at(tc.want, tc.rows...))
 		})
 	}
+}
+
+// fixedFleet is a list of n machines.
+func fixedFleet(n int) func(*quell.Service) {
+	return func(s *quell.Service) { s.Group.Min, s.Group.Max, s.Group.Fixed = n, n, true }
 }
 
 func floor(v float64) func(*quell.Service)   { return func(s *quell.Service) { s.Guard.Floor = v } }
@@ -348,5 +357,22 @@ func TestASeverityAges(t *testing.T) {
 				t.Errorf("%s, snapshot %d: stale for %d, want %d", tc.policy, k, got, tc.want[k])
 			}
 		}
+	}
+}
+
+// A fleet that nobody can change is told what its failed machine answered, and no word of adding one.
+func TestFailedMachineOfAFixedFleet(t *testing.T) {
+	service := guarding("static", fixedFleet(2))
+	snapshot := snap(t, 0, "i1 weight=0.5", "i2 weight=0.5 failed")
+	snapshot.Instances[1].Health = `GET /healthz: 404 Not Found, body "no such file"`
+	e := engine(t, service, nil)
+	var st State
+	var plan quell.Plan
+	for range failedFor {
+		plan, st = e.Decide(snapshot, st)
+	}
+	want := `health checks fail at i2 (GET /healthz: 404 Not Found, body "no such file"): no request goes there, and the fleet is fixed, so nothing is started in its place`
+	if len(plan.Reasons) != 1 || plan.Reasons[0].Text != want || plan.Group != nil || st.Instances["i2"].FailedFor < failedFor {
+		t.Errorf("group %v, reasons %q", plan.Group, plan.Reasons)
 	}
 }

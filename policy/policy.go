@@ -108,6 +108,9 @@ func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan
 	st := prev.counters(e.service.Policy.Name)
 	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected, feels: e.kind.models != noModels, truth: truth}
 	g := perceive(in, prev.Instances)
+	if e.service.Group.Fixed {
+		in.Service = ofFixedSize(e.service, len(g.ready)+g.starting)
+	}
 	plan := e.kind.decide(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
 	guard(in, g, &plan)
@@ -119,6 +122,13 @@ func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan
 	}
 	st.Instances = g.memories()
 	return plan, st
+}
+
+// ofFixedSize bounds a group that cannot be changed by the instances that are alive: nothing is added for one that failed,
+// and none is removed.
+func ofFixedSize(service quell.Service, alive int) *quell.Service {
+	service.Group.Min, service.Group.Max = alive, alive
+	return &service
 }
 
 // State is the memory of a policy and its guard between snapshots. Its zero value is an empty memory.

@@ -20,6 +20,7 @@ type backend struct {
 	spec      quell.Backend // as asked for
 	candidate route.Candidate
 	health    healthState
+	checked   string      // what the last failing check asked and got; empty once one has passed
 	leaving   bool        // no longer asked for: gone as soon as its last request is done
 	drainEnd  *time.Timer // while draining: when open requests are cut
 	unwatch   context.CancelFunc

@@ -2,11 +2,16 @@ package builtin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 // healthState counts checks in a row.
@@ -75,7 +80,7 @@ func (c *checker) check(ctx context.Context, address string) error {
 	if c.opts.Path == "" {
 		conn, err := c.dialer.DialContext(ctx, "tcp", address)
 		if err != nil {
-			return err
+			return fmt.Errorf("connecting to %s: %w", address, err)
 		}
 		return conn.Close()
 	}
@@ -86,11 +91,37 @@ func (c *checker) check(ctx context.Context, address string) error {
 	req.Header.Set("User-Agent", "quell-health")
 	resp, err := c.client.Do(req)
 	if err != nil {
-		return err
+		var asked *url.Error // it says the whole address again
+		if errors.As(err, &asked) {
+			err = asked.Err
+		}
+		return fmt.Errorf("GET %s: %w", c.opts.Path, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 200 || resp.StatusCode > 399 {
-		return fmt.Errorf("GET %s answered %s", c.opts.Path, resp.Status)
+		return fmt.Errorf("GET %s: %s%s", c.opts.Path, printable(resp.Status), bodyStart(resp.Body))
 	}
 	return nil
+}
+
+// shownBody bounds what is repeated of an answer.
+const shownBody = 80
+
+// bodyStart quotes how a body begins, for a message: enough to recognise who answered.
+func bodyStart(body io.Reader) string {
+	data, _ := io.ReadAll(io.LimitReader(body, 4*shownBody)) // whatever came in time
+	text := []rune(printable(string(data)))
+	switch {
+	case len(text) == 0:
+		return ", no body"
+	case len(text) > shownBody:
+		return fmt.Sprintf(", body begins %q", string(text[:shownBody]))
+	}
+	return fmt.Sprintf(", body %q", string(text))
+}
+
+// printable makes one line of a text from elsewhere.
+func printable(s string) string {
+	words := strings.FieldsFunc(strings.ToValidUTF8(s, ""), func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' })
+	return strings.Join(words, " ")
 }

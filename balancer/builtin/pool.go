@@ -211,6 +211,9 @@ func (p *pool) state() []quell.BackendState {
 		named[b.id] = true
 		s := quell.BackendState{Backend: b.spec, Healthy: b.health.up, InFlight: b.candidate.InFlight}
 		s.Draining = b.draining()
+		if !s.Healthy {
+			s.Health = b.checked
+		}
 		states = append(states, s)
 	}
 	return states
@@ -276,13 +279,23 @@ func (p *pool) suspect(b *backend, err error) { p.observeHealth(context.Backgrou
 func (p *pool) observeHealth(ctx context.Context, b *backend, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if ctx.Err() != nil || !b.health.observe(err == nil, p.opts.Health.Fall, p.opts.Health.Rise) {
+	if ctx.Err() != nil {
 		return
 	}
-	p.refresh()
-	if b.health.up {
+	changed := b.health.observe(err == nil, p.opts.Health.Fall, p.opts.Health.Rise)
+	b.checked = ""
+	if err != nil {
+		b.checked = err.Error()
+	}
+	if changed {
+		p.refresh()
+	}
+	switch {
+	case changed && b.health.up:
 		p.opts.Logger.Info("instance is healthy", "instance", b.id, "address", b.address)
-	} else {
-		p.opts.Logger.Warn("instance is unhealthy", "instance", b.id, "address", b.address, "error", err)
+	case changed:
+		p.opts.Logger.Warn("instance is unhealthy", "instance", b.id, "address", b.address, "check", b.checked)
+	case !b.health.everUp && b.health.failures == p.opts.Health.Fall:
+		p.opts.Logger.Warn("instance has not passed a health check yet", "instance", b.id, "address", b.address, "check", b.checked)
 	}
 }

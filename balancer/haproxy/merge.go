@@ -62,10 +62,16 @@ func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there
 			state.InFlight = max(1, state.InFlight) // the process before it may still have some
 		}
 		state.Healthy = state.Healthy || s.up
+		if !s.up && state.Health == "" {
+			state.Health = s.check
+		}
 		draining = draining && (s.isDraining() || s.inMaint())
 		share := shareOf(s, v)
 		right = right && (d.asked != nil && inForce(s, t) || d.asked == nil && (first || share == state.Weight))
 		state.Weight, first = max(state.Weight, share), false
+	}
+	if state.Healthy {
+		state.Health = ""
 	}
 	state.Draining = t.leaving || t.draining || d.asked == nil && draining
 	if state.Draining {

@@ -38,6 +38,8 @@ type server struct {
 	responses int64 // ever, of any status
 	failures  int64 // ever: 5xx, no connection, broken responses
 	totalMS   int64 // mean of the last 1024 requests
+
+	check string // what the last health check got, in HAProxy's words; empty where there is none
 }
 
 func (s *server) inMaint() bool    { return s.admin&anyMaint != 0 }
@@ -127,11 +129,30 @@ func parseStat(text string, servers []server) (how scheduling, err error) {
 		}
 		s.failures = r.optional("hrsp_5xx") + r.optional("econ") + r.optional("eresp")
 		s.totalMS = r.optional("ttime")
+		s.check = checkOf(&r)
 		if r.err != nil {
 			return how, fmt.Errorf("`show stat`: %w in the line of %q", r.err, shorten(s.name))
 		}
 	}
 	return how, nil
+}
+
+// checkOf says what the last health check of a server got: its status, code and HAProxy's words for it.
+func checkOf(r *row) string {
+	status := strings.TrimPrefix(r.text("check_status"), "* ") // a star: another one is under way
+	if status == "" {
+		return ""
+	}
+	if code := r.text("check_code"); code != "" && code != "0" {
+		status += "/" + code
+	}
+	text := "HAProxy's check: " + status
+	for _, words := range []string{r.text("check_desc"), r.text("last_chk")} {
+		if words != "" && !strings.Contains(text, words) {
+			text += ", " + words
+		}
+	}
+	return shorten(text)
 }
 
 // info is what is needed of `show info`.

@@ -99,7 +99,11 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	case !s.Leading:
 		state = "standby: another controller leads"
 	}
-	fmt.Fprintf(w, "service %s  policy %s  %s  objective %s  models %s\n", s.Service, s.Policy, state, s.SLO, s.Models)
+	models := s.Models
+	if models != "in use" && models != "not needed" {
+		models = "missing" // the reasons below say what to do
+	}
+	fmt.Fprintf(w, "service %s  policy %s  %s  objective %s  models %s\n", s.Service, s.Policy, state, s.SLO, models)
 	if s.At.IsZero() {
 		fmt.Fprint(w, "no decision yet")
 		return writeProblems(w, s)
@@ -358,10 +362,7 @@ func (j *journalWriter) entry(e bus.Entry) error {
 		_, err := fmt.Fprintf(j.w, "%s  %s\n", at, e.Text)
 		return err
 	}
-	what := strings.Join(e.Changes, "; ")
-	if !e.Applied {
-		what = "not carried out: " + planned(e.Plan)
-	}
+	what := done(e)
 	if !j.all && (what == "" || what == j.advice) {
 		return nil
 	}
@@ -369,7 +370,10 @@ func (j *journalWriter) entry(e bus.Entry) error {
 	if what == "" {
 		what = "nothing changed"
 	}
-	if _, err := fmt.Fprintf(j.w, "%s  %s  %s\n", at, e.Plan.Policy, what); err != nil {
+	if e.Applied {
+		what = e.Plan.Policy + "  " + what
+	}
+	if _, err := fmt.Fprintf(j.w, "%s  %s\n", at, what); err != nil {
 		return err
 	}
 	for _, r := range e.Plan.Reasons {
@@ -396,6 +400,26 @@ func groupText(g *quell.GroupChange) string {
 	return strings.Join(parts, "; ")
 }
 
+// done says in words what came of a plan; empty where it changes nothing.
+func done(e bus.Entry) string {
+	changes := strings.Join(e.Changes, "; ")
+	switch {
+	case e.Applied:
+		return changes
+	case len(e.Would) > 0:
+		return e.Why + ": would " + strings.Join(e.Would, "; ")
+	case e.Why == "" && e.Mode == quell.Advise: // written by a version that did not say more
+		return "advise mode: would " + planned(e.Plan)
+	case e.Why == "":
+		return "not applied: " + planned(e.Plan)
+	case !strings.HasPrefix(e.Why, "failed: "):
+		return "" // nothing was tried, and nothing would have changed
+	case changes == "":
+		return e.Why
+	}
+	return changes + "; the rest " + e.Why
+}
+
 // planned says in words what a plan asked for.
 func planned(p *quell.Plan) string {
 	var parts []string
@@ -403,14 +427,14 @@ func planned(p *quell.Plan) string {
 		parts = append(parts, groupText(p.Group))
 	}
 	if len(p.Weights) > 0 {
-		weights := []string{"weights"}
+		weights := []string{"set weights"}
 		for _, id := range slices.Sorted(maps.Keys(p.Weights)) {
 			weights = append(weights, fmt.Sprintf("%s=%.3f", id, p.Weights[id]))
 		}
 		parts = append(parts, strings.Join(weights, " "))
 	}
 	if len(parts) == 0 {
-		return "nothing asked for"
+		return "change nothing"
 	}
 	return strings.Join(parts, "; ")
 }

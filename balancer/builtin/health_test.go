@@ -1,0 +1,78 @@
+package builtin
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// record is a log that a test reads while others write.
+type record struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.String()
+}
+
+func (r *record) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r, nil)) }
+
+// A failing check says what it asked and what it got: a file server that knows no /healthz is the commonest mistake.
+func TestFailingCheckSaysWhatItGot(t *testing.T) {
+	server := func(handler http.HandlerFunc) string {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &http.Server{Handler: handler}
+		go s.Serve(ln)
+		t.Cleanup(func() { s.Close() })
+		return ln.Addr().String()
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := ln.Addr().String()
+	ln.Close()
+	for name, c := range map[string]struct{ address, path, want string }{
+		"no such file": {server(http.NotFound), "/healthz", `GET /healthz: 404 Not Found, body "404 page not found"`},
+		"no body":      {server(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }), "/up", "GET /up: 503 Service Unavailable, no body"},
+		"a long page": {server(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(500)
+			io.WriteString(w, "<html>\n\x1b[31m"+strings.Repeat("x", 1000))
+		}), "/", `GET /: 500 Internal Server Error, body begins "<html> [31m` + strings.Repeat("x", 69) + `"`},
+		"nobody":            {closed, "/healthz", "GET /healthz: dial tcp " + closed + ": connect: connection refused"},
+		"nobody, by itself": {closed, "", "connecting to " + closed + ": dial tcp " + closed + ": connect: connection refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log record
+			s := start(t, Options{Health: Health{Path: c.path, Interval: 5 * time.Millisecond, Fall: 2}, Logger: log.logger()})
+			apply(t, s, quell.Backend{ID: "i1", Address: c.address, Weight: 1})
+			waitFor(t, "two checks", func() bool { return strings.Contains(log.String(), "has not passed a health check yet") })
+			if got := stateOf(t, s, "i1"); got.Healthy || got.Health != c.want {
+				t.Errorf("healthy %v, it says %s, want %s", got.Healthy, got.Health, c.want)
+			}
+			if n := strings.Count(log.String(), "has not passed"); n != 1 {
+				t.Errorf("%d lines, want one in\n%s", n, log.String())
+			}
+		})
+	}
+}

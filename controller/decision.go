@@ -1,0 +1,71 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/quellhq/quell"
+)
+
+// outcome is what became of a plan.
+type outcome struct {
+	changes []string // what was changed, in words
+	applied bool     // the plan is in force now
+	why     string   // where it is not: why; "failed: " and the error where it was tried
+	would   []string // where nothing was tried: what would have been changed
+}
+
+// idle says why plans are not carried out at present; empty while they are.
+func (c *Controller) idle() string {
+	switch {
+	case !c.leading:
+		return "standing by"
+	case c.mem.Paused:
+		return "paused by " + c.mem.PausedBy
+	case c.opts.Service.Mode == quell.Advise:
+		return "advise mode"
+	}
+	return ""
+}
+
+// asks says in words what a plan would change.
+func (c *Controller) asks(v view, plan *quell.Plan) []string {
+	var parts []string
+	if !plan.Group.Empty() && !c.opts.Fixed {
+		if plan.Group.Add > 0 {
+			parts = append(parts, fmt.Sprintf("add %d", plan.Group.Add))
+		}
+		for _, id := range plan.Group.Remove {
+			parts = append(parts, "remove "+id)
+		}
+	}
+	if moved := c.moved(v, plan.Weights); moved != "" {
+		parts = append(parts, "set "+moved)
+	}
+	return parts
+}
+
+// tell logs a decision that changed something, or would have, with its reasons. One that only repeats the last is not
+// logged again.
+func (c *Controller) tell(plan *quell.Plan, o outcome) {
+	text := strings.Join(o.changes, "; ")
+	if len(o.would) > 0 {
+		text = o.why + ": would " + strings.Join(o.would, "; ")
+	}
+	if text == "" || text == c.told || !c.leading {
+		return
+	}
+	c.told = text
+	c.log.Info("decision", "policy", plan.Policy, "what", text, "why", reasonsText(plan.Reasons))
+}
+
+func reasonsText(reasons []quell.Reason) string {
+	parts := make([]string, len(reasons))
+	for i, r := range reasons {
+		parts[i] = r.Code + ": " + r.Text
+		if r.Instance != "" {
+			parts[i] = r.Code + " " + r.Instance + ": " + r.Text
+		}
+	}
+	return strings.Join(parts, "; ")
+}
