@@ -23,7 +23,8 @@ type gather struct {
 	mu       sync.Mutex
 	service  quell.Service
 	readings map[string]map[sender]received
-	shown    time.Time // of the last snapshot
+	listed   map[string]bool // members at the last snapshot
+	shown    time.Time       // of the last snapshot
 	lives    map[string]life
 	alive    map[string]bool // the instances of the last snapshot; nil before the first
 	kept     int             // bytes of readings, about
@@ -160,6 +161,8 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 		alive[m.ID] = true
 		s.Instances = append(s.Instances, g.instance(now, m, v))
 	}
+	maps.DeleteFunc(g.readings, func(id string, _ map[sender]received) bool { return !alive[id] && !g.listed[id] })
+	s.ArrivalRate = g.arrivals(now)
 	maps.DeleteFunc(g.readings, func(id string, _ map[sender]received) bool { return !alive[id] })
 	g.alive, g.kept = alive, 0
 	for _, from := range g.readings {
@@ -169,8 +172,7 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	}
 	maps.DeleteFunc(g.lives, func(id string, _ life) bool { return !alive[id] })
 	wholeWeights(s.Instances)
-	s.ArrivalRate = g.arrivals(now)
-	g.shown = now
+	g.listed, g.shown = alive, now
 	return s
 }
 
@@ -475,13 +477,25 @@ func (hs *histograms) summary() *quell.Latency {
 	return &quell.Latency{Mean: ms(hs.h.Mean()), P50: at(50), P90: at(90), P95: at(95), P99: at(99), N: int(hs.h.TotalCount())}
 }
 
-// arrivals sums the rates at which requests came to the balancers; absent where no balancer reports.
+// arrivals sums the rates at which requests came to the balancers in their last windows; absent where no balancer reports. A
+// balancer reports all its instances at once. Where it has reported since without one of them, that one died or left, and the
+// others' readings hold what came instead: its last reading must not count again. An instance that left within the window counts
+// for what it got.
 func (g *gather) arrivals(now time.Time) *float64 {
+	last := map[string]time.Time{} // by balancer
+	for _, from := range g.readings {
+		for key, r := range from {
+			if key.source == quell.FromBalancer && r.at.After(last[key.name]) {
+				last[key.name] = r.at
+			}
+		}
+	}
 	var sum float64
 	found := false
 	for _, from := range g.readings {
 		for key, r := range from {
-			if key.source == quell.FromBalancer && r.Observation.RequestRate != nil && g.recent(now, r.at) {
+			sameWindow := last[key.name].Sub(r.at) < g.service.Sampling/2
+			if key.source == quell.FromBalancer && r.Observation.RequestRate != nil && sameWindow && g.recent(now, r.at) {
 				sum += *r.Observation.RequestRate
 				found = true
 			}

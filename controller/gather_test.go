@@ -162,6 +162,57 @@ func TestWhatBalancersCountAddsUp(t *testing.T) {
 	}
 }
 
+// A balancer that reports without an instance has given its requests to the others: the last reading of the dead one is of a window
+// that is over. One that left within the window has its part in it, once.
+func TestArrivalsAreThoseOfTheLastWindow(t *testing.T) {
+	second := func(n float64) time.Time { return epoch.Add(time.Duration(n * float64(time.Second))) }
+	rated := func(id, from string, rate float64) quell.Reading {
+		r := balancerReading(t, id, from)
+		r.Observation.RequestRate = &rate
+		return r
+	}
+	expect := func(g *gather, v view, at, want float64) {
+		t.Helper()
+		if got := g.snapshot(second(at), v).ArrivalRate; got == nil || !near(*got, want, 1e-9) {
+			t.Errorf("after %v s: %v arrivals a second, want %v", at, value(got), want)
+		}
+	}
+	all := func(g *gather, at float64) {
+		g.add(rated("i1", "east", 60), second(at))
+		g.add(rated("i2", "east", 40), second(at+0.01)) // readings come one after the other
+		g.add(rated("i1", "west", 10), second(at+0.05))
+	}
+
+	g, v := gathering() // i2 dies and is still listed as failed
+	all(g, 0)
+	expect(g, v, 0.2, 110)
+	v.members[1].State = quell.Failed
+	g.add(rated("i1", "east", 100), second(1))
+	g.add(rated("i1", "west", 10), second(1))
+	expect(g, v, 1.2, 110)
+
+	g, v = gathering() // i2 is gone within the window, in which it got a quarter of its requests
+	all(g, 0)
+	expect(g, v, 0.2, 110)
+	v.members = v.members[:1]
+	g.add(rated("i1", "east", 90), second(1))
+	g.add(rated("i2", "east", 10), second(1))
+	g.add(rated("i1", "west", 10), second(1))
+	expect(g, v, 1.2, 110)
+	g.add(rated("i1", "east", 100), second(2))
+	expect(g, v, 2.2, 110)
+
+	g, v = gathering() // nobody knows i9
+	all(g, 0)
+	g.add(rated("i9", "east", 500), second(0))
+	expect(g, v, 0.2, 110)
+	all(g, 1)
+	g.add(rated("i9", "east", 500), second(1))
+	expect(g, v, 1.2, 110)
+
+	expect(g, v, 2.2, 110) // readings of this period are late
+}
+
 func TestProbesArePooled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g, v := gathering()

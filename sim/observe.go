@@ -91,13 +91,16 @@ func (s *simulation) noisy(x float64) float64 {
 	return x * max(0, 1+s.Faults.Noise*s.rng.NormFloat64())
 }
 
-// report ends the balancer's window: it reads all meters.
+// report ends the balancer's window: it reads all meters, that of an instance that died as well. What was offered in the window is
+// what it gave to any instance, whether it is still there or not.
 func (s *simulation) report() {
 	s.w.agenda.add(s.w.now+s.service.Sampling.Seconds(), s.report)
+	s.offered = float64(s.traffic.routed-s.traffic.reported) / (s.w.now - s.reportedAt)
+	s.traffic.reported, s.reportedAt = s.traffic.routed, s.w.now
 	for _, in := range s.members {
 		m := &in.meter
 		window := s.w.now - m.began
-		if in.state != quell.Ready || window <= 0 {
+		if in.prober == nil || window <= 0 { // it was never ready
 			continue
 		}
 		m.account(s.w.now, in.candidate.InFlight)
@@ -136,7 +139,7 @@ func (s *simulation) reportClasses(m *meter, r *trafficReading, window float64) 
 // snapshot is what the controller would see now.
 func (s *simulation) snapshot() quell.Snapshot {
 	snap := quell.Snapshot{At: s.clock(s.w.now), Service: s.service.Name, Instances: make([]quell.Instance, 0, len(s.members))}
-	var sum, arrivals float64
+	var sum float64
 	reported := false
 	for _, in := range s.members {
 		shown := quell.Instance{ID: in.id, State: in.shownState(), Observation: s.observation(in)}
@@ -147,10 +150,7 @@ func (s *simulation) snapshot() quell.Snapshot {
 			shown.Weight = &weight
 			sum += weight
 		}
-		if r := s.recent(in); r != nil {
-			arrivals += r.requestRate
-			reported = true
-		}
+		reported = reported || s.recent(in) != nil
 		snap.Instances = append(snap.Instances, shown)
 	}
 	for i := range snap.Instances {
@@ -161,6 +161,7 @@ func (s *simulation) snapshot() quell.Snapshot {
 		}
 	}
 	if reported {
+		arrivals := s.offered
 		snap.ArrivalRate = &arrivals
 	}
 	return snap

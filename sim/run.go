@@ -80,6 +80,8 @@ type simulation struct {
 
 	boot, zero, end float64 // when load begins, when the account begins, when both end
 	sampled         float64 // when the last snapshot was taken
+	reportedAt      float64 // when the balancer's last window ended; before the first, when load began
+	offered         float64 // requests per second in that window
 	phase           float64 // sampling periods end this much after whole multiples of their length
 
 	instances []*instance          // every one ever started
@@ -167,6 +169,7 @@ func newSimulation(o Options) (*simulation, error) {
 	}
 	s.rng = rand.New(rand.NewPCG(s.seed, 2))
 	s.boot = sc.Instances.Startup.Seconds()
+	s.reportedAt = s.boot
 	s.zero = s.boot + s.WarmUp.Seconds()
 	s.end = s.zero + sc.Duration.Seconds()
 	s.account = newAccount(scenario.JudgeOptions{SLO: sc.Service.SLO, Duration: sc.Duration, Judging: sc.Judge})

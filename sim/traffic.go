@@ -43,6 +43,7 @@ func (d *deadlines) pop() {
 // traffic tells of all requests of the run, those of the warm-up included.
 type traffic struct {
 	arrived, finished, failed int64
+	routed, reported          int64 // given to an instance: so far, and up to the last report
 	open                      int64
 	area                      float64 // integral of open over time
 	sojourns                  float64 // sum of the times that ended requests were open
@@ -68,6 +69,7 @@ func (s *simulation) ask(o order) {
 		s.clients.answered(o.session)
 		return
 	}
+	s.traffic.routed++
 	s.traffic.open++
 	in.meter.account(at, in.candidate.InFlight-1)
 	in.meter.arrived++
