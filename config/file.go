@@ -192,7 +192,7 @@ type Train struct {
 	Run          time.Duration // length of one run
 	Repeat       int           // fewest runs of a level
 	MaxRepeat    int           // most runs of a level
-	Interval     float64       // a level is done when its confidence interval is within this share of the mean
+	Interval     float64       // a level is done when the width of its confidence interval is at most this share of the mean
 	Confidence   float64       // of that interval
 	Budget       int           // of plan adaptive: runs at most
 	Bound        float64       // of plan adaptive: ends when the capacity's standard error is at most this utilisation; 0: never

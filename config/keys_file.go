@@ -166,7 +166,7 @@ func trainKeys(t *Train) section {
 		opt("run", duration(&t.Run).atLeast(time.Second), "plan custom: length of one run"),
 		opt("repeat", whole(&t.Repeat).between(1, 1000), "plan custom: fewest runs of a level"),
 		opt("max_repeat", whole(&t.MaxRepeat).between(1, 1000), "plan custom: most runs of a level; at least repeat"),
-		opt("interval", share(&t.Interval).above(0).below(1), "plan custom: a level is done when its confidence interval is within this share of the mean"),
+		opt("interval", share(&t.Interval).above(0).below(1), "plan custom: a level is done when the width of its confidence interval is at most this share of the mean"),
 		opt("confidence", share(&t.Confidence).above(0.5).below(1), "plan custom: confidence of that interval"),
 		opt("budget", whole(&t.Budget).between(30, 100_000), "plan adaptive: runs at most"),
 		opt("bound", share(&t.Bound).atLeast(0).below(1), "plan adaptive: done when the capacity's standard error is at most this utilisation; 0%: only at the budget's end"),

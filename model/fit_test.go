@@ -124,6 +124,9 @@ func TestConverged(t *testing.T) {
 	if relative, ok := Converged([]float64{10, 10.1, 9.9}); !ok || math.Abs(relative-0.0248) > 1e-3 {
 		t.Errorf("got %v, %v", relative, ok)
 	}
+	if relative, ok := Converged([]float64{10, 10.15, 9.9}); ok || math.Abs(relative-0.0312) > 1e-3 {
+		t.Errorf("a width of 0.062 of the mean: got %v, %v", relative, ok)
+	}
 	if _, ok := Converged([]float64{10, 10}); ok {
 		t.Error("two runs are too few")
 	}

@@ -103,8 +103,8 @@ func meanLatency(rows []TrainingRow) quell.Latency {
 	return out
 }
 
-// Converged is the rule by which a level of training stops: at least three runs, and half the width of the 95%
-// confidence interval of the mean probe time within 5% of the mean. It takes the mean probe time of each run and
+// Converged is the rule by which a level of training stops: at least three runs, and the width of the 95% confidence
+// interval of the mean probe time at most 5% of the mean (PRIMA, section III-B1). It takes the mean probe time of each run and
 // returns the relative half width with the verdict; of fewer than two runs the width is unknown, and given as +Inf.
 func Converged(runMeansMS []float64) (relative float64, converged bool) {
 	interval, ok := stats.MeanInterval(runMeansMS, 0.95)

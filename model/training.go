@@ -29,7 +29,7 @@ type TrainingRow struct {
 	Requests  int64    `json:"requests,omitempty"`
 	Errors    int64    `json:"errors,omitempty"`
 	Seed      uint64   `json:"seed,omitempty"`
-	Interval  *float64 `json:"interval,omitempty"`  // relative half width reached so far, of the mean that runs are repeated for
+	Interval  *float64 `json:"interval,omitempty"`  // half the width of the confidence interval reached so far, as a share of the mean that runs are repeated for
 	Converged *bool    `json:"converged,omitempty"` // whether that was narrow enough to stop
 }
 

@@ -24,7 +24,7 @@ type Plan struct {
 	WarmUp       time.Duration // load and interference before a run counts
 	Repeat       int           // runs of a cell at least
 	MaxRepeat    int           // and at most
-	Interval     float64       // stop when half the confidence interval is within this share of the mean
+	Interval     float64       // stop when the width of the confidence interval is at most this share of the mean (PRIMA, section III-B1)
 	Confidence   float64
 	Adaptive     *Adaptive // chooses among the cells by what is known already; nil: every cell is measured
 }

@@ -57,7 +57,7 @@ func linkRow(r RunRequest, noise float64) model.TrainingRow {
 }
 
 func small() Plan {
-	return Plan{Levels: []float64{0.1, 0.3, 0.5}, Interference: []float64{0, 0.2, 0.4}, Run: time.Second, Repeat: 2, MaxRepeat: 4, Interval: 0.05, Confidence: 0.95}
+	return Plan{Levels: []float64{0.1, 0.3, 0.5}, Interference: []float64{0, 0.2, 0.4}, Run: time.Second, Repeat: 2, MaxRepeat: 4, Interval: 0.1, Confidence: 0.95}
 }
 
 func inOrder(rows []model.TrainingRow) []model.TrainingRow {
@@ -121,6 +121,32 @@ func TestRowsOfAnotherPlanAreRefused(t *testing.T) {
 		if !errors.As(err, &user) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
+	}
+}
+
+// TestRowsOfAWiderRuleCount: where cells were left sooner, as by a rule that accepts half the width, their runs count and those
+// that are missing are made.
+func TestRowsOfAWiderRuleCount(t *testing.T) {
+	wide := small()
+	wide.Interval *= 2
+	rows := trained(t, wide, 7)
+	before := len(rows)
+	m := &sharedLink{}
+	err := Run(t.Context(), Options{
+		Plan: small(), Machines: []Machine{m}, Seed: 7, Rows: slices.Clone(rows), Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := func(rows []model.TrainingRow) (rates []float64) {
+		for _, r := range inOrder(rows) {
+			rates = append(rates, r.ProbeMS.Mean)
+		}
+		return rates
+	}
+	whole := trained(t, small(), 7)
+	if !slices.Equal(runs(rows), runs(whole)) || len(m.made) != len(whole)-before || len(m.made) == 0 {
+		t.Errorf("%d rows after %d more runs on %d, want the %d of a training at once", len(rows), len(m.made), before, len(whole))
 	}
 }
 

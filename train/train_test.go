@@ -266,7 +266,7 @@ func TestRunRefusesBadOptions(t *testing.T) {
 	}
 }
 
-// TestSettle: a cell is repeated until half the interval is within the wanted share of the mean, but never fewer
+// TestSettle: a cell is repeated until the width of the interval is at most the wanted share of the mean, but never fewer
 // times than the plan says.
 func TestSettle(t *testing.T) {
 	tr := &training{Options: Options{Plan: Plan{Repeat: 3, MaxRepeat: 10, Interval: 0.05, Confidence: 0.95}}}
@@ -278,6 +278,8 @@ func TestSettle(t *testing.T) {
 		"two equal runs are too few":         {[]float64{10, 10}, false, true},
 		"three equal runs":                   {[]float64{10, 10, 10}, true, true},
 		"three scattered runs":               {[]float64{9, 10, 11}, false, false},
+		"a width of 0.07, half of it 0.035":  {[]float64{9.9, 10, 10.18}, false, false},
+		"a width of 0.0497":                  {[]float64{9.9, 10, 10.1}, true, true},
 		"many close runs":                    {[]float64{9.9, 10, 10.1, 10, 9.95, 10.05}, true, true},
 	} {
 		var row model.TrainingRow
