@@ -88,6 +88,21 @@ func TestFitByHand(t *testing.T) {
 	}
 }
 
+// Use per request is a line through the origin: what a resource carries without requests is no part of a request. By hand:
+// (20*0.12 + 40*0.22 + 80*0.42) / (20^2 + 40^2 + 80^2).
+func TestUsePerRequestIsThroughTheOrigin(t *testing.T) {
+	at := func(rate, use, interfering float64) TrainingRow {
+		return TrainingRow{Utilization: use, RequestRate: rate, Interfering: interfering}
+	}
+	rows := []TrainingRow{at(20, 0.12, 0), at(40, 0.22, 0), at(80, 0.42, 0), at(80, 0.2, 0.6), at(0, 0.02, 0)}
+	if got, want := usePerRequest(rows), 44.8/8400; !nearly(got, want) {
+		t.Errorf("%v of use per request, want %v", got, want)
+	}
+	if got := usePerRequest(rows[4:]); got != 0 {
+		t.Errorf("without requests %v", got)
+	}
+}
+
 // Runs are grouped by what was commanded where that is told, however far what was carried strays.
 func TestFitGroupsByTheCommandedInterference(t *testing.T) {
 	rows := []TrainingRow{run(0.2, 0, 0.2, 10, 1, 20, 10), run(0.2, 0.25, 0.2, 14, 1, 25, 10), run(0.2, 0.35, 0.2, 16, 1, 30, 10)}

@@ -32,6 +32,33 @@ func TestPeakJumpsUpAndComesDownSlowly(t *testing.T) {
 	}
 }
 
+// Ten seconds after a slow answer 1/e of it is left, of a peak beside newer answers as well as of one that is compared.
+func TestEWMAForgetsInTenSeconds(t *testing.T) {
+	var p peak
+	p.add(0, 0.1)
+	for at, want := range map[time.Duration]float64{0: 0.1, 5 * time.Second: 0.1 * 0.60653, 10 * time.Second: 0.1 * 0.36788, 30 * time.Second: 0.1 * 0.049787} {
+		if got := p.value(at); math.Abs(got-want) > 1e-6 {
+			t.Errorf("%v after an answer of 0.1 s: %v s, want %v", at, got, want)
+		}
+	}
+	p.add(10*time.Second, 0.02)
+	if got, want := p.value(10*time.Second), 0.1*0.36788+0.02*0.63212; math.Abs(got-want) > 1e-6 {
+		t.Errorf("a quick answer after 10 s: %v s, want %v", got, want)
+	}
+	for at, want := range map[time.Duration]int{6 * time.Second: 1, 8 * time.Second: 0} { // 0.1 s falls below 0.05 s after 6.93 s
+		candidates := group(1, 1)
+		e := NewEWMA(rng())
+		e.Done(candidates[0], Answer{Took: ms(100)})
+		e.Advance(at)
+		e.Done(candidates[1], Answer{Took: ms(50)})
+		for range 20 {
+			if i, _ := e.Pick(candidates); i != want {
+				t.Fatalf("%v after an answer of 100 ms beside one of 50 ms it picks %d", at, i)
+			}
+		}
+	}
+}
+
 func TestEWMAGoesByLatencyInFlightAndWeight(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(a, b *Candidate)
@@ -194,6 +221,37 @@ func TestPrequalsPoolKeepsItsBounds(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A probe that was used counts the request that went by it: two that are alike are used by turns, and one that has filled up
+// to the quantile is left for a slower one.
+func TestPrequalCountsWhatItSendsInUsedProbes(t *testing.T) {
+	candidates := group(1, 1)
+	pooled := func(seconds ...float64) *Prequal {
+		p := NewPrequal(rng())
+		for i, s := range seconds {
+			p.pool = append(p.pool, probe{candidate: candidates[i], number: uint64(i), index: int32(i), seconds: s, uses: -1})
+		}
+		return p
+	}
+	picks := func(p *Prequal, n int) (got []int) {
+		for range n {
+			i, ok := p.fromPool(candidates)
+			if !ok {
+				t.Fatal("nothing picked")
+			}
+			got = append(got, i)
+		}
+		return got
+	}
+	if got := picks(pooled(0.1, 0.1), 6); !slices.Equal(got, []int{0, 1, 0, 1, 0, 1}) {
+		t.Errorf("two alike are picked as %v", got)
+	}
+	p := pooled(0.1, 0.2)
+	p.seen.add(2) // above 2 in flight is hot
+	if got := picks(p, 8); !slices.Equal(got, []int{0, 0, 0, 1, 1, 1, 0, 1}) {
+		t.Errorf("a quick and a slow one are picked as %v", got)
+	}
 }
 
 func TestPrequalReusesProbesAsThePaperSays(t *testing.T) {

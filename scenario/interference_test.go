@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -100,6 +101,30 @@ func TestRandomFormsKeepTheirMeans(t *testing.T) {
 	for level, want := range map[float64]float64{0: 1.0 / 2, 0.3: 1.0 / 3, 0.8: 1.0 / 6} {
 		if got := share(s, "h2", func(u float64) bool { return u == level }); math.Abs(got-want) > 0.02 {
 			t.Errorf("at %v for %.3f of the time, want %.3f", level, got, want)
+		}
+	}
+}
+
+// Lengths of random turns and states are exponential: their spread is their mean, and half are below ln 2 of it.
+func TestRandomLengthsAreExponential(t *testing.T) {
+	for name, n := range map[string]Interference{
+		"turns":  {Use: 0.3, On: 2 * time.Second, Off: 2 * time.Second},
+		"states": {Markov: []Stay{{0, 2 * time.Second}, {0.3, 2 * time.Second}, {0.8, 2 * time.Second}}},
+	} {
+		points := n.course(0, 20_000*time.Second, rand.New(rand.NewPCG(1, 1)))
+		var sum, squares, below float64
+		count := float64(len(points) - 1)
+		for i := range points[1:] {
+			length := (points[i+1].After - points[i].After).Seconds()
+			sum, squares = sum+length, squares+length*length
+			if length < 2*math.Ln2 {
+				below++
+			}
+		}
+		mean := sum / count
+		spread := math.Sqrt(squares/count - mean*mean)
+		if math.Abs(mean-2) > 0.1 || math.Abs(spread-mean) > 0.1 || math.Abs(below/count-0.5) > 0.02 {
+			t.Errorf("%s: %v lengths of %.2f s, spread %.2f s, %.2f of them below the median of 1.39 s", name, count, mean, spread, below/count)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 type naive struct {
 	firstCome bool
 	servers   float64
+	share     float64 // left by a fluid neighbour
 	now       float64
 	open      []naiveWork
 	done      map[int32]float64
@@ -26,9 +27,9 @@ type naiveWork struct {
 func (n *naive) speed(i int) float64 {
 	switch {
 	case !n.firstCome:
-		return math.Min(1, n.servers/float64(len(n.open)))
+		return math.Min(1, n.servers/float64(len(n.open))) * n.share
 	case float64(i) < n.servers:
-		return 1
+		return n.share
 	}
 	return 0
 }
@@ -64,7 +65,7 @@ func TestStationDoesWhatItsDisciplineSays(t *testing.T) {
 			discipline = FirstCome
 		}
 		s := newStation(servers, discipline)
-		n := &naive{firstCome: firstCome, servers: servers, done: map[int32]float64{}}
+		n := &naive{firstCome: firstCome, servers: servers, share: 1, done: map[int32]float64{}}
 		done, now, given, cancelled := map[int32]float64{}, 0.0, 0.0, map[int32]bool{}
 		play := func(to float64) {
 			for s.next() <= to {
@@ -77,6 +78,11 @@ func TestStationDoesWhatItsDisciplineSays(t *testing.T) {
 			now += rapid.Float64Range(0, 2).Draw(t, "gap")
 			play(now)
 			n.advance(now)
+			if rapid.IntRange(0, 3).Draw(t, "neighbour") == 0 {
+				use := rapid.Float64Range(0, 0.9).Draw(t, "use")
+				s.setFluid(now, use)
+				n.share = 1 - use
+			}
 			work := rapid.Float64Range(0.01, 3).Draw(t, "work")
 			s.add(now, work, ownService, ref)
 			n.open = append(n.open, naiveWork{work, ref})
@@ -93,14 +99,14 @@ func TestStationDoesWhatItsDisciplineSays(t *testing.T) {
 				left += w.left
 			}
 			s.advance(now)
-			if got := s.carried(ownService); math.Abs(got-(given-left)) > 1e-9 {
+			if got := s.carried(ownService); math.Abs(got-(given-left)) > 1e-8 {
 				t.Fatalf("carried %v at %v, want %v", got, now, given-left)
 			}
 		}
 		play(math.MaxFloat64)
 		n.advance(1e6)
 		for ref := range count {
-			if math.Abs(done[ref]-n.done[ref]) > 1e-9 {
+			if math.Abs(done[ref]-n.done[ref]) > 1e-8 {
 				t.Fatalf("request %d (cancelled %v) ended at %v, want %v", ref, cancelled[ref], done[ref], n.done[ref])
 			}
 		}
@@ -134,6 +140,40 @@ func TestNeighboursCarryWhatTheyAskForAndDropWhatIsTooMuch(t *testing.T) {
 		if s.now > 400+backlogSeconds+1 {
 			t.Errorf("%s: neighbours that ended were open until %v", d, s.now)
 		}
+	}
+}
+
+// Neighbours come at random: the gaps between them are exponential, of the mean that their use of the resource asks for.
+func TestNeighboursComeAtRandom(t *testing.T) {
+	s := newStation(2, Sharing)
+	s.setNeighbours(0, 0.4, 0.004, 1, 1) // 200 a second: 0.8 s of work on two servers
+	const n = 20_000
+	var sum, squares float64
+	below, last := 0, 0.0
+	for range n {
+		at := s.neighbours.next
+		gap := at - last
+		sum, squares, last = sum+gap, squares+gap*gap, at
+		if gap < 0.005*math.Ln2 {
+			below++
+		}
+		s.arriveNeighbour()
+	}
+	mean := sum / n
+	spread := math.Sqrt(squares/n - mean*mean)
+	if math.Abs(mean-0.005) > 0.05*0.005 || math.Abs(spread-mean) > 0.05*mean || math.Abs(float64(below)/n-0.5) > 0.02 {
+		t.Errorf("gaps of %.5f s, spread %.5f s, %.3f of them below the median; want 0.005 s, as much, 0.5", mean, spread, float64(below)/n)
+	}
+}
+
+// A change of use keeps what has passed of the gap: twice the use, half the time that is left.
+func TestAChangeOfUseKeepsTheGap(t *testing.T) {
+	s := newStation(1, Sharing)
+	s.setNeighbours(0, 0.2, 0.003, 1, 1)
+	left := s.neighbours.next
+	s.setNeighbours(left/2, 0.4, 0.003, 1, 1)
+	if got, want := s.neighbours.next, left/2+left/4; math.Abs(got-want) > 1e-12 {
+		t.Errorf("the next neighbour comes at %v, want %v", got, want)
 	}
 }
 
