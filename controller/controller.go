@@ -87,6 +87,7 @@ type Controller struct {
 	leading  bool
 	adopt    bool            // the weights that the balancer has are to be taken up as ours
 	begun    bool            // the group has had instances
+	stepped  time.Time       // when the last step was
 	finished []string        // instances that have drained, to be ended once the step is over
 	ending   map[string]bool // those that the scaler was told to end
 	members  []quell.Member
@@ -219,6 +220,7 @@ func (c *Controller) Step(ctx context.Context) {
 	limited, cancel := c.limit(ctx)
 	defer cancel()
 	_ = c.lead(limited) // counted there
+	c.watchClock(limited)
 	view, err := c.look(limited)
 	if err != nil {
 		c.failed("look", err)

@@ -28,6 +28,7 @@ type gather struct {
 	lives    map[string]life
 	alive    map[string]bool // the instances of the last snapshot; nil before the first
 	kept     int             // bytes of readings, about
+	started  dates
 	total    map[quell.Source]int
 	rejected int
 	bad      map[string]bool // messages already logged
@@ -45,7 +46,7 @@ type received struct {
 }
 
 func newGather(service quell.Service, log *slog.Logger) *gather {
-	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]life{}, total: map[quell.Source]int{}, bad: map[string]bool{}}
+	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]life{}, started: dates{}, total: map[quell.Source]int{}, bad: map[string]bool{}}
 }
 
 func (g *gather) setService(service quell.Service) {
@@ -171,6 +172,7 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 		}
 	}
 	maps.DeleteFunc(g.lives, func(id string, _ life) bool { return !alive[id] })
+	maps.DeleteFunc(g.started, func(id string, _ dated) bool { return !alive[id] })
 	wholeWeights(s.Instances)
 	g.listed, g.shown = alive, now
 	return s
@@ -200,7 +202,7 @@ func (g *gather) instance(now time.Time, m quell.Member, v view) quell.Instance 
 	backend, known := v.backends[m.ID]
 	in := quell.Instance{ID: m.ID, Type: m.Type, State: g.state(now, m, backend, known, v)}
 	if !m.Started.IsZero() {
-		age := max(0, now.Sub(m.Started).Seconds())
+		age := max(0, now.Sub(g.started.of(m.ID, m.Started, now)).Seconds())
 		in.AgeS = &age
 	}
 	if known && !backend.Draining {
@@ -270,7 +272,7 @@ func (g *gather) merge(now time.Time, id string) *quell.Observation {
 		}
 	}
 	g.mergeBalancers(o, from[quell.FromBalancer])
-	o.At = asOld(from)
+	o.At = now.Add(-now.Sub(asOld(from))) // as old by the wall clock too, should that have been set: snapshots are written down
 	return o
 }
 

@@ -44,9 +44,11 @@ func (c *Controller) restore(ctx context.Context) error {
 		}
 		c.log.Info("went on from the stored state", "policy", m.State.Policy, "instances", len(m.State.Instances), "paused", m.Paused)
 	}
-	if m.Draining == nil {
-		m.Draining = map[string]time.Time{}
+	draining := make(map[string]time.Time, len(m.Draining))
+	for id, since := range m.Draining {
+		draining[id] = anchored(since, c.now())
 	}
+	m.Draining = draining
 	c.mem, c.adopt = m, true
 	return nil
 }

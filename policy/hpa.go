@@ -82,9 +82,13 @@ func (g *group) recommended(target float64) int {
 	return int(math.Min(math.Ceil(float64(counted)*ratio-quell.SumTolerance), math.MaxInt32))
 }
 
-// remembering returns what was recommended within the window, with the newest; the old slice stays as it is.
+// remembering returns what was recommended within the window, with the newest; the old slice stays as it is. What is later than the
+// newest is from before the clock was set back.
 func remembering(old []Recommendation, newest Recommendation, window time.Duration) []Recommendation {
-	recent := slices.DeleteFunc(slices.Clone(old), func(r Recommendation) bool { return newest.At.Sub(r.At) > window })
+	recent := slices.DeleteFunc(slices.Clone(old), func(r Recommendation) bool {
+		age := newest.At.Sub(r.At)
+		return age < 0 || age > window
+	})
 	return append(recent, newest)
 }
 

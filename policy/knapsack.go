@@ -57,7 +57,7 @@ func (m *member) learnCurve() {
 	}
 	ms, ok := m.Observation.LatencyMS.Of(quell.Mean)
 	old := m.mem.Curve
-	if !ok || ms <= 0 || len(old) > 0 && !m.Observation.At.After(old[len(old)-1].At) {
+	if !ok || ms <= 0 || len(old) > 0 && m.Observation.At.Equal(old[len(old)-1].At) {
 		return
 	}
 	recent := old[max(0, len(old)-pointsKept+1):]

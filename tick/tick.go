@@ -19,13 +19,15 @@ func Until(now time.Time, period time.Duration) time.Duration {
 }
 
 // After returns the end of the period after the one that ended at last. Where that is over, or not of this grid, because the
-// clock was set or the period has changed, it is the end of the present period.
+// clock was set or the period has changed, it is the end of the present period. The wall clock says which moment that is; the time
+// returned has now's monotonic reading, so whoever waits for it waits as long if the wall clock is set meanwhile.
 func After(last, now time.Time, period time.Duration) time.Time {
-	next := last.Round(0).Add(period) // by the wall clock
-	if next.Equal(next.Truncate(period)) && next.After(now) && next.Sub(now) <= period {
-		return next
+	wall := now.Round(0)
+	next := last.Round(0).Add(period)
+	if next.Equal(next.Truncate(period)) && next.After(wall) && next.Sub(wall) <= period {
+		return now.Add(next.Sub(wall))
 	}
-	return now.Round(0).Add(Until(now, period))
+	return now.Add(Until(now, period))
 }
 
 // Settle is how long after the end of a period its readings may still be on their way: its last probe is answered, its

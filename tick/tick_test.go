@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quellhq/quell/internal/wallclock"
 	"pgregory.net/rapid"
 )
 
@@ -62,6 +63,23 @@ func TestSleep(t *testing.T) {
 		cancel()
 		if Sleep(ctx, time.Hour) || time.Since(began) != time.Second {
 			t.Error("it sleeps on after its context has ended")
+		}
+	})
+}
+
+// Whoever waits for the end of a period waits as long when the wall clock is set meanwhile.
+func TestAfterIsWaitedForByTheMonotonicClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := wallclock.New()
+		now := clock.Now()
+		for name, last := range map[string]time.Time{"first": {}, "next": now.Truncate(time.Second)} {
+			end := After(last, now, time.Second)
+			wait := end.Sub(clock.Now())
+			clock.Set(-time.Hour)
+			if left := end.Sub(clock.Now()); left != wait {
+				t.Errorf("%s: after the clock was set back, %v are left of %v", name, left, wait)
+			}
+			clock.Set(time.Hour)
 		}
 	})
 }

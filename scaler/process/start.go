@@ -129,6 +129,7 @@ func (d *Driver) adopt() error {
 	var found []*running
 	for _, r := range slices.Clone(l.Instances) {
 		r.locate()
+		r.Started = now.Add(-max(0, now.Sub(r.Started))) // from here on by this process's own clock, whatever the wall shows
 		alive, err := r.alive()
 		switch {
 		case err != nil:

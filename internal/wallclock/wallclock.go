@@ -1,0 +1,53 @@
+// Package wallclock gives tests a clock as a process has it whose wall clock is set while it runs: times that were taken before
+// and after differ by the wall clock as it was set, and by the monotonic clock as time went by.
+package wallclock
+
+import (
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// Clock is the clock of a process. It goes as fast as time.Now, which may be that of a synctest bubble. It is safe for concurrent use.
+type Clock struct {
+	mu    sync.Mutex
+	began time.Time
+	ahead time.Duration // of the wall clock
+}
+
+// New returns a clock that is right.
+func New() *Clock { return &Clock{began: time.Now().Add(-time.Second)} }
+
+// Set moves the wall clock.
+func (c *Clock) Set(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += by
+}
+
+// Now is time.Now of that process.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	return join(now.Round(0).Add(c.ahead), now.Sub(c.began))
+}
+
+// Wall returns what the clock on the wall shows.
+func (c *Clock) Wall() time.Time { return c.Now().Round(0) }
+
+// join makes a time of both readings, which no function of package time does. Its layout is that of time.Time since Go 1.9: a bit that
+// says that there are two, 33 bits of seconds since 1885 and 30 of nanoseconds; then the monotonic reading.
+func join(wall time.Time, monotonic time.Duration) (t time.Time) {
+	const (
+		both     = 1 << 63
+		from1885 = 2682288000 // seconds before 1970
+	)
+	layout := (*struct {
+		wall uint64
+		ext  int64
+	})(unsafe.Pointer(&t))
+	layout.wall = both | uint64(wall.Unix()+from1885)<<30 | uint64(wall.Nanosecond())
+	layout.ext = int64(monotonic)
+	return t
+}
