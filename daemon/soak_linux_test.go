@@ -1,0 +1,599 @@
+package daemon_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
+)
+
+// TestSoak breaks a running service at random, under load from a source that records every request. QUELL_SOAK is for how long
+// (30 s by default; `make soak` takes 30 minutes), QUELL_SOAK_SEED where the random sequence begins.
+//
+// What must hold: no request fails but those that a killed or stopped process held in its hands; the number of instances stays
+// within its bounds; what an operator ordered stays in force; and after every fault the service is whole again, without help.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	length, seed := soakSettings(t)
+	t.Logf("QUELL_SOAK=%s QUELL_SOAK_SEED=%d", length, seed)
+	s := newSoak(t, seed)
+	load := s.flow()
+	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); {
+		s.breakOne()
+		s.heals()
+	}
+	s.judge(load)
+}
+
+func soakSettings(t *testing.T) (length time.Duration, seed uint64) {
+	t.Helper()
+	length, err := time.ParseDuration(cmp.Or(os.Getenv("QUELL_SOAK"), "30s"))
+	if err != nil {
+		t.Fatalf("QUELL_SOAK: %v", err)
+	}
+	seed, err = strconv.ParseUint(cmp.Or(os.Getenv("QUELL_SOAK_SEED"), "1"), 10, 64)
+	if err != nil {
+		t.Fatalf("QUELL_SOAK_SEED: %v", err)
+	}
+	return length, seed
+}
+
+// soak is a service whose machines, bus connection and disk the test holds in its hands.
+type soak struct {
+	*rig
+	random   *rand.Rand
+	cloud    *cloud
+	wire     *wire // between the balancer and the bus
+	remote   string
+	control  *proc
+	balancer *proc
+
+	mu     sync.Mutex
+	faults []fault
+}
+
+// fault is one that was made. A request that it may have cut off began before its end and ended after its begin.
+type fault struct {
+	what       string
+	excuses    bool // it may cut off requests
+	begin, end time.Time
+}
+
+const (
+	soakMin = 3
+	soakMax = 4
+)
+
+func newSoak(t *testing.T, seed uint64) *soak {
+	t.Helper()
+	s := &soak{rig: newRig(t, ""), random: rand.New(rand.NewPCG(seed, 0))}
+	data := filepath.Join(s.dir, "data")
+	smallDisk(t, data)
+	s.wire = newWire(t, s.bus)
+	s.cloud = newCloud(s)
+	parts := fmt.Sprintf(`policy: {name: static}
+group: {min: %d, max: %d, startup: 15s}
+probe: {capacity: 40Mbps, timeout: 300ms}
+scaler:
+  kind: command
+  start: [curl, -sf, --max-time, "5", --data-binary, "@-", %q]
+  stop: [curl, -sf, --max-time, "5", --data-binary, "@-", %q]
+  list: [curl, -sf, --max-time, "5", %q]
+`, soakMin, soakMax, s.cloud.URL+"/start", s.cloud.URL+"/stop", s.cloud.URL+"/list")
+	s.write(parts)
+	s.remote = s.beyondTheWire()
+	s.control = s.start("controller")
+	s.balancer = s.startBalancer()
+	s.awaitStatus("the first instances", func(st controller.Status) bool { return whole(st) })
+	ids := s.cloud.alive()
+	if out, status := s.quell("override", ids[0], "0.5", "--config", s.config); status != 0 {
+		t.Fatalf("status %d: %s", status, out)
+	}
+	return s
+}
+
+// smallDisk mounts a file system that can be filled without harm.
+func smallDisk(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		need.Skip(t, "needs to mount a file system: "+err.Error())
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// beyondTheWire is the configuration of those that reach the bus through the wire.
+func (s *soak) beyondTheWire() string {
+	text, err := os.ReadFile(s.config)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	path := filepath.Join(s.dir, "remote.yaml")
+	other := strings.Replace(string(text), "bus: {listen: "+strconv.Quote(s.bus)+"}", "bus: {url: "+strconv.Quote("nats://"+s.wire.address)+"}", 1)
+	if err := os.WriteFile(path, []byte(other), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+func (s *soak) startBalancer() *proc {
+	return s.launch("balancer", exec.Command(quellProgram, "balancer", "--config", s.remote))
+}
+
+// whole says that the controller leads and that a full group serves.
+func whole(st controller.Status) bool {
+	if !st.Leading || time.Since(st.At) > 10*sampling {
+		return false
+	}
+	var sum float64
+	serving := 0
+	for _, in := range st.Instances {
+		if in.State == quell.Ready && in.Weight != nil && !in.Stale {
+			sum += *in.Weight
+			serving++
+		}
+	}
+	return serving >= soakMin && serving == len(st.Instances) && math.Abs(sum-1) < 1e-6
+}
+
+// heals waits until the service is whole again, and looks at what must hold at any time.
+func (s *soak) heals() {
+	s.t.Helper()
+	last := s.faults[len(s.faults)-1].what
+	s.awaitStatus("the service to be whole after: "+last, func(st controller.Status) bool { return whole(st) })
+	s.await("the balancer to serve the whole group after: "+last, func() (bool, any) {
+		got, err := s.weights()
+		return err == nil && len(got) >= soakMin && slices.Equal(sortedKeys(got), s.cloud.alive()), fmt.Sprint(got, err, s.cloud.alive())
+	})
+	if n := len(s.cloud.alive()); n > soakMax {
+		s.t.Errorf("%d instances after: %s", n, last)
+	}
+}
+
+func sortedKeys(m map[string]float64) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// breakOne makes one fault and ends it.
+func (s *soak) breakOne() {
+	s.t.Helper()
+	kinds := []struct {
+		what    string
+		excuses bool
+		do      func()
+	}{
+		{"kill -9 of the controller", false, func() { s.control.kill(s.t); s.wait(2 * time.Second); s.control = s.start("controller") }},
+		{"SIGTERM of the controller", false, func() { s.endProcess(s.control); s.control = s.start("controller") }},
+		{"SIGSTOP of the controller", false, func() { s.freeze(s.control.cmd.Process.Pid, 3*time.Second) }},
+		{"SIGHUP of the controller", false, func() { hangUp(s.t, s.control) }},
+		{"kill -9 of the balancer", true, func() { s.balancer.kill(s.t); s.balancer = s.startBalancer(); s.listens() }},
+		{"SIGSTOP of the balancer", true, func() { s.freeze(s.balancer.cmd.Process.Pid, time.Second) }},
+		{"SIGHUP of the balancer", false, func() { hangUp(s.t, s.balancer) }},
+		{"kill -9 of an instance", true, func() { s.cloud.kill(s.anInstance()) }},
+		{"SIGTERM of an instance", true, func() { s.cloud.terminate(s.anInstance()) }},
+		{"SIGSTOP of an instance", true, func() { s.freeze(s.cloud.pid(s.anInstance()), 2*time.Second) }},
+		{"SIGHUP of an instance", false, func() { _ = syscall.Kill(s.cloud.pid(s.anInstance()), syscall.SIGHUP) }},
+		{"a list that comes back empty", false, func() { s.cloud.lie("[]"); s.wait(3 * time.Second); s.cloud.lie("") }},
+		{"a list that comes back short", false, func() { s.cloud.lie("short"); s.wait(3 * time.Second); s.cloud.lie("") }},
+		{"a list that is no JSON", false, func() { s.cloud.lie("oops"); s.wait(2 * time.Second); s.cloud.lie("") }},
+		{"a full disk", false, func() { s.fillDisk(2 * time.Second) }},
+		{"a cut wire to the bus", false, func() { s.wire.cut(true); s.wait(3 * time.Second); s.wire.cut(false) }},
+	}
+	k := kinds[s.random.IntN(len(kinds))]
+	f := fault{what: k.what, excuses: k.excuses, begin: time.Now()}
+	s.mu.Lock()
+	s.faults = append(s.faults, f)
+	n := len(s.faults) - 1
+	s.mu.Unlock()
+	k.do()
+	s.mu.Lock()
+	s.faults[n].end = time.Now()
+	s.mu.Unlock()
+	s.t.Logf("%s: %s, %s", f.begin.Format("15:04:05.0"), k.what, time.Since(f.begin).Round(time.Millisecond))
+}
+
+// wait lets a fault last for a random time up to most.
+func (s *soak) wait(most time.Duration) { time.Sleep(time.Duration(s.random.Int64N(int64(most)))) }
+
+func (s *soak) anInstance() string {
+	ids := s.cloud.alive()
+	return ids[s.random.IntN(len(ids))]
+}
+
+func (s *soak) freeze(pid int, most time.Duration) {
+	s.t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		s.t.Fatal(err)
+	}
+	s.wait(most)
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *soak) endProcess(p *proc) {
+	s.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+	p.ends(s.t)
+}
+
+// listens waits until the balancer takes connections again.
+func (s *soak) listens() {
+	s.t.Helper()
+	s.await("the balancer to listen", func() (bool, any) {
+		conn, err := net.Dial("tcp", s.traffic)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil, err
+	})
+}
+
+func (s *soak) fillDisk(most time.Duration) {
+	s.t.Helper()
+	ballast := filepath.Join(s.dir, "data", "ballast")
+	if err := fill(ballast); err != nil {
+		s.t.Fatal(err)
+	}
+	s.wait(most)
+	if err := os.Remove(ballast); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// judge ends the load and holds the record against what must hold.
+func (s *soak) judge(load *record) {
+	s.t.Helper()
+	asked, failed := load.end()
+	excused := 0
+	for _, f := range failed {
+		if what := s.excuse(f); what == "" {
+			s.t.Errorf("a request failed for no reason of its own, %s to %s: %s", f.begin.Format("15:04:05.000"), f.end.Format("15:04:05.000"), f.why)
+		} else {
+			excused++
+		}
+	}
+	s.t.Logf("%d faults; %d requests, %d failed that a killed or stopped process held", len(s.faults), asked, excused)
+	st, err := s.status()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if len(st.Overrides) != 1 {
+		s.t.Errorf("the operator's override is %v", st.Overrides)
+	}
+	var last bus.Entry
+	for _, e := range s.journal(s.connect()) {
+		if e.Seq <= last.Seq {
+			s.t.Errorf("journal entry %d follows %d", e.Seq, last.Seq)
+		}
+		last = e
+	}
+}
+
+// excuse names the fault that cut a request off.
+func (s *soak) excuse(r request) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.faults {
+		if f.excuses && r.begin.Before(f.end) && r.end.After(f.begin) {
+			return f.what
+		}
+	}
+	return ""
+}
+
+// request is one that failed.
+type request struct {
+	begin, end time.Time
+	why        string
+}
+
+// record is a flow of requests, each on a connection that may have served before, and what became of them.
+type record struct {
+	stop   chan struct{}
+	all    sync.WaitGroup
+	mu     sync.Mutex
+	asked  int
+	failed []request
+}
+
+func (s *soak) flow() *record {
+	r := &record{stop: make(chan struct{})}
+	for range clients {
+		r.all.Go(func() { r.client("http://" + s.traffic + "/file") })
+	}
+	s.t.Cleanup(func() { r.end() })
+	return r
+}
+
+func (r *record) client(url string) {
+	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
+	defer client.CloseIdleConnections()
+	for {
+		select {
+		case <-r.stop:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		q := request{begin: time.Now()}
+		q.why = ask(client, url)
+		q.end = time.Now()
+		r.mu.Lock()
+		r.asked++
+		if q.why != "" {
+			r.failed = append(r.failed, q)
+		}
+		r.mu.Unlock()
+	}
+}
+
+func (r *record) end() (asked int, failed []request) {
+	select {
+	case <-r.stop:
+	default:
+		close(r.stop)
+	}
+	r.all.Wait()
+	return r.asked, r.failed
+}
+
+// cloud starts and ends machines as the scaler's commands ask, and lies when told to.
+type cloud struct {
+	*httptest.Server
+	s *soak
+
+	mu       sync.Mutex
+	next     int
+	machines map[string]*machine
+	untruth  string
+}
+
+type machine struct {
+	id, address, probe string
+	proc               *proc
+	started            time.Time
+}
+
+func newCloud(s *soak) *cloud {
+	c := &cloud{s: s, machines: map[string]*machine{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/start", c.start)
+	mux.HandleFunc("/stop", c.stop)
+	mux.HandleFunc("/list", c.list)
+	c.Server = httptest.NewServer(mux)
+	s.t.Cleanup(c.Close)
+	return c
+}
+
+func (c *cloud) start(w http.ResponseWriter, r *http.Request) {
+	var ask struct {
+		Count int `json:"count"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ids := []string{}
+	for range ask.Count {
+		c.next++
+		m := &machine{id: fmt.Sprintf("m%03d", c.next), address: freeAddress(c.s.t), probe: freeAddress(c.s.t), started: time.Now()}
+		proc, err := c.s.tryLaunch(m.id, exec.Command(quellProgram, "host", "--config", c.s.remote, "--id", m.id, "--instance", m.id,
+			"--listen", m.address, "--probe-listen", m.probe, "--file-size", "20000"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		m.proc = proc
+		c.machines[m.id] = m
+		ids = append(ids, m.id)
+	}
+	_ = json.NewEncoder(w).Encode(ids)
+}
+
+func (c *cloud) stop(w http.ResponseWriter, r *http.Request) {
+	var ask struct {
+		IDs []string `json:"ids"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	for _, id := range ask.IDs {
+		c.terminate(id)
+	}
+	fmt.Fprintln(w, "{}")
+}
+
+func (c *cloud) list(w http.ResponseWriter, _ *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	members := []quell.Member{}
+	for _, m := range c.machines {
+		if !m.proc.ended() {
+			members = append(members, quell.Member{ID: m.id, Address: m.address, Probe: m.probe, State: quell.Ready, Started: m.started})
+		}
+	}
+	slices.SortFunc(members, func(a, b quell.Member) int { return strings.Compare(a.ID, b.ID) })
+	switch c.untruth {
+	case "":
+	case "short":
+		members = members[:len(members)/2]
+	default:
+		_, _ = io.WriteString(w, c.untruth)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(members)
+}
+
+func (p *proc) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// lie makes the list another one; "" is the truth.
+func (c *cloud) lie(untruth string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.untruth = untruth
+}
+
+// alive lists the machines that run, in order.
+func (c *cloud) alive() (ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, m := range c.machines {
+		if !m.proc.ended() {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (c *cloud) pid(id string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machines[id].proc.cmd.Process.Pid
+}
+
+func (c *cloud) kill(id string) {
+	c.mu.Lock()
+	m := c.machines[id]
+	c.mu.Unlock()
+	_ = m.proc.cmd.Process.Kill() // it may be gone
+	<-m.proc.done
+}
+
+// terminate asks a machine to end, and returns when it has.
+func (c *cloud) terminate(id string) {
+	c.mu.Lock()
+	m := c.machines[id]
+	c.mu.Unlock()
+	if m == nil {
+		return
+	}
+	_ = m.proc.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+	select {
+	case <-m.proc.done:
+	case <-time.After(4 * time.Second):
+		_ = m.proc.cmd.Process.Kill()
+		<-m.proc.done
+	}
+}
+
+// wire carries connections to the bus until it is cut.
+type wire struct {
+	address string
+	to      string
+	mu      sync.Mutex
+	isCut   bool
+	conns   map[net.Conn]bool
+}
+
+func newWire(t *testing.T, to string) *wire {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{address: ln.Addr().String(), to: to, conns: map[net.Conn]bool{}}
+	t.Cleanup(func() { ln.Close(); w.cut(true) })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go w.carry(conn)
+		}
+	}()
+	return w
+}
+
+func (w *wire) carry(a net.Conn) {
+	b, err := net.Dial("tcp", w.to)
+	if err != nil || !w.hold(a, b) {
+		a.Close()
+		if b != nil {
+			b.Close()
+		}
+		return
+	}
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[0], way[1])
+			a.Close()
+			b.Close()
+		})
+	}
+	both.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.conns, a)
+	delete(w.conns, b)
+}
+
+func (w *wire) hold(conns ...net.Conn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.isCut {
+		return false
+	}
+	for _, c := range conns {
+		w.conns[c] = true
+	}
+	return true
+}
+
+func (w *wire) cut(cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.isCut = cut
+	if cut {
+		for c := range w.conns {
+			c.Close()
+		}
+	}
+}
