@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +25,7 @@ var ErrNotConnected = errors.New("not connected to the bus")
 
 // Options say how to reach a bus.
 type Options struct {
-	URL    string  // of an external bus, as nats://host:4222; tls:// asks for TLS. Unused when Server is set.
+	URL    string  // of an external bus, as nats://host:4222, or several with commas between; tls:// asks for TLS. Unused when Server is set.
 	Server *Server // an embedded server, reached inside the process
 	Token  string
 	TLS    TLS
@@ -34,6 +35,9 @@ type Options struct {
 	Persistent bool
 	Name       string       // shown by the server, as "agent i-7"
 	Logger     *slog.Logger // nil discards
+
+	// Replicas is how many copies of each store a cluster keeps; 0 means as many as it can hold, up to 3.
+	Replicas int
 
 	// Now stamps received readings and times leases; nil means time.Now.
 	Now func() time.Time
@@ -109,11 +113,15 @@ func destination(opts *Options) (string, error) {
 	if opts.URL == "" {
 		return "", userErrorf("the bus needs a URL, as in nats://127.0.0.1:4222")
 	}
-	u, err := url.Parse(opts.URL)
-	if err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
-		return "", userErrorf("bus URL %q: want nats://host:port or tls://host:port", withoutUser(u, opts.URL))
+	var shown []string
+	for one := range strings.SplitSeq(opts.URL, ",") {
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+			return "", userErrorf("bus URL %q: want nats://host:port or tls://host:port", withoutUser(u, one))
+		}
+		shown = append(shown, withoutUser(u, strings.TrimSpace(one)))
 	}
-	return withoutUser(u, opts.URL), nil
+	return strings.Join(shown, ","), nil
 }
 
 // withoutUser keeps a token that was written into a URL out of messages.

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -91,7 +92,7 @@ func (c *Conn) Lease(ctx context.Context, service, holder string, ttl time.Durat
 		return nil, fmt.Errorf("take the lease of service %q: %w", service, err)
 	}
 	defer cancel()
-	l := &Lease{store: kvLeases{c}, now: c.opts.Now, service: service, value: leaseValue{holder, rand.Text(), ttl}}
+	l := &Lease{store: &kvLeases{c: c}, now: c.opts.Now, service: service, value: leaseValue{holder, rand.Text(), ttl}}
 	err = l.take(ctx, c.sight)
 	if held := new(HeldError); err != nil && !errors.As(err, &held) {
 		err = c.explain(fmt.Sprintf("take the lease of service %q", service), err)
@@ -249,27 +250,39 @@ func (l *Lease) Keep(ctx context.Context) error {
 }
 
 // kvLeases keeps leases in the bus.
-type kvLeases struct{ c *Conn }
+type kvLeases struct {
+	c      *Conn
+	kv     jetstream.KeyValue
+	upkeep upkeep
+}
 
-func (s kvLeases) bucket(ctx context.Context) (jetstream.KeyValue, error) {
+func (s *kvLeases) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 	if !s.c.Connected() {
 		return nil, ErrNotConnected
 	}
-	kv, err := s.c.js.KeyValue(ctx, leaseBucket)
-	if !errors.Is(err, jetstream.ErrBucketNotFound) {
-		return kv, err
+	if s.kv != nil && !s.upkeep.due(s.c.opts.Now()) {
+		return s.kv, nil
 	}
-	return s.c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: leaseBucket, Description: "which controller holds which service of Quell", History: 1, Storage: jetstream.FileStorage,
+	err := s.c.replicate(ctx, &s.upkeep, func(ctx context.Context, replicas int) (err error) {
+		s.kv, err = s.c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: leaseBucket, Description: "which controller holds which service of Quell", History: 1,
+			Storage: jetstream.FileStorage, Replicas: replicas,
+		})
+		return err
 	})
+	return s.kv, err
 }
 
-func (s kvLeases) read(ctx context.Context, service string) (leaseRecord, error) {
+func (s *kvLeases) read(ctx context.Context, service string) (leaseRecord, error) {
 	kv, err := s.bucket(ctx)
 	if err != nil {
 		return leaseRecord{}, err
 	}
-	entry, err := kv.Get(ctx, escape(service))
+	var entry jetstream.KeyValueEntry
+	err = s.c.insist(ctx, func(ctx context.Context) (err error) {
+		entry, err = kv.Get(ctx, escape(service))
+		return err
+	})
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return leaseRecord{}, errLeaseFree
 	}
@@ -283,24 +296,34 @@ func (s kvLeases) read(ctx context.Context, service string) (leaseRecord, error)
 	return record, nil
 }
 
-func (s kvLeases) write(ctx context.Context, service string, value []byte, revision uint64) (uint64, error) {
+func (s *kvLeases) write(ctx context.Context, service string, value []byte, revision uint64) (uint64, error) {
 	kv, err := s.bucket(ctx)
 	if err != nil {
 		return 0, err
 	}
 	var written uint64
-	if revision == 0 {
-		written, err = kv.Create(ctx, escape(service), value)
-	} else {
-		written, err = kv.Update(ctx, escape(service), value, revision)
+	lost := false // an answer was: what was asked may have been done
+	err = s.c.insist(ctx, func(ctx context.Context) (err error) {
+		if revision == 0 {
+			written, err = kv.Create(ctx, escape(service), value)
+		} else {
+			written, err = kv.Update(ctx, escape(service), value, revision)
+		}
+		lost = lost || errors.Is(err, context.DeadlineExceeded)
+		return err
+	})
+	if !changed(err) {
+		return written, err
 	}
-	if changed(err) {
-		return 0, errLeaseChanged
+	if lost {
+		if entry, err := kv.Get(ctx, escape(service)); err == nil && bytes.Equal(entry.Value(), value) {
+			return entry.Revision(), nil
+		}
 	}
-	return written, err
+	return 0, errLeaseChanged
 }
 
-func (s kvLeases) remove(ctx context.Context, service string, revision uint64) error {
+func (s *kvLeases) remove(ctx context.Context, service string, revision uint64) error {
 	kv, err := s.bucket(ctx)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -29,7 +30,7 @@ type recordLog struct {
 	maxBytes int64
 
 	mu     sync.Mutex // keeps the messages of a record together
-	opened bool
+	upkeep upkeep
 }
 
 // contentOf is how many bytes of messages a log may keep so that it never takes more than so much on disk. The server
@@ -78,22 +79,28 @@ func space(msgs []*nats.Msg) (bytes int64) {
 }
 
 func (l *recordLog) open(ctx context.Context) error {
-	if l.opened {
+	if !l.upkeep.due(l.conn.opts.Now()) {
 		return nil
 	}
-	_, err := l.conn.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: l.name, Subjects: []string{l.subject}, Storage: jetstream.FileStorage,
-		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxBytes: l.maxBytes,
+	return l.conn.replicate(ctx, &l.upkeep, func(ctx context.Context, replicas int) error {
+		_, err := l.conn.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+			Name: l.name, Subjects: []string{l.subject}, Storage: jetstream.FileStorage, Replicas: replicas,
+			Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, MaxBytes: l.maxBytes,
+		})
+		return err
 	})
-	l.opened = err == nil
-	return err
 }
 
 func (l *recordLog) publish(ctx context.Context, msgs []*nats.Msg, until string) error {
 	for _, m := range msgs {
 		m.Header.Set(untilHeader, until)
-		if _, err := l.conn.js.PublishMsg(ctx, m); err != nil {
-			l.opened = false
+		m.Header.Set(nats.MsgIdHdr, rand.Text()) // a message that is sent again because its answer was lost is kept once
+		err := l.conn.insist(ctx, func(ctx context.Context) error {
+			_, err := l.conn.js.PublishMsg(ctx, m)
+			return err
+		})
+		if err != nil {
+			l.upkeep = upkeep{}
 			return err
 		}
 	}

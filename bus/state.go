@@ -31,8 +31,9 @@ type State struct {
 	service string
 	bucket  string
 
-	mu sync.Mutex // held by Put
-	kv jetstream.KeyValue
+	mu     sync.Mutex // held by Put
+	kv     jetstream.KeyValue
+	upkeep upkeep
 }
 
 // State returns the store of a service's values; nothing is created before the first Put.
@@ -81,48 +82,60 @@ func (s *State) put(ctx context.Context, name string, packed []byte) error {
 	if err != nil {
 		return err
 	}
-	old, _, err := readHead(ctx, kv, name)
+	old, _, err := s.readHead(ctx, kv, name)
 	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return err
 	}
 	head := stateHead{ID: rand.Text(), Slot: (old.Slot + 1) % slots}
 	if len(packed) <= s.conn.chunkSize() {
 		head.Slot = old.Slot
-		return writeHead(ctx, kv, name, head, packed)
+		return s.writeHead(ctx, kv, name, head, packed)
 	}
 	chunks := split(packed, s.conn.chunkSize())
 	for i, chunk := range chunks {
-		if _, err := kv.Put(ctx, chunkKey(name, head.Slot, i), append([]byte(head.ID), chunk...)); err != nil {
+		if err := s.write(ctx, kv, chunkKey(name, head.Slot, i), append([]byte(head.ID), chunk...)); err != nil {
 			return err
 		}
 	}
 	head.Chunks = len(chunks)
-	return writeHead(ctx, kv, name, head, nil)
+	return s.writeHead(ctx, kv, name, head, nil)
 }
 
 func (s *State) create(ctx context.Context) (jetstream.KeyValue, error) {
-	if s.kv != nil {
+	if s.kv != nil && !s.upkeep.due(s.conn.opts.Now()) {
 		return s.kv, nil
 	}
-	kv, err := s.conn.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: s.bucket, Description: "what Quell remembers of service " + s.service,
-		History: 1, Storage: jetstream.FileStorage,
+	err := s.conn.replicate(ctx, &s.upkeep, func(ctx context.Context, replicas int) (err error) {
+		s.kv, err = s.conn.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: s.bucket, Description: "what Quell remembers of service " + s.service,
+			History: 1, Storage: jetstream.FileStorage, Replicas: replicas,
+		})
+		return err
 	})
-	s.kv = kv
-	return kv, err
+	return s.kv, err
 }
 
-func writeHead(ctx context.Context, kv jetstream.KeyValue, name string, head stateHead, whole []byte) error {
+func (s *State) writeHead(ctx context.Context, kv jetstream.KeyValue, name string, head stateHead, whole []byte) error {
 	line, err := json.Marshal(head)
 	if err != nil {
 		return err
 	}
-	_, err = kv.Put(ctx, name, append(append(line, '\n'), whole...))
-	return err
+	return s.write(ctx, kv, name, append(append(line, '\n'), whole...))
 }
 
-func readHead(ctx context.Context, kv jetstream.KeyValue, name string) (head stateHead, whole []byte, err error) {
-	entry, err := kv.Get(ctx, name)
+func (s *State) write(ctx context.Context, kv jetstream.KeyValue, name string, value []byte) error {
+	return s.conn.insist(ctx, func(ctx context.Context) error {
+		_, err := kv.Put(ctx, name, value)
+		return err
+	})
+}
+
+func (s *State) readHead(ctx context.Context, kv jetstream.KeyValue, name string) (head stateHead, whole []byte, err error) {
+	var entry jetstream.KeyValueEntry
+	err = s.conn.insist(ctx, func(ctx context.Context) (err error) {
+		entry, err = kv.Get(ctx, name)
+		return err
+	})
 	if err != nil {
 		return head, nil, err
 	}
@@ -169,15 +182,15 @@ func (s *State) get(ctx context.Context, name string) (packed []byte, err error)
 		return nil, err
 	}
 	for range readAttempts {
-		if packed, err = readValue(ctx, kv, name); !errors.Is(err, errOvertaken) {
+		if packed, err = s.readValue(ctx, kv, name); !errors.Is(err, errOvertaken) {
 			return packed, err
 		}
 	}
 	return nil, err
 }
 
-func readValue(ctx context.Context, kv jetstream.KeyValue, name string) ([]byte, error) {
-	head, packed, err := readHead(ctx, kv, name)
+func (s *State) readValue(ctx context.Context, kv jetstream.KeyValue, name string) ([]byte, error) {
+	head, packed, err := s.readHead(ctx, kv, name)
 	if err != nil {
 		return nil, err
 	}

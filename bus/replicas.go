@@ -1,0 +1,106 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// mostReplicas is how many copies a store gets in a cluster: one server may be lost without a loss of data or of the lease.
+const mostReplicas = 3
+
+// recheckReplicas is how long a store that has fewer copies than it should is left so. A server that was away may be back.
+const recheckReplicas = time.Minute
+
+// upkeep remembers of a store when it was opened and whether it has all the copies it should.
+type upkeep struct {
+	opened time.Time
+	whole  bool
+}
+
+// due says whether the store must be opened again.
+func (u *upkeep) due(now time.Time) bool {
+	return u.opened.IsZero() || !u.whole && now.Sub(u.opened) >= recheckReplicas
+}
+
+// replicate opens a store, and raises one that exists, to as many copies as the servers can hold. create gets a number of copies.
+func (c *Conn) replicate(ctx context.Context, u *upkeep, create func(ctx context.Context, replicas int) error) error {
+	wanted := c.replicas()
+	for i, n := range wanted {
+		err := c.insist(ctx, func(ctx context.Context) error { return create(ctx, n) })
+		if tooFewServers(err) && i < len(wanted)-1 {
+			continue
+		}
+		if err == nil {
+			*u = upkeep{opened: c.opts.Now(), whole: i == 0}
+		}
+		return err
+	}
+	return nil
+}
+
+const (
+	// attempt is how long one request to a cluster may take: while servers elect a leader it can be lost without an answer.
+	attempt = 2 * time.Second
+	// attemptPause is how long to wait where no server answers for a store.
+	attemptPause = 200 * time.Millisecond
+)
+
+// insist asks an external bus again, until ctx ends, as long as nobody answers. What is asked must bear being done twice.
+func (c *Conn) insist(ctx context.Context, ask func(ctx context.Context) error) error {
+	if c.opts.Server != nil {
+		return ask(ctx)
+	}
+	for {
+		one, cancel := context.WithTimeout(ctx, attempt)
+		err := ask(one)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return err
+		case errors.Is(err, nats.ErrNoResponders):
+			pause(ctx, attemptPause)
+		case !errors.Is(err, context.DeadlineExceeded):
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// replicas are the numbers of copies to try, most first.
+func (c *Conn) replicas() []int {
+	switch {
+	case c.opts.Server != nil:
+		return []int{1}
+	case c.opts.Replicas > 0:
+		return []int{c.opts.Replicas}
+	}
+	return []int{mostReplicas, 1}
+}
+
+// tooFewServers says that the servers cannot hold so many copies: there is one only, some are away, or they are full.
+func tooFewServers(err error) bool {
+	const (
+		noPeers               = 10005
+		insufficientResources = 10023
+		notClustered          = 10074
+	)
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	switch api.ErrorCode {
+	case noPeers, insufficientResources, notClustered:
+		return true
+	}
+	return false
+}
