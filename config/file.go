@@ -36,6 +36,7 @@ type Bus struct {
 	TokenFile    string
 	TLS          TLS
 	JournalBytes int64
+	Replicas     int    // copies of each store in a cluster; 0: as many as it holds, up to 3
 	StoreDir     string // of the controller's own server; inside File.Data
 }
 

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +34,25 @@ func busKeys(b *Bus) section {
 		opt("token_file", text(&b.TokenFile), "file that holds the token"),
 		opt("tls", tlsKeys(&b.TLS), "certificates, as files in PEM form"),
 		opt("journal_bytes", size(&b.JournalBytes).atLeast(16<<20), "most bytes of plans and snapshots kept on disk"),
+		opt("replicas", replicas(&b.Replicas), "with url: copies of lease, state and journal in a cluster of servers; auto: as many as it holds, up to 3"),
+	}
+}
+
+// replicas is a number of copies, or auto, which is 0.
+func replicas(dst *int) *scalar[int] {
+	const most = 5
+	return &scalar[int]{
+		kind: fmt.Sprintf("auto, or a number from 1 to %d", most), accepts: isSingle, start: "auto", set: func(n int) { *dst = n },
+		parse: func(text string) (int, error) {
+			if text == "auto" {
+				return 0, nil
+			}
+			n, err := strconv.Atoi(text)
+			if err == nil && (n < 1 || n > most) {
+				err = strconv.ErrRange
+			}
+			return n, err
+		},
 	}
 }
 

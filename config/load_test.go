@@ -46,7 +46,7 @@ func TestFullFile(t *testing.T) {
 		},
 		Models: "/etc/quell/models.json", Data: "/var/lib/quell",
 		Bus: Bus{
-			Listen: ":4333", TokenFile: "/etc/quell/secrets/token", JournalBytes: 1 << 30, StoreDir: "/var/lib/quell/bus",
+			Listen: ":4333", TokenFile: "/etc/quell/secrets/token", JournalBytes: 1 << 30, Replicas: 3, StoreDir: "/var/lib/quell/bus",
 			TLS: TLS{CA: "/etc/quell/tls/ca.pem", Cert: "/etc/quell/tls/cert.pem", Key: "/etc/quell/tls/key.pem"},
 		},
 		Balancer: Balancer{

@@ -47,7 +47,7 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 	if err != nil {
 		return err
 	}
-	lease := &leader{conn: conn, service: file.Service.Name, holder: holder(file), now: time.Now}
+	lease := &leader{conn: conn, service: file.Service.Name, holder: holder(file), now: time.Now, least: leastLease(file)}
 	balancer, err := newBalancer(file, log, &stop)
 	if err != nil {
 		return err

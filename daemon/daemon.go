@@ -69,7 +69,7 @@ func join(file *config.File, server *bus.Server, name string, log *slog.Logger) 
 
 func busOptions(file *config.File, name string) bus.Options {
 	return bus.Options{
-		URL: busOf(file), TLS: bus.TLS(file.Bus.TLS), Name: name, Validate: (*quell.Reading).Validate,
+		URL: busOf(file), TLS: bus.TLS(file.Bus.TLS), Name: name, Replicas: file.Bus.Replicas, Validate: (*quell.Reading).Validate,
 		Identify: func() (bus.Identity, error) {
 			token, err := config.Token(file.Bus.Token, file.Bus.TokenFile)
 			return bus.Identity{Token: token}, err

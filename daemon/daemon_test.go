@@ -20,7 +20,7 @@ func TestReachable(t *testing.T) {
 
 // TestResize: a longer sampling period needs a longer lease, and what is held for a shorter one is taken anew.
 func TestResize(t *testing.T) {
-	l := &leader{}
+	l := &leader{least: 10 * time.Second}
 	l.resize(time.Second)
 	if l.ttl != 10*time.Second || l.margin >= l.ttl {
 		t.Errorf("for 1s: ttl %s, margin %s", l.ttl, l.margin)

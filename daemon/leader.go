@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 )
 
@@ -16,6 +17,7 @@ type leader struct {
 	conn            *bus.Conn
 	service, holder string
 	now             func() time.Time
+	least           time.Duration // of the lease
 
 	mu      sync.Mutex // guards what follows
 	ttl     time.Duration
@@ -24,12 +26,21 @@ type leader struct {
 	renewed time.Time // the lease is held for ttl from then on
 }
 
+// leastLease is how long a lease lasts at least. A cluster of servers elects a new leader within 10 s: a lease that is kept there outlasts
+// that.
+func leastLease(file *config.File) time.Duration {
+	if file.Bus.URL != "" {
+		return 20 * time.Second
+	}
+	return 10 * time.Second
+}
+
 // resize fits the lease to a sampling period. One that is held is taken anew, which its holder can at once.
 func (l *leader) resize(sampling time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.margin = controller.StepLimit(sampling)
-	ttl := max(10*time.Second, 3*sampling)
+	ttl := max(l.least, 3*sampling)
 	if ttl != l.ttl {
 		l.ttl, l.lease = ttl, nil
 	}
