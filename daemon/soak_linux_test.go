@@ -36,6 +36,9 @@ import (
 // within its bounds; what an operator ordered stays in force; and after every fault the service is whole again, without help.
 func TestSoak(t *testing.T) {
 	t.Parallel()
+	if os.Getenv("QUELL_SOAK") == "" {
+		t.Skip("QUELL_SOAK is not set")
+	}
 	length, seed := soakSettings(t)
 	t.Logf("QUELL_SOAK=%s QUELL_SOAK_SEED=%d", length, seed)
 	s := newSoak(t, seed)
