@@ -130,13 +130,17 @@ func backoff(n int) time.Duration {
 
 func (c *Conn) connected(part string) {
 	c.mu.Lock()
-	again := c.link.Problem != ""
+	was := c.link
 	if part == "" {
 		c.link = Link{Up: true, Since: c.opts.Now()}
 	}
 	c.mu.Unlock()
-	if part == "" && again {
+	switch {
+	case part != "":
+	case was.Problem != "":
 		c.log.Info("connected to the bus again")
+	case !was.Up:
+		c.log.Info("connected to the bus")
 	}
 }
 

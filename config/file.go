@@ -26,6 +26,8 @@ type File struct {
 	Probe    Probe
 	Agent    Agent
 	Train    Train
+
+	values map[string]string // of every key, as they were read
 }
 
 // Bus is how the processes talk. With a URL a server that already runs is used, otherwise the controller runs one.

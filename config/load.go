@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/quellhq/quell"
@@ -44,6 +45,8 @@ func Parse(name string, data []byte) (*File, error) {
 	f.Path = name
 	d := newDecoder(name)
 	if d.decode(data, fileKeys(&f)) {
+		f.values = map[string]string{}
+		fileKeys(&f).currents("", f.values)
 		f.derive(d)
 		checkFile(d, &f)
 	}
@@ -142,4 +145,18 @@ func (f *File) resolve(folder string) {
 			*path = filepath.Join(folder, *path)
 		}
 	}
+}
+
+// CheckInstance returns a *quell.UserError where the file lists its instances and this one is none of them: an agent
+// under such a name would report to nobody.
+func (f *File) CheckInstance(id string) error {
+	var ids []string
+	for _, m := range f.Scaler.Instances {
+		ids = append(ids, m.ID)
+	}
+	if len(ids) == 0 || f.Scaler.Kind != FixedScaler || slices.Contains(ids, id) {
+		return nil
+	}
+	return &quell.UserError{Err: fmt.Errorf("%s: scaler.instances lists no %q%s: correct the agent's instance, or add it to the list",
+		f.Path, shorten(id), suggest(id, ids))}
 }

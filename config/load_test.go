@@ -76,6 +76,7 @@ func TestFullFile(t *testing.T) {
 			Arrivals: scenario.Deterministic, Seed: 1<<64 - 1,
 		},
 	}
+	got.values = nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

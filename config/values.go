@@ -266,6 +266,8 @@ func (l *list[T]) atLeast(n int) *list[T] {
 
 func (l *list[T]) initial() string { return "" }
 
+func (l *list[T]) current() string { return fmt.Sprintf("%+v", *l.dst) }
+
 func (l *list[T]) read(d *decoder, n ast.Node) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
@@ -303,5 +305,8 @@ func isSingle(n ast.Node) bool {
 
 // capacity puts a value into a map of resources.
 func capacity(dst map[quell.Resource]float64, r quell.Resource, v *ordered[float64]) value {
+	if x, ok := dst[r]; ok {
+		v.start = v.format(x)
+	}
 	return v.above(0).into(func(x float64) { dst[r] = x })
 }

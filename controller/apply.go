@@ -30,11 +30,21 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 	if err != nil {
 		return view{}, fmt.Errorf("asking the balancer: %w", err)
 	}
+	c.firstLook(members, states)
 	v := view{members: members, backends: make(map[string]quell.BackendState, len(states)), leaving: c.mem.Draining}
 	for _, s := range states {
 		v.backends[s.ID] = s
 	}
 	return v, nil
+}
+
+// firstLook logs that scaler and balancer answer.
+func (c *Controller) firstLook(members []quell.Member, states []quell.BackendState) {
+	if c.looked {
+		return
+	}
+	c.looked = true
+	c.log.Info("scaler and balancer answer", "instances", len(members), "backends", len(states))
 }
 
 // tend follows the instances' lives between periods: one that became ready is shown to the balancer without

@@ -85,6 +85,7 @@ type Controller struct {
 	noModels error // why the configured policy does not run; equal weights meanwhile
 	mem      memory
 	leading  bool
+	looked   bool            // scaler and balancer have answered
 	adopt    bool            // the weights that the balancer has are to be taken up as ours
 	begun    bool            // the group has had instances
 	stepped  time.Time       // when the last step was
@@ -152,6 +153,15 @@ func (c *Controller) Reload(service quell.Service, models *model.Models) error {
 
 // Knows says whether an instance belongs to the service. Before the first look at the group every one may.
 func (c *Controller) Knows(instance string) bool { return c.gather.knows(instance) }
+
+// Note writes down something that happened to the controller from outside, as an event.
+func (c *Controller) Note(ctx context.Context, text string) {
+	c.work.Lock()
+	defer c.release()
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
+	c.event(ctx, text)
+}
 
 // Observe takes in a reading that came at the given time of this machine's clock.
 func (c *Controller) Observe(r quell.Reading, received time.Time) { c.gather.add(r, received) }

@@ -35,6 +35,9 @@ func Agent(ctx context.Context, path, instance string, log *slog.Logger) error {
 	if instance == "" {
 		return &quell.UserError{Err: fmt.Errorf("%s: agent.instance is not set: name the instance there or with --instance", path)}
 	}
+	if err := file.CheckInstance(instance); err != nil {
+		return err
+	}
 	conn, err := join(file, nil, "agent "+instance, log)
 	if err != nil {
 		return err
@@ -65,7 +68,7 @@ func Agent(ctx context.Context, path, instance string, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	log.Info("agent started", "service", file.Service.Name, "instance", instance, "probe", listener.Addr())
+	log.Info("agent started", "service", file.Service.Name, "instance", instance, "mode", file.Service.Mode, "bus", busOf(file), "probe", listener.Addr())
 	return a.Run(ctx)
 }
 

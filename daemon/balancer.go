@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"reflect"
 	"sync"
 	"time"
 
@@ -50,7 +49,7 @@ func Balancer(ctx context.Context, path string, log *slog.Logger) (err error) {
 	if err := seed(ctx, server, file); err != nil {
 		return errors.Join(err, shutdown(server))
 	}
-	log.Info("balancer started", "listen", server.Addr(), "scheduling", file.Balancer.Scheduling, "admin", file.Balancer.Admin)
+	log.Info("balancer started", "service", file.Service.Name, "mode", file.Service.Mode, "bus", busOf(file), "listen", server.Addr(), "scheduling", file.Balancer.Scheduling, "admin", file.Balancer.Admin)
 	var parts sync.WaitGroup
 	if file.Probe.From == config.FromBalancer {
 		prober, err := newProber(file, file.Balancer.Name, func() []probe.Target { return followed(server) }, publisher(conn), log)
@@ -137,12 +136,4 @@ func newProber(file *config.File, sender string, targets func() []probe.Target, 
 		o.Capacity = &c
 	}
 	return probe.NewProber(o)
-}
-
-// needsRestart says whether a reload would change something that only a restart can.
-func needsRestart(a, b *config.File) bool {
-	x, y := *a, *b
-	x.Service, y.Service = quell.Service{}, quell.Service{}
-	x.Models, y.Models = "", ""
-	return !reflect.DeepEqual(x, y)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -65,8 +66,21 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 		}
 	}
 	go reloading(ctx, path, file, c, lease, reload, log)
-	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode, "bus", busOf(file), "metrics", file.Listen)
+	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode,
+		"bus", busOf(file), "balancer", balancerOf(file), "scaler", file.Scaler.Kind, "metrics", file.Listen)
 	return c.Run(ctx)
+}
+
+// balancerOf says in a word which balancer a configuration drives, and where it is asked.
+func balancerOf(file *config.File) string {
+	switch b := file.Balancer; b.Kind {
+	case config.CommandBalancer:
+		return "command " + strings.Join(b.Command, " ")
+	case config.HAProxyBalancer:
+		return "haproxy " + strings.Join(b.HAProxy.Sockets, ",")
+	default:
+		return "builtin " + b.Admin
+	}
 }
 
 // load reads a configuration and the models it names. Models that are not there yet are no mistake: the controller
@@ -236,7 +250,8 @@ func targetsOf(c *controller.Controller) []probe.Target {
 }
 
 // reloading puts a changed configuration in force, or keeps the running one.
-func reloading(ctx context.Context, path string, running *config.File, c *controller.Controller, lease *leader, reload <-chan os.Signal, log *slog.Logger) {
+func reloading(ctx context.Context, path string, started *config.File, c *controller.Controller, lease *leader, reload <-chan os.Signal, log *slog.Logger) {
+	running := started
 	for {
 		select {
 		case <-ctx.Done():
@@ -252,12 +267,25 @@ func reloading(ctx context.Context, path string, running *config.File, c *contro
 			continue
 		}
 		lease.resize(file.Service.Sampling)
-		if needsRestart(running, file) {
-			log.Warn("changes outside slo, sampling, policy, group, guard, mode and models need a restart")
-		}
-		if file.Service.Sampling != running.Service.Sampling {
-			log.Warn("the balancer and the agents keep their sampling period until they are restarted", "sampling", running.Service.Sampling)
-		}
-		log.Info("reloaded", "policy", file.Service.Policy.Name, "mode", file.Service.Mode)
+		c.Note(ctx, reloadText(started, running, file))
+		running = file
 	}
+}
+
+// reloadText says what a reload changed, and what of the changes since the start needs a restart.
+func reloadText(started, running, file *config.File) string {
+	changed := config.Changed(running, file)
+	text := "reloaded the configuration and the models"
+	switch needs := file.NeedsRestart(config.Changed(started, file)); {
+	case needs != "":
+		text += ". " + needs + " Everything else was reloaded."
+	case len(changed) == 0:
+		text += ": no key changed."
+	default:
+		text += "."
+	}
+	if len(changed) > 0 {
+		text += " Changed: " + strings.Join(changed, ", ")
+	}
+	return text
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -12,7 +14,7 @@ import (
 
 func controllerCommand() *cobra.Command {
 	var path string
-	var verbose bool
+	var logs logOptions
 	cmd := &cobra.Command{
 		Use:   "controller [--config FILE]",
 		Short: "Run the controller of a service; SIGHUP reloads the configuration and the models",
@@ -21,44 +23,44 @@ func controllerCommand() *cobra.Command {
 			reload := make(chan os.Signal, 1)
 			signal.Notify(reload, syscall.SIGHUP)
 			defer signal.Stop(reload)
-			return daemon.Controller(cmd.Context(), path, reload, newLogger(cmd.ErrOrStderr(), verbose))
+			return logs.run(cmd, path, func(ctx context.Context, log *slog.Logger) error { return daemon.Controller(ctx, path, reload, log) })
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log details")
+	logs.add(cmd)
 	return cmd
 }
 
 func agentCommand() *cobra.Command {
 	var path, instance string
-	var verbose bool
+	var logs logOptions
 	cmd := &cobra.Command{
 		Use:   "agent [--config FILE] [--instance ID]",
 		Short: "Report from the machine this runs on, and answer probes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return daemon.Agent(cmd.Context(), path, instance, newLogger(cmd.ErrOrStderr(), verbose))
+			return logs.run(cmd, path, func(ctx context.Context, log *slog.Logger) error { return daemon.Agent(ctx, path, instance, log) })
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().StringVar(&instance, "instance", "", "id of the instance; default: agent.instance of the configuration")
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log details")
+	cmd.Flags().StringVar(&instance, "instance", "", "id of the instance that this machine is; default: agent.instance of the configuration")
+	logs.add(cmd)
 	return cmd
 }
 
 func balancerCommand() *cobra.Command {
 	var path string
-	var verbose bool
+	var logs logOptions
 	cmd := &cobra.Command{
 		Use:   "balancer [--config FILE]",
 		Short: "Run the built-in load balancer, and the prober beside it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return daemon.Balancer(cmd.Context(), path, newLogger(cmd.ErrOrStderr(), verbose))
+			return logs.run(cmd, path, func(ctx context.Context, log *slog.Logger) error { return daemon.Balancer(ctx, path, log) })
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log details")
+	logs.add(cmd)
 	return cmd
 }
 
@@ -70,7 +72,7 @@ func hostCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return h.Run(cmd.Context(), newLogger(cmd.ErrOrStderr(), false))
+			return h.Run(cmd.Context(), newLogger(cmd.ErrOrStderr()))
 		},
 	}
 	f := cmd.Flags()

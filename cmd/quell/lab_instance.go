@@ -16,7 +16,7 @@ func labInstanceCommand() *cobra.Command {
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			i.Files = map[string]int64{"file": fileSize, "chunk": chunkSize}
-			return i.Run(cmd.Context(), newLogger(cmd.ErrOrStderr(), false))
+			return i.Run(cmd.Context(), newLogger(cmd.ErrOrStderr()))
 		},
 	}
 	f := cmd.Flags()
@@ -43,7 +43,7 @@ func labProbeCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return daemon.LabProbe(cmd.Context(), path, newLogger(cmd.ErrOrStderr(), false))
+			return daemon.LabProbe(cmd.Context(), path, newLogger(cmd.ErrOrStderr()))
 		},
 	}
 	configFlag(cmd, &path)

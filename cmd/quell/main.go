@@ -95,13 +95,7 @@ func userErrorf(format string, args ...any) error {
 }
 
 // newLogger writes plain lines for people to standard error.
-func newLogger(w io.Writer, verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
-}
+func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 // named asks for exactly these arguments.
 func named(names ...string) cobra.PositionalArgs {

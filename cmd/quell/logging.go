@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+)
+
+// logOptions are the flags of every process that runs for long.
+type logOptions struct {
+	format  choice
+	level   choice
+	verbose bool
+}
+
+func (o *logOptions) add(cmd *cobra.Command) {
+	o.format = choice{"text", []string{"text", "json"}}
+	o.level = choice{"info", []string{"debug", "info", "warn", "error"}}
+	cmd.Flags().Var(&o.format, "log-format", "text or json, one line each on standard error")
+	cmd.Flags().Var(&o.level, "log-level", "least level that is logged: debug, info, warn or error")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "the same as --log-level debug")
+}
+
+func (o *logOptions) logger(w io.Writer) *slog.Logger {
+	level := slog.LevelInfo
+	_ = level.UnmarshalText([]byte(o.level.is)) // one of the known ones
+	if o.verbose {
+		level = slog.LevelDebug
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if o.format.is == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// run runs a process, and logs its start and why it ended. Mistakes of the user are told without the log.
+func (o *logOptions) run(cmd *cobra.Command, config string, process func(context.Context, *slog.Logger) error) error {
+	log := o.logger(cmd.ErrOrStderr())
+	log.Info(cmd.Name()+" starts", "version", buildVersion(), "config", config)
+	err := process(cmd.Context(), log)
+	var user *quell.UserError
+	switch cause := context.Cause(cmd.Context()); {
+	case errors.As(err, &user):
+	case err != nil:
+		log.Error(cmd.Name()+" ended", "reason", err.Error())
+	case cause != nil:
+		log.Info(cmd.Name()+" ended", "reason", cause.Error())
+	default:
+		log.Info(cmd.Name()+" ended", "reason", "the process that it belongs to has ended")
+	}
+	return err
+}
+
+// choice is the value of a flag: one of a few words.
+type choice struct {
+	is    string
+	known []string
+}
+
+func (c *choice) Set(s string) error {
+	if !slices.Contains(c.known, s) {
+		return errors.New("must be one of " + strings.Join(c.known, ", "))
+	}
+	c.is = s
+	return nil
+}
+
+func (c *choice) String() string { return c.is }
+func (c *choice) Type() string   { return "word" }

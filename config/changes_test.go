@@ -1,0 +1,65 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
+	const fixed = "scaler: {instances: [{id: a, address: 'h:1'}, {id: b, address: 'h:2'}]}\n"
+	for name, c := range map[string]struct {
+		before, after string
+		changed       string
+		needs         string
+	}{
+		"nothing":               {"mode: act\n", "", "", ""},
+		"another way of saying": {"sampling: 10s\nguard: {floor: 5%}\n", "sampling: 10000ms\nguard: {floor: 0.05}\n", "", ""},
+		"the policy":            {"", "policy: {name: lr}\nguard: {step: 10%}\nmode: advise\n", "guard.step, mode, policy.name", ""},
+		"the prober's count":    {"", "probe: {count: 20}\n", "probe.count", "probe.count changed: restart the balancer to apply it."},
+		"a prober of its own": {"probe: {from: controller}\n", "probe: {from: controller, count: 20, size: 50KB}\n", "probe.count, probe.size",
+			"probe.count and probe.size changed: restart the controller to apply them."},
+		"where agents answer": {"", "probe: {listen: '127.0.0.1:7'}\n", "probe.listen", "probe.listen changed: restart the agents to apply it."},
+		"several at once": {"", "policy: {name: lr}\nbalancer: {listen: '127.0.0.1:7'}\nagent: {interface: lo}\n",
+			"agent.interface, balancer.listen, policy.name",
+			"agent.interface changed: restart the agents to apply it. balancer.listen changed: restart the balancer to apply it."},
+		"the bus": {"", "bus: {url: 'nats://h:1'}\n", "bus.url", "bus.url changed: restart the controller, the balancer and the agents to apply it."},
+		"a list, and what follows from it": {fixed, strings.Replace(fixed, "h:2", "h:3", 1), "scaler.instances",
+			"scaler.instances changed: restart the controller to apply it."},
+		"one more of a list": {"", fixed, "scaler.instances", "scaler.instances changed: restart the controller to apply it."},
+		"a capacity": {"agent: {capacity: {network: 1Gbps}}\n", "agent: {capacity: {network: 2Gbps}}\n", "agent.capacity.network",
+			"agent.capacity.network changed: restart the agents and the balancer to apply it."},
+		"training": {"", "train: {plan: full}\n", "train.plan", ""},
+	} {
+		before, err := Parse("quell.yaml", []byte(least+c.before))
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := Parse("quell.yaml", []byte(least+c.after))
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := Changed(before, after)
+		if got := strings.Join(changed, ", "); got != c.changed {
+			t.Errorf("%s: changed %s, want %s", name, got, c.changed)
+		}
+		if got := after.NeedsRestart(changed); got != c.needs {
+			t.Errorf("%s: %s, want %s", name, got, c.needs)
+		}
+		if back := Changed(after, before); !slices.Equal(back, changed) {
+			t.Errorf("%s: changed back %v", name, back)
+		}
+	}
+}
+
+// TestEveryKeyHasAnOwner keeps the table of owners complete.
+func TestEveryKeyHasAnOwner(t *testing.T) {
+	f := defaults()
+	values := map[string]string{}
+	fileKeys(&f).currents("", values)
+	for key := range values {
+		if !slices.ContainsFunc(f.owners(), func(o owner) bool { return within(key, o.path) }) {
+			t.Errorf("nobody reads %s", key)
+		}
+	}
+}
