@@ -64,6 +64,7 @@ type Conn struct {
 
 	mu        sync.Mutex
 	link      Link
+	met       bool                     // it has been up
 	complaint string                   // the last one logged
 	sightings map[string]leaseSighting // by service
 }

@@ -130,16 +130,16 @@ func backoff(n int) time.Duration {
 
 func (c *Conn) connected(part string) {
 	c.mu.Lock()
-	was := c.link
+	wasUp, again := c.link.Up, c.met
 	if part == "" {
-		c.link = Link{Up: true, Since: c.opts.Now()}
+		c.link, c.met = Link{Up: true, Since: c.opts.Now()}, true
 	}
 	c.mu.Unlock()
 	switch {
-	case part != "":
-	case was.Problem != "":
+	case part != "" || wasUp:
+	case again:
 		c.log.Info("connected to the bus again")
-	case !was.Up:
+	default:
 		c.log.Info("connected to the bus")
 	}
 }
