@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/wallclock"
 )
 
 const ttl = 9 * time.Second
@@ -37,6 +38,37 @@ func rivals(t *testing.T) (a, b *Conn, advance func(time.Duration)) {
 	clockA, clockB := &clock{at: epoch}, &clock{at: epoch.Add(24 * time.Hour)}
 	a, b = connect(t, Options{Server: s, Now: clockA.now}), connect(t, Options{Server: s, Now: clockB.now})
 	return a, b, func(d time.Duration) { clockA.advance(d); clockB.advance(d) }
+}
+
+// A lease lasts as long as it does, and is given to nobody else before, when the clock of its holder or of a rival is set.
+func TestALeaseOverlooksThatAClockIsSet(t *testing.T) {
+	for _, by := range []time.Duration{-time.Hour, time.Hour} {
+		s := startServer(t, ServerOptions{})
+		clockA, clockB := wallclock.New(), wallclock.New()
+		a, b := connect(t, Options{Server: s, Now: clockA.Now}), connect(t, Options{Server: s, Now: clockB.Now})
+		l := lease(t, a, "host-a")
+		held := func() time.Duration {
+			t.Helper()
+			_, err := b.Lease(t.Context(), "video", "host-b", ttl)
+			if held := new(HeldError); errors.As(err, &held) && held.Holder == "host-a" {
+				return held.RetryIn
+			}
+			t.Fatalf("got %v, want it held by host-a", err)
+			return 0
+		}
+		before := held()
+		clockA.Set(by)
+		clockB.Set(by)
+		if !l.Valid() {
+			t.Errorf("set by %v: the holder has lost it", by)
+		}
+		if after := held(); after > before {
+			t.Errorf("set by %v: to be had in %v, before in %v", by, after, before)
+		}
+		if err := l.Renew(t.Context()); err != nil || !l.Valid() {
+			t.Errorf("set by %v: renewing: %v", by, err)
+		}
+	}
 }
 
 func lease(t *testing.T, c *Conn, holder string) *Lease {
