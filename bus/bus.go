@@ -47,7 +47,6 @@ type Options struct {
 
 const (
 	requestTimeout = 10 * time.Second
-	failedTimeout  = time.Second // once the embedded store failed: what still works answers well within it
 )
 
 // Identity is what a process shows to the bus; either may be empty.
@@ -83,6 +82,12 @@ func Connect(opts Options) (*Conn, error) {
 	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("use JetStream on %s: %w", c.where, err)
+	}
+	if opts.Server != nil {
+		if err := c.serveLeases(opts.Server.leases); err != nil {
+			c.Close()
+			return nil, fmt.Errorf("answer for leases on %s: %w", c.where, err)
+		}
 	}
 	return c, nil
 }
@@ -163,21 +168,26 @@ func (c *Conn) Close() {
 	c.nc.Close()
 }
 
-// request bounds one exchange with the server, and refuses it at once while the bus cannot be reached.
-func (c *Conn) request(ctx context.Context) (context.Context, context.CancelFunc, error) {
+// bounded bounds one exchange that needs no store, and refuses it at once while the bus cannot be reached.
+func (c *Conn) bounded(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if !c.Connected() {
 		return nil, nil, fmt.Errorf("%w at %s", ErrNotConnected, c.where)
 	}
-	if c.storeErr() != nil {
-		bounded, cancel := context.WithTimeout(ctx, failedTimeout)
-		return bounded, cancel, nil
-	}
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-	if c.opts.Server == nil {
-		return bounded, cancel, nil
+	return bounded, cancel, nil
+}
+
+// request bounds one exchange with the server's store, and refuses it at once while the bus cannot be reached or its store is closed.
+func (c *Conn) request(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if err := c.storeErr(); err != nil {
+		return nil, nil, err
+	}
+	bounded, cancel, err := c.bounded(ctx)
+	if err != nil || c.opts.Server == nil {
+		return bounded, cancel, err
 	}
 	// A store that fails leaves requests without an answer.
-	unwatch := context.AfterFunc(c.opts.Server.healthy, cancel)
+	unwatch := context.AfterFunc(c.opts.Server.store.now(), cancel)
 	return bounded, func() { unwatch(); cancel() }, nil
 }
 

@@ -126,7 +126,7 @@ func (c *Conn) Ask(ctx context.Context, service string, cmd Command) (Reply, err
 	if err != nil {
 		return Reply{}, fmt.Errorf("encode the command: %w", err)
 	}
-	ctx, cancel, err := c.request(ctx)
+	ctx, cancel, err := c.bounded(ctx)
 	if err != nil {
 		return Reply{}, fmt.Errorf("no controller answers for service %q: %w", service, err)
 	}

@@ -11,7 +11,7 @@ import (
 
 // childRoles are what the test binary does as a child process.
 func childRoles() map[string]func(dir string) int {
-	return map[string]func(string) int{"append": appendForEver, "fill": fillDisk, "node": serveNode}
+	return map[string]func(string) int{"append": appendForEver, "fill": fillDisk, "reopen": reopenDisk, "node": serveNode}
 }
 
 func child(ctx context.Context, role, dir string) *exec.Cmd {

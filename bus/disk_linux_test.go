@@ -41,6 +41,95 @@ func fillDisk(dir string) int {
 	return 0
 }
 
+// reopenDisk is fillDisk with a bus that goes on: leases are kept and taken while the disk is full, and once there is space the same bus
+// writes again.
+func reopenDisk(dir string) int {
+	weight := filepath.Join(dir, "ballast")
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", smallDisk))
+	if err == nil {
+		err = os.WriteFile(weight, make([]byte, ballast), 0o600)
+	}
+	if err != nil {
+		return childFailed(err)
+	}
+	if err := overflow(dir, weight); err != nil {
+		return childFailed(err)
+	}
+	fmt.Println("went on")
+	return 0
+}
+
+func overflow(dir, weight string) error {
+	s, err := StartServer(ServerOptions{StoreDir: dir, Listen: "127.0.0.1:0"})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Shutdown() }()
+	c, err := Connect(Options{Server: s})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx := context.Background()
+	l, err := c.Lease(ctx, "video", "here", time.Minute)
+	if err != nil {
+		return err
+	}
+	state, err := c.State("video")
+	if err != nil {
+		return err
+	}
+	if err := state.Put(ctx, "memory", []byte("before")); err != nil {
+		return err
+	}
+	j, err := c.Journal("video", JournalOptions{})
+	written := 0
+	for ; err == nil; written++ {
+		e := event(written)
+		e.Text = hex.EncodeToString(noise(uint64(written), 30_000))
+		err = j.Append(ctx, e)
+	}
+	written--
+	<-s.Failed()
+	if err := l.Renew(ctx); err != nil {
+		return fmt.Errorf("on a full disk: %w", err)
+	}
+	rival, err := Connect(Options{URL: s.URL()})
+	if err != nil {
+		return err
+	}
+	defer rival.Close()
+	if _, err := rival.Lease(ctx, "video", "there", time.Second); err == nil || !strings.Contains(err.Error(), "held by the controller here") {
+		return fmt.Errorf("on a full disk a rival gets: %w", err)
+	}
+	if _, err := rival.Lease(ctx, "other", "there", time.Second); err != nil {
+		return fmt.Errorf("on a full disk another service's lease: %w", err)
+	}
+	began := time.Now()
+	if err := state.Put(ctx, "memory", []byte("lost")); err == nil || time.Since(began) > requestTimeout/2 {
+		return fmt.Errorf("a full disk took a value, or %v to refuse it: %w", time.Since(began), err)
+	}
+	if err := os.Remove(weight); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(patience); s.Err() != nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the store stays closed: %w", s.Err())
+		}
+	}
+	if got, err := state.Get(ctx, "memory"); err != nil || string(got) != "before" {
+		return fmt.Errorf("the store holds %q, %w", got, err)
+	}
+	if err := errors.Join(state.Put(ctx, "memory", []byte("after")), j.Append(ctx, event(written)), l.Renew(ctx)); err != nil {
+		return fmt.Errorf("with space again: %w", err)
+	}
+	kept := 0
+	if err := j.Read(ctx, time.Time{}, func(Entry) error { kept++; return nil }); err != nil || kept < written+1 {
+		return fmt.Errorf("%d entries of %d are there: %w", kept, written+1, err)
+	}
+	return nil
+}
+
 // fillJournal appends until that fails, twice.
 func fillJournal(dir string) (acknowledged int, full error) {
 	s, err := StartServer(ServerOptions{StoreDir: dir})
@@ -81,10 +170,34 @@ func countEntries(dir string) (n int, err error) {
 	return n, errors.Join(err, s.Shutdown())
 }
 
+// A bus whose disk was full goes on by itself, and nobody loses a lease by it.
+func TestTheStoreReopens(t *testing.T) {
+	if out := onSmallDisk(t, "reopen"); strings.TrimSpace(out) != "went on" {
+		t.Error(out)
+	}
+}
+
 func TestAFullDisk(t *testing.T) {
+	out := onSmallDisk(t, "fill")
+	full, rest, _ := strings.Cut(out, "again:")
+	again, lost, _ := strings.Cut(rest, "lost:")
+	if strings.Count(full, "cannot be written; it is opened again once its disk has space") != 2 {
+		t.Errorf("two appends to a full disk: %s", full)
+	}
+	if !strings.Contains(again, "is full; free some space") {
+		t.Errorf("a start on a full disk: %s", again)
+	}
+	if strings.TrimSpace(lost) != "0, <nil>" {
+		t.Errorf("acknowledged but lost: %s", lost)
+	}
+}
+
+// onSmallDisk plays a role in a process that may mount a disk of its own, and returns what it says.
+func onSmallDisk(t *testing.T, role string) string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	cmd := child(ctx, "fill", t.TempDir())
+	cmd := child(ctx, role, t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
@@ -97,17 +210,7 @@ func TestAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	full, rest, _ := strings.Cut(string(out), "again:")
-	again, lost, _ := strings.Cut(rest, "lost:")
-	if strings.Count(full, "cannot be written; free disk space") != 2 {
-		t.Errorf("two appends to a full disk: %s", full)
-	}
-	if !strings.Contains(again, "is full; free some space") {
-		t.Errorf("a start on a full disk: %s", again)
-	}
-	if strings.TrimSpace(lost) != "0, <nil>" {
-		t.Errorf("acknowledged but lost: %s", lost)
-	}
+	return string(out)
 }
 
 func skipUnlessRequired(t *testing.T, why string) {

@@ -87,12 +87,12 @@ func (c *Conn) Lease(ctx context.Context, service, holder string, ttl time.Durat
 	if holder == "" || ttl < shortestHold {
 		return nil, fmt.Errorf("lease of service %q: want a holder and at least %s", service, shortestHold)
 	}
-	ctx, cancel, err := c.request(ctx)
+	ctx, cancel, err := c.bounded(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("take the lease of service %q: %w", service, err)
 	}
 	defer cancel()
-	l := &Lease{store: &kvLeases{c: c}, now: c.opts.Now, service: service, value: leaseValue{holder, rand.Text(), ttl}}
+	l := &Lease{store: c.leases(), now: c.opts.Now, service: service, value: leaseValue{holder, rand.Text(), ttl}}
 	err = l.take(ctx, c.sight)
 	if held := new(HeldError); err != nil && !errors.As(err, &held) {
 		err = c.explain(fmt.Sprintf("take the lease of service %q", service), err)

@@ -44,10 +44,14 @@ type Server struct {
 	url    string
 	inside string // what connections inside the process show
 	log    *slog.Logger
+	dir    string
 	lock   *dirLock
+	leases *ownLeases
+	store  storeHealth
 
-	healthy context.Context // ends with the store
-	broken  context.CancelCauseFunc
+	ended context.Context // when Shutdown begins
+	end   context.CancelFunc
+	work  sync.WaitGroup
 
 	stop    sync.Once
 	stopErr error
@@ -154,8 +158,9 @@ func start(opts ServerOptions, conf *server.Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{inside: opts.Token, log: opts.Logger, lock: lock}
-	s.healthy, s.broken = context.WithCancelCause(context.Background())
+	s := &Server{inside: opts.Token, log: opts.Logger, dir: opts.StoreDir, lock: lock, leases: newOwnLeases()}
+	s.ended, s.end = context.WithCancel(context.Background())
+	s.store.renew()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Shutdown())
@@ -236,20 +241,13 @@ func (s *Server) String() string {
 	return s.url
 }
 
-func (s *Server) storeFailed(err error) {
-	s.broken(fmt.Errorf("the store of the embedded bus cannot be written; free disk space if that is short, and restart: %w", err))
-}
-
-// Failed is closed when the store could no longer be written, as on a full disk. What failed to be written then stays
-// closed for writing until the bus is started again; the rest goes on.
-func (s *Server) Failed() <-chan struct{} { return s.healthy.Done() }
-
-// Err says why the store failed; nil while it has not.
-func (s *Server) Err() error { return context.Cause(s.healthy) }
-
 // Shutdown ends the bus, within ten seconds, and lets go of its folder. Further calls do nothing and return the same.
 func (s *Server) Shutdown() error {
 	s.stop.Do(func() {
+		s.end()
+		s.work.Wait()
+		s.store.opening.Lock()
+		defer s.store.opening.Unlock()
 		s.stopErr = errors.Join(s.shutdownNATS(), s.lock.release())
 	})
 	return s.stopErr
