@@ -145,3 +145,26 @@ func parsePorts(s string) (Ports, error) {
 	}
 	return Ports{First: int(a), Last: int(b)}, nil
 }
+
+// network is a block of addresses in CIDR form, or a single address.
+func network(dst *netip.Prefix) *scalar[netip.Prefix] {
+	return &scalar[netip.Prefix]{
+		kind: "a network as in 10.0.0.0/8, or an address", parse: parseNetwork, format: netip.Prefix.String, accepts: isSingle,
+		set: func(p netip.Prefix) { *dst = p }, rules: []rule[netip.Prefix]{wholeNetwork},
+	}
+}
+
+func parseNetwork(s string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(s); err == nil && ip.Zone() == "" {
+		return netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen()), nil
+	}
+	return netip.ParsePrefix(s)
+}
+
+// wholeNetwork refuses 10.1.2.3/8: either the address or the length is a slip.
+func wholeNetwork(p netip.Prefix) string {
+	if p != p.Masked() {
+		return fmt.Sprintf("%s has bits beyond its length: write %s, or %s", p, p.Masked(), p.Addr())
+	}
+	return ""
+}

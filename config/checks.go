@@ -111,12 +111,21 @@ func checkBalancer(d *decoder, f *File) {
 	switch f.Balancer.Kind {
 	case BuiltinBalancer:
 		d.bars("balancer", "a builtin balancer", "command", "state_command", "haproxy")
+		checkConnections(d, f.Balancer)
 	case CommandBalancer:
 		d.needs("balancer", "a balancer of kind command", "command")
 		d.bars("balancer", "a balancer of kind command",
-			"listen", "admin", "metrics", "scheduling", "health", "timeouts", "max_conns", "haproxy")
+			"listen", "admin", "metrics", "scheduling", "health", "timeouts", "max_conns", "max_conns_per_client",
+			"trusted_proxies", "haproxy")
 	case HAProxyBalancer:
 		checkHAProxy(d, f.Balancer.HAProxy)
+	}
+}
+
+func checkConnections(d *decoder, b Balancer) {
+	if d.sound("balancer.max_conns", "balancer.max_conns_per_client") && b.MaxConnsPerClient != nil && b.MaxConns > 0 &&
+		*b.MaxConnsPerClient > b.MaxConns {
+		d.refuse("balancer.max_conns_per_client", "", "must be at most balancer.max_conns, which is %d", b.MaxConns)
 	}
 }
 
@@ -126,7 +135,7 @@ func checkHAProxy(d *decoder, h HAProxy) {
 		d.needs("balancer.haproxy", "a balancer of kind haproxy", "sockets", "backend")
 	}
 	d.bars("balancer", "a balancer of kind haproxy, whose own configuration has that",
-		"listen", "admin", "metrics", "scheduling", "timeouts", "max_conns", "command", "state_command", "health.path", "health.timeout")
+		"listen", "admin", "metrics", "scheduling", "timeouts", "max_conns", "max_conns_per_client", "trusted_proxies", "command", "state_command", "health.path", "health.timeout")
 	if h.Slots != "" {
 		d.bars("balancer", "slots, whose lines in HAProxy's configuration have that", "health", "haproxy.server")
 	}

@@ -6,6 +6,7 @@
 package config
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -57,19 +58,22 @@ type BalancerKind string
 
 // Balancer is what spreads requests over the instances.
 type Balancer struct {
-	Kind         BalancerKind
-	Listen       string // where clients connect
-	Admin        string // path of the Unix socket that the controller uses
-	Metrics      string // empty: off
-	Scheduling   quell.Scheduling
-	Name         string // tells several balancers apart
-	Health       Health
-	Timeouts     Timeouts
-	MaxConns     int // 0: no limit
-	Drain        time.Duration
-	Command      []string
-	StateCommand []string
-	HAProxy      HAProxy
+	Kind       BalancerKind
+	Listen     string // where clients connect
+	Admin      string // path of the Unix socket that the controller uses
+	Metrics    string // empty: off
+	Scheduling quell.Scheduling
+	Name       string // tells several balancers apart
+	Health     Health
+	Timeouts   Timeouts
+	MaxConns   int // 0: no limit but that of open files
+	// MaxConnsPerClient is of one client address; nil: half of those that the balancer takes; 0: no limit.
+	MaxConnsPerClient *int
+	TrustedProxies    []netip.Prefix // whose X-Forwarded-* and Forwarded are believed
+	Drain             time.Duration
+	Command           []string
+	StateCommand      []string
+	HAProxy           HAProxy
 }
 
 // HAProxy is where HAProxy runs and what it calls things.
@@ -95,8 +99,13 @@ type Health struct {
 type Timeouts struct {
 	Connect    time.Duration // to an instance
 	Header     time.Duration // until an instance's response begins
-	Idle       time.Duration // of a kept-alive connection
+	Idle       time.Duration // of a client's kept-alive connection
 	ReadHeader time.Duration // until a client's request headers have arrived
+
+	UpstreamIdle time.Duration // of a kept-alive connection to an instance
+	Body         time.Duration // for the next part of a request's body; 0: no limit
+	Write        time.Duration // for a client to take the next part of a response; 0: no limit
+	Upgrade      time.Duration // of an upgraded connection on which nothing is sent; 0: no limit
 }
 
 // The kinds of scalers.
@@ -220,6 +229,7 @@ func defaults() File {
 			Health: Health{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2},
 			Timeouts: Timeouts{
 				Connect: time.Second, Header: 30 * time.Second, Idle: 90 * time.Second, ReadHeader: 10 * time.Second,
+				UpstreamIdle: 1500 * time.Millisecond, Body: 30 * time.Second, Write: 30 * time.Second, Upgrade: 10 * time.Minute,
 			},
 			MaxConns: 10000, Drain: 30 * time.Second,
 		},

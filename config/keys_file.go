@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,7 +75,9 @@ func balancerKeys(b *Balancer) section {
 		opt("name", ident(&b.Name), "tells several balancers apart"),
 		opt("health", healthKeys(&b.Health), "how instances are checked"),
 		opt("timeouts", timeoutKeys(&b.Timeouts), "bounds of the phases of a request"),
-		opt("max_conns", whole(&b.MaxConns).atLeast(0), "most connections of clients; 0 for no limit"),
+		opt("max_conns", whole(&b.MaxConns).atLeast(0), "most connections of clients, further ones wait; 0 for as many as the limit of open files leaves room for"),
+		opt("max_conns_per_client", whole(new(int)).atLeast(0).into(func(n int) { b.MaxConnsPerClient = &n }), "most connections of one client address (IPv6: of one /64), further ones are closed; 0 for no limit; trusted proxies have none").or("half of max_conns"),
+		opt("trusted_proxies", listOf(&b.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) value { return network(p) }), "networks of proxies in front, as in 10.0.0.0/8: their X-Forwarded-* and Forwarded headers are kept, those of others replaced"),
 		opt("drain", duration(&b.Drain).atLeast(0), "how long open requests may take to finish"),
 		opt("command", command(&b.Command), "kind command: program that applies the backends it reads as JSON"),
 		opt("state_command", command(&b.StateCommand), "kind command: program that prints the backends in force as JSON"),
@@ -107,8 +110,12 @@ func timeoutKeys(t *Timeouts) section {
 	return section{
 		opt("connect", duration(&t.Connect).above(0), "to connect to an instance"),
 		opt("header", duration(&t.Header).above(0), "until an instance's response begins"),
-		opt("idle", duration(&t.Idle).above(0), "of a kept-alive connection without a request"),
+		opt("idle", duration(&t.Idle).above(0), "of a client's kept-alive connection without a request"),
+		opt("upstream_idle", duration(&t.UpstreamIdle).above(0), "of a kept-alive connection to an instance without a request; must be below the instances' own"),
 		opt("read_header", duration(&t.ReadHeader).above(0), "until a client's request headers have arrived"),
+		opt("body", duration(&t.Body).atLeast(0), "for the next part of a request's body to arrive; 0s for no limit"),
+		opt("write", duration(&t.Write).atLeast(0), "for a client to take the next part of a response; 0s for no limit"),
+		opt("upgrade", duration(&t.Upgrade).atLeast(0), "of an upgraded connection (WebSocket) on which neither side sends; 0s for no limit"),
 	}
 }
 

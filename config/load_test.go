@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -52,8 +53,14 @@ func TestFullFile(t *testing.T) {
 		Balancer: Balancer{
 			Kind: BuiltinBalancer, Listen: ":80", Admin: "/etc/quell/run/admin.sock", Metrics: "0.0.0.0:9000",
 			Scheduling: quell.Random2, Name: "edge-1", Drain: 10 * time.Second,
-			Health:   Health{Path: "/up", Interval: 500 * time.Millisecond, Timeout: 250 * time.Millisecond, Fall: 3, Rise: 1},
-			Timeouts: Timeouts{Connect: 100 * time.Millisecond, Header: 5 * time.Second, Idle: time.Minute, ReadHeader: 2 * time.Second},
+			Health: Health{Path: "/up", Interval: 500 * time.Millisecond, Timeout: 250 * time.Millisecond, Fall: 3, Rise: 1},
+			Timeouts: Timeouts{
+				Connect: 100 * time.Millisecond, Header: 5 * time.Second, Idle: time.Minute, ReadHeader: 2 * time.Second,
+				UpstreamIdle: 4 * time.Second, Body: 20 * time.Second, Write: time.Minute, Upgrade: time.Hour,
+			},
+			MaxConnsPerClient: new(100), TrustedProxies: []netip.Prefix{
+				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("fd00::/8"),
+			},
 		},
 		Scaler: Scaler{
 			Kind:    ProcessScaler,
@@ -157,22 +164,24 @@ func TestDefaults(t *testing.T) {
 		"balancer.max_conns":  {f.Balancer.MaxConns, 10000},
 		"balancer.health":     {f.Balancer.Health, Health{"/healthz", time.Second, time.Second, 2, 2}},
 		"balancer.timeouts": {f.Balancer.Timeouts,
-			Timeouts{time.Second, 30 * time.Second, 90 * time.Second, 10 * time.Second}},
-		"scaler.slots":         {f.Scaler.Slots, 10},
-		"scaler.ready.timeout": {f.Scaler.Ready.Timeout, 30 * time.Second},
-		"probe.from":           {f.Probe.From, FromBalancer},
-		"probe.count":          {f.Probe.Count, 8},
-		"probe.budget":         {f.Probe.Budget, 0.02},
-		"probe.listen":         {f.Probe.Listen, "127.0.0.1:9466"},
-		"probe.timeout":        {f.Probe.Timeout, 2 * time.Second},
-		"agent.root":           {f.Agent.Root, "/"},
-		"agent.metrics":        {f.Agent.Metrics, ""},
-		"train.plan":           {f.Train.Plan, QuickPlan},
-		"train.run":            {f.Train.Run, 10 * time.Second},
-		"train.repeat":         {f.Train.Repeat, 3},
-		"train.max_repeat":     {f.Train.MaxRepeat, 5},
-		"train.interval":       {f.Train.Interval, 0.05},
-		"train.confidence":     {f.Train.Confidence, 0.95},
+			Timeouts{time.Second, 30 * time.Second, 90 * time.Second, 10 * time.Second, 1500 * time.Millisecond, 30 * time.Second, 30 * time.Second, 10 * time.Minute}},
+		"balancer.max_conns_per_client": {f.Balancer.MaxConnsPerClient == nil, true},
+		"balancer.trusted_proxies":      {len(f.Balancer.TrustedProxies), 0},
+		"scaler.slots":                  {f.Scaler.Slots, 10},
+		"scaler.ready.timeout":          {f.Scaler.Ready.Timeout, 30 * time.Second},
+		"probe.from":                    {f.Probe.From, FromBalancer},
+		"probe.count":                   {f.Probe.Count, 8},
+		"probe.budget":                  {f.Probe.Budget, 0.02},
+		"probe.listen":                  {f.Probe.Listen, "127.0.0.1:9466"},
+		"probe.timeout":                 {f.Probe.Timeout, 2 * time.Second},
+		"agent.root":                    {f.Agent.Root, "/"},
+		"agent.metrics":                 {f.Agent.Metrics, ""},
+		"train.plan":                    {f.Train.Plan, QuickPlan},
+		"train.run":                     {f.Train.Run, 10 * time.Second},
+		"train.repeat":                  {f.Train.Repeat, 3},
+		"train.max_repeat":              {f.Train.MaxRepeat, 5},
+		"train.interval":                {f.Train.Interval, 0.05},
+		"train.confidence":              {f.Train.Confidence, 0.95},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %v, want %v", name, c.got, c.want)
