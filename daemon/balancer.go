@@ -68,9 +68,12 @@ func newServer(file *config.File, conn *bus.Conn, log *slog.Logger) (*builtin.Se
 	b := file.Balancer
 	return builtin.New(builtin.Options{
 		Name: b.Name, Service: file.Service.Name, Listen: b.Listen, Admin: b.Admin, Metrics: b.Metrics,
-		Scheduling: b.Scheduling, MaxConns: b.MaxConns, Drain: b.Drain, Period: file.Service.Sampling,
-		Health:   builtin.Health(b.Health),
-		Timeouts: builtin.Timeouts{Connect: b.Timeouts.Connect, ResponseHeader: b.Timeouts.Header, Idle: b.Timeouts.Idle, ReadHeader: b.Timeouts.ReadHeader},
+		Scheduling: b.Scheduling, MaxConns: b.MaxConns, MaxConnsPerClient: b.MaxConnsPerClient, TrustedProxies: b.TrustedProxies,
+		Drain: b.Drain, Period: file.Service.Sampling, Health: builtin.Health(b.Health),
+		Timeouts: builtin.Timeouts{
+			Connect: b.Timeouts.Connect, ResponseHeader: b.Timeouts.Header, Idle: b.Timeouts.Idle, ReadHeader: b.Timeouts.ReadHeader,
+			UpstreamIdle: b.Timeouts.UpstreamIdle, Body: b.Timeouts.Body, Write: b.Timeouts.Write, Upgrade: b.Timeouts.Upgrade,
+		},
 		Publish: func(_ context.Context, readings []quell.Reading) error {
 			for _, r := range readings {
 				if err := conn.PublishReading(r); err != nil {

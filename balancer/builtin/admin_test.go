@@ -237,14 +237,14 @@ func FuzzBackends(f *testing.F) {
 			return
 		}
 		for _, b := range backends { // what passes must be usable
-			be := newBackend(b, nil, &o)
+			be := newBackend(b, nil, &o, &places{makeRoom: func() {}})
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service/", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := be.send(req); !errors.Is(err, context.Canceled) {
+			if _, err := be.send(req, &exchange{}); !errors.Is(err, context.Canceled) {
 				t.Errorf("%+v: %v", b, err)
 			}
 		}

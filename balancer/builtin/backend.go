@@ -3,9 +3,12 @@ package builtin
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -27,32 +30,76 @@ type backend struct {
 
 	meter     *meter
 	conns     *connections
-	transport *http.Transport
+	transport atomic.Pointer[http.Transport]
 }
 
-func newBackend(spec quell.Backend, m *meter, o *Options) *backend {
-	conns := &connections{
-		dialer: net.Dialer{Timeout: o.Timeouts.Connect}, meter: m, open: map[*trackedConn]struct{}{},
+func newBackend(spec quell.Backend, m *meter, o *Options, places *places) *backend {
+	b := &backend{
+		id: spec.ID, address: spec.Address, spec: spec, unwatch: func() {}, meter: m,
+		conns: &connections{meter: m, places: places, open: map[*outbound]struct{}{}},
 	}
-	return &backend{
-		id: spec.ID, address: spec.Address, spec: spec, unwatch: func() {}, meter: m, conns: conns,
-		transport: &http.Transport{
-			DialContext: conns.dial, ResponseHeaderTimeout: o.Timeouts.ResponseHeader, IdleConnTimeout: o.Timeouts.Idle,
-			MaxIdleConnsPerHost: o.MaxConns, DisableCompression: true, ExpectContinueTimeout: time.Second,
-			MaxResponseHeaderBytes: 1 << 20,
-		},
+	b.configure(o)
+	return b
+}
+
+// configure makes new requests follow the options' time-outs. Open ones keep those that they began with.
+func (b *backend) configure(o *Options) {
+	b.conns.connect.Store(int64(o.Timeouts.Connect))
+	b.conns.idle.Store(int64(o.Timeouts.UpstreamIdle))
+	old := b.transport.Swap(&http.Transport{
+		DialContext: b.conns.dial, ResponseHeaderTimeout: o.Timeouts.ResponseHeader, IdleConnTimeout: o.Timeouts.UpstreamIdle,
+		MaxIdleConnsPerHost: math.MaxInt, DisableCompression: true, ExpectContinueTimeout: time.Second,
+		MaxResponseHeaderBytes: 1 << 20,
+	})
+	if old != nil {
+		old.CloseIdleConnections()
 	}
 }
 
 func (b *backend) draining() bool { return b.spec.Draining || b.leaving }
 
-// send makes one attempt. An error that is a *dialError means that nothing was sent.
-func (b *backend) send(req *http.Request) (*http.Response, error) {
-	attempt := req.WithContext(req.Context())
+// send makes one attempt. An error that is a *dialError means that nothing was sent. A request that finds its kept
+// connection closed before a byte of it was sent goes out again on another one, whatever its method.
+func (b *backend) send(req *http.Request, x *exchange) (*http.Response, error) {
+	attempt := *req
 	target := *req.URL
 	target.Scheme, target.Host = "http", b.address
 	attempt.URL = &target
-	return b.transport.RoundTrip(attempt)
+	for {
+		x.prepare(&attempt)
+		resp, err := b.transport.Load().RoundTrip(&attempt)
+		if err == nil {
+			x.outbound.learnFrom(resp.Header)
+			return resp, nil
+		}
+		if isDialError(err) || x.outbound == nil || req.Context().Err() != nil {
+			return nil, err
+		}
+		if !x.outbound.unused() || !x.canRepeat() {
+			x.outbound.learnFromLoss()
+			return nil, err
+		}
+		x.outbound = nil
+	}
+}
+
+// follow makes the exchange know the connection that its request goes out on, by the trace that ReverseProxy set.
+func (x *exchange) follow(ctx context.Context) context.Context {
+	trace := httptrace.ContextClientTrace(ctx)
+	if trace == nil {
+		trace = &httptrace.ClientTrace{}
+		ctx = httptrace.WithClientTrace(ctx, trace)
+	}
+	trace.GotConn = func(info httptrace.GotConnInfo) {
+		if c, ok := info.Conn.(*outbound); ok {
+			x.outbound = c
+			x.turn = c.begin(info.Reused)
+			if x.upload != nil && !info.Reused {
+				x.upload.forget() // a new connection is not found closed
+			}
+		}
+	}
+	return ctx
 }
 
 // dialError says that no connection could be opened.
@@ -69,51 +116,84 @@ func isDialError(err error) bool {
 	return errors.As(err, &d)
 }
 
-// connections opens a backend's connections, times that, and can cut them all.
-type connections struct {
-	dialer net.Dialer
-	meter  *meter
-
-	mu    sync.Mutex
-	open  map[*trackedConn]struct{}
-	isCut bool
+// places bounds the connections to all instances.
+type places struct {
+	most     atomic.Int64 // 0: no limit
+	taken    atomic.Int64
+	makeRoom func() // closes kept connections that carry no request
 }
 
-type trackedConn struct {
-	net.Conn
-	of *connections
+func (p *places) take() bool {
+	if p.takeFree() {
+		return true
+	}
+	p.makeRoom()
+	return p.takeFree()
+}
+
+func (p *places) takeFree() bool {
+	n, most := p.taken.Add(1), p.most.Load()
+	if most > 0 && n > most {
+		p.taken.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (p *places) leave() { p.taken.Add(-1) }
+
+// connections opens a backend's connections, times that, and can cut them all. It also keeps how long the instance
+// leaves a connection open on which nothing is asked.
+type connections struct {
+	connect atomic.Int64 // time-out, as time.Duration
+	idle    atomic.Int64 // as configured
+	meter   *meter
+	places  *places
+
+	mu      sync.Mutex
+	open    map[*outbound]struct{}
+	isCut   bool
+	learned learned
 }
 
 func (c *connections) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if !c.places.take() {
+		return nil, &dialError{errNoDescriptors}
+	}
 	start := time.Now()
-	raw, err := c.dialer.DialContext(ctx, network, address)
+	raw, err := (&net.Dialer{Timeout: time.Duration(c.connect.Load())}).DialContext(ctx, network, address)
 	if err != nil {
+		c.places.leave()
 		return nil, &dialError{err}
 	}
 	c.meter.connected(time.Since(start))
-	conn := &trackedConn{Conn: raw, of: c}
+	conn := &outbound{Conn: raw, of: c}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.isCut {
 		raw.Close()
+		c.places.leave()
 		return nil, &dialError{errDrained}
 	}
 	c.open[conn] = struct{}{}
 	return conn, nil
 }
 
-func (t *trackedConn) Close() error {
-	t.of.mu.Lock()
-	delete(t.of.open, t)
-	t.of.mu.Unlock()
-	return t.Conn.Close()
+// closed forgets a connection.
+func (c *connections) closed(conn *outbound) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, open := c.open[conn]; open {
+		delete(c.open, conn)
+		c.places.leave()
+	}
 }
 
 // cut closes every connection, whatever it carries, and refuses new ones until restored.
 func (c *connections) cut() {
 	c.mu.Lock()
 	c.isCut = true
-	var open []*trackedConn
+	var open []*outbound
 	for conn := range c.open {
 		open = append(open, conn)
 	}

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 )
@@ -45,12 +44,13 @@ type checker struct {
 	opts   Health
 	client *http.Client
 	dialer net.Dialer
-	loops  sync.WaitGroup
+	slots  chan struct{} // as many checks as may be made at a time
 }
 
-func newChecker(o *Options) *checker {
+func newChecker(o *Options, slots chan struct{}) *checker {
 	return &checker{
-		opts: o.Health,
+		opts:  o.Health,
+		slots: slots,
 		client: &http.Client{
 			Timeout:       o.Health.Timeout,
 			Transport:     &http.Transport{DisableKeepAlives: true, DisableCompression: true},
@@ -60,23 +60,27 @@ func newChecker(o *Options) *checker {
 	}
 }
 
-// start checks at once and then every interval, until the context ends.
-func (c *checker) start(ctx context.Context, address string, report func(error)) {
-	c.loops.Go(func() {
-		every := time.NewTicker(c.opts.Interval)
-		defer every.Stop()
-		for {
-			report(c.check(ctx, address))
-			select {
-			case <-ctx.Done():
-				return
-			case <-every.C:
-			}
+// run checks at once and then every interval, until the context ends.
+func (c *checker) run(ctx context.Context, address string, report func(error)) {
+	every := time.NewTicker(c.opts.Interval)
+	defer every.Stop()
+	for {
+		report(c.check(ctx, address))
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
 		}
-	})
+	}
 }
 
 func (c *checker) check(ctx context.Context, address string) error {
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if c.opts.Path == "" {
 		conn, err := c.dialer.DialContext(ctx, "tcp", address)
 		if err != nil {

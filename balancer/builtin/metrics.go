@@ -67,16 +67,19 @@ func (m *metrics) registerer(o *Options) prometheus.Registerer {
 }
 
 // follow adds what is read from the pool whenever somebody scrapes.
-func (m *metrics) follow(p *pool, o *Options) {
+func (m *metrics) follow(p *pool, g *gate, o *Options) {
 	perInstance := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{"instance"}, nil)
 	}
 	m.registerer(o).MustRegister(&poolCollector{
 		pool:     p,
+		gate:     g,
 		inFlight: perInstance("quell_balancer_in_flight", "Requests sent to the instance and not finished."),
 		weight:   perInstance("quell_balancer_weight", "Weight of the instance."),
 		healthy:  perInstance("quell_balancer_healthy", "Whether the instance passes its health checks."),
 		unrouted: prometheus.NewDesc("quell_balancer_unrouted_total", "Requests that found no instance.", nil, nil),
+		clients:  prometheus.NewDesc("quell_balancer_client_connections", "Open connections of clients.", nil, nil),
+		refused:  prometheus.NewDesc("quell_balancer_refused_total", "Connections closed because their client had too many.", nil, nil),
 	})
 }
 
@@ -112,13 +115,14 @@ func (m *metrics) handler(bus func() error) http.Handler {
 }
 
 type poolCollector struct {
-	pool                                *pool
-	inFlight, weight, healthy, unrouted *prometheus.Desc
+	pool                                                  *pool
+	gate                                                  *gate
+	inFlight, weight, healthy, unrouted, clients, refused *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *poolCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.inFlight, c.weight, c.healthy, c.unrouted} {
+	for _, d := range []*prometheus.Desc{c.inFlight, c.weight, c.healthy, c.unrouted, c.clients, c.refused} {
 		ch <- d
 	}
 }
@@ -126,6 +130,9 @@ func (c *poolCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *poolCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.unrouted, prometheus.CounterValue, float64(c.pool.unrouted.Load()))
+	open, refused := c.gate.counts()
+	ch <- prometheus.MustNewConstMetric(c.clients, prometheus.GaugeValue, float64(open))
+	ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(refused))
 	for _, s := range c.pool.state() {
 		c.gauge(ch, c.inFlight, float64(s.InFlight), s)
 		c.gauge(ch, c.weight, s.Weight, s)

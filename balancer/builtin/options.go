@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -34,7 +35,15 @@ type Options struct {
 	Health   Health
 	Timeouts Timeouts
 
-	MaxConns       int           // client connections at a time, more wait to be accepted; default 10000
+	// MaxConns is how many connections clients may have at a time; further ones wait to be accepted. 0: as many as the
+	// limit of open files leaves room for, and never more than that.
+	MaxConns int
+	// MaxConnsPerClient is how many of them one address may have, or one /64 of IPv6; further ones are closed. nil: half
+	// of all; 0: no limit. Trusted proxies have none.
+	MaxConnsPerClient *int
+	// TrustedProxies are the networks whose X-Forwarded-* and Forwarded headers are kept. Those of others are replaced.
+	TrustedProxies []netip.Prefix
+
 	MaxHeaderBytes int           // of a request; default 64 KiB
 	Drain          time.Duration // how long a draining backend may keep open requests; default 30 s
 
@@ -58,13 +67,19 @@ type Health struct {
 	Rise     int           // default 2
 }
 
-// Timeouts bound what either side may make the balancer wait for. There is none on bodies, which may stream for as
-// long as they like.
+// Timeouts bound what either side may make the balancer wait for. Bodies may stream for as long as they like, if they
+// do not come to a halt; there is none on the bodies of responses.
 type Timeouts struct {
 	Connect        time.Duration // opening a connection to a backend; default 2 s
 	ResponseHeader time.Duration // from the whole request sent to the response's header; default 60 s
-	Idle           time.Duration // kept connections on both sides; default 90 s
+	Idle           time.Duration // kept connections of clients; default 90 s
 	ReadHeader     time.Duration // a client sending its request's header; default 10 s
+	// UpstreamIdle is for kept connections to backends. It must be below the time after which the backends close them, or
+	// requests meet the closing. Where a backend tells or shows that time, less is used. Default 1.5 s.
+	UpstreamIdle time.Duration
+	Body         time.Duration // a client sending nothing of a body that is due; 0: no limit
+	Write        time.Duration // a client taking nothing of a response; 0: no limit
+	Upgrade      time.Duration // an upgraded connection on which nobody sends; 0: no limit
 }
 
 func (o Options) withDefaults() Options {
@@ -78,7 +93,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Timeouts.ResponseHeader, time.Minute)
 	setDefault(&o.Timeouts.Idle, 90*time.Second)
 	setDefault(&o.Timeouts.ReadHeader, 10*time.Second)
-	setDefault(&o.MaxConns, 10000)
+	setDefault(&o.Timeouts.UpstreamIdle, 1500*time.Millisecond)
 	setDefault(&o.MaxHeaderBytes, 64<<10)
 	setDefault(&o.Drain, 30*time.Second)
 	setDefault(&o.Period, 10*time.Second)
@@ -110,13 +125,15 @@ func (o Options) validate() error {
 		"health check interval": o.Health.Interval, "health check timeout": o.Health.Timeout,
 		"connect timeout": o.Timeouts.Connect, "response header timeout": o.Timeouts.ResponseHeader,
 		"idle timeout": o.Timeouts.Idle, "request header timeout": o.Timeouts.ReadHeader,
+		"upstream idle timeout": o.Timeouts.UpstreamIdle, "request body timeout": o.Timeouts.Body,
+		"write timeout": o.Timeouts.Write, "upgrade timeout": o.Timeouts.Upgrade,
 		"drain timeout": o.Drain, "sampling period": o.Period,
 	} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("%s %v is negative", name, d))
 		}
 	}
-	if o.Health.Fall < 0 || o.Health.Rise < 0 || o.MaxConns < 0 || o.MaxHeaderBytes < 0 {
+	if o.Health.Fall < 0 || o.Health.Rise < 0 || o.MaxConns < 0 || o.MaxConnsPerClient != nil && *o.MaxConnsPerClient < 0 || o.MaxHeaderBytes < 0 {
 		errs = append(errs, errors.New("fall, rise, and the limits of connections and header bytes cannot be negative"))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
 	"github.com/quellhq/quell/route"
 )
 
@@ -21,14 +22,19 @@ import (
 //
 // Requests go to the healthy ones; if there is none, to all that do not drain.
 type pool struct {
-	opts     *Options
 	metrics  *metrics
-	checker  *checker
 	unrouted atomic.Int64 // requests that found no backend at all
+	places   *places      // connections to all backends
+	patience atomic.Int64 // Health.Timeout
+	slots    chan struct{}
+	checks   sync.WaitGroup
 
 	began time.Time
 
 	mu      sync.Mutex
+	opts    *Options
+	checker *checker
+	own     outage.Log // errors of the balancer's own
 	picker  route.Picker
 	learner route.Learner // the picker, if it learns; else nil
 	listed  []*backend    // asked for, in that order
@@ -41,9 +47,46 @@ type pool struct {
 	closed     bool
 }
 
-func newPool(o *Options, m *metrics) (*pool, error) {
-	p := &pool{opts: o, metrics: m, checker: newChecker(o), began: time.Now(), meters: map[string]*meter{}}
+func newPool(o *Options, m *metrics, d descriptors) (*pool, error) {
+	p := &pool{
+		opts: o, metrics: m, slots: make(chan struct{}, d.checks), began: time.Now(), meters: map[string]*meter{},
+		own: outage.Log{Logger: o.Logger, What: "opening connections to instances, for want of the balancer's own means,"},
+	}
+	p.places = &places{makeRoom: p.closeKept}
+	p.places.most.Store(int64(d.upstream))
+	p.checker = newChecker(o, p.slots)
+	p.patience.Store(int64(o.Health.Timeout))
 	return p, p.setScheduling(o.Scheduling)
+}
+
+// configure puts changed options in force. Health checks begin anew, their results so far stay.
+func (p *pool) configure(o *Options) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	health := p.opts.Health != o.Health
+	p.opts = o
+	p.patience.Store(int64(o.Health.Timeout))
+	for _, b := range append(slices.Clone(p.listed), p.leaving...) {
+		b.configure(o)
+	}
+	if !health || p.closed {
+		return
+	}
+	p.checker = newChecker(o, p.slots)
+	for _, b := range p.listed {
+		b.unwatch()
+		p.watch(b)
+	}
+}
+
+// closeKept closes every connection that carries no request.
+func (p *pool) closeKept() {
+	p.mu.Lock()
+	all := append(slices.Clone(p.listed), p.leaving...)
+	p.mu.Unlock()
+	for _, b := range all {
+		b.transport.Load().CloseIdleConnections()
+	}
 }
 
 // apply makes the pool hold exactly the desired backends, which were checked before.
@@ -83,7 +126,7 @@ func (p *pool) reuseOrAdd(spec quell.Backend, had []*backend, now time.Time) *ba
 		m = newMeter(now, p.metrics.instance(spec.ID))
 		p.meters[spec.ID] = m
 	}
-	b := newBackend(spec, m, p.opts)
+	b := newBackend(spec, m, p.opts, p.places)
 	p.timeDrain(b)
 	p.watch(b)
 	return b
@@ -117,7 +160,7 @@ func (p *pool) forgetIfIdle(b *backend) {
 		return
 	}
 	b.drainEnd.Stop()
-	b.transport.CloseIdleConnections()
+	b.transport.Load().CloseIdleConnections()
 	p.leaving = slices.DeleteFunc(p.leaving, func(other *backend) bool { return other == b })
 }
 
@@ -220,12 +263,12 @@ func (p *pool) state() []quell.BackendState {
 }
 
 func (p *pool) setScheduling(s quell.Scheduling) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	picker, err := route.New(s, p.opts.Seed)
 	if err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.picker = picker
 	p.learner, _ = picker.(route.Learner)
 	return nil
@@ -260,7 +303,7 @@ func (p *pool) close() {
 			b.drainEnd.Stop()
 		}
 		b.conns.cut()
-		b.transport.CloseIdleConnections()
+		b.transport.Load().CloseIdleConnections()
 	}
 	p.listed, p.leaving = nil, nil
 	p.refresh()
@@ -270,7 +313,8 @@ func (p *pool) close() {
 func (p *pool) watch(b *backend) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.unwatch = cancel
-	p.checker.start(ctx, b.address, func(err error) { p.observeHealth(ctx, b, err) })
+	checker := p.checker
+	p.checks.Go(func() { checker.run(ctx, b.address, func(err error) { p.observeHealth(ctx, b, err) }) })
 }
 
 // suspect counts a connection that could not be opened as a failed check.
@@ -282,6 +326,11 @@ func (p *pool) observeHealth(ctx context.Context, b *backend, err error) {
 	if ctx.Err() != nil {
 		return
 	}
+	if err != nil && ownFault(err) {
+		p.own.Report(err)
+		return
+	}
+	p.own.Report(nil)
 	changed := b.health.observe(err == nil, p.opts.Health.Fall, p.opts.Health.Rise)
 	b.checked = ""
 	if err != nil {

@@ -261,11 +261,11 @@ func TestInstanceMovesToAnotherAddress(t *testing.T) {
 func TestPoolFollowsItsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{Health: Health{Interval: time.Hour}, Drain: time.Hour}.withDefaults()
-		p, err := newPool(&o, newMetrics(&o))
+		p, err := newPool(&o, newMetrics(&o), descriptors{checks: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { p.close(); p.checker.loops.Wait() }()
+		defer func() { p.close(); p.checks.Wait() }()
 		p.checker.opts.Path, p.checker.client.Transport = "/", refusingTransport{}
 		var held []*backend
 		var desired []quell.Backend

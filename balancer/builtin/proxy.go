@@ -21,15 +21,17 @@ var errNoBackend = errors.New("no instance is available")
 // proxy carries requests to backends and accounts how each ended.
 type proxy struct {
 	pool    *pool
+	gate    *gate
 	reverse *httputil.ReverseProxy
 	log     *slog.Logger
 	active  sync.WaitGroup // requests in work, upgraded connections included
+	ending  atomic.Bool    // connections are not kept
 }
 
-func newProxy(p *pool, log *slog.Logger) *proxy {
-	x := &proxy{pool: p, log: log}
+func newProxy(p *pool, g *gate, log *slog.Logger) *proxy {
+	x := &proxy{pool: p, gate: g, log: log}
 	x.reverse = &httputil.ReverseProxy{
-		Rewrite:       forward,
+		Rewrite:       x.forward,
 		Transport:     x,
 		ErrorHandler:  x.refuse,
 		BufferPool:    &bufferPool{},
@@ -39,30 +41,38 @@ func newProxy(p *pool, log *slog.Logger) *proxy {
 	return x
 }
 
-// forward says on whose behalf the request is made. A chain of earlier proxies is kept and extended, as it is by
-// others: only its last entry is this balancer's word. Query strings are passed on as they came.
-func forward(r *httputil.ProxyRequest) {
-	r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
-	r.SetXForwarded()
-	r.Out.URL.RawQuery = r.In.URL.RawQuery
-}
-
 // exchange is one request on its way, known to all who handle it through the request's context.
 type exchange struct {
 	arrived  time.Time
-	backend  *backend // the last one tried
+	request  *http.Request // as the server read it: it gets the trailers
+	client   *inbound      // nil for a connection that is not the balancer's own
+	backend  *backend      // the last one tried
 	sent     time.Time
 	met      int64 // requests that were open there then
+	patience time.Duration
+	outbound *outbound // the last connection tried, and which of its requests this is
+	turn     int64
 	upload   *upload
 	download *download
 	status   int
 	refused  bool // answered by the balancer, because no backend did
+	own      bool // because of an error of the balancer's own
 	complete bool // the response got to its end
 }
 
 type exchangeKey struct{}
 
 func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKey{}).(*exchange) }
+
+// inboundKey is where a request's context has its *inbound.
+type inboundKey struct{}
+
+func withInbound(ctx context.Context, conn net.Conn) context.Context {
+	if c, ok := conn.(*inbound); ok {
+		return context.WithValue(ctx, inboundKey{}, c)
+	}
+	return ctx
+}
 
 // ServeHTTP implements http.Handler.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +82,11 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p.active.Add(1)
 	defer p.active.Done()
-	x := &exchange{arrived: time.Now()}
+	x := &exchange{arrived: time.Now(), request: r}
+	x.client, _ = r.Context().Value(inboundKey{}).(*inbound)
+	if p.ending.Load() {
+		w.Header().Set("Connection", "close")
+	}
 	if r.ContentLength != 0 {
 		// Or the server would swallow the rest of an upload as soon as an instance begins to answer.
 		_ = http.NewResponseController(w).EnableFullDuplex() // always supported for HTTP/1
@@ -90,17 +104,18 @@ func (p *proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req)
 	if req.Body != nil {
 		x.upload = &upload{body: req.Body}
-		req = req.WithContext(req.Context())
-		req.Body = x.upload
 	}
-	x.sent = time.Now()
+	if ctx := x.follow(req.Context()); ctx != req.Context() {
+		req = req.WithContext(ctx)
+	}
+	x.sent, x.patience = time.Now(), time.Duration(p.pool.patience.Load())
 	if x.backend, x.met = p.pool.acquire(x.sent, nil); x.backend == nil {
 		p.pool.unrouted.Add(1)
 		return nil, errNoBackend
 	}
 	var tried []*backend
 	for {
-		resp, err := x.backend.send(req)
+		resp, err := x.backend.send(req, x)
 		if err == nil {
 			x.accept(req.Context(), resp)
 			return resp, nil
@@ -108,7 +123,8 @@ func (p *proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 		if !isDialError(err) {
 			return nil, err
 		}
-		if !errors.Is(err, errDrained) {
+		x.own = ownFault(err)
+		if !errors.Is(err, errDrained) && req.Context().Err() == nil {
 			p.pool.suspect(x.backend, err)
 		}
 		tried = append(tried, x.backend)
@@ -120,7 +136,7 @@ func (p *proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // move hands the request over to a backend that was not tried, if there is one.
 func (p *proxy) move(ctx context.Context, x *exchange, tried []*backend) bool {
-	if ctx.Err() != nil || x.upload != nil && x.upload.touched.Load() {
+	if ctx.Err() != nil || !x.canRepeat() {
 		return false
 	}
 	now := time.Now()
@@ -129,8 +145,12 @@ func (p *proxy) move(ctx context.Context, x *exchange, tried []*backend) bool {
 		return false
 	}
 	x.backend.meter.requestMoved(now)
-	p.pool.release(x.backend, x.ending(now, true))
-	x.backend, x.sent, x.met = next, now, met
+	var e *ending
+	if !x.own {
+		e = x.ending(now, true)
+	}
+	p.pool.release(x.backend, e)
+	x.backend, x.sent, x.met, x.own = next, now, met, false
 	return true
 }
 
@@ -140,6 +160,8 @@ func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 	if resp.StatusCode != http.StatusSwitchingProtocols { // there the body is the connection itself
 		x.download = &download{body: resp.Body, client: ctx}
 		resp.Body = x.download
+	} else if x.client != nil {
+		x.client.upgraded.Store(true)
 	}
 }
 
@@ -158,6 +180,9 @@ func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if x.status == http.StatusServiceUnavailable {
 		h.Set("Retry-After", "1")
 	}
+	if x.upload != nil && x.upload.broken.Load() {
+		h.Set("Connection", "close") // where the next request would begin is not known
+	}
 	w.WriteHeader(x.status)
 	io.WriteString(w, text+"\n")
 }
@@ -167,8 +192,12 @@ func (x *exchange) explain(ctx context.Context, err error) (status int, text str
 	switch {
 	case errors.Is(err, errNoBackend):
 		return http.StatusServiceUnavailable, "no instance is available"
+	case x.own:
+		return http.StatusServiceUnavailable, "the balancer cannot open more connections"
 	case isDialError(err):
 		return http.StatusServiceUnavailable, "no instance can be reached"
+	case x.upload != nil && x.upload.late.Load():
+		return http.StatusRequestTimeout, "the request's body did not arrive in time"
 	case x.backend == nil, x.upload != nil && x.upload.broken.Load():
 		return http.StatusBadRequest, "the request is broken"
 	case ctx.Err() == nil && errors.As(err, &timeout) && timeout.Timeout():
@@ -184,6 +213,9 @@ func (p *proxy) finish(x *exchange, client context.Context) {
 		return
 	}
 	now := time.Now()
+	if x.outbound != nil {
+		x.outbound.end(x.turn, now)
+	}
 	r := x.result(now, client)
 	x.backend.meter.requestDone(now, r)
 	var e *ending
@@ -198,14 +230,15 @@ func (x *exchange) ending(now time.Time, failed bool) *ending {
 }
 
 // result judges the exchange. A client that leaves before there is an answer counts against the instance, which may be
-// hanging; one that leaves amid its own upload, or while an answer streams, as video players do, does not.
+// hanging, if it waited for as long as a health check may take; one that leaves sooner, or amid its own upload, or while
+// an answer streams, as video players do, does not. Nor does an error of the balancer's own.
 func (x *exchange) result(now time.Time, client context.Context) result {
 	r := result{code: codeClass(x.status), took: now.Sub(x.arrived)}
 	switch {
 	case x.refused && client.Err() != nil:
-		r.code, r.failed = codeAborted, x.upload == nil || !x.upload.broken.Load()
+		r.code, r.failed = codeAborted, now.Sub(x.sent) >= x.patience && (x.upload == nil || !x.upload.broken.Load())
 	case x.refused:
-		r.failed = x.status >= 500
+		r.failed = x.status >= 500 && !x.own
 	case !x.complete:
 		r.code, r.failed = codeAborted, x.download != nil && x.download.broken.Load()
 	default:
@@ -214,25 +247,6 @@ func (x *exchange) result(now time.Time, client context.Context) result {
 	}
 	return r
 }
-
-// upload is a request's body. Closing it does nothing, so that a failed attempt leaves it to the next; the server
-// closes what is under it.
-type upload struct {
-	body    io.Reader
-	touched atomic.Bool // somebody asked for the first byte
-	broken  atomic.Bool // the client's fault
-}
-
-func (u *upload) Read(b []byte) (int, error) {
-	u.touched.Store(true)
-	n, err := u.body.Read(b)
-	if err != nil && !errors.Is(err, io.EOF) {
-		u.broken.Store(true)
-	}
-	return n, err
-}
-
-func (*upload) Close() error { return nil }
 
 // download is a response's body. It notes whether the backend broke off, rather than the client.
 type download struct {

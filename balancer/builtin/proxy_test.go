@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -76,7 +77,8 @@ func TestWhatTheInstanceSees(t *testing.T) {
 	req.Host = "service.example"
 	for k, v := range map[string]string{
 		"Connection": "X-Private", "X-Private": "1", "Keep-Alive": "1", "Proxy-Authorization": "secret",
-		"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Host": "forged", "X-Kept": "yes",
+		"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Host": "forged", "X-Forwarded-Proto": "https", "Forwarded": "for=192.0.2.7",
+		"X-Kept": "yes",
 	} {
 		req.Header.Set(k, v)
 	}
@@ -88,7 +90,7 @@ func TestWhatTheInstanceSees(t *testing.T) {
 	r := <-seen
 	for k, want := range map[string]string{
 		"X-Private": "", "Keep-Alive": "", "Proxy-Authorization": "", "X-Kept": "yes",
-		"X-Forwarded-For": "192.0.2.7, 127.0.0.1", "X-Forwarded-Host": "service.example", "X-Forwarded-Proto": "http",
+		"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "service.example", "X-Forwarded-Proto": "http", "Forwarded": "",
 	} {
 		if got := strings.Join(r.Header[k], "|"); got != want {
 			t.Errorf("the instance got %s: %q, want %q", k, got, want)
@@ -99,6 +101,68 @@ func TestWhatTheInstanceSees(t *testing.T) {
 	}
 	if resp.Header.Get("Keep-Alive") != "" || resp.Header.Get(InstanceHeader) != "i1" {
 		t.Errorf("the client got %v", resp.Header)
+	}
+}
+
+func TestATrustedProxySpeaksForItsClients(t *testing.T) {
+	s := start(t, Options{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("127.0.0.1/32")}})
+	seen := make(chan http.Header, 1)
+	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) { seen <- r.Header })
+	applyHealthy(t, s, in.backend(1))
+	for _, tt := range []struct{ given, want map[string]string }{
+		{map[string]string{
+			"X-Forwarded-For": "192.0.2.7, 10.0.0.1", "X-Forwarded-Host": "shop.example", "X-Forwarded-Proto": "https",
+			"X-Forwarded-Port": "443", "Forwarded": "for=192.0.2.7;proto=https",
+		}, map[string]string{
+			"X-Forwarded-For": "192.0.2.7, 10.0.0.1, 127.0.0.1", "X-Forwarded-Host": "shop.example", "X-Forwarded-Proto": "https",
+			"X-Forwarded-Port": "443", "Forwarded": `for=192.0.2.7;proto=https, for=127.0.0.1;proto=http;host="inner"`,
+		}},
+		{nil, map[string]string{
+			"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "inner", "X-Forwarded-Proto": "http", "X-Forwarded-Port": "", "Forwarded": "",
+		}},
+	} {
+		req, _ := http.NewRequest(http.MethodGet, "http://"+s.Addr()+"/", nil)
+		req.Host = "inner"
+		for k, v := range tt.given {
+			req.Header.Set(k, v)
+		}
+		resp, err := client(t).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		got := <-seen
+		for k, want := range tt.want {
+			if v := strings.Join(got[k], "|"); v != want {
+				t.Errorf("%s is %q, want %q", k, v, want)
+			}
+		}
+	}
+}
+
+func TestRequestTrailersArePassed(t *testing.T) {
+	s := start(t, Options{})
+	seen := make(chan http.Header, 1)
+	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		seen <- r.Trailer
+	})
+	applyHealthy(t, s, in.backend(1))
+	const head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
+	const body = "\r\n5\r\nhello\r\n0\r\nX-Checksum: 42\r\nX-Forwarded-For: 192.0.2.7\r\nAuthorization: forged\r\nX-Late: yes\r\n\r\n"
+	for why, request := range map[string]string{
+		"announced": head + "Trailer: X-Checksum, Authorization\r\n" + body,
+		"sudden":    head + body,
+	} {
+		if got := rawly(t, s, request); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+			t.Fatalf("%s: %q", why, got)
+		}
+		got := <-seen
+		for k, want := range map[string]string{"X-Checksum": "42", "X-Late": "yes", "X-Forwarded-For": "", "Authorization": ""} {
+			if got.Get(k) != want {
+				t.Errorf("%s: the trailer's %s is %q, want %q", why, k, got.Get(k), want)
+			}
+		}
 	}
 }
 
@@ -321,6 +385,8 @@ func TestHowExchangesAreJudged(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	here := t.Context()
+	now := time.Now()
+	sent := now.Add(-time.Second)
 	at := func(broken bool) *download {
 		d := &download{}
 		d.broken.Store(broken)
@@ -340,12 +406,20 @@ func TestHowExchangesAreJudged(t *testing.T) {
 		{"an upgraded connection has no response time", exchange{status: 101, complete: true}, here, result{code: "1xx"}},
 		{"a connection that broke", exchange{status: 502, refused: true, complete: true}, here, result{code: "5xx", failed: true}},
 		{"a broken request", exchange{status: 400, refused: true, complete: true}, here, result{code: "4xx"}},
-		{"the client left without an answer", exchange{status: 502, refused: true, complete: true}, gone, result{code: "aborted", failed: true}},
+		{"an error of the balancer's own", exchange{status: 503, refused: true, own: true, complete: true}, here, result{code: "5xx"}},
+		{"the client waited and left without an answer", exchange{status: 502, refused: true, sent: sent, patience: time.Second, complete: true}, gone,
+			result{code: "aborted", failed: true, took: time.Second}},
+		{"the client left soon", exchange{status: 502, refused: true, sent: sent, patience: time.Second + 1, complete: true}, gone,
+			result{code: "aborted", took: time.Second}},
 		{"the client left amid its upload", exchange{status: 400, refused: true, upload: cut}, gone, result{code: "aborted"}},
 		{"the client left amid the answer", exchange{status: 200, download: at(false)}, gone, result{code: "aborted"}},
 		{"the instance broke off amid the answer", exchange{status: 200, download: at(true)}, here, result{code: "aborted", failed: true}},
 	} {
-		if got := tt.x.result(time.Time{}, tt.client); got != tt.want {
+		tt.x.arrived = tt.x.sent
+		if tt.x.sent.IsZero() {
+			tt.x.arrived = now
+		}
+		if got := tt.x.result(now, tt.client); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.why, got, tt.want)
 		}
 	}
@@ -401,7 +475,7 @@ func TestBrokenOffResponseReachesTheClientAsBroken(t *testing.T) {
 }
 
 func TestImpatientClients(t *testing.T) {
-	s := start(t, Options{})
+	s := start(t, Options{Health: Health{Path: "/health", Interval: 5 * time.Millisecond, Timeout: 50 * time.Millisecond, Fall: 1000}})
 	var slowly atomic.Bool
 	release := make(chan struct{})
 	defer close(release)
@@ -439,6 +513,7 @@ func TestImpatientClients(t *testing.T) {
 				left <- err
 			}()
 			waitFor(t, "the request's arrival", func() bool { return stateOf(t, s, "i1").InFlight == 1 })
+			time.Sleep(60 * time.Millisecond) // longer than a healthy instance may take
 			leave()
 			if <-left == nil {
 				t.Fatal("there was an answer")

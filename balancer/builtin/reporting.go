@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -18,16 +19,19 @@ type reporter struct {
 	pool   *pool
 	spare  *measure.Tally
 	outage outage.Log
+	period atomic.Int64 // Options.Period, or the one of a reload
 }
 
 func newReporter(o *Options, p *pool) *reporter {
-	return &reporter{opts: o, pool: p, spare: measure.New(), outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
+	r := &reporter{opts: o, pool: p, spare: measure.New(), outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
+	r.period.Store(int64(o.Period))
+	return r
 }
 
 // run publishes at the end of every period until the context ends. Readings that cannot be published are lost: the next
 // ones matter more.
 func (r *reporter) run(ctx context.Context) {
-	for tick.Sleep(ctx, tick.Until(time.Now(), r.opts.Period)) {
+	for tick.Sleep(ctx, tick.Until(time.Now(), time.Duration(r.period.Load()))) {
 		r.publish(ctx, r.readings(time.Now()))
 	}
 }
@@ -36,7 +40,7 @@ func (r *reporter) publish(ctx context.Context, readings []quell.Reading) {
 	if len(readings) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.opts.Period)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.period.Load()))
 	defer cancel()
 	r.outage.Report(r.opts.Publish(ctx, readings))
 }

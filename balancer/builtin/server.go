@@ -18,15 +18,18 @@ import (
 // Server is one load balancer. Its methods may be called concurrently; Start once.
 type Server struct {
 	opts     Options
+	files    descriptors
 	metrics  *metrics
+	gate     *gate
 	pool     *pool
 	proxy    *proxy
 	reporter *reporter
 	memory   memory
 
-	// applying keeps what is in force and what is remembered the same. It guards scheduling too.
+	// applying keeps what is in force and what is remembered the same. It guards scheduling and configured too.
 	applying   sync.Mutex
 	scheduling quell.Scheduling
+	configured quell.Scheduling // by the options; the admin socket may have set another
 
 	started    time.Time
 	traffic    *endpoint
@@ -42,16 +45,68 @@ func New(o Options) (*Server, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, scheduling: o.Scheduling, memory: memoryFor(o.Admin), stopLoops: func() {}}
+	s := &Server{opts: o, scheduling: o.Scheduling, configured: o.Scheduling, memory: memoryFor(o.Admin), stopLoops: func() {}}
 	s.metrics = newMetrics(&s.opts)
 	var err error
-	if s.pool, err = newPool(&s.opts, s.metrics); err != nil {
+	if s.files, err = shareOut(openFiles(), o.MaxConns); err != nil {
+		return nil, err
+	}
+	if s.pool, err = newPool(&s.opts, s.metrics, s.files); err != nil {
 		return nil, &quell.UserError{Err: fmt.Errorf("balancer: %w", err)}
 	}
-	s.metrics.follow(s.pool, &s.opts)
-	s.proxy = newProxy(s.pool, o.Logger)
+	s.gate = newGate(s.files.clients, s.eachClient(&o), clientRulesOf(&o), o.Logger)
+	s.metrics.follow(s.pool, s.gate, &s.opts)
+	s.proxy = newProxy(s.pool, s.gate, o.Logger)
 	s.reporter = newReporter(&s.opts, s.pool)
 	return s, nil
+}
+
+// eachClient is how many connections one client may have.
+func (s *Server) eachClient(o *Options) int {
+	if o.MaxConnsPerClient != nil {
+		return *o.MaxConnsPerClient
+	}
+	return (s.files.clients + 1) / 2
+}
+
+// Reconfigure puts these of the options in force without a pause: Scheduling, if it is another than the last configured,
+// Health, MaxConns, MaxConnsPerClient, TrustedProxies, Drain, Period and Timeouts but for Idle and ReadHeader. The others
+// stay as they were at the start. Options that cannot be are a *quell.UserError and change nothing.
+func (s *Server) Reconfigure(o Options) error {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return err
+	}
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	changed := s.opts
+	changed.Health, changed.MaxConns, changed.MaxConnsPerClient, changed.TrustedProxies = o.Health, o.MaxConns, o.MaxConnsPerClient, o.TrustedProxies
+	changed.Drain, changed.Period, changed.Timeouts = o.Drain, o.Period, o.Timeouts
+	files, err := shareOut(openFiles(), o.MaxConns)
+	if err != nil {
+		return err
+	}
+	if o.Scheduling != s.configured {
+		if err := s.pool.setScheduling(o.Scheduling); err != nil {
+			return &quell.UserError{Err: fmt.Errorf("balancer: %w", err)}
+		}
+		s.scheduling, s.configured = o.Scheduling, o.Scheduling
+	}
+	s.files = files
+	s.pool.places.most.Store(int64(files.upstream))
+	s.gate.rules.Store(clientRulesOf(&changed))
+	s.gate.resize(files.clients, s.eachClient(&changed))
+	s.pool.configure(&changed)
+	s.reporter.period.Store(int64(changed.Period))
+	s.warnOfFiles(o.MaxConns)
+	return nil
+}
+
+func (s *Server) warnOfFiles(maxConns int) {
+	if advice := s.files.shortfall(maxConns); advice != "" {
+		s.opts.Logger.Warn("the limit of open files leaves room for fewer clients than balancer.max_conns: "+advice,
+			"open_files", s.files.limit, "max_conns", maxConns, "clients", s.files.clients)
+	}
 }
 
 // Start returns when the server listens everywhere it should, with the backends it had before a restart. The context
@@ -69,6 +124,7 @@ func (s *Server) Start(ctx context.Context) error {
 	for _, e := range s.endpoints() {
 		s.loops.Go(func() { e.serve(s.opts.Logger) })
 	}
+	s.warnOfFiles(s.opts.MaxConns)
 	s.opts.Logger.Info("balancer is listening", "address", s.Addr(), "scheduling", s.scheduling)
 	return nil
 }
@@ -84,20 +140,27 @@ func (s *Server) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.traffic = s.newEndpoint(newLimitListener(ln, s.opts.MaxConns), s.proxy)
+	s.traffic = s.newEndpoint(&gatedListener{Listener: ln, gate: s.gate}, s.proxy)
+	s.traffic.server.ConnContext = withInbound
 	if s.opts.Metrics != "" {
 		if ln, err = listenTCP(ctx, "metrics", s.opts.Metrics); err != nil {
 			return err
 		}
-		s.metricsEnd = s.newEndpoint(ln, s.metrics.handler(s.opts.Bus))
+		s.metricsEnd = s.newEndpoint(s.insideListener(ln), s.metrics.handler(s.opts.Bus))
+		s.metricsEnd.server.ReadTimeout, s.metricsEnd.server.WriteTimeout = 10*time.Second, 30*time.Second
 	}
 	if s.opts.Admin != "" {
 		if ln, err = listenUnix(s.opts.Admin); err != nil {
 			return err
 		}
-		s.admin = s.newEndpoint(ln, s.adminHandler())
+		s.admin = s.newEndpoint(s.insideListener(ln), s.adminHandler())
 	}
 	return nil
+}
+
+// insideListener keeps those who ask for metrics, or for the admin API, from taking all the files set aside.
+func (s *Server) insideListener(ln net.Listener) net.Listener {
+	return &gatedListener{Listener: ln, gate: newGate(16, 0, &clientRules{}, s.opts.Logger)}
 }
 
 func listenTCP(ctx context.Context, what, address string) (net.Listener, error) {
@@ -189,7 +252,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.stopLoops()
 	s.closeEndpoints()
 	s.proxy.active.Wait()
-	s.pool.checker.loops.Wait()
+	s.pool.checks.Wait()
 	s.loops.Wait()
 	return err
 }

@@ -1,0 +1,32 @@
+//go:build unix
+
+package builtin
+
+import (
+	"math"
+	"syscall"
+)
+
+// openFiles is the process's limit of open files; 0 where there is none. The Go runtime has raised it to the hard limit.
+func openFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {
+		return 0
+	}
+	return int(limit.Cur)
+}
+
+// peerClosed says whether the other end of a connection without a request has closed it, or sent something unasked.
+func peerClosed(conn syscall.Conn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	var peekErr error
+	if err := raw.Control(func(fd uintptr) {
+		_, _, peekErr = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	}); err != nil {
+		return true
+	}
+	return peekErr != syscall.EAGAIN && peekErr != syscall.EINTR
+}

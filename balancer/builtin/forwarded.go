@@ -1,0 +1,51 @@
+package builtin
+
+import (
+	"net/http/httputil"
+	"net/netip"
+	"strings"
+)
+
+// forward says on whose behalf the request is made. What a trusted proxy says of its client is kept, and this
+// balancer's word on the proxy is added; what anybody else says is replaced. Query strings are passed on as they came.
+func (p *proxy) forward(r *httputil.ProxyRequest) {
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	rules := p.gate.rules.Load()
+	if len(rules.trusted) == 0 || !rules.trusts(peerOfRequest(r.In.RemoteAddr)) {
+		r.SetXForwarded()
+		return
+	}
+	r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+	r.SetXForwarded()
+	for _, k := range []string{"X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port"} {
+		if v := r.In.Header[k]; len(v) > 0 {
+			r.Out.Header[k] = v
+		}
+	}
+	if chain := r.In.Header["Forwarded"]; len(chain) > 0 {
+		r.Out.Header.Set("Forwarded", strings.Join(chain, ", ")+", "+element(r))
+	}
+}
+
+// element is this balancer's entry of a Forwarded header. RFC 7239.
+func element(r *httputil.ProxyRequest) string {
+	peer := peerOfRequest(r.In.RemoteAddr)
+	node := peer.String()
+	if peer.Is6() {
+		node = `"[` + node + `]"`
+	}
+	text := "for=" + node + ";proto=http"
+	if host := r.In.Host; host != "" && !strings.ContainsAny(host, `"\\`) {
+		text += `;host="` + host + `"`
+	}
+	return text
+}
+
+// peerOfRequest is the address of the connection that a request came on; the zero Addr if it has none.
+func peerOfRequest(remote string) netip.Addr {
+	peer, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return peer.Addr().Unmap().WithZone("")
+}
