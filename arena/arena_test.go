@@ -65,21 +65,29 @@ func lines(t *testing.T, dir string) []string {
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
+// Every rival enters over every scheduling that it could run on: where one is better than least connections, it is met there.
 func TestEntrants(t *testing.T) {
 	sc := brief()
 	sc.Runs = append(sc.Runs, scenario.Run{Policy: prima, Scheduling: quell.LeastConn})
-	list := entrants(sc, []string{static, prima, "lsf"})
 	var titles []string
-	for _, e := range list {
+	for _, e := range entrants(sc, []string{static, prima, "lsf", hpa, "knapsack"}) {
 		titles = append(titles, e.Title())
 	}
-	for _, want := range []string{"static/roundrobin x2", "static/leastconn x2", "prima/leastconn", "prima (total)/leastconn", "prima/roundrobin", "prima (total)/roundrobin", "prima/ewma", "lsf/leastconn"} {
-		if n := len(slices.DeleteFunc(slices.Clone(titles), func(s string) bool { return s != want })); n != 1 {
-			t.Errorf("%s enters %d times: %q", want, n, titles)
+	want := []string{
+		"static/roundrobin x2", "static/leastconn x2", "static/random2 x2", "static/ewma x2", "static/prequal x2",
+		"prima/roundrobin", "prima/leastconn", "prima/random2", "prima/ewma", "prima/prequal",
+		"prima (total)/leastconn", "prima (total)/roundrobin", "prima (headroom 70%)/leastconn", "prima (spare 1)/leastconn",
+		"lsf/roundrobin", "lsf/leastconn", "lsf/random2", "lsf/ewma",
+		"knapsack/roundrobin x2", "knapsack/leastconn x2", "knapsack/random2 x2", "knapsack/ewma x2",
+	}
+	for _, s := range quell.Schedulings {
+		for _, u := range []int{30, 40, 50, 60, 70, 80} {
+			want = append(want, fmt.Sprintf("hpa/%s %d%%", s, u))
 		}
 	}
-	if want := len(quell.Schedulings) + 6; len(list) != want {
-		t.Errorf("%d entrants, want %d: %q", len(list), want, titles)
+	slices.Sort(want)
+	if slices.Sort(titles); !slices.Equal(titles, want) {
+		t.Errorf("these enter: %q\nwant %q", titles, want)
 	}
 }
 
@@ -147,8 +155,10 @@ func TestBesides(t *testing.T) {
 				t.Errorf("PRIMA's mean size is %.2f; %s has %d results", size, e.Title(), len(c.Results[e]))
 			}
 		}
-		if e := (Entrant{Policy: "knapsack", Scheduling: quell.LeastConn, Fixed: int(n)}); !e.idle() && len(c.Results[e]) != 2 {
-			t.Errorf("PRIMA's mean size is %.2f; %s has %d results", size, e.Title(), len(c.Results[e]))
+		for _, s := range weighted {
+			if e := (Entrant{Policy: "knapsack", Scheduling: s, Fixed: int(n)}); !e.idle() && len(c.Results[e]) != 2 {
+				t.Errorf("PRIMA's mean size is %.2f; %s has %d results", size, e.Title(), len(c.Results[e]))
+			}
 		}
 	}
 	models, err := filepath.Glob(filepath.Join(o.Dir, "*.models.json"))
@@ -168,7 +178,7 @@ func TestOwnRunsEnterOnce(t *testing.T) {
 	for _, e := range entrants(sc, []string{"knapsack", hpa}) {
 		titles[e.Title()] = true
 	}
-	if len(titles) != 1+len(targets) || !titles["knapsack/leastconn x2"] || !titles["hpa/leastconn 80%"] {
+	if len(titles) != len(weighted)+len(targets)*len(quell.Schedulings) || !titles["knapsack/leastconn x2"] || !titles["hpa/leastconn 80%"] {
 		t.Errorf("entrants %v", titles)
 	}
 }
@@ -343,6 +353,10 @@ func TestReport(t *testing.T) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
 	}
+	all, err := os.ReadFile(filepath.Join(filepath.Dir(page), "page", "brief.md"))
+	if n := strings.Count(string(all), "| static/"); err != nil || n != len(contests[0].Entrants) || !strings.Contains(string(text), fmt.Sprintf("[All %d runs](page/brief.md)", n)) {
+		t.Errorf("%d rows, %v:\n%s", n, err, all)
+	}
 	for _, name := range []string{"brief-tradeoff.png", "brief-latency.png"} {
 		f, err := os.Open(filepath.Join(filepath.Dir(page), "page", name))
 		if err != nil {
@@ -373,7 +387,7 @@ func TestFrontByDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &Contest{Results: map[Entrant][]quell.Result{}}
 		for i := range rapid.IntRange(1, 12).Draw(t, "n") {
-			e := Entrant{Policy: static, Fixed: i + 1}
+			e := Entrant{Policy: rapid.SampledFrom([]string{static, hpa}).Draw(t, "policy"), Fixed: i + 1}
 			r := quell.Result{InstanceSeconds: float64(rapid.IntRange(1, 6).Draw(t, "cost"))}
 			r.SLO.ViolationShare = float64(rapid.IntRange(0, 5).Draw(t, "violation")) / 5
 			c.Entrants = append(c.Entrants, e)
@@ -381,10 +395,14 @@ func TestFrontByDefinition(t *testing.T) {
 		}
 		rows := c.Rows()
 		for _, r := range rows {
-			beaten := slices.ContainsFunc(rows, func(o Row) bool {
+			beats := func(o Row) bool {
 				v, k := o.Violation.Mean-r.Violation.Mean, o.Cost.Mean-r.Cost.Mean
 				return v <= 0 && k <= 0 && v+k < 0
-			})
+			}
+			beaten := slices.ContainsFunc(rows, beats)
+			if r.Best == slices.ContainsFunc(rows, func(o Row) bool { return o.Entrant.Policy == r.Entrant.Policy && beats(o) }) {
+				t.Fatalf("%+v is marked wrongly among the forms of its policy in %+v", r, rows)
+			}
 			if r.Front && beaten {
 				t.Fatalf("%+v is beaten in %+v", r, rows)
 			}

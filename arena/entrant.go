@@ -19,6 +19,8 @@ type Entrant struct {
 	Fixed             int                     `json:"fixed,omitempty"`              // the group's size where the policy does not scale
 	InterferenceModel quell.InterferenceModel `json:"interference_model,omitempty"` // empty: the scenario's
 	Utilization       float64                 `json:"utilization,omitempty"`        // 0: the scenario's
+	Headroom          float64                 `json:"headroom,omitempty"`           // 0: the scenario's
+	Spare             int                     `json:"spare,omitempty"`              // 0: the scenario's
 	Strain            float64                 `json:"strain,omitempty"`             // of the clairvoyant; 0: the best one with hindsight
 }
 
@@ -35,11 +37,27 @@ var targets = []float64{0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
 // strains are how full the clairvoyant lets machines get, beside what turns out best: its frontier.
 var strains = []float64{1, 1.3, 1.5, 2}
 
+// weighted are the schedulings that follow a policy's weights: all but Prequal, which goes by its probes alone.
+var weighted = slices.DeleteFunc(slices.Clone(quell.Schedulings), func(s quell.Scheduling) bool { return s == quell.Prequal })
+
+// moreHeadroom is what PRIMA is tried with beside the scenario's: the smaller the share, the more room.
+const moreHeadroom = 0.7
+
 // Series is what entrants have in common that differ only in size or target.
 func (e Entrant) Series() string {
-	name := e.Policy
+	var changes []string
 	if e.InterferenceModel != "" {
-		name += " (" + string(e.InterferenceModel) + ")"
+		changes = append(changes, string(e.InterferenceModel))
+	}
+	if e.Headroom > 0 {
+		changes = append(changes, fmt.Sprintf("headroom %.0f%%", e.Headroom*100))
+	}
+	if e.Spare > 0 {
+		changes = append(changes, fmt.Sprintf("spare %d", e.Spare))
+	}
+	name := e.Policy
+	if len(changes) > 0 {
+		name += " (" + strings.Join(changes, ", ") + ")"
 	}
 	return name + "/" + string(e.Scheduling)
 }
@@ -68,6 +86,12 @@ func (e Entrant) run(sc *scenario.Scenario) (*scenario.Scenario, scenario.Run) {
 	}
 	if e.Utilization > 0 {
 		changed.Service.Policy.Utilization = e.Utilization
+	}
+	if e.Headroom > 0 {
+		changed.Service.Policy.Headroom = e.Headroom
+	}
+	if e.Spare > 0 {
+		changed.Service.Policy.Spare = e.Spare
 	}
 	return &changed, scenario.Run{Policy: e.Policy, Scheduling: e.Scheduling, Fixed: e.Fixed}
 }
@@ -103,35 +127,53 @@ func entrants(sc *scenario.Scenario, policies []string) []Entrant {
 	})
 }
 
-// variants are the forms that a policy is tried in.
+// variants are the forms that a policy is tried in: over every scheduling that it could run on, so that a rival is met at its best.
 func variants(sc *scenario.Scenario, name string) []Entrant {
-	var list []Entrant
 	switch name {
 	case static:
-		for _, s := range quell.Schedulings {
-			list = append(list, Entrant{Policy: name, Scheduling: s, Fixed: sc.Instances.Fixed})
-		}
-	case prima:
-		for _, s := range []quell.Scheduling{quell.LeastConn, quell.RoundRobin} {
-			for _, m := range []quell.InterferenceModel{quell.Joint, quell.Total} {
-				e := Entrant{Policy: name, Scheduling: s, InterferenceModel: m}
-				if m == sc.Service.Policy.InterferenceModel {
-					e.InterferenceModel = ""
-				}
-				list = append(list, e)
-			}
-		}
-		list = append(list, Entrant{Policy: name, Scheduling: quell.EWMA})
+		return over(quell.Schedulings, Entrant{Policy: name, Fixed: sc.Instances.Fixed})
 	case hpa:
+		var list []Entrant
 		for _, u := range targets {
-			list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Utilization: u})
+			list = append(list, over(quell.Schedulings, Entrant{Policy: name, Utilization: u})...) // its weights are equal: Prequal will do
 		}
+		return list
+	case prima:
+		return primas(sc)
 	case policy.Clairvoyant:
+		var list []Entrant
 		for _, x := range append([]float64{0}, strains...) {
 			list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Strain: x})
 		}
-	default:
-		list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Fixed: sc.Size(scenario.Run{Policy: name})})
+		return list
+	}
+	return over(weighted, Entrant{Policy: name, Fixed: sc.Size(scenario.Run{Policy: name})})
+}
+
+// over is an entrant over each of the schedulings.
+func over(schedulings []quell.Scheduling, e Entrant) []Entrant {
+	var list []Entrant
+	for _, s := range schedulings {
+		e.Scheduling = s
+		list = append(list, e)
+	}
+	return list
+}
+
+// primas are PRIMA over every scheduling, over Prequal for the size of the group alone; the other interference model over the two
+// schedulings that differ most; and with more room, by a smaller headroom and by a spare instance.
+func primas(sc *scenario.Scenario) []Entrant {
+	list := over(quell.Schedulings, Entrant{Policy: prima})
+	other := quell.Total
+	if sc.Service.Policy.InterferenceModel == quell.Total {
+		other = quell.Joint
+	}
+	list = append(list, over([]quell.Scheduling{quell.LeastConn, quell.RoundRobin}, Entrant{Policy: prima, InterferenceModel: other})...)
+	if sc.Service.Policy.Headroom != moreHeadroom {
+		list = append(list, Entrant{Policy: prima, Scheduling: quell.LeastConn, Headroom: moreHeadroom})
+	}
+	if sc.Service.Policy.Spare == 0 && sc.Service.Group.Max > 1 {
+		list = append(list, Entrant{Policy: prima, Scheduling: quell.LeastConn, Spare: 1})
 	}
 	return list
 }

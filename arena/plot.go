@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -14,6 +15,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/scenario"
 )
@@ -26,33 +28,31 @@ const (
 	plotDPI     = 96
 )
 
-// colours tell series apart; with as many shapes, which repeat at another rate, some fifty series can be told apart.
+// colours tell policies apart.
 var (
 	colours = [...]color.NRGBA{
 		{0x1f, 0x77, 0xb4, 0xff}, {0xff, 0x7f, 0x0e, 0xff}, {0x2c, 0xa0, 0x2c, 0xff}, {0x94, 0x67, 0xbd, 0xff}, {0x8c, 0x56, 0x4b, 0xff},
 		{0xe3, 0x77, 0xc2, 0xff}, {0x17, 0xbe, 0xcf, 0xff}, {0xbc, 0xbd, 0x22, 0xff}, {0x60, 0x60, 0x60, 0xff},
 	}
-	primaColours = [...]color.NRGBA{{0x8b, 0x00, 0x00, 0xff}, {0xa8, 0x3c, 0x60, 0xff}, {0xff, 0x6b, 0x6b, 0xff}, {0xd6, 0x27, 0x28, 0xff}, {0xe0, 0x2f, 0xa0, 0xff}}
-	primaShapes  = [...]draw.GlyphDrawer{draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.TriangleGlyph{}, draw.CircleGlyph{}, draw.CrossGlyph{}}
-	shapes       = [...]draw.GlyphDrawer{draw.RingGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.PyramidGlyph{}, draw.BoxGlyph{}, draw.CircleGlyph{}}
+	primaColours = [...]color.NRGBA{{0xd6, 0x27, 0x28, 0xff}, {0xa8, 0x3c, 0x60, 0xff}, {0xff, 0x6b, 0x6b, 0xff}, {0x8b, 0x00, 0x00, 0xff}, {0xe0, 0x2f, 0xa0, 0xff}}
 	black        = color.NRGBA{0, 0, 0, 0xff}
 	frontColour  = color.NRGBA{0xf2, 0xc1, 0x4e, 0xff}
 	shadeColour  = color.NRGBA{0x9a, 0x6a, 0x2f, 0xff}
 )
 
-// palette hands out looks: the policy's own in red, the bound in black.
+// palette hands out colours: the policy's own in reds, the bound in black.
 type palette struct{ others, own int }
 
-func (p *palette) next(name string) (color.NRGBA, draw.GlyphDrawer) {
+func (p *palette) next(name string) color.NRGBA {
 	switch name {
 	case policy.Clairvoyant:
-		return black, draw.PlusGlyph{}
+		return black
 	case prima:
 		p.own++
-		return primaColours[(p.own-1)%len(primaColours)], primaShapes[(p.own-1)%len(primaShapes)]
+		return primaColours[(p.own-1)%len(primaColours)]
 	}
 	p.others++
-	return colours[(p.others-1)%len(colours)], shapes[(p.others-1)%len(shapes)]
+	return colours[(p.others-1)%len(colours)]
 }
 
 // canvas is a plot with its legend beside it.
@@ -93,12 +93,13 @@ func (c *canvas) save(path string) (err error) {
 	return err
 }
 
-// points are a series of the trade-off plot, with error bars.
+// points are rows of the trade-off plot, with error bars.
 type points struct {
 	plotter.XYs
 	plotter.XErrors
 	plotter.YErrors
 	labels []string
+	shapes []draw.GlyphDrawer
 }
 
 func (p *points) add(r Row) {
@@ -106,37 +107,64 @@ func (p *points) add(r Row) {
 	x, y := r.Cost.half(), 100*r.Violation.half()
 	p.XErrors = append(p.XErrors, struct{ Low, High float64 }{x, x})
 	p.YErrors = append(p.YErrors, struct{ Low, High float64 }{min(y, 100*r.Violation.Mean), y})
-	p.labels = append(p.labels, r.Entrant.Step())
+	p.labels = append(p.labels, r.Entrant.label())
+	p.shapes = append(p.shapes, schedulingShapes[r.Entrant.Scheduling])
 }
 
-// plotTradeoff draws violation against cost: one point per row, those of one series joined, the front behind them.
+// label is what the plot has at a point: colour and shape say the policy and the scheduling.
+func (e Entrant) label() string {
+	if _, settings, ok := strings.Cut(e.Series(), "("); ok {
+		settings, _, _ = strings.Cut(settings, ")")
+		return settings
+	}
+	return e.Step()
+}
+
+// plotTradeoff draws violation against cost. Each policy has a colour: the forms that no other form of it beats are joined, the
+// others are faint dots. A point's shape is its scheduling. The front is behind them.
 func plotTradeoff(path, name string, rows []Row) error {
 	c := newCanvas(name+": violation against cost (lower left is better)", "instance-seconds", "share of the time in violation, % (square-root scale)")
 	if err := c.addFront(rows); err != nil {
 		return err
 	}
-	var order []string
-	series := map[string]*points{}
-	policies := map[string]string{}
-	for _, r := range byCost(rows) {
-		s := r.Entrant.Series()
-		if series[s] == nil {
-			series[s], policies[s] = &points{}, r.Entrant.Policy
-			order = append(order, s)
-		}
-		series[s].add(r)
-	}
+	ordered := byCost(rows)
 	var looks palette
-	for _, s := range slices.Sorted(slices.Values(order)) {
-		col, shape := looks.next(policies[s])
-		if err := c.addSeries(s, series[s], col, shape); err != nil {
+	for _, family := range families(rows) {
+		col := looks.next(family)
+		var best, others points
+		for _, r := range ordered {
+			switch {
+			case r.Entrant.Policy != family:
+			case r.Best:
+				best.add(r)
+			default:
+				others.add(r)
+			}
+		}
+		if err := c.addFamily(family, &best, &others, col); err != nil {
 			return err
 		}
+	}
+	for _, s := range quell.Schedulings {
+		c.legend.Add(string(s), glyph{schedulingShapes[s]})
 	}
 	c.Y.Min, c.Y.Max = 0, max(c.Y.Max, 5)
 	c.Y.Scale, c.Y.Tick.Marker = rootScale{}, plot.TickerFunc(rootTicks)
 	c.X.Tick.Marker = plot.TickerFunc(shortTicks)
 	return c.save(path)
+}
+
+// schedulingShapes tell the schedulings apart.
+var schedulingShapes = map[quell.Scheduling]draw.GlyphDrawer{
+	quell.RoundRobin: draw.RingGlyph{}, quell.LeastConn: draw.BoxGlyph{}, quell.Random2: draw.TriangleGlyph{}, quell.EWMA: draw.CircleGlyph{}, quell.Prequal: draw.CrossGlyph{},
+}
+
+// glyph is a shape in a legend.
+type glyph struct{ draw.GlyphDrawer }
+
+// Thumbnail implements plot.Thumbnailer.
+func (g glyph) Thumbnail(c *draw.Canvas) {
+	g.DrawGlyph(c, draw.GlyphStyle{Color: colours[len(colours)-1], Radius: vg.Points(4)}, c.Center())
 }
 
 // rootScale gives the small values, which matter most, more room than the large ones.
@@ -188,23 +216,34 @@ func (c *canvas) addFront(rows []Row) error {
 	return nil
 }
 
-func (c *canvas) addSeries(name string, p *points, col color.NRGBA, shape draw.GlyphDrawer) error {
-	l, s, err := plotter.NewLinePoints(p.XYs)
+// addFamily draws a policy's best forms with their error bars and labels, and where its others are.
+func (c *canvas) addFamily(name string, best, others *points, col color.NRGBA) error {
+	if len(others.XYs) > 0 {
+		dots, err := plotter.NewScatter(others.XYs)
+		if err != nil {
+			return err
+		}
+		dots.Shape, dots.Radius, dots.Color = draw.CircleGlyph{}, vg.Points(1.5), faded(col, 0x60)
+		c.Add(dots)
+	}
+	l, s, err := plotter.NewLinePoints(best.XYs)
 	if err != nil {
 		return err
 	}
-	l.Color = faded(col, 0x80)
-	s.Color, s.Shape, s.Radius = col, shape, vg.Points(4)
-	across, err := plotter.NewXErrorBars(p)
+	l.Color, l.Width = faded(col, 0xa0), vg.Points(1.5)
+	s.GlyphStyleFunc = func(i int) draw.GlyphStyle {
+		return draw.GlyphStyle{Color: col, Shape: best.shapes[i], Radius: vg.Points(4)}
+	}
+	across, err := plotter.NewXErrorBars(best)
 	if err != nil {
 		return err
 	}
-	along, err := plotter.NewYErrorBars(p)
+	along, err := plotter.NewYErrorBars(best)
 	if err != nil {
 		return err
 	}
 	across.Color, along.Color = faded(col, 0x60), faded(col, 0x60)
-	labels, err := plotter.NewLabels(plotter.XYLabels{XYs: p.XYs, Labels: p.labels})
+	labels, err := plotter.NewLabels(plotter.XYLabels{XYs: best.XYs, Labels: best.labels})
 	if err != nil {
 		return err
 	}
@@ -213,7 +252,7 @@ func (c *canvas) addSeries(name string, p *points, col color.NRGBA, shape draw.G
 	}
 	labels.Offset = vg.Point{X: vg.Points(5), Y: vg.Points(4)}
 	c.Add(across, along, l, s, labels)
-	c.legend.Add(name, s)
+	c.legend.Add(name, swatch{col})
 	return nil
 }
 
@@ -290,7 +329,7 @@ func (c *canvas) addThreshold(sc *scenario.Scenario) error {
 
 // addLine draws a run; a window without enough requests leaves a gap.
 func (c *canvas) addLine(run line, looks *palette) error {
-	col, _ := looks.next(run.policy)
+	col := looks.next(run.policy)
 	var part plotter.XYs
 	named := false
 	flush := func() error {

@@ -20,9 +20,9 @@ import (
 	"github.com/quellhq/quell/sim"
 )
 
-// Report writes a page of Markdown with every contest's table and plots; the plots go into a folder beside it that has
-// its name. why holds, by scenario, what a person wrote on the order of the runs; it is merged, so that a page can be
-// written again.
+// Report writes a page of Markdown with every contest's best runs and plots; the plots, and a page with all runs of each contest,
+// go into a folder beside it that has its name. What came out is said in sentences made of the figures. why holds, by scenario, what
+// a person wrote on why; it is merged, so that a page can be written again.
 func Report(ctx context.Context, path string, contests []*Contest, why map[string]string) error {
 	if err := CheckReport(path); err != nil {
 		return err
@@ -37,6 +37,9 @@ func Report(ctx context.Context, path string, contests []*Contest, why map[strin
 		name := filepath.Join(folder, c.Scenario.Name)
 		if err := c.drawPlots(ctx, name); err != nil {
 			return fmt.Errorf("plotting %s: %w", c.Scenario.Name, err)
+		}
+		if err := os.WriteFile(name+".md", c.all(), 0o644); err != nil {
+			return fmt.Errorf("writing all runs of %s: %w", c.Scenario.Name, err)
 		}
 		c.section(&page, filepath.Base(folder), why[c.Scenario.Name])
 	}
@@ -92,10 +95,17 @@ leave to chance.
 - *instance-seconds*: what the run cost.
 - *front*: by the means, no other run violates less for the same cost or less, or as little for less. The clairvoyant is left out of it. Rows whose
   intervals overlap may well be in the other order.
+- *rival at its best*: each policy plays over every scheduling that it could run on, at every size or target. Of all these forms the table has the
+  two that an operator would choose beside PRIMA: the one that violates least for PRIMA's cost or less (within %.0f%%), and the one that costs least for
+  PRIMA's violation or less. *against PRIMA*: less or more where the 95%% interval of the differences, seed by seed, does not hold 0.
+- The second table has the runs on the front, the forms of each policy that no other form of it beats by the means, and the scenario's own runs. All runs
+  are on a page of their own.
 - xN: a group of that fixed size. From the scenario's size on, larger ones are tried until the first seed misses the objective for at most %.0f%% of the
-  time, and smaller ones until it misses it for at least %.0f%%, in at most %d steps each; then PRIMA's mean size, rounded down and up, under every
-  scheduling, and with learned curves (knapsack). Sizes on the way that are as lost as their neighbours are left out, and a group of one plays under one scheduling
-  only, as all do the same.
+  time, and smaller ones until it misses it for at least %.0f%%, in at most %d steps each; then PRIMA's mean size, rounded down and up; all of it under every
+  scheduling, and with learned curves (knapsack). Sizes on the way that are as lost as their neighbours are left out, and a group of one plays under one
+  scheduling only, as all do the same.
+- PRIMA plays over every scheduling (over Prequal, which knows no weights, for the size of the group alone), with the other interference model, with
+  a headroom of 70%%, and with one spare instance.
 - N%%: the target of an autoscaler, or how full the clairvoyant lets machines get.
 - *clairvoyant*: the bound. It is told what nobody can measure: what neighbours take of every resource, which machines will fail and what
   clients will ask for, until an instance that is started now can serve. From these and the laws of processor sharing it works out the fewest
@@ -103,11 +113,69 @@ leave to chance.
   least cost; with N%%, always the same, which gives its frontier. It decides once in a sampling period. What a scheduling does request by
   request is beyond it, so a rival could in principle do better by that alone.
 
-`, "`quell arena --report`", kept*100, lost*100, ladderSteps)
-	for _, c := range contests {
-		fmt.Fprintf(w, "- [%s](#%s)\n", c.Scenario.Name, strings.ToLower(c.Scenario.Name))
+`, "`quell arena --report`", (sameCost-1)*100, kept*100, lost*100, ladderSteps)
+	overview(w, contests)
+}
+
+// overview is a line for each contest.
+func overview(w io.Writer, contests []*Contest) {
+	writeMarkdown(w, []string{
+		"scenario", "PRIMA: violation, %", "instance-seconds", "for that cost or less, the rival that violates least", "violation, %", "against PRIMA",
+		"for that violation or less, the cheapest rival", "cost against PRIMA",
+	}, func(row func(...string)) {
+		for _, c := range contests {
+			cells := []string{fmt.Sprintf("[%s](#%s)", c.Scenario.Name, strings.ToLower(c.Scenario.Name))}
+			if us := find(c.Rows(), primaItself); us != nil {
+				cells = append(cells, us.Violation.text(100, 1), us.Cost.text(1, 0))
+				cells = append(cells, c.bestRivals()...)
+			}
+			row(cells...)
+		}
+	})
+}
+
+// bestRivals is the last part of a line of the overview.
+func (c *Contest) bestRivals() []string {
+	var cheap, good *Match
+	for _, r := range c.Rivals() {
+		if r.Policy == prima || r.Policy == policy.Clairvoyant {
+			continue
+		}
+		if m := r.Cheap; m != nil && (cheap == nil || m.Violation.Mean < cheap.Violation.Mean) {
+			cheap = m
+		}
+		if m := r.Good; m != nil && (good == nil || m.Dearer < good.Dearer) {
+			good = m
+		}
 	}
+	cells := []string{"none", "", "", "none", ""}
+	if cheap != nil {
+		copy(cells, []string{cheap.Entrant.Title(), cheap.Violation.text(100, 1), string(cheap.Against)})
+	}
+	if good != nil {
+		copy(cells[3:], []string{good.Entrant.Title(), good.dearer()})
+	}
+	return cells
+}
+
+// writeMarkdown writes a table.
+func writeMarkdown(w io.Writer, header []string, rows func(row func(...string))) {
+	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(header, " | "), strings.Repeat("---|", len(header)))
+	rows(func(cells ...string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) })
 	fmt.Fprintln(w)
+}
+
+// all is the page with all runs of a contest.
+func (c *Contest) all() []byte {
+	var page bytes.Buffer
+	fmt.Fprintf(&page, "# All runs of %s\n\nWritten by `quell arena --report`. The columns are those of the arena's page.\n\n", c.Scenario.Name)
+	rows := c.Rows()
+	writeMarkdown(&page, header, func(row func(...string)) {
+		for _, r := range rows {
+			row(r.cells()...)
+		}
+	})
+	return page.Bytes()
 }
 
 func (c *Contest) section(w io.Writer, folder, why string) {
@@ -117,11 +185,24 @@ func (c *Contest) section(w io.Writer, folder, why string) {
 		fmt.Fprintf(w, " PRIMA's mean size is %.1f.", size)
 	}
 	fmt.Fprint(w, "\n\n")
-	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(header, " | "), strings.Repeat("---|", len(header)))
-	for _, r := range c.Rows() {
-		fmt.Fprintf(w, "| %s |\n", strings.Join(r.cells(), " | "))
+	rows := c.Rows()
+	if rivals := c.Rivals(); len(rivals) > 0 {
+		fmt.Fprintf(w, "%s\n\n", c.outcome())
+		writeMarkdown(w, rivalHeader, func(row func(...string)) {
+			for _, r := range rivals {
+				row(r.cells()...)
+			}
+		})
 	}
-	fmt.Fprintf(w, "\n![violation against cost](%s/%s-tradeoff.png)\n\n![latency over time](%[1]s/%[2]s-latency.png)\n\n", folder, sc.Name)
+	writeMarkdown(w, header, func(row func(...string)) {
+		for _, r := range rows {
+			if r.shown() {
+				row(r.cells()...)
+			}
+		}
+	})
+	fmt.Fprintf(w, "[All %d runs](%s/%s.md)\n\n", len(rows), folder, sc.Name)
+	fmt.Fprintf(w, "![violation against cost](%s/%s-tradeoff.png)\n\n![latency over time](%[1]s/%[2]s-latency.png)\n\n", folder, sc.Name)
 	if why != "" {
 		fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(why))
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"text/tabwriter"
 
@@ -22,7 +23,12 @@ type Row struct {
 	MeanMS    *Estimate
 	P99MS     *Estimate
 	Front     bool // by the means, nobody else violates less for the same cost or less, or as little for less; the clairvoyant does not count
+	Best      bool // the same among the forms of its own policy
+	Own       bool // the scenario's own run, or PRIMA as the scenario has it
 }
+
+// shown says whether the row is among those that a reader sees first.
+func (r *Row) shown() bool { return r.Front || r.Best || r.Own }
 
 // Estimate is a mean with half the width of its 95% confidence interval, which one value does not have.
 type Estimate struct {
@@ -65,16 +71,24 @@ func (e *Estimate) text(scale float64, decimals int) string {
 
 // Rows are the contest's entrants that have results, those that violate least first, then the cheapest.
 func (c *Contest) Rows() []Row {
+	own := map[Entrant]bool{primaItself: true}
+	if c.Scenario != nil {
+		for _, r := range c.Scenario.Runs {
+			own[entrantOf(c.Scenario, r)] = true
+		}
+	}
 	var rows []Row
 	for _, e := range c.Entrants {
 		if results := c.Results[e]; len(results) > 0 {
-			rows = append(rows, summarize(e, results))
+			row := summarize(e, results)
+			row.Own = own[e]
+			rows = append(rows, row)
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.Violation.Mean, b.Violation.Mean), cmp.Compare(a.Cost.Mean, b.Cost.Mean))
 	})
-	front(rows)
+	markFronts(rows)
 	return rows
 }
 
@@ -99,18 +113,50 @@ func summarize(e Entrant, results []quell.Result) Row {
 	}
 }
 
-// front marks the rows that no other beats: of rows in order of violation, those cheaper than all before, and their equals.
-func front(rows []Row) {
-	var last *Row
-	for i := range rows {
-		r := &rows[i]
-		if r.Entrant.Policy == policy.Clairvoyant {
-			continue
-		}
-		if last == nil || r.Cost.Mean < last.Cost.Mean || r.Cost.Mean == last.Cost.Mean && r.Violation.Mean == last.Violation.Mean {
-			r.Front, last = true, r
+// markFronts marks the rows that no other beats, and those that no other form of their policy beats.
+func markFronts(rows []Row) {
+	for i := range front(rows, func(r *Row) bool { return r.Entrant.Policy != policy.Clairvoyant }) {
+		rows[i].Front = true
+	}
+	for _, family := range families(rows) {
+		for i := range front(rows, func(r *Row) bool { return r.Entrant.Policy == family }) {
+			rows[i].Best = true
 		}
 	}
+}
+
+// front is which of some rows, in order of violation, are not beaten: those cheaper than all before, and their equals.
+func front(rows []Row, who func(*Row) bool) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		var last *Row
+		for i := range rows {
+			r := &rows[i]
+			if !who(r) {
+				continue
+			}
+			if last == nil || r.Cost.Mean < last.Cost.Mean || r.Cost.Mean == last.Cost.Mean && r.Violation.Mean == last.Violation.Mean {
+				last = r
+				if !yield(i) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// families are the policies of the rows, PRIMA and the bound last.
+func families(rows []Row) []string {
+	var names []string
+	for _, r := range rows {
+		if !slices.Contains(names, r.Entrant.Policy) {
+			names = append(names, r.Entrant.Policy)
+		}
+	}
+	last := []string{prima, policy.Clairvoyant}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(slices.Index(last, a), slices.Index(last, b)), cmp.Compare(a, b))
+	})
+	return names
 }
 
 // header and cells are the table's columns.
@@ -126,14 +172,17 @@ func (r Row) cells() []string {
 	}
 }
 
-// WriteTables prints the contests' tables.
+// WriteTables prints of each contest the rows that a reader sees first: those that nobody beats, the best forms of each policy, and the
+// scenario's own runs.
 func WriteTables(w io.Writer, contests []*Contest) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range contests {
 		fmt.Fprintf(t, "%s\n", c.Scenario.Name)
 		writeCells(t, header)
 		for _, r := range c.Rows() {
-			writeCells(t, r.cells())
+			if r.shown() {
+				writeCells(t, r.cells())
+			}
 		}
 		fmt.Fprintln(t)
 	}

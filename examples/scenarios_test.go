@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +116,50 @@ func TestNobodyBeatsTheClairvoyant(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestTheAutoscalersBestScheduling: where one server becomes slow, the rival to be met is the autoscaler over peak-EWMA. Over least
+// connections at the same target it misses the objective.
+func TestTheAutoscalersBestScheduling(t *testing.T) {
+	library(t, func(t *testing.T, _ string, _ []byte, sc *scenario.Scenario) {
+		if sc.Name != "envoy-slow" && sc.Name != "linkerd-stuck" {
+			return
+		}
+		sc.Service.Policy.Utilization = 0.5
+		violation := map[quell.Scheduling]float64{}
+		for _, s := range []quell.Scheduling{quell.LeastConn, quell.EWMA} {
+			r, err := sim.Run(t.Context(), sim.Options{Scenario: sc, Run: scenario.Run{Policy: "hpa", Scheduling: s}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			violation[s] = r.SLO.ViolationShare
+		}
+		if violation[quell.EWMA] > 0.02 || violation[quell.LeastConn] <= violation[quell.EWMA] {
+			t.Errorf("hpa at 50%% misses the objective for %v of the time", violation)
+		}
+	})
+}
+
+// TestWhatIsSaidLeavesFiguresToTheReport: the page's figures and comparisons are made of its results. What a person writes beside a
+// scenario says why, and names no figure and no winner that the next run could make untrue.
+func TestWhatIsSaidLeavesFiguresToTheReport(t *testing.T) {
+	files, err := filepath.Glob("scenarios/*.md")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d texts, %v", len(files), err)
+	}
+	code := regexp.MustCompile("`[^`]*`")
+	compared := regexp.MustCompile(`(?i)[0-9]|%|\b(percent|hundredths?|tenths?|eighths?|sevenths?|sixths?|fifths?|quarters?|thirds|a third (of|less|more)|half|twice|two thirds|times as|times the|beats?|wins?|loses?|better|worse|best|worst|cheaper|cheapest|dearer|outright|fewest|least of|as good|misses nothing|as little)\b`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if word := compared.FindString(code.ReplaceAllString(line, "")); word != "" {
+				t.Errorf("%s:%d: %q: leave figures and comparisons to the report", file, i+1, word)
+			}
+		}
+	}
 }
 
 // TestMachinesRefuseWhatTheyCannotPlay: a scenario either plays on live rigs as it is, or says what does not.

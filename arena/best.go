@@ -1,0 +1,216 @@
+package arena
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/stats"
+)
+
+// Rival is a policy at its best beside PRIMA as the scenario has it: of all its forms, over every scheduling and at every size or
+// target, the two that an operator would choose.
+type Rival struct {
+	Policy string
+	// For PRIMA's cost or less, the form that violates least; nil if each costs more.
+	Cheap *Match
+	// For PRIMA's violation or less, the form that costs least; nil if each violates more.
+	Good *Match
+}
+
+// Match is a row held against PRIMA's, seed by seed.
+type Match struct {
+	Row
+	Against Verdict // of the row's violation against PRIMA's
+	Dearer  float64 // by which share of PRIMA's cost the row's is larger
+}
+
+// Verdict compares by the 95% confidence interval of the differences seed by seed: all runs of one seed meet the same
+// arrivals and neighbours.
+type Verdict string
+
+// The verdicts. Equal says that the interval holds 0: chance may be all the difference.
+const (
+	Less  Verdict = "less"
+	More  Verdict = "more"
+	Equal Verdict = "as much, within chance"
+)
+
+// sameCost is what counts as PRIMA's cost or less: a hundredth above it is no difference.
+const sameCost = 1.01
+
+// Rivals holds every policy against PRIMA; none if PRIMA did not play.
+func (c *Contest) Rivals() []Rival {
+	rows := c.Rows()
+	us := find(rows, primaItself)
+	if us == nil {
+		return nil
+	}
+	var rivals []Rival
+	for _, name := range families(rows) {
+		rival := Rival{Policy: name}
+		for i := range rows { // in order of violation
+			r := &rows[i]
+			if r.Entrant.Policy != name || r.Entrant == primaItself {
+				continue
+			}
+			if rival.Cheap == nil && r.Cost.Mean <= sameCost*us.Cost.Mean {
+				rival.Cheap = c.match(r, us)
+			}
+			if r.Violation.Mean <= us.Violation.Mean && (rival.Good == nil || r.Cost.Mean < rival.Good.Cost.Mean) {
+				rival.Good = c.match(r, us)
+			}
+		}
+		rivals = append(rivals, rival)
+	}
+	return rivals
+}
+
+func find(rows []Row, e Entrant) *Row {
+	for i := range rows {
+		if rows[i].Entrant == e {
+			return &rows[i]
+		}
+	}
+	return nil
+}
+
+func (c *Contest) match(r, us *Row) *Match {
+	return &Match{
+		Row: *r, Against: c.compare(r.Entrant, us.Entrant), Dearer: r.Cost.Mean/us.Cost.Mean - 1,
+	}
+}
+
+// compare says whether an entrant violates more or less than another.
+func (c *Contest) compare(a, b Entrant) Verdict {
+	other := map[uint64]quell.Result{}
+	for _, r := range c.Results[b] {
+		other[r.Seed] = r
+	}
+	var differences []float64
+	for _, r := range c.Results[a] {
+		if o, ok := other[r.Seed]; ok {
+			differences = append(differences, r.SLO.ViolationShare-o.SLO.ViolationShare)
+		}
+	}
+	i, ok := stats.MeanInterval(differences, confidence)
+	switch {
+	case ok && i.Mean+i.Half < 0:
+		return Less
+	case ok && i.Mean-i.Half > 0:
+		return More
+	}
+	return Equal
+}
+
+// outcome says in sentences how PRIMA fared against every rival at its best. They are made of the figures, so they are true of them.
+func (c *Contest) outcome() string {
+	rivals := c.Rivals()
+	us := find(c.Rows(), primaItself)
+	if us == nil {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "`%s` misses the objective for %s%% of the time and costs %s instance-seconds.", us.Entrant.Title(), us.Violation.text(100, 1), us.Cost.text(1, 0))
+	var less, equal, cheaper []string
+	asGood := false // some rival violates as little
+	for _, r := range rivals {
+		if r.Policy == prima || r.Policy == policy.Clairvoyant {
+			continue
+		}
+		if m := r.Cheap; m != nil && m.Against == Less {
+			less = append(less, m.brief())
+		} else if m != nil && m.Against == Equal {
+			equal = append(equal, m.brief())
+		}
+		asGood = asGood || r.Good != nil
+		if m := r.Good; m != nil && m.Dearer < 0 {
+			cheaper = append(cheaper, m.brief())
+		}
+	}
+	b.WriteString(" For that or less,")
+	if len(less) > 0 {
+		fmt.Fprintf(&b, " %s %s it for less of the time", list(less), verb(less, "misses", "miss"))
+	} else {
+		b.WriteString(" no rival misses it for less of the time")
+	}
+	if len(equal) > 0 {
+		fmt.Fprintf(&b, "; %s cannot be told apart from it", list(equal))
+	}
+	switch {
+	case len(cheaper) > 0:
+		fmt.Fprintf(&b, ". In the mean %s %s it no more and cost%s less.", list(cheaper), verb(cheaper, "misses", "miss"), verb(cheaper, "s", ""))
+	case asGood:
+		b.WriteString(". In the mean no rival misses it as little and costs less.")
+	default:
+		b.WriteString(". In the mean no rival misses it as little, whatever it costs.")
+	}
+	c.outcomeOfOurs(&b, rivals)
+	return b.String()
+}
+
+// outcomeOfOurs adds PRIMA's other forms and the bound.
+func (c *Contest) outcomeOfOurs(b *strings.Builder, rivals []Rival) {
+	for _, r := range rivals {
+		switch {
+		case r.Policy == prima && r.Cheap != nil && r.Cheap.Against == Less:
+			fmt.Fprintf(b, " Of PRIMA's other forms, %s does better for its cost or less.", r.Cheap.brief())
+		case r.Policy == prima:
+			b.WriteString(" No other form of PRIMA does better for its cost or less.")
+		case r.Policy == policy.Clairvoyant && r.Good != nil:
+			fmt.Fprintf(b, " The clairvoyant needs %s.", r.Good.brief())
+		}
+	}
+}
+
+func (m *Match) brief() string {
+	return fmt.Sprintf("`%s` (%.1f%% for %.0f, %s)", m.Entrant.Title(), 100*m.Violation.Mean, m.Cost.Mean, m.dearer())
+}
+
+// dearer is the difference in cost in whole percent.
+func (m *Match) dearer() string {
+	if percent := math.Round(100 * m.Dearer); percent != 0 {
+		return fmt.Sprintf("%+.0f%%", percent)
+	}
+	return "as much"
+}
+
+// list joins with commas and an and.
+func list(items []string) string {
+	if n := len(items); n > 1 {
+		return strings.Join(items[:n-1], ", ") + " and " + items[n-1]
+	}
+	return strings.Join(items, "")
+}
+
+func verb(subjects []string, one, several string) string {
+	if len(subjects) == 1 {
+		return one
+	}
+	return several
+}
+
+// rivalHeader and cells are the columns of the table of rivals at their best.
+var rivalHeader = []string{
+	"rival at its best", "least violation for PRIMA's cost or less", "violation, %", "against PRIMA", "instance-seconds",
+	"least cost for PRIMA's violation or less", "violation, %", "instance-seconds", "against PRIMA",
+}
+
+func (r *Rival) cells() []string {
+	name := r.Policy
+	if name == prima {
+		name = "PRIMA's other forms"
+	}
+	cells := []string{name}
+	if m := r.Cheap; m != nil {
+		cells = append(cells, m.Entrant.Title(), m.Violation.text(100, 1), string(m.Against), m.Cost.text(1, 0))
+	} else {
+		cells = append(cells, "none", "", "", "")
+	}
+	if m := r.Good; m != nil {
+		return append(cells, m.Entrant.Title(), m.Violation.text(100, 1), m.Cost.text(1, 0), m.dearer())
+	}
+	return append(cells, "none", "", "", "")
+}

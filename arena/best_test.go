@@ -1,0 +1,102 @@
+package arena
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
+)
+
+// judged is a contest of these violations, in percent, seed by seed, and costs.
+func judged(t *testing.T, runs map[Entrant][]float64, costs map[Entrant]float64) *Contest {
+	t.Helper()
+	c := &Contest{Scenario: brief(), Results: map[Entrant][]quell.Result{}}
+	c.Scenario.Runs = nil
+	for e, violations := range runs {
+		c.Entrants = append(c.Entrants, e)
+		for i, v := range violations {
+			r := quell.Result{Seed: uint64(i + 1), InstanceSeconds: costs[e]}
+			r.SLO.ViolationShare = v / 100
+			c.Results[e] = append(c.Results[e], r)
+		}
+	}
+	return c
+}
+
+var (
+	hpaEWMA   = Entrant{Policy: hpa, Scheduling: quell.EWMA, Utilization: 0.5}
+	hpaLeast  = Entrant{Policy: hpa, Scheduling: quell.LeastConn, Utilization: 0.5}
+	hpaLow    = Entrant{Policy: hpa, Scheduling: quell.EWMA, Utilization: 0.3}
+	staticTwo = Entrant{Policy: static, Scheduling: quell.Prequal, Fixed: 2}
+	primaEWMA = Entrant{Policy: prima, Scheduling: quell.EWMA}
+	bound     = Entrant{Policy: policy.Clairvoyant, Scheduling: quell.LeastConn}
+)
+
+// A rival is met in the form that serves an operator best: here over peak-EWMA, not over least connections.
+func TestRivalsAtTheirBest(t *testing.T) {
+	c := judged(t, map[Entrant][]float64{
+		primaItself: {10, 12, 11, 10}, hpaEWMA: {0, 2, 1, 0}, hpaLeast: {80, 82, 81, 80}, hpaLow: {0, 0, 0, 0},
+		staticTwo: {9, 14, 10, 11}, primaEWMA: {5, 6, 6, 5}, bound: {0, 0, 0, 0},
+	}, map[Entrant]float64{primaItself: 100, hpaEWMA: 98, hpaLeast: 90, hpaLow: 150, staticTwo: 100.9, primaEWMA: 104, bound: 60})
+	type at struct {
+		entrant Entrant
+		against Verdict
+	}
+	cheap, good := map[string]at{}, map[string]at{}
+	for _, r := range c.Rivals() {
+		if r.Cheap != nil {
+			cheap[r.Policy] = at{r.Cheap.Entrant, r.Cheap.Against}
+		}
+		if r.Good != nil {
+			good[r.Policy] = at{r.Good.Entrant, r.Good.Against}
+		}
+	}
+	if want := map[string]at{hpa: {hpaEWMA, Less}, static: {staticTwo, Equal}, policy.Clairvoyant: {bound, Less}}; !reflect.DeepEqual(cheap, want) {
+		t.Errorf("for PRIMA's cost or less: %v, want %v", cheap, want)
+	}
+	if want := map[string]at{hpa: {hpaEWMA, Less}, prima: {primaEWMA, Less}, policy.Clairvoyant: {bound, Less}}; !reflect.DeepEqual(good, want) {
+		t.Errorf("for PRIMA's violation or less: %v, want %v", good, want)
+	}
+	for _, want := range []string{
+		"`prima/leastconn` misses the objective for 10.8 ± 1.5% of the time and costs 100 ± 0 instance-seconds.",
+		"For that or less, `hpa/ewma 50%` (0.8% for 98, -2%) misses it for less of the time; `static/prequal x2` (11.0% for 101, +1%) cannot be told apart from it.",
+		"In the mean `hpa/ewma 50%` (0.8% for 98, -2%) misses it no more and costs less.",
+		"No other form of PRIMA does better for its cost or less.",
+		"The clairvoyant needs `clairvoyant/leastconn` (0.0% for 60, -40%).",
+	} {
+		if got := c.outcome(); !strings.Contains(got, want) {
+			t.Errorf("it says %q\nwithout %q", got, want)
+		}
+	}
+}
+
+func TestOutcomeWithoutAMatch(t *testing.T) {
+	c := judged(t, map[Entrant][]float64{primaItself: {1, 2, 1}, hpaLeast: {80, 82, 81}, primaEWMA: {0, 0, 0}},
+		map[Entrant]float64{primaItself: 100, hpaLeast: 120, primaEWMA: 100})
+	for _, want := range []string{
+		"For that or less, no rival misses it for less of the time. In the mean no rival misses it as little, whatever it costs.",
+	} {
+		if got := c.outcome(); !strings.Contains(got, want) {
+			t.Errorf("it says %q\nwithout %q", got, want)
+		}
+	}
+	delete(c.Results, primaItself)
+	if got := c.outcome(); got != "" || len(c.Rivals()) != 0 {
+		t.Errorf("without PRIMA it says %q", got)
+	}
+}
+
+// Seeds that one of two did not play do not count.
+func TestVerdictsAreSeedBySeed(t *testing.T) {
+	c := judged(t, map[Entrant][]float64{primaItself: {10, 50, 30, 20}, hpaEWMA: {12, 52, 33, 22}}, nil)
+	if got := c.compare(hpaEWMA, primaItself); got != More {
+		t.Errorf("2 or 3 points more in every seed, and the verdict is %q", got)
+	}
+	c.Results[hpaEWMA] = c.Results[hpaEWMA][2:]
+	c.Results[primaItself] = c.Results[primaItself][:3]
+	if got := c.compare(hpaEWMA, primaItself); got != Equal {
+		t.Errorf("one seed in common, and the verdict is %q", got)
+	}
+}
