@@ -79,6 +79,7 @@ type Instance struct {
 	State       State                `json:"state"`
 	Health      string               `json:"health,omitempty"` // while health checks fail: what the last one asked and got
 	Weight      *float64             `json:"weight,omitempty"` // the fraction of traffic sent there now
+	Override    *float64             `json:"override,omitempty"` // the weight that a person set
 	AgeS        *float64             `json:"age_s,omitempty"`
 	Limits      map[Resource]float64 `json:"limits,omitempty"`
 	Settings    map[string]float64   `json:"settings,omitempty"`
@@ -91,6 +92,15 @@ type Snapshot struct {
 	Service     string     `json:"service"`
 	ArrivalRate *float64   `json:"arrival_rate,omitempty"` // requests per second offered to the service
 	Instances   []Instance `json:"instances"`
+}
+
+// Set writes down the weights that people set, by instance. Those of unknown instances are ignored.
+func (s *Snapshot) Set(overrides map[string]float64) {
+	for i := range s.Instances {
+		if w, ok := overrides[s.Instances[i].ID]; ok {
+			s.Instances[i].Override = &w
+		}
+	}
 }
 
 // Source is the kind of part that took a reading.

@@ -68,7 +68,7 @@ func DefaultService() Service {
 			ScaleInMargin: 0.05, ScaleOut: Predicted, Tolerance: 0.05, Calibrate: 0.1, CalibrationDecay: 0.05,
 		},
 		Group: Group{Min: 1, Max: 10, Startup: 30 * time.Second},
-		Guard: Guard{Floor: 0.05, StaleAfter: 3, Fade: 10, ErrorRate: 0.05},
+		Guard: Guard{Floor: 0.05, Step: 0.5, StaleAfter: 3, Fade: 10, ErrorRate: 0.05},
 		Mode:  Act,
 	}
 }

@@ -64,6 +64,7 @@ func (in *Instance) check(p *problems) {
 		p.addf("state", "unknown state %q", in.State)
 	}
 	p.optional("weight", in.Weight, 1)
+	p.optional("override", in.Override, 1)
 	p.optional("age_s", in.AgeS, maxMS)
 	for r, v := range sorted(in.Limits) {
 		p.resource("limits", r)

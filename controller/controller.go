@@ -267,13 +267,13 @@ func (c *Controller) lead(ctx context.Context) error {
 	return err
 }
 
-// decide runs the engine, and adds what people set by hand.
+// decide runs the engine, with what people set by hand.
 func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
+	s.Set(c.mem.Overrides)
 	plan, state := c.engine.Decide(s, c.mem.State)
 	if c.noModels != nil {
 		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "no_models", Text: c.missing()})
 	}
-	policy.Override(&plan, c.mem.Overrides)
 	return plan, state
 }
 

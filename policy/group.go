@@ -18,6 +18,7 @@ type group struct {
 	starting    int
 	outstanding int  // starting, or ready without a first severity
 	weightless  bool // no ready instance has a weight yet
+	handingOver bool // the weights in force are another policy's
 	load        float64
 	loadText    string
 }
@@ -35,7 +36,7 @@ func perceive(in Input, remembered map[string]InstanceState) *group {
 		g.place(m)
 	}
 	g.addArrivals(in)
-	g.present()
+	fixByHand(g.ready)
 	return g
 }
 
@@ -90,9 +91,12 @@ func (g *group) addArrivals(in Input) {
 
 // present begins the plan with the weights in force: as they are where they form a whole, in proportion where an
 // instance left, equal where none is known. Where the guard clamped the last plan and that plan is in force, it
-// begins with what the policy wanted instead: otherwise a ramp or a step would end where it began.
-func (g *group) present() {
-	applied := g.lastPlanInForce()
+// begins with what the policy wanted instead: otherwise a ramp or a step would end where it began. While another policy's
+// weights are handed over it begins with equal shares, or with what this policy wanted since: the other one's extremes
+// say nothing of what this one would have done.
+func (g *group) present(handingOver, begun bool) {
+	g.handingOver = handingOver
+	applied := g.lastPlanInForce() && (begun || !handingOver)
 	g.weightless = true
 	var sum float64
 	for _, m := range g.ready {
@@ -104,7 +108,7 @@ func (g *group) present() {
 		sum += m.share
 	}
 	switch {
-	case g.weightless || sum == 0:
+	case g.weightless || sum == 0 || handingOver && !applied:
 		g.equal()
 	case !isWhole(sum):
 		for _, m := range g.ready {
@@ -123,6 +127,14 @@ func (g *group) lastPlanInForce() bool {
 	})
 }
 
+// arrived says whether the weights in force are those of the plan.
+func (g *group) arrived() bool {
+	equal := 1 / float64(len(g.ready))
+	return !slices.ContainsFunc(g.ready, func(m *member) bool {
+		return m.stays && math.Abs(m.weight()-m.share) > 0.01*math.Max(m.share, equal)
+	})
+}
+
 // isWhole says whether weights with this sum are complete.
 func isWhole(sum float64) bool { return quell.AtMost(sum, 1) && quell.AtMost(1, sum) }
 
@@ -133,13 +145,17 @@ func (g *group) equal() {
 	}
 }
 
-// byCapacity sorts the rated instances by capacity, largest first; of equals the older one is first, then the one
+// byCapacity sorts the rated instances by capacity, largest first, behind those whose share a person set; of equals the older one is first, then the one
 // that comes first in the snapshot. Instances that answer with errors come last: where some can go, they do, rather
 // than be left with a load that they must not gain. (An unstable sort is three times as fast for thousands of them.)
 func (g *group) byCapacity() []*member {
 	sorted := slices.Clone(g.rated)
 	slices.SortFunc(sorted, func(a, b *member) int {
 		switch {
+		case a.fixed != nil && b.fixed == nil:
+			return -1
+		case b.fixed != nil && a.fixed == nil:
+			return 1
 		case a.failing && !b.failing:
 			return 1
 		case b.failing && !a.failing:

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 
@@ -13,18 +12,15 @@ import (
 // health check between two snapshots is no reason to end it.
 const failedFor = 2
 
-// guard clamps a plan, whatever policy made it: the group first, then weights in a fixed order, then renormalised.
-// It is pure, and says what it changed.
+// guard clamps a plan, whatever policy made it: the group first, then the shares. Every rule bounds shares; the plan
+// gets those nearest to the policy's that are within all bounds. It is pure, and says what it changed.
 func guard(in Input, g *group, plan *quell.Plan) {
 	gd := &guarded{in: in, group: g, plan: plan}
 	gd.boundGroup()
 	gd.findStaying()
-	gd.fadeStale()
-	gd.holdFailing()
-	gd.rampNew()
-	gd.floorAndStep()
-	gd.normalise()
-	gd.setWeights()
+	if len(gd.staying) > 0 {
+		gd.setShares()
+	}
 }
 
 type guarded struct {
@@ -32,6 +28,7 @@ type guarded struct {
 	group   *group
 	plan    *quell.Plan
 	staying []*member // ready, and not removed
+	base    []float64 // of those that stay: the shares that guard.step counts from; nil where there are none yet
 }
 
 func (gd *guarded) reason(code, instance, format string, args ...any) {
@@ -161,130 +158,4 @@ func setOf(ids []string) map[string]bool {
 		set[id] = true
 	}
 	return set
-}
-
-// fadeStale keeps the last weight of an instance whose readings stopped, and moves it to an equal share over
-// guard.fade periods.
-func (gd *guarded) fadeStale() {
-	rules := gd.in.Service.Guard
-	equal := 1 / float64(len(gd.staying))
-	for _, m := range gd.staying {
-		periods := m.mem.StaleFor
-		if periods == 0 {
-			continue
-		}
-		if m.mem.StaleWeight == nil {
-			last := m.share
-			if m.Weight != nil {
-				last = *m.Weight
-			}
-			m.mem.StaleWeight = &last
-		}
-		moved := 1.0
-		if rules.Fade > 0 {
-			moved = math.Min(1, float64(periods)/float64(rules.Fade))
-		}
-		m.kept = true
-		m.share = (1-moved)**m.mem.StaleWeight + moved*equal
-		gd.reason("stale", m.ID, "no reading of %s for %d period(s): keeping its weight, %.0f%% on the way to an equal share", m.ID, periods+rules.StaleAfter, moved*100)
-	}
-}
-
-// holdFailing gives an instance that answers with errors no more weight than it has: errors are fast, and would
-// draw traffic.
-func (gd *guarded) holdFailing() {
-	for _, m := range gd.staying {
-		if m.failing && m.share > m.weight() {
-			m.share = m.weight()
-			gd.reason("errors", m.ID, "%.1f%% of its requests fail: it gains no weight", *m.Observation.ErrorRate*100)
-		}
-	}
-}
-
-// rampNew raises a new instance's weight in proportion to its age.
-func (gd *guarded) rampNew() {
-	ramp := gd.in.Service.Guard.SlowStart
-	if ramp == 0 {
-		return
-	}
-	for _, m := range gd.staying {
-		if m.AgeS == nil || m.age() >= ramp {
-			continue
-		}
-		part := math.Max(0.1, float64(m.age())/float64(ramp))
-		m.share *= part
-		gd.reason("slow_start", m.ID, "%s is %.0f s old: %.0f%% of its share", m.ID, m.age().Seconds(), part*100)
-	}
-}
-
-// floorAndStep keeps every weight above a floor, so that a suffering instance still shows its state, and bounds
-// how far a weight moves at once.
-func (gd *guarded) floorAndStep() {
-	rules := gd.in.Service.Guard
-	equal := 1 / float64(len(gd.staying))
-	floor, step := rules.Floor*equal, rules.Step*equal
-	for _, m := range gd.staying {
-		if m.share < floor && !m.waiting() {
-			m.share = floor
-			if m.failing {
-				m.share = math.Min(floor, m.weight())
-			}
-		}
-		if step > 0 && m.weight() > 0 {
-			m.share = math.Min(math.Max(m.share, m.weight()-step), m.weight()+step)
-		}
-	}
-}
-
-// waiting says whether an instance has no weight yet because nothing is known of it.
-func (m *member) waiting() bool { return m.weight() == 0 && m.share == 0 && !m.rated() }
-
-// normalise makes the weights sum to 1. Stale instances stay where they are and failing ones do not gain, as long as
-// there are others to make up for them.
-func (gd *guarded) normalise() {
-	var sum, fixed, free float64
-	for _, m := range gd.staying {
-		sum += m.share
-	}
-	if isWhole(sum) {
-		return
-	}
-	isFixed := func(m *member) bool { return m.kept || m.failing && sum < 1 }
-	others := 0
-	for _, m := range gd.staying {
-		if isFixed(m) {
-			fixed += m.share
-		} else {
-			free += m.share
-			others++
-		}
-	}
-	alone := others == 0 || fixed >= 1
-	for _, m := range gd.staying {
-		switch {
-		case alone && sum > 0:
-			m.share /= sum
-		case alone:
-			m.share = 1 / float64(len(gd.staying))
-		case isFixed(m):
-		case free > 0:
-			m.share = m.share / free * (1 - fixed)
-		default:
-			m.share = (1 - fixed) / float64(others)
-		}
-	}
-}
-
-// setWeights writes the weights into the plan, and remembers what the policy had wanted where they differ.
-func (gd *guarded) setWeights() {
-	if len(gd.staying) == 0 {
-		return
-	}
-	gd.plan.Weights = make(map[string]float64, len(gd.staying))
-	for _, m := range gd.staying {
-		gd.plan.Weights[m.ID] = m.share
-		if math.Abs(m.share-m.wanted) > quell.SumTolerance {
-			m.mem.Clamped = &Clamped{Wanted: m.wanted, Planned: m.share}
-		}
-	}
 }

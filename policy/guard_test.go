@@ -1,9 +1,6 @@
 package policy
 
 import (
-	"maps"
-	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,20 +23,27 @@ func TestGuardOnce(t *testing.T) {
 		rows   []string
 		want   string
 	}{
-		{"floor: 0.4 of an equal share, then normalised: 0.2 and 0.909 of 1.109", "prima", floor(.4),
-			[]string{"i1 weight=0.5 use=0.25 cap=0.05", "i2 weight=0.5 use=0.29 cap=0.5"}, "i1=0.18 i2=0.82 shift"},
+		{"floor: 0.4 of an equal share of 0.5, and the other has the rest", "prima", floor(.4),
+			[]string{"i1 weight=0.5 use=0.25 cap=0.05", "i2 weight=0.5 use=0.29 cap=0.5"}, "i1=0.2 i2=0.8 shift"},
 		{"floor 0: off", "prima", floor(0), []string{"i1 weight=0.5 use=0.25 cap=0.05", "i2 weight=0.5 use=0.29 cap=0.5"}, "i1=0.091 i2=0.909 shift"},
 		{"the floor waits for the first severity", "prima", floor(.2),
 			[]string{"i1 weight=1 use=0.4 cap=0.5", "i2 weight=0 silent"}, "i1=1 i2=0"},
 		{"step: at most 0.2 of an equal share of 0.5 at once", "prima", maxStep(.2),
-			[]string{"i1 weight=0.5 use=0.25 cap=0.1", "i2 weight=0.5 use=0.3 cap=0.5"}, "i1=0.4 i2=0.6 shift"},
-		{"step: a new instance may jump", "prima", maxStep(.2), []string{"i1 weight=1 use=0.8 cap=0.5", "i2 weight=0 use=0 cap=0.5"},
-			"i1=0.643 i2=0.357 join"},
-		{"floor before step: one step towards the floor", "prima", func(s *quell.Service) { s.Guard.Floor, s.Guard.Step = .5, .1 },
-			[]string{"i1 weight=0.02 use=0 cap=0.05", "i2 weight=0.98 use=0.51 cap=0.5"}, "i1=0.07 i2=0.93 shift"},
+			[]string{"i1 weight=0.5 use=0.25 cap=0.1", "i2 weight=0.5 use=0.3 cap=0.5"}, "i1=0.4 i2=0.6 shift step"},
+		{"step: a new instance gets an equal share at once", "prima", maxStep(.2), []string{"i1 weight=1 use=0.8 cap=0.5", "i2 weight=0 use=0 cap=0.5"},
+			"i1=0.5 i2=0.5 join"},
+		{"step: and from there 0.2 of an equal share more", "prima", func(s *quell.Service) { maxStep(.2)(s); s.Group.Min = 2 },
+			[]string{"i1 weight=1 use=0.5 cap=0.1", "i2 weight=0 use=0 cap=0.5"},
+			"i1=0.4 i2=0.6 join step"},
+		{"step: several new ones, and the others make room in proportion", "static", maxStep(.1),
+			[]string{"i1 weight=0.8", "i2 weight=0.2", "i3 weight=0", "i4 weight=0"}, "i1=0.375 i2=0.125 i3=0.25 i4=0.25 step"},
+		{"step: what one that goes leaves is no move", "static", func(s *quell.Service) { maxStep(.1)(s); groupMax(2)(s) },
+			[]string{"i1 weight=0.3 age=9", "i2 weight=0.1 age=8", "i3 weight=0.6 age=1"}, "i1=0.7 i2=0.3 -i3 group_max step"},
+		{"the floor holds, and the step yields", "prima", func(s *quell.Service) { s.Guard.Floor, s.Guard.Step = .5, .1 },
+			[]string{"i1 weight=0.02 use=0 cap=0.05", "i2 weight=0.98 use=0.51 cap=0.5"}, "i1=0.25 i2=0.75 shift step guard_yields"},
 		{"errors: no gain, the others make up for it", "prima", errorRate(.05), []string{
 			"i1 weight=0.3 use=0.25 cap=0.5 err=0.5", "i2 weight=0.3 use=0.3 cap=0.2", "i3 weight=0.4 use=0.3 cap=0.2",
-		}, "i1=0.3 i2=0.35 i3=0.35 shift errors"},
+		}, "i1=0.3 i2=0.35 i3=0.35 +1 capacity_short errors"},
 		{"errors: a loss is all right", "prima", errorRate(.05), []string{
 			"i1 weight=0.5 use=0.3 cap=0.2 err=0.5", "i2 weight=0.5 use=0.3 cap=0.5",
 		}, "i1=0.286 i2=0.714 shift"},
@@ -53,24 +57,24 @@ func TestGuardOnce(t *testing.T) {
 		{"errors: not even the floor raises it", "static", func(s *quell.Service) { s.Guard.ErrorRate, s.Guard.Floor = .05, .5 },
 			[]string{"i1 weight=0.1 err=0.5", "i2 weight=0.9"}, "i1=0.1 i2=0.9 errors"},
 		{"errors: nor does a ramp of the others", "static", func(s *quell.Service) { errorRate(.05)(s); s.Guard.SlowStart = 100 * time.Second },
-			[]string{"i1 weight=0.5 err=0.5 age=900", "i2 weight=0.25 age=50", "i3 weight=0.25 age=900"}, "i1=0.333 i2=0.222 i3=0.444 slow_start"},
+			[]string{"i1 weight=0.5 err=0.5 age=900", "i2 weight=0.25 age=50", "i3 weight=0.25 age=900"}, "i1=0.417 i2=0.167 i3=0.417 slow_start"},
 		{"errors: wherever it stands", "prima", errorRate(.05),
 			[]string{"i1 weight=0.5 use=0.1 cap=0.4", "i2 weight=0.5 use=0.1 cap=0.5 err=0.5"}, "i1=1 -i2 scale_in"},
-		{"errors, then slow start: half of what it may have", "static", func(s *quell.Service) { errorRate(.05)(s); slowStart(100)(s) },
-			[]string{"i1 weight=0.8 age=900", "i2 weight=0.2 err=0.5 age=50"}, "i1=0.9 i2=0.1 errors slow_start"},
-		{"errors everywhere: the weights stay", "static", errorRate(.05), []string{"i1 weight=0.3 err=1", "i2 weight=0.7 err=1"}, "i1=0.375 i2=0.625 errors"},
+		{"errors and slow start: the tighter of the two", "static", func(s *quell.Service) { errorRate(.05)(s); slowStart(100)(s) },
+			[]string{"i1 weight=0.8 age=900", "i2 weight=0.2 err=0.5 age=50"}, "i1=0.8 i2=0.2 errors slow_start"},
+		{"errors everywhere: the weights stay", "static", errorRate(.05), []string{"i1 weight=0.3 err=1", "i2 weight=0.7 err=1"}, "i1=0.3 i2=0.7 errors"},
 		{"errors: those without load take what it may not", "prima", errorRate(.05),
-			[]string{"i1 weight=0.3 use=0.1 cap=0.5 err=0.5", "i2 weight=0.7 use=0.3 sf=2"}, "i1=0.3 i2=0.7 shift errors"},
+			[]string{"i1 weight=0.3 use=0.1 cap=0.5 err=0.5", "i2 weight=0.7 use=0.3 sf=2"}, "i1=0.3 i2=0.7 +1 capacity_short errors"},
 		{"errors: where one can go, it is the one that fails", "prima", errorRate(.05),
 			[]string{"i1 weight=0.5 use=0.1 cap=0.5 err=0.5", "i2 weight=0.5 use=0.1 cap=0.4"}, "i2=1 -i1 scale_in"},
 		{"slow start: a quarter of its share at a quarter of the time", "static", slowStart(100),
-			[]string{"i1 weight=1 age=900", "i2 weight=0 age=25"}, "i1=0.8 i2=0.2 slow_start"},
-		{"slow start: at least a tenth", "static", slowStart(100), []string{"i1 weight=1 age=900", "i2 weight=0 age=1"}, "i1=0.909 i2=0.091 slow_start"},
+			[]string{"i1 weight=1 age=900", "i2 weight=0 age=25"}, "i1=0.875 i2=0.125 slow_start"},
+		{"slow start: at least a tenth", "static", slowStart(100), []string{"i1 weight=1 age=900", "i2 weight=0 age=1"}, "i1=0.95 i2=0.05 slow_start"},
 		{"slow start: over", "static", slowStart(100), []string{"i1 weight=1 age=900", "i2 weight=0 age=100"}, "i1=0.5 i2=0.5"},
 		{"slow start: of unknown age is not new", "static", slowStart(100), []string{"i1 weight=1 age=900", "i2 weight=0"}, "i1=0.5 i2=0.5"},
-		{"slow start of all is none", "static", slowStart(100), []string{"i1 age=10", "i2 age=10"}, "i1=0.5 i2=0.5 slow_start slow_start"},
-		{"slow start, then floor: 0.05 of its share is raised to 0.5", "static", func(s *quell.Service) { slowStart(100)(s); floor(.5)(s) },
-			[]string{"i1 weight=1 age=900", "i2 weight=0 age=5"}, "i1=0.667 i2=0.333 slow_start"},
+		{"slow start of all is none", "static", slowStart(100), []string{"i1 age=10", "i2 age=10"}, "i1=0.5 i2=0.5 guard_yields"},
+		{"slow start, then floor: a tenth of 0.5 is raised to 0.25", "static", func(s *quell.Service) { slowStart(100)(s); floor(.5)(s) },
+			[]string{"i1 weight=1 age=900", "i2 weight=0 age=5"}, "i1=0.75 i2=0.25 slow_start"},
 
 		{"min: started although nothing asks", "static", func(s *quell.Service) { s.Group.Min = 3 }, []string{"i1 weight=1", "i2 starting"}, "i1=1 +1 group_min"},
 		{"max: the youngest goes", "static", groupMax(2), []string{
@@ -259,17 +263,17 @@ func TestGuardLetsThePolicyArrive(t *testing.T) {
 		steps  []step
 	}{
 		{"step", maxStep(.4), []step{
-			at("i1=0.3 i2=0.7 shift", shift...), at("i1=0.167 i2=0.833", calm...), at("i1=0.167 i2=0.833", calm...),
+			at("i1=0.3 i2=0.7 shift step", shift...), at("i1=0.167 i2=0.833", calm...), at("i1=0.167 i2=0.833", calm...),
 		}},
 		{"slow start", slowStart(100), []step{
-			at("i1=0.833 i2=0.167 join slow_start", join...), at("i1=0.714 i2=0.286 slow_start", aged("40")...),
-			at("i1=0.556 i2=0.444 slow_start", aged("80")...), at("i1=0.5 i2=0.5", aged("110")...),
+			at("i1=0.9 i2=0.1 join slow_start", join...), at("i1=0.8 i2=0.2 slow_start", aged("40")...),
+			at("i1=0.6 i2=0.4 slow_start", aged("80")...), at("i1=0.5 i2=0.5", aged("110")...),
 		}},
 		{"floor, again and again", floor(.5), []step{
-			at("i1=0.231 i2=0.769 shift", shift...), at("i1=0.231 i2=0.769", calm...), at("i1=0.231 i2=0.769", calm...),
+			at("i1=0.25 i2=0.75 shift", shift...), at("i1=0.25 i2=0.75", calm...), at("i1=0.25 i2=0.75", calm...),
 		}},
 		{"errors that end", errorRate(.05), []step{
-			at("i1=0.3 i2=0.35 i3=0.35 shift errors",
+			at("i1=0.3 i2=0.35 i3=0.35 +1 capacity_short errors",
 				"i1 weight=0.3 use=0.25 cap=0.5 err=0.5", "i2 weight=0.3 use=0.3 cap=0.2", "i3 weight=0.4 use=0.3 cap=0.2"),
 			at("i1=0.556 i2=0.222 i3=0.222", "i1 use=0.35 cap=0.5", "i2 use=0.2 cap=0.2", "i3 use=0.2 cap=0.2"),
 		}},
@@ -292,53 +296,9 @@ func TestGuardLetsThePolicyArrive(t *testing.T) {
 // Weights that somebody else changed are where the policy goes on from.
 func TestGuardRespectsWeightsOfOthers(t *testing.T) {
 	play(t, engine(t, guarding("prima", maxStep(.4)), goldenModels(t)),
-		at("i1=0.3 i2=0.7 shift", "i1 weight=0.5 use=0.25 cap=0.1", "i2 weight=0.5 use=0.3 cap=0.5"),
+		at("i1=0.3 i2=0.7 shift step", "i1 weight=0.5 use=0.25 cap=0.1", "i2 weight=0.5 use=0.3 cap=0.5"),
 		at("i1=0.25 i2=0.75", "i1 weight=0.25 use=0.1 cap=0.1", "i2 weight=0.75 use=0.45 cap=0.5"),
 	)
-}
-
-func TestOverride(t *testing.T) {
-	for _, tc := range []struct {
-		why     string
-		weights map[string]float64
-		fixed   map[string]float64
-		want    map[string]float64
-		silent  bool
-	}{
-		{"the others share the rest in proportion", map[string]float64{"a": .2, "b": .2, "c": .6}, map[string]float64{"a": .6},
-			map[string]float64{"a": .6, "b": .1, "c": .3}, false},
-		{"taken out", map[string]float64{"a": .5, "b": .5}, map[string]float64{"a": 0}, map[string]float64{"a": 0, "b": 1}, false},
-		{"more than all: scaled down, nothing left", map[string]float64{"a": .2, "b": .2, "c": .6}, map[string]float64{"a": 1, "b": 3},
-			map[string]float64{"a": .25, "b": .75, "c": 0}, false},
-		{"all by hand: scaled up", map[string]float64{"a": .5, "b": .5}, map[string]float64{"a": .1, "b": .3}, map[string]float64{"a": .25, "b": .75}, false},
-		{"the only one with weight is taken out: the others share equally", map[string]float64{"a": 1, "b": 0, "c": 0}, map[string]float64{"a": 0},
-			map[string]float64{"a": 0, "b": .5, "c": .5}, false},
-		{"half of the only one with weight", map[string]float64{"a": 1, "b": 0}, map[string]float64{"a": .5}, map[string]float64{"a": .5, "b": .5}, false},
-		{"none may be left", map[string]float64{"a": .5, "b": .5}, map[string]float64{"a": 0, "b": 0}, map[string]float64{"a": .5, "b": .5}, false},
-		{"unknown ones are ignored", map[string]float64{"a": .5, "b": .5}, map[string]float64{"x": .9}, map[string]float64{"a": .5, "b": .5}, true},
-		{"nothing fixed", map[string]float64{"a": 1}, nil, map[string]float64{"a": 1}, true},
-		{"no weights", nil, map[string]float64{"a": 1}, nil, true},
-	} {
-		t.Run(tc.why, func(t *testing.T) {
-			plan := quell.Plan{Weights: tc.weights}
-			before := maps.Clone(tc.weights)
-			Override(&plan, tc.fixed)
-			if !maps.EqualFunc(plan.Weights, tc.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
-				t.Errorf("weights %v, want %v", plan.Weights, tc.want)
-			}
-			if !maps.Equal(before, tc.weights) {
-				t.Error("the plan's own map was changed: others may hold it")
-			}
-			if tc.silent != (len(plan.Reasons) == 0) {
-				t.Errorf("reasons %v", plan.Reasons)
-			}
-			for _, r := range plan.Reasons {
-				if r.Code != "override" || !strings.HasPrefix(r.Text, "set by hand: a=") && !strings.HasPrefix(r.Text, "not in force: a, b") {
-					t.Errorf("reason %+v", r)
-				}
-			}
-		})
-	}
 }
 
 // TestASeverityAges: a machine that still reports its use but is probed no more becomes stale for a policy that

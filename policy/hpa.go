@@ -31,10 +31,11 @@ const (
 // hpa is utilisation-target autoscaling as Kubernetes' HorizontalPodAutoscaler does it, under equal weights: the group is
 // to have ceil(n * mean utilisation / target) instances. It grows at once and shrinks to the largest size that was wanted
 // within the stabilisation window. It knows nothing of neighbours: an instance they slow down looks as busy as any other.
+// Instances whose share a person set are left out of it: they cannot take what the others have too much.
 func hpa(in Input, g *group, st *State) quell.Plan {
 	var plan quell.Plan
 	g.equal()
-	current := len(g.ready) + g.starting
+	current := g.scaled()
 	target := in.Service.Policy.Utilization
 	if target == 0 {
 		target = DefaultTarget
@@ -57,11 +58,11 @@ func hpa(in Input, g *group, st *State) quell.Plan {
 // others have too little, those that have not told it count as full and those that are starting not at all. If that turns
 // the decision round, there is none.
 func (g *group) recommended(target float64) int {
-	current := len(g.ready) + g.starting
+	current := g.scaled()
 	var sum float64
 	known := 0
 	for _, m := range g.ready {
-		if m.hasUse {
+		if m.hasUse && m.fixed == nil {
 			sum += m.use
 			known++
 		}
@@ -70,7 +71,7 @@ func (g *group) recommended(target float64) int {
 		return current
 	}
 	short := sum > target*float64(known)
-	counted, assumed := len(g.ready), unknownWhenInExcess
+	counted, assumed := current-g.starting, unknownWhenInExcess
 	if short {
 		counted, assumed = current, unknownWhenShort
 	}
@@ -80,6 +81,19 @@ func (g *group) recommended(target float64) int {
 		return current
 	}
 	return int(math.Min(math.Ceil(float64(counted)*ratio-quell.SumTolerance), math.MaxInt32))
+}
+
+// scaled is how many instances the target is for.
+func (g *group) scaled() int { return len(g.ready) + g.starting - len(g.set()) }
+
+// set lists the instances whose share a person set.
+func (g *group) set() (ids []string) {
+	for _, m := range g.ready {
+		if m.fixed != nil {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
 }
 
 // remembering returns what was recommended within the window, with the newest; the old slice stays as it is. What is later than the
@@ -97,7 +111,7 @@ func largest(rs []Recommendation) int {
 }
 
 func (g *group) grow(in Input, plan *quell.Plan, current, wanted int, target float64) {
-	most := in.Service.Group.Max
+	most := in.Service.Group.Max - len(g.set())
 	if wanted > most {
 		addReason(plan, "overload", "", "%d instance(s) would bring the mean utilisation to %.0f%%, and the group may have at most %d", wanted, target*100, most)
 	}
@@ -109,7 +123,7 @@ func (g *group) grow(in Input, plan *quell.Plan, current, wanted int, target flo
 }
 
 func (g *group) shrink(in Input, plan *quell.Plan, current, wanted int, target float64) {
-	ids := g.youngest(current-max(wanted, in.Service.Group.Min), nil)
+	ids := g.youngest(current-max(wanted, in.Service.Group.Min), g.set())
 	if len(ids) == 0 {
 		return
 	}

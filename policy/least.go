@@ -33,15 +33,17 @@ func (m *member) response(in Input) (float64, bool) {
 	return m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
 }
 
-// least acts on a measured and confirmed violation only. One instance alone, or a group in which every instance
-// violates, gets one more.
+// least acts on a measured and confirmed violation only. One instance alone, or a group in which every instance that might
+// take more load violates, gets one more.
 func least(in Input, g *group, st *State, what string, value func(*member) (float64, bool)) quell.Plan {
 	var plan quell.Plan
-	violating := 0
+	violating, relief := 0, 0
 	for _, m := range g.ready {
 		if r, ok := m.response(in); ok && r > in.Service.SLO.ThresholdMS() {
 			violating++
 			addReason(&plan, "violation", m.ID, "%s measured %.1f ms, above %.1f ms", m.ID, r, in.Service.SLO.ThresholdMS())
+		} else if m.mayGain() {
+			relief++
 		}
 	}
 	st.Violation = next(st.Violation, violating > 0)
@@ -49,7 +51,7 @@ func least(in Input, g *group, st *State, what string, value func(*member) (floa
 	case violating == 0:
 	case st.Violation <= in.Service.Policy.Confirm:
 		addReason(&plan, "confirming", "", "waiting for confirmation %d of %d", st.Violation, in.Service.Policy.Confirm+1)
-	case violating == len(g.ready):
+	case relief == 0:
 		g.addOne(in, &plan, "all_violate", "every instance violates")
 	case g.reverse(value):
 		addReason(&plan, "shift", "", "shares in reverse order of %s", what)

@@ -128,8 +128,8 @@ func TestLeastSequences(t *testing.T) {
 			at("i1=0.5 i2=0.5", "i1 weight=1", "i2 weight=0"),
 		}},
 		{"a floor does not count as a welcome's end", "lsf", floor(.1), []step{
-			at("i1=0.048 i2=0.952 violation shift", "i1 weight=0.5 use=0.1 sf=0.5 lat=90", "i2 weight=0.5 use=0.1 sf=0 lat=10"),
-			at("i1=0.048 i2=0.952", "i1 weight=0.0476 use=0.1 sf=0.5 lat=20", "i2 weight=0.9524 use=0.1 sf=0 lat=20"),
+			at("i1=0.05 i2=0.95 violation shift", "i1 weight=0.5 use=0.1 sf=0.5 lat=90", "i2 weight=0.5 use=0.1 sf=0 lat=10"),
+			at("i1=0.05 i2=0.95", "i1 weight=0.05 use=0.1 sf=0.5 lat=20", "i2 weight=0.95 use=0.1 sf=0 lat=20"),
 		}},
 		{"static confirms too", "static", func(s *quell.Service) { usage(.3)(s); confirm(1)(s) }, []step{
 			at("i1=1", busy...), at("i1=1 +1 utilization", busy...), at("i1=1", "i1 use=0.1"), at("i1=1", busy...),

@@ -23,12 +23,14 @@ type member struct {
 	interfering float64 // U_int
 	capacity    float64 // U_m^max
 	carry       float64 // utilisation at the least threshold that the group can keep: capacity, or more under overload
+	counted     float64 // as much of it as the instance may be given
 
-	failing bool    // answers with errors: it must not gain weight
-	share   float64 // the weight that the plan gives it; at first the present one
-	wanted  float64 // share before the guard
-	stays   bool    // ready, and not removed by the plan
-	kept    bool    // stale: its share is not the policy's
+	failing bool     // answers with errors: it must not gain weight
+	fixed   *float64 // its share, where a person set it
+	share   float64  // the weight that the plan gives it; at first the present one
+	wanted  float64  // share before the guard
+	stays   bool     // ready, and not removed by the plan
+	kept    bool     // stale: its share is not the policy's
 }
 
 // weight is the fraction of traffic sent there now.
@@ -48,6 +50,9 @@ func (m *member) age() time.Duration {
 
 // rated says whether enough is known of the instance to tell its capacity.
 func (m *member) rated() bool { return m.hasUse && m.hasSeverity }
+
+// mayGain says whether the plan can send it more: not what answers with errors, nor where a person set the share.
+func (m *member) mayGain() bool { return !m.failing && m.fixed == nil }
 
 // perceive takes the observation in and fills gaps with the last readings.
 func (m *member) perceive(in Input) {
@@ -148,6 +153,8 @@ func (m *member) count(staleAfter int) {
 		mem.StaleFor++
 	}
 	if m.State != quell.Ready {
-		mem.Placed, mem.Clamped = false, nil
+		mem.Joined, mem.Placed, mem.Clamped = false, false, nil
+	} else if m.weight() > 0 {
+		mem.Joined = true
 	}
 }

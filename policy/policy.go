@@ -111,6 +111,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan
 	if e.service.Group.Fixed {
 		in.Service = ofFixedSize(e.service, len(g.ready)+g.starting)
 	}
+	g.present(st.HandingOver, st.HandingOver && prev.Policy == st.Policy)
 	plan := e.kind.decide(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
 	guard(in, g, &plan)
@@ -120,6 +121,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan
 	if e.kind.models == allModels {
 		explain(in, g, &plan)
 	}
+	st.HandingOver = st.HandingOver && !g.arrived()
 	st.Instances = g.memories()
 	return plan, st
 }
@@ -140,14 +142,17 @@ type State struct {
 	Violation int                      `json:"violation,omitempty"` // consecutive snapshots with a measured violation
 	Instances map[string]InstanceState `json:"instances,omitempty"`
 
+	// HandingOver: another policy decided before, and the weights in force are not yet this one's.
+	HandingOver bool `json:"handing_over,omitempty"`
+
 	Recommended []Recommendation `json:"recommended,omitempty"` // hpa: within the stabilisation window, oldest first
 }
 
-// counters returns the memory without that of the instances; a change of policy keeps what was learned of those and
-// drops the counters.
+// counters returns the memory without that of the instances; a change of policy keeps what was learned of those, drops the
+// counters, and begins to hand the shares over.
 func (s State) counters(policy string) State {
 	if s.Policy != policy {
-		return State{Policy: policy}
+		return State{Policy: policy, HandingOver: s.Policy != ""}
 	}
 	s.Instances = nil
 	return s
@@ -176,9 +181,10 @@ type InstanceState struct {
 
 	Curve []CurvePoint `json:"curve,omitempty"` // knapsack: the newest observations, oldest first
 
+	Joined  bool     `json:"joined,omitempty"`  // guard: it has had a share
 	Placed  bool     `json:"placed,omitempty"`  // lsf and lr: it has had its first share
 	Waited  int      `json:"waited,omitempty"`  // lsf: snapshots in which it might have had it, but for a severity
-	Clamped *Clamped `json:"clamped,omitempty"` // set where the guard changed the weight
+	Clamped *Clamped `json:"clamped,omitempty"` // set where the guard changed the weight, and during a handover
 }
 
 // Clamped is a weight of the last plan that the guard changed.

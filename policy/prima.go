@@ -18,6 +18,7 @@ func prima(in Input, g *group, st *State) quell.Plan {
 	recalibrated := calibrate(in, g, &p.plan)
 	for _, m := range g.rated {
 		m.rate(in.Predictor, in.Service.SLO.ThresholdMS())
+		m.limit(g.load, in.Service.Policy.Headroom)
 	}
 	p.sorted = g.byCapacity()
 	p.capacity = total(p.sorted)
@@ -42,6 +43,18 @@ func (m *member) rate(predictor *model.Predictor, thresholdMS float64) {
 	m.capacity = predictor.Capacity(m.interfering, thresholdMS)
 }
 
+// limit says how much of the capacity counts. An instance whose share a person set carries that share, whatever it could;
+// one that answers with errors gains nothing, so what it has bounds it. Both are stated before headroom, as capacities are.
+func (m *member) limit(load, headroom float64) {
+	m.counted = m.capacity
+	switch {
+	case m.fixed != nil:
+		m.counted = *m.fixed * load / headroom
+	case m.failing:
+		m.counted = math.Min(m.capacity, m.weight()*load/headroom)
+	}
+}
+
 // primaPlan is one decision in the making.
 type primaPlan struct {
 	in       Input
@@ -59,7 +72,7 @@ func (p *primaPlan) smallest(margin float64) int {
 	usable := p.in.Service.Policy.Headroom * (1 - margin)
 	var sum float64
 	for i, m := range p.sorted {
-		sum += m.capacity
+		sum += m.counted
 		if quell.AtMost(p.group.load, usable*sum) {
 			return i + 1
 		}
@@ -99,16 +112,20 @@ func (p *primaPlan) relax() {
 // drowns sets what each instance carries at a multiple of the objective, and says whether shares in proportion to it send some
 // instance more of the load than its neighbours leave.
 func (p *primaPlan) drowns(factor float64) bool {
-	threshold := factor * p.in.Service.SLO.ThresholdMS()
+	threshold, load := factor*p.in.Service.SLO.ThresholdMS(), p.group.load
 	var sum float64
 	for _, m := range p.sorted {
+		if m.fixed != nil {
+			load -= *m.fixed * p.group.load
+			continue
+		}
 		if factor > 1 {
 			m.carry = math.Max(m.capacity, math.Min(p.in.Predictor.Capacity(m.interfering, threshold), 1-m.interfering))
 		}
 		sum += m.carry
 	}
 	for _, m := range p.sorted {
-		if !quell.AtMost(p.group.load*m.carry/sum, nearlyAll*(1-m.interfering)) {
+		if m.fixed == nil && !quell.AtMost(load*m.carry/sum, nearlyAll*(1-m.interfering)) {
 			return true
 		}
 	}
@@ -123,13 +140,22 @@ func total(members []*member) float64 {
 	return sum
 }
 
+// countable sums as much of the capacities as the instances may be given.
+func countable(members []*member) float64 {
+	var sum float64
+	for _, m := range members {
+		sum += m.counted
+	}
+	return sum
+}
+
 // scaleOut handles load above the summed capacities: ask for instances, and meanwhile share in proportion.
 func (p *primaPlan) scaleOut() {
 	st, pol := p.st, p.in.Service.Policy
 	st.ScaleIn, st.Shift = 0, 0
 	st.ScaleOut++
 	counted := p.sorted[:max(0, len(p.sorted)-p.spare)]
-	usable := pol.Headroom * total(counted)
+	usable := pol.Headroom * countable(counted)
 	short := fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.loadText, usable, pol.Headroom*100, len(counted))
 	wanted := p.wanted(p.group.load - usable)
 	room := max(0, p.in.Service.Group.Max-len(p.group.ready)-p.group.starting)
@@ -209,6 +235,9 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 		p.scaleIn(surplus)
 	case p.joining():
 		p.share(p.sorted, pol.Tolerance)
+		if p.group.handingOver {
+			break
+		}
 		p.reason("join", "", "a new instance takes its share: %d instances, capacity %.3f for %s", len(p.sorted), p.capacity, p.group.loadText)
 	case st.Shift > pol.Confirm || recalibrated && over != nil:
 		p.share(p.sorted, pol.Tolerance)
@@ -238,7 +267,7 @@ func (p *primaPlan) surplus() []*member {
 	if keep >= len(p.sorted) {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(p.sorted[keep:]), func(m *member) bool { return m.protected })
+	return slices.DeleteFunc(slices.Clone(p.sorted[keep:]), func(m *member) bool { return m.protected || m.fixed != nil })
 }
 
 func (p *primaPlan) scaleIn(surplus []*member) {
@@ -254,11 +283,11 @@ func (p *primaPlan) scaleIn(surplus []*member) {
 	p.reason("scale_in", "", "%d instance(s) with capacity %.3f suffice for %s: removing %s", len(kept), total(kept), p.group.loadText, strings.Join(ids, ", "))
 }
 
-// overloaded returns the instance that is furthest above its capacity, or nil.
+// overloaded returns the instance that is furthest above its capacity, or nil. Where a person set the share, no shift helps.
 func (p *primaPlan) overloaded() *member {
 	var worst *member
 	for _, m := range p.sorted {
-		if quell.AtMost(m.use, m.capacity) {
+		if m.fixed != nil || quell.AtMost(m.use, m.capacity) {
 			continue
 		}
 		if worst == nil || m.use-m.capacity > worst.use-worst.capacity {
@@ -268,9 +297,10 @@ func (p *primaPlan) overloaded() *member {
 	return worst
 }
 
-// joining says whether an instance that can carry load has none yet.
+// joining says whether an instance that can and may carry load has none yet, or all have another policy's shares.
 func (p *primaPlan) joining() bool {
-	return p.group.weightless || slices.ContainsFunc(p.sorted, func(m *member) bool { return m.weight() == 0 && m.capacity > 0 })
+	return p.group.weightless || p.group.handingOver ||
+		slices.ContainsFunc(p.sorted, func(m *member) bool { return m.weight() == 0 && m.capacity > 0 && m.mayGain() })
 }
 
 // share gives the members weights in proportion to what they carry, equal ones where none carries any. Ready instances without

@@ -319,7 +319,7 @@ func TestPRIMAExplains(t *testing.T) {
 	s.Guard.Floor = 0.5
 	e := engine(t, s, goldenModels(t))
 	plan, _ := e.Decide(snap(t, 0, "i1 use=0.5 cap=0.5", "i2 use=0.04 cap=0.05", "i3 starting"), State{})
-	wantWeights(t, plan, map[string]float64{"i1": .9091 / 1.1591, "i2": .25 / 1.1591})
+	wantWeights(t, plan, map[string]float64{"i1": .75, "i2": .25})
 	for _, tc := range []struct {
 		what      string
 		got, want float64

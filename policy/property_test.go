@@ -321,41 +321,6 @@ func drawObservation(t *rapid.T, at time.Time) *quell.Observation {
 	return o
 }
 
-// Override keeps the weights a whole, over the same instances, and is the same every time.
-func TestOverrideHoldsItsPromises(t *testing.T) {
-	weights := rapid.MapOfN(rapid.SampledFrom(ids), rapid.Float64Range(0, 1), 1, len(ids))
-	rapid.Check(t, func(t *rapid.T) {
-		drawn := weights.Draw(t, "weights")
-		var sum float64
-		for _, id := range slices.Sorted(maps.Keys(drawn)) {
-			sum += drawn[id]
-		}
-		if sum == 0 {
-			t.Skip("no weights")
-		}
-		for id := range drawn {
-			drawn[id] /= sum
-		}
-		fixed := rapid.MapOf(rapid.SampledFrom(ids), rapid.OneOf(rapid.Float64Range(0, 2), rapid.Just(5e-324))).Draw(t, "fixed")
-		plan, again := quell.Plan{Weights: drawn}, quell.Plan{Weights: maps.Clone(drawn)}
-		Override(&plan, fixed)
-		Override(&again, fixed)
-		if !reflect.DeepEqual(plan, again) {
-			t.Fatalf("%v and %v", plan, again)
-		}
-		sum = 0
-		for id, w := range plan.Weights {
-			if _, ok := drawn[id]; !ok || !(w >= 0) {
-				t.Fatalf("weights %v of %v", plan.Weights, drawn)
-			}
-			sum += w
-		}
-		if math.Abs(sum-1) > 1e-9 || len(plan.Weights) != len(drawn) {
-			t.Fatalf("weights %v sum to %v", plan.Weights, sum)
-		}
-	})
-}
-
 // In a group as PRIMA left it nothing changes any more: the plan in force is the plan again.
 func TestPRIMASettles(t *testing.T) {
 	models := sharingModels(t)

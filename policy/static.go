@@ -21,16 +21,19 @@ func static(in Input, g *group, st *State) quell.Plan {
 	return plan
 }
 
-// meanUse is the load per ready instance, not counting those that have not told theirs.
+// meanUse is the load per ready instance, not counting those that have not told theirs and those whose share a person set.
 func (g *group) meanUse() (float64, bool) {
-	known := 0
+	load, known := g.load, 0
 	for _, m := range g.ready {
-		if m.hasUse {
+		switch {
+		case m.fixed != nil:
+			load -= m.use
+		case m.hasUse:
 			known++
 		}
 	}
 	if known == 0 {
 		return 0, false
 	}
-	return g.load / float64(known), true
+	return load / float64(known), true
 }

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/policy"
 )
 
 // sample is one period of the controller: look, decide, apply.
@@ -12,10 +11,10 @@ func (s *simulation) sample() {
 	s.w.agenda.add(s.w.now+s.service.Sampling.Seconds(), s.sample)
 	snapshot := s.snapshot()
 	s.sampled = s.w.now
-	plan, state := s.decide(&snapshot)
 	if s.w.now < s.zero {
-		policy.Override(&plan, s.Scenario.Instances.Held())
+		snapshot.Set(s.Scenario.Instances.Held())
 	}
+	plan, state := s.decide(&snapshot)
 	s.state = state
 	changed := s.changeGroup(plan.Group)
 	moved := s.setWeights(plan.Weights)

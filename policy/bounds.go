@@ -1,0 +1,296 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/quellhq/quell"
+)
+
+// eased says which rules of the guard give way because no shares fit into all of them. The zero value is none.
+type eased struct {
+	step, floor              float64 // by how much they give way, from 0 to 1: all of it
+	slowStart, errors, stale bool
+}
+
+// setShares sets the shares of the instances that stay. What a person set is in force at once, and the others share the
+// rest; then each rule bounds what an instance may have.
+func (gd *guarded) setShares() {
+	gd.fix()
+	gd.fadeStale()
+	gd.base = gd.settle()
+	give := gd.ease()
+	list := gd.fractions(give)
+	shares, _ := nearest(list)
+	gd.explain(list, shares, give)
+	gd.plan.Weights = make(map[string]float64, len(gd.staying))
+	for i, m := range gd.staying {
+		m.share = shares[i]
+		gd.plan.Weights[m.ID] = m.share
+		if gd.group.handingOver || math.Abs(m.share-m.wanted) > quell.SumTolerance {
+			m.mem.Clamped = &Clamped{Wanted: m.wanted, Planned: m.share}
+		}
+	}
+}
+
+// fix takes up what people set, and lets the others share the rest in the policy's proportions, or equally if it gives
+// them nothing.
+func (gd *guarded) fix() {
+	fixed := fixByHand(gd.staying)
+	if fixed.count > 0 || fixed.refused {
+		gd.reason("override", "", "%s", fixed.text(gd.staying))
+	}
+	var wanted float64
+	for _, m := range gd.staying {
+		if m.fixed == nil {
+			wanted += m.share
+		}
+	}
+	rest := math.Max(0, 1-fixed.sum)
+	if fixed.count == 0 && isWhole(wanted) {
+		return
+	}
+	for _, m := range gd.staying {
+		switch {
+		case m.fixed != nil:
+			m.share = *m.fixed
+		case wanted > 0:
+			m.share = m.share / wanted * rest
+		default:
+			m.share = rest / float64(len(gd.staying)-fixed.count)
+		}
+	}
+}
+
+// fadeStale keeps the last weight of an instance whose readings stopped, and moves it to an equal share over
+// guard.fade periods.
+func (gd *guarded) fadeStale() {
+	rules := gd.in.Service.Guard
+	for _, m := range gd.staying {
+		periods := m.mem.StaleFor
+		if periods == 0 || m.fixed != nil {
+			continue
+		}
+		if m.mem.StaleWeight == nil {
+			last := m.share
+			if m.Weight != nil {
+				last = *m.Weight
+			}
+			m.mem.StaleWeight = &last
+		}
+		moved := 1.0
+		if rules.Fade > 0 {
+			moved = math.Min(1, float64(periods)/float64(rules.Fade))
+		}
+		m.kept = true
+		m.share = (1-moved)**m.mem.StaleWeight + moved*gd.equal()
+		gd.reason("stale", m.ID, "no reading of %s for %d period(s): keeping its weight, %.0f%% on the way to an equal share", m.ID, periods+rules.StaleAfter, moved*100)
+	}
+}
+
+func (gd *guarded) equal() float64 { return 1 / float64(len(gd.staying)) }
+
+// settle returns the shares that guard.step counts from: the present ones, after those that leave, those that are new and
+// those that a person set have made room or taken it, in proportion to what the others have. A new instance begins with
+// what the policy gives it, up to an equal share. An instance with errors gains nothing by it, if others can take it. It
+// returns nil if no instance that stays has a share yet: then the first ones are free.
+func (gd *guarded) settle() []float64 {
+	known := false
+	for _, m := range gd.staying {
+		known = known || m.weight() > 0
+	}
+	if !known {
+		return nil
+	}
+	for _, give := range []eased{{}, {slowStart: true}, {slowStart: true, errors: true, stale: true}} {
+		if base, ok := nearest(gd.settled(give)); ok {
+			return base
+		}
+	}
+	return nil
+}
+
+func (gd *guarded) settled(give eased) []fraction {
+	list := make([]fraction, len(gd.staying))
+	for i, m := range gd.staying {
+		f := fraction{m.weight(), 0, 1}
+		switch {
+		case m.fixed != nil:
+			f = fraction{*m.fixed, *m.fixed, *m.fixed}
+		case m.isNew():
+			if f.want = min(m.share, gd.equal(), gd.ramp(m)); m.failing && !give.errors {
+				f.want = 0
+			}
+			if !give.slowStart {
+				f.low, f.high = f.want, f.want
+			}
+		case m.kept && !give.stale:
+			f.low, f.high = f.want, f.want
+		case m.failing && !give.errors:
+			f.high = f.want
+		}
+		list[i] = f
+	}
+	return list
+}
+
+// isNew says whether an instance has had no share yet.
+func (m *member) isNew() bool { return m.weight() == 0 && !m.mem.Joined }
+
+// ramp is what guard.slow_start lets an instance have; one without readings goes its own way.
+func (gd *guarded) ramp(m *member) float64 {
+	rule := gd.in.Service.Guard.SlowStart
+	if rule == 0 || m.kept || m.AgeS == nil || m.age() >= rule {
+		return 1
+	}
+	return m.share * math.Max(0.1, float64(m.age())/float64(rule))
+}
+
+// fractions are the policy's shares with the bounds of all rules, some of which give way.
+func (gd *guarded) fractions(give eased) []fraction {
+	list := make([]fraction, len(gd.staying))
+	for i, m := range gd.staying {
+		low, high := 0.0, 1.0
+		if step := gd.step(give); gd.base != nil && step < 1 {
+			low, high = math.Max(0, gd.base[i]-step), math.Min(1, gd.base[i]+step)
+		}
+		low, high = gd.bound(m, low, high, give)
+		list[i] = fraction{m.share, low, high}
+	}
+	return list
+}
+
+// step is how far a share may move: 1, as far as it likes.
+func (gd *guarded) step(give eased) float64 {
+	if gd.in.Service.Guard.Step == 0 {
+		return 1
+	}
+	step := gd.in.Service.Guard.Step * gd.equal()
+	return step + math.Max(0, 1-step)*give.step
+}
+
+// bound narrows what the step leaves an instance. Earlier rules win: what a person set, stale readings, errors, and a
+// floor for those that may have one. A ramp makes an instance lose nothing that the step or the floor leaves it.
+func (gd *guarded) bound(m *member, low, high float64, give eased) (float64, float64) {
+	if m.fixed != nil {
+		return *m.fixed, *m.fixed
+	}
+	most := 1.0
+	if m.failing && !give.errors {
+		most = m.weight()
+		low, high = math.Min(low, most), math.Min(high, most)
+	}
+	if m.kept && !give.stale {
+		kept := math.Min(math.Max(m.share, low), high)
+		return kept, kept
+	}
+	if !m.waiting() {
+		low = math.Max(low, math.Min(most, gd.in.Service.Guard.Floor*gd.equal()*(1-give.floor)))
+	}
+	if !give.slowStart {
+		high = math.Min(high, math.Max(low, gd.ramp(m)))
+	}
+	return low, high
+}
+
+// waiting says whether an instance has no weight yet because nothing is known of it.
+func (m *member) waiting() bool { return m.weight() == 0 && m.share == 0 && !m.rated() }
+
+// ease finds what has to give way so that some shares are within all bounds: guard.step first, then guard.floor, each as
+// little as possible, and the others only if that does not do.
+func (gd *guarded) ease() eased {
+	last := eased{slowStart: true, errors: true, stale: true}
+	for _, give := range []eased{{}, {slowStart: true}, {slowStart: true, errors: true}, last} {
+		if gd.fits(give) {
+			return give
+		}
+		if give.step = 1; gd.fits(give) {
+			return gd.least(func(part float64) eased { give.step = part; return give })
+		}
+		if give.floor = 1; gd.fits(give) {
+			return gd.least(func(part float64) eased { give.floor = part; return give })
+		}
+	}
+	last.step, last.floor = 1, 1
+	return last
+}
+
+func (gd *guarded) fits(give eased) bool { return feasible(gd.fractions(give)) }
+
+// least finds how little of what gives way altogether is enough.
+func (gd *guarded) least(give func(part float64) eased) eased {
+	short, enough := 0.0, 1.0
+	for range 30 {
+		if middle := (short + enough) / 2; gd.fits(give(middle)) {
+			enough = middle
+		} else {
+			short = middle
+		}
+	}
+	return give(enough)
+}
+
+// explain says what the rules changed, and which gave way.
+func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
+	for i, m := range gd.staying {
+		want := list[i].want
+		if m.fixed != nil {
+			continue
+		}
+		if m.failing && !give.errors && !m.kept && want > m.weight() {
+			gd.reason("errors", m.ID, "%.1f%% of its requests fail: it gains no weight", *m.Observation.ErrorRate*100)
+		}
+		if ramp := gd.ramp(m); ramp < want && !give.slowStart {
+			gd.reason("slow_start", m.ID, "%s is %.0f s old: %.0f%% of its share", m.ID, m.age().Seconds(), ramp/want*100)
+		}
+	}
+	if gd.group.handingOver {
+		gd.reason("handover", "", "another policy's weights were in force: going to those of %s", gd.in.Service.Policy.Name)
+	}
+	gd.explainStep(list, shares, give)
+	rules := gd.in.Service.Guard
+	if give.step > 0 && rules.Step > 0 {
+		gd.reason("guard_yields", "", "no shares are within all limits of the guard: one may move by %.0f%% of an equal share, not guard.step's %.0f%%",
+			gd.step(give)/gd.equal()*100, rules.Step*100)
+	}
+	if give.floor > 0 && rules.Floor > 0 {
+		gd.reason("guard_yields", "", "no shares are within all limits of the guard: the least is %.1f%% of an equal share, not guard.floor's %.1f%%",
+			rules.Floor*(1-give.floor)*100, rules.Floor*100)
+	}
+	switch {
+	case give.stale:
+		gd.reason("guard_yields", "", "only instances without readings could take the traffic: their weights change")
+	case give.errors:
+		gd.reason("guard_yields", "", "only instances that answer with errors could take the traffic: they gain weight")
+	case give.slowStart:
+		gd.reason("guard_yields", "", "only new instances could take the traffic: guard.slow_start waits for others")
+	}
+}
+
+// mostNamed bounds how many instances a reason names.
+const mostNamed = 3
+
+// explainStep names instances that guard.step keeps from getting the policy's share in this plan.
+func (gd *guarded) explainStep(list []fraction, shares []float64, give eased) {
+	step := gd.step(give)
+	if gd.base == nil || step >= 1 {
+		return
+	}
+	var named []string
+	count := 0
+	for i, m := range gd.staying {
+		if math.Abs(shares[i]-list[i].want) <= quell.SumTolerance || math.Abs(shares[i]-gd.base[i]) < step-quell.SumTolerance {
+			continue
+		}
+		if count++; count <= mostNamed {
+			named = append(named, fmt.Sprintf("%s %.3f", m.ID, list[i].want))
+		}
+	}
+	if count > mostNamed {
+		named = append(named, fmt.Sprintf("%d more", count-mostNamed))
+	}
+	if count > 0 {
+		gd.reason("step", "", "no share moves by more than %.3f at once; on the way to %s", step, strings.Join(named, ", "))
+	}
+}

@@ -1,0 +1,364 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+)
+
+// The sequence of an outage: under lr and under lsf, shares handed out in reverse order sent one of two instances 49%, 96%
+// and 2% of the traffic in consecutive shifts. With the default guard no share moves by more than half an equal one.
+func TestTheBaselinesSwingByStepsOnly(t *testing.T) {
+	values := [][2]float64{{51, 49}, {4, 96}, {98, 2}} // of a and b, whose shares are handed out the other way round
+	for _, tc := range []struct{ policy, key string }{{"lr", "lat"}, {"lsf", "sf"}} {
+		s := guarding(tc.policy, func(s *quell.Service) { s.Guard, s.SLO.Threshold = quell.DefaultService().Guard, 50*time.Millisecond })
+		e := engine(t, s, goldenModels(t))
+		free := s
+		free.Guard = quell.Guard{}
+		unbound := engine(t, free, goldenModels(t))
+		var st, loose State
+		last, wild := quell.Plan{Weights: map[string]float64{"a": .5, "b": .5}}, quell.Plan{Weights: map[string]float64{"a": .5, "b": .5}}
+		var swung []float64
+		for k, v := range append(values, values...) {
+			in := snap(t, k, fmt.Sprintf("a weight=0.5 use=0.1 sf=0 lat=60 %s=%v", tc.key, v[0]), fmt.Sprintf("b weight=0.5 use=0.1 sf=0 lat=2 %s=%v", tc.key, v[1]))
+			follow(in, wild)
+			wild, loose = unbound.Decide(in, loose)
+			swung = append(swung, math.Round(wild.Weights["a"]*100)/100)
+			follow(in, last)
+			before := last.Weights["a"]
+			if last, st = e.Decide(in, st); math.Abs(last.Weights["a"]-before) > 0.25+1e-9 {
+				t.Errorf("%s, shift %d: the share of a goes from %.2f to %.2f at once", tc.policy, k, before, last.Weights["a"])
+			}
+		}
+		if want := []float64{.49, .96, .02}; !slices.Equal(swung[:3], want) {
+			t.Errorf("%s: without the guard the shares of a are %v, want %v: the test plays no outage", tc.policy, swung, want)
+		}
+	}
+}
+
+// After a change of policy the shares go to the new one's by steps, with and without traffic, whether or not it would
+// have moved any by itself.
+func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
+	idle := []string{"a weight=0.96 use=0 cap=0.5", "b weight=0.04 use=0 cap=0.5"}
+	for _, policy := range Names() {
+		s := guarding(policy, func(s *quell.Service) { maxStep(.4)(s); s.Group.Min = 2 })
+		e := engine(t, s, goldenModels(t))
+		st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Joined: true}, "b": {Joined: true, Clamped: &Clamped{Wanted: .01, Planned: .04}}}}
+		if policy == "lr" {
+			st.Policy = "lsf"
+		}
+		var last quell.Plan
+		for k, want := range []float64{.76, .56, .5, .5, .5} {
+			in := snap(t, k, idle...)
+			follow(in, last)
+			last, st = e.Decide(in, st)
+			if got := last.Weights["a"]; math.Abs(got-want) > 1e-9 {
+				t.Errorf("%s, period %d: a has %.3f, want %.3f; %v", policy, k, got, want, last.Reasons)
+			}
+		}
+		if st.HandingOver {
+			t.Errorf("%s: the handover does not end", policy)
+		}
+	}
+}
+
+// Plans that are only advised ask for the handover again and again; it begins where they are carried out.
+func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
+	e := engine(t, guarding("prima", maxStep(.4)), goldenModels(t))
+	st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Joined: true}, "b": {Joined: true}}}
+	for k := range 4 {
+		var plan quell.Plan
+		plan, st = e.Decide(snap(t, k, "a weight=0.7 use=0.3 cap=0.4", "b weight=0.3 use=0.4 cap=0.4"), st)
+		if got := plan.Weights["a"]; math.Abs(got-.5) > 1e-9 {
+			t.Errorf("period %d: a has %.3f, want 0.5", k, got)
+		}
+	}
+}
+
+// What the new policy wants meanwhile is where the shares go.
+func TestAHandoverGoesWhereTheNewPolicyWants(t *testing.T) {
+	e := engine(t, guarding("prima", maxStep(.2)), goldenModels(t))
+	st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Joined: true}, "b": {Joined: true}}}
+	var last quell.Plan
+	for k, want := range []float64{.8, .7, .6, .5, .4, .3, .25, .25} {
+		in := snap(t, k, "a weight=0.9 use=0.15 cap=0.15", "b weight=0.1 use=0.35 cap=0.45")
+		follow(in, last)
+		if last, st = e.Decide(in, st); math.Abs(last.Weights["a"]-want) > 1e-9 {
+			t.Errorf("period %d: a has %.3f, want %.3f; %v", k, last.Weights["a"], want, last.Reasons)
+		}
+	}
+}
+
+// The first decision of all is no handover: weights that are found stay.
+func TestAFirstPolicyTakesWeightsOver(t *testing.T) {
+	plan, st := engine(t, guarding("prima", maxStep(.2)), goldenModels(t)).Decide(snap(t, 0, "a weight=0.9 use=0.3 cap=0.5", "b weight=0.1 use=0.3 cap=0.4"), State{})
+	if got := plan.Weights["a"]; math.Abs(got-.9) > 1e-9 || st.HandingOver {
+		t.Errorf("a has %v", got)
+	}
+}
+
+// crowdOf draws n instances with everything that the guard looks at.
+func crowdOf(rng *rand.Rand, k, n int) *quell.Snapshot {
+	s := &quell.Snapshot{At: start.Add(time.Duration(k+1) * period * time.Second), Service: "video"}
+	chance := func(of int) bool { return rng.IntN(of) == 0 }
+	for i := range n {
+		in := quell.Instance{ID: fmt.Sprintf("i%02d", i), State: quell.Ready, AgeS: new(rng.Float64() * 300), Weight: new(math.Pow(rng.Float64(), 4))}
+		if chance(12) {
+			in.State = quell.States[rng.IntN(len(quell.States))]
+		}
+		if chance(8) {
+			*in.Weight = 0
+		}
+		if chance(30) {
+			in.Override = new(rng.Float64() / float64(n))
+		}
+		latency, use := 100*rng.Float64(), rng.Float64()
+		in.Observation = &quell.Observation{
+			At: s.At, Utilization: map[quell.Resource]float64{quell.Network: use}, Severity: map[quell.Resource]float64{quell.Network: 2 * math.Pow(rng.Float64(), 3)},
+			RequestRate: new(100 * use), LatencyMS: &quell.Latency{Mean: &latency, N: 50},
+		}
+		if chance(10) {
+			in.Observation.ErrorRate = new(rng.Float64())
+		}
+		if chance(12) {
+			in.Observation.At = s.At.Add(-time.Hour)
+		}
+		s.Instances = append(s.Instances, in)
+	}
+	wholeWeights(s)
+	return s
+}
+
+func drawGuard(rng *rand.Rand) quell.Guard {
+	pick := func(values ...float64) float64 { return values[rng.IntN(len(values))] }
+	return quell.Guard{
+		Floor: pick(0, .05, .05, .3, 1), Step: pick(.05, .1, .25, .5, .5, 1), SlowStart: time.Duration(pick(0, 0, 100)) * time.Second,
+		StaleAfter: 3, Fade: int(pick(0, 10)), ErrorRate: pick(0, .05, .5),
+	}
+}
+
+// Whatever the policy, the rules and the readings: the shares are a whole, a person's word is in force, and as long as
+// some shares are within all limits, the plan's are, and no others within them are nearer to what the policy wanted.
+func TestTheGuardKeepsAllItsLimits(t *testing.T) {
+	models := goldenModels(t)
+	checked, eased := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		n := rapid.IntRange(2, 50).Draw(t, "instances")
+		s := quell.DefaultService()
+		s.Name, s.SLO, s.Sampling = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond}, period*time.Second
+		s.Policy.Name, s.Policy.Confirm = rapid.SampledFrom(Names()).Draw(t, "policy"), rng.IntN(2)
+		s.Group.Min, s.Group.Max, s.Guard = 1+rng.IntN(n), n+5, drawGuard(rng)
+		e, err := NewEngine(s, models)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := State{Policy: rapid.SampledFrom(Names()).Draw(t, "policy before"), Instances: map[string]InstanceState{}}
+		for i := range n {
+			st.Instances[fmt.Sprintf("i%02d", i)] = InstanceState{Joined: rng.IntN(2) == 0}
+		}
+		var last quell.Plan
+		for k := range 4 {
+			in := crowdOf(rng, k, n)
+			if rng.IntN(3) > 0 {
+				carryOut(in, last)
+			}
+			plan, next := e.Decide(in, st)
+			checkWeights(t, in, plan)
+			limits := limitsOf(&s, in, st, next, plan)
+			if limits.check(t, plan) {
+				checked++
+			} else {
+				eased++
+			}
+			last, st = plan, next
+		}
+	})
+	t.Logf("%d plans within all limits, %d where none could be", checked, eased)
+	if checked < 2*eased {
+		t.Errorf("only %d plans within all limits, %d beyond", checked, eased)
+	}
+}
+
+// limits is what the documentation promises, worked out from what went in and came out.
+type limits struct {
+	ids        []string
+	fractions  []fraction // the policy's share, and between what it must come to lie
+	impossible bool       // the shares cannot even be settled for those that come, go and are set
+}
+
+func limitsOf(s *quell.Service, in *quell.Snapshot, before, after State, plan quell.Plan) limits {
+	l := limits{ids: slices.Sorted(maps.Keys(plan.Weights))}
+	equal, known := 1/float64(len(l.ids)), false
+	staying := map[string]*quell.Instance{}
+	for i := range in.Instances {
+		staying[in.Instances[i].ID] = &in.Instances[i]
+	}
+	wanted, free, fixed, others := make([]float64, len(l.ids)), 0.0, 0.0, 0
+	for i, id := range l.ids {
+		wanted[i] = plan.Weights[id]
+		if c := after.Instances[id].Clamped; c != nil {
+			wanted[i] = c.Wanted
+		}
+		if f := staying[id].Override; f != nil {
+			fixed += *f
+		} else {
+			free += wanted[i]
+			others++
+		}
+	}
+	if l.impossible = others == 0; l.impossible {
+		return l // all by hand: scaled to a whole
+	}
+	bases := make([]fraction, len(l.ids))
+	for i, id := range l.ids {
+		in, mem := staying[id], after.Instances[id]
+		weight := 0.0
+		if in.Weight != nil {
+			weight = *in.Weight
+		}
+		known = known || weight > 0
+		want := equal * (1 - fixed)
+		if free > 0 {
+			want = wanted[i] / free * (1 - fixed)
+		}
+		f, base := fraction{want, s.Guard.Floor * equal, 1}, fraction{weight, 0, 1}
+		ramp := 1.0
+		if age := time.Duration(*in.AgeS * float64(time.Second)); age < s.Guard.SlowStart && mem.StaleFor == 0 {
+			ramp = want * max(.1, float64(age)/float64(s.Guard.SlowStart))
+			f.high = max(ramp, f.low)
+		}
+		fails := in.Observation != nil && in.Observation.ErrorRate != nil && mem.StaleFor == 0 && in.Weight != nil &&
+			s.Guard.ErrorRate > 0 && *in.Observation.ErrorRate > s.Guard.ErrorRate
+		if fails {
+			f.low, f.high, base.high = min(f.low, weight), min(f.high, weight), weight
+		}
+		if mem.StaleFor > 0 && in.Override == nil {
+			moved := 1.0
+			if s.Guard.Fade > 0 {
+				moved = min(1, float64(mem.StaleFor)/float64(s.Guard.Fade))
+			}
+			kept := (1-moved)**mem.StaleWeight + moved*equal
+			f, base = fraction{kept, kept, kept}, fraction{weight, weight, weight}
+		}
+		if weight == 0 && !before.Instances[id].Joined {
+			w := min(f.want, equal, ramp)
+			if fails {
+				w = 0
+			}
+			base = fraction{w, w, w}
+		}
+		if in.Override != nil {
+			f, base = fraction{*in.Override, *in.Override, *in.Override}, fraction{*in.Override, *in.Override, *in.Override}
+		}
+		l.fractions, bases[i] = append(l.fractions, f), base
+	}
+	if !known {
+		return l
+	}
+	if base, ok := inProportion(bases); ok {
+		l.step(base, s.Guard.Step*equal, staying, after)
+	} else {
+		l.impossible = true
+	}
+	return l
+}
+
+// inProportion gives those that may vary the same multiple of what they want, as far as they may have it.
+func inProportion(fractions []fraction) ([]float64, bool) {
+	x := make([]float64, len(fractions))
+	full := make([]bool, len(fractions))
+	for i, f := range fractions {
+		x[i], full[i] = f.low, f.low == f.high
+	}
+	for range fractions {
+		rest, wanted := 1.0, 0.0
+		for i, f := range fractions {
+			if full[i] {
+				rest -= x[i]
+			} else {
+				wanted += f.want
+			}
+		}
+		again := false
+		for i, f := range fractions {
+			if !full[i] {
+				if x[i] = f.want / wanted * rest; x[i] > f.high {
+					x[i], full[i], again = f.high, true, true
+				}
+			}
+		}
+		if !again {
+			return x, wanted > 1e-9 && rest >= 0
+		}
+	}
+	return nil, false
+}
+
+// step narrows the limits to what is within a step. A stale instance's own way is bounded by it, too, and a ramp takes
+// nothing away that it leaves.
+func (l *limits) step(base []float64, step float64, staying map[string]*quell.Instance, after State) {
+	for i, id := range l.ids {
+		f := &l.fractions[i]
+		low, high := max(0, base[i]-step), min(1, base[i]+step)
+		switch {
+		case staying[id].Override != nil:
+		case after.Instances[id].StaleFor > 0:
+			f.low = min(max(f.want, low), high)
+			f.want, f.high = f.low, f.low
+		default:
+			f.low, f.high = max(f.low, low), min(max(f.high, low), high)
+		}
+	}
+}
+
+func possible(fractions []fraction) bool {
+	var low, high float64
+	for _, f := range fractions {
+		low, high = low+f.low, high+f.high
+		if f.low > f.high+1e-9 {
+			return false
+		}
+	}
+	return low <= 1+1e-9 && high >= 1-1e-9
+}
+
+// check compares a plan with its limits, and returns whether shares within all of them exist.
+func (l *limits) check(t *rapid.T, plan quell.Plan) bool {
+	yields := slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == "guard_yields" })
+	if l.impossible || len(l.ids) == 0 {
+		return false
+	}
+	if !possible(l.fractions) {
+		if !yields {
+			t.Fatalf("no shares are within all limits, and the plan does not say so: %v\n%+v", plan.Reasons, l.fractions)
+		}
+		return false
+	}
+	if yields {
+		t.Fatalf("there are shares within all limits, and the plan says there are none: %v\n%+v", plan.Reasons, l.fractions)
+	}
+	nearest := byExchange(l.fractions)
+	var distance, least float64
+	for i, f := range l.fractions {
+		x := plan.Weights[l.ids[i]]
+		if x < f.low-1e-6 || x > f.high+1e-6 {
+			t.Fatalf("%s has %v, beyond %+v", l.ids[i], x, f)
+		}
+		scale := math.Max(f.want, leastScale/float64(len(l.ids)))
+		distance += (x - f.want) * (x - f.want) / scale
+		least += (nearest[i] - f.want) * (nearest[i] - f.want) / scale
+	}
+	if distance > least*(1+1e-3)+1e-6 {
+		t.Fatalf("the plan is %v away from what was wanted, and %v is possible:\n%v\n%v\n%+v", distance, least, plan.Weights, nearest, l.fractions)
+	}
+	return true
+}
