@@ -44,6 +44,22 @@ func TestHPASizes(t *testing.T) {
 	}
 }
 
+// A group that is far too small is doubled, or gets four more where that is more.
+func TestHPAGrowsByAsManyOrFour(t *testing.T) {
+	for size, want := range map[int]int{1: 5, 2: 6, 3: 7, 4: 8, 5: 10, 6: 12, 9: 18} {
+		s := rival("hpa", 0.1)
+		s.Group.Max = 100
+		rows := make([]string, size)
+		for i := range rows {
+			rows[i] = fmt.Sprintf("i%d use=1", i)
+		}
+		plan, _ := engine(t, s, nil).Decide(snap(t, 0, rows...), State{})
+		if plan.Group == nil || size+plan.Group.Add != want {
+			t.Errorf("%d instances that want %d grow to %+v, want %d", size, 10*size, plan.Group, want)
+		}
+	}
+}
+
 // The group shrinks to the largest size wanted within 20 periods: a dip is not followed.
 func TestHPAStabilises(t *testing.T) {
 	e := engine(t, rival("hpa", 0.5), nil)
@@ -116,6 +132,31 @@ func TestFitCurveFindsTheCurve(t *testing.T) {
 			t.Fatalf("of one point %+v, want that of a single server", one)
 		}
 	})
+}
+
+// By hand: with rates of 90 and 110 the spread is a tenth of the mean of 100, at which points and the prior, beta = 1, weigh the
+// same; points count by their requests, and each by 0.8 of the next newer one's.
+func TestFitCurveWeighsByHand(t *testing.T) {
+	point := func(rate, speed float64, n int) CurvePoint { return CurvePoint{Rate: rate, MS: 1000 / speed, N: n} }
+	for _, tc := range []struct {
+		why         string
+		points      []CurvePoint // oldest first
+		alpha, beta float64
+	}{
+		{"a slope of 3 and the prior of 1 make 2", []CurvePoint{point(90, 430, 100), point(110, 370, 80)}, 400 + 2*100, 2},
+		{"at twice the spread the points weigh four times as much", []CurvePoint{point(80, 460, 100), point(120, 340, 80)}, 400 + 2.6*100, 2.6},
+		{"at half the spread a quarter", []CurvePoint{point(95, 415, 100), point(105, 385, 80)}, 400 + 1.4*100, 1.4},
+		{"alike in rate: the mean, the older one at 0.8", []CurvePoint{point(100, 490, 10), point(100, 400, 10)}, 440 + 100, 1},
+		{"and at 0.64", []CurvePoint{point(100, 400+244, 10), point(100, 400, 10), point(100, 400, 10)}, 464 + 100, 1},
+		{"requests that are not known count as one", []CurvePoint{point(100, 490, 0), point(100, 400, 1)}, 440 + 100, 1},
+		{"no slope below a twentieth", []CurvePoint{point(10, 400, 8), point(100, 700, 8)}, 0, flattest},
+		{"none above 5", []CurvePoint{point(10, 2000, 8), point(100, 100, 8)}, 0, steepest},
+	} {
+		got := fitCurve(tc.points)
+		if math.Abs(got.beta-tc.beta) > 1e-9 || tc.alpha > 0 && math.Abs(got.alpha-tc.alpha) > 1e-6 {
+			t.Errorf("%s: alpha %v, beta %v; want %v, %v", tc.why, got.alpha, got.beta, tc.alpha, tc.beta)
+		}
+	}
 }
 
 // No shift of load between two instances lowers the predicted mean latency.
