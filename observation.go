@@ -77,8 +77,8 @@ type Instance struct {
 	ID          string               `json:"id"`
 	Type        string               `json:"type,omitempty"`
 	State       State                `json:"state"`
-	Health      string               `json:"health,omitempty"` // while health checks fail: what the last one asked and got
-	Weight      *float64             `json:"weight,omitempty"` // the fraction of traffic sent there now
+	Health      string               `json:"health,omitempty"`   // while health checks fail: what the last one asked and got
+	Weight      *float64             `json:"weight,omitempty"`   // the fraction of traffic sent there now
 	Override    *float64             `json:"override,omitempty"` // the weight that a person set
 	AgeS        *float64             `json:"age_s,omitempty"`
 	Limits      map[Resource]float64 `json:"limits,omitempty"`

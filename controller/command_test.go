@@ -89,6 +89,9 @@ func TestOverride(t *testing.T) {
 		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.7)})
 		r.pass(2 * time.Second)
 		r.wantWeights(map[string]float64{"i1": .7, "i2": .3})
+		if last := r.journal.snapshots[len(r.journal.snapshots)-1]; last.Instances[0].Override == nil || *last.Instances[0].Override != .7 || last.Instances[1].Override != nil {
+			t.Errorf("the recorded snapshot does not say what was set: %+v", last.Instances)
+		}
 		if s := r.c.Status(); s.Overrides["i1"] != .7 {
 			t.Errorf("status %+v", s)
 		}
@@ -100,6 +103,9 @@ func TestOverride(t *testing.T) {
 		r.do(bus.Command{Name: bus.Clear, Instance: "i1"})
 		r.pass(2 * time.Second)
 		r.wantWeights(map[string]float64{"i1": .5, "i2": .5})
+		if last := r.journal.snapshots[len(r.journal.snapshots)-1]; last.Instances[0].Override != nil {
+			t.Error("the recorded snapshot still has it")
+		}
 		events := r.journal.events()[1:]
 		if !slices.Equal(events, []string{"weight of i1 set to 0.700 by ann", "override of i1 cleared by ann"}) {
 			t.Errorf("events %q", events)
