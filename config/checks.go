@@ -27,9 +27,7 @@ func checkFile(d *decoder, f *File) {
 func checkService(d *decoder, path string, s quell.Service) {
 	at := func(key string) string { return join(path, key) }
 	minimum, maximum := at("group.min"), at("group.max")
-	if d.sound(minimum, maximum) && s.Group.Min > s.Group.Max {
-		d.refuse(d.first(minimum, maximum), "", "at least %d and at most %d instances cannot both hold", s.Group.Min, s.Group.Max)
-	}
+	checkBounds(d, path, s.Group)
 	if initial := at("group.initial"); s.Group.Initial != 0 && d.sound(initial, minimum, maximum) &&
 		(s.Group.Initial < s.Group.Min || s.Group.Initial > s.Group.Max) {
 		d.refuse(initial, "", "%d is not between %s and %s (%d to %d)", s.Group.Initial, minimum, maximum, s.Group.Min, s.Group.Max)
@@ -50,6 +48,14 @@ func checkService(d *decoder, path string, s quell.Service) {
 	}
 	if n := len(s.Group.Protected); d.sound(at("group.protected"), maximum) && n > s.Group.Max {
 		d.refuse(at("group.protected"), "", "%d protected instances are more than %s, which is %d", n, maximum, s.Group.Max)
+	}
+}
+
+// checkBounds holds the least size of a group against the largest.
+func checkBounds(d *decoder, path string, g quell.Group) {
+	minimum, maximum := join(path, "group.min"), join(path, "group.max")
+	if d.sound(minimum, maximum) && g.Min > g.Max {
+		d.refuse(d.first(minimum, maximum), "", "at least %d and at most %d instances cannot both hold", g.Min, g.Max)
 	}
 }
 

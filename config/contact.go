@@ -27,7 +27,7 @@ func ParseContact(name string, data []byte) (*File, Problems, error) {
 	if !d.decode(data, fileKeys(&f)) {
 		return parseContactAlone(name, data, d)
 	}
-	if !d.sound("service", "bus") {
+	if !d.sound("service", "bus") { // what these keys agree on with others matters to a process only
 		return nil, nil, d.err()
 	}
 	f.derive(d)

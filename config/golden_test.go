@@ -42,6 +42,59 @@ func parseAny(name string, data []byte) (err error) {
 	return err
 }
 
+// checkBeside runs Check on a file in a folder with some more files.
+func checkBeside(t *testing.T, name string, data []byte) error {
+	t.Helper()
+	folder, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	defer t.Chdir(folder) // golden files are written there
+	mode := os.FileMode(0o600)
+	if strings.Contains(name, "in-an-open-file") {
+		mode = 0o644
+	}
+	for name, f := range map[string]struct {
+		text string
+		mode os.FileMode
+	}{
+		name:          {string(data), mode},
+		"good.token":  {strings.Repeat("0123456789abcdef", 2) + "\n", 0o600},
+		"open.token":  {strings.Repeat("0123456789abcdef", 2) + "\n", 0o644},
+		"short.token": {"secret\n", 0o600},
+		"empty.token": {"", 0o600},
+		"lines.token": {"0123456789abcdef\n0123456789abcdef\n", 0o600},
+	} {
+		if err := os.WriteFile(name, []byte(f.text), f.mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(name, f.mode); err != nil { // whatever the umask took away
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir("folder", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Check(name)
+	return err
+}
+
+// TestCheckedFiles holds that files without mistakes pass the longer check too.
+func TestCheckedFiles(t *testing.T) {
+	const fleet = `scaler: {instances: [{id: a, address: "h:1", probe: "h:2"}]}` + "\n"
+	for name, text := range map[string]string{
+		"secrets of one's own":    fleet + "bus: {token_file: good.token}\nprobe: {capacity: 1Gbps, token: 0123456789abcdef}\n",
+		"a policy without probes": "policy: {name: lr}\nscaler: {instances: [{id: a, address: 'h:1'}]}\n",
+		"the group is the fleet":  fleet + "probe: {size: 50KB}\ngroup: {min: 1, max: 1}\nagent: {instance: a, capacity: {network: 1Gbps}}\n",
+		"instances that come":     "scaler: {kind: command, start: [up], stop: [down], list: [ls]}\nprobe: {capacity: 1Gbps}\n",
+	} {
+		if err := checkBeside(t, "quell.yaml", []byte(least+text)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestBadFiles holds every rule against a file that breaks it, and the message against the file beside it.
 func TestBadFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
@@ -54,7 +107,11 @@ func TestBadFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = parseAny(filepath.Base(file), data)
+			if strings.HasPrefix(filepath.Base(file), "check-") {
+				err = checkBeside(t, filepath.Base(file), data)
+			} else {
+				err = parseAny(filepath.Base(file), data)
+			}
 			var user *quell.UserError
 			var list Problems
 			if !errors.As(err, &user) || !errors.As(err, &list) || len(list) == 0 {

@@ -18,7 +18,7 @@ func scheduling(dst *quell.Scheduling) value { return oneOf(dst, quell.Schedulin
 // serviceKeys is the part of a configuration that every policy shares, also the service of a scenario.
 func serviceKeys(s *quell.Service) section {
 	return section{
-		req("service", ident(&s.Name), "name of the service"),
+		req("service", serviceName(&s.Name), "name of the service"),
 		req("slo", sloKeys(&s.SLO), "the response-time objective that must hold at every instance"),
 		opt("sampling", duration(&s.Sampling).between(10*time.Millisecond, time.Hour), "sampling period T: one snapshot and one plan each"),
 		opt("policy", policyKeys(&s.Policy), "the policy and its settings"),

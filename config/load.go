@@ -41,20 +41,28 @@ func ReadScenario(path string) (*scenario.Scenario, []byte, error) {
 // Parse reads a configuration. The name is that of its file: it appears in errors, and paths are relative to its folder.
 // Mistakes are returned as a *quell.UserError that wraps Problems.
 func Parse(name string, data []byte) (*File, error) {
-	f := defaults()
-	f.Path = name
-	d := newDecoder(name)
-	if d.decode(data, fileKeys(&f)) {
-		f.values = map[string]string{}
-		fileKeys(&f).currents("", f.values)
-		f.derive(d)
-		checkFile(d, &f)
-	}
+	f, d, _ := parse(name, data)
 	if err := d.err(); err != nil {
 		return nil, err
 	}
 	f.resolve(filepath.Dir(name))
-	return &f, nil
+	return f, nil
+}
+
+// parse reads a configuration as far as it can. ok says that it could be read as a whole; paths are as written.
+func parse(name string, data []byte) (f *File, d *decoder, ok bool) {
+	file := defaults()
+	file.Path = name
+	d = newDecoder(name)
+	if !d.decode(data, fileKeys(&file)) {
+		return &file, d, false
+	}
+	file.values = map[string]string{}
+	fileKeys(&file).currents("", file.values)
+	checkBounds(d, "", file.Service.Group) // of a fixed fleet they are replaced by the number of instances
+	file.derive(d)
+	checkFile(d, &file)
+	return &file, d, true
 }
 
 // ParseService reads a file that holds nothing but a service configuration. Errors are as those of Parse.

@@ -195,6 +195,18 @@ func ident(dst *string) *scalar[string] {
 	})
 }
 
+// longestService is what the bus takes of a service's name, in bytes.
+const longestService = 64
+
+func serviceName(dst *string) *scalar[string] {
+	return ident(dst).then(func(s string) string {
+		if len(s) > longestService {
+			return fmt.Sprintf("must not be longer than %d characters, which is what the bus takes", longestService)
+		}
+		return ""
+	})
+}
+
 func isNameRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r)
 }

@@ -129,3 +129,9 @@ func printable(s string) string {
 	words := strings.FieldsFunc(strings.ToValidUTF8(s, ""), func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' })
 	return strings.Join(words, " ")
 }
+
+// CheckOnce makes one health check as a balancer would; the error says what was asked and what came.
+func CheckOnce(ctx context.Context, h Health, address string) error {
+	o := Options{Health: h}
+	return newChecker(&o).check(ctx, address)
+}

@@ -1,30 +1,22 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 func configCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Work with configuration files", Args: cobra.NoArgs, RunE: showHelp}
-	cmd.AddCommand(&cobra.Command{
-		Use:   "check FILE",
-		Short: "Report every mistake in a configuration, with line and column",
-		Args:  named("FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			file, err := config.Load(args[0])
-			if err != nil {
-				return err
-			}
-			s := file.Service
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: service %s, policy %s, %s at most %s, sampled every %s, %d to %d instances, mode %s\n",
-				args[0], s.Name, s.Policy.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Group.Min, s.Group.Max, s.Mode)
-			return nil
-		},
-	}, &cobra.Command{
+	cmd.AddCommand(configCheckCommand(), &cobra.Command{
 		Use:   "reference",
 		Short: "Print every configuration key with its default and meaning",
 		Args:  cobra.NoArgs,
@@ -33,6 +25,77 @@ func configCommand() *cobra.Command {
 		},
 	})
 	return cmd
+}
+
+func configCheckCommand() *cobra.Command {
+	var path string
+	var online bool
+	cmd := &cobra.Command{
+		Use:   "check [FILE] [--online]",
+		Short: "Report every mistake in a configuration and in the files it names, with line and column",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 1 && path != "":
+				return userErrorf("give the file once: %s, or --config %s", args[0], path)
+			case len(args) == 1:
+				path = args[0]
+			default:
+				if err := findConfig(cmd, &path); err != nil {
+					return err
+				}
+			}
+			file, err := config.Check(path)
+			if err := errors.Join(err, checkModels(file)); err != nil {
+				return &quell.UserError{Err: err}
+			}
+			s := file.Service
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: service %s, policy %s, %s at most %s, sampled every %s, %d to %d instances, mode %s\n",
+				path, s.Name, s.Policy.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Group.Min, s.Group.Max, s.Mode)
+			if !online {
+				return nil
+			}
+			return writeAnswers(cmd.OutOrStdout(), daemon.Online(cmd.Context(), file))
+		},
+	}
+	addConfigFlag(cmd, &path)
+	cmd.Flags().BoolVar(&online, "online", false, "also ask the running parts: bus, controller, balancer, health of instances, probe servers")
+	return cmd
+}
+
+// checkModels says whether the policy can work with the models that a configuration names. That they are missing is told
+// by config.Check.
+func checkModels(file *config.File) error {
+	if file == nil || file.Models == "" || !isFile(file.Models) {
+		return nil
+	}
+	models, err := model.Load(file.Models)
+	if err != nil {
+		return err
+	}
+	if _, err := policy.NewEngine(file.Service, models); err != nil {
+		return fmt.Errorf("%s: %w", file.Models, err)
+	}
+	return nil
+}
+
+// writeAnswers prints what was asked and what came, and is an error where something did not answer as it should.
+func writeAnswers(w io.Writer, answers []daemon.Answer) error {
+	failed := 0
+	for _, a := range answers {
+		verdict := "ok    "
+		if !a.OK {
+			verdict = "FAILED"
+			failed++
+		}
+		if _, err := fmt.Fprintf(w, "%s  %s: %s\n", verdict, a.Asked, a.Got); err != nil {
+			return err
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d questions failed", failed, len(answers))
+	}
+	return nil
 }
 
 // showHelp is what a command that only groups others does.

@@ -331,6 +331,11 @@ func onlyService(conn *bus.Conn, wanted string) (string, error) {
 	return "", userErrorf("name one of the services in that folder with --service: %s", strings.Join(names, ", "))
 }
 
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()

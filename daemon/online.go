@@ -1,0 +1,187 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/builtin"
+	balancercommand "github.com/quellhq/quell/balancer/command"
+	"github.com/quellhq/quell/balancer/haproxy"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/probe"
+)
+
+// Answer is what a part of a running service said when it was asked.
+type Answer struct {
+	Asked string
+	Got   string
+	OK    bool
+}
+
+// askWait bounds one question.
+const askWait = 3 * time.Second
+
+// Online asks every part of a running service that its configuration names: bus, controller, balancers, the
+// instances' health and their probe servers. It changes nothing.
+func Online(ctx context.Context, file *config.File) []Answer {
+	answers := askBus(ctx, file)
+	more, instances := askBalancers(ctx, file)
+	answers = append(answers, more...)
+	if file.Scaler.Kind == config.FixedScaler {
+		instances = file.Scaler.Instances
+	}
+	return append(answers, askInstances(ctx, file, instances)...)
+}
+
+// said makes an answer of what came, or of the error.
+func said(asked, got string, err error) Answer {
+	if err != nil {
+		return Answer{Asked: asked, Got: err.Error()}
+	}
+	return Answer{Asked: asked, Got: got, OK: true}
+}
+
+func askBus(ctx context.Context, file *config.File) []Answer {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	connecting := "bus " + busOf(file) + ": connect"
+	conn, err := Connect(file)
+	if err != nil {
+		return []Answer{said(connecting, "", err)}
+	}
+	defer conn.Close()
+	if !conn.Connected() {
+		return []Answer{said(connecting, "", errors.New("nobody answers there; the controller runs this bus unless bus.url is set"))}
+	}
+	s, err := controller.Ask(ctx, conn, file.Service.Name)
+	state := "no decision yet"
+	if !s.At.IsZero() {
+		state = "last decision at " + s.At.UTC().Format(time.RFC3339)
+	}
+	return []Answer{
+		said(connecting, "connected", nil),
+		said("controller of "+file.Service.Name+": status", fmt.Sprintf("%d instance(s), %s", len(s.Instances), state), err),
+	}
+}
+
+// askBalancers reads back what is in force, and the instances in it.
+func askBalancers(ctx context.Context, file *config.File) (answers []Answer, instances []quell.Member) {
+	ask := func(asked string, balancer controller.Balancer) {
+		ctx, cancel := context.WithTimeout(ctx, askWait)
+		defer cancel()
+		states, err := balancer.State(ctx)
+		answers = append(answers, said(asked, backendsText(states), err))
+		for _, s := range states {
+			if !slices.ContainsFunc(instances, func(m quell.Member) bool { return m.ID == s.ID }) && s.Address != "" {
+				instances = append(instances, quell.Member{ID: s.ID, Address: s.Address, Probe: s.Probe})
+			}
+		}
+	}
+	switch b := file.Balancer; b.Kind {
+	case config.BuiltinBalancer:
+		ask("balancer at "+b.Admin+": backends", builtin.NewClient(b.Admin))
+	case config.HAProxyBalancer:
+		for _, socket := range b.HAProxy.Sockets {
+			asked := fmt.Sprintf("HAProxy at %s: servers of backend %s", socket, b.HAProxy.Backend)
+			driver, err := haproxy.New(haproxy.Options{
+				Sockets: []string{socket}, Backend: b.HAProxy.Backend, Slots: b.HAProxy.Slots, Drain: b.Drain, Logger: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				answers = append(answers, said(asked, "", err))
+				continue
+			}
+			ask(asked, driver)
+			driver.Close()
+		}
+	case config.CommandBalancer:
+		if len(b.StateCommand) == 0 {
+			break // there is nothing that could be asked
+		}
+		driver, err := balancercommand.New(balancercommand.Options{Service: file.Service.Name, Command: b.Command, StateCommand: b.StateCommand})
+		if err != nil {
+			return []Answer{said("balancer.state_command: run", "", err)}, nil
+		}
+		ask("balancer.state_command "+strings.Join(b.StateCommand, " ")+": backends", driver)
+	}
+	return answers, instances
+}
+
+func backendsText(states []quell.BackendState) string {
+	parts := make([]string, len(states))
+	for i, s := range states {
+		switch {
+		case s.Draining:
+			parts[i] = s.ID + " draining"
+		case s.Healthy:
+			parts[i] = s.ID + " healthy"
+		case s.Health != "":
+			parts[i] = s.ID + " unhealthy (" + s.Health + ")"
+		default:
+			parts[i] = s.ID + " unhealthy"
+		}
+	}
+	if len(parts) == 0 {
+		return "no backends"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// askInstances asks all instances at once, for their health and for a few probes.
+func askInstances(ctx context.Context, file *config.File, instances []quell.Member) []Answer {
+	answers := make([][]Answer, len(instances))
+	var all sync.WaitGroup
+	for i, m := range instances {
+		all.Go(func() {
+			answers[i] = append(answers[i], askHealth(ctx, file, m))
+			if m.Probe != "" {
+				answers[i] = append(answers[i], askProbe(ctx, file, m))
+			}
+		})
+	}
+	all.Wait()
+	return slices.Concat(answers...)
+}
+
+// askHealth asks as the built-in balancer does; of other balancers' checks Quell knows no path.
+func askHealth(ctx context.Context, file *config.File, m quell.Member) Answer {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	if file.Balancer.Kind != config.BuiltinBalancer {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", m.Address)
+		if err == nil {
+			err = conn.Close()
+		}
+		return said(fmt.Sprintf("instance %s at %s: connect", m.ID, m.Address), "connected", err)
+	}
+	err := builtin.CheckOnce(ctx, builtin.Health(file.Balancer.Health), m.Address)
+	return said(fmt.Sprintf("instance %s at %s: GET %s", m.ID, m.Address, file.Balancer.Health.Path), "well", err)
+}
+
+// askProbe sends a few small probes.
+func askProbe(ctx context.Context, file *config.File, m quell.Member) Answer {
+	const few, small, within = 8, 1000, 400 * time.Millisecond
+	asked := fmt.Sprintf("probe server of %s at %s: %d probes", m.ID, m.Probe, few)
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	token, err := config.Token(file.Probe.Token, file.Probe.TokenFile)
+	if err != nil {
+		return said(asked, "", err)
+	}
+	prober, err := probe.NewProber(probe.Options{
+		Service: file.Service.Name, Sender: "check", Period: within, Count: few, Size: small, Token: token, Timeout: within,
+	})
+	if err != nil {
+		return said(asked, "", err)
+	}
+	stats, _, err := prober.Collect(ctx, probe.Target{Instance: m.ID, Address: m.Probe}, within)
+	return said(asked, fmt.Sprintf("answered, mean %.1f ms", stats.MeanMS), err)
+}
