@@ -133,5 +133,5 @@ func printable(s string) string {
 // CheckOnce makes one health check as a balancer would; the error says what was asked and what came.
 func CheckOnce(ctx context.Context, h Health, address string) error {
 	o := Options{Health: h}
-	return newChecker(&o).check(ctx, address)
+	return newChecker(&o, make(chan struct{}, 1)).check(ctx, address)
 }
