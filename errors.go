@@ -1,9 +1,11 @@
 package quell
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // ErrNoData says that something needed was never measured or trained. Test for it with errors.Is.
@@ -22,6 +24,18 @@ func (e *InvalidError) Error() string {
 		return e.Problem
 	}
 	return e.Path + ": " + e.Problem
+}
+
+// OwnedError says that a balancer obeys another controller, which renewed its lease not long ago.
+type OwnedError struct {
+	Balancer string        `json:"balancer"` // which, for people
+	Owner    Owner         `json:"owner"`
+	Lease    time.Duration `json:"lease_ns"` // how long after its last renewal the owner's lease ends
+}
+
+func (e *OwnedError) Error() string {
+	return fmt.Sprintf("%s obeys another controller, %s: stop one of the two. When that one is gone, this one takes over within %v",
+		e.Balancer, cmp.Or(e.Owner.Name, e.Owner.ID), e.Lease)
 }
 
 // UserError is a mistake in a command line or a file: the command ends with status 2.

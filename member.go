@@ -19,6 +19,20 @@ type Backend struct {
 	Probe    string  `json:"probe,omitempty"`
 	Weight   float64 `json:"weight"`             // fraction of traffic; 0 sends nothing new
 	Draining bool    `json:"draining,omitempty"` // open requests finish, no new ones arrive
+	// Held says that a draining backend stays: a person took it out. Its open requests are never cut.
+	Held bool `json:"held,omitempty"`
+}
+
+// Held says who took an instance out of rotation by hand, and since when.
+type Held struct {
+	By    string    `json:"by"` // a person, or the balancer where it was done
+	Since time.Time `json:"since"`
+}
+
+// Owner is the controller that a balancer obeys.
+type Owner struct {
+	ID   string `json:"id"`             // of the controller's memory: the same after a restart
+	Name string `json:"name,omitempty"` // for people
 }
 
 // BackendState is what a balancer says of a backend when read back.
@@ -27,4 +41,7 @@ type BackendState struct {
 	Healthy  bool   `json:"healthy"`
 	Health   string `json:"health,omitempty"` // while checks fail: what the last one asked and what it got
 	InFlight int64  `json:"in_flight"`
+	// ByHand is set where somebody took the backend out at the balancer itself. No Apply puts it back.
+	// A zero Since means that the balancer does not know.
+	ByHand *Held `json:"by_hand,omitempty"`
 }

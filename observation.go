@@ -81,6 +81,7 @@ type Instance struct {
 	Weight      *float64             `json:"weight,omitempty"`   // the fraction of traffic sent there now
 	Override    *float64             `json:"override,omitempty"` // the weight that a person set
 	AgeS        *float64             `json:"age_s,omitempty"`
+	Held        *Held                `json:"held,omitempty"` // taken out by a person: no capacity, not Quell's to put back
 	Limits      map[Resource]float64 `json:"limits,omitempty"`
 	Settings    map[string]float64   `json:"settings,omitempty"`
 	Observation *Observation         `json:"observation,omitempty"`

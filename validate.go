@@ -66,6 +66,9 @@ func (in *Instance) check(p *problems) {
 	p.optional("weight", in.Weight, 1)
 	p.optional("override", in.Override, 1)
 	p.optional("age_s", in.AgeS, maxMS)
+	if in.Held != nil {
+		p.id("held.by", in.Held.By)
+	}
 	for r, v := range sorted(in.Limits) {
 		p.resource("limits", r)
 		p.number("limits."+string(r), v, maxRate)

@@ -22,16 +22,19 @@ const (
 	Resume   CommandName = "resume"
 	Override CommandName = "override"
 	Clear    CommandName = "clear"
+	Drain    CommandName = "drain"   // take an instance out of rotation until undrain
+	Undrain  CommandName = "undrain" // put it back, whoever took it out
 )
 
 // CommandNames lists every known command.
-var CommandNames = []CommandName{Status, Pause, Resume, Override, Clear}
+var CommandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain}
 
 // Command asks a controller for something.
 type Command struct {
 	Name     CommandName `json:"name"`
-	Instance string      `json:"instance,omitempty"` // override, clear
+	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain
 	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic
+	Force    bool        `json:"force,omitempty"`    // drain: even the last instance in rotation
 	By       string      `json:"by,omitempty"`       // who asks, for the journal
 }
 
@@ -44,6 +47,9 @@ type Reply struct {
 func (c Command) check() error {
 	if !slices.Contains(CommandNames, c.Name) {
 		return fmt.Errorf("unknown command %q", c.Name)
+	}
+	if (c.Name == Drain || c.Name == Undrain) && c.Instance == "" {
+		return fmt.Errorf("%s needs an instance", c.Name)
 	}
 	if c.Name != Override {
 		return nil

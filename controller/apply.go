@@ -18,6 +18,7 @@ type view struct {
 	members  []quell.Member
 	backends map[string]quell.BackendState
 	leaving  map[string]time.Time // members that are to drain, and since when
+	held     map[string]hold      // members that a person took out
 }
 
 func (c *Controller) look(ctx context.Context) (view, error) {
@@ -35,6 +36,7 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 	for _, s := range states {
 		v.backends[s.ID] = s
 	}
+	c.noteHolds(ctx, &v)
 	return v, nil
 }
 
@@ -100,7 +102,7 @@ func (c *Controller) weightsInForce(v view) map[string]float64 {
 	var ready []string
 	var sum float64
 	for _, m := range v.members {
-		if _, draining := c.mem.Draining[m.ID]; m.State == quell.Ready && !draining {
+		if _, draining := c.mem.Draining[m.ID]; m.State == quell.Ready && !draining && !v.holds(m.ID) {
 			ready = append(ready, m.ID)
 			sum += c.mem.Weights[m.ID]
 		}
@@ -235,9 +237,10 @@ func (c *Controller) endDrained(ctx context.Context) {
 func (c *Controller) wanted(v view, weights map[string]float64) (backends []quell.Backend, done []string) {
 	for _, m := range v.members {
 		state, known := v.backends[m.ID]
-		if known && state.Draining {
+		if known && state.Draining && !v.holds(m.ID) && !state.Held {
 			c.adoptDrain(m.ID)
 		}
+		_, held := c.mem.Held[m.ID]
 		since, draining := c.mem.Draining[m.ID]
 		switch {
 		case draining && m.State == quell.Draining, c.ending[m.ID]:
@@ -246,6 +249,8 @@ func (c *Controller) wanted(v view, weights map[string]float64) (backends []quel
 			done = append(done, m.ID)
 		case draining:
 			backends = append(backends, quell.Backend{ID: m.ID, Address: m.Address, Probe: m.Probe, Draining: true})
+		case held:
+			backends = append(backends, quell.Backend{ID: m.ID, Address: m.Address, Probe: m.Probe, Draining: true, Held: true})
 		case m.State == quell.Ready || m.State == quell.Failed && known:
 			backends = append(backends, quell.Backend{ID: m.ID, Address: m.Address, Probe: m.Probe, Weight: weights[m.ID]})
 		}
@@ -275,6 +280,7 @@ func (c *Controller) forgetGone(v view) {
 	}
 	maps.DeleteFunc(c.mem.Draining, func(id string, _ time.Time) bool { return !present[id] })
 	maps.DeleteFunc(c.ending, func(id string, _ bool) bool { return !present[id] })
+	c.forgetHolds(present)
 }
 
 func differs(wanted []quell.Backend, inForce map[string]quell.BackendState) bool {
@@ -283,7 +289,13 @@ func differs(wanted []quell.Backend, inForce map[string]quell.BackendState) bool
 	}
 	for _, w := range wanted {
 		b, ok := inForce[w.ID]
-		if !ok || b.Address != w.Address || b.Probe != w.Probe || b.Draining != w.Draining || math.Abs(b.Weight-w.Weight) > weightResolution {
+		if !ok || b.Address != w.Address || b.Probe != w.Probe {
+			return true
+		}
+		if b.ByHand != nil {
+			continue // its state is somebody's own business
+		}
+		if b.Draining != w.Draining || b.Held != w.Held || math.Abs(b.Weight-w.Weight) > weightResolution {
 			return true
 		}
 	}

@@ -66,6 +66,7 @@ type Options struct {
 	Lead func(ctx context.Context) (bool, error)
 	// Bus says why the bus cannot be reached, for status, metrics and /readyz; nil: it always can.
 	Bus    func() error
+	Name   string // of this controller, for people who find it as a balancer's owner
 	Logger *slog.Logger
 	Now    func() time.Time // the clock that stamps snapshots; time.Now if nil
 }
@@ -86,9 +87,12 @@ type Controller struct {
 	mem      memory
 	leading  bool
 	looked   bool            // scaler and balancer have answered
+	refused  error           // the balancer obeys another controller
 	adopt    bool            // the weights that the balancer has are to be taken up as ours
+	forgot   bool            // the memory began empty: holds that the balancer has are taken up too
 	begun    bool            // the group has had instances
 	stepped  time.Time       // when the last step was
+	held     map[string]hold // who is out of rotation by a person's hand, as the last look found it
 	finished []string        // instances that have drained, to be ended once the step is over
 	ending   map[string]bool // those that the scaler was told to end
 	members  []quell.Member
@@ -113,7 +117,7 @@ func New(opts Options) (*Controller, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger), ending: map[string]bool{}}
+	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger), ending: map[string]bool{}, mem: newMemory()}
 	if err := c.configure(opts.Service, opts.Models); err != nil {
 		return nil, err
 	}
@@ -174,6 +178,7 @@ func (c *Controller) Reject(err error) { c.gather.reject(err) }
 // Errors of the parts it drives are logged and tried again. Only a memory that is there and cannot be read ends it.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.background.Wait()
+	defer c.disown()
 	if err := c.enter(ctx); err != nil {
 		return err
 	}
@@ -264,6 +269,7 @@ func (c *Controller) lead(ctx context.Context) error {
 		c.log.Info("lease", "leading", leading)
 	}
 	c.leading = leading
+	c.own(ctx)
 	return err
 }
 

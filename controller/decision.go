@@ -20,6 +20,8 @@ func (c *Controller) idle() string {
 	switch {
 	case !c.leading:
 		return "standing by"
+	case c.refused != nil:
+		return "refused by the balancer"
 	case c.mem.Paused:
 		return "paused by " + c.mem.PausedBy
 	case c.opts.Service.Mode == quell.Advise:

@@ -57,6 +57,7 @@ type fakeBalancer struct {
 	sick     map[string]bool
 	why      string // what the checks of sick ones got
 	inFlight map[string]int64
+	byHand   map[string]quell.Held // taken out at the balancer
 	applied  [][]quell.Backend
 }
 
@@ -79,9 +80,20 @@ func (b *fakeBalancer) State(ctx context.Context) ([]quell.BackendState, error) 
 	}
 	var states []quell.BackendState
 	for _, x := range b.backends {
-		states = append(states, quell.BackendState{Backend: x, Healthy: !b.sick[x.ID], Health: b.why, InFlight: b.inFlight[x.ID]})
+		s := quell.BackendState{Backend: x, Healthy: !b.sick[x.ID], Health: b.why, InFlight: b.inFlight[x.ID]}
+		if held, ok := b.byHand[x.ID]; ok {
+			s.ByHand = &held
+		}
+		states = append(states, s)
 	}
 	return states, nil
+}
+
+func (b *fakeBalancer) Release(_ context.Context, id string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.byHand, id)
+	return nil
 }
 
 // set changes the balancer behind the controller's back.
@@ -327,7 +339,7 @@ func play(t *testing.T, change func(*rig), body func(*rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
 			t: t, journal: &fakeJournal{}, memory: &fakeMemory{values: map[string][]byte{}}, scaler: &fakeScaler{},
-			balancer: &fakeBalancer{sick: map[string]bool{}, inFlight: map[string]int64{}},
+			balancer: &fakeBalancer{sick: map[string]bool{}, inFlight: map[string]int64{}, byHand: map[string]quell.Held{}},
 		}
 		r.opts = Options{
 			Service: testService(), Balancer: r.balancer, Scaler: r.scaler, Journal: r.journal, Memory: r.memory,

@@ -205,7 +205,9 @@ func (g *gather) instance(now time.Time, m quell.Member, v view) quell.Instance 
 		age := max(0, now.Sub(g.started.of(m.ID, m.Started, now)).Seconds())
 		in.AgeS = &age
 	}
-	if known && !backend.Draining {
+	if h, held := v.held[m.ID]; held {
+		in.Held = &h.Held
+	} else if known && !backend.Draining {
 		w := backend.Weight
 		in.Weight = &w
 	}
@@ -228,8 +230,12 @@ func (g *gather) state(now time.Time, m quell.Member, b quell.BackendState, know
 	if m.State == quell.Failed || m.State == quell.Draining {
 		return m.State
 	}
-	if _, leaving := v.leaving[m.ID]; leaving || known && b.Draining {
+	if _, leaving := v.leaving[m.ID]; leaving || known && b.Draining && !v.holds(m.ID) {
 		return quell.Draining
+	}
+	if v.holds(m.ID) {
+		delete(g.lives, m.ID) // once it is put back it may take its time to be healthy, as a new one
+		return m.State
 	}
 	if m.State != quell.Ready || !known {
 		return quell.Starting

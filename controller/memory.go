@@ -15,12 +15,19 @@ const memoryKey = "controller"
 
 // memory is what must survive a restart.
 type memory struct {
-	State     policy.State         `json:"state"`
-	Weights   map[string]float64   `json:"weights,omitempty"`  // of the last plan that was applied
-	Draining  map[string]time.Time `json:"draining,omitempty"` // since when
-	Paused    bool                 `json:"paused,omitempty"`
-	PausedBy  string               `json:"paused_by,omitempty"`
-	Overrides map[string]float64   `json:"overrides,omitempty"`
+	Owner     string                `json:"owner,omitempty"` // by which a balancer knows this controller again
+	State     policy.State          `json:"state"`
+	Weights   map[string]float64    `json:"weights,omitempty"`  // of the last plan that was applied
+	Draining  map[string]time.Time  `json:"draining,omitempty"` // since when
+	Paused    bool                  `json:"paused,omitempty"`
+	PausedBy  string                `json:"paused_by,omitempty"`
+	Overrides map[string]float64    `json:"overrides,omitempty"`
+	Held      map[string]quell.Held `json:"held,omitempty"`    // taken out with quell drain
+	ByHand    map[string]quell.Held `json:"by_hand,omitempty"` // taken out at the balancer
+}
+
+func newMemory() memory {
+	return memory{Draining: map[string]time.Time{}, Held: map[string]quell.Held{}, ByHand: map[string]quell.Held{}}
 }
 
 // damagedError says that the memory is there and makes no sense.
@@ -37,7 +44,7 @@ func (c *Controller) restore(ctx context.Context) error {
 	if err != nil && !errors.Is(err, quell.ErrNoData) {
 		return fmt.Errorf("reading the controller's memory: %w", err)
 	}
-	var m memory
+	m := newMemory()
 	if err == nil {
 		if err := json.Unmarshal(data, &m); err != nil {
 			return &damagedError{err}
@@ -49,7 +56,14 @@ func (c *Controller) restore(ctx context.Context) error {
 		draining[id] = anchored(since, c.now())
 	}
 	m.Draining = draining
-	c.mem, c.adopt = m, true
+	c.mem, c.adopt, c.forgot = m, true, err != nil
+	if c.mem.Owner != "" {
+		return nil
+	}
+	c.mem.Owner = newOwner()
+	if err := c.save(ctx); err != nil {
+		c.failed("memory", err) // it is saved with the next decision
+	}
 	return nil
 }
 

@@ -25,11 +25,14 @@ var (
 	descPredicted   = prometheus.NewDesc("quell_predicted_ms", "Response time predicted at the planned load.", perInstance, nil)
 	descOverride    = prometheus.NewDesc("quell_override", "Weight set by hand.", perInstance, nil)
 	descStale       = prometheus.NewDesc("quell_stale", "1 where an instance's readings have stopped.", perInstance, nil)
-	descInstances   = prometheus.NewDesc("quell_instances", "Instances by state.", []string{"service", "state"}, nil)
+	descHeld        = prometheus.NewDesc("quell_instance_held", "1 where a person took an instance out of rotation.", []string{"service", "instance", "by"}, nil)
+	descHeldSince   = prometheus.NewDesc("quell_instance_held_since_timestamp_seconds", "Since when.", perInstance, nil)
+	descInstances   = prometheus.NewDesc("quell_instances", "Instances by state; held: taken out of rotation by a person.", []string{"service", "state"}, nil)
 	descLoad        = prometheus.NewDesc("quell_load", "Summed utilisation.", perService, nil)
 	descArrivals    = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
 	descPaused      = prometheus.NewDesc("quell_paused", "1 while paused by hand.", perService, nil)
 	descActing      = prometheus.NewDesc("quell_acting", "1 while plans are carried out.", perService, nil)
+	descRefused     = prometheus.NewDesc("quell_balancer_refused", "1 while the balancer obeys another controller.", perService, nil)
 	descLeading     = prometheus.NewDesc("quell_leading", "1 while this controller holds the service's lease.", perService, nil)
 	descModels      = prometheus.NewDesc("quell_models_in_use", "1 while the configured policy runs, 0 while it waits for models.", perService, nil)
 	descDecisions   = prometheus.NewDesc("quell_decisions_total", "Plans that changed something.", perService, nil)
@@ -54,7 +57,13 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	states := map[quell.State]int{}
 	for _, in := range s.Instances {
-		states[in.State]++
+		if in.Held != nil {
+			states[held]++
+			gauge(descHeld, 1, in.ID, in.Held.By)
+			gauge(descHeldSince, float64(in.Held.Since.UnixMilli())/1000, in.ID)
+		} else {
+			states[in.State]++
+		}
 		for d, v := range map[*prometheus.Desc]*float64{
 			descWeight: in.Weight, descUse: in.Utilization, descSeverity: in.Severity,
 			descCapacity: in.Capacity, descLatency: in.LatencyMS, descPredicted: in.PredictedMS,
@@ -65,7 +74,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(descStale, bit(in.Stale), in.ID)
 	}
-	for _, state := range quell.States {
+	for _, state := range append([]quell.State{held}, quell.States...) {
 		gauge(descInstances, float64(states[state]), string(state))
 	}
 	for id, w := range s.Overrides {
@@ -76,7 +85,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descArrivals, *s.ArrivalRate)
 	}
 	gauge(descPaused, bit(s.Paused))
-	gauge(descActing, bit(s.Leading && !s.Paused && s.Mode == quell.Act))
+	gauge(descActing, bit(s.Leading && s.Refused == "" && !s.Paused && s.Mode == quell.Act))
+	gauge(descRefused, bit(s.Refused != ""))
 	gauge(descLeading, bit(s.Leading))
 	gauge(descBus, bit(s.Bus == ""))
 	gauge(descModels, bit(s.Models == "in use" || s.Models == "not needed"))
@@ -93,6 +103,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		counter(descFailures, float64(n), part)
 	}
 }
+
+// held is what the metrics call the state of instances that a person took out.
+const held quell.State = "held"
 
 func bit(b bool) float64 {
 	if b {
@@ -125,6 +138,10 @@ func (c *Controller) readyz(w http.ResponseWriter, _ *http.Request) {
 	}
 	if s.At.IsZero() || c.now().Sub(s.At) > 3*c.sampling() {
 		http.Error(w, "no decision within three sampling periods", http.StatusServiceUnavailable)
+		return
+	}
+	if s.Refused != "" {
+		http.Error(w, s.Refused, http.StatusServiceUnavailable)
 		return
 	}
 	_, _ = w.Write([]byte("ok\n"))

@@ -23,6 +23,7 @@ type Status struct {
 	Leading         bool                 `json:"leading"`
 	Paused          bool                 `json:"paused"`
 	PausedBy        string               `json:"paused_by,omitempty"`
+	Refused         string               `json:"refused,omitempty"` // the balancer obeys another controller: nothing is changed
 	Overrides       map[string]float64   `json:"overrides,omitempty"`
 	Models          string               `json:"models"` // "in use", or why there are none
 	SLO             string               `json:"slo"`
@@ -58,6 +59,9 @@ type InstanceStatus struct {
 	Capacity    *float64    `json:"capacity,omitempty"`
 	LatencyMS   *float64    `json:"latency_ms,omitempty"` // in the SLO's metric
 	PredictedMS *float64    `json:"predicted_ms,omitempty"`
+	Held        *quell.Held `json:"held,omitempty"`          // taken out of rotation by a person
+	Open        *int64      `json:"open_requests,omitempty"` // of a held one
+	Empty       bool        `json:"empty,omitempty"`         // held, and no request is open
 	Reason      string      `json:"reason,omitempty"`
 }
 
@@ -114,6 +118,11 @@ func (c *Controller) show() {
 	s.Service, s.Policy, s.Mode = c.opts.Service.Name, c.opts.Service.Policy.Name, c.opts.Service.Mode
 	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.mem.Overrides
+	s.Instances = c.showHolds(s.Instances)
+	s.Refused = ""
+	if c.refused != nil {
+		s.Refused = c.refused.Error()
+	}
 	s.Models = "in use"
 	if c.noModels != nil {
 		s.Models = c.missing()
@@ -202,7 +211,7 @@ func entry[K comparable](m map[K]float64, key K) *float64 {
 	return nil
 }
 
-// Command carries out what a person asks for: status, pause, resume, override, clear. What changes the control is
+// Command carries out what a person asks for: status, pause, resume, override, clear, drain, undrain. What changes the control is
 // written to the journal and survives a restart. A controller that stands by lets the one that leads answer first.
 func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	if !c.shown.read().status.Leading {
@@ -222,6 +231,10 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 		return c.change(ctx, overrideText(cmd), func() error { return c.override(cmd) })
 	case bus.Clear:
 		return c.change(ctx, fmt.Sprintf("override of %s cleared by %s", cmd.Instance, cmd.By), func() error { return c.clear(cmd) })
+	case bus.Drain:
+		return c.drain(ctx, cmd)
+	case bus.Undrain:
+		return c.undrain(ctx, cmd)
 	}
 	return bus.Reply{Error: fmt.Sprintf("unknown command %q", cmd.Name)}
 }

@@ -146,7 +146,7 @@ func newController(file *config.File, models *model.Models, balancer controller.
 	stop.add(lease.release)
 	return controller.New(controller.Options{
 		Service: file.Service, Models: models, Balancer: balancer, Scaler: scaler, Journal: journal, Memory: state,
-		Fixed: file.Scaler.Kind == config.FixedScaler, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Logger: log,
+		Fixed: file.Scaler.Kind == config.FixedScaler, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
 	})
 }
 

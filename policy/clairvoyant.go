@@ -67,17 +67,18 @@ func clairvoyant(in Input, g *group, _ *State) quell.Plan {
 // foreseen is one decision of the clairvoyant in the making.
 type foreseen struct {
 	in      Input
+	most    int // instances that may be in rotation
 	staying []*member
 	sum     []float64 // the capacity of those that stay, by period
 	of      map[*member][]float64
 }
 
 func newForeseen(in Input, g *group) *foreseen {
-	c := &foreseen{in: in, sum: make([]float64, len(in.truth.Load)), of: map[*member][]float64{}}
+	c := &foreseen{in: in, most: g.most(in), sum: make([]float64, len(in.truth.Load)), of: map[*member][]float64{}}
 	for i := range g.members {
 		m := &g.members[i]
 		machine, known := in.truth.Machines[m.ID]
-		if !known || m.State != quell.Ready && m.State != quell.Starting {
+		if !known || m.Held != nil || m.State != quell.Ready && m.State != quell.Starting {
 			continue
 		}
 		c.staying = append(c.staying, m)
@@ -139,7 +140,7 @@ func sumOf(list []float64) (sum float64) {
 
 // lack is how many instances must be started now. Where none helps, none is.
 func (c *foreseen) lack() (add int) {
-	room := min(max(0, c.in.Service.Group.Max-len(c.staying)), len(c.in.truth.Free))
+	room := min(max(0, c.most-len(c.staying)), len(c.in.truth.Free))
 	for i, machine := range c.in.truth.Free[:room] {
 		if !c.short() {
 			break

@@ -24,7 +24,8 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //
 // Keys: weight, use, age; sf is the severity, cap the severity that leaves this capacity under the golden models and
 // 75 ms; lat a mean response time of n requests (100); err the error rate; probe a mean of 10 probes; seen how many
-// seconds old the observation is; hand the weight that a person set. A bare word is a state (ready) or "silent", which leaves the observation out. A row
+// seconds old the observation is; hand the weight that a person set. A bare word is a state (ready), "held" by a person,
+// or "silent", which leaves the observation out. A row
 // "arrivals=70" is the service's.
 func snap(tb testing.TB, k int, rows ...string) *quell.Snapshot {
 	tb.Helper()
@@ -49,8 +50,13 @@ func instance(tb testing.TB, at time.Time, words []string) quell.Instance {
 	for _, word := range words[1:] {
 		key, text, hasValue := strings.Cut(word, "=")
 		if !hasValue {
-			if in.State = quell.State(key); key == "silent" {
+			switch key {
+			case "silent":
 				in.State, in.Observation = quell.Ready, nil
+			case "held":
+				in.Held = &quell.Held{By: "ann", Since: start}
+			default:
+				in.State = quell.State(key)
 			}
 			continue
 		}

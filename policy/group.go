@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -16,6 +17,7 @@ type group struct {
 	rated       []*member // ready, with utilisation and severity known: their capacity can be told
 	unrated     []*member // ready, without
 	starting    int
+	held        int  // taken out by a person: they take up room, and are nobody's to use or to remove
 	outstanding int  // starting, or ready without a first severity
 	weightless  bool // no ready instance has a weight yet
 	handingOver bool // the weights in force are another policy's
@@ -53,6 +55,13 @@ func (g *group) memories() map[string]InstanceState {
 // never told its severity is waited for, but not beyond the time after which it counts as stale: a machine without
 // an agent must not keep the group from changing for ever.
 func (g *group) place(m *member) {
+	if m.Held != nil {
+		g.held++
+		if m.fresh {
+			g.load += m.use // what it still carried goes to the others
+		}
+		return
+	}
 	switch m.State {
 	case quell.Starting:
 		g.starting++
@@ -174,16 +183,38 @@ func (g *group) byCapacity() []*member {
 
 // addOne asks for one more instance, unless some are coming or the group is full.
 func (g *group) addOne(in Input, plan *quell.Plan, code, why string) {
-	switch limit := in.Service.Group.Max; {
+	switch {
 	case g.starting > 0:
 		addReason(plan, code, "", "%s: waiting for %d instance(s) that are coming", why, g.starting)
 	case in.Service.Group.Fixed:
 		addReason(plan, "overload", "", "%s, and the fleet is fixed: nothing can be added", why)
-	case len(g.ready) >= limit:
-		addReason(plan, "overload", "", "%s, and the group may have at most %d instance(s)", why, limit)
+	case len(g.ready) >= g.most(in):
+		addReason(plan, "overload", "", "%s, and %s", why, g.limit(in))
 	default:
 		plan.Group = &quell.GroupChange{Add: 1}
 		addReason(plan, code, "", "%s: adding 1", why)
+	}
+}
+
+// most is how many instances may be in rotation or on their way there: held ones take up room.
+func (g *group) most(in Input) int { return max(0, in.Service.Group.Max-g.held) }
+
+// limit says in words how large the group may be.
+func (g *group) limit(in Input) string {
+	text := fmt.Sprintf("the group may have at most %d instance(s)", in.Service.Group.Max)
+	if g.held > 0 {
+		text += fmt.Sprintf(", %d of them held", g.held)
+	}
+	return text
+}
+
+// noteHeld says which instances a person took out.
+func noteHeld(g *group, plan *quell.Plan) {
+	for i := range g.members {
+		if m := &g.members[i]; m.Held != nil {
+			addReason(plan, "held", m.ID, "%s is held by %s since %s: it gets no requests and counts as no capacity",
+				m.ID, m.Held.By, m.Held.Since.UTC().Format(time.DateTime)+" UTC")
+		}
 	}
 }
 

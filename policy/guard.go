@@ -45,18 +45,19 @@ func (gd *guarded) boundGroup() {
 	bounds := gd.in.Service.Group
 	change.Remove = slices.DeleteFunc(slices.Clone(change.Remove), func(id string) bool { return gd.in.protected[id] })
 	alive := len(gd.group.ready) + gd.group.starting
-	if spare := max(0, alive-bounds.Min); len(change.Remove) > spare {
-		gd.reason("group_min", "", "keeping %d instance(s): the group has at least %d", len(change.Remove)-spare, bounds.Min)
+	least := min(bounds.Min, gd.group.most(gd.in))
+	if spare := max(0, alive-least); len(change.Remove) > spare {
+		gd.reason("group_min", "", "keeping %d instance(s): the group has at least %d", len(change.Remove)-spare, least)
 		change.Remove = change.Remove[len(change.Remove)-spare:]
 	}
 	left := alive - len(change.Remove)
-	if after := left + change.Add; after < bounds.Min {
-		gd.reason("group_min", "", "%d instance(s), and the group has at least %d: adding %d", after, bounds.Min, bounds.Min-after)
-		change.Add = bounds.Min - left
+	if after := left + change.Add; after < least {
+		gd.reason("group_min", "", "%d instance(s), and the group has at least %d: adding %d", after, least, least-after)
+		change.Add = least - left
 	}
 	givenUp, recovering := gd.failed()
-	if room := max(0, bounds.Max-left-recovering); change.Add > room || left > bounds.Max {
-		gd.reason("group_max", "", "the group has at most %d instance(s)", bounds.Max)
+	if room := max(0, gd.group.most(gd.in)-left-recovering); change.Add > room || left > bounds.Max {
+		gd.reason("group_max", "", "%s", gd.group.limit(gd.in))
 		change.Add = min(change.Add, room)
 		change.Remove = append(change.Remove, gd.group.youngest(left-bounds.Max, change.Remove)...)
 	}
@@ -77,7 +78,7 @@ func (g *group) youngest(n int, leaving []string) []string {
 	var candidates []*member
 	for i := range slices.Backward(g.members) {
 		m := &g.members[i]
-		if (m.State == quell.Starting || m.State == quell.Ready) && !m.protected && !gone[m.ID] {
+		if (m.State == quell.Starting || m.State == quell.Ready) && m.Held == nil && !m.protected && !gone[m.ID] {
 			candidates = append(candidates, m)
 		}
 	}
@@ -104,7 +105,7 @@ func (gd *guarded) failed() (givenUp []string, recovering int) {
 	for i := range gd.group.members {
 		m := &gd.group.members[i]
 		switch {
-		case m.State != quell.Failed:
+		case m.State != quell.Failed || m.Held != nil:
 		case m.mem.FailedFor >= failedFor && !m.protected:
 			givenUp = append(givenUp, m.ID)
 		default:

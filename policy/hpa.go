@@ -111,9 +111,9 @@ func largest(rs []Recommendation) int {
 }
 
 func (g *group) grow(in Input, plan *quell.Plan, current, wanted int, target float64) {
-	most := in.Service.Group.Max - len(g.set())
+	most := g.most(in) - len(g.set())
 	if wanted > most {
-		addReason(plan, "overload", "", "%d instance(s) would bring the mean utilisation to %.0f%%, and the group may have at most %d", wanted, target*100, most)
+		addReason(plan, "overload", "", "%d instance(s) would bring the mean utilisation to %.0f%%, and %s", wanted, target*100, g.limit(in))
 	}
 	wanted = min(wanted, most, max(2*current, current+mostAdded))
 	if wanted > current {

@@ -139,20 +139,20 @@ func (mem *InstanceState) holds(significant bool, confirm int) bool {
 // stale after as many snapshots as an observation may be old in periods.
 func (m *member) count(staleAfter int) {
 	mem := &m.mem
-	if m.State == quell.Failed {
+	if m.State == quell.Failed && m.Held == nil {
 		mem.FailedFor++
 	} else {
 		mem.FailedFor = 0
 	}
 	switch {
-	case m.State != quell.Ready || m.fresh || staleAfter == 0:
+	case m.State != quell.Ready || m.Held != nil || m.fresh || staleAfter == 0:
 		mem.SilentFor, mem.StaleFor, mem.StaleWeight = 0, 0, nil
 	case m.Observation == nil && mem.SilentFor < staleAfter:
 		mem.SilentFor++
 	default:
 		mem.StaleFor++
 	}
-	if m.State != quell.Ready {
+	if m.State != quell.Ready || m.Held != nil {
 		mem.Joined, mem.Placed, mem.Clamped = false, false, nil
 	} else if m.weight() > 0 {
 		mem.Joined = true

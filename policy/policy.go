@@ -115,6 +115,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan
 	plan := e.kind.decide(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
 	guard(in, g, &plan)
+	noteHeld(g, &plan)
 	if e.kind.models != noModels {
 		noteSeverity(g, &plan)
 	}

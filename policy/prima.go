@@ -24,7 +24,7 @@ func prima(in Input, g *group, st *State) quell.Plan {
 	p.capacity = total(p.sorted)
 	p.relax()
 	needed := p.smallest(0)
-	p.spare = min(in.Service.Policy.Spare, max(0, in.Service.Group.Max-needed))
+	p.spare = min(in.Service.Policy.Spare, max(0, g.most(in)-needed))
 	switch {
 	case len(p.sorted) == 0:
 		st.ScaleOut, st.ScaleIn, st.Shift = 0, 0, 0 // nothing is known yet: the guard keeps the group at its least size
@@ -158,7 +158,7 @@ func (p *primaPlan) scaleOut() {
 	usable := pol.Headroom * countable(counted)
 	short := fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.loadText, usable, pol.Headroom*100, len(counted))
 	wanted := p.wanted(p.group.load - usable)
-	room := max(0, p.in.Service.Group.Max-len(p.group.ready)-p.group.starting)
+	room := max(0, p.group.most(p.in)-len(p.group.ready)-p.group.starting)
 	helpless, joining := p.helpless(), p.joining()
 	stuck := wanted > room && room == 0 && p.group.outstanding == 0 && !helpless && !joining
 	switch {
@@ -180,9 +180,9 @@ func (p *primaPlan) scaleOut() {
 	switch {
 	case wanted <= room || helpless:
 	case stuck:
-		p.reason("overload", "", "%s, and the group may have at most %d instance(s): going half of the way to shares in proportion to capacity", short, p.in.Service.Group.Max)
+		p.reason("overload", "", "%s, and %s: going half of the way to shares in proportion to capacity", short, p.group.limit(p.in))
 	default:
-		p.reason("overload", "", "%s, and the group may have at most %d instance(s): sharing in proportion to capacity", short, p.in.Service.Group.Max)
+		p.reason("overload", "", "%s, and %s: sharing in proportion to capacity", short, p.group.limit(p.in))
 	}
 }
 

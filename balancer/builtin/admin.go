@@ -21,7 +21,11 @@ type Status struct {
 	Started    time.Time            `json:"started"`
 	Unrouted   int64                `json:"unrouted"` // requests that found no instance, since the start
 	Backends   []quell.BackendState `json:"backends"`
+	Owner      *quell.Owner         `json:"owner,omitempty"` // the controller that is obeyed
 }
+
+// ownerHeader names the controller that sends a list of backends. A list without it is taken for a person's.
+const ownerHeader = "Quell-Owner"
 
 // schedulingBody is what PUT /scheduling takes.
 type schedulingBody struct {
@@ -30,11 +34,13 @@ type schedulingBody struct {
 
 // adminError is the body of a refusal.
 type adminError struct {
-	Error string `json:"error"`
+	Error string            `json:"error"`
+	Owned *quell.OwnedError `json:"owned,omitempty"` // the refusal is for another controller's sake
 }
 
-// adminHandler is the API on the admin socket: GET /state, PUT /backends (the whole list, all or nothing), PUT
-// /scheduling.
+// adminHandler is the API on the admin socket: GET /state, PUT /backends (the whole list, all or nothing), PUT and
+// DELETE /backends/ID/hold (take an instance out of rotation, put it back), PUT /scheduling, PUT /owner (take or renew the
+// lease of a controller) and DELETE /owner/ID (end it).
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
@@ -47,8 +53,27 @@ func (s *Server) adminHandler() http.Handler {
 		case desired == nil:
 			answer(w, errors.New("null is not a list of backends; an empty list is []"))
 		default:
-			answer(w, s.Apply(r.Context(), desired))
+			if owner := r.Header.Get(ownerHeader); owner != "" {
+				answer(w, s.applyAs(owner, desired))
+			} else {
+				answer(w, s.applyByHand(desired))
+			}
 		}
+	})
+	mux.HandleFunc("PUT /backends/{id}/hold", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, s.hold(r.PathValue("id"), byHand()))
+	})
+	mux.HandleFunc("DELETE /backends/{id}/hold", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, s.Release(r.Context(), r.PathValue("id")))
+	})
+	mux.HandleFunc("PUT /owner", func(w http.ResponseWriter, r *http.Request) {
+		var owner quell.Owner
+		if decode(w, r, &owner) {
+			answer(w, s.Own(r.Context(), owner))
+		}
+	})
+	mux.HandleFunc("DELETE /owner/{id}", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, s.Disown(r.Context(), r.PathValue("id")))
 	})
 	mux.HandleFunc("PUT /scheduling", func(w http.ResponseWriter, r *http.Request) {
 		var body schedulingBody
@@ -72,13 +97,16 @@ func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 
 func answer(w http.ResponseWriter, err error) {
 	var tooLarge *http.MaxBytesError
+	var owned *quell.OwnedError
 	switch {
 	case err == nil:
 		w.WriteHeader(http.StatusNoContent)
 	case errors.As(err, &tooLarge):
-		reply(w, http.StatusRequestEntityTooLarge, adminError{err.Error()})
+		reply(w, http.StatusRequestEntityTooLarge, adminError{Error: err.Error()})
+	case errors.As(err, &owned):
+		reply(w, http.StatusConflict, adminError{err.Error(), owned})
 	default:
-		reply(w, http.StatusBadRequest, adminError{err.Error()})
+		reply(w, http.StatusBadRequest, adminError{Error: err.Error()})
 	}
 }
 

@@ -221,7 +221,7 @@ func TestUnreadableMemoryCostsOnlyItself(t *testing.T) {
 		in := newInstance(t, "i1", nil)
 		applyHealthy(t, s, in.backend(1))
 		stop(t, s)
-		if got, err := s.memory.load(); err != nil || len(got) != 1 || got[0] != in.backend(1) {
+		if got, err := s.memory.load(); err != nil || len(got) != 1 || got[0].Backend != in.backend(1) {
 			t.Errorf("%s: remembered %+v, %v", why, got, err)
 		}
 	}

@@ -24,8 +24,9 @@ type backend struct {
 	candidate route.Candidate
 	health    healthState
 	checked   string      // what the last failing check asked and got; empty once one has passed
+	byHand    *quell.Held // taken out here by hand: no Apply puts it back
 	leaving   bool        // no longer asked for: gone as soon as its last request is done
-	drainEnd  *time.Timer // while draining: when open requests are cut
+	drainEnd  *time.Timer // of one on its way out: when open requests are cut
 	unwatch   context.CancelFunc
 
 	meter     *meter
@@ -56,7 +57,11 @@ func (b *backend) configure(o *Options) {
 	}
 }
 
-func (b *backend) draining() bool { return b.spec.Draining || b.leaving }
+// draining says that no new requests may arrive.
+func (b *backend) draining() bool { return b.spec.Draining || b.leaving || b.byHand != nil }
+
+// timed says that open requests are cut when Options.Drain is over: the backend is on its way out.
+func (b *backend) timed() bool { return b.leaving || b.spec.Draining && !b.spec.Held }
 
 // send makes one attempt. An error that is a *dialError means that nothing was sent. A request that finds its kept
 // connection closed before a byte of it was sent goes out again on another one, whatever its method.

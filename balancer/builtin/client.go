@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/quellhq/quell"
@@ -19,6 +21,7 @@ import (
 type Client struct {
 	socket string
 	http   *http.Client
+	owner  atomic.Pointer[quell.Owner] // in whose name lists are sent; nil: a person's
 }
 
 // NewClient returns a driver for the balancer whose Options.Admin is the path. Every call opens
@@ -37,6 +40,38 @@ func (c *Client) Apply(ctx context.Context, backends []quell.Backend) error {
 		return err
 	}
 	return c.put(ctx, "/backends", append([]quell.Backend{}, backends...)) // none is an empty list, not null
+}
+
+// Own makes a controller the balancer's owner, or renews its lease; what is applied from then on is applied in its name.
+// It fails with a *quell.OwnedError while another controller's lease runs.
+func (c *Client) Own(ctx context.Context, owner quell.Owner) error {
+	if err := c.put(ctx, "/owner", owner); err != nil {
+		return err
+	}
+	c.owner.Store(&owner)
+	return nil
+}
+
+// Disown ends the owner's lease: another controller may come at once.
+func (c *Client) Disown(ctx context.Context) error {
+	owner := c.owner.Swap(nil)
+	if owner == nil {
+		return nil
+	}
+	_, err := c.do(ctx, http.MethodDelete, "/owner/"+url.PathEscape(owner.ID), nil)
+	return err
+}
+
+// Hold takes an instance out of rotation as a person does: no Apply puts it back.
+func (c *Client) Hold(ctx context.Context, id string) error {
+	_, err := c.do(ctx, http.MethodPut, "/backends/"+url.PathEscape(id)+"/hold", nil)
+	return err
+}
+
+// Release puts an instance back that was taken out at the balancer by hand.
+func (c *Client) Release(ctx context.Context, id string) error {
+	_, err := c.do(ctx, http.MethodDelete, "/backends/"+url.PathEscape(id)+"/hold", nil)
+	return err
 }
 
 // State returns the backends as the balancer has them, those included that still drain.
@@ -77,6 +112,9 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) ([]by
 	if err != nil {
 		return nil, err
 	}
+	if owner := c.owner.Load(); owner != nil {
+		req.Header.Set(ownerHeader, owner.ID)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.explain(err)
@@ -87,7 +125,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) ([]by
 		return nil, c.explain(err)
 	}
 	if resp.StatusCode >= 300 {
-		return nil, fmt.Errorf("balancer at %s refused: %s", c.socket, refusal(resp.Status, data))
+		return nil, fmt.Errorf("balancer at %s refused: %w", c.socket, refusal(resp.Status, data))
 	}
 	return data, nil
 }
@@ -103,10 +141,13 @@ func (c *Client) explain(err error) error {
 	}
 }
 
-func refusal(status string, data []byte) string {
+func refusal(status string, data []byte) error {
 	var e adminError
-	if json.Unmarshal(data, &e) != nil || e.Error == "" {
-		return status
+	switch {
+	case json.Unmarshal(data, &e) != nil || e.Error == "":
+		return errors.New(status)
+	case e.Owned != nil:
+		return e.Owned
 	}
-	return e.Error
+	return errors.New(e.Error)
 }

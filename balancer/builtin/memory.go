@@ -11,49 +11,88 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// memory keeps the last backends in a file beside the admin socket, so that traffic flows at once when the balancer
-// restarts, whether or not there is a controller. The controller's next word replaces it.
-type memory struct{ path string }
+// memory keeps the last backends and the owner in files beside the admin socket, so that traffic flows at once when the
+// balancer restarts, whether or not there is a controller, and nobody else takes it over meanwhile.
+type memory struct{ backends, owner string }
 
-func memoryFor(adminSocket string) memory { return memory{adminSocket + ".backends.json"} }
+func memoryFor(adminSocket string) memory {
+	return memory{adminSocket + ".backends.json", adminSocket + ".owner.json"}
+}
+
+// kept is a backend as it is remembered.
+type kept struct {
+	quell.Backend
+	ByHand *quell.Held `json:"by_hand,omitempty"`
+}
 
 // load returns nil, nil where nothing was kept.
-func (m memory) load() ([]quell.Backend, error) {
-	data, err := os.ReadFile(m.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+func (m memory) load() ([]kept, error) {
+	var backends []kept
+	err := read(m.backends, &backends)
+	if err == nil {
+		specs := make([]quell.Backend, len(backends))
+		for i, b := range backends {
+			specs[i] = b.Backend
+		}
+		err = checkBackends(specs)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the last backends: %w", err)
-	}
-	var backends []quell.Backend
-	if err := quell.DecodeStrict(data, &backends); err != nil {
-		return nil, fmt.Errorf("reading the last backends from %s: %w", m.path, err)
-	}
-	if err := checkBackends(backends); err != nil {
-		return nil, fmt.Errorf("reading the last backends from %s: %w", m.path, err)
+		return nil, fmt.Errorf("reading the last backends from %s: %w", m.backends, err)
 	}
 	return backends, nil
 }
 
-// save replaces the file as a whole: a crash leaves the old or the new list.
-func (m memory) save(backends []quell.Backend) error {
-	data, err := json.MarshalIndent(backends, "", "  ")
+// loadOwner returns the zero value where nobody owned the balancer.
+func (m memory) loadOwner() (owner quell.Owner, err error) {
+	if err := read(m.owner, &owner); err != nil {
+		return quell.Owner{}, fmt.Errorf("reading the last owner from %s: %w", m.owner, err)
+	}
+	return owner, nil
+}
+
+// read leaves v as it is where there is no file.
+func read(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
+		return err
+	}
+	return quell.DecodeStrict(data, v)
+}
+
+func (m memory) save(backends []kept) error {
+	if err := replace(m.backends, append([]kept{}, backends...)); err != nil { // none is an empty list, not null
 		return fmt.Errorf("keeping the backends: %w", err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(m.path), filepath.Base(m.path)+".*")
+	return nil
+}
+
+func (m memory) saveOwner(owner quell.Owner) error {
+	if err := replace(m.owner, owner); err != nil {
+		return fmt.Errorf("keeping the owner: %w", err)
+	}
+	return nil
+}
+
+// replace writes a whole file: a crash leaves the old or the new content.
+func replace(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return fmt.Errorf("keeping the backends: %w", err)
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
 	}
 	_, err = tmp.Write(append(data, '\n'))
 	err = errors.Join(err, tmp.Sync(), tmp.Close())
 	if err == nil {
-		err = os.Rename(tmp.Name(), m.path)
+		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {
 		os.Remove(tmp.Name())
-		return fmt.Errorf("keeping the backends: %w", err)
 	}
-	return nil
+	return err
 }

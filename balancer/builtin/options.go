@@ -45,7 +45,8 @@ type Options struct {
 	TrustedProxies []netip.Prefix
 
 	MaxHeaderBytes int           // of a request; default 64 KiB
-	Drain          time.Duration // how long a draining backend may keep open requests; default 30 s
+	Drain          time.Duration // how long a backend on its way out may keep open requests; default 30 s
+	Lease          time.Duration // how long a controller that fell silent keeps others out; default 15 s
 
 	// Period is the sampling period: one reading per backend is handed to Publish at its end. Default 10 s.
 	Period  time.Duration
@@ -96,6 +97,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Timeouts.UpstreamIdle, 1500*time.Millisecond)
 	setDefault(&o.MaxHeaderBytes, 64<<10)
 	setDefault(&o.Drain, 30*time.Second)
+	setDefault(&o.Lease, 15*time.Second)
 	setDefault(&o.Period, 10*time.Second)
 	if o.Publish == nil {
 		o.Publish = func(context.Context, []quell.Reading) error { return nil }
@@ -127,7 +129,7 @@ func (o Options) validate() error {
 		"idle timeout": o.Timeouts.Idle, "request header timeout": o.Timeouts.ReadHeader,
 		"upstream idle timeout": o.Timeouts.UpstreamIdle, "request body timeout": o.Timeouts.Body,
 		"write timeout": o.Timeouts.Write, "upgrade timeout": o.Timeouts.Upgrade,
-		"drain timeout": o.Drain, "sampling period": o.Period,
+		"drain timeout": o.Drain, "lease": o.Lease, "sampling period": o.Period,
 	} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("%s %v is negative", name, d))

@@ -127,9 +127,36 @@ func (p *pool) reuseOrAdd(spec quell.Backend, had []*backend, now time.Time) *ba
 		p.meters[spec.ID] = m
 	}
 	b := newBackend(spec, m, p.opts, p.places)
+	b.byHand = heldAmong(had, spec.ID)
 	p.timeDrain(b)
 	p.watch(b)
 	return b
+}
+
+// heldAmong is the hold of an instance, which stays when it moves to another address.
+func heldAmong(backends []*backend, id string) *quell.Held {
+	for _, b := range backends {
+		if b.id == id && b.byHand != nil {
+			return b.byHand
+		}
+	}
+	return nil
+}
+
+// hold takes an instance out of rotation by hand, or puts it back where held is nil. It says whether there is one.
+func (p *pool) hold(id string, held *quell.Held) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.listed, func(b *backend) bool { return b.id == id })
+	if i < 0 {
+		return false
+	}
+	b := p.listed[i]
+	if held == nil || b.byHand == nil {
+		b.byHand = held
+	}
+	p.refresh()
+	return true
 }
 
 // retire lets a backend's open requests finish and then forgets it.
@@ -143,12 +170,12 @@ func (p *pool) retire(b *backend) {
 	p.forgetIfIdle(b)
 }
 
-// timeDrain starts or stops the clock of a backend that has begun or ceased to drain.
+// timeDrain starts or stops the clock of a backend that has begun or ceased to leave.
 func (p *pool) timeDrain(b *backend) {
 	switch {
-	case b.draining() && b.drainEnd == nil:
+	case b.timed() && b.drainEnd == nil:
 		b.drainEnd = time.AfterFunc(p.opts.Drain, b.conns.cut)
-	case !b.draining() && b.drainEnd != nil:
+	case !b.timed() && b.drainEnd != nil:
 		b.drainEnd.Stop()
 		b.drainEnd = nil
 		b.conns.restore()
@@ -252,14 +279,25 @@ func (p *pool) state() []quell.BackendState {
 			continue // the old address of an instance that moved
 		}
 		named[b.id] = true
-		s := quell.BackendState{Backend: b.spec, Healthy: b.health.up, InFlight: b.candidate.InFlight}
-		s.Draining = b.draining()
+		s := quell.BackendState{Backend: b.spec, Healthy: b.health.up, InFlight: b.candidate.InFlight, ByHand: b.byHand}
+		s.Draining = b.spec.Draining || b.leaving
 		if !s.Healthy {
 			s.Health = b.checked
 		}
 		states = append(states, s)
 	}
 	return states
+}
+
+// asked lists the backends asked for, as they are remembered.
+func (p *pool) asked() []kept {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]kept, len(p.listed))
+	for i, b := range p.listed {
+		list[i] = kept{b.spec, b.byHand}
+	}
+	return list
 }
 
 func (p *pool) setScheduling(s quell.Scheduling) error {

@@ -26,10 +26,11 @@ type Server struct {
 	reporter *reporter
 	memory   memory
 
-	// applying keeps what is in force and what is remembered the same. It guards scheduling and configured too.
+	// applying keeps what is in force and what is remembered the same. It guards scheduling, configured and owner too.
 	applying   sync.Mutex
 	scheduling quell.Scheduling
 	configured quell.Scheduling // by the options; the admin socket may have set another
+	owner      ownership
 
 	started    time.Time
 	traffic    *endpoint
@@ -184,7 +185,29 @@ func (s *Server) recall() {
 		s.opts.Logger.Warn("starting without backends", "error", err)
 		return
 	}
-	s.pool.apply(last, time.Now())
+	specs := make([]quell.Backend, len(last))
+	for i, b := range last {
+		specs[i] = b.Backend
+	}
+	s.pool.apply(specs, time.Now())
+	for _, b := range last {
+		if b.ByHand != nil {
+			s.pool.hold(b.ID, b.ByHand)
+		}
+	}
+	s.recallOwner()
+}
+
+// recallOwner gives the controller from before the restart the time of a lease to come back.
+func (s *Server) recallOwner() {
+	owner, err := s.memory.loadOwner()
+	if err != nil {
+		s.opts.Logger.Warn("starting without an owner: the first controller that comes is obeyed", "error", err)
+		return
+	}
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.owner = ownership{owner, time.Now().Add(s.opts.Lease)}
 }
 
 // Apply puts exactly these backends in force, or none of the change if the list breaks a rule (*quell.InvalidError
@@ -196,14 +219,24 @@ func (s *Server) Apply(_ context.Context, desired []quell.Backend) error {
 	}
 	s.applying.Lock()
 	defer s.applying.Unlock()
+	s.put(desired)
+	return nil
+}
+
+// put puts checked backends in force and remembers them. s.applying is held.
+func (s *Server) put(desired []quell.Backend) {
 	s.pool.apply(desired, time.Now())
+	s.keep()
+}
+
+// keep remembers what is in force. s.applying is held.
+func (s *Server) keep() {
 	if s.opts.Admin == "" {
-		return nil
+		return
 	}
-	if err := s.memory.save(append([]quell.Backend{}, desired...)); err != nil {
+	if err := s.memory.save(s.pool.asked()); err != nil {
 		s.opts.Logger.Error("the backends are in force but a restart would forget them", "error", err)
 	}
-	return nil
 }
 
 // State returns the backends as they are. It never fails.
@@ -218,8 +251,17 @@ func (s *Server) Status() Status {
 	defer s.applying.Unlock()
 	return Status{
 		Name: s.opts.Name, Service: s.opts.Service, Scheduling: s.scheduling, Started: s.started.UTC(),
-		Unrouted: s.pool.unrouted.Load(), Backends: s.pool.state(),
+		Unrouted: s.pool.unrouted.Load(), Backends: s.pool.state(), Owner: s.liveOwner(),
 	}
+}
+
+// liveOwner is the controller whose lease runs, if one's does. s.applying is held.
+func (s *Server) liveOwner() *quell.Owner {
+	if s.owner.ID == "" || !time.Now().Before(s.owner.until) {
+		return nil
+	}
+	owner := s.owner.Owner
+	return &owner
 }
 
 // SetScheduling changes how backends are chosen, until the next restart.

@@ -1,6 +1,7 @@
 package haproxy
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -45,11 +46,13 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 
 // remember brings the memory up to date. Where that fails requests still matter more, and it is tried again.
 func (d *Driver) remember() {
-	now := values(d.entries)
-	if slices.Equal(now, d.kept) {
+	now := encodeEntries(d.entries)
+	d.changed = false
+	if bytes.Equal(now, d.kept) {
 		return
 	}
-	err := saveEntries(d.opts.Memory, d.entries)
+	d.stale = true // a restart of HAProxy should begin with what is so now
+	err := saveEntries(d.opts.Memory, now)
 	d.remembered.Report(err)
 	if err == nil {
 		d.kept = now
@@ -65,19 +68,25 @@ func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views
 			return err
 		}
 		if e.Server == "" {
-			if e.Server, e.Added, err = d.place(b.ID, numeric, views); err != nil {
+			var begins bool
+			if e.Server, begins, err = d.place(b.ID, numeric, views); err != nil {
 				return err
+			}
+			e.Added = begins && d.opts.Slots == ""
+			if begins {
+				d.unborn(e)
 			}
 		}
 		e.Address, e.Numeric = b.Address, numeric
 	}
+	e.Held = b.Held
 	e.Probe, e.Added = b.Probe, e.Added || d.opts.Slots == "" && !anywhere(e.Server, views)
 	return nil
 }
 
 // place picks the server of a new instance: the one that HAProxy's configuration calls the same; a slot that has its
-// address already, as where the memory was lost; a free slot; or one that is added.
-func (d *Driver) place(id, address string, views []*view) (name string, added bool, err error) {
+// address already, as where the memory was lost; a free slot; or one that is added. The last two begin out of service.
+func (d *Driver) place(id, address string, views []*view) (name string, begins bool, err error) {
 	taken := map[string]bool{}
 	for _, other := range d.entries {
 		taken[other.Server] = true
@@ -93,10 +102,10 @@ func (d *Driver) place(id, address string, views []*view) (name string, added bo
 		return id, true, nil
 	}
 	its := func(s *server) bool { return !s.inMaint() && sameAddress(s.address, address) }
-	for _, fits := range []func(*server) bool{its, (*server).inMaint} {
+	for i, fits := range []func(*server) bool{its, (*server).inMaint} {
 		for _, name := range first.order {
 			if d.isSlot(name) && !taken[name] && fits(first.servers[name]) {
-				return name, false, nil
+				return name, i > 0, nil
 			}
 		}
 	}

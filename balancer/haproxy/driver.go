@@ -23,7 +23,8 @@ type Driver struct {
 
 	mu      sync.Mutex
 	entries []*entry
-	kept    []entry                  // as they are in the memory
+	kept    []byte                   // as they are in the memory
+	changed bool                     // traces differ from what is kept
 	asked   map[string]quell.Backend // of the last Apply; nil before the first
 	since   map[string]time.Time     // by server: when it began to leave
 	told    map[string]bool          // what was reported once
@@ -45,12 +46,12 @@ func New(o Options) (*Driver, error) {
 	if d.entries, err = loadEntries(o.Memory); err != nil {
 		return nil, err
 	}
-	d.kept = values(d.entries)
+	d.kept = encodeEntries(d.entries)
 	if _, err := os.Stat(o.StateFile); o.StateFile != "" && errors.Is(err, fs.ErrNotExist) {
 		d.stale = true
 	}
 	for _, address := range o.Sockets {
-		d.processes = append(d.processes, newProcess(&d.opts, address))
+		d.processes = append(d.processes, newProcess(&d.opts, address, len(d.processes)))
 	}
 	return d, nil
 }
@@ -87,7 +88,10 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 		d.asked[b.ID] = b
 	}
 	targets := d.targets(views)
+	d.noticeAll(targets, views)
+	d.disclaim(targets)
 	changed, err := d.applyAll(ctx, targets, views)
+	d.remember()
 	d.stale = d.stale || changed
 	return errors.Join(unplaced, err)
 }
@@ -113,6 +117,7 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	}
 	d.warn(views)
 	targets := d.targets(views)
+	d.noticeAll(targets, views)
 	d.settle(targets, views)
 	d.saveState(ctx)
 	return d.merge(targets, views), nil
@@ -156,6 +161,9 @@ func (d *Driver) applyAll(ctx context.Context, targets []target, views []*view) 
 	for i := range errs {
 		reached = reached || views[i] != nil && !away(i)
 	}
+	for _, p := range d.processes {
+		d.changed = p.takeNoticed() || d.changed
+	}
 	for i := range errs { // one that went away since it was looked at does not hold up the others
 		if reached && away(i) {
 			d.processes[i].report(errs[i])
@@ -191,6 +199,7 @@ func (d *Driver) targets(views []*view) []target {
 		taken[e.Server] = true
 		b := d.asked[e.ID]
 		t := target{server: e.Server, address: e.Numeric, named: e.Address, share: b.Weight, draining: b.Draining, leaving: e.Leaving, added: e.Added}
+		t.person, t.begins, t.traces = e.Held, e.Added || d.isSlot(e.Server), d.tracesOf(e)
 		targets = append(targets, d.timed(t, now))
 		if t.serves() {
 			shares = append(shares, t.share)

@@ -399,6 +399,9 @@ func step(d *Driver, backends []quell.Backend) (same bool, err error) {
 	}
 	if same = len(states) == len(backends); same {
 		for i, s := range states {
+			if s.ByHand != nil {
+				s.Weight, s.Draining, s.Held = backends[i].Weight, backends[i].Draining, backends[i].Held
+			}
 			same = same && s.Backend == backends[i]
 		}
 	}

@@ -18,15 +18,9 @@ type entry struct {
 	Probe   string `json:"probe,omitempty"`
 	Added   bool   `json:"added,omitempty"`   // at run time: not in HAProxy's configuration
 	Leaving bool   `json:"leaving,omitempty"` // no longer asked for
-}
+	Held    bool   `json:"held,omitempty"`    // drains because a person asked Quell for it
 
-// values copies what can be compared.
-func values(entries []*entry) []entry {
-	copied := make([]entry, len(entries))
-	for i, e := range entries {
-		copied[i] = *e
-	}
-	return copied
+	At map[string]*trace `json:"at,omitempty"` // by socket
 }
 
 // loadEntries reads the memory; none is no mistake, a damaged one is.
@@ -53,13 +47,15 @@ func loadEntries(path string) ([]*entry, error) {
 	return entries, nil
 }
 
-func saveEntries(path string, entries []*entry) error {
+// encodeEntries is what saveEntries writes. Entries hold nothing that cannot be encoded.
+func encodeEntries(entries []*entry) []byte {
+	data, _ := json.MarshalIndent(append([]*entry{}, entries...), "", "  ")
+	return append(data, '\n')
+}
+
+func saveEntries(path string, encoded []byte) error {
 	if path == "" {
 		return nil
 	}
-	data, err := json.MarshalIndent(append([]*entry{}, entries...), "", "  ")
-	if err == nil {
-		err = replaceFile(path, append(data, '\n'), 0o600)
-	}
-	return err
+	return replaceFile(path, encoded, 0o600)
 }

@@ -30,7 +30,7 @@ func (d *Driver) merge(targets []target, views []*view) []quell.BackendState {
 		if s.Address != "" {
 			s.Address = address
 		}
-		if kept && t.serves() {
+		if kept && t.serves() && s.ByHand == nil {
 			s.Weight = t.share
 		}
 		found[id] = s
@@ -47,6 +47,7 @@ func (d *Driver) merge(targets []target, views []*view) []quell.BackendState {
 // it has left.
 func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there bool) {
 	right, draining, first := true, true, true
+	held, forgotten, has := 0, 0, 0
 	for i, v := range views {
 		if v == nil {
 			continue
@@ -57,6 +58,13 @@ func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there
 			continue
 		}
 		there = true
+		has++
+		if t.held(v) {
+			held++
+			if s.forced() != t.byHand(v) {
+				forgotten++
+			}
+		}
 		state.InFlight += s.sessions
 		if (s.isDraining() || s.inMaint()) && d.processes[i].recentlyRestarted() {
 			state.InFlight = max(1, state.InFlight) // the process before it may still have some
@@ -65,19 +73,24 @@ func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there
 		if !s.up && state.Health == "" {
 			state.Health = s.check
 		}
-		draining = draining && (s.isDraining() || s.inMaint())
+		draining = draining && t.drainedByQuell(s, v)
 		share := shareOf(s, v)
-		right = right && (d.asked != nil && inForce(s, t) || d.asked == nil && (first || share == state.Weight))
+		right = right && (t.held(v) && t.isAt(s) || d.asked != nil && inForce(s, t) || d.asked == nil && (first || share == state.Weight))
 		state.Weight, first = max(state.Weight, share), false
 	}
 	if state.Healthy {
 		state.Health = ""
 	}
-	state.Draining = t.leaving || t.draining || d.asked == nil && draining
-	if state.Draining {
+	out := held > 0 && held == has
+	if out {
+		state.ByHand = heldHere()
+	}
+	state.Draining = t.leaving || t.draining || d.asked == nil && draining && !out
+	state.Held = state.Draining && !t.leaving && t.person
+	if state.Draining || out {
 		state.Weight = 0
 	}
-	if right || t.leaving {
+	if right && forgotten == 0 || t.leaving {
 		state.Address = t.address
 	}
 	return state, there
@@ -105,9 +118,15 @@ func (d *Driver) discover(found map[string]quell.BackendState, views []*view) {
 			continue
 		}
 		for _, name := range v.order {
-			if s := v.servers[name]; !d.isSlot(name) && !s.inMaint() {
-				found[name], _ = d.join(&target{server: name, address: s.address}, views)
+			s := v.servers[name]
+			if d.isSlot(name) || s.inMaint() && (s.forced() == "" || s.address == "") {
+				continue
 			}
+			state, _ := d.join(&target{server: name, address: s.address}, views)
+			if outEverywhere(name, views) {
+				state.ByHand, state.Weight = heldHere(), 0
+			}
+			found[name] = state
 		}
 	}
 	for name, s := range found {

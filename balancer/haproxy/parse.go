@@ -158,10 +158,14 @@ func checkOf(r *row) string {
 // info is what is needed of `show info`.
 type info struct {
 	pid      int64
-	uptime   int64 // s
-	stopping bool  // replaced by a reload: it finishes what it has and listens no more
+	uptime   int64  // s
+	start    string // when it began; empty where the version does not tell
+	stopping bool   // replaced by a reload: it finishes what it has and listens no more
 	version  string
 }
+
+// process tells a process from every other at the same socket.
+func (i info) process() string { return strconv.FormatInt(i.pid, 10) + "/" + i.start }
 
 func parseInfo(text string) (i info, err error) {
 	values := map[string]string{}
@@ -170,6 +174,7 @@ func parseInfo(text string) (i info, err error) {
 			values[name] = strings.TrimSpace(value)
 		}
 	}
+	i.start = values["Start_time_sec"]
 	i.version, i.stopping = values["Version"], values["Stopping"] != "" && values["Stopping"] != "0"
 	i.uptime, _ = strconv.ParseInt(values["Uptime_sec"], 10, 64) // only tells restarts that keep the pid
 	if i.pid, err = strconv.ParseInt(values["Pid"], 10, 64); err != nil {

@@ -18,6 +18,9 @@ type target struct {
 	leaving  bool // on its way out: no new requests, gone when the last is done
 	overdue  bool // leaving, and its time is up
 	added    bool // not declared in HAProxy's configuration: added, and deleted, at run time
+	person   bool // drains because a person asked Quell for it
+	begins   bool // a new HAProxy has it in maintenance, or not at all: a slot, or an added one
+	traces   []*trace
 }
 
 // serves says whether the target takes part in the shares.
@@ -26,6 +29,7 @@ func (t *target) serves() bool { return !t.draining && !t.leaving }
 // view is the backend as one HAProxy has it.
 type view struct {
 	info    info
+	index   int // of the process
 	how     scheduling
 	servers map[string]*server
 	order   []string
@@ -62,11 +66,13 @@ func commands(v *view, targets []target, o *Options) (todo []command, absent err
 		switch {
 		case s == nil && t.leaving:
 		case s == nil && t.added:
-			b.add(&t)
+			b.add(&t, t.byHand(v))
 		case s == nil:
 			absent = fmt.Errorf("backend %s has no server %s: declare it in HAProxy's configuration", o.Backend, t.server)
 		case t.leaving:
 			b.remove(&t, s)
+		case t.held(v):
+			b.leave(&t, s, t.byHand(v))
 		default:
 			b.change(&t, s, weigh)
 		}
@@ -81,7 +87,7 @@ func faithful(v *view, targets []target) bool {
 	var have, want []int
 	for i := range targets {
 		t := &targets[i]
-		if !t.serves() {
+		if !t.serves() || t.held(v) {
 			continue
 		}
 		s := v.servers[t.server]
@@ -98,7 +104,7 @@ func faithful(v *view, targets []target) bool {
 
 // inForce says whether a server is as asked, its weight aside.
 func inForce(s *server, t *target) bool {
-	return s.isDraining() == t.draining && !s.inMaint() && t.isAt(s)
+	return (s.forced() != "") == t.draining && (t.draining || !s.isDraining() && !s.inMaint()) && t.isAt(s)
 }
 
 // isAt says whether a server has the target's address. One that HAProxy resolves by the same name has, wherever that
@@ -127,13 +133,17 @@ func (b *builder) set(server, what string) {
 }
 
 // add registers a server: it begins in maintenance, and its health checks are off until they are enabled.
-func (b *builder) add(t *target) {
+func (b *builder) add(t *target, byHand string) {
 	line := fmt.Sprintf("add server %s/%s %s %s weight %d", b.backend, t.server, t.address, b.parameters, t.weight)
 	b.all = append(b.all, command{text: line, ok: saying("New server registered")})
 	if strings.Contains(" "+b.parameters+" ", " check ") {
 		b.all = append(b.all, command{text: fmt.Sprintf("enable health %s/%s", b.backend, t.server), ok: silent})
 	}
-	b.state(t)
+	if byHand != "" {
+		b.set(t.server, "state "+byHand)
+	} else {
+		b.state(t)
+	}
 }
 
 func (b *builder) state(t *target) {
@@ -146,19 +156,30 @@ func (b *builder) state(t *target) {
 
 // change corrects address and weight before it lets requests in.
 func (b *builder) change(t *target, s *server, weigh bool) {
-	if !t.isAt(s) {
-		a, err := netip.ParseAddrPort(t.address)
-		if err == nil {
-			b.set(t.server, fmt.Sprintf("addr %s port %d", a.Addr(), a.Port()))
-			b.all[len(b.all)-1].ok = saying("changed from", "no need to change")
-		}
-	}
+	b.move(t, s)
 	if weigh && t.serves() && s.weight != t.weight {
 		b.set(t.server, fmt.Sprintf("weight %d", t.weight))
 	}
-	forced := s.admin & (forcedMaint | forcedDrain)
-	if t.draining && forced != forcedDrain || !t.draining && forced != 0 {
+	if state := s.forced(); t.draining && state == "" || !t.draining && state != "" {
 		b.state(t)
+	}
+}
+
+// leave corrects the address of a server that somebody took out, and its state only where a new process forgot it.
+func (b *builder) leave(t *target, s *server, byHand string) {
+	b.move(t, s)
+	if s.forced() != byHand {
+		b.set(t.server, "state "+byHand)
+	}
+}
+
+func (b *builder) move(t *target, s *server) {
+	if t.isAt(s) {
+		return
+	}
+	if a, err := netip.ParseAddrPort(t.address); err == nil {
+		b.set(t.server, fmt.Sprintf("addr %s port %d", a.Addr(), a.Port()))
+		b.all[len(b.all)-1].ok = saying("changed from", "no need to change")
 	}
 }
 

@@ -17,11 +17,13 @@ import (
 type process struct {
 	opts   *Options
 	socket *socket
+	index  int // among the driver's processes
 
 	mu        sync.Mutex // guards what follows, and keeps exchanges that belong together together
 	last      *view      // as it was last seen, and changed since; nil where it must be looked at again
 	known     info       // of the last look; zero before the first
 	restarted time.Time  // when another process was found; zero before that
+	noticed   bool       // apply found somebody's hand in it
 	settled   bool       // this process has what it was told last
 	counted   counters
 	reach     outage.Log
@@ -30,9 +32,9 @@ type process struct {
 	foreign   outage.Log
 }
 
-func newProcess(o *Options, address string) *process {
+func newProcess(o *Options, address string, index int) *process {
 	return &process{
-		opts: o, socket: newSocket(address), counted: newCounters(),
+		opts: o, socket: newSocket(address), index: index, counted: newCounters(),
 		reach:   outage.Log{Logger: o.Logger, What: "driving HAProxy at " + address},
 		refused: outage.Log{Logger: o.Logger, What: "changing everything in HAProxy at " + address},
 		absent:  outage.Log{Logger: o.Logger, What: "finding every server in HAProxy at " + address},
@@ -110,7 +112,7 @@ func (p *process) serversOf(answers []string, err error) (servers []server, id s
 // counters asks for those of the backend and its servers, by number: the name may lead to a frontend that is called the
 // same. same is false where another process has answered than before, whose numbers may be others.
 func (p *process) counters(ctx context.Context, i info, servers []server, id string) (v *view, same bool, err error) {
-	v = &view{info: i, servers: make(map[string]*server, len(servers))}
+	v = &view{info: i, index: p.index, servers: make(map[string]*server, len(servers))}
 	if id != "" {
 		answers, err := p.socket.exec(ctx, "show info", "show stat "+id+" 6 -1") // 2 for the backend, 4 for servers
 		if err != nil {
@@ -172,6 +174,7 @@ func (p *process) apply(ctx context.Context, targets []target) (changed bool, er
 }
 
 func (p *process) attempt(ctx context.Context, targets []target) (changed bool, err error) {
+	p.noticed = notice(p.last, targets) || p.noticed
 	todo, absent := commands(p.last, targets, p.opts)
 	p.absent.Report(absent)
 	if len(todo) > 0 {
@@ -239,7 +242,7 @@ func (p *process) expect(targets []target, todo []command) {
 		return // perhaps others that are as good
 	}
 	for i := range targets {
-		if t := &targets[i]; t.serves() && p.last.servers[t.server] != nil {
+		if t := &targets[i]; t.serves() && !t.held(p.last) && p.last.servers[t.server] != nil {
 			p.last.servers[t.server].weight = t.weight
 		}
 	}
@@ -272,6 +275,15 @@ func replaceFile(path string, data []byte, mode os.FileMode) error {
 		os.Remove(tmp.Name())
 	}
 	return err
+}
+
+// takeNoticed says whether apply found somebody's hand in it since this was last asked.
+func (p *process) takeNoticed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	noticed := p.noticed
+	p.noticed = false
+	return noticed
 }
 
 // watchWeights reports once when somebody else changes weights in a HAProxy that had what it was told.

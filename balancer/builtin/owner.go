@@ -1,0 +1,125 @@
+package builtin
+
+import (
+	"context"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// ownership is the controller that the balancer obeys, guarded by Server.applying. A controller that is gone keeps
+// others out until its lease ends; the same one goes on at once.
+type ownership struct {
+	quell.Owner
+	until time.Time // by the monotonic clock
+}
+
+// Own makes a controller the owner, or renews its lease. It fails with a *quell.OwnedError while another one's runs.
+func (s *Server) Own(_ context.Context, owner quell.Owner) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	if owner.ID == "" {
+		return &quell.InvalidError{Path: "id", Problem: "missing"}
+	}
+	return s.own(owner)
+}
+
+func (s *Server) own(owner quell.Owner) error {
+	now := time.Now()
+	if s.owner.ID != "" && s.owner.ID != owner.ID && now.Before(s.owner.until) {
+		return &quell.OwnedError{Balancer: "balancer " + s.opts.Name, Owner: s.owner.Owner, Lease: s.opts.Lease}
+	}
+	was := s.owner.Owner
+	s.owner = ownership{owner, now.Add(s.opts.Lease)}
+	if was == owner {
+		return nil
+	}
+	s.opts.Logger.Info("a controller drives this balancer", "controller", owner.Name, "before", was.Name)
+	s.keepOwner()
+	return nil
+}
+
+// Disown ends the lease of a controller that stops.
+func (s *Server) Disown(_ context.Context, id string) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	if s.owner.ID == id && id != "" {
+		s.owner = ownership{}
+		s.keepOwner()
+	}
+	return nil
+}
+
+func (s *Server) keepOwner() {
+	if s.opts.Admin == "" {
+		return
+	}
+	if err := s.memory.saveOwner(s.owner.Owner); err != nil {
+		s.opts.Logger.Error("a restart would forget which controller drives this balancer", "error", err)
+	}
+}
+
+// applyAs is Apply for a controller that must own the balancer.
+func (s *Server) applyAs(id string, desired []quell.Backend) error {
+	if err := checkBackends(desired); err != nil {
+		return err
+	}
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	name := ""
+	if id == s.owner.ID {
+		name = s.owner.Name
+	}
+	if err := s.own(quell.Owner{ID: id, Name: name}); err != nil {
+		return err
+	}
+	s.put(desired)
+	return nil
+}
+
+// applyByHand is for lists that no controller sent: a person's. A backend that it begins to drain is held, one that it
+// ceases to drain is put back; the rest is in force until the controller puts its own in force again.
+func (s *Server) applyByHand(desired []quell.Backend) error {
+	if err := checkBackends(desired); err != nil {
+		return err
+	}
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	drainedBy := map[string]bool{} // by the controller
+	for _, b := range s.pool.state() {
+		drainedBy[b.ID] = b.Draining
+	}
+	asked := make([]quell.Backend, len(desired))
+	for i, b := range desired {
+		asked[i] = b
+		asked[i].Draining, asked[i].Held = b.Draining && drainedBy[b.ID], b.Held && drainedBy[b.ID]
+	}
+	s.pool.apply(asked, time.Now())
+	for _, b := range desired {
+		switch {
+		case b.Draining && !drainedBy[b.ID]:
+			s.pool.hold(b.ID, byHand())
+		case !b.Draining:
+			s.pool.hold(b.ID, nil)
+		}
+	}
+	s.keep()
+	return nil
+}
+
+// hold takes one instance out by hand, or puts it back.
+func (s *Server) hold(id string, held *quell.Held) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	if !s.pool.hold(id, held) {
+		return &quell.InvalidError{Path: "id", Problem: "there is no backend " + id}
+	}
+	s.keep()
+	return nil
+}
+
+// byHand is what is told of an instance that somebody takes out here.
+func byHand() *quell.Held { return &quell.Held{By: "balancer", Since: time.Now().UTC()} }
+
+// Release puts an instance back that was taken out here by hand.
+func (s *Server) Release(_ context.Context, id string) error { return s.hold(id, nil) }

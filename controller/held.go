@@ -1,0 +1,237 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+// Releaser is a balancer that can put back an instance that somebody took out there by hand.
+type Releaser interface {
+	Release(ctx context.Context, id string) error
+}
+
+// hold is an instance that a person took out of rotation.
+type hold struct {
+	quell.Held
+	open  int64 // requests that it still answers
+	empty bool  // the balancer has it out, and no request is open
+}
+
+// holds says whether a person took the instance out.
+func (v *view) holds(id string) bool {
+	_, held := v.held[id]
+	return held
+}
+
+// noteHolds finds out which members a person took out: with quell drain, or at the balancer itself. What began or ended
+// since the last look is written down.
+func (c *Controller) noteHolds(ctx context.Context, v *view) {
+	v.held = map[string]hold{}
+	for _, m := range v.members {
+		b, known := v.backends[m.ID]
+		c.noteByHand(ctx, m.ID, b, known)
+		if c.forgot && b.Held {
+			c.mem.Held[m.ID] = quell.Held{By: "an earlier controller", Since: c.now()}
+		}
+		held, asked := c.mem.Held[m.ID]
+		if byHand, ok := c.mem.ByHand[m.ID]; !asked && ok {
+			held, asked = byHand, true
+		}
+		if !asked {
+			continue
+		}
+		h := hold{Held: held, open: b.InFlight, empty: known && (b.Draining || b.ByHand != nil) && b.InFlight == 0}
+		if h.empty && !c.held[m.ID].empty {
+			c.note(ctx, m.ID+" is empty: no request is open there")
+		}
+		v.held[m.ID] = h
+	}
+	c.held, c.forgot = v.held, false
+}
+
+// noteByHand follows one instance's state at the balancer.
+func (c *Controller) noteByHand(ctx context.Context, id string, b quell.BackendState, known bool) {
+	was, before := c.mem.ByHand[id]
+	switch {
+	case b.ByHand != nil && !before:
+		held := *b.ByHand
+		if held.Since.IsZero() {
+			held.Since = c.now()
+		}
+		c.mem.ByHand[id] = held
+		c.note(ctx, fmt.Sprintf("%s was taken out of rotation by hand at %s: it gets no requests until it is put back there or with `quell undrain %s`", id, held.By, id))
+	case before && known && b.ByHand == nil:
+		delete(c.mem.ByHand, id)
+		c.note(ctx, fmt.Sprintf("%s was put back at %s after %s", id, was.By, c.now().Sub(was.Since).Round(time.Second)))
+	}
+}
+
+// note writes an event down where this controller leads, and logs it anyhow.
+func (c *Controller) note(ctx context.Context, text string) {
+	if c.leading {
+		c.event(ctx, text)
+	} else {
+		c.log.Info(text)
+	}
+}
+
+// forgetHolds drops those of instances that are gone.
+func (c *Controller) forgetHolds(present map[string]bool) {
+	gone := func(id string, _ quell.Held) bool { return !present[id] }
+	maps.DeleteFunc(c.mem.Held, gone)
+	maps.DeleteFunc(c.mem.ByHand, gone)
+}
+
+// drain takes an instance out of rotation until undrain. Its open requests may finish in their own time, and it is
+// neither stopped nor replaced. The reply says what was done; the status tells when the instance is empty.
+func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
+	reply := c.change(ctx, fmt.Sprintf("%s taken out of rotation by %s", cmd.Instance, cmd.By), func() error {
+		v, err := c.look(ctx)
+		if err != nil {
+			return err
+		}
+		if err := c.drainable(v, cmd); err != nil {
+			return err
+		}
+		c.mem.Held = maps.Clone(c.mem.Held)
+		c.mem.Held[cmd.Instance] = quell.Held{By: cmd.By, Since: c.now()}
+		return nil
+	})
+	return c.enforced(ctx, cmd, reply)
+}
+
+// drainable says why an instance cannot be taken out.
+func (c *Controller) drainable(v view, cmd bus.Command) error {
+	others := 0
+	found := false
+	for _, m := range v.members {
+		b, known := v.backends[m.ID]
+		_, leaving := c.mem.Draining[m.ID]
+		switch {
+		case m.ID == cmd.Instance && leaving:
+			return fmt.Errorf("%s is being removed already", m.ID)
+		case m.ID == cmd.Instance:
+			found = true
+		case m.State == quell.Ready && known && b.Healthy && !b.Draining && !leaving && !v.holds(m.ID):
+			others++
+		}
+	}
+	switch held, already := c.mem.Held[cmd.Instance]; {
+	case c.refused != nil:
+		return c.refused
+	case c.opts.Service.Mode != quell.Act:
+		return fmt.Errorf("mode is %s: Quell changes nothing. Take %s out at the balancer", c.opts.Service.Mode, cmd.Instance)
+	case !found:
+		return fmt.Errorf("no instance %q; `quell status` lists them", cmd.Instance)
+	case already:
+		return fmt.Errorf("%s was taken out already, by %s at %s", cmd.Instance, held.By, held.Since.UTC().Format(time.RFC3339))
+	case others == 0 && !cmd.Force:
+		return fmt.Errorf("no other instance is in rotation and healthy: without %s every request would fail. Use --force if that is meant", cmd.Instance)
+	}
+	return nil
+}
+
+// undrain puts an instance back, whoever took it out. It gets its share with the next decision.
+func (c *Controller) undrain(ctx context.Context, cmd bus.Command) bus.Reply {
+	reply := c.change(ctx, fmt.Sprintf("%s put back by %s", cmd.Instance, cmd.By), func() error {
+		_, held := c.mem.Held[cmd.Instance]
+		byHand, atBalancer := c.mem.ByHand[cmd.Instance]
+		if !held && !atBalancer {
+			return fmt.Errorf("%s is not held: nobody took it out", cmd.Instance)
+		}
+		if c.refused != nil {
+			return c.refused
+		}
+		if atBalancer {
+			if err := c.releaseAt(ctx, cmd.Instance, byHand.By); err != nil {
+				return err
+			}
+		}
+		c.mem.Held, c.mem.ByHand = maps.Clone(c.mem.Held), maps.Clone(c.mem.ByHand)
+		delete(c.mem.Held, cmd.Instance)
+		delete(c.mem.ByHand, cmd.Instance)
+		return nil
+	})
+	return c.enforced(ctx, cmd, reply)
+}
+
+func (c *Controller) releaseAt(ctx context.Context, id, by string) error {
+	releaser, ok := c.opts.Balancer.(Releaser)
+	if !ok {
+		return fmt.Errorf("%s was taken out at %s: put it back there", id, by)
+	}
+	if err := releaser.Release(ctx, id); err != nil {
+		return fmt.Errorf("putting %s back at %s: %w", id, by, err)
+	}
+	return nil
+}
+
+// enforced brings the balancer to a hold that has begun or ended, at once and in a pause too: a person asked for it.
+// Where that fails it is tried again with every look.
+func (c *Controller) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply) bus.Reply {
+	if reply.Error != "" {
+		return reply
+	}
+	c.work.Lock()
+	defer c.release()
+	defer c.endDrained(ctx)
+	limited, cancel := c.limit(ctx)
+	defer cancel()
+	v, err := c.look(limited)
+	switch {
+	case err != nil:
+	case c.acting():
+		err = c.reconcile(limited, v, c.weightsInForce(v))
+	default:
+		err = c.setOne(limited, v, cmd.Instance)
+	}
+	if err == nil {
+		_, err = c.look(limited) // how it is now
+	}
+	if err != nil {
+		c.failed("apply", err)
+		return bus.Reply{Error: fmt.Sprintf("%s: this is written down and will be tried again, but the balancer could not be told yet: %v", cmd.Name, err)}
+	}
+	return reply
+}
+
+// setOne changes one backend and leaves the others as the balancer has them.
+func (c *Controller) setOne(ctx context.Context, v view, id string) error {
+	var backends []quell.Backend
+	for _, key := range slices.Sorted(maps.Keys(v.backends)) {
+		b := v.backends[key].Backend
+		if key == id {
+			_, b.Held = c.mem.Held[id]
+			b.Draining = b.Held
+			b.Weight = 0
+			if !b.Held {
+				b.Weight = cmp.Or(c.mem.Weights[id], 1/float64(len(v.backends)))
+			}
+		}
+		backends = append(backends, b)
+	}
+	if err := c.opts.Balancer.Apply(ctx, backends); err != nil {
+		return fmt.Errorf("setting the balancer: %w", err)
+	}
+	return nil
+}
+
+// showHolds brings the rows of a status up to the last look.
+func (c *Controller) showHolds(rows []InstanceStatus) []InstanceStatus {
+	rows = slices.Clone(rows) // others read the old ones
+	for i := range rows {
+		row := &rows[i]
+		row.Held, row.Open, row.Empty = nil, nil, false
+		if h, held := c.held[row.ID]; held {
+			row.Held, row.Open, row.Empty = &h.Held, &h.open, h.empty
+		}
+	}
+	return rows
+}

@@ -1,0 +1,57 @@
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+
+	"github.com/quellhq/quell"
+)
+
+// Ownable is a balancer that obeys one controller at a time. Controllers on one bus share an owner's id, which stands in
+// their memory; those on buses of their own know nothing of each other but what the balancer says.
+type Ownable interface {
+	// Own takes the balancer, or renews its lease. A *quell.OwnedError says that another controller's lease runs.
+	Own(ctx context.Context, owner quell.Owner) error
+	// Disown ends the lease, so that another controller may come at once.
+	Disown(ctx context.Context) error
+}
+
+// own keeps the balancer's lease while this controller leads and may act. A balancer that cannot be reached is reported
+// by the look that follows.
+func (c *Controller) own(ctx context.Context) {
+	balancer, ok := c.opts.Balancer.(Ownable)
+	if !ok || !c.leading || c.opts.Service.Mode != quell.Act {
+		c.refused = nil
+		return
+	}
+	err := balancer.Own(ctx, quell.Owner{ID: c.mem.Owner, Name: c.opts.Name})
+	switch {
+	case errors.As(err, new(*quell.OwnedError)):
+		if c.refused == nil {
+			c.note(ctx, "this controller changes nothing: "+err.Error())
+		}
+		c.refused, c.adopt = err, true
+	case err == nil && c.refused != nil:
+		c.note(ctx, "this controller drives the balancer now: the other one is gone")
+		c.refused = nil
+	}
+}
+
+// disown gives the balancer free when this controller stops.
+func (c *Controller) disown() {
+	c.work.Lock()
+	defer c.release()
+	balancer, ok := c.opts.Balancer.(Ownable)
+	if !ok || !c.leading || c.refused != nil {
+		return
+	}
+	ctx, cancel := c.limit(context.Background())
+	defer cancel()
+	if err := balancer.Disown(ctx); err != nil {
+		c.log.Warn("another controller must wait for the lease of this one", "error", err)
+	}
+}
+
+// newOwner is an id that no other controller has.
+func newOwner() string { return rand.Text() }
