@@ -83,7 +83,7 @@ func newRoot(reached *bool) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(),
-		statusCommand(), pauseCommand(), resumeCommand(), overrideCommand(), journalCommand(),
+		statusCommand(), pauseCommand(), resumeCommand(), overrideCommand(), drainCommand(), undrainCommand(), journalCommand(),
 		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), labCommand(), versionCommand(),
 	)
 	return root

@@ -94,6 +94,8 @@ func whoami() string {
 func writeStatus(w io.Writer, s controller.Status) error {
 	state := string(s.Mode)
 	switch {
+	case s.Refused != "":
+		state = "changes nothing"
 	case s.Paused:
 		state = "paused by " + s.PausedBy
 	case !s.Leading:
@@ -104,6 +106,9 @@ func writeStatus(w io.Writer, s controller.Status) error {
 		models = "missing" // the reasons below say what to do
 	}
 	fmt.Fprintf(w, "service %s  policy %s  %s  objective %s  models %s\n", s.Service, s.Policy, state, s.SLO, models)
+	if s.Refused != "" {
+		fmt.Fprintln(w, s.Refused)
+	}
 	if s.At.IsZero() {
 		fmt.Fprint(w, "no decision yet")
 		return writeProblems(w, s)
@@ -122,6 +127,9 @@ func writeStatus(w io.Writer, s controller.Status) error {
 		label := string(i.State)
 		if i.Stale {
 			label += ", stale"
+		}
+		if i.Held != nil {
+			label += heldText(i)
 		}
 		if w, ok := s.Overrides[i.ID]; ok {
 			label += fmt.Sprintf(", set to %.3f", w)
@@ -179,15 +187,11 @@ func simpleCommand(use, short string, args cobra.PositionalArgs, build func([]st
 			if err != nil {
 				return err
 			}
-			body, err := ask(cmd, path, c)
+			done, err := askDone(cmd, path, c)
 			if err != nil {
 				return err
 			}
-			var done struct{ Done string }
-			if err := json.Unmarshal(body, &done); err != nil {
-				return fmt.Errorf("reading the reply: %w", err)
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), done.Done)
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), done)
 			return err
 		},
 	}

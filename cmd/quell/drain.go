@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/daemon"
+)
+
+// drainPoll is how often a drain that is waited for is looked at.
+const drainPoll = 200 * time.Millisecond
+
+func drainCommand() *cobra.Command {
+	var path string
+	var force, noWait bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "drain INSTANCE [--config FILE]",
+		Short: "Take an instance out of rotation until undrain, and wait until it is empty",
+		Long: "Take an instance out of rotation: it gets no new requests and counts as no capacity. It is neither stopped nor replaced.\n" +
+			"The command waits until its open requests have ended. It stays out, also when this command ends early, until quell undrain.",
+		Args: named("INSTANCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			done, err := askDone(cmd, path, bus.Command{Name: bus.Drain, Instance: args[0], Force: force})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), done)
+			if noWait {
+				return nil
+			}
+			return awaitEmpty(cmd, path, args[0], timeout)
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().BoolVar(&force, "force", false, "also where no other instance is left in rotation")
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return at once; quell status says when the instance is empty")
+	durationFlag(cmd.Flags(), &timeout, "timeout", 5*time.Minute, "how long to wait for open requests; 0s waits as long as it takes")
+	return cmd
+}
+
+func undrainCommand() *cobra.Command {
+	return simpleCommand("undrain INSTANCE [--config FILE]", "Put an instance back in rotation, whoever took it out", named("INSTANCE"),
+		func(args []string) (bus.Command, error) {
+			return bus.Command{Name: bus.Undrain, Instance: args[0]}, nil
+		})
+}
+
+// askDone sends a command that changes the control and returns what was done.
+func askDone(cmd *cobra.Command, path string, c bus.Command) (string, error) {
+	body, err := ask(cmd, path, c)
+	if err != nil {
+		return "", err
+	}
+	var reply struct{ Done string }
+	if err := json.Unmarshal(body, &reply); err != nil {
+		return "", fmt.Errorf("reading the reply: %w", err)
+	}
+	return reply.Done, nil
+}
+
+// awaitEmpty says when no request is open at a drained instance any more. A controller that restarts meanwhile is waited for.
+func awaitEmpty(cmd *cobra.Command, path, instance string, timeout time.Duration) error {
+	file, _, err := config.LoadContact(path) // its mistakes have been told
+	if err != nil {
+		return err
+	}
+	conn, err := daemon.Connect(file)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, began := cmd.Context(), time.Now()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	said := int64(-1)
+	for {
+		status, err := controller.Ask(ctx, conn, file.Service.Name)
+		if err == nil {
+			open, err := openAt(status, instance)
+			switch {
+			case err != nil:
+				return err
+			case open == 0:
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is empty: no request is open there\n", instance)
+				return err
+			case open != said:
+				said = open
+				fmt.Fprintf(cmd.ErrOrStderr(), "waiting for %d open request(s) of %s\n", open, instance)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return notEmpty(instance, said, time.Since(began), err)
+		case <-time.After(drainPoll):
+		}
+	}
+}
+
+func notEmpty(instance string, open int64, after time.Duration, last error) error {
+	text := fmt.Sprintf("%s stays out of rotation, but was not empty after %v", instance, after.Round(time.Second))
+	if open > 0 {
+		text += fmt.Sprintf(": %d request(s) are open", open)
+	}
+	if last != nil {
+		return fmt.Errorf("%s: %w", text, last)
+	}
+	return errors.New(text + "; quell status shows them")
+}
+
+// openAt is how many requests a drained instance still answers; at least 1 while the balancer has not taken it out.
+func openAt(s controller.Status, instance string) (int64, error) {
+	for _, row := range s.Instances {
+		switch {
+		case row.ID != instance:
+		case row.Held == nil:
+			return 0, fmt.Errorf("%s was put back in rotation meanwhile", instance)
+		case row.Empty:
+			return 0, nil
+		case row.Open != nil:
+			return max(1, *row.Open), nil
+		}
+	}
+	return 0, nil // it has ended
+}
+
+// heldText is what a status says of an instance that a person took out.
+func heldText(row controller.InstanceStatus) string {
+	text := fmt.Sprintf(", held by %s since %s", row.Held.By, row.Held.Since.Local().Format(time.DateTime))
+	switch {
+	case row.Empty:
+		return text + ", empty"
+	case row.Open != nil:
+		return text + fmt.Sprintf(", %d open", *row.Open)
+	}
+	return text
+}
