@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"limit":      {"."},
 	"middleware": {"."},
 	"bus":        {".", "lockfile"},
-	"balancer/*": {"."},
+	"balancer/*": {".", "outage"},
 	"scaler/*":   {"."},
 	"testbed/*":  {"."},
 	"internal/*": {}, // for tests alone

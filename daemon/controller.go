@@ -154,7 +154,8 @@ func newBalancer(file *config.File, log *slog.Logger, stop *cleanups) (controlle
 	b := file.Balancer
 	switch b.Kind {
 	case config.CommandBalancer:
-		return balancercommand.New(balancercommand.Options{Service: file.Service.Name, Command: b.Command, StateCommand: b.StateCommand})
+		return balancercommand.New(balancercommand.Options{Service: file.Service.Name, Command: b.Command, StateCommand: b.StateCommand,
+			Memory: filepath.Join(file.Data, "serving.json"), Logger: log})
 	case config.HAProxyBalancer:
 		return newHAProxy(file, log, stop)
 	}

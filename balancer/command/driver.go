@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
 )
 
 // Options configure a Driver. A command is a program and its arguments; no shell comes between.
@@ -29,14 +31,20 @@ type Options struct {
 	// StateCommand prints a JSON list of quell.BackendState. Without one, State returns what was last applied.
 	StateCommand []string
 	Timeout      time.Duration // of either command with all its children; default 10 s
+	// Memory is the file that keeps, over restarts of the controller, which backends were in service, so that what
+	// somebody else drains is known from what Quell does. Empty: none.
+	Memory string
+	Logger *slog.Logger
 }
 
 // Driver runs the commands, one at a time.
 type Driver struct {
 	opts Options
 
-	mu   sync.Mutex
-	last []quell.Backend
+	mu    sync.Mutex
+	last  []quell.Backend
+	hands *hands
+	keeps outage.Log
 }
 
 // New checks the options; a missing program is a *quell.UserError.
@@ -58,7 +66,14 @@ func New(o Options) (*Driver, error) {
 			return nil, &quell.UserError{Err: fmt.Errorf("balancer command: %w", err)}
 		}
 	}
-	return &Driver{opts: o}, nil
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	hands, err := recall(o.Memory)
+	if err != nil {
+		return nil, err
+	}
+	return &Driver{opts: o, hands: hands, keeps: outage.Log{Logger: o.Logger, What: "keeping which backends are in service"}}, nil
 }
 
 // request is what the command reads.
@@ -71,7 +86,13 @@ type request struct {
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	input, err := json.Marshal(request{d.opts.Service, append([]quell.Backend{}, backends...)})
+	return d.tell(ctx, backends)
+}
+
+func (d *Driver) tell(ctx context.Context, backends []quell.Backend) error {
+	list, err := d.hands.asked(backends)
+	d.keeps.Report(err)
+	input, err := json.Marshal(request{d.opts.Service, append([]quell.Backend{}, list...)})
 	if err != nil {
 		return fmt.Errorf("balancer command: %w", err)
 	}
@@ -97,6 +118,7 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("balancer command %s: %w", d.opts.StateCommand[0], err)
 	}
+	d.keeps.Report(d.hands.found(states))
 	return states, nil
 }
 

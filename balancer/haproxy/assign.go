@@ -79,7 +79,7 @@ func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views
 		}
 		e.Address, e.Numeric = b.Address, numeric
 	}
-	e.Held = b.Held
+	e.Drain, e.Held = b.Draining, b.Held
 	e.Probe, e.Added = b.Probe, e.Added || d.opts.Slots == "" && !anywhere(e.Server, views)
 	return nil
 }

@@ -199,7 +199,7 @@ func (d *Driver) targets(views []*view) []target {
 		taken[e.Server] = true
 		b := d.asked[e.ID]
 		t := target{server: e.Server, address: e.Numeric, named: e.Address, share: b.Weight, draining: b.Draining, leaving: e.Leaving, added: e.Added}
-		t.person, t.begins, t.traces = e.Held, e.Added || d.isSlot(e.Server), d.tracesOf(e)
+		t.drained, t.person, t.begins, t.traces = e.Drain, e.Held, e.Added || d.isSlot(e.Server), d.tracesOf(e)
 		targets = append(targets, d.timed(t, now))
 		if t.serves() {
 			shares = append(shares, t.share)

@@ -164,12 +164,6 @@ func outEverywhere(name string, views []*view) bool {
 	return true
 }
 
-// drainedByQuell says whether it was Quell that let a server drain.
-func (t *target) drainedByQuell(s *server, v *view) bool {
-	tr := t.traceAt(v)
-	return tr != nil && tr.Out && s.forced() == drainState
-}
-
 // Release puts an instance back that somebody took out in HAProxy: the next Apply does it.
 func (d *Driver) Release(_ context.Context, id string) error {
 	d.mu.Lock()

@@ -255,8 +255,16 @@ func TestReleased(t *testing.T) {
 			h := newHands(t, fleet)
 			h.set("b", "state maint")
 			h.wantOut("set", maintState)
+			h.again()
+			if _, err := h.d.State(context.Background()); err != nil {
+				t.Fatal(err)
+			}
 			if err := h.d.Release(context.Background(), "b"); err != nil {
 				t.Fatal(err)
+			}
+			states, err := h.d.State(context.Background())
+			if err != nil || len(states) != 2 || states[1].ByHand != nil || states[1].Draining {
+				t.Fatalf("at once after the release: %+v, %v", states, err)
 			}
 			h.wantNobodyOut("released")
 			if err := h.d.Release(context.Background(), "x"); err == nil {

@@ -18,7 +18,8 @@ type entry struct {
 	Probe   string `json:"probe,omitempty"`
 	Added   bool   `json:"added,omitempty"`   // at run time: not in HAProxy's configuration
 	Leaving bool   `json:"leaving,omitempty"` // no longer asked for
-	Held    bool   `json:"held,omitempty"`    // drains because a person asked Quell for it
+	Drain   bool   `json:"drain,omitempty"`   // was asked to drain
+	Held    bool   `json:"held,omitempty"`    // that was because a person asked Quell for it
 
 	At map[string]*trace `json:"at,omitempty"` // by socket
 }

@@ -73,7 +73,7 @@ func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there
 		if !s.up && state.Health == "" {
 			state.Health = s.check
 		}
-		draining = draining && t.drainedByQuell(s, v)
+		draining = draining && t.drained && s.forced() == drainState
 		share := shareOf(s, v)
 		right = right && (t.held(v) && t.isAt(s) || d.asked != nil && inForce(s, t) || d.asked == nil && (first || share == state.Weight))
 		state.Weight, first = max(state.Weight, share), false

@@ -18,7 +18,8 @@ type target struct {
 	leaving  bool // on its way out: no new requests, gone when the last is done
 	overdue  bool // leaving, and its time is up
 	added    bool // not declared in HAProxy's configuration: added, and deleted, at run time
-	person   bool // drains because a person asked Quell for it
+	drained  bool // the last Apply, perhaps of an earlier controller, let it drain
+	person   bool // it drains because a person asked Quell for it
 	begins   bool // a new HAProxy has it in maintenance, or not at all: a slot, or an added one
 	traces   []*trace
 }
