@@ -54,7 +54,7 @@ func TestOneControllerAtATime(t *testing.T) {
 	}
 	mustOwn(t, NewClient(path), one) // the same controller, restarted
 	stop(t, s)
-	s = start(t, Options{Admin: path, Lease: time.Hour})
+	start(t, Options{Admin: path, Lease: time.Hour})
 	wantRefused(t, second.Own(t.Context(), other), one)
 	mustOwn(t, first, one)
 	if status, err := first.Status(t.Context()); err != nil || status.Owner == nil || *status.Owner != one {

@@ -243,10 +243,11 @@ func TestOneOfTwoHangs(t *testing.T) {
 	if got := l1.weights(); got["a"] != 3*got["b"] {
 		t.Errorf("the one that answers has %v", got)
 	}
-	if _, err := d.State(ctx); err != nil {
-		t.Error(err)
-	}
-	if !d.processes[1].socket.hung || l1.said.count("does not answer") != 1 {
+	await(t, "the other to be found hanging", func() (bool, any) {
+		_, err := d.State(context.Background())
+		return err == nil && d.processes[1].socket.hung, err
+	})
+	if l1.said.count("does not answer") != 1 {
 		t.Errorf("of the other is said %s", l1.said)
 	}
 	signal(syscall.SIGCONT)
