@@ -126,7 +126,7 @@ func (c *Contest) outcome() string {
 			equal = append(equal, m.brief())
 		}
 		asGood = asGood || r.Good != nil
-		if m := r.Good; m != nil && m.Dearer < 0 {
+		if m := r.Good; m != nil && m.percent() < 0 {
 			cheaper = append(cheaper, m.brief())
 		}
 	}
@@ -160,7 +160,7 @@ func (c *Contest) outcomeOfOurs(b *strings.Builder, rivals []Rival) {
 		case r.Policy == prima:
 			b.WriteString(" No other form of PRIMA does better for its cost or less.")
 		case r.Policy == policy.Clairvoyant && r.Good != nil:
-			fmt.Fprintf(b, " The clairvoyant needs %s.", r.Good.brief())
+			fmt.Fprintf(b, " The clairvoyant does no worse with %s.", r.Good.brief())
 		}
 	}
 }
@@ -171,11 +171,13 @@ func (m *Match) brief() string {
 
 // dearer is the difference in cost in whole percent.
 func (m *Match) dearer() string {
-	if percent := math.Round(100 * m.Dearer); percent != 0 {
+	if percent := m.percent(); percent != 0 {
 		return fmt.Sprintf("%+.0f%%", percent)
 	}
 	return "as much"
 }
+
+func (m *Match) percent() float64 { return math.Round(100 * m.Dearer) }
 
 // list joins with commas and an and.
 func list(items []string) string {

@@ -2,8 +2,12 @@ package arena
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/policy"
@@ -64,7 +68,7 @@ func TestRivalsAtTheirBest(t *testing.T) {
 		"For that or less, `hpa/ewma 50%` (0.8% for 98, -2%) misses it for less of the time; `static/prequal x2` (11.0% for 101, +1%) cannot be told apart from it.",
 		"In the mean `hpa/ewma 50%` (0.8% for 98, -2%) misses it no more and costs less.",
 		"No other form of PRIMA does better for its cost or less.",
-		"The clairvoyant needs `clairvoyant/leastconn` (0.0% for 60, -40%).",
+		"The clairvoyant does no worse with `clairvoyant/leastconn` (0.0% for 60, -40%).",
 	} {
 		if got := c.outcome(); !strings.Contains(got, want) {
 			t.Errorf("it says %q\nwithout %q", got, want)
@@ -86,6 +90,26 @@ func TestOutcomeWithoutAMatch(t *testing.T) {
 	if got := c.outcome(); got != "" || len(c.Rivals()) != 0 {
 		t.Errorf("without PRIMA it says %q", got)
 	}
+}
+
+func TestWrapped(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		words := rapid.SliceOf(rapid.StringMatching("[a-z±]{1,30}")).Draw(t, "words")
+		got := wrapped(strings.Join(words, " "))
+		if !slices.Equal(strings.Fields(got), words) {
+			t.Fatalf("%q of %q", got, words)
+		}
+		lines := strings.Split(got, "\n")
+		for i, line := range lines {
+			next := ""
+			if i+1 < len(lines) {
+				next, _, _ = strings.Cut(lines[i+1], " ")
+			}
+			if n := utf8.RuneCountInString(line); n > lineWidth || next != "" && n+1+utf8.RuneCountInString(next) <= lineWidth {
+				t.Fatalf("line %q before %q", line, next)
+			}
+		}
+	})
 }
 
 // Seeds that one of two did not play do not count.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -165,6 +166,29 @@ func writeMarkdown(w io.Writer, header []string, rows func(row func(...string)))
 	fmt.Fprintln(w)
 }
 
+// lineWidth is that of prose in Markdown.
+const lineWidth = 100
+
+// wrapped breaks a paragraph into lines between its words.
+func wrapped(text string) string {
+	var b strings.Builder
+	length := 0
+	for i, word := range strings.Fields(text) {
+		switch n := utf8.RuneCountInString(word); {
+		case i == 0:
+			length = n
+		case length+1+n > lineWidth:
+			b.WriteByte('\n')
+			length = n
+		default:
+			b.WriteByte(' ')
+			length += 1 + n
+		}
+		b.WriteString(word)
+	}
+	return b.String()
+}
+
 // all is the page with all runs of a contest.
 func (c *Contest) all() []byte {
 	var page bytes.Buffer
@@ -187,7 +211,7 @@ func (c *Contest) section(w io.Writer, folder, why string) {
 	fmt.Fprint(w, "\n\n")
 	rows := c.Rows()
 	if rivals := c.Rivals(); len(rivals) > 0 {
-		fmt.Fprintf(w, "%s\n\n", c.outcome())
+		fmt.Fprintf(w, "%s\n\n", wrapped(c.outcome()))
 		writeMarkdown(w, rivalHeader, func(row func(...string)) {
 			for _, r := range rivals {
 				row(r.cells()...)
