@@ -354,7 +354,8 @@ func TestReport(t *testing.T) {
 		}
 	}
 	all, err := os.ReadFile(filepath.Join(filepath.Dir(page), "page", "brief.md"))
-	if n := strings.Count(string(all), "| static/"); err != nil || n != len(contests[0].Entrants) || !strings.Contains(string(text), fmt.Sprintf("[All %d runs](page/brief.md)", n)) {
+	n := strings.Count(string(all), "| static/")
+	if link := fmt.Sprintf("[All %d runs](page/brief.md)", n); err != nil || n != len(contests[0].Entrants) || !strings.Contains(string(text), link) {
 		t.Errorf("%d rows, %v:\n%s", n, err, all)
 	}
 	for _, name := range []string{"brief-tradeoff.png", "brief-latency.png"} {

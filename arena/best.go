@@ -113,7 +113,8 @@ func (c *Contest) outcome() string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "`%s` misses the objective for %s%% of the time and costs %s instance-seconds.", us.Entrant.Title(), us.Violation.text(100, 1), us.Cost.text(1, 0))
+	fmt.Fprintf(&b, "`%s` misses the objective for %s%% of the time and costs %s instance-seconds.",
+		us.Entrant.Title(), us.Violation.text(100, 1), us.Cost.text(1, 0))
 	var less, equal, cheaper []string
 	asGood := false // some rival violates as little
 	for _, r := range rivals {

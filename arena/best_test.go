@@ -57,15 +57,18 @@ func TestRivalsAtTheirBest(t *testing.T) {
 			good[r.Policy] = at{r.Good.Entrant, r.Good.Against}
 		}
 	}
-	if want := map[string]at{hpa: {hpaEWMA, Less}, static: {staticTwo, Equal}, policy.Clairvoyant: {bound, Less}}; !reflect.DeepEqual(cheap, want) {
+	want := map[string]at{hpa: {hpaEWMA, Less}, static: {staticTwo, Equal}, policy.Clairvoyant: {bound, Less}}
+	if !reflect.DeepEqual(cheap, want) {
 		t.Errorf("for PRIMA's cost or less: %v, want %v", cheap, want)
 	}
-	if want := map[string]at{hpa: {hpaEWMA, Less}, prima: {primaEWMA, Less}, policy.Clairvoyant: {bound, Less}}; !reflect.DeepEqual(good, want) {
+	want = map[string]at{hpa: {hpaEWMA, Less}, prima: {primaEWMA, Less}, policy.Clairvoyant: {bound, Less}}
+	if !reflect.DeepEqual(good, want) {
 		t.Errorf("for PRIMA's violation or less: %v, want %v", good, want)
 	}
 	for _, want := range []string{
 		"`prima/leastconn` misses the objective for 10.8 ± 1.5% of the time and costs 100 ± 0 instance-seconds.",
-		"For that or less, `hpa/ewma 50%` (0.8% for 98, -2%) misses it for less of the time; `static/prequal x2` (11.0% for 101, +1%) cannot be told apart from it.",
+		"For that or less, `hpa/ewma 50%` (0.8% for 98, -2%) misses it for less of the time; " +
+			"`static/prequal x2` (11.0% for 101, +1%) cannot be told apart from it.",
 		"In the mean `hpa/ewma 50%` (0.8% for 98, -2%) misses it no more and costs less.",
 		"No other form of PRIMA does better for its cost or less.",
 		"The clairvoyant does no worse with `clairvoyant/leastconn` (0.0% for 60, -40%).",

@@ -121,7 +121,8 @@ leave to chance.
 // overview is a line for each contest.
 func overview(w io.Writer, contests []*Contest) {
 	writeMarkdown(w, []string{
-		"scenario", "PRIMA: violation, %", "instance-seconds", "for that cost or less, the rival that violates least", "violation, %", "against PRIMA",
+		"scenario", "PRIMA: violation, %", "instance-seconds",
+		"for that cost or less, the rival that violates least", "violation, %", "against PRIMA",
 		"for that violation or less, the cheapest rival", "cost against PRIMA",
 	}, func(row func(...string)) {
 		for _, c := range contests {

@@ -15,7 +15,9 @@ func TestProbesAreScaledToTheWindow(t *testing.T) {
 	sc := plainScenario(1, 0.3, 40e6, time.Second)
 	shortest, longest := math.Inf(1), 0.0
 	for seed := range uint64(20) {
-		s, err := newSimulation(Options{Scenario: sc, Run: scenario.Run{Policy: "static", Scheduling: quell.LeastConn}, Seed: seed + 1, Probing: Probing{Count: 40}})
+		s, err := newSimulation(Options{
+			Scenario: sc, Run: scenario.Run{Policy: "static", Scheduling: quell.LeastConn}, Seed: seed + 1, Probing: Probing{Count: 40},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,8 +30,10 @@ func arenaCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "arena SCENARIO.yaml... [--policies prima,...] [--seeds 20] [--out DIR] [--report FILE.md]",
 		Short: "Play scenarios on simulated machines with every policy and rival over many seeds; tables, plots, a report",
-		Long: "Plays each scenario's runs, those of the named policies and rivals of fixed size with every seed, as many at once as there are\n" +
-			"processors. What has finished is kept in --out: after an interruption, or with more seeds, policies or scenarios, the same folder is gone on with.",
+		Long: "Plays each scenario's runs and the named policies with every seed, as many runs at once as there are processors.\n" +
+			"Each policy plays over every scheduling that it could run on, those of fixed size in groups of several sizes.\n" +
+			"The report holds each rival at its best against PRIMA. What has finished is kept in --out. After an\n" +
+			"interruption, or with more seeds, policies or scenarios, the same command goes on with it.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fmt.Errorf("%s wants SCENARIO.yaml..., got none; see %[1]s --help", cmd.CommandPath())
