@@ -12,6 +12,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
+// ErrStoreClosed says that the embedded bus cannot write its store at present. It opens the store again by itself.
+var ErrStoreClosed = errors.New("the store of the embedded bus cannot be written; it is opened again once its disk has space")
+
 // reopenEvery is how often a store that failed is looked at.
 const reopenEvery = time.Second
 
@@ -43,7 +46,7 @@ func (h *storeHealth) now() context.Context {
 func (s *Server) storeFailed(err error) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	s.store.fail(fmt.Errorf("the store of the embedded bus cannot be written; it is opened again once its disk has space: %w", err))
+	s.store.fail(fmt.Errorf("%w: %w", ErrStoreClosed, err))
 	if s.store.opens || s.ended.Err() != nil {
 		return
 	}
@@ -125,4 +128,12 @@ func (l *dirLock) renew(dir string) error {
 	old := l.file
 	l.file = next.file
 	return old.Close()
+}
+
+// Reopen opens the store of the embedded bus anew, as after its folder was emptied; on an external bus there is nothing to do.
+func (c *Conn) Reopen() error {
+	if c.opts.Server == nil {
+		return nil
+	}
+	return c.opts.Server.Reopen()
 }

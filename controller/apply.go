@@ -61,12 +61,15 @@ func (c *Controller) tend(ctx context.Context) {
 	if c.leading {
 		_ = c.lead(limited) // counted there
 	}
-	if !c.acting() {
+	if !c.acting() && !c.first {
 		return
 	}
 	v, err := c.look(limited)
 	if err != nil {
 		c.failed("look", err)
+		return
+	}
+	if c.judge(limited, v); !c.acting() {
 		return
 	}
 	c.begin(limited, v)

@@ -59,8 +59,12 @@ type Options struct {
 	Scaler   Scaler
 	Journal  Journal
 	Memory   Memory
-	Fixed    bool          // the scaler cannot change the group: what plans ask of it is advice
-	Drain    time.Duration // how long open requests of a removed instance may take
+	Marker   Marker       // tells a first start from a lost memory; nil: every start without memory is a first one
+	Reopen   func() error // opens the store in a data folder that was emptied; nil: there is none of ours
+	Fixed    bool         // the scaler cannot change the group: what plans ask of it is advice
+	// OwnMembers and OwnBackends say that instances, and what a balancer has, are there by this service's controller only.
+	OwnMembers, OwnBackends bool
+	Drain                   time.Duration // how long open requests of a removed instance may take
 	// Lead reports whether this controller may act, for at least StepLimit from when it was asked; nil means always. It
 	// is asked before anything is done, so it should be cheap.
 	Lead func(ctx context.Context) (bool, error)
@@ -93,6 +97,10 @@ type Controller struct {
 	begun    bool            // the group has had instances
 	stepped  time.Time       // when the last step was
 	held     map[string]hold // who is out of rotation by a person's hand, as the last look found it
+	first    bool            // nothing was remembered: a first start, unless the first look finds what is ours
+	marked   int             // orders in the mark that is kept
+	unsaved  error           // why the memory is not in the store as it is here
+	behind   error           // why this controller does not lead
 	finished []string        // instances that have drained, to be ended once the step is over
 	ending   map[string]bool // those that the scaler was told to end
 	members  []quell.Member
@@ -108,6 +116,9 @@ type Controller struct {
 func StepLimit(sampling time.Duration) time.Duration {
 	return min(max(5*time.Second, sampling), time.Minute)
 }
+
+// ErrStandby says that another controller leads.
+var ErrStandby = errors.New("standing by")
 
 // New checks the configuration and prepares a controller; nothing is touched yet.
 func New(opts Options) (*Controller, error) {
@@ -241,6 +252,7 @@ func (c *Controller) Step(ctx context.Context) {
 		c.failed("look", err)
 		return
 	}
+	c.judge(limited, view)
 	snapshot := c.gather.snapshot(c.now(), view)
 	plan, state := c.decide(&snapshot)
 	c.mem.State = state
@@ -268,7 +280,7 @@ func (c *Controller) lead(ctx context.Context) error {
 	if leading != c.leading {
 		c.log.Info("lease", "leading", leading)
 	}
-	c.leading = leading
+	c.leading, c.behind = leading, err
 	c.own(ctx)
 	return err
 }
@@ -325,8 +337,9 @@ func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.
 	if err := c.opts.Journal.AppendSnapshot(ctx, *s); err != nil {
 		c.failed("journal", err)
 	}
-	if err := c.save(ctx); err != nil {
-		c.failed("memory", err)
+	c.watchFolder(ctx)
+	if c.unsaved = c.save(ctx); c.unsaved != nil {
+		c.failed("memory", c.unsaved)
 	}
 }
 

@@ -22,6 +22,10 @@ func (c *Controller) idle() string {
 		return "standing by"
 	case c.refused != nil:
 		return "refused by the balancer"
+	case c.first:
+		return "not yet known whether this is a first start"
+	case c.mem.Lost != "":
+		return "its memory is lost"
 	case c.mem.Paused:
 		return "paused by " + c.mem.PausedBy
 	case c.opts.Service.Mode == quell.Advise:

@@ -24,6 +24,8 @@ type memory struct {
 	Overrides map[string]float64    `json:"overrides,omitempty"`
 	Held      map[string]quell.Held `json:"held,omitempty"`    // taken out with quell drain
 	ByHand    map[string]quell.Held `json:"by_hand,omitempty"` // taken out at the balancer
+	Orders    int                   `json:"orders,omitempty"`  // of operators, so far
+	Lost      string                `json:"lost,omitempty"`    // why earlier memory is gone; nothing is changed meanwhile
 }
 
 func newMemory() memory {
@@ -41,14 +43,22 @@ func (e *damagedError) Unwrap() error { return e.err }
 // restore reads the memory back.
 func (c *Controller) restore(ctx context.Context) error {
 	data, err := c.opts.Memory.Get(ctx, memoryKey)
-	if err != nil && !errors.Is(err, quell.ErrNoData) {
+	found := err == nil
+	if !found && !errors.Is(err, quell.ErrNoData) && (c.opts.Marker == nil || notThere(err)) {
 		return fmt.Errorf("reading the controller's memory: %w", err)
 	}
+	if errors.Is(err, quell.ErrNoData) {
+		err = nil
+	}
 	m := newMemory()
-	if err == nil {
-		if err := json.Unmarshal(data, &m); err != nil {
+	if found {
+		if err = json.Unmarshal(data, &m); err != nil && c.opts.Marker == nil {
 			return &damagedError{err}
 		}
+	}
+	if err != nil {
+		m = newMemory()
+	} else if found {
 		c.log.Info("went on from the stored state", "policy", m.State.Policy, "instances", len(m.State.Instances), "paused", m.Paused)
 	}
 	draining := make(map[string]time.Time, len(m.Draining))
@@ -56,15 +66,26 @@ func (c *Controller) restore(ctx context.Context) error {
 		draining[id] = anchored(since, c.now())
 	}
 	m.Draining = draining
-	c.mem, c.adopt, c.forgot = m, true, err != nil
-	if c.mem.Owner != "" {
-		return nil
+	lost := c.remembered(&m, found, err)
+	c.mem, c.adopt, c.forgot = m, true, !found
+	if c.mem.Owner == "" {
+		c.mem.Owner = newOwner()
+		if err := c.keepOwner(ctx); err != nil {
+			c.failed("memory", err) // it is saved with the next decision
+		}
 	}
-	c.mem.Owner = newOwner()
-	if err := c.save(ctx); err != nil {
-		c.failed("memory", err) // it is saved with the next decision
+	if lost != "" {
+		c.lose(ctx, lost)
 	}
 	return nil
+}
+
+// keepOwner stores an owner's id before a balancer hears of it; but for a first start, of which is not yet known that it is one.
+func (c *Controller) keepOwner(ctx context.Context) error {
+	if c.first {
+		return nil
+	}
+	return c.save(ctx)
 }
 
 func (c *Controller) save(ctx context.Context) error {
@@ -75,5 +96,5 @@ func (c *Controller) save(ctx context.Context) error {
 	if err := c.opts.Memory.Put(ctx, memoryKey, data); err != nil {
 		return fmt.Errorf("storing the controller's memory: %w", err)
 	}
-	return nil
+	return c.saved()
 }

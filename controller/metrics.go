@@ -2,6 +2,7 @@ package controller
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,6 +34,8 @@ var (
 	descPaused      = prometheus.NewDesc("quell_paused", "1 while paused by hand.", perService, nil)
 	descActing      = prometheus.NewDesc("quell_acting", "1 while plans are carried out.", perService, nil)
 	descRefused     = prometheus.NewDesc("quell_balancer_refused", "1 while the balancer obeys another controller.", perService, nil)
+	descLost        = prometheus.NewDesc("quell_memory_lost", "1 while nothing is changed because earlier memory was lost.", perService, nil)
+	descStore       = prometheus.NewDesc("quell_store_ok", "1 while what is decided can be kept over a restart.", perService, nil)
 	descLeading     = prometheus.NewDesc("quell_leading", "1 while this controller holds the service's lease.", perService, nil)
 	descModels      = prometheus.NewDesc("quell_models_in_use", "1 while the configured policy runs, 0 while it waits for models.", perService, nil)
 	descDecisions   = prometheus.NewDesc("quell_decisions_total", "Plans that changed something.", perService, nil)
@@ -85,8 +88,10 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descArrivals, *s.ArrivalRate)
 	}
 	gauge(descPaused, bit(s.Paused))
-	gauge(descActing, bit(s.Leading && s.Refused == "" && !s.Paused && s.Mode == quell.Act))
+	gauge(descActing, bit(s.Leading && s.Refused == "" && s.Lost == "" && !s.Paused && s.Mode == quell.Act))
 	gauge(descRefused, bit(s.Refused != ""))
+	gauge(descLost, bit(s.Lost != ""))
+	gauge(descStore, bit(s.Store == ""))
 	gauge(descLeading, bit(s.Leading))
 	gauge(descBus, bit(s.Bus == ""))
 	gauge(descModels, bit(s.Models == "in use" || s.Models == "not needed"))
@@ -142,6 +147,18 @@ func (c *Controller) readyz(w http.ResponseWriter, _ *http.Request) {
 	}
 	if s.Refused != "" {
 		http.Error(w, s.Refused, http.StatusServiceUnavailable)
+		return
+	}
+	if s.NotLeading != "" && !s.Standby {
+		http.Error(w, "this controller does not lead, and knows of none that does: "+s.NotLeading, http.StatusServiceUnavailable)
+		return
+	}
+	if s.Lost != "" {
+		http.Error(w, "nothing is changed until `quell resume`: "+s.Lost, http.StatusServiceUnavailable)
+		return
+	}
+	if s.Store != "" { // it decides and acts as ever
+		fmt.Fprintln(w, "ok, from memory: "+s.Store)
 		return
 	}
 	_, _ = w.Write([]byte("ok\n"))

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -23,7 +24,11 @@ type Status struct {
 	Leading         bool                 `json:"leading"`
 	Paused          bool                 `json:"paused"`
 	PausedBy        string               `json:"paused_by,omitempty"`
-	Refused         string               `json:"refused,omitempty"` // the balancer obeys another controller: nothing is changed
+	Refused         string               `json:"refused,omitempty"`     // the balancer obeys another controller: nothing is changed
+	Lost            string               `json:"lost,omitempty"`        // what was forgotten; nothing is changed until an operator resumes
+	NotLeading      string               `json:"not_leading,omitempty"` // why it does not lead
+	Standby         bool                 `json:"standby,omitempty"`     // because another controller does
+	Store           string               `json:"store,omitempty"`       // why what is decided cannot be kept over a restart
 	Overrides       map[string]float64   `json:"overrides,omitempty"`
 	Models          string               `json:"models"` // "in use", or why there are none
 	SLO             string               `json:"slo"`
@@ -122,6 +127,13 @@ func (c *Controller) show() {
 	s.Refused = ""
 	if c.refused != nil {
 		s.Refused = c.refused.Error()
+	}
+	s.Lost, s.Standby = c.mem.Lost, errors.Is(c.behind, ErrStandby)
+	if !c.leading && c.behind != nil {
+		s.NotLeading = c.behind.Error()
+	}
+	if c.unsaved != nil {
+		s.Store = c.unsaved.Error()
 	}
 	s.Models = "in use"
 	if c.noModels != nil {
@@ -226,7 +238,7 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	case bus.Pause:
 		return c.change(ctx, "paused by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy = true, cmd.By; return nil })
 	case bus.Resume:
-		return c.change(ctx, "resumed by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy = false, ""; return nil })
+		return c.change(ctx, "resumed by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy, c.mem.Lost = false, "", ""; return nil })
 	case bus.Override:
 		return c.change(ctx, overrideText(cmd), func() error { return c.override(cmd) })
 	case bus.Clear:
@@ -263,11 +275,18 @@ func (c *Controller) change(ctx context.Context, text string, alter func() error
 	if err := alter(); err != nil {
 		return bus.Reply{Error: err.Error()}
 	}
-	if err := c.save(ctx); err != nil {
+	c.mem.Orders++
+	err := c.save(ctx)
+	if err != nil && !errors.Is(err, bus.ErrStoreClosed) {
 		c.mem = before
 		return bus.Reply{Error: err.Error()}
 	}
 	c.event(ctx, text)
+	if err != nil { // a full disk must not keep anybody from the brake; the memory is stored once that is possible
+		c.unsaved = err
+		c.failed("memory", err)
+		text += "; it is in force, but until there is disk space a restart would forget it"
+	}
 	return replyWith(map[string]string{"done": text})
 }
 

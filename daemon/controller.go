@@ -147,7 +147,20 @@ func newController(file *config.File, models *model.Models, balancer controller.
 	return controller.New(controller.Options{
 		Service: file.Service, Models: models, Balancer: balancer, Scaler: scaler, Journal: journal, Memory: state,
 		Fixed: file.Scaler.Kind == config.FixedScaler, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
+		Marker: markIn(file.Data), Reopen: conn.Reopen, OwnMembers: file.Scaler.Kind == config.ProcessScaler, OwnBackends: ownBackends(file),
 	})
+}
+
+// ownBackends says whether what the balancer has can only come from this service's controller. A HAProxy in front of machines that are
+// listed, and a balancer behind commands, may have had backends and weights before Quell came.
+func ownBackends(file *config.File) bool {
+	switch file.Balancer.Kind {
+	case config.BuiltinBalancer:
+		return true
+	case config.HAProxyBalancer:
+		return file.Scaler.Kind == config.ProcessScaler
+	}
+	return false
 }
 
 func newBalancer(file *config.File, log *slog.Logger, stop *cleanups) (controller.Balancer, error) {

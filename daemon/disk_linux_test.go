@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -68,4 +70,62 @@ func TestAFullDisk(t *testing.T) {
 	}
 	wantRefusal(t, p, 1, filepath.Join(r.dir, "data", "bus"), "no space left on device")
 	wantFree(t, r.bus, r.metrics)
+}
+
+// TestTheDiskFillsUp: a controller whose disk is full keeps its lease, replaces what fails, obeys an operator and says how it is; once
+// there is space everything is kept again. No request is lost by it.
+func TestTheDiskFillsUp(t *testing.T) {
+	t.Parallel()
+	need.Root(t)
+	r := newRig(t, "")
+	r.write(hosts(r))
+	data := filepath.Join(r.dir, "data")
+	smallDisk(t, data)
+	r.start("controller")
+	r.start("balancer")
+	r.awaitServing("i1", "i2")
+	ballast := filepath.Join(data, "ballast")
+	began := time.Now()
+	if err := fill(ballast); err != nil {
+		t.Fatal(err)
+	}
+	s := r.awaitStatus("the controller to notice", func(s controller.Status) bool { return s.Store != "" })
+	if !has(s.Store, "opened again once its disk has space") {
+		t.Errorf("the status says %q", s.Store)
+	}
+	r.wantReady(200, "ok, from memory: ")
+	r.wantMetric("quell_store_ok", "0")
+
+	if err := syscall.Kill(r.pids()["i2"], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitServing("i1", "i3")
+	load := flow(r)
+	if out, status := r.quell("pause", "--config", r.config); status != 0 || !has(out, "paused by", "a restart would forget it") {
+		t.Errorf("pause: status %d: %s", status, out)
+	}
+	if out, status := r.quell("resume", "--config", r.config); status != 0 {
+		t.Errorf("resume: status %d: %s", status, out)
+	}
+	const lease = 10 * time.Second
+	for time.Since(began) < lease+3*time.Second { // longer than a lease that is not renewed
+		if s, err := r.status(); err != nil || !s.Leading {
+			t.Fatalf("on a full disk the controller does not lead: %+v, %v", s, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitStatus("the store to be open again", func(s controller.Status) bool { return s.Store == "" && s.Leading })
+	r.wantReady(200, "ok\n")
+	r.wantMetric("quell_store_ok", "1")
+	r.await("the new instance to stand in the list", func() (bool, any) {
+		ledger, err := os.ReadFile(filepath.Join(data, "instances", "instances.json"))
+		return err == nil && has(string(ledger), `"id": "i3"`) && !has(string(ledger), `"id": "i2"`), string(ledger)
+	})
+	entries := len(r.journal(r.connect()))
+	r.await("the journal to go on", func() (bool, any) { n := len(r.journal(r.connect())); return n > entries, n })
+	load.wantNoFailures()
 }

@@ -73,7 +73,7 @@ func (l *leader) take(ctx context.Context) (bool, error) {
 	asked := l.now()
 	lease, err := l.conn.Lease(ctx, l.service, l.holder, l.ttl)
 	if held := new(bus.HeldError); errors.As(err, &held) {
-		return false, fmt.Errorf("standing by: service %q is held by the controller %s", l.service, held.Holder)
+		return false, fmt.Errorf("%w: service %q is held by the controller %s", controller.ErrStandby, l.service, held.Holder)
 	}
 	if err != nil {
 		return false, err

@@ -96,10 +96,14 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	switch {
 	case s.Refused != "":
 		state = "changes nothing"
+	case s.Lost != "":
+		state = "changes nothing until quell resume: memory lost"
 	case s.Paused:
 		state = "paused by " + s.PausedBy
-	case !s.Leading:
+	case !s.Leading && (s.Standby || s.NotLeading == ""):
 		state = "standby: another controller leads"
+	case !s.Leading:
+		state = "does not lead, and knows of none that does"
 	}
 	models := s.Models
 	if models != "in use" && models != "not needed" {
@@ -154,6 +158,11 @@ func writeStatus(w io.Writer, s controller.Status) error {
 
 // writeProblems ends a status with what fails at present.
 func writeProblems(w io.Writer, s controller.Status) error {
+	for _, p := range []struct{ what, why string }{{"memory lost", s.Lost}, {"not kept over a restart", s.Store}} {
+		if p.why != "" {
+			fmt.Fprintf(w, "\n%s: %s", p.what, p.why)
+		}
+	}
 	for _, part := range slices.Sorted(maps.Keys(s.LastFailure)) {
 		fmt.Fprintf(w, "\nproblem in %s, last at %s (%d so far): %s", part, s.LastFailureAt[part].Local().Format(time.TimeOnly), s.Failures[part], s.LastFailure[part])
 	}

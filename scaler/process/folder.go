@@ -71,6 +71,9 @@ func (f *folder) save(l *ledger, now time.Time) error {
 }
 
 func (f *folder) replace(data []byte, now time.Time) error {
+	if err := os.MkdirAll(f.dir, 0o755); err != nil { // somebody may have emptied the folder above
+		return err
+	}
 	tmp, err := os.CreateTemp(f.dir, "instances-*.tmp")
 	if err != nil {
 		return err

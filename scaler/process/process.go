@@ -15,7 +15,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -46,6 +48,7 @@ type Driver struct {
 	mu       sync.Mutex
 	ledger   *ledger
 	running  map[string]*running // those listed that have not exited
+	unsaved  error               // why the ledger is not on the disk as it is here
 	closed   bool
 	detached bool // exits no longer concern this driver
 }
@@ -231,9 +234,24 @@ func (d *Driver) forget(r *record) {
 	}
 }
 
-// saveOrWarn is for changes that have happened whether or not they can be written down. d.mu is held.
+// saveOrWarn writes the ledger down. Where that fails, as on a full disk, the driver goes on from memory and tries again until it
+// succeeds. d.mu is held.
 func (d *Driver) saveOrWarn() {
-	if err := d.folder.save(d.ledger, d.opts.Now()); err != nil {
+	err := d.folder.save(d.ledger, d.opts.Now())
+	switch {
+	case err != nil && d.unsaved == nil:
 		d.opts.Logger.Error("a restart would not find the instances as they are", "error", err)
+	case err == nil && d.unsaved != nil:
+		d.opts.Logger.Info("the list of instances is written again")
+	}
+	d.unsaved = err
+}
+
+// saveMissed writes the ledger where that failed before, or where somebody removed it.
+func (d *Driver) saveMissed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, err := os.Stat(d.folder.path()); d.unsaved != nil || errors.Is(err, fs.ErrNotExist) {
+		d.saveOrWarn()
 	}
 }

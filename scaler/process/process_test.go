@@ -253,18 +253,43 @@ func TestStateFolderInTrouble(t *testing.T) {
 			t.Errorf("New = %v", err)
 		}
 	})
-	t.Run("it goes away", func(t *testing.T) {
+	t.Run("it goes away", func(t *testing.T) { // instances are started and stopped from memory, and the folder is made again
 		dir := filepath.Join(t.TempDir(), "state")
 		d := open(t, options(dir, "serve"))
+		startReady(t, d, 1)
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
-		if ids, err := d.Start(t.Context(), 1); err == nil || len(ids) != 0 || !strings.Contains(err.Error(), dir) {
+		eventually(t, "the list of instances again", func() bool {
+			data, err := os.ReadFile(filepath.Join(dir, "instances.json"))
+			return err == nil && strings.Contains(string(data), `"id": "i1"`)
+		})
+	})
+	t.Run("it cannot be written", func(t *testing.T) {
+		dir := t.TempDir()
+		d := open(t, options(dir, "serve"))
+		startReady(t, d, 1)
+		moved := dir + ".moved"
+		if err := os.Rename(dir, moved); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(dir, nil, 0o644); err != nil { // in the way
+			t.Fatal(err)
+		}
+		if ids, err := d.Start(t.Context(), 1); err != nil || !slices.Equal(ids, []string{"i2"}) {
 			t.Errorf("Start = %v, %v", ids, err)
 		}
-		if m := members(t, d); len(m) != 0 {
-			t.Errorf("members = %v", m)
+		eventually(t, "both to be ready", func() bool { return countState(d, quell.Ready) == 2 })
+		if err := d.Stop(t.Context(), []string{"i1"}); err != nil {
+			t.Error(err)
 		}
+		if err := errors.Join(os.Remove(dir), os.Rename(moved, dir)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the list of instances as they are", func() bool {
+			data, err := os.ReadFile(filepath.Join(dir, "instances.json"))
+			return err == nil && strings.Contains(string(data), `"id": "i2"`) && !strings.Contains(string(data), `"id": "i1"`)
+		})
 	})
 	t.Run("another driver has it", func(t *testing.T) {
 		dir := t.TempDir()

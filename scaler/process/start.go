@@ -49,9 +49,7 @@ func (d *Driver) spawn(r *record) (*running, error) {
 	if err := d.assignPorts(r); err != nil {
 		return nil, err
 	}
-	if err := d.folder.save(d.ledger, d.opts.Now()); err != nil {
-		return nil, err
-	}
+	d.saveOrWarn() // a full disk must not keep an instance from being replaced
 	cmd, err := d.fork(r)
 	if err != nil {
 		return nil, err
@@ -85,6 +83,10 @@ func (d *Driver) assignPorts(r *record) error {
 func (d *Driver) fork(r *record) (*exec.Cmd, error) {
 	log, err := d.folder.openLog(r.ID)
 	if err != nil {
+		d.opts.Logger.Warn("what an instance says is not kept", "instance", r.ID, "error", err)
+		log, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("opening the log of %s: %w", r.ID, err)
 	}
 	defer log.Close()
@@ -100,7 +102,7 @@ func (d *Driver) fork(r *record) (*exec.Cmd, error) {
 		cmd.Env = append(cmd.Env, lifelineEnv+"=3")
 	}
 	if err := cmd.Start(); err != nil {
-		os.Remove(log.Name())
+		os.Remove(d.folder.log(r.ID))
 		return nil, fmt.Errorf("running the command of %s: %w", r.ID, err)
 	}
 	return cmd, nil
@@ -112,7 +114,8 @@ func (d *Driver) noteProcess(r *record, pid int) error {
 		return fmt.Errorf("noting the process of %s: %w", r.ID, err)
 	}
 	r.PID, r.ProcessStart = pid, identity
-	return d.folder.save(d.ledger, d.opts.Now())
+	d.saveOrWarn()
+	return nil
 }
 
 // adopt takes over the instances of the driver before this one.

@@ -214,6 +214,7 @@ func (d *Driver) tend() {
 }
 
 func (d *Driver) tendOnce() error {
+	d.saveMissed()
 	d.mu.Lock()
 	ids := make([]string, 0, len(d.running))
 	for id := range d.running {

@@ -1,0 +1,61 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/controller"
+)
+
+// mark keeps, beside the bus's store, that this installation has had a memory: see controller.Mark.
+type mark struct{ path string }
+
+func markIn(data string) mark { return mark{filepath.Join(data, "installation.json")} }
+
+// Read returns an error that wraps quell.ErrNoData where there is no mark. A mark that makes no sense is an error too.
+func (m mark) Read() (controller.Mark, error) {
+	var found controller.Mark
+	data, err := os.ReadFile(m.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return found, fmt.Errorf("%s: %w", m.path, quell.ErrNoData)
+	}
+	if err != nil {
+		return found, err
+	}
+	if err := json.Unmarshal(data, &found); err != nil {
+		return found, fmt.Errorf("%s: %w", m.path, err)
+	}
+	if found.Format != controller.MarkFormat {
+		return found, fmt.Errorf("%s: format is %q, not %q", m.path, found.Format, controller.MarkFormat)
+	}
+	return found, nil
+}
+
+// Write replaces the mark in one step that survives a crash at any point.
+func (m mark) Write(next controller.Mark) error {
+	data, err := json.MarshalIndent(next, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(m.path), 0o700); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(m.path), "installation-*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(append(data, '\n'))
+	err = errors.Join(err, tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), m.path)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+	}
+	return err
+}
