@@ -145,16 +145,16 @@ func (c *Controller) readyz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no decision within three sampling periods", http.StatusServiceUnavailable)
 		return
 	}
+	if s.Lost != "" {
+		http.Error(w, "nothing is changed until `quell resume`: "+s.Lost, http.StatusServiceUnavailable)
+		return
+	}
 	if s.Refused != "" {
 		http.Error(w, s.Refused, http.StatusServiceUnavailable)
 		return
 	}
 	if s.NotLeading != "" && !s.Standby {
 		http.Error(w, "this controller does not lead, and knows of none that does: "+s.NotLeading, http.StatusServiceUnavailable)
-		return
-	}
-	if s.Lost != "" {
-		http.Error(w, "nothing is changed until `quell resume`: "+s.Lost, http.StatusServiceUnavailable)
 		return
 	}
 	if s.Store != "" { // it decides and acts as ever

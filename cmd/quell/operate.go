@@ -94,10 +94,10 @@ func whoami() string {
 func writeStatus(w io.Writer, s controller.Status) error {
 	state := string(s.Mode)
 	switch {
-	case s.Refused != "":
-		state = "changes nothing"
 	case s.Lost != "":
 		state = "changes nothing until quell resume: memory lost"
+	case s.Refused != "":
+		state = "changes nothing"
 	case s.Paused:
 		state = "paused by " + s.PausedBy
 	case !s.Leading && (s.Standby || s.NotLeading == ""):
