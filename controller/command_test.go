@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 func TestAdviceTouchesNothing(t *testing.T) {
@@ -271,5 +272,29 @@ func TestChangesAreTold(t *testing.T) {
 		if s = r.c.Status(); !s.ChangedAt.Equal(told) || !s.At.After(told) || s.Decisions != 2 {
 			t.Errorf("changes %q at %v, last decision at %v", s.Changes, s.ChangedAt, s.At)
 		}
+	})
+}
+
+// A reload that changes the policy hands the shares over by steps, though the new one would not move them by itself.
+func TestAReloadHandsSharesOverBySteps(t *testing.T) {
+	play(t, func(r *rig) { r.opts.Service.Policy.Name = "lr" }, func(r *rig) {
+		r.run(time.Second)
+		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.9)})
+		r.pass(time.Second)
+		r.wantWeights(map[string]float64{"i1": .9, "i2": .1})
+		r.c.work.Lock() // as if lr had wanted it
+		r.c.mem.State.Instances = map[string]policy.InstanceState{"i1": {Joined: true}, "i2": {Joined: true}}
+		r.c.work.Unlock()
+		r.do(bus.Command{Name: bus.Clear, Instance: "i1"})
+		next := r.opts.Service
+		next.Policy.Name = "lsf"
+		if err := r.c.Reload(next, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []float64{.65, .5, .5} {
+			r.pass(time.Second)
+			r.wantWeights(map[string]float64{"i1": want, "i2": 1 - want})
+		}
+		r.untouched(func() { r.pass(3 * time.Second) })
 	})
 }

@@ -136,11 +136,11 @@ func (g *group) lastPlanInForce() bool {
 	})
 }
 
-// arrived says whether the weights in force are those of the plan.
+// arrived says whether the weights in force are those of the plan, as nearly as any balancer rounds them.
 func (g *group) arrived() bool {
 	equal := 1 / float64(len(g.ready))
 	return !slices.ContainsFunc(g.ready, func(m *member) bool {
-		return m.stays && math.Abs(m.weight()-m.share) > 0.01*math.Max(m.share, equal)
+		return m.stays && math.Abs(m.weight()-m.share) > 0.05*math.Max(m.share, equal)
 	})
 }
 
