@@ -35,81 +35,116 @@ func Changed(a, b *File) []string {
 	return keys
 }
 
-// The processes that read a configuration.
+// The processes that read a configuration, as sentences call them.
 const (
-	controllerProcess = "the controller"
-	balancerProcess   = "the balancer"
-	agentProcess      = "the agents"
+	ControllerProcess = "the controller"
+	BalancerProcess   = "the balancer"
+	AgentProcess      = "the agents"
 )
 
-// owner says who has read the keys below a path, and so must be restarted to read them again. The longest path counts.
+// owner says who has read the keys below a path: who must be restarted to read them again, and who does so at SIGHUP. The
+// longest path counts.
 type owner struct {
-	path      string
-	processes []string
+	path            string
+	restart, hangUp []string
 }
 
-// owners is the table of them; the controller reads the keys of its service again by itself.
+// owners is the table of them; the controller reads the keys of its service again at the SIGHUP that is reported.
 func (f *File) owners() []owner {
-	prober := balancerProcess
-	if f.Probe.From == FromController {
-		prober = controllerProcess
-	}
-	balancing := []string{controllerProcess}
+	everybody := []string{ControllerProcess, BalancerProcess, AgentProcess}
+	controller, balancer, agents := []string{ControllerProcess}, []string{BalancerProcess}, []string{AgentProcess}
+	// A balancer that is not built in is driven by the controller, which reads its keys at the start.
+	driving := func(path string) owner { return owner{path, controller, nil} }
 	if f.Balancer.Kind == BuiltinBalancer {
-		balancing = []string{balancerProcess}
+		driving = func(path string) owner { return owner{path, nil, balancer} }
 	}
+	probing := func(path string, too ...string) owner {
+		return owner{path, nil, append(slices.Clone(balancer), too...)}
+	}
+	if f.Probe.From == FromController {
+		probing = func(path string, too ...string) owner { return owner{path, controller, too} }
+	}
+	fixed := driving("balancer")
+	if f.Balancer.Kind == BuiltinBalancer {
+		fixed = owner{"balancer", balancer, nil}
+	}
+	drain := driving("balancer.drain")
+	drain.restart = controller
 	return []owner{
-		{"service", []string{controllerProcess, balancerProcess, agentProcess}},
-		{"slo", nil}, {"policy", nil}, {"group", nil}, {"guard", nil}, {"mode", nil}, {"models", nil},
-		{"sampling", []string{balancerProcess, agentProcess}},
-		{"data", []string{controllerProcess, balancerProcess}},
-		{"listen", []string{controllerProcess}},
-		{"bus", []string{controllerProcess, balancerProcess, agentProcess}},
-		{"bus.journal_bytes", []string{controllerProcess}},
-		{"balancer", balancing},
-		{"balancer.kind", []string{controllerProcess, balancerProcess}},
-		{"balancer.admin", []string{controllerProcess, balancerProcess}},
-		{"balancer.drain", slices.Compact(append([]string{controllerProcess}, balancing...))},
-		{"scaler", []string{controllerProcess}},
-		{"probe", []string{prober}},
-		{"probe.listen", []string{agentProcess}},
-		{"probe.token", []string{prober, agentProcess}},
-		{"probe.token_file", []string{prober, agentProcess}},
-		{"probe.from", []string{controllerProcess, balancerProcess}},
-		{"agent", []string{agentProcess}},
-		{"agent.capacity", []string{agentProcess, prober}},
-		{"train", nil}, // quell train reads the file when it starts
+		{"service", everybody, nil},
+		{"slo", nil, nil}, {"policy", nil, nil}, {"group", nil, nil}, {"guard", nil, nil}, {"mode", nil, nil}, {"models", nil, nil},
+		{"sampling", nil, []string{BalancerProcess, AgentProcess}},
+		{"data", []string{ControllerProcess, BalancerProcess}, nil},
+		{"listen", controller, nil},
+		{"bus", everybody, nil},
+		{"bus.journal_bytes", controller, nil},
+		fixed, drain,
+		{"balancer.kind", []string{ControllerProcess, BalancerProcess}, nil},
+		{"balancer.admin", []string{ControllerProcess, BalancerProcess}, nil},
+		driving("balancer.scheduling"), driving("balancer.health"), driving("balancer.max_conns"), driving("balancer.max_conns_per_client"),
+		driving("balancer.trusted_proxies"), driving("balancer.timeouts"),
+		{"balancer.timeouts.idle", balancer, nil},
+		{"balancer.timeouts.read_header", balancer, nil},
+		{"scaler", controller, nil},
+		probing("probe"),
+		{"probe.listen", nil, agents},
+		probing("probe.token", AgentProcess), probing("probe.token_file", AgentProcess),
+		{"probe.from", controller, balancer},
+		{"agent", agents, nil},
+		{"agent.interface", nil, agents}, {"agent.root", nil, agents}, {"agent.cgroup", nil, agents},
+		probing("agent.capacity", AgentProcess),
+		{"train", nil, nil}, // quell train reads the file when it starts
 	}
 }
 
-// restarts lists who must be restarted for a key.
-func (f *File) restarts(key string) []string {
-	var found owner
+// ownerOf finds the row of a key.
+func (f *File) ownerOf(key string) (found owner) {
 	for _, o := range f.owners() {
 		if within(key, o.path) && len(o.path) > len(found.path) {
 			found = o
 		}
 	}
-	return found.processes
+	return found
 }
 
-// NeedsRestart says, of keys that changed, which processes must be restarted to apply them: one sentence for each
-// choice of processes, as in "probe.count changed: restart the balancer to apply it." It is empty where a reload of the
-// controller applies everything.
+// Reloads picks the keys that a process reads again at SIGHUP.
+func (f *File) Reloads(process string, changed []string) []string {
+	return slices.DeleteFunc(slices.Clone(changed), func(key string) bool { return !slices.Contains(f.ownerOf(key).hangUp, process) })
+}
+
+// Restarts picks the keys for which a process must be restarted.
+func (f *File) Restarts(process string, changed []string) []string {
+	return slices.DeleteFunc(slices.Clone(changed), func(key string) bool { return !slices.Contains(f.ownerOf(key).restart, process) })
+}
+
+// needs says what applies a key, or "" where a reload of the controller does.
+func (o owner) needs() string {
+	var parts []string
+	if who := listing(o.restart); who != "" {
+		parts = append(parts, "restart "+who)
+	}
+	if who := listing(o.hangUp); who != "" {
+		parts = append(parts, "send SIGHUP to "+who)
+	}
+	return listing(parts)
+}
+
+// NeedsRestart says, of keys that changed, what must be done to apply them: one sentence for each way, as in "probe.count
+// changed: send SIGHUP to the balancer to apply it." It is empty where a reload of the controller applies everything.
 func (f *File) NeedsRestart(changed []string) string {
-	byProcesses := map[string][]string{}
+	byNeed := map[string][]string{}
 	for _, key := range changed {
-		if who := listing(f.restarts(key)); who != "" {
-			byProcesses[who] = append(byProcesses[who], key)
+		if need := f.ownerOf(key).needs(); need != "" {
+			byNeed[need] = append(byNeed[need], key)
 		}
 	}
 	var sentences []string
-	for _, who := range slices.Sorted(maps.Keys(byProcesses)) {
-		keys, it := byProcesses[who], "it"
+	for _, need := range slices.Sorted(maps.Keys(byNeed)) {
+		keys, it := byNeed[need], "it"
 		if len(keys) > 1 {
 			it = "them"
 		}
-		sentences = append(sentences, fmt.Sprintf("%s changed: restart %s to apply %s.", listing(keys), who, it))
+		sentences = append(sentences, fmt.Sprintf("%s changed: %s to apply %s.", listing(keys), need, it))
 	}
 	return strings.Join(sentences, " ")
 }

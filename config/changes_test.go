@@ -16,19 +16,24 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 		"nothing":               {"mode: act\n", "", "", ""},
 		"another way of saying": {"sampling: 10s\nguard: {floor: 5%}\n", "sampling: 10000ms\nguard: {floor: 0.05}\n", "", ""},
 		"the policy":            {"", "policy: {name: lr}\nguard: {step: 10%}\nmode: advise\n", "guard.step, mode, policy.name", ""},
-		"the prober's count":    {"", "probe: {count: 20}\n", "probe.count", "probe.count changed: restart the balancer to apply it."},
+		"the prober's count":    {"", "probe: {count: 20}\n", "probe.count", "probe.count changed: send SIGHUP to the balancer to apply it."},
 		"a prober of its own": {"probe: {from: controller}\n", "probe: {from: controller, count: 20, size: 50KB}\n", "probe.count, probe.size",
 			"probe.count and probe.size changed: restart the controller to apply them."},
-		"where agents answer": {"", "probe: {listen: '127.0.0.1:7'}\n", "probe.listen", "probe.listen changed: restart the agents to apply it."},
+		"where agents answer": {"", "probe: {listen: '127.0.0.1:7'}\n", "probe.listen", "probe.listen changed: send SIGHUP to the agents to apply it."},
 		"several at once": {"", "policy: {name: lr}\nbalancer: {listen: '127.0.0.1:7'}\nagent: {interface: lo}\n",
 			"agent.interface, balancer.listen, policy.name",
-			"agent.interface changed: restart the agents to apply it. balancer.listen changed: restart the balancer to apply it."},
+			"balancer.listen changed: restart the balancer to apply it. agent.interface changed: send SIGHUP to the agents to apply it."},
+		"limits of the balancer": {"", "balancer: {max_conns: 7, drain: 1s, timeouts: {body: 1s, idle: 1s}}\n",
+			"balancer.drain, balancer.max_conns, balancer.timeouts.body, balancer.timeouts.idle",
+			"balancer.timeouts.idle changed: restart the balancer to apply it. " +
+				"balancer.drain changed: restart the controller and send SIGHUP to the balancer to apply it. " +
+				"balancer.max_conns and balancer.timeouts.body changed: send SIGHUP to the balancer to apply them."},
 		"the bus": {"", "bus: {url: 'nats://h:1'}\n", "bus.url", "bus.url changed: restart the controller, the balancer and the agents to apply it."},
 		"a list, and what follows from it": {fixed, strings.Replace(fixed, "h:2", "h:3", 1), "scaler.instances",
 			"scaler.instances changed: restart the controller to apply it."},
 		"one more of a list": {"", fixed, "scaler.instances", "scaler.instances changed: restart the controller to apply it."},
 		"a capacity": {"agent: {capacity: {network: 1Gbps}}\n", "agent: {capacity: {network: 2Gbps}}\n", "agent.capacity.network",
-			"agent.capacity.network changed: restart the agents and the balancer to apply it."},
+			"agent.capacity.network changed: send SIGHUP to the balancer and the agents to apply it."},
 		"training": {"", "train: {plan: full}\n", "train.plan", ""},
 	} {
 		before, err := Parse("quell.yaml", []byte(least+c.before))

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -23,8 +24,8 @@ import (
 )
 
 // Agent reports from the machine it runs on, and answers probes, until ctx ends. instance overrides the
-// configuration's.
-func Agent(ctx context.Context, path, instance string, log *slog.Logger) error {
+// configuration's. Each value from reload reads the configuration again; a bad one is logged and the running one stays.
+func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, log *slog.Logger) error {
 	file, err := config.Load(path)
 	if err != nil {
 		return err
@@ -43,38 +44,133 @@ func Agent(ctx context.Context, path, instance string, log *slog.Logger) error {
 		return err
 	}
 	defer conn.Close()
-	server, err := newProbeServer(file, log)
+	r := &reporter{path: path, instance: instance, started: file, conn: conn, log: log}
+	next, err := r.prepare(file)
 	if err != nil {
 		return err
 	}
-	sensors, err := sensor.New(sensor.Options{Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Cgroup: file.Agent.Cgroup, Exclude: server.BytesSent})
+	r.shown.Store(next.registry)
+	shut, err := serveHTTP("the agent's metrics", file.Agent.Metrics, agentHandler(&r.shown, conn), log)
 	if err != nil {
-		return err
-	}
-	registry := prometheus.NewRegistry()
-	shut, err := serveHTTP("the agent's metrics", file.Agent.Metrics, agentHandler(registry, conn), log)
-	if err != nil {
-		return err
+		return errors.Join(err, next.listener.Close())
 	}
 	defer shut()
+	log.Info("agent started", "service", file.Service.Name, "instance", instance, "mode", file.Service.Mode, "bus", busOf(file), "probe", next.listener.Addr())
+	for next != nil && err == nil {
+		next, err = r.run(ctx, next, reload)
+	}
+	return err
+}
+
+// reporter is an agent that reads its configuration again when asked to: each time it runs a new agent.Agent.
+type reporter struct {
+	path, instance string
+	started        *config.File // as it was at the start
+	conn           *bus.Conn
+	log            *slog.Logger
+	shown          atomic.Pointer[prometheus.Registry]
+}
+
+// generation is what one reading of the configuration makes.
+type generation struct {
+	file     *config.File
+	agent    *agent.Agent
+	registry *prometheus.Registry
+	listener *net.TCPListener // outlives the agent's, which is on the same socket
+}
+
+// prepare opens all that a configuration asks for, but starts nothing.
+func (r *reporter) prepare(file *config.File) (*generation, error) {
 	listener, err := net.Listen("tcp", file.Probe.Listen)
 	if err != nil {
-		return fmt.Errorf("opening the probe server (probe.listen): %w; choose another address or stop what uses it", err)
+		return nil, fmt.Errorf("opening the probe server (probe.listen): %w; choose another address or stop what uses it", err)
 	}
-	a, err := agent.New(agent.Options{
-		Service: file.Service.Name, Instance: instance, Period: file.Service.Sampling, Sampler: sensors,
-		Publish: publisher(conn), ProbeServer: server, ProbeListener: listener, Logger: log, Metrics: registry,
+	g, err := r.prepareOn(listener.(*net.TCPListener), file)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return g, nil
+}
+
+func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*generation, error) {
+	server, err := newProbeServer(file, r.log)
+	if err != nil {
+		return nil, err
+	}
+	sensors, err := sensor.New(sensor.Options{
+		Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Cgroup: file.Agent.Cgroup, Exclude: server.BytesSent,
 	})
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return nil, err
 	}
-	log.Info("agent started", "service", file.Service.Name, "instance", instance, "mode", file.Service.Mode, "bus", busOf(file), "probe", listener.Addr())
-	return a.Run(ctx)
+	own, err := again(listener)
+	if err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	a, err := agent.New(agent.Options{
+		Service: r.started.Service.Name, Instance: r.instance, Period: file.Service.Sampling, Sampler: sensors,
+		Publish: publisher(r.conn), ProbeServer: server, ProbeListener: own, Logger: r.log, Metrics: registry,
+	})
+	if err != nil {
+		return nil, errors.Join(err, own.Close())
+	}
+	return &generation{file, a, registry, listener}, nil
+}
+
+// again returns another listener on the same socket: connections wait in it while no one serves.
+func again(listener *net.TCPListener) (net.Listener, error) {
+	file, err := listener.File()
+	if err != nil {
+		return nil, fmt.Errorf("sharing the probe server's socket: %w", err)
+	}
+	defer file.Close()
+	return net.FileListener(file)
+}
+
+// run runs one generation until ctx ends, or until the next is ready.
+func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Signal) (next *generation, err error) {
+	r.shown.Store(g.registry)
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- g.agent.Run(running) }()
+	for next == nil {
+		select {
+		case err := <-done:
+			return nil, errors.Join(err, g.listener.Close())
+		case <-reload:
+			next = r.reload(g)
+		}
+	}
+	stop()
+	err = <-done
+	if next.listener != g.listener {
+		err = errors.Join(err, g.listener.Close())
+	}
+	return next, err
+}
+
+// reload reads the configuration again. It returns nil where nothing changes for the agent, or the file is bad.
+func (r *reporter) reload(g *generation) (next *generation) {
+	file, err := config.Load(r.path)
+	if err == nil && file.Probe.Listen == g.file.Probe.Listen {
+		next, err = r.prepareOn(g.listener, file)
+	} else if err == nil {
+		next, err = r.prepare(file)
+	}
+	if err != nil {
+		r.log.Error("the new configuration is bad: keeping the running one", "error", err)
+		return nil
+	}
+	logReload(r.log, config.AgentProcess, r.started, g.file, file, "restart the agent to apply this")
+	return next
 }
 
 // agentHandler serves /metrics, /healthz (the process is alive) and /readyz (its readings reach the bus).
-func agentHandler(registry *prometheus.Registry, conn *bus.Conn) http.Handler {
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+func agentHandler(shown *atomic.Pointer[prometheus.Registry], conn *bus.Conn) http.Handler {
+	own := prometheus.NewRegistry()
+	own.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "quell_agent_bus_connected", Help: "1 while the agent is connected to the bus.",
 	}, func() float64 {
 		if conn.Err() != nil {
@@ -83,7 +179,9 @@ func agentHandler(registry *prometheus.Registry, conn *bus.Conn) http.Handler {
 		return 1
 	}))
 	mux := http.NewServeMux()
-	mux.Handle("GET /", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		promhttp.HandlerFor(prometheus.Gatherers{own, shown.Load()}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := conn.Err(); err != nil {

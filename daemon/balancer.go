@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -17,15 +16,24 @@ import (
 	"github.com/quellhq/quell/probe"
 )
 
-// Balancer runs the built-in balancer, and beside it the prober, until ctx ends.
-func Balancer(ctx context.Context, path string, log *slog.Logger) (err error) {
-	file, err := config.Load(path)
+// BalancerRun says how a balancer runs, beside its configuration.
+type BalancerRun struct {
+	TakeOver bool             // takes the listening sockets over from the balancer that runs
+	Reload   <-chan os.Signal // each value reads the configuration again; a bad one is logged and the running one stays
+	Stop     <-chan os.Signal // the signals that end ctx come here too: the second ends at once, whatever is open
+}
+
+// ErrHandedOver is why a balancer ends that another process has taken over from. It is no failure.
+var ErrHandedOver = errors.New("another process has taken over")
+
+// Balancer runs the built-in balancer, and beside it the prober, until ctx ends, or, with ErrHandedOver, until another process has taken
+// over. Then open requests may finish for balancer.drain.
+func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logger) (err error) {
+	file, err := loadBalancer(path)
 	if err != nil {
 		return err
 	}
-	if file.Balancer.Kind != config.BuiltinBalancer {
-		return &quell.UserError{Err: errors.New(path + ": balancer.kind is not builtin: there is no balancer of Quell's own to run")}
-	}
+	asked := ctx
 	ctx, cancel, _, err := tied(ctx)
 	if err != nil {
 		return err
@@ -39,37 +47,188 @@ func Balancer(ctx context.Context, path string, log *slog.Logger) (err error) {
 	if err := os.MkdirAll(filepath.Dir(file.Balancer.Admin), 0o700); err != nil {
 		return fmt.Errorf("making the folder of balancer.admin: %w", err)
 	}
-	server, err := newServer(file, conn, log)
+	server, err := startServer(ctx, file, conn, run.TakeOver, log)
 	if err != nil {
 		return err
 	}
-	if err := server.Start(ctx); err != nil {
-		return err
+	p := &running{path: path, started: file, file: file, server: server, conn: conn, log: log}
+	p.probe(ctx)
+	stop := p.until(ctx, run.Reload)
+	p.stopProbing()
+	limit, hurry := p.file.Balancer.Drain, run.Stop
+	switch {
+	case stop == handedOver: // a signal is the second order to end
+		watchStop, cancelWatch := context.WithCancel(ctx)
+		defer cancelWatch()
+		return errors.Join(ErrHandedOver, p.drain(watchStop, limit, nil))
+	case asked.Err() == nil: // the process that it must not outlive has ended
+		limit, hurry = min(limit, stopWait), nil
 	}
-	if err := seed(ctx, server, file); err != nil {
-		return errors.Join(err, shutdown(server))
-	}
-	log.Info("balancer started", "service", file.Service.Name, "mode", file.Service.Mode, "bus", busOf(file), "listen", server.Addr(), "scheduling", file.Balancer.Scheduling, "admin", file.Balancer.Admin)
-	var parts sync.WaitGroup
-	if file.Probe.From == config.FromBalancer {
-		prober, err := newProber(file, file.Balancer.Name, func() []probe.Target { return followed(server) }, publisher(conn), log)
-		if err != nil {
-			log.Error("nothing is probed, traffic flows on", "error", err) // a mistake in probe must not stop the service
-		} else {
-			parts.Go(func() { prober.Run(ctx) })
-		}
-	}
-	<-ctx.Done()
-	parts.Wait()
-	return shutdown(server)
+	return p.drain(context.WithoutCancel(ctx), limit, hurry)
 }
 
-func newServer(file *config.File, conn *bus.Conn, log *slog.Logger) (*builtin.Server, error) {
+// loadBalancer reads a configuration whose balancer is to run here.
+func loadBalancer(path string) (*config.File, error) {
+	file, err := config.Load(path)
+	if err == nil && file.Balancer.Kind != config.BuiltinBalancer {
+		err = &quell.UserError{Err: errors.New(path + ": balancer.kind is not builtin: there is no balancer of Quell's own to run")}
+	}
+	return file, err
+}
+
+// startServer starts the server on new sockets, on those of systemd, or on those of the balancer that it takes over from.
+func startServer(ctx context.Context, file *config.File, conn *bus.Conn, takeOver bool, log *slog.Logger) (*builtin.Server, error) {
+	options := balancerOptions(file, conn, log)
+	var err error
+	if options.Inherited, err = activated(file.Balancer); err != nil {
+		return nil, err
+	}
+	var from *builtin.TakeOver
+	if takeOver {
+		from, err = builtin.AskToTakeOver(ctx, file.Balancer.Admin)
+		switch {
+		case errors.Is(err, builtin.ErrNobody):
+			log.Info("no balancer runs: there is nothing to take over", "admin", file.Balancer.Admin)
+		case err != nil:
+			return nil, err
+		default:
+			defer from.Close()
+			options.Inherited = from.Inherited
+		}
+	}
+	server, err := builtin.New(options)
+	if err != nil {
+		return nil, err
+	}
+	if err := server.Start(ctx); err != nil {
+		return nil, err
+	}
+	if err := seed(ctx, server, file); err != nil {
+		return nil, errors.Join(err, server.Shutdown(canceled(ctx)))
+	}
+	if from != nil {
+		if err := from.Serving(); err != nil {
+			log.Warn("the balancer that ran may have ended by itself", "error", err)
+		}
+	}
+	log.Info("balancer started", "service", file.Service.Name, "mode", file.Service.Mode, "bus", busOf(file), "listen", server.Addr(),
+		"scheduling", file.Balancer.Scheduling, "admin", file.Balancer.Admin, "took_over", from != nil)
+	return server, nil
+}
+
+func canceled(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
+// running is a balancer at work. Its fields are one goroutine's.
+type running struct {
+	path          string
+	started, file *config.File // as it was at the start, and as it is in force
+	server        *builtin.Server
+	conn          *bus.Conn
+	log           *slog.Logger
+	stopProbing   func()
+}
+
+// probe starts the prober, if the balancer is to have one.
+func (p *running) probe(ctx context.Context) {
+	p.stopProbing = func() {}
+	if p.file.Probe.From != config.FromBalancer {
+		return
+	}
+	prober, err := newProber(p.file, p.file.Balancer.Name, func() []probe.Target { return followed(p.server) }, publisher(p.conn), p.log)
+	if err != nil {
+		p.log.Error("nothing is probed, traffic flows on", "error", err) // a mistake in probe must not stop the service
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { prober.Run(ctx); close(done) }()
+	p.stopProbing = func() { cancel(); <-done }
+}
+
+// reason is why a balancer ends.
+type reason int
+
+const (
+	toldTo reason = iota
+	handedOver
+)
+
+// until reloads whenever it is asked to, until the balancer is to end.
+func (p *running) until(ctx context.Context, reload <-chan os.Signal) reason {
+	for {
+		select {
+		case <-ctx.Done():
+			return toldTo
+		case <-p.server.HandedOver():
+			return handedOver
+		case <-reload:
+			p.reload(ctx)
+		}
+	}
+}
+
+// reload puts a changed configuration in force, or keeps the running one.
+func (p *running) reload(ctx context.Context) {
+	file, err := loadBalancer(p.path)
+	if err == nil {
+		err = p.server.Reconfigure(balancerOptions(file, p.conn, p.log))
+	}
+	if err != nil {
+		p.log.Error("the new configuration is bad: keeping the running one", "error", err)
+		return
+	}
+	before := p.file
+	p.file = file
+	p.stopProbing() // its keys, or what the token's file holds, may have changed
+	p.probe(ctx)
+	logReload(p.log, config.BalancerProcess, p.started, before, file, "restart the balancer to apply this, without a gap by `quell balancer --take-over`")
+}
+
+// drain lets open requests finish for so long, until ctx ends, or until the second value of stop.
+func (p *running) drain(ctx context.Context, limit time.Duration, stop <-chan os.Signal) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	finished := make(chan struct{})
+	defer close(finished)
+	go func() {
+		for range 2 { // the first is why the balancer stops
+			select {
+			case <-stop:
+			case <-finished:
+				return
+			}
+		}
+		cancel()
+	}()
+	p.log.Info("balancer stops: open requests may finish", "within", limit, "open", open(p.server))
+	if err := p.server.Shutdown(ctx); err != nil {
+		p.log.Warn("requests were cut off at the end of balancer.drain, or by a second signal", "error", err)
+	}
+	p.log.Info("balancer stopped")
+	return nil
+}
+
+// open counts the requests under way.
+func open(server *builtin.Server) (n int64) {
+	for _, b := range server.Backends() {
+		n += b.InFlight
+	}
+	return n
+}
+
+// linger is how long kept connections stay open for a last request, when a balancer stops.
+const linger = time.Second
+
+func balancerOptions(file *config.File, conn *bus.Conn, log *slog.Logger) builtin.Options {
 	b := file.Balancer
-	return builtin.New(builtin.Options{
+	return builtin.Options{
 		Name: b.Name, Service: file.Service.Name, Listen: b.Listen, Admin: b.Admin, Metrics: b.Metrics,
 		Scheduling: b.Scheduling, MaxConns: b.MaxConns, MaxConnsPerClient: b.MaxConnsPerClient, TrustedProxies: b.TrustedProxies,
-		Drain: b.Drain, Period: file.Service.Sampling, Health: builtin.Health(b.Health),
+		Drain: b.Drain, Linger: linger, Period: file.Service.Sampling, Health: builtin.Health(b.Health),
 		Timeouts: builtin.Timeouts{
 			Connect: b.Timeouts.Connect, ResponseHeader: b.Timeouts.Header, Idle: b.Timeouts.Idle, ReadHeader: b.Timeouts.ReadHeader,
 			UpstreamIdle: b.Timeouts.UpstreamIdle, Body: b.Timeouts.Body, Write: b.Timeouts.Write, Upgrade: b.Timeouts.Upgrade,
@@ -84,7 +243,7 @@ func newServer(file *config.File, conn *bus.Conn, log *slog.Logger) (*builtin.Se
 		},
 		Bus:    conn.Err,
 		Logger: log,
-	})
+	}
 }
 
 // seed gives a balancer that knows no backends those of a fixed fleet, in equal shares, so that traffic flows before
@@ -98,12 +257,6 @@ func seed(ctx context.Context, server *builtin.Server, file *config.File) error 
 		backends = append(backends, quell.Backend{ID: m.ID, Address: m.Address, Probe: m.Probe, Weight: 1 / float64(len(file.Scaler.Instances))})
 	}
 	return server.Apply(ctx, backends)
-}
-
-func shutdown(server *builtin.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
-	defer cancel()
-	return server.Shutdown(ctx)
 }
 
 func publisher(conn *bus.Conn) func(context.Context, quell.Reading) error {

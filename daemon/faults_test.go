@@ -312,7 +312,7 @@ func TestReloading(t *testing.T) {
 	if !slices.ContainsFunc(entries, func(e bus.Entry) bool { return has(e.Text, "reloaded the configuration", "policy.name") }) {
 		t.Error("no event of the reload in the journal")
 	}
-	if !has(running.said(), "probe.listen changed: restart the agents to apply it.", "scaler.instances changed: restart the controller to apply it.",
+	if !has(running.said(), "probe.listen changed: send SIGHUP to the agents to apply it.", "scaler.instances changed: restart the controller to apply it.",
 		"Everything else was reloaded. Changed: policy.name, probe.listen, scaler.instances") {
 		t.Errorf("nothing about the addresses that need a restart in\n%s", running.said())
 	}
@@ -320,7 +320,7 @@ func TestReloading(t *testing.T) {
 	r.await("a reload of the same file", func() (bool, any) {
 		return strings.Count(running.said(), "reloaded the configuration") == 2, running.said()
 	})
-	if strings.Count(running.said(), "Changed: ") != 1 || strings.Count(running.said(), "restart the agents") != 2 {
+	if strings.Count(running.said(), "Changed: ") != 1 || strings.Count(running.said(), "send SIGHUP to the agents") != 2 {
 		t.Errorf("what waits for a restart is told again, what was reloaded is not:\n%s", running.said())
 	}
 }

@@ -163,8 +163,8 @@ func (r *rig) tryLaunch(name string, cmd *exec.Cmd) (*proc, error) {
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{r.lifeline}
-	cmd.Env = append(cmd.Environ(), "QUELL_LIFELINE_FD=3")
+	cmd.ExtraFiles = append(cmd.ExtraFiles, r.lifeline)
+	cmd.Env = append(cmd.Environ(), fmt.Sprintf("QUELL_LIFELINE_FD=%d", 2+len(cmd.ExtraFiles)))
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}

@@ -40,7 +40,7 @@ type adminError struct {
 
 // adminHandler is the API on the admin socket: GET /state, PUT /backends (the whole list, all or nothing), PUT and
 // DELETE /backends/ID/hold (take an instance out of rotation, put it back), PUT /scheduling, PUT /owner (take or renew the
-// lease of a controller) and DELETE /owner/ID (end it).
+// lease of a controller), DELETE /owner/ID (end it) and POST /take-over (the listening sockets go to another process).
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
@@ -81,6 +81,7 @@ func (s *Server) adminHandler() http.Handler {
 			answer(w, s.SetScheduling(body.Scheduling))
 		}
 	})
+	mux.HandleFunc("POST "+takeOverPath, s.serveTakeOver)
 	return mux
 }
 

@@ -29,6 +29,9 @@ type Options struct {
 	Admin   string // path of the admin socket, mode 0600; empty: no admin API, and nothing outlives a restart
 	Metrics string // host:port for /metrics and /healthz; empty: neither
 
+	// Inherited are sockets that need not be opened; one for an address that is not configured is closed.
+	Inherited Inherited
+
 	Scheduling quell.Scheduling // default leastconn
 	Seed       uint64           // of the schedulings that draw at random
 
@@ -47,6 +50,9 @@ type Options struct {
 	MaxHeaderBytes int           // of a request; default 64 KiB
 	Drain          time.Duration // how long a backend on its way out may keep open requests; default 30 s
 	Lease          time.Duration // how long a controller that fell silent keeps others out; default 15 s
+	// Linger is how long Shutdown leaves kept connections open, so that a request that is on its way is answered, as the last
+	// one. Default 0.
+	Linger time.Duration
 
 	// Period is the sampling period: one reading per backend is handed to Publish at its end. Default 10 s.
 	Period  time.Duration

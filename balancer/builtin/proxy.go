@@ -45,6 +45,7 @@ func newProxy(p *pool, g *gate, log *slog.Logger) *proxy {
 type exchange struct {
 	arrived  time.Time
 	request  *http.Request // as the server read it: it gets the trailers
+	header   http.Header   // of the response
 	client   *inbound      // nil for a connection that is not the balancer's own
 	backend  *backend      // the last one tried
 	sent     time.Time
@@ -82,7 +83,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p.active.Add(1)
 	defer p.active.Done()
-	x := &exchange{arrived: time.Now(), request: r}
+	x := &exchange{arrived: time.Now(), request: r, header: w.Header()}
 	x.client, _ = r.Context().Value(inboundKey{}).(*inbound)
 	if p.ending.Load() {
 		w.Header().Set("Connection", "close")
@@ -160,7 +161,10 @@ func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 	if resp.StatusCode != http.StatusSwitchingProtocols { // there the body is the connection itself
 		x.download = &download{body: resp.Body, client: ctx}
 		resp.Body = x.download
-	} else if x.client != nil {
+		return
+	}
+	x.header.Del("Connection") // the instance's says Upgrade
+	if x.client != nil {
 		x.client.upgraded.Store(true)
 	}
 }

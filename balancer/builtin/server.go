@@ -32,12 +32,17 @@ type Server struct {
 	configured quell.Scheduling // by the options; the admin socket may have set another
 	owner      ownership
 
+	handing    sync.Mutex // held while another process takes over
+	handedOver chan struct{}
+
 	started    time.Time
 	traffic    *endpoint
 	metricsEnd *endpoint
 	admin      *endpoint
 	stopLoops  context.CancelFunc
 	loops      sync.WaitGroup
+
+	stopReports context.CancelFunc // of readings, which the successor publishes under the same name
 }
 
 // New checks the options and builds a server that does nothing yet. Options that cannot be are a *quell.UserError.
@@ -46,7 +51,7 @@ func New(o Options) (*Server, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, scheduling: o.Scheduling, configured: o.Scheduling, memory: memoryFor(o.Admin), stopLoops: func() {}}
+	s := &Server{opts: o, scheduling: o.Scheduling, configured: o.Scheduling, memory: memoryFor(o.Admin), stopLoops: func() {}, stopReports: func() {}, handedOver: make(chan struct{})}
 	s.metrics = newMetrics(&s.opts)
 	var err error
 	if s.files, err = shareOut(openFiles(), o.MaxConns); err != nil {
@@ -119,9 +124,12 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.started = time.Now()
 	s.recall()
+	s.pool.assume(s.opts.Inherited.Healthy)
 	loops, stop := context.WithCancel(context.Background())
 	s.stopLoops = stop
-	s.loops.Go(func() { s.reporter.run(loops) })
+	reports, stopReports := context.WithCancel(loops)
+	s.stopReports = stopReports
+	s.loops.Go(func() { s.reporter.run(reports) })
 	for _, e := range s.endpoints() {
 		s.loops.Go(func() { e.serve(s.opts.Logger) })
 	}
@@ -132,39 +140,50 @@ func (s *Server) Start(ctx context.Context) error {
 
 // listen opens the admin socket last: whoever sees it can rely on all of the server.
 func (s *Server) listen(ctx context.Context) error {
-	if s.opts.Admin != "" {
+	have := s.opts.Inherited.fitting(&s.opts)
+	if s.opts.Admin != "" && have.Admin == nil {
 		if err := checkSocketFree(s.opts.Admin); err != nil {
 			return err
 		}
 	}
-	ln, err := listenTCP(ctx, "traffic", s.opts.Listen)
+	ln, err := listenTCP(ctx, have.Traffic, "traffic", s.opts.Listen)
 	if err != nil {
 		return err
 	}
-	s.traffic = s.newEndpoint(&gatedListener{Listener: ln, gate: s.gate}, s.proxy)
+	s.traffic = s.newEndpoint(ln, s.gate, s.proxy)
 	s.traffic.server.ConnContext = withInbound
 	if s.opts.Metrics != "" {
-		if ln, err = listenTCP(ctx, "metrics", s.opts.Metrics); err != nil {
+		if ln, err = listenTCP(ctx, have.Metrics, "metrics", s.opts.Metrics); err != nil {
 			return err
 		}
-		s.metricsEnd = s.newEndpoint(s.insideListener(ln), s.metrics.handler(s.opts.Bus))
+		s.metricsEnd = s.newEndpoint(ln, s.insideGate(), s.metrics.handler(s.opts.Bus))
 		s.metricsEnd.server.ReadTimeout, s.metricsEnd.server.WriteTimeout = 10*time.Second, 30*time.Second
 	}
 	if s.opts.Admin != "" {
-		if ln, err = listenUnix(s.opts.Admin); err != nil {
+		if ln, err = s.listenAdmin(have); err != nil {
 			return err
 		}
-		s.admin = s.newEndpoint(s.insideListener(ln), s.adminHandler())
+		s.admin = s.newEndpoint(ln, s.insideGate(), s.adminHandler())
 	}
 	return nil
 }
 
-// insideListener keeps those who ask for metrics, or for the admin API, from taking all the files set aside.
-func (s *Server) insideListener(ln net.Listener) net.Listener {
-	return &gatedListener{Listener: ln, gate: newGate(16, 0, &clientRules{}, s.opts.Logger)}
+func (s *Server) listenAdmin(have Inherited) (net.Listener, error) {
+	if have.Admin == nil {
+		return listenUnix(s.opts.Admin)
+	}
+	ln := &unlinkingListener{Listener: have.Admin, path: s.opts.Admin}
+	ln.kept.Store(have.Lasting)
+	return ln, nil
 }
 
-func listenTCP(ctx context.Context, what, address string) (net.Listener, error) {
+// insideGate keeps those who ask for metrics, or for the admin API, from taking all the files set aside.
+func (s *Server) insideGate() *gate { return newGate(16, 0, &clientRules{}, s.opts.Logger) }
+
+func listenTCP(ctx context.Context, inherited net.Listener, what, address string) (net.Listener, error) {
+	if inherited != nil {
+		return inherited, nil
+	}
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s address %s is in use by another process: stop it or choose another port", what, address)
@@ -289,6 +308,7 @@ func (s *Server) MetricsAddr() string {
 // Shutdown stops accepting, lets open requests finish until the context ends, cuts the rest, and stops everything. It
 // returns the context's error if something had to be cut.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.linger(ctx)
 	err := s.drain(ctx)
 	s.pool.close()
 	s.stopLoops()
@@ -297,6 +317,27 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.pool.checks.Wait()
 	s.loops.Wait()
 	return err
+}
+
+// linger answers what comes on kept connections, as their last request, while nobody new is accepted.
+func (s *Server) linger(ctx context.Context) {
+	if s.traffic == nil || s.opts.Linger <= 0 {
+		return
+	}
+	s.proxy.ending.Store(true)
+	s.traffic.listener.Close()
+	over := time.After(s.opts.Linger)
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for open := 1; open > 0; open, _ = s.gate.counts() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over:
+			return
+		case <-look.C:
+		}
+	}
 }
 
 // drain also waits for upgraded connections, which http.Server gives out of its hands.
@@ -331,20 +372,21 @@ func (s *Server) endpoints() []*endpoint {
 
 // endpoint is one listener and what answers on it.
 type endpoint struct {
-	listener net.Listener
+	socket   net.Listener // as it was opened
+	listener net.Listener // behind a gate
 	server   *http.Server
 }
 
 // newEndpoint bounds how long and how much a client may send before it says what it wants.
-func (s *Server) newEndpoint(ln net.Listener, h http.Handler) *endpoint {
-	return &endpoint{listener: ln, server: &http.Server{
+func (s *Server) newEndpoint(ln net.Listener, g *gate, h http.Handler) *endpoint {
+	return &endpoint{socket: ln, listener: &gatedListener{Listener: ln, gate: g}, server: &http.Server{
 		Handler: h, ReadHeaderTimeout: s.opts.Timeouts.ReadHeader, IdleTimeout: s.opts.Timeouts.Idle,
 		MaxHeaderBytes: s.opts.MaxHeaderBytes, ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
 	}}
 }
 
 func (e *endpoint) serve(log *slog.Logger) {
-	if err := e.server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := e.server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 		log.Error("stopped listening", "address", e.listener.Addr().String(), "error", err)
 	}
 }

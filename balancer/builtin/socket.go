@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -35,7 +37,7 @@ func checkSocketFree(path string) error {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		conn.Close()
-		return fmt.Errorf("admin socket %s: a balancer is already running there", path)
+		return fmt.Errorf("admin socket %s: a balancer is already running there; `quell balancer --take-over` replaces it without a gap", path)
 	}
 	return nil
 }
@@ -66,9 +68,20 @@ type unlinkingListener struct {
 	net.Listener
 	path string
 	once sync.Once
+	kept atomic.Bool // it outlasts this process
 }
 
+// SyscallConn implements syscall.Conn.
+func (l *unlinkingListener) SyscallConn() (syscall.RawConn, error) {
+	return l.Listener.(syscall.Conn).SyscallConn()
+}
+
+// Close implements net.Listener.
 func (l *unlinkingListener) Close() error {
-	l.once.Do(func() { os.Remove(l.path) })
+	l.once.Do(func() {
+		if !l.kept.Load() {
+			os.Remove(l.path)
+		}
+	})
 	return l.Listener.Close()
 }

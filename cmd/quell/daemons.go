@@ -36,10 +36,15 @@ func agentCommand() *cobra.Command {
 	var logs logOptions
 	cmd := &cobra.Command{
 		Use:   "agent [--config FILE] [--instance ID]",
-		Short: "Report from the machine this runs on, and answer probes",
+		Short: "Report from the machine this runs on, and answer probes; SIGHUP reloads the configuration",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return logs.run(cmd, path, func(ctx context.Context, log *slog.Logger) error { return daemon.Agent(ctx, path, instance, log) })
+			reload := make(chan os.Signal, 1)
+			signal.Notify(reload, syscall.SIGHUP)
+			defer signal.Stop(reload)
+			return logs.run(cmd, path, func(ctx context.Context, log *slog.Logger) error {
+				return daemon.Agent(ctx, path, instance, reload, log)
+			})
 		},
 	}
 	configFlag(cmd, &path)
@@ -50,16 +55,26 @@ func agentCommand() *cobra.Command {
 
 func balancerCommand() *cobra.Command {
 	var path string
+	var run daemon.BalancerRun
 	var logs logOptions
 	cmd := &cobra.Command{
-		Use:   "balancer [--config FILE]",
-		Short: "Run the built-in load balancer, and the prober beside it",
-		Args:  cobra.NoArgs,
+		Use:   "balancer [--config FILE] [--take-over]",
+		Short: "Run the built-in load balancer, and the prober beside it; SIGHUP reloads the configuration",
+		Long: "Run the built-in load balancer, and the prober beside it. SIGHUP reloads the configuration. SIGTERM or SIGINT ends it when\n" +
+			"open requests have finished, after balancer.drain at the latest; a second one ends it at once.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return logs.run(cmd, path, func(ctx context.Context, log *slog.Logger) error { return daemon.Balancer(ctx, path, log) })
+			reload, stop := make(chan os.Signal, 1), make(chan os.Signal, 2)
+			signal.Notify(reload, syscall.SIGHUP)
+			defer signal.Stop(reload)
+			signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+			defer signal.Stop(stop)
+			run.Reload, run.Stop = reload, stop
+			return logs.run(cmd, path, func(ctx context.Context, log *slog.Logger) error { return daemon.Balancer(ctx, path, run, log) })
 		},
 	}
 	configFlag(cmd, &path)
+	cmd.Flags().BoolVar(&run.TakeOver, "take-over", false, "take the sockets over from the running balancer, which lets its open requests finish and ends")
 	logs.add(cmd)
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/daemon"
 )
 
 // logOptions are the flags of every process that runs for long.
@@ -48,6 +49,9 @@ func (o *logOptions) run(cmd *cobra.Command, config string, process func(context
 	err := process(cmd.Context(), log)
 	var user *quell.UserError
 	switch cause := context.Cause(cmd.Context()); {
+	case errors.Is(err, daemon.ErrHandedOver):
+		log.Info(cmd.Name()+" ended", "reason", err.Error())
+		return nil
 	case errors.As(err, &user):
 	case err != nil:
 		log.Error(cmd.Name()+" ended", "reason", err.Error())

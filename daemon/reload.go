@@ -1,0 +1,22 @@
+package daemon
+
+import (
+	"log/slog"
+	"strings"
+
+	"github.com/quellhq/quell/config"
+)
+
+// logReload says what a reload of a process applied, and what of the changes since its start it could not.
+func logReload(log *slog.Logger, process string, started, before, now *config.File, advice string) {
+	applied := now.Reloads(process, config.Changed(before, now))
+	remaining := now.Restarts(process, config.Changed(started, now))
+	if len(remaining) > 0 {
+		log.Warn(strings.Join(remaining, ", ")+" changed since the start: "+advice, "keys", remaining)
+	}
+	if len(applied) == 0 {
+		log.Info("reloaded: no key changed that a reload applies")
+		return
+	}
+	log.Info("reloaded", "changed", strings.Join(applied, ", "))
+}
