@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"lockfile":   {},
 	"limit":      {"."},
 	"middleware": {"."},
-	"bus":        {".", "lockfile"},
+	"bus":        {".", "lockfile", "outage"},
 	"balancer/*": {".", "outage"},
 	"scaler/*":   {"."},
 	"testbed/*":  {"."},
@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"scaler/process":   {".", "lockfile"},
 
 	// The loop: it knows its own small interfaces, no driver.
-	"controller": {".", "bus", "model", "policy", "tick"},
+	"controller": {".", "bus", "model", "outage", "policy", "tick"},
 
 	// What sees both sides.
 	"daemon":      {"*"},

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
 )
 
 // ErrNotConnected says that the bus cannot be reached at present. The connection keeps trying by itself.
@@ -60,11 +61,11 @@ type Conn struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	packer *packer
+	noise  outage.Kinds // what the server or the library says of a connection that goes on
 
 	mu        sync.Mutex
 	link      Link
 	met       bool                     // it has been up
-	complaint string                   // the last one logged
 	sightings map[string]leaseSighting // by service
 }
 
@@ -107,7 +108,8 @@ func newConn(opts Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{opts: opts, where: where, log: opts.Logger.With("bus", where), packer: p,
+	log := opts.Logger.With("bus", where)
+	return &Conn{opts: opts, where: where, log: log, packer: p, noise: outage.Kinds{Logger: log, What: "bus error", Level: slog.LevelWarn},
 		link: Link{Since: opts.Now()}, sightings: map[string]leaseSighting{}}, nil
 }
 

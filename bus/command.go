@@ -73,7 +73,7 @@ func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply
 	ctx, cancel := context.WithCancel(context.Background())
 	unsubscribe, err := c.subscribe(c.nc, subject, func(m *nats.Msg) {
 		if err := c.answer(m.Reply, replyTo(ctx, m.Data, handle)); err != nil {
-			c.log.Warn("answer a command", "error", err)
+			c.noise.Note("answer a command: " + err.Error())
 		}
 	})
 	if err != nil {

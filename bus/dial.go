@@ -173,13 +173,7 @@ func (c *Conn) complained(part string, err error) {
 		c.failed(part, err)
 		return
 	}
-	c.mu.Lock()
-	repeated := c.complaint == err.Error()
-	c.complaint = err.Error()
-	c.mu.Unlock()
-	if !repeated {
-		c.log.Warn("bus error", "error", err)
-	}
+	c.noise.Note(err.Error())
 }
 
 // refusal says whether the bus can be reached and turns this process away.

@@ -15,6 +15,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/outage"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/tick"
 )
@@ -359,7 +360,7 @@ func (c *Controller) failed(part string, err error) {
 	}
 	c.counts.failures[part]++
 	now := failure{err.Error(), c.now()}
-	if last := c.counts.last[part]; last.text != now.text || c.over(last) {
+	if last := c.counts.last[part]; outage.Kind(last.text) != outage.Kind(now.text) || c.over(last) {
 		c.log.Error("part failed", "part", part, "error", err)
 	}
 	c.counts.last[part] = now

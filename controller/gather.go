@@ -15,6 +15,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
 )
 
 // gather keeps the newest readings of a service and merges them into snapshots. Readings are stamped with the
@@ -31,7 +32,8 @@ type gather struct {
 	started  dates
 	total    map[quell.Source]int
 	rejected int
-	bad      map[string]bool // messages already logged
+	bad      outage.Kinds // of readings that were dropped
+	strange  strangers
 	log      *slog.Logger
 }
 
@@ -46,7 +48,7 @@ type received struct {
 }
 
 func newGather(service quell.Service, log *slog.Logger) *gather {
-	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]life{}, started: dates{}, total: map[quell.Source]int{}, bad: map[string]bool{}}
+	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]life{}, started: dates{}, total: map[quell.Source]int{}, bad: outage.Kinds{Logger: log, What: "dropped a reading", Level: slog.LevelWarn}}
 }
 
 func (g *gather) setService(service quell.Service) {
@@ -66,6 +68,9 @@ func (g *gather) add(r quell.Reading, at time.Time) {
 		return
 	}
 	g.total[r.Source]++
+	if g.alive != nil && !g.alive[r.Instance] {
+		g.strange.note(&r, at)
+	}
 	if from == nil {
 		from = map[sender]received{}
 		g.readings[r.Instance] = from
@@ -128,9 +133,6 @@ func (g *gather) reject(err error) {
 	g.rejectOne(err)
 }
 
-// mostBad bounds how many different messages about bad readings are logged; all are counted.
-const mostBad = 50
-
 // longestBad bounds such a message, in bytes: what it quotes came from outside.
 const longestBad = 300
 
@@ -140,10 +142,7 @@ func (g *gather) rejectOne(err error) {
 	if len(text) > longestBad {
 		text = text[:longestBad] + "..."
 	}
-	if !g.bad[text] && len(g.bad) < mostBad {
-		g.bad[text] = true
-		g.log.Warn("dropped a reading", "error", text)
-	}
+	g.bad.Note(text)
 }
 
 func (g *gather) totals() (bySource map[quell.Source]int, rejected int) {
@@ -165,6 +164,8 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	maps.DeleteFunc(g.readings, func(id string, _ map[sender]received) bool { return !alive[id] && !g.listed[id] })
 	s.ArrivalRate = g.arrivals(now)
 	maps.DeleteFunc(g.readings, func(id string, _ map[sender]received) bool { return !alive[id] })
+	g.strange.forget(now, g.service.Sampling, alive)
+	g.tellStrangers()
 	g.alive, g.kept = alive, 0
 	for _, from := range g.readings {
 		for _, r := range from {

@@ -423,7 +423,7 @@ func TestBadHistogramsAreDroppedAndCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var said bytes.Buffer
 			g, v := gathering()
-			g.log = slog.New(slog.NewTextHandler(&said, nil))
+			g.bad.Logger = slog.New(slog.NewTextHandler(&said, nil))
 			bad := balancerReading(t, "i1", "east", 5)
 			bad.LatencyHDR = data
 			g.add(bad, epoch)

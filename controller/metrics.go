@@ -42,6 +42,7 @@ var (
 	descSeconds     = prometheus.NewDesc("quell_instance_seconds_total", "Cost so far: start command to exit, summed.", perService, nil)
 	descReadings    = prometheus.NewDesc("quell_readings_total", "Readings taken in.", []string{"service", "source"}, nil)
 	descRejected    = prometheus.NewDesc("quell_readings_rejected_total", "Readings dropped because they break a rule.", perService, nil)
+	descUnknown     = prometheus.NewDesc("quell_unknown_senders", "Senders that report of instances that the service does not have.", perService, nil)
 	descFailures    = prometheus.NewDesc("quell_failures_total", "Errors by the part they came from.", []string{"service", "part"}, nil)
 	descBus         = prometheus.NewDesc("quell_bus_connected", "1 while the controller is connected to the bus.", perService, nil)
 	descLastDecided = prometheus.NewDesc("quell_last_decision_timestamp_seconds", "When the last decision was made.", perService, nil)
@@ -98,6 +99,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	if !s.At.IsZero() {
 		gauge(descLastDecided, float64(s.At.UnixMilli())/1000)
 	}
+	gauge(descUnknown, float64(len(s.UnknownSenders)))
 	counter(descDecisions, float64(s.Decisions))
 	counter(descSeconds, s.InstanceSeconds)
 	counter(descRejected, float64(s.Rejected))

@@ -41,6 +41,7 @@ type Status struct {
 	ChangedAt       time.Time            `json:"changed_at,omitzero"`
 	Decisions       int                  `json:"decisions"`
 	InstanceSeconds float64              `json:"instance_seconds"`
+	UnknownSenders  []UnknownSender      `json:"unknown_senders,omitempty"` // report of instances that the service does not have
 	Rejected        int                  `json:"rejected_readings"`
 	Bus             string               `json:"bus,omitempty"`          // why the bus cannot be reached
 	Failures        map[string]int       `json:"failures,omitempty"`     // since the start, by part
@@ -99,6 +100,7 @@ func (c *Controller) Status() Status {
 	s := c.shown.read().status
 	s.InstanceSeconds = c.opts.Scaler.InstanceSeconds(c.now())
 	_, s.Rejected = c.gather.totals()
+	s.UnknownSenders = c.gather.unknown()
 	if err := c.busErr(); err != nil {
 		s.Bus = err.Error()
 	}

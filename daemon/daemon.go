@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/outage"
 )
 
 // stopWait bounds how long a part may take to end.
@@ -114,7 +115,7 @@ func serveHTTP(what, address string, handler http.Handler, log *slog.Logger) (st
 	}
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, ErrorLog: outage.ErrorLog(log),
 	}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

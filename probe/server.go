@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
 )
 
 // MaxSize is the largest probe that a server answers, in bytes.
@@ -84,7 +85,7 @@ func NewServer(o ServerOptions) *Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       idle,
 		MaxHeaderBytes:    4 << 10,
-		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		ErrorLog:          outage.ErrorLog(o.Logger),
 	}
 	return s
 }

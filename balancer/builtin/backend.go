@@ -3,6 +3,7 @@ package builtin
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
 	"github.com/quellhq/quell/route"
 )
 
@@ -29,6 +31,7 @@ type backend struct {
 	drainEnd  *time.Timer // of one on its way out: when open requests are cut
 	unwatch   context.CancelFunc
 
+	failing   outage.Flood // requests that this instance let fail
 	meter     *meter
 	conns     *connections
 	transport atomic.Pointer[http.Transport]
@@ -37,7 +40,8 @@ type backend struct {
 func newBackend(spec quell.Backend, m *meter, o *Options, places *places) *backend {
 	b := &backend{
 		id: spec.ID, address: spec.Address, spec: spec, unwatch: func() {}, meter: m,
-		conns: &connections{meter: m, places: places, open: map[*outbound]struct{}{}},
+		failing: outage.Flood{Logger: o.Logger, What: "requests fail", Level: slog.LevelWarn},
+		conns:   &connections{meter: m, places: places, open: map[*outbound]struct{}{}},
 	}
 	b.configure(o)
 	return b

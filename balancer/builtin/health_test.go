@@ -76,3 +76,26 @@ func TestFailingCheckSaysWhatItGot(t *testing.T) {
 		})
 	}
 }
+
+// However many requests fail at an instance, the log has one line while they do.
+func TestFailingRequestsAreOneLine(t *testing.T) {
+	var log record
+	s := start(t, Options{Logger: log.logger()})
+	in := newInstance(t, "i1", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	applyHealthy(t, s, in.backend(1))
+	c := client(t)
+	for range 40 {
+		if got := get(t, c, s); got.status != http.StatusBadGateway {
+			t.Fatalf("answered %+v", got)
+		}
+	}
+	apply(t, s)
+	for range 40 {
+		get(t, c, s)
+	}
+	for _, line := range []string{`msg="requests fail" instance=i1`, `msg="requests find no instance"`} {
+		if n := strings.Count(log.String(), line); n != 1 {
+			t.Errorf("%d times %s in\n%s", n, line, log.String())
+		}
+	}
+}

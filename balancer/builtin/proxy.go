@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quellhq/quell/outage"
 	"github.com/quellhq/quell/route"
 )
 
@@ -20,23 +21,24 @@ var errNoBackend = errors.New("no instance is available")
 
 // proxy carries requests to backends and accounts how each ended.
 type proxy struct {
-	pool    *pool
-	gate    *gate
-	reverse *httputil.ReverseProxy
-	log     *slog.Logger
-	active  sync.WaitGroup // requests in work, upgraded connections included
-	ending  atomic.Bool    // connections are not kept
+	pool     *pool
+	gate     *gate
+	reverse  *httputil.ReverseProxy
+	log      *slog.Logger
+	unrouted outage.Flood   // requests for which there is no instance
+	active   sync.WaitGroup // requests in work, upgraded connections included
+	ending   atomic.Bool    // connections are not kept
 }
 
 func newProxy(p *pool, g *gate, log *slog.Logger) *proxy {
-	x := &proxy{pool: p, gate: g, log: log}
+	x := &proxy{pool: p, gate: g, log: log, unrouted: outage.Flood{Logger: log, What: "requests find no instance", Level: slog.LevelWarn}}
 	x.reverse = &httputil.ReverseProxy{
 		Rewrite:       x.forward,
 		Transport:     x,
 		ErrorHandler:  x.refuse,
 		BufferPool:    &bufferPool{},
 		FlushInterval: -1, // whatever has come is passed on at once
-		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog:      outage.ErrorLog(log),
 	}
 	return x
 }
@@ -179,8 +181,8 @@ func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	if x.backend != nil {
 		h.Set(InstanceHeader, x.backend.id)
-		p.log.Debug("request failed", "instance", x.backend.id, "error", err)
 	}
+	p.tell(x, r.Context(), err)
 	if x.status == http.StatusServiceUnavailable {
 		h.Set("Retry-After", "1")
 	}
@@ -189,6 +191,17 @@ func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	w.WriteHeader(x.status)
 	io.WriteString(w, text+"\n")
+}
+
+// tell logs when requests begin to fail and when that is over. A client that leaves, or whose request is broken, is no trouble.
+func (p *proxy) tell(x *exchange, client context.Context, err error) {
+	switch {
+	case client.Err() != nil || x.status < 500:
+	case x.backend == nil:
+		p.unrouted.Note("error", err)
+	default:
+		x.backend.failing.Note("instance", x.backend.id, "address", x.backend.address, "error", err)
+	}
 }
 
 func (x *exchange) explain(ctx context.Context, err error) (status int, text string) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/outage"
 )
 
 // Server is one load balancer. Its methods may be called concurrently; Start once.
@@ -381,7 +382,7 @@ type endpoint struct {
 func (s *Server) newEndpoint(ln net.Listener, g *gate, h http.Handler) *endpoint {
 	return &endpoint{socket: ln, listener: &gatedListener{Listener: ln, gate: g}, server: &http.Server{
 		Handler: h, ReadHeaderTimeout: s.opts.Timeouts.ReadHeader, IdleTimeout: s.opts.Timeouts.Idle,
-		MaxHeaderBytes: s.opts.MaxHeaderBytes, ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: s.opts.MaxHeaderBytes, ErrorLog: outage.ErrorLog(s.opts.Logger),
 	}}
 }
 

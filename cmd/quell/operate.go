@@ -166,6 +166,10 @@ func writeProblems(w io.Writer, s controller.Status) error {
 	for _, part := range slices.Sorted(maps.Keys(s.LastFailure)) {
 		fmt.Fprintf(w, "\nproblem in %s, last at %s (%d so far): %s", part, s.LastFailureAt[part].Local().Format(time.TimeOnly), s.Failures[part], s.LastFailure[part])
 	}
+	for _, u := range s.UnknownSenders {
+		fmt.Fprintf(w, "\nreadings come for %q, which is no instance of this service (%s %q, since %s): correct the name there, or add the instance",
+			u.Instance, u.Source, u.Sender, u.Since.Local().Format(time.TimeOnly))
+	}
 	_, err := fmt.Fprintln(w)
 	return err
 }

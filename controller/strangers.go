@@ -1,0 +1,100 @@
+package controller
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// UnknownSender reports of an instance that the service does not have: an agent with the wrong name, most likely.
+type UnknownSender struct {
+	Instance string       `json:"instance"`
+	Source   quell.Source `json:"source"`
+	Sender   string       `json:"sender"`
+	Since    time.Time    `json:"since"`
+	Readings int          `json:"readings"`
+}
+
+// strangers are the senders whose instance was in no snapshot while they reported.
+type strangers struct {
+	seen map[strangerKey]*stranger
+}
+
+type strangerKey struct {
+	instance string
+	sender   sender
+}
+
+type stranger struct {
+	first, last time.Time
+	readings    int
+	told        bool
+}
+
+// mostStrange bounds the senders that are followed. Others are not shown.
+const mostStrange = 100
+
+// lasting is for how many periods a sender must go on, so that the last words of an instance that has just been removed
+// do not count.
+const lasting = 3
+
+func (s *strangers) note(r *quell.Reading, at time.Time) {
+	key := strangerKey{r.Instance, sender{r.Source, r.Sender}}
+	found := s.seen[key]
+	if found == nil {
+		if len(s.seen) >= mostStrange {
+			return
+		}
+		if s.seen == nil {
+			s.seen = map[strangerKey]*stranger{}
+		}
+		found = &stranger{first: at}
+		s.seen[key] = found
+	}
+	found.last = at
+	found.readings++
+}
+
+// forget drops those that fell silent and those whose instance has come.
+func (s *strangers) forget(now time.Time, period time.Duration, alive map[string]bool) {
+	maps.DeleteFunc(s.seen, func(key strangerKey, x *stranger) bool {
+		return alive[key.instance] || now.Sub(x.last) > lasting*period
+	})
+}
+
+// list returns those that have gone on for long enough, in order.
+func (s *strangers) list(period time.Duration) []UnknownSender {
+	var all []UnknownSender
+	for key, x := range s.seen {
+		if x.last.Sub(x.first) >= (lasting-1)*period {
+			all = append(all, UnknownSender{Instance: key.instance, Source: key.sender.source, Sender: key.sender.name, Since: x.first, Readings: x.readings})
+		}
+	}
+	slices.SortFunc(all, func(a, b UnknownSender) int {
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Sender, b.Sender))
+	})
+	return all
+}
+
+// tellStrangers logs, once each, who reports of an instance that the service does not have.
+func (g *gather) tellStrangers() {
+	for _, u := range g.strange.list(g.service.Sampling) {
+		x := g.strange.seen[strangerKey{u.Instance, sender{u.Source, u.Sender}}]
+		if x.told {
+			continue
+		}
+		x.told = true
+		g.log.Warn("readings come for an instance that the service does not have: correct the name there, or add the instance",
+			"instance", u.Instance, "source", u.Source, "sender", u.Sender, "since", u.Since)
+	}
+}
+
+// unknown lists who reports of instances that the service does not have.
+func (g *gather) unknown() []UnknownSender {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.strange.list(g.service.Sampling)
+}
