@@ -153,7 +153,7 @@ func (m *member) count(staleAfter int) {
 		mem.StaleFor++
 	}
 	if m.State != quell.Ready || m.Held != nil {
-		mem.Joined, mem.Placed, mem.Clamped = false, false, nil
+		mem.Joined, mem.Placed, mem.Clamped, mem.Usual = false, false, nil, nil
 	} else if m.weight() > 0 {
 		mem.Joined = true
 	}

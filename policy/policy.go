@@ -180,6 +180,8 @@ type InstanceState struct {
 	StaleFor    int      `json:"stale_for,omitempty"`    // snapshots beyond guard.stale_after without a fresh reading
 	StaleWeight *float64 `json:"stale_weight,omitempty"` // the weight it had when it became stale
 
+	Usual *Usual `json:"usual,omitempty"` // prima: its capacity
+
 	Curve []CurvePoint `json:"curve,omitempty"` // knapsack: the newest observations, oldest first
 
 	Joined  bool     `json:"joined,omitempty"`  // guard: it has had a share

@@ -23,6 +23,7 @@ func prima(in Input, g *group, st *State) quell.Plan {
 	p.sorted = g.byCapacity()
 	p.capacity = total(p.sorted)
 	p.relax()
+	p.remember()
 	needed := p.smallest(0)
 	p.spare = min(in.Service.Policy.Spare, max(0, g.most(in)-needed))
 	switch {
@@ -160,10 +161,12 @@ func (p *primaPlan) scaleOut() {
 	wanted := p.wanted(p.group.load - usable)
 	room := max(0, p.group.most(p.in)-len(p.group.ready)-p.group.starting)
 	helpless, joining := p.helpless(), p.joining()
-	stuck := wanted > room && room == 0 && p.group.outstanding == 0 && !helpless && !joining
+	stuck := wanted > room && room == 0 && p.group.outstanding == 0 && !p.group.weightless
 	switch {
+	case stuck && st.ScaleOut > pol.Confirm && !joining:
+		p.settle(halfway)
 	case stuck && st.ScaleOut > pol.Confirm:
-		p.approach(p.sorted, pol.Tolerance, halfway)
+		p.settle(1)
 	case helpless || joining || st.ScaleOut > pol.Confirm:
 		p.share(p.sorted, pol.Tolerance)
 	}
@@ -180,22 +183,18 @@ func (p *primaPlan) scaleOut() {
 	switch {
 	case wanted <= room || helpless:
 	case stuck:
-		p.reason("overload", "", "%s, and %s: going half of the way to shares in proportion to capacity", short, p.group.limit(p.in))
+		p.reason("overload", "", "%s, and %s: sharing in proportion to usual capacity", short, p.group.limit(p.in))
 	default:
 		p.reason("overload", "", "%s, and %s: sharing in proportion to capacity", short, p.group.limit(p.in))
 	}
 }
-
-// halfway is how far shares go in a period of an overload to which nothing more can come. Capacities near 0 lie within the noise of
-// severity there: their proportion would throw the load from one instance to another each period.
-const halfway = 0.5
 
 // helpless says that no instance has any capacity, and reports it.
 func (p *primaPlan) helpless() bool {
 	if p.capacity > 0 {
 		return false
 	}
-	p.reason("overload", "", "no instance can keep the threshold, even without load: equal weights")
+	p.reason("overload", "", "no instance can keep the threshold, even without load")
 	return true
 }
 
@@ -240,7 +239,11 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 		}
 		p.reason("join", "", "a new instance takes its share: %d instances, capacity %.3f for %s", len(p.sorted), p.capacity, p.group.loadText)
 	case st.Shift > pol.Confirm || recalibrated && over != nil:
-		p.share(p.sorted, pol.Tolerance)
+		if recalibrated || over.mem.Usual.N < knownUsual {
+			p.share(p.sorted, pol.Tolerance)
+		} else {
+			p.settle(1)
+		}
 		p.reason("shift", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold: sharing by capacity", over.ID, over.use, over.capacity)
 	case over != nil:
 		p.reason("confirming", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold; waiting for confirmation %d of %d", over.ID, over.use, over.capacity, st.Shift, pol.Confirm+1)
@@ -305,10 +308,22 @@ func (p *primaPlan) joining() bool {
 
 // share gives the members weights in proportion to what they carry, equal ones where none carries any. Ready instances without
 // a severity keep what they have. Where no weight would move by more than the tolerance, all stay.
-func (p *primaPlan) share(members []*member, tolerance float64) { p.approach(members, tolerance, 1) }
+func (p *primaPlan) share(members []*member, tolerance float64) {
+	shares, rest := proportions(members), p.rest()
+	moves := false
+	for i, m := range members {
+		moves = moves || math.Abs(rest*shares[i]-m.share) > tolerance*m.share
+	}
+	if !moves {
+		return
+	}
+	for i, m := range members {
+		m.share = rest * shares[i]
+	}
+}
 
-// approach goes that part of the way to share's weights.
-func (p *primaPlan) approach(members []*member, tolerance, part float64) {
+// rest is what ready instances without a severity leave of the traffic.
+func (p *primaPlan) rest() float64 {
 	rest := 1.0
 	for _, m := range p.group.unrated {
 		if p.group.weightless {
@@ -316,26 +331,22 @@ func (p *primaPlan) approach(members []*member, tolerance, part float64) {
 		}
 		rest -= m.share
 	}
-	rest = math.Max(0, rest)
+	return math.Max(0, rest)
+}
+
+// proportions are each member's part of what all carry, equal ones where none carries any.
+func proportions(members []*member) []float64 {
 	var sum float64
 	for _, m := range members {
 		sum += m.carry
 	}
-	shares := make([]float64, len(members))
-	moves := false
+	parts := make([]float64, len(members))
 	for i, m := range members {
-		shares[i] = rest / float64(len(members))
-		if sum > 0 {
-			shares[i] = rest * m.carry / sum
+		if parts[i] = 1 / float64(len(members)); sum > 0 {
+			parts[i] = m.carry / sum
 		}
-		moves = moves || math.Abs(shares[i]-m.share) > tolerance*m.share
 	}
-	if !moves {
-		return
-	}
-	for i, m := range members {
-		m.share = (1-part)*m.share + part*shares[i]
-	}
+	return parts
 }
 
 func (p *primaPlan) reason(code, instance, format string, args ...any) {

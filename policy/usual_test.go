@@ -1,0 +1,155 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/quellhq/quell"
+)
+
+// crowded plays a full group of three for n periods, the capacities given by period, and returns the plans.
+func crowded(t *testing.T, n int, confirm int, capacities func(k int) [3]float64) []quell.Plan {
+	t.Helper()
+	s := golden("prima", 75, confirm)
+	s.Policy.Tolerance, s.Guard.Floor = 0.05, 0.05
+	s.Group.Min, s.Group.Max = 3, 3
+	e := engine(t, s, goldenModels(t))
+	var st State
+	plans := make([]quell.Plan, n)
+	for k := range n {
+		c := capacities(k)
+		rows := make([]string, 3)
+		for i := range rows {
+			rows[i] = fmt.Sprintf("i%d weight=0.3333333333333333 use=0.4 cap=%.4f", i+1, min(c[i], .5))
+		}
+		in := snap(t, k, rows...)
+		if k > 0 {
+			follow(in, plans[k-1])
+		}
+		plans[k], st = e.Decide(in, st)
+	}
+	return plans
+}
+
+func changes(plans []quell.Plan) (n int) {
+	for k := 1; k < len(plans); k++ {
+		if !reflect.DeepEqual(plans[k-1].Weights, plans[k].Weights) {
+			n++
+		}
+	}
+	return n
+}
+
+// In an overload to which nothing can come, capacities that vary by chance alone do not move the weights for ever.
+func TestWeightsSettleInAnOverload(t *testing.T) {
+	for _, tc := range []struct {
+		why     string
+		reading func(r *rand.Rand) [3]float64
+	}{
+		{"one capacity is within the noise of 0", func(r *rand.Rand) [3]float64 {
+			return [3]float64{max(0, .05*r.NormFloat64()), .45 + .02*r.NormFloat64(), .4 + .02*r.NormFloat64()}
+		}},
+		{"all are", func(r *rand.Rand) [3]float64 {
+			return [3]float64{max(0, .05*r.NormFloat64()), max(0, .05*r.NormFloat64()), max(0, .05*r.NormFloat64())}
+		}},
+		{"one is 0 and stays so", func(*rand.Rand) [3]float64 { return [3]float64{0, .45, .4} }},
+		{"all are 0 at times", func(r *rand.Rand) [3]float64 {
+			return [3]float64{.1 * float64(r.IntN(2)), .1 * float64(r.IntN(2)), .02 * float64(r.IntN(2))}
+		}},
+		{"one is rarely above 0", func(r *rand.Rand) [3]float64 { return [3]float64{.2 * float64(r.IntN(10)/9), .45, .4} }},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			for seed := range uint64(5) {
+				r := rand.New(rand.NewPCG(seed, 1))
+				plans := crowded(t, 360, 1, func(int) [3]float64 { return tc.reading(r) })
+				if n := changes(plans); n > 36 {
+					t.Errorf("seed %d: the weights change in %d of 360 periods", seed, n)
+				}
+			}
+		})
+	}
+}
+
+// Where no instance usually has any capacity, the first that one has counts.
+func TestUsuallyNoCapacity(t *testing.T) {
+	s := golden("prima", 75, 1)
+	s.Group.Max = 2
+	st := State{Policy: "prima", ScaleOut: 5, Instances: map[string]InstanceState{
+		"i1": {Usual: &Usual{N: 9}}, "i2": {Usual: &Usual{N: 9}},
+	}}
+	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.5 use=0.6 cap=0.5", "i2 weight=0.5 use=0.6 cap=0.25"), st)
+	wantWeights(t, plan, map[string]float64{"i1": 2. / 3, "i2": 1. / 3})
+}
+
+// They end near the proportion of what the capacities are on average.
+func TestWeightsSettleByUsualCapacity(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	plans := crowded(t, 100, 1, func(int) [3]float64 {
+		return [3]float64{.1 + .03*r.NormFloat64(), .4 + .03*r.NormFloat64(), .3 + .03*r.NormFloat64()}
+	})
+	for id, want := range map[string]float64{"i1": .125, "i2": .5, "i3": .375} {
+		if got := plans[99].Weights[id]; math.Abs(got-want) > 0.02 {
+			t.Errorf("weight of %s is %.3f, want about %.3f", id, got, want)
+		}
+	}
+}
+
+// A neighbour that comes is answered in the period in which it is confirmed, however long all was calm; an outlier is not.
+func TestSettledWeightsStillReact(t *testing.T) {
+	for _, tc := range []struct {
+		why     string
+		periods int // for which the first one has hardly any capacity
+		moves   bool
+	}{
+		{"an outlier", 1, false},
+		{"a neighbour", 2, true},
+	} {
+		r := rand.New(rand.NewPCG(1, 1))
+		plans := crowded(t, 102, 1, func(k int) [3]float64 {
+			c := [3]float64{.35 + .01*r.NormFloat64(), .4 + .01*r.NormFloat64(), .3 + .01*r.NormFloat64()}
+			if k >= 102-tc.periods {
+				c[0] = .05
+			}
+			return c
+		})
+		before, after := plans[99].Weights["i1"], plans[101].Weights["i1"]
+		if moved := after < before*0.7; moved != tc.moves {
+			t.Errorf("%s: its weight goes from %.3f to %.3f", tc.why, before, after)
+		}
+	}
+}
+
+func TestUsual(t *testing.T) {
+	var u *Usual
+	take := func(capacities ...float64) {
+		for _, c := range capacities {
+			u = u.with(c, 0.05, 1)
+		}
+	}
+	want := func(why string, n int, mean float64, off int) {
+		t.Helper()
+		if u.N != n || math.Abs(u.Mean-mean) > 1e-9 || u.Off != off {
+			t.Errorf("%s: %+v, want %d readings of mean %v, %d off", why, *u, n, mean, off)
+		}
+	}
+	take(.4, .4, .4)
+	want("the mean", 3, .4, 0)
+	take(.1)
+	want("an outlier waits", 3, .4, -1)
+	take(.6)
+	want("and one to the other side is no second one", 3, .4, 1)
+	take(.41)
+	want("both are passed over", 4, .4025, 0)
+	take(.1, .1)
+	want("two in a row begin anew", 1, .1, 0)
+	if u.Variance == 0 {
+		t.Error("how far readings stray is forgotten")
+	}
+	for range 1000 {
+		take(.1)
+	}
+	want("no more than the last 60 count", 60, .1, 0)
+}
