@@ -24,12 +24,12 @@ func prima(in Input, g *group, st *State) quell.Plan {
 	p.capacity = total(p.sorted)
 	p.relax()
 	p.remember()
-	needed := p.smallest(0)
-	p.spare = min(in.Service.Policy.Spare, max(0, g.most(in)-needed))
+	p.needed = p.smallest(p.sorted, 0)
+	p.spare = min(in.Service.Policy.Spare, max(0, g.most(in)-p.needed))
 	switch {
 	case len(p.sorted) == 0:
 		st.ScaleOut, st.ScaleIn, st.Shift = 0, 0, 0 // nothing is known yet: the guard keeps the group at its least size
-	case needed > len(p.sorted)-p.spare:
+	case p.needed > len(p.sorted)-p.spare:
 		p.scaleOut()
 	default:
 		p.sufficient(recalibrated)
@@ -63,22 +63,23 @@ type primaPlan struct {
 	st       *State
 	sorted   []*member // rated, by capacity
 	capacity float64   // of all of them
+	needed   int       // instances that suffice; one more than there are where all do not
 	spare    int       // instances kept beyond those that suffice, as far as group.max leaves room
 	plan     quell.Plan
 }
 
 // smallest returns the smallest K for which the first K capacities, less headroom and margin, carry the load.
-// Sufficient means >=. It returns len(sorted)+1 if all together do not.
-func (p *primaPlan) smallest(margin float64) int {
+// Sufficient means >=. It returns len(members)+1 if all together do not.
+func (p *primaPlan) smallest(members []*member, margin float64) int {
 	usable := p.in.Service.Policy.Headroom * (1 - margin)
 	var sum float64
-	for i, m := range p.sorted {
+	for i, m := range members {
 		sum += m.counted
 		if quell.AtMost(p.group.load, usable*sum) {
 			return i + 1
 		}
 	}
-	return len(p.sorted) + 1
+	return len(members) + 1
 }
 
 const (
@@ -150,18 +151,17 @@ func countable(members []*member) float64 {
 	return sum
 }
 
-// scaleOut handles load above the summed capacities: ask for instances, and meanwhile share in proportion.
+// scaleOut handles load above the summed capacities, and spares that are missing: ask for instances, and meanwhile share in
+// proportion.
 func (p *primaPlan) scaleOut() {
 	st, pol := p.st, p.in.Service.Policy
 	st.ScaleIn, st.Shift = 0, 0
 	st.ScaleOut++
-	counted := p.sorted[:max(0, len(p.sorted)-p.spare)]
-	usable := pol.Headroom * countable(counted)
-	short := fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.loadText, usable, pol.Headroom*100, len(counted))
-	wanted := p.wanted(p.group.load - usable)
+	short, wanted := p.short(), p.wanted()
 	room := max(0, p.group.most(p.in)-len(p.group.ready)-p.group.starting)
 	helpless, joining := p.helpless(), p.joining()
-	stuck := wanted > room && room == 0 && p.group.outstanding == 0 && !p.group.weightless
+	overload := min(wanted, p.lacking()-p.group.outstanding) > room
+	stuck := overload && room == 0 && p.group.outstanding == 0 && !p.group.weightless
 	switch {
 	case stuck && st.ScaleOut > pol.Confirm && !joining:
 		p.settle(halfway)
@@ -169,6 +169,9 @@ func (p *primaPlan) scaleOut() {
 		p.settle(1)
 	case helpless || joining || st.ScaleOut > pol.Confirm:
 		p.share(p.sorted, pol.Tolerance)
+	}
+	if p.futile() {
+		return
 	}
 	if st.ScaleOut <= pol.Confirm {
 		p.reason("confirming", "", "%s; waiting for confirmation %d of %d", short, st.ScaleOut, pol.Confirm+1)
@@ -181,12 +184,22 @@ func (p *primaPlan) scaleOut() {
 		p.reason("capacity_short", "", "%s: waiting for %d instance(s) that are coming", short, p.group.outstanding)
 	}
 	switch {
-	case wanted <= room || helpless:
+	case !overload || helpless:
 	case stuck:
 		p.reason("overload", "", "%s, and %s: sharing in proportion to usual capacity", short, p.group.limit(p.in))
 	default:
 		p.reason("overload", "", "%s, and %s: sharing in proportion to capacity", short, p.group.limit(p.in))
 	}
+}
+
+// short says what is missing: capacity, or spares only.
+func (p *primaPlan) short() string {
+	if p.needed <= len(p.sorted) {
+		return fmt.Sprintf("%s needs %d instance(s), and with %d spare(s) there should be %d, not %d",
+			p.group.loadText, p.needed, p.spare, p.needed+p.spare, len(p.sorted))
+	}
+	headroom := p.in.Service.Policy.Headroom
+	return fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.loadText, headroom*countable(p.sorted), headroom*100, len(p.sorted))
 }
 
 // helpless says that no instance has any capacity, and reports it.
@@ -195,24 +208,47 @@ func (p *primaPlan) helpless() bool {
 		return false
 	}
 	p.reason("overload", "", "no instance can keep the threshold, even without load")
+	if p.futile() {
+		p.reason("unreachable", "", "an instance without neighbours and without load is predicted to take %.1f ms: no number of instances keeps %.1f ms, so none is added",
+			p.in.Predictor.ResponseTime(0, 0), p.in.Service.SLO.ThresholdMS())
+	}
 	return true
 }
 
-// wanted is how many instances the shortfall asks for beyond those that are coming.
-func (p *primaPlan) wanted(shortfall float64) int {
+// futile says that more instances cannot meet the objective: even a fresh one without load misses it.
+func (p *primaPlan) futile() bool { return p.fresh() == 0 }
+
+// fresh is the capacity of an instance without neighbours.
+func (p *primaPlan) fresh() float64 {
+	return p.in.Predictor.FreshCapacity(p.in.Service.SLO.ThresholdMS())
+}
+
+// wanted is how many instances the load and the spares ask for beyond those that are there or coming.
+func (p *primaPlan) wanted() int {
 	if p.in.Service.Policy.ScaleOut == quell.One {
 		if p.group.outstanding > 0 {
 			return 0
 		}
 		return 1
 	}
-	fresh := p.in.Service.Policy.Headroom * p.in.Predictor.FreshCapacity(p.in.Service.SLO.ThresholdMS())
-	count := 1.0
-	if fresh > 0 {
-		count = math.Ceil(shortfall/fresh - quell.SumTolerance)
+	missing := p.needed - len(p.sorted)
+	if lacking := p.lacking(); lacking > 0 {
+		missing = lacking
 	}
-	count = math.Max(count, 1)
-	return max(0, int(math.Min(count, float64(p.in.Service.Group.Max)+1))-p.group.outstanding)
+	return max(0, missing+p.spare-p.group.outstanding)
+}
+
+// lacking is how many fresh instances would carry what all that there are cannot, at most one more than group.max.
+func (p *primaPlan) lacking() int {
+	if p.needed <= len(p.sorted) {
+		return 0
+	}
+	headroom := p.in.Service.Policy.Headroom
+	count := 1.0
+	if fresh := headroom * p.fresh(); fresh > 0 {
+		count = math.Max(1, math.Ceil((p.group.load-headroom*countable(p.sorted))/fresh-quell.SumTolerance))
+	}
+	return int(math.Min(count, float64(p.in.Service.Group.Max)+1))
 }
 
 // sufficient handles load within the summed capacities: drop what is not needed, finish a scale-out, or shift load
@@ -266,11 +302,26 @@ func (p *primaPlan) surplus() []*member {
 		return nil
 	}
 	service := p.in.Service
-	keep := max(p.smallest(service.Policy.ScaleInMargin)+p.spare, service.Group.Min)
-	if keep >= len(p.sorted) {
+	keepers := p.protectedFirst()
+	keep := max(p.smallest(keepers, service.Policy.ScaleInMargin)+p.spare, service.Group.Min)
+	if keep >= len(keepers) {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(p.sorted[keep:]), func(m *member) bool { return m.protected || m.fixed != nil })
+	return slices.DeleteFunc(keepers[keep:], func(m *member) bool { return m.protected || m.fixed != nil })
+}
+
+// protectedFirst returns the instances by capacity, but first those that stay in any case, so that what they carry counts. One
+// that answers with errors is no help.
+func (p *primaPlan) protectedFirst() []*member {
+	sorted := slices.Clone(p.sorted)
+	stays := func(m *member) int {
+		if m.fixed != nil || m.protected && !m.failing {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(sorted, func(a, b *member) int { return stays(a) - stays(b) })
+	return sorted
 }
 
 func (p *primaPlan) scaleIn(surplus []*member) {

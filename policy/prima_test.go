@@ -90,17 +90,37 @@ func TestPRIMAOnce(t *testing.T) {
 			[]string{"i1 weight=0.5 use=0.24 cap=0.5", "i2 weight=0.5 use=0.24 cap=0.5"}, "i1=0.5 i2=0.5"},
 		{"margin: 0.475 leaves 5%", margin(.05),
 			[]string{"i1 weight=0.5 use=0.2375 cap=0.5", "i2 weight=0.5 use=0.2375 cap=0.5"}, "i1=1 -i2 scale_in"},
+		{"the margin is a share of what headroom leaves: 0.5 x 0.8 x 0.5 carries 0.2", func(s *quell.Service) { headroom(.5)(s); margin(.2)(s) },
+			[]string{"i1 weight=0.5 use=0.1 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.5"}, "i1=1 -i2 scale_in"},
+		{"and no more", func(s *quell.Service) { headroom(.5)(s); margin(.2)(s) },
+			[]string{"i1 weight=0.5 use=0.101 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.5"}, "i1=0.5 i2=0.5"},
 		{"group.min stays", func(s *quell.Service) { s.Group.Min = 2 },
 			[]string{"i1 weight=0.4 use=0.1 cap=0.5", "i2 weight=0.3 use=0.1 cap=0.4", "i3 weight=0.3 use=0.1 cap=0.3"}, "i1=0.556 i2=0.444 -i3 scale_in"},
 		{"protected ones stay and carry", protect("i3"),
 			[]string{"i1 weight=0.4 use=0.1 cap=0.4", "i2 weight=0.3 use=0.1 cap=0.3", "i3 weight=0.3 use=0.1 cap=0.1"}, "i1=0.8 i3=0.2 -i2 scale_in"},
-		{"all surplus protected: nothing to do", protect("i2"),
+		{"a protected one suffices alone, and stays in any case", protect("i2"),
+			[]string{"i1 weight=0.5 use=0.1 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.5"}, "i2=1 -i1 scale_in"},
+		{"what a protected one brings counts first: 0.35 + 0.5 for 0.8", protect("i3"), []string{
+			"i1 weight=0.4 use=0.3 cap=0.5", "i2 weight=0.3 use=0.25 cap=0.5", "i3 weight=0.3 use=0.25 cap=0.35",
+		}, "i1=0.588 i3=0.412 -i2 scale_in"},
+		{"not one that answers with errors", func(s *quell.Service) { protect("i3")(s); s.Guard.ErrorRate = .05 }, []string{
+			"i1 weight=0.4 use=0.3 cap=0.5", "i2 weight=0.3 use=0.25 cap=0.5", "i3 weight=0.3 use=0.25 cap=0.35 err=0.5",
+		}, "i1=0.4 i2=0.3 i3=0.3"},
+		{"all surplus protected: nothing to do", protect("i1", "i2"),
 			[]string{"i1 weight=0.5 use=0.1 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.5"}, "i1=0.5 i2=0.5"},
 		{"spare 1: one more than suffices is kept", spare(1),
 			[]string{"i1 weight=0.4 use=0.1 cap=0.5", "i2 weight=0.3 use=0.1 cap=0.5", "i3 weight=0.3 use=0.1 cap=0.5"}, "i1=0.5 i2=0.5 -i3 scale_in"},
 		{"spare 1: without it the load must still fit", spare(1),
 			[]string{"i1 weight=0.5 use=0.3 cap=0.5", "i2 weight=0.5 use=0.3 cap=0.5"}, "i1=0.5 i2=0.5 +1 capacity_short"},
 		{"spare 1: even one idle instance gets company", spare(1), []string{"i1 weight=1 use=0 cap=0.5"}, "i1=1 +1 capacity_short"},
+		{"spare 3: all that are missing at once", spare(3), []string{"i1 weight=1 use=0.1 cap=0.5"}, "i1=1 +3 capacity_short"},
+		{"spare 3: less those that are coming", spare(3), []string{"i1 weight=1 use=0.1 cap=0.5", "i2 starting"}, "i1=1 +2 capacity_short"},
+		{"spare 3: waiting for the last", spare(3),
+			[]string{"i1 weight=1 use=0.1 cap=0.5", "i2 starting", "i3 starting", "i4 starting"}, "i1=1 capacity_short"},
+		{"spare 2 comes on top of what the load asks for: 3 + 2", spare(2), []string{"i1 weight=1 use=1.6 cap=0.5"}, "i1=1 +5 capacity_short"},
+		{"spares that group.max has no room for are no overload", func(s *quell.Service) { spare(5)(s); groupMax(4)(s) },
+			[]string{"i1 weight=1 use=1.6 cap=0.5"}, "i1=1 +3 capacity_short"},
+		{"one: a single spare at once", func(s *quell.Service) { one(s); spare(3)(s) }, []string{"i1 weight=1 use=0.1 cap=0.5"}, "i1=1 +1 capacity_short"},
 		{"spare cannot be had at group.max, which is no overload", func(s *quell.Service) { spare(1)(s); groupMax(2)(s) },
 			[]string{"i1 weight=0.5 use=0.3 cap=0.5", "i2 weight=0.5 use=0.3 cap=0.5"}, "i1=0.5 i2=0.5"},
 		{"tolerance 5%: a shift of 4% moves nothing", tolerance(.05),
@@ -119,6 +139,51 @@ func TestPRIMAOnce(t *testing.T) {
 			}
 			play(t, engine(t, s, withPerRequest(t, 0.01)), at(tc.want, tc.rows...))
 		})
+	}
+}
+
+// With headroom 0.9 and a margin of 5% as well.
+func TestProtectedInstancesCountFirst(t *testing.T) {
+	s := golden("prima", 75, 0)
+	s.Policy.Headroom, s.Policy.ScaleInMargin = 0.9, 0.05
+	protect("p")(&s)
+	m := goldenModels(t)
+	play(t, engine(t, s, m), at("a=0.511 p=0.489 -b scale_in",
+		"a weight=0.4 use=0.3 cap=0.5", "b weight=0.3 use=0.2 cap=0.5", "p weight=0.3 use=0.2 cap=0.479"))
+}
+
+// Where even an instance without neighbours and load misses the threshold, more of them are no help: none is added, however often
+// that is seen, and the plan says so.
+func TestNothingIsAddedWhereItCannotHelp(t *testing.T) {
+	for _, mode := range quell.ScaleOuts {
+		s := golden("prima", 7, 1) // the golden models take 7.5 ms without load
+		s.Policy.ScaleOut = mode
+		s.Policy.Spare = 2
+		e := engine(t, s, goldenModels(t))
+		var st State
+		for k := range 5 {
+			var plan quell.Plan
+			plan, st = e.Decide(snap(t, k, "i1 weight=0.7 use=0.3 cap=0.5", "i2 weight=0.3 use=0.1 cap=0.5"), st)
+			if got := brief(plan); got != "i1=0.5 i2=0.5 overload unreachable" {
+				t.Errorf("%s, snapshot %d: %s", mode, k, got)
+			}
+			for _, r := range plan.Reasons {
+				if r.Code == "unreachable" && !strings.Contains(r.Text, "predicted to take 7.5 ms: no number of instances keeps 7.0 ms") {
+					t.Error(r.Text)
+				}
+			}
+		}
+	}
+}
+
+// Spares are told apart from what the load asks for.
+func TestMissingSparesAreTold(t *testing.T) {
+	s := golden("prima", 75, 0)
+	s.Policy.Spare = 3
+	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=1 use=0.1 cap=0.5"), State{})
+	const want = "load 0.100 needs 1 instance(s), and with 3 spare(s) there should be 4, not 1: adding 3"
+	if len(plan.Reasons) != 1 || plan.Reasons[0].Text != want {
+		t.Errorf("%v, want %q", plan.Reasons, want)
 	}
 }
 
