@@ -26,6 +26,7 @@ var (
 	descPredicted   = prometheus.NewDesc("quell_predicted_ms", "Response time predicted at the planned load.", perInstance, nil)
 	descOverride    = prometheus.NewDesc("quell_override", "Weight set by hand.", perInstance, nil)
 	descStale       = prometheus.NewDesc("quell_stale", "1 where an instance's readings have stopped.", perInstance, nil)
+	descUnprobed    = prometheus.NewDesc("quell_unprobed", "1 where an instance reports, but nobody probes it.", perInstance, nil)
 	descHeld        = prometheus.NewDesc("quell_instance_held", "1 where a person took an instance out of rotation.", []string{"service", "instance", "by"}, nil)
 	descHeldSince   = prometheus.NewDesc("quell_instance_held_since_timestamp_seconds", "Since when.", perInstance, nil)
 	descInstances   = prometheus.NewDesc("quell_instances", "Instances by state; held: taken out of rotation by a person.", []string{"service", "state"}, nil)
@@ -77,6 +78,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 		gauge(descStale, bit(in.Stale), in.ID)
+		gauge(descUnprobed, bit(in.Unprobed), in.ID)
 	}
 	for _, state := range append([]quell.State{held}, quell.States...) {
 		gauge(descInstances, float64(states[state]), string(state))

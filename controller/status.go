@@ -56,6 +56,7 @@ type InstanceStatus struct {
 	State       quell.State `json:"state"`
 	Health      string      `json:"health,omitempty"` // while health checks fail: what the last one asked and got
 	Stale       bool        `json:"stale,omitempty"`
+	Unprobed    bool        `json:"unprobed,omitempty"` // it reports, but its severity is missing for too long
 	AgeS        float64     `json:"age_s"`
 	Weight      *float64    `json:"weight,omitempty"` // planned
 	RequestRate *float64    `json:"request_rate,omitempty"`
@@ -202,7 +203,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 	row.Capacity = entry(plan.Capacity, in.ID)
 	row.PredictedMS = entry(plan.PredictedMS, in.ID)
 	row.Severity = entry(plan.Severity, in.ID)
-	row.Stale = c.mem.State.Instances[in.ID].StaleFor > 0
+	row.Stale, row.Unprobed = c.mem.State.Instances[in.ID].StaleFor > 0, c.mem.State.Instances[in.ID].Unprobed
 	o := in.Observation
 	if o == nil {
 		return row

@@ -85,8 +85,17 @@ func (gd *guarded) fadeStale() {
 		}
 		m.kept = true
 		m.share = (1-moved)**m.mem.StaleWeight + moved*gd.equal()
-		gd.reason("stale", m.ID, "no reading of %s for %d period(s): keeping its weight, %.0f%% on the way to an equal share", m.ID, periods+rules.StaleAfter, moved*100)
+		gd.tellStale(m, moved)
 	}
+}
+
+func (gd *guarded) tellStale(m *member, moved float64) {
+	code, hint := "stale", ""
+	if m.mem.Unprobed {
+		code, hint = "unprobed", ". Nothing waits for it. Is its probe port open, and the prober's token right?"
+	}
+	periods := m.mem.StaleFor + gd.in.patience()
+	gd.reason(code, m.ID, "no %s of %s for %d period(s): keeping its weight, %.0f%% on the way to an equal share%s", m.misses(), m.ID, periods, moved*100, hint)
 }
 
 func (gd *guarded) equal() float64 { return 1 / float64(len(gd.staying)) }

@@ -22,7 +22,8 @@ type group struct {
 	weightless  bool // no ready instance has a weight yet
 	handingOver bool // the weights in force are another policy's
 	load        float64
-	loadText    string
+	due         float64 // what of it those have to carry whose capacity can be told
+	loadText    string  // of due
 }
 
 // perceive reads the snapshot, with what is remembered of its instances.
@@ -53,7 +54,7 @@ func (g *group) memories() map[string]InstanceState {
 
 // place sums the load U over the instances that carry some, a stale one with its last reading. An instance that
 // never told its severity is waited for, but not beyond the time after which it counts as stale: a machine without
-// an agent must not keep the group from changing for ever.
+// an agent or a probe must not keep the group from changing for ever. What it carries then is no load of the others.
 func (g *group) place(m *member) {
 	if m.Held != nil {
 		g.held++
@@ -82,20 +83,39 @@ func (g *group) place(m *member) {
 	}
 }
 
-// addArrivals corrects the load for demand that saturated instances cannot carry.
+// addArrivals corrects the load for demand that saturated instances cannot carry, and tells what of it is due to those whose
+// capacity is known. Those for which nothing waits any more take their part of it.
 func (g *group) addArrivals(in Input) {
-	g.loadText = fmt.Sprintf("load %.3f", g.load)
+	out, weight := 0, 0.0
+	g.due = g.load
+	for _, m := range g.unrated {
+		if m.mem.StaleFor > 0 {
+			g.due -= m.use
+			weight += m.weight()
+			out++
+		}
+	}
+	g.due = math.Max(0, g.due)
+	g.loadText = fmt.Sprintf("load %.3f", g.due)
+	if offered, ok := in.offered(); ok {
+		if part := offered * math.Max(0, 1-weight); part > g.due {
+			g.loadText = fmt.Sprintf("load %.3f (%.1f requests/s at %.5f; carried %.3f)", part, *in.Snapshot.ArrivalRate, offered / *in.Snapshot.ArrivalRate, g.load)
+			g.due = part
+		}
+		g.load = math.Max(g.load, offered)
+	}
+	if out > 0 {
+		g.loadText += fmt.Sprintf(" without that of %d instance(s) of unknown capacity", out)
+	}
+}
+
+// offered is the load that arrives, where that can be told.
+func (in *Input) offered() (load float64, ok bool) {
 	if in.Predictor == nil || in.Snapshot.ArrivalRate == nil {
-		return
+		return 0, false
 	}
 	perRequest, ok := in.Predictor.PerRequest()
-	if !ok {
-		return
-	}
-	if offered := *in.Snapshot.ArrivalRate * perRequest; offered > g.load {
-		g.loadText = fmt.Sprintf("load %.3f (%.1f requests/s at %.5f; carried %.3f)", offered, *in.Snapshot.ArrivalRate, perRequest, g.load)
-		g.load = offered
-	}
+	return *in.Snapshot.ArrivalRate * perRequest, ok
 }
 
 // present begins the plan with the weights in force: as they are where they form a whole, in proportion where an

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -12,6 +13,7 @@ type member struct {
 	position  int           // in the snapshot
 	mem       InstanceState // becomes part of the next State
 	fresh     bool          // there is an observation that is not stale
+	overdue   bool          // its capacity has been unknown for too long to wait for it
 	protected bool
 
 	use    float64 // U_m, the instance's own utilisation
@@ -68,7 +70,46 @@ func (m *member) perceive(in Input) {
 	if sf := m.mem.Severity; sf != nil {
 		m.severity, m.hasSeverity = *sf, true
 	}
+	m.wait(in)
 	m.count(in.Service.Guard.StaleAfter)
+}
+
+// defaultPatience is for how many snapshots an instance is waited for where guard.stale_after is 0.
+const defaultPatience = 3
+
+// patience is for how many snapshots an instance is waited for.
+func (in *Input) patience() int { return cmp.Or(in.Service.Guard.StaleAfter, defaultPatience) }
+
+// wait counts the snapshots in which a policy that goes by capacity knows none of a ready instance. After as many as a reading may
+// be old, nothing waits for it: it then counts as stale.
+func (m *member) wait(in Input) {
+	m.mem.Unprobed = false
+	if m.State != quell.Ready || m.Held != nil || in.Predictor == nil {
+		m.mem.UnratedFor = 0
+		return
+	}
+	reports := isFresh(in, m.Observation)
+	m.mem.Unprobed = reports && m.numb(in)
+	if m.rated() {
+		m.mem.UnratedFor = 0
+		return
+	}
+	m.mem.UnratedFor++
+	if m.mem.UnratedFor > in.patience() {
+		m.fresh, m.overdue = false, true
+		m.mem.Unprobed = reports && !m.hasSeverity
+	}
+}
+
+// misses is what an instance has not told for too long.
+func (m *member) misses() string {
+	switch {
+	case m.mem.Unprobed:
+		return "severity"
+	case m.overdue && m.hasSeverity:
+		return "utilisation"
+	}
+	return "reading"
 }
 
 func isFresh(in Input, o *quell.Observation) bool {
@@ -145,9 +186,9 @@ func (m *member) count(staleAfter int) {
 		mem.FailedFor = 0
 	}
 	switch {
-	case m.State != quell.Ready || m.Held != nil || m.fresh || staleAfter == 0:
+	case m.State != quell.Ready || m.Held != nil || m.fresh || staleAfter == 0 && !m.overdue:
 		mem.SilentFor, mem.StaleFor, mem.StaleWeight = 0, 0, nil
-	case m.Observation == nil && mem.SilentFor < staleAfter:
+	case m.Observation == nil && mem.SilentFor < staleAfter && !m.overdue:
 		mem.SilentFor++
 	default:
 		mem.StaleFor++

@@ -182,6 +182,9 @@ type InstanceState struct {
 
 	Usual *Usual `json:"usual,omitempty"` // prima: its capacity
 
+	UnratedFor int  `json:"unrated_for,omitempty"` // prima: consecutive ready snapshots without a first severity or utilisation
+	Unprobed   bool `json:"unprobed,omitempty"`    // it reports, but has had no severity for longer than guard.stale_after
+
 	Curve []CurvePoint `json:"curve,omitempty"` // knapsack: the newest observations, oldest first
 
 	Joined  bool     `json:"joined,omitempty"`  // guard: it has had a share

@@ -29,6 +29,9 @@ func prima(in Input, g *group, st *State) quell.Plan {
 	switch {
 	case len(p.sorted) == 0:
 		st.ScaleOut, st.ScaleIn, st.Shift = 0, 0, 0 // nothing is known yet: the guard keeps the group at its least size
+		if len(g.ready) > 0 {
+			p.reason("unprobed", "", "no instance has told a severity and a utilisation yet: capacities are unknown, and the group stays as it is")
+		}
 	case p.needed > len(p.sorted)-p.spare:
 		p.scaleOut()
 	default:
@@ -75,7 +78,7 @@ func (p *primaPlan) smallest(members []*member, margin float64) int {
 	var sum float64
 	for i, m := range members {
 		sum += m.counted
-		if quell.AtMost(p.group.load, usable*sum) {
+		if quell.AtMost(p.group.due, usable*sum) {
 			return i + 1
 		}
 	}
@@ -114,7 +117,7 @@ func (p *primaPlan) relax() {
 // drowns sets what each instance carries at a multiple of the objective, and says whether shares in proportion to it send some
 // instance more of the load than its neighbours leave.
 func (p *primaPlan) drowns(factor float64) bool {
-	threshold, load := factor*p.in.Service.SLO.ThresholdMS(), p.group.load
+	threshold, load := factor*p.in.Service.SLO.ThresholdMS(), p.group.due
 	var sum float64
 	for _, m := range p.sorted {
 		if m.fixed != nil {
@@ -246,7 +249,7 @@ func (p *primaPlan) lacking() int {
 	headroom := p.in.Service.Policy.Headroom
 	count := 1.0
 	if fresh := headroom * p.fresh(); fresh > 0 {
-		count = math.Max(1, math.Ceil((p.group.load-headroom*countable(p.sorted))/fresh-quell.SumTolerance))
+		count = math.Max(1, math.Ceil((p.group.due-headroom*countable(p.sorted))/fresh-quell.SumTolerance))
 	}
 	return int(math.Min(count, float64(p.in.Service.Group.Max)+1))
 }

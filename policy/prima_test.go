@@ -62,7 +62,7 @@ func TestPRIMAOnce(t *testing.T) {
 			[]string{"i1 weight=1 use=0.4 cap=0.5", "i2 weight=0 use=0 sf=0.95"}, "i1=1 i2=0"},
 		{"weights absent on the first snapshot: by capacity", nil,
 			[]string{"i1 use=0.45 cap=0.5", "i2 use=0.1 cap=0.125"}, "i1=0.8 i2=0.2 join"},
-		{"nothing known on the first snapshot: equal", nil, []string{"i1 silent", "i2 silent"}, "i1=0.5 i2=0.5"},
+		{"nothing known on the first snapshot: equal", nil, []string{"i1 silent", "i2 silent"}, "i1=0.5 i2=0.5 unprobed"},
 		{"nothing known of the rest: they keep what they have", groupMax(2),
 			[]string{"i1 weight=0.6 use=0.7 cap=0.5", "i2 weight=0.4 silent"}, "i1=0.6 i2=0.4 capacity_short"},
 		{"no instances: the least group", func(s *quell.Service) { s.Group.Min = 2 }, nil, "+2 group_min"},
@@ -253,7 +253,7 @@ func TestPRIMAConfirm(t *testing.T) {
 			at(same+" confirming", "i1 weight=0.5 use=0.25 cap=0.2", "i2 weight=0.5 use=0.2 cap=0.5"),
 		}},
 		{"nothing known is not a confirmation of too little", 1, []step{
-			at("i1=1", "i1 weight=1 silent"), at("i1=1", "i1 weight=1 silent"), at("i1=1 confirming", "i1 weight=1 use=0.7 cap=0.5"),
+			at("i1=1 unprobed", "i1 weight=1 silent"), at("i1=1 unprobed", "i1 weight=1 silent"), at("i1=1 confirming", "i1 weight=1 use=0.7 cap=0.5"),
 		}},
 		{"a new instance joins at once, scale-in waits", 1, []step{
 			at("i1=0.5 i2=0.5 join", "i1 weight=1 use=0.4 cap=0.5", "i2 weight=0 use=0 cap=0.5"),

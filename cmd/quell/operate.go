@@ -129,7 +129,9 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	fmt.Fprintln(t, "INSTANCE\tSTATE\tAGE\tRATE\tLOAD\tSEVERITY\tCAPACITY\tWEIGHT\tLATENCY\tPREDICTED\tREASON")
 	for _, i := range s.Instances {
 		label := string(i.State)
-		if i.Stale {
+		if i.Unprobed {
+			label += ", unprobed"
+		} else if i.Stale {
 			label += ", stale"
 		}
 		if i.Held != nil {
