@@ -28,7 +28,7 @@ type Policy struct {
 	Resource          Resource
 	InterferenceModel InterferenceModel
 	Confidence        float64 // of the one-sided test behind Eq. 1
-	Confirm           int     // W: act on the (W+1)th consecutive snapshot; believe on as many that interference is gone
+	Confirm           int     // W: act on the (W+1)th consecutive snapshot; treat interference as gone after as many without it
 	Headroom          float64 // load may reach this share of the summed capacity
 	ScaleInMargin     float64 // scale in only if the kept capacity still leaves this much
 	ScaleOut          ScaleOut

@@ -19,7 +19,7 @@ type Options struct {
 	Scenarios []*scenario.Scenario // not changed
 	Policies  []string             // beside the scenarios' own runs; nil: every known one
 	Seeds     int                  // from the scenario's seed on; at least 1
-	Dir       string               // results.jsonl and models go there; one that is not empty is gone on with
+	Dir       string               // results.jsonl and models go there; a run is resumed from one that is not empty
 	Jobs      int                  // runs at once; 0: as many as there are processors
 	Program   string               // that plays; results of another one are refused
 	Progress  func(Progress)       // may be nil; never called twice at once

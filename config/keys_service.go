@@ -41,7 +41,7 @@ func policyKeys(p *quell.Policy) section {
 		opt("resource", oneOf(&p.Resource, quell.Resources), "the resource that is contended for: cpu, network, disk or memory"),
 		opt("interference_model", oneOf(&p.InterferenceModel, quell.InterferenceModels), "total: one curve of total utilisation over severity; joint: severity over own and interfering use"),
 		opt("confidence", share(&p.Confidence).above(0.5).below(1), "of the one-sided test that tells interference from chance"),
-		opt("confirm", whole(&p.Confirm).between(0, 1000), "W: act on the (W+1)th snapshot in a row that asks for it, and believe that interference is gone on as many"),
+		opt("confirm", whole(&p.Confirm).between(0, 1000), "W: act on the (W+1)th snapshot in a row that asks for it, and treat interference as gone after as many snapshots without it"),
 		opt("headroom", share(&p.Headroom).above(0).between(0, 1), "load may reach this share of the summed capacity"),
 		opt("scale_in_margin", share(&p.ScaleInMargin).atLeast(0).below(1), "scale in only if the kept capacity still leaves this much"),
 		opt("scale_out", oneOf(&p.ScaleOut, quell.ScaleOuts), "one: one instance at a time; predicted: as many as the shortfall asks for"),

@@ -79,8 +79,8 @@ func (f *scenarioFile) keys() section {
 		opt("readings", readingsKeys(&f.Readings), "what goes wrong with them on their way to the controller; simulator only"),
 		opt("stations", stationsKeys(&f.Stations), "how machines serve what is open there; simulator only"),
 		opt("probing", probingKeys(&f.Probing), "of the instances; simulator only"),
-		opt("services", whole(&f.Services).between(1, scenario.MostServices), "so many services like this one, each with hosts, clients, a controller and a seed of its own; `quell sim` only").or("`1`"),
-		opt("warm_up", duration(&f.WarmUp), "the first load is offered for this long before the account begins").or("4s in the demo, four sampling periods in the simulator"),
+		opt("services", whole(&f.Services).between(1, scenario.MostServices), "this many services like this one, each with hosts, clients, a controller and a seed of its own; `quell sim` only").or("`1`"),
+		opt("warm_up", duration(&f.WarmUp), "how long the first load is offered before measuring starts").or("4s in the demo, four sampling periods in the simulator"),
 		opt("timeline", listOf(&f.Timeline, scenario.Event{}, func(e *scenario.Event) value { return eventKeys(e) }), "what changes when, in order of time"),
 		opt("runs", listOf(&f.Runs, scenario.Run{Scheduling: quell.LeastConn}, func(r *scenario.Run) value { return runKeys(r) }).atLeast(1), "passes through the scenario, to compare").or("one, of the service's policy"),
 		opt("judge", judgeKeys(&f.Judge), "how response times are held against the objective"),
@@ -105,7 +105,7 @@ func blankHosts() hostGroup {
 func hostKeys(g *hostGroup) section {
 	return section{
 		req("id", ident(&g.ID), "name of the host; with a count, what the names begin with"),
-		opt("count", whole(&g.count).between(1, 10_000), "so many like hosts: h1, h2, ...").or("one host, named as the id"),
+		opt("count", whole(&g.count).between(1, 10_000), "this many identical hosts: h1, h2, ...").or("one host, named as the id"),
 		req("network", bandwidth(&g.Network), "bandwidth of the host's link"),
 		opt("cores", decimal(&g.Cores), "processors"),
 		opt("disk_iops", decimal(&g.DiskIOPS), "disk operations per second"),
@@ -118,7 +118,7 @@ func instancesKeys(n *scenario.Instances) section {
 		opt("start", whole(&n.Start), "of runs whose policy scales the group"),
 		opt("fixed", whole(&n.Fixed), "the size of runs whose policy does not scale").or("start"),
 		opt("startup", duration(&n.Startup), "emulated boot time of an instance"),
-		opt("weights", listOf(&n.Weights, 0, func(w *float64) value { return share(w) }), "the first instances' shares of the traffic, held by hand until the account begins").or("as the policy has them"),
+		opt("weights", listOf(&n.Weights, 0, func(w *float64) value { return share(w) }), "the first instances' fixed shares of the traffic until measuring starts").or("as the policy has them"),
 	}
 }
 

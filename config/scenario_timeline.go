@@ -57,7 +57,7 @@ func interferenceKeys(i *scenario.Interference) section {
 		req("host", ident(&i.Host), "the host whose neighbour it is; the name of hosts with a count means all of them, each with a neighbour of its own"),
 		req("resource", oneOf(&i.Resource, quell.Resources), "cpu, network, disk or memory"),
 		opt("use", share(&i.Use), "share of the host's resource that is taken; 0 ends it").or("required without trace and markov"),
-		opt("ramp", duration(&i.Ramp), "the use grows or shrinks to this over so long a time"),
+		opt("ramp", duration(&i.Ramp), "time over which the use grows or shrinks to this"),
 		opt("on", duration(&i.On), "mean length of times with the use, in turn with times without"),
 		opt("off", duration(&i.Off), "mean length of the times without"),
 		opt("lengths", oneOf(&i.Lengths, scenario.Spreads), "of on and off: exponential around their mean, or fixed").or("`exponential`"),

@@ -71,7 +71,7 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 func loadBalancer(path string) (*config.File, error) {
 	file, err := config.Load(path)
 	if err == nil && file.Balancer.Kind != config.BuiltinBalancer {
-		err = &quell.UserError{Err: errors.New(path + ": balancer.kind is not builtin: there is no balancer of Quell's own to run")}
+		err = &quell.UserError{Err: errors.New(path + ": balancer.kind is not builtin: quell balancer runs only the built-in balancer")}
 	}
 	return file, err
 }

@@ -49,8 +49,8 @@ const (
 )
 
 // An instance that is removed gets no new requests while the balancer waits labDrain for those it has, and then is told to end, for
-// which its server has kernel.Grace. By then clients have given up what is still open, so no removal drops what anyone waits for. Who
-// has not ended after labEnd, which leaves its agent a second, is killed.
+// which its server has kernel.Grace. By then clients have given up what is still open, so no removal drops what anyone waits for.
+// Processes that are still running after labEnd, which leaves the agent a second, are killed.
 const (
 	labDrain = patience - kernel.Grace
 	labEnd   = kernel.Grace + time.Second

@@ -68,8 +68,8 @@ func (gd *guarded) boundGroup() {
 	}
 }
 
-// youngest picks up to n instances to remove, first those that are still starting, then the youngest ones; of equally old
-// ones the last, as it was listed, and so started, last.
+// youngest picks up to n instances to remove, first those that are still starting, then the youngest ones; among
+// instances of equal age, the one listed last.
 func (g *group) youngest(n int, leaving []string) []string {
 	if n <= 0 {
 		return nil
