@@ -121,6 +121,15 @@ func TestCapacityThatMayNotBeUsedDoesNotCount(t *testing.T) {
 			at("a=0 b=1 -c scale_in override", "a weight=0 use=0 cap=0.5 hand=0", "b weight=0.5 use=0.1 cap=0.5", "c weight=0.5 use=0.1 cap=0.4"),
 			at("a=0 b=1 override", "a weight=0 use=0 cap=0.5 hand=0", "b weight=1 use=0.2 cap=0.5"),
 		}},
+		{"by hand at 0.5: the others need 0.5 * 0.9 / 0.9 for their half, and have it", "prima", headroom(.9), []step{
+			at("a=0.5 b=0.5 override", "a weight=0.5 use=0.45 cap=0.5 hand=0.5", "b weight=0.5 use=0.45 cap=0.5"),
+		}},
+		{"by hand: several stay, though one would do", "prima", confirm(0), []step{
+			at("a=0.5 b=0.5 override", "a weight=0.5 use=0 cap=0.5 hand=0.5", "b weight=0.5 use=0 cap=0.5 hand=0.5"),
+		}},
+		{"errors: what it carries is stated as capacities are, before headroom", "prima", func(s *quell.Service) { headroom(.9)(s); errorRate(.05)(s) }, []step{
+			at("a=0.5 b=0.5", "a weight=0.5 use=0.45 cap=0.5 err=1", "b weight=0.5 use=0.45 cap=0.5"),
+		}},
 		{"errors: it carries what it has", "prima", func(s *quell.Service) { confirm(1)(s); errorRate(.05)(s) }, []step{
 			at("a=0.02 b=0.98 confirming", "a weight=0.02 use=0.02 cap=0.5 err=1", "b weight=0.98 use=0.8 cap=0.5"),
 			at("a=0.02 b=0.98 +1 capacity_short errors", "a weight=0.02 use=0.02 cap=0.5 err=1", "b weight=0.98 use=0.8 cap=0.5"),
@@ -139,6 +148,9 @@ func TestCapacityThatMayNotBeUsedDoesNotCount(t *testing.T) {
 		}},
 		{"hpa: it wants ceil(1 * 0.9 / 0.8) beside the one that is out", "hpa", nil, []step{
 			at("a=0 b=1 +1 utilization override", "a weight=0 use=0 hand=0", "b weight=1 use=0.9"),
+		}},
+		{"hpa: what is out takes up room", "hpa", groupMax(2), []step{
+			at("a=0 b=1 overload override", "a weight=0 use=0 hand=0", "b weight=1 use=0.9"),
 		}},
 		{"hpa: and removes others", "hpa", nil, []step{
 			at("a=0 b=1 -c scale_in override", "a weight=0 use=0 hand=0 age=1", "b weight=0.5 use=0.2 age=3", "c weight=0.5 use=0.2 age=2"),

@@ -72,13 +72,15 @@ func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 
 // Plans that are only advised ask for the handover again and again; it begins where they are carried out.
 func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
-	e := engine(t, guarding("prima", maxStep(.4)), goldenModels(t))
-	st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Joined: true}, "b": {Joined: true}}}
-	for k := range 4 {
-		var plan quell.Plan
-		plan, st = e.Decide(snap(t, k, "a weight=0.7 use=0.3 cap=0.4", "b weight=0.3 use=0.4 cap=0.4"), st)
-		if got := plan.Weights["a"]; math.Abs(got-.5) > 1e-9 {
-			t.Errorf("period %d: a has %.3f, want 0.5", k, got)
+	for _, policy := range []string{"prima", "lr"} {
+		e := engine(t, guarding(policy, maxStep(.4)), goldenModels(t))
+		st := State{Policy: "knapsack", Instances: map[string]InstanceState{"a": {Joined: true}, "b": {Joined: true}}}
+		for k := range 4 {
+			var plan quell.Plan
+			plan, st = e.Decide(snap(t, k, "a weight=0.7 use=0.3 cap=0.4", "b weight=0.3 use=0.4 cap=0.4"), st)
+			if got := plan.Weights["a"]; math.Abs(got-.5) > 1e-9 {
+				t.Errorf("%s, period %d: a has %.3f, want 0.5", policy, k, got)
+			}
 		}
 	}
 }
