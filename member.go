@@ -41,6 +41,8 @@ type BackendState struct {
 	Healthy  bool   `json:"healthy"`
 	Health   string `json:"health,omitempty"` // while checks fail: what the last one asked and what it got
 	InFlight int64  `json:"in_flight"`
+	// Foreign marks a backend that the balancer had before Quell gave it any.
+	Foreign bool `json:"foreign,omitempty"`
 	// ByHand is set where somebody took the backend out at the balancer itself. No Apply puts it back.
 	// A zero Since means that the balancer does not know.
 	ByHand *Held `json:"by_hand,omitempty"`

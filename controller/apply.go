@@ -26,7 +26,6 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 	if err != nil {
 		return view{}, fmt.Errorf("asking the scaler: %w", err)
 	}
-	c.members = members
 	states, err := c.opts.Balancer.State(ctx)
 	if err != nil {
 		return view{}, fmt.Errorf("asking the balancer: %w", err)
@@ -36,6 +35,8 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 	for _, s := range states {
 		v.backends[s.ID] = s
 	}
+	c.keepMissing(ctx, &v)
+	c.members = v.members
 	c.noteHolds(ctx, &v)
 	return v, nil
 }

@@ -105,8 +105,9 @@ type Controller struct {
 	finished []string        // instances that have drained, to be ended once the step is over
 	ending   map[string]bool // those that the scaler was told to end
 	members  []quell.Member
-	status   Status // of the last decision
-	told     string // the last decision that was logged
+	unlisted map[string]*unlisted // that the scaler no longer lists
+	status   Status               // of the last decision
+	told     string               // the last decision that was logged
 	counts   counts
 
 	background sync.WaitGroup // what outlives a step
@@ -129,7 +130,7 @@ func New(opts Options) (*Controller, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger), ending: map[string]bool{}, mem: newMemory()}
+	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger), ending: map[string]bool{}, unlisted: map[string]*unlisted{}, mem: newMemory()}
 	if err := c.configure(opts.Service, opts.Models); err != nil {
 		return nil, err
 	}
@@ -253,6 +254,7 @@ func (c *Controller) Step(ctx context.Context) {
 		c.failed("look", err)
 		return
 	}
+	c.judgeMissing(limited, &view)
 	c.judge(limited, view)
 	snapshot := c.gather.snapshot(c.now(), view)
 	plan, state := c.decide(&snapshot)

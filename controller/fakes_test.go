@@ -58,6 +58,7 @@ type fakeBalancer struct {
 	why      string // what the checks of sick ones got
 	inFlight map[string]int64
 	byHand   map[string]quell.Held // taken out at the balancer
+	foreign  bool                  // its backends were there before Quell
 	applied  [][]quell.Backend
 }
 
@@ -81,6 +82,7 @@ func (b *fakeBalancer) State(ctx context.Context) ([]quell.BackendState, error) 
 	var states []quell.BackendState
 	for _, x := range b.backends {
 		s := quell.BackendState{Backend: x, Healthy: !b.sick[x.ID], Health: b.why, InFlight: b.inFlight[x.ID]}
+		s.Foreign = b.foreign
 		if held, ok := b.byHand[x.ID]; ok {
 			s.ByHand = &held
 		}

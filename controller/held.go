@@ -223,12 +223,16 @@ func (c *Controller) setOne(ctx context.Context, v view, id string) error {
 	return nil
 }
 
-// showHolds brings the rows of a status up to the last look.
-func (c *Controller) showHolds(rows []InstanceStatus) []InstanceStatus {
+// showLook brings the rows of a status up to the last look.
+func (c *Controller) showLook(rows []InstanceStatus) []InstanceStatus {
 	rows = slices.Clone(rows) // others read the old ones
 	for i := range rows {
 		row := &rows[i]
-		row.Held, row.Open, row.Empty = nil, nil, false
+		row.Held, row.Open, row.Empty, row.Missing = nil, nil, false, nil
+		if m := c.unlisted[row.ID]; m != nil {
+			since := m.since
+			row.Missing = &since
+		}
 		if h, held := c.held[row.ID]; held {
 			row.Held, row.Open, row.Empty = &h.Held, &h.open, h.empty
 		}

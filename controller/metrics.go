@@ -29,6 +29,7 @@ var (
 	descUnprobed    = prometheus.NewDesc("quell_unprobed", "1 where an instance reports, but nobody probes it.", perInstance, nil)
 	descHeld        = prometheus.NewDesc("quell_instance_held", "1 where a person took an instance out of rotation.", []string{"service", "instance", "by"}, nil)
 	descHeldSince   = prometheus.NewDesc("quell_instance_held_since_timestamp_seconds", "Since when.", perInstance, nil)
+	descMissing     = prometheus.NewDesc("quell_instance_missing", "1 where the scaler does not list an instance that the balancer finds healthy.", perInstance, nil)
 	descInstances   = prometheus.NewDesc("quell_instances", "Instances by state; held: taken out of rotation by a person.", []string{"service", "state"}, nil)
 	descLoad        = prometheus.NewDesc("quell_load", "Summed utilisation.", perService, nil)
 	descArrivals    = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
@@ -76,6 +77,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 			if v != nil {
 				gauge(d, *v, in.ID)
 			}
+		}
+		if in.Missing != nil {
+			gauge(descMissing, 1, in.ID)
 		}
 		gauge(descStale, bit(in.Stale), in.ID)
 		gauge(descUnprobed, bit(in.Unprobed), in.ID)

@@ -66,6 +66,7 @@ type InstanceStatus struct {
 	Capacity    *float64    `json:"capacity,omitempty"`
 	LatencyMS   *float64    `json:"latency_ms,omitempty"` // in the SLO's metric
 	PredictedMS *float64    `json:"predicted_ms,omitempty"`
+	Missing     *time.Time  `json:"missing_since,omitempty"` // from the scaler's list, while the balancer finds it healthy
 	Held        *quell.Held `json:"held,omitempty"`          // taken out of rotation by a person
 	Open        *int64      `json:"open_requests,omitempty"` // of a held one
 	Empty       bool        `json:"empty,omitempty"`         // held, and no request is open
@@ -126,7 +127,7 @@ func (c *Controller) show() {
 	s.Service, s.Policy, s.Mode = c.opts.Service.Name, c.opts.Service.Policy.Name, c.opts.Service.Mode
 	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.mem.Overrides
-	s.Instances = c.showHolds(s.Instances)
+	s.Instances = c.showLook(s.Instances)
 	s.Refused = ""
 	if c.refused != nil {
 		s.Refused = c.refused.Error()

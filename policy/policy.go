@@ -109,7 +109,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan
 	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected, feels: e.kind.models != noModels, truth: truth}
 	g := perceive(in, prev.Instances)
 	if e.service.Group.Fixed {
-		in.Service = ofFixedSize(e.service, len(g.ready)+g.starting)
+		in.Service = ofFixedSize(e.service, len(g.ready)+g.starting+g.held)
 	}
 	g.present(st.HandingOver, st.HandingOver && prev.Policy == st.Policy)
 	plan := e.kind.decide(in, g, &st)

@@ -20,6 +20,7 @@ import (
 type Driver struct {
 	opts      Options
 	processes []*process
+	owning    sync.Mutex // one Own at a time
 
 	mu      sync.Mutex
 	entries []*entry

@@ -441,3 +441,7 @@ func (l *lab) replace(from, to string) {
 		l.t.Fatal(err)
 	}
 }
+
+func newSayings() *sayings { return &sayings{} }
+
+func (s *sayings) logger() *slog.Logger { return slog.New(slog.NewTextHandler(s, nil)) }

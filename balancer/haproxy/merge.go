@@ -126,6 +126,7 @@ func (d *Driver) discover(found map[string]quell.BackendState, views []*view) {
 			if outEverywhere(name, views) {
 				state.ByHand, state.Weight = heldHere(), 0
 			}
+			state.Foreign = true
 			found[name] = state
 		}
 	}

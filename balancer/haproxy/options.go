@@ -31,6 +31,7 @@ type Options struct {
 	// brings it up to date, so that a restart begins with the weights in force. Empty: none.
 	StateFile string
 	Drain     time.Duration // how long a server that was taken away may keep open requests; default 30 s
+	Lease     time.Duration // how long a controller that fell silent keeps others out; default 15 s
 	Logger    *slog.Logger
 	Now       func() time.Time
 }
@@ -38,6 +39,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Drain == 0 {
 		o.Drain = 30 * time.Second
+	}
+	if o.Lease == 0 {
+		o.Lease = 15 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -18,6 +18,7 @@ type process struct {
 	opts   *Options
 	socket *socket
 	index  int // among the driver's processes
+	claim  claim
 
 	mu        sync.Mutex // guards what follows, and keeps exchanges that belong together together
 	last      *view      // as it was last seen, and changed since; nil where it must be looked at again

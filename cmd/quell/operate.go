@@ -134,6 +134,9 @@ func writeStatus(w io.Writer, s controller.Status) error {
 		} else if i.Stale {
 			label += ", stale"
 		}
+		if i.Missing != nil {
+			label += ", missing from the scaler's list"
+		}
 		if i.Held != nil {
 			label += heldText(i)
 		}

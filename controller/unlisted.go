@@ -1,0 +1,108 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// unlisted is an instance that the scaler no longer lists while the balancer has it and finds it healthy. A list may be
+// wrong, as where a program fails without saying so; requests that are answered are not. So it goes on serving. It is given
+// up once its health checks fail too, or once it has been missing for missingWait while others that are listed serve: then
+// one with each decision. A list that leaves nothing is never believed while the balancer finds somebody healthy.
+type unlisted struct {
+	member  quell.Member
+	since   time.Time
+	givenUp bool
+}
+
+// missingWait is for how long an instance that is healthy may be missing from the scaler's list.
+func missingWait(sampling time.Duration) time.Duration { return max(10*sampling, 30*time.Second) }
+
+// keepMissing adds to the members those that only the balancer knows, as long as they are not given up.
+func (c *Controller) keepMissing(ctx context.Context, v *view) {
+	if c.opts.Fixed {
+		return // the list is what somebody wrote
+	}
+	listed := map[string]quell.Member{}
+	for _, m := range c.members {
+		listed[m.ID] = m // as they were
+	}
+	now := map[string]bool{}
+	for _, m := range v.members {
+		now[m.ID] = true
+	}
+	for _, id := range slices.Sorted(maps.Keys(v.backends)) {
+		b := v.backends[id]
+		_, leaving := c.mem.Draining[id]
+		if now[id] || leaving || b.Draining || b.Foreign || c.ending[id] {
+			continue
+		}
+		if c.unlisted[id] == nil && b.Healthy {
+			c.miss(ctx, id, listed[id], b)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.unlisted)) {
+		switch m, b := c.unlisted[id], v.backends[id]; {
+		case now[id]:
+			delete(c.unlisted, id)
+			c.note(ctx, id+" is listed by the scaler again")
+		case !b.Healthy && !m.givenUp:
+			delete(c.unlisted, id)
+			c.note(ctx, id+" is given up: the scaler does not list it and the balancer does not find it healthy")
+		case b.ID == "":
+			delete(c.unlisted, id) // it has left the balancer
+		case !m.givenUp:
+			v.members = append(v.members, m.member)
+		}
+	}
+}
+
+// miss begins to keep an instance in service that the scaler no longer lists.
+func (c *Controller) miss(ctx context.Context, id string, was quell.Member, b quell.BackendState) {
+	if was.ID == "" {
+		was = quell.Member{ID: id, Address: b.Address, Probe: b.Probe, State: quell.Ready}
+	}
+	if was.Address == "" {
+		return // nobody knows where it is
+	}
+	c.unlisted[id] = &unlisted{member: was, since: c.now()}
+	c.note(ctx, fmt.Sprintf("%s is missing from the scaler's list, and the balancer finds it healthy: it goes on serving", id))
+}
+
+// judgeMissing tells which instances are missing, and gives up one that has been for too long. It belongs to a decision.
+func (c *Controller) judgeMissing(ctx context.Context, v *view) {
+	var ids []string
+	for _, id := range slices.Sorted(maps.Keys(c.unlisted)) {
+		if !c.unlisted[id].givenUp {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	wait := missingWait(c.opts.Service.Sampling)
+	others := slices.ContainsFunc(v.members, func(m quell.Member) bool {
+		b := v.backends[m.ID]
+		return c.unlisted[m.ID] == nil && m.State == quell.Ready && b.Healthy && !b.Draining && !v.holds(m.ID)
+	})
+	text := "the scaler does not list " + strings.Join(ids, ", ") + ", which the balancer finds healthy: serving on, "
+	if others {
+		text += fmt.Sprintf("and giving up what is missing for %v, one with each decision. Look at the scaler's list", wait)
+	} else {
+		text += "because nothing else would be left. Look at the scaler's list"
+	}
+	c.failed("list", errors.New(text))
+	oldest := slices.MinFunc(ids, func(a, b string) int { return c.unlisted[a].since.Compare(c.unlisted[b].since) })
+	if m := c.unlisted[oldest]; others && c.acting() && c.now().Sub(m.since) >= wait {
+		m.givenUp = true
+		v.members = slices.DeleteFunc(v.members, func(m quell.Member) bool { return m.ID == oldest })
+		c.note(ctx, fmt.Sprintf("%s is given up: the scaler has not listed it for %v", oldest, c.now().Sub(m.since).Round(time.Second)))
+	}
+}

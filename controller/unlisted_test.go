@@ -1,0 +1,131 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// lose takes instances off the scaler's list; they go on running.
+func (r *rig) lose(ids ...string) (lost []quell.Member) {
+	r.scaler.set(func(s *fakeScaler) {
+		s.members = slices.DeleteFunc(s.members, func(m quell.Member) bool {
+			gone := slices.Contains(ids, m.ID)
+			if gone {
+				lost = append(lost, m)
+			}
+			return gone
+		})
+	})
+	return lost
+}
+
+// A list that is empty for a while removes nobody, starts nobody, and is reported while it lasts.
+func TestAnEmptyListRemovesNobody(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		r.run(3 * time.Second)
+		before := r.balancer.weights()
+		lost := r.lose("i1", "i2")
+		r.untouched(func() { r.pass(5 * time.Minute) })
+		r.wantEvent("i1 is missing from the scaler's list")
+		s := r.c.Status()
+		if text := s.LastFailure["list"]; !strings.Contains(text, "does not list i1, i2") || !strings.Contains(text, "nothing else would be left") {
+			t.Errorf("the status says %q", text)
+		}
+		if row := r.row("i1"); row.Missing == nil || row.State != quell.Ready {
+			t.Errorf("%+v", row)
+		}
+		if got := r.get("/metrics").Body.String(); !strings.Contains(got, `quell_instance_missing{instance="i1",service="shop"} 1`) {
+			t.Error(got)
+		}
+		r.restart()
+		r.untouched(func() { r.run(time.Minute) })
+		r.scaler.set(func(s *fakeScaler) { s.members = lost })
+		r.untouched(func() { r.pass(patience) })
+		r.wantEvent("i2 is listed by the scaler again")
+		r.wantWeights(before)
+		if s := r.c.Status(); s.LastFailure["list"] != "" || r.row("i1").Missing != nil {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// What is missing for longer than the wait is given up where others serve, one instance with each decision.
+func TestAShrunkenListIsBelievedInTheEnd(t *testing.T) {
+	play(t, three, func(r *rig) {
+		r.run(3 * time.Second)
+		r.lose("i2", "i3")
+		wait := missingWait(r.opts.Service.Sampling)
+		r.untouched(func() { r.pass(wait - 2*time.Second) })
+		seen := map[int]bool{}
+		for range 8 {
+			r.pass(500 * time.Millisecond)
+			n := 0
+			for _, id := range []string{"i2", "i3"} {
+				if _, there := r.balancer.backend(id); there {
+					n++
+				}
+			}
+			seen[n] = true
+		}
+		if !seen[2] || !seen[1] || !seen[0] {
+			t.Errorf("of two, so many were there: %v; want 2, then 1, then 0", seen)
+		}
+		if ended := r.scaler.ended(); len(ended) > 0 {
+			t.Errorf("%v stopped, which the scaler does not know", ended)
+		}
+		r.wantEvent("i2 is given up: the scaler has not listed it for")
+		r.wantIDs("i1", "i4", "i5")
+	})
+}
+
+// An instance that is gone from the list and does not answer either is gone.
+func TestAnInstanceThatIsReallyGone(t *testing.T) {
+	play(t, three, func(r *rig) {
+		r.run(3 * time.Second)
+		r.lose("i3")
+		r.balancer.set(func(b *fakeBalancer) { b.sick["i3"] = true })
+		r.pass(2 * time.Second)
+		if _, there := r.balancer.backend("i3"); there {
+			t.Error("it is still there")
+		}
+		r.wantIDs("i1", "i2", "i4")
+	})
+	play(t, three, func(r *rig) { // it dies while it is missing
+		r.run(3 * time.Second)
+		r.lose("i3")
+		r.pass(5 * time.Second)
+		r.balancer.set(func(b *fakeBalancer) { b.sick["i3"] = true })
+		r.pass(2 * time.Second)
+		if _, there := r.balancer.backend("i3"); there {
+			t.Error("it is still there")
+		}
+		r.wantEvent("i3 is given up: the scaler does not list it and the balancer does not find it healthy")
+	})
+}
+
+// A list that a person wrote is believed at once, and what a balancer had before Quell is not taken up.
+func TestWhatIsNotMissing(t *testing.T) {
+	for name, change := range map[string]func(*rig){
+		"a fleet that stays": func(r *rig) { r.opts.Fixed = true },
+		"foreign servers":    func(r *rig) { r.balancer.foreign = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(r *rig) {
+				change(r)
+				r.scaler.add()
+				r.scaler.add()
+				for i := range 3 {
+					r.balancer.backends = append(r.balancer.backends, quell.Backend{ID: fmt.Sprintf("i%d", i+1), Address: fmt.Sprintf("10.0.0.%d:80", i+1), Weight: 1. / 3})
+				}
+			}, func(r *rig) {
+				r.run(3 * time.Second)
+				r.wantWeights(map[string]float64{"i1": .5, "i2": .5})
+			})
+		})
+	}
+}
