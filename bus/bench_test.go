@@ -11,8 +11,8 @@ import (
 
 // BenchmarkReadings measures readings through an embedded server over TCP, decoded and checked.
 func BenchmarkReadings(b *testing.B) {
-	s := startServer(b, ServerOptions{Listen: "127.0.0.1:0"})
-	controller, agent := connect(b, Options{Server: s}), connect(b, Options{URL: s.URL()})
+	s := startServer(b, ServerOptions{Listen: "127.0.0.1:0", Token: "t"})
+	controller, agent := connect(b, Options{Server: s}), connect(b, Options{URL: s.URL(), Token: "t"})
 	var got atomic.Int64
 	all := make(chan struct{})
 	stop, err := controller.SubscribeReadings("video", into(b, func(quell.Reading, time.Time) {

@@ -34,8 +34,10 @@ type Options struct {
 	Identify func() (Identity, error)
 	// Persistent connections go on trying whatever happens; without it a bus that refuses the first attempt is an error.
 	Persistent bool
-	Name       string       // shown by the server, as "agent i-7"
-	Logger     *slog.Logger // nil discards
+	// SharedMayCommand lets the controller at this end obey those who show only a shared token.
+	SharedMayCommand bool
+	Name             string       // shown by the server, as "agent i-7"
+	Logger           *slog.Logger // nil discards
 
 	// Replicas is how many copies of each store a cluster keeps; 0 means as many as it can hold, up to 3.
 	Replicas int
@@ -51,7 +53,10 @@ const (
 )
 
 // Identity is what a process shows to the bus; either may be empty.
-type Identity struct{ Token string }
+type Identity struct {
+	Token      string
+	Credential []byte // a credential file's text
+}
 
 // Conn is a connection to the bus. Its methods may be called from several goroutines.
 type Conn struct {
@@ -66,6 +71,7 @@ type Conn struct {
 	mu        sync.Mutex
 	link      Link
 	met       bool                     // it has been up
+	own       Grant                    // what was shown last; the zero value is no credential
 	sightings map[string]leaseSighting // by service
 }
 
@@ -108,8 +114,12 @@ func newConn(opts Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	var own Grant
+	if opts.Server != nil {
+		own = inside
+	}
 	log := opts.Logger.With("bus", where)
-	return &Conn{opts: opts, where: where, log: log, packer: p, noise: outage.Kinds{Logger: log, What: "bus error", Level: slog.LevelWarn},
+	return &Conn{opts: opts, own: own, where: where, log: log, packer: p, noise: outage.Kinds{Logger: log, What: "bus error", Level: slog.LevelWarn},
 		link: Link{Since: opts.Now()}, sightings: map[string]leaseSighting{}}, nil
 }
 

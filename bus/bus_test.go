@@ -44,6 +44,23 @@ func startServer(t testing.TB, opts ServerOptions) *Server {
 	return s
 }
 
+// guarded is a server that listens on loopback and takes credentials.
+func guarded(t testing.TB, opts ServerOptions) (*Server, Keyring) {
+	t.Helper()
+	if opts.Keyring == nil {
+		opts.Keyring = &Keyring{t.TempDir()}
+	}
+	if opts.Listen == "" {
+		opts.Listen = "127.0.0.1:0"
+	}
+	return startServer(t, opts), *opts.Keyring
+}
+
+// as is how to connect with a credential.
+func as(s *Server, ring Keyring, role Role, id string) Options {
+	return Options{URL: s.URL(), Identify: ring.Identify(Grant{role, "video", id}), Name: id}
+}
+
 func connect(t testing.TB, opts Options) *Conn {
 	t.Helper()
 	c, err := Connect(opts)
@@ -151,8 +168,11 @@ func TestTokens(t *testing.T) {
 }
 
 func TestAnAgentMayStartBeforeItsServer(t *testing.T) {
-	address := freeAddress(t)
-	c := connect(t, Options{URL: "nats://" + address})
+	address, ring := freeAddress(t), Keyring{t.TempDir()}
+	if err := ring.Make(); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, Options{URL: "nats://" + address, Identify: ring.Identify(Grant{Controller, "video", "c"})})
 	if c.Connected() {
 		t.Fatal("connected to nothing")
 	}
@@ -166,7 +186,7 @@ func TestAnAgentMayStartBeforeItsServer(t *testing.T) {
 	}
 	defer stop()
 
-	startServer(t, ServerOptions{Listen: address})
+	startServer(t, ServerOptions{Listen: address, Keyring: &ring})
 	eventually(t, "connected", c.Connected)
 	eventually(t, "a reading", func() bool { // readings come over a connection of their own
 		if err := c.PublishReading(reading("i2")); err != nil {
@@ -181,13 +201,13 @@ func TestAnAgentMayStartBeforeItsServer(t *testing.T) {
 
 func TestAConnectionSurvivesARestartOfItsServer(t *testing.T) {
 	address, dir := freeAddress(t), t.TempDir()
-	first := startServer(t, ServerOptions{Listen: address, StoreDir: dir})
-	c := connect(t, Options{URL: first.URL()})
+	first := startServer(t, ServerOptions{Listen: address, StoreDir: dir, Token: "t"})
+	c := connect(t, Options{URL: first.URL(), Token: "t"})
 	if err := first.Shutdown(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "disconnected", func() bool { return !c.Connected() })
-	startServer(t, ServerOptions{Listen: address, StoreDir: dir})
+	startServer(t, ServerOptions{Listen: address, StoreDir: dir, Token: "t"})
 	eventually(t, "connected again", c.Connected)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/quellhq/quell"
@@ -35,8 +36,16 @@ type Command struct {
 	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain
 	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic
 	Force    bool        `json:"force,omitempty"`    // drain: even the last instance in rotation
-	By       string      `json:"by,omitempty"`       // who asks, for the journal
+	// By is who asks. The controller's end sets it, from the credential and the connection; what is sent in it does not count.
+	By string `json:"by,omitempty"`
 }
+
+// Bounds of what a command may hold, in bytes.
+const (
+	maxCommand  = 16 << 10
+	maxBy       = maxGrantID + 64
+	maxQuestion = maxInstanceName
+)
 
 // Reply is what a controller answers. A non-empty Error says that the command was not carried out.
 type Reply struct {
@@ -51,6 +60,9 @@ func (c Command) check() error {
 	if (c.Name == Drain || c.Name == Undrain) && c.Instance == "" {
 		return fmt.Errorf("%s needs an instance", c.Name)
 	}
+	if len(c.Instance) > maxQuestion {
+		return fmt.Errorf("the instance's name is longer than %d bytes", maxQuestion)
+	}
 	if c.Name != Override {
 		return nil
 	}
@@ -63,19 +75,20 @@ func (c Command) check() error {
 	return nil
 }
 
-// Serve answers the commands for a service, one at a time. The handler's context ends with stop, which waits for a moment
-// at most for a running handler.
+// Serve answers the commands for a service. Those of one role are answered one at a time, so a flood of questions from one
+// cannot delay another's pause. The handler's context ends with stop, which waits for a moment at most for running handlers.
 func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply) (stop func(), err error) {
 	subject, err := commandSubject(service)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	unsubscribe, err := c.subscribe(c.nc, subject, func(m *nats.Msg) {
-		if err := c.answer(m.Reply, replyTo(ctx, m.Data, handle)); err != nil {
+	answer := func(m *nats.Msg) {
+		if err := c.answer(m.Reply, c.reply(ctx, m, handle)); err != nil {
 			c.noise.Note("answer a command: " + err.Error())
 		}
-	})
+	}
+	unsubscribe, err := c.subscribeAll(answer, subject, subject+"."+string(shared)+".*", subject+"."+string(Operator)+".*", subject+"."+string(Controller)+".*")
 	if err != nil {
 		cancel()
 		return nil, err
@@ -83,21 +96,81 @@ func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply
 	return func() { cancel(); unsubscribe() }, nil
 }
 
-func replyTo(ctx context.Context, data []byte, handle func(context.Context, Command) Reply) Reply {
-	var cmd Command
-	if err := quell.DecodeStrict(data, &cmd); err != nil {
+// subscribeAll listens on several subjects, on each one message at a time.
+func (c *Conn) subscribeAll(handle nats.MsgHandler, subjects ...string) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, s := range stops {
+			s()
+		}
+	}
+	for _, subject := range subjects {
+		end, err := c.subscribe(c.nc, subject, handle)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, end)
+	}
+	return stop, nil
+}
+
+// reply carries a command out for whom the bus says that it comes from.
+func (c *Conn) reply(ctx context.Context, m *nats.Msg, handle func(context.Context, Command) Reply) Reply {
+	who, err := subjectGrant(m.Subject)
+	if err != nil {
 		return Reply{Error: err.Error()}
 	}
-	if err := cmd.check(); err != nil {
+	cmd, err := decodeCommand(m.Data)
+	if err != nil {
 		return Reply{Error: err.Error()}
 	}
+	if who.Role == shared && cmd.Name != Status && !c.sharedMayCommand() {
+		return Reply{Error: fmt.Sprintf("%s needs an operator's credential: `quell credentials operator NAME` on the controller's machine makes one, "+
+			"bus.credentials names its file. A token may only ask for the status, unless bus.token_commands is set there", cmd.Name)}
+	}
+	cmd.By = quell.Printable(c.by(who, m.Reply), maxBy)
 	return handle(ctx, cmd)
+}
+
+func decodeCommand(data []byte) (cmd Command, err error) {
+	if len(data) > maxCommand {
+		return cmd, fmt.Errorf("the command has %d bytes; at most %d are allowed", len(data), maxCommand)
+	}
+	if err := quell.DecodeStrict(data, &cmd); err != nil {
+		return cmd, err
+	}
+	return cmd, cmd.check()
+}
+
+// sharedMayCommand says whether those who show no credential are obeyed. On an external bus that this controller itself uses
+// without a credential nobody can have one.
+func (c *Conn) sharedMayCommand() bool {
+	return c.opts.SharedMayCommand || c.opts.Server == nil && c.grant().Role == ""
+}
+
+// by names who asks: the credential's name, and the host where the bus is embedded and knows it.
+func (c *Conn) by(who Grant, inbox string) string {
+	name := who.ID
+	if who.Role == shared {
+		name = "shared token"
+	}
+	if c.opts.Server == nil {
+		if c.grant().Role == "" {
+			return "an unnamed user of the bus"
+		}
+		return name
+	}
+	if host := c.opts.Server.gate.host(c.opts.Server.nats, who, inbox); host != "" {
+		return name + "@" + host
+	}
+	return name
 }
 
 // answer sends a reply in as many messages as it needs.
 func (c *Conn) answer(inbox string, r Reply) error {
-	if inbox == "" {
-		return errors.New("the command came without an address for the answer")
+	if !strings.HasPrefix(inbox, inboxes) {
+		return errors.New("the command came without an inbox for the answer")
 	}
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -128,25 +201,50 @@ func (c *Conn) Ask(ctx context.Context, service string, cmd Command) (Reply, err
 	if err != nil {
 		return Reply{}, err
 	}
+	if subject, err = c.ownSubject(subject, service, string(cmd.Name)); err != nil {
+		return Reply{}, err
+	}
 	data, err := json.Marshal(cmd)
 	if err != nil {
 		return Reply{}, fmt.Errorf("encode the command: %w", err)
 	}
+	return c.put(ctx, service, subject, data)
+}
+
+// put puts a question to the controller of a service.
+func (c *Conn) put(ctx context.Context, service, subject string, data []byte) (Reply, error) {
 	ctx, cancel, err := c.bounded(ctx)
 	if err != nil {
-		return Reply{}, fmt.Errorf("no controller answers for service %q: %w", service, err)
+		return Reply{}, fmt.Errorf("%w for service %q: %w", errNoController, service, err)
 	}
 	defer cancel()
 	answer, err := c.exchange(ctx, subject, data)
 	return answer, c.explainSilence(service, err)
 }
 
+// ownSubject ends a subject with the name of the holder of this end's credential: the bus takes no other's.
+func (c *Conn) ownSubject(subject, service, what string) (string, error) {
+	own := c.grant()
+	switch {
+	case own.Role == "":
+		own = sharedGrant()
+	case own.Role != Operator && own.Role != Controller:
+		return "", userErrorf("the credential of %s cannot ask for %s; an operator's can: see `quell credentials operator NAME`", own, what)
+	case own.Role == Operator && own.Service != service:
+		return "", userErrorf("the credential of %s is one of service %q, not of %q", own, own.Service, service)
+	}
+	return subject + "." + string(own.Role) + "." + escape(own.ID), nil
+}
+
+// errNoController says that nobody answers for a service.
+var errNoController = errors.New("no controller answers")
+
 func (c *Conn) explainSilence(service string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("no controller answers for service %q on %s", service, c.where)
+		return fmt.Errorf("%w for service %q on %s", errNoController, service, c.where)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the controller of service %q on %s did not answer in time: %w", service, c.where, err)
 	}

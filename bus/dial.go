@@ -90,33 +90,77 @@ func (c *Conn) natsOptions(part string) ([]nats.Option, error) {
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.complained(part, err) }),
 	}
 	if c.opts.Server != nil {
-		return append(options, nats.InProcessServer(c.opts.Server.nats), nats.Token(c.opts.Server.inside)), nil
+		return append(options, nats.InProcessServer(c.opts.Server.nats), nats.Token(c.opts.Server.inside), nats.CustomInboxPrefix(c.grant().inbox())), nil
+	}
+	if _, _, err := c.identity(); err != nil && !c.opts.Persistent {
+		return nil, err
 	}
 	secure, err := c.opts.TLS.clientOption(c.opts.Persistent)
 	if err != nil {
 		return nil, err
 	}
-	return append(options, secure, c.identify), nil
+	return append(options, secure, c.identify, nats.CustomInboxPrefix(c.grant().inbox())), nil
 }
 
-// identify shows what opts.Identify says at each attempt. A token that stands in the URL goes before.
+// identify shows what opts.Identify says at each attempt. The claim goes as a user's name too: a server that has accounts of its
+// own kind, as the embedded one, drops it elsewhere. A user or token that stands in the URL goes before.
 func (c *Conn) identify(o *nats.Options) error {
+	var shown *credential
+	o.UserJWT = func() (claim string, err error) {
+		if _, shown, err = c.identity(); err != nil || shown == nil {
+			return "", err
+		}
+		return shown.claim, nil
+	}
+	o.SignatureCB = func(nonce []byte) ([]byte, error) { return shown.key.Sign(nonce) }
 	if u, err := url.Parse(c.opts.URL); err == nil && u.User != nil {
 		return nil
 	}
-	o.TokenHandler = func() string { return c.identity().Token }
+	// The errors of these two are those of UserJWT.
+	o.UserInfo = func() (user, password string) {
+		if _, own, _ := c.identity(); own != nil {
+			return own.claim, ""
+		}
+		return "", ""
+	}
+	o.TokenHandler = func() string { id, _, _ := c.identity(); return id.Token }
 	return nil
 }
 
-func (c *Conn) identity() Identity {
-	if c.opts.Identify == nil {
-		return Identity{Token: c.opts.Token}
+// parse returns the credential; nil where there is none.
+func (id Identity) parse() (*credential, error) {
+	if len(id.Credential) == 0 {
+		return nil, nil
 	}
-	id, err := c.opts.Identify()
-	if err != nil {
-		c.failed("", err)
+	return parseCredential(id.Credential)
+}
+
+// identity is what to show now.
+func (c *Conn) identity() (id Identity, shown *credential, err error) {
+	id.Token = c.opts.Token
+	if c.opts.Identify != nil {
+		if id, err = c.opts.Identify(); err != nil {
+			return Identity{}, nil, err
+		}
 	}
-	return id
+	if shown, err = id.parse(); err != nil {
+		return Identity{}, nil, err
+	}
+	var own Grant
+	if shown != nil {
+		own = shown.grant
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own = own
+	return id, shown, nil
+}
+
+// grant is what was shown last.
+func (c *Conn) grant() Grant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.own
 }
 
 // backoff is how long to wait before the nth attempt: a fleet whose bus comes back must not arrive in one instant.
@@ -198,8 +242,14 @@ func refusal(err error) bool {
 const tlsAlert = "remote error"
 
 func (c *Conn) refused(err error) error {
-	if errors.Is(err, nats.ErrAuthorization) {
-		return userErrorf("the bus at %s refused the token; set bus.token to the one the server was started with: %w", c.where, err)
+	own := c.grant()
+	if !errors.Is(err, nats.ErrAuthorization) {
+		return userErrorf("the bus at %s refused the connection; check bus.credentials and bus.tls on both ends: %w", c.where, err)
 	}
-	return userErrorf("the bus at %s refused the connection; check bus.token and bus.tls on both ends: %w", c.where, err)
+	if own.Role != "" {
+		return userErrorf("the bus at %s refused the credential of %s: it was revoked, has expired, or is another controller's (its log says which); "+
+			"make another with `quell credentials %s` on the controller's machine: %w", c.where, own, own, err)
+	}
+	return userErrorf("the bus at %s refused the token or lack of a credential; set bus.credentials to a file that `quell credentials` made "+
+		"on the controller's machine, or bus.token to the controller's: %w", c.where, err)
 }

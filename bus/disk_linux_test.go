@@ -60,7 +60,13 @@ func reopenDisk(dir string) int {
 }
 
 func overflow(dir, weight string) error {
-	s, err := StartServer(ServerOptions{StoreDir: dir, Listen: "127.0.0.1:0"})
+	elsewhere, err := os.MkdirTemp("", "keyring")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(elsewhere)
+	ring := Keyring{elsewhere}
+	s, err := StartServer(ServerOptions{StoreDir: dir, Listen: "127.0.0.1:0", Keyring: &ring})
 	if err != nil {
 		return err
 	}
@@ -94,7 +100,7 @@ func overflow(dir, weight string) error {
 	if err := l.Renew(ctx); err != nil {
 		return fmt.Errorf("on a full disk: %w", err)
 	}
-	rival, err := Connect(Options{URL: s.URL()})
+	rival, err := Connect(as(s, ring, Controller, "rival"))
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,7 +148,7 @@ func (j *Journal) Append(ctx context.Context, e Entry) error {
 // passed over and reported after the last one.
 func (j *Journal) Read(ctx context.Context, since time.Time, fn func(Entry) error) error {
 	var damaged []error
-	err := j.entries.read(ctx, since, func(seq uint64, record []byte) error {
+	err := j.entries.read(ctx, since, 0, func(seq uint64, record []byte) error {
 		var e Entry
 		if err := json.Unmarshal(record, &e); err != nil {
 			damaged = append(damaged, fmt.Errorf("entry %d: %w", seq, err))
@@ -229,21 +228,8 @@ func (j *Journal) ReadSnapshots(ctx context.Context, since time.Time, fn func(qu
 		return err
 	}
 	var damaged []error
-	err := j.snapshots.read(ctx, since, func(seq uint64, record []byte) error {
-		for line := range bytes.Lines(record) {
-			var s quell.Snapshot
-			if err := json.Unmarshal(line, &s); err != nil {
-				damaged = append(damaged, fmt.Errorf("snapshot in record %d: %w", seq, err))
-				continue
-			}
-			if s.At.Before(since) {
-				continue
-			}
-			if err := fn(s); err != nil {
-				return err
-			}
-		}
-		return nil
+	err := j.snapshots.read(ctx, since, 0, func(seq uint64, record []byte) error {
+		return eachSnapshot(seq, record, since, &damaged, fn)
 	})
 	return j.readError("read the snapshots", errors.Join(err, errors.Join(damaged...)))
 }

@@ -341,8 +341,9 @@ func TestLargeSnapshotsAreWrittenAtOnce(t *testing.T) {
 
 func TestSnapshotsWaitWhileTheBusIsAway(t *testing.T) {
 	address, dir := freeAddress(t), t.TempDir()
-	first := startServer(t, ServerOptions{Listen: address, StoreDir: dir})
-	c := connect(t, Options{URL: first.URL()})
+	ring := &Keyring{t.TempDir()}
+	first := startServer(t, ServerOptions{Listen: address, StoreDir: dir, Keyring: ring})
+	c := connect(t, as(first, *ring, Controller, "c"))
 	j := journal(t, c, JournalOptions{FlushSnapshots: 1})
 	if err := first.Shutdown(); err != nil {
 		t.Fatal(err)
@@ -351,7 +352,7 @@ func TestSnapshotsWaitWhileTheBusIsAway(t *testing.T) {
 	if err := j.AppendSnapshot(t.Context(), snapshot(0)); !errors.Is(err, ErrNotConnected) {
 		t.Errorf("without a bus: %v", err)
 	}
-	startServer(t, ServerOptions{Listen: address, StoreDir: dir})
+	startServer(t, ServerOptions{Listen: address, StoreDir: dir, Keyring: ring})
 	eventually(t, "connected again", c.Connected)
 	if err := j.AppendSnapshot(t.Context(), snapshot(1)); err != nil {
 		t.Fatal(err)

@@ -107,10 +107,10 @@ func (l *recordLog) publish(ctx context.Context, msgs []*nats.Msg, until string)
 	return nil
 }
 
-// read calls fn with the records there are now whose newest time is not before since, oldest first. Records that cannot
+// read calls fn with the records there are now, behind the one numbered after, whose newest time is not before since, oldest first. Records that cannot
 // be decompressed are passed over and reported at the end.
-func (l *recordLog) read(ctx context.Context, since time.Time, fn func(seq uint64, record []byte) error) error {
-	messages, last, err := l.messages(ctx)
+func (l *recordLog) read(ctx context.Context, since time.Time, after uint64, fn func(seq uint64, record []byte) error) error {
+	messages, last, err := l.messages(ctx, after)
 	if err != nil || messages == nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (l *recordLog) read(ctx context.Context, since time.Time, fn func(seq uint6
 }
 
 // messages opens the stream for reading up to its present end; nil when it is empty.
-func (l *recordLog) messages(ctx context.Context) (_ jetstream.MessagesContext, last uint64, err error) {
+func (l *recordLog) messages(ctx context.Context, after uint64) (_ jetstream.MessagesContext, last uint64, err error) {
 	ctx, cancel, err := l.conn.request(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -153,10 +153,14 @@ func (l *recordLog) messages(ctx context.Context) (_ jetstream.MessagesContext, 
 		return nil, 0, err
 	}
 	state := stream.CachedInfo().State
-	if state.Msgs == 0 {
+	if state.Msgs == 0 || state.LastSeq <= after {
 		return nil, 0, nil
 	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	from := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
+	if after > 0 {
+		from.DeliverPolicy, from.OptStartSeq = jetstream.DeliverByStartSequencePolicy, after+1
+	}
+	consumer, err := stream.OrderedConsumer(ctx, from)
 	if err != nil {
 		return nil, 0, err
 	}

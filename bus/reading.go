@@ -26,7 +26,7 @@ const stopWait = 2 * time.Second
 // PublishReading sends a reading to the controller of its service. While the bus cannot be reached it returns
 // ErrNotConnected and keeps nothing: a reading that arrived late would pass for a fresh one.
 func (c *Conn) PublishReading(r quell.Reading) error {
-	subject, err := readingSubject(r.Service, r.Instance, r.Source)
+	subject, err := c.publishSubject(&r)
 	if err != nil {
 		return err
 	}
@@ -41,6 +41,23 @@ func (c *Conn) PublishReading(r quell.Reading) error {
 		return fmt.Errorf("publish reading of instance %q: %w", r.Instance, err)
 	}
 	return nil
+}
+
+// publishSubject is where a reading goes. The holder of a balancer's credential publishes in its own name.
+func (c *Conn) publishSubject(r *quell.Reading) (string, error) {
+	subject, err := readingSubject(r.Service, r.Instance, r.Source)
+	if err != nil {
+		return "", err
+	}
+	switch own := c.grant(); {
+	case own.Role == Sensor && own.ID != r.Instance:
+		return "", userErrorf("the credential is that of %s, and this is a reading of %q: make one with `quell credentials sensor %s`", own, r.Instance, r.Instance)
+	case own.Role == Balancer && own.ID != r.Sender:
+		return "", userErrorf("the credential is that of %s, and balancer.name is %q: make one with `quell credentials balancer %s`", own, r.Sender, r.Sender)
+	case own.Role == Balancer:
+		return subject + "." + escape(r.Sender), nil
+	}
+	return subject, nil
 }
 
 func encodeReading(r *quell.Reading, validate func(*quell.Reading) error) ([]byte, error) {
@@ -71,7 +88,7 @@ func (c *Conn) SubscribeReadings(service string, in Intake) (stop func(), err er
 		return nil, err
 	}
 	allowed := newAllowances(in.Known)
-	unsubscribe, err := c.subscribe(nc, "quell."+svc+".reading.*.*", func(m *nats.Msg) {
+	unsubscribe, err := c.subscribe(nc, "quell."+svc+".reading.>", func(m *nats.Msg) {
 		received := c.opts.Now()
 		if err := allowed.take(m, received); err != nil {
 			in.Reject(err)
@@ -136,9 +153,10 @@ func decodeReading(subject string, data []byte, validate func(*quell.Reading) er
 	if err := checkReading(&r, validate); err != nil {
 		return quell.Reading{}, err
 	}
-	if want, err := readingSubject(r.Service, r.Instance, r.Source); err != nil || want != subject {
-		return quell.Reading{}, fmt.Errorf("it speaks of service %q, instance %q, source %q, which its subject does not",
-			r.Service, r.Instance, r.Source)
+	want, err := readingSubject(r.Service, r.Instance, r.Source)
+	if err != nil || want != subject && want+"."+escape(r.Sender) != subject {
+		return quell.Reading{}, fmt.Errorf("it speaks of service %q, instance %q, source %q, sender %q, which its subject does not",
+			r.Service, r.Instance, r.Source, r.Sender)
 	}
 	return r, nil
 }

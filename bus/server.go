@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,9 +20,10 @@ import (
 
 // ServerOptions describe an embedded bus.
 type ServerOptions struct {
-	Listen     string // host:port, port 0 picks one; empty: reachable only inside the process
-	StoreDir   string // holds journals, states and leases; created if missing
-	Token      string // what clients must show
+	Listen     string   // host:port, port 0 picks one; empty: reachable only inside the process
+	StoreDir   string   // holds journals, states and leases; created if missing
+	Keyring    *Keyring // whose credentials are accepted; nil: none are
+	Token      string   // that is worth a shared role: readings of every instance, and the status; empty: none is
 	TLS        TLS
 	MaxPayload int          // largest message in bytes; 0 means 1 MiB
 	Logger     *slog.Logger // gets the server's own messages at debug level; nil discards
@@ -34,6 +36,7 @@ const (
 	maxStore       = 1 << 50 // streams have bounds of their own; a free-disk guess would refuse them on a nearly full disk
 	maxMemory      = 16 << 20
 	maxPending     = 32 << 20 // bytes waiting for a client that does not read
+	maxControlLine = 32 << 10 // a credential of a long name must fit
 	startWait      = 10 * time.Second
 	shutdownWait   = 10 * time.Second
 )
@@ -46,6 +49,7 @@ type Server struct {
 	log    *slog.Logger
 	dir    string
 	lock   *dirLock
+	gate   *gate
 	leases *ownLeases
 	store  storeHealth
 
@@ -57,8 +61,8 @@ type Server struct {
 	stopErr error
 }
 
-// StartServer starts a bus inside this process. It handles no signals and never ends the process. Listening beyond
-// loopback without a token or verified client certificates is a *quell.UserError.
+// StartServer starts a bus inside this process. It handles no signals and never ends the process. Nobody can use it but
+// this process, the holders of a credential or token, and those of a certificate where clients' certificates are verified.
 func StartServer(opts ServerOptions) (*Server, error) {
 	conf, err := opts.natsOptions()
 	if err != nil {
@@ -106,8 +110,9 @@ func (opts *ServerOptions) natsOptions() (*server.Options, error) {
 	conf := &server.Options{
 		ServerName: "quell", JetStream: true, StoreDir: opts.StoreDir, SyncAlways: true,
 		JetStreamMaxStore: maxStore, JetStreamMaxMemory: maxMemory, DisableJetStreamBanner: true,
-		NoSigs: true, NoLog: true, DontListen: opts.Listen == "", Authorization: opts.Token,
-		MaxPayload: int32(opts.MaxPayload), MaxPending: maxPending,
+		NoSigs: true, NoLog: true, DontListen: opts.Listen == "", AlwaysEnableNonce: true,
+		MaxControlLine: maxControlLine,
+		MaxPayload:     int32(opts.MaxPayload), MaxPending: maxPending,
 	}
 	return conf, opts.listenOptions(conf)
 }
@@ -123,11 +128,7 @@ func (opts *ServerOptions) listenOptions(conf *server.Options) (err error) {
 		return err
 	}
 	conf.TLS, conf.TLSVerify = conf.TLSConfig != nil, opts.TLS.verifiesClients()
-	if loopback(conf.Host) || opts.Token != "" || conf.TLSVerify {
-		return nil
-	}
-	return userErrorf("bus.listen %s can be reached from other machines: set bus.token, or bus.tls with ca, cert and key so that "+
-		"clients must show a certificate, or listen on 127.0.0.1", opts.Listen)
+	return nil
 }
 
 func splitListen(listen string) (host string, port int, err error) {
@@ -148,17 +149,12 @@ func splitListen(listen string) (host string, port int, err error) {
 	return host, int(n), nil
 }
 
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 func start(opts ServerOptions, conf *server.Options) (_ *Server, err error) {
 	lock, err := lockDir(opts.StoreDir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{inside: opts.Token, log: opts.Logger, dir: opts.StoreDir, lock: lock, leases: newOwnLeases()}
+	s := &Server{inside: rand.Text(), log: opts.Logger, dir: opts.StoreDir, lock: lock, leases: newOwnLeases()}
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.store.renew()
 	defer func() {
@@ -169,10 +165,15 @@ func start(opts ServerOptions, conf *server.Options) (_ *Server, err error) {
 	if err := portFree(opts.Listen); err != nil {
 		return nil, err
 	}
+	if s.gate, err = newGate(&opts, s.inside); err != nil {
+		return nil, err
+	}
+	conf.CustomClientAuthentication = s.gate
 	if err := s.launch(conf); err != nil {
 		return nil, fmt.Errorf("start the bus with store %s: %w", opts.StoreDir, err)
 	}
 	s.url = listenURL(s.nats, conf)
+	s.work.Go(func() { s.gate.watch(s.ended, s.nats) })
 	return s, nil
 }
 

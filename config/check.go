@@ -116,6 +116,14 @@ func checkSecrets(d *decoder, f *File) {
 			checkTokenFile(d, key, f.values[key], s.file)
 		}
 	}
+	checkCredentials(d, f)
+}
+
+// checkCredentials looks at the file of this process's credential. It may be missing: the controller's machine finds its own.
+func checkCredentials(d *decoder, f *File) {
+	if f.Bus.Credentials != "" && d.sound("bus.credentials") {
+		checkPrivate(d, "bus.credentials", f.values["bus.credentials"], f.Bus.Credentials)
+	}
 }
 
 // checkTokenFile looks at a file that holds a token; written is how the configuration calls it.

@@ -103,10 +103,8 @@ func checkBus(d *decoder, b Bus) {
 	if d.given("bus.tls.cert") != d.given("bus.tls.key") && d.sound("bus.tls") {
 		d.refuse("bus.tls", "", "cert and key come together")
 	}
-	secured := d.given("bus.token") || d.given("bus.token_file") || b.TLS.CA != "" && b.TLS.Cert != ""
-	if b.URL == "" && d.sound("bus") && !loopback(b.Listen) && !secured {
-		d.refuse("bus.listen", "set bus.token, bus.token_file or bus.tls with ca, cert and key, or listen on 127.0.0.1",
-			"%s can be reached from other machines, so it needs a token or certificates", b.Listen)
+	if b.TokenCommands && d.sound("bus") && b.URL == "" && !d.given("bus.token") && !d.given("bus.token_file") {
+		d.refuse("bus.token_commands", "remove it", "says what a token may do, and no token is set")
 	}
 }
 

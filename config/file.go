@@ -33,14 +33,17 @@ type File struct {
 
 // Bus is how the processes talk. With a URL a server that already runs is used, otherwise the controller runs one.
 type Bus struct {
-	URL          string
-	Listen       string // of the controller's own server
-	Token        string
-	TokenFile    string
-	TLS          TLS
-	JournalBytes int64
-	Replicas     int    // copies of each store in a cluster; 0: as many as it holds, up to 3
-	StoreDir     string // of the controller's own server; inside File.Data
+	URL           string
+	Listen        string // of the controller's own server
+	Credentials   string // file of this process's credential; empty: the one in Keyring, if there is one
+	Token         string
+	TokenFile     string
+	TokenCommands bool // whoever shows the token may command as an operator
+	TLS           TLS
+	JournalBytes  int64
+	Replicas      int    // copies of each store in a cluster; 0: as many as it holds, up to 3
+	StoreDir      string // of the controller's own server; inside File.Data
+	Keyring       string // folder of the controller's key and the credentials of this machine; inside File.Data
 }
 
 // TLS names the files of a transport secured by certificates; empty ones are not used.

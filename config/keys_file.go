@@ -30,9 +30,11 @@ func fileKeys(f *File) section {
 func busKeys(b *Bus) section {
 	return section{
 		opt("url", natsURL(&b.URL), "a NATS server that already runs, as in nats://10.0.0.1:4222").or("the controller runs one"),
-		opt("listen", listenAddress(&b.Listen), "where the controller's own server listens; beyond this machine only with a token or tls"),
-		opt("token", text(&b.Token), "secret that every process shows"),
+		opt("listen", listenAddress(&b.Listen), "where the controller's own server listens"),
+		opt("credentials", text(&b.Credentials), "file with this process's credential, made by `quell credentials` on the controller's machine").or("on that machine: found in data"),
+		opt("token", text(&b.Token), "secret that every process may show in place of a credential: enough for readings of any instance and the status"),
 		opt("token_file", text(&b.TokenFile), "file that holds the token"),
+		opt("token_commands", boolean(&b.TokenCommands), "whoever shows the token may also pause, resume and override"),
 		opt("tls", tlsKeys(&b.TLS), "certificates, as files in PEM form"),
 		opt("journal_bytes", size(&b.JournalBytes).atLeast(16<<20), "most bytes of plans and snapshots kept on disk"),
 		opt("replicas", replicas(&b.Replicas), "with url: copies of lease, state and journal in a cluster of servers; auto: as many as it holds, up to 3"),

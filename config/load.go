@@ -144,9 +144,9 @@ func (f *File) resolve(folder string) {
 	if f.Balancer.Admin == "" {
 		f.Balancer.Admin = filepath.Join(f.Data, "balancer.sock")
 	}
-	f.Bus.StoreDir = filepath.Join(f.Data, "bus")
+	f.Bus.StoreDir, f.Bus.Keyring = filepath.Join(f.Data, "bus"), filepath.Join(f.Data, "credentials")
 	for _, path := range []*string{
-		&f.Models, &f.Data, &f.Bus.StoreDir, &f.Balancer.Admin, &f.Balancer.HAProxy.StateFile, &f.Agent.Root,
+		&f.Models, &f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Balancer.Admin, &f.Balancer.HAProxy.StateFile, &f.Agent.Root,
 		&f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile,
 	} {
 		if *path != "" && !filepath.IsAbs(*path) {

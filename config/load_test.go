@@ -48,6 +48,7 @@ func TestFullFile(t *testing.T) {
 		Models: "/etc/quell/models.json", Data: "/var/lib/quell",
 		Bus: Bus{
 			Listen: ":4333", TokenFile: "/etc/quell/secrets/token", JournalBytes: 1 << 30, Replicas: 3, StoreDir: "/var/lib/quell/bus",
+			Credentials: "/etc/quell/secrets/controller.creds", TokenCommands: true, Keyring: "/var/lib/quell/credentials",
 			TLS: TLS{CA: "/etc/quell/tls/ca.pem", Cert: "/etc/quell/tls/cert.pem", Key: "/etc/quell/tls/key.pem"},
 		},
 		Balancer: Balancer{
@@ -157,6 +158,7 @@ func TestDefaults(t *testing.T) {
 		"listen":              {f.Listen, "127.0.0.1:9464"},
 		"bus.listen":          {f.Bus.Listen, "127.0.0.1:4222"},
 		"bus.journal_bytes":   {f.Bus.JournalBytes, int64(64 << 20)},
+		"keyring":             {f.Bus.Keyring, "conf/quell-data/credentials"},
 		"store":               {f.Bus.StoreDir, "conf/quell-data/bus"},
 		"balancer.kind":       {f.Balancer.Kind, BuiltinBalancer},
 		"balancer.admin":      {f.Balancer.Admin, "conf/quell-data/balancer.sock"},

@@ -39,7 +39,7 @@ func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, 
 	if err := file.CheckInstance(instance); err != nil {
 		return err
 	}
-	conn, err := join(file, nil, "agent "+instance, log)
+	conn, err := join(file, nil, bus.Sensor, instance, log)
 	if err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (h Host) Run(ctx context.Context, log *slog.Logger) (err error) {
 
 // agent runs the ordinary agent on the machine's own file system.
 func (h Host) agent(ctx context.Context, file *config.File, server *probe.Server, root fs.FS, log *slog.Logger) error {
-	conn, err := join(file, nil, "agent "+h.Instance, log)
+	conn, err := join(file, nil, bus.Sensor, h.Instance, log)
 	if err != nil {
 		return err
 	}

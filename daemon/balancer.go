@@ -39,7 +39,7 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 		return err
 	}
 	defer cancel()
-	conn, err := join(file, nil, "balancer "+file.Balancer.Name, log)
+	conn, err := join(file, nil, bus.Balancer, file.Balancer.Name, log)
 	if err != nil {
 		return err
 	}

@@ -109,18 +109,34 @@ func startBus(file *config.File, log *slog.Logger, stop *cleanups) (*bus.Conn, e
 		if err != nil {
 			return nil, err
 		}
-		server, err = bus.StartServer(bus.ServerOptions{Listen: file.Bus.Listen, StoreDir: file.Bus.StoreDir, Token: token, TLS: bus.TLS(file.Bus.TLS), Logger: log})
+		server, err = bus.StartServer(bus.ServerOptions{Listen: file.Bus.Listen, StoreDir: file.Bus.StoreDir, Keyring: &bus.Keyring{Dir: file.Bus.Keyring}, Token: token, TLS: bus.TLS(file.Bus.TLS), Logger: log})
 		if err != nil {
 			return nil, err
 		}
 		stop.add(server.Shutdown)
+		if err := keepCredentials(file); err != nil {
+			return nil, err
+		}
 	}
-	conn, err := join(file, server, "controller of "+file.Service.Name, log)
+	conn, err := join(file, server, bus.Controller, string(bus.Controller), log)
 	if err != nil {
 		return nil, err
 	}
 	stop.add(func() error { conn.Close(); return nil })
 	return conn, nil
+}
+
+// keepCredentials makes the credentials by which the other processes on this machine find the bus.
+func keepCredentials(file *config.File) error {
+	ring := bus.Keyring{Dir: file.Bus.Keyring}
+	for role, id := range map[bus.Role]string{
+		bus.Controller: string(bus.Controller), bus.Operator: string(bus.Operator), bus.Balancer: file.Balancer.Name,
+	} {
+		if _, err := ring.Find(bus.Grant{Role: role, Service: file.Service.Name, ID: id}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newController(file *config.File, models *model.Models, balancer controller.Balancer, conn *bus.Conn, lease *leader, lifeline *os.File, log *slog.Logger, stop *cleanups) (*controller.Controller, error) {
@@ -134,6 +150,11 @@ func newController(file *config.File, models *model.Models, balancer controller.
 		defer cancel()
 		return journal.Flush(ctx)
 	})
+	unserve, err := conn.ServeHistory(journal)
+	if err != nil {
+		return nil, err
+	}
+	stop.add(func() error { unserve(); return nil })
 	state, err := conn.State(name)
 	if err != nil {
 		return nil, err

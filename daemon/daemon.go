@@ -62,20 +62,48 @@ func watch(lifeline *os.File, cancel context.CancelFunc) {
 
 // join connects to the bus that a configuration names, for good: a bus that is away or refuses is tried again. What is
 // shown to it is read again at each attempt. Readings are judged on both ends.
-func join(file *config.File, server *bus.Server, name string, log *slog.Logger) (*bus.Conn, error) {
-	o := busOptions(file, name)
+func join(file *config.File, server *bus.Server, role bus.Role, id string, log *slog.Logger) (*bus.Conn, error) {
+	o := busOptions(file, role, id)
 	o.Server, o.Logger, o.Persistent = server, log, true
 	return bus.Connect(o)
 }
 
-func busOptions(file *config.File, name string) bus.Options {
+func busOptions(file *config.File, role bus.Role, id string) bus.Options {
 	return bus.Options{
-		URL: busOf(file), TLS: bus.TLS(file.Bus.TLS), Name: name, Replicas: file.Bus.Replicas, Validate: (*quell.Reading).Validate,
+		URL: busOf(file), TLS: bus.TLS(file.Bus.TLS), Name: string(role) + " " + id, Replicas: file.Bus.Replicas, Validate: (*quell.Reading).Validate,
 		Identify: func() (bus.Identity, error) {
-			token, err := config.Token(file.Bus.Token, file.Bus.TokenFile)
-			return bus.Identity{Token: token}, err
+			return identify(file, bus.Grant{Role: role, Service: file.Service.Name, ID: id})
 		},
+		SharedMayCommand: file.Bus.TokenCommands,
 	}
+}
+
+// identify reads what a process shows to the bus: the credential that the configuration names, or where that file is missing the
+// one that the controller of this machine keeps for it; and the token. On an external bus the kept ones count once that was set up for them.
+func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
+	if id.Token, err = config.Token(file.Bus.Token, file.Bus.TokenFile); err != nil {
+		return id, err
+	}
+	var named error
+	if file.Bus.Credentials != "" {
+		if id.Credential, named = os.ReadFile(file.Bus.Credentials); named == nil {
+			return id, nil
+		}
+	}
+	ring := bus.Keyring{Dir: file.Bus.Keyring}
+	if file.Bus.URL == "" || ring.External() {
+		id.Credential, err = ring.Find(g)
+	}
+	switch {
+	case err == nil && len(id.Credential) > 0: // one file names bus.credentials for all machines, and this is the controller's
+		return id, nil
+	case named != nil:
+		return id, &quell.UserError{Err: fmt.Errorf("bus.credentials: %w", named)}
+	case err == nil || id.Token != "" || file.Bus.TLS.Cert != "":
+		return id, nil
+	}
+	return id, &quell.UserError{Err: fmt.Errorf("no credential for the bus: on the controller's machine start the controller first, or run this as the user that "+
+		"owns %s; elsewhere set bus.credentials to a file made there with `quell credentials %s`: %w", ring.Dir, g, err)}
 }
 
 // busOf is the bus that a configuration names.
@@ -97,7 +125,7 @@ func reachable(listen string) string {
 
 // Connect joins the bus as a person's command: a bus that refuses it is an error at once.
 func Connect(file *config.File) (*bus.Conn, error) {
-	o := busOptions(file, "quell command")
+	o := busOptions(file, bus.Operator, string(bus.Operator))
 	if _, err := o.Identify(); err != nil {
 		return nil, err
 	}

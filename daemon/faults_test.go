@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
@@ -236,11 +234,7 @@ func TestAbsurdReadings(t *testing.T) {
 	r := plainService(t)
 	r.start("agent")
 	r.awaitServing("i1")
-	conn, err := nats.Connect("nats://" + r.bus)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := r.raw(bus.Controller, "test")
 	const head = `{"service":"shop","instance":"i1","source":"agent","sender":"i1","observation":{"at":"2026-01-01T00:00:00Z"`
 	absurd := []struct{ subject, data string }{
 		{"agent.i1", head + `,"utilization":{"network":7}}}`},

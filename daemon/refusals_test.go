@@ -143,7 +143,8 @@ func TestAFolderThatCannotBeWritten(t *testing.T) {
 	wantFree(t, r.bus, r.metrics)
 }
 
-// A token that is wrong for a while costs readings and nothing else: the balancer serves, and everybody goes on trying.
+// What is refused for a while costs readings and nothing else: the balancer serves, and everybody goes on trying. Agent and
+// balancer are as on other machines: they do not find the controller's folder.
 func TestATokenThatIsWrongForAWhile(t *testing.T) {
 	t.Parallel()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("here")) }))
@@ -153,11 +154,10 @@ func TestATokenThatIsWrongForAWhile(t *testing.T) {
 	r.write(plain(strings.TrimPrefix(origin.URL, "http://"), freeAddress(t), "static"))
 	replaceIn(t, r.config, "  metrics: off", fmt.Sprintf("  metrics: %q", balancerMetrics))
 	replaceIn(t, r.config, "agent: {", fmt.Sprintf("agent: {metrics: %q, ", agentMetrics))
-	tokens := filepath.Join(r.dir, "token")
 	listen := fmt.Sprintf("bus: {listen: %q", r.bus)
 	replaceIn(t, r.config, listen, listen+", token_file: token")
 	right := func(token string) {
-		if err := os.WriteFile(tokens, []byte(token), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(r.dir, "token"), []byte(token), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -166,6 +166,7 @@ func TestATokenThatIsWrongForAWhile(t *testing.T) {
 	r.awaitStatus("the controller to lead", func(s controller.Status) bool { return s.Leading })
 
 	right("wrong")
+	replaceIn(t, r.config, "data: data", "data: elsewhere")
 	agent, balancer := r.start("agent"), r.start("balancer")
 	page := func(address, path string) func() (string, error) {
 		return func() (string, error) { body, err := get("http://" + address + path); return string(body), err }

@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats.go"
+
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/bus"
@@ -338,10 +341,39 @@ func (r *rig) quell(args ...string) (out string, status int) {
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
+// keyring is the controller's.
+func (r *rig) keyring() bus.Keyring {
+	return bus.Keyring{Dir: filepath.Join(r.dir, "data", "credentials")}
+}
+
 // connect joins the service's bus.
 func (r *rig) connect() *bus.Conn {
 	r.t.Helper()
-	conn, err := bus.Connect(bus.Options{URL: "nats://" + r.bus, Name: "test"})
+	conn, err := bus.Connect(bus.Options{URL: "nats://" + r.bus, Name: "test", Identify: r.keyring().Identify(bus.Grant{Role: bus.Controller, Service: "shop", ID: "test"})})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(conn.Close)
+	return conn
+}
+
+// raw joins the bus with a credential and NATS's own client, as an attacker would.
+func (r *rig) raw(role bus.Role, id string) *nats.Conn {
+	r.t.Helper()
+	text, err := r.keyring().Issue(bus.Grant{Role: role, Service: "shop", ID: id}, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	claim, err := jwt.ParseDecoratedJWT(text)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	key, err := jwt.ParseDecoratedUserNKey(text)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	conn, err := nats.Connect("nats://"+r.bus, nats.UserInfo(claim, ""), nats.UserJWT(func() (string, error) { return claim, nil }, key.Sign),
+		nats.CustomInboxPrefix("_INBOX."+string(role)+"."+id), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		r.t.Fatal(err)
 	}

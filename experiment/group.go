@@ -80,7 +80,9 @@ func (g *group) launch(what string, cmd *exec.Cmd, start func(*exec.Cmd) error) 
 
 // connect joins the controller's bus.
 func (g *group) connect(o bus.Options) (err error) {
-	o.Name = "experiment"
+	o.Name, o.Persistent = "experiment", true // the controller makes its credentials when it starts
+	ring := bus.Keyring{Dir: filepath.Join(g.dir, "data", "credentials")}
+	o.Identify = ring.Identify(bus.Grant{Role: bus.Controller, Service: g.sc.Service.Name, ID: o.Name})
 	g.conn, err = bus.Connect(o)
 	return err
 }
@@ -186,14 +188,14 @@ func (g *group) Status(ctx context.Context) (controller.Status, error) {
 // Hold fixes instances' fractions of the traffic by hand.
 func (g *group) Hold(ctx context.Context, weights map[string]float64) error {
 	return g.command(ctx, weights, func(id string, w float64) bus.Command {
-		return bus.Command{Name: bus.Override, Instance: id, Weight: &w, By: "the scenario"}
+		return bus.Command{Name: bus.Override, Instance: id, Weight: &w}
 	})
 }
 
 // Release lets them go.
 func (g *group) Release(ctx context.Context, weights map[string]float64) error {
 	return g.command(ctx, weights, func(id string, _ float64) bus.Command {
-		return bus.Command{Name: bus.Clear, Instance: id, By: "the scenario"}
+		return bus.Command{Name: bus.Clear, Instance: id}
 	})
 }
 

@@ -110,7 +110,7 @@ func (g *KernelGroup) start(ctx context.Context) (err error) {
 	if err := g.quell("controller", config); err != nil {
 		return err
 	}
-	if err := g.connect(bus.Options{URL: "nats://" + g.at(labBus), Token: token}); err != nil {
+	if err := g.connect(bus.Options{URL: "nats://" + g.at(labBus)}); err != nil {
 		return err
 	}
 	if err := g.awaitReady(ctx); err != nil {
@@ -180,7 +180,7 @@ func (g *KernelGroup) config() string {
 	if g.rig.Models != "" {
 		fmt.Fprintf(&b, "models: %q\n", g.rig.Models)
 	}
-	fmt.Fprintf(&b, "data: %q\nlisten: off\nbus: {listen: %q, token_file: %q}\n", filepath.Join(g.dir, "data"), g.at(labBus), g.tokenFile())
+	fmt.Fprintf(&b, "data: %q\nlisten: off\nbus: {listen: %q}\n", filepath.Join(g.dir, "data"), g.at(labBus))
 	g.writeBalancer(&b)
 	fmt.Fprintf(&b, "scaler:\n  kind: process\n  slots: %d\n  lifeline: true\n  drain: %s\n  address: 10.77.{slot}.2:%d\n  probe_address: 10.77.{slot}.2:%d\n  command:\n", len(sc.Hosts), labEnd, labInstance, labProbe)
 	for _, arg := range g.instance() {

@@ -84,6 +84,7 @@ func newRoot(reached *bool) *cobra.Command {
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(),
 		statusCommand(), pauseCommand(), resumeCommand(), overrideCommand(), drainCommand(), undrainCommand(), journalCommand(),
+		credentialsCommand(),
 		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), labCommand(), versionCommand(),
 	)
 	return root

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,13 +36,14 @@ func statusCommand() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", reply)
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", printableJSON(reply))
 				return err
 			}
 			var s controller.Status
 			if err := json.Unmarshal(reply, &s); err != nil {
 				return fmt.Errorf("reading the status: %w", err)
 			}
+			printable(&s)
 			return writeStatus(cmd.OutOrStdout(), s)
 		},
 	}
@@ -63,13 +63,12 @@ func ask(cmd *cobra.Command, path string, c bus.Command) (json.RawMessage, error
 		return nil, err
 	}
 	defer conn.Close()
-	c.By = whoami()
 	reply, err := conn.Ask(cmd.Context(), file.Service.Name, c)
 	if err != nil {
 		return nil, err
 	}
 	if reply.Error != "" {
-		return nil, errors.New(reply.Error)
+		return nil, errors.New(quell.Printable(reply.Error, longestText))
 	}
 	return reply.Body, nil
 }
@@ -82,13 +81,6 @@ func contact(cmd *cobra.Command, path string) (*config.File, error) {
 			len(mistakes), path, path)
 	}
 	return file, err
-}
-
-func whoami() string {
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return "unknown"
 }
 
 func writeStatus(w io.Writer, s controller.Status) error {
@@ -209,7 +201,7 @@ func simpleCommand(use, short string, args cobra.PositionalArgs, build func([]st
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), done)
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), quell.Printable(done, longestText))
 			return err
 		},
 	}
@@ -253,15 +245,11 @@ func journalCommand() *cobra.Command {
 			if since < 0 {
 				return userErrorf("--since %s: must not be negative; write how far to look back, as in 1h or 1d", config.FormatDuration(since))
 			}
-			conn, service, closeAll, err := openJournal(cmd, path, dir, service)
+			journal, closeAll, err := openJournal(cmd, path, dir, service)
 			if err != nil {
 				return err
 			}
 			defer closeAll()
-			journal, err := conn.Journal(service, bus.JournalOptions{})
-			if err != nil {
-				return err
-			}
 			w := journalWriter{w: cmd.OutOrStdout(), json: asJSON, all: all}
 			from := time.Now().Add(-since)
 			if dir != "" && !cmd.Flags().Changed("since") {
@@ -288,38 +276,49 @@ func journalCommand() *cobra.Command {
 	return cmd
 }
 
-// openJournal reaches a journal through a running controller's bus or in a folder.
-func openJournal(cmd *cobra.Command, path, dir, service string) (conn *bus.Conn, name string, closeAll func(), err error) {
+// journal is what can be read of one.
+type journal interface {
+	Read(ctx context.Context, since time.Time, fn func(bus.Entry) error) error
+	ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error
+}
+
+// openJournal reaches a journal through a running controller or in a folder.
+func openJournal(cmd *cobra.Command, path, dir, service string) (_ journal, closeAll func(), err error) {
 	if path != "" && dir != "" {
-		return nil, "", nil, userErrorf("--config and --dir exclude each other: --config asks a running controller, --dir reads a folder")
+		return nil, nil, userErrorf("--config and --dir exclude each other: --config asks a running controller, --dir reads a folder")
 	}
-	if dir == "" {
-		if err := findConfig(cmd, &path); err != nil {
-			return nil, "", nil, err
-		}
-		file, err := contact(cmd, path)
-		if err != nil {
-			return nil, "", nil, err
-		}
-		if service == "" {
-			service = file.Service.Name
-		}
-		conn, err := daemon.Connect(file)
-		if err != nil {
-			return nil, "", nil, err
-		}
-		return conn, service, conn.Close, nil
+	if dir != "" {
+		return openStore(dir, service)
 	}
+	if err := findConfig(cmd, &path); err != nil {
+		return nil, nil, err
+	}
+	file, err := contact(cmd, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if service == "" {
+		service = file.Service.Name
+	}
+	conn, err := daemon.Connect(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn.History(service), conn.Close, nil
+}
+
+// openStore reaches the journal in a folder.
+func openStore(dir, service string) (_ journal, closeAll func(), err error) {
 	if store := filepath.Join(dir, "bus"); isDir(store) {
 		dir = store // the controller's data folder was named
 	}
 	server, err := bus.OpenStore(dir)
 	if err != nil {
-		return nil, "", nil, err
+		return nil, nil, err
 	}
-	conn, err = bus.Connect(bus.Options{Server: server, Name: "journal"})
+	conn, err := bus.Connect(bus.Options{Server: server, Name: "journal"})
 	if err != nil {
-		return nil, "", nil, errors.Join(err, server.Shutdown())
+		return nil, nil, errors.Join(err, server.Shutdown())
 	}
 	closeAll = func() {
 		conn.Close()
@@ -327,12 +326,17 @@ func openJournal(cmd *cobra.Command, path, dir, service string) (conn *bus.Conn,
 			fmt.Fprintln(os.Stderr, "quell:", err)
 		}
 	}
-	name, err = onlyService(conn, service)
+	name, err := onlyService(conn, service)
 	if err != nil {
 		closeAll()
-		return nil, "", nil, err
+		return nil, nil, err
 	}
-	return conn, name, closeAll, nil
+	j, err := conn.Journal(name, bus.JournalOptions{})
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	return j, closeAll, nil
 }
 
 // onlyService is the service whose journal a folder holds, where it holds just one.
@@ -376,7 +380,7 @@ func (j *journalWriter) line(v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(j.w, "%s\n", data)
+	_, err = fmt.Fprintf(j.w, "%s\n", printableJSON(data))
 	return err
 }
 
@@ -384,6 +388,7 @@ func (j *journalWriter) entry(e bus.Entry) error {
 	if j.json {
 		return j.line(e)
 	}
+	printable(&e)
 	at := e.At.Local().Format(time.DateTime)
 	if e.Kind == bus.EventEntry {
 		_, err := fmt.Fprintf(j.w, "%s  %s\n", at, e.Text)

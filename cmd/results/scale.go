@@ -161,7 +161,8 @@ func (c costs) write(w io.Writer) {
 const splitting = `## Where it must be split, and how
 
 - **By service, always.** A controller process runs one service, so 200 services are 200 processes, on one machine or on many. They may share one bus
-  (` + "`bus.url`" + `), or have one each, embedded. Nothing is shared between services but the bus.
+  (` + "`bus.url`" + `), or have one each, embedded. Nothing is shared between services but the bus. ` + "`quell credentials nats`" + ` prints what an external one needs to
+  tell roles apart (SECURITY.md).
 - **By the lease.** Two controllers of one service take turns: the one that holds the lease in the bus acts, the other looks on and takes over when
   the lease ends: the tests TestOneLeads, TestASilentLeaderIsFollowed and TestALeaderThatCannotRenewStopsInTime in daemon show it,
   over a bus. The lease lasts for 10 s or three sampling periods, whichever is longer. With k machines, start each service on two of them; a machine that dies moves its services to the others within one lease.

@@ -1,0 +1,139 @@
+package bus
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+)
+
+// A credential is a file in NATS's own format: a claim that the controller's key signed, and the key that proves its
+// holder. The claim names role, service and id, and the subjects that the role may use, so that an external NATS grants the
+// same as the embedded one.
+
+// credential is a parsed credential.
+type credential struct {
+	grant      Grant
+	claim      string // as it is shown
+	key        nkeys.KeyPair
+	generation int
+	expires    time.Time // zero: never
+	issuer     string
+}
+
+// parseCredential reads a credential file's text.
+func parseCredential(text []byte) (*credential, error) {
+	claim, err := jwt.ParseDecoratedJWT(text)
+	if err != nil {
+		return nil, fmt.Errorf("it is no credential: %w", err)
+	}
+	key, err := jwt.ParseDecoratedUserNKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("it is no credential: %w", err)
+	}
+	c, _, err := parseClaim(claim)
+	if err != nil {
+		return nil, err
+	}
+	c.key = key
+	if public, err := key.PublicKey(); err != nil || !strings.Contains(string(text), claim) || public == "" {
+		return nil, errors.New("it is no credential: its key cannot be read")
+	}
+	return c, nil
+}
+
+// Tags of a claim.
+const (
+	roleTag       = "role:"
+	serviceTag    = "service:"
+	generationTag = "generation:"
+)
+
+// parseClaim checks that a claim was signed by whom it names and is one of Quell's.
+func parseClaim(claim string) (*credential, *jwt.UserClaims, error) {
+	claims, err := jwt.DecodeUserClaims(claim)
+	if err != nil {
+		return nil, nil, fmt.Errorf("it is no credential: %w", err)
+	}
+	c := &credential{claim: claim, issuer: claims.Issuer}
+	c.grant.ID = claims.Name
+	for _, tag := range claims.Tags {
+		if v, ok := strings.CutPrefix(tag, roleTag); ok {
+			c.grant.Role = Role(v)
+		}
+		if v, ok := strings.CutPrefix(tag, serviceTag); ok {
+			c.grant.Service = v
+		}
+		if v, ok := strings.CutPrefix(tag, generationTag); ok {
+			if c.generation, err = strconv.Atoi(v); err != nil {
+				return nil, nil, fmt.Errorf("its tag %q is not a number", tag)
+			}
+		}
+	}
+	if claims.Expires > 0 {
+		c.expires = time.Unix(claims.Expires, 0)
+	}
+	if err := c.grant.check(); err != nil {
+		return nil, nil, fmt.Errorf("it is not one of Quell's: %w", err)
+	}
+	return c, claims, nil
+}
+
+// signClaim makes a credential's text. A zero expires is never.
+func signClaim(signer nkeys.KeyPair, g Grant, generation int, expires time.Time) (text []byte, public string, err error) {
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, "", err
+	}
+	if public, err = user.PublicKey(); err != nil {
+		return nil, "", err
+	}
+	seed, err := user.Seed()
+	if err != nil {
+		return nil, "", err
+	}
+	s := g.subjects()
+	claims := jwt.NewUserClaims(public)
+	claims.Name = g.ID
+	claims.Tags = jwt.TagList{roleTag + string(g.Role), serviceTag + g.Service, generationTag + strconv.Itoa(generation)}
+	claims.Pub.Allow, claims.Sub.Allow = s.publish, s.subscribe
+	if !expires.IsZero() {
+		claims.Expires = expires.Unix()
+	}
+	claim, err := claims.Encode(signer)
+	if err != nil {
+		return nil, "", err
+	}
+	text, err = jwt.FormatUserConfig(claim, seed)
+	return text, public, err
+}
+
+// sameSubjects says whether a claim allows what its role may do in this version.
+func sameSubjects(claims *jwt.UserClaims, g Grant) bool {
+	s := g.subjects()
+	return strings.Join(claims.Pub.Allow, " ") == strings.Join(s.publish, " ") && strings.Join(claims.Sub.Allow, " ") == strings.Join(s.subscribe, " ")
+}
+
+// proves says whether the holder of a claim signed the nonce with the claim's key.
+func proves(claims *jwt.UserClaims, signature string, nonce []byte) error {
+	if claims.BearerToken || len(nonce) == 0 {
+		return errors.New("nothing proves that its holder has its key")
+	}
+	sig, err := base64.RawURLEncoding.DecodeString(signature)
+	if err != nil {
+		return errors.New("its signature cannot be read")
+	}
+	key, err := nkeys.FromPublicKey(claims.Subject)
+	if err != nil {
+		return err
+	}
+	if err := key.Verify(nonce, sig); err != nil {
+		return errors.New("its holder does not have its key")
+	}
+	return nil
+}

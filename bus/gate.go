@@ -1,0 +1,355 @@
+package bus
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+)
+
+// gate decides who may connect to an embedded bus, and as what.
+type gate struct {
+	ring         *Keyring      // nil: no credentials are known
+	key          nkeys.KeyPair // that credentials must be signed by
+	issuer       string        // its public part
+	inside       string        // what connections inside the process show
+	token        string        // a shared one; empty: none
+	certificates bool          // a certificate that the authority signed is worth a shared token
+	log          *slog.Logger
+
+	mu      sync.Mutex // guards what follows
+	revoked generations
+	stamp   fileStamp // of the file they were read from
+	conns   map[uint64]guest
+	held    map[Grant]int       // how many of them each grant has
+	shut    map[Grant]time.Time // until when grants are shut out
+	refusal string              // the last one logged
+}
+
+// guest is a connection that was let in.
+type guest struct {
+	grant      Grant
+	generation int
+	inside     bool
+	since      time.Time
+	msgs       int64 // received from it so far, and bytes
+	bytes      int64
+}
+
+type fileStamp struct {
+	size int64
+	at   time.Time
+}
+
+var (
+	errNothingShown = errors.New("it shows neither a credential nor a token")
+	errWrongToken   = errors.New("its token is wrong")
+)
+
+func newGate(opts *ServerOptions, inside string) (*gate, error) {
+	g := &gate{inside: inside, token: opts.Token, certificates: opts.TLS.verifiesClients() && opts.Token == "", log: opts.Logger,
+		revoked: generations{}, conns: map[uint64]guest{}, held: map[Grant]int{}, shut: map[Grant]time.Time{}}
+	if opts.Keyring == nil {
+		return g, nil
+	}
+	g.ring = opts.Keyring
+	if err := g.ring.Make(); err != nil {
+		return nil, err
+	}
+	var err error
+	if g.key, err = g.ring.key(accountFile); err != nil {
+		return nil, err
+	}
+	if g.issuer, err = g.key.PublicKey(); err != nil {
+		return nil, err
+	}
+	if !nkeys.IsValidPublicAccountKey(g.issuer) {
+		return nil, userErrorf("%s holds a key of another kind than that of an account", g.ring.Dir)
+	}
+	return g, g.reload()
+}
+
+// reload reads what was revoked, if it changed. A folder that was emptied gets its key and what was revoked back.
+func (g *gate) reload() error {
+	if g.ring == nil {
+		return nil
+	}
+	var stamp fileStamp
+	if info, err := os.Stat(filepath.Join(g.ring.Dir, revokedFile)); err == nil {
+		stamp = fileStamp{info.Size(), info.ModTime()}
+	}
+	g.mu.Lock()
+	same, lost, revoked := stamp == g.stamp, stamp == fileStamp{} && len(g.revoked) > 0, g.revoked
+	g.mu.Unlock()
+	if _, err := os.Stat(filepath.Join(g.ring.Dir, accountFile)); errors.Is(err, fs.ErrNotExist) || lost {
+		return g.ring.restore(g.key, revoked)
+	}
+	if same {
+		return nil
+	}
+	read, err := g.ring.revoked()
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.revoked, g.stamp = read, stamp
+	return nil
+}
+
+// Check implements server.Authentication.
+func (g *gate) Check(c server.ClientAuthentication) bool {
+	if err := g.reload(); err != nil {
+		g.log.Error("what was revoked stays as it was read before", "error", err)
+	}
+	who, deadline, err := g.judge(c)
+	if err == nil {
+		err = g.enter(c.GetID(), who)
+	}
+	if err != nil {
+		g.refuse(c, err)
+		return false
+	}
+	user := &server.User{Username: who.grant.String(), ConnectionDeadline: deadline}
+	if !who.inside {
+		user.Permissions = who.grant.permissions()
+	}
+	c.RegisterUser(user)
+	return true
+}
+
+// judge says who a connection is. Credentials go before tokens.
+func (g *gate) judge(c server.ClientAuthentication) (who guest, deadline time.Time, err error) {
+	o := c.GetOpts()
+	if equal(o.Token, g.inside) {
+		return guest{grant: inside, inside: true}, deadline, nil
+	}
+	err = errNothingShown
+	if o.Username != "" { // the claim; the server drops it from where NATS has it, as it has no operator
+		if who, deadline, err = g.credential(o.Username, o.Sig, c.GetNonce()); err == nil {
+			return who, deadline, nil
+		}
+	}
+	switch {
+	case g.token != "" && equal(o.Token, g.token):
+		return guest{grant: sharedGrant()}, time.Time{}, nil
+	case g.certificates && showsCertificate(c):
+		return guest{grant: sharedGrant()}, time.Time{}, nil
+	case o.Token != "" && o.Username == "":
+		return guest{}, time.Time{}, errWrongToken
+	}
+	return guest{}, time.Time{}, err
+}
+
+func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+func showsCertificate(c server.ClientAuthentication) bool {
+	state := c.GetTLSConnectionState()
+	return state != nil && len(state.VerifiedChains) > 0
+}
+
+func (g *gate) credential(claim, signature string, nonce []byte) (guest, time.Time, error) {
+	c, claims, err := parseClaim(claim)
+	if err != nil {
+		return guest{}, time.Time{}, fmt.Errorf("its credential is refused: %w", err)
+	}
+	switch {
+	case c.issuer != g.issuer:
+		err = errors.New("another controller's key signed it")
+	case !c.expires.IsZero() && !time.Now().Before(c.expires):
+		err = fmt.Errorf("it expired at %s", c.expires.UTC().Format(time.RFC3339))
+	default:
+		err = proves(claims, signature, nonce)
+	}
+	if err != nil {
+		return guest{}, time.Time{}, fmt.Errorf("the credential of %s is refused: %w", c.grant, err)
+	}
+	return guest{grant: c.grant, generation: c.generation}, c.expires, nil
+}
+
+// enter notes a connection, unless its grant was revoked, is shut out or has too many.
+func (g *gate) enter(id uint64, who guest) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if who.inside {
+		return nil
+	}
+	if g.isRevoked(who) {
+		return fmt.Errorf("the credential of %s was revoked", who.grant)
+	}
+	if until, ok := g.shut[who.grant]; ok && now.Before(until) {
+		return fmt.Errorf("%s sent too much and is shut out for a moment", who.grant)
+	}
+	if n := g.held[who.grant]; n >= who.grant.Role.limits().connections {
+		return fmt.Errorf("%s has %d connections already", who.grant, n)
+	}
+	who.since = now
+	g.conns[id] = who
+	g.held[who.grant]++
+	return nil
+}
+
+func (g *gate) isRevoked(who guest) bool {
+	return who.grant.Role != shared && who.generation < g.revoked[grantKey(who.grant)]
+}
+
+// refuse logs a refusal once, not at every attempt.
+func (g *gate) refuse(c server.ClientAuthentication, err error) {
+	from := "inside the process"
+	if a := c.RemoteAddress(); a != nil {
+		if host, _, splitErr := net.SplitHostPort(a.String()); splitErr == nil {
+			from = host
+		}
+	}
+	text := from + ": " + err.Error()
+	g.mu.Lock()
+	again := g.refusal == text
+	g.refusal = text
+	g.mu.Unlock()
+	if !again {
+		g.log.Warn("the bus refused a connection", "from", from, "error", err)
+	}
+}
+
+// Periods of the watch over connections.
+const (
+	lookEvery  = time.Second
+	countEvery = 5 // looks
+	shutFor    = 10 * time.Second
+)
+
+// watch ends connections whose credential was revoked, and those that send more than their role may, until ctx ends.
+func (g *gate) watch(ctx context.Context, s *server.Server) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := g.reload(); err != nil {
+			g.log.Error("what was revoked stays as it was read before", "error", err)
+		}
+		for id, why := range g.unwelcome() {
+			g.cutOff(s, id, why)
+		}
+		if n%countEvery == 0 {
+			for id, why := range g.count(open(s), lookEvery*countEvery) {
+				g.cutOff(s, id, why)
+			}
+		}
+	}
+}
+
+// open lists the connections of the server.
+func open(s *server.Server) []*server.ConnInfo {
+	const all = 1 << 20
+	list, err := s.Connz(&server.ConnzOptions{Limit: all})
+	if err != nil {
+		return nil
+	}
+	return list.Conns
+}
+
+func (g *gate) cutOff(s *server.Server, id uint64, why string) {
+	g.log.Warn("the bus ended a connection", "error", why)
+	_ = s.DisconnectClientByID(id) // it may have gone by itself
+}
+
+func (g *gate) unwelcome() map[uint64]string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	ended := map[uint64]string{}
+	for id, who := range g.conns {
+		if g.isRevoked(who) {
+			ended[id] = fmt.Sprintf("the credential of %s was revoked", who.grant)
+			g.forget(id)
+		}
+	}
+	return ended
+}
+
+func (g *gate) forget(id uint64) {
+	who := g.conns[id]
+	delete(g.conns, id)
+	if g.held[who.grant]--; g.held[who.grant] <= 0 {
+		delete(g.held, who.grant)
+	}
+}
+
+// count forgets connections that are gone, and returns those that sent too much since the last count.
+func (g *gate) count(now []*server.ConnInfo, passed time.Duration) map[uint64]string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	tooMuch, there := map[uint64]string{}, map[uint64]bool{}
+	for _, info := range now {
+		there[info.Cid] = true
+		who, ours := g.conns[info.Cid]
+		if !ours {
+			continue
+		}
+		seconds := int64(passed / time.Second)
+		l, msgs, bytes := who.grant.Role.limits(), (info.InMsgs-who.msgs)/seconds, (info.InBytes-who.bytes)/seconds
+		who.msgs, who.bytes = info.InMsgs, info.InBytes
+		g.conns[info.Cid] = who
+		if msgs > l.messages || bytes > l.bytes {
+			tooMuch[info.Cid] = fmt.Sprintf("%s sent %d messages and %d bytes a second; allowed are %d and %d", who.grant, msgs, bytes, l.messages, l.bytes)
+			if l.shutOut {
+				g.shut[who.grant] = time.Now().Add(shutFor)
+			}
+		}
+	}
+	for id, who := range g.conns {
+		if !there[id] && time.Since(who.since) > passed {
+			g.forget(id)
+		}
+	}
+	for grant, until := range g.shut {
+		if time.Now().After(until) {
+			delete(g.shut, grant)
+		}
+	}
+	return tooMuch
+}
+
+// host finds the host of a grant's connection that listens at an inbox; "" if it is gone.
+func (g *gate) host(s *server.Server, who Grant, inbox string) string {
+	list, err := s.Connz(&server.ConnzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, FilterSubject: inbox, Username: true, Limit: mostCallers})
+	if err != nil {
+		return ""
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, info := range list.Conns {
+		if guest, ours := g.conns[info.Cid]; ours && guest.grant == who {
+			return hostOf(info.IP)
+		}
+	}
+	return ""
+}
+
+// mostCallers bounds how many connections that listen at one inbox are looked at; there is one.
+const mostCallers = 16
+
+// hostOf names a host: this one by its name.
+func hostOf(ip string) string {
+	if addr := net.ParseIP(ip); addr != nil && !addr.IsLoopback() {
+		return ip
+	}
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return "this machine"
+}

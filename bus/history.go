@@ -1,0 +1,235 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/quellhq/quell"
+)
+
+// A person reads a journal by asking the controller for pages of it: only controllers reach the streams.
+
+// History is a journal as a person reads it.
+type History struct {
+	conn    *Conn
+	service string
+}
+
+// History returns the journal of a service, to be read through its controller.
+func (c *Conn) History(service string) *History { return &History{c, service} }
+
+type historyQuery struct {
+	Since     time.Time `json:"since"`
+	After     uint64    `json:"after"` // the last record that was seen
+	Snapshots bool      `json:"snapshots,omitempty"`
+}
+
+type historyPage struct {
+	Records []historyRecord `json:"records"`
+	More    bool            `json:"more,omitempty"`
+	None    bool            `json:"none,omitempty"`    // there is no journal
+	Damaged string          `json:"damaged,omitempty"` // what could not be read
+}
+
+type historyRecord struct {
+	Seq  uint64 `json:"seq"`
+	Data []byte `json:"data"`
+}
+
+// pageBytes is about how much a page holds.
+const pageBytes = 4 << 20
+
+var errPageFull = errors.New("the page is full")
+
+func historySubject(service string) (string, error) {
+	s, err := serviceToken(service)
+	return "quell." + s + ".history", err
+}
+
+// ServeHistory answers those who read the journal, until stop.
+func (c *Conn) ServeHistory(j *Journal) (stop func(), err error) {
+	subject, err := historySubject(j.service)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	answer := func(m *nats.Msg) {
+		if err := c.answer(m.Reply, historyReply(ctx, j, m.Data)); err != nil {
+			c.noise.Note("answer a reader of the journal: " + err.Error())
+		}
+	}
+	unsubscribe, err := c.subscribeAll(answer, subject+"."+string(shared)+".*", subject+"."+string(Operator)+".*", subject+"."+string(Controller)+".*")
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return func() { cancel(); unsubscribe() }, nil
+}
+
+func historyReply(ctx context.Context, j *Journal, data []byte) Reply {
+	var q historyQuery
+	if len(data) > maxCommand {
+		return Reply{Error: "the question is too long"}
+	}
+	if err := quell.DecodeStrict(data, &q); err != nil {
+		return Reply{Error: err.Error()}
+	}
+	page, err := j.page(ctx, q)
+	if err != nil {
+		return Reply{Error: err.Error()}
+	}
+	body, err := json.Marshal(page)
+	if err != nil {
+		return Reply{Error: err.Error()}
+	}
+	return Reply{Body: body}
+}
+
+// page reads as many whole records as fit a page, and one at least.
+func (j *Journal) page(ctx context.Context, q historyQuery) (page historyPage, err error) {
+	records := j.entries
+	if q.Snapshots {
+		records = j.snapshots
+		if err := j.Flush(ctx); err != nil {
+			return page, err
+		}
+	}
+	size := 0
+	err = records.read(ctx, q.Since, q.After, func(seq uint64, record []byte) error {
+		if size > 0 && size+len(record) > pageBytes {
+			return errPageFull
+		}
+		size += len(record)
+		page.Records = append(page.Records, historyRecord{seq, record})
+		return nil
+	})
+	switch {
+	case errors.Is(err, errPageFull):
+		page.More = true
+	case errors.Is(err, quell.ErrNoData):
+		page.None = true
+	case err != nil && len(page.Records) == 0:
+		return page, j.readError("read the journal", err)
+	case err != nil:
+		page.Damaged = err.Error()
+	}
+	return page, nil
+}
+
+// Read calls fn with the entries from since on; see Journal.Read.
+func (h *History) Read(ctx context.Context, since time.Time, fn func(Entry) error) error {
+	var damaged []error
+	err := h.pages(ctx, historyQuery{Since: since}, func(r historyRecord) error {
+		var e Entry
+		if err := json.Unmarshal(r.Data, &e); err != nil {
+			damaged = append(damaged, fmt.Errorf("entry %d: %w", r.Seq, err))
+			return nil
+		}
+		e.Seq = r.Seq
+		return fn(e)
+	})
+	if h.direct(err) {
+		return h.journal(func(j *Journal) error { return j.Read(ctx, since, fn) })
+	}
+	return errors.Join(err, errors.Join(damaged...))
+}
+
+// ReadSnapshots calls fn with the snapshots from since on; see Journal.ReadSnapshots.
+func (h *History) ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error {
+	var damaged []error
+	err := h.pages(ctx, historyQuery{Since: since, Snapshots: true}, func(r historyRecord) error {
+		return eachSnapshot(r.Seq, r.Data, since, &damaged, fn)
+	})
+	if h.direct(err) {
+		return h.journal(func(j *Journal) error { return j.ReadSnapshots(ctx, since, fn) })
+	}
+	return errors.Join(err, errors.Join(damaged...))
+}
+
+// direct says whether a journal can be read although no controller answers: on an external bus, by those who may.
+func (h *History) direct(err error) bool {
+	role := h.conn.grant().Role
+	return errors.Is(err, errNoController) && h.conn.Connected() && (role == "" || role == Controller)
+}
+
+func (h *History) journal(read func(*Journal) error) error {
+	j, err := h.conn.Journal(h.service, JournalOptions{})
+	if err != nil {
+		return err
+	}
+	return read(j)
+}
+
+func (h *History) pages(ctx context.Context, q historyQuery, fn func(historyRecord) error) error {
+	var damaged error
+	for {
+		page, err := h.ask(ctx, q)
+		if err != nil {
+			return err
+		}
+		if page.None {
+			return fmt.Errorf("read the journal of service %q: %w", h.service, quell.ErrNoData)
+		}
+		for _, r := range page.Records {
+			if err := fn(r); err != nil {
+				return err
+			}
+			q.After = r.Seq
+		}
+		if page.Damaged != "" {
+			damaged = errors.New(page.Damaged)
+		}
+		if !page.More {
+			return damaged
+		}
+	}
+}
+
+func (h *History) ask(ctx context.Context, q historyQuery) (page historyPage, err error) {
+	subject, err := historySubject(h.service)
+	if err != nil {
+		return page, err
+	}
+	if subject, err = h.conn.ownSubject(subject, h.service, "the journal"); err != nil {
+		return page, err
+	}
+	data, err := json.Marshal(q)
+	if err != nil {
+		return page, err
+	}
+	reply, err := h.conn.put(ctx, h.service, subject, data)
+	if err == nil && reply.Error != "" {
+		err = errors.New(reply.Error)
+	}
+	if err != nil {
+		return page, fmt.Errorf("read the journal of service %q: %w", h.service, err)
+	}
+	if err := json.Unmarshal(reply.Body, &page); err != nil {
+		return page, fmt.Errorf("decode a page of the journal: %w", err)
+	}
+	return page, nil
+}
+
+// eachSnapshot calls fn with the snapshots of a record.
+func eachSnapshot(seq uint64, record []byte, since time.Time, damaged *[]error, fn func(quell.Snapshot) error) error {
+	for line := range bytes.Lines(record) {
+		var s quell.Snapshot
+		if err := json.Unmarshal(line, &s); err != nil {
+			*damaged = append(*damaged, fmt.Errorf("snapshot in record %d: %w", seq, err))
+			continue
+		}
+		if s.At.Before(since) {
+			continue
+		}
+		if err := fn(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}

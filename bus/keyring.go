@@ -1,0 +1,376 @@
+package bus
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+
+	"github.com/quellhq/quell/lockfile"
+)
+
+// Keyring is the folder in which a controller keeps the key that signs credentials, and credentials for the processes on its
+// own machine. Whoever can read the key can make any credential.
+type Keyring struct{ Dir string }
+
+// The files of a keyring, beside the credentials.
+const (
+	accountFile  = "account.nk"    // signs credentials
+	operatorFile = "operator.nk"   // signs the account for an external NATS; made when it is asked for
+	systemFile   = "system.nk"     // of that NATS's system account
+	revokedFile  = "revoked.json"  // least generations that still count
+	issuedFile   = "issued.jsonl"  // what was made
+	ringLock     = "keyring.lock"  // held while files change
+	lockPatience = 5 * time.Second // for another command that holds it
+)
+
+// Make creates the folder and the key where there are none.
+func (k Keyring) Make() error {
+	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
+		return fmt.Errorf("make the folder of credentials: %w", err)
+	}
+	_, err := k.seed(accountFile, nkeys.CreateAccount)
+	return err
+}
+
+// seed reads a key, or makes it.
+func (k Keyring) seed(name string, create func() (nkeys.KeyPair, error)) (nkeys.KeyPair, error) {
+	key, err := k.key(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	if key, err = create(); err != nil {
+		return nil, err
+	}
+	seed, err := key.Seed()
+	if err != nil {
+		return nil, err
+	}
+	if err := k.write(name, append(seed, '\n'), os.Link); errors.Is(err, fs.ErrExist) {
+		return k.key(name) // somebody else was faster
+	} else if err != nil {
+		return nil, err
+	}
+	return key, nil
+}
+
+// restore writes back what a running controller knows of a folder that was emptied.
+func (k Keyring) restore(key nkeys.KeyPair, revoked generations) error {
+	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
+		return fmt.Errorf("make the folder of credentials: %w", err)
+	}
+	seed, err := key.Seed()
+	if err != nil {
+		return err
+	}
+	if err := k.write(accountFile, append(seed, '\n'), os.Rename); err != nil || len(revoked) == 0 {
+		return err
+	}
+	data, err := json.MarshalIndent(revoked, "", "  ")
+	if err != nil {
+		return err
+	}
+	return k.write(revokedFile, append(data, '\n'), os.Rename)
+}
+
+func (k Keyring) key(name string) (nkeys.KeyPair, error) {
+	path := filepath.Join(k.Dir, name)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the key of the bus: %w", err)
+	}
+	key, err := nkeys.FromSeed(bytes.TrimSpace(data))
+	if err != nil {
+		return nil, userErrorf("%s holds no key (%w). Restore it, or remove it: then every credential must be made anew", path, err)
+	}
+	return key, nil
+}
+
+// write makes a file whole or not at all, readable by its owner only. place is os.Rename, or os.Link to keep one that is there.
+func (k Keyring) write(name string, data []byte, place func(from, to string) error) (err error) {
+	temp, err := os.CreateTemp(k.Dir, name+".*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Join(k.Dir, name), err)
+	}
+	defer os.Remove(temp.Name())
+	_, err = temp.Write(data)
+	if err = errors.Join(err, temp.Sync(), temp.Close()); err == nil {
+		err = place(temp.Name(), filepath.Join(k.Dir, name))
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Join(k.Dir, name), err)
+	}
+	return nil
+}
+
+// longestFile bounds a file's name; longer ones are hashed.
+const longestFile = 200
+
+// Path is where the credential of a grant is kept.
+func (k Keyring) Path(g Grant) string {
+	name := string(g.Role)
+	if g.ID != name {
+		name += "-" + escape(g.ID)
+	}
+	if len(name) > longestFile {
+		name = fmt.Sprintf("%s-%x", g.Role, sha256.Sum256([]byte(g.ID)))
+	}
+	return filepath.Join(k.Dir, name+".creds")
+}
+
+// Issued is one line of what was made.
+type Issued struct {
+	At      time.Time `json:"at"`
+	Role    Role      `json:"role"`
+	Service string    `json:"service"`
+	ID      string    `json:"id"`
+	Key     string    `json:"key"` // public
+	Expires time.Time `json:"expires,omitzero"`
+	Revoked bool      `json:"revoked,omitempty"` // set by List
+
+	Generation int `json:"generation"`
+}
+
+// Issue makes a credential that is good for the given time, 0 meaning for ever, and returns its text. It is not kept.
+func (k Keyring) Issue(g Grant, good time.Duration) ([]byte, error) {
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	signer, err := k.key(accountFile)
+	if err != nil {
+		return nil, err
+	}
+	revoked, err := k.revoked()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	var expires time.Time
+	if good > 0 {
+		expires = now.Add(good)
+	}
+	generation := revoked[grantKey(g)]
+	text, public, err := signClaim(signer, g, generation, expires)
+	if err != nil {
+		return nil, fmt.Errorf("make the credential of %s: %w", g, err)
+	}
+	line, err := json.Marshal(Issued{At: now.UTC().Truncate(time.Second), Role: g.Role, Service: g.Service, ID: g.ID, Key: public,
+		Expires: expires, Generation: generation})
+	if err != nil {
+		return nil, err
+	}
+	return text, k.note(append(line, '\n'))
+}
+
+func (k Keyring) note(line []byte) error {
+	file, err := os.OpenFile(filepath.Join(k.Dir, issuedFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("note a credential: %w", err)
+	}
+	_, err = file.Write(line)
+	return errors.Join(err, file.Close())
+}
+
+// Keep makes a credential and keeps it in the folder, in place of the one before.
+func (k Keyring) Keep(g Grant, good time.Duration) (text []byte, err error) {
+	if text, err = k.Issue(g, good); err != nil {
+		return nil, err
+	}
+	return text, k.write(filepath.Base(k.Path(g)), text, os.Rename)
+}
+
+// Find returns the credential of a grant that is kept in the folder. One that is missing, or no longer good, is made anew where
+// the key can be read: a process that may read the key needs no file handed to it. Otherwise a missing one is fs.ErrNotExist.
+func (k Keyring) Find(g Grant) ([]byte, error) {
+	text, err := os.ReadFile(k.Path(g))
+	signer, noKey := k.key(accountFile)
+	switch {
+	case noKey != nil && err == nil && errors.Is(noKey, fs.ErrNotExist) || errors.Is(noKey, fs.ErrPermission):
+		return text, err
+	case noKey != nil:
+		return nil, noKey
+	case err == nil && k.good(text, g, signer):
+		return text, nil
+	}
+	return k.Keep(g, 0)
+}
+
+func (k Keyring) good(text []byte, g Grant, signer nkeys.KeyPair) bool {
+	c, err := parseCredential(text)
+	if err != nil || c.grant != g {
+		return false
+	}
+	public, err := signer.PublicKey()
+	if err != nil || c.issuer != public || !c.expires.IsZero() && !time.Now().Before(c.expires) {
+		return false
+	}
+	revoked, err := k.revoked()
+	if err != nil || c.generation < revoked[grantKey(g)] {
+		return false
+	}
+	_, claims, err := parseClaim(c.claim)
+	return err == nil && sameSubjects(claims, g)
+}
+
+// Identify shows the credential of a grant, see Options.Identify.
+func (k Keyring) Identify(g Grant) func() (Identity, error) {
+	return func() (Identity, error) {
+		text, err := k.Find(g)
+		return Identity{Credential: text}, err
+	}
+}
+
+// generations are the least ones that still count, by grant. They count up, so no clock matters.
+type generations map[string]int
+
+func grantKey(g Grant) string { return string(g.Role) + "/" + escape(g.Service) + "/" + escape(g.ID) }
+
+func (k Keyring) revoked() (generations, error) {
+	path := filepath.Join(k.Dir, revokedFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return generations{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what was revoked: %w", err)
+	}
+	var g generations
+	if err := json.Unmarshal(data, &g); err != nil {
+		return nil, userErrorf("%s cannot be read (%w). Restore it: it says which credentials were revoked", path, err)
+	}
+	return g, nil
+}
+
+// Revoke ends every credential of a grant that was made so far, whoever has copies of it. A running controller notices within
+// two seconds.
+func (k Keyring) Revoke(g Grant) error {
+	if err := g.check(); err != nil {
+		return err
+	}
+	if _, err := k.key(accountFile); err != nil {
+		return err
+	}
+	release, err := k.lock()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = release() }()
+	revoked, err := k.revoked()
+	if err != nil {
+		return err
+	}
+	revoked[grantKey(g)]++
+	data, err := json.MarshalIndent(revoked, "", "  ")
+	if err != nil {
+		return err
+	}
+	return k.write(revokedFile, append(data, '\n'), os.Rename)
+}
+
+func (k Keyring) lock() (release func() error, err error) {
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(20 * time.Millisecond) {
+		release, err = lockfile.Take(filepath.Join(k.Dir, ringLock), 0o600)
+		if !errors.Is(err, lockfile.ErrHeld) || time.Now().After(deadline) {
+			return release, err
+		}
+	}
+}
+
+// List returns what was made, oldest first.
+func (k Keyring) List() ([]Issued, error) {
+	revoked, err := k.revoked()
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(k.Dir, issuedFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read what was made: %w", err)
+	}
+	var list []Issued
+	for line := range bytes.Lines(data) {
+		var i Issued
+		if err := json.Unmarshal(line, &i); err != nil {
+			continue // a line that a killed process left half written
+		}
+		i.Revoked = i.Generation < revoked[grantKey(Grant{i.Role, i.Service, i.ID})]
+		list = append(list, i)
+	}
+	return list, nil
+}
+
+// External says whether a configuration for an external NATS was made with this keyring.
+func (k Keyring) External() bool {
+	_, err := os.Stat(filepath.Join(k.Dir, operatorFile))
+	return err == nil
+}
+
+// NATSConfig returns the part of an external NATS server's configuration that makes it accept this keyring's credentials
+// and grant them the same as the embedded bus.
+func (k Keyring) NATSConfig() (string, error) {
+	operator, err := k.seed(operatorFile, nkeys.CreateOperator)
+	if err != nil {
+		return "", err
+	}
+	system, err := k.seed(systemFile, nkeys.CreateAccount)
+	if err != nil {
+		return "", err
+	}
+	account, err := k.key(accountFile)
+	if err != nil {
+		return "", err
+	}
+	revocations, err := k.revocations()
+	if err != nil {
+		return "", err
+	}
+	return natsConfig(operator, system, account, revocations)
+}
+
+// revocations are in NATS's own form, which knows keys and times.
+func (k Keyring) revocations() (jwt.RevocationList, error) {
+	list, err := k.List()
+	if err != nil {
+		return nil, err
+	}
+	revoked := jwt.RevocationList{}
+	for _, i := range list {
+		if i.Revoked {
+			revoked.Revoke(i.Key, time.Now())
+		}
+	}
+	return revoked, nil
+}
+
+func natsConfig(operator, system, account nkeys.KeyPair, revoked jwt.RevocationList) (string, error) {
+	var public [3]string
+	for i, key := range []nkeys.KeyPair{operator, system, account} {
+		var err error
+		if public[i], err = key.PublicKey(); err != nil {
+			return "", err
+		}
+	}
+	trust := jwt.NewOperatorClaims(public[0])
+	trust.Name, trust.SystemAccount = "quell", public[1]
+	sys := jwt.NewAccountClaims(public[1])
+	sys.Name = "SYS"
+	own := jwt.NewAccountClaims(public[2])
+	own.Name, own.Revocations = "quell", revoked
+	own.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit}
+	var signed [3]string
+	for i, claims := range []jwt.Claims{trust, sys, own} {
+		var err error
+		if signed[i], err = claims.Encode(operator); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: {\n  %s: %s\n  %s: %s\n}\n",
+		signed[0], public[1], public[1], signed[1], public[2], signed[2]), nil
+}

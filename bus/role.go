@@ -1,0 +1,148 @@
+package bus
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/quellhq/quell"
+)
+
+// Role says what a credential allows.
+type Role string
+
+// What each role may do stands in Grant.permissions.
+const (
+	Sensor     Role = "sensor"     // publish its own readings, receive its own commands
+	Balancer   Role = "balancer"   // publish readings of every instance, in its own name; receive its backends
+	Controller Role = "controller" // everything
+	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain
+	shared     Role = "token"      // a token that every process shows, as before there were roles: readings and status
+)
+
+// Roles lists the roles that a credential can have.
+var Roles = []Role{Sensor, Balancer, Controller, Operator}
+
+// Grant is a role of somebody: the instance of a sensor, the name of a balancer or of a person.
+type Grant struct {
+	Role    Role
+	Service string
+	ID      string
+}
+
+func (g Grant) String() string { return string(g.Role) + " " + g.ID }
+
+const maxGrantID = 64 // of a name that a person reads
+
+func (g Grant) check() error {
+	if !slices.Contains(Roles, g.Role) {
+		return userErrorf("unknown role %q; there are %s", g.Role, roleNames())
+	}
+	if g.ID == "" {
+		return userErrorf("a credential of role %s needs an id", g.Role)
+	}
+	longest := maxGrantID
+	if g.Role == Sensor {
+		longest = maxInstanceName
+	}
+	if _, err := token(string(g.Role), g.ID, longest); err != nil {
+		return err
+	}
+	if strings.ContainsFunc(g.ID, func(r rune) bool { return !quell.Shown(r) }) {
+		return userErrorf("the id %q holds characters that cannot be shown", g.ID)
+	}
+	_, err := serviceToken(g.Service)
+	return err
+}
+
+func roleNames() string {
+	names := make([]string, len(Roles))
+	for i, r := range Roles {
+		names[i] = string(r)
+	}
+	return strings.Join(names, ", ")
+}
+
+// inside is whoever runs the embedded bus.
+var inside = Grant{Role: Controller, ID: "controller"}
+
+// sharedGrant is what a shared token grants.
+func sharedGrant() Grant { return Grant{Role: shared, ID: "shared"} }
+
+// subjects are what a role may publish and subscribe to. Nothing else is allowed.
+type subjects struct{ publish, subscribe []string }
+
+// subjects is the table of the roles. JetStream's own subjects, by which the streams of journal, state and lease are reached,
+// stand in no row but the controller's.
+func (g Grant) subjects() subjects {
+	svc, id := "quell."+escape(g.Service), escape(g.ID)
+	inbox := g.inbox() + ".>"
+	switch g.Role {
+	case Sensor:
+		return subjects{[]string{svc + ".reading.agent." + id}, []string{svc + ".agent." + id + ".>", inbox}}
+	case Balancer:
+		return subjects{[]string{svc + ".reading.balancer.*." + id, svc + ".reading.prober.*." + id}, []string{svc + ".balancer." + id + ".>", inbox}}
+	case Operator:
+		return subjects{[]string{svc + ".command.operator." + id, svc + ".history.operator." + id}, []string{inbox}}
+	case Controller:
+		return subjects{[]string{">"}, []string{">"}}
+	}
+	// A shared token is of any service. Its answers come to inboxes of the library's own making.
+	return subjects{
+		[]string{"quell.*.reading.*.*", "quell.*.command", "quell.*.command.token.shared", "quell.*.history.token.shared"},
+		[]string{inboxes + ".*", inboxes + ".*.*"},
+	}
+}
+
+// inboxes is what every inbox begins with.
+const inboxes = "_INBOX"
+
+// inbox is where answers to a role come: others can neither listen there nor be taken for it.
+func (g Grant) inbox() string {
+	if g.Role == shared || g.Role == "" {
+		return inboxes
+	}
+	return inboxes + "." + string(g.Role) + "." + escape(g.ID)
+}
+
+func (g Grant) permissions() *server.Permissions {
+	s := g.subjects()
+	return &server.Permissions{Publish: &server.SubjectPermission{Allow: s.publish}, Subscribe: &server.SubjectPermission{Allow: s.subscribe}}
+}
+
+// limits bound what the holders of one grant may do to the bus; beyond them they are cut off.
+type limits struct {
+	connections int
+	messages    int64 // a second and connection
+	bytes       int64
+	shutOut     bool // for a moment, when one of them was cut off
+}
+
+func (r Role) limits() limits {
+	switch r {
+	case Sensor:
+		return limits{connections: 8, messages: 1000, bytes: 4 << 20, shutOut: true}
+	case Operator:
+		return limits{connections: 64, messages: 1000, bytes: 4 << 20, shutOut: true}
+	case Balancer:
+		return limits{connections: 32, messages: 100_000, bytes: 64 << 20, shutOut: true}
+	}
+	return limits{connections: 50_000, messages: 100_000, bytes: 64 << 20}
+}
+
+// subjectGrant is the role and the name that a subject of commands ends with: the bus lets nobody publish there but the holder
+// of that grant.
+func subjectGrant(subject string) (Grant, error) {
+	tokens := strings.Split(subject, ".")
+	const named = 5 // quell.<service>.command.<role>.<id>
+	if len(tokens) < named || tokens[3] == string(shared) {
+		return sharedGrant(), nil
+	}
+	service, err1 := unescape(tokens[1])
+	id, err2 := unescape(tokens[4])
+	if err1 != nil || err2 != nil {
+		return Grant{}, fmt.Errorf("%q names nobody", subject)
+	}
+	return Grant{Role: Role(tokens[3]), Service: service, ID: id}, nil
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+func credentialsCommand() *cobra.Command {
+	var path, out string
+	var good time.Duration
+	cmd := &cobra.Command{
+		Use:   "credentials ROLE [ID]",
+		Short: "Make a credential for the bus, on the controller's machine; ROLE is sensor, balancer, controller or operator",
+		Long: `A credential says who a process is and what it may do. ID is the instance of a sensor, balancer.name of a balancer, and the
+name of a person for an operator: it stands in the journal beside what they did.
+
+  sensor      publish readings of its own instance
+  balancer    publish readings of every instance, in its own name
+  controller  everything
+  operator    status, journal, pause, resume, override and the other commands
+
+Processes on the controller's machine that run as its user find theirs by themselves. For another machine, copy the file there
+(mode 0600) and name it in bus.credentials. No restart is needed.`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ring, grant, err := keyring(cmd, path, args)
+			if err != nil {
+				return err
+			}
+			return makeCredential(cmd.OutOrStdout(), ring, grant, good, out)
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().StringVar(&out, "out", "", "file to write; - for standard output; default: in data, where processes of this machine look")
+	durationFlag(cmd.Flags(), &good, "expires", 0, "how long it is good, as in 90d; 0s is for ever")
+	cmd.AddCommand(listCredentials(), revokeCredentials(), natsCredentials())
+	return cmd
+}
+
+// keyring finds the keyring of a configuration, and the grant that the arguments name.
+func keyring(cmd *cobra.Command, path string, args []string) (ring bus.Keyring, g bus.Grant, err error) {
+	file, err := contact(cmd, path)
+	if err != nil {
+		return ring, g, err
+	}
+	ring = bus.Keyring{Dir: file.Bus.Keyring}
+	if len(args) == 0 {
+		return ring, g, nil
+	}
+	g = bus.Grant{Role: bus.Role(args[0]), Service: file.Service.Name}
+	switch {
+	case !slices.Contains(bus.Roles, g.Role):
+		return ring, g, userErrorf("unknown role %q: give sensor, balancer, controller or operator", args[0])
+	case len(args) > 1:
+		g.ID = args[1]
+	case g.Role == bus.Sensor:
+		return ring, g, userErrorf("name the instance: quell credentials sensor INSTANCE")
+	default:
+		g.ID = string(g.Role)
+	}
+	return ring, g, nil
+}
+
+func makeCredential(w io.Writer, ring bus.Keyring, g bus.Grant, good time.Duration, out string) error {
+	if err := ring.Make(); err != nil {
+		return err
+	}
+	if out == "" {
+		if _, err := ring.Keep(g, good); err != nil {
+			return err
+		}
+		return saidWhere(w, ring.Path(g), g)
+	}
+	text, err := ring.Issue(g, good)
+	if err != nil {
+		return err
+	}
+	if out == "-" {
+		_, err := w.Write(text)
+		return err
+	}
+	file, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the credential: %w", err)
+	}
+	if _, err := file.Write(text); err != nil {
+		file.Close()
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	return saidWhere(w, out, g)
+}
+
+func saidWhere(w io.Writer, path string, g bus.Grant) error {
+	_, err := fmt.Fprintf(w, "%s: %s of service %s. On another machine: copy it there, mode 0600, and set bus.credentials to it\n", path, g, g.Service)
+	return err
+}
+
+func listCredentials() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the credentials that were made here", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ring, _, err := keyring(cmd, path, nil)
+			if err != nil {
+				return err
+			}
+			list, err := ring.List()
+			if err != nil {
+				return err
+			}
+			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "MADE\tROLE\tID\tEXPIRES\tSTATE\tKEY")
+			for _, i := range list {
+				expires, state := "never", "good"
+				if !i.Expires.IsZero() {
+					expires = i.Expires.Local().Format(time.DateTime)
+				}
+				switch {
+				case i.Revoked:
+					state = "revoked"
+				case !i.Expires.IsZero() && time.Now().After(i.Expires):
+					state = "expired"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", i.At.Local().Format(time.DateTime), i.Role, quell.Printable(i.ID, longestText), expires, state, i.Key)
+			}
+			return t.Flush()
+		},
+	}
+	configFlag(cmd, &path)
+	return cmd
+}
+
+func revokeCredentials() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use: "revoke ROLE [ID]", Short: "End every credential of that role and id that was made so far", Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ring, grant, err := keyring(cmd, path, args)
+			if err != nil {
+				return err
+			}
+			if err := ring.Revoke(grant); err != nil {
+				return err
+			}
+			again := ""
+			if ring.External() {
+				again = ". The external NATS must be given the new `quell credentials nats`"
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "revoked every credential of %s made so far; a running controller ends their connections within two seconds%s\n", grant, again)
+			return err
+		},
+	}
+	configFlag(cmd, &path)
+	return cmd
+}
+
+func natsCredentials() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use: "nats", Short: "Print what an external NATS needs in its configuration to accept these credentials", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ring, _, err := keyring(cmd, path, nil)
+			if err != nil {
+				return err
+			}
+			if err := ring.Make(); err != nil {
+				return err
+			}
+			text, err := ring.NATSConfig()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "# Include this in the configuration of every server, beside jetstream and cluster. The keys are in\n# %s.\n%s",
+				strings.TrimSuffix(ring.Dir, string(filepath.Separator)), text)
+			return err
+		},
+	}
+	configFlag(cmd, &path)
+	return cmd
+}

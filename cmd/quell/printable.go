@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"unicode/utf8"
+
+	"github.com/quellhq/quell"
+)
+
+// longestText bounds a text from the bus that is shown, in bytes.
+const longestText = 4 << 10
+
+// printable makes every text in what came over the bus fit to be shown on a terminal. v is a pointer.
+func printable(v any) { clean(reflect.ValueOf(v).Elem()) }
+
+func clean(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(quell.Printable(v.String(), longestText))
+	case reflect.Pointer:
+		if !v.IsNil() {
+			clean(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			clean(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				clean(v.Field(i))
+			}
+		}
+	case reflect.Map:
+		cleanMap(v)
+	}
+}
+
+// cleanMap puts cleaned keys and values in place of a map's own, which cannot be set.
+func cleanMap(v reflect.Value) {
+	if v.IsNil() {
+		return
+	}
+	cleaned := reflect.MakeMapWithSize(v.Type(), v.Len())
+	for it := v.MapRange(); it.Next(); {
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		key.Set(it.Key())
+		value.Set(it.Value())
+		clean(key)
+		clean(value)
+		cleaned.SetMapIndex(key, value)
+	}
+	v.Set(cleaned)
+}
+
+// printableJSON escapes what cannot be shown in the texts of JSON; what it means stays the same.
+func printableJSON(data []byte) []byte {
+	if bytes.IndexFunc(data, func(r rune) bool { return r > '~' && !quell.Shown(r) }) < 0 {
+		return data
+	}
+	var b bytes.Buffer
+	for len(data) > 0 {
+		r, n := utf8.DecodeRune(data)
+		switch {
+		case r <= '~' || quell.Shown(r):
+			b.Write(data[:n])
+		case r > 0xffff:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		data = data[n:]
+	}
+	return b.Bytes()
+}
