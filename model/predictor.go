@@ -158,6 +158,12 @@ func (p *Predictor) SeverityExplaining(u, responseMS float64) float64 {
 	return min(sf, maxValue)
 }
 
+// MaxSeverity is the highest severity that response times were trained at near utilisation u: beyond it they are extrapolated.
+func (p *Predictor) MaxSeverity(u float64) float64 {
+	knots := p.rtm.strip(u).knots
+	return knots[len(knots)-1].x
+}
+
 // MaxUtilization is the highest trained utilisation: no capacity exceeds it.
 func (p *Predictor) MaxUtilization() float64 { return p.rtm.top() }
 

@@ -17,11 +17,12 @@ const (
 
 // calibrate corrects predictions that turn out too low (PRIMA, section IV). Where the response time predicted for
 // an instance lies within delta of the threshold, the measured one is collected for a short time; if it exceeds
-// the threshold, the severity that explains it in the response-time model is used instead.
+// the threshold in all of that time, the severity that explains it in the response-time model is used instead, within the
+// range that the model was trained for: a single slow window says nothing, and no window says more than the model knows.
 //
 // The correction is kept as an offset to the measured severity that decays slowly, and the band is judged with it:
-// otherwise the lower load that follows would leave the band and undo the correction. It returns whether an offset
-// was raised now.
+// otherwise the lower load that follows would leave the band and undo the correction. Measurements that the offset does
+// not explain end it sooner. It returns whether an offset was raised now.
 func calibrate(in Input, g *group, plan *quell.Plan) bool {
 	if in.Service.Policy.Calibrate == 0 {
 		return false
@@ -35,7 +36,10 @@ func calibrate(in Input, g *group, plan *quell.Plan) bool {
 
 func (m *member) calibrate(in Input, plan *quell.Plan) bool {
 	mem, pol, threshold := &m.mem, in.Service.Policy, in.Service.SLO.ThresholdMS()
-	if mem.Offset *= 1 - pol.CalibrationDecay; mem.Offset < leastOffset {
+	mem.Offset *= 1 - pol.CalibrationDecay
+	latency, n := m.newLatency(in.Service)
+	mem.doubt(m.explain(in, m.use, latency), n, pol.Confirm)
+	if mem.Offset < leastOffset {
 		mem.Offset = 0
 	}
 	measured := m.severity
@@ -45,39 +49,66 @@ func (m *member) calibrate(in Input, plan *quell.Plan) bool {
 		mem.forgetCollected()
 		return false
 	}
-	if !mem.collect(m, in.Service) {
+	if n == 0 || !mem.collect(latency, m.use, n, pol.Confirm) {
 		return false
 	}
-	latency, use := mem.CollectedMS, mem.CollectedUse
+	least, use := mem.CollectedMS, mem.CollectedUse
 	mem.forgetCollected()
-	offset := in.Predictor.SeverityExplaining(use, latency) - measured
-	if latency <= threshold || offset <= mem.Offset {
+	m.severity = measured
+	offset := m.explain(in, use, least)
+	m.severity += mem.Offset
+	if least <= threshold || offset <= mem.Offset {
 		return false
 	}
 	mem.Offset, m.severity = offset, measured+offset
 	addReason(plan, "calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity for %.2f, not %.2f",
-		m.ID, latency, predicted, m.severity, measured)
+		m.ID, least, predicted, m.severity, measured)
 	return true
 }
 
-// collect adds an observation's response time, each observation once, and says whether enough are there to judge.
-func (mem *InstanceState) collect(m *member, service *quell.Service) bool {
+// explain returns what must be added to the severity so that it explains a response time, within the range that was trained.
+func (m *member) explain(in Input, use, latencyMS float64) float64 {
+	severity := math.Min(in.Predictor.SeverityExplaining(use, latencyMS), in.Predictor.MaxSeverity(use))
+	return math.Max(0, severity-m.severity)
+}
+
+// newLatency returns the response time of an observation that was not seen before, and how many requests it is of: 0 if there is none.
+func (m *member) newLatency(service *quell.Service) (ms float64, n int) {
+	mem := &m.mem
 	if !m.fresh || mem.CollectedAt != nil && mem.CollectedAt.Equal(m.Observation.At) {
-		return false
+		return 0, 0
 	}
-	latency, ok := m.Observation.LatencyMS.Of(service.SLO.Metric)
+	ms, ok := m.Observation.LatencyMS.Of(service.SLO.Metric)
 	if !ok || m.Observation.LatencyMS.N == 0 {
-		return false
+		return 0, 0
 	}
-	n := min(m.Observation.LatencyMS.N, mostCollected)
-	share := float64(n) / float64(mem.CollectedN+n)
-	mem.CollectedMS += share * (latency - mem.CollectedMS)
-	mem.CollectedUse += share * (m.use - mem.CollectedUse)
-	mem.CollectedN += n
-	mem.Collected++
 	at := m.Observation.At
 	mem.CollectedAt = &at
-	return mem.Collected > service.Policy.Confirm && mem.CollectedN >= minCollected
+	return ms, min(m.Observation.LatencyMS.N, mostCollected)
+}
+
+// doubt halves the offset where more than confirm measurements in a row ask for less than half of it.
+func (mem *InstanceState) doubt(explained float64, n, confirm int) {
+	switch {
+	case n < minCollected && mem.Offset > 0:
+		return
+	case mem.Offset == 0 || explained > mem.Offset/2:
+		mem.Good = 0
+		return
+	}
+	if mem.Good++; mem.Good > confirm {
+		mem.Offset, mem.Good = mem.Offset/2, 0
+	}
+}
+
+// collect keeps the least response time, and says whether enough are there to judge.
+func (mem *InstanceState) collect(latencyMS, use float64, n, confirm int) bool {
+	if mem.Collected == 0 || latencyMS < mem.CollectedMS {
+		mem.CollectedMS, mem.CollectedUse = latencyMS, use
+	}
+	mem.CollectedN += n
+	mem.Collected++
+	return mem.Collected > confirm && mem.CollectedN >= minCollected
 }
 
 func (mem *InstanceState) forgetCollected() {

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -51,8 +53,10 @@ func TestCalibrationOffset(t *testing.T) {
 		{"measured above what was predicted, but at the threshold: nothing", calibrating(0), []string{"use=0.46 cap=0.5 lat=75"}, []float64{0}},
 		{"the time is short: an old calm window does not dilute a slow one", calibrating(1),
 			[]string{"use=0.46 cap=0.5 lat=60", "use=0.46 cap=0.5 lat=60", slow, slow}, []float64{0, 0, 0, .28}},
-		{"the mean over the window counts, weighted by requests", calibrating(1),
-			[]string{"use=0.46 cap=0.5 lat=60 n=100", "use=0.48 cap=0.5 lat=100 n=300"}, []float64{0, (90 - 150*.475) / 75}},
+		{"a single slow window does nothing", calibrating(1),
+			[]string{"use=0.46 cap=0.5 lat=60", "use=0.46 cap=0.5 lat=9000", "use=0.46 cap=0.5 lat=60", "use=0.46 cap=0.5 lat=60"}, []float64{0, 0, 0, 0}},
+		{"of several slow windows the least counts", calibrating(1),
+			[]string{"use=0.46 cap=0.5 lat=9000", slow}, []float64{0, .28}},
 		{"fewer than 30 response times: wait for more", calibrating(0),
 			[]string{slow + " n=10", slow + " n=10", slow + " n=10"}, []float64{0, 0, .28}},
 		{"no response time: wait", calibrating(0), []string{"use=0.46 cap=0.5", slow}, []float64{0, .28}},
@@ -67,8 +71,13 @@ func TestCalibrationOffset(t *testing.T) {
 			[]string{slow, "use=0.36 cap=0.5 lat=95"}, []float64{.28, (95 - 54.0) / 75}},
 		{"the band is judged with it: 69 ms plus 0.28 of severity is beyond", calibrating(0),
 			[]string{slow, "use=0.46 cap=0.5 lat=200"}, []float64{.28, .266}},
-		{"lower load does not undo it", calibrating(0), []string{slow, "use=0.2 cap=0.5 lat=30"}, []float64{.28, .266}},
-		{"nor does a fast answer in the band", calibrating(0), []string{slow, "use=0.36 cap=0.5 lat=60"}, []float64{.28, .266}},
+		{"lower load does not undo it, nor does one fast answer", calibrating(1),
+			[]string{slow, slow, "use=0.2 cap=0.5 lat=30", "use=0.2 cap=0.5 lat=50"}, []float64{0, .28, .266, .2527}},
+		{"two fast answers halve it", calibrating(1),
+			[]string{slow, slow, "use=0.2 cap=0.5 lat=30", "use=0.2 cap=0.5 lat=30"}, []float64{0, .28, .266, .12635}},
+		{"few requests are no fast answer", calibrating(0), []string{slow, "use=0.2 cap=0.5 lat=30 n=29"}, []float64{.28, .266}},
+		{"an observation that is seen twice is one fast answer", calibrating(1),
+			[]string{slow, slow, "use=0.2 cap=0.5 lat=30", "use=0.2 cap=0.5 lat=30 seen=10"}, []float64{0, .28, .266, .2527}},
 		{"it is only ever raised: 75.2 ms ask for 0.263, and 0.266 is in use", calibrating(0),
 			[]string{slow, "use=0.36 sf=0.02 lat=75.2"}, []float64{.28, .266}},
 	} {
@@ -79,6 +88,41 @@ func TestCalibrationOffset(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// However slow the windows, the correction stays within what was trained, and good periods end it.
+func TestCalibrationIsBounded(t *testing.T) {
+	for _, ms := range []int{500, 9000} {
+		s := calibrating(1)
+		s.SLO.Threshold = 25 * time.Millisecond
+		s.Policy.Tolerance = 0.05
+		models := sharingModels(t)
+		e := engine(t, s, models)
+		var most float64
+		for _, r := range models.ResponseTime[quell.Network] {
+			most = max(most, r.Severity)
+		}
+		var st State
+		capacities := make([]float64, 80)
+		for k := range capacities {
+			row := fmt.Sprintf("i1 weight=1 use=0.58 sf=0 lat=%d", ms)
+			if k > 1 {
+				row = "i1 weight=1 use=0.5 sf=0 lat=20"
+			}
+			var plan quell.Plan
+			plan, st = e.Decide(snap(t, k, row), st)
+			capacities[k] = plan.Capacity["i1"]
+			if sf := plan.Severity["i1"]; sf > most {
+				t.Errorf("%d ms, snapshot %d: severity %v, and %v is the highest that was trained", ms, k, sf, most)
+			}
+		}
+		if capacities[1] >= capacities[0] {
+			t.Errorf("%d ms: two slow windows leave the capacity at %v", ms, capacities[1])
+		}
+		if c := capacities[25]; c < 0.95*capacities[0] {
+			t.Errorf("%d ms: capacity %.3f, then %.3f, and %.3f after 24 good periods", ms, capacities[0], capacities[1], c)
+		}
 	}
 }
 

@@ -169,10 +169,11 @@ type InstanceState struct {
 	Held        int        `json:"held,omitempty"`        // readings since, in whose place the last severity stands
 
 	Offset       float64    `json:"offset,omitempty"`        // section IV: severity added by calibration
+	Good         int        `json:"good,omitempty"`          // measurements in a row that ask for less than half of the offset
 	Collected    int        `json:"collected,omitempty"`     // snapshots collected in the band
 	CollectedN   int        `json:"collected_n,omitempty"`   // response times among them
-	CollectedMS  float64    `json:"collected_ms,omitempty"`  // their weighted mean
-	CollectedUse float64    `json:"collected_use,omitempty"` // mean utilisation meanwhile
+	CollectedMS  float64    `json:"collected_ms,omitempty"`  // the least of their windows'
+	CollectedUse float64    `json:"collected_use,omitempty"` // utilisation in that window
 	CollectedAt  *time.Time `json:"collected_at,omitempty"`  // the last observation that was collected
 
 	FailedFor   int      `json:"failed_for,omitempty"`   // consecutive snapshots in state failed
