@@ -37,6 +37,7 @@ var (
 // allowances bound what is taken in.
 type allowances struct {
 	known func(instance string) bool
+	most  int // subjects that are remembered
 
 	mu        sync.Mutex
 	bySubject map[string]*allowance
@@ -47,7 +48,7 @@ func newAllowances(known func(string) bool) *allowances {
 	if known == nil {
 		known = func(string) bool { return true }
 	}
-	return &allowances{known: known, bySubject: map[string]*allowance{}, strangers: allowance{rate: strangersPerS, most: strangersAtOnce}}
+	return &allowances{known: known, most: mostSubjects, bySubject: map[string]*allowance{}, strangers: allowance{rate: strangersPerS, most: strangersAtOnce}}
 }
 
 // take says whether a message may be decoded.
@@ -82,7 +83,7 @@ func (a *allowances) take(m *nats.Msg, now time.Time) error {
 const mostSubjects = 1 << 17
 
 func (a *allowances) room() {
-	if len(a.bySubject) < mostSubjects {
+	if len(a.bySubject) < a.most {
 		return
 	}
 	for subject := range a.bySubject {
@@ -90,7 +91,7 @@ func (a *allowances) room() {
 			delete(a.bySubject, subject)
 		}
 	}
-	if len(a.bySubject) >= mostSubjects {
+	if len(a.bySubject) >= a.most {
 		clear(a.bySubject)
 	}
 }

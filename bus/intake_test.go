@@ -11,8 +11,9 @@ import (
 
 func TestAllowances(t *testing.T) {
 	a := newAllowances(func(instance string) bool { return instance[0] == 'i' })
+	data := make([]byte, MaxReading)
 	message := func(instance string, size int) *nats.Msg {
-		return &nats.Msg{Subject: "quell.video.reading.agent." + escape(instance), Data: make([]byte, size)}
+		return &nats.Msg{Subject: "quell.video.reading.agent." + escape(instance), Data: data[:size]}
 	}
 	now := epoch
 	taken := func(instance string, n, size int, want error) (count int) {
@@ -65,14 +66,15 @@ func TestAnHonestSenderIsNeverHeldUp(t *testing.T) {
 func TestSubjectsAreForgotten(t *testing.T) {
 	gone := map[string]bool{}
 	a := newAllowances(func(instance string) bool { return !gone[instance] })
-	for i := range mostSubjects + 10 {
+	a.most = 100
+	for i := range 3 * a.most {
 		name := fmt.Sprint("i", i)
 		if err := a.take(&nats.Msg{Subject: "quell.video.reading.agent." + name}, epoch); err != nil {
 			t.Fatal(err)
 		}
 		gone[name] = i > 10
 	}
-	if len(a.bySubject) > mostSubjects {
+	if len(a.bySubject) > a.most {
 		t.Errorf("%d subjects are remembered", len(a.bySubject))
 	}
 }
