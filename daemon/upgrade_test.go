@@ -297,9 +297,7 @@ func TestNobodyToTakeOverFrom(t *testing.T) {
 	r.keepers("", k)
 	p := r.start("balancer", "--take-over")
 	r.awaitHealthy()
-	if !has(p.said(), "no balancer runs", "took_over=false") {
-		t.Errorf("it said\n%s", p.said())
-	}
+	r.await("the start", func() (bool, any) { return has(p.said(), "no balancer runs", "took_over=false"), p.said() })
 }
 
 // activate starts the balancer as systemd does, on sockets that it keeps.

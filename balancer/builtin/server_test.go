@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,10 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		"sampling period":          {Listen: "127.0.0.1:0", Period: -1},
 		"cannot be negative":       {Listen: "127.0.0.1:0", MaxConns: -1},
 		"response header timeout ": {Listen: "127.0.0.1:0", Timeouts: Timeouts{ResponseHeader: -1}},
+		"upstream idle timeout ":   {Listen: "127.0.0.1:0", Timeouts: Timeouts{UpstreamIdle: -1}},
+		"request body timeout ":    {Listen: "127.0.0.1:0", Timeouts: Timeouts{Body: -1}},
+		"write timeout ":           {Listen: "127.0.0.1:0", Timeouts: Timeouts{Write: -1}},
+		"upgrade timeout ":         {Listen: "127.0.0.1:0", Timeouts: Timeouts{Upgrade: -1}},
 	} {
 		var mistake *quell.UserError
 		if _, err := New(o); !errors.As(err, &mistake) || !strings.Contains(err.Error(), want) {
@@ -180,5 +185,60 @@ func TestBackendsChangeWhileTrafficFlows(t *testing.T) {
 			l.more(t, 5)
 		}
 		l.finish(t)
+	}
+}
+
+func TestReconfigured(t *testing.T) {
+	o := Options{Health: Health{Path: "/health", Interval: 5 * time.Millisecond}, MaxConnsPerClient: new(1)}
+	s := start(t, o)
+	release := make(chan struct{})
+	defer close(release)
+	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-release
+		}
+		io.WriteString(w, r.Header.Get("X-Forwarded-For"))
+	})
+	in.sick.Store(true)
+	apply(t, s, in.backend(1))
+
+	bad := o
+	bad.Listen, bad.Health.Path = "127.0.0.1:0", "health"
+	var mistake *quell.UserError
+	if err := s.Reconfigure(bad); !errors.As(err, &mistake) {
+		t.Errorf("%v, want a *quell.UserError", err)
+	}
+	o.Listen, o.Health.Path, o.Health.Interval = "127.0.0.1:0", "/well", time.Millisecond
+	o.MaxConnsPerClient, o.TrustedProxies = new(5), []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	o.Scheduling, o.Timeouts.ResponseHeader = quell.RoundRobin, 20*time.Millisecond
+	if err := s.Reconfigure(o); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a check of the other path", func() bool { return stateOf(t, s, "i1").Healthy })
+	c := client(t)
+	req, _ := http.NewRequest(http.MethodGet, "http://"+s.Addr()+"/", nil)
+	req.Header.Set("X-Forwarded-For", "192.0.2.7")
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := io.ReadAll(resp.Body); string(text) != "192.0.2.7, 127.0.0.1" {
+		t.Errorf("X-Forwarded-For of what is a trusted proxy now: %q", text)
+	}
+	resp.Body.Close()
+	if r, err := do(c, http.MethodGet, "http://"+s.Addr()+"/slow", nil); err != nil || r.status != http.StatusGatewayTimeout {
+		t.Errorf("a slow answer: %+v, %v", r, err)
+	}
+	if got := s.Status().Scheduling; got != quell.RoundRobin {
+		t.Errorf("scheduling %s", got)
+	}
+	if err := s.SetScheduling(quell.EWMA); err != nil { // by the admin socket
+		t.Fatal(err)
+	}
+	if err := s.Reconfigure(o); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Status().Scheduling; got != quell.EWMA {
+		t.Errorf("scheduling %s after a reload that does not change it", got)
 	}
 }
