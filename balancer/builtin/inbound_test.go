@@ -166,13 +166,15 @@ func TestSlowClientsOfTheServer(t *testing.T) {
 		}
 	})
 	t.Run("reader", func(t *testing.T) {
+		before := in.served.Load()
 		conn, err := net.Dial("tcp", s.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
 		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-		waitFor(t, "the request", func() bool { return in.served.Load() == 2 })
+		waitFor(t, "the request", func() bool { return in.served.Load() > before })
+		waitFor(t, "its end", func() bool { return stateOf(t, s, "i1").InFlight == 0 })
 	})
 	t.Run("upgraded", func(t *testing.T) {
 		got := rawly(t, s, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")

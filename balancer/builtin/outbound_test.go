@@ -68,6 +68,13 @@ func post(t *testing.T, c *http.Client, s *Server) answered {
 	return r
 }
 
+// rest leaves the connection to i1 without a request for at least so long.
+func rest(t *testing.T, s *Server, pause time.Duration) {
+	t.Helper()
+	waitFor(t, "the last request's end", func() bool { return stateOf(t, s, "i1").InFlight == 0 })
+	time.Sleep(pause)
+}
+
 func TestAKeptConnectionIsLeftBeforeTheInstanceClosesIt(t *testing.T) {
 	s := start(t, Options{Health: Health{Interval: time.Hour}, Timeouts: Timeouts{UpstreamIdle: 20 * time.Millisecond}})
 	in := newShortTempered(t, 40*time.Millisecond)
@@ -77,7 +84,7 @@ func TestAKeptConnectionIsLeftBeforeTheInstanceClosesIt(t *testing.T) {
 		if r := post(t, c, s); r.status != http.StatusOK || r.body != "pay 10" {
 			t.Errorf("%+v", r)
 		}
-		time.Sleep(50 * time.Millisecond)
+		rest(t, s, 50*time.Millisecond)
 	}
 	if n := in.reset.Load(); n > 0 {
 		t.Errorf("%d of 5 requests met a closing connection", n)
@@ -93,7 +100,11 @@ func TestALostRequestTeaches(t *testing.T) {
 	statuses := map[int]int{}
 	for range 5 {
 		statuses[post(t, c, s).status]++
-		time.Sleep(100 * time.Millisecond)
+		pause := 100 * time.Millisecond
+		if learned := s.pool.listed[0].conns.keepAlive(time.Now()); learned < time.Hour {
+			pause = max(pause, learned)
+		}
+		rest(t, s, pause)
 	}
 	if statuses[http.StatusBadGateway] != 1 || statuses[http.StatusOK] != 4 || in.served.Load() != 4 {
 		t.Errorf("answers %v, %d served; want one 502, and four requests sent once", statuses, in.served.Load())

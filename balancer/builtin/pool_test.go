@@ -195,6 +195,7 @@ func TestDrainEndsInTime(t *testing.T) {
 	in, _ := held(t, "i1")
 	applyHealthy(t, s, in.backend(1))
 	answer := openRequest(t, s, "i1")
+	waitFor(t, "the request at the instance", func() bool { return in.served.Load() == 1 })
 	apply(t, s)
 	if r := <-answer; r.status != http.StatusBadGateway {
 		t.Errorf("the request that would not end ended with %+v", r)
