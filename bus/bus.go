@@ -42,6 +42,9 @@ type Options struct {
 	// Replicas is how many copies of each store a cluster keeps; 0 means as many as it can hold, up to 3.
 	Replicas int
 
+	// Ping is how often the server is asked whether it is there; one that leaves two unanswered is left. 0 means 10 s.
+	Ping time.Duration
+
 	// Now stamps received readings and times leases; nil means time.Now.
 	Now func() time.Time
 	// Validate judges readings on both ends; nil accepts whatever decodes.
@@ -72,6 +75,7 @@ type Conn struct {
 	link      Link
 	met       bool                     // it has been up
 	own       Grant                    // what was shown last; the zero value is no credential
+	moved     time.Time                // when the server was last left for another
 	sightings map[string]leaseSighting // by service
 }
 
@@ -191,6 +195,10 @@ func (c *Conn) bounded(ctx context.Context) (context.Context, context.CancelFunc
 
 // request bounds one exchange with the server's store, and refuses it at once while the bus cannot be reached or its store is closed.
 func (c *Conn) request(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if isPatient(ctx) {
+		ctx, cancel := context.WithCancel(ctx)
+		return ctx, cancel, nil
+	}
 	if err := c.storeErr(); err != nil {
 		return nil, nil, err
 	}

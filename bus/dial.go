@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -81,7 +82,7 @@ func (c *Conn) try(options []nats.Option) (nc *nats.Conn, err error) {
 
 func (c *Conn) natsOptions(part string) ([]nats.Option, error) {
 	options := []nats.Option{
-		nats.Name(c.opts.Name + part), nats.Timeout(dialTimeout), nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(2),
+		nats.Name(c.opts.Name + part), nats.Timeout(dialTimeout), nats.PingInterval(cmp.Or(c.opts.Ping, pingInterval)), nats.MaxPingsOutstanding(2),
 		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.CustomReconnectDelay(backoff), nats.ReconnectBufSize(reconnectSpace),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.failed(part, err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.failed(part, err) }),

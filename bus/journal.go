@@ -128,17 +128,29 @@ func (c *Conn) Services(ctx context.Context) ([]string, error) {
 
 // Append writes an entry and returns once it is on disk. After an error the entry may still turn out to be there.
 func (j *Journal) Append(ctx context.Context, e Entry) error {
-	doing := fmt.Sprintf("append to the journal of service %q", j.service)
+	record, err := j.encode(e)
+	if err != nil {
+		return err
+	}
+	return j.write(ctx, record, e.At)
+}
+
+// encode checks an entry and returns it as it is stored.
+func (j *Journal) encode(e Entry) ([]byte, error) {
 	if err := e.check(); err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
+		return nil, fmt.Errorf("append to the journal of service %q: %w", j.service, err)
 	}
 	e.Seq = 0
 	record, err := json.Marshal(e)
 	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
+		return nil, fmt.Errorf("append to the journal of service %q: %w", j.service, err)
 	}
-	if err := j.entries.append(ctx, record, e.At); err != nil {
-		return j.conn.explain(doing, err)
+	return record, nil
+}
+
+func (j *Journal) write(ctx context.Context, record []byte, at time.Time) error {
+	if err := j.entries.append(ctx, record, at); err != nil {
+		return j.conn.explain(fmt.Sprintf("append to the journal of service %q", j.service), err)
 	}
 	return nil
 }
@@ -170,13 +182,22 @@ func (j *Journal) readError(doing string, err error) error {
 // AppendSnapshot keeps a snapshot in memory, and writes those kept once they are many or large. What was not yet written
 // when the process dies is lost; Flush writes it.
 func (j *Journal) AppendSnapshot(ctx context.Context, s quell.Snapshot) error {
+	full, err := j.add(s)
+	if err != nil || !full {
+		return err
+	}
+	return j.Flush(ctx)
+}
+
+// add keeps a snapshot in memory, and says whether those there are to be written.
+func (j *Journal) add(s quell.Snapshot) (full bool, err error) {
 	doing := fmt.Sprintf("journal a snapshot of service %q", j.service)
 	line, err := json.Marshal(s)
 	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
+		return false, fmt.Errorf("%s: %w", doing, err)
 	}
 	if len(line) > snapshotTooLarge {
-		return fmt.Errorf("%s: %d bytes; at most %d can be kept", doing, len(line), snapshotTooLarge)
+		return false, fmt.Errorf("%s: %d bytes; at most %d can be kept", doing, len(line), snapshotTooLarge)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -185,10 +206,7 @@ func (j *Journal) AppendSnapshot(ctx context.Context, s quell.Snapshot) error {
 	if s.At.After(j.newest) {
 		j.newest = s.At
 	}
-	if j.buffered < j.flushAt && len(j.buffer) < flushBytes {
-		return nil
-	}
-	return j.flush(ctx)
+	return j.buffered >= j.flushAt || len(j.buffer) >= flushBytes, nil
 }
 
 // Flush writes the snapshots that are still in memory and returns once they are on disk.
@@ -203,17 +221,32 @@ func (j *Journal) flush(ctx context.Context) error {
 	if j.buffered == 0 {
 		return nil
 	}
-	err := j.snapshots.append(ctx, j.buffer, j.newest)
+	err := j.writeSnapshots(ctx, j.buffer, j.newest)
 	if err == nil {
 		j.drop()
 		return nil
 	}
-	err = j.conn.explain(fmt.Sprintf("journal snapshots of service %q", j.service), err)
 	if len(j.buffer) > mostBuffered {
 		err = fmt.Errorf("%w; gave up %d snapshots", err, j.buffered)
 		j.drop()
 	}
 	return err
+}
+
+// take hands the snapshots in memory over.
+func (j *Journal) take() (record []byte, newest time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	record, newest = j.buffer, j.newest
+	j.drop()
+	return record, newest
+}
+
+func (j *Journal) writeSnapshots(ctx context.Context, record []byte, newest time.Time) error {
+	if err := j.snapshots.append(ctx, record, newest); err != nil {
+		return j.conn.explain(fmt.Sprintf("journal snapshots of service %q", j.service), err)
+	}
+	return nil
 }
 
 // drop lets go of a buffer that one large service needed.

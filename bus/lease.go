@@ -328,10 +328,13 @@ func (s *kvLeases) remove(ctx context.Context, service string, revision uint64) 
 	if err != nil {
 		return err
 	}
-	if err := kv.Delete(ctx, escape(service), jetstream.LastRevision(revision)); err != nil && !changed(err) {
-		return err
+	err = s.c.insist(ctx, func(ctx context.Context) error {
+		return kv.Delete(ctx, escape(service), jetstream.LastRevision(revision))
+	})
+	if changed(err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // changed says whether a write failed because the revision was another.

@@ -160,6 +160,8 @@ func (s askedLeases) ask(ctx context.Context, service string, r leaseRequest) (a
 	if err != nil {
 		return a, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, attempt) // the server may hang
+	defer cancel()
 	reply, err := s.c.nc.RequestWithContext(ctx, subject, data)
 	if err != nil {
 		return a, err

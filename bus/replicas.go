@@ -49,24 +49,64 @@ const (
 	attemptPause = 200 * time.Millisecond
 )
 
+// silence is how long a server may leave the store's requests unanswered before the connection goes to another one, which may see more of
+// the cluster. Servers elect a leader within 4 to 9 s, so it may be too early, which costs nothing.
+const silence = 6 * time.Second
+
 // insist asks an external bus again, until ctx ends, as long as nobody answers. What is asked must bear being done twice.
 func (c *Conn) insist(ctx context.Context, ask func(ctx context.Context) error) error {
 	if c.opts.Server != nil {
 		return ask(ctx)
 	}
+	asked := time.Now()
 	for {
-		one, cancel := context.WithTimeout(ctx, attempt)
-		err := ask(one)
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return err
-		case errors.Is(err, nats.ErrNoResponders):
-			pause(ctx, attemptPause)
-		case !errors.Is(err, context.DeadlineExceeded):
+		err := error(ErrNotConnected)
+		if c.Connected() || !isPatient(ctx) {
+			one, cancel := context.WithTimeout(ctx, attempt)
+			err = ask(one)
+			cancel()
+		} else {
+			asked = time.Now()
+		}
+		if ctx.Err() != nil || !silent(err) && !(isPatient(ctx) && Unavailable(err)) {
 			return err
 		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			pause(ctx, attemptPause)
+		}
+		if time.Since(asked) >= silence {
+			asked = time.Now()
+			c.moveOn()
+		}
 	}
+}
+
+// moveOn leaves a server that does not answer for another.
+func (c *Conn) moveOn() {
+	c.mu.Lock()
+	again := time.Since(c.moved) < silence
+	if !again {
+		c.moved = time.Now()
+	}
+	c.mu.Unlock()
+	if again || len(c.nc.Servers()) < 2 || !c.Connected() {
+		return
+	}
+	c.log.Info("the store does not answer here: trying another server of the bus")
+	if err := c.nc.ForceReconnect(); err != nil {
+		c.log.Debug("leave the server", "error", err)
+	}
+}
+
+// silent says that a request got no answer from a store, or only that it has no leader at present.
+func silent(err error) bool {
+	const notEnabled, notEnabledForAccount = 10076, 10039
+	var api *jetstream.APIError
+	if errors.As(err, &api) {
+		return api.Code == 503 && !tooFewServers(err) && api.ErrorCode != notEnabled && api.ErrorCode != notEnabledForAccount
+	}
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionReconnecting)
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -34,6 +34,39 @@ type State struct {
 	mu     sync.Mutex // held by Put
 	kv     jetstream.KeyValue
 	upkeep upkeep
+	sole   bool // a value that another writer has put since is not replaced
+
+	cached sync.Mutex // guards heads
+	heads  map[string]stateHead
+}
+
+// errOverwritten says that another writer has put a value since this one did or read it.
+var errOverwritten = errors.New("another controller has written it since")
+
+// last is what this side last read or wrote under a key.
+func (s *State) last(name string) (stateHead, bool) {
+	s.cached.Lock()
+	defer s.cached.Unlock()
+	head, ok := s.heads[name]
+	return head, ok
+}
+
+func (s *State) lastID(key string) string {
+	head, _ := s.last(escape(key))
+	return head.ID
+}
+
+func (s *State) remember(name string, head stateHead) {
+	head.whole = nil
+	s.cached.Lock()
+	defer s.cached.Unlock()
+	s.heads[name] = head
+}
+
+func (s *State) forget(name string) {
+	s.cached.Lock()
+	defer s.cached.Unlock()
+	delete(s.heads, name)
 }
 
 // State returns the store of a service's values; nothing is created before the first Put.
@@ -42,7 +75,7 @@ func (c *Conn) State(service string) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &State{conn: c, service: service, bucket: "quell_state_" + svc}, nil
+	return &State{conn: c, service: service, bucket: "quell_state_" + svc, heads: map[string]stateHead{}}, nil
 }
 
 // stateHead is the first line under a key; a value in no chunks follows it.
@@ -50,6 +83,9 @@ type stateHead struct {
 	ID     string `json:"id"` // starts every chunk
 	Slot   int    `json:"slot"`
 	Chunks int    `json:"chunks"`
+
+	whole    []byte // the value that follows
+	revision uint64
 }
 
 // Put keeps a value, of at most 64 MiB, and returns once it is on disk.
@@ -70,7 +106,11 @@ func (s *State) Put(ctx context.Context, key string, value []byte) error {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	defer cancel()
-	if err := s.put(ctx, name, packed); err != nil {
+	err = s.put(ctx, name, packed)
+	for i := 1; i < readAttempts && errors.Is(err, errOverwritten) && !s.sole; i++ {
+		err = s.put(ctx, name, packed)
+	}
+	if err != nil {
 		s.kv = nil
 		return s.conn.explain(doing, err)
 	}
@@ -82,14 +122,16 @@ func (s *State) put(ctx context.Context, name string, packed []byte) error {
 	if err != nil {
 		return err
 	}
-	old, _, err := s.readHead(ctx, kv, name)
-	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
-		return err
+	old, known := s.last(name)
+	if !known {
+		if old, err = s.readHead(ctx, kv, name); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+			return err
+		}
 	}
 	head := stateHead{ID: rand.Text(), Slot: (old.Slot + 1) % slots}
 	if len(packed) <= s.conn.chunkSize() {
 		head.Slot = old.Slot
-		return s.writeHead(ctx, kv, name, head, packed)
+		return s.writeHead(ctx, kv, name, head, packed, old.revision)
 	}
 	chunks := split(packed, s.conn.chunkSize())
 	for i, chunk := range chunks {
@@ -98,7 +140,7 @@ func (s *State) put(ctx context.Context, name string, packed []byte) error {
 		}
 	}
 	head.Chunks = len(chunks)
-	return s.writeHead(ctx, kv, name, head, nil)
+	return s.writeHead(ctx, kv, name, head, nil, old.revision)
 }
 
 func (s *State) create(ctx context.Context) (jetstream.KeyValue, error) {
@@ -115,12 +157,40 @@ func (s *State) create(ctx context.Context) (jetstream.KeyValue, error) {
 	return s.kv, err
 }
 
-func (s *State) writeHead(ctx context.Context, kv jetstream.KeyValue, name string, head stateHead, whole []byte) error {
+func (s *State) writeHead(ctx context.Context, kv jetstream.KeyValue, name string, head stateHead, whole []byte, revision uint64) error {
 	line, err := json.Marshal(head)
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, kv, name, append(append(line, '\n'), whole...))
+	return s.replaceHead(ctx, kv, name, head, append(append(line, '\n'), whole...), revision)
+}
+
+// replaceHead writes what stands under a key if nobody else did since revision was read: a request of a controller that was cut off
+// can arrive when another one has long led.
+func (s *State) replaceHead(ctx context.Context, kv jetstream.KeyValue, name string, head stateHead, value []byte, revision uint64) error {
+	err := s.conn.insist(ctx, func(ctx context.Context) (err error) {
+		if revision == 0 {
+			head.revision, err = kv.Create(ctx, name, value)
+		} else {
+			head.revision, err = kv.Update(ctx, name, value, revision)
+		}
+		return err
+	})
+	if changed(err) {
+		found, readErr := s.readHead(ctx, kv, name)
+		switch {
+		case readErr == nil && found.ID == head.ID: // an answer was lost, the value was not
+			head, err = found, nil
+		case readErr == nil || errors.Is(readErr, jetstream.ErrKeyNotFound):
+			err = errOverwritten
+		}
+	}
+	if err != nil {
+		s.forget(name)
+		return err
+	}
+	s.remember(name, head)
+	return nil
 }
 
 func (s *State) write(ctx context.Context, kv jetstream.KeyValue, name string, value []byte) error {
@@ -130,20 +200,25 @@ func (s *State) write(ctx context.Context, kv jetstream.KeyValue, name string, v
 	})
 }
 
-func (s *State) readHead(ctx context.Context, kv jetstream.KeyValue, name string) (head stateHead, whole []byte, err error) {
-	var entry jetstream.KeyValueEntry
+func (s *State) readHead(ctx context.Context, kv jetstream.KeyValue, name string) (head stateHead, err error) {
+	entry, err := s.entry(ctx, kv, name)
+	if err != nil {
+		return head, err
+	}
+	line, whole, _ := bytes.Cut(entry.Value(), []byte{'\n'})
+	if err := json.Unmarshal(line, &head); err != nil {
+		return head, fmt.Errorf("read what is kept under %s: %w", name, err)
+	}
+	head.whole, head.revision = whole, entry.Revision()
+	return head, nil
+}
+
+func (s *State) entry(ctx context.Context, kv jetstream.KeyValue, name string) (entry jetstream.KeyValueEntry, err error) {
 	err = s.conn.insist(ctx, func(ctx context.Context) (err error) {
 		entry, err = kv.Get(ctx, name)
 		return err
 	})
-	if err != nil {
-		return head, nil, err
-	}
-	line, whole, _ := bytes.Cut(entry.Value(), []byte{'\n'})
-	if err := json.Unmarshal(line, &head); err != nil {
-		return head, nil, fmt.Errorf("read what is kept under %s: %w", name, err)
-	}
-	return head, whole, nil
+	return entry, err
 }
 
 func chunkKey(name string, slot, index int) string {
@@ -152,60 +227,71 @@ func chunkKey(name string, slot, index int) string {
 
 // Get returns the value that was put last under key, or an error that wraps quell.ErrNoData when there is none.
 func (s *State) Get(ctx context.Context, key string) ([]byte, error) {
+	value, _, err := s.fetch(ctx, key)
+	return value, err
+}
+
+// fetch returns the id of the putting too.
+func (s *State) fetch(ctx context.Context, key string) (value []byte, id string, err error) {
 	doing := fmt.Sprintf("read state %q of service %q", key, s.service)
 	name, err := token("state key", key, maxInstanceName)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	ctx, cancel, err := s.conn.request(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", doing, err)
+		return nil, "", fmt.Errorf("%s: %w", doing, err)
 	}
 	defer cancel()
-	packed, err := s.get(ctx, name)
+	packed, id, err := s.get(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil, fmt.Errorf("%s: %w", doing, quell.ErrNoData)
+		return nil, "", fmt.Errorf("%s: %w", doing, quell.ErrNoData)
 	}
 	if err != nil {
-		return nil, s.conn.explain(doing, err)
+		return nil, "", s.conn.explain(doing, err)
 	}
-	value, err := s.conn.packer.unpack(packed)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", doing, err)
+	if value, err = s.conn.packer.unpack(packed); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", doing, err)
 	}
-	return value, nil
+	return value, id, nil
 }
 
-func (s *State) get(ctx context.Context, name string) (packed []byte, err error) {
-	kv, err := s.conn.js.KeyValue(ctx, s.bucket)
+func (s *State) get(ctx context.Context, name string) (packed []byte, id string, err error) {
+	var kv jetstream.KeyValue
+	err = s.conn.insist(ctx, func(ctx context.Context) (err error) {
+		kv, err = s.conn.js.KeyValue(ctx, s.bucket)
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	for range readAttempts {
-		if packed, err = s.readValue(ctx, kv, name); !errors.Is(err, errOvertaken) {
-			return packed, err
+		if packed, id, err = s.readValue(ctx, kv, name); !errors.Is(err, errOvertaken) {
+			return packed, id, err
 		}
 	}
-	return nil, err
+	return nil, "", err
 }
 
-func (s *State) readValue(ctx context.Context, kv jetstream.KeyValue, name string) ([]byte, error) {
-	head, packed, err := s.readHead(ctx, kv, name)
+func (s *State) readValue(ctx context.Context, kv jetstream.KeyValue, name string) (packed []byte, id string, err error) {
+	head, err := s.readHead(ctx, kv, name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	packed = head.whole
 	for i := range head.Chunks {
-		entry, err := kv.Get(ctx, chunkKey(name, head.Slot, i))
+		entry, err := s.entry(ctx, kv, chunkKey(name, head.Slot, i))
 		if err != nil {
-			return nil, fmt.Errorf("chunk %d of %d: %w", i+1, head.Chunks, noKey(err))
+			return nil, "", fmt.Errorf("chunk %d of %d: %w", i+1, head.Chunks, noKey(err))
 		}
 		chunk, ours := bytes.CutPrefix(entry.Value(), []byte(head.ID))
 		if !ours {
-			return nil, errOvertaken
+			return nil, "", errOvertaken
 		}
 		packed = append(packed, chunk...)
 	}
-	return packed, nil
+	s.remember(name, head)
+	return packed, head.ID, nil
 }
 
 // noKey keeps a missing chunk, which is damage, from passing for a value that was never put.

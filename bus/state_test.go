@@ -100,7 +100,7 @@ func TestAWriterThatDiesLeavesTheOldValue(t *testing.T) {
 	if err := s.Put(t.Context(), "k", want); err != nil {
 		t.Fatal(err)
 	}
-	head, _, err := s.readHead(t.Context(), s.kv, "k")
+	head, err := s.readHead(t.Context(), s.kv, "k")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestAWriterThatDiesLeavesTheOldValue(t *testing.T) {
 	if _, err := s.kv.Put(t.Context(), chunkKey("k", head.Slot, 1), []byte("of a third value")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.readValue(t.Context(), s.kv, "k"); !errors.Is(err, errOvertaken) {
+	if _, _, err := s.readValue(t.Context(), s.kv, "k"); !errors.Is(err, errOvertaken) {
 		t.Errorf("mixed chunks: %v", err)
 	}
 }

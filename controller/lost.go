@@ -132,6 +132,5 @@ func (c *Controller) watchFolder(ctx context.Context) {
 
 // notThere says whether the store cannot be reached at present, which says nothing of what it holds.
 func notThere(err error) bool {
-	return errors.Is(err, bus.ErrNotConnected) || errors.Is(err, bus.ErrStoreClosed) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return bus.Unavailable(err)
 }

@@ -281,7 +281,8 @@ func (c *Controller) change(ctx context.Context, text string, alter func() error
 	}
 	c.mem.Orders++
 	err := c.save(ctx)
-	if err != nil && !errors.Is(err, bus.ErrStoreClosed) {
+	late := errors.Is(err, bus.ErrLater)
+	if err != nil && !late && !errors.Is(err, bus.ErrStoreClosed) {
 		c.mem = before
 		return bus.Reply{Error: err.Error()}
 	}
@@ -289,7 +290,11 @@ func (c *Controller) change(ctx context.Context, text string, alter func() error
 	if err != nil { // a full disk must not keep anybody from the brake; the memory is stored once that is possible
 		c.unsaved = err
 		c.failed("memory", err)
-		text += "; it is in force, but until there is disk space a restart would forget it"
+		until := "there is disk space"
+		if late {
+			until = "the bus stores it"
+		}
+		text += "; it is in force, but until " + until + " a restart would forget it"
 	}
 	return replyWith(map[string]string{"done": text})
 }

@@ -165,11 +165,26 @@ func newController(file *config.File, models *model.Models, balancer controller.
 	}
 	lease.resize(file.Service.Sampling)
 	stop.add(lease.release)
+	written, memory := stores(file, journal, state, conn, lease, stop)
 	return controller.New(controller.Options{
-		Service: file.Service, Models: models, Balancer: balancer, Scaler: scaler, Journal: journal, Memory: state,
+		Service: file.Service, Models: models, Balancer: balancer, Scaler: scaler, Journal: written, Memory: memory,
 		Fixed: file.Scaler.Kind == config.FixedScaler, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
 		Marker: markIn(file.Data), Reopen: conn.Reopen, OwnMembers: file.Scaler.Kind == config.ProcessScaler, OwnBackends: ownBackends(file),
 	})
+}
+
+// stores are what a controller writes to. No decision waits for the servers of an external bus.
+func stores(file *config.File, journal *bus.Journal, state *bus.State, conn *bus.Conn, lease *leader, stop *cleanups) (controller.Journal, controller.Memory) {
+	if file.Bus.URL == "" {
+		return journal, state
+	}
+	writer := conn.Writer(journal, state, lease.holds)
+	stop.add(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), stopWait)
+		defer cancel()
+		return writer.Close(ctx)
+	})
+	return writer, writer
 }
 
 // ownBackends says whether what the balancer has can only come from this service's controller. A HAProxy in front of machines that are

@@ -22,6 +22,10 @@ import (
 // stopWait bounds how long a part may take to end.
 const stopWait = 10 * time.Second
 
+// attentive is how often controllers and balancers ask the server of the bus whether it is there; one that hangs is left after three times
+// as long. They are few; the thousands of agents take their time.
+const attentive = time.Second
+
 // lifelineVariable names the file descriptor whose end of file tells a process that its ancestor is gone.
 const lifelineVariable = "QUELL_LIFELINE_FD"
 
@@ -65,6 +69,9 @@ func watch(lifeline *os.File, cancel context.CancelFunc) {
 func join(file *config.File, server *bus.Server, role bus.Role, id string, log *slog.Logger) (*bus.Conn, error) {
 	o := busOptions(file, role, id)
 	o.Server, o.Logger, o.Persistent = server, log, true
+	if role != bus.Sensor {
+		o.Ping = attentive
+	}
 	return bus.Connect(o)
 }
 

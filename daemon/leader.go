@@ -12,18 +12,29 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// leader keeps the service's lease, by writing as seldom as is safe.
+// leader keeps the service's lease, by writing as seldom as is safe. What is asked for waits for the bus for a moment only: a lease
+// that is held is held, whether or not the bus answers just now.
 type leader struct {
 	conn            *bus.Conn
 	service, holder string
 	now             func() time.Time
 	least           time.Duration // of the lease
 
+	exchange sync.Mutex // held while the bus is asked
+
 	mu      sync.Mutex // guards what follows
 	ttl     time.Duration
 	margin  time.Duration // to lead is to hold the lease for so long at least
 	lease   *bus.Lease
 	renewed time.Time // the lease is held for ttl from then on
+	asking  *asking   // under way
+}
+
+// asking is one exchange with the bus.
+type asking struct {
+	begun time.Time
+	done  chan struct{}
+	err   error // once done
 }
 
 // leastLease is how long a lease lasts at least. A cluster of servers elects a new leader within 10 s: a lease that is kept there outlasts
@@ -34,6 +45,12 @@ func leastLease(file *config.File) time.Duration {
 	}
 	return 10 * time.Second
 }
+
+const (
+	askingWait   = time.Second     // how long a decision waits for the lease to be renewed
+	longestAsked = 5 * time.Second // one exchange
+	renewEvery   = 4 * time.Second // at most: the earlier, the longer an outage of the bus may be
+)
 
 // resize fits the lease to a sampling period. One that is held is taken anew, which its holder can at once.
 func (l *leader) resize(sampling time.Duration) {
@@ -49,46 +66,103 @@ func (l *leader) resize(sampling time.Duration) {
 // lead says whether the lease is held for the margin at least. While another controller holds it, the error is the
 // same every time.
 func (l *leader) lead(ctx context.Context) (bool, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lease == nil {
-		return l.take(ctx)
-	}
-	if l.now().Sub(l.renewed) < l.ttl/3 {
+	a := l.ask(ctx)
+	if a == nil {
 		return true, nil
 	}
+	select {
+	case <-a.done:
+		return l.holds(), a.err
+	case <-time.After(askingWait - time.Since(a.begun)):
+	}
+	return l.holds(), nil
+}
+
+// holds says whether the lease is held for the margin at least, without asking anybody.
+func (l *leader) holds() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lease != nil && l.now().Sub(l.renewed) <= l.ttl-l.margin
+}
+
+// ask begins to take or renew the lease, or returns what is under way; nil where nothing has to be done.
+func (l *leader) ask(ctx context.Context) *asking {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asking != nil {
+		return l.asking
+	}
+	if l.lease != nil && l.now().Sub(l.renewed) <= min(l.ttl/3, renewEvery) {
+		return nil
+	}
+	a := &asking{begun: time.Now(), done: make(chan struct{})}
+	if err := ctx.Err(); err != nil && (l.lease == nil || l.lease.Valid()) {
+		a.err = err
+		close(a.done)
+		return a
+	}
+	l.asking = a
+	lease, ttl := l.lease, l.ttl
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestAsked)
+		defer cancel()
+		l.exchange.Lock()
+		defer l.exchange.Unlock()
+		if lease == nil {
+			l.take(ctx, a, ttl)
+		} else {
+			l.renew(ctx, a, lease)
+		}
+	}()
+	return a
+}
+
+func (l *leader) renew(ctx context.Context, a *asking, lease *bus.Lease) {
 	asked := l.now()
-	err := l.lease.Renew(ctx)
+	err := lease.Renew(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
+	case l.lease != lease: // it was given up meanwhile
 	case err == nil:
 		l.renewed = asked
 	case errors.Is(err, bus.ErrLeaseLost):
 		l.lease = nil
-		return false, err
 	}
-	return l.now().Sub(l.renewed) <= l.ttl-l.margin, err
+	l.end(a, err)
 }
 
-func (l *leader) take(ctx context.Context) (bool, error) {
+func (l *leader) take(ctx context.Context, a *asking, ttl time.Duration) {
 	asked := l.now()
-	lease, err := l.conn.Lease(ctx, l.service, l.holder, l.ttl)
-	if held := new(bus.HeldError); errors.As(err, &held) {
-		return false, fmt.Errorf("%w: service %q is held by the controller %s", controller.ErrStandby, l.service, held.Holder)
-	}
-	if err != nil {
-		return false, err
-	}
-	l.lease, l.renewed = lease, asked
-	return true, nil
-}
-
-func (l *leader) release() error {
+	lease, err := l.conn.Lease(ctx, l.service, l.holder, ttl)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lease == nil {
+	if held := new(bus.HeldError); errors.As(err, &held) {
+		err = fmt.Errorf("%w: service %q is held by the controller %s", controller.ErrStandby, l.service, held.Holder)
+	}
+	if err == nil && ttl == l.ttl {
+		l.lease, l.renewed = lease, asked
+	}
+	l.end(a, err)
+}
+
+func (l *leader) end(a *asking, err error) {
+	l.asking, a.err = nil, err
+	close(a.done)
+}
+
+// release gives the lease up, once what is under way has ended.
+func (l *leader) release() error {
+	l.exchange.Lock()
+	defer l.exchange.Unlock()
+	l.mu.Lock()
+	lease := l.lease
+	l.lease = nil
+	l.mu.Unlock()
+	if lease == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
 	defer cancel()
-	return l.lease.Release(ctx)
+	return lease.Release(ctx)
 }

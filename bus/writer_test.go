@@ -1,0 +1,140 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// writerOn returns a writer of the service "shop", and the switch of its lease.
+func writerOn(t *testing.T, c *Conn) (*Writer, *atomic.Bool) {
+	t.Helper()
+	j, err := c.Journal("shop", JournalOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var holds atomic.Bool
+	holds.Store(true)
+	w := c.Writer(j, state(t, c), holds.Load)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = w.Close(ctx)
+	})
+	return w, &holds
+}
+
+// TestNobodyWaitsForAStoreThatIsAway stops all servers of a cluster for a while. What was written meanwhile is there afterwards, in order and
+// once.
+func TestNobodyWaitsForAStoreThatIsAway(t *testing.T) {
+	t.Parallel()
+	nodes := cluster(t)
+	var urls []string
+	for _, n := range nodes {
+		urls = append(urls, n.url())
+	}
+	conn, err := Connect(Options{URL: strings.Join(urls, ","), Ping: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	w, _ := writerOn(t, conn)
+	ctx, at := context.Background(), time.Now()
+	write := func(n int) error {
+		e := Entry{At: at.Add(time.Duration(n)), Kind: EventEntry, Text: fmt.Sprint(n)}
+		return errors.Join(w.Append(ctx, e), w.Put(ctx, "memory", []byte(e.Text)))
+	}
+	within(t, 60*time.Second, "the stores", func() error { return write(0) })
+
+	signal := func(s syscall.Signal) {
+		for _, n := range nodes {
+			if err := n.cmd.Process.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	signal(syscall.SIGSTOP)
+	const written = 50
+	for n := 1; n <= written; n++ {
+		if err := write(n); !errors.Is(err, ErrLater) {
+			t.Errorf("a write without a server: %v", err)
+		}
+	}
+	if waits := len(w.queue); waits > written+2 {
+		t.Errorf("%d writings wait: a value that waits was not replaced", waits)
+	}
+	signal(syscall.SIGCONT)
+	within(t, 60*time.Second, "the writer to catch up", func() error { return write(written + 1) })
+
+	var texts []string
+	if err := w.journal.Read(ctx, time.Time{}, func(e Entry) error { texts = append(texts, e.Text); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	texts = texts[max(0, slices.Index(texts, "1")):]
+	for n := 1; n <= written; n++ {
+		if n > len(texts) || texts[n-1] != fmt.Sprint(n) {
+			t.Fatalf("the journal holds %v", texts)
+		}
+	}
+	if got, err := w.Get(ctx, "memory"); err != nil || string(got) != fmt.Sprint(written+1) {
+		t.Errorf("the memory is %q, %v", got, err)
+	}
+}
+
+// TestOnlyTheLeaderWritesTheMemory: what a controller remembers replaces nothing that its follower wrote, however late it arrives; and what
+// nobody has overtaken is not lost.
+func TestOnlyTheLeaderWritesTheMemory(t *testing.T) {
+	server := embedded(t)
+	a, aLeads := writerOn(t, server)
+	b, _ := writerOn(t, server)
+	ctx := t.Context()
+	put := func(w *Writer, text string, want error) {
+		t.Helper()
+		if err := w.Put(ctx, "memory", []byte(text)); !errors.Is(err, want) {
+			t.Fatalf("%s: %v, want %v", text, err, want)
+		}
+	}
+	get := func(w *Writer, want string) {
+		t.Helper()
+		if got, err := w.Get(ctx, "memory"); err != nil || string(got) != want {
+			t.Fatalf("%q, %v; want %q", got, err, want)
+		}
+	}
+	if _, err := a.Get(ctx, "memory"); !errors.Is(err, quell.ErrNoData) {
+		t.Fatal(err)
+	}
+	put(a, "a1", nil)
+	aLeads.Store(false)
+	put(a, "a2", ErrLater)
+	get(b, "a1")
+	get(a, "a2") // nobody else wrote: it goes on from what it knows
+	put(b, "b1", nil)
+	put(a, "a3", ErrLater)
+	get(a, "b1")
+	aLeads.Store(true)
+	put(a, "a4", nil)
+	put(b, "b2", errOverwritten) // as one that was cut off
+	get(b, "a4")
+}
+
+// TestTooMuchThatWaitsIsGivenUp bounds the memory.
+func TestTooMuchThatWaitsIsGivenUp(t *testing.T) {
+	w := &Writer{now: time.Now}
+	size := mostWaiting / 4
+	for range 10 {
+		w.queue = append(w.queue, &writing{size: size, done: make(chan struct{})})
+		w.bytes += size
+		w.makeRoom()
+	}
+	if len(w.queue) != 4 || w.bytes != mostWaiting || w.lost != 6 {
+		t.Errorf("%d wait, with %d bytes; %d were given up", len(w.queue), w.bytes, w.lost)
+	}
+}
