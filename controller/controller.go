@@ -254,6 +254,7 @@ func (c *Controller) Step(ctx context.Context) {
 		c.failed("look", err)
 		return
 	}
+	c.askScaler()
 	c.judgeMissing(limited, &view)
 	c.judge(limited, view)
 	snapshot := c.gather.snapshot(c.now(), view)

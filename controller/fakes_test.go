@@ -136,6 +136,7 @@ type fakeScaler struct {
 	mu       sync.Mutex
 	fault    fault
 	stop     fault
+	report   error
 	slow     bool
 	stays    bool          // instances that were stopped are still listed
 	stopTake time.Duration // how long Stop takes
@@ -192,6 +193,12 @@ func (s *fakeScaler) Stop(ctx context.Context, ids []string) error {
 		s.members = slices.DeleteFunc(s.members, func(m quell.Member) bool { return slices.Contains(ids, m.ID) })
 	}
 	return nil
+}
+
+func (s *fakeScaler) Report() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.report
 }
 
 func (s *fakeScaler) InstanceSeconds(time.Time) float64 { return 42 }

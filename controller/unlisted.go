@@ -22,6 +22,11 @@ type unlisted struct {
 	givenUp bool
 }
 
+// Reporter is a scaler that knows of something that a person should look at.
+type Reporter interface {
+	Report() error
+}
+
 // missingWait is for how long an instance that is healthy may be missing from the scaler's list.
 func missingWait(sampling time.Duration) time.Duration { return max(10*sampling, 30*time.Second) }
 
@@ -74,6 +79,15 @@ func (c *Controller) miss(ctx context.Context, id string, was quell.Member, b qu
 	}
 	c.unlisted[id] = &unlisted{member: was, since: c.now()}
 	c.note(ctx, fmt.Sprintf("%s is missing from the scaler's list, and the balancer finds it healthy: it goes on serving", id))
+}
+
+// askScaler counts what the scaler reports, and shows it.
+func (c *Controller) askScaler() {
+	if r, ok := c.opts.Scaler.(Reporter); ok {
+		if err := r.Report(); err != nil {
+			c.failed("scaler", err)
+		}
+	}
 }
 
 // judgeMissing tells which instances are missing, and gives up one that has been for too long. It belongs to a decision.

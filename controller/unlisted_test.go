@@ -129,3 +129,13 @@ func TestWhatIsNotMissing(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatTheScalerReportsIsShown(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		r.scaler.report = errBroken
+		r.run(3 * time.Second)
+		if s := r.c.Status(); s.LastFailure["scaler"] != errBroken.Error() || s.Failures["scaler"] == 0 {
+			t.Errorf("%+v", s.LastFailure)
+		}
+	})
+}

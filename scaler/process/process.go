@@ -48,6 +48,7 @@ type Driver struct {
 	mu       sync.Mutex
 	ledger   *ledger
 	running  map[string]*running // those listed that have not exited
+	orphans  []orphan            // instances that run, are not listed and cannot be adopted
 	unsaved  error               // why the ledger is not on the disk as it is here
 	closed   bool
 	detached bool // exits no longer concern this driver

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -96,7 +97,11 @@ func (d *Driver) fork(r *record) (*exec.Cmd, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// A lifeline of this process itself is not the instance's.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, lifelineEnv+"=") })
-	cmd.Env = append(cmd.Env, expand(d.opts.Env, r)...)
+	own, err := marks(d.opts.Dir, r)
+	if err != nil {
+		return nil, fmt.Errorf("marking %s: %w", r.ID, err)
+	}
+	cmd.Env = append(append(cmd.Env, expand(d.opts.Env, r)...), own...)
 	if d.opts.Lifeline != nil {
 		cmd.ExtraFiles = []*os.File{d.opts.Lifeline}
 		cmd.Env = append(cmd.Env, lifelineEnv+"=3")
@@ -125,6 +130,12 @@ func (d *Driver) adopt() error {
 		return err
 	}
 	d.ledger = l
+	if seen.IsZero() {
+		d.passOverLogs()
+	}
+	if _, err := d.seek(); err != nil {
+		d.opts.Logger.Warn("instances that are not listed are not looked for", "error", err)
+	}
 	now := d.opts.Now()
 	if seen.After(now) {
 		seen = now
@@ -149,6 +160,14 @@ func (d *Driver) adopt() error {
 	d.firstLook(found)
 	d.takeUp(found)
 	return nil
+}
+
+// passOverLogs keeps a lost list from giving out ids again: a log of each instance is left.
+func (d *Driver) passOverLogs() {
+	names, _ := filepath.Glob(d.folder.log("*")) // the pattern is a good one
+	for _, name := range names {
+		d.ledger.passOver(d.opts.Prefix, strings.TrimSuffix(filepath.Base(name), ".log"))
+	}
 }
 
 // missing notes an instance that ended, or whose start was interrupted, while no driver ran.

@@ -215,6 +215,9 @@ func (d *Driver) tend() {
 
 func (d *Driver) tendOnce() error {
 	d.saveMissed()
+	if err := d.seekAgain(); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	ids := make([]string, 0, len(d.running))
 	for id := range d.running {

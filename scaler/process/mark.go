@@ -1,0 +1,182 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/quellhq/quell"
+)
+
+// Every instance carries a mark in its environment: its own record, and the state folder that it belongs to. By it an
+// instance is found again whose line in instances.json was lost, or never written because the controller was killed
+// between the fork and the note of it.
+const (
+	markEnv     = "QUELL_RECORD"
+	instanceEnv = "QUELL_INSTANCE" // the id, for the instance's own use
+)
+
+// mark is what stands in an instance's environment.
+type mark struct {
+	Folder string `json:"folder"` // absolute
+	record
+}
+
+// marks are the environment entries of an instance.
+func marks(dir string, r *record) ([]string, error) {
+	folder, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := mark{folder, *r}
+	m.PID, m.ProcessStart = 0, ""
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return []string{instanceEnv + "=" + r.ID, markEnv + "=" + string(data)}, nil
+}
+
+// readMark finds the mark of a state folder in an environment.
+func readMark(environ []string, folder string) (r record, ok bool) {
+	i := slices.IndexFunc(environ, func(v string) bool { return strings.HasPrefix(v, markEnv+"=") })
+	if i < 0 {
+		return record{}, false
+	}
+	var m mark
+	if quell.DecodeStrict([]byte(strings.TrimPrefix(environ[i], markEnv+"=")), &m) != nil || m.Folder != folder || m.check() != nil {
+		return record{}, false
+	}
+	return m.record, true
+}
+
+// marked is a process that carries a mark.
+type marked struct {
+	record        // with pid and start
+	parent, group int
+	listens       bool // on the instance's port
+}
+
+// orphan is an instance that runs and that instances.json does not list.
+type orphan struct {
+	record
+	listens bool
+	why     string // it cannot be adopted; empty where it can
+}
+
+// orphansOf tells instances from what they started, which carries their mark too: an instance is the leader of a process group
+// whose parent is no part of it. An instance listens on its port, or something it started does.
+func orphansOf(found []marked) (orphans []orphan) {
+	byPID := map[int]marked{}
+	for _, m := range found {
+		byPID[m.PID] = m
+	}
+	listening := map[string]bool{}
+	for _, m := range found {
+		listening[m.ID] = listening[m.ID] || m.listens
+	}
+	for _, m := range found {
+		if parent, ok := byPID[m.parent]; m.group == m.PID && !(ok && parent.ID == m.ID) {
+			orphans = append(orphans, orphan{record: m.record, listens: listening[m.ID]})
+		}
+	}
+	slices.SortFunc(orphans, func(a, b orphan) int { return a.Started.Compare(b.Started) })
+	return orphans
+}
+
+// claim takes up an orphan: into the line that was written before its fork, or into a new one. why says what stands against it.
+func (l *ledger) claim(o orphan, slots int) (r *record, why string) {
+	r = l.find(o.ID)
+	switch {
+	case r != nil && r.PID == 0 && r.Exited == nil && r.Port == o.Port:
+		r.PID, r.ProcessStart = o.PID, o.ProcessStart
+		return r, ""
+	case !o.listens:
+		return nil, fmt.Sprintf("nothing of it listens on port %d", o.Port)
+	case r != nil:
+		return nil, "another instance has its id"
+	case o.Slot > slots:
+		return nil, fmt.Sprintf("there are %d slots, and it has number %d", slots, o.Slot)
+	case slices.ContainsFunc(l.Instances, func(other *record) bool { return other.Exited == nil && other.Slot == o.Slot }):
+		return nil, fmt.Sprintf("another instance has its slot, %d", o.Slot)
+	}
+	taken := o.record
+	l.Instances = append(l.Instances, &taken)
+	slices.SortStableFunc(l.Instances, func(a, b *record) int { return a.Started.Compare(b.Started) })
+	l.FreedSlots = without(l.FreedSlots, taken.Slot)
+	return &taken, ""
+}
+
+// passOver makes sure that an id which was given out is not given out again.
+func (l *ledger) passOver(prefix, id string) {
+	number, ok := strings.CutPrefix(id, prefix)
+	if n, err := strconv.Atoi(number); ok && err == nil && n < math.MaxInt32 {
+		l.Next = max(l.Next, n+1)
+	}
+}
+
+// seek finds instances that run and are not listed, takes up those that can be, and remembers the others.
+func (d *Driver) seek() (adopted []*record, err error) {
+	found, err := findMarked(d.opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	known := map[int]bool{}
+	for _, r := range d.ledger.Instances {
+		known[r.PID] = r.Exited == nil
+	}
+	before := d.orphans
+	d.orphans = nil
+	for _, o := range orphansOf(found) {
+		if known[o.PID] {
+			continue
+		}
+		d.ledger.passOver(d.opts.Prefix, o.ID)
+		r, why := d.ledger.claim(o, d.opts.Slots)
+		if r != nil {
+			d.opts.Logger.Warn("an instance that was not listed is found by its mark", "instance", o.ID, "pid", o.PID, "address", o.Address)
+			adopted = append(adopted, r)
+			continue
+		}
+		o.why = why
+		d.orphans = append(d.orphans, o)
+		if !slices.ContainsFunc(before, func(b orphan) bool { return b.PID == o.PID && b.why == o.why }) {
+			d.opts.Logger.Warn("an instance runs that is not listed, and cannot be adopted", "instance", o.ID, "pid", o.PID, "because", why)
+		}
+	}
+	return adopted, nil
+}
+
+// seekAgain looks after those that could not be adopted: one may listen by now, or have ended.
+func (d *Driver) seekAgain() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.orphans) == 0 || d.closed {
+		return nil
+	}
+	adopted, err := d.seek()
+	if len(adopted) == 0 {
+		return err
+	}
+	for _, r := range adopted {
+		d.follow(newRunning(r, nil))
+	}
+	d.saveOrWarn()
+	return err
+}
+
+// Report says which instances of this folder run although nobody lists them, and why they are not adopted.
+func (d *Driver) Report() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, o := range d.orphans {
+		errs = append(errs, fmt.Errorf("process %d is instance %s of this folder, but is not listed and cannot be adopted: %s. End it if nothing needs it", o.PID, o.ID, o.why))
+	}
+	return errors.Join(errs...)
+}
