@@ -158,7 +158,7 @@ func checkScaler(d *decoder, f *File) {
 		return
 	}
 	fixed := []string{"instances"}
-	process := []string{"command", "address", "probe_address", "slots", "ports", "lifeline"}
+	process := []string{"command", "address", "probe_address", "slots", "ports", "lifeline", "linger"}
 	command := []string{"start", "stop", "list"}
 	switch f.Scaler.Kind {
 	case FixedScaler:
@@ -169,6 +169,9 @@ func checkScaler(d *decoder, f *File) {
 		d.needs("scaler", "a scaler of kind process", "command")
 		d.bars("scaler", "a scaler of kind process", slices.Concat(fixed, command)...)
 		checkProcess(d, f)
+		if f.Scaler.Lifeline && f.Scaler.Linger > 0 && d.sound("scaler.lifeline", "scaler.linger") {
+			d.refuse("scaler.linger", "remove one of the two", "scaler.lifeline ends the instances with the controller, so they cannot outlive it")
+		}
 	case CommandScaler:
 		d.needs("scaler", "a scaler of kind command", command...)
 		d.bars("scaler", "a scaler of kind command", slices.Concat(fixed, process)...)

@@ -134,8 +134,9 @@ type Scaler struct {
 	Ports                 Ports // process: where instances listen
 	Ready                 Ready
 	Drain                 time.Duration
-	Lifeline              bool     // process: instances end with the controller
-	Start                 []string // command
+	Lifeline              bool          // process: instances end with the controller
+	Linger                time.Duration // process: how long they outlive it if it does not come back; 0: for ever
+	Start                 []string      // command
 	Stop                  []string
 	List                  []string
 }

@@ -57,6 +57,9 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 	if err != nil {
 		return err
 	}
+	if err := startLingerer(file, path, log, &stop); err != nil {
+		return err
+	}
 	if err := attach(ctx, file, c, conn, log, &stop); err != nil {
 		return err
 	}
@@ -227,10 +230,7 @@ func newScaler(file *config.File, lifeline *os.File, log *slog.Logger, stop *cle
 		stop.add(func() error { return errors.Join(write.Close(), read.Close()) })
 		lifeline = read
 	}
-	options := process.Options{
-		Command: s.Command, Address: s.Address, ProbeAddress: s.ProbeAddress, Slots: s.Slots, Dir: filepath.Join(file.Data, "instances"), Ports: process.PortRange(s.Ports),
-		Ready: process.Ready{Path: s.Ready.Path, Timeout: s.Ready.Timeout}, Drain: s.Drain, Logger: log,
-	}
+	options := processOptions(file, log)
 	if s.Lifeline {
 		options.Lifeline = lifeline
 	}

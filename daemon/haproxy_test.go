@@ -25,7 +25,8 @@ func haproxyService(t *testing.T) *rig {
 		"127.0.0.1:8080", r.traffic, "127.0.0.1:9464", r.metrics, "127.0.0.1:4222", r.bus,
 		"[quell, host, --config, quell.yaml", "["+quellProgram+", host, --config, "+r.config, "service: files", "service: shop",
 		"sampling: 1s", "sampling: "+sampling.String(), "guard: {stale_after: 5}", "guard: {stale_after: 10}",
-		"inter 1s", "inter 100ms", "hard-stop-after 30s", "hard-stop-after 30s\n  nbthread 2\n  maxconn 1000", "budget: 2%", "timeout: 300ms",
+		"inter 1s", "inter 100ms", "hard-stop-after 30s", "hard-stop-after 30s\n  nbthread 2\n  maxconn 1000", "budget: 2%", "timeout: 300ms", "linger: 30s", "lifeline: true", // nothing outlives this test
+
 	)
 	for from, to := range map[string]string{"quell.yaml": r.config, "haproxy.cfg": filepath.Join(r.dir, "haproxy.cfg")} {
 		text, err := os.ReadFile(filepath.Join("..", "examples", "haproxy", from))

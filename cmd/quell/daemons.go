@@ -79,6 +79,22 @@ func balancerCommand() *cobra.Command {
 	return cmd
 }
 
+// lingerCommand is run by the controller, which it outlives.
+func lingerCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:    "linger --config FILE",
+		Short:  "End a controller's instances when none has run for scaler.linger",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return daemon.Linger(cmd.Context(), path, newLogger(cmd.ErrOrStderr()))
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", "", "the service's configuration")
+	return cmd
+}
+
 func hostCommand() *cobra.Command {
 	h := daemon.Host{}
 	cmd := &cobra.Command{

@@ -82,7 +82,7 @@ func newRoot(reached *bool) *cobra.Command {
 	root.Version = buildVersion()
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(),
+		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
 		statusCommand(), pauseCommand(), resumeCommand(), overrideCommand(), drainCommand(), undrainCommand(), journalCommand(),
 		credentialsCommand(),
 		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), labCommand(), versionCommand(),

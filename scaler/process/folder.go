@@ -26,8 +26,7 @@ func openFolder(dir string) (*folder, error) {
 	}
 	release, err := lockfile.Take(filepath.Join(dir, "lock"), 0o644)
 	if errors.Is(err, lockfile.ErrHeld) {
-		return nil, &quell.UserError{Err: fmt.Errorf(
-			"state folder %s is in use by another process: stop that one, or give this one a folder of its own", dir)}
+		return nil, &quell.UserError{Err: fmt.Errorf("state folder %s %w: stop that one, or give this one a folder of its own", dir, ErrInUse)}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("locking the state folder %s: %w", dir, err)

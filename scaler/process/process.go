@@ -28,6 +28,8 @@ import (
 var (
 	// ErrFull says that every slot is taken.
 	ErrFull = errors.New("every slot is taken")
+	// ErrInUse says that another driver has the state folder.
+	ErrInUse = errors.New("is in use by another process")
 	// ErrClosed says that the driver has been closed.
 	ErrClosed = errors.New("the scaler is closed")
 )
