@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -200,7 +202,28 @@ func (k Keyring) Find(g Grant) ([]byte, error) {
 	case err == nil && k.good(text, g, signer):
 		return text, nil
 	}
-	return k.Keep(g, 0)
+	return k.keepOrGo(g)
+}
+
+// unkept are credentials that this process made and could not write down, by path.
+var unkept sync.Map
+
+// keepOrGo makes a credential that need not be kept where the disk is full: this process remembers it, another one makes one anew.
+func (k Keyring) keepOrGo(g Grant) ([]byte, error) {
+	if text, ok := unkept.Load(k.Path(g)); ok {
+		if signer, err := k.key(accountFile); err == nil && k.good(text.([]byte), g, signer) {
+			return text.([]byte), nil
+		}
+	}
+	text, err := k.Issue(g, 0)
+	if err == nil {
+		err = k.write(filepath.Base(k.Path(g)), text, os.Rename)
+	}
+	if text != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
+		unkept.Store(k.Path(g), text)
+		return text, nil
+	}
+	return text, err
 }
 
 func (k Keyring) good(text []byte, g Grant, signer nkeys.KeyPair) bool {

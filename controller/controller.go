@@ -335,11 +335,9 @@ func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
 	entry := bus.Entry{At: s.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode, Changes: o.changes}
-	if err := c.opts.Journal.Append(ctx, entry); err != nil {
-		c.failed("journal", err)
-	}
-	if err := c.opts.Journal.AppendSnapshot(ctx, *s); err != nil {
-		c.failed("journal", err)
+	written := c.opts.Journal.Append(ctx, entry)
+	if err := errors.Join(written, c.opts.Journal.AppendSnapshot(ctx, *s)); err != nil {
+		c.failed("journal", err) // one report of both: two that take turns would each be new in the log
 	}
 	c.watchFolder(ctx)
 	if c.unsaved = c.save(ctx); c.unsaved != nil {

@@ -67,6 +67,9 @@ func (c *Controller) judge(ctx context.Context, v view) {
 		return
 	}
 	c.first = false
+	if owned := new(quell.OwnedError); errors.As(c.refused, &owned) && owned.Owner.Name != c.opts.Name {
+		return // what is there is another controller's
+	}
 	if trace := c.trace(v); trace != "" {
 		c.lose(ctx, "the controller's memory is gone: the data folder is empty, but "+trace)
 	}

@@ -32,14 +32,18 @@ func (c *clock) advance(d time.Duration) {
 // leaders returns two that want the same service, on one bus.
 func leaders(t *testing.T) (a, b *leader, c *clock) {
 	t.Helper()
-	server, err := bus.StartServer(bus.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0"})
+	ring := bus.Keyring{Dir: t.TempDir()}
+	server, err := bus.StartServer(bus.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Keyring: &ring})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Shutdown() })
 	c = &clock{at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	join := func(holder string) *leader {
-		conn, err := bus.Connect(bus.Options{URL: server.URL(), Now: c.now})
+		conn, err := bus.Connect(bus.Options{URL: server.URL(), Now: c.now, Identify: func() (bus.Identity, error) {
+			text, err := ring.Find(bus.Grant{Role: bus.Controller, Service: "shop", ID: holder})
+			return bus.Identity{Credential: text}, err
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
