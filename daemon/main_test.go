@@ -12,7 +12,9 @@ import (
 var quellProgram string
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVariable); role != "" {
+	if role := os.Getenv(roleVariable); role == nodeRole {
+		os.Exit(serveNode(os.Args[1]))
+	} else if role != "" {
 		os.Exit(playRole(role, os.Args[1:]))
 	}
 	os.Exit(withProgram(m))

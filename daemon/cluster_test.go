@@ -1,0 +1,383 @@
+package daemon_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/controller"
+)
+
+// natsNode is a server of the bus's cluster, in a process of its own. Its routes to the others go through wires.
+type natsNode struct {
+	Name   string
+	Listen string
+	Route  string
+	Routes []string
+	Dir    string
+
+	proc *proc
+}
+
+const nodeRole = "nats-node"
+
+// serveNode is what a node's process does, until its parent is gone or asks it to end.
+func serveNode(text string) int {
+	var n natsNode
+	err := json.Unmarshal([]byte(text), &n)
+	host, port := splitPort(n.Listen)
+	_, route := splitPort(n.Route)
+	var s *server.Server
+	if err == nil {
+		s, err = server.NewServer(&server.Options{
+			ServerName: n.Name, Host: host, Port: port, JetStream: true, StoreDir: n.Dir, NoLog: true,
+			JetStreamMaxStore: 1 << 30, JetStreamMaxMemory: 64 << 20,
+			Cluster: server.ClusterOpts{Name: "test", Host: host, Port: route, PoolSize: -1},
+			Routes:  server.RoutesFromStr("nats://" + strings.Join(n.Routes, ",nats://")),
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	s.Start()
+	go func() {
+		fd, _ := strconv.Atoi(os.Getenv("QUELL_LIFELINE_FD"))
+		_, _ = os.NewFile(uintptr(fd), "lifeline").Read(make([]byte, 1))
+		os.Exit(1)
+	}()
+	s.WaitForShutdown()
+	return 0
+}
+
+func splitPort(address string) (host string, port int) {
+	host, text, _ := net.SplitHostPort(address)
+	port, _ = strconv.Atoi(text)
+	return host, port
+}
+
+// clustered is a service of two controllers, one balancer and two machines with agents, on a bus of three servers.
+type clustered struct {
+	*rig
+	nodes    []*natsNode
+	controls []*control
+	balancer *proc
+	load     *traffic
+
+	mu      sync.Mutex
+	last    time.Time     // of the decisions seen
+	longest time.Duration // between two of them
+	stop    chan struct{}
+	watched sync.WaitGroup
+}
+
+// control is one of the controllers.
+type control struct {
+	config, metrics string
+	proc            *proc
+}
+
+func newClustered(t *testing.T) *clustered {
+	t.Helper()
+	c := &clustered{rig: newRig(t, ""), stop: make(chan struct{})}
+	var urls []string
+	for i := range 3 {
+		c.nodes = append(c.nodes, &natsNode{Name: fmt.Sprintf("n%d", i+1), Listen: freeAddress(t), Route: freeAddress(t), Dir: filepath.Join(c.dir, "n"+fmt.Sprint(i+1))})
+		urls = append(urls, "nats://"+c.nodes[i].Listen)
+	}
+	for _, n := range c.nodes {
+		for _, other := range c.nodes {
+			if other != n {
+				n.Routes = append(n.Routes, other.Route)
+			}
+		}
+		c.startNode(n)
+	}
+	c.service(strings.Join(urls, ","))
+	t.Cleanup(func() { // before the bus, which they give their lease back to
+		for _, x := range c.controls {
+			_ = x.proc.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+			x.proc.ends(t)
+		}
+	})
+	c.load = flow(c.rig)
+	c.watched.Go(c.watch)
+	t.Cleanup(c.unwatch)
+	return c
+}
+
+func (c *clustered) startNode(n *natsNode) {
+	c.t.Helper()
+	text, err := json.Marshal(n)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], string(text))
+	cmd.Env = append(os.Environ(), roleVariable+"="+nodeRole)
+	n.proc = c.launch(n.Name, cmd)
+}
+
+// service starts controllers, balancer, machines and agents.
+func (c *clustered) service(urls string) {
+	c.t.Helper()
+	var instances []string
+	for i := range 2 {
+		address, probe := freeAddress(c.t), freeAddress(c.t)
+		id := fmt.Sprintf("i%d", i+1)
+		c.launch("host", exec.Command(quellProgram, "host", "--listen", address, "--file-size", "20000"))
+		instances = append(instances, fmt.Sprintf("{id: %s, address: %q, probe: %q}", id, address, probe))
+		c.write("")
+		c.configure(id+".yaml", urls, fmt.Sprintf("agent: {instance: %s, interface: lo, capacity: {network: 1Gbps}}\nprobe: {listen: %q}\n", id, probe), instances[i], "off")
+		c.launch("agent", exec.Command(quellProgram, "agent", "--config", filepath.Join(c.dir, id+".yaml")))
+	}
+	all := strings.Join(instances, ", ")
+	for i := range 2 {
+		x := &control{metrics: freeAddress(c.t)}
+		x.config = c.configure(fmt.Sprintf("c%d.yaml", i+1), urls, "probe: {timeout: 300ms}\n", all, x.metrics)
+		x.proc = c.launch("controller", exec.Command(quellProgram, "controller", "--config", x.config))
+		c.controls = append(c.controls, x)
+	}
+	c.config = c.configure("quell.yaml", urls, "probe: {timeout: 300ms}\n", all, c.metrics)
+	c.balancer = c.start("balancer")
+	c.leader(nil)
+	c.await("the balancer to serve", func() (bool, any) {
+		got, err := c.weights()
+		return err == nil && sameWeights(got, map[string]float64{"i1": .5, "i2": .5}), fmt.Sprint(got, err)
+	})
+}
+
+// configure writes a configuration file of one process.
+func (c *clustered) configure(name, urls, parts, instances, metrics string) string {
+	c.t.Helper()
+	c.write("policy: {name: static}\ngroup: {min: 2, max: 2}\n" + parts + "scaler: {instances: [" + instances + "]}\n")
+	text, err := os.ReadFile(filepath.Join(c.dir, "quell.yaml"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	own := fmt.Sprintf("listen: %q\nbus: {listen: %q}", c.metrics, c.bus)
+	if !strings.Contains(string(text), own) {
+		c.t.Fatalf("no %q in the configuration", own)
+	}
+	changed := strings.NewReplacer(own, fmt.Sprintf("listen: %q\nbus: {url: %q}", metrics, urls), "data: data", "data: data-"+name).Replace(string(text))
+	path := filepath.Join(c.dir, name)
+	if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	return path
+}
+
+func (x *control) status() (s controller.Status, err error) {
+	body, err := get("http://" + x.metrics + "/status")
+	if err == nil {
+		err = json.Unmarshal(body, &s)
+	}
+	return s, err
+}
+
+// leader waits until a controller other than this one leads and decides.
+func (c *clustered) leader(other *control) (found *control) {
+	c.t.Helper()
+	deadline := time.Now().Add(3 * patience) // a lease, an election of the bus, and a busy machine
+	for time.Now().Before(deadline) {
+		for _, x := range c.controls {
+			if s, err := x.status(); x != other && err == nil && s.Leading && !s.At.IsZero() && len(s.Instances) == 2 {
+				return x
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	c.t.Fatal("waited in vain for a controller to lead")
+	return nil
+}
+
+// watch notes how long it takes from decision to decision, and that never two controllers lead.
+func (c *clustered) watch() {
+	for {
+		select {
+		case <-c.stop:
+			return
+		case <-time.After(30 * time.Millisecond):
+		}
+		a, _ := c.controls[0].status()
+		b, _ := c.controls[1].status()
+		again, _ := c.controls[0].status()
+		if a.Leading && b.Leading && again.Leading {
+			c.t.Error("two controllers lead")
+		}
+		c.mu.Lock()
+		for _, s := range []controller.Status{a, b} {
+			if s.Leading && s.At.After(c.last) {
+				if !c.last.IsZero() {
+					c.longest = max(c.longest, s.At.Sub(c.last))
+				}
+				c.last = s.At
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (c *clustered) unwatch() {
+	select {
+	case <-c.stop:
+	default:
+		close(c.stop)
+	}
+	c.watched.Wait()
+}
+
+// gap returns the longest time between decisions since it was last asked for.
+func (c *clustered) gap() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	longest := max(c.longest, time.Since(c.last))
+	c.longest = 0
+	return longest
+}
+
+// storeLeader waits until a server other than this one leads the store of the leases.
+func (c *clustered) storeLeader(other *natsNode) (found *natsNode) {
+	c.t.Helper()
+	deadline := time.Now().Add(3 * patience)
+	for time.Now().Before(deadline) {
+		for _, n := range c.nodes {
+			if n == other {
+				continue
+			}
+			if name := leaseLeader(n.Listen); name != "" {
+				for _, l := range c.nodes {
+					if l.Name == name && l != other {
+						return l
+					}
+				}
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	c.t.Fatal("waited in vain for the stores to have a leader")
+	return nil
+}
+
+func leaseLeader(address string) string {
+	nc, err := nats.Connect("nats://"+address, nats.Timeout(time.Second))
+	if err != nil {
+		return ""
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	stream, err := js.Stream(ctx, "KV_quell_lease")
+	if err != nil || stream.CachedInfo().Cluster == nil {
+		return ""
+	}
+	return stream.CachedInfo().Cluster.Leader
+}
+
+// wantRecord reads the journal: in order, and no decision twice.
+func (c *clustered) wantRecord() {
+	c.t.Helper()
+	var urls []string
+	for _, n := range c.nodes {
+		urls = append(urls, "nats://"+n.Listen)
+	}
+	conn, err := bus.Connect(bus.Options{URL: strings.Join(urls, ","), Name: "test"})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close()
+	var last time.Time
+	plans := 0
+	for _, e := range c.journal(conn) {
+		if e.Kind != bus.PlanEntry {
+			continue
+		}
+		if !e.At.After(last) {
+			c.t.Errorf("the journal has a decision of %s after one of %s", e.At, last)
+		}
+		last = e.At
+		plans++
+	}
+	if plans < 10 {
+		c.t.Errorf("the journal holds %d decisions", plans)
+	}
+}
+
+// mostGap is what losing a node may cost.
+const mostGap = 5 * time.Second
+
+// TestAServerOfTheBusIsLost kills, and then stops, the server that leads the store of the leases.
+func TestAServerOfTheBusIsLost(t *testing.T) {
+	t.Parallel()
+	c := newClustered(t)
+	lost := c.storeLeader(nil)
+	c.gap()
+	lost.proc.kill(t)
+	c.storeLeader(lost)
+	if gap := c.gap(); gap > mostGap {
+		t.Errorf("no decision for %s while the bus elected a leader", gap)
+	}
+	c.startNode(lost)
+
+	hung := c.storeLeader(nil)
+	c.gap()
+	if err := hung.proc.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hung.proc.cmd.Process.Signal(syscall.SIGCONT) })
+	c.storeLeader(hung)
+	if gap := c.gap(); gap > mostGap {
+		t.Errorf("no decision for %s while a server hung", gap)
+	}
+	if err := hung.proc.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	c.load.wantNoFailures()
+	c.unwatch()
+	c.wantRecord()
+}
+
+// TestARollingRestart kills the leading controller, and restarts servers, controllers and balancer in turn under load.
+func TestARollingRestart(t *testing.T) {
+	t.Parallel()
+	c := newClustered(t)
+	for _, n := range c.nodes {
+		terminate(t, n.proc)
+		n.proc.ends(t)
+		c.startNode(n)
+		c.storeLeader(nil)
+	}
+	was := c.leader(nil)
+	terminate(t, was.proc)
+	was.proc.ends(t)
+	now := c.leader(was)
+	was.proc = c.launch("controller", exec.Command(quellProgram, "controller", "--config", was.config))
+	old := c.balancer
+	c.start("balancer", "--take-over")
+	if status := old.ends(t); status != 0 {
+		t.Errorf("the old balancer ended with status %d", status)
+	}
+	now.proc.kill(t)
+	c.leader(now)
+	c.load.wantNoFailures()
+	c.unwatch()
+	c.wantRecord()
+}
