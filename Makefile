@@ -1,7 +1,7 @@
 # make demo    build the program and show it at work, on this machine alone
 # make test    what CI runs: formatting, vet, staticcheck, every test
 # make bench   benchmarks      make fuzz     every fuzz target for a short time
-# make results the experiments behind docs/results
+# make soak    half an hour of random faults over a running service      make results the experiments behind docs/results
 GO ?= go
 
 # Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
@@ -14,7 +14,7 @@ RACE = ./agent ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe ./sc
 FUZZTIME ?= 20s
 PAGES ?=
 
-.PHONY: build demo test lint programs envoy race bench fuzz results clean
+.PHONY: build demo test lint programs envoy race soak bench fuzz results clean
 
 build:
 	$(GO) build -o bin/quell ./cmd/quell
@@ -45,6 +45,12 @@ envoy:
 
 race:
 	$(GO) test -race $(RACE)
+
+# SOAK is for how long, SEED where the random sequence of faults begins.
+SOAK ?= 30m
+SEED ?= 1
+soak: programs
+	QUELL_SOAK=$(SOAK) QUELL_SOAK_SEED=$(SEED) $(GO) test -count 1 -timeout 2h -run 'TestSoak$$' -v ./daemon
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
