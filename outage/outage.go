@@ -8,7 +8,6 @@ type Log struct {
 	Logger *slog.Logger
 	What   string // as in "publishing"
 
-	last   error
 	failed int // in a row
 }
 
@@ -25,8 +24,4 @@ func (l *Log) Report(err error) {
 		return
 	}
 	l.failed++
-	l.last = err
 }
-
-// Last is the error of the latest failure, nil if there was none yet.
-func (l *Log) Last() error { return l.last }

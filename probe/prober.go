@@ -175,15 +175,18 @@ func (p *Prober) follow(ctx context.Context, t Target) {
 		start := time.Now()
 		end = tick.After(end, start, p.opts.Period)
 		length := end.Sub(start)
-		singles := p.window(ctx, s, start, stratify(rng, p.countIn(length), length), &probing)
+		singles, tried, err := p.window(ctx, s, start, stratify(rng, p.countIn(length), length))
 		if !tick.SleepUntil(ctx, end) {
-			return
+			return // an instance that was removed ends before its prober: that is no failure
+		}
+		if tried {
+			probing.Report(err)
 		}
 		stats, ok := summarise(singles)
 		if !ok {
 			continue
 		}
-		err := p.publish(ctx, t, time.Since(start), stats)
+		err = p.publish(ctx, t, time.Since(start), stats)
 		if ctx.Err() != nil {
 			return
 		}
@@ -213,29 +216,34 @@ func (p *Prober) publish(ctx context.Context, t Target, window time.Duration, st
 }
 
 // window takes one probe per slot and returns their times in milliseconds. A slot that passed while the probe before
-// it was still running is left out, so that a slow target is not probed in bursts.
-func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots []slot, log *outage.Log) []float64 {
-	singles := make([]float64, 0, len(slots))
+// it was still running is left out, so that a slow target is not probed in bursts; tried says whether any was not. The error is
+// that of the last probe where none went well.
+func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots []slot) (singles []float64, tried bool, err error) {
+	singles = make([]float64, 0, len(slots))
+	well := false
 	for _, slot := range slots {
 		if time.Since(start) > slot.until {
 			p.missed.Add(1)
 			continue
 		}
 		if !tick.SleepUntil(ctx, start.Add(slot.at)) {
-			return singles
+			return singles, tried, err
 		}
 		r := s.probe(ctx)
 		p.bytes.Add(uint64(r.bytes))
 		if ctx.Err() != nil {
-			return singles
+			return singles, tried, err
 		}
 		p.count(r.kind).Add(1)
 		if r.kind == measured || r.kind == timedOut {
 			singles = append(singles, float64(r.took)/float64(time.Millisecond))
 		}
-		log.Report(r.err)
+		tried, well = true, well || r.err == nil
+		if err = r.err; well {
+			err = nil
+		}
 	}
-	return singles
+	return singles, tried, err
 }
 
 func (p *Prober) count(k kind) *atomic.Uint64 {
@@ -256,15 +264,14 @@ func (p *Prober) Collect(ctx context.Context, t Target, duration time.Duration) 
 		return quell.ProbeStats{}, nil, err
 	}
 	defer s.close()
-	problems := outage.Log{Logger: p.opts.Logger.With("instance", t.Instance, "address", t.Address), What: "probing"}
 	start := time.Now()
-	singles := p.window(ctx, s, start, stratify(p.random(t.Instance, p.collected.Add(1)), n, duration), &problems)
+	singles, _, last := p.window(ctx, s, start, stratify(p.random(t.Instance, p.collected.Add(1)), n, duration))
 	if !tick.SleepUntil(ctx, start.Add(duration)) {
 		return quell.ProbeStats{}, singles, fmt.Errorf("probing instance %q: %w", t.Instance, ctx.Err())
 	}
 	stats, ok := summarise(singles)
 	if !ok {
-		return stats, nil, errors.Join(fmt.Errorf("probing instance %q at %s: %w", t.Instance, t.Address, quell.ErrNoData), problems.Last())
+		return stats, nil, errors.Join(fmt.Errorf("probing instance %q at %s: %w", t.Instance, t.Address, quell.ErrNoData), last)
 	}
 	return stats, singles, nil
 }

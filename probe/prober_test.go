@@ -227,6 +227,32 @@ func TestTargetsThatAreNotThere(t *testing.T) {
 	}
 }
 
+// An instance that was removed ends a moment before its prober hears of it: nothing is wrong, and nothing is logged.
+func TestATargetThatIsRemovedIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, j, log := newNetwork(t), &journal{}, &bytes.Buffer{}
+		in := n.add("a:1", always(10*time.Millisecond))
+		var gone atomic.Bool
+		o := options(n, j)
+		o.Logger = slog.New(slog.NewTextHandler(log, nil))
+		o.Targets = func() []Target {
+			if gone.Load() {
+				return nil
+			}
+			return []Target{{"i1", "a:1"}}
+		}
+		p := run(t, o)
+		time.Sleep(1400 * time.Millisecond)
+		in.closes = true // from here on no probe goes well
+		time.Sleep(400 * time.Millisecond)
+		gone.Store(true)
+		afterPeriods(2)
+		if s := p.Stats(); s.Refused == 0 || log.Len() > 0 {
+			t.Errorf("%+v, logged %q", s, log)
+		}
+	})
+}
+
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name   string
