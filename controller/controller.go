@@ -362,7 +362,11 @@ func (c *Controller) failed(part string, err error) {
 	c.counts.failures[part]++
 	now := failure{err.Error(), c.now()}
 	if last := c.counts.last[part]; outage.Kind(last.text) != outage.Kind(now.text) || c.over(last) {
-		c.log.Error("part failed", "part", part, "error", err)
+		if part == "look" && !c.looked { // as before the balancer was ever started
+			c.log.Warn("nothing is started or changed until scaler and balancer answer", "error", err)
+		} else {
+			c.log.Error("part failed", "part", part, "error", err)
+		}
 	}
 	c.counts.last[part] = now
 }

@@ -78,6 +78,25 @@ func TestFailingPartsAreSurvived(t *testing.T) {
 	}
 }
 
+// A balancer that was never started is waited for. That is no failure, and is told once.
+func TestABalancerThatIsNotThereYet(t *testing.T) {
+	var log bytes.Buffer
+	play(t, func(r *rig) {
+		r.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		r.balancer.fault.set(errBroken)
+	}, func(r *rig) {
+		r.run(5 * time.Second)
+		if s := r.c.Status(); s.LastFailure["look"] == "" {
+			t.Errorf("status %+v", s)
+		}
+		r.kill()
+		waiting := `level=WARN msg="nothing is started or changed until scaler and balancer answer"`
+		if strings.Count(log.String(), waiting) != 1 || strings.Contains(log.String(), "part failed") {
+			t.Errorf("logged:\n%s", log.String())
+		}
+	})
+}
+
 // What the balancer refused is not in force: it is neither told nor remembered as done, and done later.
 func TestARefusedPlanIsNotInForce(t *testing.T) {
 	play(t, nil, func(r *rig) {

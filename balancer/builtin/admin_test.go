@@ -125,11 +125,11 @@ func (endless) Read(b []byte) (int, error) {
 
 func TestClientSaysWhatIsMissing(t *testing.T) {
 	path := socketPath(t)
-	if _, err := NewClient(path).State(t.Context()); err == nil || !strings.Contains(err.Error(), path+" does not exist") {
+	if _, err := NewClient(path).State(t.Context()); err == nil || !strings.Contains(err.Error(), path+" does not exist") || strings.Count(err.Error(), path) != 1 {
 		t.Errorf("without a socket: %v", err)
 	}
 	leaveDeadSocket(t, path)
-	if err := NewClient(path).Apply(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "nobody answers on balancer socket "+path) {
+	if err := NewClient(path).Apply(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "nobody answers on balancer socket "+path) || strings.Count(err.Error(), path) != 1 {
 		t.Errorf("with a dead socket: %v", err)
 	}
 }

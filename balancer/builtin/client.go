@@ -133,9 +133,9 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) ([]by
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("balancer socket %s does not exist: is `quell balancer` running with it? (%w)", c.socket, err)
+		return fmt.Errorf("balancer socket %s does not exist: is `quell balancer` running with it? (%w)", c.socket, fs.ErrNotExist)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nobody answers on balancer socket %s: start `quell balancer` again (%w)", c.socket, err)
+		return fmt.Errorf("nobody answers on balancer socket %s: start `quell balancer` again (%w)", c.socket, syscall.ECONNREFUSED)
 	default:
 		return fmt.Errorf("balancer at %s: %w", c.socket, err)
 	}
