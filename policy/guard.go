@@ -102,12 +102,18 @@ func (m *member) readiness() int {
 
 // failed lists the failed instances that are given up, and counts the others.
 func (gd *guarded) failed() (givenUp []string, recovering int) {
+	var sick, other []string // other: no health check said why, as where a process exited before it was ever in the balancer
 	for i := range gd.group.members {
 		m := &gd.group.members[i]
 		switch {
 		case m.State != quell.Failed || m.Held != nil:
 		case m.mem.FailedFor >= failedFor && !m.protected:
 			givenUp = append(givenUp, m.ID)
+			if m.Health != "" {
+				sick = append(sick, m.ID)
+			} else {
+				other = append(other, m.ID)
+			}
 		default:
 			recovering++
 		}
@@ -116,7 +122,8 @@ func (gd *guarded) failed() (givenUp []string, recovering int) {
 		gd.tellFailed("health checks fail at %s: no request goes there, and the fleet is fixed, so nothing is started in its place", givenUp)
 		return nil, recovering
 	}
-	gd.tellFailed("giving up %s: health checks fail", givenUp)
+	gd.tellFailed("giving up %s: health checks fail", sick)
+	gd.tellFailed("giving up %s: failed", other)
 	return givenUp, recovering
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -317,6 +318,29 @@ func TestASeverityAges(t *testing.T) {
 				t.Errorf("%s, snapshot %d: stale for %d, want %d", tc.policy, k, got, tc.want[k])
 			}
 		}
+	}
+}
+
+// Only where a health check failed does the plan say so: a process may have exited before anybody checked it.
+func TestWhyInstancesAreGivenUp(t *testing.T) {
+	service := guarding("static", func(*quell.Service) {})
+	snapshot := snap(t, 0, "i1 weight=1", "i2 failed", "i3 failed")
+	snapshot.Instances[1].Health = "GET /healthz: 500"
+	e := engine(t, service, nil)
+	var st State
+	var plan quell.Plan
+	for range failedFor {
+		plan, st = e.Decide(snapshot, st)
+	}
+	var given []string
+	for _, r := range plan.Reasons {
+		if r.Code == "failed" {
+			given = append(given, r.Text)
+		}
+	}
+	want := []string{"giving up i2 (GET /healthz: 500): health checks fail", "giving up i3: failed"}
+	if !slices.Equal(given, want) || !slices.Equal(plan.Group.Remove, []string{"i2", "i3"}) {
+		t.Errorf("%q, group %v", given, plan.Group)
 	}
 }
 
