@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -567,28 +568,7 @@ func TestAnExternalNATSGrantsTheSame(t *testing.T) {
 	if err := ring.Revoke(Grant{Operator, "video", "mallory"}); err != nil {
 		t.Fatal(err)
 	}
-	text, err := ring.NATSConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(path, []byte("listen: \"127.0.0.1:-1\"\njetstream: {store_dir: \""+t.TempDir()+"\"}\n"+text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	opts, err := server.ProcessConfigFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	opts.NoSigs, opts.NoLog = true, true
-	s, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(patience) {
-		t.Fatal("not ready")
-	}
+	s := external(t, ring, "jetstream: {store_dir: \""+t.TempDir()+"\"}\n")
 	is := func(role Role, id string) Options {
 		return Options{URL: s.ClientURL(), Identify: ring.Identify(Grant{role, "video", id})}
 	}
@@ -622,5 +602,79 @@ func TestAnExternalNATSGrantsTheSame(t *testing.T) {
 		if _, err := Connect(o); err == nil {
 			t.Errorf("%+v was let in", o)
 		}
+	}
+}
+
+// external starts a NATS server that accepts a keyring's credentials.
+func external(t *testing.T, ring Keyring, more string) *server.Server {
+	t.Helper()
+	text, err := ring.NATSConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(path, []byte("listen: \"127.0.0.1:-1\"\n"+more+text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := server.ProcessConfigFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.NoSigs, opts.NoLog = true, true
+	s, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(patience) {
+		t.Fatal("not ready")
+	}
+	return s
+}
+
+// A leaf node that is told the account that NATSConfig names passes on the readings of those who show credentials there.
+func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
+	ring := Keyring{t.TempDir()}
+	if err := ring.Make(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := ring.NATSConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := regexp.MustCompile(`(?m)^# +account: (\S+)$`).FindStringSubmatch(text)
+	if account == nil {
+		t.Fatalf("no account for leaf nodes in\n%s", text)
+	}
+	link := Grant{Controller, "video", "leaf"}
+	if _, err := ring.Keep(link, 0); err != nil {
+		t.Fatal(err)
+	}
+	uplink := freePorts(t, 1)[0]
+	hub := external(t, ring, fmt.Sprintf("leafnodes: {listen: \"127.0.0.1:%d\"}\n", uplink))
+	leaf := external(t, ring, fmt.Sprintf("leafnodes: {remotes: [{urls: [\"nats://127.0.0.1:%d\"], account: %s, credentials: %q}]}\n",
+		uplink, account[1], ring.Path(link)))
+	got := make(chan quell.Reading, 1000)
+	controller := connect(t, Options{URL: hub.ClientURL(), Identify: ring.Identify(Grant{Controller, "video", "controller"})})
+	stop, err := controller.SubscribeReadings("video", into(t, func(r quell.Reading, _ time.Time) { got <- r }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	agent := connect(t, Options{URL: leaf.ClientURL(), Identify: ring.Identify(Grant{Sensor, "video", "i1"})})
+	within(t, patience, "a reading through the leaf node", func() error {
+		if err := agent.PublishReading(reading("i1")); err != nil {
+			return err
+		}
+		select {
+		case <-got:
+			return nil
+		case <-time.After(20 * time.Millisecond): // the leaf node is not connected yet: send another
+			return errors.New("none arrived")
+		}
+	})
+	if _, err := Connect(Options{URL: leaf.ClientURL()}); err == nil {
+		t.Error("the leaf node lets in who shows nothing")
 	}
 }
