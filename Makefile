@@ -65,7 +65,7 @@ fuzz:
 	done
 
 # Runs the experiments and writes their pages (two hours); PAGES picks some of:
-# demo plans prima probing scale speed training twin, or prima:PART for a part of that page. The prima page needs root; what
+# cluster demo plans prima probing scale speed training twin, or prima:PART for a part of that page. The prima page needs root; what
 # it measured before is kept in .cache/lab.
 results: build programs envoy
 	$(GO) run ./cmd/results $(PAGES)

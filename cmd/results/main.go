@@ -15,6 +15,7 @@ import (
 
 // experiments are the pages that can be written, by name.
 var experiments = map[string]func(ctx context.Context, dir string) error{
+	"cluster":  clusterPage,
 	"demo":     demoPage,
 	"haproxy":  haproxyLab().play,
 	"plans":    plansPage,
@@ -39,7 +40,11 @@ func labPagePart(page, part string) (write func(ctx context.Context, dir string)
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	play := run
+	if role := os.Getenv(clusterRole); role != "" {
+		play = func(_ context.Context, args []string) error { return playClusterRole(role, args) }
+	}
+	if err := play(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "results:", err)
 		stop()
 		os.Exit(1)

@@ -177,14 +177,17 @@ One service needs one controller at a time, and a bus that outlives any one mach
   (` + "`" + `bus.replicas: auto` + "`" + `). Their stores stay in the hub.
 - **Two controllers beside the hub**, with one configuration. Both name all servers: ` + "`" + `bus.url: nats://hub-1:4222,nats://hub-2:4222,nats://hub-3:4222` + "`" + `.
   One leads, the other stands by; each has a ` + "`" + `data` + "`" + ` folder of its own.
-- **A leaf node in each further region**: a NATS server without JetStream that keeps one connection to the hub (` + "`" + `leafnodes: {remotes: [{urls: [...]}]}` + "`" + `, with all
-  three servers). Agents and balancers there name the leaf in ` + "`" + `bus.url` + "`" + `. Readings cross between regions once, over that connection, and a region that is
+- **A leaf node in each further region**: a NATS server without JetStream that keeps one connection to the hub. The hub's servers have
+  ` + "`" + `leafnodes: {port: 7422}` + "`" + `. The leaf has ` + "`" + `leafnodes: {remotes: [{urls: [...], account: A..., credentials: FILE}]}` + "`" + ` with the URLs of all three.
+  ` + "`" + `quell credentials nats` + "`" + ` prints the account. ` + "`" + `quell credentials controller leaf-NAME --out FILE` + "`" + ` makes the file: what every role says passes the leaf.
+  Agents and balancers there name the leaf in ` + "`" + `bus.url` + "`" + `. Readings cross between regions once, over that connection, and a region that is
   cut off keeps its traffic at the last weights.
 - **Credentials** are those of the controller's machine: put what ` + "`" + `quell credentials nats` + "`" + ` prints into the configuration of every server, leaves included, copy
   the folder ` + "`" + `credentials` + "`" + ` in the first controller's ` + "`" + `data` + "`" + ` to the second's, and give each agent and balancer its own file (` + "`" + `bus.credentials` + "`" + `). See
   [SECURITY.md](../SECURITY.md#an-external-nats).
 - **What a fault costs** there: [faults.md](faults.md). A server that is lost costs no decision; the leading controller that is killed, its lease of
   20 s; one that is stopped gives the lease up, and the other leads in the next period.
+- **What 10,000 agents cost** on such a bus, in calm and when a server is lost: [results/cluster.md](results/cluster.md).
 
 `
 
