@@ -215,7 +215,7 @@ func (c *Conn) Ask(ctx context.Context, service string, cmd Command) (Reply, err
 func (c *Conn) put(ctx context.Context, service, subject string, data []byte) (Reply, error) {
 	ctx, cancel, err := c.bounded(ctx)
 	if err != nil {
-		return Reply{}, fmt.Errorf("%w for service %q: %w", errNoController, service, err)
+		return Reply{}, fmt.Errorf("%w for service %q: is `quell controller` running? (%w)", errNoController, service, err)
 	}
 	defer cancel()
 	answer, err := c.exchange(ctx, subject, data)
@@ -244,7 +244,7 @@ func (c *Conn) explainSilence(service string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w for service %q on %s", errNoController, service, c.where)
+		return fmt.Errorf("%w for service %q on %s: is `quell controller` running?", errNoController, service, c.where)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the controller of service %q on %s did not answer in time: %w", service, c.where, err)
 	}

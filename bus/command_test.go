@@ -32,7 +32,7 @@ func TestCommandsAreAnswered(t *testing.T) {
 	}
 	stop()
 	_, err = client.Ask(t.Context(), "video", Command{Name: Status})
-	wantWords(t, err, "no controller answers", `"video"`, s.URL())
+	wantWords(t, err, "no controller answers", `"video"`, s.URL(), "is `quell controller` running?")
 }
 
 func TestNobodyAnswers(t *testing.T) {
@@ -42,7 +42,7 @@ func TestNobodyAnswers(t *testing.T) {
 
 	away := "nats://" + freeAddress(t)
 	_, err = connect(t, Options{URL: away}).Ask(t.Context(), "video", Command{Name: Status})
-	wantWords(t, err, "no controller answers", "not connected", away)
+	wantWords(t, err, "no controller answers", "is `quell controller` running?", "not connected", away)
 }
 
 func TestALateAnswerIsNotWaitedForEver(t *testing.T) {
