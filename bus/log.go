@@ -145,7 +145,11 @@ func (l *recordLog) messages(ctx context.Context, after uint64) (_ jetstream.Mes
 		return nil, 0, err
 	}
 	defer cancel()
-	stream, err := l.conn.js.Stream(ctx, l.name)
+	var stream jetstream.Stream
+	err = l.conn.insist(ctx, func(ctx context.Context) (err error) {
+		stream, err = l.conn.js.Stream(ctx, l.name)
+		return err
+	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, 0, quell.ErrNoData
 	}
@@ -160,7 +164,11 @@ func (l *recordLog) messages(ctx context.Context, after uint64) (_ jetstream.Mes
 	if after > 0 {
 		from.DeliverPolicy, from.OptStartSeq = jetstream.DeliverByStartSequencePolicy, after+1
 	}
-	consumer, err := stream.OrderedConsumer(ctx, from)
+	var consumer jetstream.Consumer
+	err = l.conn.insist(ctx, func(ctx context.Context) (err error) {
+		consumer, err = stream.OrderedConsumer(ctx, from)
+		return err
+	})
 	if err != nil {
 		return nil, 0, err
 	}
