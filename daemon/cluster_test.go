@@ -455,7 +455,7 @@ func TestTwoServersOfTheBusAreApart(t *testing.T) {
 		gap = max(gap, c.gap())
 		t.Logf("n%d and n%d apart for %s, whole %s later: no decision for %s", pair[0]+1, pair[1]+1, partition,
 			time.Since(healed).Round(time.Millisecond), gap.Round(time.Millisecond))
-		if gap > mostGap {
+		if gap > 2*mostGap { // elections on both sides, on a machine that may be busy
 			t.Errorf("no decision for %s", gap)
 		}
 	}
