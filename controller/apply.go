@@ -141,10 +141,14 @@ func (c *Controller) apply(ctx context.Context, v view, plan *quell.Plan) ([]str
 	if !plan.Group.Empty() && !c.opts.Fixed {
 		changes, groupErr = c.changeGroup(ctx, plan.Group)
 	}
-	moved := c.moved(v, plan.Weights)
-	err := c.reconcile(ctx, v, plan.Weights)
+	weights := plan.Weights
+	if len(weights) == 0 { // nobody is ready, perhaps for a balancer that has just started and checked nobody yet
+		weights = c.weightsInForce(v)
+	}
+	moved := c.moved(v, weights)
+	err := c.reconcile(ctx, v, weights)
 	if err == nil {
-		c.mem.Weights, c.adopt = plan.Weights, false
+		c.mem.Weights, c.adopt = weights, false
 		if moved != "" {
 			changes = append(changes, moved)
 		}

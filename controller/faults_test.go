@@ -328,3 +328,15 @@ func TestWhatIsRemembered(t *testing.T) {
 		}
 	})
 }
+
+// A balancer that has just started has checked nobody yet. Where it finds nobody healthy, the weights stay what they are: its
+// requests go to all that have some.
+func TestNobodyIsHealthyForAWhile(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		r.run(3 * time.Second)
+		before := r.balancer.weights()
+		r.balancer.set(func(b *fakeBalancer) { b.sick = map[string]bool{"i1": true, "i2": true} })
+		r.pass(1200 * time.Millisecond)
+		r.wantWeights(before)
+	})
+}
