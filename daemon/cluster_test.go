@@ -323,7 +323,7 @@ func (c *clustered) wantRecord() {
 		last = e.At
 		plans++
 	}
-	if plans == 0 {
+	if plans < 10 {
 		c.t.Errorf("the journal holds %d decisions", plans)
 	}
 }
