@@ -212,6 +212,19 @@ func (c *clustered) leader(other *control) (found *control) {
 	return nil
 }
 
+// decides waits until a controller has decided for that many periods.
+func (c *clustered) decides(x *control, periods time.Duration) {
+	c.t.Helper()
+	var first time.Time
+	c.await("decisions", func() (bool, any) {
+		s, err := x.status()
+		if err == nil && first.IsZero() {
+			first = s.At
+		}
+		return err == nil && s.At.Sub(first) >= periods*sampling, s.At
+	})
+}
+
 // watch notes how long it takes from decision to decision, and that never two controllers lead.
 func (c *clustered) watch() {
 	for {
@@ -383,7 +396,7 @@ func TestARollingRestart(t *testing.T) {
 		t.Errorf("the old balancer ended with status %d", status)
 	}
 	now.proc.kill(t)
-	c.leader(now)
+	c.decides(c.leader(now), 10)
 	c.load.wantNoFailures()
 	c.unwatch()
 	c.wantRecord()
