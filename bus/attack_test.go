@@ -64,6 +64,19 @@ func (d *denials) has(subject string) bool {
 	return false
 }
 
+// wantRefused publishes to each of the subjects, which are named by what is attempted, and waits until the server has refused it.
+func wantRefused(t *testing.T, nc *nats.Conn, denied *denials, subjects map[string]string) {
+	t.Helper()
+	for what, subject := range subjects {
+		t.Run(what, func(t *testing.T) {
+			if err := nc.PublishRequest(subject, nc.NewRespInbox(), []byte(`{"name":"pause","by":"root"}`)); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "refused", func() bool { return denied.has(subject) })
+		})
+	}
+}
+
 // controlled is a bus with a controller at work: readings, commands, a journal, a state and a lease.
 type controlled struct {
 	server   *Server
@@ -160,15 +173,7 @@ func TestWhatASensorCannotDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc, denied := raw(t, c.server.URL(), text)
-	pause := []byte(`{"name":"pause","by":"root"}`)
-	for what, subject := range attempts("i1") {
-		t.Run(what, func(t *testing.T) {
-			if err := nc.PublishRequest(subject, nc.NewRespInbox(), pause); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "refused", func() bool { return denied.has(subject) })
-		})
-	}
+	wantRefused(t, nc, denied, attempts("i1"))
 	for _, subject := range []string{">", "quell.>", "quell.video.reading.>", "quell.video.agent.i2.>", "_INBOX.>", "_INBOX.*.*.*.*", "$SYS.>", "$KV.>", "quell.video.command.>"} {
 		if _, err := nc.SubscribeSync(subject); err != nil {
 			t.Fatal(err)
@@ -211,12 +216,7 @@ func TestWhatABalancerCannotDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc, denied := raw(t, c.server.URL(), text)
-	for what, subject := range attempts("i1") {
-		if err := nc.PublishRequest(subject, nc.NewRespInbox(), []byte(`{"name":"pause"}`)); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, what+" refused", func() bool { return denied.has(subject) })
-	}
+	wantRefused(t, nc, denied, attempts("i1"))
 	for _, subject := range []string{"quell.video.reading.agent.i1.east", "quell.video.reading.balancer.i1.west"} {
 		if err := nc.Publish(subject, nil); err != nil {
 			t.Fatal(err)
@@ -245,12 +245,7 @@ func TestWhatAnOperatorCannotDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc, denied := raw(t, c.server.URL(), text)
-	for what, subject := range attempts("i1") {
-		if err := nc.PublishRequest(subject, nc.NewRespInbox(), []byte(`{"name":"pause"}`)); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, what+" refused", func() bool { return denied.has(subject) })
-	}
+	wantRefused(t, nc, denied, attempts("i1"))
 	c.wantUntouched(t)
 	// What the sender says of itself does not count, and no answer goes elsewhere than to an inbox.
 	if err := nc.PublishRequest("quell.video.command.operator.anna", "quell.video.reading.agent.i1", []byte(`{"name":"pause","by":"root"}`)); err != nil {
@@ -588,15 +583,9 @@ func TestAnExternalNATSGrantsTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc, denied := raw(t, s.ClientURL(), sensor)
-	for what, subject := range attempts("i1") {
-		if strings.HasPrefix(subject, "$SYS") {
-			continue // the system's account is another one here: nobody listens
-		}
-		if err := nc.PublishRequest(subject, nc.NewRespInbox(), []byte(`{"name":"pause"}`)); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, what+" refused", func() bool { return denied.has(subject) })
-	}
+	subjects := attempts("i1")
+	delete(subjects, "the system's account") // it is another one here: nobody listens
+	wantRefused(t, nc, denied, subjects)
 	for _, o := range []Options{{URL: s.ClientURL()}, {URL: s.ClientURL(), Token: "t"},
 		{URL: s.ClientURL(), Identify: func() (Identity, error) { return Identity{Credential: revoked}, nil }}} {
 		if _, err := Connect(o); err == nil {

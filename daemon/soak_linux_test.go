@@ -39,7 +39,7 @@ func TestSoak(t *testing.T) {
 	length, seed := soakSettings(t)
 	t.Logf("QUELL_SOAK=%s QUELL_SOAK_SEED=%d", length, seed)
 	s := newSoak(t, seed)
-	load := s.flow()
+	load := flow(s.rig)
 	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); {
 		s.breakOne()
 		s.heals()
@@ -293,18 +293,17 @@ func (s *soak) fillDisk(most time.Duration) {
 }
 
 // judge ends the load and holds the record against what must hold.
-func (s *soak) judge(load *record) {
+func (s *soak) judge(load *traffic) {
 	s.t.Helper()
-	asked, failed := load.end()
 	excused := 0
-	for _, f := range failed {
+	for _, f := range load.failures() {
 		if what := s.excuse(f); what == "" {
-			s.t.Errorf("a request failed for no reason of its own, %s to %s: %s", f.begin.Format("15:04:05.000"), f.end.Format("15:04:05.000"), f.why)
+			s.t.Errorf("a request failed for no reason of its own, %s to %s: %s", f.began.Format("15:04:05.000"), f.ended.Format("15:04:05.000"), f.why)
 		} else {
 			excused++
 		}
 	}
-	s.t.Logf("%d faults; %d requests, %d failed that a killed process held", len(s.faults), asked, excused)
+	s.t.Logf("%d faults; %d requests, %d failed that a killed process held", len(s.faults), load.done, excused)
 	st, err := s.status()
 	if err != nil {
 		s.t.Fatal(err)
@@ -322,70 +321,15 @@ func (s *soak) judge(load *record) {
 }
 
 // excuse names the fault that cut a request off.
-func (s *soak) excuse(r request) string {
+func (s *soak) excuse(r failure) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.faults {
-		if f.excuses && r.begin.Before(f.end) && r.end.After(f.begin) {
+		if f.excuses && r.began.Before(f.end) && r.ended.After(f.begin) {
 			return f.what
 		}
 	}
 	return ""
-}
-
-// request is one that failed.
-type request struct {
-	begin, end time.Time
-	why        string
-}
-
-// record is a flow of requests, each on a connection that may have served before, and what became of them.
-type record struct {
-	stop   chan struct{}
-	all    sync.WaitGroup
-	mu     sync.Mutex
-	asked  int
-	failed []request
-}
-
-func (s *soak) flow() *record {
-	r := &record{stop: make(chan struct{})}
-	for range clients {
-		r.all.Go(func() { r.client("http://" + s.traffic + "/file") })
-	}
-	s.t.Cleanup(func() { r.end() })
-	return r
-}
-
-func (r *record) client(url string) {
-	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
-	defer client.CloseIdleConnections()
-	for {
-		select {
-		case <-r.stop:
-			return
-		case <-time.After(10 * time.Millisecond):
-		}
-		q := request{begin: time.Now()}
-		q.why = ask(client, url)
-		q.end = time.Now()
-		r.mu.Lock()
-		r.asked++
-		if q.why != "" {
-			r.failed = append(r.failed, q)
-		}
-		r.mu.Unlock()
-	}
-}
-
-func (r *record) end() (asked int, failed []request) {
-	select {
-	case <-r.stop:
-	default:
-		close(r.stop)
-	}
-	r.all.Wait()
-	return r.asked, r.failed
 }
 
 // cloud starts and ends machines as the scaler's commands ask, and lies when told to.

@@ -25,8 +25,8 @@ type traffic struct {
 }
 
 type failure struct {
-	began time.Time
-	why   string
+	began, ended time.Time
+	why          string
 }
 
 // flow begins, and ends with the test at the latest.
@@ -54,7 +54,7 @@ func (f *traffic) client() {
 		f.mu.Lock()
 		f.done++
 		if why != "" {
-			f.failed = append(f.failed, failure{began, why})
+			f.failed = append(f.failed, failure{began, time.Now(), why})
 		}
 		f.mu.Unlock()
 	}
