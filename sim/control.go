@@ -16,6 +16,9 @@ func (s *simulation) sample() {
 	}
 	plan, state := s.decide(&snapshot)
 	s.state = state
+	if s.planned != nil {
+		s.planned(&plan)
+	}
 	changed := s.changeGroup(plan.Group)
 	moved := s.setWeights(plan.Weights)
 	if changed || moved {

@@ -41,7 +41,8 @@ type Options struct {
 
 	Windows func(Window) // if given, is told of every judge window once it is over, in order
 
-	check func(*simulation) error // for tests: called at the end
+	planned func(*quell.Plan)       // for tests: told of every plan
+	check   func(*simulation) error // for tests: called at the end
 }
 
 // Run plays one run of a scenario and accounts it as the live rig does. Mistakes in the scenario, and models that are

@@ -39,24 +39,22 @@ const mostStrain = 100
 
 // hindsight plays a clairvoyant's run at every strain, and returns the best: of those that violate least, the cheapest.
 func hindsight(ctx context.Context, o Options) (best quell.Result, err error) {
-	watch, check := o.Windows, o.check
-	o.Windows, o.check = nil, nil
-	chosen := 0.0
+	whole := o
+	o.Windows, o.planned, o.check = nil, nil, nil
 	for _, strain := range Strains {
 		o.Strain = strain
 		r, err := Run(ctx, o)
 		if err != nil {
 			return quell.Result{}, err
 		}
-		if chosen == 0 || better(&r, &best) {
-			best, chosen = r, strain
+		if whole.Strain == 0 || better(&r, &best) {
+			best, whole.Strain = r, strain
 		}
 	}
-	if watch == nil && check == nil {
+	if whole.Windows == nil && whole.planned == nil && whole.check == nil {
 		return best, nil
 	}
-	o.Strain, o.Windows, o.check = chosen, watch, check
-	return Run(ctx, o)
+	return Run(ctx, whole)
 }
 
 func better(a, b *quell.Result) bool {
