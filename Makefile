@@ -9,7 +9,7 @@ GO ?= go
 TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio
 
 # Packages whose tests run a second time under the race detector: those in which goroutines share memory.
-RACE = ./agent ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe ./scaler/... ./testbed/... ./train
+RACE = ./agent ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe ./scaler/... ./lab/testbed/... ./train
 
 FUZZTIME ?= 20s
 PAGES ?=

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // File is a configuration. Every process of a service reads the same one and takes its part. Paths in it are ready to

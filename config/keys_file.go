@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // fileKeys is the table of a configuration file.

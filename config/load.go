@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // Load reads and parses a configuration file.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 const least = "service: video\nslo: {metric: mean, threshold: 75ms}\n"

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // ParseScenario reads a scenario. The name is that of its file and appears in errors, which are as those of Parse.

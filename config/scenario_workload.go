@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 func blankWorkload() scenario.Workload {

@@ -18,9 +18,9 @@ import (
 	"github.com/quellhq/quell/agent"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/lab/testbed/emulated"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/sensor"
-	"github.com/quellhq/quell/testbed/emulated"
 )
 
 // Agent reports from the machine it runs on, and answers probes, until ctx ends. instance overrides the

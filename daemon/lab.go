@@ -16,8 +16,8 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/sensor"
-	"github.com/quellhq/quell/testbed/kernel"
 )
 
 // LabInstance is an instance on a host of a kernel lab: nginx, or the service of dynamic work, and beside it the ordinary

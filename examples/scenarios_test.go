@@ -11,11 +11,11 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
-	"github.com/quellhq/quell/scenario"
-	"github.com/quellhq/quell/sim"
 )
 
 func library(t *testing.T, each func(*testing.T, string, []byte, *scenario.Scenario)) {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell/arena"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/lab/arena"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // arenaOptions are the flags of `quell arena`.

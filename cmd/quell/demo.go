@@ -15,9 +15,9 @@ import (
 
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
-	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/train"
 )
 

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/scenario"
 	"github.com/quellhq/quell/train"
 )
 

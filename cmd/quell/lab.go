@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell/testbed/kernel"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
 func labCommand() *cobra.Command {

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/testbed/kernel"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/train"
 )
 

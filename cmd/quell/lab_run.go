@@ -20,9 +20,9 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
-	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/scenario"
-	"github.com/quellhq/quell/testbed/kernel"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
 // labRun is one call of `quell lab run`. It runs twice: the owner makes the lab and starts the same command line again

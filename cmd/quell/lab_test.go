@@ -17,9 +17,9 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
-	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/internal/need"
-	"github.com/quellhq/quell/testbed/kernel"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/train"
 )
 

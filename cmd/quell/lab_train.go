@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/testbed/kernel"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
 // ownTraining makes the machines of a training with testbed kernel and has the same command line run inside.

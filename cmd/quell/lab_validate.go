@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/model"
 )
 

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quellhq/quell/experiment"
 	"github.com/quellhq/quell/internal/need"
-	"github.com/quellhq/quell/testbed/kernel"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
 // startWork is `quell lab work` on a port of its own, once it answers.

@@ -14,10 +14,10 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/chart"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/scenario"
-	"github.com/quellhq/quell/testbed/kernel"
 	"github.com/quellhq/quell/train"
 )
 

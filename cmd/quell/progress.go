@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/quellhq/quell/arena"
+	"github.com/quellhq/quell/lab/arena"
 	"github.com/quellhq/quell/train"
 )
 

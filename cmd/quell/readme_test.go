@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/lab/experiment"
 
 	"github.com/quellhq/quell/internal/need"
 )

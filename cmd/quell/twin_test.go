@@ -10,8 +10,8 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/sim"
 	"github.com/quellhq/quell/train"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/lab/experiment"
 )
 
 // agentWatch is how long an agent is watched at one observation a second.

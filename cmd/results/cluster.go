@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell/bus"
-	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/lab/experiment"
 )
 
 // The set-up that is measured.

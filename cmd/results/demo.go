@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
-	"github.com/quellhq/quell/experiment"
+	"github.com/quellhq/quell/lab/experiment"
 )
 
 // demoSeeds are played one after the other.

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // haproxyLab compares what can stand behind HAProxy on three timelines.

@@ -19,9 +19,9 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/scenario"
-	"github.com/quellhq/quell/sim"
 	"github.com/quellhq/quell/train"
 )
 

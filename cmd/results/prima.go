@@ -19,8 +19,8 @@ import (
 
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
-	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // labDir keeps models and records of the lab between calls; what is there is not measured again.

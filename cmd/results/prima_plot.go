@@ -13,8 +13,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
-	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/scenario"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // plotRun draws a run over time: response time and threshold above, each instance's utilisation and what neighbours

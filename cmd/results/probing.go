@@ -10,8 +10,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/quellhq/quell/experiment"
-	"github.com/quellhq/quell/sim"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/train"
 )
 

@@ -58,8 +58,8 @@ var suites = []suite{
 	{"./policy", "^BenchmarkPRIMA$/^10000$", "1s"},
 	{"./balancer/builtin", "^BenchmarkApply$", "1s"},
 	{"./probe", "^BenchmarkProbe$", "1s"},
-	{"./sim", "^BenchmarkGroup$", "2x"},
-	{"./sim", "^BenchmarkInternetScale$", "1x"},
+	{"./lab/sim", "^BenchmarkGroup$", "2x"},
+	{"./lab/sim", "^BenchmarkInternetScale$", "1x"},
 }
 
 func measureCosts(ctx context.Context) (c costs, err error) {
@@ -118,7 +118,7 @@ func readBenchmarks(out string, into map[string]map[string]float64) {
 var groupSizes = []int{10, 100, 1000, 10_000}
 
 func (c costs) writeGroups(w io.Writer) {
-	fmt.Fprint(w, "\nWhat a request costs in one group, in millions of requests a second and core (`go test -bench Group ./sim`); the goal is 2 at 10 instances, and at most logarithmic growth of the cost:\n\n| scheduling | 10 instances | 100 | 1000 | 10000 |\n|---|---|---|---|---|\n")
+	fmt.Fprint(w, "\nWhat a request costs in one group, in millions of requests a second and core (`go test -bench Group ./lab/sim`); the goal is 2 at 10 instances, and at most logarithmic growth of the cost:\n\n| scheduling | 10 instances | 100 | 1000 | 10000 |\n|---|---|---|---|---|\n")
 	for _, scheduling := range quell.Schedulings {
 		fmt.Fprintf(w, "| %s |", scheduling)
 		for _, n := range groupSizes {
@@ -127,7 +127,7 @@ func (c costs) writeGroups(w io.Writer) {
 		fmt.Fprintln(w)
 	}
 	const requests = 60e6 // of BenchmarkInternetScale
-	fmt.Fprintf(w, "\nOne group of 10,000 instances under least connections with %.0f million requests (`go test -bench InternetScale ./sim`) takes %.0f s on one core.\n", requests/1e6, requests/c.large)
+	fmt.Fprintf(w, "\nOne group of 10,000 instances under least connections with %.0f million requests (`go test -bench InternetScale ./lab/sim`) takes %.0f s on one core.\n", requests/1e6, requests/c.large)
 }
 
 // readingsEach is what an instance causes in a period: a reading of its agent, a prober and a balancer.

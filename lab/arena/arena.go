@@ -1,0 +1,201 @@
+// Package arena plays scenarios with every policy and every rival over many seeds, in the simulator, as many runs at
+// once as there are processors, and reports violation and cost side by side. What has finished is kept.
+package arena
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/sim"
+)
+
+// Options of an arena. Scenarios and Dir are required.
+type Options struct {
+	Scenarios []*scenario.Scenario // not changed
+	Policies  []string             // beside the scenarios' own runs; nil: every known one
+	Seeds     int                  // from the scenario's seed on; at least 1
+	Dir       string               // results.jsonl and models go there; a run is resumed from one that is not empty
+	Jobs      int                  // runs at once; 0: as many as there are processors
+	Program   string               // that plays; results of another one are refused
+	Progress  func(Progress)       // may be nil; never called twice at once
+}
+
+// mostSeeds bounds memory.
+const mostSeeds = 10_000
+
+// Progress tells how far an arena is.
+type Progress struct {
+	Doing       string // in words
+	Done, Known int    // runs; more become known as rivals of fixed size grow
+	Left        time.Duration
+}
+
+// Contest is one scenario with its results.
+type Contest struct {
+	Scenario *scenario.Scenario
+	Seeds    []uint64
+	Entrants []Entrant
+	Results  map[Entrant][]quell.Result // in order of seeds; those that failed are absent
+
+	digest    string
+	dir       string // of models
+	trainings []training
+	climbers  []climber
+	climbed   map[Entrant]bool // sizes that were found on the way up
+}
+
+// Run plays what is missing in the folder. Runs that fail do not stop the others: their errors come joined, beside what
+// could be had. After an interruption the same call goes on.
+func Run(ctx context.Context, o Options) ([]*Contest, error) {
+	contests, err := prepare(o)
+	if err != nil {
+		return nil, err
+	}
+	digests := map[string]string{}
+	for _, c := range contests {
+		digests[c.Scenario.Name] = c.digest
+	}
+	s, err := openStore(o.Dir, o.Program, digests)
+	if err != nil {
+		return nil, err
+	}
+	h := &hall{Options: o, store: s, contests: contests, failed: map[play]error{}}
+	err = h.compete(ctx)
+	return contests, errors.Join(err, s.close())
+}
+
+// prepare checks the options.
+func prepare(o Options) ([]*Contest, error) {
+	policies := o.Policies
+	if policies == nil {
+		policies = sim.Policies()
+	}
+	if err := checkPolicies(policies); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(o.Scenarios) == 0:
+		return nil, &quell.UserError{Err: errors.New("an arena needs a scenario")}
+	case o.Seeds < 1 || o.Seeds > mostSeeds:
+		return nil, &quell.UserError{Err: fmt.Errorf("seeds: must be between 1 and %d, is %d", mostSeeds, o.Seeds)}
+	case o.Jobs < 0:
+		return nil, &quell.UserError{Err: fmt.Errorf("jobs: must not be negative, is %d", o.Jobs)}
+	}
+	var contests []*Contest
+	seen := map[string]bool{}
+	for _, sc := range o.Scenarios {
+		if err := sc.Validate(); err != nil {
+			return nil, &quell.UserError{Err: err}
+		}
+		if sc.Services > 1 {
+			return nil, &quell.UserError{Err: fmt.Errorf("scenario %s: services: the arena plays one service; use quell sim", sc.Name)}
+		}
+		if seen[sc.Name] {
+			return nil, &quell.UserError{Err: fmt.Errorf("two scenarios have the name %s", sc.Name)}
+		}
+		seen[sc.Name] = true
+		c := &Contest{
+			Scenario: sc, Entrants: entrants(sc, policies), Results: map[Entrant][]quell.Result{},
+			dir: o.Dir, trainings: make([]training, o.Seeds), climbed: map[Entrant]bool{},
+		}
+		for i := range o.Seeds {
+			c.Seeds = append(c.Seeds, sc.Seed+uint64(i))
+		}
+		var err error
+		if c.digest, err = digest(sc); err != nil {
+			return nil, err
+		}
+		contests = append(contests, c)
+	}
+	return contests, nil
+}
+
+// compete plays everybody's first seed, which also finds the sizes worth trying, then the others, and then the fixed groups
+// as large as PRIMA's turned out to be.
+func (h *hall) compete(ctx context.Context) error {
+	for _, c := range h.contests {
+		for _, e := range c.Entrants {
+			if e.Fixed > 0 && e.Fixed == c.Scenario.Instances.Fixed {
+				c.climbers = append(c.climbers, climber{e, true}, climber{e, false})
+			}
+		}
+	}
+	round := h.firsts()
+	for step := 0; len(round) > 0; step++ {
+		if err := h.playAll(ctx, round); err != nil {
+			return err
+		}
+		round = nil
+		if step < ladderSteps {
+			round = h.climb()
+		}
+	}
+	h.prune()
+	h.late = true
+	if err := h.playAll(ctx, h.others()); err != nil {
+		return err
+	}
+	if err := h.playAll(ctx, h.besides()); err != nil {
+		return err
+	}
+	return h.gather()
+}
+
+// firsts are the plays of all entrants with the first seed.
+func (h *hall) firsts() (round []task) {
+	for _, c := range h.contests {
+		for _, e := range c.Entrants {
+			round = append(round, task{c, e, c.Seeds[0]})
+		}
+	}
+	return round
+}
+
+// others are all plays with later seeds, seed by seed.
+func (h *hall) others() (round []task) {
+	for i := 1; i < h.Seeds; i++ {
+		for _, c := range h.contests {
+			for _, e := range c.Entrants {
+				round = append(round, task{c, e, c.Seeds[i]})
+			}
+		}
+	}
+	return round
+}
+
+// gather hands the results to their contests, and reports what failed: of each entrant the first failure.
+func (h *hall) gather() error {
+	var errs []error
+	told := map[string]bool{} // one training fails for several
+	for _, c := range h.contests {
+		for _, e := range c.Entrants {
+			var first error
+			for _, seed := range c.Seeds {
+				p := play{c.Scenario.Name, e, seed}
+				if r, ok := h.store.result(p); ok {
+					c.Results[e] = append(c.Results[e], r)
+				}
+				if first == nil {
+					first = h.failed[p]
+				}
+			}
+			if first != nil && !told[first.Error()] {
+				told[first.Error()] = true
+				errs = append(errs, first)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o *Options) jobs() int {
+	if o.Jobs > 0 {
+		return o.Jobs
+	}
+	return runtime.GOMAXPROCS(0)
+}

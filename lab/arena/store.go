@@ -1,0 +1,151 @@
+package arena
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lockfile"
+)
+
+// Line is one line of results.jsonl: a run that has finished.
+type Line struct {
+	Program string       `json:"program"`         // that played it
+	Digest  string       `json:"scenario_digest"` // of everything in the scenario but its list of runs
+	Entrant Entrant      `json:"entrant"`
+	Result  quell.Result `json:"result"`
+}
+
+// digest tells versions of a scenario apart, by all that a run depends on.
+func digest(sc *scenario.Scenario) (string, error) {
+	plain := *sc
+	plain.Runs = nil
+	data, err := json.Marshal(plain)
+	if err != nil {
+		return "", fmt.Errorf("scenario %s: %w", sc.Name, err)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// store is the folder that an arena writes to: each result is there as soon as its run has finished, so that an
+// interrupted arena goes on where it stopped.
+type store struct {
+	path    string
+	program string
+	file    *os.File
+
+	mu   sync.Mutex // guards what follows
+	done map[play]quell.Result
+}
+
+// play is one run to make.
+type play struct {
+	scenario string
+	entrant  Entrant
+	seed     uint64
+}
+
+const resultsFile = "results.jsonl"
+
+// openStore takes the folder for this arena alone, and reads what an earlier one left. A last line that was cut short is
+// dropped. Results of another program, or of another version of a scenario, of which digests has the present ones by name,
+// are the user's mistake.
+func openStore(dir, program string, digests map[string]string) (*store, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making the arena's folder: %w", err)
+	}
+	s := &store{path: filepath.Join(dir, resultsFile), program: program, done: map[play]quell.Result{}}
+	var err error
+	if s.file, err = os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o644); err != nil {
+		return nil, fmt.Errorf("opening the results: %w", err)
+	}
+	if err := s.read(dir, digests); err != nil {
+		return nil, errors.Join(err, s.file.Close())
+	}
+	return s, nil
+}
+
+func (s *store) read(dir string, digests map[string]string) error {
+	err := lockfile.Hold(s.file)
+	if errors.Is(err, lockfile.ErrHeld) {
+		return &quell.UserError{Err: fmt.Errorf("another arena is writing to %s: wait for it, or name another folder with --out", dir)}
+	}
+	if err != nil {
+		return fmt.Errorf("taking the results: %w", err)
+	}
+	data, err := io.ReadAll(s.file)
+	if err != nil {
+		return fmt.Errorf("reading earlier results: %w", err)
+	}
+	whole := data[:bytes.LastIndexByte(data, '\n')+1]
+	number := 0
+	for text := range bytes.Lines(whole) {
+		number++
+		if err := s.take(text, digests); err != nil {
+			return &quell.UserError{Err: fmt.Errorf("%s:%d: %w: name another folder with --out, or remove this file", s.path, number, err)}
+		}
+	}
+	if err := errors.Join(s.file.Truncate(int64(len(whole))), seekTo(s.file, int64(len(whole)))); err != nil {
+		return fmt.Errorf("opening the results: %w", err)
+	}
+	return nil
+}
+
+func seekTo(f *os.File, at int64) error {
+	_, err := f.Seek(at, 0)
+	return err
+}
+
+func (s *store) take(text []byte, digests map[string]string) error {
+	var l Line
+	if err := quell.DecodeStrict(bytes.TrimSpace(text), &l); err != nil {
+		return fmt.Errorf("not a result: %w", err)
+	}
+	if l.Program != s.program {
+		return errors.New("a result of another build of this program")
+	}
+	if present, ok := digests[l.Result.Scenario]; ok && present != l.Digest {
+		return fmt.Errorf("a result of another version of scenario %s", l.Result.Scenario)
+	}
+	p := play{l.Result.Scenario, l.Entrant, l.Result.Seed}
+	if before, twice := s.done[p]; twice && !reflect.DeepEqual(before, l.Result) {
+		return fmt.Errorf("a second result for %s in %s with seed %d, which contradicts the first", p.entrant.Title(), p.scenario, p.seed)
+	}
+	s.done[p] = l.Result
+	return nil
+}
+
+// add writes a result down.
+func (s *store) add(p play, digest string, r quell.Result) error {
+	data, err := json.Marshal(Line{s.program, digest, p.entrant, r})
+	if err != nil {
+		return fmt.Errorf("encoding a result: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.file.Write(append(data, '\n')); err != nil {
+		return fmt.Errorf("writing a result: %w", err)
+	}
+	s.done[p] = r
+	return nil
+}
+
+func (s *store) result(p play) (quell.Result, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.done[p]
+	return r, ok
+}
+
+func (s *store) close() error { return s.file.Close() }

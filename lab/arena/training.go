@@ -1,0 +1,49 @@
+package arena
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/quellhq/quell/lab/sim"
+	"github.com/quellhq/quell/model"
+)
+
+// training is the models of one seed: each seed trains anew, so that what training leaves to chance is part of the
+// intervals.
+type training struct {
+	once   sync.Once
+	models *model.Models
+	err    error
+}
+
+// untrainedError is why there are no models.
+type untrainedError struct{ error }
+
+// trained returns the scenario's models by the training with a seed, which may be one of an earlier call.
+func (c *Contest) trained(ctx context.Context, seed uint64) (*model.Models, error) {
+	t := &c.trainings[seed-c.Seeds[0]]
+	t.once.Do(func() {
+		if t.models, t.err = c.train(ctx, seed); t.err != nil {
+			t.err = &untrainedError{fmt.Errorf("training for %s with seed %d: %w", c.Scenario.Name, seed, t.err)}
+		}
+	})
+	return t.models, t.err
+}
+
+func (c *Contest) train(ctx context.Context, seed uint64) (*model.Models, error) {
+	path := filepath.Join(c.dir, fmt.Sprintf("%s-%s-%d.models.json", c.Scenario.Name, c.digest, seed))
+	if models, err := model.Load(path); err == nil {
+		return models, nil
+	}
+	rows, err := sim.Train(ctx, c.Scenario, sim.Plan(), seed)
+	if err != nil {
+		return nil, err
+	}
+	models, _, err := model.Fit(rows, model.FitOptions{Service: c.Scenario.Service.Name, InstanceType: "simulated", Metric: c.Scenario.Service.SLO.Metric})
+	if err != nil {
+		return nil, err
+	}
+	return models, models.Save(path)
+}

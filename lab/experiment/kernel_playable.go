@@ -1,0 +1,117 @@
+package experiment
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/demand"
+	"github.com/quellhq/quell/lab/testbed/kernel"
+)
+
+// KernelPlayable says what in a scenario a kernel lab cannot play, as a *quell.InvalidError that says what to do. Of its runs only
+// the chosen ones are looked at; none named: all.
+func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
+	if err := Playable(sc, KernelResources()...); err != nil {
+		return err
+	}
+	if err := kernelHosts(sc); err != nil {
+		return err
+	}
+	for i, r := range sc.Runs {
+		if len(chosen) > 0 && !slices.Contains(chosen, r) {
+			continue
+		}
+		if r.Balancer == "" && (r.Scheduling == quell.EWMA || r.Scheduling == quell.Prequal) {
+			return invalid(fmt.Sprintf("runs[%d].scheduling", i), "HAProxy has no %s: give the run balancer: builtin", r.Scheduling)
+		}
+	}
+	return bearable(sc)
+}
+
+// kernelHosts checks names and sizes. Agents and probes are told one size for all hosts, and models are of one; what no host is
+// limited in may differ.
+func kernelHosts(sc *scenario.Scenario) error {
+	first := KernelHost(sc, sc.Hosts[0])
+	for i, h := range sc.Hosts {
+		path := fmt.Sprintf("hosts[%d]", i)
+		if want := fmt.Sprintf("h%d", i+1); h.ID != want {
+			return invalid(path+".id", "a lab's hosts are h1, h2 and so on in order, not %s", h.ID)
+		}
+		made := KernelHost(sc, h)
+		for _, r := range []struct {
+			key       string
+			has, like float64
+		}{{"network", made.Network, first.Network}, {"cores", made.Cores, first.Cores}, {"disk_iops", made.DiskIOPS, first.DiskIOPS}} {
+			if r.has != r.like {
+				return invalid(path+"."+r.key, "a lab's hosts are alike: give all the same as h1, or use quell sim")
+			}
+		}
+		if h.Memory != 1 {
+			return invalid(path+".memory", "a lab's hosts have the memory bandwidth of the machine that it runs on: leave this out, or use quell sim")
+		}
+		if err := made.Check(); err != nil {
+			return invalid(path, "%v", err)
+		}
+	}
+	return nil
+}
+
+// KernelHost is a host of a scenario as a lab makes it: processors and disk are limited where they are contended.
+func KernelHost(sc *scenario.Scenario, h scenario.Host) kernel.Host {
+	made := kernel.Host{ID: h.ID, Network: h.Network}
+	if Contended(sc, quell.CPU) {
+		made.Cores = h.Cores
+	}
+	if Contended(sc, quell.Disk) {
+		made.DiskIOPS = h.DiskIOPS
+	}
+	return made
+}
+
+// bearable refuses classes whose requests real clients would give up: mean requests that take a good part of their
+// patience on an idle host. Demands vary, and the largest of many must not reach the service's own bounds either.
+func bearable(sc *scenario.Scenario) error {
+	const most = patience / 4
+	h := sc.Hosts[0]
+	for i, c := range sc.Workload.Classes {
+		seconds := c.CPU.Seconds()/min(1, h.Cores) + c.Disk/h.DiskIOPS + c.Memory.Seconds() + 8*float64(c.Network)/h.Network
+		if seconds > most.Seconds() {
+			return invalid(fmt.Sprintf("workload.classes[%d]", i), "its mean request takes %v on an idle host, and clients wait for %v: make it at most %v, or use quell sim",
+				time.Duration(seconds*float64(time.Second)).Round(time.Millisecond), patience, most)
+		}
+		operations := float64(demand.MostDisk)
+		if sc.Workload.Spread == scenario.Exponential {
+			operations /= demand.MostTime.Seconds() / most.Seconds() // as far below the bound as times are
+		}
+		if c.Disk > operations {
+			return invalid(fmt.Sprintf("workload.classes[%d].disk", i), "requests may ask for %d operations, and with spread %s for %.0f on average, not %g: give it less, or use quell sim",
+				demand.MostDisk, sc.Workload.Spread, math.Floor(operations), c.Disk)
+		}
+	}
+	return nil
+}
+
+// KernelTrainable says why a lab cannot learn models for a scenario, as a *quell.InvalidError. Probes feel links only, and a training
+// fills links: it needs requests that take most of them.
+func KernelTrainable(sc *scenario.Scenario) error {
+	const instead = "give models with --models, or play policies that need none (static, hpa, knapsack, lr)"
+	if r := sc.Service.Policy.Resource; r != quell.Network {
+		return invalid("service.policy.resource", "a lab learns models of its links, which are what its probes feel, not of %s: set network; or %s", r, instead)
+	}
+	demands := sc.Workload.Demands(sc.Hosts[0])
+	network := demands[quell.Network]
+	if network == 0 {
+		return invalid("workload.classes", "no class has network bytes, and models of a lab are about its links: give the answers some; or %s", instead)
+	}
+	for _, r := range quell.Resources {
+		if demands[r] > network {
+			return invalid("workload.classes", "the mean request takes %.2g of a host's %s where it takes %.2g of the link (seconds of the whole), and models of a lab are about links: "+
+				"make answers larger, %s demands smaller, or hosts larger in it; or %s", demands[r], r, network, r, instead)
+		}
+	}
+	return nil
+}

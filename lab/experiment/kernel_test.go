@@ -1,0 +1,218 @@
+package experiment
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/kernel"
+)
+
+// TestLabConfigIsWhatTheDaemonsRead: for every balancer the run's file says what the scenario and the lab are.
+func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
+	sc := noisyNeighbour(t)
+	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig := &Kernel{Program: "/opt/quell", Dir: "/data", Models: "/data/models.json", Prefix: "quell", Scenario: sc}
+	for _, run := range []scenario.Run{
+		{Policy: "prima", Scheduling: quell.LeastConn}, {Policy: "static", Scheduling: quell.Random2, Fixed: 2, Balancer: scenario.Envoy},
+		{Policy: "lsf", Scheduling: quell.RoundRobin, Balancer: scenario.Builtin},
+	} {
+		g := &KernelGroup{rig: rig, group: newGroup(sc, run, t.TempDir()), place: place, sockets: "/run/q"}
+		if err := os.WriteFile(g.tokenFile(), []byte("secret\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := config.Parse("quell.yaml", []byte(g.config()))
+		if err != nil {
+			t.Fatalf("%s: %v", Title(sc, run), err)
+		}
+		kind := map[scenario.Balancer]config.BalancerKind{"": config.HAProxyBalancer, scenario.Envoy: config.CommandBalancer, scenario.Builtin: config.BuiltinBalancer}[run.Balancer]
+		if file.Balancer.Kind != kind || file.Probe.From != config.FromController || file.Bus.Listen != "10.77.0.3:4222" {
+			t.Errorf("%s: %+v, %+v, %+v", Title(sc, run), file.Balancer, file.Probe, file.Bus)
+		}
+		if s := file.Scaler; s.Address != "10.77.{slot}.2:80" || s.ProbeAddress != "10.77.{slot}.2:9466" || s.Slots != len(sc.Hosts) || !s.Lifeline {
+			t.Errorf("%s: scaler %+v", Title(sc, run), s)
+		}
+		if drain := file.Balancer.Drain; run.Balancer != scenario.Envoy && drain+kernel.Grace < patience { // Envoy's group is fixed
+			t.Errorf("%s: requests have %v and %v before their instance is killed, and clients wait for %v", Title(sc, run), drain, kernel.Grace, patience)
+		}
+		if file.Scaler.Drain <= kernel.Grace || file.Scaler.Drain >= stopWait {
+			t.Errorf("%s: an instance is killed after %v: its server may take %v, and its controller %v", Title(sc, run), file.Scaler.Drain, kernel.Grace, stopWait)
+		}
+		if n := Size(sc, run); n > 0 && file.Service.Group.Max != n {
+			t.Errorf("%s: group %+v", Title(sc, run), file.Service.Group)
+		}
+	}
+}
+
+// dynamic is a scenario of request classes on lab hosts.
+func dynamic(t *testing.T, hosts, classes string) *scenario.Scenario {
+	t.Helper()
+	sc, err := config.ParseScenario("dynamic.yaml", []byte(`
+scenario: dynamic
+duration: 10s
+service: {slo: {metric: mean, threshold: 30ms}}
+hosts: [{id: h, count: 2, network: 50Mbps`+hosts+`}]
+workload: {kind: classes, load: 0.5, classes: [`+classes+`]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sc
+}
+
+// TestLabOfDynamicWork: hosts are limited in what requests want, instances run what does it, and agents know their group.
+func TestLabOfDynamicWork(t *testing.T) {
+	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for classes, want := range map[string]struct {
+		host kernel.Host
+		args string
+		cpu  bool
+	}{
+		"{name: a, network: 10KB}":                             {kernel.Host{ID: "h1", Network: 50e6}, "--work", false},
+		"{name: a, cpu: 1ms}":                                  {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5}, "--work", true},
+		"{name: a, memory: 1ms}, {name: b, cpu: 1ms, disk: 2}": {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5, DiskIOPS: 200}, "--work --disk --memory", true},
+	} {
+		sc := dynamic(t, ", cores: 0.5, disk_iops: 200", classes)
+		if err := KernelPlayable(sc); err != nil {
+			t.Errorf("%s: %v", classes, err)
+		}
+		if got := KernelHost(sc, sc.Hosts[0]); got != want.host {
+			t.Errorf("%s: %+v, want %+v", classes, got, want.host)
+		}
+		if got := strings.Join(contentArgs(sc.Workload), " "); got != want.args {
+			t.Errorf("%s: %s, want %s", classes, got, want.args)
+		}
+		g := &KernelGroup{rig: &Kernel{Program: "/opt/quell", Prefix: "quell", Scenario: sc}, group: newGroup(sc, sc.Runs[0], t.TempDir()), place: place}
+		if got := strings.Contains(g.config(), "cgroup: self, capacity: {network: 50000000bps, cpu: 0.5}"); got != want.cpu {
+			t.Errorf("%s: %s", classes, g.config())
+		}
+	}
+}
+
+// TestKernelPlayable: hosts are alike in what they are limited in, and no request asks for more than the service does.
+func TestKernelPlayable(t *testing.T) {
+	const unlike = "hosts: [{id: h1, network: 50Mbps, cores: 1, disk_iops: 1000000}, {id: h2, network: 50Mbps, cores: 2, disk_iops: 2000000}]"
+	const like = "hosts: [{id: h, count: 2, network: 50Mbps, disk_iops: 1000000}]"
+	classes := func(list string) string { return "workload: {kind: classes, load: 0.5, classes: [" + list + "]}" }
+	for _, c := range []struct{ hosts, rest, path string }{
+		{unlike, "workload: {kind: file, size: 60KB, load: 0.5}", ""},
+		{unlike, classes("{name: a, memory: 1ms, network: 60KB}"), ""},
+		{unlike, classes("{name: a, cpu: 1ms}"), "hosts[1].cores"},
+		{unlike, classes("{name: a, disk: 1}"), "hosts[1].disk_iops"},
+		{unlike, "workload: {kind: file, size: 60KB, load: 0.5}\ntimeline: [{at: 1s, interfere: {host: h2, resource: cpu, use: 0.5}}]", "hosts[1].cores"},
+		{like, classes("{name: a, disk: 4000}"), ""},
+		{like, classes("{name: a, cpu: 1ms}, {name: b, disk: 4200}"), "workload.classes[1].disk"},
+		{like, strings.Replace(classes("{name: a, disk: 100000}"), "kind", "spread: fixed, kind", 1), ""},
+		{like, strings.Replace(classes("{name: a, disk: 100001}"), "kind", "spread: fixed, kind", 1), "workload.classes[0].disk"},
+	} {
+		sc, err := config.ParseScenario("own.yaml", []byte("scenario: own\nduration: 10s\nservice: {slo: {metric: mean, threshold: 30ms}}\n"+c.hosts+"\n"+c.rest+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = KernelPlayable(sc)
+		var invalid *quell.InvalidError
+		if c.path == "" && err != nil || c.path != "" && (!errors.As(err, &invalid) || invalid.Path != c.path) {
+			t.Errorf("%s, %s: %v, want %q", c.hosts, c.rest, err, c.path)
+		}
+	}
+}
+
+// TestKernelTrainable: models are of links, so links must be what requests take most of.
+func TestKernelTrainable(t *testing.T) {
+	for classes, path := range map[string]string{
+		"{name: a, network: 60KB}":                                "",
+		"{name: a, cpu: 1ms, disk: 1, network: 60KB}":             "",
+		"{name: a, cpu: 4ms}, {name: b, cpu: 1ms, network: 60KB}": "workload.classes",
+		"{name: a, cpu: 10ms}":                                    "workload.classes",
+		"{name: a, disk: 9, network: 10KB}":                       "workload.classes",
+	} {
+		err := KernelTrainable(dynamic(t, ", cores: 0.5", classes))
+		var invalid *quell.InvalidError
+		if path == "" && err != nil || path != "" && (!errors.As(err, &invalid) || invalid.Path != path || !strings.Contains(err.Error(), "--models")) {
+			t.Errorf("%s: %v, want %q", classes, err, path)
+		}
+	}
+}
+
+// TestRivalsConfiguration: Envoy's file is YAML with an endpoint for each instance, HAProxy's names the rule.
+func TestRivalsConfiguration(t *testing.T) {
+	sc := noisyNeighbour(t)
+	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig := &Kernel{Scenario: sc}
+	g := &KernelGroup{rig: rig, group: newGroup(sc, scenario.Run{Policy: "static", Scheduling: quell.Random2, Fixed: 3, Balancer: scenario.Envoy}, ""), place: place}
+	var parsed struct {
+		Resources struct {
+			Clusters []struct {
+				Load struct {
+					Endpoints []struct {
+						LB []struct {
+							Metadata struct {
+								Filter map[string]map[string]string `yaml:"filter_metadata"`
+							}
+						} `yaml:"lb_endpoints"`
+					}
+				} `yaml:"load_assignment"`
+			}
+		} `yaml:"static_resources"`
+	}
+	if err := yaml.Unmarshal([]byte(g.envoyConfig()), &parsed); err != nil {
+		t.Fatal(err)
+	}
+	endpoints := parsed.Resources.Clusters[0].Load.Endpoints[0].LB
+	if len(endpoints) != 3 || endpoints[2].Metadata.Filter["envoy.lb"]["instance"] != "i3" {
+		t.Errorf("endpoints %+v", endpoints)
+	}
+	for scheduling, rule := range map[quell.Scheduling]string{quell.RoundRobin: "roundrobin", quell.LeastConn: "leastconn", quell.Random2: "random(2)"} {
+		g.run.Scheduling = scheduling
+		if text := g.haproxyConfig(); !strings.Contains(text, "balance "+rule+"\n") || !strings.Contains(text, filepath.Base(g.socket())) {
+			t.Errorf("%s: %s", scheduling, text)
+		}
+	}
+}
+
+// TestProcessesAreAsLargeOnEveryMachine: what an experiment starts runs as many threads as it is told, not as many as there are
+// processors.
+func TestProcessesAreAsLargeOnEveryMachine(t *testing.T) {
+	g := &KernelGroup{group: group{sc: &scenario.Scenario{}}}
+	if text := g.haproxyConfig(); !strings.Contains(text, "\n  nbthread 1\n") || !strings.Contains(text, "\n  maxconn 8000\n") {
+		t.Errorf("HAProxy chooses its own threads or connections:\n%s", text)
+	}
+	if args := strings.Join(envoyArgs, " "); !strings.HasPrefix(args, "--concurrency 1 ") {
+		t.Errorf("Envoy chooses its own threads: %s", args)
+	}
+	cmd := exec.Command("quell")
+	tie(cmd, os.Stdin)
+	if !slices.Contains(cmd.Env, "GOMAXPROCS=2") {
+		t.Errorf("Quell's processes choose their own threads: %q", cmd.Env)
+	}
+}
+
+// TestAnInstanceThatEndsInATraining is told of with what it said, not as a meter that does not answer.
+func TestAnInstanceThatEndsInATraining(t *testing.T) {
+	g := group{dir: t.TempDir()}
+	if err := g.launch("h1", exec.Command("sh", "-c", "echo nginx was killed >&2; exit 1"), (*exec.Cmd).Start); err != nil {
+		t.Fatal(err)
+	}
+	target := &kernelTarget{host: "h1", address: "127.77.0.1", machines: &madeUp{}, instance: g.procs[0]}
+	if _, err := target.Carried(); err == nil || err.Error() != "h1 ended by itself (exit status 1); it said: nginx was killed" {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,163 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/kernel"
+	"github.com/quellhq/quell/tick"
+	"github.com/quellhq/quell/train"
+)
+
+// KernelHosts are a lab's machines for a training: on each an instance that is loaded directly, without a balancer.
+type KernelHosts struct {
+	Program  string   // the quell binary
+	Dir      string   // of configuration, content and logs
+	Prefix   string   // of the lab
+	Hosts    []string // ids
+	Machines Machines
+	Network  float64           // bit/s of a host's link
+	workload scenario.Workload // the training's
+	procs    group
+	token    string // of the probe servers
+	lifeline [2]*os.File
+}
+
+// start starts the instances and returns them as targets. stop ends them, also after an error.
+func (k *KernelHosts) start(ctx context.Context) (targets []train.Target, err error) {
+	if k.lifeline[0], k.lifeline[1], err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(k.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	k.procs.dir = k.Dir
+	config, err := k.configure()
+	if err != nil {
+		return nil, err
+	}
+	for _, host := range k.Hosts {
+		t, err := k.startHost(ctx, host, config)
+		if err != nil {
+			return nil, fmt.Errorf("training on %s: %w", host, err)
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}
+
+func (k *KernelHosts) startHost(ctx context.Context, host, config string) (*kernelTarget, error) {
+	place, err := kernel.PlaceOf(k.Prefix, host, kernel.Instance)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(k.Program, append([]string{
+		"lab", "instance", "--training", "--config", config, "--prefix", k.Prefix, "--host", host, "--id", host,
+		"--dir", filepath.Join(k.Dir, "hosts"),
+	}, contentArgs(k.workload)...)...)
+	tie(cmd, k.lifeline[0])
+	if err := k.procs.launch(host, cmd, (*exec.Cmd).Start); err != nil {
+		return nil, err
+	}
+	t := &kernelTarget{host: host, address: place.Address().String(), machines: k.Machines, instance: k.procs.procs[len(k.procs.procs)-1]}
+	return t, t.await(ctx, k.procs.exited)
+}
+
+// stop ends the instances.
+func (k *KernelHosts) stop() error {
+	err := k.procs.Stop()
+	for _, f := range k.lifeline {
+		if f != nil {
+			f.Close()
+		}
+	}
+	return err
+}
+
+// configure writes what the probe servers and meters read.
+func (k *KernelHosts) configure() (path string, err error) {
+	k.token = rand.Text()
+	path = filepath.Join(k.Dir, "quell.yaml")
+	text := fmt.Sprintf("service: training\nslo: {metric: mean, threshold: 1s}\nprobe: {from: controller, listen: \"0.0.0.0:%d\", token: %q}\nagent: {metrics: \"0.0.0.0:%d\", capacity: {network: %.0fbps}}\n",
+		labProbe, k.token, labMeter, k.Network)
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}
+
+// kernelTarget shows a machine of a lab to the trainer.
+type kernelTarget struct {
+	host, address string
+	machines      Machines
+	instance      *process // web server and meter
+}
+
+func (t *kernelTarget) Service() string { return fmt.Sprintf("http://%s:%d", t.address, labInstance) }
+func (t *kernelTarget) Probe() string   { return fmt.Sprintf("%s:%d", t.address, labProbe) }
+
+func (t *kernelTarget) Interfere(use float64) error {
+	return t.machines.Interfere(t.host, map[quell.Resource]float64{quell.Network: use})
+}
+
+// Carried asks the machine's own meter for the service's part, which is what its agent would sense, and the lab for the
+// neighbour's.
+func (t *kernelTarget) Carried() (train.Carried, error) {
+	c, err := t.machines.Carried(t.host, quell.Network)
+	if err != nil {
+		return c, err
+	}
+	c.Own, err = t.used()
+	if err != nil { // where one part of an instance ends, the rest follows: that is what there is to tell
+		err = cmp.Or(t.instance.endedSoon(instanceWait), err)
+	}
+	return c, err
+}
+
+// instanceWait is how long an instance of which a part has ended may take to end the rest.
+const instanceWait = 5 * time.Second
+
+func (t *kernelTarget) used() (seconds float64, err error) {
+	client := http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get(fmt.Sprintf("http://%s:%d/", t.address, labMeter))
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("the meter of %s answers %s", t.host, resp.Status)
+	}
+	var reading struct{ Seconds float64 }
+	err = json.NewDecoder(resp.Body).Decode(&reading)
+	return reading.Seconds, err
+}
+
+// await waits until service and meter answer.
+func (t *kernelTarget) await(ctx context.Context, exited func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	client := http.Client{Timeout: time.Second}
+	for {
+		resp, err := client.Get(t.Service() + "/healthz")
+		if err == nil {
+			resp.Body.Close()
+			_, err = t.used()
+		}
+		if err == nil {
+			return nil
+		}
+		if err := exited(); err != nil {
+			return err
+		}
+		if !tick.SleepUntil(ctx, time.Now().Add(50*time.Millisecond)) {
+			return fmt.Errorf("the instance on %s does not answer: %w; see the logs", t.host, err)
+		}
+	}
+}

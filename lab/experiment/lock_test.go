@@ -1,0 +1,37 @@
+package experiment
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+)
+
+// TestARunIsPlayedByOne: a second player of the same run is refused until the first has ended; other runs are free.
+func TestARunIsPlayedByOne(t *testing.T) {
+	dir, run := t.TempDir(), scenario.Run{Policy: "prima", Scheduling: quell.RoundRobin}
+	release, err := LockRun(dir, 0, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var user *quell.UserError
+	if _, err := LockRun(dir, 0, run); !errors.As(err, &user) || !strings.Contains(err.Error(), "run1-prima-roundrobin: wait for it") {
+		t.Errorf("a second player: %v", err)
+	}
+	other, err := LockRun(dir, 1, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(other(), release()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := LockRun(dir, 0, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again(); err != nil {
+		t.Error(err)
+	}
+}

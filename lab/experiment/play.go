@@ -1,0 +1,401 @@
+// Package experiment plays a scenario on a rig and accounts the result. Demo, train and later rigs share it.
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/tick"
+)
+
+// Group is a running group of instances behind its own balancer and controller, on hosts that can be disturbed.
+type Group interface {
+	// URL is where clients connect.
+	URL() string
+	// Interfere sets what a neighbour takes of a host's resource.
+	Interfere(host string, use map[quell.Resource]float64) error
+	// Status asks the controller.
+	Status(ctx context.Context) (controller.Status, error)
+	// Hold fixes instances' fractions of the traffic by hand.
+	Hold(ctx context.Context, weights map[string]float64) error
+	// Release lets them go.
+	Release(ctx context.Context, weights map[string]float64) error
+	// Changes returns when plans that changed something were applied since then, in order.
+	Changes(ctx context.Context, since time.Time) ([]time.Time, error)
+}
+
+// Player is one run of a scenario on its group.
+type Player struct {
+	Run   scenario.Run
+	Group Group
+}
+
+// Options of Play. Scenario and Players are required.
+type Options struct {
+	Scenario *scenario.Scenario
+	Players  []Player
+	WarmUp   time.Duration                       // the first load is offered for this long before the account begins
+	Watch    func(Frame)                         // called about once a second
+	Sample   func(player int, s scenario.Sample) // called for each request of the account; must be quick
+
+	Resources []quell.Resource // that the groups' hosts have; see Playable
+}
+
+// Frame is what can be seen at one moment of a play.
+type Frame struct {
+	At       time.Duration // since the account began; negative during the warm-up
+	Load     float64
+	Disturbs map[string]float64 // hosts with neighbours, and what these take
+	Runs     []RunFrame
+}
+
+// RunFrame is one run's part of a frame. Err says why there is no status.
+type RunFrame struct {
+	Run       scenario.Run
+	Status    controller.Status
+	Err       error
+	LatencyMS float64 // in the objective's metric over the last judge window; 0 before the first request
+	Requests  int64
+	Errors    int64
+	Violation time.Duration // so far
+}
+
+// StartDelay is the time from the call of Play to the first load.
+const StartDelay = 100 * time.Millisecond
+
+// watchEvery is how often a play looks at its groups.
+const watchEvery = time.Second
+
+// Play offers every group the same requests at the same moments, disturbs their hosts as the timeline says, and
+// returns one result per player, in order.
+func Play(ctx context.Context, o Options) ([]quell.Result, error) {
+	if err := Playable(o.Scenario, o.Resources...); err != nil {
+		return nil, &quell.UserError{Err: err}
+	}
+	for _, player := range o.Players {
+		if err := player.Group.Hold(ctx, o.Scenario.Instances.Held()); err != nil {
+			return nil, fmt.Errorf("holding the first weights: %w", err)
+		}
+	}
+	p := &play{Options: o, start: time.Now().Add(StartDelay)}
+	p.zero = p.start.Add(o.WarmUp)
+	for _, player := range o.Players {
+		p.tracks = append(p.tracks, newTrack(o.Scenario, player))
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var parts sync.WaitGroup
+	p.offer(ctx, cancel, &parts)
+	background, stop := context.WithCancel(ctx)
+	var watchers sync.WaitGroup
+	watchers.Go(func() { p.watch(background) })
+	parts.Go(func() {
+		if err := p.disturb(ctx); err != nil {
+			cancel(err)
+		}
+	})
+	p.mark(ctx)
+	parts.Wait()
+	stop()
+	watchers.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	return p.results(ctx)
+}
+
+type play struct {
+	Options
+	start, zero time.Time
+	tracks      []*track
+}
+
+// track is the account of one run.
+type track struct {
+	Player
+	sc *scenario.Scenario
+
+	mu           sync.Mutex // guards what follows
+	judge        *scenario.Judge
+	recent       *recent
+	last         controller.Status
+	err          error
+	most         int
+	before       controller.Status
+	after        controller.Status
+	accountError error
+	warnings     []string
+}
+
+func newTrack(sc *scenario.Scenario, player Player) *track {
+	return &track{
+		Player: player, sc: sc, recent: newRecent(sc.Judge.Window),
+		judge: scenario.NewJudge(scenario.JudgeOptions{SLO: sc.Service.SLO, Duration: sc.Duration, Judging: sc.Judge}),
+	}
+}
+
+// offer starts one generator for each group, all with the same seed.
+func (p *play) offer(ctx context.Context, cancel context.CancelCauseFunc, parts *sync.WaitGroup) {
+	for i, t := range p.tracks {
+		o, err := generator(p.Scenario, p.WarmUp)
+		if err != nil {
+			cancel(err)
+			return
+		}
+		o.URL, o.Start, o.Report = t.Group.URL(), p.start, func(s loadgen.Sample) { p.note(i, t.add(s, p.WarmUp)) }
+		runner, err := loadgen.New(o)
+		if err != nil {
+			cancel(err)
+			return
+		}
+		parts.Go(func() { t.warn(runner.Run(ctx).Warnings) })
+	}
+}
+
+// warn keeps what the generator says against its own figures.
+func (t *track) warn(warnings []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.warnings = warnings
+}
+
+// add takes a request into the account and returns it as it stands there: with a negative time in the warm-up.
+func (t *track) add(s loadgen.Sample, warmUp time.Duration) scenario.Sample {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.recent.add(s)
+	counted := scenario.Sample{
+		Intended: s.Intended - warmUp, Finished: s.Finished - warmUp, Instance: s.Instance,
+		Latency: s.Latency(), Failed: s.Failed(),
+	}
+	t.judge.Add(counted)
+	return counted
+}
+
+func (p *play) note(player int, s scenario.Sample) {
+	if p.Sample != nil && s.Intended >= 0 {
+		p.Sample(player, s)
+	}
+}
+
+// disturb changes the neighbours of every group's hosts at the moments of the timeline.
+func (p *play) disturb(ctx context.Context) error {
+	for _, c := range p.Scenario.Disturbances(p.Scenario.Seed) {
+		if !tick.SleepUntil(ctx, p.zero.Add(c.At)) {
+			return nil
+		}
+		for _, t := range p.tracks {
+			if err := t.Group.Interfere(c.Host, p.Scenario.InterferenceAt(c.Host, c.At)); err != nil {
+				return fmt.Errorf("disturbing host %s: %w", c.Host, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Playable says what in a scenario cannot be played on machines whose hosts have these resources to load and to disturb, as a
+// *quell.InvalidError. None named is those of emulated hosts: the network only.
+func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
+	if len(resources) == 0 {
+		resources = []quell.Resource{quell.Network}
+	}
+	has := func(r quell.Resource) bool { return slices.Contains(resources, r) }
+	if err := loadable(sc.Workload, has); err != nil {
+		return err
+	}
+	if sc.Readings != (scenario.Readings{}) {
+		return refuse("readings", "lost, late and noisy readings")
+	}
+	if sc.Stations != (scenario.Stations{}) {
+		return refuse("stations", "another discipline than the machines have")
+	}
+	if sc.Probing != (scenario.Probing{}) {
+		return refuse("probing", "other probing than the balancer does")
+	}
+	if sc.Services > 1 {
+		return refuse("services", "more than one service")
+	}
+	for i, e := range sc.Timeline {
+		path := fmt.Sprintf("timeline[%d]", i)
+		if e.Fail != nil {
+			return refuse(path+".fail", "the failure of an instance")
+		}
+		if n := e.Interfere; n != nil && !has(n.Resource) {
+			return refuse(path+".interfere.resource", fmt.Sprintf("interference on %s", n.Resource))
+		}
+	}
+	return nil
+}
+
+func refuse(path, what string) error {
+	return invalid(path, "%s cannot be played on these machines: use quell sim", what)
+}
+
+func invalid(path, format string, args ...any) error {
+	return &quell.InvalidError{Path: path, Problem: fmt.Sprintf(format, args...)}
+}
+
+// mark reads every group's counters when the account begins and when it ends.
+func (p *play) mark(ctx context.Context) {
+	if !tick.SleepUntil(ctx, p.zero) {
+		return
+	}
+	held := p.Scenario.Instances.Held()
+	p.each(func(t *track) {
+		status, err := t.Group.Status(ctx)
+		t.before, t.accountError = status, errors.Join(err, t.Group.Release(ctx, held))
+	})
+	if !tick.SleepUntil(ctx, p.zero.Add(p.Scenario.Duration)) {
+		return
+	}
+	p.each(func(t *track) {
+		status, err := t.Group.Status(ctx)
+		t.after, t.accountError = status, errors.Join(t.accountError, err)
+	})
+}
+
+func (p *play) each(do func(*track)) {
+	var all sync.WaitGroup
+	for _, t := range p.tracks {
+		all.Go(func() { do(t) })
+	}
+	all.Wait()
+}
+
+// watch follows the groups between the marks.
+func (p *play) watch(ctx context.Context) {
+	for next := p.start; tick.SleepUntil(ctx, next); next = next.Add(watchEvery) {
+		at := time.Since(p.zero)
+		p.each(func(t *track) { t.look(ctx) })
+		if p.Watch != nil {
+			p.Watch(p.frame(at))
+		}
+	}
+}
+
+func (t *track) look(ctx context.Context) {
+	status, err := t.Group.Status(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+	if err != nil {
+		return
+	}
+	t.last = status
+	alive := 0
+	for _, in := range status.Instances {
+		if in.State != quell.Failed {
+			alive++
+		}
+	}
+	t.most = max(t.most, alive)
+}
+
+func (p *play) frame(at time.Duration) Frame {
+	f := Frame{At: at, Load: p.Scenario.LoadAt(max(0, at)), Disturbs: map[string]float64{}}
+	for _, h := range p.Scenario.Hosts {
+		for _, use := range p.Scenario.InterferenceAt(h.ID, max(0, at)) {
+			if use > 0 {
+				f.Disturbs[h.ID] = use
+			}
+		}
+	}
+	for _, t := range p.tracks {
+		t.mu.Lock()
+		verdict := t.judge.Verdict()
+		f.Runs = append(f.Runs, RunFrame{
+			Run: t.Run, Status: t.last, Err: t.err, LatencyMS: t.recent.metric(t.sc.Service.SLO.Metric),
+			Requests: verdict.Requests, Errors: verdict.Errors,
+			Violation: time.Duration(verdict.SLO.ViolationS * float64(time.Second)),
+		})
+		t.mu.Unlock()
+	}
+	return f
+}
+
+func (p *play) results(ctx context.Context) ([]quell.Result, error) {
+	var results []quell.Result
+	for _, t := range p.tracks {
+		if t.accountError != nil {
+			return nil, fmt.Errorf("reading the counters of %s: %w", Title(p.Scenario, t.Run), t.accountError)
+		}
+		changes, err := t.Group.Changes(ctx, p.zero)
+		if err != nil {
+			return nil, fmt.Errorf("reading the journal of %s: %w", Title(p.Scenario, t.Run), err)
+		}
+		results = append(results, t.result(p.zero, changes))
+	}
+	return results, nil
+}
+
+func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
+	verdict := t.judge.Verdict()
+	seconds := t.after.InstanceSeconds - t.before.InstanceSeconds
+	var since []time.Duration
+	for _, c := range changes {
+		since = append(since, c.Sub(zero))
+	}
+	r := quell.Result{
+		Scenario: t.sc.Name, Policy: t.Run.Policy, Scheduling: t.Run.Scheduling, Balancer: string(t.Run.Balancer), Fixed: Size(t.sc, t.Run), Seed: t.sc.Seed,
+		DurationS: t.sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors,
+		LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
+		InstanceSeconds: seconds, MeanInstances: seconds / t.sc.Duration.Seconds(), MaxInstances: t.most,
+		Decisions: t.after.Decisions - t.before.Decisions, Warnings: t.warnings,
+	}
+	if r.Fixed == 0 {
+		r.ReactionS = scenario.Reactions(t.sc.Marks(), since)
+	}
+	return r
+}
+
+// Size is the group's size in a run that does not scale, else 0.
+func Size(sc *scenario.Scenario, run scenario.Run) int { return sc.Size(run) }
+
+// Title names a run for people.
+func Title(sc *scenario.Scenario, run scenario.Run) string {
+	title := fmt.Sprintf("%s/%s", run.Policy, run.Scheduling)
+	if run.Balancer != "" {
+		title = fmt.Sprintf("%s/%s-%s", run.Policy, run.Balancer, run.Scheduling)
+	}
+	if n := Size(sc, run); n > 0 {
+		title = fmt.Sprintf("%s x%d", title, n)
+	}
+	return title
+}
+
+// recent keeps the latencies of the last moments for display.
+type recent struct {
+	window  time.Duration
+	samples []loadgen.Sample
+}
+
+func newRecent(window time.Duration) *recent { return &recent{window: window} }
+
+func (r *recent) add(s loadgen.Sample) {
+	r.samples = append(r.samples, s)
+	old := 0
+	for old < len(r.samples) && s.Finished-r.samples[old].Finished > r.window {
+		old++
+	}
+	r.samples = r.samples[old:]
+}
+
+func (r *recent) metric(m quell.Metric) float64 {
+	var latencies []time.Duration
+	for _, s := range r.samples {
+		if !s.Failed() {
+			latencies = append(latencies, s.Latency())
+		}
+	}
+	summary := scenario.Summarize(latencies)
+	v, _ := summary.Of(m)
+	return v
+}

@@ -1,0 +1,308 @@
+package experiment
+
+import (
+	"cmp"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+)
+
+// Record is all that was seen of one run: enough to draw it and to work out any figure afterwards.
+type Record struct {
+	Inputs  string           `json:"inputs"` // what the run was made of, as Inputs says it
+	Run     scenario.Run     `json:"run"`
+	Result  quell.Result     `json:"result"`
+	Moments []Moment         `json:"moments"`
+	Changes []float64        `json:"changes_s"` // when plans that changed something were applied
+	Probes  []RecordedProbe  `json:"probes"`
+	Samples []RecordedSample `json:"samples"`
+}
+
+// Moment is what the controller knew at one time. Times are seconds since the account began, negative in the warm-up.
+type Moment struct {
+	AtS        float64            `json:"at_s"`
+	Load       float64            `json:"load"`
+	Disturbs   map[string]float64 `json:"disturbs,omitempty"` // hosts with neighbours, and what these take
+	LatencyMS  float64            `json:"latency_ms"`         // at the clients, over the last judge window
+	ViolationS float64            `json:"violation_s"`        // so far
+	Instances  []SeenInstance     `json:"instances"`
+	Reason     string             `json:"reason,omitempty"` // the newest for the group as a whole
+}
+
+// SeenInstance is one instance at one moment; what was not measured is absent.
+type SeenInstance struct {
+	ID          string      `json:"id"`
+	Address     string      `json:"address"`
+	State       quell.State `json:"state"`
+	Weight      *float64    `json:"weight,omitempty"`
+	Utilization *float64    `json:"u,omitempty"`
+	Severity    *float64    `json:"sf,omitempty"`
+	Capacity    *float64    `json:"capacity,omitempty"`
+}
+
+// RecordedProbe is what an instance's probes, and its agent, told the controller in one period.
+type RecordedProbe struct {
+	AtS         float64  `json:"t"`
+	Instance    string   `json:"i"`
+	MeanMS      float64  `json:"mean"`
+	N           int      `json:"n"`
+	Utilization *float64 `json:"u,omitempty"`
+}
+
+// RecordedSample is one request as its client saw it.
+type RecordedSample struct {
+	AtS       float64 `json:"t"` // when it was meant to be sent
+	LatencyMS float64 `json:"l"`
+	Instance  string  `json:"i,omitempty"`
+	Failed    bool    `json:"f,omitempty"`
+}
+
+// Recorder collects the record of one run; it is for Options.Watch and Options.Sample of a play with one player.
+type Recorder struct {
+	mu     sync.Mutex
+	record Record
+}
+
+// Frame notes a moment.
+func (r *Recorder) Frame(f Frame) {
+	if len(f.Runs) != 1 {
+		return
+	}
+	run := f.Runs[0]
+	m := Moment{AtS: f.At.Seconds(), Load: f.Load, Disturbs: f.Disturbs, LatencyMS: run.LatencyMS, ViolationS: run.Violation.Seconds()}
+	for _, in := range run.Status.Instances {
+		m.Instances = append(m.Instances, SeenInstance{
+			ID: in.ID, Address: in.Address, State: in.State, Weight: in.Weight, Utilization: in.Utilization,
+			Severity: in.Severity, Capacity: in.Capacity,
+		})
+	}
+	for _, reason := range run.Status.Reasons {
+		if reason.Instance == "" {
+			m.Reason = reason.Text
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record.Moments = append(r.record.Moments, m)
+}
+
+// Sample notes a request.
+func (r *Recorder) Sample(s scenario.Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record.Samples = append(r.record.Samples, RecordedSample{
+		AtS: s.Intended.Seconds(), LatencyMS: float64(s.Latency) / float64(time.Millisecond), Instance: s.Instance, Failed: s.Failed,
+	})
+}
+
+// Snapshot notes what the controller was told at a time since the account began.
+func (r *Recorder) Snapshot(at float64, s quell.Snapshot, resource quell.Resource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, in := range s.Instances {
+		if in.Observation == nil {
+			continue
+		}
+		p, ok := in.Observation.Probe[resource]
+		if !ok || p.N == 0 {
+			continue
+		}
+		probe := RecordedProbe{AtS: at, Instance: in.ID, MeanMS: p.MeanMS, N: p.N}
+		if u, ok := in.Observation.Utilization[resource]; ok {
+			probe.Utilization = &u
+		}
+		r.record.Probes = append(r.record.Probes, probe)
+	}
+}
+
+// Change notes when a plan that changed something was applied.
+func (r *Recorder) Change(at float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record.Changes = append(r.record.Changes, at)
+}
+
+// Record returns what was collected, with the run's result.
+func (r *Recorder) Record(run scenario.Run, result quell.Result) Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	record := r.record
+	record.Run, record.Result = run, result
+	slices.SortFunc(record.Samples, func(a, b RecordedSample) int { return cmp.Compare(a.AtS, b.AtS) })
+	return record
+}
+
+// Save writes the record as compressed JSON, whole or not at all.
+func (r *Record) Save(path string) (err error) {
+	part := path + ".part"
+	f, err := os.Create(part)
+	if err != nil {
+		return err
+	}
+	packed := gzip.NewWriter(f)
+	err = errors.Join(json.NewEncoder(packed).Encode(r), packed.Close(), f.Close())
+	if err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return os.Rename(part, path)
+}
+
+// Inputs is a short name for all that a run's outcome depends on: another scenario, run or set of models gives another.
+func Inputs(sc *scenario.Scenario, run scenario.Run, models string) (string, error) {
+	alone := *sc
+	alone.Runs = []scenario.Run{run}
+	data, err := json.Marshal(alone)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	sum.Write(data)
+	if models != "" {
+		text, err := os.ReadFile(models)
+		if err != nil {
+			return "", err
+		}
+		sum.Write(text)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
+// RecordPath is where a rig with that folder keeps a run's record.
+func RecordPath(dir string, index int, run scenario.Run) string {
+	return filepath.Join(runDir(dir, index, run), "record.json.gz")
+}
+
+// LoadRecord reads what Save wrote.
+func LoadRecord(path string) (*Record, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	packed, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	r := &Record{}
+	if err := json.NewDecoder(packed).Decode(r); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// Phase is the account of a part of a run.
+type Phase struct {
+	Size      float64                  // mean number of instances that were not failed
+	LatencyMS quell.Latency            // of all requests
+	Requests  int                      // that did not fail
+	Failed    int                      //
+	Instances map[string]PhaseInstance // by id
+}
+
+// PhaseInstance is one instance's part of it: means of what the controller knew, and what the clients saw.
+type PhaseInstance struct {
+	Utilization, Severity, Capacity, Weight float64 // NaN where never measured
+	ProbeMS                                 float64 // mean of the single probes
+	LatencyMS                               quell.Latency
+	PerSecond                               float64 // answered requests
+}
+
+// Phase sums up the time from begin to end, in seconds since the account began.
+func (r *Record) Phase(begin, end float64) Phase {
+	p := Phase{Instances: map[string]PhaseInstance{}}
+	within := func(at float64) bool { return at >= begin && at < end }
+	latencies := map[string][]time.Duration{}
+	var all []time.Duration
+	for _, s := range r.Samples {
+		if !within(s.AtS) {
+			continue
+		}
+		if s.Failed {
+			p.Failed++
+			continue
+		}
+		l := time.Duration(s.LatencyMS * float64(time.Millisecond))
+		all = append(all, l)
+		latencies[s.Instance] = append(latencies[s.Instance], l)
+	}
+	p.Requests, p.LatencyMS = len(all), scenario.Summarize(all)
+	seen, moments := map[string]*means{}, 0
+	for _, m := range r.Moments {
+		if !within(m.AtS) {
+			continue
+		}
+		moments++
+		for _, in := range m.Instances {
+			if in.State != quell.Failed {
+				p.Size++
+			}
+			if seen[in.ID] == nil {
+				seen[in.ID] = &means{}
+			}
+			seen[in.ID].add(in)
+		}
+	}
+	p.Size /= math.Max(1, float64(moments))
+	probes := map[string]*mean{}
+	for _, probe := range r.Probes {
+		if within(probe.AtS) {
+			if probes[probe.Instance] == nil {
+				probes[probe.Instance] = &mean{}
+			}
+			probes[probe.Instance].sum += probe.MeanMS * float64(probe.N)
+			probes[probe.Instance].n += probe.N
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(seen)) {
+		in := seen[id].instance()
+		in.PerSecond = float64(len(latencies[id])) / (end - begin)
+		in.LatencyMS = scenario.Summarize(latencies[id])
+		in.ProbeMS = math.NaN()
+		if probes[id] != nil {
+			in.ProbeMS = probes[id].value()
+		}
+		p.Instances[id] = in
+	}
+	return p
+}
+
+// means adds up what was measured of an instance.
+type means struct{ u, sf, capacity, weight mean }
+
+func (m *means) add(in SeenInstance) {
+	m.u.add(in.Utilization)
+	m.sf.add(in.Severity)
+	m.capacity.add(in.Capacity)
+	m.weight.add(in.Weight)
+}
+
+func (m *means) instance() PhaseInstance {
+	return PhaseInstance{Utilization: m.u.value(), Severity: m.sf.value(), Capacity: m.capacity.value(), Weight: m.weight.value()}
+}
+
+type mean struct {
+	sum float64
+	n   int
+}
+
+func (m *mean) add(v *float64) {
+	if v != nil {
+		m.sum, m.n = m.sum+*v, m.n+1
+	}
+}
+
+// value is NaN where nothing was measured.
+func (m *mean) value() float64 { return m.sum / float64(m.n) }

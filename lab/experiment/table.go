@@ -1,0 +1,114 @@
+package experiment
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+)
+
+// WriteTable prints results side by side: violation time and cost, which only mean something together.
+func WriteTable(w io.Writer, sc *scenario.Scenario, results []quell.Result) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "RUN\tVIOLATION\tINSTANCE-SECONDS\tMEAN SIZE\tMEAN\tP95\tP99\tREQUESTS\tFAILED\tDECISIONS\n")
+	for i, r := range results {
+		fmt.Fprintf(t, "%s\t%.0f s (%.0f%%)\t%.0f\t%.1f\t%s\t%s\t%s\t%d\t%d\t%d\n", Title(sc, sc.Runs[i]), r.SLO.ViolationS, r.SLO.ViolationShare*100,
+			r.InstanceSeconds, r.MeanInstances, ms(r.LatencyMS.Mean), ms(r.LatencyMS.P95), ms(r.LatencyMS.P99), r.Requests, r.Errors, r.Decisions)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i, r := range results {
+		for _, warning := range r.Warnings {
+			if _, err := fmt.Fprintf(w, "Doubtful, %s: %s\n", Title(sc, sc.Runs[i]), warning); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// WriteServices prints, for each run of a scenario of many services, what came of all of them together. The results are
+// in order of runs, and of services in each.
+func WriteServices(w io.Writer, sc *scenario.Scenario, results []quell.Result) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "RUN\tSERVICES\tVIOLATION\tWORST\tINSTANCE-SECONDS\tINSTANCES\tMEAN\tREQUESTS\tFAILED\tDECISIONS\n")
+	for i, run := range sc.Runs {
+		all := results[i*sc.Services : (i+1)*sc.Services]
+		var sum quell.Result
+		var latency float64
+		worst := all[0]
+		for _, r := range all {
+			sum.SLO.ViolationShare += r.SLO.ViolationShare / float64(len(all))
+			sum.InstanceSeconds += r.InstanceSeconds
+			sum.MeanInstances += r.MeanInstances
+			sum.Requests += r.Requests
+			sum.Errors += r.Errors
+			sum.Decisions += r.Decisions
+			if r.LatencyMS.Mean != nil {
+				latency += *r.LatencyMS.Mean * float64(r.LatencyMS.N)
+				sum.LatencyMS.N += r.LatencyMS.N
+			}
+			if r.SLO.ViolationS > worst.SLO.ViolationS {
+				worst = r
+			}
+		}
+		if sum.LatencyMS.N > 0 {
+			latency /= float64(sum.LatencyMS.N)
+			sum.LatencyMS.Mean = &latency
+		}
+		fmt.Fprintf(t, "%s\t%d\t%.1f%%\t%.0f%% (seed %d)\t%.0f\t%.0f\t%s\t%d\t%d\t%d\n", Title(sc, run), len(all), sum.SLO.ViolationShare*100,
+			worst.SLO.ViolationShare*100, worst.Seed, sum.InstanceSeconds, sum.MeanInstances, ms(sum.LatencyMS.Mean), sum.Requests, sum.Errors, sum.Decisions)
+	}
+	return t.Flush()
+}
+
+func ms(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f ms", *v)
+}
+
+// Verdicts says in words how PRIMA compares with the fixed runs, and whether the comparison was fair: a rival of
+// fixed size should cost no less than PRIMA used, or its violations prove nothing.
+func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
+	var prima *quell.Result
+	for i := range results {
+		if results[i].Policy == "prima" {
+			prima = &results[i]
+		}
+	}
+	if prima == nil {
+		return nil
+	}
+	var lines []string
+	largest := 0
+	for i, r := range results {
+		if r.Policy != "static" {
+			continue
+		}
+		lines = append(lines, verdict(Title(sc, sc.Runs[i]), r, prima))
+		if Size(sc, sc.Runs[i]) > Size(sc, sc.Runs[largest]) {
+			largest = i
+		}
+	}
+	if r := results[largest]; r.Policy == "static" && r.SLO.ViolationS > 0 {
+		lines = append(lines, fmt.Sprintf("%s did not keep the threshold (%.0f s): the fixed size that does costs more still.", Title(sc, sc.Runs[largest]), r.SLO.ViolationS))
+	}
+	return lines
+}
+
+func verdict(title string, r quell.Result, prima *quell.Result) string {
+	cost := prima.InstanceSeconds/r.InstanceSeconds - 1
+	line := fmt.Sprintf("Against %s, PRIMA violates for %.0f s instead of %.0f s at %+.0f%% of the cost.", title, prima.SLO.ViolationS, r.SLO.ViolationS, cost*100)
+	if cost > unfair && prima.SLO.ViolationS < r.SLO.ViolationS {
+		line += fmt.Sprintf(" Unfair: PRIMA used more, %.0f instance-seconds; compare with a larger fixed size.", prima.InstanceSeconds)
+	}
+	return line
+}
+
+// unfair is how much more PRIMA may cost than the rival it is compared with at equal cost.
+const unfair = 0.02

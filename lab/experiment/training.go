@@ -1,0 +1,125 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/emulated"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/probe"
+	"github.com/quellhq/quell/train"
+)
+
+// Training describes a training on emulated hosts in this process, or on the machines of a lab.
+type Training struct {
+	Plan      train.Plan
+	Kernel    *KernelHosts      // nil: emulated hosts
+	Hosts     int               // emulated at once
+	Bandwidth float64           // bit/s of each host's link
+	Workload  scenario.Workload // what clients ask for; its load does not count
+	Budget    float64           // share of the link for probes
+	Spacing   time.Duration     // mean time between two probes; 0: as on the emulated rig
+	Seed      uint64
+	Rows      []model.TrainingRow // made before: these runs are not made again
+	Save      func(model.TrainingRow) error
+	Progress  func(train.Progress)
+}
+
+// Run starts the hosts, makes every run of the plan, and ends the hosts.
+func (t Training) Run(ctx context.Context) error {
+	return t.On(ctx, func(ctx context.Context, machines []train.Machine) error {
+		return train.Run(ctx, train.Options{Plan: settled(t.Plan, t.Workload), Machines: machines, Rows: t.Rows, Save: t.Save, Progress: t.Progress, Seed: t.Seed})
+	})
+}
+
+// On starts the hosts, does some work on them, and ends them. The machines are train.ProbedMachines as well.
+func (t Training) On(ctx context.Context, work func(context.Context, []train.Machine) error) (err error) {
+	if t.Spacing == 0 {
+		t.Spacing = probeSpacing
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var hosts sync.WaitGroup
+	defer hosts.Wait()
+	defer cancel(nil)
+	if t.Kernel != nil {
+		defer func() { err = errors.Join(err, t.Kernel.stop()) }()
+	}
+	targets, token, err := t.targets(ctx, cancel, &hosts)
+	if err != nil {
+		return err
+	}
+	const count = 10 // probes per period: only their spacing and their budget matter here
+	machines, err := train.Live(train.LiveOptions{
+		Targets: targets, Resource: quell.Network, PerSecond: t.perSecond(), Process: processOf(t.Workload.Arrivals), Seed: t.Seed,
+		Visits: func(seed uint64) (loadgen.Visits, error) { return visits(t.Workload, seed) },
+		Probe:  probe.Options{Service: "training", Sender: "trainer", Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth, Timeout: count * t.Spacing, Token: token},
+	})
+	if err != nil {
+		return err
+	}
+	err = work(ctx, machines)
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// perSecond is the rate of arrivals that fills a host's link.
+func (t Training) perSecond() float64 {
+	return 1 / t.Workload.Demands(scenario.Host{Network: t.Bandwidth})[quell.Network]
+}
+
+// targets are the machines to train on, and what their probe servers want to see.
+func (t Training) targets(ctx context.Context, cancel context.CancelCauseFunc, running *sync.WaitGroup) (targets []train.Target, token string, err error) {
+	if t.Kernel != nil {
+		t.Kernel.workload = t.Workload
+		targets, err = t.Kernel.start(ctx)
+		return targets, t.Kernel.token, err
+	}
+	targets, err = t.start(ctx, cancel, running)
+	return targets, "", err
+}
+
+func (t Training) start(ctx context.Context, cancel context.CancelCauseFunc, running *sync.WaitGroup) ([]train.Target, error) {
+	var targets []train.Target
+	for i := range t.Hosts {
+		h, err := emulated.NewHost(emulated.HostOptions{
+			ID: fmt.Sprintf("h%d", i+1), Instance: "training", Listen: "127.0.0.1:0", Bandwidth: int64(t.Bandwidth),
+			FileSize: t.Workload.Size, Seed: t.Seed + uint64(i), ProbeListen: "127.0.0.1:0", ProbeHandler: probe.NewServer(probe.ServerOptions{}),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err := h.Listen(); err != nil {
+			return nil, err
+		}
+		running.Go(func() {
+			if err := h.Run(ctx); err != nil {
+				cancel(err)
+			}
+		})
+		targets = append(targets, target{h, t.Bandwidth / 8})
+	}
+	return targets, nil
+}
+
+// target shows an emulated host to the trainer.
+type target struct {
+	*emulated.Host
+	bytesPerSecond float64
+}
+
+func (t target) Service() string             { return "http://" + t.Addr() }
+func (t target) Probe() string               { return t.ProbeAddr() }
+func (t target) Interfere(use float64) error { return t.SetInterference(use) }
+
+func (t target) Carried() (train.Carried, error) {
+	c := t.Counters()
+	return train.Carried{Own: float64(c.Instance) / t.bytesPerSecond, Interfering: float64(c.Neighbours) / t.bytesPerSecond}, nil
+}

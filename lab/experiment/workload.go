@@ -1,0 +1,125 @@
+package experiment
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/train"
+)
+
+// patience is how long a client waits for an answer.
+const patience = 10 * time.Second
+
+// generator prepares what clients ask for in a run of the scenario: the same for the same seed, on every rig. The first load, or
+// the first users, are there from the warm-up on, which comes before the account.
+func generator(sc *scenario.Scenario, warmUp time.Duration) (o loadgen.Options, err error) {
+	o = loadgen.Options{Path: "/file", Timeout: patience, Until: warmUp + sc.Duration}
+	if sc.Workload.Kind == scenario.Users {
+		users, err := usersOf(sc, warmUp)
+		if err != nil {
+			return o, err
+		}
+		o.Arrivals, o.Visit = users, users.Visit
+		return o, nil
+	}
+	o.Arrivals, err = loadgen.NewArrivals(loadgen.ArrivalOptions{
+		Process: processOf(sc.Workload.Arrivals), Rate: rates(sc, warmUp), Duration: o.Until, Seed: sc.Seed,
+	})
+	if err != nil {
+		return o, err
+	}
+	o.Visit, err = visits(sc.Workload, sc.Seed)
+	return o, err
+}
+
+// rates is the scenario's load as rates of arrivals, with the first one stretched over the warm-up.
+func rates(sc *scenario.Scenario, warmUp time.Duration) []loadgen.Step {
+	var steps []loadgen.Step
+	for _, s := range sc.Rates() {
+		steps = append(steps, loadgen.Step{At: stretched(s.At, warmUp), PerSecond: s.PerSecond})
+	}
+	return steps
+}
+
+// stretched shifts the moments of a scenario behind its warm-up, all but the beginning.
+func stretched(at, warmUp time.Duration) time.Duration {
+	if at == 0 {
+		return 0
+	}
+	return at + warmUp
+}
+
+func usersOf(sc *scenario.Scenario, warmUp time.Duration) (*loadgen.Users, error) {
+	mix, err := mixOf(sc.Workload, sc.Seed)
+	if err != nil {
+		return nil, err
+	}
+	var steps []loadgen.UserStep
+	for _, s := range sc.UserSteps() {
+		steps = append(steps, loadgen.UserStep{At: stretched(s.At, warmUp), Users: s.Users})
+	}
+	return loadgen.NewUsers(mix, steps, sc.Workload.Think, "", sc.Seed)
+}
+
+// visits is what open arrivals ask for; nil: one file each. Users' requests, too, when nobody waits for answers, as in training.
+func visits(w scenario.Workload, seed uint64) (loadgen.Visits, error) {
+	switch w.Kind {
+	case scenario.File:
+		return nil, nil
+	case scenario.Video:
+		programme, err := loadgen.NewProgramme(loadgen.Video(w.Video), seed)
+		if err != nil {
+			return nil, err
+		}
+		return programme.Visits(""), nil
+	}
+	mix, err := mixOf(w, seed)
+	if err != nil {
+		return nil, err
+	}
+	return mix.Visits(""), nil
+}
+
+func mixOf(w scenario.Workload, seed uint64) (*loadgen.Mix, error) {
+	var classes []loadgen.Class
+	for _, c := range w.Classes {
+		classes = append(classes, loadgen.Class(c))
+	}
+	return loadgen.NewMix(classes, w.Spread == scenario.Exponential, seed)
+}
+
+// settled gives sessions time in each training run to come to rest: as many must end as begin for a level to be what it says. A
+// run begins to count after twice their mean length, and counts for as long at least.
+func settled(plan train.Plan, w scenario.Workload) train.Plan {
+	if w.Kind == scenario.Video {
+		length := time.Duration(8 * float64(w.Video.Size) / w.Video.Rate * float64(time.Second))
+		plan.WarmUp, plan.Run = max(plan.WarmUp, 2*length), max(plan.Run, 2*length)
+	}
+	return plan
+}
+
+func processOf(a scenario.Arrivals) loadgen.Process {
+	if a == scenario.Deterministic {
+		return loadgen.Deterministic
+	}
+	return loadgen.Exponential
+}
+
+// loadable refuses, on behalf of hosts with these resources, a workload that needs others.
+func loadable(w scenario.Workload, has func(quell.Resource) bool) error {
+	for i, c := range w.Classes {
+		for _, d := range []struct {
+			resource quell.Resource
+			key      string
+			wanted   bool
+		}{{quell.CPU, "cpu", c.CPU > 0}, {quell.Disk, "disk", c.Disk > 0}, {quell.Memory, "memory", c.Memory > 0}, {quell.Network, "network", c.Network > 0}} {
+			if d.wanted && !has(d.resource) {
+				return refuse(fmt.Sprintf("workload.classes[%d].%s", i, d.key), fmt.Sprintf("work on %s", d.resource))
+			}
+		}
+	}
+	return nil
+}

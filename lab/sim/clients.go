@@ -1,0 +1,186 @@
+package sim
+
+import (
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/loadgen"
+)
+
+// clients ask for what the scenario's workload says: once for each arrival, or again and again as answers come. What an
+// arrival asks for depends on the seed and on its place among the arrivals alone, so every policy gets the same work.
+type clients struct {
+	w       *world
+	load    *scenario.Workload
+	mix     *loadgen.Mix // of classes
+	end     float64      // from then on nobody asks for anything
+	ask     func(order)
+	classes []class
+
+	programme *loadgen.Programme // sessions of a video workload to choose from
+	lasts     []class            // of their playlists: the last chunk is shorter
+	sessions  []loadgen.Playback
+	unused    []int32 // of sessions
+
+	wanted int    // users
+	here   []bool // of users
+}
+
+// order is a request that a client makes.
+type order struct {
+	work    class
+	size    float64 // times the demands of the class
+	class   int32
+	session int32 // to be told of the answer; alone: nobody
+}
+
+// alone is the session of requests that nothing follows.
+const alone int32 = -1
+
+func newClients(w *world, load *scenario.Workload, seed uint64, end float64, ask func(order)) (c *clients, err error) {
+	c = &clients{w: w, load: load, end: end, ask: ask, classes: classesOf(load)}
+	switch load.Kind {
+	case scenario.Video:
+		if c.programme, err = loadgen.NewProgramme(loadgen.Video(load.Video), seed); err != nil {
+			return nil, err
+		}
+		for _, list := range c.programme.Playlists {
+			c.lasts = append(c.lasts, fileClass(list.Last))
+		}
+	case scenario.Classes, scenario.Users:
+		var classes []loadgen.Class
+		for _, k := range load.Classes {
+			classes = append(classes, loadgen.Class(k))
+		}
+		if c.mix, err = loadgen.NewMix(classes, load.Spread == scenario.Exponential, seed); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// classesOf is the work of a workload's requests.
+func classesOf(load *scenario.Workload) []class {
+	switch load.Kind {
+	case scenario.File:
+		return []class{fileClass(float64(load.Size))}
+	case scenario.Video:
+		return []class{fileClass(load.Video.ChunkBytes())}
+	}
+	var classes []class
+	for _, k := range load.Classes {
+		var c class
+		want := func(r quell.Resource, amount, overhead float64) {
+			if amount > 0 {
+				c = append(c, demand{kindOf(r), always(amount + overhead)})
+			}
+		}
+		want(quell.CPU, k.CPU.Seconds(), 0)
+		want(quell.Disk, k.Disk, 0)
+		want(quell.Memory, k.Memory.Seconds(), 0)
+		want(quell.Network, float64(k.Network), headerBytes)
+		classes = append(classes, c)
+	}
+	return classes
+}
+
+// fileClass is the work of one request for a file.
+func fileClass(bytes float64) class {
+	return class{{kindOf(quell.Network), always(bytes + headerBytes)}}
+}
+
+// probeClass stands for the probes where a world's resources are counted up.
+func probeClass() class { return fileClass(0) }
+
+// arrive is one arrival of the open process.
+func (c *clients) arrive() {
+	switch c.load.Kind {
+	case scenario.File:
+		c.ask(order{work: c.classes[0], size: 1, session: alone})
+	case scenario.Video:
+		c.tuneIn()
+	default:
+		c.ask(c.draw(alone))
+	}
+}
+
+// draw makes a request of a random class. All demands of a request are as much larger than their means as one another.
+func (c *clients) draw(session int32) order {
+	which, size := c.mix.Draw()
+	return order{work: c.classes[which], size: size, class: int32(which), session: session}
+}
+
+// answered tells the session of a request that it was answered, or failed. What follows happens after what is going on
+// at this moment.
+func (c *clients) answered(session int32) {
+	switch {
+	case session == alone:
+	case c.load.Kind == scenario.Video:
+		c.watchOn(session)
+	default:
+		c.think(session)
+	}
+}
+
+// later asks at a moment, unless all is over by then.
+func (c *clients) later(at float64, ask func()) {
+	if at < c.end {
+		c.w.agenda.add(at, ask)
+	}
+}
+
+// setUsers brings users, or lets the last ones leave after their next answer.
+func (c *clients) setUsers(n int) {
+	c.wanted = n
+	for user := range n {
+		if user == len(c.here) {
+			c.here = append(c.here, false)
+		}
+		if !c.here[user] {
+			c.here[user] = true
+			c.think(int32(user))
+		}
+	}
+}
+
+// think lets a user pause, and ask then.
+func (c *clients) think(user int32) {
+	c.later(c.w.now+c.mix.Pause()*c.load.Think.Seconds(), func() {
+		if int(user) >= c.wanted {
+			c.here[user] = false
+			return
+		}
+		c.ask(c.draw(user))
+	})
+}
+
+// tuneIn begins a session.
+func (c *clients) tuneIn() {
+	id := int32(len(c.sessions))
+	if n := len(c.unused); n > 0 {
+		id, c.unused = c.unused[n-1], c.unused[:n-1]
+	} else {
+		c.sessions = append(c.sessions, loadgen.Playback{})
+	}
+	c.sessions[id] = c.programme.Begin()
+	c.sessions[id].Next(c.w.now)
+	c.fetch(id)
+}
+
+// fetch asks for a session's next chunk.
+func (c *clients) fetch(id int32) {
+	work := c.classes[0]
+	if s := &c.sessions[id]; s.Last() {
+		work = c.lasts[s.Playlist()]
+	}
+	c.ask(order{work: work, size: 1, session: id})
+}
+
+// watchOn goes on after a chunk.
+func (c *clients) watchOn(id int32) {
+	due, ok := c.sessions[id].Next(c.w.now)
+	if !ok {
+		c.unused = append(c.unused, id)
+		return
+	}
+	c.later(due, func() { c.fetch(id) })
+}

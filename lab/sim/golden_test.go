@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/policy"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// TestDecisionsAreTheSame plays every example under each of its runs, and the demo's scenario under
+// every policy. Models, decisions and results must be the recorded ones to the bit. A commit that only moves code leaves
+// the files as they are; one that changes decisions on purpose rewrites them: go test ./lab/sim -run Decisions -update
+func TestDecisionsAreTheSame(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("recorded on amd64; other processors fuse multiplication and addition and round differently")
+	}
+	files, err := filepath.Glob("../../examples/scenarios/*.yaml")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d scenarios, %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sc, err := config.ParseScenario(file, data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareGolden(t, filepath.Join("testdata", "decisions", name+".golden"), decisions(t, sc))
+		})
+	}
+}
+
+func compareGolden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs: this changes decisions; rewrite it with -update if that is the purpose\ngot:\n%s\nwant:\n%s", file, got, want)
+	}
+}
+
+// decisions is a line on the models and one for each run. Of each run it gives digests of the weights and group changes, of the whole plans
+// and of the result.
+func decisions(t *testing.T, sc *scenario.Scenario) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	models := prepared(t, sc)
+	fmt.Fprintf(&out, "models %s\n", digest(t, models))
+	runs := slices.Clone(sc.Runs)
+	if sc.Name == "noisy-neighbour" {
+		for _, name := range policy.Names() {
+			runs = append(runs, scenario.Run{Policy: name, Scheduling: quell.EWMA})
+		}
+		runs = append(runs, scenario.Run{Policy: policy.Clairvoyant, Scheduling: quell.LeastConn})
+	}
+	for _, run := range runs {
+		var acts, plans []any
+		o := Options{Scenario: sc, Run: run, Models: models, planned: func(p *quell.Plan) {
+			acts = append(acts, p.Weights, p.Group)
+			plans = append(plans, *p)
+		}}
+		r, err := Run(t.Context(), o)
+		if err != nil {
+			t.Fatalf("%s: %v", run.Policy, err)
+		}
+		fmt.Fprintf(&out, "%s %s %d: %d plans, acts %s, plans %s; %d requests, %.3f s of violation, %.3f instance-seconds, result %s\n",
+			run.Policy, r.Scheduling, r.Fixed, len(plans), digest(t, acts), digest(t, plans), r.Requests, r.SLO.ViolationS, r.InstanceSeconds, digest(t, r))
+	}
+	return out.Bytes()
+}
+
+func digest(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(data))[:12]
+}

@@ -1,0 +1,225 @@
+package sim
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/route"
+)
+
+// instance is one member of the group, from its start command on.
+type instance struct {
+	id      string
+	number  int // of its start, from 0
+	host    int
+	state   quell.State // starting, ready or failed; a draining one is leaving
+	started float64
+	leaving bool
+	since   float64 // when it began to leave
+
+	candidate route.Candidate // weight and open requests
+	place     int             // among the balancer's candidates; -1: not there
+	meter     meter
+	prober    *prober
+	windowAt  float64         // when the present window of machine and prober began
+	usedAt    [kinds]float64  // what it had carried then
+	machine   *machineReading // the newest that came
+	traffic   *trafficReading
+}
+
+// meter counts an instance's requests over a balancer's window.
+type meter struct {
+	began                     float64
+	arrived, finished, failed int64
+	latencies                 []time.Duration
+	classes                   []classMeter // of workloads whose classes have names
+	openTime                  float64      // integral of the open requests
+	touched                   float64
+}
+
+// classMeter is a class's part.
+type classMeter struct {
+	arrived   int64
+	latencies []time.Duration
+}
+
+func (m *meter) account(now float64, open int64) {
+	m.openTime += float64(open) * (now - m.touched)
+	m.touched = now
+}
+
+// start begins n instances on the machines that are free, as the process scaler chooses its slots: one never used
+// first, then the one that was freed first. With no machine free it starts fewer.
+func (s *simulation) start(n int) (started int) {
+	for ; started < n; started++ {
+		host, ok := s.freeHost()
+		if !ok {
+			break
+		}
+		in := &instance{
+			id: "i" + strconv.Itoa(len(s.instances)+1), number: len(s.instances), host: host, state: quell.Starting, started: s.w.now, place: -1,
+		}
+		s.instances = append(s.instances, in)
+		s.members = append(s.members, in)
+		s.byID[in.id] = in
+		s.w.agenda.add(s.w.now+s.Scenario.Instances.Startup.Seconds(), func() { s.becomeReady(in) })
+	}
+	alive := 0
+	for _, in := range s.members {
+		if in.state != quell.Failed {
+			alive++
+		}
+	}
+	s.most = max(s.most, alive)
+	return started
+}
+
+func (s *simulation) freeHost() (int, bool) {
+	if s.usedHosts < len(s.Scenario.Hosts) {
+		s.usedHosts++
+		return s.usedHosts - 1, true
+	}
+	if len(s.freed) == 0 {
+		return 0, false
+	}
+	host := s.freed[0]
+	s.freed = s.freed[1:]
+	return host, true
+}
+
+func (s *simulation) becomeReady(in *instance) {
+	if in.state != quell.Starting {
+		return
+	}
+	in.state = quell.Ready
+	in.meter.began, in.meter.touched = s.w.now, s.w.now
+	in.meter.classes = make([]classMeter, len(s.Scenario.Workload.Classes))
+	in.prober = newProber(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))
+	s.watch(in)
+	if !s.spreading { // many become ready at one moment: once for all
+		s.spreading = true
+		s.w.agenda.add(s.w.now, func() { s.spreading = false; s.spread() })
+	}
+}
+
+// spread shows the balancer who is there. Where the weights in force would send nothing anywhere, they are equal at
+// once.
+func (s *simulation) spread() {
+	var sum float64
+	var ready []*instance
+	for _, in := range s.members {
+		if in.state == quell.Ready && !in.leaving {
+			ready = append(ready, in)
+			sum += in.candidate.Weight
+		}
+	}
+	if sum == 0 {
+		for _, in := range ready {
+			in.candidate.Weight = 1 / float64(len(ready))
+		}
+	}
+	s.balancer.set(s.members)
+}
+
+// leave begins to drain an instance. One that serves nobody yet goes at once.
+func (s *simulation) leave(in *instance) {
+	in.leaving, in.since = true, s.w.now
+	if in.state != quell.Ready {
+		s.exit(in)
+	}
+}
+
+// tendEvery is how often the live controller looks whether an instance has drained.
+func (s *simulation) tendEvery() float64 {
+	return min(s.service.Sampling/4, 500*time.Millisecond).Seconds()
+}
+
+// tend ends instances that have drained, or whose time for it is over.
+func (s *simulation) tend() {
+	s.w.agenda.add(s.w.now+s.tendEvery(), s.tend)
+	for i := 0; i < len(s.members); {
+		in := s.members[i]
+		late := s.w.now-in.since >= drainSeconds
+		if in.leaving && (in.candidate.InFlight == 0 || late) {
+			s.exit(in) // takes it out of members
+			continue
+		}
+		i++
+	}
+}
+
+// drainSeconds is how long open requests of a leaving instance may take, as on the emulated rig.
+const drainSeconds = 5
+
+// exit ends an instance for good. What is still open there fails.
+func (s *simulation) exit(in *instance) {
+	s.down(in)
+	for i, other := range s.members {
+		if other == in {
+			s.members = append(s.members[:i], s.members[i+1:]...)
+			break
+		}
+	}
+	delete(s.byID, in.id)
+	s.balancer.set(s.members)
+}
+
+// down stops an instance's process and frees its machine.
+func (s *simulation) down(in *instance) {
+	if in.state == quell.Failed {
+		return
+	}
+	in.state = quell.Failed
+	s.paid += s.overlap(in.started, s.w.now)
+	s.freed = append(s.freed, in.host)
+	if in.prober != nil {
+		in.prober.stop()
+	}
+	if in.candidate.InFlight > 0 {
+		s.failOpen(in)
+	}
+}
+
+// crash ends whatever runs on a host. The group hears of it at the next sample.
+func (s *simulation) crash(f Failure) {
+	for _, in := range s.members {
+		if s.Scenario.Hosts[in.host].ID == f.Host && in.state != quell.Failed {
+			s.down(in)
+			s.spread()
+			return
+		}
+	}
+}
+
+// overlap is how much of a time falls into the part of the run that counts.
+func (s *simulation) overlap(from, to float64) float64 {
+	return max(0, min(to, s.end)-max(from, s.zero))
+}
+
+// instanceSeconds is the cost of the run.
+func (s *simulation) instanceSeconds() float64 {
+	sum := s.paid
+	for _, in := range s.members {
+		if in.state != quell.Failed {
+			sum += s.overlap(in.started, s.end)
+		}
+	}
+	return sum
+}
+
+// Failure ends the instance on a host at a moment of the scenario: its process exits, and open requests fail.
+type Failure struct {
+	Host string
+	At   time.Duration
+}
+
+func hostIndex(sc *scenario.Scenario, id string) int {
+	for i, h := range sc.Hosts {
+		if h.ID == id {
+			return i
+		}
+	}
+	return -1
+}

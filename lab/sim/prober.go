@@ -1,0 +1,154 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+)
+
+// Probing says how instances are probed: as the emulated rig probes them.
+type Probing scenario.Probing
+
+// The rules by which a live prober chooses its probes.
+const (
+	probeSpacing  = 100 * time.Millisecond
+	leastProbes   = scenario.LeastProbes
+	defaultBudget = 0.02
+	leastBytes    = 1_000
+	mostBytes     = 1_000_000
+)
+
+// probePlan is what follows for one host.
+type probePlan struct {
+	count   int
+	spacing float64 // mean seconds between two probes
+	class   class
+}
+
+func (p Probing) plan(sampling time.Duration, bitsPerSecond float64) (probePlan, error) {
+	if p.Count == 0 {
+		p.Count = max(leastProbes, int(sampling/probeSpacing))
+	}
+	if p.Budget == 0 {
+		p.Budget = defaultBudget
+	}
+	spacing := sampling.Seconds() / float64(p.Count)
+	bytes := math.Floor(p.Budget*bitsPerSecond/8*spacing) - headerBytes
+	if bytes < leastBytes {
+		return probePlan{}, &quell.UserError{Err: fmt.Errorf("a link of %.4g bit/s leaves %.0f bytes for each of %d probes in %v, which need %d: give the hosts more network, or sample less often",
+			bitsPerSecond, bytes, p.Count, sampling, leastBytes)}
+	}
+	bytes = min(bytes, mostBytes) + headerBytes
+	return probePlan{count: p.Count, spacing: spacing, class: class{{kindOf(quell.Network), always(bytes)}}}, nil
+}
+
+// prober probes one host, window after window: in each of n equal parts of a window one probe at a random moment. A
+// probe that takes longer than a part counts as having taken that long. The first one opens the connection and does
+// not count.
+type prober struct {
+	w        *world
+	plan     probePlan
+	host     int
+	instance int32
+	rng      *rand.Rand
+
+	warm    bool
+	stopped bool
+	slots   []float64
+	slot    int
+	ref     int32 // of the probe on its way
+	singles []float64
+	then    func()
+}
+
+// proberStream keeps the probers' random numbers apart from those of arrivals, neighbours and faults.
+const proberStream = 1 << 32
+
+func newProber(w *world, plan probePlan, host int, instance int32, seed uint64) *prober {
+	return &prober{w: w, plan: plan, host: host, instance: instance, ref: nobody, rng: rand.New(rand.NewPCG(seed, proberStream+uint64(instance)))}
+}
+
+// window takes n probes over the seconds from start on, and calls then after the last one. The singles, in
+// milliseconds, are valid until the next window.
+func (p *prober) window(start, length float64, n int, then func()) {
+	p.slots, p.slot, p.singles, p.then = p.slots[:0], 0, p.singles[:0], then
+	part := length / float64(n)
+	for k := range n {
+		p.slots = append(p.slots, start+(float64(k)+p.rng.Float64())*part)
+	}
+	p.schedule()
+}
+
+func (p *prober) schedule() {
+	if p.slot == len(p.slots) {
+		p.then()
+		return
+	}
+	p.w.agenda.add(max(p.w.now, p.slots[p.slot]), p.send)
+}
+
+func (p *prober) send() {
+	if p.stopped {
+		return
+	}
+	ref := p.w.submit(p.plan.class, ownProbe, p.host, p.instance)
+	life := p.w.requests[ref].life
+	p.ref = ref
+	p.w.agenda.add(p.w.now+p.plan.spacing, func() {
+		if p.ref == ref && p.w.requests[ref].life == life {
+			p.w.abandon(p.ref, p.host)
+			p.measured(p.plan.spacing)
+		}
+	})
+}
+
+// arrived is called when the probe on its way is done.
+func (p *prober) arrived(ref int32) {
+	took := p.w.now - p.w.requests[ref].entered
+	p.w.leave(ref)
+	p.measured(took)
+}
+
+func (p *prober) measured(seconds float64) {
+	p.ref = nobody
+	if p.warm {
+		p.singles = append(p.singles, seconds*1000)
+	}
+	p.warm = true
+	p.slot++
+	p.schedule()
+}
+
+// stop ends probing for good.
+func (p *prober) stop() {
+	p.stopped = true
+	if p.ref != nobody {
+		p.w.abandon(p.ref, p.host)
+		p.ref = nobody
+	}
+}
+
+// statistics summarise the window's probes; absent if there are none.
+func (p *prober) statistics() (quell.ProbeStats, bool) {
+	n := float64(len(p.singles))
+	if n == 0 {
+		return quell.ProbeStats{}, false
+	}
+	var sum, squares float64
+	for _, ms := range p.singles {
+		sum += ms
+	}
+	mean := sum / n
+	for _, ms := range p.singles {
+		squares += (ms - mean) * (ms - mean)
+	}
+	stats := quell.ProbeStats{MeanMS: mean, N: len(p.singles)}
+	if n > 1 {
+		stats.StddevMS = math.Sqrt(squares / (n - 1))
+	}
+	return stats, true
+}

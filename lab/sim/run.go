@@ -1,0 +1,343 @@
+// Package sim plays scenarios in virtual time: a deterministic simulator at the level of requests. Hosts, their links
+// and the requests on them are simulated; arrivals, balancing, policies, guard and judging are the packages that the
+// live system runs. It reads no clock and opens nothing: the same options give the same bytes.
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/tick"
+)
+
+// Options of a run. Scenario and Run are required; zero values of the others are as on the emulated rig.
+type Options struct {
+	Scenario *scenario.Scenario // not changed
+	Run      scenario.Run
+	Models   *model.Models // nil for policies that need none
+	Seed     uint64        // 0: the scenario's
+
+	// What the scenario says too, and holds where this is its zero value.
+	Discipline Discipline
+	Fluid      bool // neighbours take their share evenly; see scenario.Neighbours
+	Probing    Probing
+	Faults     Faults
+	Failures   []Failure
+	WarmUp     time.Duration // the first load is offered for this long before the account begins; 0: four sampling periods
+
+	// Strain is how full a clairvoyant lets machines get, as a share of what they carry within the objective by the laws of
+	// queueing, which hold for one instance alone. 0: whatever turns out best; see hindsight.
+	Strain float64
+
+	Windows func(Window) // if given, is told of every judge window once it is over, in order
+
+	planned func(*quell.Plan)       // for tests: told of every plan
+	check   func(*simulation) error // for tests: called at the end
+}
+
+// Run plays one run of a scenario and accounts it as the live rig does. Mistakes in the scenario, and models that are
+// missing, are errors; overload is a result.
+func Run(ctx context.Context, o Options) (quell.Result, error) {
+	if o.Run.Policy == policy.Clairvoyant && o.Strain == 0 {
+		return hindsight(ctx, o)
+	}
+	s, err := newSimulation(o)
+	if err != nil {
+		return quell.Result{}, err
+	}
+	if err := s.play(ctx); err != nil {
+		return quell.Result{}, err
+	}
+	if o.check != nil {
+		if err := o.check(s); err != nil {
+			return quell.Result{}, err
+		}
+	}
+	return s.result(), nil
+}
+
+// simulation is one call of Run.
+type simulation struct {
+	Options
+	seed     uint64
+	service  quell.Service
+	w        *world
+	used     []kind // resources that the workload uses
+	clients  *clients
+	arrivals *loadgen.Arrivals // nil: users bring the load
+	intended time.Duration     // moment of the newest request, since the beginning of the account
+	rng      *rand.Rand        // of phases and faults
+	probes   []probePlan
+
+	boot, zero, end float64 // when load begins, when the account begins, when both end
+	sampled         float64 // when the last snapshot was taken
+	reportedAt      float64 // when the balancer's last window ended; before the first, when load began
+	offered         float64 // requests per second in that window
+	phase           float64 // sampling periods end this much after whole multiples of their length
+
+	instances []*instance          // every one ever started
+	members   []*instance          // those that the scaler lists, in order of start
+	byID      map[string]*instance // of members
+	spreading bool                 // spread is on the agenda
+	usedHosts int
+	freed     []int // hosts, the least recently freed first
+	paid      float64
+	most      int
+
+	balancer  *balancer
+	deadlines deadlines
+	patrol    bool // giveUp is on the agenda
+	traffic   traffic
+	account   *account
+
+	engine    *policy.Engine
+	foresight *foresight // clairvoyant only
+	state     policy.State
+	changes   []time.Duration
+}
+
+// validate returns the rules that the options themselves break, each a *quell.InvalidError, joined.
+func (o *Options) validate() error {
+	held := len(o.Scenario.Instances.Weights)
+	var errs []error
+	for _, rule := range []struct {
+		holds         bool
+		path, problem string
+	}{
+		{o.Discipline == "" || slices.Contains(scenario.Disciplines, o.Discipline), "discipline", "unknown, known are sharing and fcfs"},
+		{o.Probing.Count == 0 || o.Probing.Count >= leastProbes, "probing.count", "too few to tell interference from chance: at least 8"},
+		{o.Probing.Budget >= 0 && o.Probing.Budget <= 1, "probing.budget", "must be a share of the link"},
+		{o.Faults.Noise >= 0 && o.Faults.Noise <= 1, "faults.noise", "must be a share from 0 to 1"},
+		{o.Faults.Lost >= 0 && o.Faults.Lost <= 1, "faults.lost", "must be a share from 0 to 1"},
+		{o.Faults.Late >= 0, "faults.late", "must not be negative"},
+		{o.WarmUp >= 0, "warm_up", "must not be negative"},
+		{held == 0 || held == o.Scenario.Initial(o.Run), "instances.weights", "must be as many as the run begins with"},
+		{o.Strain >= 0 && o.Strain <= mostStrain, "strain", "must be a share of what machines carry"},
+	} {
+		if !rule.holds {
+			errs = append(errs, &quell.InvalidError{Path: rule.path, Problem: rule.problem})
+		}
+	}
+	for i, f := range o.Failures {
+		if hostIndex(o.Scenario, f.Host) < 0 || f.At < 0 {
+			errs = append(errs, &quell.InvalidError{Path: fmt.Sprintf("failures[%d]", i), Problem: fmt.Sprintf("host %q at %v: must be a host of the scenario and a moment of it", f.Host, f.At)})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func newSimulation(o Options) (*simulation, error) {
+	if o.Scenario == nil {
+		return nil, errors.New("a simulation needs a scenario")
+	}
+	if err := errors.Join(o.Scenario.Validate(), o.validate()); err != nil {
+		return nil, &quell.UserError{Err: err}
+	}
+	s := &simulation{Options: o, seed: o.Seed, intended: math.MinInt64, byID: map[string]*instance{}}
+	if s.seed == 0 {
+		s.seed = o.Scenario.Seed
+	}
+	sc := o.Scenario
+	if s.WarmUp == 0 {
+		s.WarmUp = sc.WarmUp
+	}
+	if s.Faults == (Faults{}) {
+		s.Faults = Faults(sc.Readings)
+	}
+	if s.Discipline == "" {
+		s.Discipline = sc.Stations.Discipline
+	}
+	s.Fluid = s.Fluid || sc.Stations.Neighbours == scenario.Fluid
+	if s.Probing == (Probing{}) {
+		s.Probing = Probing(sc.Probing)
+	}
+	s.Failures = slices.Clone(s.Failures)
+	for _, f := range sc.Failures() {
+		s.Failures = append(s.Failures, Failure(f))
+	}
+	if s.WarmUp == 0 {
+		s.WarmUp = 4 * sc.Service.Sampling
+	}
+	s.rng = rand.New(rand.NewPCG(s.seed, 2))
+	s.boot = sc.Instances.Startup.Seconds()
+	s.reportedAt = s.boot
+	s.zero = s.boot + s.WarmUp.Seconds()
+	s.end = s.zero + sc.Duration.Seconds()
+	s.account = newAccount(scenario.JudgeOptions{SLO: sc.Service.SLO, Duration: sc.Duration, Judging: sc.Judge})
+	s.account.watch = o.Windows
+	for _, prepare := range []func() error{s.prepareHosts, s.prepareLoad, s.preparePolicy} {
+		if err := prepare(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *simulation) prepareHosts() (err error) {
+	load := &s.Scenario.Workload
+	classes := classesOf(load)
+	s.used = resourcesOf(classes)
+	s.w = newWorld(s.Scenario.Hosts, s.Discipline, s.seed, append(classes, probeClass())...)
+	s.w.done, s.w.cacheStretch = s.done, load.CacheStretch
+	if s.clients, err = newClients(s.w, load, s.seed, s.end, s.ask); err != nil {
+		return err
+	}
+	for _, h := range s.Scenario.Hosts {
+		plan, err := s.Probing.plan(s.Scenario.Service.Sampling, h.Network)
+		if err != nil {
+			return err
+		}
+		s.probes = append(s.probes, plan)
+	}
+	for _, f := range s.Failures {
+		s.w.agenda.add(s.zero+f.At.Seconds(), func() { s.crash(f) })
+	}
+	return nil
+}
+
+func (s *simulation) prepareLoad() (err error) {
+	s.arrivals, err = s.newArrivals()
+	return err
+}
+
+// newArrivals makes the arrivals of the live rig: the first rate is stretched over the warm-up. Users have none.
+func (s *simulation) newArrivals() (*loadgen.Arrivals, error) {
+	if s.Scenario.Workload.Kind == scenario.Users {
+		return nil, nil
+	}
+	var rates []loadgen.Step
+	for i, step := range s.Scenario.Rates() {
+		at := step.At + s.WarmUp
+		if i == 0 {
+			at = 0
+		}
+		rates = append(rates, loadgen.Step{At: at, PerSecond: step.PerSecond})
+	}
+	return loadgen.NewArrivals(loadgen.ArrivalOptions{
+		Process: processOf(s.Scenario.Workload.Arrivals), Rate: rates, Duration: s.WarmUp + s.Scenario.Duration, Seed: s.seed,
+	})
+}
+
+// processOf is how the gaps between arrivals are spread.
+func processOf(a scenario.Arrivals) loadgen.Process {
+	if a == scenario.Deterministic {
+		return loadgen.Deterministic
+	}
+	return loadgen.Poisson
+}
+
+func (s *simulation) preparePolicy() (err error) {
+	s.service = s.Scenario.Service
+	s.service.Policy.Name = s.Run.Policy
+	if n := s.Scenario.Size(s.Run); n > 0 {
+		s.service.Group.Min, s.service.Group.Max = n, n
+	}
+	s.service.Group.Initial = s.Scenario.Initial(s.Run)
+	if s.engine, err = newEngine(s.service, s.Models); err != nil {
+		return err
+	}
+	if s.Run.Policy == policy.Clairvoyant {
+		if err = s.foresee(); err != nil {
+			return err
+		}
+	}
+	s.balancer, err = newBalancer(s.Run.Scheduling, s.seed)
+	return err
+}
+
+// play runs the events in order. After the end it goes on until the last request has ended.
+func (s *simulation) play(ctx context.Context) error {
+	s.schedule()
+	arrival, _ := s.after(s.arrivals)
+	for events := 0; s.w.now < s.end || s.traffic.open > 0; events++ {
+		if events&0xffff == 0 {
+			if err := s.mayGoOn(ctx); err != nil {
+				return err
+			}
+		}
+		if arrival < s.w.nextEvent() {
+			s.w.now = arrival
+			s.clients.arrive()
+			arrival, _ = s.after(s.arrivals)
+			continue
+		}
+		s.w.step()
+	}
+	return nil
+}
+
+// mostOpen bounds the memory of an overload, to a few GB.
+const mostOpen = 10_000_000
+
+func (s *simulation) mayGoOn(ctx context.Context) error {
+	if s.traffic.open > mostOpen {
+		return &quell.UserError{Err: fmt.Errorf("workload.load: more than %d requests are open at once, which fills memory: offer less, or larger requests", mostOpen)}
+	}
+	return ctx.Err()
+}
+
+// after is when the next request or session comes, in the time of the simulation, and whether one does.
+func (s *simulation) after(arrivals *loadgen.Arrivals) (at float64, ok bool) {
+	if arrivals != nil {
+		if after, ok := arrivals.Next(); ok {
+			return s.boot + after.Seconds(), true
+		}
+	}
+	return math.Inf(1), false
+}
+
+// schedule puts on the agenda what is known beforehand. Everybody's periods end at the same moments, which are any
+// moments of the play.
+func (s *simulation) schedule() {
+	period := s.service.Sampling
+	firstEnd := s.boot + s.rng.Float64()*period.Seconds()
+	s.phase = math.Mod(firstEnd, period.Seconds())
+	s.start(min(s.service.Group.Initial, s.service.Group.Max))
+	s.w.agenda.add(firstEnd, s.report)
+	s.w.agenda.add(firstEnd+tick.Settle(period).Seconds(), s.sample)
+	s.w.agenda.add(s.tendEvery(), s.tend)
+	hosts := map[string]int{}
+	for i, h := range s.Scenario.Hosts {
+		hosts[h.ID] = i
+	}
+	for _, c := range s.Scenario.Disturbances(s.seed) {
+		s.w.agenda.add(s.zero+c.At.Seconds(), func() { s.w.interfere(hosts[c.Host], c.Resource, c.Use, s.Fluid) })
+	}
+	s.scheduleUsers(s.w, s.clients)
+}
+
+// scheduleUsers lets users come and go on a stage.
+func (s *simulation) scheduleUsers(stage *world, c *clients) {
+	if s.Scenario.Workload.Kind != scenario.Users {
+		return
+	}
+	stage.agenda.add(s.boot, func() { c.setUsers(s.Scenario.Workload.Users) })
+	for _, e := range s.Scenario.Timeline {
+		if e.Users != nil {
+			stage.agenda.add(s.zero+e.At.Seconds(), func() { c.setUsers(*e.Users) })
+		}
+	}
+}
+
+func (s *simulation) result() quell.Result {
+	sc, verdict, cost := s.Scenario, s.account.verdict(), s.instanceSeconds()
+	r := quell.Result{
+		Scenario: sc.Name, Policy: s.Run.Policy, Scheduling: s.Run.Scheduling, Fixed: sc.Size(s.Run), Seed: s.seed,
+		DurationS: sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors, LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
+		InstanceSeconds: cost, MeanInstances: cost / sc.Duration.Seconds(), MaxInstances: s.most, Decisions: len(s.changes),
+	}
+	if r.Fixed == 0 {
+		r.ReactionS = scenario.Reactions(sc.Marks(), s.changes)
+	}
+	return r
+}

@@ -1,0 +1,210 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/quellhq/quell/lab/scenario"
+)
+
+// Discipline is how the open work at a resource is served.
+type Discipline = scenario.Discipline
+
+// The disciplines of scenarios.
+const (
+	Sharing   = scenario.Sharing
+	FirstCome = scenario.FirstCome
+)
+
+// owner is whose work a station does.
+type owner uint8
+
+const (
+	ownService owner = iota
+	ownProbe
+	ownNeighbours
+	owners
+)
+
+// nobody is the reference of work that nobody waits for.
+const nobody int32 = -1
+
+// waitingWork is work at a first-come station that no server has begun.
+type waitingWork struct {
+	work  float64
+	ref   int32
+	owner owner
+}
+
+// station is one resource of one host. Time is in seconds; work is in seconds of one server at full speed, the whole
+// resource where there is one server only.
+//
+// Sharing follows one number, the service that every piece of open work has attained since the station was last idle.
+// A piece that arrives at attained service a with work w is done when a+w is attained, whatever comes and goes
+// meanwhile: a heap of these sums is all there is to keep, and an event costs O(log n) (attained-service scheduling, as
+// in fair queueing's virtual time).
+type station struct {
+	firstCome bool
+	servers   float64
+	share     float64 // of the resource that is left beside a fluid neighbour; 1: all
+
+	now      float64
+	attained float64   // sharing: service per piece since the station was last idle
+	jobs     jobHeap   // sharing: by attained service at the end; first-come: those in service, by time of their end
+	queue    workQueue // first-come only
+
+	arrived [owners]float64 // work, ever
+	ends    [owners]float64 // sum of the jobs' keys
+	open    [owners]int     // jobs in the heap
+	waiting [owners]float64 // first-come: work that no server has begun
+
+	neighbours neighbours
+}
+
+func newStation(servers float64, discipline Discipline) station {
+	s := station{servers: servers, firstCome: discipline == FirstCome, share: 1}
+	s.neighbours.next = math.Inf(1)
+	if s.firstCome {
+		s.servers = max(1, math.Floor(servers))
+	}
+	return s
+}
+
+// speed is at which rate each open piece of a sharing station advances.
+func (s *station) speed() float64 {
+	return min(1, s.servers/float64(len(s.jobs))) * s.share
+}
+
+// advance brings the attained service up to now.
+func (s *station) advance(now float64) {
+	if len(s.jobs) > 0 && !s.firstCome {
+		s.attained += (now - s.now) * s.speed()
+	}
+	s.now = now
+}
+
+// add gives the station a piece of work.
+func (s *station) add(now float64, work float64, who owner, ref int32) {
+	s.advance(now)
+	s.arrived[who] += work
+	switch {
+	case !s.firstCome:
+		if len(s.jobs) == 0 {
+			s.attained, s.ends = 0, [owners]float64{}
+		}
+		s.begin(job{s.attained + work, ref, who})
+	case float64(len(s.jobs)) < s.servers:
+		s.begin(job{now + work/s.share, ref, who})
+	default:
+		s.waiting[who] += work
+		s.queue.push(waitingWork{work, ref, who})
+	}
+}
+
+func (s *station) begin(j job) {
+	s.ends[j.owner] += j.end
+	s.open[j.owner]++
+	s.jobs.push(j)
+}
+
+// next is when something happens here by itself.
+func (s *station) next() float64 {
+	return min(s.completion(), s.neighbours.next)
+}
+
+func (s *station) completion() float64 {
+	switch {
+	case len(s.jobs) == 0:
+		return math.Inf(1)
+	case s.firstCome:
+		return s.jobs[0].end
+	}
+	return max(s.now, s.now+(s.jobs[0].end-s.attained)/s.speed())
+}
+
+// step plays the event at next, and returns whose work is done: nobody's, where a neighbour came or went.
+func (s *station) step() int32 {
+	done := s.completion()
+	if s.neighbours.next < done {
+		s.arriveNeighbour()
+		return nobody
+	}
+	s.advance(done)
+	j := s.jobs.pop()
+	if !s.firstCome {
+		s.attained = max(s.attained, j.end) // what rounding left
+	}
+	s.forget(j)
+	s.serveWaiting()
+	return j.ref
+}
+
+func (s *station) forget(j job) {
+	s.open[j.owner]--
+	s.ends[j.owner] -= j.end
+}
+
+// serveWaiting lets free servers begin what waits.
+func (s *station) serveWaiting() {
+	for s.firstCome && float64(len(s.jobs)) < s.servers {
+		w, ok := s.queue.pop()
+		if !ok {
+			return
+		}
+		s.waiting[w.owner] -= w.work
+		s.begin(job{s.now + w.work/s.share, w.ref, w.owner})
+	}
+}
+
+// cancel takes back what is left of somebody's work. It looks through all open work.
+func (s *station) cancel(now float64, ref int32) {
+	s.advance(now)
+	for i, j := range s.jobs {
+		if j.ref != ref {
+			continue
+		}
+		s.arrived[j.owner] -= s.left(j)
+		s.jobs.remove(i)
+		s.forget(j)
+		s.serveWaiting()
+		return
+	}
+	if w, ok := s.queue.remove(ref); ok {
+		s.waiting[w.owner] -= w.work
+		s.arrived[w.owner] -= w.work
+	}
+}
+
+func (s *station) left(j job) float64 {
+	if s.firstCome {
+		return (j.end - s.now) * s.share
+	}
+	return j.end - s.attained
+}
+
+// carried is the work done for an owner so far. The caller has advanced the station.
+func (s *station) carried(who owner) float64 {
+	base, speed := s.attained, 1.0
+	if s.firstCome {
+		base, speed = s.now, s.share
+	}
+	return s.arrived[who] - s.waiting[who] - (s.ends[who]-float64(s.open[who])*base)*speed
+}
+
+// setFluid lets neighbours take a fixed share of the resource without flows of their own.
+func (s *station) setFluid(now, use float64) {
+	s.advance(now)
+	before := s.share
+	s.share = max(1-use, leastShare)
+	if !s.firstCome {
+		return
+	}
+	for i := range s.jobs { // all ends move by one factor, so their order stays
+		j := &s.jobs[i]
+		s.ends[j.owner] -= j.end
+		j.end = now + (j.end-now)*before/s.share
+		s.ends[j.owner] += j.end
+	}
+}
+
+// leastShare is what a fluid neighbour leaves at least: with nothing left, no request would ever end.
+const leastShare = 0.01

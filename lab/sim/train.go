@@ -1,0 +1,204 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/train"
+)
+
+// Trainer makes training runs on a simulated machine like the scenario's first host, probed as the scenario's instances
+// will be. It keeps nothing between runs, so any number may go on at once.
+type Trainer struct {
+	Scenario   *scenario.Scenario
+	Discipline Discipline
+	Fluid      bool
+	Probing    Probing
+}
+
+var (
+	_ train.Machine       = (*Trainer)(nil)
+	_ train.ProbedMachine = (*Trainer)(nil)
+)
+
+// Plan is the full plan of experiments with longer runs, which cost nothing here but computing.
+func Plan() train.Plan {
+	p := train.Full()
+	p.Run, p.WarmUp = time.Minute, 5*time.Second
+	return p
+}
+
+// Train makes every run of the plan in virtual time, as many at once as there are processors. The rows come in
+// the order of their seeds: the same arguments give the same rows.
+func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uint64) ([]model.TrainingRow, error) {
+	if err := sc.Validate(); err != nil {
+		return nil, &quell.UserError{Err: err}
+	}
+	if _, ok := sc.Workload.Demands(sc.Hosts[0])[quell.Network]; !ok {
+		return nil, &quell.UserError{Err: errors.New("workload.classes: nothing uses the network, which the probes measure: training would learn nothing; give --models, or run policies that need none")}
+	}
+	var rows []model.TrainingRow
+	machines := make([]train.Machine, runtime.GOMAXPROCS(0))
+	for i := range machines {
+		machines[i] = &Trainer{
+			Scenario: sc, Discipline: sc.Stations.Discipline, Fluid: sc.Stations.Neighbours == scenario.Fluid, Probing: Probing(sc.Probing),
+		}
+	}
+	err := train.Run(ctx, train.Options{
+		Plan: plan, Machines: machines, Seed: seed,
+		Save: func(row model.TrainingRow) error { rows = append(rows, row); return nil },
+	})
+	slices.SortFunc(rows, func(a, b model.TrainingRow) int { return cmp.Compare(a.Seed, b.Seed) })
+	return rows, err
+}
+
+// Measure implements train.Machine.
+func (t *Trainer) Measure(ctx context.Context, r train.RunRequest) (model.TrainingRow, error) {
+	plan, err := t.Probing.plan(t.Scenario.Service.Sampling, t.Scenario.Hosts[0].Network)
+	if err != nil {
+		return model.TrainingRow{}, err
+	}
+	row, _, err := t.run(ctx, r, plan)
+	return row, err
+}
+
+// Probes implements train.ProbedMachine.
+func (t *Trainer) Probes(ctx context.Context, r train.RunRequest, p train.Probing) ([]float64, error) {
+	_, singles, err := t.run(ctx, r, probePlan{
+		count: p.Count, spacing: p.Spacing().Seconds(), class: class{{kindOf(quell.Network), always(float64(p.Bytes) + headerBytes)}},
+	})
+	return singles, err
+}
+
+// run returns a run's row and its single probe times.
+func (t *Trainer) run(ctx context.Context, r train.RunRequest, plan probePlan) (model.TrainingRow, []float64, error) {
+	sc := t.Scenario
+	r.WarmUp, r.Run = settled(&sc.Workload, r.WarmUp, r.Run)
+	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
+		Process: processOf(sc.Workload.Arrivals), Duration: r.WarmUp + r.Run, Seed: r.Seed,
+		Rate: []loadgen.Step{{PerSecond: sc.RatePerSecond(r.Level)}},
+	})
+	if err != nil {
+		return model.TrainingRow{}, nil, err
+	}
+	world := newWorld(sc.Hosts[:1], t.Discipline, r.Seed, append(classesOf(&sc.Workload), probeClass())...)
+	world.cacheStretch = sc.Workload.CacheStretch
+	e := &exercise{from: r.WarmUp.Seconds(), w: world}
+	if e.clients, err = newClients(world, &sc.Workload, r.Seed, (r.WarmUp + r.Run).Seconds(), e.ask); err != nil {
+		return model.TrainingRow{}, nil, err
+	}
+	e.w.done = e.done
+	e.prober = newProber(e.w, plan, 0, 0, r.Seed)
+	e.w.interfere(0, quell.Network, r.Interference, t.Fluid)
+	row, err := e.run(ctx, r, arrivals)
+	return row, e.prober.singles, err
+}
+
+// settled gives workloads of sessions time to come to rest: as many must end as begin before a run counts.
+func settled(load *scenario.Workload, warmUp, run time.Duration) (time.Duration, time.Duration) {
+	if load.Kind != scenario.Video {
+		return warmUp, run
+	}
+	length := duration(8 * float64(load.Video.Size) / load.Video.Rate)
+	return max(warmUp, 2*length), max(run, 4*length)
+}
+
+// exercise is one training run.
+type exercise struct {
+	w         *world
+	clients   *clients
+	prober    *prober
+	from      float64 // when it begins to count
+	open      int
+	latencies []time.Duration
+	row       model.TrainingRow
+	over      bool
+}
+
+func (e *exercise) run(ctx context.Context, r train.RunRequest, arrivals *loadgen.Arrivals) (model.TrainingRow, error) {
+	e.row = model.TrainingRow{Resource: quell.Network, Level: r.Level, InterferingLevel: &r.Interference, Seed: r.Seed, DurationS: r.Run.Seconds()}
+	e.w.agenda.add(e.from, func() { e.measure(r.Run.Seconds()) })
+	for events := 0; !e.over || e.open > 0; events++ {
+		if events&0xffff == 0 && ctx.Err() != nil {
+			return e.row, ctx.Err()
+		}
+		if err := e.offer(arrivals); err != nil {
+			return e.row, err
+		}
+	}
+	if len(e.latencies) == 0 {
+		return e.row, fmt.Errorf("no request was made in %v: %w", r.Run, quell.ErrNoData)
+	}
+	e.row.Requests = int64(len(e.latencies))
+	e.row.RequestRate = float64(len(e.latencies)) / r.Run.Seconds()
+	e.row.LatencyMS = scenario.Summarize(e.latencies)
+	return e.row, nil
+}
+
+// offer plays the world up to the next request and lets it in.
+func (e *exercise) offer(arrivals *loadgen.Arrivals) error {
+	after, ok := arrivals.Next()
+	if !ok {
+		if e.w.nextEvent() < e.from+2*e.row.DurationS+clientTimeout {
+			e.w.step()
+			return nil
+		}
+		return fmt.Errorf("requests do not end: a utilisation of %v beside %v is too much", e.row.Level, *e.row.InterferingLevel)
+	}
+	for e.w.nextEvent() <= after.Seconds() {
+		e.w.step()
+	}
+	e.w.now = after.Seconds()
+	e.clients.arrive()
+	return nil
+}
+
+func (e *exercise) ask(o order) {
+	ref := e.w.submitSized(o.work, o.size, ownService, 0, 0)
+	e.w.requests[ref].session = o.session
+	e.open++
+}
+
+func (e *exercise) done(ref int32) {
+	r := &e.w.requests[ref]
+	if r.owner == ownProbe {
+		e.prober.arrived(ref)
+		return
+	}
+	if r.entered >= e.from {
+		e.latencies = append(e.latencies, duration(e.w.now-r.entered))
+	}
+	e.open--
+	e.clients.answered(r.session)
+	e.w.leave(ref)
+}
+
+// measure accounts what is carried, and probes, for the part of the run that counts.
+func (e *exercise) measure(length float64) {
+	own, neighbours := e.carried()
+	e.prober.window(e.w.now, length, max(2, int(length/e.prober.plan.spacing)), func() {
+		p, _ := e.prober.statistics()
+		e.row.ProbeMS = model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N}
+	})
+	e.w.agenda.add(e.w.now+length, func() {
+		ownAfter, neighboursAfter := e.carried()
+		e.row.Utilization = min(1, max(0, (ownAfter-own)/length))
+		e.row.Interfering = min(1, max(0, (neighboursAfter-neighbours)/length))
+		e.w.agenda.add(e.w.now+e.prober.plan.spacing, func() { e.over = true }) // the last probe is back by then
+	})
+}
+
+func (e *exercise) carried() (own, neighbours float64) {
+	neighbours = e.w.carried(0, quell.Network, ownNeighbours)
+	s := &e.w.stations[e.w.hosts[0].stations[kindOf(quell.Network)]]
+	return e.w.carried(0, quell.Network, ownService), neighbours + (1-s.share)*e.w.now
+}

@@ -1,0 +1,148 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/quellhq/quell/lab/testbed/demand"
+)
+
+// WorkOptions say what a service of dynamic work has at hand.
+type WorkOptions struct {
+	Disk   string // file that disk operations read; none: requests for any are refused
+	Memory bool   // keep memory to read; else requests for any are refused
+}
+
+// Work is a small service whose requests say what they want: GET /work?class=home&cpu=5000us&disk=2&memory=300us&bytes=1000
+// burns that much processor time, reads so many blocks from the disk past the cache, reads memory for as long as the
+// reference machine would take, and answers with so many bytes, one after the other. What is left out is zero. GET /healthz
+// answers at once. A file that cannot be read past the cache is a *quell.UserError.
+func Work(o WorkOptions) (http.Handler, error) {
+	s := &worker{content: demand.NewContent()}
+	if o.Memory { // before anyone waits for it: it takes a small processor a while
+		s.stock = newStock()
+	}
+	if o.Disk != "" {
+		var err error
+		if s.disk, err = openDisk(o.Disk); err != nil {
+			return nil, err
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /work", s.work)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	return mux, nil
+}
+
+type worker struct {
+	content *demand.Content
+	disk    *disk  // nil: none
+	stock   *stock // nil: none
+}
+
+func (s *worker) work(w http.ResponseWriter, r *http.Request) {
+	d, err := demand.Of(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if d.Disk > 0 && s.disk == nil {
+		http.Error(w, "disk: this service has no file to read: start it with --disk FILE", http.StatusNotImplemented)
+		return
+	}
+	if d.Memory > 0 && s.stock == nil {
+		http.Error(w, "memory: this service has none to read: start it with --memory", http.StatusNotImplemented)
+		return
+	}
+	if err := s.meet(r.Context(), d); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	s.content.Serve(w, r, d.Bytes)
+}
+
+// meet does all but the answer, until the client has gone.
+func (s *worker) meet(ctx context.Context, d demand.Demand) error {
+	if d.CPU > 0 {
+		if err := burn(ctx, d.CPU); err != nil {
+			return err
+		}
+	}
+	if d.Disk > 0 {
+		if err := s.disk.read(ctx, d.Disk); err != nil {
+			return err
+		}
+	}
+	if d.Memory > 0 {
+		return s.stock.read(ctx, d.Memory)
+	}
+	return nil
+}
+
+// burn uses that much processor time: its own thread's, so that waiting for a processor does not count.
+func burn(ctx context.Context, span time.Duration) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began, err := threadTime()
+	if err != nil {
+		return err
+	}
+	var sink uint64 = 1
+	for {
+		for range 10_000 { // some microseconds between two looks at the clock
+			sink = sink*6364136223846793005 + 1442695040888963407
+		}
+		runtime.KeepAlive(sink)
+		now, err := threadTime()
+		if err != nil || now-began >= span {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// ReferenceBandwidth is the memory bandwidth, in bytes per second, of the reference machine that demands on memory are
+// about: what one thread of a present server reads.
+const ReferenceBandwidth = 10e9
+
+// stock is more memory than most caches hold.
+type stock struct {
+	bytes []byte
+	next  atomic.Int64 // piece
+}
+
+const (
+	stockBytes = 64 << 20
+	piece      = 1 << 16 // of the stock, read in one go
+	cacheLine  = 64
+)
+
+func newStock() *stock {
+	s := &stock{bytes: make([]byte, stockBytes)}
+	for i := range s.bytes { // a page that was never written is the one page of zeros, and stays in the cache
+		s.bytes[i] = byte(i)
+	}
+	return s
+}
+
+// read reads as much as the reference machine can in that time, wherever the readers before have stopped.
+func (s *stock) read(ctx context.Context, span time.Duration) error {
+	var sink byte
+	for left := int64(span.Seconds() * ReferenceBandwidth); left > 0; left -= piece {
+		at := (s.next.Add(1) * piece) % stockBytes
+		for i := at; i < at+min(left, piece); i += cacheLine {
+			sink += s.bytes[i]
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	runtime.KeepAlive(sink)
+	return nil
+}
