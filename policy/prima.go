@@ -25,6 +25,9 @@ func prima(in Input, g *group, st *State) quell.Plan {
 	p.relax()
 	p.remember()
 	p.needed = p.smallest(p.sorted, 0)
+	if p.idle() {
+		p.needed = 1
+	}
 	p.spare = min(in.Service.Policy.Spare, max(0, g.most(in)-p.needed))
 	switch {
 	case len(p.sorted) == 0:
@@ -84,6 +87,13 @@ func (p *primaPlan) smallest(members []*member, margin float64) int {
 	}
 	return len(members) + 1
 }
+
+// negligible is the load, as a part of what an instance without neighbours can carry, for which one instance is enough whatever it can
+// carry: nobody is served better by adding machines for a few requests.
+const negligible = 0.01
+
+// idle says whether there is next to no load.
+func (p *primaPlan) idle() bool { return p.group.due < negligible*p.fresh() }
 
 const (
 	// mostRelaxed is how far relax raises the threshold, as a multiple of the objective.

@@ -71,6 +71,8 @@ func TestPRIMAOnce(t *testing.T) {
 			[]string{"i1 weight=0.9 use=0 sf=0.95", "i2 weight=0.1 use=0 sf=2"}, "i1=0.5 i2=0.5 overload"},
 		{"all capacities zero, with load: equal, overload and more instances", nil,
 			[]string{"i1 weight=0.9 use=0.2 sf=0.95", "i2 weight=0.1 use=0.1 sf=2"}, "i1=0.5 i2=0.5 +1 overload capacity_short"},
+		{"all capacities zero, next to no load: one instance serves that as well as two", nil, []string{"i1 weight=1 use=0.0049 sf=0.95"}, "i1=1 overload"},
+		{"a hundredth of what a fresh instance carries is a load", nil, []string{"i1 weight=1 use=0.0051 sf=0.95"}, "i1=1 +1 overload capacity_short"},
 		{"all capacities zero does not wait for confirmation", confirm(1),
 			[]string{"i1 weight=0.9 use=0.2 sf=0.95", "i2 weight=0.1 use=0.1 sf=2"}, "i1=0.5 i2=0.5 overload confirming"},
 		{"above its capacity while the sum suffices: shift", nil,
