@@ -115,7 +115,7 @@ func (j *Journal) page(ctx context.Context, q historyQuery) (page historyPage, e
 	case errors.Is(err, quell.ErrNoData):
 		page.None = true
 	case err != nil && len(page.Records) == 0:
-		return page, j.readError("read the journal", err)
+		return page, j.explain("read the journal", err)
 	case err != nil:
 		page.Damaged = err.Error()
 	}

@@ -65,6 +65,8 @@ const (
 	plansStream      = "quell_plans_"
 	snapshotsStream  = "quell_snapshots_"
 	snapshotTooLarge = maxValue - flushBytes
+	appending        = "append to the journal" // in messages
+	keepingSnapshots = "journal snapshots"
 )
 
 // Journal is what a service's controller writes down. One process at a time may write; any number may read.
@@ -132,7 +134,7 @@ func (j *Journal) Append(ctx context.Context, e Entry) error {
 	if err != nil {
 		return err
 	}
-	return j.write(ctx, record, e.At)
+	return j.explain(appending, j.entries.append(ctx, record, e.At))
 }
 
 // encode checks an entry and returns it as it is stored.
@@ -148,11 +150,11 @@ func (j *Journal) encode(e Entry) ([]byte, error) {
 	return record, nil
 }
 
-func (j *Journal) write(ctx context.Context, record []byte, at time.Time) error {
-	if err := j.entries.append(ctx, record, at); err != nil {
-		return j.conn.explain(fmt.Sprintf("append to the journal of service %q", j.service), err)
+func (j *Journal) explain(doing string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return j.conn.explain(fmt.Sprintf("%s of service %q", doing, j.service), err)
 }
 
 // Read calls fn with the entries from since on, in the order they were appended, up to the present end. An error of fn
@@ -169,14 +171,7 @@ func (j *Journal) Read(ctx context.Context, since time.Time, fn func(Entry) erro
 		e.Seq = seq
 		return fn(e)
 	})
-	return j.readError("read the journal", errors.Join(err, errors.Join(damaged...)))
-}
-
-func (j *Journal) readError(doing string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return j.conn.explain(fmt.Sprintf("%s of service %q", doing, j.service), err)
+	return j.explain("read the journal", errors.Join(err, errors.Join(damaged...)))
 }
 
 // AppendSnapshot keeps a snapshot in memory, and writes those kept once they are many or large. What was not yet written
@@ -221,7 +216,7 @@ func (j *Journal) flush(ctx context.Context) error {
 	if j.buffered == 0 {
 		return nil
 	}
-	err := j.writeSnapshots(ctx, j.buffer, j.newest)
+	err := j.explain(keepingSnapshots, j.snapshots.append(ctx, j.buffer, j.newest))
 	if err == nil {
 		j.drop()
 		return nil
@@ -242,13 +237,6 @@ func (j *Journal) take() (record []byte, newest time.Time) {
 	return record, newest
 }
 
-func (j *Journal) writeSnapshots(ctx context.Context, record []byte, newest time.Time) error {
-	if err := j.snapshots.append(ctx, record, newest); err != nil {
-		return j.conn.explain(fmt.Sprintf("journal snapshots of service %q", j.service), err)
-	}
-	return nil
-}
-
 // drop lets go of a buffer that one large service needed.
 func (j *Journal) drop() {
 	j.buffer, j.buffered, j.newest = nil, 0, time.Time{}
@@ -264,5 +252,5 @@ func (j *Journal) ReadSnapshots(ctx context.Context, since time.Time, fn func(qu
 	err := j.snapshots.read(ctx, since, 0, func(seq uint64, record []byte) error {
 		return eachSnapshot(seq, record, since, &damaged, fn)
 	})
-	return j.readError("read the snapshots", errors.Join(err, errors.Join(damaged...)))
+	return j.explain("read the snapshots", errors.Join(err, errors.Join(damaged...)))
 }

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	cryptorand "crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/quellhq/quell"
 )
@@ -178,17 +181,66 @@ func TestAnEntryLargerThanTheJournal(t *testing.T) {
 	wantUserError(t, err, "bus.journal_bytes")
 }
 
+// TestARecordThatIsStoredTwiceCountsOnce stores messages again whose answers were lost, so late that the server has forgotten them.
+func TestARecordThatIsStoredTwiceCountsOnce(t *testing.T) {
+	j := journal(t, embedded(t), JournalOptions{})
+	appendEvents(t, j, 1)
+	long := event(1)
+	long.Text = hex.EncodeToString(noise(1, 2*chunkBytes))
+	for _, e := range []Entry{long, event(2)} {
+		record, err := j.encode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		msgs, err := j.entries.prepare(record, e.At)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sent := range [][]*nats.Msg{msgs[:1], msgs[:1], msgs, msgs} {
+			for _, m := range sent {
+				m.Header.Set(nats.MsgIdHdr, cryptorand.Text())
+			}
+			if err := j.entries.store(t.Context(), sent); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := texts(t, j); !slices.Equal(got, []string{"0", long.Text, "2"}) {
+		t.Errorf("%d entries, want 3 different ones", len(got))
+	}
+}
+
+// TestAServerThatLagsBehindIsNoShortJournal reads from a server that does not have the newest entry.
+func TestAServerThatLagsBehindIsNoShortJournal(t *testing.T) {
+	t.Parallel()
+	s, ring := guarded(t, ServerOptions{})
+	j := journal(t, connect(t, as(s, ring, Controller, "c")), JournalOptions{})
+	appendEvents(t, j, 3)
+	stream, err := j.conn.js.Stream(t.Context(), j.entries.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.DeleteMsg(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	err = j.Read(t.Context(), time.Time{}, func(e Entry) error { got = append(got, e.Text); return nil })
+	if err == nil || !strings.Contains(err.Error(), "ask again") || !slices.Equal(got, []string{"0", "1"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 func TestUnfinishedEntriesAreIgnored(t *testing.T) {
 	c := embedded(t)
 	j := journal(t, c, JournalOptions{})
 	appendEvents(t, j, 1)
 	// As a writer that was killed after its first message leaves it.
 	unfinished := func() {
-		msgs, err := c.messages(j.entries.subject, noise(1, 2*chunkBytes))
+		msgs, err := j.entries.prepare(noise(1, 2*chunkBytes), epoch.Add(time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := j.entries.publish(t.Context(), msgs[:1], "9000000000000000000"); err != nil {
+		if err := j.entries.store(t.Context(), msgs[:1]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -50,15 +49,33 @@ func contentOf(disk int64) int64 {
 
 // append returns once the record is on disk. After an error the record may still turn out to be there.
 func (l *recordLog) append(ctx context.Context, record []byte, until time.Time) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	msgs, err := l.conn.messages(l.subject, record)
+	msgs, err := l.prepare(record, until)
 	if err != nil {
 		return err
 	}
-	if need := space(msgs); need > l.maxBytes {
-		return userErrorf("it takes %d bytes and the journal keeps %d of its kind; raise bus.journal_bytes", need, l.maxBytes)
+	return l.store(ctx, msgs)
+}
+
+// prepare packs a record, whose newest time is until, into messages. However often they are stored, readers see the record once.
+func (l *recordLog) prepare(record []byte, until time.Time) ([]*nats.Msg, error) {
+	msgs, err := l.conn.messages(l.subject, record)
+	if err != nil {
+		return nil, err
 	}
+	if need := space(msgs); need > l.maxBytes {
+		return nil, userErrorf("it takes %d bytes and the journal keeps %d of its kind; raise bus.journal_bytes", need, l.maxBytes)
+	}
+	for _, m := range msgs {
+		m.Header.Set(untilHeader, strconv.FormatInt(until.UnixNano(), 10))
+		m.Header.Set(nats.MsgIdHdr, m.Header.Get(partHeader)) // the server drops a message that it has stored in the last two minutes
+	}
+	return msgs, nil
+}
+
+// store returns once a record's messages are on disk. It may be called again after an error.
+func (l *recordLog) store(ctx context.Context, msgs []*nats.Msg) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	ctx, cancel, err := l.conn.request(ctx)
 	if err != nil {
 		return err
@@ -67,7 +84,7 @@ func (l *recordLog) append(ctx context.Context, record []byte, until time.Time) 
 	if err := l.open(ctx); err != nil {
 		return err
 	}
-	return l.publish(ctx, msgs, strconv.FormatInt(until.UnixNano(), 10))
+	return l.publish(ctx, msgs)
 }
 
 // space bounds what messages take on disk.
@@ -91,10 +108,8 @@ func (l *recordLog) open(ctx context.Context) error {
 	})
 }
 
-func (l *recordLog) publish(ctx context.Context, msgs []*nats.Msg, until string) error {
+func (l *recordLog) publish(ctx context.Context, msgs []*nats.Msg) error {
 	for _, m := range msgs {
-		m.Header.Set(untilHeader, until)
-		m.Header.Set(nats.MsgIdHdr, rand.Text()) // a message that is sent again because its answer was lost is kept once
 		err := l.conn.insist(ctx, func(ctx context.Context) error {
 			_, err := l.conn.js.PublishMsg(ctx, m)
 			return err
@@ -118,9 +133,13 @@ func (l *recordLog) read(ctx context.Context, since time.Time, after uint64, fn 
 	var (
 		whole   assembler
 		damaged []error
+		behind  bool // the server that reads does not have yet what the leading one has
 	)
 	for {
-		m, seq, pending, err := next(ctx, messages)
+		m, seq, pending, err := next(ctx, messages, behind)
+		if behind && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return errors.Join(append(damaged, errors.New("the newest records are missing: the server that was asked does not have them yet; ask again"))...)
+		}
 		if err != nil {
 			return err
 		}
@@ -132,7 +151,8 @@ func (l *recordLog) read(ctx context.Context, since time.Time, after uint64, fn 
 				return err
 			}
 		}
-		if seq >= last || pending == 0 {
+		behind = pending == 0
+		if seq >= last || behind && l.conn.opts.Server != nil {
 			return errors.Join(damaged...)
 		}
 	}
@@ -176,8 +196,12 @@ func (l *recordLog) messages(ctx context.Context, after uint64) (_ jetstream.Mes
 	return messages, state.LastSeq, err
 }
 
-func next(ctx context.Context, messages jetstream.MessagesContext) (m jetstream.Msg, seq, pending uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+func next(ctx context.Context, messages jetstream.MessagesContext, behind bool) (m jetstream.Msg, seq, pending uint64, err error) {
+	wait := requestTimeout
+	if behind {
+		wait = attempt
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	if m, err = messages.Next(jetstream.NextContext(ctx)); err != nil {
 		return nil, 0, 0, err

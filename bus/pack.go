@@ -111,17 +111,21 @@ func parsePart(text string) (part, error) {
 }
 
 // assembler puts chunks together again. What is incomplete, because its writer was killed or because its beginning was
-// dropped for space, is left out.
+// dropped for space, is left out; what was stored twice, because its writer got no answer, counts once.
 type assembler struct {
-	last part
-	data []byte
+	last  part
+	data  []byte
+	whole string // id of the value that was completed last
 }
 
 // add takes the next chunk and returns the packed value that it completes, if any.
 func (a *assembler) add(p part, chunk []byte) (packed []byte, complete bool) {
+	if p == a.last || p.id == a.whole {
+		return nil, false
+	}
 	next := p.id == a.last.id && p.count == a.last.count && p.index == a.last.index+1
 	if p.index > 0 && (!next || len(a.data)+len(chunk) > maxValue) {
-		*a = assembler{}
+		*a = assembler{whole: a.whole}
 		return nil, false
 	}
 	if p.index == 0 {
@@ -132,6 +136,6 @@ func (a *assembler) add(p part, chunk []byte) (packed []byte, complete bool) {
 		return nil, false
 	}
 	packed = a.data
-	*a = assembler{}
+	*a = assembler{whole: p.id}
 	return packed, true
 }

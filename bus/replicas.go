@@ -98,12 +98,13 @@ func (c *Conn) moveOn() {
 	}
 }
 
-// silent says that a request got no answer from a store, or only that it has no leader at present.
+// silent says that a request got no answer from a store, or only that it has no leader at present, or that the same message was sent before
+// and the servers have not agreed on it yet.
 func silent(err error) bool {
-	const notEnabled, notEnabledForAccount = 10076, 10039
+	const notEnabled, notEnabledForAccount, sameInProcess = 10076, 10039, 10158
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
-		return api.Code == 503 && !tooFewServers(err) && api.ErrorCode != notEnabled && api.ErrorCode != notEnabledForAccount
+		return api.ErrorCode == sameInProcess || api.Code == 503 && !tooFewServers(err) && api.ErrorCode != notEnabled && api.ErrorCode != notEnabledForAccount
 	}
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionReconnecting)

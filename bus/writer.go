@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/quellhq/quell"
 )
@@ -26,19 +30,21 @@ type Writer struct {
 	journal *Journal
 	state   *State
 	holds   func() bool // whether this controller has the lease: without it no memory is written
-	now     func() time.Time
+	log     *slog.Logger
 
 	end  context.CancelFunc
 	wake chan struct{} // holds one value when there is work
 	done chan struct{}
 
-	mu     sync.Mutex // guards what follows
-	queue  []*writing // the first is under way
-	bytes  int
-	begun  time.Time          // when the first was
-	late   time.Time          // since when the store lags behind
-	lost   int                // records given up since then
-	values map[string]*[]byte // newest of each key that is not stored
+	mu      sync.Mutex // guards what follows
+	queue   []*writing // the first is under way
+	bytes   int
+	begun   time.Time          // when the first was
+	late    time.Time          // since when the store lags behind
+	refusal error              // what the store said last, where it answers and does not store
+	full    bool               // records were given up since then
+	lost    int                // records given up, and those that cannot be stored
+	values  map[string]*[]byte // newest of each key that is not stored
 }
 
 // writing is one record, or the newest value of a key.
@@ -52,12 +58,14 @@ type writing struct {
 
 // Writer returns one for a journal and a state; Close ends it. holds must be quick.
 func (c *Conn) Writer(j *Journal, s *State, holds func() bool) *Writer {
-	ctx, end := context.WithCancel(patient(context.Background()))
-	w := &Writer{
-		journal: j, state: s, holds: holds, now: time.Now, end: end, wake: make(chan struct{}, 1), done: make(chan struct{}),
-		values: map[string]*[]byte{},
-	}
 	s.sole = true
+	return newWriter(&Writer{journal: j, state: s, holds: holds, log: c.log})
+}
+
+func newWriter(w *Writer) *Writer {
+	ctx, end := context.WithCancel(patient(context.Background()))
+	w.end, w.wake, w.done = end, make(chan struct{}, 1), make(chan struct{})
+	w.values = map[string]*[]byte{}
 	go w.run(ctx)
 	return w
 }
@@ -68,9 +76,7 @@ func (w *Writer) Append(ctx context.Context, e Entry) error {
 	if err != nil {
 		return err
 	}
-	return w.hand(ctx, &writing{what: "journal", size: len(record), do: func(ctx context.Context) error {
-		return w.journal.write(ctx, record, e.At)
-	}})
+	return w.journal.explain(appending, w.store(ctx, w.journal.entries, record, e.At))
 }
 
 // AppendSnapshot keeps a snapshot in memory, and writes those kept once they are many or large.
@@ -80,9 +86,15 @@ func (w *Writer) AppendSnapshot(ctx context.Context, s quell.Snapshot) error {
 		return err
 	}
 	record, newest := w.journal.take()
-	return w.hand(ctx, &writing{what: "snapshots", size: len(record), do: func(ctx context.Context) error {
-		return w.journal.writeSnapshots(ctx, record, newest)
-	}})
+	return w.journal.explain(keepingSnapshots, w.store(ctx, w.journal.snapshots, record, newest))
+}
+
+func (w *Writer) store(ctx context.Context, l *recordLog, record []byte, until time.Time) error {
+	msgs, err := l.prepare(record, until)
+	if err != nil {
+		return err
+	}
+	return w.hand(ctx, &writing{what: l.name, size: int(space(msgs)), do: func(ctx context.Context) error { return l.store(ctx, msgs) }})
 }
 
 // Put keeps a value. One that waits already is replaced: only the newest counts.
@@ -139,9 +151,9 @@ func (w *Writer) Get(ctx context.Context, key string) ([]byte, error) {
 func (w *Writer) hand(ctx context.Context, x *writing) error {
 	x.done = make(chan struct{})
 	w.mu.Lock()
-	lags := len(w.queue) > 0 && w.now().Sub(w.begun) >= writerWait
+	lags := len(w.queue) > 0 && time.Since(w.begun) >= writerWait
 	if len(w.queue) == 0 {
-		w.begun = w.now()
+		w.begun = time.Now()
 	}
 	w.queue = append(w.queue, x)
 	w.bytes += x.size
@@ -165,7 +177,7 @@ func (w *Writer) makeRoom() {
 			continue
 		}
 		w.bytes -= w.queue[i].size
-		w.lost++
+		w.lost, w.full = w.lost+1, true
 		w.queue[i].finish(errors.New("given up: too much waits for the bus"))
 		w.queue = append(w.queue[:i], w.queue[i+1:]...)
 	}
@@ -181,16 +193,19 @@ func (w *Writer) await(ctx context.Context, x *writing) error {
 	return w.lags()
 }
 
-// lags says since when; the same every time, so that it is logged once.
+// lags says since when, and why where the store says so; the same every time, so that it is logged once.
 func (w *Writer) lags() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.late.IsZero() {
-		w.late = w.now()
+		w.late = time.Now()
 	}
 	err := fmt.Errorf("%w; it has lagged since %s", ErrLater, w.late.UTC().Format(time.TimeOnly))
-	if w.lost > 0 {
+	if w.full {
 		err = fmt.Errorf("%w, and older records had to be given up", err)
+	}
+	if w.refusal != nil {
+		err = fmt.Errorf("%w: %w", err, w.refusal)
 	}
 	return err
 }
@@ -213,25 +228,49 @@ func (w *Writer) run(ctx context.Context) {
 			continue
 		}
 		err := x.do(ctx)
-		for Unavailable(err) && ctx.Err() == nil {
+		for ctx.Err() == nil && w.again(x, err) {
 			pause(ctx, retryPause)
 			err = x.do(ctx)
 		}
-		if ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil {
 			return
 		}
 		w.drop(x, err)
 	}
 }
 
+// again says whether a writing that failed is to be tried again, and notes why it failed if the store answered. A value that the store
+// refuses stays with the values, and is put with the next one.
+func (w *Writer) again(x *writing, err error) bool {
+	switch {
+	case err == nil:
+		return false
+	case Unavailable(err):
+		return true
+	case x.size == 0 || unfit(err):
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refusal = err
+	return true
+}
+
+// unfit says that a record will never be stored, whatever becomes of the bus.
+func unfit(err error) bool {
+	const tooLarge = 10054
+	var api *jetstream.APIError
+	return errors.As(err, new(*quell.UserError)) || errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == tooLarge
+}
+
 func (w *Writer) first() *writing {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.queue) == 0 {
-		w.late, w.lost = time.Time{}, 0
+		w.late, w.full = time.Time{}, false
 		return nil
 	}
-	w.begun = w.now()
+	w.begun = time.Now()
 	return w.queue[0]
 }
 
@@ -240,10 +279,16 @@ func (w *Writer) drop(x *writing, err error) {
 	defer w.mu.Unlock()
 	w.queue = w.queue[1:]
 	w.bytes -= x.size
+	w.refusal = nil
+	if err != nil && x.size > 0 {
+		w.lost++
+		w.log.Error("a record cannot be stored and is lost", "stream", x.what, "error", err)
+	}
 	x.finish(err)
 }
 
-// Close waits until everything is written, as long as ctx lasts, and ends the writer.
+// Close waits until everything is written, as long as ctx lasts, and ends the writer. The error says what was lost since the writer
+// began; a record that was under way at the end may turn out to be there.
 func (w *Writer) Close(ctx context.Context) error {
 	last := &writing{what: "end", do: func(context.Context) error { return nil }}
 	_ = w.hand(ctx, last) // it waits for a moment only
@@ -255,10 +300,20 @@ func (w *Writer) Close(ctx context.Context) error {
 	<-w.done
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.queue) > 0 {
-		return fmt.Errorf("%d records were not stored before the end: the bus did not answer", len(w.queue))
+	records := w.lost
+	for _, x := range w.queue {
+		if x.size > 0 {
+			records++
+		}
 	}
-	return nil
+	var lost []error
+	if records > 0 {
+		lost = append(lost, fmt.Errorf("records of the journal that were not stored: %d", records))
+	}
+	if len(w.values) > 0 && w.holds() {
+		lost = append(lost, errors.New("what the controller remembers was not stored"))
+	}
+	return errors.Join(lost...)
 }
 
 type patientKey struct{}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -89,6 +90,68 @@ func TestNobodyWaitsForAStoreThatIsAway(t *testing.T) {
 	}
 }
 
+// away is a store that does not answer for a while.
+type away struct {
+	until time.Time
+	kept  []int
+}
+
+func (s *away) write(n int) *writing {
+	return &writing{what: "journal", size: 1, do: func(ctx context.Context) error {
+		if pause(ctx, max(0, time.Until(s.until))); ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s.kept = append(s.kept, n)
+		return nil
+	}}
+}
+
+// TestDecisionsGoOnWhileTheStoreIsAway decides every 300 ms for a minute in which the store answers nothing.
+func TestDecisionsGoOnWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const period, decisions = 300 * time.Millisecond, 190
+		began := time.Now()
+		store := &away{until: began.Add(time.Minute)}
+		w := newWriter(&Writer{})
+		var want []int
+		for n := range decisions {
+			if err := w.hand(t.Context(), store.write(n)); !errors.Is(err, ErrLater) {
+				t.Errorf("decision %d: %v", n, err)
+			}
+			want = append(want, n)
+			time.Sleep(period)
+		}
+		if waited := time.Since(began) - decisions*period; waited > writerWait {
+			t.Errorf("the decisions waited %s for the store", waited)
+		}
+		if err := w.Close(t.Context()); err != nil || !slices.Equal(store.kept, want) {
+			t.Errorf("%v; kept %v", err, store.kept)
+		}
+	})
+}
+
+// TestCloseSaysWhatWasLost ends while the store is away.
+func TestCloseSaysWhatWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &away{until: time.Now().Add(time.Minute)}
+		w := newWriter(&Writer{holds: func() bool { return true }})
+		for n := range 20 {
+			if err := w.hand(t.Context(), store.write(n)); !errors.Is(err, ErrLater) {
+				t.Errorf("decision %d: %v", n, err)
+			}
+		}
+		if err := w.Put(t.Context(), "memory", []byte("value")); !errors.Is(err, ErrLater) {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		err := w.Close(ctx)
+		if err == nil || !strings.Contains(err.Error(), "not stored: 20") || !strings.Contains(err.Error(), "remembers") || len(store.kept) > 0 {
+			t.Errorf("%v; kept %v", err, store.kept)
+		}
+	})
+}
+
 // TestOnlyTheLeaderWritesTheMemory: what a controller remembers replaces nothing that its follower wrote, however late it arrives; and what
 // nobody has overtaken is not lost.
 func TestOnlyTheLeaderWritesTheMemory(t *testing.T) {
@@ -127,7 +190,7 @@ func TestOnlyTheLeaderWritesTheMemory(t *testing.T) {
 
 // TestTooMuchThatWaitsIsGivenUp bounds the memory.
 func TestTooMuchThatWaitsIsGivenUp(t *testing.T) {
-	w := &Writer{now: time.Now}
+	w := &Writer{}
 	size := mostWaiting / 4
 	for range 10 {
 		w.queue = append(w.queue, &writing{size: size, done: make(chan struct{})})

@@ -327,12 +327,13 @@ func (c *Controller) carryOut(ctx context.Context, view view, plan *quell.Plan) 
 // acting says whether plans are carried out at present.
 func (c *Controller) acting() bool { return c.idle() == "" }
 
-// record writes the plan, the snapshot and the memory down. A journal that fails does not stop the control.
+// record writes the plan, the snapshot and the memory down, also when the controller is told to end meanwhile. A journal that fails does
+// not stop the control.
 func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, o outcome) {
 	if !c.leading {
 		return
 	}
-	ctx, cancel := c.limit(ctx)
+	ctx, cancel := c.limit(context.WithoutCancel(ctx))
 	defer cancel()
 	entry := bus.Entry{At: s.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode, Changes: o.changes}
 	written := c.opts.Journal.Append(ctx, entry)

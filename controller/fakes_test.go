@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,9 +45,8 @@ func (f *fault) strike(ctx context.Context) error {
 	f.mu.Unlock()
 	if hang {
 		<-ctx.Done()
-		return ctx.Err()
 	}
-	return err
+	return cmp.Or(err, ctx.Err())
 }
 
 type fakeBalancer struct {

@@ -340,3 +340,25 @@ func TestNobodyIsHealthyForAWhile(t *testing.T) {
 		r.wantWeights(before)
 	})
 }
+
+// endingBalancer tells the controller to end as soon as it has changed something.
+type endingBalancer struct {
+	*fakeBalancer
+	end func()
+}
+
+func (b endingBalancer) Apply(ctx context.Context, backends []quell.Backend) error {
+	defer b.end()
+	return b.fakeBalancer.Apply(ctx, backends)
+}
+
+func TestTheLastDecisionIsWrittenDown(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	play(t, func(r *rig) { r.opts.Balancer = endingBalancer{r.balancer, cancel} }, func(r *rig) {
+		r.scaler.set(func(s *fakeScaler) { s.add() })
+		r.c.Step(ctx)
+		if plans := r.journal.plans(); ctx.Err() == nil || len(plans) != 1 || !plans[0].Applied {
+			t.Errorf("the journal holds %+v, the end came: %v", plans, ctx.Err())
+		}
+	})
+}
