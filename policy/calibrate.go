@@ -35,7 +35,7 @@ func calibrate(in Input, g *group, plan *quell.Plan) bool {
 }
 
 func (m *member) calibrate(in Input, plan *quell.Plan) bool {
-	mem, pol, threshold := &m.mem, in.Service.Policy, in.Service.SLO.ThresholdMS()
+	mem, pol, threshold := m.prima(), in.Service.Policy, in.Service.SLO.ThresholdMS()
 	mem.Offset *= 1 - pol.CalibrationDecay
 	latency, n := m.newLatency(in.Service)
 	mem.doubt(m.explain(in, m.use, latency), n, pol.Confirm)
@@ -74,7 +74,7 @@ func (m *member) explain(in Input, use, latencyMS float64) float64 {
 
 // newLatency returns the response time of an observation that was not seen before, and how many requests it is of: 0 if there is none.
 func (m *member) newLatency(service *quell.Service) (ms float64, n int) {
-	mem := &m.mem
+	mem := m.prima()
 	if !m.fresh || mem.CollectedAt != nil && mem.CollectedAt.Equal(m.Observation.At) {
 		return 0, 0
 	}
@@ -88,7 +88,7 @@ func (m *member) newLatency(service *quell.Service) (ms float64, n int) {
 }
 
 // doubt halves the offset where more than confirm measurements in a row ask for less than half of it.
-func (mem *InstanceState) doubt(explained float64, n, confirm int) {
+func (mem *primaInstance) doubt(explained float64, n, confirm int) {
 	switch {
 	case n < minCollected && mem.Offset > 0:
 		return
@@ -102,7 +102,7 @@ func (mem *InstanceState) doubt(explained float64, n, confirm int) {
 }
 
 // collect keeps the least response time, and says whether enough are there to judge.
-func (mem *InstanceState) collect(latencyMS, use float64, n, confirm int) bool {
+func (mem *primaInstance) collect(latencyMS, use float64, n, confirm int) bool {
 	if mem.Collected == 0 || latencyMS < mem.CollectedMS {
 		mem.CollectedMS, mem.CollectedUse = latencyMS, use
 	}
@@ -111,6 +111,6 @@ func (mem *InstanceState) collect(latencyMS, use float64, n, confirm int) bool {
 	return mem.Collected > confirm && mem.CollectedN >= minCollected
 }
 
-func (mem *InstanceState) forgetCollected() {
+func (mem *primaInstance) forgetCollected() {
 	mem.Collected, mem.CollectedN, mem.CollectedMS, mem.CollectedUse = 0, 0, 0, 0
 }

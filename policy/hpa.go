@@ -15,6 +15,11 @@ type Recommendation struct {
 	N  int       `json:"n"`
 }
 
+// hpaMemory is what hpa remembers.
+type hpaMemory struct {
+	Recommended []Recommendation `json:"recommended,omitempty"` // within the stabilisation window, oldest first
+}
+
 // DefaultTarget is the utilisation that hpa aims at unless its settings say otherwise.
 const DefaultTarget = 0.8
 
@@ -41,8 +46,9 @@ func hpa(in Input, g *group, st *State) quell.Plan {
 		target = DefaultTarget
 	}
 	wanted := g.recommended(target)
-	st.Recommended = remembering(st.Recommended, Recommendation{in.Snapshot.At, wanted}, stabilisedPeriods*in.Service.Sampling)
-	switch stabilised := largest(st.Recommended); {
+	mem := remembered[hpaMemory](st)
+	mem.Recommended = remembering(mem.Recommended, Recommendation{in.Snapshot.At, wanted}, stabilisedPeriods*in.Service.Sampling)
+	switch stabilised := largest(mem.Recommended); {
 	case wanted > current:
 		g.grow(in, &plan, current, wanted, target)
 	case stabilised < current:

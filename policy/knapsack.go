@@ -15,6 +15,13 @@ type CurvePoint struct {
 	N    int       `json:"n,omitempty"` // 0: not known, counts as 1
 }
 
+// knapsackInstance is what knapsack remembers of an instance.
+type knapsackInstance struct {
+	Curve []CurvePoint `json:"curve,omitempty"` // the newest observations, oldest first
+}
+
+func (m *member) knapsack() *knapsackInstance { return m.mem.Memory.(*knapsackInstance) }
+
 // The learning of curves.
 const (
 	pointsKept   = 12
@@ -32,6 +39,7 @@ const (
 // purpose; in the curve, a/(1-bx) instead of a polynomial; and in the solution, exact for such curves instead of an
 // integer program.
 func knapsack(in Input, g *group, _ *State) quell.Plan {
+	rememberedOf[knapsackInstance](g)
 	var plan quell.Plan
 	for i := range g.members {
 		g.members[i].learnCurve()
@@ -49,20 +57,20 @@ func knapsack(in Input, g *group, _ *State) quell.Plan {
 // learnCurve adds the newest observation of a ready instance to its points; another life begins without any.
 func (m *member) learnCurve() {
 	if m.State != quell.Ready {
-		m.mem.Curve = nil
+		m.knapsack().Curve = nil
 		return
 	}
 	if !m.fresh || m.failing || m.Observation.RequestRate == nil || *m.Observation.RequestRate <= 0 {
 		return
 	}
 	ms, ok := m.Observation.LatencyMS.Of(quell.Mean)
-	old := m.mem.Curve
+	old := m.knapsack().Curve
 	if !ok || ms <= 0 || len(old) > 0 && m.Observation.At.Equal(old[len(old)-1].At) {
 		return
 	}
 	recent := old[max(0, len(old)-pointsKept+1):]
 	points := make([]CurvePoint, 0, len(recent)+1)
-	m.mem.Curve = append(append(points, recent...), CurvePoint{m.Observation.At, *m.Observation.RequestRate, ms, m.Observation.LatencyMS.N})
+	m.knapsack().Curve = append(append(points, recent...), CurvePoint{m.Observation.At, *m.Observation.RequestRate, ms, m.Observation.LatencyMS.N})
 }
 
 // offered is how many requests come in a second.
@@ -72,8 +80,8 @@ func offered(in Input, g *group) float64 {
 	}
 	var sum float64
 	for _, m := range g.ready {
-		if n := len(m.mem.Curve); n > 0 {
-			sum += m.mem.Curve[n-1].Rate
+		if n := len(m.knapsack().Curve); n > 0 {
+			sum += m.knapsack().Curve[n-1].Rate
 		}
 	}
 	return sum
@@ -120,8 +128,8 @@ func (g *group) minimising(rate float64) []float64 {
 	curves, shares := make([]latencyCurve, len(g.ready)), make([]float64, len(g.ready))
 	rest := 0.0
 	for i, m := range g.ready {
-		if len(m.mem.Curve) > 0 {
-			curves[i] = fitCurve(m.mem.Curve)
+		if len(m.knapsack().Curve) > 0 {
+			curves[i] = fitCurve(m.knapsack().Curve)
 			rest += 1 / n
 		}
 	}

@@ -7,14 +7,27 @@ import (
 	"github.com/quellhq/quell"
 )
 
+// leastMemory is what lsf and lr remember.
+type leastMemory struct {
+	Violation int `json:"violation,omitempty"` // consecutive snapshots with a measured violation
+}
+
+// leastInstance is what they remember of an instance.
+type leastInstance struct {
+	Placed bool `json:"placed,omitempty"` // it has had its first share
+	Waited int  `json:"waited,omitempty"` // lsf: snapshots in which it might have had it, but for a severity
+}
+
+func (m *member) least() *leastInstance { return m.mem.Memory.(*leastInstance) }
+
 // leastSeverity is the LSF baseline (PRIMA, section V-D): on a violation, the instances' shares of the summed
 // severity are handed out in reverse, the largest to the instance with the lowest severity. A new instance waits for
 // its first severity (Figures 2 and 3), up to guard.stale_after snapshots: if the violation that it came for still stands,
 // that gives it its first share.
 func leastSeverity(in Input, g *group, st *State) quell.Plan {
 	g.welcome(func(m *member) bool {
-		m.mem.Waited++
-		return m.hasSeverity || m.mem.Waited > max(1, in.Service.Guard.StaleAfter)
+		m.least().Waited++
+		return m.hasSeverity || m.least().Waited > max(1, in.Service.Guard.StaleAfter)
 	})
 	return least(in, g, st, "severity", func(m *member) (float64, bool) { return m.severity, m.hasSeverity })
 }
@@ -46,11 +59,12 @@ func least(in Input, g *group, st *State, what string, value func(*member) (floa
 			relief++
 		}
 	}
-	st.Violation = next(st.Violation, violating > 0)
+	mem := remembered[leastMemory](st)
+	mem.Violation = next(mem.Violation, violating > 0)
 	switch {
 	case violating == 0:
-	case st.Violation <= in.Service.Policy.Confirm:
-		addReason(&plan, "confirming", "", "waiting for confirmation %d of %d", st.Violation, in.Service.Policy.Confirm+1)
+	case mem.Violation <= in.Service.Policy.Confirm:
+		addReason(&plan, "confirming", "", "waiting for confirmation %d of %d", mem.Violation, in.Service.Policy.Confirm+1)
 	case relief == 0:
 		g.addOne(in, &plan, "all_violate", "every instance violates")
 	case g.reverse(value):
@@ -62,16 +76,22 @@ func least(in Input, g *group, st *State, what string, value func(*member) (floa
 // welcome gives an equal share to instances that never had one, if they may have it, and takes it from the others in
 // proportion. One that was given a share of 0 keeps it.
 func (g *group) welcome(may func(*member) bool) {
+	rememberedOf[leastInstance](g)
+	for i := range g.members {
+		if m := &g.members[i]; !m.inService() {
+			m.least().Placed = false
+		}
+	}
 	equal := 1 / float64(len(g.ready))
 	var settled float64 // what the others have
 	rest := 1.0
 	for _, m := range g.ready {
 		if m.weight() > 0 {
-			m.mem.Placed = true
+			m.least().Placed = true
 		}
 		switch {
-		case m.mem.Placed:
-			m.mem.Waited = 0
+		case m.least().Placed:
+			m.least().Waited = 0
 			settled += m.share
 		case g.weightless || may(m):
 			m.share = equal
@@ -79,7 +99,7 @@ func (g *group) welcome(may func(*member) bool) {
 		}
 	}
 	for _, m := range g.ready {
-		if m.mem.Placed && settled > 0 {
+		if m.least().Placed && settled > 0 {
 			m.share = m.share / settled * rest
 		}
 	}
@@ -116,7 +136,7 @@ func (g *group) reverse(value func(*member) (float64, bool)) bool {
 		}
 		for _, e := range entries[i:j] {
 			e.share = rest * shares / float64(j-i)
-			e.mem.Placed = true // also where its share is 0
+			e.least().Placed = true // also where its share is 0
 		}
 		i = j
 	}

@@ -50,6 +50,9 @@ func (m *member) age() time.Duration {
 	return time.Duration(*m.AgeS * float64(time.Second))
 }
 
+// inService says whether it is to take requests: ready, and not taken out by a person.
+func (m *member) inService() bool { return m.State == quell.Ready && m.Held == nil }
+
 // rated says whether enough is known of the instance to tell its capacity.
 func (m *member) rated() bool { return m.hasUse && m.hasSeverity }
 
@@ -84,7 +87,7 @@ func (in *Input) patience() int { return cmp.Or(in.Service.Guard.StaleAfter, def
 // be old, nothing waits for it: it then counts as stale.
 func (m *member) wait(in Input) {
 	m.mem.Unprobed = false
-	if m.State != quell.Ready || m.Held != nil || in.Predictor == nil {
+	if !m.inService() || in.Predictor == nil {
 		m.mem.UnratedFor = 0
 		return
 	}
@@ -186,15 +189,15 @@ func (m *member) count(staleAfter int) {
 		mem.FailedFor = 0
 	}
 	switch {
-	case m.State != quell.Ready || m.Held != nil || m.fresh || staleAfter == 0 && !m.overdue:
+	case !m.inService() || m.fresh || staleAfter == 0 && !m.overdue:
 		mem.SilentFor, mem.StaleFor, mem.StaleWeight = 0, 0, nil
 	case m.Observation == nil && mem.SilentFor < staleAfter && !m.overdue:
 		mem.SilentFor++
 	default:
 		mem.StaleFor++
 	}
-	if m.State != quell.Ready || m.Held != nil {
-		mem.Joined, mem.Placed, mem.Clamped, mem.Usual = false, false, nil, nil
+	if !m.inService() {
+		mem.Joined, mem.Clamped = false, nil
 	} else if m.weight() > 0 {
 		mem.Joined = true
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -32,8 +31,10 @@ type decide func(in Input, g *group, st *State) quell.Plan
 
 // kind is a row of the constructor table.
 type kind struct {
-	decide decide
-	models modelNeed
+	decide   decide
+	models   modelNeed
+	memory   func() any // an empty memory of the policy; nil if it keeps none
+	instance func() any // an empty memory of one instance
 }
 
 type modelNeed int
@@ -45,14 +46,16 @@ const (
 )
 
 var kinds = map[string]kind{
-	"prima":  {prima, allModels},
-	"static": {static, noModels},
-	"lsf":    {leastSeverity, baselineOnly},
-	"lr":     {leastResponse, noModels},
+	"prima":  {prima, allModels, empty[primaMemory], empty[primaInstance]},
+	"static": {static, noModels, empty[staticMemory], nil},
+	"lsf":    {leastSeverity, baselineOnly, empty[leastMemory], empty[leastInstance]},
+	"lr":     {leastResponse, noModels, empty[leastMemory], empty[leastInstance]},
 
-	"hpa":      {hpa, noModels},
-	"knapsack": {knapsack, noModels},
+	"hpa":      {hpa, noModels, empty[hpaMemory], nil},
+	"knapsack": {knapsack, noModels, nil, empty[knapsackInstance]},
 }
+
+func empty[M any]() any { return new(M) }
 
 // Names lists the policies that can be chosen.
 func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
@@ -105,9 +108,12 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 }
 
 func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan, State) {
-	st := prev.counters(e.service.Policy.Name)
+	st := prev.carried(e.service.Policy.Name)
 	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected, feels: e.kind.models != noModels, truth: truth}
 	g := perceive(in, prev.Instances)
+	if prev.Policy != st.Policy {
+		g.forgetPolicy()
+	}
 	if e.service.Group.Fixed {
 		in.Service = ofFixedSize(e.service, len(g.ready)+g.starting+g.held)
 	}
@@ -132,70 +138,4 @@ func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan
 func ofFixedSize(service quell.Service, alive int) *quell.Service {
 	service.Group.Min, service.Group.Max = alive, alive
 	return &service
-}
-
-// State is the memory of a policy and its guard between snapshots. Its zero value is an empty memory.
-type State struct {
-	Policy    string                   `json:"policy"`
-	ScaleOut  int                      `json:"scale_out,omitempty"` // consecutive snapshots with too little capacity
-	ScaleIn   int                      `json:"scale_in,omitempty"`  // consecutive snapshots with too much
-	Shift     int                      `json:"shift,omitempty"`     // consecutive snapshots with an instance above its capacity
-	Violation int                      `json:"violation,omitempty"` // consecutive snapshots with a measured violation
-	Instances map[string]InstanceState `json:"instances,omitempty"`
-
-	// HandingOver: another policy decided before, and the weights in force are not yet this one's.
-	HandingOver bool `json:"handing_over,omitempty"`
-
-	Recommended []Recommendation `json:"recommended,omitempty"` // hpa: within the stabilisation window, oldest first
-}
-
-// counters returns the memory without that of the instances; a change of policy keeps what was learned of those, drops the
-// counters, and begins to hand the shares over.
-func (s State) counters(policy string) State {
-	if s.Policy != policy {
-		return State{Policy: policy, HandingOver: s.Policy != ""}
-	}
-	s.Instances = nil
-	return s
-}
-
-// InstanceState is what is remembered of one instance.
-type InstanceState struct {
-	Utilization *float64   `json:"utilization,omitempty"` // last reading
-	SeverityAt  *time.Time `json:"severity_at,omitempty"`
-	Severity    *float64   `json:"severity,omitempty"`    // last reading, without calibration
-	Significant bool       `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
-	Felt        int        `json:"felt,omitempty"`        // probe readings in a row that passed it, up to confirm + 1
-	Held        int        `json:"held,omitempty"`        // readings since, in whose place the last severity stands
-
-	Offset       float64    `json:"offset,omitempty"`        // section IV: severity added by calibration
-	Good         int        `json:"good,omitempty"`          // measurements in a row that ask for less than half of the offset
-	Collected    int        `json:"collected,omitempty"`     // snapshots collected in the band
-	CollectedN   int        `json:"collected_n,omitempty"`   // response times among them
-	CollectedMS  float64    `json:"collected_ms,omitempty"`  // the least of their windows'
-	CollectedUse float64    `json:"collected_use,omitempty"` // utilisation in that window
-	CollectedAt  *time.Time `json:"collected_at,omitempty"`  // the last observation that was collected
-
-	FailedFor   int      `json:"failed_for,omitempty"`   // consecutive snapshots in state failed
-	SilentFor   int      `json:"silent_for,omitempty"`   // ready snapshots without any observation, up to guard.stale_after
-	StaleFor    int      `json:"stale_for,omitempty"`    // snapshots beyond guard.stale_after without a fresh reading
-	StaleWeight *float64 `json:"stale_weight,omitempty"` // the weight it had when it became stale
-
-	Usual *Usual `json:"usual,omitempty"` // prima: its capacity
-
-	UnratedFor int  `json:"unrated_for,omitempty"` // prima: consecutive ready snapshots without a first severity or utilisation
-	Unprobed   bool `json:"unprobed,omitempty"`    // it reports, but has had no severity for longer than guard.stale_after
-
-	Curve []CurvePoint `json:"curve,omitempty"` // knapsack: the newest observations, oldest first
-
-	Joined  bool     `json:"joined,omitempty"`  // guard: it has had a share
-	Placed  bool     `json:"placed,omitempty"`  // lsf and lr: it has had its first share
-	Waited  int      `json:"waited,omitempty"`  // lsf: snapshots in which it might have had it, but for a severity
-	Clamped *Clamped `json:"clamped,omitempty"` // set where the guard changed the weight, and during a handover
-}
-
-// Clamped is a weight of the last plan that the guard changed.
-type Clamped struct {
-	Wanted  float64 `json:"wanted"`  // by the policy
-	Planned float64 `json:"planned"` // what the guard made of it
 }

@@ -5,16 +5,41 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
 )
 
+// primaMemory is what prima remembers: for how many consecutive snapshots it saw what asks for a change.
+type primaMemory struct {
+	ScaleOut int `json:"scale_out,omitempty"` // too little capacity
+	ScaleIn  int `json:"scale_in,omitempty"`  // too much
+	Shift    int `json:"shift,omitempty"`     // an instance above its capacity
+}
+
+// primaInstance is what prima remembers of an instance.
+type primaInstance struct {
+	Offset       float64    `json:"offset,omitempty"`        // section IV: severity added by calibration
+	Good         int        `json:"good,omitempty"`          // measurements in a row that ask for less than half of the offset
+	Collected    int        `json:"collected,omitempty"`     // snapshots collected in the band
+	CollectedN   int        `json:"collected_n,omitempty"`   // response times among them
+	CollectedMS  float64    `json:"collected_ms,omitempty"`  // the least of their windows'
+	CollectedUse float64    `json:"collected_use,omitempty"` // utilisation in that window
+	CollectedAt  *time.Time `json:"collected_at,omitempty"`  // the last observation that was collected
+
+	Usual *Usual `json:"usual,omitempty"` // its capacity
+}
+
+func (m *member) prima() *primaInstance { return m.mem.Memory.(*primaInstance) }
+
 // prima keeps every instance under the response-time threshold with the fewest instances (PRIMA, section III-B3):
 // estimate each instance's effective capacity under the interference it feels, compare their sum with the load,
 // then scale out, scale in, or shift load.
 func prima(in Input, g *group, st *State) quell.Plan {
-	p := &primaPlan{in: in, group: g, st: st}
+	rememberedOf[primaInstance](g)
+	p := &primaPlan{in: in, group: g, mem: remembered[primaMemory](st)}
+	p.forgetUsual()
 	recalibrated := calibrate(in, g, &p.plan)
 	for _, m := range g.rated {
 		m.rate(in.Predictor, in.Service.SLO.ThresholdMS())
@@ -31,7 +56,7 @@ func prima(in Input, g *group, st *State) quell.Plan {
 	p.spare = min(in.Service.Policy.Spare, max(0, g.most(in)-p.needed))
 	switch {
 	case len(p.sorted) == 0:
-		st.ScaleOut, st.ScaleIn, st.Shift = 0, 0, 0 // nothing is known yet: the guard keeps the group at its least size
+		*p.mem = primaMemory{} // nothing is known yet: the guard keeps the group at its least size
 		if len(g.ready) > 0 {
 			p.reason("unprobed", "", "no instance has told a severity and a utilisation yet: capacities are unknown, and the group stays as it is")
 		}
@@ -66,7 +91,7 @@ func (m *member) limit(load, headroom float64) {
 type primaPlan struct {
 	in       Input
 	group    *group
-	st       *State
+	mem      *primaMemory
 	sorted   []*member // rated, by capacity
 	capacity float64   // of all of them
 	needed   int       // instances that suffice; one more than there are where all do not
@@ -167,27 +192,27 @@ func countable(members []*member) float64 {
 // scaleOut handles load above the summed capacities, and spares that are missing: ask for instances, and meanwhile share in
 // proportion.
 func (p *primaPlan) scaleOut() {
-	st, pol := p.st, p.in.Service.Policy
-	st.ScaleIn, st.Shift = 0, 0
-	st.ScaleOut++
+	mem, pol := p.mem, p.in.Service.Policy
+	mem.ScaleIn, mem.Shift = 0, 0
+	mem.ScaleOut++
 	short, wanted := p.short(), p.wanted()
 	room := max(0, p.group.most(p.in)-len(p.group.ready)-p.group.starting)
 	helpless, joining := p.helpless(), p.joining()
 	overload := min(wanted, p.lacking()-p.group.outstanding) > room
 	stuck := overload && room == 0 && p.group.outstanding == 0 && !p.group.weightless
 	switch {
-	case stuck && st.ScaleOut > pol.Confirm && !joining:
+	case stuck && mem.ScaleOut > pol.Confirm && !joining:
 		p.settle(halfway)
-	case stuck && st.ScaleOut > pol.Confirm:
+	case stuck && mem.ScaleOut > pol.Confirm:
 		p.settle(1)
-	case helpless || joining || st.ScaleOut > pol.Confirm:
+	case helpless || joining || mem.ScaleOut > pol.Confirm:
 		p.share(p.sorted, pol.Tolerance)
 	}
 	if p.futile() {
 		return
 	}
-	if st.ScaleOut <= pol.Confirm {
-		p.reason("confirming", "", "%s; waiting for confirmation %d of %d", short, st.ScaleOut, pol.Confirm+1)
+	if mem.ScaleOut <= pol.Confirm {
+		p.reason("confirming", "", "%s; waiting for confirmation %d of %d", short, mem.ScaleOut, pol.Confirm+1)
 		return
 	}
 	if add := min(wanted, room); add > 0 {
@@ -267,19 +292,19 @@ func (p *primaPlan) lacking() int {
 // sufficient handles load within the summed capacities: drop what is not needed, finish a scale-out, or shift load
 // away from an instance above its own capacity.
 func (p *primaPlan) sufficient(recalibrated bool) {
-	st, pol := p.st, p.in.Service.Policy
-	st.ScaleOut = 0
+	mem, pol := p.mem, p.in.Service.Policy
+	mem.ScaleOut = 0
 	if p.helpless() {
-		st.ScaleIn, st.Shift = 0, 0
+		mem.ScaleIn, mem.Shift = 0, 0
 		p.share(p.sorted, pol.Tolerance)
 		return
 	}
 	surplus := p.surplus()
-	st.ScaleIn = next(st.ScaleIn, len(surplus) > 0)
+	mem.ScaleIn = next(mem.ScaleIn, len(surplus) > 0)
 	over := p.overloaded()
-	st.Shift = next(st.Shift, over != nil)
+	mem.Shift = next(mem.Shift, over != nil)
 	switch {
-	case st.ScaleIn > pol.Confirm:
+	case mem.ScaleIn > pol.Confirm:
 		p.scaleIn(surplus)
 	case p.joining():
 		p.share(p.sorted, pol.Tolerance)
@@ -287,17 +312,17 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 			break
 		}
 		p.reason("join", "", "a new instance takes its share: %d instances, capacity %.3f for %s", len(p.sorted), p.capacity, p.group.loadText)
-	case st.Shift > pol.Confirm || recalibrated && over != nil:
-		if recalibrated || over.mem.Usual.N < knownUsual {
+	case mem.Shift > pol.Confirm || recalibrated && over != nil:
+		if recalibrated || over.prima().Usual.N < knownUsual {
 			p.share(p.sorted, pol.Tolerance)
 		} else {
 			p.settle(1)
 		}
 		p.reason("shift", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold: sharing by capacity", over.ID, over.use, over.capacity)
 	case over != nil:
-		p.reason("confirming", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold; waiting for confirmation %d of %d", over.ID, over.use, over.capacity, st.Shift, pol.Confirm+1)
+		p.reason("confirming", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold; waiting for confirmation %d of %d", over.ID, over.use, over.capacity, mem.Shift, pol.Confirm+1)
 	case len(surplus) > 0:
-		p.reason("confirming", "", "%d instance(s) could go; waiting for confirmation %d of %d", len(surplus), st.ScaleIn, pol.Confirm+1)
+		p.reason("confirming", "", "%d instance(s) could go; waiting for confirmation %d of %d", len(surplus), mem.ScaleIn, pol.Confirm+1)
 	}
 }
 

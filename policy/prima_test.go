@@ -461,8 +461,8 @@ func TestChangeOfPolicy(t *testing.T) {
 	_, st := e.Decide(snap(t, 0, "i1 weight=1 use=0.7 cap=0.3"), State{})
 	st.Policy = "static"
 	plan, st := e.Decide(snap(t, 1, "i1 weight=1 silent"), st)
-	if st.ScaleOut != 1 || plan.Capacity["i1"] == 0 || st.Policy != "prima" {
-		t.Errorf("scale-out count %d, want 1; capacity %v", st.ScaleOut, plan.Capacity)
+	if st.Memory.(*primaMemory).ScaleOut != 1 || plan.Capacity["i1"] == 0 || st.Policy != "prima" {
+		t.Errorf("scale-out count %d, want 1; capacity %v", st.Memory.(*primaMemory).ScaleOut, plan.Capacity)
 	}
 }
 

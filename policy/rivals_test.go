@@ -70,8 +70,8 @@ func TestHPAStabilises(t *testing.T) {
 		steps = append(steps, at("a=0.333 b=0.333 c=0.333 stabilizing", idle...))
 	}
 	st := play(t, e, append(steps, at("a=1 -c -b scale_in", idle...))...)
-	if len(st.Recommended) != stabilisedPeriods+1 {
-		t.Errorf("%d recommendations are remembered", len(st.Recommended))
+	if len(st.Memory.(*hpaMemory).Recommended) != stabilisedPeriods+1 {
+		t.Errorf("%d recommendations are remembered", len(st.Memory.(*hpaMemory).Recommended))
 	}
 }
 
@@ -244,7 +244,7 @@ func TestKnapsackFindsTheBestWeightsAndFollowsChanges(t *testing.T) {
 	speeds = []float64{50, 100, 100}
 	round(25)
 	expect("after a change")
-	if n := len(st.Instances["0"].Curve); n != pointsKept {
+	if n := len(st.Instances["0"].Memory.(*knapsackInstance).Curve); n != pointsKept {
 		t.Errorf("%d points are remembered", n)
 	}
 }
@@ -259,7 +259,7 @@ func TestKnapsackStartsEqualAndLearnsEachReadingOnce(t *testing.T) {
 		t.Errorf("weights %v while nothing is known of one", plan.Weights)
 	}
 	_, st = e.Decide(in, st)
-	if n := len(st.Instances["b"].Curve); n != 1 || len(st.Instances["a"].Curve) != 0 {
+	if n := len(st.Instances["b"].Memory.(*knapsackInstance).Curve); n != 1 || len(st.Instances["a"].Memory.(*knapsackInstance).Curve) != 0 {
 		t.Errorf("one reading, and %d points", n)
 	}
 }

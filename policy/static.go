@@ -6,6 +6,11 @@ import (
 	"github.com/quellhq/quell"
 )
 
+// staticMemory is what static remembers.
+type staticMemory struct {
+	Above int `json:"above,omitempty"` // consecutive snapshots above the utilisation
+}
+
 // static is the balancer alone: equal weights over the ready instances. With a utilisation threshold it also adds
 // an instance while the mean utilisation is above it (PRIMA, section VI-C, uses 30%).
 func static(in Input, g *group, st *State) quell.Plan {
@@ -14,8 +19,9 @@ func static(in Input, g *group, st *State) quell.Plan {
 	threshold := in.Service.Policy.Utilization
 	mean, ok := g.meanUse()
 	above := threshold > 0 && ok && !quell.AtMost(mean, threshold)
-	st.ScaleOut = next(st.ScaleOut, above)
-	if st.ScaleOut > in.Service.Policy.Confirm {
+	mem := remembered[staticMemory](st)
+	mem.Above = next(mem.Above, above)
+	if mem.Above > in.Service.Policy.Confirm {
 		g.addOne(in, &plan, "utilization", fmt.Sprintf("mean utilisation %.3f is above %.3f", mean, threshold))
 	}
 	return plan

@@ -51,7 +51,7 @@ func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 	for _, policy := range Names() {
 		s := guarding(policy, func(s *quell.Service) { maxStep(.4)(s); s.Group.Min = 2 })
 		e := engine(t, s, goldenModels(t))
-		st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Joined: true}, "b": {Joined: true, Clamped: &Clamped{Wanted: .01, Planned: .04}}}}
+		st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}}, "b": {Guarded: Guarded{Joined: true, Clamped: &Clamped{Wanted: .01, Planned: .04}}}}}
 		if policy == "lr" {
 			st.Policy = "lsf"
 		}
@@ -74,7 +74,7 @@ func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
 	for _, policy := range []string{"prima", "lr"} {
 		e := engine(t, guarding(policy, maxStep(.4)), goldenModels(t))
-		st := State{Policy: "knapsack", Instances: map[string]InstanceState{"a": {Joined: true}, "b": {Joined: true}}}
+		st := State{Policy: "knapsack", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}}, "b": {Guarded: Guarded{Joined: true}}}}
 		for k := range 4 {
 			var plan quell.Plan
 			plan, st = e.Decide(snap(t, k, "a weight=0.7 use=0.3 cap=0.4", "b weight=0.3 use=0.4 cap=0.4"), st)
@@ -88,7 +88,7 @@ func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
 // What the new policy wants meanwhile is where the shares go.
 func TestAHandoverGoesWhereTheNewPolicyWants(t *testing.T) {
 	e := engine(t, guarding("prima", maxStep(.2)), goldenModels(t))
-	st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Joined: true}, "b": {Joined: true}}}
+	st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}}, "b": {Guarded: Guarded{Joined: true}}}}
 	var last quell.Plan
 	for k, want := range []float64{.8, .7, .6, .5, .4, .3, .25, .25} {
 		in := snap(t, k, "a weight=0.9 use=0.15 cap=0.15", "b weight=0.1 use=0.35 cap=0.45")
@@ -165,7 +165,7 @@ func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 		}
 		st := State{Policy: rapid.SampledFrom(Names()).Draw(t, "policy before"), Instances: map[string]InstanceState{}}
 		for i := range n {
-			st.Instances[fmt.Sprintf("i%02d", i)] = InstanceState{Joined: rng.IntN(2) == 0}
+			st.Instances[fmt.Sprintf("i%02d", i)] = InstanceState{Guarded: Guarded{Joined: rng.IntN(2) == 0}}
 		}
 		var last quell.Plan
 		for k := range 4 {

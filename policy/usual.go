@@ -61,12 +61,21 @@ func sign(d float64) int {
 // doubt is what chance may explain of a mean's distance from the truth: twice its standard error.
 func (u *Usual) doubt() float64 { return 2 * math.Sqrt(u.Variance/float64(u.N)) }
 
+// forgetUsual leaves behind what an instance could carry before it went out of service.
+func (p *primaPlan) forgetUsual() {
+	for i := range p.group.members {
+		if m := &p.group.members[i]; !m.inService() {
+			m.prima().Usual = nil
+		}
+	}
+}
+
 // remember adds what the instances carry now to what they usually do.
 func (p *primaPlan) remember() {
 	pol := p.in.Service.Policy
 	for _, m := range p.sorted {
-		if m.fresh || m.mem.Usual == nil {
-			m.mem.Usual = m.mem.Usual.with(m.carry, pol.Tolerance, pol.Confirm)
+		if m.fresh || m.prima().Usual == nil {
+			m.prima().Usual = m.prima().Usual.with(m.carry, pol.Tolerance, pol.Confirm)
 		}
 	}
 }
@@ -76,7 +85,7 @@ func (p *primaPlan) remember() {
 func (p *primaPlan) settle(part float64) {
 	tolerance, moves, sum := p.in.Service.Policy.Tolerance, false, 0.0
 	for _, m := range p.sorted {
-		sum += m.mem.Usual.Mean
+		sum += m.prima().Usual.Mean
 	}
 	if sum == 0 {
 		p.share(p.sorted, tolerance)
@@ -84,17 +93,17 @@ func (p *primaPlan) settle(part float64) {
 	}
 	whole := p.rest() / sum
 	for _, m := range p.sorted {
-		u := m.mem.Usual
+		u := m.prima().Usual
 		moves = moves || math.Abs(whole*u.Mean-m.share) > math.Max(tolerance*m.share, whole*u.doubt())+quell.SumTolerance
 	}
 	if !moves {
 		return
 	}
-	if !slices.ContainsFunc(p.sorted, func(m *member) bool { return m.mem.Usual.N == 1 }) {
+	if !slices.ContainsFunc(p.sorted, func(m *member) bool { return m.prima().Usual.N == 1 }) {
 		part = 1
 	}
 	for _, m := range p.sorted {
-		m.share += part * (whole*m.mem.Usual.Mean - m.share)
+		m.share += part * (whole*m.prima().Usual.Mean - m.share)
 	}
 }
 

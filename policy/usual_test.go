@@ -77,8 +77,8 @@ func TestWeightsSettleInAnOverload(t *testing.T) {
 func TestUsuallyNoCapacity(t *testing.T) {
 	s := golden("prima", 75, 1)
 	s.Group.Max = 2
-	st := State{Policy: "prima", ScaleOut: 5, Instances: map[string]InstanceState{
-		"i1": {Usual: &Usual{N: 9}}, "i2": {Usual: &Usual{N: 9}},
+	st := State{Policy: "prima", Memory: &primaMemory{ScaleOut: 5}, Instances: map[string]InstanceState{
+		"i1": {Memory: &primaInstance{Usual: &Usual{N: 9}}}, "i2": {Memory: &primaInstance{Usual: &Usual{N: 9}}},
 	}}
 	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.5 use=0.6 cap=0.5", "i2 weight=0.5 use=0.6 cap=0.25"), st)
 	wantWeights(t, plan, map[string]float64{"i1": 2. / 3, "i2": 1. / 3})

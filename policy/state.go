@@ -1,0 +1,138 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// State is the memory of an engine between snapshots: what perception and the guard remember of the instances, and the
+// memory of the policy that decided last. Its zero value is an empty memory.
+type State struct {
+	Policy    string                   `json:"policy"`
+	Memory    any                      `json:"memory,omitempty"` // of that policy: a pointer to a value that is never changed
+	Instances map[string]InstanceState `json:"instances,omitempty"`
+
+	// HandingOver: another policy decided before, and the weights in force are not yet this one's.
+	HandingOver bool `json:"handing_over,omitempty"`
+}
+
+// InstanceState is what is remembered of one instance.
+type InstanceState struct {
+	Perceived
+	Guarded
+	Memory any `json:"memory,omitempty"` // the policy's: a pointer to a value that is never changed
+}
+
+// Perceived is what readings left behind.
+type Perceived struct {
+	Utilization *float64   `json:"utilization,omitempty"` // last reading
+	SeverityAt  *time.Time `json:"severity_at,omitempty"`
+	Severity    *float64   `json:"severity,omitempty"`    // last reading, without calibration
+	Significant bool       `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
+	Felt        int        `json:"felt,omitempty"`        // probe readings in a row that passed it, up to confirm + 1
+	Held        int        `json:"held,omitempty"`        // readings since, in whose place the last severity stands
+
+	UnratedFor int  `json:"unrated_for,omitempty"` // consecutive ready snapshots without a first severity or utilisation
+	Unprobed   bool `json:"unprobed,omitempty"`    // it reports, but has had no severity for longer than guard.stale_after
+}
+
+// Guarded is what the guard remembers.
+type Guarded struct {
+	FailedFor   int      `json:"failed_for,omitempty"`   // consecutive snapshots in state failed
+	SilentFor   int      `json:"silent_for,omitempty"`   // ready snapshots without any observation, up to guard.stale_after
+	StaleFor    int      `json:"stale_for,omitempty"`    // snapshots beyond guard.stale_after without a fresh reading
+	StaleWeight *float64 `json:"stale_weight,omitempty"` // the weight it had when it became stale
+	Joined      bool     `json:"joined,omitempty"`       // it has had a share
+	Clamped     *Clamped `json:"clamped,omitempty"`      // set where the guard changed the weight, and during a handover
+}
+
+// Clamped is a weight of the last plan that the guard changed.
+type Clamped struct {
+	Wanted  float64 `json:"wanted"`  // by the policy
+	Planned float64 `json:"planned"` // what the guard made of it
+}
+
+// carried returns the memory without that of the instances. After a change of policy that of the old one is left behind,
+// and the shares begin to be handed over.
+func (s State) carried(policy string) State {
+	if s.Policy != policy {
+		return State{Policy: policy, HandingOver: s.Policy != ""}
+	}
+	s.Instances = nil
+	return s
+}
+
+// remembered returns the policy's own memory, a copy that it may change.
+func remembered[M any](st *State) *M {
+	mem := new(M)
+	if old, ok := st.Memory.(*M); ok {
+		*mem = *old
+	}
+	st.Memory = mem
+	return mem
+}
+
+// rememberedOf gives every member a copy of what the policy remembers of it, which it may change.
+func rememberedOf[M any](g *group) {
+	copies := make([]M, len(g.members))
+	for i := range g.members {
+		mem := &g.members[i].mem
+		if old, ok := mem.Memory.(*M); ok {
+			copies[i] = *old
+		}
+		mem.Memory = &copies[i]
+	}
+}
+
+// forgetPolicy leaves behind what another policy remembers of the instances.
+func (g *group) forgetPolicy() {
+	for i := range g.members {
+		g.members[i].mem.Memory = nil
+	}
+}
+
+// UnmarshalJSON reads the policy's memory as that policy's type. That of a policy that this program does not know is left out.
+func (s *State) UnmarshalJSON(data []byte) error {
+	type instance struct {
+		Perceived
+		Guarded
+		Memory json.RawMessage `json:"memory"`
+	}
+	var raw struct {
+		Policy      string              `json:"policy"`
+		Memory      json.RawMessage     `json:"memory"`
+		Instances   map[string]instance `json:"instances"`
+		HandingOver bool                `json:"handing_over"`
+	}
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return err
+	}
+	k := kinds[raw.Policy]
+	memory, err := decodeMemory(raw.Memory, k.memory)
+	if err != nil {
+		return fmt.Errorf("memory of policy %s: %w", raw.Policy, err)
+	}
+	next := State{Policy: raw.Policy, Memory: memory, HandingOver: raw.HandingOver}
+	if raw.Instances != nil {
+		next.Instances = make(map[string]InstanceState, len(raw.Instances))
+	}
+	for id, in := range raw.Instances {
+		memory, err := decodeMemory(in.Memory, k.instance)
+		if err != nil {
+			return fmt.Errorf("memory of policy %s, instance %s: %w", raw.Policy, id, err)
+		}
+		next.Instances[id] = InstanceState{Perceived: in.Perceived, Guarded: in.Guarded, Memory: memory}
+	}
+	*s = next
+	return nil
+}
+
+// decodeMemory reads into a new value of a policy's type; nil where there is nothing, or the policy keeps nothing.
+func decodeMemory(data json.RawMessage, empty func() any) (any, error) {
+	if len(data) == 0 || empty == nil {
+		return nil, nil
+	}
+	memory := empty()
+	return memory, json.Unmarshal(data, memory)
+}

@@ -1,0 +1,73 @@
+package policy
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"github.com/quellhq/quell"
+)
+
+// What is stored and read back decides as if it had never left, under every policy.
+func TestMemorySurvivesStorage(t *testing.T) {
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) {
+			s := golden(name, 75, 1)
+			s.Policy.Calibrate, s.Policy.Utilization, s.Guard = 0.3, 0.3, quell.DefaultService().Guard
+			e := engine(t, s, goldenModels(t))
+			var kept, stored State
+			for k := range 12 {
+				in := snap(t, k, "i1 weight=0.7 use=0.45 cap=0.4 lat=90", "i2 weight=0.3 use=0.4 cap=0.2 lat=20", "i3 starting")
+				for i := range in.Instances[:2] {
+					rate := float64(40 + k)
+					in.Instances[i].Observation.RequestRate = &rate
+				}
+				var plan, again quell.Plan
+				plan, kept = e.Decide(in, kept)
+				again, stored = e.Decide(in, throughJSON(t, stored))
+				if !reflect.DeepEqual(plan, again) {
+					t.Fatalf("snapshot %d: %v, but %v without storage between", k, again, plan)
+				}
+			}
+		})
+	}
+}
+
+func throughJSON(t *testing.T, st State) (back State) {
+	t.Helper()
+	data, err := json.Marshal(st)
+	if err == nil {
+		err = json.Unmarshal(data, &back)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return back
+}
+
+// A policy never finds another one's memory, nor one that is stored under a name that this program does not know.
+func TestMemoryIsOnePolicys(t *testing.T) {
+	rows := []string{"i1 weight=1 use=0.7 cap=0.3 lat=90", "i2 weight=0 use=0.1 cap=0.3 lat=90"}
+	_, st := engine(t, golden("lsf", 75, 5), goldenModels(t)).Decide(snap(t, 0, rows...), State{})
+	if st.Memory.(*leastMemory).Violation != 1 {
+		t.Fatalf("lsf remembers %+v", st.Memory)
+	}
+	_, st = engine(t, golden("lr", 75, 5), goldenModels(t)).Decide(snap(t, 1, rows...), st)
+	if got := st.Memory.(*leastMemory).Violation; got != 1 {
+		t.Errorf("lr begins to count at %d", got)
+	}
+	_, st = engine(t, golden("static", 75, 5), nil).Decide(snap(t, 2, rows...), st)
+	if st.Instances["i1"].Memory != nil {
+		t.Errorf("static keeps %+v of an instance", st.Instances["i1"].Memory)
+	}
+	var unknown State
+	if err := json.Unmarshal([]byte(`{"policy":"oracle","memory":{"x":1},"instances":{"i1":{"joined":true,"memory":{"y":2}}}}`), &unknown); err != nil {
+		t.Fatal(err)
+	}
+	if want := (State{Policy: "oracle", Instances: map[string]InstanceState{"i1": {Guarded: Guarded{Joined: true}}}}); !reflect.DeepEqual(unknown, want) {
+		t.Errorf("got %+v, want %+v", unknown, want)
+	}
+	if err := json.Unmarshal([]byte(`{"policy":"prima","memory":{"scale_out":"many"}}`), &unknown); err == nil || unknown.Policy != "oracle" {
+		t.Errorf("a wrong memory: %v, %+v", err, unknown)
+	}
+}
