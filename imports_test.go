@@ -43,12 +43,13 @@ var mayImport = map[string][]string{
 	"loadgen":    {"."},
 	"chart":      {".", "model"},
 	"train":      {".", "stats", "model", "probe", "loadgen", "lockfile"},
-	"config":     {".", "lab/scenario"},
+	"config":     {".", "config/keys", "loadgen"},
+	"config/*":   {"."},
 	"controller": {".", "bus", "model", "outage", "policy", "tick"},
 	"daemon":     {"*"},
 
 	// Apparatus: what plays, simulates and judges.
-	"lab/scenario":         {"."},
+	"lab/scenario":         {".", "config", "config/keys"},
 	"lab/testbed/*":        {"."},
 	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand"},
 	"lab/testbed/kernel":   {".", "lab/testbed/demand"},

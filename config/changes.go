@@ -5,22 +5,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-)
 
-// currents lists the values of all keys of a table, as a file would write them.
-func (s section) currents(prefix string, into map[string]string) {
-	for _, k := range s {
-		path := join(prefix, k.name)
-		switch v := k.value.(type) {
-		case section:
-			v.currents(path, into)
-		case interface{ current() string }:
-			into[path] = v.current()
-		default:
-			into[path] = v.initial()
-		}
-	}
-}
+	"github.com/quellhq/quell/config/keys"
+)
 
 // Changed lists the keys whose values differ between two configurations, sorted. Defaults that follow from other keys
 // are not listed beside these.
@@ -100,7 +87,7 @@ func (f *File) owners() []owner {
 // ownerOf finds the row of a key.
 func (f *File) ownerOf(key string) (found owner) {
 	for _, o := range f.owners() {
-		if within(key, o.path) && len(o.path) > len(found.path) {
+		if keys.Within(key, o.path) && len(o.path) > len(found.path) {
 			found = o
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/quellhq/quell/config/keys"
 )
 
 func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
@@ -61,9 +63,9 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 func TestEveryKeyHasAnOwner(t *testing.T) {
 	f := defaults()
 	values := map[string]string{}
-	fileKeys(&f).currents("", values)
+	fileKeys(&f).Currents("", values)
 	for key := range values {
-		if !slices.ContainsFunc(f.owners(), func(o owner) bool { return within(key, o.path) }) {
+		if !slices.ContainsFunc(f.owners(), func(o owner) bool { return keys.Within(key, o.path) }) {
 			t.Errorf("nobody reads %s", key)
 		}
 	}

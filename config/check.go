@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/quellhq/quell/config/keys"
 )
 
 // Check reads a configuration and looks for everything that can be found wrong without running it: the mistakes that
@@ -17,13 +19,13 @@ import (
 // can read, and settings with which nothing would be probed. All mistakes come together, as those of Parse. Where the
 // file could be read, it is returned beside them.
 func Check(path string) (*File, error) {
-	data, err := readFile(path)
+	data, err := keys.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	f, d, ok := parse(path, data)
 	if !ok {
-		return nil, d.err()
+		return nil, d.Err()
 	}
 	f.resolve(filepath.Dir(path))
 	checkFleet(d, f)
@@ -31,22 +33,22 @@ func Check(path string) (*File, error) {
 	checkSecrets(d, f)
 	checkTLSFiles(d, f)
 	checkPlaces(d, f)
-	return f, d.err()
+	return f, d.Err()
 }
 
 // checkFleet wants instances, and settings that agree with their list.
-func checkFleet(d *decoder, f *File) {
+func checkFleet(d *keys.Decoder, f *File) {
 	n := len(f.Scaler.Instances)
-	if f.Scaler.Kind != FixedScaler || !d.sound("scaler.kind", "scaler.instances") {
+	if f.Scaler.Kind != FixedScaler || !d.Sound("scaler.kind", "scaler.instances") {
 		return
 	}
 	if n == 0 {
-		d.problemAt(d.placeOf("scaler"), "scaler: the service has no instances", "list them in scaler.instances, or set scaler.kind to process or command")
+		d.ProblemAt(d.PlaceOf("scaler"), "scaler: the service has no instances", "list them in scaler.instances, or set scaler.kind to process or command")
 		return
 	}
 	for _, key := range []string{"group.min", "group.max", "group.initial"} {
-		if d.given(key) && d.sound(key) && f.values[key] != fmt.Sprint(n) {
-			d.refuse(key, "remove it: of a fixed fleet it is always the number of instances", "%s does not agree with the %d instance(s) listed in scaler.instances",
+		if d.Given(key) && d.Sound(key) && f.values[key] != fmt.Sprint(n) {
+			d.Refuse(key, "remove it: of a fixed fleet it is always the number of instances", "%s does not agree with the %d instance(s) listed in scaler.instances",
 				f.values[key], n)
 		}
 	}
@@ -54,8 +56,8 @@ func checkFleet(d *decoder, f *File) {
 	for _, m := range f.Scaler.Instances {
 		ids = append(ids, m.ID)
 	}
-	if id := f.Agent.Instance; id != "" && d.sound("agent.instance") && !slices.Contains(ids, id) {
-		d.refuse("agent.instance", "correct it, or add it to the list", "scaler.instances lists no %q%s", shorten(id), suggest(id, ids))
+	if id := f.Agent.Instance; id != "" && d.Sound("agent.instance") && !slices.Contains(ids, id) {
+		d.Refuse("agent.instance", "correct it, or add it to the list", "scaler.instances lists no %q%s", keys.Shorten(id), keys.Suggest(id, ids))
 	}
 }
 
@@ -63,8 +65,8 @@ func checkFleet(d *decoder, f *File) {
 func feels(policy string) bool { return policy == "prima" || policy == "lsf" }
 
 // checkProbing wants what a prober needs where the policy needs a prober.
-func checkProbing(d *decoder, f *File) {
-	if !d.sound("policy.name", "probe", "agent.capacity") {
+func checkProbing(d *keys.Decoder, f *File) {
+	if !d.Sound("policy.name", "probe", "agent.capacity") {
 		return
 	}
 	name := f.Service.Policy.Name
@@ -72,15 +74,15 @@ func checkProbing(d *decoder, f *File) {
 		return
 	}
 	if f.Probe.Size == 0 && f.Probe.Capacity == 0 && f.values["agent.capacity.network"] == defaultValue("agent.capacity.network") {
-		d.problemAt(d.placeOf("probe"), "probe.capacity is missing: without it nothing can be probed",
+		d.ProblemAt(d.PlaceOf("probe"), "probe.capacity is missing: without it nothing can be probed",
 			"set probe.capacity or agent.capacity.network to the bandwidth of an instance, or set probe.size")
 	}
-	if !feels(name) || f.Scaler.Kind != FixedScaler || !d.sound("scaler") {
+	if !feels(name) || f.Scaler.Kind != FixedScaler || !d.Sound("scaler") {
 		return
 	}
 	for i, m := range f.Scaler.Instances {
 		if m.Probe == "" {
-			d.problemAt(d.placeOf(fmt.Sprintf("scaler.instances[%d]", i)), fmt.Sprintf("scaler.instances[%d].probe is missing: policy %s decides by probes, and %s would never be probed", i, name, m.ID),
+			d.ProblemAt(d.PlaceOf(fmt.Sprintf("scaler.instances[%d]", i)), fmt.Sprintf("scaler.instances[%d].probe is missing: policy %s decides by probes, and %s would never be probed", i, name, m.ID),
 				"give the address of its agent's probe server, as in 10.0.0.11:9466")
 		}
 	}
@@ -90,7 +92,7 @@ func checkProbing(d *decoder, f *File) {
 func defaultValue(key string) string {
 	f := defaults()
 	values := map[string]string{}
-	fileKeys(&f).currents("", values)
+	fileKeys(&f).Currents("", values)
 	return values[key]
 }
 
@@ -99,20 +101,20 @@ const leastToken = 16
 
 const newToken = "make one with: openssl rand -hex 32"
 
-func checkSecrets(d *decoder, f *File) {
+func checkSecrets(d *keys.Decoder, f *File) {
 	for _, s := range []struct{ section, token, file string }{
 		{"bus", f.Bus.Token, f.Bus.TokenFile}, {"probe", f.Probe.Token, f.Probe.TokenFile},
 	} {
-		if key := s.section + ".token"; s.token != "" && d.sound(key) {
+		if key := s.section + ".token"; s.token != "" && d.Sound(key) {
 			if len(s.token) < leastToken {
-				d.refuse(key, newToken, "a token of %d characters can be guessed; at least %d are needed", len(s.token), leastToken)
+				d.Refuse(key, newToken, "a token of %d characters can be guessed; at least %d are needed", len(s.token), leastToken)
 			}
 			if mode, ok := mode(f.Path); ok && mode&0o077 != 0 {
-				d.refuse(key, "chmod 600 "+f.Path+", or put the token into a file of its own and name it in "+key+"_file",
+				d.Refuse(key, "chmod 600 "+f.Path+", or put the token into a file of its own and name it in "+key+"_file",
 					"other users of this machine can read this file (mode %04o), and with it the token", mode)
 			}
 		}
-		if key := s.section + ".token_file"; s.file != "" && d.sound(key) {
+		if key := s.section + ".token_file"; s.file != "" && d.Sound(key) {
 			checkTokenFile(d, key, f.values[key], s.file)
 		}
 	}
@@ -120,29 +122,29 @@ func checkSecrets(d *decoder, f *File) {
 }
 
 // checkCredentials looks at the file of this process's credential. It may be missing: the controller's machine finds its own.
-func checkCredentials(d *decoder, f *File) {
-	if f.Bus.Credentials != "" && d.sound("bus.credentials") {
+func checkCredentials(d *keys.Decoder, f *File) {
+	if f.Bus.Credentials != "" && d.Sound("bus.credentials") {
 		checkPrivate(d, "bus.credentials", f.values["bus.credentials"], f.Bus.Credentials)
 	}
 }
 
 // checkTokenFile looks at a file that holds a token; written is how the configuration calls it.
-func checkTokenFile(d *decoder, key, written, path string) {
+func checkTokenFile(d *keys.Decoder, key, written, path string) {
 	token, err := Token("", path)
 	if err != nil {
-		d.refuse(key, newToken+" > "+written+"; chmod 600 "+written, "%s %s", written, reason(err))
+		d.Refuse(key, newToken+" > "+written+"; chmod 600 "+written, "%s %s", written, reason(err))
 		return
 	}
 	checkPrivate(d, key, written, path)
 	if len(token) < leastToken {
-		d.refuse(key, newToken, "%s holds a token of %d characters, which can be guessed; at least %d are needed", written, len(token), leastToken)
+		d.Refuse(key, newToken, "%s holds a token of %d characters, which can be guessed; at least %d are needed", written, len(token), leastToken)
 	}
 }
 
 // checkPrivate refuses a secret that others can read.
-func checkPrivate(d *decoder, key, written, path string) {
+func checkPrivate(d *keys.Decoder, key, written, path string) {
 	if mode, ok := mode(path); ok && mode&0o077 != 0 {
-		d.refuse(key, "chmod 600 "+written, "other users of this machine can read %s (mode %04o)", written, mode)
+		d.Refuse(key, "chmod 600 "+written, "other users of this machine can read %s (mode %04o)", written, mode)
 	}
 }
 
@@ -156,16 +158,16 @@ func mode(path string) (fs.FileMode, bool) {
 
 // reason is what is wrong with a file, without its name.
 func reason(err error) string {
-	var problems Problems
+	var problems keys.Problems
 	if errors.As(err, &problems) {
 		return problems[0].Text
 	}
 	return err.Error()
 }
 
-func checkTLSFiles(d *decoder, f *File) {
+func checkTLSFiles(d *keys.Decoder, f *File) {
 	t := f.Bus.TLS
-	if !d.sound("bus.tls") {
+	if !d.Sound("bus.tls") {
 		return
 	}
 	whole := true
@@ -173,25 +175,25 @@ func checkTLSFiles(d *decoder, f *File) {
 		if c.path == "" {
 			continue
 		}
-		if _, err := readFile(c.path); err != nil {
+		if _, err := keys.ReadFile(c.path); err != nil {
 			whole = false
-			d.refuse(c.key, "", "%s %s", f.values[c.key], reason(err))
+			d.Refuse(c.key, "", "%s %s", f.values[c.key], reason(err))
 		}
 	}
-	if t.Key != "" && d.sound("bus.tls.key") {
+	if t.Key != "" && d.Sound("bus.tls.key") {
 		checkPrivate(d, "bus.tls.key", f.values["bus.tls.key"], t.Key)
 	}
 	if !whole {
 		return
 	}
 	if t.CA != "" {
-		if pem, _ := readFile(t.CA); !x509.NewCertPool().AppendCertsFromPEM(pem) {
-			d.refuse("bus.tls.ca", "", "%s holds no certificate in PEM form", f.values["bus.tls.ca"])
+		if pem, _ := keys.ReadFile(t.CA); !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			d.Refuse("bus.tls.ca", "", "%s holds no certificate in PEM form", f.values["bus.tls.ca"])
 		}
 	}
 	if t.Cert != "" && t.Key != "" {
 		if _, err := tls.LoadX509KeyPair(t.Cert, t.Key); err != nil {
-			d.refuse("bus.tls.cert", "", "%s and %s are no pair: %s", f.values["bus.tls.cert"], f.values["bus.tls.key"], strings.TrimPrefix(err.Error(), "tls: "))
+			d.Refuse("bus.tls.cert", "", "%s and %s are no pair: %s", f.values["bus.tls.cert"], f.values["bus.tls.key"], strings.TrimPrefix(err.Error(), "tls: "))
 		}
 	}
 }
@@ -200,19 +202,19 @@ func checkTLSFiles(d *decoder, f *File) {
 const longestAdmin = 90
 
 // checkPlaces looks at the other files and folders that the configuration names.
-func checkPlaces(d *decoder, f *File) {
-	if f.Models != "" && d.sound("models") {
+func checkPlaces(d *keys.Decoder, f *File) {
+	if f.Models != "" && d.Sound("models") {
 		if info, err := os.Stat(f.Models); errors.Is(err, fs.ErrNotExist) {
-			d.refuse("models", "make it with quell train and quell fit, or remove the key until then: weights are equal without models", "%s is not there", f.values["models"])
+			d.Refuse("models", "make it with quell train and quell fit, or remove the key until then: weights are equal without models", "%s is not there", f.values["models"])
 		} else if err == nil && info.IsDir() {
-			d.refuse("models", "", "%s is a folder", f.values["models"])
+			d.Refuse("models", "", "%s is a folder", f.values["models"])
 		}
 	}
-	if info, err := os.Stat(f.Data); err == nil && !info.IsDir() && d.sound("data") {
-		d.refuse("data", "", "%s is no folder", f.values["data"])
+	if info, err := os.Stat(f.Data); err == nil && !info.IsDir() && d.Sound("data") {
+		d.Refuse("data", "", "%s is no folder", f.values["data"])
 	}
-	if f.Balancer.Kind == BuiltinBalancer && d.sound("balancer.admin", "data") && len(f.Balancer.Admin) > longestAdmin {
-		d.refuse(d.first("balancer.admin", "data"), "set balancer.admin to a shorter path, as in /run/quell/balancer.sock",
+	if f.Balancer.Kind == BuiltinBalancer && d.Sound("balancer.admin", "data") && len(f.Balancer.Admin) > longestAdmin {
+		d.Refuse(d.First("balancer.admin", "data"), "set balancer.admin to a shorter path, as in /run/quell/balancer.sock",
 			"the admin socket %s has a path of %d bytes; at most %d are possible", f.Balancer.Admin, len(f.Balancer.Admin), longestAdmin)
 	}
 }

@@ -2,123 +2,88 @@ package config
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
 )
 
 // checkFile holds the parts of a configuration against each other. A check is left out where one of its parts has a
 // problem already.
-func checkFile(d *decoder, f *File) {
-	checkService(d, "", f.Service)
+func checkFile(d *keys.Decoder, f *File) {
+	CheckService(d, "", f.Service)
 	checkBus(d, f.Bus)
 	checkBalancer(d, f)
 	checkScaler(d, f)
 	checkProbe(d, f)
 	checkTrain(d, f.Train)
-	d.apart("listen", f.Listen, "bus.listen", f.Bus.Listen)
-	d.apart("balancer.listen", f.Balancer.Listen, "balancer.metrics", f.Balancer.Metrics)
-	d.apart("probe.listen", f.Probe.Listen, "agent.metrics", f.Agent.Metrics)
+	d.Apart("listen", f.Listen, "bus.listen", f.Bus.Listen)
+	d.Apart("balancer.listen", f.Balancer.Listen, "balancer.metrics", f.Balancer.Metrics)
+	d.Apart("probe.listen", f.Probe.Listen, "agent.metrics", f.Agent.Metrics)
 }
 
-// checkService checks a service that stands at the given path.
-func checkService(d *decoder, path string, s quell.Service) {
-	at := func(key string) string { return join(path, key) }
+// CheckService checks a service that stands at the given path.
+func CheckService(d *keys.Decoder, path string, s quell.Service) {
+	at := func(key string) string { return keys.Join(path, key) }
 	minimum, maximum := at("group.min"), at("group.max")
 	checkBounds(d, path, s.Group)
-	if initial := at("group.initial"); s.Group.Initial != 0 && d.sound(initial, minimum, maximum) &&
+	if initial := at("group.initial"); s.Group.Initial != 0 && d.Sound(initial, minimum, maximum) &&
 		(s.Group.Initial < s.Group.Min || s.Group.Initial > s.Group.Max) {
-		d.refuse(initial, "", "%d is not between %s and %s (%d to %d)", s.Group.Initial, minimum, maximum, s.Group.Min, s.Group.Max)
+		d.Refuse(initial, "", "%d is not between %s and %s (%d to %d)", s.Group.Initial, minimum, maximum, s.Group.Min, s.Group.Max)
 	}
-	if d.sound(at("policy.spare"), maximum) && s.Policy.Spare >= s.Group.Max {
-		d.refuse(at("policy.spare"), "", "must be below %s, which is %d", maximum, s.Group.Max)
+	if d.Sound(at("policy.spare"), maximum) && s.Policy.Spare >= s.Group.Max {
+		d.Refuse(at("policy.spare"), "", "must be below %s, which is %d", maximum, s.Group.Max)
 	}
-	if d.sound(at("policy.headroom"), at("policy.scale_in_margin")) && s.Policy.ScaleInMargin >= s.Policy.Headroom {
-		d.refuse(d.first(at("policy.scale_in_margin"), at("policy.headroom")), "",
+	if d.Sound(at("policy.headroom"), at("policy.scale_in_margin")) && s.Policy.ScaleInMargin >= s.Policy.Headroom {
+		d.Refuse(d.First(at("policy.scale_in_margin"), at("policy.headroom")), "",
 			"a scale_in_margin of %s with a headroom of %s would never scale in",
-			formatShare(s.Policy.ScaleInMargin), formatShare(s.Policy.Headroom))
+			keys.FormatShare(s.Policy.ScaleInMargin), keys.FormatShare(s.Policy.Headroom))
 	}
 	for i, id := range s.Group.Protected {
 		item := fmt.Sprintf("%s[%d]", at("group.protected"), i)
-		if d.sound(item) && slices.Contains(s.Group.Protected[:i], id) {
-			d.refuse(item, "", "%q is listed twice", id)
+		if d.Sound(item) && slices.Contains(s.Group.Protected[:i], id) {
+			d.Refuse(item, "", "%q is listed twice", id)
 		}
 	}
-	if n := len(s.Group.Protected); d.sound(at("group.protected"), maximum) && n > s.Group.Max {
-		d.refuse(at("group.protected"), "", "%d protected instances are more than %s, which is %d", n, maximum, s.Group.Max)
+	if n := len(s.Group.Protected); d.Sound(at("group.protected"), maximum) && n > s.Group.Max {
+		d.Refuse(at("group.protected"), "", "%d protected instances are more than %s, which is %d", n, maximum, s.Group.Max)
 	}
 }
 
 // checkBounds holds the least size of a group against the largest.
-func checkBounds(d *decoder, path string, g quell.Group) {
-	minimum, maximum := join(path, "group.min"), join(path, "group.max")
-	if d.sound(minimum, maximum) && g.Min > g.Max {
-		d.refuse(d.first(minimum, maximum), "", "at least %d and at most %d instances cannot both hold", g.Min, g.Max)
+func checkBounds(d *keys.Decoder, path string, g quell.Group) {
+	minimum, maximum := keys.Join(path, "group.min"), keys.Join(path, "group.max")
+	if d.Sound(minimum, maximum) && g.Min > g.Max {
+		d.Refuse(d.First(minimum, maximum), "", "at least %d and at most %d instances cannot both hold", g.Min, g.Max)
 	}
 }
 
-// first returns the first path that the file sets.
-func (d *decoder) first(paths ...string) string {
-	return paths[max(0, slices.IndexFunc(paths, d.given))]
-}
-
-// apart refuses one address for two listeners of one process.
-func (d *decoder) apart(a, atA, b, atB string) {
-	if d.sound(a, b) && samePort(atA, atB) {
-		d.refuse(d.first(b, a), "use another port", "%s and %s cannot both listen on %s", a, b, atA)
+func checkBus(d *keys.Decoder, b Bus) {
+	d.Either("bus.token", "bus.token_file", "both give the token")
+	d.Either("bus.url", "bus.listen", "the first names a server that runs already, the second starts one")
+	if d.Given("bus.tls.cert") != d.Given("bus.tls.key") && d.Sound("bus.tls") {
+		d.Refuse("bus.tls", "", "cert and key come together")
+	}
+	if b.TokenCommands && d.Sound("bus") && b.URL == "" && !d.Given("bus.token") && !d.Given("bus.token_file") {
+		d.Refuse("bus.token_commands", "remove it", "says what a token may do, and no token is set")
 	}
 }
 
-// needs reports keys that are missing although another choice asks for them.
-func (d *decoder) needs(section, why string, names ...string) {
-	for _, name := range names {
-		if path := join(section, name); d.sound(path) && !d.given(path) {
-			d.spoil(path)
-			d.problemAt(d.placeOf(section), fmt.Sprintf("%s is missing: %s needs it", path, why), "")
-		}
-	}
-}
-
-// bars refuses keys that mean nothing under another choice.
-func (d *decoder) bars(section, why string, names ...string) {
-	for _, name := range names {
-		if path := join(section, name); d.given(path) {
-			d.refuse(path, "remove it or change the kind", "is of no use to %s", why)
-		}
-	}
-}
-
-// either refuses two keys that exclude each other.
-func (d *decoder) either(a, b, why string) {
-	if d.given(a) && d.given(b) {
-		d.refuse(b, "keep one of them", "%s and %s exclude each other: %s", a, b, why)
-	}
-}
-
-func checkBus(d *decoder, b Bus) {
-	d.either("bus.token", "bus.token_file", "both give the token")
-	d.either("bus.url", "bus.listen", "the first names a server that runs already, the second starts one")
-	if d.given("bus.tls.cert") != d.given("bus.tls.key") && d.sound("bus.tls") {
-		d.refuse("bus.tls", "", "cert and key come together")
-	}
-	if b.TokenCommands && d.sound("bus") && b.URL == "" && !d.given("bus.token") && !d.given("bus.token_file") {
-		d.refuse("bus.token_commands", "remove it", "says what a token may do, and no token is set")
-	}
-}
-
-func checkBalancer(d *decoder, f *File) {
-	if !d.sound("balancer.kind") {
+func checkBalancer(d *keys.Decoder, f *File) {
+	if !d.Sound("balancer.kind") {
 		return
 	}
 	switch f.Balancer.Kind {
 	case BuiltinBalancer:
-		d.bars("balancer", "a builtin balancer", "command", "state_command", "haproxy")
+		d.Bars("balancer", "a builtin balancer", "command", "state_command", "haproxy")
 		checkConnections(d, f.Balancer)
 	case CommandBalancer:
-		d.needs("balancer", "a balancer of kind command", "command")
-		d.bars("balancer", "a balancer of kind command",
+		d.Needs("balancer", "a balancer of kind command", "command")
+		d.Bars("balancer", "a balancer of kind command",
 			"listen", "admin", "metrics", "scheduling", "health", "timeouts", "max_conns", "max_conns_per_client",
 			"trusted_proxies", "haproxy")
 	case HAProxyBalancer:
@@ -126,35 +91,35 @@ func checkBalancer(d *decoder, f *File) {
 	}
 }
 
-func checkConnections(d *decoder, b Balancer) {
-	if d.sound("balancer.max_conns", "balancer.max_conns_per_client") && b.MaxConnsPerClient != nil && b.MaxConns > 0 &&
+func checkConnections(d *keys.Decoder, b Balancer) {
+	if d.Sound("balancer.max_conns", "balancer.max_conns_per_client") && b.MaxConnsPerClient != nil && b.MaxConns > 0 &&
 		*b.MaxConnsPerClient > b.MaxConns {
-		d.refuse("balancer.max_conns_per_client", "", "must be at most balancer.max_conns, which is %d", b.MaxConns)
+		d.Refuse("balancer.max_conns_per_client", "", "must be at most balancer.max_conns, which is %d", b.MaxConns)
 	}
 }
 
-func checkHAProxy(d *decoder, h HAProxy) {
-	d.needs("balancer", "a balancer of kind haproxy", "haproxy")
-	if d.given("balancer.haproxy") {
-		d.needs("balancer.haproxy", "a balancer of kind haproxy", "sockets", "backend")
+func checkHAProxy(d *keys.Decoder, h HAProxy) {
+	d.Needs("balancer", "a balancer of kind haproxy", "haproxy")
+	if d.Given("balancer.haproxy") {
+		d.Needs("balancer.haproxy", "a balancer of kind haproxy", "sockets", "backend")
 	}
-	d.bars("balancer", "a balancer of kind haproxy, whose own configuration has that",
+	d.Bars("balancer", "a balancer of kind haproxy, whose own configuration has that",
 		"listen", "admin", "metrics", "scheduling", "timeouts", "max_conns", "max_conns_per_client", "trusted_proxies", "command", "state_command", "health.path", "health.timeout")
 	if h.Slots != "" {
-		d.bars("balancer", "slots, whose lines in HAProxy's configuration have that", "health", "haproxy.server")
+		d.Bars("balancer", "slots, whose lines in HAProxy's configuration have that", "health", "haproxy.server")
 	}
 	for i, s := range h.Sockets {
-		if path := fmt.Sprintf("balancer.haproxy.sockets[%d]", i); d.sound(path) && slices.Contains(h.Sockets[:i], s) {
-			d.refuse(path, "", "%s is listed twice", s)
+		if path := fmt.Sprintf("balancer.haproxy.sockets[%d]", i); d.Sound(path) && slices.Contains(h.Sockets[:i], s) {
+			d.Refuse(path, "", "%s is listed twice", s)
 		}
 	}
-	if h.StateFile != "" && len(h.Sockets) > 1 && d.sound("balancer.haproxy.sockets", "balancer.haproxy.state_file") {
-		d.refuse("balancer.haproxy.state_file", "remove it", "a state file serves one HAProxy, and %d sockets are given", len(h.Sockets))
+	if h.StateFile != "" && len(h.Sockets) > 1 && d.Sound("balancer.haproxy.sockets", "balancer.haproxy.state_file") {
+		d.Refuse("balancer.haproxy.state_file", "remove it", "a state file serves one HAProxy, and %d sockets are given", len(h.Sockets))
 	}
 }
 
-func checkScaler(d *decoder, f *File) {
-	if !d.given("scaler") || !d.sound("scaler.kind") {
+func checkScaler(d *keys.Decoder, f *File) {
+	if !d.Given("scaler") || !d.Sound("scaler.kind") {
 		return
 	}
 	fixed := []string{"instances"}
@@ -162,40 +127,40 @@ func checkScaler(d *decoder, f *File) {
 	command := []string{"start", "stop", "list"}
 	switch f.Scaler.Kind {
 	case FixedScaler:
-		d.needs("scaler", "a scaler of kind fixed", fixed...)
-		d.bars("scaler", "a scaler of kind fixed", slices.Concat(process, command, []string{"ready", "drain"})...)
+		d.Needs("scaler", "a scaler of kind fixed", fixed...)
+		d.Bars("scaler", "a scaler of kind fixed", slices.Concat(process, command, []string{"ready", "drain"})...)
 		checkMembers(d, f)
 	case ProcessScaler:
-		d.needs("scaler", "a scaler of kind process", "command")
-		d.bars("scaler", "a scaler of kind process", slices.Concat(fixed, command)...)
+		d.Needs("scaler", "a scaler of kind process", "command")
+		d.Bars("scaler", "a scaler of kind process", slices.Concat(fixed, command)...)
 		checkProcess(d, f)
-		if f.Scaler.Lifeline && f.Scaler.Linger > 0 && d.sound("scaler.lifeline", "scaler.linger") {
-			d.refuse("scaler.linger", "remove one of the two", "scaler.lifeline ends the instances with the controller, so they cannot outlive it")
+		if f.Scaler.Lifeline && f.Scaler.Linger > 0 && d.Sound("scaler.lifeline", "scaler.linger") {
+			d.Refuse("scaler.linger", "remove one of the two", "scaler.lifeline ends the instances with the controller, so they cannot outlive it")
 		}
 	case CommandScaler:
-		d.needs("scaler", "a scaler of kind command", command...)
-		d.bars("scaler", "a scaler of kind command", slices.Concat(fixed, process)...)
+		d.Needs("scaler", "a scaler of kind command", command...)
+		d.Bars("scaler", "a scaler of kind command", slices.Concat(fixed, process)...)
 	}
 }
 
-func checkMembers(d *decoder, f *File) {
+func checkMembers(d *keys.Decoder, f *File) {
 	ids, addresses := map[string]bool{}, map[string]bool{}
 	for i, m := range f.Scaler.Instances {
 		path := fmt.Sprintf("scaler.instances[%d]", i)
-		if d.sound(path+".id") && ids[m.ID] {
-			d.refuse(path+".id", "", "%q is listed twice", m.ID)
+		if d.Sound(path+".id") && ids[m.ID] {
+			d.Refuse(path+".id", "", "%q is listed twice", m.ID)
 		}
-		if d.sound(path+".address") && addresses[m.Address] {
-			d.refuse(path+".address", "", "%s is listed twice", m.Address)
+		if d.Sound(path+".address") && addresses[m.Address] {
+			d.Refuse(path+".address", "", "%s is listed twice", m.Address)
 		}
 		ids[m.ID], addresses[m.Address] = true, true
 	}
-	if !d.sound("scaler.instances") {
+	if !d.Sound("scaler.instances") {
 		return
 	}
 	for i, id := range f.Service.Group.Protected {
-		if path := fmt.Sprintf("group.protected[%d]", i); d.sound(path) && !ids[id] {
-			d.refuse(path, "", "%q is not in scaler.instances", id)
+		if path := fmt.Sprintf("group.protected[%d]", i); d.Sound(path) && !ids[id] {
+			d.Refuse(path, "", "%q is not in scaler.instances", id)
 		}
 	}
 }
@@ -203,13 +168,13 @@ func checkMembers(d *decoder, f *File) {
 // placeholders lists what is replaced in the command of a process scaler.
 func placeholders() []string { return []string{"{id}", "{port}", "{probe_port}", "{slot}", "{host}"} }
 
-func checkProcess(d *decoder, f *File) {
+func checkProcess(d *keys.Decoder, f *File) {
 	braced := regexp.MustCompile(`\{[A-Za-z_]+\}`)
 	used := map[string]bool{}
 	known := func(path, word string) {
 		for _, p := range braced.FindAllString(word, -1) {
 			if !slices.Contains(placeholders(), p) {
-				d.refuse(path, "", "unknown placeholder %q%s", p, suggest(p, placeholders()))
+				d.Refuse(path, "", "unknown placeholder %q%s", p, keys.Suggest(p, placeholders()))
 			}
 		}
 	}
@@ -223,80 +188,81 @@ func checkProcess(d *decoder, f *File) {
 	checkInstanceAddress(d, "scaler.address", s.Address, known)
 	checkInstanceAddress(d, "scaler.probe_address", s.ProbeAddress, known)
 	fixedPort := s.Address != "" && !strings.Contains(s.Address, "{port}")
-	if d.given("scaler.command") && d.sound("scaler.command", "scaler.ports") && !used["{port}"] && s.Ports.Count() != 1 && !fixedPort {
-		d.refuse("scaler.command", "pass {port} to the program", "the instance would not learn which port to listen on")
+	if d.Given("scaler.command") && d.Sound("scaler.command", "scaler.ports") && !used["{port}"] && s.Ports.Count() != 1 && !fixedPort {
+		d.Refuse("scaler.command", "pass {port} to the program", "the instance would not learn which port to listen on")
 	}
-	if d.sound("scaler.slots", "group.max", "group.min") && s.Slots < f.Service.Group.Max {
-		d.refuse("scaler.slots", "", "%d slots do not hold group.max, which is %d instances", s.Slots, f.Service.Group.Max)
+	if d.Sound("scaler.slots", "group.max", "group.min") && s.Slots < f.Service.Group.Max {
+		d.Refuse("scaler.slots", "", "%d slots do not hold group.max, which is %d instances", s.Slots, f.Service.Group.Max)
 	}
 	each := 1
 	if used["{probe_port}"] {
 		each = 2
 	}
-	if n := s.Ports.Count(); n > 0 && d.sound("scaler.ports", "scaler.slots", "scaler.command") && n < each*s.Slots {
-		d.refuse("scaler.ports", "", "%d ports are too few for %d instances with %d each", n, s.Slots, each)
+	if n := s.Ports.Count(); n > 0 && d.Sound("scaler.ports", "scaler.slots", "scaler.command") && n < each*s.Slots {
+		d.Refuse("scaler.ports", "", "%d ports are too few for %d instances with %d each", n, s.Slots, each)
 	}
 }
 
 // checkInstanceAddress checks a template of addresses: with values put in, it is one that can be connected to.
-func checkInstanceAddress(d *decoder, path, template string, known func(path, word string)) {
-	if !d.given(path) || !d.sound(path) {
+func checkInstanceAddress(d *keys.Decoder, path, template string, known func(path, word string)) {
+	if !d.Given(path) || !d.Sound(path) {
 		return
 	}
 	known(path, template)
 	example := strings.NewReplacer("{id}", "i1", "{port}", "8080", "{probe_port}", "8081", "{slot}", "1", "{host}", "h1").Replace(template)
-	if problem := addressProblem(example, true); d.sound(path) && problem != "" {
-		d.refuse(path, "write host:port, as in 10.0.{slot}.2:80", "%s", problem)
+	if problem := keys.AddressProblem(example, true); d.Sound(path) && problem != "" {
+		d.Refuse(path, "write host:port, as in 10.0.{slot}.2:80", "%s", problem)
 	}
 }
 
-func checkProbe(d *decoder, f *File) {
-	d.either("probe.token", "probe.token_file", "both give the token")
-	secured := d.given("probe.token") || d.given("probe.token_file")
-	if d.sound("probe.listen") && !loopback(f.Probe.Listen) && !secured {
-		d.refuse("probe.listen", "set probe.token or probe.token_file, or listen on 127.0.0.1",
+func checkProbe(d *keys.Decoder, f *File) {
+	d.Either("probe.token", "probe.token_file", "both give the token")
+	secured := d.Given("probe.token") || d.Given("probe.token_file")
+	if d.Sound("probe.listen") && !loopback(f.Probe.Listen) && !secured {
+		d.Refuse("probe.listen", "set probe.token or probe.token_file, or listen on 127.0.0.1",
 			"%s can be reached from other machines, so it needs a token", f.Probe.Listen)
 	}
-	if d.sound("probe.timeout", "sampling") && f.Probe.Timeout > f.Service.Sampling {
-		d.refuse("probe.timeout", "", "%s is longer than a sampling period (%s)",
-			formatDuration(f.Probe.Timeout), formatDuration(f.Service.Sampling))
+	if d.Sound("probe.timeout", "sampling") && f.Probe.Timeout > f.Service.Sampling {
+		d.Refuse("probe.timeout", "", "%s is longer than a sampling period (%s)",
+			keys.FormatDuration(f.Probe.Timeout), keys.FormatDuration(f.Service.Sampling))
 	}
-	if d.sound("probe.from", "balancer.kind") && f.Probe.From == FromBalancer && f.Balancer.Kind != BuiltinBalancer {
-		d.refuse("probe.from", "write controller", "only the builtin balancer can probe")
+	if d.Sound("probe.from", "balancer.kind") && f.Probe.From == FromBalancer && f.Balancer.Kind != BuiltinBalancer {
+		d.Refuse("probe.from", "write controller", "only the builtin balancer can probe")
 	}
 }
 
-func checkTrain(d *decoder, t Train) {
-	d.increasing("train.levels", t.Levels)
-	d.increasing("train.interference", t.Interference)
-	if d.given("train.interference") && d.sound("train.interference") && t.Plan == CustomPlan && t.Interference[0] != 0 {
-		d.refuse("train.interference", "begin the list with 0%", "without a run in isolation nothing can be compared")
+func checkTrain(d *keys.Decoder, t Train) {
+	d.Increasing("train.levels", t.Levels)
+	d.Increasing("train.interference", t.Interference)
+	if d.Given("train.interference") && d.Sound("train.interference") && t.Plan == CustomPlan && t.Interference[0] != 0 {
+		d.Refuse("train.interference", "begin the list with 0%", "without a run in isolation nothing can be compared")
 	}
-	if d.sound("train.repeat", "train.max_repeat") && t.Repeat > t.MaxRepeat {
-		d.refuse("train.max_repeat", "", "must be at least train.repeat, which is %d", t.Repeat)
+	if d.Sound("train.repeat", "train.max_repeat") && t.Repeat > t.MaxRepeat {
+		d.Refuse("train.max_repeat", "", "must be at least train.repeat, which is %d", t.Repeat)
 	}
-	if d.sound("train.testbed", "train.hosts") && t.Testbed == KernelTestbed && t.Hosts > 254 {
-		d.refuse("train.hosts", "", "%d are more than the 254 that testbed kernel has addresses for", t.Hosts)
+	if d.Sound("train.testbed", "train.hosts") && t.Testbed == KernelTestbed && t.Hosts > 254 {
+		d.Refuse("train.hosts", "", "%d are more than the 254 that testbed kernel has addresses for", t.Hosts)
 	}
-	if !d.sound("train.plan") {
+	if !d.Sound("train.plan") {
 		return
 	}
 	if t.Plan == CustomPlan {
-		d.needs("train", "plan custom", "levels", "interference")
+		d.Needs("train", "plan custom", "levels", "interference")
 		return
 	}
 	for _, name := range []string{"levels", "interference", "run", "repeat", "max_repeat", "interval", "confidence"} {
-		if path := join("train", name); d.given(path) {
-			d.refuse(path, "set train.plan to custom", "the plan %s has its own", t.Plan)
+		if path := keys.Join("train", name); d.Given(path) {
+			d.Refuse(path, "set train.plan to custom", "the plan %s has its own", t.Plan)
 		}
 	}
 }
 
-func (d *decoder) increasing(path string, shares []float64) {
-	for i := 1; i < len(shares); i++ {
-		if item := fmt.Sprintf("%s[%d]", path, i); d.sound(path) && shares[i] <= shares[i-1] {
-			d.refuse(item, "", "%s does not come after %s: the list must increase", formatShare(shares[i]), formatShare(shares[i-1]))
-			return
-		}
+// loopback says whether an address can be reached from this machine only.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
 	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }

@@ -5,13 +5,15 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/quellhq/quell/config/keys"
 )
 
 // LoadContact reads what a command needs to reach the controller of a service: service, bus and data. Mistakes in the
 // rest of the file do not stop it: pause and override must work while somebody is still editing. They are returned
 // beside the file. An error says that service or bus themselves cannot be read, and lists every mistake.
-func LoadContact(path string) (*File, Problems, error) {
-	data, err := readFile(path)
+func LoadContact(path string) (*File, keys.Problems, error) {
+	data, err := keys.ReadFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -20,41 +22,40 @@ func LoadContact(path string) (*File, Problems, error) {
 
 // ParseContact is LoadContact for a file that was read already. Only Path, Service.Name, Bus and Data of the result
 // are to be relied on.
-func ParseContact(name string, data []byte) (*File, Problems, error) {
+func ParseContact(name string, data []byte) (*File, keys.Problems, error) {
 	f := defaults()
 	f.Path = name
-	d := newDecoder(name)
-	if !d.decode(data, fileKeys(&f)) {
+	d := keys.NewDecoder(name)
+	if !d.Decode(data, fileKeys(&f)) {
 		return parseContactAlone(name, data, d)
 	}
-	if !d.sound("service", "bus") { // what these keys agree on with others matters to a process only
-		return nil, nil, d.err()
+	if !d.Sound("service", "bus") { // what these keys agree on with others matters to a process only
+		return nil, nil, d.Err()
 	}
 	f.derive(d)
 	checkFile(d, &f)
-	d.found.sort()
 	f.resolve(filepath.Dir(name))
-	return &f, d.found, nil
+	return &f, d.Problems(), nil
 }
 
 // parseContactAlone reads service, bus and data out of a file that is no valid YAML as a whole.
-func parseContactAlone(name string, data []byte, whole *decoder) (*File, Problems, error) {
+func parseContactAlone(name string, data []byte, whole *keys.Decoder) (*File, keys.Problems, error) {
 	f := defaults()
 	f.Path = name
-	keys := contactKeys(&f)
-	d := newDecoder(name)
-	if !d.decode([]byte(onlySections(string(data), keys.names())), keys) || !d.sound("service", "bus") {
-		return nil, nil, whole.err()
+	table := contactKeys(&f)
+	d := keys.NewDecoder(name)
+	if !d.Decode([]byte(onlySections(string(data), table.Names())), table) || !d.Sound("service", "bus") {
+		return nil, nil, whole.Err()
 	}
-	whole.found = append(whole.found, d.found...)
-	whole.found.sort()
+	mistakes := append(whole.Problems(), d.Problems()...)
+	mistakes.Sort()
 	f.resolve(filepath.Dir(name))
-	return &f, whole.found, nil
+	return &f, mistakes, nil
 }
 
 // contactKeys is the part of fileKeys that leads to a controller.
-func contactKeys(f *File) section {
-	return slices.DeleteFunc(fileKeys(f), func(k key) bool { return !slices.Contains([]string{"service", "bus", "data"}, k.name) })
+func contactKeys(f *File) keys.Table {
+	return slices.DeleteFunc(fileKeys(f), func(k keys.Key) bool { return !slices.Contains([]string{"service", "bus", "data"}, k.Name) })
 }
 
 var sectionStart = regexp.MustCompile(`^["']?([A-Za-z_]+)["']?[ \t]*:`)

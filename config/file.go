@@ -1,8 +1,8 @@
-// Package config reads Quell's configuration and scenario files: YAML, strictly, into typed values. A file with mistakes
-// gives all of them at once, each with its place and what to do.
+// Package config reads Quell's configuration: YAML, strictly, into typed values. A file with mistakes gives all of them
+// at once, each with its place and what to do.
 //
-// Tables of keys (keys_*.go) say what a file may hold; decode.go reads a file by such a table; checks.go holds what keys
-// must agree on; Reference prints the tables.
+// Tables of keys (keys_*.go) say what a file may hold; config/keys reads a file by such a table; checks.go holds what
+// keys must agree on; Reference prints the tables.
 package config
 
 import (
@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/loadgen"
 )
 
 // File is a configuration. Every process of a service reads the same one and takes its part. Paths in it are ready to
@@ -130,8 +131,8 @@ type Scaler struct {
 	// Address and ProbeAddress are where instances of a process scaler are reached; the same are replaced. Empty: the
 	// ports of 127.0.0.1.
 	Address, ProbeAddress string
-	Slots                 int   // process: most instances at once
-	Ports                 Ports // process: where instances listen
+	Slots                 int        // process: most instances at once
+	Ports                 keys.Ports // process: where instances listen
 	Ready                 Ready
 	Drain                 time.Duration
 	Lifeline              bool          // process: instances end with the controller
@@ -216,7 +217,7 @@ type Train struct {
 	Hosts        int     // at once
 	Network      float64 // bit/s of a host's link
 	FileSize     int64   // bytes
-	Arrivals     scenario.Arrivals
+	Arrivals     loadgen.Process
 	Seed         uint64
 }
 
@@ -244,7 +245,7 @@ func defaults() File {
 		Agent: Agent{Capacity: map[quell.Resource]float64{}, Root: "/"},
 		Train: Train{
 			Plan: QuickPlan, Run: 10 * time.Second, Repeat: 3, MaxRepeat: 5, Interval: 0.05, Confidence: 0.95, Budget: 90, Bound: 0.02,
-			Testbed: EmulatedTestbed, Hosts: 4, Network: 40e6, FileSize: 50_000, Arrivals: scenario.Poisson, Seed: 1,
+			Testbed: EmulatedTestbed, Hosts: 4, Network: 40e6, FileSize: 50_000, Arrivals: loadgen.Poisson, Seed: 1,
 		},
 	}
 }

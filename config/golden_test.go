@@ -3,44 +3,15 @@ package config
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-// golden compares with a file, or writes it with go test ./config -update.
-func golden(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs; run the test with -update if it should:\n%s", path, got)
-	}
-}
-
-// parseAny reads a file as what its name says it is.
-func parseAny(name string, data []byte) (err error) {
-	if strings.HasPrefix(name, "scenario-") {
-		_, err = ParseScenario(name, data)
-	} else {
-		_, err = Parse(name, data)
-	}
-	return err
-}
 
 // checkBeside runs Check on a file in a folder with some more files.
 func checkBeside(t *testing.T, name string, data []byte) error {
@@ -110,14 +81,14 @@ func TestBadFiles(t *testing.T) {
 			if strings.HasPrefix(filepath.Base(file), "check-") {
 				err = checkBeside(t, filepath.Base(file), data)
 			} else {
-				err = parseAny(filepath.Base(file), data)
+				_, err = Parse(filepath.Base(file), data)
 			}
 			var user *quell.UserError
-			var list Problems
+			var list keys.Problems
 			if !errors.As(err, &user) || !errors.As(err, &list) || len(list) == 0 {
 				t.Fatalf("got %v, want a *quell.UserError that wraps Problems", err)
 			}
-			golden(t, strings.TrimSuffix(file, ".yaml")+".err", []byte(err.Error()+"\n"))
+			golden.Compare(t, strings.TrimSuffix(file, ".yaml")+".err", []byte(err.Error()+"\n"))
 		})
 	}
 }
@@ -127,10 +98,5 @@ func TestReferenceGolden(t *testing.T) {
 	if err := Reference(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/reference.md", b.Bytes())
-	b.Reset()
-	if err := ScenarioReference(&b); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "testdata/scenario-reference.md", b.Bytes())
+	golden.Compare(t, "testdata/reference.md", b.Bytes())
 }

@@ -1,48 +1,29 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/config/keys"
 )
 
 // Load reads and parses a configuration file.
 func Load(path string) (*File, error) {
-	data, err := readFile(path)
+	data, err := keys.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	return Parse(path, data)
 }
 
-// LoadScenario reads and parses a scenario file.
-func LoadScenario(path string) (*scenario.Scenario, error) {
-	sc, _, err := ReadScenario(path)
-	return sc, err
-}
-
-// ReadScenario is LoadScenario, and returns the file's text as well, which InScenario wants.
-func ReadScenario(path string) (*scenario.Scenario, []byte, error) {
-	data, err := readFile(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	sc, err := ParseScenario(path, data)
-	return sc, data, err
-}
-
 // Parse reads a configuration. The name is that of its file: it appears in errors, and paths are relative to its folder.
 // Mistakes are returned as a *quell.UserError that wraps Problems.
 func Parse(name string, data []byte) (*File, error) {
 	f, d, _ := parse(name, data)
-	if err := d.err(); err != nil {
+	if err := d.Err(); err != nil {
 		return nil, err
 	}
 	f.resolve(filepath.Dir(name))
@@ -50,15 +31,15 @@ func Parse(name string, data []byte) (*File, error) {
 }
 
 // parse reads a configuration as far as it can. ok says that it could be read as a whole; paths are as written.
-func parse(name string, data []byte) (f *File, d *decoder, ok bool) {
+func parse(name string, data []byte) (f *File, d *keys.Decoder, ok bool) {
 	file := defaults()
 	file.Path = name
-	d = newDecoder(name)
-	if !d.decode(data, fileKeys(&file)) {
+	d = keys.NewDecoder(name)
+	if !d.Decode(data, fileKeys(&file)) {
 		return &file, d, false
 	}
 	file.values = map[string]string{}
-	fileKeys(&file).currents("", file.values)
+	fileKeys(&file).Currents("", file.values)
 	checkBounds(d, "", file.Service.Group) // of a fixed fleet they are replaced by the number of instances
 	file.derive(d)
 	checkFile(d, &file)
@@ -68,11 +49,11 @@ func parse(name string, data []byte) (f *File, d *decoder, ok bool) {
 // ParseService reads a file that holds nothing but a service configuration. Errors are as those of Parse.
 func ParseService(name string, data []byte) (quell.Service, error) {
 	s := quell.DefaultService()
-	d := newDecoder(name)
-	if d.decode(data, serviceKeys(&s)) {
-		checkService(d, "", s)
+	d := keys.NewDecoder(name)
+	if d.Decode(data, ServiceKeys(&s)) {
+		CheckService(d, "", s)
 	}
-	return s, d.err()
+	return s, d.Err()
 }
 
 // Token returns a secret that a configuration gives in place or as a file, or "" if it gives none.
@@ -80,41 +61,19 @@ func Token(token, file string) (string, error) {
 	if token != "" || file == "" {
 		return token, nil
 	}
-	data, err := readFile(file)
+	data, err := keys.ReadFile(file)
 	if err != nil {
 		return "", err
 	}
 	token = strings.TrimSpace(string(data))
 	if token == "" || strings.ContainsAny(token, "\r\n") {
-		return "", &quell.UserError{Err: Problems{{File: file, Text: "must hold one line, the token"}}}
+		return "", &quell.UserError{Err: keys.Problems{{File: file, Text: "must hold one line, the token"}}}
 	}
 	return token, nil
 }
 
-// readFile reads no more of a file than Parse accepts, and one byte, so that Parse notices.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	return data, nil
-}
-
-func unreadable(path string, err error) error {
-	var cause *os.PathError
-	if errors.As(err, &cause) {
-		err = cause.Err
-	}
-	return &quell.UserError{Err: Problems{{File: path, Text: fmt.Sprintf("cannot be read: %v", err)}}}
-}
-
 // derive fills in the defaults that follow from what the file says.
-func (f *File) derive(d *decoder) {
+func (f *File) derive(d *keys.Decoder) {
 	if n := len(f.Scaler.Instances); f.Scaler.Kind == FixedScaler && n > 0 {
 		// Nothing can be added or removed, and leaving an instance without traffic would save nothing.
 		f.Service.Group.Min, f.Service.Group.Max, f.Service.Group.Initial, f.Service.Group.Fixed = n, n, 0, true
@@ -131,10 +90,10 @@ func (f *File) derive(d *decoder) {
 			f.Probe.From = FromBalancer
 		}
 	}
-	if !d.given("probe.timeout") {
+	if !d.Given("probe.timeout") {
 		f.Probe.Timeout = min(f.Probe.Timeout, f.Service.Sampling)
 	}
-	if !d.given("train.max_repeat") {
+	if !d.Given("train.max_repeat") {
 		f.Train.MaxRepeat = max(f.Train.MaxRepeat, f.Train.Repeat)
 	}
 }
@@ -166,5 +125,5 @@ func (f *File) CheckInstance(id string) error {
 		return nil
 	}
 	return &quell.UserError{Err: fmt.Errorf("%s: scaler.instances lists no %q%s: correct the agent's instance, or add it to the list",
-		f.Path, shorten(id), suggest(id, ids))}
+		f.Path, keys.Shorten(id), keys.Suggest(id, ids))}
 }

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/loadgen"
 )
 
 const least = "service: video\nslo: {metric: mean, threshold: 75ms}\n"
@@ -67,7 +68,7 @@ func TestFullFile(t *testing.T) {
 			Kind:    ProcessScaler,
 			Command: []string{"web", "--listen", "127.0.0.1:{port}", "--probe", "{probe_port}", "--level", "3", "--quiet", "true"},
 			Address: "10.0.{slot}.2:80", ProbeAddress: "10.0.{slot}.2:{probe_port}",
-			Slots: 5, Ports: Ports{9100, 9120}, Ready: Ready{Path: "/ready", Timeout: 45 * time.Second},
+			Slots: 5, Ports: keys.Ports{First: 9100, Last: 9120}, Ready: Ready{Path: "/ready", Timeout: 45 * time.Second},
 			Drain: 15 * time.Second, Lifeline: true,
 		},
 		Probe: Probe{
@@ -81,7 +82,7 @@ func TestFullFile(t *testing.T) {
 		Train: Train{
 			Plan: CustomPlan, Levels: []float64{0.1, 0.5}, Interference: []float64{0, 0.3}, Run: 20 * time.Second,
 			Repeat: 4, MaxRepeat: 6, Interval: 0.03, Confidence: 0.9, Budget: 60, Bound: 0.03, Testbed: KernelTestbed, Hosts: 2, Network: 100e6, FileSize: 64 << 10,
-			Arrivals: scenario.Deterministic, Seed: 1<<64 - 1,
+			Arrivals: loadgen.Deterministic, Seed: 1<<64 - 1,
 		},
 	}
 	got.values = nil
@@ -98,24 +99,24 @@ func TestFullFileSetsEveryKey(t *testing.T) {
 		"balancer.haproxy.slots", "balancer.haproxy.server", "balancer.haproxy.state_file", "balancer.haproxy.log",
 	}
 	f := defaults()
-	d := newDecoder("full.yaml")
-	keys := fileKeys(&f)
-	if !d.decode(read(t, "testdata/full.yaml"), keys) {
-		t.Fatal(d.err())
+	d := keys.NewDecoder("full.yaml")
+	table := fileKeys(&f)
+	if !d.Decode(read(t, "testdata/full.yaml"), table) {
+		t.Fatal(d.Err())
 	}
-	var walk func(s section, prefix string)
-	walk = func(s section, prefix string) {
+	var walk func(s keys.Table, prefix string)
+	walk = func(s keys.Table, prefix string) {
 		for _, k := range s {
-			path := join(prefix, k.name)
-			if !d.given(path) && !slices.Contains(excluded, path) {
+			path := keys.Join(prefix, k.Name)
+			if !d.Given(path) && !slices.Contains(excluded, path) {
 				t.Errorf("testdata/full.yaml lacks %s", path)
 			}
-			if inner, ok := k.value.(section); ok {
+			if inner, ok := k.Value.(keys.Table); ok {
 				walk(inner, path)
 			}
 		}
 	}
-	walk(keys, "")
+	walk(table, "")
 }
 
 // TestHAProxy sets the keys that the full file cannot have.
@@ -276,7 +277,7 @@ func TestLoad(t *testing.T) {
 	for _, path := range []string{filepath.Join(dir, "missing.yaml"), dir} {
 		for _, load := range []func(string) error{
 			func(p string) error { _, err := Load(p); return err },
-			func(p string) error { _, err := LoadScenario(p); return err },
+			func(p string) error { _, err := Load(p); return err },
 		} {
 			var user *quell.UserError
 			if err := load(path); !errors.As(err, &user) || !strings.HasPrefix(err.Error(), path+": cannot be read: ") {
@@ -320,10 +321,10 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestProblemsStayReadable bounds what a broken file prints.
+// TestProblemsStayReadable bounds what a broken file prints: 50 problems, and how many more there are.
 func TestProblemsStayReadable(t *testing.T) {
 	_, err := Parse("quell.yaml", []byte(least+"group: {protected: ["+strings.Repeat("'', ", 3000)+"i1]}\n"))
-	if lines := strings.Count(err.Error(), "\n") + 1; lines != shown+1 || !strings.HasSuffix(err.Error(), "more") {
+	if lines := strings.Count(err.Error(), "\n") + 1; lines != 51 || !strings.HasSuffix(err.Error(), "more") {
 		t.Errorf("%d lines, ending in %q", lines, err.Error()[len(err.Error())-40:])
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
@@ -31,7 +30,7 @@ func library(t *testing.T, each func(*testing.T, string, []byte, *scenario.Scena
 			if err != nil {
 				t.Fatal(err)
 			}
-			sc, err := config.ParseScenario(file, data)
+			sc, err := scenario.Parse(file, data)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/lab/arena"
 	"github.com/quellhq/quell/lab/scenario"
 )
@@ -96,7 +95,7 @@ func (o *arenaOptions) run(ctx context.Context, paths []string, out, errs io.Wri
 // loadContest reads a scenario, and what is said beside it, in a file of the same name that ends in .md, on why its runs
 // come out as they do.
 func loadContest(path string) (*scenario.Scenario, string, error) {
-	sc, err := config.LoadScenario(path)
+	sc, err := scenario.Load(path)
 	if err != nil {
 		return nil, "", err
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
@@ -70,12 +69,12 @@ func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
 		}
 		name = o.scenario
 	}
-	sc, err := config.ParseScenario(name, data)
+	sc, err := scenario.Parse(name, data)
 	if err != nil {
 		return nil, err
 	}
 	if err := experiment.Playable(sc); err != nil {
-		return nil, config.InScenario(name, data, err)
+		return nil, scenario.InFile(name, data, err)
 	}
 	if err := choosePolicies(name, data, sc, o.policies); err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
 )
 
@@ -37,15 +38,15 @@ func TestConfigurationReference(t *testing.T) {
 	const name = "docs/configuration.md"
 	text := readDoc(t, name)
 	want := text
-	var scenario bytes.Buffer
-	if err := config.ScenarioReference(&scenario); err != nil {
+	var scenarios bytes.Buffer
+	if err := scenario.Reference(&scenarios); err != nil {
 		t.Fatal(err)
 	}
 	printed, err := exec.Command("quell", "config", "reference").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for mark, table := range map[string]string{"config": string(printed), "scenario": scenario.String()} {
+	for mark, table := range map[string]string{"config": string(printed), "scenario": scenarios.String()} {
 		begin, end := "<!-- "+mark+" reference: begin -->\n", "<!-- "+mark+" reference: end -->"
 		before, rest, ok := strings.Cut(want, begin)
 		_, after, ok2 := strings.Cut(rest, end)
@@ -377,7 +378,7 @@ func TestExamples(t *testing.T) {
 		"*.yaml":           func(path string) error { _, err := config.Load(path); return err },
 		"golden/*.yaml":    func(path string) error { _, err := config.Load(path); return err },
 		"haproxy/*.yaml":   func(path string) error { _, err := config.Load(path); return err },
-		"scenarios/*.yaml": func(path string) error { _, err := config.LoadScenario(path); return err },
+		"scenarios/*.yaml": func(path string) error { _, err := scenario.Load(path); return err },
 	} {
 		files, err := filepath.Glob(filepath.Join(examples, pattern))
 		if err != nil || len(files) == 0 {

@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
@@ -98,7 +97,7 @@ func (o *labRun) load(given func(string) bool) error {
 	if err != nil {
 		return err
 	}
-	sc, err := config.ParseScenario(name, data)
+	sc, err := scenario.Parse(name, data)
 	if err != nil {
 		return err
 	}
@@ -118,7 +117,7 @@ func (o *labRun) load(given func(string) bool) error {
 		sc.Stretch(o.duration)
 	}
 	if err := o.playable(sc, written); err != nil {
-		return config.InScenario(name, data, err)
+		return scenario.InFile(name, data, err)
 	}
 	o.scenario = sc
 	o.out, err = filepath.Abs(o.out)
@@ -182,7 +181,7 @@ func labListCommand() *cobra.Command {
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(t, "NAME\tRUNS\tLENGTH\tABOUT")
 			for _, name := range slices.Sorted(maps.Keys(library)) {
-				sc, err := config.ParseScenario(name, library[name])
+				sc, err := scenario.Parse(name, library[name])
 				if err != nil {
 					return err
 				}

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/internal/need"
 	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/train"
 )
@@ -161,7 +161,7 @@ func (l *labProcess) record(name string, least int64) *experiment.Record {
 	if r := results[0]; r.Errors > 0 || r.Requests < least {
 		l.t.Errorf("%d of %d requests failed", r.Errors, r.Requests)
 	}
-	sc, err := config.LoadScenario(filepath.Join("testdata", "lab", name+".yaml"))
+	sc, err := scenario.Load(filepath.Join("testdata", "lab", name+".yaml"))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -381,7 +381,7 @@ func TestLabLibrary(t *testing.T) {
 		t.Errorf("%d experiments", len(library))
 	}
 	for name, data := range library {
-		sc, err := config.ParseScenario(name, data)
+		sc, err := scenario.Parse(name, data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -397,7 +397,7 @@ func TestLabLibrary(t *testing.T) {
 // TestLabTraining: plans begin without load; users and arrivals that ask for the same share models, hosts of other sizes do not.
 func TestLabTraining(t *testing.T) {
 	of := func(cores, workload string) labTraining {
-		sc, err := config.ParseScenario("mix.yaml", []byte(`
+		sc, err := scenario.Parse("mix.yaml", []byte(`
 scenario: mix
 duration: 10s
 service: {slo: {metric: mean, threshold: 30ms}}

@@ -115,7 +115,7 @@ func training(file *config.File) experiment.Training {
 	}
 	return experiment.Training{
 		Plan: plan, Hosts: c.Hosts, Bandwidth: c.Network, Seed: c.Seed, Budget: file.Probe.Budget,
-		Workload: scenario.Workload{Kind: scenario.File, Arrivals: c.Arrivals, Size: c.FileSize},
+		Workload: scenario.Workload{Kind: scenario.File, Arrivals: scenario.Arrivals(c.Arrivals), Size: c.FileSize},
 	}
 }
 

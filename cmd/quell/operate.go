@@ -19,6 +19,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
 )
@@ -225,7 +226,7 @@ func overrideCommand() *cobra.Command {
 			if args[1] == "clear" {
 				return bus.Command{Name: bus.Clear, Instance: args[0]}, nil
 			}
-			w, err := config.ParseShare(args[1])
+			w, err := keys.ParseShare(args[1])
 			if err != nil || !(w >= 0 && w <= 1) {
 				return bus.Command{}, userErrorf("%q is no share of the traffic: write 0 to 1, 0%% to 100%%, or clear to end an override", args[1])
 			}
@@ -243,7 +244,7 @@ func journalCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if since < 0 {
-				return userErrorf("--since %s: must not be negative; write how far to look back, as in 1h or 1d", config.FormatDuration(since))
+				return userErrorf("--since %s: must not be negative; write how far to look back, as in 1h or 1d", keys.FormatDuration(since))
 			}
 			journal, closeAll, err := openJournal(cmd, path, dir, service)
 			if err != nil {

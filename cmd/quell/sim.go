@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
@@ -55,7 +54,7 @@ func simCommand() *cobra.Command {
 }
 
 func (o *simOptions) load(path string, seeded bool) (*scenario.Scenario, error) {
-	sc, data, err := config.ReadScenario(path)
+	sc, data, err := scenario.Read(path)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +81,7 @@ func choosePolicies(name string, data []byte, sc *scenario.Scenario, policies []
 	}
 	var invalid *quell.InvalidError
 	if errors.As(sc.Validate(), &invalid) {
-		return config.InScenario(name, data, fmt.Errorf("with --policy %s: %w", strings.Join(policies, ","), invalid))
+		return scenario.InFile(name, data, fmt.Errorf("with --policy %s: %w", strings.Join(policies, ","), invalid))
 	}
 	return nil
 }

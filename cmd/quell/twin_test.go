@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/train"
@@ -22,7 +22,7 @@ import (
 func TestTwin(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(repository(t), "examples", "scenarios", "twin.yaml")
-	sc, err := config.LoadScenario(file)
+	sc, err := scenario.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestTwinOfVideoSessions(t *testing.T) {
 	if err := os.WriteFile(file, []byte(television), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	sc, err := config.LoadScenario(file)
+	sc, err := scenario.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestTwinOfVideoSessions(t *testing.T) {
 
 func twinModels(t *testing.T, path string, plan train.Plan) string {
 	t.Helper()
-	sc, err := config.LoadScenario(filepath.Join(repository(t), "examples", "scenarios", "twin.yaml"))
+	sc, err := scenario.Load(filepath.Join(repository(t), "examples", "scenarios", "twin.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

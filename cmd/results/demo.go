@@ -11,9 +11,9 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // demoSeeds are played one after the other.
@@ -21,7 +21,7 @@ var demoSeeds = []string{"1", "2", "3", "4", "5"}
 
 // demoPage plays the demo with several seeds and tabulates medians. It wants bin/quell.
 func demoPage(ctx context.Context, dir string) error {
-	sc, err := config.ParseScenario("the demo's scenario", examples.NoisyNeighbour)
+	sc, err := scenario.Parse("the demo's scenario", examples.NoisyNeighbour)
 	if err != nil {
 		return err
 	}

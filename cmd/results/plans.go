@@ -17,7 +17,6 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
@@ -73,7 +72,7 @@ func plansPage(ctx context.Context, dir string) error {
 
 // simulatedService is the demo's.
 func simulatedService() (*scenario.Scenario, error) {
-	return config.ParseScenario("noisy-neighbour.yaml", examples.NoisyNeighbour)
+	return scenario.Parse("noisy-neighbour.yaml", examples.NoisyNeighbour)
 }
 
 // grids are the paper's and thinner ones: levels, interferences and runs of each cell.

@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
@@ -182,7 +181,7 @@ type phase struct {
 }
 
 func (p labPart) load() (*scenario.Scenario, error) {
-	return config.ParseScenario(p.scenario(), examples.Lab()[p.scenario()])
+	return scenario.Parse(p.scenario(), examples.Lab()[p.scenario()])
 }
 
 // records are those of a scenario's runs, by seed; nil where one has not been played.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
 )
@@ -29,7 +29,7 @@ func twinPage(ctx context.Context, dir string) error {
 	if err := json.Unmarshal(data, &live); err != nil {
 		return err
 	}
-	sc, err := config.ParseScenario("the demo's scenario", examples.NoisyNeighbour)
+	sc, err := scenario.Parse("the demo's scenario", examples.NoisyNeighbour)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ import (
 
 func noisyNeighbour(t *testing.T) *scenario.Scenario {
 	t.Helper()
-	sc, err := config.ParseScenario("noisy-neighbour.yaml", examples.NoisyNeighbour)
+	sc, err := scenario.Parse("noisy-neighbour.yaml", examples.NoisyNeighbour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func (p *puppet) Changes(_ context.Context, since time.Time) ([]time.Time, error
 
 func shortScenario(t *testing.T) *scenario.Scenario {
 	t.Helper()
-	sc, err := config.ParseScenario("short.yaml", []byte(`
+	sc, err := scenario.Parse("short.yaml", []byte(`
 scenario: short
 duration: 2s
 service: {slo: {metric: mean, threshold: 1s}}
@@ -235,7 +235,7 @@ func TestPlayOffersEveryKind(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			sc, err := config.ParseScenario("kinds.yaml", []byte(`
+			sc, err := scenario.Parse("kinds.yaml", []byte(`
 scenario: kinds
 duration: 1s
 service: {slo: {metric: mean, threshold: 1s}}

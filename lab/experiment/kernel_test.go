@@ -59,7 +59,7 @@ func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 // dynamic is a scenario of request classes on lab hosts.
 func dynamic(t *testing.T, hosts, classes string) *scenario.Scenario {
 	t.Helper()
-	sc, err := config.ParseScenario("dynamic.yaml", []byte(`
+	sc, err := scenario.Parse("dynamic.yaml", []byte(`
 scenario: dynamic
 duration: 10s
 service: {slo: {metric: mean, threshold: 30ms}}
@@ -120,7 +120,7 @@ func TestKernelPlayable(t *testing.T) {
 		{like, strings.Replace(classes("{name: a, disk: 100000}"), "kind", "spread: fixed, kind", 1), ""},
 		{like, strings.Replace(classes("{name: a, disk: 100001}"), "kind", "spread: fixed, kind", 1), "workload.classes[0].disk"},
 	} {
-		sc, err := config.ParseScenario("own.yaml", []byte("scenario: own\nduration: 10s\nservice: {slo: {metric: mean, threshold: 30ms}}\n"+c.hosts+"\n"+c.rest+"\n"))
+		sc, err := scenario.Parse("own.yaml", []byte("scenario: own\nduration: 10s\nservice: {slo: {metric: mean, threshold: 30ms}}\n"+c.hosts+"\n"+c.rest+"\n"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,12 +13,10 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/internal/golden"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/policy"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestDecisionsAreTheSame plays every example under each of its runs, and the demo's scenario under
 // every policy. Models, decisions and results must be the recorded ones to the bit. A commit that only moves code leaves
@@ -40,29 +37,12 @@ func TestDecisionsAreTheSame(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sc, err := config.ParseScenario(file, data)
+			sc, err := scenario.Parse(file, data)
 			if err != nil {
 				t.Fatal(err)
 			}
-			compareGolden(t, filepath.Join("testdata", "decisions", name+".golden"), decisions(t, sc))
+			golden.Compare(t, filepath.Join("testdata", "decisions", name+".golden"), decisions(t, sc))
 		})
-	}
-}
-
-func compareGolden(t *testing.T, file string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs: this changes decisions; rewrite it with -update if that is the purpose\ngot:\n%s\nwant:\n%s", file, got, want)
 	}
 }
 

@@ -1,4 +1,4 @@
-package config
+package keys
 
 import (
 	"cmp"
@@ -43,7 +43,8 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-func (p Problems) sort() {
+// Sort orders problems by their places.
+func (p Problems) Sort() {
 	slices.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
@@ -60,8 +61,8 @@ func nearest(word string, known []string) (string, bool) {
 	return at, at != ""
 }
 
-// suggest ends a message about an unknown word: with the nearest known one, or with all of them.
-func suggest(word string, known []string) string {
+// Suggest ends a message about an unknown word: with the nearest known one, or with all of them.
+func Suggest(word string, known []string) string {
 	if near, ok := nearest(word, known); ok {
 		return fmt.Sprintf(", did you mean %q?", near)
 	}

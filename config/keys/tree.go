@@ -1,9 +1,11 @@
-package config
+package keys
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -11,6 +13,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/quellhq/quell"
 )
 
 // Bounds of a file. The YAML parser's time grows with the square of nesting and of keys in one map, so both are bounded
@@ -21,18 +25,18 @@ const (
 	maxDepth  = 40
 )
 
-// place is a position in a file, from 1.
-type place struct{ line, column int }
+// Place is a position in a file, from 1.
+type Place struct{ Line, Column int }
 
-func placeOf(t *token.Token) place {
+func placeOf(t *token.Token) Place {
 	if t == nil || t.Position == nil {
-		return place{1, 1}
+		return Place{1, 1}
 	}
-	return place{t.Position.Line, t.Position.Column}
+	return Place{t.Position.Line, t.Position.Column}
 }
 
 // start returns where a node begins: a map in block style begins at its first key, not at the colon behind it.
-func start(n ast.Node) place {
+func start(n ast.Node) Place {
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		if !n.IsFlowStyle && len(n.Values) > 0 {
@@ -45,26 +49,26 @@ func start(n ast.Node) place {
 }
 
 // tree turns a file into its one document's root.
-func (d *decoder) tree(data []byte) (root ast.Node, ok bool) {
+func (d *Decoder) tree(data []byte) (root ast.Node, ok bool) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	switch {
 	case len(data) > maxBytes:
-		d.problemAt(place{1, 1}, fmt.Sprintf("the file is larger than %s", formatSize(maxBytes)), "")
+		d.ProblemAt(Place{1, 1}, fmt.Sprintf("the file is larger than %s", formatSize(maxBytes)), "")
 	case !utf8.Valid(data):
-		d.problemAt(place{1, 1}, "the file is not text in UTF-8", "")
+		d.ProblemAt(Place{1, 1}, "the file is not text in UTF-8", "")
 	case len(bytes.TrimSpace(data)) == 0:
-		d.problemAt(place{1, 1}, "the file is empty", "")
+		d.ProblemAt(Place{1, 1}, "the file is empty", "")
 	default:
 		return d.parse(string(data))
 	}
 	return nil, false
 }
 
-func (d *decoder) parse(text string) (ast.Node, bool) {
+func (d *Decoder) parse(text string) (ast.Node, bool) {
 	// The library has panicked on odd input before; a file must never bring Quell down.
 	defer func() {
 		if r := recover(); r != nil {
-			d.problemAt(place{1, 1}, "the file cannot be read as YAML", "")
+			d.ProblemAt(Place{1, 1}, "the file cannot be read as YAML", "")
 		}
 	}()
 	tokens := lexer.Tokenize(text)
@@ -80,9 +84,9 @@ func (d *decoder) parse(text string) (ast.Node, bool) {
 }
 
 // bounded refuses files that are too deep or have too many parts.
-func (d *decoder) bounded(tokens token.Tokens) bool {
+func (d *Decoder) bounded(tokens token.Tokens) bool {
 	if len(tokens) > maxTokens {
-		d.problemAt(placeOf(tokens[maxTokens]), fmt.Sprintf("the file has more than %d parts", maxTokens), "")
+		d.ProblemAt(placeOf(tokens[maxTokens]), fmt.Sprintf("the file has more than %d parts", maxTokens), "")
 		return false
 	}
 	open, dashes := 0, 0
@@ -98,27 +102,27 @@ func (d *decoder) bounded(tokens token.Tokens) bool {
 			dashes = 0
 		}
 		if open > maxDepth || dashes > maxDepth || t.Position != nil && t.Position.IndentLevel > maxDepth {
-			d.problemAt(placeOf(t), fmt.Sprintf("nested more than %d levels deep", maxDepth), "")
+			d.ProblemAt(placeOf(t), fmt.Sprintf("nested more than %d levels deep", maxDepth), "")
 			return false
 		}
 	}
 	return true
 }
 
-func (d *decoder) syntax(err error) {
+func (d *Decoder) syntax(err error) {
 	var located yaml.Error
 	if !errors.As(err, &located) || located.GetToken() == nil {
-		d.problemAt(place{1, 1}, "not valid YAML: "+err.Error(), "")
+		d.ProblemAt(Place{1, 1}, "not valid YAML: "+err.Error(), "")
 		return
 	}
 	hint := ""
 	if t := located.GetToken(); t.Type == token.InvalidType && bytes.ContainsRune([]byte(t.Origin), '\t') {
 		hint = "indent with spaces, not tabs"
 	}
-	d.problemAt(placeOf(located.GetToken()), "not valid YAML: "+located.GetMessage(), hint)
+	d.ProblemAt(placeOf(located.GetToken()), "not valid YAML: "+located.GetMessage(), hint)
 }
 
-func (d *decoder) onlyDocument(file *ast.File) (ast.Node, bool) {
+func (d *Decoder) onlyDocument(file *ast.File) (ast.Node, bool) {
 	var bodies []ast.Node
 	for _, doc := range file.Docs {
 		if doc != nil && doc.Body != nil {
@@ -127,17 +131,17 @@ func (d *decoder) onlyDocument(file *ast.File) (ast.Node, bool) {
 	}
 	switch {
 	case len(bodies) == 0:
-		d.problemAt(place{1, 1}, "the file is empty", "")
+		d.ProblemAt(Place{1, 1}, "the file is empty", "")
 		return nil, false
 	case len(bodies) > 1:
-		d.problemAt(start(bodies[1]), "a second document begins here", "one file holds one document; remove the ---")
+		d.ProblemAt(start(bodies[1]), "a second document begins here", "one file holds one document; remove the ---")
 		return nil, false
 	}
 	return bodies[0], true
 }
 
 // plain peels off what YAML can put around a value, and reports it: Quell reads plain YAML only.
-func (d *decoder) plain(n ast.Node) (ast.Node, bool) {
+func (d *Decoder) plain(n ast.Node) (ast.Node, bool) {
 	switch n := n.(type) {
 	case nil:
 		return nil, false
@@ -155,4 +159,26 @@ func (d *decoder) plain(n ast.Node) (ast.Node, bool) {
 		return n, true
 	}
 	return nil, false
+}
+
+// ReadFile reads no more of a file than Parse accepts, and one byte, so that Parse notices.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	return data, nil
+}
+
+func unreadable(path string, err error) error {
+	var cause *os.PathError
+	if errors.As(err, &cause) {
+		err = cause.Err
+	}
+	return &quell.UserError{Err: Problems{{File: path, Text: fmt.Sprintf("cannot be read: %v", err)}}}
 }

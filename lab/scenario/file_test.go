@@ -1,6 +1,7 @@
-package config
+package scenario
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,11 +12,48 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/internal/golden"
 )
 
-func TestScenario(t *testing.T) {
-	got, err := ParseScenario("scenario.yaml", read(t, "testdata/scenario.yaml"))
+func readFile(t testing.TB, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestBadFiles holds every rule against a file that breaks it, and the message against the file beside it.
+func TestBadFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no bad files: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			_, err := Parse(filepath.Base(file), readFile(t, file))
+			var user *quell.UserError
+			var list keys.Problems
+			if !errors.As(err, &user) || !errors.As(err, &list) || len(list) == 0 {
+				t.Fatalf("got %v, want a *quell.UserError that wraps Problems", err)
+			}
+			golden.Compare(t, strings.TrimSuffix(file, ".yaml")+".err", []byte(err.Error()+"\n"))
+		})
+	}
+}
+
+func TestReference(t *testing.T) {
+	var b bytes.Buffer
+	if err := Reference(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden.Compare(t, "testdata/reference.md", b.Bytes())
+}
+
+func TestParse(t *testing.T) {
+	got, err := Parse("scenario.yaml", readFile(t, "testdata/scenario.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,33 +61,33 @@ func TestScenario(t *testing.T) {
 	service.Name, service.Sampling = "noisy-neighbour", time.Second
 	service.SLO = quell.SLO{Metric: quell.Mean, Threshold: 30 * time.Millisecond}
 	service.Group.Max = 6 // as many as there are hosts
-	var hosts []scenario.Host
+	var hosts []Host
 	for _, id := range []string{"h1", "h2", "h3", "h4", "h5", "h6"} {
-		hosts = append(hosts, scenario.Host{ID: id, Group: "h", Network: 40e6, Cores: 1, DiskIOPS: 1000, Memory: 1})
+		hosts = append(hosts, Host{ID: id, Group: "h", Network: 40e6, Cores: 1, DiskIOPS: 1000, Memory: 1})
 	}
 	load := 1.4
-	want := &scenario.Scenario{
+	want := &Scenario{
 		Name: "noisy-neighbour", Seed: 1, Duration: 90 * time.Second, Service: service, Hosts: hosts,
-		Instances: scenario.Instances{Start: 2, Fixed: 3},
-		Workload:  scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: 50_000, Load: 0.8},
-		Timeline: []scenario.Event{
+		Instances: Instances{Start: 2, Fixed: 3},
+		Workload:  Workload{Kind: File, Arrivals: Poisson, Size: 50_000, Load: 0.8},
+		Timeline: []Event{
 			{At: 20 * time.Second, Load: &load, Mark: "load-up"},
-			{At: 35 * time.Second, Interfere: &scenario.Interference{Host: "h1", Resource: quell.Network, Use: 0.4}, Mark: "noise"},
-			{At: 70 * time.Second, Interfere: &scenario.Interference{Host: "h1", Resource: quell.Network}},
+			{At: 35 * time.Second, Interfere: &Interference{Host: "h1", Resource: quell.Network, Use: 0.4}, Mark: "noise"},
+			{At: 70 * time.Second, Interfere: &Interference{Host: "h1", Resource: quell.Network}},
 		},
-		Runs: []scenario.Run{
+		Runs: []Run{
 			{Policy: "static", Scheduling: quell.RoundRobin}, {Policy: "static", Scheduling: quell.LeastConn},
 			{Policy: "static", Scheduling: quell.LeastConn, Fixed: 4}, {Policy: "prima", Scheduling: quell.LeastConn},
-			{Policy: "static", Scheduling: quell.Random2, Balancer: scenario.Envoy},
+			{Policy: "static", Scheduling: quell.Random2, Balancer: Envoy},
 		},
-		Judge: scenario.Judging{Window: 5 * time.Second, Requests: 30},
+		Judge: Judging{Window: 5 * time.Second, Requests: 30},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
 
-const shortest = `
+const shortFile = `
 scenario: short
 duration: 10s
 service: {slo: {metric: p90, threshold: 30ms}, policy: {name: lr}}
@@ -57,8 +95,8 @@ hosts: [{id: a, network: 1Gbps}, {id: b, count: 2, network: 40Mbps, cores: 2}]
 workload: {size: 50KB, load: 0}
 `
 
-func TestScenarioDefaults(t *testing.T) {
-	s, err := ParseScenario("short.yaml", []byte(shortest+"instances: {start: 2}\n"))
+func TestDefaults(t *testing.T) {
+	s, err := Parse("short.yaml", []byte(shortFile+"instances: {start: 2}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +110,10 @@ func TestScenarioDefaults(t *testing.T) {
 	if s.Hosts[0].Cores != 1 || s.Hosts[2].Cores != 2 || s.Hosts[2].DiskIOPS != 1000 {
 		t.Errorf("hosts %+v", s.Hosts)
 	}
-	if s.Seed != 1 || !reflect.DeepEqual(s.Instances, scenario.Instances{Start: 2, Fixed: 2}) || s.Judge != scenario.DefaultJudging() {
+	if s.Seed != 1 || !reflect.DeepEqual(s.Instances, Instances{Start: 2, Fixed: 2}) || s.Judge != DefaultJudging() {
 		t.Errorf("seed %d, instances %+v, judge %+v", s.Seed, s.Instances, s.Judge)
 	}
-	if want := []scenario.Run{{Policy: "lr", Scheduling: quell.LeastConn}}; !slices.Equal(s.Runs, want) {
+	if want := []Run{{Policy: "lr", Scheduling: quell.LeastConn}}; !slices.Equal(s.Runs, want) {
 		t.Errorf("runs %+v, want %+v", s.Runs, want)
 	}
 	if s.Service.Name != "short" {
@@ -83,34 +121,34 @@ func TestScenarioDefaults(t *testing.T) {
 	}
 }
 
-func TestScenarioOfManyServices(t *testing.T) {
-	s, err := ParseScenario("short.yaml", []byte(shortest+"services: 200\nstations: {discipline: fcfs, neighbours: fluid}\nprobing: {count: 20, budget: 1%}\n"))
+func TestOfManyServices(t *testing.T) {
+	s, err := Parse("short.yaml", []byte(shortFile+"services: 200\nstations: {discipline: fcfs, neighbours: fluid}\nprobing: {count: 20, budget: 1%}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Services != 200 || s.Stations != (scenario.Stations{Discipline: scenario.FirstCome, Neighbours: scenario.Fluid}) || s.Probing != (scenario.Probing{Count: 20, Budget: 0.01}) {
+	if s.Services != 200 || s.Stations != (Stations{Discipline: FirstCome, Neighbours: Fluid}) || s.Probing != (Probing{Count: 20, Budget: 0.01}) {
 		t.Errorf("%d services, %+v, %+v", s.Services, s.Stations, s.Probing)
 	}
 }
 
-func TestScenarioForms(t *testing.T) {
+func TestForms(t *testing.T) {
 	for name, text := range map[string]string{
-		"a service with a name":  strings.Replace(shortest, "{slo", "{service: video, slo", 1),
-		"exponential is poisson": strings.Replace(shortest, "{size", "{arrivals: exponential, size", 1),
-		"an event at the end":    shortest + "timeline: [{at: 10s, load: 1}]\n",
-		"a mark alone":           shortest + "timeline: [{at: 1s, mark: here}]\n",
-		"several at one moment": shortest + `timeline:
+		"a service with a name":  strings.Replace(shortFile, "{slo", "{service: video, slo", 1),
+		"exponential is poisson": strings.Replace(shortFile, "{size", "{arrivals: exponential, size", 1),
+		"an event at the end":    shortFile + "timeline: [{at: 10s, load: 1}]\n",
+		"a mark alone":           shortFile + "timeline: [{at: 1s, mark: here}]\n",
+		"several at one moment": shortFile + `timeline:
   - {at: 1s, load: 1, interfere: {host: a, resource: network, use: 5%}}
   - {at: 1s, interfere: {host: b1, resource: network, use: 0.1}}
   - {at: 1s, interfere: {host: a, resource: cpu, use: 1}}
 `,
 	} {
-		s, err := ParseScenario("short.yaml", []byte(text))
+		s, err := Parse("short.yaml", []byte(text))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if s.Workload.Arrivals != scenario.Poisson {
+		if s.Workload.Arrivals != Poisson {
 			t.Errorf("%s: arrivals %q", name, s.Workload.Arrivals)
 		}
 		if err := s.Validate(); err != nil {
@@ -120,7 +158,7 @@ func TestScenarioForms(t *testing.T) {
 }
 
 func TestTraces(t *testing.T) {
-	for text, want := range map[string][]scenario.TracePoint{
+	for text, want := range map[string][]TracePoint{
 		"0,0.1\n2.5,50%\n":                         {{After: 0, Use: 0.1}, {After: 2500 * time.Millisecond, Use: 0.5}},
 		"# a comment\nseconds,use\n0, 0.1\n 1,0\n": {{After: 0, Use: 0.1}, {After: time.Second}},
 	} {
@@ -149,20 +187,20 @@ func TestTraces(t *testing.T) {
 
 // A part of a scenario that somebody else refuses is found in its file, hosts in the group that they come from; of what the file leaves
 // to its default, what is around it.
-func TestInScenario(t *testing.T) {
+func TestInFile(t *testing.T) {
 	for path, want := range map[string]string{
 		"hosts[2].network":        `short.yaml:5:61: hosts[2].network: too slow`,
 		"workload.size":           `short.yaml:6:18: workload.size: too slow`,
 		"workload.classes[3].cpu": `short.yaml:6:11: workload.classes[3].cpu: too slow`,
 		"runs[0].scheduling":      `short.yaml:2:1: runs[0].scheduling: too slow`,
 	} {
-		err := InScenario("short.yaml", []byte(shortest), &quell.InvalidError{Path: path, Problem: "too slow"})
+		err := InFile("short.yaml", []byte(shortFile), &quell.InvalidError{Path: path, Problem: "too slow"})
 		var user *quell.UserError
 		if !errors.As(err, &user) || err.Error() != want {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
-	if err := InScenario("short.yaml", []byte(shortest), os.ErrClosed); err.Error() != "short.yaml: file already closed" {
+	if err := InFile("short.yaml", []byte(shortFile), os.ErrClosed); err.Error() != "short.yaml: file already closed" {
 		t.Errorf("an error about nothing in it: %v", err)
 	}
 }
@@ -183,38 +221,38 @@ timeline:
   - {at: 5s, fail: {host: h2}, mark: dead}
 `
 
-func TestScenarioOfEveryForm(t *testing.T) {
+func TestOfEveryForm(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "use.csv"), []byte("0,0.1\n5,0.4\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s, err := ParseScenario(filepath.Join(dir, "varied.yaml"), []byte(strings.Replace(varied, "TRACE", "use.csv", 1)))
+	s, err := Parse(filepath.Join(dir, "varied.yaml"), []byte(strings.Replace(varied, "TRACE", "use.csv", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	users, interfere := 80, func(host string, r quell.Resource) *scenario.Interference {
-		return &scenario.Interference{Host: host, Resource: r}
+	users, interfere := 80, func(host string, r quell.Resource) *Interference {
+		return &Interference{Host: host, Resource: r}
 	}
 	turns, states, recorded, ramp := interfere("h", quell.Memory), interfere("h1", quell.CPU), interfere("h1", quell.Network), interfere("h2", quell.Network)
-	turns.Use, turns.On, turns.Off, turns.Lengths = 0.5, 4*time.Second, 2*time.Second, scenario.Fixed
-	states.Markov = []scenario.Stay{{Use: 0, Mean: time.Second}, {Use: 0.4, Mean: 2 * time.Second}}
-	recorded.Trace = []scenario.TracePoint{{Use: 0.1}, {After: 5 * time.Second, Use: 0.4}}
+	turns.Use, turns.On, turns.Off, turns.Lengths = 0.5, 4*time.Second, 2*time.Second, Fixed
+	states.Markov = []Stay{{Use: 0, Mean: time.Second}, {Use: 0.4, Mean: 2 * time.Second}}
+	recorded.Trace = []TracePoint{{Use: 0.1}, {After: 5 * time.Second, Use: 0.4}}
 	ramp.Use, ramp.Ramp = 0.3, 5*time.Second
-	timeline := []scenario.Event{
+	timeline := []Event{
 		{At: time.Second, Interfere: turns}, {At: 2 * time.Second, Interfere: states}, {At: 3 * time.Second, Interfere: recorded},
-		{At: 4 * time.Second, Interfere: ramp, Users: &users}, {At: 5 * time.Second, Fail: &scenario.Failure{Host: "h2"}, Mark: "dead"},
+		{At: 4 * time.Second, Interfere: ramp, Users: &users}, {At: 5 * time.Second, Fail: &Failure{Host: "h2"}, Mark: "dead"},
 	}
-	workload := scenario.Workload{
-		Kind: scenario.Users, Users: 50, Think: 2 * time.Second, Spread: scenario.Fixed, System: 0.25, CacheStretch: 1,
-		Classes: []scenario.Class{{Name: "a", Share: 2, CPU: time.Millisecond}, {Name: "b", Share: 1, Disk: 1.5, Network: 5000, Memory: 2 * time.Millisecond}},
+	workload := Workload{
+		Kind: Users, Users: 50, Think: 2 * time.Second, Spread: Fixed, System: 0.25, CacheStretch: 1,
+		Classes: []Class{{Name: "a", Share: 2, CPU: time.Millisecond}, {Name: "b", Share: 1, Disk: 1.5, Network: 5000, Memory: 2 * time.Millisecond}},
 	}
 	if !reflect.DeepEqual(s.Timeline, timeline) || !reflect.DeepEqual(s.Workload, workload) {
 		t.Errorf("got %+v\n%+v", s.Timeline, s.Workload)
 	}
-	if s.WarmUp != 7*time.Second || s.Readings != (scenario.Readings{Noise: 0.05, Lost: 0.1, Late: 200 * time.Millisecond}) {
+	if s.WarmUp != 7*time.Second || s.Readings != (Readings{Noise: 0.05, Lost: 0.1, Late: 200 * time.Millisecond}) {
 		t.Errorf("warm-up %v, readings %+v", s.WarmUp, s.Readings)
 	}
-	if _, err := ParseScenario(filepath.Join(dir, "varied.yaml"), []byte(strings.Replace(varied, "TRACE", ".", 1))); err == nil || !strings.Contains(err.Error(), "is no plain file") {
+	if _, err := Parse(filepath.Join(dir, "varied.yaml"), []byte(strings.Replace(varied, "TRACE", ".", 1))); err == nil || !strings.Contains(err.Error(), "is no plain file") {
 		t.Errorf("a folder as trace gives %v", err)
 	}
 }

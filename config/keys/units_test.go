@@ -1,4 +1,4 @@
-package config
+package keys
 
 import (
 	"math"
@@ -57,23 +57,23 @@ func TestWrittenValuesReadBack(t *testing.T) {
 			t.Fatalf("%v bit/s are written %q and read as %v, %v", x, formatBandwidth(x), got, err)
 		}
 		d := time.Duration(rapid.Int64Range(-1e15, 1e15).Draw(t, "ns"))
-		if got, err := parseDuration(formatDuration(d)); err != nil || got != d {
-			t.Fatalf("%v is written %q and read as %v, %v", d, formatDuration(d), got, err)
+		if got, err := parseDuration(FormatDuration(d)); err != nil || got != d {
+			t.Fatalf("%v is written %q and read as %v, %v", d, FormatDuration(d), got, err)
 		}
 		share := rapid.Float64Range(0, 2).Draw(t, "share")
-		if got, err := parseShare(formatShare(share)); err != nil || math.Abs(got-share) > 1e-9 {
-			t.Fatalf("%v is written %q and read as %v, %v", share, formatShare(share), got, err)
+		if got, err := parseShare(FormatShare(share)); err != nil || math.Abs(got-share) > 1e-9 {
+			t.Fatalf("%v is written %q and read as %v, %v", share, FormatShare(share), got, err)
 		}
 	})
 }
 
 func TestFormat(t *testing.T) {
 	for want, got := range map[string]string{
-		"10s": formatDuration(10 * time.Second), "1h": formatDuration(time.Hour), "5m": formatDuration(5 * time.Minute),
-		"1h30m": formatDuration(90 * time.Minute), "20m": formatDuration(20 * time.Minute), "0s": formatDuration(0),
+		"10s": FormatDuration(10 * time.Second), "1h": FormatDuration(time.Hour), "5m": FormatDuration(5 * time.Minute),
+		"1h30m": FormatDuration(90 * time.Minute), "20m": FormatDuration(20 * time.Minute), "0s": FormatDuration(0),
 		"64MiB": formatSize(64 << 20), "50KB": formatSize(50_000), "0B": formatSize(0), "1B": formatSize(1),
 		"40Mbps": formatBandwidth(40e6), "2.5Gbps": formatBandwidth(2.5e9), "0bps": formatBandwidth(0),
-		"5%": formatShare(0.05), "2.5%": formatShare(0.025), "95%": formatShare(0.95),
+		"5%": FormatShare(0.05), "2.5%": FormatShare(0.025), "95%": FormatShare(0.95),
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -1,4 +1,4 @@
-package config
+package keys
 
 import (
 	"errors"
@@ -32,8 +32,8 @@ var sizes = []unit{
 // maxSize bounds sizes to what arithmetic on them can bear.
 const maxSize = 1 << 50
 
-// parseReal reads a plain decimal number; NaN, infinities, hexadecimal and underscores are refused.
-func parseReal(s string) (float64, error) {
+// ParseReal reads a plain decimal number; NaN, infinities, hexadecimal and underscores are refused.
+func ParseReal(s string) (float64, error) {
 	if strings.Trim(s, "0123456789+-.eE") != "" {
 		return 0, errSyntax
 	}
@@ -70,7 +70,7 @@ func parseDuration(s string) (time.Duration, error) {
 		}
 		return d, nil
 	}
-	days, err := parseReal(number)
+	days, err := ParseReal(number)
 	if err != nil || math.Abs(days) > maxDays {
 		return 0, errSyntax
 	}
@@ -101,14 +101,11 @@ func ParseDuration(s string) (time.Duration, error) {
 	if err == nil {
 		return d, nil
 	}
-	if _, err := parseReal(s); err == nil {
+	if _, err := ParseReal(s); err == nil {
 		return 0, fmt.Errorf("the unit is missing: write %[1]sms, %[1]ss, %[1]sm, %[1]sh or %[1]sd", s)
 	}
 	return 0, errors.New("must be " + durationKind)
 }
-
-// FormatDuration writes a duration as a file would have it: 10s, 1h30m.
-func FormatDuration(d time.Duration) string { return formatDuration(d) }
 
 // ParseShare reads a share of a command line, as a file writes it: 5% or 0.05. The error says how to write one.
 func ParseShare(s string) (float64, error) {
@@ -122,7 +119,7 @@ func ParseShare(s string) (float64, error) {
 // parseShare reads 5% or 0.05 as the fraction 0.05.
 func parseShare(s string) (float64, error) {
 	number, percent := strings.CutSuffix(s, "%")
-	x, err := parseReal(strings.TrimRight(number, " "))
+	x, err := ParseReal(strings.TrimRight(number, " "))
 	if percent {
 		x /= 100
 	}
@@ -138,7 +135,7 @@ func parseBandwidth(s string) (float64, error) {
 func parseSize(s string) (int64, error) {
 	x, err := parseUnit(s, sizes)
 	if err != nil {
-		x, err = parseReal(s)
+		x, err = ParseReal(s)
 	}
 	if err != nil || x != math.Trunc(x) || math.Abs(x) > maxSize {
 		return 0, errSyntax
@@ -152,7 +149,7 @@ func parseUnit(s string, units []unit) (float64, error) {
 		if !ok {
 			continue
 		}
-		if x, err := parseReal(strings.TrimRight(number, " ")); err == nil && !math.IsInf(x*u.factor, 0) {
+		if x, err := ParseReal(strings.TrimRight(number, " ")); err == nil && !math.IsInf(x*u.factor, 0) {
 			return x * u.factor, nil
 		}
 	}
@@ -162,11 +159,11 @@ func parseUnit(s string, units []unit) (float64, error) {
 func formatReal(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 func formatSeed(n uint64) string  { return strconv.FormatUint(n, 10) }
 
-// formatShare writes a fraction in percent, with no more digits than a person would.
-func formatShare(x float64) string { return strconv.FormatFloat(x*100, 'g', 10, 64) + "%" }
+// FormatShare writes a fraction in percent, with no more digits than a person would.
+func FormatShare(x float64) string { return strconv.FormatFloat(x*100, 'g', 10, 64) + "%" }
 
-// formatDuration writes 10s and 1h30m where the standard library writes 1h30m0s.
-func formatDuration(d time.Duration) string {
+// FormatDuration writes 10s and 1h30m where the standard library writes 1h30m0s.
+func FormatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = s[:len(s)-2]

@@ -1,0 +1,61 @@
+package keys
+
+import (
+	"fmt"
+	"net"
+	"slices"
+)
+
+// First returns the first path that the file sets.
+func (d *Decoder) First(paths ...string) string {
+	return paths[max(0, slices.IndexFunc(paths, d.Given))]
+}
+
+// Apart refuses one address for two listeners of one process.
+func (d *Decoder) Apart(a, atA, b, atB string) {
+	if d.Sound(a, b) && samePort(atA, atB) {
+		d.Refuse(d.First(b, a), "use another port", "%s and %s cannot both listen on %s", a, b, atA)
+	}
+}
+
+// Needs reports keys that are missing although another choice asks for them.
+func (d *Decoder) Needs(section, why string, names ...string) {
+	for _, name := range names {
+		if path := Join(section, name); d.Sound(path) && !d.Given(path) {
+			d.Spoil(path)
+			d.ProblemAt(d.PlaceOf(section), fmt.Sprintf("%s is missing: %s needs it", path, why), "")
+		}
+	}
+}
+
+// Bars refuses keys that mean nothing under another choice.
+func (d *Decoder) Bars(section, why string, names ...string) {
+	for _, name := range names {
+		if path := Join(section, name); d.Given(path) {
+			d.Refuse(path, "remove it or change the kind", "is of no use to %s", why)
+		}
+	}
+}
+
+// Either refuses two keys that exclude each other.
+func (d *Decoder) Either(a, b, why string) {
+	if d.Given(a) && d.Given(b) {
+		d.Refuse(b, "keep one of them", "%s and %s exclude each other: %s", a, b, why)
+	}
+}
+
+// Increasing refuses a list that does not go up.
+func (d *Decoder) Increasing(path string, shares []float64) {
+	for i := 1; i < len(shares); i++ {
+		if item := fmt.Sprintf("%s[%d]", path, i); d.Sound(path) && shares[i] <= shares[i-1] {
+			d.Refuse(item, "", "%s does not come after %s: the list must increase", FormatShare(shares[i]), FormatShare(shares[i-1]))
+			return
+		}
+	}
+}
+
+// samePort says whether two listen addresses exclude each other.
+func samePort(a, b string) bool {
+	_, port, err := net.SplitHostPort(a)
+	return err == nil && a == b && port != "0"
+}

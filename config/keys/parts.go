@@ -1,0 +1,88 @@
+package keys
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Optional is a map of keys that may be absent: then its place stays nil.
+type Optional[T any] struct {
+	Table // for the reference
+	dst   **T
+	keys  func(*T) Table
+	agree func(d *Decoder, path string)
+}
+
+// Maybe reads a map of keys that may be absent.
+func Maybe[T any](dst **T, keys func(*T) Table) *Optional[T] {
+	return &Optional[T]{Table: keys(new(T)), dst: dst, keys: keys}
+}
+
+// Then adds a check of what its keys say together; path is where they stand.
+func (o *Optional[T]) Then(agree func(d *Decoder, path string)) *Optional[T] {
+	o.agree = agree
+	return o
+}
+
+func (o *Optional[T]) read(d *Decoder, n ast.Node) {
+	*o.dst = new(T)
+	o.keys(*o.dst).read(d, n)
+	if o.agree != nil {
+		o.agree(d, d.path)
+	}
+}
+
+// named is what stands in another file, which the file names: as an absolute path, or from its own folder.
+type named[T any] struct {
+	dst   *T
+	what  string
+	parse func(io.Reader) (T, error)
+}
+
+// FileOf reads another file by parse; what is the word for it in messages.
+func FileOf[T any](dst *T, what string, parse func(io.Reader) (T, error)) Value {
+	return &named[T]{dst, what, parse}
+}
+
+func (f *named[T]) initial() string { return "" }
+
+func (f *named[T]) read(d *Decoder, n ast.Node) {
+	var name string
+	Text(&name).read(d, n)
+	if name == "" {
+		return
+	}
+	path := name
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(d.file), path)
+	}
+	v, err := parseFile(path, f.parse)
+	if err != nil {
+		d.problem(n, fmt.Sprintf("the %s %s: %v", f.what, Shorten(name), err), "")
+		return
+	}
+	*f.dst = v
+}
+
+func parseFile[T any](path string, parse func(io.Reader) (T, error)) (v T, err error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return v, errors.Unwrap(err)
+	case !info.Mode().IsRegular():
+		return v, errors.New("is no plain file")
+	case info.Size() > maxBytes:
+		return v, fmt.Errorf("is larger than %s", formatSize(maxBytes))
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return v, errors.Unwrap(err)
+	}
+	defer f.Close()
+	return parse(f)
+}

@@ -1,0 +1,70 @@
+package keys
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Currents lists the values of all keys of a table, as a file would write them.
+func (s Table) Currents(prefix string, into map[string]string) {
+	for _, k := range s {
+		path := Join(prefix, k.Name)
+		switch v := k.Value.(type) {
+		case Table:
+			v.Currents(path, into)
+		case interface{ current() string }:
+			into[path] = v.current()
+		default:
+			into[path] = v.initial()
+		}
+	}
+}
+
+// Print writes a Markdown table of every key: key, default, meaning.
+func Print(w io.Writer, keys Table) error {
+	var b strings.Builder
+	b.WriteString("| key | default | meaning |\n|---|---|---|\n")
+	keys.rows(&b, "")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// holder is a value that holds further keys; behind is what stands between its own name and theirs.
+type holder interface {
+	inside() (keys Table, behind string)
+}
+
+func (s Table) inside() (Table, string) { return s, "." }
+
+func (l *List[T]) inside() (Table, string) {
+	blank := l.blank
+	if item, ok := l.item(&blank).(holder); ok {
+		keys, _ := item.inside()
+		return keys, "[]."
+	}
+	return nil, ""
+}
+
+func (s Table) rows(b *strings.Builder, prefix string) {
+	for _, k := range s {
+		fmt.Fprintf(b, "| `%s%s` | %s | %s |\n", prefix, k.Name, k.shown(), k.meaning)
+		if v, ok := k.Value.(holder); ok {
+			keys, behind := v.inside()
+			keys.rows(b, prefix+k.Name+behind)
+		}
+	}
+}
+
+// shown says what a key is without the file.
+func (k Key) shown() string {
+	switch initial := k.Value.initial(); {
+	case k.Required:
+		return "required"
+	case k.standing != "":
+		return k.standing
+	case initial != "":
+		return "`" + initial + "`"
+	}
+	return ""
+}

@@ -1,0 +1,324 @@
+package keys
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Scalar reads one single value of a file.
+type Scalar[T any] struct {
+	kind    string // what it is and how it is written, for messages
+	parse   func(string) (T, error)
+	format  func(T) string
+	accepts func(ast.Node) bool
+	set     func(T)
+	start   string // the default, as a file would write it
+	rules   []Rule[T]
+}
+
+// Rule is what a value must keep to; it returns what is wrong, or "".
+type Rule[T any] func(T) string
+
+func (s *Scalar[T]) initial() string { return s.start }
+
+func (s *Scalar[T]) read(d *Decoder, n ast.Node) {
+	if !s.accepts(n) {
+		d.problem(n, "must be "+s.kind+", is "+describe(n), s.quoteHint(n))
+		return
+	}
+	v, err := s.parse(written(n))
+	if err != nil {
+		d.problem(n, fmt.Sprintf("must be %s, is %q", s.kind, Shorten(written(n))), "")
+		return
+	}
+	for _, breach := range s.rules {
+		if text := breach(v); text != "" {
+			d.problem(n, text, "")
+			return
+		}
+	}
+	s.set(v)
+}
+
+// quoteHint helps where a text looks like a number to YAML, or a number like text.
+func (s *Scalar[T]) quoteHint(n ast.Node) string {
+	if isText(n) {
+		if _, err := s.parse(written(n)); err == nil {
+			return "write it without quotes"
+		}
+		return ""
+	}
+	if s.kind == "text" && isSingle(n) {
+		return fmt.Sprintf("put it in quotes if it is text: %q", Shorten(written(n)))
+	}
+	return ""
+}
+
+// written returns a single value as the file has it.
+func written(n ast.Node) string {
+	if s, ok := n.(*ast.StringNode); ok {
+		return s.Value
+	}
+	return n.GetToken().Value
+}
+
+// Then adds a rule.
+func (s *Scalar[T]) Then(r Rule[T]) *Scalar[T] {
+	s.rules = append(s.rules, r)
+	return s
+}
+
+// Into hands the value to a function.
+func (s *Scalar[T]) Into(set func(T)) *Scalar[T] {
+	s.set = set
+	return s
+}
+
+// Ordered is a scalar with a size.
+type Ordered[T cmp.Ordered] struct{ Scalar[T] }
+
+// Need adds a rule; text says what a value must be.
+func (s *Ordered[T]) Need(text string, ok func(T) bool) *Ordered[T] {
+	s.Then(func(v T) string {
+		if ok(v) {
+			return ""
+		}
+		return "must be " + text + ", is " + s.format(v)
+	})
+	return s
+}
+
+// AtLeast refuses lower values.
+func (s *Ordered[T]) AtLeast(low T) *Ordered[T] {
+	return s.Need("at least "+s.format(low), func(v T) bool { return v >= low })
+}
+
+// Above refuses this value and lower ones.
+func (s *Ordered[T]) Above(low T) *Ordered[T] {
+	return s.Need("above "+s.format(low), func(v T) bool { return v > low })
+}
+
+// Below refuses this value and higher ones.
+func (s *Ordered[T]) Below(high T) *Ordered[T] {
+	return s.Need("below "+s.format(high), func(v T) bool { return v < high })
+}
+
+// Between refuses values outside the two.
+func (s *Ordered[T]) Between(low, high T) *Ordered[T] {
+	return s.Need("between "+s.format(low)+" and "+s.format(high), func(v T) bool { return v >= low && v <= high })
+}
+
+func measure[T cmp.Ordered](dst *T, kind string, parse func(string) (T, error), format func(T) string) *Ordered[T] {
+	return &Ordered[T]{*Parsed(dst, kind, parse, format)}
+}
+
+// Parsed reads a single value by a parser of its own; format writes it as the parser reads it.
+func Parsed[T any](dst *T, kind string, parse func(string) (T, error), format func(T) string) *Scalar[T] {
+	return &Scalar[T]{kind: kind, parse: parse, format: format, accepts: isSingle, set: func(v T) { *dst = v }, start: format(*dst)}
+}
+
+// How durations and shares are written, for messages.
+const (
+	durationKind = "a duration as in 75ms, 10s or 5m"
+	shareKind    = "a share as in 5% or 0.05"
+)
+
+// Duration is written as 75ms, 10s, 1h30m or 1d.
+func Duration(dst *time.Duration) *Ordered[time.Duration] {
+	return measure(dst, durationKind, parseDuration, FormatDuration)
+}
+
+// Share is a fraction, written as 5% or 0.05.
+func Share(dst *float64) *Ordered[float64] {
+	return measure(dst, shareKind, parseShare, FormatShare)
+}
+
+// Bandwidth is in bit/s, written as 40Mbps.
+func Bandwidth(dst *float64) *Ordered[float64] {
+	return measure(dst, "a bandwidth as in 40Mbps or 1Gbps", parseBandwidth, formatBandwidth)
+}
+
+// Size is in bytes, written as 50KB or 64MiB.
+func Size(dst *int64) *Ordered[int64] {
+	return measure(dst, "a size in bytes as in 50KB or 64MiB", parseSize, formatSize)
+}
+
+func number[T cmp.Ordered](dst *T, kind string, parse func(string) (T, error), format func(T) string) *Ordered[T] {
+	v := measure(dst, kind, parse, format)
+	v.accepts = isNumber
+	return v
+}
+
+// Whole is a whole number.
+func Whole(dst *int) *Ordered[int] { return number(dst, "a whole number", parseWhole, strconv.Itoa) }
+
+// Decimal is a finite number.
+func Decimal(dst *float64) *Ordered[float64] {
+	return number(dst, "a finite number", ParseReal, formatReal)
+}
+
+// Seed is a whole number that is not negative.
+func Seed(dst *uint64) *Ordered[uint64] {
+	return number(dst, "a whole number, not negative", parseSeed, formatSeed)
+}
+
+// Bool is true or false.
+func Bool(dst *bool) *Scalar[bool] {
+	v := Parsed(dst, "true or false", strconv.ParseBool, strconv.FormatBool)
+	v.accepts = func(n ast.Node) bool { _, ok := n.(*ast.BoolNode); return ok }
+	return v
+}
+
+// Text is one line of text that is not blank.
+func Text(dst *string) *Scalar[string] {
+	asIs := func(s string) string { return s }
+	v := Parsed(dst, "text", func(s string) (string, error) { return s, nil }, asIs)
+	v.accepts = isText
+	return v.Then(notBlank)
+}
+
+func notBlank(s string) string {
+	if strings.TrimSpace(s) == "" {
+		return "must not be empty"
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return "must not hold control characters"
+	}
+	return ""
+}
+
+// Ident is text that can stand in file names, subjects and metrics.
+func Ident(dst *string) *Scalar[string] {
+	return Text(dst).Then(func(s string) string {
+		if len(s) > 100 {
+			return "must not be longer than 100 characters"
+		}
+		if strings.ContainsFunc(s, func(r rune) bool { return !isNameRune(r) }) {
+			return fmt.Sprintf("must hold only letters, digits, '-', '_', '.' and ':', is %q", Shorten(s))
+		}
+		return ""
+	})
+}
+
+func isNameRune(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r)
+}
+
+// OneOf is one of a few known words. Those in unsupported are words of the field that a person may well try.
+func OneOf[T ~string](dst *T, known []T, unsupported ...string) *Scalar[T] {
+	words := make([]string, len(known))
+	for i, k := range known {
+		words[i] = string(k)
+	}
+	asIs := func(s string) (T, error) { return T(s), nil }
+	v := Parsed(dst, "one of "+strings.Join(words, ", "), asIs, func(v T) string { return string(v) })
+	v.accepts = isText
+	return v.Then(func(w T) string {
+		switch {
+		case slices.Contains(unsupported, string(w)):
+			return fmt.Sprintf("%q is not supported; supported: %s", w, strings.Join(words, ", "))
+		case !slices.Contains(known, w):
+			return fmt.Sprintf("unknown value %q%s", Shorten(string(w)), Suggest(string(w), words))
+		}
+		return ""
+	})
+}
+
+// List reads a list; each item is read by the value that item makes for it.
+type List[T any] struct {
+	dst   *[]T
+	item  func(*T) Value
+	blank T   // what an item is before it is read
+	least int // fewest items
+}
+
+// ListOf reads a list by what item makes for each; blank is an item before it is read.
+func ListOf[T any](dst *[]T, blank T, item func(*T) Value) *List[T] {
+	return &List[T]{dst: dst, item: item, blank: blank}
+}
+
+// Shares reads a list of fractions.
+func Shares(dst *[]float64, item func(*Ordered[float64]) *Ordered[float64]) *List[float64] {
+	return ListOf(dst, 0, func(x *float64) Value { return item(Share(x)) }).AtLeast(1)
+}
+
+// Idents reads a list of names.
+func Idents(dst *[]string) *List[string] {
+	return ListOf(dst, "", func(s *string) Value { return Ident(s) })
+}
+
+// Command reads a program and its arguments. An argument may look like a number.
+func Command(dst *[]string) *List[string] {
+	return ListOf(dst, "", func(s *string) Value {
+		word := Text(s)
+		word.accepts, word.rules = isSingle, []Rule[string]{noNUL}
+		return word
+	}).AtLeast(1)
+}
+
+func noNUL(s string) string {
+	if strings.ContainsRune(s, 0) {
+		return "must not hold a NUL character"
+	}
+	return ""
+}
+
+// AtLeast refuses lists with fewer items.
+func (l *List[T]) AtLeast(n int) *List[T] {
+	l.least = n
+	return l
+}
+
+func (l *List[T]) initial() string { return "" }
+
+func (l *List[T]) current() string { return fmt.Sprintf("%+v", *l.dst) }
+
+func (l *List[T]) read(d *Decoder, n ast.Node) {
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok {
+		d.problem(n, "must be a list, is "+describe(n), "")
+		return
+	}
+	if len(seq.Values) < l.least {
+		d.problem(n, fmt.Sprintf("must hold at least %d", l.least), "")
+		return
+	}
+	items := make([]T, len(seq.Values))
+	for i, v := range seq.Values {
+		items[i] = l.blank
+		d.step(fmt.Sprintf("[%d]", i), v, func(inner ast.Node) { l.item(&items[i]).read(d, inner) })
+	}
+	*l.dst = items
+}
+
+func isText(n ast.Node) bool { _, ok := n.(*ast.StringNode); return ok }
+
+func isNumber(n ast.Node) bool {
+	switch n.(type) {
+	case *ast.IntegerNode, *ast.FloatNode:
+		return true
+	}
+	return false
+}
+
+func isSingle(n ast.Node) bool {
+	if _, isFlag := n.(*ast.BoolNode); isFlag {
+		return true
+	}
+	return isText(n) || isNumber(n)
+}
+
+// Entry reads the value of a key of a map.
+func Entry[K comparable](dst map[K]float64, k K, v *Ordered[float64]) *Ordered[float64] {
+	if x, ok := dst[k]; ok {
+		v.start = v.format(x)
+	}
+	v.Into(func(x float64) { dst[k] = x })
+	return v
+}

@@ -1,0 +1,241 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// Parse reads a scenario. The name is that of its file and appears in errors, which are as those of config.Parse.
+//
+// Each instance has a host of its own, so the number of hosts bounds group.max. Without runs there is one, of the
+// service's own policy.
+func Parse(name string, data []byte) (*Scenario, error) {
+	f := newFile()
+	d := keys.NewDecoder(name)
+	if d.Decode(data, f.keys()) {
+		f.workloadParts(d)
+		f.complete(d)
+		config.CheckService(d, "service", f.Service)
+		f.validate(d)
+	}
+	if err := d.Err(); err != nil {
+		return nil, err
+	}
+	s := f.Scenario
+	s.Service.Group.Max = min(s.Service.Group.Max, len(s.Hosts))
+	return &s, nil
+}
+
+// InFile puts the place in a scenario's file before a *quell.InvalidError about a part of it, whose path is that of the
+// parsed scenario. It returns a *quell.UserError.
+func InFile(name string, data []byte, err error) error {
+	var invalid *quell.InvalidError
+	if !errors.As(err, &invalid) {
+		return &quell.UserError{Err: fmt.Errorf("%s: %w", name, err)}
+	}
+	f, d := newFile(), keys.NewDecoder(name)
+	d.Decode(data, f.keys())
+	p := d.PlaceOf(f.written(invalid.Path))
+	return &quell.UserError{Err: keys.Problem{File: name, Line: p.Line, Column: p.Column, Text: err.Error()}}
+}
+
+// file is a scenario as its file has it.
+type file struct {
+	Scenario
+	groups []hostGroup
+}
+
+// hostGroup is count like hosts, id1 to idN, or with a count of 0 the one host id.
+type hostGroup struct {
+	Host
+	count int
+}
+
+func newFile() *file {
+	return &file{Scenario: Scenario{
+		Seed:      1,
+		Service:   quell.DefaultService(),
+		Instances: Instances{Start: 1},
+		Workload:  blankWorkload(),
+		Judge:     DefaultJudging(),
+	}}
+}
+
+func (f *file) keys() keys.Table {
+	return keys.Table{
+		keys.Req("scenario", keys.Ident(&f.Name), "name of the scenario"),
+		keys.Opt("seed", keys.Seed(&f.Seed), "of everything random"),
+		keys.Req("duration", keys.Duration(&f.Duration), "how long a run lasts"),
+		keys.Req("service", scenarioServiceKeys(&f.Service), "a service configuration"),
+		keys.Req("hosts", keys.ListOf(&f.groups, blankHosts(), func(g *hostGroup) keys.Value { return hostKeys(g) }).AtLeast(1), "the machines; each holds at most one instance"),
+		keys.Opt("instances", instancesKeys(&f.Instances), "how many instances a run begins with"),
+		keys.Req("workload", workloadKeys(&f.Workload), "what clients ask for"),
+		keys.Opt("readings", readingsKeys(&f.Readings), "what goes wrong with them on their way to the controller; simulator only"),
+		keys.Opt("stations", stationsKeys(&f.Stations), "how machines serve what is open there; simulator only"),
+		keys.Opt("probing", probingKeys(&f.Probing), "of the instances; simulator only"),
+		keys.Opt("services", keys.Whole(&f.Services).Between(1, MostServices), "this many services like this one, each with hosts, clients, a controller and a seed of its own; `quell sim` only").Or("`1`"),
+		keys.Opt("warm_up", keys.Duration(&f.WarmUp), "how long the first load is offered before measuring starts").Or("4s in the demo, four sampling periods in the simulator"),
+		keys.Opt("timeline", keys.ListOf(&f.Timeline, Event{}, func(e *Event) keys.Value { return eventKeys(e) }), "what changes when, in order of time"),
+		keys.Opt("runs", keys.ListOf(&f.Runs, Run{Scheduling: quell.LeastConn}, func(r *Run) keys.Value { return runKeys(r) }).AtLeast(1), "passes through the scenario, to compare").Or("one, of the service's policy"),
+		keys.Opt("judge", judgeKeys(&f.Judge), "how response times are held against the objective"),
+	}
+}
+
+func scenarioServiceKeys(s *quell.Service) keys.Table {
+	table := config.ServiceKeys(s)
+	for i := range table {
+		if table[i].Name == "service" {
+			table[i].Required = false
+			table[i] = table[i].Or("the scenario's name")
+		}
+	}
+	return table
+}
+
+func blankHosts() hostGroup {
+	return hostGroup{Host: Host{Cores: 1, DiskIOPS: 1000, Memory: 1}}
+}
+
+func hostKeys(g *hostGroup) keys.Table {
+	return keys.Table{
+		keys.Req("id", keys.Ident(&g.ID), "name of the host; with a count, what the names begin with"),
+		keys.Opt("count", keys.Whole(&g.count).Between(1, 10_000), "this many identical hosts: h1, h2, ...").Or("one host, named as the id"),
+		keys.Req("network", keys.Bandwidth(&g.Network), "bandwidth of the host's link"),
+		keys.Opt("cores", keys.Decimal(&g.Cores), "processors"),
+		keys.Opt("disk_iops", keys.Decimal(&g.DiskIOPS), "disk operations per second"),
+		keys.Opt("memory", keys.Decimal(&g.Memory), "memory bandwidth, relative to the reference machine"),
+	}
+}
+
+func instancesKeys(n *Instances) keys.Table {
+	return keys.Table{
+		keys.Opt("start", keys.Whole(&n.Start), "of runs whose policy scales the group"),
+		keys.Opt("fixed", keys.Whole(&n.Fixed), "the size of runs whose policy does not scale").Or("start"),
+		keys.Opt("startup", keys.Duration(&n.Startup), "emulated boot time of an instance"),
+		keys.Opt("weights", keys.ListOf(&n.Weights, 0, func(w *float64) keys.Value { return keys.Share(w) }), "the first instances' fixed shares of the traffic until measuring starts").Or("as the policy has them"),
+	}
+}
+
+func runKeys(r *Run) keys.Table {
+	return keys.Table{
+		keys.Req("policy", config.PolicyName(&r.Policy), "prima, lsf, lr, static, hpa or knapsack"),
+		keys.Opt("scheduling", config.Scheduling(&r.Scheduling), "of the balancer: roundrobin, leastconn, random2, ewma or prequal"),
+		keys.Opt("balancer", keys.OneOf(&r.Balancer, []Balancer{Envoy, Builtin}), "lab only: builtin, or envoy with policy static and scheduling random2").Or("the rig's own; in a lab HAProxy"),
+		keys.Opt("fixed", keys.Whole(&r.Fixed).AtLeast(1), "size of the group in this run").Or("instances.fixed where the policy does not scale"),
+	}
+}
+
+func judgeKeys(j *Judging) keys.Table {
+	return keys.Table{
+		keys.Opt("window", keys.Duration(&j.Window), "length of the windows that are judged"),
+		keys.Opt("requests", keys.Whole(&j.Requests), "a window counts for an instance with at least this many"),
+	}
+}
+
+// complete fills in what follows from other parts.
+func (f *file) complete(d *keys.Decoder) {
+	if !d.Given("service.service") {
+		f.Service.Name = f.Name
+	}
+	if !d.Given("instances.fixed") {
+		f.Instances.Fixed = f.Instances.Start
+	}
+	if !d.Given("runs") {
+		f.Runs = []Run{{Policy: f.Service.Policy.Name, Scheduling: quell.LeastConn}}
+	}
+	f.Workload = onlyItsKind(f.Workload)
+	for i, g := range f.groups {
+		if len(f.Hosts)+max(1, g.count) > MostHosts {
+			d.Refuse(fmt.Sprintf("hosts[%d].count", i), "", "makes more than %d hosts", MostHosts)
+			return
+		}
+		f.Hosts = append(f.Hosts, g.hosts()...)
+	}
+}
+
+func (g hostGroup) hosts() []Host {
+	if g.count == 0 {
+		return []Host{g.Host}
+	}
+	g.Group = g.ID
+	hosts := make([]Host, g.count)
+	for i := range hosts {
+		hosts[i] = g.Host
+		hosts[i].ID = fmt.Sprintf("%s%d", g.ID, i+1)
+	}
+	return hosts
+}
+
+// validate reports what the scenario's own rules find, at its place in the file. What has a problem already is left out,
+// and with it all that depends on it.
+func (f *file) validate(d *keys.Decoder) {
+	checked := f.Scenario
+	if !f.hostsKnown(d) {
+		checked.Hosts = nil
+	}
+	if !d.Given("instances.fixed") {
+		checked.Instances.Fixed = 1 // it follows from start, which is judged by itself
+	}
+	if !d.Sound("duration") {
+		checked.Duration = math.MaxInt64
+	}
+	checked.Timeline = f.placed(d)
+	breaches, _ := checked.Validate().(interface{ Unwrap() []error })
+	if breaches == nil {
+		return
+	}
+	for _, err := range breaches.Unwrap() {
+		var invalid *quell.InvalidError
+		if !errors.As(err, &invalid) {
+			continue
+		}
+		if path := f.written(invalid.Path); d.Sound(path) {
+			d.Refuse(path, "", "%s", invalid.Problem)
+		}
+	}
+}
+
+// placed returns the timeline without what events whose time cannot be told do.
+func (f *file) placed(d *keys.Decoder) []Event {
+	events := slices.Clone(f.Timeline)
+	for i := range events {
+		if !d.Sound(fmt.Sprintf("timeline[%d].at", i)) {
+			events[i] = Event{At: events[max(0, i-1)].At, Mark: "unknown"}
+		}
+	}
+	return events
+}
+
+// hostsKnown says whether it is clear which hosts there are, whatever they are like.
+func (f *file) hostsKnown(d *keys.Decoder) bool {
+	for i := range f.groups {
+		path := fmt.Sprintf("hosts[%d]", i)
+		if !d.Sound(path+".id", path+".count") {
+			return false
+		}
+	}
+	return len(f.groups) > 0
+}
+
+// written turns a path into the expanded hosts into one into the groups that the file has.
+func (f *file) written(path string) string {
+	var host int
+	if n, _ := fmt.Sscanf(path, "hosts[%d]", &host); n == 0 {
+		return path
+	}
+	_, rest, _ := strings.Cut(path, "]")
+	for i, g := range f.groups {
+		host -= max(1, g.count)
+		if host < 0 {
+			return fmt.Sprintf("hosts[%d]%s", i, rest)
+		}
+	}
+	return path
+}

@@ -1,0 +1,51 @@
+package scenario
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// FuzzParse holds that no file brings the parser down, and that what it accepts is valid.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range append(files, "testdata/scenario.yaml") {
+		f.Add(readFile(f, path))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Parse("fuzz.yaml", data)
+		var user *quell.UserError
+		var list keys.Problems
+		switch {
+		case err == nil && s.Validate() != nil:
+			t.Errorf("accepted a scenario that is not valid: %v", s.Validate())
+		case err != nil && (!errors.As(err, &user) || !errors.As(err, &list) || len(list) == 0):
+			t.Errorf("got %v, want a *quell.UserError that wraps Problems", err)
+		}
+	})
+}
+
+// FuzzTrace holds that an accepted trace is one that a scenario accepts.
+func FuzzTrace(f *testing.F) {
+	for _, text := range []string{"0,0.1\n2.5,50%\n", "seconds,use\n0,0\n", "# x\n1,1\n2,0", "1e9,1\n", "-0,0\n", "\"0\",\"1\"\n", "0,0.1\n0,0.1\n"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		points, err := parseTrace(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		for i, p := range points {
+			if p.After < 0 || i > 0 && p.After <= points[i-1].After || !(p.Use >= 0 && p.Use <= 1) {
+				t.Fatalf("accepted %v", points)
+			}
+		}
+	})
+}

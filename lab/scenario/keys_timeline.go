@@ -1,0 +1,108 @@
+package scenario
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+)
+
+func eventKeys(e *Event) keys.Table {
+	var load float64
+	var users int
+	return keys.Table{
+		keys.Req("at", keys.Duration(&e.At), "when, since the start"),
+		keys.Opt("load", keys.Decimal(&load).Into(func(x float64) { e.Load = &x }), "the load from now on").Or("as before"),
+		keys.Opt("users", keys.Whole(&users).Into(func(n int) { e.Users = &n }), "kind users: their number from now on; those above it leave after their next answer").Or("as before"),
+		keys.Opt("interfere", keys.Maybe(&e.Interfere, interferenceKeys).Then(checkUse), "what a neighbour takes from now on"),
+		keys.Opt("fail", keys.Maybe(&e.Fail, failureKeys), "ends the instance on a host: its process exits; simulator only"),
+		keys.Opt("mark", keys.Text(&e.Mark), "names the moment; reactions are measured from it"),
+	}
+}
+
+// checkUse holds the ways to say a use against each other.
+func checkUse(d *keys.Decoder, path string) {
+	use := keys.Join(path, "use")
+	given := func(name string) bool { return d.Given(keys.Join(path, name)) || d.Broken(keys.Join(path, name)) }
+	varies := given("trace") || given("markov")
+	switch {
+	case varies && given("use"):
+		d.Refuse(use, "", "a trace and a Markov chain have uses of their own")
+	case !varies && !given("use") && !d.Broken(path):
+		d.ProblemAt(d.PlaceOf(path), use+" is missing", "share of the host's resource that is taken; 0 ends it")
+		d.Spoil(use)
+	}
+	if given("lengths") && !given("on") {
+		d.Refuse(keys.Join(path, "lengths"), "", "goes with on and off only")
+	}
+}
+
+func interferenceKeys(i *Interference) keys.Table {
+	return keys.Table{
+		keys.Req("host", keys.Ident(&i.Host), "the host whose neighbour it is; the name of hosts with a count means all of them, each with a neighbour of its own"),
+		keys.Req("resource", keys.OneOf(&i.Resource, quell.Resources), "cpu, network, disk or memory"),
+		keys.Opt("use", keys.Share(&i.Use), "share of the host's resource that is taken; 0 ends it").Or("required without trace and markov"),
+		keys.Opt("ramp", keys.Duration(&i.Ramp), "time over which the use grows or shrinks to this"),
+		keys.Opt("on", keys.Duration(&i.On), "mean length of times with the use, in turn with times without"),
+		keys.Opt("off", keys.Duration(&i.Off), "mean length of the times without"),
+		keys.Opt("lengths", keys.OneOf(&i.Lengths, Spreads), "of on and off: exponential around their mean, or fixed").Or("`exponential`"),
+		keys.Opt("trace", keys.FileOf(&i.Trace, "trace", parseTrace), "a recorded use: a CSV file of lines seconds,use, beside the scenario's"),
+		keys.Opt("markov", keys.ListOf(&i.Markov, Stay{}, func(s *Stay) keys.Value { return stayKeys(s) }).AtLeast(1), "random uses: states that follow each other at random, the first one first"),
+	}
+}
+
+func stayKeys(s *Stay) keys.Table {
+	return keys.Table{
+		keys.Req("use", keys.Share(&s.Use), "share of the resource that is taken in this state"),
+		keys.Req("stay", keys.Duration(&s.Mean), "mean of the exponential time in it"),
+	}
+}
+
+func failureKeys(f *Failure) keys.Table {
+	return keys.Table{keys.Req("host", keys.Ident(&f.Host), "the host, or the name of hosts with a count")}
+}
+
+// longestTrace bounds times to what arithmetic on them can bear.
+const longestTrace = 1e9
+
+// parseTrace reads lines of seconds and use. The first line may be a heading; # begins a comment line.
+func parseTrace(r io.Reader) ([]TracePoint, error) {
+	lines := csv.NewReader(r)
+	lines.FieldsPerRecord, lines.Comment, lines.TrimLeadingSpace = 2, '#', true
+	var points []TracePoint
+	for first := true; ; first = false {
+		fields, err := lines.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if first && strings.TrimSpace(fields[0]) == "seconds" && strings.TrimSpace(fields[1]) == "use" {
+			continue
+		}
+		line, _ := lines.FieldPos(0)
+		seconds, err := keys.ParseReal(strings.TrimSpace(fields[0]))
+		if err != nil || seconds < 0 || seconds > longestTrace {
+			return nil, fmt.Errorf("line %d: seconds must be a number from 0 on, is %q", line, keys.Shorten(fields[0]))
+		}
+		use, err := keys.ParseShare(strings.TrimSpace(fields[1]))
+		if err != nil || use < 0 || use > 1 {
+			return nil, fmt.Errorf("line %d: use must be between 0 and 1, is %q", line, keys.Shorten(fields[1]))
+		}
+		p := TracePoint{After: time.Duration(seconds * float64(time.Second)), Use: use}
+		if n := len(points); n > 0 && p.After <= points[n-1].After {
+			return nil, fmt.Errorf("line %d: seconds must go up, are %q", line, keys.Shorten(fields[0]))
+		}
+		points = append(points, p)
+	}
+	if len(points) == 0 {
+		return nil, errors.New("holds no lines of seconds,use")
+	}
+	return points, nil
+}

@@ -1,0 +1,159 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell/config/keys"
+)
+
+func blankWorkload() Workload {
+	return Workload{
+		Kind: File, Arrivals: Poisson, Video: DefaultVideo(),
+		Spread: Exponential, System: 0.25, CacheStretch: 1, Think: 5 * time.Second,
+	}
+}
+
+func workloadKeys(w *Workload) keys.Table {
+	return keys.Table{
+		keys.Opt("kind", keys.OneOf(&w.Kind, Kinds), "file: one object of fixed size; video: sessions that fetch a video in chunks; classes: kinds of requests with demands of their own; users: the same, from users who think in between"),
+		keys.Opt("arrivals", arrivals(&w.Arrivals), "poisson (or exponential), deterministic, or ramp: poisson with a sudden step; not for users"),
+		keys.Opt("load", keys.Decimal(&w.Load), "at the start, in units of one instance alone; not for users").Or("required but for users"),
+		keys.Opt("ramp", keys.Maybe(&w.Step, rampKeys), "arrivals: ramp: the step"),
+		keys.Opt("size", keys.Size(&w.Size), "file: of one response").Or("required for a file"),
+		keys.Opt("video", videoKeys(&w.Video), "video: what a session is like"),
+		keys.Opt("classes", keys.ListOf(&w.Classes, Class{Share: 1}, func(c *Class) keys.Value { return classKeys(c) }).AtLeast(1), "classes and users: the kinds of requests").Or("required for classes and users"),
+		keys.Opt("spread", keys.OneOf(&w.Spread, Spreads), "classes and users: demands are exponential around their mean, or fixed"),
+		keys.Opt("system", keys.Share(&w.System), "classes and users: the kernel's share of the processors' time"),
+		keys.Opt("cache_stretch", keys.Decimal(&w.CacheStretch), "classes and users: neighbours on memory lengthen processor time by 1 + this * their use"),
+		keys.Opt("users", keys.Whole(&w.Users), "users: how many at the start").Or("required for users"),
+		keys.Opt("think", keys.Duration(&w.Think), "users: mean of the exponential time between an answer and the next request"),
+	}
+}
+
+func rampKeys(step *Step) keys.Table {
+	return keys.Table{
+		keys.Req("at", keys.Duration(&step.At), "when the load changes"),
+		keys.Req("load", keys.Decimal(&step.Load), "from then on"),
+	}
+}
+
+func videoKeys(v *VideoSessions) keys.Table {
+	return keys.Table{
+		keys.Opt("videos", keys.Whole(&v.Videos), "to choose from; their sizes are exponential"),
+		keys.Opt("zipf", keys.Decimal(&v.Zipf), "exponent of their popularity"),
+		keys.Opt("sessions", keys.Whole(&v.Sessions), "drawn beforehand; those that arrive are chosen from them"),
+		keys.Opt("size", keys.Size(&v.Size), "mean bytes of a session's video"),
+		keys.Opt("rate", keys.Bandwidth(&v.Rate), "at which a video plays"),
+		keys.Opt("chunk", keys.Duration(&v.Chunk), "of play in one chunk"),
+		keys.Opt("prefetch", keys.Whole(&v.Prefetch), "chunks at the start without pause; the others follow at the pace of play"),
+	}
+}
+
+func classKeys(c *Class) keys.Table {
+	return keys.Table{
+		keys.Req("name", keys.Ident(&c.Name), "of the class"),
+		keys.Opt("share", keys.Decimal(&c.Share), "of the requests, relative to the other classes"),
+		keys.Opt("cpu", keys.Duration(&c.CPU), "mean time on one core"),
+		keys.Opt("disk", keys.Decimal(&c.Disk), "mean number of disk operations"),
+		keys.Opt("memory", keys.Duration(&c.Memory), "mean time of the reference machine's memory bandwidth"),
+		keys.Opt("network", keys.Size(&c.Network), "mean size of the answer"),
+	}
+}
+
+func readingsKeys(r *Readings) keys.Table {
+	return keys.Table{
+		keys.Opt("noise", keys.Share(&r.Noise), "standard deviation of utilisations and probes, as a share of themselves"),
+		keys.Opt("lost", keys.Share(&r.Lost), "share of the machines' readings that never arrive"),
+		keys.Opt("late", keys.Duration(&r.Late), "mean delay of the others, exponential"),
+	}
+}
+
+func stationsKeys(s *Stations) keys.Table {
+	return keys.Table{
+		keys.Opt("discipline", keys.OneOf(&s.Discipline, Disciplines), "sharing: all open work advances at once, at equal speed; fcfs: first come, first served, a core each on processors").Or("`sharing`"),
+		keys.Opt("neighbours", keys.OneOf(&s.Neighbours, NeighbourKinds), "flows: they come at random and compete; fluid: their share is taken off evenly, which is faster and varies less").Or("`flows`"),
+	}
+}
+
+func probingKeys(p *Probing) keys.Table {
+	return keys.Table{
+		keys.Opt("count", keys.Whole(&p.Count).AtLeast(LeastProbes), "probes of an instance in a sampling period").Or("one in 100ms, and at least 8"),
+		keys.Opt("budget", keys.Share(&p.Budget), "share of a host's link that probes may take").Or("`2%`"),
+	}
+}
+
+// parts says which keys of a workload go with which kinds, and whether they must be given.
+var parts = []struct {
+	key      string
+	kinds    []Kind
+	required bool
+}{
+	{"arrivals", []Kind{File, Video, Classes}, false},
+	{"load", []Kind{File, Video, Classes}, true},
+	{"ramp", []Kind{File, Video, Classes}, false},
+	{"size", []Kind{File}, true},
+	{"video", []Kind{Video}, false},
+	{"classes", []Kind{Classes, Users}, true},
+	{"spread", []Kind{Classes, Users}, false},
+	{"system", []Kind{Classes, Users}, false},
+	{"cache_stretch", []Kind{Classes, Users}, false},
+	{"users", []Kind{Users}, true},
+	{"think", []Kind{Users}, false},
+}
+
+// workloadParts refuses keys of other kinds of workloads, and misses those of its own.
+func (f *file) workloadParts(d *keys.Decoder) {
+	if !d.Given("workload") || !d.Sound("workload.kind") {
+		return
+	}
+	kind := f.Workload.Kind
+	for _, p := range parts {
+		path := "workload." + p.key
+		switch fits := slices.Contains(p.kinds, kind); {
+		case !fits && d.Given(path):
+			d.Refuse(path, "", "goes with %s only, and the kind is %s", kindsText(p.kinds), kind)
+		case fits && p.required && !d.Given(path) && !d.Broken(path):
+			d.ProblemAt(d.PlaceOf("workload"), path+" is missing", fmt.Sprintf("a workload of kind %s needs it", kind))
+			d.Spoil(path)
+		}
+	}
+}
+
+func kindsText(kinds []Kind) string {
+	words := make([]string, len(kinds))
+	for i, k := range kinds {
+		words[i] = string(k)
+	}
+	return strings.Join(words, ", ")
+}
+
+// onlyItsKind drops the defaults of what other kinds of workloads have.
+func onlyItsKind(w Workload) Workload {
+	kept := Workload{Kind: w.Kind, Arrivals: w.Arrivals, Load: w.Load, Step: w.Step}
+	switch w.Kind {
+	case Video:
+		kept.Video = w.Video
+	case Classes, Users:
+		kept.Classes, kept.Spread, kept.System, kept.CacheStretch = w.Classes, w.Spread, w.System, w.CacheStretch
+	default:
+		kept.Size = w.Size
+	}
+	if w.Kind == Users {
+		kept.Users, kept.Think, kept.Arrivals = w.Users, w.Think, ""
+	}
+	return kept
+}
+
+// arrivals is the name of an arrival process; exponential gaps are what Poisson arrivals have.
+func arrivals(dst *Arrivals) keys.Value {
+	known := append(slices.Clone(ArrivalProcesses), "exponential")
+	return keys.OneOf(dst, known).Into(func(a Arrivals) {
+		if a == "exponential" {
+			a = Poisson
+		}
+		*dst = a
+	})
+}

@@ -1,0 +1,26 @@
+package scenario
+
+import (
+	"io"
+
+	"github.com/quellhq/quell/config/keys"
+)
+
+// Load reads and parses a scenario file.
+func Load(path string) (*Scenario, error) {
+	sc, _, err := Read(path)
+	return sc, err
+}
+
+// Read is Load, and returns the file's text as well, which InFile wants.
+func Read(path string) (*Scenario, []byte, error) {
+	data, err := keys.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	sc, err := Parse(path, data)
+	return sc, data, err
+}
+
+// Reference prints a Markdown table of every key of a scenario file: key, default, meaning.
+func Reference(w io.Writer) error { return keys.Print(w, newFile().keys()) }
