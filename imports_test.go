@@ -26,26 +26,26 @@ var mayImport = map[string][]string{
 
 	// Sense and carry.
 	"sensor": {"."},
-	"probe":  {".", "outage", "tick"},
-	"agent":  {".", "sensor", "probe", "outage", "tick"},
-	"bus":    {".", "lockfile", "outage"},
+	"probe":  {".", "internal/outage", "internal/tick"},
+	"agent":  {".", "sensor", "probe", "internal/outage", "internal/tick"},
+	"bus":    {".", "internal/lockfile", "internal/outage"},
 
 	// Act.
-	"balancer/*":       {".", "outage"},
-	"balancer/builtin": {".", "balancer/measure", "route", "outage", "tick"},
-	"balancer/haproxy": {".", "balancer/measure", "outage", "tick"},
+	"balancer/*":       {".", "internal/outage"},
+	"balancer/builtin": {".", "balancer/measure", "route", "internal/outage", "internal/tick"},
+	"balancer/haproxy": {".", "balancer/measure", "internal/outage", "internal/tick"},
 	"scaler/*":         {"."},
-	"scaler/process":   {".", "lockfile"},
+	"scaler/process":   {".", "internal/lockfile"},
 	"limit":            {"."},
 	"middleware":       {"."},
 
 	// Run. The controller knows its own small interfaces, no driver; the daemon sees both sides.
 	"loadgen":    {"."},
 	"chart":      {".", "model"},
-	"train":      {".", "stats", "model", "probe", "loadgen", "lockfile"},
+	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile"},
 	"config":     {".", "config/keys", "loadgen"},
 	"config/*":   {"."},
-	"controller": {".", "bus", "model", "outage", "policy", "tick"},
+	"controller": {".", "bus", "model", "internal/outage", "policy", "internal/tick"},
 	"daemon":     {"*"},
 
 	// Apparatus: what plays, simulates and judges.
@@ -53,15 +53,12 @@ var mayImport = map[string][]string{
 	"lab/testbed/*":        {"."},
 	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand"},
 	"lab/testbed/kernel":   {".", "lab/testbed/demand"},
-	"lab/sim":              {".", "stats", "model", "policy", "route", "lab/scenario", "loadgen", "train", "tick"},
-	"lab/arena":            {".", "stats", "model", "policy", "lab/scenario", "lab/sim", "lockfile"},
+	"lab/sim":              {".", "stats", "model", "policy", "route", "lab/scenario", "loadgen", "train", "internal/tick"},
+	"lab/arena":            {".", "stats", "model", "policy", "lab/scenario", "lab/sim", "internal/lockfile"},
 	"lab/experiment":       {"*"},
 
-	// Small things that many need.
-	"outage":     {},
-	"tick":       {},
-	"lockfile":   {},
-	"internal/*": {}, // for tests alone
+	// Small things that many need. Two of them, need and golden, are for tests alone.
+	"internal/*": {},
 
 	"cmd/quell":   {"*"},
 	"cmd/results": {"*"},
@@ -132,7 +129,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			continue
 		}
 		for _, path := range p.Imports {
-			if path == "testing" && !strings.HasPrefix(name, "internal/") {
+			if path == "testing" && name != "internal/need" && name != "internal/golden" {
 				t.Errorf("%s imports testing outside its tests", name)
 			}
 			imported, ours := local(path)

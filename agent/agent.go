@@ -13,10 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/outage"
+	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/sensor"
-	"github.com/quellhq/quell/tick"
 )
 
 // Sampler reads the machine: what was measured since the previous call, and the sensors that failed. The first call

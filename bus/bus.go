@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/outage"
+	"github.com/quellhq/quell/internal/outage"
 )
 
 // ErrNotConnected says that the bus cannot be reached at present. The connection keeps trying by itself.

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
-	"github.com/quellhq/quell/lockfile"
+	"github.com/quellhq/quell/internal/lockfile"
 )
 
 // Keyring is the folder in which a controller keeps the key that signs credentials, and credentials for the processes on its

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/quellhq/quell/lockfile"
+	"github.com/quellhq/quell/internal/lockfile"
 )
 
 // lockName holds the lock that keeps two servers out of one store, which NATS itself does not. The lock ends with its

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/internal/wallclock"
-	"github.com/quellhq/quell/tick"
 )
 
 // Somebody sets the clock while the controller runs: decisions come as often as before, readings and instances are as old as they

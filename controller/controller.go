@@ -14,10 +14,10 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/outage"
 	"github.com/quellhq/quell/policy"
-	"github.com/quellhq/quell/tick"
 )
 
 // Balancer spreads traffic over backends.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
-	"github.com/quellhq/quell/tick"
+	"github.com/quellhq/quell/internal/tick"
 )
 
 var errBroken = errors.New("it is broken")

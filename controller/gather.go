@@ -15,7 +15,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/outage"
+	"github.com/quellhq/quell/internal/outage"
 )
 
 // gather keeps the newest readings of a service and merges them into snapshots. Readings are stamped with the

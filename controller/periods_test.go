@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quellhq/quell/tick"
+	"github.com/quellhq/quell/internal/tick"
 )
 
 func TestAStepWaitsForTheReadingsOfItsPeriod(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/outage"
+	"github.com/quellhq/quell/internal/outage"
 )
 
 // stopWait bounds how long a part may take to end.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/quellhq/quell/lockfile"
+	"github.com/quellhq/quell/internal/lockfile"
 )
 
 // lockData makes the data folder and takes it for this controller alone: the lease tells installations apart by it,

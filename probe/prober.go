@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/outage"
-	"github.com/quellhq/quell/tick"
+	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/internal/tick"
 )
 
 // Target is the probe server of one instance.

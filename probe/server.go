@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/outage"
+	"github.com/quellhq/quell/internal/outage"
 )
 
 // MaxSize is the largest probe that a server answers, in bytes.

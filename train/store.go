@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/lockfile"
+	"github.com/quellhq/quell/internal/lockfile"
 	"github.com/quellhq/quell/model"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quellhq/quell/outage"
+	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/route"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer/measure"
-	"github.com/quellhq/quell/outage"
-	"github.com/quellhq/quell/tick"
+	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/internal/tick"
 )
 
 // reporter turns what the meters counted into readings, one window after the other.

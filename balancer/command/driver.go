@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/outage"
+	"github.com/quellhq/quell/internal/outage"
 )
 
 // Options configure a Driver. A command is a program and its arguments; no shell comes between.

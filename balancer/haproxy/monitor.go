@@ -13,8 +13,8 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer/measure"
-	"github.com/quellhq/quell/outage"
-	"github.com/quellhq/quell/tick"
+	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/internal/tick"
 )
 
 // MonitorOptions configure a Monitor.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quellhq/quell/outage"
+	"github.com/quellhq/quell/internal/outage"
 )
 
 // process is one HAProxy.

@@ -14,8 +14,8 @@ import (
 	"sync"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/lockfile"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/lockfile"
 )
 
 // Line is one line of results.jsonl: a run that has finished.

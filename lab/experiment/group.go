@@ -17,8 +17,8 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/tick"
 )
 
 // group is what the groups of all rigs share: a run's processes, and the connection to its controller.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
-	"github.com/quellhq/quell/tick"
 	"github.com/quellhq/quell/train"
 )
 

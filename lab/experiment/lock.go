@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/lockfile"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/lockfile"
 )
 
 // LockRun takes the folder of a scenario's run below dir for this process, until release or the process's end. One that

@@ -11,9 +11,9 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/loadgen"
-	"github.com/quellhq/quell/tick"
 )
 
 // Group is a running group of instances behind its own balancer and controller, on hosts that can be disturbed.

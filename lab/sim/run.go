@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
-	"github.com/quellhq/quell/tick"
 )
 
 // Options of a run. Scenario and Run are required; zero values of the others are as on the emulated rig.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/lockfile"
+	"github.com/quellhq/quell/internal/lockfile"
 )
 
 // folder is the state folder: instances.json, its lock, and the logs.
