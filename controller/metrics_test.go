@@ -3,17 +3,14 @@ package controller
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"net/http/httptest"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func (r *rig) get(path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
@@ -38,19 +35,7 @@ func TestMetrics(t *testing.T) {
 		if got.Code != 200 {
 			t.Fatalf("status %d", got.Code)
 		}
-		const golden = "testdata/metrics.txt"
-		if *update {
-			if err := os.WriteFile(golden, got.Body.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.Body.String() != string(want) {
-			t.Errorf("got\n%s\nwant\n%s", got.Body, want)
-		}
+		golden.Compare(t, "testdata/metrics.txt", got.Body.Bytes())
 	})
 }
 

@@ -3,17 +3,14 @@ package model
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"math"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // run is one training run with probes that do not scatter unless stddev is given.
 func run(level, interfering, utilization, probeMS, stddev, latencyMS float64, n int) TrainingRow {
@@ -237,12 +234,12 @@ func TestReportAndDescriptionForPeople(t *testing.T) {
 	if err := report.Write(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/report.txt", b.Bytes())
+	golden.Compare(t, "testdata/report.txt", b.Bytes())
 	b.Reset()
 	if err := Describe(&b, m, DescribeOptions{ThresholdsMS: []float64{25}}); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/describe.txt", b.Bytes())
+	golden.Compare(t, "testdata/describe.txt", b.Bytes())
 }
 
 func TestDescribeLittle(t *testing.T) {
@@ -255,19 +252,6 @@ func TestDescribeLittle(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, b.String())
 		}
-	}
-}
-
-func golden(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s differs (%v), got:\n%s", path, err, got)
 	}
 }
 

@@ -3,7 +3,6 @@ package sensor
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -17,11 +16,11 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/quellhq/quell"
 	"pgregory.net/rapid"
-)
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/golden"
+)
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -37,35 +36,23 @@ func TestGolden(t *testing.T) {
 	}
 	first, failures := set.Sample(start)
 	mustNotFail(t, failures)
-	golden(t, "first.json", first)
+	compare(t, "first.json", first)
 
 	m.FS = os.DirFS("testdata/after")
 	probe += 2_500_000
 	second, failures := set.Sample(start.Add(10 * time.Second))
 	mustNotFail(t, failures)
-	golden(t, "second.json", second)
+	compare(t, "second.json", second)
 }
 
-func golden(t *testing.T, name string, obs quell.Observation) {
+func compare(t *testing.T, name string, obs quell.Observation) {
 	t.Helper()
 	got, err := json.MarshalIndent(obs, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
 	got = append(got, '\n')
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
-		t.Errorf("%s: got\n%swant\n%s", name, got, want)
-	}
+	golden.Compare(t, filepath.Join("testdata", name), got)
 }
 
 func mustNotFail(t *testing.T, failures []Failure) {
