@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"balancer/builtin": {".", "balancer/measure", "route", "internal/outage", "internal/tick"},
 	"balancer/haproxy": {".", "balancer/measure", "internal/outage", "internal/tick"},
 	"scaler/*":         {"."},
-	"scaler/process":   {".", "internal/lockfile"},
+	"scaler/process":   {".", "internal/lifeline", "internal/lockfile"},
 	"limit":            {"."},
 	"middleware":       {"."},
 
@@ -58,7 +58,8 @@ var mayImport = map[string][]string{
 	"lab/experiment":       {"*"},
 
 	// Small things that many need. Two of them, need and golden, are for tests alone.
-	"internal/*": {},
+	"internal/*":        {},
+	"internal/lifeline": {"."},
 
 	"cmd/quell":   {"*"},
 	"cmd/results": {"*"},
@@ -69,7 +70,7 @@ var mayImport = map[string][]string{
 var leaves = map[string][]string{
 	"cmd/quell":      {},
 	"cmd/results":    {},
-	"daemon":         {"cmd/quell"},
+	"daemon":         {"cmd/quell", "lab/experiment"},
 	"lab/experiment": {"cmd/quell", "cmd/results"},
 }
 
@@ -120,6 +121,9 @@ func allowed(name string) (row []string, ok bool) {
 	return row, ok
 }
 
+// apparatus says whether a package belongs to the lab's wing.
+func apparatus(name string) bool { return strings.HasPrefix(name, "lab/") }
+
 func TestImportsPointOneWay(t *testing.T) {
 	for _, p := range packages(t) {
 		name, _ := local(p.ImportPath)
@@ -138,6 +142,9 @@ func TestImportsPointOneWay(t *testing.T) {
 			}
 			if !slices.Contains(row, "*") && !slices.Contains(row, imported) {
 				t.Errorf("%s imports %s; it may import %v only", name, imported, row)
+			}
+			if apparatus(imported) && !apparatus(name) && !strings.HasPrefix(name, "cmd/") {
+				t.Errorf("%s imports %s: nobody needs the lab to run Quell, so only cmd/ may see both", name, imported)
 			}
 			if importers, leaf := leaves[imported]; leaf && !slices.Contains(importers, name) {
 				t.Errorf("%s imports %s, which only %v may", name, imported, importers)

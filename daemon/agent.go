@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,7 +17,6 @@ import (
 	"github.com/quellhq/quell/agent"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/lab/testbed/emulated"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/sensor"
 )
@@ -50,7 +48,7 @@ func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, 
 		return err
 	}
 	r.shown.Store(next.registry)
-	shut, err := serveHTTP("the agent's metrics", file.Agent.Metrics, agentHandler(&r.shown, conn), log)
+	shut, err := ServeHTTP("the agent's metrics", file.Agent.Metrics, agentHandler(&r.shown, conn), log)
 	if err != nil {
 		return errors.Join(err, next.listener.Close())
 	}
@@ -93,7 +91,7 @@ func (r *reporter) prepare(file *config.File) (*generation, error) {
 }
 
 func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*generation, error) {
-	server, err := newProbeServer(file, r.log)
+	server, err := NewProbeServer(file, r.log)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +191,8 @@ func agentHandler(shown *atomic.Pointer[prometheus.Registry], conn *bus.Conn) ht
 	return mux
 }
 
-func newProbeServer(file *config.File, log *slog.Logger) (*probe.Server, error) {
+// NewProbeServer makes the probe server that a configuration asks for.
+func NewProbeServer(file *config.File, log *slog.Logger) (*probe.Server, error) {
 	token, err := config.Token(file.Probe.Token, file.Probe.TokenFile)
 	if err != nil {
 		return nil, err
@@ -201,55 +200,16 @@ func newProbeServer(file *config.File, log *slog.Logger) (*probe.Server, error) 
 	return probe.NewServer(probe.ServerOptions{Token: token, Logger: log}), nil
 }
 
-// Host is an emulated machine to run; see emulated.HostOptions.
-type Host struct {
-	emulated.HostOptions
-	Config string // the service's configuration; empty: no agent on the machine
-}
-
-// Run runs the machine, its service, its probe server and its agent until ctx ends or the lifeline breaks.
-func (h Host) Run(ctx context.Context, log *slog.Logger) (err error) {
-	options := h.HostOptions
-	options.Logger = log
-	if options.Lifeline, err = Lifeline(); err != nil {
-		return err
-	}
-	if h.Config != "" {
-		file, err := config.Load(h.Config)
-		if err != nil {
-			return err
-		}
-		server, err := newProbeServer(file, log)
-		if err != nil {
-			return err
-		}
-		options.ProbeHandler = server
-		options.Agent = func(ctx context.Context, root fs.FS) error { return h.agent(ctx, file, server, root, log) }
-	}
-	host, err := emulated.NewHost(options)
-	if invalid := new(quell.InvalidError); errors.As(err, &invalid) {
-		return &quell.UserError{Err: err}
-	}
-	if err != nil {
-		return err
-	}
-	return host.Run(ctx)
-}
-
-// agent runs the ordinary agent on the machine's own file system.
-func (h Host) agent(ctx context.Context, file *config.File, server *probe.Server, root fs.FS, log *slog.Logger) error {
-	conn, err := join(file, nil, bus.Sensor, h.Instance, log)
+// Report runs an agent without a probe server over the given sensors until ctx ends.
+func Report(ctx context.Context, file *config.File, instance string, sensors agent.Sampler, log *slog.Logger) error {
+	conn, err := join(file, nil, bus.Sensor, instance, log)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	network, err := sensor.NewNetwork(sensor.Options{Root: root, Exclude: server.BytesSent, Capacity: map[quell.Resource]float64{quell.Network: float64(h.Bandwidth)}})
-	if err != nil {
-		return err
-	}
 	a, err := agent.New(agent.Options{
-		Service: file.Service.Name, Instance: h.Instance, Period: file.Service.Sampling,
-		Sampler: sensor.NewSet(network), Publish: publisher(conn), Logger: log,
+		Service: file.Service.Name, Instance: instance, Period: file.Service.Sampling,
+		Sampler: sensors, Publish: publisher(conn), Logger: log,
 	})
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/probe"
 )
 
@@ -34,7 +35,7 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 		return err
 	}
 	asked := ctx
-	ctx, cancel, _, err := tied(ctx)
+	ctx, cancel, _, err := lifeline.Tie(ctx)
 	if err != nil {
 		return err
 	}

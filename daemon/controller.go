@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/probe"
 	scalercommand "github.com/quellhq/quell/scaler/command"
@@ -31,7 +32,7 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 	if err != nil {
 		return err
 	}
-	ctx, cancel, lifeline, err := tied(ctx)
+	ctx, cancel, pipe, err := lifeline.Tie(ctx)
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 	if err != nil {
 		return err
 	}
-	c, err := newController(file, models, balancer, conn, lease, lifeline, log, &stop)
+	c, err := newController(file, models, balancer, conn, lease, pipe, log, &stop)
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func keepCredentials(file *config.File) error {
 	return nil
 }
 
-func newController(file *config.File, models *model.Models, balancer controller.Balancer, conn *bus.Conn, lease *leader, lifeline *os.File, log *slog.Logger, stop *cleanups) (*controller.Controller, error) {
+func newController(file *config.File, models *model.Models, balancer controller.Balancer, conn *bus.Conn, lease *leader, pipe *os.File, log *slog.Logger, stop *cleanups) (*controller.Controller, error) {
 	name := file.Service.Name
 	journal, err := conn.Journal(name, bus.JournalOptions{Bytes: file.Bus.JournalBytes})
 	if err != nil {
@@ -162,7 +163,7 @@ func newController(file *config.File, models *model.Models, balancer controller.
 	if err != nil {
 		return nil, err
 	}
-	scaler, err := newScaler(file, lifeline, log, stop)
+	scaler, err := newScaler(file, pipe, log, stop)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +215,7 @@ func newBalancer(file *config.File, log *slog.Logger, stop *cleanups) (controlle
 	return builtin.NewClient(b.Admin), nil
 }
 
-func newScaler(file *config.File, lifeline *os.File, log *slog.Logger, stop *cleanups) (controller.Scaler, error) {
+func newScaler(file *config.File, pipe *os.File, log *slog.Logger, stop *cleanups) (controller.Scaler, error) {
 	s := file.Scaler
 	switch s.Kind {
 	case config.FixedScaler:
@@ -222,17 +223,17 @@ func newScaler(file *config.File, lifeline *os.File, log *slog.Logger, stop *cle
 	case config.CommandScaler:
 		return scalercommand.New(scalercommand.Options{Start: s.Start, Stop: s.Stop, List: s.List})
 	}
-	if s.Lifeline && lifeline == nil {
+	if s.Lifeline && pipe == nil {
 		read, write, err := os.Pipe()
 		if err != nil {
 			return nil, fmt.Errorf("making the instances' lifeline: %w", err)
 		}
 		stop.add(func() error { return errors.Join(write.Close(), read.Close()) })
-		lifeline = read
+		pipe = read
 	}
 	options := processOptions(file, log)
 	if s.Lifeline {
-		options.Lifeline = lifeline
+		options.Lifeline = pipe
 	}
 	driver, err := process.New(options)
 	if err != nil {
@@ -269,7 +270,7 @@ func attach(ctx context.Context, file *config.File, c *controller.Controller, co
 		return err
 	}
 	stop.add(func() error { unserve(); return nil })
-	shut, err := serveHTTP("the controller's metrics", file.Listen, c.Handler(), log)
+	shut, err := ServeHTTP("the controller's metrics", file.Listen, c.Handler(), log)
 	if err != nil {
 		return err
 	}

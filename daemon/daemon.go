@@ -1,16 +1,14 @@
-// Package daemon wires a configuration to the processes of Quell: controller, agent, balancer and emulated host.
+// Package daemon wires a configuration to the processes of Quell: controller, agent and balancer.
 package daemon
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -25,44 +23,6 @@ const stopWait = 10 * time.Second
 // attentive is how often controllers and balancers ask the server of the bus whether it is there; one that hangs is left after three times
 // as long. They are few; the thousands of agents take their time.
 const attentive = time.Second
-
-// lifelineVariable names the file descriptor whose end of file tells a process that its ancestor is gone.
-const lifelineVariable = "QUELL_LIFELINE_FD"
-
-// Lifeline returns the pipe that this process was given by an ancestor that it must not outlive, or nil.
-func Lifeline() (*os.File, error) {
-	text := os.Getenv(lifelineVariable)
-	if text == "" {
-		return nil, nil
-	}
-	fd, err := strconv.Atoi(text)
-	if err != nil || fd < 3 {
-		return nil, &quell.UserError{Err: fmt.Errorf("%s=%q is not the number of an inherited file", lifelineVariable, text)}
-	}
-	return os.NewFile(uintptr(fd), "lifeline"), nil
-}
-
-// tied is a context that ends with the lifeline, if there is one, and the lifeline itself.
-func tied(ctx context.Context) (context.Context, context.CancelFunc, *os.File, error) {
-	lifeline, err := Lifeline()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	watch(lifeline, cancel)
-	return ctx, cancel, lifeline, nil
-}
-
-// watch cancels when the lifeline breaks. The pipe carries no data: the only thing to read is its end.
-func watch(lifeline *os.File, cancel context.CancelFunc) {
-	if lifeline == nil {
-		return
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, lifeline)
-		cancel()
-	}()
-}
 
 // join connects to the bus that a configuration names, for good: a bus that is away or refuses is tried again. What is
 // shown to it is read again at each attempt. Readings are judged on both ends.
@@ -139,8 +99,8 @@ func Connect(file *config.File) (*bus.Conn, error) {
 	return bus.Connect(o)
 }
 
-// serveHTTP serves until stop is called; an empty address serves nothing.
-func serveHTTP(what, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
+// ServeHTTP serves until stop is called; an empty address serves nothing.
+func ServeHTTP(what, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}

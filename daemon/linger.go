@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/scaler/process"
 )
 
@@ -32,8 +32,7 @@ func startLingerer(file *config.File, path string, log *slog.Logger, stop *clean
 	}
 	defer read.Close()
 	cmd := exec.Command(program, "linger", "--config", path)
-	cmd.ExtraFiles = []*os.File{read}
-	cmd.Env = append(withoutLifeline(os.Environ()), lifelineVariable+"=3")
+	lifeline.Give(cmd, read)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // ctrl-C is for the controller
 	if said, err := os.OpenFile(filepath.Join(file.Data, "instances", "linger.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644); err == nil {
 		defer said.Close()
@@ -51,37 +50,23 @@ func startLingerer(file *config.File, path string, log *slog.Logger, stop *clean
 	return nil
 }
 
-func withoutLifeline(env []string) (kept []string) {
-	for _, v := range env {
-		if len(v) <= len(lifelineVariable) || v[:len(lifelineVariable)+1] != lifelineVariable+"=" {
-			kept = append(kept, v)
-		}
-	}
-	return kept
-}
-
 // Linger waits until the controller that started it is gone and, unless another one comes within scaler.linger, ends the instances.
 func Linger(ctx context.Context, path string, log *slog.Logger) error {
 	file, err := config.Load(path)
 	if err != nil {
 		return err
 	}
-	lifeline, err := Lifeline()
+	pipe, err := lifeline.Inherited()
 	if err != nil {
 		return err
 	}
-	if lifeline == nil {
+	if pipe == nil {
 		return errors.New("this command is run by quell controller")
 	}
-	gone := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, lifeline)
-		close(gone)
-	}()
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-gone:
+	case <-lifeline.Broken(pipe):
 	}
 	since := time.Now()
 	select {

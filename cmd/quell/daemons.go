@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/lab/experiment"
 )
 
 func controllerCommand() *cobra.Command {
@@ -96,7 +97,7 @@ func lingerCommand() *cobra.Command {
 }
 
 func hostCommand() *cobra.Command {
-	h := daemon.Host{}
+	h := experiment.Host{}
 	cmd := &cobra.Command{
 		Use:    "host",
 		Short:  "Run an emulated machine with a file service on it, for demonstrations and tests",

@@ -3,11 +3,11 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/lab/experiment"
 )
 
 func labInstanceCommand() *cobra.Command {
-	i := daemon.LabInstance{}
+	i := experiment.Instance{}
 	var fileSize, chunkSize int64
 	cmd := &cobra.Command{
 		Use:    "instance",
@@ -43,7 +43,7 @@ func labProbeCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return daemon.LabProbe(cmd.Context(), path, newLogger(cmd.ErrOrStderr()))
+			return experiment.Probe(cmd.Context(), path, newLogger(cmd.ErrOrStderr()))
 		},
 	}
 	configFlag(cmd, &path)

@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/lab/scenario"
 )
@@ -51,9 +52,9 @@ type process struct {
 
 // tie makes a process of Quell end when the other end of the lifeline is closed, and run as many threads on every machine: an
 // experiment is not another one where there are more processors. What it starts does the same.
-func tie(cmd *exec.Cmd, lifeline *os.File) {
-	cmd.ExtraFiles = []*os.File{lifeline}
-	cmd.Env = append(os.Environ(), "QUELL_LIFELINE_FD=3", "GOMAXPROCS=2")
+func tie(cmd *exec.Cmd, pipe *os.File) {
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
+	lifeline.Give(cmd, pipe)
 }
 
 // launch starts a process by the given function, with its output in a log named after what it is.

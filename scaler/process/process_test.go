@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/lifeline"
 )
 
 func TestLifeOfAnInstance(t *testing.T) {
@@ -45,7 +46,7 @@ func TestLifeOfAnInstance(t *testing.T) {
 }
 
 func TestProbePortAndLifelineOfTheParent(t *testing.T) {
-	t.Setenv(lifelineEnv, "3") // this process's own: the instance must not take its fd 3 for a lifeline and exit
+	t.Setenv(lifeline.Variable, "3") // this process's own: the instance must not take its fd 3 for a lifeline and exit
 	o := options(t.TempDir(), "serve")
 	o.Command = append(o.Command, "{probe_port}")
 	o.Type = "small"

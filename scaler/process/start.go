@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-const lifelineEnv = "QUELL_LIFELINE_FD"
+	"github.com/quellhq/quell/internal/lifeline"
+)
 
 // startOne starts an instance, or leaves nothing of it but a used-up id.
 func (d *Driver) startOne(ctx context.Context) (string, error) {
@@ -95,16 +95,14 @@ func (d *Driver) fork(r *record) (*exec.Cmd, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// A lifeline of this process itself is not the instance's.
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, lifelineEnv+"=") })
+	cmd.Env = lifeline.Without(os.Environ())
 	own, err := marks(d.opts.Dir, r)
 	if err != nil {
 		return nil, fmt.Errorf("marking %s: %w", r.ID, err)
 	}
 	cmd.Env = append(append(cmd.Env, expand(d.opts.Env, r)...), own...)
 	if d.opts.Lifeline != nil {
-		cmd.ExtraFiles = []*os.File{d.opts.Lifeline}
-		cmd.Env = append(cmd.Env, lifelineEnv+"=3")
+		lifeline.Give(cmd, d.opts.Lifeline)
 	}
 	if err := cmd.Start(); err != nil {
 		os.Remove(d.folder.log(r.ID))

@@ -1,4 +1,4 @@
-package daemon
+package experiment
 
 import (
 	"context"
@@ -16,13 +16,15 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/sensor"
 )
 
-// LabInstance is an instance on a host of a kernel lab: nginx, or the service of dynamic work, and beside it the ordinary
-// agent with its probe server, or in a training LabProbe. Both run in the host's place for instances; this process itself need not.
-type LabInstance struct {
+// Instance is an instance on a host of a kernel lab: nginx, or the service of dynamic work, and beside it the ordinary
+// agent with its probe server, or in a training Probe. Both run in the host's place for instances; this process itself need not.
+type Instance struct {
 	Config   string // the service's configuration
 	Prefix   string // of the lab
 	Host     string
@@ -33,12 +35,12 @@ type LabInstance struct {
 	Work     bool             // run the service of dynamic work instead of nginx
 	Disk     bool             // it takes requests for disk operations
 	Memory   bool             // it takes requests for memory
-	Training bool             // run LabProbe instead of the agent
+	Training bool             // run Probe instead of the agent
 }
 
 // Run starts both, and ends both when ctx ends, the lifeline breaks, or one of them ends by itself: an error then.
-func (i LabInstance) Run(ctx context.Context, log *slog.Logger) (err error) {
-	ctx, cancel, _, err := tied(ctx)
+func (i Instance) Run(ctx context.Context, log *slog.Logger) (err error) {
+	ctx, cancel, _, err := lifeline.Tie(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,15 +82,15 @@ func (i LabInstance) Run(ctx context.Context, log *slog.Logger) (err error) {
 	return errors.Join(err, service.Stop(grace), endAgent(agent, ended))
 }
 
-// labService is the part of an instance that answers its clients.
-type labService interface {
+// instanceService is the part of an instance that answers its clients.
+type instanceService interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 	Done() <-chan struct{}
 	Failed() error
 }
 
-func (i LabInstance) service(place kernel.Place, program string) labService {
+func (i Instance) service(place kernel.Place, program string) instanceService {
 	dir := filepath.Join(i.Dir, i.Host)
 	if i.Work {
 		return &kernel.Worker{Place: place, Dir: dir, Program: program, Disk: i.Disk, Memory: i.Memory}
@@ -97,7 +99,7 @@ func (i LabInstance) service(place kernel.Place, program string) labService {
 }
 
 // agent starts it, with its output in this process's own. It ends with this process.
-func (i LabInstance) agent(place kernel.Place, program string) (*exec.Cmd, error) {
+func (i Instance) agent(place kernel.Place, program string) (*exec.Cmd, error) {
 	args := []string{"agent", "--config", i.Config, "--instance", i.ID}
 	if i.Training {
 		args = []string{"lab", "probe", "--config", i.Config}
@@ -120,14 +122,14 @@ func endAgent(agent *exec.Cmd, ended <-chan error) error {
 	}
 }
 
-// LabProbe answers probes on a machine in training and, on the next port, says what the service has used: as the agent
+// Probe answers probes on a machine in training and, on the next port, says what the service has used: as the agent
 // would sense it.
-func LabProbe(ctx context.Context, path string, log *slog.Logger) error {
+func Probe(ctx context.Context, path string, log *slog.Logger) error {
 	file, err := config.Load(path)
 	if err != nil {
 		return err
 	}
-	server, err := newProbeServer(file, log)
+	server, err := daemon.NewProbeServer(file, log)
 	if err != nil {
 		return err
 	}
@@ -137,12 +139,12 @@ func LabProbe(ctx context.Context, path string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	stopProbes, err := serveHTTP("the probe server (probe.listen)", file.Probe.Listen, server, log)
+	stopProbes, err := daemon.ServeHTTP("the probe server (probe.listen)", file.Probe.Listen, server, log)
 	if err != nil {
 		return err
 	}
 	defer stopProbes()
-	stopMeter, err := serveHTTP("the meter (agent.metrics)", file.Agent.Metrics, &meter{network: network}, log)
+	stopMeter, err := daemon.ServeHTTP("the meter (agent.metrics)", file.Agent.Metrics, &meter{network: network}, log)
 	if err != nil {
 		return err
 	}
@@ -160,8 +162,8 @@ type meter struct {
 	used    float64
 }
 
-// MeterReading is the answer.
-type MeterReading struct {
+// meterReading is the answer.
+type meterReading struct {
 	Seconds float64 `json:"seconds"`
 }
 
@@ -178,5 +180,5 @@ func (m *meter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		m.used += u * now.Sub(m.last).Seconds()
 	}
 	m.last = now
-	_ = json.NewEncoder(w).Encode(MeterReading{m.used})
+	_ = json.NewEncoder(w).Encode(meterReading{m.used})
 }

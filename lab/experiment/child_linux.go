@@ -1,4 +1,4 @@
-package daemon
+package experiment
 
 import (
 	"os/exec"
