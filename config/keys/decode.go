@@ -28,6 +28,8 @@ type Value interface {
 	read(d *Decoder, n ast.Node)
 	// initial is how the default would be written in a file, "" if there is none.
 	initial() string
+	// node is how the value as it is now would be written, empty if there is none.
+	node() node
 }
 
 // Table is the table of keys that a map may have.

@@ -159,8 +159,14 @@ func parseUnit(s string, units []unit) (float64, error) {
 func formatReal(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 func formatSeed(n uint64) string  { return strconv.FormatUint(n, 10) }
 
-// FormatShare writes a fraction in percent, with no more digits than a person would.
-func FormatShare(x float64) string { return strconv.FormatFloat(x*100, 'g', 10, 64) + "%" }
+// FormatShare writes a fraction in percent, with no more digits than a person would where these are enough.
+func FormatShare(x float64) string {
+	text := strconv.FormatFloat(x*100, 'g', 10, 64) + "%"
+	if back, err := parseShare(text); err != nil || back != x {
+		return formatReal(x)
+	}
+	return text
+}
 
 // FormatDuration writes 10s and 1h30m where the standard library writes 1h30m0s.
 func FormatDuration(d time.Duration) string {

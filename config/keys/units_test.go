@@ -61,7 +61,7 @@ func TestWrittenValuesReadBack(t *testing.T) {
 			t.Fatalf("%v is written %q and read as %v, %v", d, FormatDuration(d), got, err)
 		}
 		share := rapid.Float64Range(0, 2).Draw(t, "share")
-		if got, err := parseShare(FormatShare(share)); err != nil || math.Abs(got-share) > 1e-9 {
+		if got, err := parseShare(FormatShare(share)); err != nil || got != share {
 			t.Fatalf("%v is written %q and read as %v, %v", share, FormatShare(share), got, err)
 		}
 	})

@@ -19,6 +19,7 @@ type Scalar[T any] struct {
 	accepts func(ast.Node) bool
 	set     func(T)
 	start   string // the default, as a file would write it
+	quoted  bool   // it is text, and a file that Quell writes has it in quotes
 	rules   []Rule[T]
 }
 
@@ -179,7 +180,7 @@ func Bool(dst *bool) *Scalar[bool] {
 func Text(dst *string) *Scalar[string] {
 	asIs := func(s string) string { return s }
 	v := Parsed(dst, "text", func(s string) (string, error) { return s, nil }, asIs)
-	v.accepts = isText
+	v.accepts, v.quoted = isText, true
 	return v.Then(notBlank)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -277,13 +276,3 @@ func (g *group) Stop() error {
 
 // StoreDir is where the run's journal lies once its controller has ended.
 func (g *group) StoreDir() string { return filepath.Join(g.dir, "data", "bus") }
-
-// writeService writes the part of a configuration that every policy shares.
-func writeService(w io.Writer, s quell.Service) {
-	p, g := s.Policy, s.Guard
-	fmt.Fprintf(w, "service: %q\nslo: {metric: %s, threshold: %s}\nsampling: %s\nmode: %s\n", s.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Mode)
-	fmt.Fprintf(w, "policy:\n  name: %s\n  resource: %s\n  interference_model: %s\n  confidence: %g\n  confirm: %d\n  headroom: %g\n  scale_in_margin: %g\n  scale_out: %s\n  tolerance: %g\n  spare: %d\n  calibrate: %g\n  calibration_decay: %g\n  utilization: %g\n",
-		p.Name, p.Resource, p.InterferenceModel, p.Confidence, p.Confirm, p.Headroom, p.ScaleInMargin, p.ScaleOut, p.Tolerance, p.Spare, p.Calibrate, p.CalibrationDecay, p.Utilization)
-	fmt.Fprintf(w, "group: {min: %d, max: %d, initial: %d, startup: %s}\n", s.Group.Min, s.Group.Max, s.Group.Initial, s.Group.Startup)
-	fmt.Fprintf(w, "guard: {floor: %g, step: %g, slow_start: %s, stale_after: %d, fade: %d, error_rate: %g}\n", g.Floor, g.Step, g.SlowStart, g.StaleAfter, g.Fade, g.ErrorRate)
-}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/loadgen"
@@ -176,7 +178,7 @@ func (g *KernelGroup) config() string {
 	sc, service := g.rig.Scenario, g.service()
 	host := sc.Hosts[0]
 	var b strings.Builder
-	writeService(&b, service)
+	_ = keys.Write(&b, config.ServiceKeys(&service), nil) // a builder takes everything
 	if g.rig.Models != "" {
 		fmt.Fprintf(&b, "models: %q\n", g.rig.Models)
 	}

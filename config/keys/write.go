@@ -1,0 +1,90 @@
+package keys
+
+import (
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Write writes what a table holds as a file that reads back to the same values. Keys that hold nothing are left out, and so
+// are those that have the same value in defaults, a table of the same keys; it may be nil.
+func Write(w io.Writer, t, defaults Table) error {
+	lines := t.lines(defaults)
+	if len(lines) == 0 {
+		return nil
+	}
+	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+// node is a value as YAML: on the line of its key, or in lines below it. One without either holds nothing.
+type node struct {
+	inline string
+	lines  []string
+}
+
+func (s *Scalar[T]) node() node {
+	if s.start == "" || !s.quoted {
+		return node{inline: s.start}
+	}
+	return node{inline: strconv.Quote(s.start)}
+}
+
+func (s Table) node() node { return node{lines: s.lines(nil)} }
+
+func (s Table) lines(defaults Table) (lines []string) {
+	for _, k := range s {
+		n, standing := k.Value.node(), node{}
+		if d, ok := defaults.find(k.Name); ok {
+			standing = d.Value.node()
+			if inner, ok := k.Value.(Table); ok {
+				n.lines, standing = inner.lines(d.Value.(Table)), node{}
+			}
+		}
+		switch {
+		case n.inline == standing.inline && slices.Equal(n.lines, standing.lines):
+		case n.inline != "":
+			lines = append(lines, k.Name+": "+n.inline)
+		case len(n.lines) > 0:
+			lines = append(append(lines, k.Name+":"), indented("  ", n.lines)...)
+		}
+	}
+	return lines
+}
+
+func (l *List[T]) node() node {
+	var words, lines []string
+	for i := range *l.dst {
+		n := l.item(&(*l.dst)[i]).node()
+		if n.inline != "" {
+			words = append(words, n.inline)
+		} else if len(n.lines) > 0 {
+			item := indented("  ", n.lines)
+			item[0] = "- " + n.lines[0]
+			lines = append(lines, item...)
+		}
+	}
+	if len(words) > 0 {
+		return node{inline: "[" + strings.Join(words, ", ") + "]"}
+	}
+	return node{lines: lines}
+}
+
+func (o *Optional[T]) node() node {
+	if *o.dst == nil {
+		return node{}
+	}
+	return o.keys(*o.dst).node()
+}
+
+// node is empty: the name of the other file is not kept.
+func (f *named[T]) node() node { return node{} }
+
+func indented(by string, lines []string) []string {
+	moved := make([]string, len(lines))
+	for i, line := range lines {
+		moved[i] = by + line
+	}
+	return moved
+}
