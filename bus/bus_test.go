@@ -3,9 +3,11 @@ package bus
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -279,5 +281,39 @@ func TestCloseIsNotAnError(t *testing.T) {
 	}
 	if err := c.PublishReading(reading("i1")); !errors.Is(err, ErrNotConnected) {
 		t.Errorf("publishing after Close: %v", err)
+	}
+}
+
+// lines is a log that several goroutines write.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestABusThatIsNotThereIsToldOnce connects where nobody listens.
+func TestABusThatIsNotThereIsToldOnce(t *testing.T) {
+	t.Parallel()
+	var log lines
+	c := connect(t, Options{URL: fmt.Sprintf("nats://127.0.0.1:%d", freePorts(t, 1)[0]), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	within(t, patience, "the connection to fail", func() error {
+		if c.Link().Problem == "" {
+			return errors.New("no problem yet")
+		}
+		return nil
+	})
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "refused") {
+		t.Errorf("logged\n%s", text)
 	}
 }

@@ -189,9 +189,10 @@ func (c *Conn) connected(part string) {
 	}
 }
 
-// failed logs an outage when it begins, and again only when its reason changes.
+// failed logs an outage when it begins, and again only when its reason changes. That no server can be reached is no reason: the attempts
+// that follow say why.
 func (c *Conn) failed(part string, err error) {
-	if err == nil || part != "" {
+	if err == nil || part != "" || errors.Is(err, nats.ErrNoServers) {
 		return
 	}
 	if refusal(err) {
