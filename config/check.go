@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
 )
 
@@ -73,7 +74,7 @@ func checkProbing(d *keys.Decoder, f *File) {
 	if !feels(name) && f.Probe.From != FromController {
 		return
 	}
-	if f.Probe.Size == 0 && f.Probe.Capacity == 0 && f.values["agent.capacity.network"] == defaultValue("agent.capacity.network") {
+	if !f.sizesProbes() {
 		d.ProblemAt(d.PlaceOf("probe"), "probe.capacity is missing: without it nothing can be probed",
 			"set probe.capacity or agent.capacity.network to the bandwidth of an instance, or set probe.size")
 	}
@@ -88,13 +89,14 @@ func checkProbing(d *keys.Decoder, f *File) {
 	}
 }
 
-// defaultValue is what a key has that no file sets.
-func defaultValue(key string) string {
-	f := defaults()
-	values := map[string]string{}
-	fileKeys(&f).Currents("", values)
-	return values[key]
+// sizesProbes says whether the size of a probe is given, or can be told from what an instance's network carries.
+func (f *File) sizesProbes() bool {
+	_, network := f.Agent.Capacity[quell.Network]
+	return f.Probe.Size > 0 || f.Probe.Capacity > 0 || network
 }
+
+// Unprobed says that no prober is to run: its probes would have no size, and the policy decides without them.
+func (f *File) Unprobed() bool { return !f.sizesProbes() && !feels(f.Service.Policy.Name) }
 
 // leastToken is the fewest characters of a token: shorter ones can be guessed.
 const leastToken = 16

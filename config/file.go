@@ -71,6 +71,8 @@ type Balancer struct {
 	Health     Health
 	Timeouts   Timeouts
 	MaxConns   int // 0: no limit but that of open files
+	// MaxConnsSet says that the file has the key.
+	MaxConnsSet bool
 	// MaxConnsPerClient is of one client address; nil: half of those that the balancer takes; 0: no limit.
 	MaxConnsPerClient *int
 	TrustedProxies    []netip.Prefix // whose X-Forwarded-* and Forwarded are believed

@@ -82,7 +82,7 @@ func balancerKeys(b *Balancer) keys.Table {
 		keys.Opt("name", keys.Ident(&b.Name), "tells several balancers apart"),
 		keys.Opt("health", healthKeys(&b.Health), "how instances are checked"),
 		keys.Opt("timeouts", timeoutKeys(&b.Timeouts), "bounds of the phases of a request"),
-		keys.Opt("max_conns", keys.Whole(&b.MaxConns).AtLeast(0), "most connections of clients, further ones wait; 0 for as many as the limit of open files leaves room for"),
+		keys.Opt("max_conns", keys.Whole(&b.MaxConns).AtLeast(0).Into(func(n int) { b.MaxConns, b.MaxConnsSet = n, true }), "most connections of clients, further ones wait; 0 for as many as the limit of open files leaves room for"),
 		keys.Opt("max_conns_per_client", keys.Whole(new(int)).AtLeast(0).Into(func(n int) { b.MaxConnsPerClient = &n }), "most connections of one client address (IPv6: of one /64), further ones are closed; 0 for no limit; trusted proxies have none").Or("half of max_conns"),
 		keys.Opt("trusted_proxies", keys.ListOf(&b.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) keys.Value { return keys.Network(p) }), "networks of proxies in front, as in 10.0.0.0/8: their X-Forwarded-* and Forwarded headers are kept, those of others replaced"),
 		keys.Opt("drain", keys.Duration(&b.Drain).AtLeast(0), "how long open requests may take to finish"),

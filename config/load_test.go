@@ -60,7 +60,7 @@ func TestFullFile(t *testing.T) {
 				Connect: 100 * time.Millisecond, Header: 5 * time.Second, Idle: time.Minute, ReadHeader: 2 * time.Second,
 				UpstreamIdle: 4 * time.Second, Body: 20 * time.Second, Write: time.Minute, Upgrade: time.Hour,
 			},
-			MaxConnsPerClient: new(100), TrustedProxies: []netip.Prefix{
+			MaxConnsSet: true, MaxConnsPerClient: new(100), TrustedProxies: []netip.Prefix{
 				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("fd00::/8"),
 			},
 		},
@@ -326,5 +326,26 @@ func TestProblemsStayReadable(t *testing.T) {
 	_, err := Parse("quell.yaml", []byte(least+"group: {protected: ["+strings.Repeat("'', ", 3000)+"i1]}\n"))
 	if lines := strings.Count(err.Error(), "\n") + 1; lines != 51 || !strings.HasSuffix(err.Error(), "more") {
 		t.Errorf("%d lines, ending in %q", lines, err.Error()[len(err.Error())-40:])
+	}
+}
+
+func TestWhereNothingIsProbed(t *testing.T) {
+	for _, c := range []struct {
+		keys string
+		want bool
+	}{
+		{"policy: {name: static}", true},
+		{"policy: {name: static}\nprobe: {capacity: 40Mbps}", false},
+		{"policy: {name: static}\nprobe: {size: 20000}", false},
+		{"policy: {name: static}\nagent: {capacity: {network: 1Gbps}}", false},
+		{"policy: {name: prima}", false}, // a mistake, which the prober reports
+	} {
+		f, err := Parse("quell.yaml", []byte("service: shop\nslo: {metric: mean, threshold: 100ms}\nscaler: {instances: [{id: a, address: \"10.0.0.1:80\"}]}\n"+c.keys))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Unprobed(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.keys, got, c.want)
+		}
 	}
 }

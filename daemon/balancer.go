@@ -139,6 +139,10 @@ func (p *running) probe(ctx context.Context) {
 	if p.file.Probe.From != config.FromBalancer {
 		return
 	}
+	if p.file.Unprobed() {
+		p.log.Info("nothing is probed: neither probe.capacity nor probe.size is set, and the policy needs no probes", "policy", p.file.Service.Policy.Name)
+		return
+	}
 	prober, err := newProber(p.file, p.file.Balancer.Name, func() []probe.Target { return followed(p.server) }, publisher(p.conn), p.log)
 	if err != nil {
 		p.log.Error("nothing is probed, traffic flows on", "error", err) // a mistake in probe must not stop the service
@@ -228,7 +232,7 @@ func balancerOptions(file *config.File, conn *bus.Conn, log *slog.Logger) builti
 	b := file.Balancer
 	return builtin.Options{
 		Name: b.Name, Service: file.Service.Name, Listen: b.Listen, Admin: b.Admin, Metrics: b.Metrics,
-		Scheduling: b.Scheduling, MaxConns: b.MaxConns, MaxConnsPerClient: b.MaxConnsPerClient, TrustedProxies: b.TrustedProxies,
+		Scheduling: b.Scheduling, MaxConns: b.MaxConns, MaxConnsSet: b.MaxConnsSet, MaxConnsPerClient: b.MaxConnsPerClient, TrustedProxies: b.TrustedProxies,
 		Drain: b.Drain, Linger: linger, Period: file.Service.Sampling, Health: builtin.Health(b.Health),
 		Timeouts: builtin.Timeouts{
 			Connect: b.Timeouts.Connect, ResponseHeader: b.Timeouts.Header, Idle: b.Timeouts.Idle, ReadHeader: b.Timeouts.ReadHeader,

@@ -41,6 +41,8 @@ type Options struct {
 	// MaxConns is how many connections clients may have at a time; further ones wait to be accepted. 0: as many as the
 	// limit of open files leaves room for, and never more than that.
 	MaxConns int
+	// MaxConnsSet says that somebody chose MaxConns, and is to be warned where the open files leave room for fewer.
+	MaxConnsSet bool
 	// MaxConnsPerClient is how many of them one address may have, or one /64 of IPv6; further ones are closed. nil: half
 	// of all; 0: no limit. Trusted proxies have none.
 	MaxConnsPerClient *int

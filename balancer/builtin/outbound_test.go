@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -333,6 +334,22 @@ func TestOpenFilesAreSharedOut(t *testing.T) {
 		}
 		if d, err := shareOut(need, maxConns); err != nil || d.shortfall(maxConns) != "" {
 			t.Errorf("%d open files for %d: %+v, %v", need, maxConns, d, err)
+		}
+	}
+}
+
+// TestOnlyALimitThatSomebodySetIsWarnedOf logs at level info where the default is more than the open files allow.
+func TestOnlyALimitThatSomebodySetIsWarnedOf(t *testing.T) {
+	for set, want := range map[bool]string{true: "level=WARN", false: "level=INFO"} {
+		files, err := shareOut(1024, 10000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		s := &Server{files: files}
+		s.warnOfFiles(&Options{MaxConns: 10000, MaxConnsSet: set, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("set %v: logged %q, want %s", set, log.String(), want)
 		}
 	}
 }

@@ -87,7 +87,8 @@ func (s *Server) Reconfigure(o Options) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	changed := s.opts
-	changed.Health, changed.MaxConns, changed.MaxConnsPerClient, changed.TrustedProxies = o.Health, o.MaxConns, o.MaxConnsPerClient, o.TrustedProxies
+	changed.Health, changed.TrustedProxies = o.Health, o.TrustedProxies
+	changed.MaxConns, changed.MaxConnsSet, changed.MaxConnsPerClient = o.MaxConns, o.MaxConnsSet, o.MaxConnsPerClient
 	changed.Drain, changed.Period, changed.Timeouts = o.Drain, o.Period, o.Timeouts
 	files, err := shareOut(openFiles(), o.MaxConns)
 	if err != nil {
@@ -105,14 +106,18 @@ func (s *Server) Reconfigure(o Options) error {
 	s.gate.resize(files.clients, s.eachClient(&changed))
 	s.pool.configure(&changed)
 	s.reporter.period.Store(int64(changed.Period))
-	s.warnOfFiles(o.MaxConns)
+	s.warnOfFiles(&changed)
 	return nil
 }
 
-func (s *Server) warnOfFiles(maxConns int) {
-	if advice := s.files.shortfall(maxConns); advice != "" {
-		s.opts.Logger.Warn("the limit of open files leaves room for fewer clients than balancer.max_conns: "+advice,
-			"open_files", s.files.limit, "max_conns", maxConns, "clients", s.files.clients)
+func (s *Server) warnOfFiles(o *Options) {
+	if advice := s.files.shortfall(o.MaxConns); advice != "" {
+		level := slog.LevelInfo
+		if o.MaxConnsSet {
+			level = slog.LevelWarn
+		}
+		o.Logger.Log(context.Background(), level, "the limit of open files leaves room for fewer clients than balancer.max_conns: "+advice,
+			"open_files", s.files.limit, "max_conns", o.MaxConns, "clients", s.files.clients)
 	}
 }
 
@@ -134,7 +139,7 @@ func (s *Server) Start(ctx context.Context) error {
 	for _, e := range s.endpoints() {
 		s.loops.Go(func() { e.serve(s.opts.Logger) })
 	}
-	s.warnOfFiles(s.opts.MaxConns)
+	s.warnOfFiles(&s.opts)
 	s.opts.Logger.Info("balancer is listening", "address", s.Addr(), "scheduling", s.scheduling)
 	return nil
 }
