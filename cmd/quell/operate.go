@@ -162,7 +162,11 @@ func writeProblems(w io.Writer, s controller.Status) error {
 		}
 	}
 	for _, part := range slices.Sorted(maps.Keys(s.LastFailure)) {
-		fmt.Fprintf(w, "\nproblem in %s, last at %s (%d so far): %s", part, s.LastFailureAt[part].Local().Format(time.TimeOnly), s.Failures[part], s.LastFailure[part])
+		what := part
+		if part == "look" {
+			what = "asking scaler and balancer"
+		}
+		fmt.Fprintf(w, "\nproblem in %s, last at %s (%d so far): %s", what, s.LastFailureAt[part].Local().Format(time.TimeOnly), s.Failures[part], s.LastFailure[part])
 	}
 	for _, u := range s.UnknownSenders {
 		fmt.Fprintf(w, "\nreadings come for %q, which is no instance of this service (%s %q, since %s): correct the name there, or add the instance",
@@ -246,7 +250,7 @@ func journalCommand() *cobra.Command {
 			if since < 0 {
 				return userErrorf("--since %s: must not be negative; write how far to look back, as in 1h or 1d", keys.FormatDuration(since))
 			}
-			journal, closeAll, err := openJournal(cmd, path, dir, service)
+			journal, kept, closeAll, err := openJournal(cmd, path, dir, service)
 			if err != nil {
 				return err
 			}
@@ -263,6 +267,9 @@ func journalCommand() *cobra.Command {
 			}
 			if errors.Is(err, quell.ErrNoData) {
 				return nil
+			}
+			if errors.Is(err, bus.ErrNotConnected) && kept != "" {
+				err = fmt.Errorf("%w. While no controller runs, quell journal --dir %s reads what it wrote", err, kept)
 			}
 			return err
 		},
@@ -283,29 +290,34 @@ type journal interface {
 	ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error
 }
 
-// openJournal reaches a journal through a running controller or in a folder.
-func openJournal(cmd *cobra.Command, path, dir, service string) (_ journal, closeAll func(), err error) {
+// openJournal reaches a journal through a running controller or in a folder. kept is the data folder of the controller, if it is on this
+// machine.
+func openJournal(cmd *cobra.Command, path, dir, service string) (_ journal, kept string, closeAll func(), err error) {
 	if path != "" && dir != "" {
-		return nil, nil, userErrorf("--config and --dir exclude each other: --config asks a running controller, --dir reads a folder")
+		return nil, "", nil, userErrorf("--config and --dir exclude each other: --config asks a running controller, --dir reads a folder")
 	}
 	if dir != "" {
-		return openStore(dir, service)
+		j, closeAll, err := openStore(dir, service)
+		return j, "", closeAll, err
 	}
 	if err := findConfig(cmd, &path); err != nil {
-		return nil, nil, err
+		return nil, "", nil, err
 	}
 	file, err := contact(cmd, path)
 	if err != nil {
-		return nil, nil, err
+		return nil, "", nil, err
+	}
+	if file.Bus.URL == "" && isDir(file.Bus.StoreDir) {
+		kept = file.Data
 	}
 	if service == "" {
 		service = file.Service.Name
 	}
 	conn, err := daemon.Connect(file)
 	if err != nil {
-		return nil, nil, err
+		return nil, "", nil, err
 	}
-	return conn.History(service), conn.Close, nil
+	return conn.History(service), kept, conn.Close, nil
 }
 
 // openStore reaches the journal in a folder.
