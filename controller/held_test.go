@@ -43,7 +43,7 @@ func (r *rig) wantEvent(words ...string) {
 	}
 }
 
-// A state set by hand at the balancer is shown, made up for, never fought, and ends when it is taken back there.
+// A state set by hand at the balancer is shown, other instances carry the load, no plan changes it, and it ends when it is taken back there.
 func TestAnInstanceHeldAtTheBalancer(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)

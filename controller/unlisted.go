@@ -58,11 +58,14 @@ func (c *Controller) keepMissing(ctx context.Context, v *view) {
 		case now[id]:
 			delete(c.unlisted, id)
 			c.note(ctx, id+" is listed by the scaler again")
+		case b.ID == "":
+			delete(c.unlisted, id)
+			if !m.givenUp {
+				c.note(ctx, id+" is gone: the scaler does not list it and the balancer does not have it any more")
+			}
 		case !b.Healthy && !m.givenUp:
 			delete(c.unlisted, id)
 			c.note(ctx, id+" is given up: the scaler does not list it and the balancer does not find it healthy")
-		case b.ID == "":
-			delete(c.unlisted, id) // it has left the balancer
 		case !m.givenUp:
 			v.members = append(v.members, m.member)
 		}

@@ -106,6 +106,16 @@ func TestAnInstanceThatIsReallyGone(t *testing.T) {
 		}
 		r.wantEvent("i3 is given up: the scaler does not list it and the balancer does not find it healthy")
 	})
+	play(t, three, func(r *rig) { // somebody takes it off the balancer
+		r.run(3 * time.Second)
+		r.lose("i3")
+		r.pass(5 * time.Second)
+		r.balancer.set(func(b *fakeBalancer) {
+			b.backends = slices.DeleteFunc(slices.Clone(b.backends), func(x quell.Backend) bool { return x.ID == "i3" })
+		})
+		r.pass(2 * time.Second)
+		r.wantEvent("i3 is gone: the scaler does not list it and the balancer does not have it any more")
+	})
 }
 
 // A list that a person wrote is believed at once, and what a balancer had before Quell is not taken up.

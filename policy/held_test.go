@@ -6,7 +6,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// What a person took out counts as no capacity, is made up for by others, and is nobody's to remove or to replace.
+// An instance that a person took out counts as no capacity, others carry its load, and no plan removes or replaces it.
 func TestHeldInstances(t *testing.T) {
 	for _, tc := range []struct {
 		why, policy string

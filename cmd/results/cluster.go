@@ -257,7 +257,7 @@ func (c *clusterRun) start(role string, task clusterTask) (*part, error) {
 	return p, nil
 }
 
-// end waits for a process that was asked to end, and kills one that does not.
+// end waits until a process has ended, and kills it if it has not within the limit.
 func (p *part) end() error {
 	p.in.Close()
 	kill := time.AfterFunc(20*time.Second, func() { _ = p.cmd.Process.Kill() })
