@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/quellhq/quell/internal/outage"
 )
 
 const (
@@ -208,7 +210,7 @@ func (c *Conn) failed(part string, err error) {
 	switch {
 	case was.Up || was.Problem == "":
 		c.log.Warn("no connection to the bus, trying again and again", "error", err)
-	case was.Problem != err.Error():
+	case outage.Kind(was.Problem) != outage.Kind(err.Error()): // servers that take turns differ in their addresses only
 		c.log.Warn("still no connection to the bus", "error", err)
 	}
 }
