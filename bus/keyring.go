@@ -76,11 +76,7 @@ func (k Keyring) restore(key nkeys.KeyPair, revoked generations) error {
 	if err := k.write(accountFile, append(seed, '\n'), os.Rename); err != nil || len(revoked) == 0 {
 		return err
 	}
-	data, err := json.MarshalIndent(revoked, "", "  ")
-	if err != nil {
-		return err
-	}
-	return k.write(revokedFile, append(data, '\n'), os.Rename)
+	return k.writeRevoked(revoked)
 }
 
 func (k Keyring) key(name string) (nkeys.KeyPair, error) {
@@ -137,12 +133,15 @@ type Issued struct {
 	Key     string    `json:"key"` // public
 	Expires time.Time `json:"expires,omitzero"`
 	Revoked bool      `json:"revoked,omitempty"` // set by List
+	Found   bool      `json:"found,omitempty"`   // made by Find, for a process of this machine; else a person made it
 
 	Generation int `json:"generation"`
 }
 
 // Issue makes a credential that is good for the given time, 0 meaning for ever, and returns its text. It is not kept.
-func (k Keyring) Issue(g Grant, good time.Duration) ([]byte, error) {
+func (k Keyring) Issue(g Grant, good time.Duration) ([]byte, error) { return k.issue(g, good, false) }
+
+func (k Keyring) issue(g Grant, good time.Duration, found bool) ([]byte, error) {
 	if err := g.check(); err != nil {
 		return nil, err
 	}
@@ -165,7 +164,7 @@ func (k Keyring) Issue(g Grant, good time.Duration) ([]byte, error) {
 		return nil, fmt.Errorf("make the credential of %s: %w", g, err)
 	}
 	line, err := json.Marshal(Issued{At: now.UTC().Truncate(time.Second), Role: g.Role, Service: g.Service, ID: g.ID, Key: public,
-		Expires: expires, Generation: generation})
+		Expires: expires, Generation: generation, Found: found})
 	if err != nil {
 		return nil, err
 	}
@@ -173,6 +172,11 @@ func (k Keyring) Issue(g Grant, good time.Duration) ([]byte, error) {
 }
 
 func (k Keyring) note(line []byte) error {
+	release, err := k.lock() // the ledger may be about to be replaced
+	if err != nil {
+		return err
+	}
+	defer func() { _ = release() }()
 	file, err := os.OpenFile(filepath.Join(k.Dir, issuedFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("note a credential: %w", err)
@@ -215,7 +219,7 @@ func (k Keyring) keepOrGo(g Grant) ([]byte, error) {
 			return text.([]byte), nil
 		}
 	}
-	text, err := k.Issue(g, 0)
+	text, err := k.issue(g, 0, true)
 	if err == nil {
 		err = k.write(filepath.Base(k.Path(g)), text, os.Rename)
 	}
@@ -291,6 +295,10 @@ func (k Keyring) Revoke(g Grant) error {
 		return err
 	}
 	revoked[grantKey(g)]++
+	return k.writeRevoked(revoked)
+}
+
+func (k Keyring) writeRevoked(revoked generations) error {
 	data, err := json.MarshalIndent(revoked, "", "  ")
 	if err != nil {
 		return err
@@ -323,7 +331,7 @@ func (k Keyring) List() ([]Issued, error) {
 		if err := json.Unmarshal(line, &i); err != nil {
 			continue // a line that a killed process left half written
 		}
-		i.Revoked = i.Generation < revoked[grantKey(Grant{i.Role, i.Service, i.ID})]
+		i.Revoked = i.Generation < revoked[grantKey(i.grant())]
 		list = append(list, i)
 	}
 	return list, nil

@@ -69,6 +69,7 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 			return err
 		}
 	}
+	go retiring(ctx, file, c, lease, log)
 	go reloading(ctx, path, file, c, lease, reload, log)
 	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode,
 		"bus", busOf(file), "balancer", balancerOf(file), "scaler", file.Scaler.Kind, "metrics", file.Listen)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -136,6 +137,27 @@ func TestAnInstanceIsKilled(t *testing.T) {
 	if pids := r.pids(); pids["i2"] != 0 || len(pids) != 2 {
 		t.Errorf("processes %v", pids)
 	}
+	r.wantCredentials("sensor-i1.creds", "sensor-i3.creds")
+}
+
+// wantCredentials waits until these are the sensors' credentials.
+func (r *rig) wantCredentials(want ...string) {
+	r.t.Helper()
+	var got []string
+	for deadline := time.Now().Add(3 * patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		paths, err := filepath.Glob(filepath.Join(r.dir, "data", "credentials", "sensor-*.creds"))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		got = nil
+		for _, p := range paths {
+			got = append(got, filepath.Base(p))
+		}
+		if slices.Equal(got, want) {
+			return
+		}
+	}
+	r.t.Errorf("waited in vain for the credentials %q; there are %q", want, got)
 }
 
 func TestEndingInOrder(t *testing.T) {

@@ -1,0 +1,115 @@
+package bus
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// mostRetired is how many credentials of instances that are gone stay revoked and in the ledger. Instances get no id twice, and readings of
+// an instance that nobody knows are dropped, so that older ones are forgotten does no harm.
+const mostRetired = 1000
+
+// Retire revokes and removes the credentials that Find made for the sensors of instances that are gone, and returns the ids. Those made
+// after the given moment stay, since their instances may not be known yet, and so do those of ids for which a person made one.
+func (k Keyring) Retire(service string, before time.Time, gone func(id string) bool) (ids []string, err error) {
+	if _, err := os.Stat(filepath.Join(k.Dir, issuedFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	release, err := k.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = release() }()
+	list, err := k.List()
+	if err != nil {
+		return nil, err
+	}
+	ids = retirable(list, service, before, gone)
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	revoked, err := k.revoked()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		revoked[grantKey(Grant{Sensor, service, id})]++
+	}
+	for i, made := range list {
+		list[i].Revoked = made.Generation < revoked[grantKey(made.grant())]
+	}
+	kept := forgetRetired(list, revoked)
+	if err := k.writeRevoked(revoked); err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if err := os.Remove(k.Path(Grant{Sensor, service, id})); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return ids, k.rewrite(kept)
+}
+
+// retirable are the instances that are gone and whose credentials in force were all found, none made by a person.
+func retirable(list []Issued, service string, before time.Time, gone func(id string) bool) (ids []string) {
+	stays := map[string]bool{}
+	for _, made := range list {
+		if made.Role != Sensor || made.Service != service || made.Revoked {
+			continue
+		}
+		stays[made.ID] = stays[made.ID] || !made.Found || !made.At.Before(before)
+	}
+	for id, stay := range stays {
+		if !stay && gone(id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// forgetRetired leaves out the oldest revoked credentials that Find had made, beyond mostRetired, and what says that they were revoked.
+func forgetRetired(list []Issued, revoked generations) (kept []Issued) {
+	retired := 0
+	for _, made := range slices.Backward(list) {
+		if made.Found && made.Revoked {
+			if retired++; retired > mostRetired {
+				continue
+			}
+		}
+		kept = append(kept, made)
+	}
+	slices.Reverse(kept)
+	named := map[string]bool{}
+	for _, made := range kept {
+		named[grantKey(made.grant())] = true
+	}
+	for _, made := range list {
+		if key := grantKey(made.grant()); !named[key] {
+			delete(revoked, key)
+		}
+	}
+	return kept
+}
+
+func (i Issued) grant() Grant { return Grant{i.Role, i.Service, i.ID} }
+
+// rewrite replaces the ledger; the caller holds the lock.
+func (k Keyring) rewrite(list []Issued) error {
+	var text bytes.Buffer
+	for _, made := range list {
+		made.Revoked = false // what was revoked stands elsewhere
+		line, err := json.Marshal(made)
+		if err != nil {
+			return err
+		}
+		text.Write(append(line, '\n'))
+	}
+	return k.write(issuedFile, text.Bytes(), os.Rename)
+}

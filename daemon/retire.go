@@ -1,0 +1,40 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/outage"
+)
+
+// retireEvery is how often credentials of instances that are gone are looked for, and how old they are at least: the controller knows an
+// instance before its agent has one.
+const retireEvery = 10 * time.Second
+
+// retiring revokes and removes what agents on this machine found by themselves, once their instance is gone, while this controller leads.
+func retiring(ctx context.Context, file *config.File, c *controller.Controller, lease *leader, log *slog.Logger) {
+	ring := bus.Keyring{Dir: file.Bus.Keyring}
+	failures := outage.Kinds{Logger: log, What: "credentials of instances that are gone stay for now", Level: slog.LevelWarn}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retireEvery):
+		}
+		if !lease.holds() {
+			continue
+		}
+		ids, err := ring.Retire(file.Service.Name, time.Now().Add(-retireEvery), func(id string) bool { return !c.Knows(id) })
+		if err != nil {
+			failures.Note(err.Error())
+		}
+		if len(ids) > 0 {
+			log.Info("revoked the credentials of instances that are gone", "instances", strings.Join(ids, ","))
+		}
+	}
+}
