@@ -9,6 +9,12 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
+// What is read of a file with mistakes, by the names of its keys.
+var (
+	contactPart = []string{"service", "bus", "data"}
+	hostPart    = append([]string{"sampling", "probe"}, contactPart...)
+)
+
 // LoadContact reads what a command needs to reach the controller of a service: service, bus and data. Mistakes in the
 // rest of the file do not stop it: pause and override must work while somebody is still editing. They are returned
 // beside the file. An error says that service or bus themselves cannot be read, and lists every mistake.
@@ -20,16 +26,31 @@ func LoadContact(path string) (*File, keys.Problems, error) {
 	return ParseContact(path, data)
 }
 
+// LoadHost reads what an emulated machine needs of the service that it belongs to: service, bus, data, sampling and probe. Mistakes in the
+// rest of the file stop no instance, and are returned as those of LoadContact.
+func LoadHost(path string) (*File, keys.Problems, error) {
+	data, err := keys.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return parsePart(path, data, hostPart)
+}
+
 // ParseContact is LoadContact for a file that was read already. Only Path, Service.Name, Bus and Data of the result
 // are to be relied on.
 func ParseContact(name string, data []byte) (*File, keys.Problems, error) {
+	return parsePart(name, data, contactPart)
+}
+
+// parsePart reads some keys of a file; all must be without a mistake.
+func parsePart(name string, data []byte, part []string) (*File, keys.Problems, error) {
 	f := defaults()
 	f.Path = name
 	d := keys.NewDecoder(name)
 	if !d.Decode(data, fileKeys(&f)) {
-		return parseContactAlone(name, data, d)
+		return parsePartAlone(name, data, part, d)
 	}
-	if !d.Sound("service", "bus") { // what these keys agree on with others matters to a process only
+	if !d.Sound(part...) { // what these keys agree on with others matters to a process only
 		return nil, nil, d.Err()
 	}
 	f.derive(d)
@@ -38,24 +59,19 @@ func ParseContact(name string, data []byte) (*File, keys.Problems, error) {
 	return &f, d.Problems(), nil
 }
 
-// parseContactAlone reads service, bus and data out of a file that is no valid YAML as a whole.
-func parseContactAlone(name string, data []byte, whole *keys.Decoder) (*File, keys.Problems, error) {
+// parsePartAlone reads some keys out of a file that is no valid YAML as a whole.
+func parsePartAlone(name string, data []byte, part []string, whole *keys.Decoder) (*File, keys.Problems, error) {
 	f := defaults()
 	f.Path = name
-	table := contactKeys(&f)
+	table := slices.DeleteFunc(fileKeys(&f), func(k keys.Key) bool { return !slices.Contains(part, k.Name) })
 	d := keys.NewDecoder(name)
-	if !d.Decode([]byte(onlySections(string(data), table.Names())), table) || !d.Sound("service", "bus") {
+	if !d.Decode([]byte(onlySections(string(data), table.Names())), table) || !d.Sound(part...) {
 		return nil, nil, whole.Err()
 	}
 	mistakes := append(whole.Problems(), d.Problems()...)
 	mistakes.Sort()
 	f.resolve(filepath.Dir(name))
 	return &f, mistakes, nil
-}
-
-// contactKeys is the part of fileKeys that leads to a controller.
-func contactKeys(f *File) keys.Table {
-	return slices.DeleteFunc(fileKeys(f), func(k keys.Key) bool { return !slices.Contains([]string{"service", "bus", "data"}, k.Name) })
 }
 
 var sectionStart = regexp.MustCompile(`^["']?([A-Za-z_]+)["']?[ \t]*:`)

@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestContactDespiteMistakes holds that a pause reaches its controller whatever is wrong elsewhere in the file.
@@ -32,6 +33,29 @@ func TestContactDespiteMistakes(t *testing.T) {
 		}
 		if f.Bus.URL != "nats://h:1" && f.Bus.Listen != "127.0.0.1:9464" {
 			t.Errorf("%s: bus %+v", name, f.Bus)
+		}
+	}
+}
+
+// TestHostDespiteMistakes holds that an emulated machine starts whatever is wrong in parts that it does not read.
+func TestHostDespiteMistakes(t *testing.T) {
+	const head = "service: video\nsampling: 2s\nprobe: {token: secret-of-a-test}\nbus: {url: 'nats://h:1'}\n"
+	for name, c := range map[string]struct{ text, refused string }{
+		"no mistake":         {head + "slo: {metric: mean, threshold: 75ms}\n", ""},
+		"a misspelt key":     {head + "guard: {flor: 1}\n", ""},
+		"no YAML":            {head + "policy: {name: [\n", ""},
+		"a mistake in probe": {"service: video\nprobe: {tokn: x}\nslo: {metric: mean, threshold: 75ms}\n", `unknown key "tokn"`},
+		"a bad period":       {"service: video\nsampling: soon\nslo: {metric: mean, threshold: 75ms}\n", "sampling"},
+	} {
+		f, _, err := parsePart("quell.yaml", []byte(c.text), hostPart)
+		if c.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%s: got %v, want %q", name, err, c.refused)
+			}
+			continue
+		}
+		if err != nil || f.Service.Name != "video" || f.Service.Sampling != 2*time.Second || f.Probe.Token != "secret-of-a-test" {
+			t.Errorf("%s: %+v, %v", name, f, err)
 		}
 	}
 }

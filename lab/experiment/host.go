@@ -29,9 +29,13 @@ func (h Host) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	if h.Config != "" {
-		file, err := config.Load(h.Config)
+		file, mistakes, err := config.LoadHost(h.Config)
 		if err != nil {
 			return err
+		}
+		if len(mistakes) > 0 {
+			log.Warn("the configuration has mistakes in parts that an emulated machine does not need; quell config check lists them",
+				"config", h.Config, "mistakes", len(mistakes))
 		}
 		server, err := daemon.NewProbeServer(file, log)
 		if err != nil {
