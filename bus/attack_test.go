@@ -636,7 +636,7 @@ func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
 	if account == nil {
 		t.Fatalf("no account for leaf nodes in\n%s", text)
 	}
-	link := Grant{Controller, "video", "leaf"}
+	link := Grant{Leaf, "video", "west"}
 	if _, err := ring.Keep(link, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -666,4 +666,26 @@ func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
 	if _, err := Connect(Options{URL: leaf.ClientURL()}); err == nil {
 		t.Error("the leaf node lets in who shows nothing")
 	}
+
+	// Nobody behind it commands, and the link's file opens nothing else.
+	obey, err := controller.Serve("video", func(context.Context, Command) Reply { return Reply{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer obey()
+	operator := Options{Identify: ring.Identify(Grant{Operator, "video", "anna"})}
+	operator.URL = hub.ClientURL()
+	if _, err := connect(t, operator).Ask(t.Context(), "video", Command{Name: Pause}); err != nil {
+		t.Errorf("an operator at the hub: %v", err)
+	}
+	operator.URL = leaf.ClientURL()
+	if _, err := connect(t, operator).Ask(t.Context(), "video", Command{Name: Pause}); !errors.Is(err, errNoController) {
+		t.Errorf("an operator at the leaf node: %v", err)
+	}
+	if _, err := Connect(Options{URL: hub.ClientURL(), Identify: ring.Identify(link)}); err == nil {
+		t.Error("the leaf node's credential lets a client in")
+	}
+	s, own := guarded(t, ServerOptions{})
+	_, err = Connect(Options{URL: s.URL(), Identify: own.Identify(link)})
+	wantUserError(t, err, "refused the credential of leaf west")
 }

@@ -102,6 +102,9 @@ func signClaim(signer nkeys.KeyPair, g Grant, generation int, expires time.Time)
 	claims.Name = g.ID
 	claims.Tags = jwt.TagList{roleTag + string(g.Role), serviceTag + g.Service, generationTag + strconv.Itoa(generation)}
 	claims.Pub.Allow, claims.Sub.Allow = s.publish, s.subscribe
+	if g.Role == Leaf {
+		claims.AllowedConnectionTypes = jwt.StringList{jwt.ConnectionTypeLeafnode}
+	}
 	if !expires.IsZero() {
 		claims.Expires = expires.Unix()
 	}

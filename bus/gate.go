@@ -166,6 +166,8 @@ func (g *gate) credential(claim, signature string, nonce []byte) (guest, time.Ti
 	switch {
 	case c.issuer != g.issuer:
 		err = errors.New("another controller's key signed it")
+	case c.grant.Role == Leaf:
+		err = errors.New("it is for a leaf node of an external NATS")
 	case !c.expires.IsZero() && !time.Now().Before(c.expires):
 		err = fmt.Errorf("it expired at %s", c.expires.UTC().Format(time.RFC3339))
 	default:

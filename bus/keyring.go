@@ -402,7 +402,7 @@ func natsConfig(operator, system, account nkeys.KeyPair, revoked jwt.RevocationL
 			return "", err
 		}
 	}
-	leaf := "# A leaf node's remote needs, beside urls, a controller's credential and this account:\n#   account: " + public[2] + "\n"
+	leaf := "# A leaf node's remote needs, beside urls, a credential of role leaf and this account:\n#   account: " + public[2] + "\n"
 	return leaf + fmt.Sprintf("operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: {\n  %s: %s\n  %s: %s\n}\n",
 		signed[0], public[1], public[1], signed[1], public[2], signed[2]), nil
 }

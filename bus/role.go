@@ -18,11 +18,12 @@ const (
 	Balancer   Role = "balancer"   // publish readings of every instance, in its own name; receive its backends
 	Controller Role = "controller" // everything
 	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain
+	Leaf       Role = "leaf"       // carry agents' and balancers' messages between a leaf node and an external NATS
 	shared     Role = "token"      // a token that every process shows, as before there were roles: readings and status
 )
 
 // Roles lists the roles that a credential can have.
-var Roles = []Role{Sensor, Balancer, Controller, Operator}
+var Roles = []Role{Sensor, Balancer, Controller, Operator, Leaf}
 
 // Grant is a role of somebody: the instance of a sensor, the name of a balancer or of a person.
 type Grant struct {
@@ -85,6 +86,11 @@ func (g Grant) subjects() subjects {
 		return subjects{[]string{svc + ".reading.balancer.*." + id, svc + ".reading.prober.*." + id}, []string{svc + ".balancer." + id + ".>", inbox}}
 	case Operator:
 		return subjects{[]string{svc + ".command.operator." + id, svc + ".history.operator." + id}, []string{inbox}}
+	case Leaf:
+		return subjects{
+			[]string{svc + ".reading.>"},
+			[]string{svc + ".agent.>", svc + ".balancer.>", inboxes + "." + string(Sensor) + ".>", inboxes + "." + string(Balancer) + ".>"},
+		}
 	case Controller:
 		return subjects{[]string{">"}, []string{">"}}
 	}

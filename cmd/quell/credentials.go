@@ -21,13 +21,14 @@ func credentialsCommand() *cobra.Command {
 	var good time.Duration
 	cmd := &cobra.Command{
 		Use:   "credentials ROLE [ID]",
-		Short: "Make a credential for the bus, on the controller's machine; ROLE is sensor, balancer, controller or operator",
+		Short: "Make a credential for the bus, on the controller's machine; ROLE is sensor, balancer, controller, operator or leaf",
 		Long: `A credential says who a process is and what it may do. ID is the instance of a sensor, balancer.name of a balancer, and the
-name of a person for an operator: it stands in the journal beside what they did.
+name of a person for an operator, where it stands in the journal beside what they did.
 
   sensor      publish readings of its own instance
   balancer    publish readings of every instance, in its own name
   controller  everything
+  leaf        carry readings from a leaf node to an external NATS, and commands back (docs/scale.md)
   operator    status, journal, pause, resume, override and the other commands
 
 Processes on the controller's machine that run as its user find theirs by themselves. For another machine, copy the file there
@@ -61,7 +62,7 @@ func keyring(cmd *cobra.Command, path string, args []string) (ring bus.Keyring, 
 	g = bus.Grant{Role: bus.Role(args[0]), Service: file.Service.Name}
 	switch {
 	case !slices.Contains(bus.Roles, g.Role):
-		return ring, g, userErrorf("unknown role %q: give sensor, balancer, controller or operator", args[0])
+		return ring, g, userErrorf("unknown role %q: give sensor, balancer, controller, operator or leaf", args[0])
 	case len(args) > 1:
 		g.ID = args[1]
 	case g.Role == bus.Sensor:
