@@ -21,7 +21,7 @@ var mayImport = map[string][]string{
 	// Decide: what is learned, what decides, where requests go.
 	"stats":  {},
 	"model":  {".", "stats"},
-	"policy": {".", "model", "stats"},
+	"policy": {".", "config/keys", "model", "stats"},
 	"route":  {"."},
 
 	// Sense and carry.
@@ -43,13 +43,13 @@ var mayImport = map[string][]string{
 	"loadgen":    {"."},
 	"chart":      {".", "model"},
 	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile"},
-	"config":     {".", "config/keys", "loadgen"},
+	"config":     {".", "config/keys", "loadgen", "policy"},
 	"config/*":   {"."},
 	"controller": {".", "bus", "model", "internal/outage", "policy", "internal/tick"},
 	"daemon":     {"*"},
 
 	// Apparatus: what plays, simulates and judges.
-	"lab/scenario":         {".", "config", "config/keys"},
+	"lab/scenario":         {".", "config", "config/keys", "policy"},
 	"lab/testbed/*":        {"."},
 	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand"},
 	"lab/testbed/kernel":   {".", "lab/testbed/demand"},

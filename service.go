@@ -22,22 +22,14 @@ type SLO struct {
 // ThresholdMS is the threshold in milliseconds, the unit of the models.
 func (s SLO) ThresholdMS() float64 { return float64(s.Threshold) / float64(time.Millisecond) }
 
-// Policy selects the policy and holds its settings; shares are fractions.
+// Policy selects the policy. Settings are its own: a value of the type that its row in package policy declares; nil: its defaults.
 type Policy struct {
-	Name              string
-	Resource          Resource
-	InterferenceModel InterferenceModel
-	Confidence        float64 // of the one-sided test behind Eq. 1
-	Confirm           int     // W: act on the (W+1)th consecutive snapshot; treat interference as gone after as many without it
-	Headroom          float64 // load may reach this share of the summed capacity
-	ScaleInMargin     float64 // scale in only if the kept capacity still leaves this much
-	ScaleOut          ScaleOut
-	Tolerance         float64 // no weight moves by less than this share of itself
-	Spare             int     // extra instances kept, the paper's factor of safety
-	Calibrate         float64 // delta of section IV; 0 turns calibration off
-	CalibrationDecay  float64 // share of a calibrated severity offset forgotten per period
-	Utilization       float64 // static only: add an instance above this mean utilisation; 0 turns it off
+	Name     string
+	Settings any
 }
+
+// String is the policy's name.
+func (p Policy) String() string { return p.Name }
 
 // Group bounds the number of instances.
 type Group struct {
@@ -63,12 +55,9 @@ type Guard struct {
 func DefaultService() Service {
 	return Service{
 		Sampling: 10 * time.Second,
-		Policy: Policy{
-			Name: "prima", Resource: Network, InterferenceModel: Joint, Confidence: 0.95, Confirm: 1, Headroom: 0.9,
-			ScaleInMargin: 0.05, ScaleOut: Predicted, Tolerance: 0.05, Calibrate: 0.1, CalibrationDecay: 0.05,
-		},
-		Group: Group{Min: 1, Max: 10, Startup: 30 * time.Second},
-		Guard: Guard{Floor: 0.05, Step: 0.5, StaleAfter: 3, Fade: 10, ErrorRate: 0.05},
-		Mode:  Act,
+		Policy:   Policy{Name: "prima"},
+		Group:    Group{Min: 1, Max: 10, Startup: 30 * time.Second},
+		Guard:    Guard{Floor: 0.05, Step: 0.5, StaleAfter: 3, Fade: 10, ErrorRate: 0.05},
+		Mode:     Act,
 	}
 }

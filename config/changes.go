@@ -10,11 +10,11 @@ import (
 )
 
 // Changed lists the keys whose values differ between two configurations, sorted. Defaults that follow from other keys
-// are not listed beside these.
+// are not listed beside these, nor the keys that one of them has because it chooses another policy.
 func Changed(a, b *File) []string {
 	var keys []string
 	for path, value := range b.values {
-		if a.values[path] != value {
+		if before, ok := a.values[path]; ok && before != value {
 			keys = append(keys, path)
 		}
 	}

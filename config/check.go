@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/policy"
 )
 
 // Check reads a configuration and looks for everything that can be found wrong without running it: the mistakes that
@@ -62,23 +63,20 @@ func checkFleet(d *keys.Decoder, f *File) {
 	}
 }
 
-// feels says whether a policy decides by what probes feel.
-func feels(policy string) bool { return policy == "prima" || policy == "lsf" }
-
 // checkProbing wants what a prober needs where the policy needs a prober.
 func checkProbing(d *keys.Decoder, f *File) {
 	if !d.Sound("policy.name", "probe", "agent.capacity") {
 		return
 	}
 	name := f.Service.Policy.Name
-	if !feels(name) && f.Probe.From != FromController {
+	if !policy.Feels(name) && f.Probe.From != FromController {
 		return
 	}
 	if !f.sizesProbes() {
 		d.ProblemAt(d.PlaceOf("probe"), "probe.capacity is missing: without it nothing can be probed",
 			"set probe.capacity or agent.capacity.network to the bandwidth of an instance, or set probe.size")
 	}
-	if !feels(name) || f.Scaler.Kind != FixedScaler || !d.Sound("scaler") {
+	if !policy.Feels(name) || f.Scaler.Kind != FixedScaler || !d.Sound("scaler") {
 		return
 	}
 	for i, m := range f.Scaler.Instances {
@@ -96,7 +94,7 @@ func (f *File) sizesProbes() bool {
 }
 
 // Unprobed says that no prober is to run: its probes would have no size, and the policy decides without them.
-func (f *File) Unprobed() bool { return !f.sizesProbes() && !feels(f.Service.Policy.Name) }
+func (f *File) Unprobed() bool { return !f.sizesProbes() && !policy.Feels(f.Service.Policy.Name) }
 
 // leastToken is the fewest characters of a token: shorter ones can be guessed.
 const leastToken = 16

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/policy"
 )
 
 // checkFile holds the parts of a configuration against each other. A check is left out where one of its parts has a
@@ -35,14 +36,7 @@ func CheckService(d *keys.Decoder, path string, s quell.Service) {
 		(s.Group.Initial < s.Group.Min || s.Group.Initial > s.Group.Max) {
 		d.Refuse(initial, "", "%d is not between %s and %s (%d to %d)", s.Group.Initial, minimum, maximum, s.Group.Min, s.Group.Max)
 	}
-	if d.Sound(at("policy.spare"), maximum) && s.Policy.Spare >= s.Group.Max {
-		d.Refuse(at("policy.spare"), "", "must be below %s, which is %d", maximum, s.Group.Max)
-	}
-	if d.Sound(at("policy.headroom"), at("policy.scale_in_margin")) && s.Policy.ScaleInMargin >= s.Policy.Headroom {
-		d.Refuse(d.First(at("policy.scale_in_margin"), at("policy.headroom")), "",
-			"a scale_in_margin of %s with a headroom of %s would never scale in",
-			keys.FormatShare(s.Policy.ScaleInMargin), keys.FormatShare(s.Policy.Headroom))
-	}
+	policy.Agree(d, at("policy"), s)
 	for i, id := range s.Group.Protected {
 		item := fmt.Sprintf("%s[%d]", at("group.protected"), i)
 		if d.Sound(item) && slices.Contains(s.Group.Protected[:i], id) {

@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/policy"
 )
 
 const least = "service: video\nslo: {metric: mean, threshold: 75ms}\n"
@@ -37,11 +38,10 @@ func TestFullFile(t *testing.T) {
 		Path: "/etc/quell/quell.yaml",
 		Service: quell.Service{
 			Name: "video", SLO: quell.SLO{Metric: quell.P95, Threshold: 75 * time.Millisecond}, Sampling: 5 * time.Second,
-			Policy: quell.Policy{
-				Name: "lsf", Resource: quell.CPU, InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2, Headroom: 0.8,
-				ScaleInMargin: 0.1, ScaleOut: quell.One, Tolerance: 0.025, Spare: 1, Calibrate: 0.2, CalibrationDecay: 0.1,
-				Utilization: 0.3,
-			},
+			Policy: quell.Policy{Name: "prima", Settings: policy.PRIMASettings{
+				Senses:   policy.Senses{Resource: quell.CPU, InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2},
+				Headroom: 0.8, ScaleInMargin: 0.1, ScaleOut: quell.One, Tolerance: 0.025, Spare: 1, Calibrate: 0.2, CalibrationDecay: 0.1,
+			}},
 			Group: quell.Group{Min: 2, Max: 4, Initial: 3, Startup: 90 * time.Second, Protected: []string{"i1", "i2"}},
 			Guard: quell.Guard{Floor: 0.1, Step: 1.5, SlowStart: 20 * time.Second, StaleAfter: 5, Fade: 20, ErrorRate: 0.01},
 			Mode:  quell.Advise,

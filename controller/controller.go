@@ -145,7 +145,7 @@ func (c *Controller) configure(service quell.Service, models *model.Models) erro
 	if errors.Is(err, quell.ErrNoData) {
 		noModels = err
 		fallback := service
-		fallback.Policy.Name, fallback.Policy.Utilization = "static", 0
+		fallback.Policy = quell.Policy{Name: policy.Plain}
 		engine, err = policy.NewEngine(fallback, nil)
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/policy"
 )
 
 // Status is what `quell status` shows.
@@ -210,9 +211,9 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 		return row
 	}
 	row.RequestRate, row.ErrorRate = o.RequestRate, o.ErrorRate
-	row.Utilization = entry(o.Utilization, c.opts.Service.Policy.Resource)
+	row.Utilization = entry(o.Utilization, policy.Resource(c.opts.Service.Policy))
 	if row.Severity == nil {
-		row.Severity = entry(o.Severity, c.opts.Service.Policy.Resource)
+		row.Severity = entry(o.Severity, policy.Resource(c.opts.Service.Policy))
 	}
 	if latency, ok := o.LatencyMS.Of(c.opts.Service.SLO.Metric); ok {
 		row.LatencyMS = &latency

@@ -103,10 +103,10 @@ func TestNobodyBeatsTheClairvoyant(t *testing.T) {
 			}
 			return violation, cost
 		}
-		least, bound := play(scenario.Run{Policy: policy.Clairvoyant, Scheduling: quell.LeastConn})
-		rivals := append([]scenario.Run{{Policy: "hpa", Scheduling: quell.LeastConn}, {Policy: "lsf", Scheduling: quell.LeastConn}}, sc.Runs...)
+		least, bound := play(scenario.Run{Policy: quell.Policy{Name: policy.Clairvoyant}, Scheduling: quell.LeastConn})
+		rivals := append([]scenario.Run{{Policy: quell.Policy{Name: "hpa"}, Scheduling: quell.LeastConn}, {Policy: quell.Policy{Name: "lsf"}, Scheduling: quell.LeastConn}}, sc.Runs...)
 		for _, s := range []quell.Scheduling{quell.EWMA, quell.Prequal} {
-			rivals = append(rivals, scenario.Run{Policy: "static", Scheduling: s, Fixed: sc.Instances.Fixed})
+			rivals = append(rivals, scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s, Fixed: sc.Instances.Fixed})
 		}
 		for _, run := range rivals {
 			violation, cost := play(run)
@@ -124,10 +124,10 @@ func TestTheAutoscalersBestScheduling(t *testing.T) {
 		if sc.Name != "envoy-slow" && sc.Name != "linkerd-stuck" {
 			return
 		}
-		sc.Service.Policy.Utilization = 0.5
+		half := quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.Network, Utilization: 0.5}}
 		violation := map[quell.Scheduling]float64{}
 		for _, s := range []quell.Scheduling{quell.LeastConn, quell.EWMA} {
-			r, err := sim.Run(t.Context(), sim.Options{Scenario: sc, Run: scenario.Run{Policy: "hpa", Scheduling: s}})
+			r, err := sim.Run(t.Context(), sim.Options{Scenario: sc, Run: scenario.Run{Policy: half, Scheduling: s}})
 			if err != nil {
 				t.Fatal(err)
 			}

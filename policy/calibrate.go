@@ -23,33 +23,33 @@ const (
 // The correction is kept as an offset to the measured severity that decays slowly, and the band is judged with it:
 // otherwise the lower load that follows would leave the band and undo the correction. Measurements that the offset does
 // not explain end it sooner. It returns whether an offset was raised now.
-func calibrate(in Input, g *group, plan *quell.Plan) bool {
-	if in.Service.Policy.Calibrate == 0 {
+func calibrate(in Input, set PRIMASettings, g *group, plan *quell.Plan) bool {
+	if set.Calibrate == 0 {
 		return false
 	}
 	raised := false
 	for _, m := range g.rated {
-		raised = m.calibrate(in, plan) || raised
+		raised = m.calibrate(in, set, plan) || raised
 	}
 	return raised
 }
 
-func (m *member) calibrate(in Input, plan *quell.Plan) bool {
-	mem, pol, threshold := m.prima(), in.Service.Policy, in.Service.SLO.ThresholdMS()
-	mem.Offset *= 1 - pol.CalibrationDecay
+func (m *member) calibrate(in Input, set PRIMASettings, plan *quell.Plan) bool {
+	mem, threshold := m.prima(), in.Service.SLO.ThresholdMS()
+	mem.Offset *= 1 - set.CalibrationDecay
 	latency, n := m.newLatency(in.Service)
-	mem.doubt(m.explain(in, m.use, latency), n, pol.Confirm)
+	mem.doubt(m.explain(in, m.use, latency), n, set.Confirm)
 	if mem.Offset < leastOffset {
 		mem.Offset = 0
 	}
 	measured := m.severity
 	m.severity += mem.Offset
 	predicted := in.Predictor.ResponseTime(m.use, m.severity)
-	if math.Abs(predicted-threshold) > pol.Calibrate*threshold {
+	if math.Abs(predicted-threshold) > set.Calibrate*threshold {
 		mem.forgetCollected()
 		return false
 	}
-	if n == 0 || !mem.collect(latency, m.use, n, pol.Confirm) {
+	if n == 0 || !mem.collect(latency, m.use, n, set.Confirm) {
 		return false
 	}
 	least, use := mem.CollectedMS, mem.CollectedUse

@@ -13,7 +13,8 @@ import (
 // calibrating is the golden service with delta 10%: under the golden models, 150 U + 75 SF within 67.5 to 82.5 ms.
 func calibrating(confirm int) quell.Service {
 	s := golden("prima", 75, confirm)
-	s.Policy.Calibrate, s.Policy.CalibrationDecay = 0.1, 0.05
+	tell(&s, "Calibrate", 0.1)
+	tell(&s, "CalibrationDecay", 0.05)
 	return s
 }
 
@@ -32,9 +33,9 @@ func offsets(t *testing.T, s quell.Service, rows ...string) []float64 {
 
 func TestCalibrationOffset(t *testing.T) {
 	decay := calibrating(0)
-	decay.Policy.CalibrationDecay = 0.5
+	tell(&decay, "CalibrationDecay", 0.5)
 	off := calibrating(0)
-	off.Policy.Calibrate = 0
+	tell(&off, "Calibrate", 0)
 	const slow = "use=0.46 cap=0.5 lat=90" // 69 ms predicted; 90 ms are explained by a severity of 0.28
 	for _, tc := range []struct {
 		why     string
@@ -96,7 +97,7 @@ func TestCalibrationIsBounded(t *testing.T) {
 	for _, ms := range []int{500, 9000} {
 		s := calibrating(1)
 		s.SLO.Threshold = 25 * time.Millisecond
-		s.Policy.Tolerance = 0.05
+		tell(&s, "Tolerance", 0.05)
 		models := sharingModels(t)
 		e := engine(t, s, models)
 		var most float64

@@ -36,7 +36,7 @@ type Machine interface {
 func NewClairvoyant(service quell.Service) *Engine {
 	service.Policy.Name = Clairvoyant
 	service.Guard = quell.Guard{}
-	return &Engine{service: service, protected: setOf(service.Group.Protected), kind: kind{decide: clairvoyant}}
+	return &Engine{service: service, protected: setOf(service.Group.Protected), decides: clairvoyant, senses: defaultSenses()}
 }
 
 // DecideKnowing is Decide for the clairvoyant.

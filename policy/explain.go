@@ -40,7 +40,7 @@ func (m *member) responseAt(in Input, use float64) float64 {
 
 // blame names the neighbours' part in an instance's state, with the evidence.
 func (m *member) blame(in Input, plan *quell.Plan) {
-	resource := in.Service.Policy.Resource
+	resource := in.senses.Resource
 	if plan.Cause == nil {
 		plan.Cause = map[string]quell.Resource{}
 	}

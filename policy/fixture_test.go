@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,4 +166,18 @@ func follow(s *quell.Snapshot, p quell.Plan) {
 // hasReason says whether a plan gives a reason with this code and instance.
 func hasReason(p quell.Plan, code, id string) bool {
 	return slices.ContainsFunc(p.Reasons, func(r quell.Reason) bool { return r.Code == code && r.Instance == id })
+}
+
+// tell sets a field of a service's policy settings, if its policy is known and has it.
+func tell(s *quell.Service, field string, value any) {
+	_, settings, err := find(s.Policy)
+	if err != nil {
+		return
+	}
+	own := reflect.New(reflect.TypeOf(settings)).Elem()
+	own.Set(reflect.ValueOf(settings))
+	if f := own.FieldByName(field); f.IsValid() {
+		f.Set(reflect.ValueOf(value).Convert(f.Type()))
+		s.Policy.Settings = own.Interface()
+	}
 }

@@ -19,8 +19,12 @@ func golden(name string, thresholdMS float64, confirm int) quell.Service {
 	s := quell.DefaultService()
 	s.Name = "video"
 	s.SLO = quell.SLO{Metric: quell.Mean, Threshold: time.Duration(thresholdMS * float64(time.Millisecond))}
-	s.Policy.Name, s.Policy.Headroom, s.Policy.ScaleInMargin = name, 1, 0
-	s.Policy.Confirm, s.Policy.Tolerance, s.Policy.Calibrate = confirm, 0, 0
+	s.Policy.Name = name
+	tell(&s, "Headroom", 1)
+	tell(&s, "ScaleInMargin", 0)
+	tell(&s, "Confirm", confirm)
+	tell(&s, "Tolerance", 0)
+	tell(&s, "Calibrate", 0)
 	s.Guard = quell.Guard{}
 	return s
 }
@@ -110,7 +114,7 @@ func TestTableVIII(t *testing.T) {
 
 func TestTableVIIIOneAtATime(t *testing.T) {
 	s := golden("prima", 75, 0)
-	s.Policy.ScaleOut = quell.One
+	tell(&s, "ScaleOut", quell.One)
 	for i, p := range replay(t, s, "table8-one.jsonl") {
 		wantGroup(t, p, []int{1, 0, 1, 1, 0, 0, 0}[i])
 	}

@@ -179,7 +179,7 @@ func TestGuardHoldsAnyPolicy(t *testing.T) {
 		}, "i1=0.4 i2=0.2 i3=0.2 i4=0.2"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
-			e.kind.decide = tc.decide
+			e.decides = tc.decide
 			play(t, e, at(tc.want, "i1 weight=0.4", "i2 weight=0.2", "i3 weight=0.2", "i4 weight=0.2"))
 		})
 	}

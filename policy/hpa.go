@@ -1,12 +1,14 @@
 package policy
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
 )
 
 // Recommendation is a size that hpa once wanted the group to have.
@@ -20,8 +22,36 @@ type hpaMemory struct {
 	Recommended []Recommendation `json:"recommended,omitempty"` // within the stabilisation window, oldest first
 }
 
-// DefaultTarget is the utilisation that hpa aims at unless its settings say otherwise.
-const DefaultTarget = 0.8
+// HPASettings are what hpa can be told.
+type HPASettings struct {
+	Resource    quell.Resource // whose utilisation counts
+	Utilization float64        // the target
+}
+
+var hpaSpec = spec[HPASettings]{
+	name: "hpa", about: "equal weights, and as many instances as bring the mean utilisation to a target, like Kubernetes' autoscaler",
+	scope: ServiceScope, scales: true, equal: true,
+	defaults: HPASettings{Resource: quell.Network, Utilization: 0.8},
+	keys: func(s *HPASettings) keys.Table {
+		return keys.Table{
+			resourceKey(&s.Resource),
+			keys.Opt("utilization", keys.Share(&s.Utilization).Above(0).Between(0, 1), "the target of the mean utilisation"),
+		}
+	},
+	senses:   func(s HPASettings) Senses { return sensing(s.Resource) },
+	variants: hpaTargets,
+	memory:   empty[hpaMemory],
+	decide:   hpa,
+}
+
+// hpaTargets are its whole frontier.
+func hpaTargets(s HPASettings) (list []Variant) {
+	for _, target := range []float64{0.3, 0.4, 0.5, 0.6, 0.7, 0.8} {
+		s.Utilization = target
+		list = append(list, Variant{Step: fmt.Sprintf("%.0f%%", target*100), Policy: quell.Policy{Name: "hpa", Settings: s}})
+	}
+	return list
+}
 
 // The constants of the Kubernetes HorizontalPodAutoscaler. Its stabilisation of 300 s at a decision every 15 s is given
 // in periods here, as groups are sampled at any pace.
@@ -37,14 +67,11 @@ const (
 // to have ceil(n * mean utilisation / target) instances. It grows at once and shrinks to the largest size that was wanted
 // within the stabilisation window. It knows nothing of neighbours: an instance they slow down looks as busy as any other.
 // Instances whose share a person set are left out of it: they cannot take what the others have too much.
-func hpa(in Input, g *group, st *State) quell.Plan {
+func hpa(in Input, set HPASettings, g *group, st *State) quell.Plan {
 	var plan quell.Plan
 	g.equal()
 	current := g.scaled()
-	target := in.Service.Policy.Utilization
-	if target == 0 {
-		target = DefaultTarget
-	}
+	target := set.Utilization
 	wanted := g.recommended(target)
 	mem := remembered[hpaMemory](st)
 	mem.Recommended = remembering(mem.Recommended, Recommendation{in.Snapshot.At, wanted}, stabilisedPeriods*in.Service.Sampling)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
 )
 
 // CurvePoint is what one observation said of an instance: requests per second, and the mean response time of N of them.
@@ -33,19 +34,33 @@ const (
 	fullCapacity = 0.95 // load, as a share of all curves' ends, from which only capacity counts
 )
 
+// KnapsackSettings are what knapsack can be told.
+type KnapsackSettings struct {
+	Tolerance float64 // no weight moves by less than this share of itself
+}
+
+var knapsackSpec = spec[KnapsackSettings]{
+	name: "knapsack", about: "weights by latency curves that are learned in place, on a group of fixed size, like KnapsackLB",
+	scope:    ServiceScope,
+	defaults: KnapsackSettings{Tolerance: 0.05},
+	keys:     func(s *KnapsackSettings) keys.Table { return keys.Table{toleranceKey(&s.Tolerance)} },
+	instance: empty[knapsackInstance],
+	decide:   knapsack,
+}
+
 // knapsack is like KnapsackLB (Gandhi and Narayana, 2023): it learns for every instance how latency grows with its load,
 // and chooses the weights that minimise the mean latency predicted for all requests. It does not scale the group. It
 // differs from the original in what it learns from, the balancer's own readings instead of probes at weights set for the
 // purpose; in the curve, a/(1-bx) instead of a polynomial; and in the solution, exact for such curves instead of an
 // integer program.
-func knapsack(in Input, g *group, _ *State) quell.Plan {
+func knapsack(in Input, set KnapsackSettings, g *group, _ *State) quell.Plan {
 	rememberedOf[knapsackInstance](g)
 	var plan quell.Plan
 	for i := range g.members {
 		g.members[i].learnCurve()
 	}
 	rate := offered(in, g)
-	if shares := g.minimising(rate); rate > 0 && g.moves(shares, in.Service.Policy.Tolerance) {
+	if shares := g.minimising(rate); rate > 0 && g.moves(shares, set.Tolerance) {
 		for i, m := range g.ready {
 			m.share = shares[i]
 		}

@@ -20,24 +20,6 @@ type leastInstance struct {
 
 func (m *member) least() *leastInstance { return m.mem.Memory.(*leastInstance) }
 
-// leastSeverity is the LSF baseline (PRIMA, section V-D): on a violation, the instances' shares of the summed
-// severity are handed out in reverse, the largest to the instance with the lowest severity. A new instance waits for
-// its first severity (Figures 2 and 3), up to guard.stale_after snapshots: if the violation that it came for still stands,
-// that gives it its first share.
-func leastSeverity(in Input, g *group, st *State) quell.Plan {
-	g.welcome(func(m *member) bool {
-		m.least().Waited++
-		return m.hasSeverity || m.least().Waited > max(1, in.Service.Guard.StaleAfter)
-	})
-	return least(in, g, st, "severity", func(m *member) (float64, bool) { return m.severity, m.hasSeverity })
-}
-
-// leastResponse is the LR baseline: the same with the measured response time.
-func leastResponse(in Input, g *group, st *State) quell.Plan {
-	g.welcome(func(*member) bool { return true })
-	return least(in, g, st, "response time", func(m *member) (float64, bool) { return m.response(in) })
-}
-
 // response is the measured response time in the SLO's metric, in milliseconds.
 func (m *member) response(in Input) (float64, bool) {
 	if !m.fresh {
@@ -48,7 +30,7 @@ func (m *member) response(in Input) (float64, bool) {
 
 // least acts on a measured and confirmed violation only. One instance alone, or a group in which every instance that might
 // take more load violates, gets one more.
-func least(in Input, g *group, st *State, what string, value func(*member) (float64, bool)) quell.Plan {
+func least(in Input, confirm int, g *group, st *State, what string, value func(*member) (float64, bool)) quell.Plan {
 	var plan quell.Plan
 	violating, relief := 0, 0
 	for _, m := range g.ready {
@@ -63,8 +45,8 @@ func least(in Input, g *group, st *State, what string, value func(*member) (floa
 	mem.Violation = next(mem.Violation, violating > 0)
 	switch {
 	case violating == 0:
-	case mem.Violation <= in.Service.Policy.Confirm:
-		addReason(&plan, "confirming", "", "waiting for confirmation %d of %d", mem.Violation, in.Service.Policy.Confirm+1)
+	case mem.Violation <= confirm:
+		addReason(&plan, "confirming", "", "waiting for confirmation %d of %d", mem.Violation, confirm+1)
 	case relief == 0:
 		g.addOne(in, &plan, "all_violate", "every instance violates")
 	case g.reverse(value):

@@ -65,7 +65,7 @@ func TestLeastOnce(t *testing.T) {
 }
 
 func usage(v float64) func(*quell.Service) {
-	return func(s *quell.Service) { s.Policy.Utilization = v }
+	return func(s *quell.Service) { tell(s, "Utilization", v) }
 }
 
 func orNothing(change func(*quell.Service)) func(*quell.Service) {

@@ -138,7 +138,7 @@ func isFailing(in Input, i *quell.Instance) bool {
 
 // remember stores a fresh observation's utilisation and severity. A severity that is present wins over the probe.
 func (m *member) remember(in Input) {
-	o, mem, resource := m.Observation, &m.mem, in.Service.Policy.Resource
+	o, mem, resource := m.Observation, &m.mem, in.senses.Resource
 	at := o.At
 	if u, ok := o.Utilization[resource]; ok {
 		mem.Utilization = &u
@@ -155,7 +155,7 @@ func (m *member) remember(in Input) {
 	if m.numb(in) {
 		mem.Felt, mem.Held = 0, 0 // what was felt before a gap holds nothing
 	}
-	confirm := in.Service.Policy.Confirm
+	confirm := in.senses.Confirm
 	sf, significant := in.Baseline.Severity(*mem.Utilization, probe, mem.Significant && mem.Felt > confirm)
 	mem.SeverityAt = &at
 	if !mem.holds(significant, confirm) {

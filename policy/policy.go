@@ -5,9 +5,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -21,53 +18,18 @@ type Input struct {
 	Baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
 
 	protected map[string]bool // Service.Group.Protected
-	feels     bool            // the policy decides by severity
-	truth     *Truth          // clairvoyant only
+	senses    Senses
+	feels     bool   // the policy decides by severity
+	truth     *Truth // clairvoyant only
 }
-
-// decide sets the share of every ready instance, which is the present one at first, and returns the rest of the
-// plan. It updates the counters of the memory, which is already a private copy.
-type decide func(in Input, g *group, st *State) quell.Plan
-
-// kind is a row of the constructor table.
-type kind struct {
-	decide   decide
-	models   modelNeed
-	memory   func() any // an empty memory of the policy; nil if it keeps none
-	instance func() any // an empty memory of one instance
-}
-
-type modelNeed int
-
-const (
-	noModels     modelNeed = iota
-	baselineOnly           // where snapshots carry probes rather than severities
-	allModels
-)
-
-var kinds = map[string]kind{
-	"prima":  {prima, allModels, empty[primaMemory], empty[primaInstance]},
-	"static": {static, noModels, empty[staticMemory], nil},
-	"lsf":    {leastSeverity, baselineOnly, empty[leastMemory], empty[leastInstance]},
-	"lr":     {leastResponse, noModels, empty[leastMemory], empty[leastInstance]},
-
-	"hpa":      {hpa, noModels, empty[hpaMemory], nil},
-	"knapsack": {knapsack, noModels, nil, empty[knapsackInstance]},
-}
-
-func empty[M any]() any { return new(M) }
-
-// Names lists the policies that can be chosen.
-func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
-
-// NeedsModels says whether a policy can do nothing without models.
-func NeedsModels(name string) bool { return kinds[name].models == allModels }
 
 // Engine runs one service's policy and guard. It is immutable and safe for concurrent use.
 type Engine struct {
 	service   quell.Service
 	protected map[string]bool
-	kind      kind
+	row       row
+	decides   decide
+	senses    Senses
 	predictor *model.Predictor
 	baseline  *model.Baseline
 }
@@ -75,28 +37,26 @@ type Engine struct {
 // NewEngine compiles a configuration with its models, which may be nil. It returns an error that wraps
 // quell.ErrNoData and names the missing section if the policy cannot work with what is there.
 func NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
-	k, ok := kinds[service.Policy.Name]
-	if !ok {
-		return nil, &quell.UserError{Err: fmt.Errorf("unknown policy %q (known: %s)", service.Policy.Name, strings.Join(Names(), ", "))}
+	r, settings, err := find(service.Policy)
+	if err != nil {
+		return nil, err
 	}
-	e := &Engine{service: service, kind: k, protected: setOf(service.Group.Protected)}
+	e := &Engine{service: service, row: r, decides: r.decide(settings), senses: r.senses(settings), protected: setOf(service.Group.Protected)}
 	if models == nil {
 		models = &model.Models{}
 	}
-	pol := service.Policy
-	var err error
-	e.baseline, err = model.CompileBaseline(models, pol.Resource, pol.Confidence)
-	if k.models == baselineOnly && err != nil && !errors.Is(err, quell.ErrNoData) {
-		return nil, fmt.Errorf("policy %s: %w", pol.Name, err)
+	e.baseline, err = model.CompileBaseline(models, e.senses.Resource, e.senses.Confidence)
+	if r.needs == baselineOnly && err != nil && !errors.Is(err, quell.ErrNoData) {
+		return nil, fmt.Errorf("policy %s: %w", r.name, err)
 	}
-	if k.models != allModels {
+	if r.needs != allModels {
 		return e, nil
 	}
 	e.predictor, err = model.Compile(models, model.Spec{
-		Resource: pol.Resource, Metric: service.SLO.Metric, InterferenceModel: pol.InterferenceModel, Confidence: pol.Confidence,
+		Resource: e.senses.Resource, Metric: service.SLO.Metric, InterferenceModel: e.senses.InterferenceModel, Confidence: e.senses.Confidence,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("policy %s needs models: %w", pol.Name, err)
+		return nil, fmt.Errorf("policy %s needs models: %w", r.name, err)
 	}
 	return e, nil
 }
@@ -109,7 +69,7 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 
 func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan, State) {
 	st := prev.carried(e.service.Policy.Name)
-	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected, feels: e.kind.models != noModels, truth: truth}
+	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected, senses: e.senses, feels: e.row.needs != noModels, truth: truth}
 	g := perceive(in, prev.Instances)
 	if prev.Policy != st.Policy {
 		g.forgetPolicy()
@@ -118,14 +78,14 @@ func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan
 		in.Service = ofFixedSize(e.service, len(g.ready)+g.starting+g.held)
 	}
 	g.present(st.HandingOver, st.HandingOver && prev.Policy == st.Policy)
-	plan := e.kind.decide(in, g, &st)
+	plan := e.decides(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
 	guard(in, g, &plan)
 	noteHeld(g, &plan)
-	if e.kind.models != noModels {
+	if e.row.needs != noModels {
 		noteSeverity(g, &plan)
 	}
-	if e.kind.models == allModels {
+	if e.row.needs == allModels {
 		explain(in, g, &plan)
 	}
 	st.HandingOver = st.HandingOver && !g.arrived()

@@ -8,8 +8,90 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/model"
 )
+
+// PRIMASettings are what prima can be told; shares are fractions.
+type PRIMASettings struct {
+	Senses
+	Headroom         float64 // load may reach this share of the summed capacity
+	ScaleInMargin    float64 // scale in only if the kept capacity still leaves this much
+	ScaleOut         quell.ScaleOut
+	Tolerance        float64 // no weight moves by less than this share of itself
+	Spare            int     // extra instances kept, the paper's factor of safety
+	Calibrate        float64 // delta of section IV; 0 turns calibration off
+	CalibrationDecay float64 // share of a calibrated severity offset forgotten per period
+}
+
+var primaSpec = spec[PRIMASettings]{
+	name: "prima", about: "the fewest instances, and shares by how much load each can carry beside its neighbours",
+	scope: ServiceScope, scales: true, needs: allModels,
+	defaults: PRIMASettings{
+		Senses: defaultSenses(), Headroom: 0.9, ScaleInMargin: 0.05, ScaleOut: quell.Predicted,
+		Tolerance: 0.05, Calibrate: 0.1, CalibrationDecay: 0.05,
+	},
+	keys:     primaKeys,
+	agree:    primaAgrees,
+	senses:   func(s PRIMASettings) Senses { return s.Senses },
+	variants: primaVariants,
+	memory:   empty[primaMemory],
+	instance: empty[primaInstance],
+	decide:   prima,
+}
+
+func primaKeys(s *PRIMASettings) keys.Table {
+	return keys.Table{
+		resourceKey(&s.Resource),
+		keys.Opt("interference_model", keys.OneOf(&s.InterferenceModel, quell.InterferenceModels), "total: one curve of total utilisation over severity; joint: severity over own and interfering use"),
+		confidenceKey(&s.Confidence),
+		confirmKey(&s.Confirm),
+		keys.Opt("headroom", keys.Share(&s.Headroom).Above(0).Between(0, 1), "load may reach this share of the summed capacity"),
+		keys.Opt("scale_in_margin", keys.Share(&s.ScaleInMargin).AtLeast(0).Below(1), "scale in only if the kept capacity still leaves this much"),
+		keys.Opt("scale_out", keys.OneOf(&s.ScaleOut, quell.ScaleOuts), "one: one instance at a time; predicted: as many as the shortfall asks for"),
+		toleranceKey(&s.Tolerance),
+		keys.Opt("spare", keys.Whole(&s.Spare).AtLeast(0), "extra instances kept, as a factor of safety"),
+		keys.Opt("calibrate", keys.Share(&s.Calibrate).AtLeast(0).Below(1), "correct the severity when the prediction is this near the threshold; 0% turns it off"),
+		keys.Opt("calibration_decay", keys.Share(&s.CalibrationDecay).Between(0, 1), "share of a correction that is forgotten per period"),
+	}
+}
+
+func primaAgrees(d *keys.Decoder, path string, s PRIMASettings, service quell.Service) {
+	spare, margin, headroom := keys.Join(path, "spare"), keys.Join(path, "scale_in_margin"), keys.Join(path, "headroom")
+	maximum := strings.TrimSuffix(path, "policy") + "group.max"
+	if d.Sound(spare, maximum) && s.Spare >= service.Group.Max {
+		d.Refuse(spare, "", "must be below %s, which is %d", maximum, service.Group.Max)
+	}
+	if d.Sound(headroom, margin) && s.ScaleInMargin >= s.Headroom {
+		d.Refuse(d.First(margin, headroom), "", "a scale_in_margin of %s with a headroom of %s would never scale in",
+			keys.FormatShare(s.ScaleInMargin), keys.FormatShare(s.Headroom))
+	}
+}
+
+// moreHeadroom is what PRIMA is tried with beside the scenario's: the smaller the share, the more room.
+const moreHeadroom = 0.7
+
+// primaVariants are the other interference model over the two schedulings that differ most, and more room, by a smaller headroom
+// and by a spare instance.
+func primaVariants(s PRIMASettings) (list []Variant) {
+	add := func(change string, s PRIMASettings, over ...quell.Scheduling) {
+		list = append(list, Variant{Change: change, Policy: quell.Policy{Name: "prima", Settings: s}, Schedulings: over})
+	}
+	other := s
+	if other.InterferenceModel = quell.Total; s.InterferenceModel == quell.Total {
+		other.InterferenceModel = quell.Joint
+	}
+	add(string(other.InterferenceModel), other, quell.LeastConn, quell.RoundRobin)
+	if roomier := s; s.Headroom != moreHeadroom {
+		roomier.Headroom = moreHeadroom
+		add(fmt.Sprintf("headroom %.0f%%", moreHeadroom*100), roomier, quell.LeastConn)
+	}
+	if spared := s; s.Spare == 0 {
+		spared.Spare = 1
+		add("spare 1", spared, quell.LeastConn)
+	}
+	return list
+}
 
 // primaMemory is what prima remembers: for how many consecutive snapshots it saw what asks for a change.
 type primaMemory struct {
@@ -36,14 +118,14 @@ func (m *member) prima() *primaInstance { return m.mem.Memory.(*primaInstance) }
 // prima keeps every instance under the response-time threshold with the fewest instances (PRIMA, section III-B3):
 // estimate each instance's effective capacity under the interference it feels, compare their sum with the load,
 // then scale out, scale in, or shift load.
-func prima(in Input, g *group, st *State) quell.Plan {
+func prima(in Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	rememberedOf[primaInstance](g)
-	p := &primaPlan{in: in, group: g, mem: remembered[primaMemory](st)}
+	p := &primaPlan{in: in, set: set, group: g, mem: remembered[primaMemory](st)}
 	p.forgetUsual()
-	recalibrated := calibrate(in, g, &p.plan)
+	recalibrated := calibrate(in, set, g, &p.plan)
 	for _, m := range g.rated {
 		m.rate(in.Predictor, in.Service.SLO.ThresholdMS())
-		m.limit(g.load, in.Service.Policy.Headroom)
+		m.limit(g.load, set.Headroom)
 	}
 	p.sorted = g.byCapacity()
 	p.capacity = total(p.sorted)
@@ -53,7 +135,7 @@ func prima(in Input, g *group, st *State) quell.Plan {
 	if p.idle() {
 		p.needed = 1
 	}
-	p.spare = min(in.Service.Policy.Spare, max(0, g.most(in)-p.needed))
+	p.spare = min(set.Spare, max(0, g.most(in)-p.needed))
 	switch {
 	case len(p.sorted) == 0:
 		*p.mem = primaMemory{} // nothing is known yet: the guard keeps the group at its least size
@@ -90,6 +172,7 @@ func (m *member) limit(load, headroom float64) {
 // primaPlan is one decision in the making.
 type primaPlan struct {
 	in       Input
+	set      PRIMASettings
 	group    *group
 	mem      *primaMemory
 	sorted   []*member // rated, by capacity
@@ -102,7 +185,7 @@ type primaPlan struct {
 // smallest returns the smallest K for which the first K capacities, less headroom and margin, carry the load.
 // Sufficient means >=. It returns len(members)+1 if all together do not.
 func (p *primaPlan) smallest(members []*member, margin float64) int {
-	usable := p.in.Service.Policy.Headroom * (1 - margin)
+	usable := p.set.Headroom * (1 - margin)
 	var sum float64
 	for i, m := range members {
 		sum += m.counted
@@ -192,7 +275,7 @@ func countable(members []*member) float64 {
 // scaleOut handles load above the summed capacities, and spares that are missing: ask for instances, and meanwhile share in
 // proportion.
 func (p *primaPlan) scaleOut() {
-	mem, pol := p.mem, p.in.Service.Policy
+	mem, set := p.mem, p.set
 	mem.ScaleIn, mem.Shift = 0, 0
 	mem.ScaleOut++
 	short, wanted := p.short(), p.wanted()
@@ -201,18 +284,18 @@ func (p *primaPlan) scaleOut() {
 	overload := min(wanted, p.lacking()-p.group.outstanding) > room
 	stuck := overload && room == 0 && p.group.outstanding == 0 && !p.group.weightless
 	switch {
-	case stuck && mem.ScaleOut > pol.Confirm && !joining:
+	case stuck && mem.ScaleOut > set.Confirm && !joining:
 		p.settle(halfway)
-	case stuck && mem.ScaleOut > pol.Confirm:
+	case stuck && mem.ScaleOut > set.Confirm:
 		p.settle(1)
-	case helpless || joining || mem.ScaleOut > pol.Confirm:
-		p.share(p.sorted, pol.Tolerance)
+	case helpless || joining || mem.ScaleOut > set.Confirm:
+		p.share(p.sorted, set.Tolerance)
 	}
 	if p.futile() {
 		return
 	}
-	if mem.ScaleOut <= pol.Confirm {
-		p.reason("confirming", "", "%s; waiting for confirmation %d of %d", short, mem.ScaleOut, pol.Confirm+1)
+	if mem.ScaleOut <= set.Confirm {
+		p.reason("confirming", "", "%s; waiting for confirmation %d of %d", short, mem.ScaleOut, set.Confirm+1)
 		return
 	}
 	if add := min(wanted, room); add > 0 {
@@ -236,7 +319,7 @@ func (p *primaPlan) short() string {
 		return fmt.Sprintf("%s needs %d instance(s), and with %d spare(s) there should be %d, not %d",
 			p.group.loadText, p.needed, p.spare, p.needed+p.spare, len(p.sorted))
 	}
-	headroom := p.in.Service.Policy.Headroom
+	headroom := p.set.Headroom
 	return fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.loadText, headroom*countable(p.sorted), headroom*100, len(p.sorted))
 }
 
@@ -263,7 +346,7 @@ func (p *primaPlan) fresh() float64 {
 
 // wanted is how many instances the load and the spares ask for beyond those that are there or coming.
 func (p *primaPlan) wanted() int {
-	if p.in.Service.Policy.ScaleOut == quell.One {
+	if p.set.ScaleOut == quell.One {
 		if p.group.outstanding > 0 {
 			return 0
 		}
@@ -281,7 +364,7 @@ func (p *primaPlan) lacking() int {
 	if p.needed <= len(p.sorted) {
 		return 0
 	}
-	headroom := p.in.Service.Policy.Headroom
+	headroom := p.set.Headroom
 	count := 1.0
 	if fresh := headroom * p.fresh(); fresh > 0 {
 		count = math.Max(1, math.Ceil((p.group.due-headroom*countable(p.sorted))/fresh-quell.SumTolerance))
@@ -292,11 +375,11 @@ func (p *primaPlan) lacking() int {
 // sufficient handles load within the summed capacities: drop what is not needed, finish a scale-out, or shift load
 // away from an instance above its own capacity.
 func (p *primaPlan) sufficient(recalibrated bool) {
-	mem, pol := p.mem, p.in.Service.Policy
+	mem, set := p.mem, p.set
 	mem.ScaleOut = 0
 	if p.helpless() {
 		mem.ScaleIn, mem.Shift = 0, 0
-		p.share(p.sorted, pol.Tolerance)
+		p.share(p.sorted, set.Tolerance)
 		return
 	}
 	surplus := p.surplus()
@@ -304,25 +387,25 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 	over := p.overloaded()
 	mem.Shift = next(mem.Shift, over != nil)
 	switch {
-	case mem.ScaleIn > pol.Confirm:
+	case mem.ScaleIn > set.Confirm:
 		p.scaleIn(surplus)
 	case p.joining():
-		p.share(p.sorted, pol.Tolerance)
+		p.share(p.sorted, set.Tolerance)
 		if p.group.handingOver {
 			break
 		}
 		p.reason("join", "", "a new instance takes its share: %d instances, capacity %.3f for %s", len(p.sorted), p.capacity, p.group.loadText)
-	case mem.Shift > pol.Confirm || recalibrated && over != nil:
+	case mem.Shift > set.Confirm || recalibrated && over != nil:
 		if recalibrated || over.prima().Usual.N < knownUsual {
-			p.share(p.sorted, pol.Tolerance)
+			p.share(p.sorted, set.Tolerance)
 		} else {
 			p.settle(1)
 		}
 		p.reason("shift", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold: sharing by capacity", over.ID, over.use, over.capacity)
 	case over != nil:
-		p.reason("confirming", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold; waiting for confirmation %d of %d", over.ID, over.use, over.capacity, mem.Shift, pol.Confirm+1)
+		p.reason("confirming", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold; waiting for confirmation %d of %d", over.ID, over.use, over.capacity, mem.Shift, set.Confirm+1)
 	case len(surplus) > 0:
-		p.reason("confirming", "", "%d instance(s) could go; waiting for confirmation %d of %d", len(surplus), mem.ScaleIn, pol.Confirm+1)
+		p.reason("confirming", "", "%d instance(s) could go; waiting for confirmation %d of %d", len(surplus), mem.ScaleIn, set.Confirm+1)
 	}
 }
 
@@ -341,7 +424,7 @@ func (p *primaPlan) surplus() []*member {
 	}
 	service := p.in.Service
 	keepers := p.protectedFirst()
-	keep := max(p.smallest(keepers, service.Policy.ScaleInMargin)+p.spare, service.Group.Min)
+	keep := max(p.smallest(keepers, p.set.ScaleInMargin)+p.spare, service.Group.Min)
 	if keep >= len(keepers) {
 		return nil
 	}

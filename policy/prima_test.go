@@ -147,7 +147,8 @@ func TestPRIMAOnce(t *testing.T) {
 // With headroom 0.9 and a margin of 5% as well.
 func TestProtectedInstancesCountFirst(t *testing.T) {
 	s := golden("prima", 75, 0)
-	s.Policy.Headroom, s.Policy.ScaleInMargin = 0.9, 0.05
+	tell(&s, "Headroom", 0.9)
+	tell(&s, "ScaleInMargin", 0.05)
 	protect("p")(&s)
 	m := goldenModels(t)
 	play(t, engine(t, s, m), at("a=0.511 p=0.489 -b scale_in",
@@ -159,8 +160,8 @@ func TestProtectedInstancesCountFirst(t *testing.T) {
 func TestNothingIsAddedWhereItCannotHelp(t *testing.T) {
 	for _, mode := range quell.ScaleOuts {
 		s := golden("prima", 7, 1) // the golden models take 7.5 ms without load
-		s.Policy.ScaleOut = mode
-		s.Policy.Spare = 2
+		tell(&s, "ScaleOut", mode)
+		tell(&s, "Spare", 2)
 		e := engine(t, s, goldenModels(t))
 		var st State
 		for k := range 5 {
@@ -181,7 +182,7 @@ func TestNothingIsAddedWhereItCannotHelp(t *testing.T) {
 // Spares are told apart from what the load asks for.
 func TestMissingSparesAreTold(t *testing.T) {
 	s := golden("prima", 75, 0)
-	s.Policy.Spare = 3
+	tell(&s, "Spare", 3)
 	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=1 use=0.1 cap=0.5"), State{})
 	const want = "load 0.100 needs 1 instance(s), and with 3 spare(s) there should be 4, not 1: adding 3"
 	if len(plan.Reasons) != 1 || plan.Reasons[0].Text != want {
@@ -189,21 +190,21 @@ func TestMissingSparesAreTold(t *testing.T) {
 	}
 }
 
-func one(s *quell.Service) { s.Policy.ScaleOut = quell.One }
+func one(s *quell.Service) { tell(s, "ScaleOut", quell.One) }
 func groupMax(n int) func(*quell.Service) {
 	return func(s *quell.Service) { s.Group.Max = n }
 }
 func headroom(v float64) func(*quell.Service) {
-	return func(s *quell.Service) { s.Policy.Headroom = v }
+	return func(s *quell.Service) { tell(s, "Headroom", v) }
 }
 func margin(v float64) func(*quell.Service) {
-	return func(s *quell.Service) { s.Policy.ScaleInMargin = v }
+	return func(s *quell.Service) { tell(s, "ScaleInMargin", v) }
 }
 func tolerance(v float64) func(*quell.Service) {
-	return func(s *quell.Service) { s.Policy.Tolerance = v }
+	return func(s *quell.Service) { tell(s, "Tolerance", v) }
 }
-func spare(n int) func(*quell.Service)   { return func(s *quell.Service) { s.Policy.Spare = n } }
-func confirm(n int) func(*quell.Service) { return func(s *quell.Service) { s.Policy.Confirm = n } }
+func spare(n int) func(*quell.Service)   { return func(s *quell.Service) { tell(s, "Spare", n) } }
+func confirm(n int) func(*quell.Service) { return func(s *quell.Service) { tell(s, "Confirm", n) } }
 func protect(ids ...string) func(*quell.Service) {
 	return func(s *quell.Service) { s.Group.Protected = ids }
 }
@@ -445,11 +446,11 @@ func TestNewEngineNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 	var user *quell.UserError
-	if _, err := NewEngine(golden("prma", 75, 0), nil); !errors.As(err, &user) || !strings.Contains(err.Error(), "known: hpa, knapsack, lr, lsf, prima, static") {
+	if _, err := NewEngine(golden("prma", 75, 0), nil); !errors.As(err, &user) || !strings.Contains(err.Error(), "known: prima, lsf, lr, static, hpa, knapsack") {
 		t.Errorf("got %v", err)
 	}
 	bad := golden("lsf", 75, 0)
-	bad.Policy.Confidence = 2
+	tell(&bad, "Confidence", 2)
 	if _, err := NewEngine(bad, goldenModels(t)); err == nil || !strings.Contains(err.Error(), "confidence") {
 		t.Errorf("a confidence of 2 was swallowed: %v", err)
 	}

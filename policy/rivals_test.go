@@ -15,7 +15,9 @@ import (
 func rival(name string, target float64) quell.Service {
 	s := quell.DefaultService()
 	s.Name, s.SLO, s.Sampling = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond}, period*time.Second
-	s.Policy.Name, s.Policy.Utilization, s.Policy.Tolerance = name, target, 0
+	s.Policy.Name = name
+	tell(&s, "Utilization", target)
+	tell(&s, "Tolerance", 0)
 	s.Guard = quell.Guard{}
 	return s
 }
@@ -105,10 +107,10 @@ func TestHPASettles(t *testing.T) {
 			}
 			size += plan.Group.Add - len(plan.Group.Remove)
 		}
-		if use := load / float64(size); use > s.Policy.Utilization*(1+hpaTolerance)+1e-9 {
-			t.Fatalf("it settles at a utilisation of %v, the target is %v", use, s.Policy.Utilization)
+		if use := load / float64(size); use > s.Policy.Settings.(HPASettings).Utilization*(1+hpaTolerance)+1e-9 {
+			t.Fatalf("it settles at a utilisation of %v, the target is %v", use, s.Policy.Settings.(HPASettings).Utilization)
 		}
-		if size > 1 && load/float64(size-1) < s.Policy.Utilization*(1-hpaTolerance) {
+		if size > 1 && load/float64(size-1) < s.Policy.Settings.(HPASettings).Utilization*(1-hpaTolerance) {
 			t.Fatalf("it settles at %d instances for a load of %v", size, load)
 		}
 	})

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/quellhq/quell"
 )
 
 // State is the memory of an engine between snapshots: what perception and the guard remember of the instances, and the
@@ -108,7 +110,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return err
 	}
-	k := kinds[raw.Policy]
+	k, _, _ := find(quell.Policy{Name: raw.Policy}) // none of that name keeps anything
 	memory, err := decodeMemory(raw.Memory, k.memory)
 	if err != nil {
 		return fmt.Errorf("memory of policy %s: %w", raw.Policy, err)

@@ -13,7 +13,9 @@ func TestMemorySurvivesStorage(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
 			s := golden(name, 75, 1)
-			s.Policy.Calibrate, s.Policy.Utilization, s.Guard = 0.3, 0.3, quell.DefaultService().Guard
+			s.Guard = quell.DefaultService().Guard
+			tell(&s, "Calibrate", 0.3)
+			tell(&s, "Utilization", 0.3)
 			e := engine(t, s, goldenModels(t))
 			var kept, stored State
 			for k := range 12 {

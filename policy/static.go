@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
 )
 
 // staticMemory is what static remembers.
@@ -11,17 +12,43 @@ type staticMemory struct {
 	Above int `json:"above,omitempty"` // consecutive snapshots above the utilisation
 }
 
+// StaticSettings are what static can be told.
+type StaticSettings struct {
+	Resource    quell.Resource // whose utilisation counts
+	Utilization float64        // add an instance above this mean utilisation; 0 turns it off
+	Confirm     int            // W: act on the (W+1)th consecutive snapshot
+}
+
+// Plain is the policy that leaves all to the balancer's own scheduling.
+const Plain = "static"
+
+var staticSpec = spec[StaticSettings]{
+	name: Plain, about: "equal weights: the balancer's own scheduling on a group of fixed size",
+	scope: ServiceScope, equal: true,
+	defaults: StaticSettings{Resource: quell.Network, Confirm: 1},
+	keys: func(s *StaticSettings) keys.Table {
+		return keys.Table{
+			resourceKey(&s.Resource),
+			keys.Opt("utilization", keys.Share(&s.Utilization).Between(0, 1), "add an instance above this mean utilisation; 0% never does"),
+			confirmKey(&s.Confirm),
+		}
+	},
+	senses: func(s StaticSettings) Senses { return sensing(s.Resource) },
+	memory: empty[staticMemory],
+	decide: static,
+}
+
 // static is the balancer alone: equal weights over the ready instances. With a utilisation threshold it also adds
 // an instance while the mean utilisation is above it (PRIMA, section VI-C, uses 30%).
-func static(in Input, g *group, st *State) quell.Plan {
+func static(in Input, set StaticSettings, g *group, st *State) quell.Plan {
 	var plan quell.Plan
 	g.equal()
-	threshold := in.Service.Policy.Utilization
+	threshold := set.Utilization
 	mean, ok := g.meanUse()
 	above := threshold > 0 && ok && !quell.AtMost(mean, threshold)
 	mem := remembered[staticMemory](st)
 	mem.Above = next(mem.Above, above)
-	if mem.Above > in.Service.Policy.Confirm {
+	if mem.Above > set.Confirm {
 		g.addOne(in, &plan, "utilization", fmt.Sprintf("mean utilisation %.3f is above %.3f", mean, threshold))
 	}
 	return plan

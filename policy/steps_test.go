@@ -157,7 +157,8 @@ func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 		n := rapid.IntRange(2, 50).Draw(t, "instances")
 		s := quell.DefaultService()
 		s.Name, s.SLO, s.Sampling = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond}, period*time.Second
-		s.Policy.Name, s.Policy.Confirm = rapid.SampledFrom(Names()).Draw(t, "policy"), rng.IntN(2)
+		s.Policy.Name = rapid.SampledFrom(Names()).Draw(t, "policy")
+		tell(&s, "Confirm", rng.IntN(2))
 		s.Group.Min, s.Group.Max, s.Guard = 1+rng.IntN(n), n+5, drawGuard(rng)
 		e, err := NewEngine(s, models)
 		if err != nil {

@@ -12,7 +12,8 @@ import (
 // probing is a service whose instances are waited for as long as guard.stale_after says.
 func probing(staleAfter int) quell.Service {
 	s := golden("prima", 75, 1)
-	s.Policy.Headroom, s.Guard.StaleAfter, s.Guard.Fade, s.Guard.Floor = 1, staleAfter, 10, 0.05
+	s.Guard.StaleAfter, s.Guard.Fade, s.Guard.Floor = staleAfter, 10, 0.05
+	tell(&s, "Headroom", 1)
 	return s
 }
 

@@ -72,10 +72,9 @@ func (p *primaPlan) forgetUsual() {
 
 // remember adds what the instances carry now to what they usually do.
 func (p *primaPlan) remember() {
-	pol := p.in.Service.Policy
 	for _, m := range p.sorted {
 		if m.fresh || m.prima().Usual == nil {
-			m.prima().Usual = m.prima().Usual.with(m.carry, pol.Tolerance, pol.Confirm)
+			m.prima().Usual = m.prima().Usual.with(m.carry, p.set.Tolerance, p.set.Confirm)
 		}
 	}
 }
@@ -83,7 +82,7 @@ func (p *primaPlan) remember() {
 // settle gives the instances weights in proportion to their usual capacities. Where no weight would move by more than the tolerance,
 // and than chance explains, all stay. It goes part of the way while one of the capacities is known from a single reading.
 func (p *primaPlan) settle(part float64) {
-	tolerance, moves, sum := p.in.Service.Policy.Tolerance, false, 0.0
+	tolerance, moves, sum := p.set.Tolerance, false, 0.0
 	for _, m := range p.sorted {
 		sum += m.prima().Usual.Mean
 	}

@@ -14,7 +14,8 @@ import (
 func crowded(t *testing.T, n int, confirm int, capacities func(k int) [3]float64) []quell.Plan {
 	t.Helper()
 	s := golden("prima", 75, confirm)
-	s.Policy.Tolerance, s.Guard.Floor = 0.05, 0.05
+	s.Guard.Floor = 0.05
+	tell(&s, "Tolerance", 0.05)
 	s.Group.Min, s.Group.Max = 3, 3
 	e := engine(t, s, goldenModels(t))
 	var st State

@@ -156,7 +156,7 @@ func (o *demoOptions) check(sc *scenario.Scenario) error {
 	}
 	for _, run := range sc.Runs {
 		service := sc.Service
-		service.Policy.Name = run.Policy
+		service.Policy = sc.PolicyOf(run)
 		if _, err := loadEngine(service, o.models); err != nil {
 			return err
 		}

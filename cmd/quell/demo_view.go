@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/train"
 )
 
@@ -165,7 +166,7 @@ func running(r experiment.RunFrame) int {
 // thinking is the run whose decisions are worth showing: the last one that is not static.
 func thinking(f experiment.Frame) (experiment.RunFrame, bool) {
 	for _, r := range slices.Backward(f.Runs) {
-		if r.Run.Policy != "static" {
+		if r.Run.Policy.Name != policy.Plain {
 			return r, true
 		}
 	}
@@ -200,7 +201,7 @@ func summarise(w io.Writer, sc *scenario.Scenario, results []quell.Result, group
 	fmt.Fprintf(w, "\nModels:   %s\n", models)
 	quell := os.Args[0] // as the user called it
 	for i, g := range groups {
-		if sc.Runs[i].Policy != "static" {
+		if sc.Runs[i].Policy.Name != policy.Plain {
 			fmt.Fprintf(w, "Journal:  %s journal --dir %s\n", quell, g.StoreDir())
 		}
 	}

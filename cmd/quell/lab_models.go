@@ -24,7 +24,7 @@ import (
 
 // needsModels says whether any of the runs that are to be played does, or the command itself.
 func (o *labRun) needsModels(sc *scenario.Scenario) bool {
-	return o.validate || o.probing || slices.ContainsFunc(o.chosen(sc), func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) })
+	return o.validate || o.probing || slices.ContainsFunc(o.chosen(sc), func(r scenario.Run) bool { return policy.Feels(r.Policy.Name) })
 }
 
 // labTraining is what models depend on: scenarios with the same inputs share them.
@@ -54,7 +54,7 @@ func (o *labRun) training() labTraining {
 	w.System, w.CacheStretch = 0, 0 // of simulated machines
 	host := experiment.KernelHost(o.scenario, o.scenario.Hosts[0])
 	t := labTraining{
-		Plan: labPlan(), Resource: o.scenario.Service.Policy.Resource, Network: host.Network, Cores: host.Cores, DiskIOPS: host.DiskIOPS, Workload: w,
+		Plan: labPlan(), Resource: policy.Resource(o.scenario.Service.Policy), Network: host.Network, Cores: host.Cores, DiskIOPS: host.DiskIOPS, Workload: w,
 		Budget: labProbeBudget, Spacing: experiment.LabProbeSpacing,
 	}
 	if w.Kind == scenario.Video {

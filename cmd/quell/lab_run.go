@@ -22,6 +22,7 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
+	"github.com/quellhq/quell/policy"
 )
 
 // labRun is one call of `quell lab run`. It runs twice: the owner makes the lab and starts the same command line again
@@ -252,7 +253,7 @@ func (o *labRun) programs() []string {
 	}
 	byResource := map[quell.Resource]string{quell.Network: "iperf3", quell.CPU: "stress-ng", quell.Memory: "stress-ng", quell.Disk: "fio"}
 	if o.needsModels(o.scenario) {
-		programs = append(programs, byResource[o.scenario.Service.Policy.Resource])
+		programs = append(programs, byResource[policy.Resource(o.scenario.Service.Policy)])
 	}
 	for _, e := range o.scenario.Timeline {
 		if e.Interfere != nil {
@@ -371,7 +372,9 @@ func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int,
 	if err = errors.Join(err, g.Stop()); err != nil {
 		return result, err
 	}
-	err = g.Snapshots(ctx, zero, func(s quell.Snapshot) { recorder.Snapshot(s.At.Sub(zero).Seconds(), s, sc.Service.Policy.Resource) })
+	err = g.Snapshots(ctx, zero, func(s quell.Snapshot) {
+		recorder.Snapshot(s.At.Sub(zero).Seconds(), s, policy.Resource(sc.Service.Policy))
+	})
 	if err != nil {
 		return result, err
 	}

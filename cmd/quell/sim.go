@@ -70,13 +70,13 @@ func choosePolicies(name string, data []byte, sc *scenario.Scenario, policies []
 	if len(policies) == 0 {
 		return nil
 	}
-	sc.Runs = slices.DeleteFunc(sc.Runs, func(r scenario.Run) bool { return !slices.Contains(policies, r.Policy) })
+	sc.Runs = slices.DeleteFunc(sc.Runs, func(r scenario.Run) bool { return !slices.Contains(policies, r.Policy.Name) })
 	for _, p := range policies {
 		if !slices.Contains(sim.Policies(), p) {
 			return userErrorf("unknown policy %q (known: %s)", p, strings.Join(sim.Policies(), ", "))
 		}
-		if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy == p }) {
-			sc.Runs = append(sc.Runs, scenario.Run{Policy: p, Scheduling: quell.LeastConn})
+		if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy.Name == p }) {
+			sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: p}, Scheduling: quell.LeastConn})
 		}
 	}
 	var invalid *quell.InvalidError
@@ -112,7 +112,7 @@ func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io
 	if o.models != "" {
 		return model.Load(o.models)
 	}
-	if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return r.Policy == "lsf" || policy.NeedsModels(r.Policy) }) {
+	if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return policy.Feels(r.Policy.Name) }) {
 		return nil, nil
 	}
 	began := time.Now()

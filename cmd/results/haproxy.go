@@ -10,6 +10,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/policy"
 )
 
 // haproxyLab compares what can stand behind HAProxy on three timelines.
@@ -61,7 +62,7 @@ func writeCombinations(b *bytes.Buffer, p labPage) error {
 		}
 		all := contenders(sc, plays)
 		for _, c := range all {
-			if c.run.Policy != "prima" {
+			if c.run.Policy.Name != policy.Default() {
 				continue
 			}
 			i := slices.IndexFunc(all, func(r contender) bool { return r.isLeastConn() && r.run.Fixed == c.size() })
@@ -79,7 +80,7 @@ func writeCombinations(b *bytes.Buffer, p labPage) error {
 }
 
 func (c contender) isLeastConn() bool {
-	return c.run.Policy == "static" && c.run.Scheduling == quell.LeastConn && c.run.Balancer == ""
+	return c.run.Policy.Name == policy.Plain && c.run.Scheduling == quell.LeastConn && c.run.Balancer == ""
 }
 
 // verdict compares all seeds of one with all of the other.
@@ -157,7 +158,7 @@ func writeContest(b *bytes.Buffer, plots string, sc *scenario.Scenario, plays []
 	writeContenders(b, all)
 	var best *contender
 	for i, c := range all {
-		if c.run.Policy == "prima" && (best == nil || c.violation() < best.violation()) {
+		if c.run.Policy.Name == policy.Default() && (best == nil || c.violation() < best.violation()) {
 			best = &all[i]
 		}
 	}
@@ -171,7 +172,7 @@ func writeContest(b *bytes.Buffer, plots string, sc *scenario.Scenario, plays []
 	folder := filepath.Base(plots)
 	fmt.Fprintf(b, "![violation against cost](%s/%s)\n\n", folder, tradeoff)
 	for i, r := range plays[0] {
-		if r == nil || r.Run.Policy != "prima" {
+		if r == nil || r.Run.Policy.Name != policy.Default() {
 			continue
 		}
 		name := fmt.Sprintf("%s-%d.png", sc.Name, i+1)
@@ -205,7 +206,7 @@ func writeContenders(b *bytes.Buffer, all []contender) {
 func writeVerdict(b *bytes.Buffer, best contender, all []contender) {
 	fmt.Fprintf(b, "PRIMA over %s has the fewest violations of its combinations; its mean size rounded up is %d. Against rivals of that size:\n\n", best.run.Scheduling, best.size())
 	for _, c := range all {
-		if c.run.Policy == "prima" || c.run.Fixed != best.size() {
+		if c.run.Policy.Name == policy.Default() || c.run.Fixed != best.size() {
 			continue
 		}
 		fmt.Fprintf(b, "- %s: PRIMA is in violation for %.0f s, it for %.0f s; at %+.0f%% of its cost.\n", c.title, best.violation(), c.violation(), 100*(best.cost()/c.cost()-1))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/policy"
 )
 
 // plotRun draws a run over time: response time and threshold above, each instance's utilisation and what neighbours
@@ -157,10 +158,10 @@ func (c contender) rule() string {
 	switch {
 	case c.run.Balancer == scenario.Envoy:
 		return "envoy least request"
-	case c.run.Policy == "static":
+	case c.run.Policy.Name == policy.Plain:
 		return "haproxy " + string(c.run.Scheduling)
 	}
-	return c.run.Policy + " " + string(c.run.Scheduling)
+	return c.run.Policy.Name + " " + string(c.run.Scheduling)
 }
 
 // saveAbove writes the plots one above the other as a PNG.

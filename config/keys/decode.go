@@ -206,6 +206,11 @@ func (s Table) Names() []string {
 }
 
 func (s Table) read(d *Decoder, n ast.Node) {
+	s.readOr(d, n, func(string) string { return "" })
+}
+
+// readOr reads a map; elsewhere says who has a key that the table does not have, "" if nobody.
+func (s Table) readOr(d *Decoder, n ast.Node, elsewhere func(name string) string) {
 	entries, ok := d.entries(n)
 	if !ok {
 		return
@@ -225,6 +230,10 @@ func (s Table) read(d *Decoder, n ast.Node) {
 		seen[name] = start(e.Key)
 		if k, known := s.find(name); known {
 			d.step(name, e.Value, func(inner ast.Node) { k.Value.read(d, inner) })
+			continue
+		}
+		if owners := elsewhere(name); owners != "" {
+			d.ProblemAt(start(e.Key), fmt.Sprintf("%s is a key of %s only", Join(d.path, name), owners), "remove it")
 			continue
 		}
 		d.ProblemAt(start(e.Key), fmt.Sprintf("unknown key %q%s", Shorten(name), Suggest(name, s.Names())), "")

@@ -13,6 +13,8 @@ func (s Table) Currents(prefix string, into map[string]string) {
 		switch v := k.Value.(type) {
 		case Table:
 			v.Currents(path, into)
+		case *Choice:
+			v.now().Currents(path, into)
 		case interface{ current() string }:
 			into[path] = v.current()
 		default:

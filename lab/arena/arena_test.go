@@ -18,6 +18,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/policy"
 )
 
 // brief is half a minute of four machines, one of which gets a neighbour; its runs need no models.
@@ -30,7 +31,7 @@ func brief() *scenario.Scenario {
 		Name: "brief", Seed: 3, Duration: 30 * time.Second, Service: service, Judge: scenario.DefaultJudging(),
 		Instances: scenario.Instances{Start: 2, Fixed: 2},
 		Workload:  scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: 50_000, Load: 1.3},
-		Runs:      []scenario.Run{{Policy: static, Scheduling: quell.LeastConn, Fixed: 2}},
+		Runs:      []scenario.Run{{Policy: quell.Policy{Name: plain}, Scheduling: quell.LeastConn, Fixed: 2}},
 	}
 	for i := range 4 {
 		sc.Hosts = append(sc.Hosts, scenario.Host{ID: fmt.Sprintf("h%d", i+1), Network: 40e6, Cores: 1, DiskIOPS: 1000, Memory: 1})
@@ -44,7 +45,7 @@ func brief() *scenario.Scenario {
 
 func options(t *testing.T, dir string) Options {
 	t.Helper()
-	return Options{Scenarios: []*scenario.Scenario{brief()}, Policies: []string{static}, Seeds: 3, Dir: dir}
+	return Options{Scenarios: []*scenario.Scenario{brief()}, Policies: []string{plain}, Seeds: 3, Dir: dir}
 }
 
 func mustRun(t *testing.T, o Options) *Contest {
@@ -68,9 +69,9 @@ func lines(t *testing.T, dir string) []string {
 // Every rival enters over every scheduling that it could run on: where one is better than least connections, it is met there.
 func TestEntrants(t *testing.T) {
 	sc := brief()
-	sc.Runs = append(sc.Runs, scenario.Run{Policy: prima, Scheduling: quell.LeastConn})
+	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: subject}, Scheduling: quell.LeastConn})
 	var titles []string
-	for _, e := range entrants(sc, []string{static, prima, "lsf", hpa, "knapsack"}) {
+	for _, e := range entrants(sc, []string{plain, subject, "lsf", "hpa", "knapsack"}) {
 		titles = append(titles, e.Title())
 	}
 	want := []string{
@@ -143,7 +144,7 @@ func TestClimber(t *testing.T) {
 // Rivals of fixed size play at PRIMA's mean size, rounded down and up, and PRIMA with models of each seed.
 func TestBesides(t *testing.T) {
 	o := options(t, t.TempDir())
-	o.Policies, o.Seeds = []string{prima, static, "knapsack"}, 2
+	o.Policies, o.Seeds = []string{subject, plain, "knapsack"}, 2
 	c := mustRun(t, o)
 	size, ok := primaSize(c.Results[primaItself])
 	if !ok {
@@ -151,7 +152,7 @@ func TestBesides(t *testing.T) {
 	}
 	for _, n := range []float64{math.Floor(size), math.Ceil(size)} {
 		for _, s := range quell.Schedulings {
-			if e := (Entrant{Policy: static, Scheduling: s, Fixed: int(n)}); !e.idle() && len(c.Results[e]) != 2 {
+			if e := (Entrant{Policy: plain, Scheduling: s, Fixed: int(n)}); !e.idle() && len(c.Results[e]) != 2 {
 				t.Errorf("PRIMA's mean size is %.2f; %s has %d results", size, e.Title(), len(c.Results[e]))
 			}
 		}
@@ -173,12 +174,12 @@ func TestBesides(t *testing.T) {
 // A run of the scenario's own is no second entrant beside its twin.
 func TestOwnRunsEnterOnce(t *testing.T) {
 	sc := brief()
-	sc.Runs = []scenario.Run{{Policy: "knapsack", Scheduling: quell.LeastConn}, {Policy: hpa, Scheduling: quell.LeastConn}}
+	sc.Runs = []scenario.Run{{Policy: quell.Policy{Name: "knapsack"}, Scheduling: quell.LeastConn}, {Policy: quell.Policy{Name: "hpa"}, Scheduling: quell.LeastConn}}
 	titles := map[string]bool{}
-	for _, e := range entrants(sc, []string{"knapsack", hpa}) {
+	for _, e := range entrants(sc, []string{"knapsack", "hpa"}) {
 		titles[e.Title()] = true
 	}
-	if len(titles) != len(weighted)+len(targets)*len(quell.Schedulings) || !titles["knapsack/leastconn x2"] || !titles["hpa/leastconn 80%"] {
+	if len(titles) != len(weighted)+len(policy.Variants(quell.Policy{Name: "hpa"}))*len(quell.Schedulings) || !titles["knapsack/leastconn x2"] || !titles["hpa/leastconn 80%"] {
 		t.Errorf("entrants %v", titles)
 	}
 }
@@ -324,7 +325,7 @@ func TestRefused(t *testing.T) {
 // One failing run does not take the others with it.
 func TestFailureIsReportedBesideResults(t *testing.T) {
 	o := options(t, t.TempDir())
-	o.Scenarios[0].Runs = append(o.Scenarios[0].Runs, scenario.Run{Policy: "nobody", Scheduling: quell.LeastConn})
+	o.Scenarios[0].Runs = append(o.Scenarios[0].Runs, scenario.Run{Policy: quell.Policy{Name: "nobody"}, Scheduling: quell.LeastConn})
 	contests, err := Run(t.Context(), o)
 	if err == nil || !strings.Contains(err.Error(), "nobody/leastconn in brief with seed 3") {
 		t.Fatalf("error %v", err)
@@ -388,7 +389,7 @@ func TestFrontByDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &Contest{Results: map[Entrant][]quell.Result{}}
 		for i := range rapid.IntRange(1, 12).Draw(t, "n") {
-			e := Entrant{Policy: rapid.SampledFrom([]string{static, hpa}).Draw(t, "policy"), Fixed: i + 1}
+			e := Entrant{Policy: rapid.SampledFrom([]string{plain, "hpa"}).Draw(t, "policy"), Fixed: i + 1}
 			r := quell.Result{InstanceSeconds: float64(rapid.IntRange(1, 6).Draw(t, "cost"))}
 			r.SLO.ViolationShare = float64(rapid.IntRange(0, 5).Draw(t, "violation")) / 5
 			c.Entrants = append(c.Entrants, e)

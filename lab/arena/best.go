@@ -118,7 +118,7 @@ func (c *Contest) outcome() string {
 	var less, equal, cheaper []string
 	asGood := false // some rival violates as little
 	for _, r := range rivals {
-		if r.Policy == prima || r.Policy == policy.Clairvoyant {
+		if r.Policy == subject || r.Policy == policy.Clairvoyant {
 			continue
 		}
 		if m := r.Cheap; m != nil && m.Against == Less {
@@ -156,9 +156,9 @@ func (c *Contest) outcome() string {
 func (c *Contest) outcomeOfOurs(b *strings.Builder, rivals []Rival) {
 	for _, r := range rivals {
 		switch {
-		case r.Policy == prima && r.Cheap != nil && r.Cheap.Against == Less:
+		case r.Policy == subject && r.Cheap != nil && r.Cheap.Against == Less:
 			fmt.Fprintf(b, " Of PRIMA's other forms, %s does better for its cost or less.", r.Cheap.brief())
-		case r.Policy == prima:
+		case r.Policy == subject:
 			b.WriteString(" No other form of PRIMA does better for its cost or less.")
 		case r.Policy == policy.Clairvoyant && r.Good != nil:
 			fmt.Fprintf(b, " The clairvoyant does no worse with %s.", r.Good.brief())
@@ -203,7 +203,7 @@ var rivalHeader = []string{
 
 func (r *Rival) cells() []string {
 	name := r.Policy
-	if name == prima {
+	if name == subject {
 		name = "PRIMA's other forms"
 	}
 	cells := []string{name}

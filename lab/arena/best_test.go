@@ -30,11 +30,11 @@ func judged(t *testing.T, runs map[Entrant][]float64, costs map[Entrant]float64)
 }
 
 var (
-	hpaEWMA   = Entrant{Policy: hpa, Scheduling: quell.EWMA, Utilization: 0.5}
-	hpaLeast  = Entrant{Policy: hpa, Scheduling: quell.LeastConn, Utilization: 0.5}
-	hpaLow    = Entrant{Policy: hpa, Scheduling: quell.EWMA, Utilization: 0.3}
-	staticTwo = Entrant{Policy: static, Scheduling: quell.Prequal, Fixed: 2}
-	primaEWMA = Entrant{Policy: prima, Scheduling: quell.EWMA}
+	hpaEWMA   = Entrant{Policy: "hpa", Scheduling: quell.EWMA, Target: "50%"}
+	hpaLeast  = Entrant{Policy: "hpa", Scheduling: quell.LeastConn, Target: "50%"}
+	hpaLow    = Entrant{Policy: "hpa", Scheduling: quell.EWMA, Target: "30%"}
+	staticTwo = Entrant{Policy: plain, Scheduling: quell.Prequal, Fixed: 2}
+	primaEWMA = Entrant{Policy: subject, Scheduling: quell.EWMA}
 	bound     = Entrant{Policy: policy.Clairvoyant, Scheduling: quell.LeastConn}
 )
 
@@ -57,11 +57,11 @@ func TestRivalsAtTheirBest(t *testing.T) {
 			good[r.Policy] = at{r.Good.Entrant, r.Good.Against}
 		}
 	}
-	want := map[string]at{hpa: {hpaEWMA, Less}, static: {staticTwo, Equal}, policy.Clairvoyant: {bound, Less}}
+	want := map[string]at{"hpa": {hpaEWMA, Less}, plain: {staticTwo, Equal}, policy.Clairvoyant: {bound, Less}}
 	if !reflect.DeepEqual(cheap, want) {
 		t.Errorf("for PRIMA's cost or less: %v, want %v", cheap, want)
 	}
-	want = map[string]at{hpa: {hpaEWMA, Less}, prima: {primaEWMA, Less}, policy.Clairvoyant: {bound, Less}}
+	want = map[string]at{"hpa": {hpaEWMA, Less}, subject: {primaEWMA, Less}, policy.Clairvoyant: {bound, Less}}
 	if !reflect.DeepEqual(good, want) {
 		t.Errorf("for PRIMA's violation or less: %v, want %v", good, want)
 	}

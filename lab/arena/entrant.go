@@ -1,7 +1,6 @@
 package arena
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,27 +11,21 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Entrant is one contender of a scenario: a run, and what it changes in the scenario's policy settings.
+// Entrant is one contender of a scenario: a run, and what it changes in the settings that the scenario gives its policy.
 type Entrant struct {
-	Policy            string                  `json:"policy"`
-	Scheduling        quell.Scheduling        `json:"scheduling"`
-	Fixed             int                     `json:"fixed,omitempty"`              // the group's size where the policy does not scale
-	InterferenceModel quell.InterferenceModel `json:"interference_model,omitempty"` // empty: the scenario's
-	Utilization       float64                 `json:"utilization,omitempty"`        // 0: the scenario's
-	Headroom          float64                 `json:"headroom,omitempty"`           // 0: the scenario's
-	Spare             int                     `json:"spare,omitempty"`              // 0: the scenario's
-	Strain            float64                 `json:"strain,omitempty"`             // of the clairvoyant; 0: the best one with hindsight
+	Policy     string           `json:"policy"`
+	Scheduling quell.Scheduling `json:"scheduling"`
+	Fixed      int              `json:"fixed,omitempty"`  // the group's size where the policy does not scale
+	Change     string           `json:"change,omitempty"` // of a variant: what is different; empty: nothing
+	Target     string           `json:"target,omitempty"` // of a variant: the step along its frontier
+	Strain     float64          `json:"strain,omitempty"` // of the clairvoyant; 0: the best one with hindsight
 }
 
-// Policies whose entrants differ in more than their name.
-const (
-	static = "static"
-	prima  = "prima"
-	hpa    = "hpa"
+// The two policies that the arena tells from the others: the one that is judged, and the one that leaves all to the balancer.
+var (
+	subject = policy.Default()
+	plain   = policy.Plain
 )
-
-// targets are the utilisations that a utilisation-target autoscaler is tried at: its whole frontier.
-var targets = []float64{0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
 
 // strains are how full the clairvoyant lets machines get, beside what turns out best: its frontier.
 var strains = []float64{1, 1.3, 1.5, 2}
@@ -40,24 +33,11 @@ var strains = []float64{1, 1.3, 1.5, 2}
 // weighted are the schedulings that follow a policy's weights: all but Prequal, which goes by its probes alone.
 var weighted = slices.DeleteFunc(slices.Clone(quell.Schedulings), func(s quell.Scheduling) bool { return s == quell.Prequal })
 
-// moreHeadroom is what PRIMA is tried with beside the scenario's: the smaller the share, the more room.
-const moreHeadroom = 0.7
-
 // Series is what entrants have in common that differ only in size or target.
 func (e Entrant) Series() string {
-	var changes []string
-	if e.InterferenceModel != "" {
-		changes = append(changes, string(e.InterferenceModel))
-	}
-	if e.Headroom > 0 {
-		changes = append(changes, fmt.Sprintf("headroom %.0f%%", e.Headroom*100))
-	}
-	if e.Spare > 0 {
-		changes = append(changes, fmt.Sprintf("spare %d", e.Spare))
-	}
 	name := e.Policy
-	if len(changes) > 0 {
-		name += " (" + strings.Join(changes, ", ") + ")"
+	if e.Change != "" {
+		name += " (" + e.Change + ")"
 	}
 	return name + "/" + string(e.Scheduling)
 }
@@ -67,47 +47,54 @@ func (e Entrant) Step() string {
 	switch {
 	case e.Fixed > 0:
 		return fmt.Sprintf("x%d", e.Fixed)
-	case e.Utilization > 0:
-		return fmt.Sprintf("%.0f%%", e.Utilization*100)
 	case e.Strain > 0:
 		return fmt.Sprintf("%.0f%%", e.Strain*100)
 	}
-	return ""
+	return e.Target
 }
 
 // Title names an entrant for people.
 func (e Entrant) Title() string { return strings.TrimSpace(e.Series() + " " + e.Step()) }
 
-// run is the entrant as the simulator takes it, with the scenario it changes.
-func (e Entrant) run(sc *scenario.Scenario) (*scenario.Scenario, scenario.Run) {
-	changed := *sc
-	if e.InterferenceModel != "" {
-		changed.Service.Policy.InterferenceModel = e.InterferenceModel
+// run is the entrant as the simulator takes it.
+func (e Entrant) run(sc *scenario.Scenario) scenario.Run {
+	r := scenario.Run{Policy: quell.Policy{Name: e.Policy}, Scheduling: e.Scheduling, Fixed: e.Fixed}
+	for _, f := range forms(sc, e.Policy) {
+		if f.Change == e.Change && f.Step == e.Target {
+			r.Policy = f.Policy
+		}
 	}
-	if e.Utilization > 0 {
-		changed.Service.Policy.Utilization = e.Utilization
+	return r
+}
+
+// forms are the variants of a policy, and what the scenario's own runs make of it.
+func forms(sc *scenario.Scenario, name string) []policy.Variant {
+	base := sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}})
+	list := policy.Variants(base)
+	for _, r := range sc.Runs {
+		own := sc.PolicyOf(r)
+		if r.Policy.Name == name && !slices.ContainsFunc(list, func(v policy.Variant) bool { return v.Policy == own }) {
+			list = append(list, policy.Variant{Change: policy.Difference(base, own), Policy: own})
+		}
 	}
-	if e.Headroom > 0 {
-		changed.Service.Policy.Headroom = e.Headroom
-	}
-	if e.Spare > 0 {
-		changed.Service.Policy.Spare = e.Spare
-	}
-	return &changed, scenario.Run{Policy: e.Policy, Scheduling: e.Scheduling, Fixed: e.Fixed}
+	return list
 }
 
 // entrantOf is a run of the scenario's as the entrant that does the same.
 func entrantOf(sc *scenario.Scenario, r scenario.Run) Entrant {
-	e := Entrant{Policy: r.Policy, Scheduling: r.Scheduling, Fixed: sc.Size(r)}
-	if r.Policy == hpa {
-		e.Utilization = cmp.Or(sc.Service.Policy.Utilization, policy.DefaultTarget)
+	e := Entrant{Policy: r.Policy.Name, Scheduling: r.Scheduling, Fixed: sc.Size(r)}
+	own := sc.PolicyOf(r)
+	for _, f := range forms(sc, r.Policy.Name) {
+		if f.Policy == own {
+			e.Change, e.Target = f.Change, f.Step
+		}
 	}
 	return e
 }
 
 // fixed says whether the entrant's group does not scale.
 func (e Entrant) fixed(sc *scenario.Scenario) bool {
-	return sc.Size(scenario.Run{Policy: e.Policy}) > 0
+	return sc.Size(scenario.Run{Policy: quell.Policy{Name: e.Policy}}) > 0
 }
 
 // entrants lists the scenario's runs and those of the named policies, each once. Other fixed sizes come later: see climb and besides.
@@ -128,26 +115,30 @@ func entrants(sc *scenario.Scenario, policies []string) []Entrant {
 }
 
 // variants are the forms that a policy is tried in: over every scheduling that it could run on, so that a rival is met at its best.
-func variants(sc *scenario.Scenario, name string) []Entrant {
-	switch name {
-	case static:
-		return over(quell.Schedulings, Entrant{Policy: name, Fixed: sc.Instances.Fixed})
-	case hpa:
-		var list []Entrant
-		for _, u := range targets {
-			list = append(list, over(quell.Schedulings, Entrant{Policy: name, Utilization: u})...) // its weights are equal: Prequal will do
-		}
-		return list
-	case prima:
-		return primas(sc)
-	case policy.Clairvoyant:
-		var list []Entrant
+func variants(sc *scenario.Scenario, name string) (list []Entrant) {
+	if name == policy.Clairvoyant {
 		for _, x := range append([]float64{0}, strains...) {
 			list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Strain: x})
 		}
 		return list
 	}
-	return over(weighted, Entrant{Policy: name, Fixed: sc.Size(scenario.Run{Policy: name})})
+	schedulings := weighted
+	if policy.EqualShares(name) || name == subject {
+		schedulings = quell.Schedulings // Prequal will do: shares are equal, or the size of the group is worth having alone
+	}
+	e := Entrant{Policy: name, Fixed: sc.Size(scenario.Run{Policy: quell.Policy{Name: name}})}
+	further := policy.Variants(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}}))
+	if !slices.ContainsFunc(further, func(v policy.Variant) bool { return v.Step != "" }) {
+		list = over(schedulings, e)
+	}
+	for _, v := range further {
+		if len(v.Schedulings) == 0 {
+			v.Schedulings = schedulings
+		}
+		e.Change, e.Target = v.Change, v.Step
+		list = append(list, over(v.Schedulings, e)...)
+	}
+	return list
 }
 
 // over is an entrant over each of the schedulings.
@@ -160,26 +151,8 @@ func over(schedulings []quell.Scheduling, e Entrant) []Entrant {
 	return list
 }
 
-// primas are PRIMA over every scheduling, over Prequal for the size of the group alone; the other interference model over the two
-// schedulings that differ most; and with more room, by a smaller headroom and by a spare instance.
-func primas(sc *scenario.Scenario) []Entrant {
-	list := over(quell.Schedulings, Entrant{Policy: prima})
-	other := quell.Total
-	if sc.Service.Policy.InterferenceModel == quell.Total {
-		other = quell.Joint
-	}
-	list = append(list, over([]quell.Scheduling{quell.LeastConn, quell.RoundRobin}, Entrant{Policy: prima, InterferenceModel: other})...)
-	if sc.Service.Policy.Headroom != moreHeadroom {
-		list = append(list, Entrant{Policy: prima, Scheduling: quell.LeastConn, Headroom: moreHeadroom})
-	}
-	if sc.Service.Policy.Spare == 0 && sc.Service.Group.Max > 1 {
-		list = append(list, Entrant{Policy: prima, Scheduling: quell.LeastConn, Spare: 1})
-	}
-	return list
-}
-
 // untrained says whether the entrant plays as well without models.
-func (e Entrant) untrained() bool { return !policy.NeedsModels(e.Policy) && e.Policy != "lsf" }
+func (e Entrant) untrained() bool { return !policy.Feels(e.Policy) }
 
 // checkPolicies turns down names that nobody answers to.
 func checkPolicies(names []string) error {

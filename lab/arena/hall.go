@@ -105,8 +105,7 @@ func (h *hall) playOne(ctx context.Context, t task) error {
 
 // play plays one run; each window is shown, if somebody looks.
 func (c *Contest) play(ctx context.Context, e Entrant, seed uint64, windows func(sim.Window)) (r quell.Result, err error) {
-	sc, run := e.run(c.Scenario)
-	o := sim.Options{Scenario: sc, Run: run, Seed: seed, Strain: e.Strain, Windows: windows}
+	o := sim.Options{Scenario: c.Scenario, Run: e.run(c.Scenario), Seed: seed, Strain: e.Strain, Windows: windows}
 	if !e.untrained() {
 		if o.Models, err = c.trained(ctx, seed); err != nil {
 			return r, err

@@ -45,7 +45,7 @@ func (c climber) next(sc *scenario.Scenario) (climber, bool) {
 // idle says whether the entrant only repeats another one: in a group of one there is nothing to share out, so one of its kind is
 // enough.
 func (e Entrant) idle() bool {
-	return e.Fixed == 1 && (e.Policy != static || e.Scheduling != quell.LeastConn)
+	return e.Fixed == 1 && (e.Policy != plain || e.Scheduling != quell.LeastConn)
 }
 
 // climb takes the rivals of fixed size one step further, and returns their plays with the first seed.
@@ -134,7 +134,7 @@ func (h *hall) primaSize(c *Contest) (float64, bool) {
 }
 
 // primaItself is PRIMA as the scenario has it.
-var primaItself = Entrant{Policy: prima, Scheduling: quell.LeastConn}
+var primaItself = Entrant{Policy: subject, Scheduling: quell.LeastConn}
 
 func primaSize(results []quell.Result) (mean float64, ok bool) {
 	for _, r := range results {

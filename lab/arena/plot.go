@@ -49,7 +49,7 @@ func (p *palette) next(name string) color.NRGBA {
 	switch name {
 	case policy.Clairvoyant:
 		return black
-	case prima:
+	case subject:
 		p.own++
 		return primaColours[(p.own-1)%len(primaColours)]
 	}

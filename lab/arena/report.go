@@ -140,7 +140,7 @@ func overview(w io.Writer, contests []*Contest) {
 func (c *Contest) bestRivals() []string {
 	var cheap, good *Match
 	for _, r := range c.Rivals() {
-		if r.Policy == prima || r.Policy == policy.Clairvoyant {
+		if r.Policy == subject || r.Policy == policy.Clairvoyant {
 			continue
 		}
 		if m := r.Cheap; m != nil && (cheap == nil || m.Violation.Mean < cheap.Violation.Mean) {

@@ -152,7 +152,7 @@ func families(rows []Row) []string {
 			names = append(names, r.Entrant.Policy)
 		}
 	}
-	last := []string{prima, policy.Clairvoyant}
+	last := []string{subject, policy.Clairvoyant}
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(slices.Index(last, a), slices.Index(last, b)), cmp.Compare(a, b))
 	})

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,7 +38,10 @@ func noisyNeighbour(t *testing.T) *scenario.Scenario {
 // TestConfigIsWhatTheDaemonsRead: the file that a run gets says exactly what the scenario says.
 func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 	sc := noisyNeighbour(t)
-	sc.Service.Policy.Spare, sc.Service.Policy.Utilization = 1, 0.3
+	settings := policy.Defaults[policy.PRIMASettings]()
+	settings.Spare, settings.Headroom = 1, 0.873
+	sc.Service.Policy.Settings = settings
+	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.CPU, Utilization: 0.65}}, Scheduling: quell.LeastConn})
 	sc.Service.Guard = quell.Guard{Floor: 0.1, Step: 0.5, SlowStart: 3 * time.Second, StaleAfter: 4, Fade: 7, ErrorRate: 0.2}
 	rig := &Emulated{Program: "/opt/quell \"x\"", Dir: "/data", Models: "/data/models.json", Scenario: sc, sockets: "/run/q"}
 	for _, run := range sc.Runs {
@@ -47,13 +51,13 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 			t.Fatalf("%s: %v", Title(sc, run), err)
 		}
 		want := sc.Service
-		want.Policy.Name = run.Policy
+		want.Policy = sc.PolicyOf(run)
 		want.Group.Initial = sc.Initial(run)
 		if n := Size(sc, run); n > 0 {
 			want.Group.Min, want.Group.Max = n, n
 		}
 		got := file.Service
-		if got.Policy != want.Policy || got.Guard != want.Guard || got.SLO != want.SLO || got.Sampling != want.Sampling ||
+		if got.Policy != policy.Whole(want.Policy) || got.Guard != want.Guard || got.SLO != want.SLO || got.Sampling != want.Sampling ||
 			got.Group.Min != want.Group.Min || got.Group.Max != want.Group.Max || got.Group.Initial != want.Group.Initial {
 			t.Errorf("%s: got %+v, want %+v", Title(sc, run), got, want)
 		}
@@ -345,7 +349,7 @@ func TestVerdictsSayWhenAComparisonIsUnfair(t *testing.T) {
 	mean := 10.0
 	results := make([]quell.Result, len(sc.Runs))
 	for i, run := range sc.Runs {
-		results[i] = quell.Result{Policy: run.Policy, Scheduling: run.Scheduling, InstanceSeconds: 200, LatencyMS: quell.Latency{Mean: &mean}, SLO: quell.SLOResult{ViolationS: 20}}
+		results[i] = quell.Result{Policy: run.Policy.Name, Scheduling: run.Scheduling, InstanceSeconds: 200, LatencyMS: quell.Latency{Mean: &mean}, SLO: quell.SLOResult{ViolationS: 20}}
 	}
 	prima := &results[len(results)-1]
 	prima.SLO.ViolationS, prima.InstanceSeconds = 5, 203
@@ -371,8 +375,8 @@ func TestVerdictsSayWhenAComparisonIsUnfair(t *testing.T) {
 
 func TestEveryRunOfTheDemoHasAPolicy(t *testing.T) {
 	for _, run := range noisyNeighbour(t).Runs {
-		if !strings.Contains(strings.Join(policy.Names(), " "), run.Policy) {
-			t.Errorf("%s is no policy", run.Policy)
+		if !slices.Contains(policy.Names(), run.Policy.Name) {
+			t.Errorf("%s is no policy", run.Policy.Name)
 		}
 	}
 }

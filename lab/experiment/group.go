@@ -90,7 +90,7 @@ func (g *group) connect(o bus.Options) (err error) {
 // service is the scenario's, as the run wants it.
 func (g *group) service() quell.Service {
 	service := g.sc.Service
-	service.Policy.Name = g.run.Policy
+	service.Policy = g.sc.PolicyOf(g.run)
 	service.Group.Initial = g.sc.Initial(g.run)
 	if n := Size(g.sc, g.run); n > 0 {
 		service.Group.Min, service.Group.Max = n, n

@@ -21,6 +21,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/policy"
 )
 
 // Kernel is a rig on machines of lab/testbed/kernel, for one run at a time, played from the clients' namespace. For each run
@@ -200,7 +201,7 @@ func (g *KernelGroup) config() string {
 // Contended says whether a scenario is about a resource: its policy goes by it, its requests want of it, or a neighbour takes
 // of it. A lab's hosts are limited in those only.
 func Contended(sc *scenario.Scenario, r quell.Resource) bool {
-	return sc.Service.Policy.Resource == r || sc.Workload.Demands(sc.Hosts[0])[r] > 0 ||
+	return policy.Resource(sc.Service.Policy) == r || sc.Workload.Demands(sc.Hosts[0])[r] > 0 ||
 		slices.ContainsFunc(sc.Timeline, func(e scenario.Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/demand"
 	"github.com/quellhq/quell/lab/testbed/kernel"
+	"github.com/quellhq/quell/policy"
 )
 
 // KernelPlayable says what in a scenario a kernel lab cannot play, as a *quell.InvalidError that says what to do. Of its runs only
@@ -99,7 +100,7 @@ func bearable(sc *scenario.Scenario) error {
 // fills links: it needs requests that take most of them.
 func KernelTrainable(sc *scenario.Scenario) error {
 	const instead = "give models with --models, or play policies that need none (static, hpa, knapsack, lr)"
-	if r := sc.Service.Policy.Resource; r != quell.Network {
+	if r := policy.Resource(sc.Service.Policy); r != quell.Network {
 		return invalid("service.policy.resource", "a lab learns models of its links, which are what its probes feel, not of %s: set network; or %s", r, instead)
 	}
 	demands := sc.Workload.Demands(sc.Hosts[0])

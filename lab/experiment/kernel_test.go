@@ -26,8 +26,8 @@ func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 	}
 	rig := &Kernel{Program: "/opt/quell", Dir: "/data", Models: "/data/models.json", Prefix: "quell", Scenario: sc}
 	for _, run := range []scenario.Run{
-		{Policy: "prima", Scheduling: quell.LeastConn}, {Policy: "static", Scheduling: quell.Random2, Fixed: 2, Balancer: scenario.Envoy},
-		{Policy: "lsf", Scheduling: quell.RoundRobin, Balancer: scenario.Builtin},
+		{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}, {Policy: quell.Policy{Name: "static"}, Scheduling: quell.Random2, Fixed: 2, Balancer: scenario.Envoy},
+		{Policy: quell.Policy{Name: "lsf"}, Scheduling: quell.RoundRobin, Balancer: scenario.Builtin},
 	} {
 		g := &KernelGroup{rig: rig, group: newGroup(sc, run, t.TempDir()), place: place, sockets: "/run/q"}
 		if err := os.WriteFile(g.tokenFile(), []byte("secret\n"), 0o600); err != nil {
@@ -157,7 +157,7 @@ func TestRivalsConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	rig := &Kernel{Scenario: sc}
-	g := &KernelGroup{rig: rig, group: newGroup(sc, scenario.Run{Policy: "static", Scheduling: quell.Random2, Fixed: 3, Balancer: scenario.Envoy}, ""), place: place}
+	g := &KernelGroup{rig: rig, group: newGroup(sc, scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.Random2, Fixed: 3, Balancer: scenario.Envoy}, ""), place: place}
 	var parsed struct {
 		Resources struct {
 			Clusters []struct {

@@ -11,7 +11,7 @@ import (
 
 // TestARunIsPlayedByOne: a second player of the same run is refused until the first has ended; other runs are free.
 func TestARunIsPlayedByOne(t *testing.T) {
-	dir, run := t.TempDir(), scenario.Run{Policy: "prima", Scheduling: quell.RoundRobin}
+	dir, run := t.TempDir(), scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.RoundRobin}
 	release, err := LockRun(dir, 0, run)
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func TestRecordKeepsAndSumsUp(t *testing.T) {
 	}
 	r.Sample(scenario.Sample{Intended: 2500 * time.Millisecond, Failed: true})
 	r.Change(1.25)
-	record := r.Record(scenario.Run{Policy: "prima", Scheduling: quell.LeastConn}, quell.Result{Requests: 5, Scheduling: quell.LeastConn, SLO: quell.SLOResult{Metric: quell.Mean}})
+	record := r.Record(scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}, quell.Result{Requests: 5, Scheduling: quell.LeastConn, SLO: quell.SLOResult{Metric: quell.Mean}})
 	path := filepath.Join(t.TempDir(), "record.json.gz")
 	if err := record.Save(path); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/policy"
 )
 
 // WriteTable prints results side by side: violation time and cost, which only mean something together.
@@ -77,7 +78,7 @@ func ms(v *float64) string {
 func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 	var prima *quell.Result
 	for i := range results {
-		if results[i].Policy == "prima" {
+		if results[i].Policy == policy.Default() {
 			prima = &results[i]
 		}
 	}
@@ -87,7 +88,7 @@ func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 	var lines []string
 	largest := 0
 	for i, r := range results {
-		if r.Policy != "static" {
+		if r.Policy != policy.Plain {
 			continue
 		}
 		lines = append(lines, verdict(Title(sc, sc.Runs[i]), r, prima))
@@ -95,7 +96,7 @@ func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 			largest = i
 		}
 	}
-	if r := results[largest]; r.Policy == "static" && r.SLO.ViolationS > 0 {
+	if r := results[largest]; r.Policy == policy.Plain && r.SLO.ViolationS > 0 {
 		lines = append(lines, fmt.Sprintf("%s did not keep the threshold (%.0f s): the fixed size that does costs more still.", Title(sc, sc.Runs[largest]), r.SLO.ViolationS))
 	}
 	return lines

@@ -10,6 +10,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/policy"
 )
 
 // Parse reads a scenario. The name is that of its file and appears in errors, which are as those of config.Parse.
@@ -125,7 +126,7 @@ func instancesKeys(n *Instances) keys.Table {
 
 func runKeys(r *Run) keys.Table {
 	return keys.Table{
-		keys.Req("policy", config.PolicyName(&r.Policy), "prima, lsf, lr, static, hpa or knapsack"),
+		keys.Req("policy", keys.ShortOr(policy.Name(&r.Policy.Name), policy.Keys(&r.Policy)), "its name, or a map of its name and its own settings"),
 		keys.Opt("scheduling", config.Scheduling(&r.Scheduling), "of the balancer: roundrobin, leastconn, random2, ewma or prequal"),
 		keys.Opt("balancer", keys.OneOf(&r.Balancer, []Balancer{Envoy, Builtin}), "lab only: builtin, or envoy with policy static and scheduling random2").Or("the rig's own; in a lab HAProxy"),
 		keys.Opt("fixed", keys.Whole(&r.Fixed).AtLeast(1), "size of the group in this run").Or("instances.fixed where the policy does not scale"),
@@ -148,7 +149,7 @@ func (f *file) complete(d *keys.Decoder) {
 		f.Instances.Fixed = f.Instances.Start
 	}
 	if !d.Given("runs") {
-		f.Runs = []Run{{Policy: f.Service.Policy.Name, Scheduling: quell.LeastConn}}
+		f.Runs = []Run{{Policy: f.Service.Policy, Scheduling: quell.LeastConn}}
 	}
 	f.Workload = onlyItsKind(f.Workload)
 	for i, g := range f.groups {

@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/internal/golden"
+	"github.com/quellhq/quell/policy"
 )
 
 func readFile(t testing.TB, path string) []byte {
@@ -76,9 +77,9 @@ func TestParse(t *testing.T) {
 			{At: 70 * time.Second, Interfere: &Interference{Host: "h1", Resource: quell.Network}},
 		},
 		Runs: []Run{
-			{Policy: "static", Scheduling: quell.RoundRobin}, {Policy: "static", Scheduling: quell.LeastConn},
-			{Policy: "static", Scheduling: quell.LeastConn, Fixed: 4}, {Policy: "prima", Scheduling: quell.LeastConn},
-			{Policy: "static", Scheduling: quell.Random2, Balancer: Envoy},
+			{Policy: quell.Policy{Name: "static"}, Scheduling: quell.RoundRobin}, {Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn},
+			{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn, Fixed: 4}, {Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn},
+			{Policy: quell.Policy{Name: "static"}, Scheduling: quell.Random2, Balancer: Envoy},
 		},
 		Judge: Judging{Window: 5 * time.Second, Requests: 30},
 	}
@@ -113,7 +114,7 @@ func TestDefaults(t *testing.T) {
 	if s.Seed != 1 || !reflect.DeepEqual(s.Instances, Instances{Start: 2, Fixed: 2}) || s.Judge != DefaultJudging() {
 		t.Errorf("seed %d, instances %+v, judge %+v", s.Seed, s.Instances, s.Judge)
 	}
-	if want := []Run{{Policy: "lr", Scheduling: quell.LeastConn}}; !slices.Equal(s.Runs, want) {
+	if want := []Run{{Policy: policy.Whole(quell.Policy{Name: "lr"}), Scheduling: quell.LeastConn}}; !slices.Equal(s.Runs, want) {
 		t.Errorf("runs %+v, want %+v", s.Runs, want)
 	}
 	if s.Service.Name != "short" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // Scenario is one experiment. The zero value is not valid; see Validate.
@@ -129,7 +130,7 @@ type Failure struct{ Host string }
 
 // Run is one pass through the scenario under a policy.
 type Run struct {
-	Policy     string
+	Policy     quell.Policy // without settings: the service's policy as it is there, another one with its defaults
 	Scheduling quell.Scheduling
 	Fixed      int // pins the group to this size; 0: Instances.Fixed for policies that do not scale
 	// Balancer is the program that spreads the requests where a rig has several; empty: the rig's own.
@@ -185,9 +186,17 @@ func (s *Scenario) Marks() []time.Duration {
 	return slices.Compact(marks)
 }
 
+// PolicyOf is a run's policy with the settings that it has there.
+func (s *Scenario) PolicyOf(run Run) quell.Policy {
+	if run.Policy.Settings == nil && run.Policy.Name == s.Service.Policy.Name {
+		return policy.Whole(s.Service.Policy)
+	}
+	return policy.Whole(run.Policy)
+}
+
 // Size is the group's size in a run that does not scale, else 0.
 func (s *Scenario) Size(run Run) int {
-	if run.Fixed > 0 || run.Policy != "static" && run.Policy != "knapsack" {
+	if run.Fixed > 0 || !policy.KeepsSize(run.Policy.Name) {
 		return run.Fixed
 	}
 	return s.Instances.Fixed

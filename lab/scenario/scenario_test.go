@@ -35,7 +35,7 @@ func noisy() *Scenario {
 			{At: 35 * time.Second, Interfere: &Interference{Host: "h1", Resource: quell.CPU, Use: 0.2}},
 			{At: 70 * time.Second, Interfere: &Interference{Host: "h1", Resource: quell.Network}},
 		},
-		Runs:  []Run{{Policy: "static", Scheduling: quell.LeastConn}, {Policy: "prima", Scheduling: quell.LeastConn}},
+		Runs:  []Run{{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}, {Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}},
 		Judge: DefaultJudging(),
 	}
 }
@@ -142,15 +142,15 @@ func TestValidateNamesEachBreach(t *testing.T) {
 		"instances.weights: must sum to 100%, sum to 80%": func(s *Scenario) { s.Instances.Weights = []float64{.5, .3} },
 		"instances.weights[1]: must be a fraction":        func(s *Scenario) { s.Instances.Weights = []float64{1.5, -.5} },
 		"instances.weights: are held in groups of fixed": func(s *Scenario) {
-			s.Instances.Weights, s.Runs = []float64{1}, []Run{{Policy: "prima", Scheduling: quell.LeastConn}}
+			s.Instances.Weights, s.Runs = []float64{1}, []Run{{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}}
 		},
 		"warm_up: must be at least 20s with instances": func(s *Scenario) { s.Instances.Weights = []float64{1} },
 		"instances.weights: has 1 weights, and runs[0]": func(s *Scenario) {
-			s.Instances.Weights, s.Runs = []float64{1}, []Run{{Policy: "prima", Scheduling: quell.LeastConn, Fixed: 2}}
+			s.Instances.Weights, s.Runs = []float64{1}, []Run{{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn, Fixed: 2}}
 		},
 		"instances.weights: cannot be held by the balancer": func(s *Scenario) {
 			s.Instances.Weights = []float64{1}
-			s.Runs = []Run{{Policy: "static", Scheduling: quell.Random2, Fixed: 1, Balancer: Envoy}}
+			s.Runs = []Run{{Policy: quell.Policy{Name: "static"}, Scheduling: quell.Random2, Fixed: 1, Balancer: Envoy}}
 		},
 		"workload.kind: unknown kind":                      func(s *Scenario) { s.Workload.Kind = "movie" },
 		"workload.arrivals: unknown arrival":               func(s *Scenario) { s.Workload.Arrivals = "bursty" },
@@ -167,8 +167,8 @@ func TestValidateNamesEachBreach(t *testing.T) {
 		"timeline[2].interfere: is set twice at 35s":       func(s *Scenario) { s.Timeline[2].Interfere.Resource = quell.Network },
 		"runs: must hold at least one run":                 func(s *Scenario) { s.Runs = nil },
 		"runs[1]: is the same as runs[0]":                  func(s *Scenario) { s.Runs[1] = s.Runs[0] },
-		"runs[0].balancer: envoy plays only policy static": func(s *Scenario) { s.Runs[0].Balancer, s.Runs[0].Policy = Envoy, "prima" },
-		"runs[0].policy: must name a policy":               func(s *Scenario) { s.Runs[0].Policy = "" },
+		"runs[0].balancer: envoy plays only policy static": func(s *Scenario) { s.Runs[0].Balancer, s.Runs[0].Policy.Name = Envoy, "prima" },
+		"runs[0].policy: must name a policy":               func(s *Scenario) { s.Runs[0].Policy.Name = "" },
 		"runs[0].scheduling: unknown scheduling":           func(s *Scenario) { s.Runs[0].Scheduling = "fastest" },
 		"runs[0].fixed: must not be negative":              func(s *Scenario) { s.Runs[0].Fixed = -1 },
 		"runs[0].fixed: 3 instances need a host each":      func(s *Scenario) { s.Runs[0].Fixed = 3 },

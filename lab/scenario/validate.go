@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // Validate checks everything that the parts of a scenario must agree on. It returns every breach, joined, each a
@@ -253,13 +254,14 @@ func (c *checker) runs(s *Scenario) {
 	seen := map[Run]int{}
 	for i, r := range s.Runs {
 		path := fmt.Sprintf("runs[%d]", i)
-		c.need(r.Policy != "", path+".policy", "must name a policy")
+		c.need(r.Policy.Name != "", path+".policy", "must name a policy")
 		c.need(slices.Contains(quell.Schedulings, r.Scheduling), path+".scheduling", "unknown scheduling %q", r.Scheduling)
 		c.need(r.Fixed >= 0, path+".fixed", "must not be negative, is %d", r.Fixed)
 		c.need(len(s.Hosts) == 0 || r.Fixed <= len(s.Hosts), path+".fixed",
 			"%d instances need a host each, there are %d", r.Fixed, len(s.Hosts))
-		c.need(r.Balancer != Envoy || r.Policy == "static" && r.Scheduling == quell.Random2, path+".balancer",
-			"envoy plays only policy static with scheduling random2, its least request")
+		c.need(r.Balancer != Envoy || r.Policy.Name == policy.Plain && r.Scheduling == quell.Random2, path+".balancer",
+			"envoy plays only policy %s with scheduling random2, its least request", policy.Plain)
+		r.Policy = s.PolicyOf(r)
 		first, twice := seen[r]
 		c.need(!twice, path, "is the same as runs[%d]", first)
 		if !twice {

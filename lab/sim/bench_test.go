@@ -19,7 +19,7 @@ func plainScenario(n int, load, bitsPerSecond float64, duration time.Duration) *
 		Name: "bench", Seed: 1, Duration: duration, Service: service, Judge: scenario.DefaultJudging(),
 		Instances: scenario.Instances{Start: n, Fixed: n},
 		Workload:  scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: 50_000, Load: load * float64(n)},
-		Runs:      []scenario.Run{{Policy: "static", Scheduling: quell.LeastConn}},
+		Runs:      []scenario.Run{{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}},
 	}
 	for i := range n {
 		sc.Hosts = append(sc.Hosts, scenario.Host{ID: fmt.Sprintf("h%d", i+1), Network: bitsPerSecond, Cores: 1, DiskIOPS: 1000, Memory: 1})
@@ -33,7 +33,7 @@ func benchmark(b *testing.B, sc *scenario.Scenario, s quell.Scheduling, warmUp t
 	var requests int64
 	for b.Loop() {
 		_, err := Run(b.Context(), Options{
-			Scenario: sc, Run: scenario.Run{Policy: "static", Scheduling: s}, WarmUp: warmUp, Probing: Probing{Count: leastProbes},
+			Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s}, WarmUp: warmUp, Probing: Probing{Count: leastProbes},
 			check: func(s *simulation) error { requests += s.traffic.arrived; return nil },
 		})
 		if err != nil {
@@ -82,7 +82,7 @@ func BenchmarkPrima(b *testing.B) {
 			var requests int64
 			for b.Loop() {
 				_, err := Run(b.Context(), Options{
-					Scenario: sc, Run: scenario.Run{Policy: "prima", Scheduling: quell.LeastConn}, Models: models,
+					Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}, Models: models,
 					check: func(s *simulation) error { requests += s.traffic.arrived; return nil },
 				})
 				if err != nil {

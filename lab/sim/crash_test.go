@@ -18,7 +18,7 @@ func crashing(t *testing.T, policy string, models *model.Models) *simulation {
 	sc.Service.SLO.Threshold = 40 * time.Millisecond
 	sc.Instances = scenario.Instances{Start: 5, Fixed: 5, Startup: time.Second}
 	s, err := newSimulation(Options{
-		Scenario: sc, Run: scenario.Run{Policy: policy, Scheduling: quell.LeastConn}, Models: models,
+		Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: policy}, Scheduling: quell.LeastConn}, Models: models,
 		Failures: []Failure{{Host: "h1", At: 20*time.Second + 700*time.Millisecond}},
 	})
 	if err != nil {

@@ -55,10 +55,10 @@ func decisions(t *testing.T, sc *scenario.Scenario) []byte {
 	fmt.Fprintf(&out, "models %s\n", digest(t, models))
 	runs := slices.Clone(sc.Runs)
 	if sc.Name == "noisy-neighbour" {
-		for _, name := range policy.Names() {
-			runs = append(runs, scenario.Run{Policy: name, Scheduling: quell.EWMA})
+		for _, name := range slices.Sorted(slices.Values(policy.Names())) {
+			runs = append(runs, scenario.Run{Policy: quell.Policy{Name: name}, Scheduling: quell.EWMA})
 		}
-		runs = append(runs, scenario.Run{Policy: policy.Clairvoyant, Scheduling: quell.LeastConn})
+		runs = append(runs, scenario.Run{Policy: quell.Policy{Name: policy.Clairvoyant}, Scheduling: quell.LeastConn})
 	}
 	for _, run := range runs {
 		var acts, plans []any
@@ -68,10 +68,10 @@ func decisions(t *testing.T, sc *scenario.Scenario) []byte {
 		}}
 		r, err := Run(t.Context(), o)
 		if err != nil {
-			t.Fatalf("%s: %v", run.Policy, err)
+			t.Fatalf("%s: %v", run.Policy.Name, err)
 		}
 		fmt.Fprintf(&out, "%s %s %d: %d plans, acts %s, plans %s; %d requests, %.3f s of violation, %.3f instance-seconds, result %s\n",
-			run.Policy, r.Scheduling, r.Fixed, len(plans), digest(t, acts), digest(t, plans), r.Requests, r.SLO.ViolationS, r.InstanceSeconds, digest(t, r))
+			run.Policy.Name, r.Scheduling, r.Fixed, len(plans), digest(t, acts), digest(t, plans), r.Requests, r.SLO.ViolationS, r.InstanceSeconds, digest(t, r))
 	}
 	return out.Bytes()
 }

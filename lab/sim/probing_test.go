@@ -16,7 +16,7 @@ func TestProbesAreScaledToTheWindow(t *testing.T) {
 	shortest, longest := math.Inf(1), 0.0
 	for seed := range uint64(20) {
 		s, err := newSimulation(Options{
-			Scenario: sc, Run: scenario.Run{Policy: "static", Scheduling: quell.LeastConn}, Seed: seed + 1, Probing: Probing{Count: 40},
+			Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}, Seed: seed + 1, Probing: Probing{Count: 40},
 		})
 		if err != nil {
 			t.Fatal(err)

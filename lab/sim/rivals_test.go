@@ -21,7 +21,7 @@ func oneSlow() *scenario.Scenario {
 func TestLearnersLeaveTheSlowInstance(t *testing.T) {
 	for seed := range uint64(5) {
 		p99 := func(s quell.Scheduling) float64 {
-			r := played(t, Options{Scenario: oneSlow(), Run: scenario.Run{Policy: "static", Scheduling: s}, Seed: seed + 1})
+			r := played(t, Options{Scenario: oneSlow(), Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s}, Seed: seed + 1})
 			return *r.LatencyMS.P99
 		}
 		for _, blind := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
@@ -42,7 +42,7 @@ func TestLearnersInLargeGroups(t *testing.T) {
 		sc.Timeline = append(sc.Timeline, scenario.Event{Interfere: use})
 	}
 	p99 := func(s quell.Scheduling) float64 {
-		return *played(t, Options{Scenario: sc, Run: scenario.Run{Policy: "static", Scheduling: s}}).LatencyMS.P99
+		return *played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s}}).LatencyMS.P99
 	}
 	two, ewma, prequal := p99(quell.Random2), p99(quell.EWMA), p99(quell.Prequal)
 	if ewma > two || prequal > two {
@@ -54,10 +54,11 @@ func TestLearnersInLargeGroups(t *testing.T) {
 func TestHPAKeepsTheTarget(t *testing.T) {
 	sc := plainScenario(12, 0, 40e6, 5*time.Minute)
 	sc.Instances, sc.Workload.Load = scenario.Instances{Start: 2, Fixed: 2, Startup: time.Second}, 1
-	sc.Service.Sampling, sc.Service.Policy.Utilization = 2*time.Second, 0.5
+	sc.Service.Sampling = 2 * time.Second
 	load := func(at time.Duration, x float64) scenario.Event { return scenario.Event{At: at, Load: &x} }
 	sc.Timeline = []scenario.Event{load(60*time.Second, 4), load(180*time.Second, 1)}
-	r := played(t, Options{Scenario: sc, Run: scenario.Run{Policy: "hpa", Scheduling: quell.LeastConn}})
+	half := quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.Network, Utilization: 0.5}}
+	r := played(t, Options{Scenario: sc, Run: scenario.Run{Policy: half, Scheduling: quell.LeastConn}})
 	if r.MaxInstances < 7 || r.MaxInstances > 11 || r.Decisions > 12 {
 		t.Errorf("4 links' worth of load at a target of 0.5: up to %d instances, %d decisions", r.MaxInstances, r.Decisions)
 	}
@@ -75,7 +76,7 @@ func TestKnapsackMovesLoadOffTheDisturbed(t *testing.T) {
 		var weight float64
 		mean := func(p string) float64 {
 			r, err := Run(t.Context(), Options{
-				Scenario: sc, Run: scenario.Run{Policy: p, Scheduling: quell.RoundRobin}, Seed: seed + 1,
+				Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: p}, Scheduling: quell.RoundRobin}, Seed: seed + 1,
 				check: func(s *simulation) error { weight = s.instances[1].candidate.Weight; return nil },
 			})
 			if err != nil {
@@ -97,7 +98,7 @@ func TestClairvoyantIsTheBound(t *testing.T) {
 	var violation, cost struct{ bound, prima float64 }
 	for seed := range uint64(4) {
 		run := func(p string) quell.Result {
-			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: p, Scheduling: quell.LeastConn}, Models: models, Seed: seed + 1})
+			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: p}, Scheduling: quell.LeastConn}, Models: models, Seed: seed + 1})
 		}
 		bound, prima := run(policy.Clairvoyant), run("prima")
 		if seed == 0 && !reflect.DeepEqual(bound, run(policy.Clairvoyant)) {

@@ -48,7 +48,7 @@ type Options struct {
 // Run plays one run of a scenario and accounts it as the live rig does. Mistakes in the scenario, and models that are
 // missing, are errors; overload is a result.
 func Run(ctx context.Context, o Options) (quell.Result, error) {
-	if o.Run.Policy == policy.Clairvoyant && o.Strain == 0 {
+	if o.Run.Policy.Name == policy.Clairvoyant && o.Strain == 0 {
 		return hindsight(ctx, o)
 	}
 	s, err := newSimulation(o)
@@ -238,7 +238,7 @@ func processOf(a scenario.Arrivals) loadgen.Process {
 
 func (s *simulation) preparePolicy() (err error) {
 	s.service = s.Scenario.Service
-	s.service.Policy.Name = s.Run.Policy
+	s.service.Policy = s.Scenario.PolicyOf(s.Run)
 	if n := s.Scenario.Size(s.Run); n > 0 {
 		s.service.Group.Min, s.service.Group.Max = n, n
 	}
@@ -246,7 +246,7 @@ func (s *simulation) preparePolicy() (err error) {
 	if s.engine, err = newEngine(s.service, s.Models); err != nil {
 		return err
 	}
-	if s.Run.Policy == policy.Clairvoyant {
+	if s.Run.Policy.Name == policy.Clairvoyant {
 		if err = s.foresee(); err != nil {
 			return err
 		}
@@ -332,7 +332,7 @@ func (s *simulation) scheduleUsers(stage *world, c *clients) {
 func (s *simulation) result() quell.Result {
 	sc, verdict, cost := s.Scenario, s.account.verdict(), s.instanceSeconds()
 	r := quell.Result{
-		Scenario: sc.Name, Policy: s.Run.Policy, Scheduling: s.Run.Scheduling, Fixed: sc.Size(s.Run), Seed: s.seed,
+		Scenario: sc.Name, Policy: s.Run.Policy.Name, Scheduling: s.Run.Scheduling, Fixed: sc.Size(s.Run), Seed: s.seed,
 		DurationS: sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors, LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
 		InstanceSeconds: cost, MeanInstances: cost / sc.Duration.Seconds(), MaxInstances: s.most, Decisions: len(s.changes),
 	}

@@ -13,7 +13,7 @@ func TestWindowsAddUp(t *testing.T) {
 	sc := noisyNeighbour()
 	var windows []Window
 	r := played(t, Options{
-		Scenario: sc, Run: scenario.Run{Policy: "static", Scheduling: quell.RoundRobin, Fixed: 3},
+		Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.RoundRobin, Fixed: 3},
 		Windows: func(w Window) { windows = append(windows, w) },
 	})
 	var end, violated time.Duration

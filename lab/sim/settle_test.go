@@ -35,7 +35,7 @@ func TestWeightsSettleAtAFixedSize(t *testing.T) {
 			}
 			models := prepared(t, sc)
 			for _, scheduling := range []quell.Scheduling{quell.LeastConn, quell.RoundRobin} {
-				r := played(t, Options{Scenario: sc, Run: scenario.Run{Policy: "prima", Scheduling: scheduling}, Models: models})
+				r := played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: scheduling}, Models: models})
 				if r.Decisions > periods/6 {
 					t.Errorf("%s: the weights change in %d of %d periods", scheduling, r.Decisions, periods)
 				}

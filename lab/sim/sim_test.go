@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/train"
 )
 
@@ -26,7 +27,9 @@ func noisyNeighbour() *scenario.Scenario {
 	sc := plainScenario(6, 0, 40e6, 70*time.Second)
 	sc.Name, sc.Instances, sc.Workload.Load = "noisy-neighbour", scenario.Instances{Start: 2, Fixed: 3, Startup: time.Second}, 0.8
 	sc.Service.SLO.Threshold, sc.Service.Sampling = 40*time.Millisecond, time.Second
-	sc.Service.Policy.ScaleInMargin, sc.Service.Guard.StaleAfter = 0.1, 5
+	settings := policy.Defaults[policy.PRIMASettings]()
+	settings.ScaleInMargin = 0.1
+	sc.Service.Policy.Settings, sc.Service.Guard.StaleAfter = settings, 5
 	load := func(x float64) *float64 { return &x }
 	use := func(host string, x float64) *scenario.Interference {
 		return &scenario.Interference{Host: host, Resource: quell.Network, Use: x}
@@ -63,7 +66,7 @@ func TestHeldWeights(t *testing.T) {
 	shares := func(warmUp, duration time.Duration) (share float64) {
 		sc := *sc
 		sc.Duration = duration
-		_, err := Run(t.Context(), Options{Scenario: &sc, Run: scenario.Run{Policy: "static", Scheduling: quell.RoundRobin}, WarmUp: warmUp,
+		_, err := Run(t.Context(), Options{Scenario: &sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.RoundRobin}, WarmUp: warmUp,
 			check: func(s *simulation) error { share = s.members[0].candidate.Weight; return nil }})
 		if err != nil {
 			t.Fatal(err)
@@ -113,7 +116,7 @@ func TestPrimaHoldsWhereRoundRobinAndLeastConnectionsViolate(t *testing.T) {
 	models := prepared(t, sc)
 	for seed := range uint64(5) {
 		run := func(policy string, s quell.Scheduling) quell.Result {
-			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: policy, Scheduling: s}, Models: models, Seed: seed + 1})
+			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: policy}, Scheduling: s}, Models: models, Seed: seed + 1})
 		}
 		prima := run("prima", quell.LeastConn)
 		if prima.Errors > 0 || prima.SLO.ViolationS > 10 || prima.Decisions == 0 || prima.ReactionS == nil {
@@ -131,7 +134,7 @@ func TestPrimaHoldsWhereRoundRobinAndLeastConnectionsViolate(t *testing.T) {
 
 func TestSameSeedSameBytes(t *testing.T) {
 	sc := noisyNeighbour()
-	o := Options{Scenario: sc, Run: scenario.Run{Policy: "prima", Scheduling: quell.LeastConn}, Seed: 3, Faults: Faults{Noise: 0.05, Lost: 0.1, Late: 300 * time.Millisecond}}
+	o := Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}, Seed: 3, Faults: Faults{Noise: 0.05, Lost: 0.1, Late: 300 * time.Millisecond}}
 	bytes := func(seed uint64) string {
 		o.Models, o.Seed = prepared(t, sc), seed
 		data, err := json.Marshal(played(t, o))
@@ -270,7 +273,7 @@ func TestLargeGroups(t *testing.T) {
 		sc.Timeline = append(sc.Timeline, scenario.Event{Interfere: use})
 	}
 	mean := func(s quell.Scheduling) float64 {
-		return *played(t, Options{Scenario: sc, Run: scenario.Run{Policy: "static", Scheduling: s}}).LatencyMS.Mean
+		return *played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s}}).LatencyMS.Mean
 	}
 	turns, two, least := mean(quell.RoundRobin), mean(quell.Random2), mean(quell.LeastConn)
 	if least > 0.8*two || two > 0.5*turns {
@@ -279,7 +282,7 @@ func TestLargeGroups(t *testing.T) {
 }
 
 func TestWhatCountsAsAChange(t *testing.T) {
-	s, err := newSimulation(Options{Scenario: noisyNeighbour(), Run: scenario.Run{Policy: "static", Scheduling: quell.LeastConn}})
+	s, err := newSimulation(Options{Scenario: noisyNeighbour(), Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +318,7 @@ func TestWhatCountsAsAChange(t *testing.T) {
 func TestLostReadings(t *testing.T) {
 	sc := noisyNeighbour()
 	models := prepared(t, sc)
-	run := scenario.Run{Policy: "prima", Scheduling: quell.LeastConn}
+	run := scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}
 	blind := played(t, Options{Scenario: sc, Run: run, Models: models, Faults: Faults{Lost: 1}})
 	seeing := played(t, Options{Scenario: sc, Run: run, Models: models})
 	if blind.SLO.ViolationS <= seeing.SLO.ViolationS {
@@ -325,7 +328,7 @@ func TestLostReadings(t *testing.T) {
 
 func TestMistakesAreToldAndContextsHeard(t *testing.T) {
 	sc := noisyNeighbour()
-	prima := scenario.Run{Policy: "prima", Scheduling: quell.LeastConn}
+	prima := scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}
 	if _, err := Run(t.Context(), Options{Scenario: sc, Run: prima}); !errors.Is(err, quell.ErrNoData) {
 		t.Errorf("PRIMA without models gives %v", err)
 	}
@@ -338,7 +341,7 @@ func TestMistakesAreToldAndContextsHeard(t *testing.T) {
 	slow := *sc
 	slow.Hosts = slices.Clone(sc.Hosts)
 	slow.Hosts[0].Network = 1e5
-	if _, err := Run(t.Context(), Options{Scenario: &slow, Run: scenario.Run{Policy: "static", Scheduling: quell.LeastConn}}); !errors.As(err, &user) {
+	if _, err := Run(t.Context(), Options{Scenario: &slow, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}}); !errors.As(err, &user) {
 		t.Errorf("a link too slow to probe gives %v", err)
 	}
 	nan := math.NaN()
@@ -347,14 +350,14 @@ func TestMistakesAreToldAndContextsHeard(t *testing.T) {
 		"noise": {Faults: Faults{Noise: nan}}, "lost": {Faults: Faults{Lost: 1.5}}, "late": {Faults: Faults{Late: -1}},
 		"warm-up": {WarmUp: -1}, "failure": {Failures: []Failure{{Host: "h1", At: -1}}},
 	} {
-		o.Scenario, o.Run = sc, scenario.Run{Policy: "static", Scheduling: quell.LeastConn}
+		o.Scenario, o.Run = sc, scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}
 		if _, err := Run(t.Context(), o); !errors.As(err, &user) {
 			t.Errorf("bad %s gives %v", name, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Run(ctx, Options{Scenario: sc, Run: scenario.Run{Policy: "static", Scheduling: quell.LeastConn}}); !errors.Is(err, context.Canceled) {
+	if _, err := Run(ctx, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled run gives %v", err)
 	}
 }

@@ -39,11 +39,11 @@ func TestLaws(t *testing.T) {
 			}
 			var measured []float64
 			for seed := range uint64(4) {
-				r := played(t, Options{Scenario: sc, Run: scenario.Run{Policy: "static", Scheduling: quell.LeastConn}, Seed: seed + 1})
+				r := played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}, Seed: seed + 1})
 				value, _ := r.LatencyMS.Of(metric)
 				measured = append(measured, value)
 			}
-			s, err := newSimulation(Options{Scenario: sc, Run: scenario.Run{Policy: policy.Clairvoyant, Scheduling: quell.LeastConn}, Strain: 1})
+			s, err := newSimulation(Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: policy.Clairvoyant}, Scheduling: quell.LeastConn}, Strain: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func TestRehearsal(t *testing.T) {
 		sc.Workload = load
 		var foretold, came float64
 		_, err := Run(t.Context(), Options{
-			Scenario: sc, Run: scenario.Run{Policy: policy.Clairvoyant, Scheduling: quell.LeastConn}, Strain: 1,
+			Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: policy.Clairvoyant}, Scheduling: quell.LeastConn}, Strain: 1,
 			check: func(s *simulation) error {
 				for _, n := range s.foresight.asked {
 					foretold += n

@@ -203,7 +203,7 @@ func TestSessionsOutliveInstances(t *testing.T) {
 func TestReadingsOfTheScenarioCount(t *testing.T) {
 	sc := noisyNeighbour()
 	models := prepared(t, sc)
-	run := scenario.Run{Policy: "prima", Scheduling: quell.LeastConn}
+	run := scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}
 	option := played(t, Options{Scenario: sc, Run: run, Models: models, Faults: Faults{Lost: 1}, WarmUp: 9 * time.Second})
 	inFile := *sc
 	inFile.Readings.Lost, inFile.WarmUp = 1, 9*time.Second
@@ -216,7 +216,7 @@ func TestReadingsOfTheScenarioCount(t *testing.T) {
 func TestEveryPolicyGetsTheSameWork(t *testing.T) {
 	sc := pages(4, time.Minute)
 	work := func(s quell.Scheduling) (requests int64, seconds float64) {
-		_, err := Run(t.Context(), Options{Scenario: sc, Run: scenario.Run{Policy: "static", Scheduling: s}, check: func(s *simulation) error {
+		_, err := Run(t.Context(), Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s}, check: func(s *simulation) error {
 			for i := range s.w.hosts {
 				seconds += s.w.carried(i, quell.CPU, ownService)
 			}
@@ -243,7 +243,7 @@ func TestTablesIIIAndIVComeOut(t *testing.T) {
 	sc.Service.Group.Startup, sc.WarmUp = time.Second, time.Minute
 	sc.Timeline = []scenario.Event{{Interfere: &scenario.Interference{Host: "h2", Resource: quell.Network, Use: 0.4}}}
 	both := func(s quell.Scheduling) (calm, disturbed quell.Observation) {
-		sc.Runs = []scenario.Run{{Policy: "static", Scheduling: s}}
+		sc.Runs = []scenario.Run{{Policy: quell.Policy{Name: "static"}, Scheduling: s}}
 		seen, _ := observations(t, Options{Scenario: sc})
 		return seen[0], seen[1]
 	}

@@ -1,0 +1,36 @@
+package policy
+
+import (
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// LSFSettings are what lsf can be told.
+type LSFSettings struct {
+	Senses
+}
+
+var leastSeveritySpec = spec[LSFSettings]{
+	name: "lsf", about: "on a violation, the largest share to the instance that suffers least: a baseline of PRIMA's paper",
+	scope: ServiceScope, scales: true, needs: baselineOnly,
+	defaults: LSFSettings{defaultSenses()},
+	keys: func(s *LSFSettings) keys.Table {
+		return keys.Table{resourceKey(&s.Resource), confidenceKey(&s.Confidence), confirmKey(&s.Confirm)}
+	},
+	senses:   func(s LSFSettings) Senses { return s.Senses },
+	memory:   empty[leastMemory],
+	instance: empty[leastInstance],
+	decide:   leastSeverity,
+}
+
+// leastSeverity is the LSF baseline (PRIMA, section V-D): on a violation, the instances' shares of the summed
+// severity are handed out in reverse, the largest to the instance with the lowest severity. A new instance waits for
+// its first severity (Figures 2 and 3), up to guard.stale_after snapshots: if the violation that it came for still stands,
+// that gives it its first share.
+func leastSeverity(in Input, set LSFSettings, g *group, st *State) quell.Plan {
+	g.welcome(func(m *member) bool {
+		m.least().Waited++
+		return m.hasSeverity || m.least().Waited > max(1, in.Service.Guard.StaleAfter)
+	})
+	return least(in, set.Confirm, g, st, "severity", func(m *member) (float64, bool) { return m.severity, m.hasSeverity })
+}

@@ -1,0 +1,89 @@
+package policy
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell"
+)
+
+// A policy is known by its own files alone: its name stands in no other Go file, but for the default of a service.
+func TestAPolicysNameIsItsOwn(t *testing.T) {
+	root := ".."
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && (strings.HasPrefix(e.Name(), ".") && path != root || e.Name() == "bin"):
+			return fs.SkipDir
+		case e.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			literal, ok := n.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				return true
+			}
+			if text, err := strconv.Unquote(literal.Value); err == nil && slices.Contains(Names(), text) && !mayName(path, text) {
+				t.Errorf("%s names the policy %s", path, text)
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mayName(path, name string) bool {
+	own := []string{filepath.Join("..", "policy", name+".go"), filepath.Join("..", "model", name+".go")}
+	if strings.HasPrefix(path, filepath.Join("..", "cmd", "results")+string(filepath.Separator)) {
+		return true // pages of results are named after what they are about
+	}
+	return slices.Contains(own, path) || path == filepath.Join("..", "service.go") && name == Default()
+}
+
+// Every policy has a page, the list of them is the table, and the default is the first.
+func TestPoliciesAreDocumented(t *testing.T) {
+	if got := quell.DefaultService().Policy.Name; got != Default() {
+		t.Errorf("the default is %s, the first row %s", got, Default())
+	}
+	docs := filepath.Join("..", "docs", "policies")
+	list, err := os.ReadFile(filepath.Join(docs, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range Names() {
+		page, err := os.ReadFile(filepath.Join(docs, name+".md"))
+		if err != nil || !strings.HasPrefix(string(page), "# "+name) {
+			t.Errorf("%s.md does not begin with the policy's name: %v", name, err)
+		}
+		if row := "| [" + name + "](" + name + ".md) | " + About(name) + " |\n"; !strings.Contains(string(list), row) {
+			t.Errorf("README.md lacks the row\n%s", row)
+		}
+	}
+}
+
+func TestAPolicyTakesItsOwnSettingsOnly(t *testing.T) {
+	s := golden(Default(), 75, 0)
+	s.Policy.Settings = HPASettings{Utilization: .5}
+	if _, err := NewEngine(s, goldenModels(t)); err == nil || !strings.Contains(err.Error(), "settings of another one") {
+		t.Errorf("got %v", err)
+	}
+	if got := Difference(quell.Policy{Name: "hpa"}, quell.Policy{Name: "hpa", Settings: HPASettings{Resource: quell.Network, Utilization: .65}}); got != "utilization 65%" {
+		t.Errorf("the difference is %q", got)
+	}
+}

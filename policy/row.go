@@ -1,0 +1,220 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// rows is the table of policies, the first one the default. Nothing outside of a policy's own file knows its name.
+var rows = []row{
+	rowOf(primaSpec),
+	rowOf(leastSeveritySpec),
+	rowOf(leastResponseSpec),
+	rowOf(staticSpec),
+	rowOf(hpaSpec),
+	rowOf(knapsackSpec),
+}
+
+// Scope says where a policy runs: in the controller, for a service, or in the agent, for the control groups of its machine.
+type Scope string
+
+const (
+	ServiceScope Scope = "service"
+	HostScope    Scope = "host"
+)
+
+// need says which sections of the models a policy cannot do without.
+type need int
+
+const (
+	noModels     need = iota
+	baselineOnly      // where snapshots carry probes rather than severities
+	allModels
+)
+
+// Senses are by what a policy perceives instances, and what their neighbours take.
+type Senses struct {
+	Resource          quell.Resource
+	InterferenceModel quell.InterferenceModel
+	Confidence        float64 // of the one-sided test behind Eq. 1
+	Confirm           int     // W: interference is gone after as many snapshots without it as it takes to act on it
+}
+
+func defaultSenses() Senses {
+	return Senses{Resource: quell.Network, InterferenceModel: quell.Joint, Confidence: 0.95, Confirm: 1}
+}
+
+// sensing is perception by another resource.
+func sensing(r quell.Resource) Senses {
+	s := defaultSenses()
+	s.Resource = r
+	return s
+}
+
+// Variant is a form of a policy that the arena plays beside the one that a scenario asks for.
+type Variant struct {
+	Change      string             // what is different, such as "headroom 70%"; "" along a frontier
+	Step        string             // along a frontier, such as "50%"
+	Policy      quell.Policy       // with its settings
+	Schedulings []quell.Scheduling // to play over; nil: all that the policy could run on
+}
+
+// spec is a policy's row: all that it declares, with the types of its settings and of its memory.
+type spec[S any] struct {
+	name, about string // about is one line for lists
+	scope       Scope
+	scales      bool // changes the number of instances
+	equal       bool // shares are equal ones, so that it does not matter whether the balancer heeds weights
+	needs       need
+	defaults    S
+	keys        func(*S) keys.Table                                            // of the settings, as they stand below `policy` in a configuration
+	agree       func(d *keys.Decoder, path string, s S, service quell.Service) // nil: nothing to check of what keys say together
+	senses      func(S) Senses                                                 // nil: the default ones
+	variants    func(S) []Variant                                              // nil: none
+	memory      func() any                                                     // an empty memory; nil if it keeps none
+	instance    func() any                                                     // an empty memory of one instance; nil if it keeps none
+	decide      func(in Input, settings S, g *group, st *State) quell.Plan
+}
+
+// row is a spec whose types stand behind functions.
+type row struct {
+	name, about      string
+	scope            Scope
+	scales, equal    bool
+	needs            need
+	memory, instance func() any
+	defaults         any
+	takes            func(settings any) bool
+	open             func(settings any) (table keys.Table, read func() any)
+	agree            func(d *keys.Decoder, path string, settings any, service quell.Service)
+	senses           func(settings any) Senses
+	variants         func(settings any) []Variant
+	decide           func(settings any) decide
+}
+
+// decide sets the share of every ready instance, which is the present one at first, and returns the rest of the
+// plan. It updates the memory, which is already a private copy.
+type decide func(in Input, g *group, st *State) quell.Plan
+
+func rowOf[S any](s spec[S]) row {
+	return row{
+		name: s.name, about: s.about, scope: s.scope, scales: s.scales, equal: s.equal, needs: s.needs,
+		memory: s.memory, instance: s.instance, defaults: s.defaults,
+		takes: func(settings any) bool { _, ok := settings.(S); return ok },
+		open: func(settings any) (keys.Table, func() any) {
+			own := settings.(S)
+			return s.keys(&own), func() any { return own }
+		},
+		agree: func(d *keys.Decoder, path string, settings any, service quell.Service) {
+			if s.agree != nil {
+				s.agree(d, path, settings.(S), service)
+			}
+		},
+		senses: func(settings any) Senses {
+			if s.senses == nil {
+				return defaultSenses()
+			}
+			return s.senses(settings.(S))
+		},
+		variants: func(settings any) []Variant {
+			if s.variants == nil {
+				return nil
+			}
+			return s.variants(settings.(S))
+		},
+		decide: func(settings any) decide {
+			own := settings.(S)
+			return func(in Input, g *group, st *State) quell.Plan { return s.decide(in, own, g, st) }
+		},
+	}
+}
+
+func empty[M any]() any { return new(M) }
+
+// find returns the row of a policy and its settings, the row's defaults where it has none.
+func find(p quell.Policy) (row, any, error) {
+	i := slices.IndexFunc(rows, func(r row) bool { return r.name == p.Name })
+	if i < 0 {
+		return row{}, nil, &quell.UserError{Err: fmt.Errorf("unknown policy %q (known: %s)", p.Name, strings.Join(Names(), ", "))}
+	}
+	if p.Settings == nil {
+		return rows[i], rows[i].defaults, nil
+	}
+	if !rows[i].takes(p.Settings) {
+		return row{}, nil, &quell.UserError{Err: fmt.Errorf("policy %s has settings of another one: %T", p.Name, p.Settings)}
+	}
+	return rows[i], p.Settings, nil
+}
+
+// Names lists the policies that can be chosen, the default first.
+func Names() []string {
+	names := make([]string, len(rows))
+	for i, r := range rows {
+		names[i] = r.name
+	}
+	return names
+}
+
+// About is one line about a policy; "" if there is none of that name.
+func About(name string) string { r, _, _ := find(quell.Policy{Name: name}); return r.about }
+
+// NeedsModels says whether a policy can do nothing without models.
+func NeedsModels(name string) bool {
+	r, _, _ := find(quell.Policy{Name: name})
+	return r.needs == allModels
+}
+
+// Feels says whether a policy goes by severity, for which instances must be probed.
+func Feels(name string) bool { r, _, _ := find(quell.Policy{Name: name}); return r.needs != noModels }
+
+// KeepsSize says whether a group keeps its size under a policy.
+func KeepsSize(name string) bool {
+	r, _, err := find(quell.Policy{Name: name})
+	return err == nil && !r.scales
+}
+
+// Whole is a policy with the settings that it has where none are given.
+func Whole(p quell.Policy) quell.Policy {
+	if _, settings, err := find(p); err == nil {
+		p.Settings = settings
+	}
+	return p
+}
+
+// EqualShares says whether a policy gives every instance an equal share, so that a scheduling without weights serves as well.
+func EqualShares(name string) bool { r, _, _ := find(quell.Policy{Name: name}); return r.equal }
+
+// Resource is the resource that a policy goes by.
+func Resource(p quell.Policy) quell.Resource {
+	r, settings, err := find(p)
+	if err != nil {
+		return defaultSenses().Resource
+	}
+	return r.senses(settings).Resource
+}
+
+// Variants lists the forms of a policy that the arena plays beside the one given.
+func Variants(p quell.Policy) []Variant {
+	r, settings, err := find(p)
+	if err != nil {
+		return nil
+	}
+	return r.variants(settings)
+}
+
+// Default is the policy of a configuration that names none.
+func Default() string { return rows[0].name }
+
+// Defaults are a policy's settings, by their type, before anybody changed them.
+func Defaults[S any]() (defaults S) {
+	for _, r := range rows {
+		if d, ok := r.defaults.(S); ok {
+			return d
+		}
+	}
+	return defaults
+}
