@@ -300,7 +300,7 @@ func inProportion(fractions []fraction) ([]float64, bool) {
 			}
 		}
 		if !again {
-			return x, wanted > 1e-9 && rest >= 0
+			return x, wanted > 1e-3 && rest >= 0 // below, what counts as nothing in nearest shows
 		}
 	}
 	return nil, false
