@@ -103,7 +103,7 @@ func TestNobodyBeatsTheClairvoyant(t *testing.T) {
 			}
 			return violation, cost
 		}
-		least, bound := play(scenario.Run{Policy: quell.Policy{Name: policy.Clairvoyant}, Scheduling: quell.LeastConn})
+		least, bound := play(scenario.Run{Policy: quell.Policy{Name: sim.Clairvoyant}, Scheduling: quell.LeastConn})
 		rivals := append([]scenario.Run{{Policy: quell.Policy{Name: "hpa"}, Scheduling: quell.LeastConn}, {Policy: quell.Policy{Name: "lsf"}, Scheduling: quell.LeastConn}}, sc.Runs...)
 		for _, s := range []quell.Scheduling{quell.EWMA, quell.Prequal} {
 			rivals = append(rivals, scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s, Fixed: sc.Instances.Fixed})

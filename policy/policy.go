@@ -19,8 +19,7 @@ type Input struct {
 
 	protected map[string]bool // Service.Group.Protected
 	senses    Senses
-	feels     bool   // the policy decides by severity
-	truth     *Truth // clairvoyant only
+	feels     bool // the policy decides by severity
 }
 
 // Engine runs one service's policy and guard. It is immutable and safe for concurrent use.
@@ -64,12 +63,8 @@ func NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
 // Decide returns the plan that should be in force after the snapshot, clamped by the guard, and the memory to hand
 // in with the next snapshot. prev is not changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
-	return e.decide(s, prev, nil)
-}
-
-func (e *Engine) decide(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan, State) {
 	st := prev.carried(e.service.Policy.Name)
-	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected, senses: e.senses, feels: e.row.needs != noModels, truth: truth}
+	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected, senses: e.senses, feels: e.row.needs != noModels}
 	g := perceive(in, prev.Instances)
 	if prev.Policy != st.Policy {
 		g.forgetPolicy()

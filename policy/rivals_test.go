@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"math"
-	"reflect"
 	"testing"
 	"time"
 
@@ -263,70 +262,5 @@ func TestKnapsackStartsEqualAndLearnsEachReadingOnce(t *testing.T) {
 	_, st = e.Decide(in, st)
 	if n := len(st.Instances["b"].Memory.(*knapsackInstance).Curve); n != 1 || len(st.Instances["a"].Memory.(*knapsackInstance).Curve) != 0 {
 		t.Errorf("one reading, and %d points", n)
-	}
-}
-
-// pipe answers within 1 ms / (1 - rate/most), from a period on.
-type pipe struct {
-	most float64
-	from int
-}
-
-func (p pipe) Within(period int, ms float64) float64 {
-	if period < p.from {
-		return 0
-	}
-	return p.most * math.Max(0, 1-1/ms)
-}
-
-func TestClairvoyant(t *testing.T) {
-	s := rival(Clairvoyant, 0)
-	s.SLO.Threshold, s.Group.Min, s.Group.Max = 2*time.Millisecond, 1, 4 // half of what saturates a machine
-	e := NewClairvoyant(s)
-	machines := func(most ...float64) map[string]Machine {
-		m := map[string]Machine{}
-		for i, id := range []string{"a", "b", "c"}[:len(most)] {
-			m[id] = pipe{most: most[i]}
-		}
-		return m
-	}
-	fresh := []Machine{pipe{20, 2}, pipe{100, 2}, pipe{100, 2}}
-	for name, tc := range map[string]struct {
-		load   []float64
-		most   []float64
-		want   quell.GroupChange
-		shares map[string]float64
-	}{
-		"equal machines":                {[]float64{80, 80, 80}, []float64{100, 100}, quell.GroupChange{}, map[string]float64{"a": 0.5, "b": 0.5}},
-		"equally fast":                  {[]float64{60, 60, 60}, []float64{100, 50}, quell.GroupChange{}, map[string]float64{"a": 2. / 3, "b": 1. / 3}},
-		"one does":                      {[]float64{40, 40, 40}, []float64{100, 50}, quell.GroupChange{Remove: []string{"b"}}, map[string]float64{"a": 1}},
-		"one will not do":               {[]float64{40, 40, 60}, []float64{100, 50}, quell.GroupChange{}, nil},
-		"the load will rise":            {[]float64{40, 40, 110}, []float64{100, 100}, quell.GroupChange{Add: 1}, nil},
-		"the next machine is too small": {[]float64{40, 40, 120}, []float64{100, 100}, quell.GroupChange{Add: 2}, nil},
-		"too late to help":              {[]float64{120, 120, 90}, []float64{100, 100}, quell.GroupChange{}, map[string]float64{"a": 0.5, "b": 0.5}},
-		"overload":                      {[]float64{400, 400, 400}, []float64{100, 50, 0}, quell.GroupChange{Add: 2, Remove: []string{"c"}}, map[string]float64{"a": 2. / 3, "b": 1. / 3}},
-		"nothing works":                 {[]float64{10, 10, 10}, []float64{0, 0}, quell.GroupChange{Add: 1, Remove: []string{"a"}}, map[string]float64{"b": 1}},
-	} {
-		rows := []string{"a weight=0.5", "b weight=0.5", "c weight=0"}[:len(tc.most)]
-		truth := &Truth{Load: tc.load, Startup: 2, Machines: machines(tc.most...), Free: fresh, Strain: 1}
-		plan, state := e.DecideKnowing(snap(t, 0, rows...), State{}, truth)
-		got := quell.GroupChange{}
-		if plan.Group != nil {
-			got = *plan.Group
-		}
-		if !reflect.DeepEqual(got, tc.want) {
-			t.Errorf("%s: change %+v, want %+v", name, got, tc.want)
-		}
-		for id, share := range tc.shares {
-			if math.Abs(plan.Weights[id]-share) > 1e-6 {
-				t.Errorf("%s: weights %v, want %v", name, plan.Weights, tc.shares)
-			}
-		}
-		if plan.Policy != Clairvoyant || state.Policy != Clairvoyant {
-			t.Errorf("%s: policy %q", name, plan.Policy)
-		}
-	}
-	if _, err := NewEngine(s, sharingModels(t)); err == nil || NeedsModels(Clairvoyant) {
-		t.Error("it can be chosen, or needs models")
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/stats"
 )
 
@@ -118,7 +118,7 @@ func (c *Contest) outcome() string {
 	var less, equal, cheaper []string
 	asGood := false // some rival violates as little
 	for _, r := range rivals {
-		if r.Policy == subject || r.Policy == policy.Clairvoyant {
+		if r.Policy == subject || r.Policy == sim.Clairvoyant {
 			continue
 		}
 		if m := r.Cheap; m != nil && m.Against == Less {
@@ -160,7 +160,7 @@ func (c *Contest) outcomeOfOurs(b *strings.Builder, rivals []Rival) {
 			fmt.Fprintf(b, " Of PRIMA's other forms, %s does better for its cost or less.", r.Cheap.brief())
 		case r.Policy == subject:
 			b.WriteString(" No other form of PRIMA does better for its cost or less.")
-		case r.Policy == policy.Clairvoyant && r.Good != nil:
+		case r.Policy == sim.Clairvoyant && r.Good != nil:
 			fmt.Fprintf(b, " The clairvoyant does no worse with %s.", r.Good.brief())
 		}
 	}

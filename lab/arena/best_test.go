@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/lab/sim"
 )
 
 // judged is a contest of these violations, in percent, seed by seed, and costs.
@@ -35,7 +35,7 @@ var (
 	hpaLow    = Entrant{Policy: "hpa", Scheduling: quell.EWMA, Target: "30%"}
 	staticTwo = Entrant{Policy: plain, Scheduling: quell.Prequal, Fixed: 2}
 	primaEWMA = Entrant{Policy: subject, Scheduling: quell.EWMA}
-	bound     = Entrant{Policy: policy.Clairvoyant, Scheduling: quell.LeastConn}
+	bound     = Entrant{Policy: sim.Clairvoyant, Scheduling: quell.LeastConn}
 )
 
 // A rival is met in the form that serves an operator best: here over peak-EWMA, not over least connections.
@@ -57,11 +57,11 @@ func TestRivalsAtTheirBest(t *testing.T) {
 			good[r.Policy] = at{r.Good.Entrant, r.Good.Against}
 		}
 	}
-	want := map[string]at{"hpa": {hpaEWMA, Less}, plain: {staticTwo, Equal}, policy.Clairvoyant: {bound, Less}}
+	want := map[string]at{"hpa": {hpaEWMA, Less}, plain: {staticTwo, Equal}, sim.Clairvoyant: {bound, Less}}
 	if !reflect.DeepEqual(cheap, want) {
 		t.Errorf("for PRIMA's cost or less: %v, want %v", cheap, want)
 	}
-	want = map[string]at{"hpa": {hpaEWMA, Less}, subject: {primaEWMA, Less}, policy.Clairvoyant: {bound, Less}}
+	want = map[string]at{"hpa": {hpaEWMA, Less}, subject: {primaEWMA, Less}, sim.Clairvoyant: {bound, Less}}
 	if !reflect.DeepEqual(good, want) {
 		t.Errorf("for PRIMA's violation or less: %v, want %v", good, want)
 	}

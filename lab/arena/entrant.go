@@ -116,7 +116,7 @@ func entrants(sc *scenario.Scenario, policies []string) []Entrant {
 
 // variants are the forms that a policy is tried in: over every scheduling that it could run on, so that a rival is met at its best.
 func variants(sc *scenario.Scenario, name string) (list []Entrant) {
-	if name == policy.Clairvoyant {
+	if name == sim.Clairvoyant {
 		for _, x := range append([]float64{0}, strains...) {
 			list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Strain: x})
 		}

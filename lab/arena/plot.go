@@ -17,7 +17,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/lab/sim"
 )
 
 // The plots' size and the strip at their right that the legend has to itself.
@@ -47,7 +47,7 @@ type palette struct{ others, own int }
 
 func (p *palette) next(name string) color.NRGBA {
 	switch name {
-	case policy.Clairvoyant:
+	case sim.Clairvoyant:
 		return black
 	case subject:
 		p.own++

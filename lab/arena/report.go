@@ -18,7 +18,6 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
-	"github.com/quellhq/quell/policy"
 )
 
 // Report writes a page of Markdown with every contest's best runs and plots; the plots, and a page with all runs of each contest,
@@ -140,7 +139,7 @@ func overview(w io.Writer, contests []*Contest) {
 func (c *Contest) bestRivals() []string {
 	var cheap, good *Match
 	for _, r := range c.Rivals() {
-		if r.Policy == subject || r.Policy == policy.Clairvoyant {
+		if r.Policy == subject || r.Policy == sim.Clairvoyant {
 			continue
 		}
 		if m := r.Cheap; m != nil && (cheap == nil || m.Violation.Mean < cheap.Violation.Mean) {
@@ -263,7 +262,7 @@ func (c *Contest) lines(ctx context.Context) ([]line, error) {
 		own[entrantOf(c.Scenario, r)] = true
 	}
 	for _, e := range c.Entrants {
-		if len(c.Results[e]) == 0 || !own[e] && (e.Policy != policy.Clairvoyant || e.Strain > 0) {
+		if len(c.Results[e]) == 0 || !own[e] && (e.Policy != sim.Clairvoyant || e.Strain > 0) {
 			continue
 		}
 		l := line{title: e.Title(), policy: e.Policy}

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/stats"
 )
 
@@ -115,7 +115,7 @@ func summarize(e Entrant, results []quell.Result) Row {
 
 // markFronts marks the rows that no other beats, and those that no other form of their policy beats.
 func markFronts(rows []Row) {
-	for i := range front(rows, func(r *Row) bool { return r.Entrant.Policy != policy.Clairvoyant }) {
+	for i := range front(rows, func(r *Row) bool { return r.Entrant.Policy != sim.Clairvoyant }) {
 		rows[i].Front = true
 	}
 	for _, family := range families(rows) {
@@ -152,7 +152,7 @@ func families(rows []Row) []string {
 			names = append(names, r.Entrant.Policy)
 		}
 	}
-	last := []string{subject, policy.Clairvoyant}
+	last := []string{subject, sim.Clairvoyant}
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(slices.Index(last, a), slices.Index(last, b)), cmp.Compare(a, b))
 	})

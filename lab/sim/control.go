@@ -14,7 +14,7 @@ func (s *simulation) sample() {
 	if s.w.now < s.zero {
 		snapshot.Set(s.Scenario.Instances.Held())
 	}
-	plan, state := s.decide(&snapshot)
+	plan, state := s.engine.Decide(&snapshot, s.state)
 	s.state = state
 	if s.planned != nil {
 		s.planned(&plan)

@@ -58,7 +58,7 @@ func decisions(t *testing.T, sc *scenario.Scenario) []byte {
 		for _, name := range slices.Sorted(slices.Values(policy.Names())) {
 			runs = append(runs, scenario.Run{Policy: quell.Policy{Name: name}, Scheduling: quell.EWMA})
 		}
-		runs = append(runs, scenario.Run{Policy: quell.Policy{Name: policy.Clairvoyant}, Scheduling: quell.LeastConn})
+		runs = append(runs, scenario.Run{Policy: quell.Policy{Name: Clairvoyant}, Scheduling: quell.LeastConn})
 	}
 	for _, run := range runs {
 		var acts, plans []any

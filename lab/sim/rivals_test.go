@@ -100,11 +100,11 @@ func TestClairvoyantIsTheBound(t *testing.T) {
 		run := func(p string) quell.Result {
 			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: p}, Scheduling: quell.LeastConn}, Models: models, Seed: seed + 1})
 		}
-		bound, prima := run(policy.Clairvoyant), run("prima")
-		if seed == 0 && !reflect.DeepEqual(bound, run(policy.Clairvoyant)) {
+		bound, prima := run(Clairvoyant), run("prima")
+		if seed == 0 && !reflect.DeepEqual(bound, run(Clairvoyant)) {
 			t.Error("the same options give another result")
 		}
-		if bound.Policy != policy.Clairvoyant || bound.SLO.ViolationS > prima.SLO.ViolationS {
+		if bound.Policy != Clairvoyant || bound.SLO.ViolationS > prima.SLO.ViolationS {
 			t.Errorf("seed %d: %s violates for %v s, PRIMA for %v s", seed, bound.Policy, bound.SLO.ViolationS, prima.SLO.ViolationS)
 		}
 		violation.bound, violation.prima = violation.bound+bound.SLO.ViolationS, violation.prima+prima.SLO.ViolationS
@@ -114,7 +114,7 @@ func TestClairvoyantIsTheBound(t *testing.T) {
 	if violation.bound > violation.prima || cost.bound > cost.prima {
 		t.Errorf("the clairvoyant violates for %v s at %.0f instance-seconds, PRIMA for %v s at %.0f", violation.bound, cost.bound, violation.prima, cost.prima)
 	}
-	if slices.Contains(policy.Names(), policy.Clairvoyant) || !slices.Contains(Policies(), policy.Clairvoyant) {
+	if slices.Contains(policy.Names(), Clairvoyant) || !slices.Contains(Policies(), Clairvoyant) {
 		t.Error("only the simulator has the clairvoyant policy")
 	}
 }

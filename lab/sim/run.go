@@ -48,7 +48,7 @@ type Options struct {
 // Run plays one run of a scenario and accounts it as the live rig does. Mistakes in the scenario, and models that are
 // missing, are errors; overload is a result.
 func Run(ctx context.Context, o Options) (quell.Result, error) {
-	if o.Run.Policy.Name == policy.Clairvoyant && o.Strain == 0 {
+	if o.Run.Policy.Name == Clairvoyant && o.Strain == 0 {
 		return hindsight(ctx, o)
 	}
 	s, err := newSimulation(o)
@@ -243,10 +243,10 @@ func (s *simulation) preparePolicy() (err error) {
 		s.service.Group.Min, s.service.Group.Max = n, n
 	}
 	s.service.Group.Initial = s.Scenario.Initial(s.Run)
-	if s.engine, err = newEngine(s.service, s.Models); err != nil {
+	if s.engine, err = s.newEngine(); err != nil {
 		return err
 	}
-	if s.Run.Policy.Name == policy.Clairvoyant {
+	if s.Run.Policy.Name == Clairvoyant {
 		if err = s.foresee(); err != nil {
 			return err
 		}

@@ -7,29 +7,21 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
 
 // Policies lists what Run can play: the policies that can be chosen, and the one that only a simulator can have.
 func Policies() []string {
-	names := append(policy.Names(), policy.Clairvoyant)
+	names := append(policy.Names(), Clairvoyant)
 	slices.Sort(names)
 	return names
 }
 
-func newEngine(service quell.Service, models *model.Models) (*policy.Engine, error) {
-	if service.Policy.Name == policy.Clairvoyant {
-		return policy.NewClairvoyant(service), nil
+func (s *simulation) newEngine() (*policy.Engine, error) {
+	if s.service.Policy.Name == Clairvoyant {
+		return newClairvoyant(s.service, func() *Truth { return s.foresight.truth() }), nil
 	}
-	return policy.NewEngine(service, models)
-}
-
-func (s *simulation) decide(snapshot *quell.Snapshot) (quell.Plan, policy.State) {
-	if s.foresight != nil {
-		return s.engine.DecideKnowing(snapshot, s.state, s.foresight.truth())
-	}
-	return s.engine.Decide(snapshot, s.state)
+	return policy.NewEngine(s.service, s.Models)
 }
 
 // Strains are what a clairvoyant is tried at.
@@ -126,11 +118,11 @@ func (f *foresight) rehearse() error {
 }
 
 // truth tells the policy what it may know.
-func (f *foresight) truth() *policy.Truth {
+func (f *foresight) truth() *Truth {
 	s := f.s
 	period := s.service.Sampling.Seconds()
 	startup := int(s.Scenario.Instances.Startup.Seconds()/period+1e-9) + 1
-	t := &policy.Truth{Load: make([]float64, startup+2), Startup: startup, Strain: s.Strain, Machines: make(map[string]policy.Machine, len(s.members))}
+	t := &Truth{Load: make([]float64, startup+2), Startup: startup, Strain: s.Strain, Machines: make(map[string]Machine, len(s.members))}
 	for i := range t.Load {
 		at := s.w.now + float64(i)*period
 		t.Load[i] = f.load(at-period/2, at+period*3/2)
@@ -165,7 +157,7 @@ type outlook struct {
 	ready float64
 }
 
-// Within implements policy.Machine.
+// Within implements Machine.
 func (o *outlook) Within(period int, ms float64) float64 {
 	s := o.f.s
 	length := s.service.Sampling.Seconds()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/stats"
 )
 
@@ -43,7 +42,7 @@ func TestLaws(t *testing.T) {
 				value, _ := r.LatencyMS.Of(metric)
 				measured = append(measured, value)
 			}
-			s, err := newSimulation(Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: policy.Clairvoyant}, Scheduling: quell.LeastConn}, Strain: 1})
+			s, err := newSimulation(Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: Clairvoyant}, Scheduling: quell.LeastConn}, Strain: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +91,7 @@ func TestRehearsal(t *testing.T) {
 		sc.Workload = load
 		var foretold, came float64
 		_, err := Run(t.Context(), Options{
-			Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: policy.Clairvoyant}, Scheduling: quell.LeastConn}, Strain: 1,
+			Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: Clairvoyant}, Scheduling: quell.LeastConn}, Strain: 1,
 			check: func(s *simulation) error {
 				for _, n := range s.foresight.asked {
 					foretold += n

@@ -1,12 +1,14 @@
-package policy
+package sim
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // Clairvoyant is the name of the policy that is told what no other can know. It is the bound for all of them, and none
@@ -31,23 +33,19 @@ type Machine interface {
 	Within(period int, ms float64) float64
 }
 
-// NewClairvoyant returns the engine for DecideKnowing. The guard keeps the group's bounds; it does not mistrust readings,
-// as the policy uses none, and none of the policy's settings counts.
-func NewClairvoyant(service quell.Service) *Engine {
-	service.Policy.Name = Clairvoyant
+// newClairvoyant returns an engine that asks for the truth at every decision. The guard keeps the group's bounds; it does not
+// mistrust readings, as the decision uses none.
+func newClairvoyant(service quell.Service, truth func() *Truth) *policy.Engine {
 	service.Guard = quell.Guard{}
-	return &Engine{service: service, protected: setOf(service.Group.Protected), decides: clairvoyant, senses: defaultSenses()}
-}
-
-// DecideKnowing is Decide for the clairvoyant.
-func (e *Engine) DecideKnowing(s *quell.Snapshot, prev State, truth *Truth) (quell.Plan, State) {
-	return e.decide(s, prev, truth)
+	return policy.NewOutside(service, Clairvoyant, func(_ *quell.Snapshot, candidates []policy.Candidate, most int) quell.Plan {
+		return clairvoyant(&service, truth(), candidates, most)
+	})
 }
 
 // clairvoyant keeps as few instances as carry the load of every period to come within the threshold, as far as it can be
 // told now, and shares so that all answer equally fast.
-func clairvoyant(in Input, g *group, _ *State) quell.Plan {
-	c := newForeseen(in, g)
+func clairvoyant(service *quell.Service, truth *Truth, candidates []policy.Candidate, most int) quell.Plan {
+	c := newForeseen(service, truth, candidates, most)
 	var plan quell.Plan
 	gone := c.shed()
 	add := c.lack()
@@ -55,10 +53,10 @@ func clairvoyant(in Input, g *group, _ *State) quell.Plan {
 		plan.Group = &change
 	}
 	if add > 0 {
-		addReason(&plan, "capacity_short", "", "load will be up to %.1f requests/s: adding %d", slices.Max(in.truth.Load), add)
+		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "capacity_short", Text: fmt.Sprintf("load will be up to %.1f requests/s: adding %d", slices.Max(truth.Load), add)})
 	}
 	if len(gone) > 0 {
-		addReason(&plan, "scale_in", "", "the others suffice for up to %.1f requests/s: removing %s", slices.Max(in.truth.Load), strings.Join(gone, ", "))
+		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "scale_in", Text: fmt.Sprintf("the others suffice for up to %.1f requests/s: removing %s", slices.Max(truth.Load), strings.Join(gone, ", "))})
 	}
 	c.share()
 	return plan
@@ -66,18 +64,19 @@ func clairvoyant(in Input, g *group, _ *State) quell.Plan {
 
 // foreseen is one decision of the clairvoyant in the making.
 type foreseen struct {
-	in      Input
+	service *quell.Service
+	truth   *Truth
 	most    int // instances that may be in rotation
-	staying []*member
+	staying []*policy.Candidate
 	sum     []float64 // the capacity of those that stay, by period
-	of      map[*member][]float64
+	of      map[*policy.Candidate][]float64
 }
 
-func newForeseen(in Input, g *group) *foreseen {
-	c := &foreseen{in: in, most: g.most(in), sum: make([]float64, len(in.truth.Load)), of: map[*member][]float64{}}
-	for i := range g.members {
-		m := &g.members[i]
-		machine, known := in.truth.Machines[m.ID]
+func newForeseen(service *quell.Service, truth *Truth, candidates []policy.Candidate, most int) *foreseen {
+	c := &foreseen{service: service, truth: truth, most: most, sum: make([]float64, len(truth.Load)), of: map[*policy.Candidate][]float64{}}
+	for i := range candidates {
+		m := &candidates[i]
+		machine, known := truth.Machines[m.ID]
 		if !known || m.Held != nil || m.State != quell.Ready && m.State != quell.Starting {
 			continue
 		}
@@ -92,9 +91,9 @@ func newForeseen(in Input, g *group) *foreseen {
 
 // capacities is what a machine carries within the threshold, strained as told, in each period.
 func (c *foreseen) capacities(m Machine) []float64 {
-	list := make([]float64, len(c.in.truth.Load))
+	list := make([]float64, len(c.truth.Load))
 	for period := range list {
-		list[period] = c.in.truth.Strain * m.Within(period, c.in.Service.SLO.ThresholdMS())
+		list[period] = c.truth.Strain * m.Within(period, c.service.SLO.ThresholdMS())
 	}
 	return list
 }
@@ -102,33 +101,41 @@ func (c *foreseen) capacities(m Machine) []float64 {
 // shed takes out the instances that the load of no period needs, those of least capacity first.
 func (c *foreseen) shed() (gone []string) {
 	candidates := slices.Clone(c.staying)
-	slices.SortStableFunc(candidates, func(a, b *member) int {
-		return cmp.Or(cmp.Compare(sumOf(c.of[a]), sumOf(c.of[b])), cmp.Compare(a.age(), b.age()))
+	slices.SortStableFunc(candidates, func(a, b *policy.Candidate) int {
+		return cmp.Or(cmp.Compare(sumOf(c.of[a]), sumOf(c.of[b])), cmp.Compare(age(a), age(b)))
 	})
 	for _, m := range candidates {
-		if len(c.staying) <= max(1, c.in.Service.Group.Min) {
+		if len(c.staying) <= max(1, c.service.Group.Min) {
 			break
 		}
-		if m.protected || !c.dispensable(m) {
+		if m.Protected || !c.dispensable(m) {
 			continue
 		}
 		gone = append(gone, m.ID)
-		c.staying = slices.DeleteFunc(c.staying, func(other *member) bool { return other == m })
+		c.staying = slices.DeleteFunc(c.staying, func(other *policy.Candidate) bool { return other == m })
 		for period, capacity := range c.of[m] {
 			c.sum[period] -= capacity
 		}
-		m.share = 0
+		m.Share = 0
 	}
 	return gone
 }
 
-func (c *foreseen) dispensable(m *member) bool {
+func (c *foreseen) dispensable(m *policy.Candidate) bool {
 	for period, capacity := range c.of[m] {
-		if capacity > 0 && !quell.AtMost(c.in.truth.Load[period], c.sum[period]-capacity) {
+		if capacity > 0 && !quell.AtMost(c.truth.Load[period], c.sum[period]-capacity) {
 			return false
 		}
 	}
 	return true
+}
+
+// age is in seconds, 0 where it is not known.
+func age(c *policy.Candidate) float64 {
+	if c.AgeS == nil {
+		return 0
+	}
+	return *c.AgeS
 }
 
 func sumOf(list []float64) (sum float64) {
@@ -140,13 +147,13 @@ func sumOf(list []float64) (sum float64) {
 
 // lack is how many instances must be started now. Where none helps, none is.
 func (c *foreseen) lack() (add int) {
-	room := min(max(0, c.most-len(c.staying)), len(c.in.truth.Free))
-	for i, machine := range c.in.truth.Free[:room] {
+	room := min(max(0, c.most-len(c.staying)), len(c.truth.Free))
+	for i, machine := range c.truth.Free[:room] {
 		if !c.short() {
 			break
 		}
 		for period, capacity := range c.capacities(machine) {
-			if capacity > 0 && !quell.AtMost(c.in.truth.Load[period], c.sum[period]) {
+			if capacity > 0 && !quell.AtMost(c.truth.Load[period], c.sum[period]) {
 				add = i + 1
 			}
 			c.sum[period] += capacity
@@ -157,8 +164,8 @@ func (c *foreseen) lack() (add int) {
 
 // short says whether those that stay do not suffice when an instance that is started now could help.
 func (c *foreseen) short() bool {
-	for period := c.in.truth.Startup; period < len(c.sum); period++ {
-		if !quell.AtMost(c.in.truth.Load[period], c.sum[period]) {
+	for period := c.truth.Startup; period < len(c.sum); period++ {
+		if !quell.AtMost(c.truth.Load[period], c.sum[period]) {
 			return true
 		}
 	}
@@ -168,16 +175,16 @@ func (c *foreseen) short() bool {
 // share lets all ready instances answer equally fast in the coming period: it looks for the time within which all
 // together carry exactly the load. Under overload they share by what saturates them.
 func (c *foreseen) share() {
-	ready := slices.DeleteFunc(slices.Clone(c.staying), func(m *member) bool { return m.State != quell.Ready })
+	ready := slices.DeleteFunc(slices.Clone(c.staying), func(m *policy.Candidate) bool { return m.State != quell.Ready })
 	rates := make([]float64, len(ready))
 	carried := func(ms float64) (sum float64) {
 		for i, m := range ready {
-			rates[i] = c.in.truth.Machines[m.ID].Within(0, ms)
+			rates[i] = c.truth.Machines[m.ID].Within(0, ms)
 			sum += rates[i]
 		}
 		return sum
 	}
-	load := c.in.truth.Load[0]
+	load := c.truth.Load[0]
 	if carried(math.Inf(1)) > load {
 		quick, slow := leastMS, mostMS
 		for range bisections {
@@ -192,9 +199,9 @@ func (c *foreseen) share() {
 	sum := sumOf(rates)
 	for i, m := range ready {
 		if sum > 0 {
-			m.share = rates[i] / sum
+			m.Share = rates[i] / sum
 		} else {
-			m.share = 1 / float64(len(ready))
+			m.Share = 1 / float64(len(ready))
 		}
 	}
 }
