@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"stats":  {},
 	"model":  {".", "stats"},
 	"policy": {".", "config/keys", "model", "stats"},
+	"life":   {"."},
 	"route":  {"."},
 
 	// Sense and carry.
@@ -45,7 +46,7 @@ var mayImport = map[string][]string{
 	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile"},
 	"config":     {".", "config/keys", "loadgen", "policy"},
 	"config/*":   {"."},
-	"controller": {".", "bus", "model", "internal/outage", "policy", "internal/tick"},
+	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
 	"daemon":     {"*"},
 
 	// Apparatus: what plays, simulates and judges.

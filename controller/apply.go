@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/life"
 )
 
 // view is what scaler and balancer say at one moment.
@@ -19,6 +19,23 @@ type view struct {
 	backends map[string]quell.BackendState
 	leaving  map[string]time.Time // members that are to drain, and since when
 	held     map[string]hold      // members that a person took out
+}
+
+// group is the members with all that is known of them.
+func (c *Controller) group(v view) []life.Instance {
+	group := make([]life.Instance, len(v.members))
+	for i, m := range v.members {
+		in := life.Instance{Member: m, Ending: c.ending[m.ID]}
+		in.Backend, in.Known = v.backends[m.ID]
+		in.Since, in.Leaving = v.leaving[m.ID]
+		if h, held := v.held[m.ID]; held {
+			who := h.Held
+			in.Held = &who
+		}
+		_, in.Ordered = c.mem.Held[m.ID]
+		group[i] = in
+	}
+	return group
 }
 
 func (c *Controller) look(ctx context.Context) (view, error) {
@@ -97,28 +114,12 @@ func (c *Controller) begin(ctx context.Context, v view) {
 }
 
 // weightsInForce is what the last plan said. A controller that begins to act takes over what the balancer has, and so
-// changes nothing by itself. Where that would send nothing anywhere, weights are equal at once: traffic does not wait
-// for the next decision.
+// changes nothing by itself.
 func (c *Controller) weightsInForce(v view) map[string]float64 {
 	if c.adopt {
 		c.adoptWeights(v)
 	}
-	var ready []string
-	var sum float64
-	for _, m := range v.members {
-		if _, draining := c.mem.Draining[m.ID]; m.State == quell.Ready && !draining && !v.holds(m.ID) {
-			ready = append(ready, m.ID)
-			sum += c.mem.Weights[m.ID]
-		}
-	}
-	if sum > 0 {
-		return c.mem.Weights
-	}
-	weights := make(map[string]float64, len(ready))
-	for _, id := range ready {
-		weights[id] = 1 / float64(len(ready))
-	}
-	return weights
+	return life.InForce(c.group(v), c.mem.Weights)
 }
 
 func (c *Controller) adoptWeights(v view) {
@@ -181,8 +182,7 @@ func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange)
 func (c *Controller) moved(v view, weights map[string]float64) string {
 	var parts []string
 	for id, w := range weights {
-		b, ok := v.backends[id]
-		if !ok || math.Abs(b.Weight-w) > weightResolution {
+		if b, known := v.backends[id]; life.Moves(b, known, w) {
 			parts = append(parts, fmt.Sprintf("%s=%.3f", id, w))
 		}
 	}
@@ -193,19 +193,19 @@ func (c *Controller) moved(v view, weights map[string]float64) string {
 	return "weights " + strings.Join(parts, " ")
 }
 
-// weightResolution is the difference of weights that no balancer could show.
-const weightResolution = 1e-6
-
 // reconcile makes the balancer's backends what they should be: ready members with their weights, draining ones
 // until they are empty, failed ones until they are given up. Where nothing differs, nothing is touched.
 func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]float64) error {
-	wanted, done := c.wanted(v, weights)
-	if differs(wanted, v.backends) {
-		if err := c.opts.Balancer.Apply(ctx, wanted); err != nil {
+	group := c.group(v)
+	c.adoptDrains(group)
+	steps := life.Follow(c.now(), group, weights, c.opts.Drain)
+	c.forgetGone(v)
+	if life.Differs(steps.Backends, v.backends) {
+		if err := c.opts.Balancer.Apply(ctx, steps.Backends); err != nil {
 			return fmt.Errorf("setting the balancer: %w", err)
 		}
 	}
-	c.finished = append(c.finished, done...)
+	c.finished = append(c.finished, steps.Stop...)
 	return nil
 }
 
@@ -241,44 +241,14 @@ func (c *Controller) endDrained(ctx context.Context) {
 	})
 }
 
-// wanted lists the backends that should be there, and the members that have drained and can be stopped.
-func (c *Controller) wanted(v view, weights map[string]float64) (backends []quell.Backend, done []string) {
-	for _, m := range v.members {
-		state, known := v.backends[m.ID]
-		if known && state.Draining && !v.holds(m.ID) && !state.Held {
-			c.adoptDrain(m.ID)
-		}
-		_, held := c.mem.Held[m.ID]
-		since, draining := c.mem.Draining[m.ID]
-		switch {
-		case draining && m.State == quell.Draining, c.ending[m.ID]:
-			// The scaler is already ending it.
-		case draining && c.drained(m, state, known, since):
-			done = append(done, m.ID)
-		case draining:
-			backends = append(backends, quell.Backend{ID: m.ID, Address: m.Address, Probe: m.Probe, Draining: true})
-		case held:
-			backends = append(backends, quell.Backend{ID: m.ID, Address: m.Address, Probe: m.Probe, Draining: true, Held: true})
-		case m.State == quell.Ready || m.State == quell.Failed && known:
-			backends = append(backends, quell.Backend{ID: m.ID, Address: m.Address, Probe: m.Probe, Weight: weights[m.ID]})
+// adoptDrains goes on with drains that an earlier controller began and could not write down.
+func (c *Controller) adoptDrains(group []life.Instance) {
+	for i := range group {
+		if in := &group[i]; in.Orphaned() {
+			in.Leaving, in.Since = true, c.now()
+			c.mem.Draining[in.Member.ID] = in.Since
 		}
 	}
-	c.forgetGone(v)
-	return backends, done
-}
-
-// adoptDrain goes on with a drain that an earlier controller began and could not write down.
-func (c *Controller) adoptDrain(id string) {
-	if _, ok := c.mem.Draining[id]; !ok {
-		c.mem.Draining[id] = c.now()
-	}
-}
-
-// drained says whether an instance can be stopped: the balancer knows that it drains and has no open request
-// there, or it never served, or it has exited, or its time is up.
-func (c *Controller) drained(m quell.Member, b quell.BackendState, known bool, since time.Time) bool {
-	late := c.opts.Drain > 0 && c.now().Sub(since) >= c.opts.Drain
-	return m.State == quell.Failed || !known || late || b.Draining && b.InFlight == 0
 }
 
 func (c *Controller) forgetGone(v view) {
@@ -289,25 +259,6 @@ func (c *Controller) forgetGone(v view) {
 	maps.DeleteFunc(c.mem.Draining, func(id string, _ time.Time) bool { return !present[id] })
 	maps.DeleteFunc(c.ending, func(id string, _ bool) bool { return !present[id] })
 	c.forgetHolds(present)
-}
-
-func differs(wanted []quell.Backend, inForce map[string]quell.BackendState) bool {
-	if len(wanted) != len(inForce) {
-		return true
-	}
-	for _, w := range wanted {
-		b, ok := inForce[w.ID]
-		if !ok || b.Address != w.Address || b.Probe != w.Probe {
-			return true
-		}
-		if b.ByHand != nil {
-			continue // its state is somebody's own business
-		}
-		if b.Draining != w.Draining || b.Held != w.Held || math.Abs(b.Weight-w.Weight) > weightResolution {
-			return true
-		}
-	}
-	return false
 }
 
 // Members are the instances that the last look at the scaler showed.

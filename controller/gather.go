@@ -20,7 +20,7 @@ type gather struct {
 	readings map[string]map[sender]received
 	listed   map[string]bool // members at the last snapshot
 	shown    time.Time       // of the last snapshot
-	lives    map[string]life
+	lives    map[string]past
 	alive    map[string]bool // the instances of the last snapshot; nil before the first
 	kept     int             // bytes of readings, about
 	started  dates
@@ -42,7 +42,7 @@ type received struct {
 }
 
 func newGather(service quell.Service, log *slog.Logger) *gather {
-	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]life{}, started: dates{}, total: map[quell.Source]int{}, bad: outage.Kinds{Logger: log, What: "dropped a reading", Level: slog.LevelWarn}}
+	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]past{}, started: dates{}, total: map[quell.Source]int{}, bad: outage.Kinds{Logger: log, What: "dropped a reading", Level: slog.LevelWarn}}
 }
 
 func (g *gather) setService(service quell.Service) {
@@ -166,7 +166,7 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 			g.kept += bulk(&r.Reading)
 		}
 	}
-	maps.DeleteFunc(g.lives, func(id string, _ life) bool { return !alive[id] })
+	maps.DeleteFunc(g.lives, func(id string, _ past) bool { return !alive[id] })
 	maps.DeleteFunc(g.started, func(id string, _ dated) bool { return !alive[id] })
 	wholeWeights(s.Instances)
 	g.listed, g.shown = alive, now
@@ -213,8 +213,8 @@ func (g *gather) instance(now time.Time, m quell.Member, v view) quell.Instance 
 	return in
 }
 
-// life is what was seen of an instance's health.
-type life struct {
+// past is what was seen of an instance's health.
+type past struct {
 	healthy    bool      // it has passed a health check
 	registered time.Time // when the balancer was first seen to have it
 }

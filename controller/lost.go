@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/life"
 )
 
 // A memory that was lost takes a pause, overrides and drains with it, so a controller that finds none must know whether there was
@@ -88,7 +88,7 @@ func (c *Controller) trace(v view) string {
 	}
 	equal := 1 / float64(len(v.backends)) // as a balancer begins with a fleet that is listed
 	for _, b := range v.backends {
-		if b.Draining || math.Abs(b.Weight-equal) > weightResolution {
+		if b.Draining || life.Moves(b, true, equal) {
 			return "the balancer has weights that it set"
 		}
 	}

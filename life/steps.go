@@ -1,0 +1,116 @@
+package life
+
+import (
+	"math"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Step is what is to be done with one instance.
+type Step int
+
+// The steps, in the order of a life. An instance that is to be shown gets a share of 0, so that health checks and probes can begin.
+const (
+	Wait  Step = iota // the balancer does not have it: it is starting, or the scaler is ending it
+	Share             // the balancer has it with its share of the requests
+	Hold              // a person took it out: its open requests finish in their own time
+	Drain             // it leaves: its open requests finish, no new ones arrive
+	Stop              // it has drained: the balancer drops it, and the scaler ends it
+)
+
+// Next is what is to be done with an instance now. Its open requests may take as long as limit once it leaves; 0: as long as they like.
+func (in *Instance) Next(now time.Time, limit time.Duration) Step {
+	switch {
+	case in.Ending || in.Leaving && in.Member.State == quell.Draining:
+		return Wait
+	case in.Leaving && in.drained(now, limit):
+		return Stop
+	case in.Leaving:
+		return Drain
+	case in.Ordered:
+		return Hold
+	case in.Member.State == quell.Ready || in.Member.State == quell.Failed && in.Known:
+		return Share
+	}
+	return Wait
+}
+
+// Steps bring a group to what is wanted.
+type Steps struct {
+	Backends []quell.Backend // all that the balancer should have
+	Stop     []string        // instances that the scaler should end
+}
+
+// Follow lists the steps of a group whose instances are to have the given shares of the requests. Limit is that of Instance.Next.
+func Follow(now time.Time, group []Instance, weights map[string]float64, limit time.Duration) Steps {
+	var s Steps
+	for i := range group {
+		in := &group[i]
+		b := quell.Backend{ID: in.Member.ID, Address: in.Member.Address, Probe: in.Member.Probe}
+		switch in.Next(now, limit) {
+		case Wait:
+			continue
+		case Stop:
+			s.Stop = append(s.Stop, b.ID)
+			continue
+		case Share:
+			b.Weight = weights[b.ID]
+		case Hold:
+			b.Draining, b.Held = true, true
+		case Drain:
+			b.Draining = true
+		}
+		s.Backends = append(s.Backends, b)
+	}
+	return s
+}
+
+// InForce are the shares that a group has until the next plan: those of the last one. Where these would send nothing anywhere, shares are
+// equal at once, for traffic does not wait for a decision.
+func InForce(group []Instance, planned map[string]float64) map[string]float64 {
+	var ready []string
+	var sum float64
+	for i := range group {
+		if in := &group[i]; in.Member.State == quell.Ready && !in.Leaving && in.Held == nil {
+			ready = append(ready, in.Member.ID)
+			sum += planned[in.Member.ID]
+		}
+	}
+	if sum > 0 {
+		return planned
+	}
+	weights := make(map[string]float64, len(ready))
+	for _, id := range ready {
+		weights[id] = 1 / float64(len(ready))
+	}
+	return weights
+}
+
+// Resolution is the difference of weights that no balancer could show.
+const Resolution = 1e-6
+
+// Moves says whether a planned share differs from the one that a balancer has for the instance, or has not.
+func Moves(b quell.BackendState, known bool, planned float64) bool {
+	return !known || math.Abs(b.Weight-planned) > Resolution
+}
+
+// Differs says whether a balancer must be told of the backends that are wanted. What a person did there is left alone.
+func Differs(wanted []quell.Backend, inForce map[string]quell.BackendState) bool {
+	if len(wanted) != len(inForce) {
+		return true
+	}
+	for _, w := range wanted {
+		b, ok := inForce[w.ID]
+		if !ok || b.Address != w.Address || b.Probe != w.Probe {
+			return true
+		}
+		if b.ByHand != nil {
+			continue
+		}
+		if b.Draining != w.Draining || b.Held != w.Held || Moves(b, true, w.Weight) {
+			return true
+		}
+	}
+	return false
+}
