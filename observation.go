@@ -1,6 +1,9 @@
 package quell
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Observation is what was measured at one instance over one window.
 type Observation struct {
@@ -62,6 +65,29 @@ type ProbeStats struct {
 	MeanMS   float64 `json:"mean_ms"`
 	StddevMS float64 `json:"stddev_ms"`
 	N        int     `json:"n"`
+
+	By *Probing `json:"by,omitempty"` // how they were made; absent where that was not told
+}
+
+// Probing is how a machine is probed: Count downloads of Bytes each, headers not counted, in a period, and by what kind of process.
+// What probes tell is comparable between probings of equal size only.
+type Probing struct {
+	Bytes   int64   `json:"bytes"`
+	Count   int     `json:"count,omitempty"`
+	PeriodS float64 `json:"period_s,omitempty"`
+	From    string  `json:"from,omitempty"`
+}
+
+// sameSize is how far the sizes of probes may be apart, as a share, to tell the same.
+const sameSize = 0.05
+
+// Alike says whether probes of one kind can be held against those of the other: whether they are of equal size, within 5%. One that
+// is not known is taken for the other.
+func (p *Probing) Alike(other *Probing) bool {
+	if p == nil || other == nil {
+		return true
+	}
+	return math.Abs(float64(p.Bytes-other.Bytes)) <= sameSize*float64(max(p.Bytes, other.Bytes))
 }
 
 // CPUTime is how an instance's processors spent the window, as fractions of their total time.

@@ -160,6 +160,19 @@ func (s *ProbeStats) check(p *problems) {
 	if s.N < 1 {
 		p.addf("n", "%d probes: a probe that was not taken is left out", s.N)
 	}
+	if by := s.By; by != nil {
+		p.in("by", func() { by.check(p) })
+	}
+}
+
+func (b *Probing) check(p *problems) {
+	if b.Bytes < 1 || b.Count < 0 {
+		p.addf("bytes", "%d bytes, %d times: no probe", b.Bytes, b.Count)
+	}
+	p.number("period_s", b.PeriodS, maxMS)
+	if len(b.From) > maxIDBytes {
+		p.addf("from", "longer than %d bytes", maxIDBytes)
+	}
 }
 
 func (p *problems) id(field, v string) {

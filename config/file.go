@@ -242,7 +242,7 @@ func defaults() File {
 		},
 		Scaler: Scaler{Kind: FixedScaler, Ready: Ready{Path: "/healthz"}, Drain: 30 * time.Second},
 		Probe: Probe{
-			Count: 8, Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
+			Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
 		},
 		Agent: Agent{Capacity: map[quell.Resource]float64{}, Root: "/"},
 		Train: Train{

@@ -164,7 +164,7 @@ func readyKeys(r *Ready) keys.Table {
 func probeKeys(p *Probe) keys.Table {
 	return keys.Table{
 		keys.Opt("size", keys.Size(&p.Size).Between(1000, 16<<20), "bytes of one download").Or("follows from the budget"),
-		keys.Opt("count", keys.Whole(&p.Count).Between(8, 10_000), "downloads per sampling period and instance"),
+		keys.Opt("count", keys.Whole(&p.Count).Between(8, 10_000), "downloads per sampling period and instance").Or("one in 100ms, as far as the budget leaves each 4KB; at least 8"),
 		keys.Opt("budget", keys.Share(&p.Budget).Above(0).Between(0, 0.5), "share of an instance's network that the probe may use"),
 		keys.Opt("token", keys.Text(&p.Token), "secret that the prober shows"),
 		keys.Opt("token_file", keys.Text(&p.TokenFile), "file that holds the token"),

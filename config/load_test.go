@@ -173,7 +173,7 @@ func TestDefaults(t *testing.T) {
 		"scaler.slots":                  {f.Scaler.Slots, 10},
 		"scaler.ready.timeout":          {f.Scaler.Ready.Timeout, 30 * time.Second},
 		"probe.from":                    {f.Probe.From, FromBalancer},
-		"probe.count":                   {f.Probe.Count, 8},
+		"probe.count":                   {f.Probe.Count, 0},
 		"probe.budget":                  {f.Probe.Budget, 0.02},
 		"probe.listen":                  {f.Probe.Listen, "127.0.0.1:9466"},
 		"probe.timeout":                 {f.Probe.Timeout, 2 * time.Second},

@@ -93,7 +93,9 @@ func mergeProbes(o *quell.Observation, r received) {
 		if o.Probe == nil {
 			o.Probe = map[quell.Resource]quell.ProbeStats{}
 		}
-		o.Probe[resource] = pool(o.Probe[resource], p)
+		if before, ok := o.Probe[resource]; !ok || before.By.Alike(p.By) { // probes of another size say something else
+			o.Probe[resource] = pool(before, p)
+		}
 	}
 }
 
@@ -105,7 +107,7 @@ func pool(a, b quell.ProbeStats) quell.ProbeStats {
 	n := float64(a.N) + float64(b.N)
 	mean := (float64(a.N)*a.MeanMS + float64(b.N)*b.MeanMS) / n
 	squares := spread(a, mean) + spread(b, mean)
-	return quell.ProbeStats{MeanMS: mean, StddevMS: math.Sqrt(squares / (n - 1)), N: int(math.Min(n, math.MaxInt32))}
+	return quell.ProbeStats{MeanMS: mean, StddevMS: math.Sqrt(squares / (n - 1)), N: int(math.Min(n, math.MaxInt32)), By: a.By}
 }
 
 // spread is the sum of squares of a sample around another mean.

@@ -285,16 +285,32 @@ func newProber(file *config.File, sender string, targets func() []probe.Target, 
 	if err != nil {
 		return nil, err
 	}
+	o := probing(file)
+	o.Sender, o.Targets, o.Token, o.Publish = sender, targets, token, publish
+	o.Seed, o.Logger = uint64(time.Now().UnixNano()), log
+	return probe.NewProber(o)
+}
+
+// probing is how a configuration's instances are probed.
+func probing(file *config.File) probe.Options {
 	p := file.Probe
 	o := probe.Options{
-		Service: file.Service.Name, Sender: sender, Targets: targets, Period: file.Service.Sampling, Count: p.Count,
-		Size: p.Size, Budget: p.Budget, Token: token, Timeout: min(p.Timeout, file.Service.Sampling), Publish: publish,
-		Seed: uint64(time.Now().UnixNano()), Logger: log,
+		Service: file.Service.Name, From: string(p.From), Period: file.Service.Sampling, Count: p.Count,
+		Size: p.Size, Budget: p.Budget, Timeout: min(p.Timeout, file.Service.Sampling),
 	}
 	if p.Capacity > 0 {
 		o.Capacity = &p.Capacity
 	} else if c, ok := file.Agent.Capacity[quell.Network]; ok {
 		o.Capacity = &c
 	}
-	return probe.NewProber(o)
+	return o
+}
+
+// Probing says how a configuration's instances are probed; false where that is not given.
+func Probing(file *config.File) (quell.Probing, bool) {
+	prober, err := probe.NewProber(probing(file))
+	if err != nil {
+		return quell.Probing{}, false
+	}
+	return prober.Probing(), true
 }

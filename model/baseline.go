@@ -13,7 +13,8 @@ import (
 // Baseline is R_iso, the probe time of an instance alone as a function of its utilisation, and the test against
 // it. It is immutable.
 type Baseline struct {
-	rows []baselineRow // in order of utilisation
+	rows []baselineRow  // in order of utilisation
+	by   *quell.Probing // how they were made; nil if that is not known
 }
 
 type baselineRow struct {
@@ -31,6 +32,11 @@ func CompileBaseline(m *Models, r quell.Resource, confidence float64) (*Baseline
 		return nil, missing("isolation", r, "")
 	}
 	b := &Baseline{}
+	if m.Trained != nil {
+		if by, ok := m.Trained.By[r]; ok {
+			b.by = &by
+		}
+	}
 	for _, row := range m.Isolation[r] {
 		b.rows = append(b.rows, baselineRow{Isolation: row, t: testQuantile(confidence, row.N)})
 	}
@@ -43,6 +49,9 @@ func CompileBaseline(m *Models, r quell.Resource, confidence float64) (*Baseline
 func testQuantile(confidence float64, n int) float64 {
 	return stats.TQuantile(confidence, float64(max(n-1, 1)))
 }
+
+// By is how the instances were probed that the table is of; nil if that is not known.
+func (b *Baseline) By() *quell.Probing { return b.by }
 
 // Isolation returns the mean probe time and the standard deviation of single probes in milliseconds, linear in
 // utilisation between rows and held at the ends, and the number of probes behind the nearer row (the lower of

@@ -88,6 +88,9 @@ func (d *describer) resource(r quell.Resource) error {
 		if use, ok := t.PerRequest[r]; ok {
 			d.printf("one request per second uses %.3g%% of an instance\n", 100*use)
 		}
+		if by, ok := t.By[r]; ok {
+			d.printf("probed with %d bytes, %d times in %gs\n", by.Bytes, by.Count, by.PeriodS)
+		}
 		if e, ok := t.Errors[r]; ok {
 			e.write(&d.out, t.Metric)
 		}

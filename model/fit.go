@@ -96,6 +96,9 @@ func (m *Models) dropEmpty() {
 
 // fitResource adds the tables of one resource.
 func (m *Models) fitResource(resource quell.Resource, rows []TrainingRow, unscored bool) (ResourceReport, error) {
+	if err := m.noteProbing(resource, rows); err != nil {
+		return ResourceReport{}, err
+	}
 	levels, err := groupLevels(rows)
 	if err != nil {
 		return ResourceReport{}, err
@@ -133,6 +136,29 @@ func (m *Models) fitResource(resource quell.Resource, rows []TrainingRow, unscor
 	}
 	m.note(resource, rows, report.Errors)
 	return report, nil
+}
+
+// noteProbing writes down how the rows were probed. Rows that were probed in different ways tell different probe times of one
+// machine, so they make no models together.
+func (m *Models) noteProbing(resource quell.Resource, rows []TrainingRow) error {
+	var by *quell.Probing
+	for i := range rows {
+		switch row := &rows[i]; {
+		case row.By == nil:
+		case by == nil:
+			by = row.By
+		case !by.Alike(row.By):
+			return fmt.Errorf("some rows were probed with %d bytes, others with %d: fit the rows of one training", by.Bytes, row.By.Bytes)
+		}
+	}
+	if by == nil {
+		return nil
+	}
+	if m.Trained.By == nil {
+		m.Trained.By = map[quell.Resource]quell.Probing{}
+	}
+	m.Trained.By[resource] = *by
+	return nil
 }
 
 // note writes what is known of the resource besides its tables.

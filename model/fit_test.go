@@ -284,3 +284,25 @@ func TestFitWithoutLoad(t *testing.T) {
 		t.Errorf("an instance without load beside a neighbour with 0.4: severity %v (%v), U_int %v", sf, significant, p.Interfering(0, sf))
 	}
 }
+
+// Models know how their machines were probed, and rows of two ways to probe make none together.
+func TestModelsKnowTheirProbing(t *testing.T) {
+	rows := []TrainingRow{run(0.2, 0, 0.2, 10, 1, 20, 11), run(0.2, 0.3, 0.2, 20, 1, 30, 11), run(0.4, 0, 0.4, 15, 1, 25, 11)}
+	for i := range rows {
+		rows[i].By = &quell.Probing{Bytes: 10_000, Count: 10, PeriodS: 1, From: "training"}
+	}
+	rows[1].By = nil // of an older program
+	m, _ := fitted(t, rows)
+	var text bytes.Buffer
+	if err := m.Encode(&text); err != nil {
+		t.Fatal(err)
+	}
+	back, err := Decode(&text)
+	if err != nil || back.Trained.By[quell.Network] != *rows[0].By {
+		t.Errorf("%v, %+v", err, back)
+	}
+	rows[2].By = &quell.Probing{Bytes: 125_000, Count: 8, PeriodS: 10}
+	if _, _, err := Fit(rows, FitOptions{Metric: quell.Mean}); err == nil || !strings.Contains(err.Error(), "some rows were probed with 10000 bytes, others with 125000") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -42,6 +42,8 @@ type Trained struct {
 	Rows         int                        `json:"rows,omitempty"`        // training runs used
 	PerRequest   map[quell.Resource]float64 `json:"per_request,omitempty"` // utilisation per request per second
 	Errors       map[quell.Resource]Errors  `json:"errors,omitempty"`      // as the fit measured them
+
+	By map[quell.Resource]quell.Probing `json:"by,omitempty"` // how the machines were probed
 }
 
 // Isolation is the probe time of an instance without neighbours at one utilisation.
@@ -108,6 +110,12 @@ func (c *check) trained(t *Trained) {
 		c.resource(path, r)
 		if v := t.PerRequest[r]; !(v > 0) || v > maxValue {
 			c.addf(path, "%v is not a positive number", v)
+		}
+	}
+	for _, r := range sortedKeys(t.By) {
+		c.resource("trained.by."+string(r), r)
+		if t.By[r].Bytes < 1 {
+			c.addf("trained.by."+string(r)+".bytes", "%d is no size of a probe", t.By[r].Bytes)
 		}
 	}
 	for _, r := range sortedKeys(t.Errors) {

@@ -22,6 +22,7 @@ type TrainingRow struct {
 	RequestRate      float64            `json:"request_rate"`
 	LatencyMS        quell.Latency      `json:"latency_ms,omitzero"`
 	ProbeMS          ProbeRun           `json:"probe_ms"`
+	By               *quell.Probing     `json:"by,omitempty"` // how it was probed
 	CPU              *quell.CPUTime     `json:"cpu,omitempty"`
 	ClassRates       map[string]float64 `json:"class_rates,omitempty"` // requests per second of each class
 
@@ -115,6 +116,9 @@ func (r *TrainingRow) Validate() error {
 	c.between("probe_ms.mean", r.ProbeMS.Mean, minProbeMS, maxValue)
 	c.between("probe_ms.stddev", r.ProbeMS.Stddev, 0, maxValue)
 	c.atLeast("probe_ms.n", float64(r.ProbeMS.N), 1)
+	if r.By != nil && r.By.Bytes < 1 {
+		c.addf("by.bytes", "%d is no size of a probe", r.By.Bytes)
+	}
 	if r.CPU != nil {
 		c.fraction("cpu.user", r.CPU.User)
 		c.fraction("cpu.system", r.CPU.System)

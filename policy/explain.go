@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"strings"
 
 	"github.com/quellhq/quell"
 )
@@ -22,6 +23,22 @@ func explain(in Input, g *group, plan *quell.Plan) {
 		if *m.mem.Severity > 0 {
 			m.blame(in, plan)
 		}
+	}
+}
+
+// noteProbing says that instances are probed in another way than the models were made by. Their probes are not used: what one kind
+// of probe takes alone says nothing of another kind.
+func noteProbing(in Input, g *group, plan *quell.Plan) {
+	var ids []string
+	bytes := int64(0)
+	for i := range g.members {
+		if m := &g.members[i]; m.otherwise {
+			ids, bytes = append(ids, m.ID), m.Observation.Probe[in.senses.Resource].By.Bytes
+		}
+	}
+	if len(ids) > 0 {
+		addReason(plan, "probed_otherwise", "", "the models were made with probes of %d bytes, and %s: %d bytes tell no severity by them. Set probe.size to %d, or train again",
+			in.Baseline.By().Bytes, strings.Join(ids, ", "), bytes, in.Baseline.By().Bytes)
 	}
 }
 

@@ -27,12 +27,13 @@ type member struct {
 	carry       float64 // utilisation at the least threshold that the group can keep: capacity, or more under overload
 	counted     float64 // as much of it as the instance may be given
 
-	failing bool     // answers with errors: it must not gain weight
-	fixed   *float64 // its share, where a person set it
-	share   float64  // the weight that the plan gives it; at first the present one
-	wanted  float64  // share before the guard
-	stays   bool     // ready, and not removed by the plan
-	kept    bool     // stale: its share is not the policy's
+	otherwise bool     // probed in another way than the models were made by, so that its probes tell no severity
+	failing   bool     // answers with errors: it must not gain weight
+	fixed     *float64 // its share, where a person set it
+	share     float64  // the weight that the plan gives it; at first the present one
+	wanted    float64  // share before the guard
+	stays     bool     // ready, and not removed by the plan
+	kept      bool     // stale: its share is not the policy's
 }
 
 // weight is the fraction of traffic sent there now.
@@ -150,6 +151,9 @@ func (m *member) remember(in Input) {
 	}
 	probe, ok := o.Probe[resource]
 	if !ok || in.Baseline == nil || mem.Utilization == nil {
+		return
+	}
+	if m.otherwise = !in.Baseline.By().Alike(probe.By); m.otherwise {
 		return
 	}
 	if m.numb(in) {

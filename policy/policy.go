@@ -79,6 +79,7 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	noteHeld(g, &plan)
 	if e.row.needs != noModels {
 		noteSeverity(g, &plan)
+		noteProbing(in, g, &plan)
 	}
 	if e.row.needs == allModels {
 		explain(in, g, &plan)

@@ -28,11 +28,13 @@ type Target struct {
 type Options struct {
 	Service string
 	Sender  string // names this prober in its readings
+	From    string // what kind of process it is in, such as balancer
 	// Targets returns the instances to be probed now; it is asked at least once a second.
 	Targets func() []Target
 	// Period is the sampling period T; each window of it becomes one reading.
 	Period time.Duration
-	// Count is the probes of a target in a period; 0 means 8, the least.
+	// Count is the probes of a target in a period, at least 8. 0 means one in 100 ms, as far as the budget leaves each 4 kB; without a
+	// capacity 8.
 	Count int
 	// Size is the bytes of one probe; 0 derives it from the budget, at most 1 MB.
 	Size int64
@@ -96,6 +98,11 @@ func NewProber(o Options) (*Prober, error) {
 
 // Size returns the bytes of one probe.
 func (p *Prober) Size() int64 { return p.size }
+
+// Probing says how this prober probes.
+func (p *Prober) Probing() quell.Probing {
+	return quell.Probing{Bytes: p.size, Count: p.opts.Count, PeriodS: p.opts.Period.Seconds(), From: p.opts.From}
+}
 
 // Stats returns the counts so far.
 func (p *Prober) Stats() Stats {
@@ -205,6 +212,7 @@ func (p *Prober) countIn(length time.Duration) int {
 func (p *Prober) publish(ctx context.Context, t Target, window time.Duration, stats quell.ProbeStats) error {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.Period)
 	defer cancel()
+	stats.By = new(p.Probing())
 	return p.opts.Publish(ctx, quell.Reading{
 		Service: p.opts.Service, Instance: t.Instance, Source: quell.FromProber, Sender: p.opts.Sender,
 		Observation: quell.Observation{
@@ -273,6 +281,7 @@ func (p *Prober) Collect(ctx context.Context, t Target, duration time.Duration) 
 	if !ok {
 		return stats, nil, errors.Join(fmt.Errorf("probing instance %q at %s: %w", t.Instance, t.Address, quell.ErrNoData), last)
 	}
+	stats.By = new(p.Probing())
 	return stats, singles, nil
 }
 

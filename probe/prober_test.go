@@ -41,7 +41,11 @@ func TestProberPublishesEachPeriod(t *testing.T) {
 			if r.Service != "video" || r.Instance != "i1" || r.Source != quell.FromProber || r.Sender != "lb1" || r.Validate() != nil {
 				t.Errorf("reading %+v, %v", r, r.Validate())
 			}
-			if r.Observation.Probe[quell.Network] != want {
+			probe := r.Observation.Probe[quell.Network]
+			if by := probe.By; by == nil || *by != p.Probing() {
+				t.Errorf("reading %d was made by %+v, want %+v", i, by, p.Probing())
+			}
+			if probe.By = nil; probe != want {
 				t.Errorf("reading %d: %+v, want %+v", i, r.Observation.Probe, want)
 			}
 			late := r.Observation.At.Sub(begin.Add(time.Duration(i+1) * time.Second))
@@ -397,6 +401,10 @@ func TestCollect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if by := stats.By; by == nil || *by != p.Probing() {
+			t.Errorf("made by %+v, want %+v", by, p.Probing())
+		}
+		stats.By = nil
 		if want := (quell.ProbeStats{MeanMS: 5, N: 39}); stats != want || len(singles) != 39 {
 			t.Errorf("got %+v and %d singles, want %+v", stats, len(singles), want)
 		}

@@ -12,7 +12,11 @@ import (
 )
 
 const (
-	minCount      = 8
+	minCount = 8
+	// Where their number is not given, probes come this often, as far as the budget leaves each at least usualSize bytes.
+	usualSpacing  = 100 * time.Millisecond
+	usualSize     = 4_000
+	maxCount      = 10_000
 	defaultBudget = 0.02
 	// minSize keeps the time on the wire above the noise of timers; maxSize keeps a probe from becoming a burst.
 	minSize = 1_000
@@ -66,16 +70,27 @@ func fitSize(o Options) (int64, error) {
 
 // withDefaults fills in what was left out and checks the rest.
 func (o Options) withDefaults() (Options, error) {
-	if o.Count == 0 {
-		o.Count = minCount
-	}
 	if o.Budget == 0 {
 		o.Budget = defaultBudget
+	}
+	if o.Count == 0 {
+		o.Count = o.usualCount()
 	}
 	if o.Timeout == 0 && o.Count > 0 {
 		o.Timeout = o.Period / time.Duration(o.Count)
 	}
 	return o, o.check()
+}
+
+// usualCount is how many probes a period has where nobody said: many small ones tell more than a few large ones. Without a
+// capacity nothing bounds what they take, so there are few.
+func (o Options) usualCount() int {
+	if o.Capacity == nil {
+		return minCount
+	}
+	size := float64(max(o.Size, usualSize) + headerBytes)
+	n := math.Min(float64(o.Period/usualSpacing), allowance(*o.Capacity, o.Budget, o.Period)/size)
+	return int(math.Max(minCount, math.Min(n, maxCount)))
 }
 
 func (o Options) check() error {

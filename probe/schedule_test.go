@@ -66,7 +66,10 @@ func TestFitSize(t *testing.T) {
 		want     int64
 		fails    string
 	}{
-		{name: "2% of 40 Mbit/s over 1 s", capacity: 40e6, period: time.Second, want: 12_500 - headerBytes},
+		{name: "2% of 40 Mbit/s over 1 s, one in 100 ms", capacity: 40e6, period: time.Second, want: 10_000 - headerBytes},
+		{name: "as much over 10 s", capacity: 40e6, period: 10 * time.Second, want: 10_000 - headerBytes},
+		{name: "fewer where they would be small", capacity: 10e6, period: time.Second, want: 3_125 - headerBytes},
+		{name: "eight at least", capacity: 40e6, count: 8, period: time.Second, want: 12_500 - headerBytes},
 		{name: "twice the probes, half the size", capacity: 40e6, count: 16, period: time.Second, want: 6_250 - headerBytes},
 		{name: "never above 1 MB", capacity: 10e9, period: 10 * time.Second, want: 1_000_000},
 		{name: "a given size within the budget", capacity: 40e6, size: 5000, period: time.Second, want: 5000},

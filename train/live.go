@@ -176,6 +176,7 @@ func (m *live) collect(ctx context.Context, r RunRequest, prober *probe.Prober) 
 		Utilization: (after.Own - before.Own) / seconds,
 		Interfering: (after.Interfering - before.Interfering) / seconds,
 		ProbeMS:     model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N},
+		By:          p.By,
 		DurationS:   seconds,
 	}, singles, nil
 }

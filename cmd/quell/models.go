@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/chart"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
@@ -94,6 +95,9 @@ func settings(file *config.File, plan train.Plan) train.Settings {
 		"train.file_size": fmt.Sprintf("%dB", c.FileSize), "train.arrivals": string(c.Arrivals), "train.seed": fmt.Sprint(c.Seed),
 		"probe.budget": fmt.Sprint(file.Probe.Budget),
 	})
+	if p, ok := daemon.Probing(file); ok {
+		s["probe.size"], s["probe.count"] = fmt.Sprintf("%dB", p.Bytes), fmt.Sprintf("%d in %gs", p.Count, p.PeriodS)
+	}
 	return s
 }
 
@@ -113,10 +117,14 @@ func training(file *config.File) experiment.Training {
 		slo := file.Service.SLO
 		plan = train.Learn(slo.Metric, slo.ThresholdMS(), c.Budget, c.Bound, c.Hosts)
 	}
-	return experiment.Training{
+	t := experiment.Training{
 		Plan: plan, Hosts: c.Hosts, Bandwidth: c.Network, Seed: c.Seed, Budget: file.Probe.Budget,
 		Workload: scenario.Workload{Kind: scenario.File, Arrivals: scenario.Arrivals(c.Arrivals), Size: c.FileSize},
 	}
+	if p, ok := daemon.Probing(file); ok {
+		t.Probing = &p
+	}
+	return t
 }
 
 func fitCommand() *cobra.Command {

@@ -25,6 +25,7 @@ type Training struct {
 	Workload  scenario.Workload // what clients ask for; its load does not count
 	Budget    float64           // share of the link for probes
 	Spacing   time.Duration     // mean time between two probes; 0: as on the emulated rig
+	Probing   *quell.Probing    // in place of budget and spacing: how the live instances are probed
 	Seed      uint64
 	Rows      []model.TrainingRow // made before: these runs are not made again
 	Save      func(model.TrainingRow) error
@@ -54,11 +55,10 @@ func (t Training) On(ctx context.Context, work func(context.Context, []train.Mac
 	if err != nil {
 		return err
 	}
-	const count = 10 // probes per period: only their spacing and their budget matter here
 	machines, err := train.Live(train.LiveOptions{
 		Targets: targets, Resource: quell.Network, PerSecond: t.perSecond(), Process: processOf(t.Workload.Arrivals), Seed: t.Seed,
 		Visits: func(seed uint64) (loadgen.Visits, error) { return visits(t.Workload, seed) },
-		Probe:  probe.Options{Service: "training", Sender: "trainer", Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth, Timeout: count * t.Spacing, Token: token},
+		Probe:  t.probes(token),
 	})
 	if err != nil {
 		return err
@@ -68,6 +68,20 @@ func (t Training) On(ctx context.Context, work func(context.Context, []train.Mac
 		return cause
 	}
 	return err
+}
+
+// probes are chosen so that the machines are probed as live instances are.
+func (t Training) probes(token string) probe.Options {
+	const count = 10 // per period: only their spacing and their budget matter here
+	o := probe.Options{
+		Service: "training", Sender: "trainer", From: "training", Token: token,
+		Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth,
+	}
+	if p := t.Probing; p != nil {
+		o.Period, o.Count, o.Size = time.Duration(p.PeriodS*float64(time.Second)), p.Count, p.Bytes
+	}
+	o.Timeout = o.Period
+	return o
 }
 
 // perSecond is the rate of arrivals that fills a host's link.

@@ -27,6 +27,7 @@ type probePlan struct {
 	count   int
 	spacing float64 // mean seconds between two probes
 	class   class
+	by      *quell.Probing
 }
 
 func (p Probing) plan(sampling time.Duration, bitsPerSecond float64) (probePlan, error) {
@@ -43,7 +44,8 @@ func (p Probing) plan(sampling time.Duration, bitsPerSecond float64) (probePlan,
 			bitsPerSecond, bytes, p.Count, sampling, leastBytes)}
 	}
 	bytes = min(bytes, mostBytes) + headerBytes
-	return probePlan{count: p.Count, spacing: spacing, class: class{{kindOf(quell.Network), always(bytes)}}}, nil
+	by := &quell.Probing{Bytes: int64(bytes) - headerBytes, Count: p.Count, PeriodS: sampling.Seconds(), From: "balancer"}
+	return probePlan{count: p.Count, spacing: spacing, class: class{{kindOf(quell.Network), always(bytes)}}, by: by}, nil
 }
 
 // prober probes one host, window after window: in each of n equal parts of a window one probe at a random moment. A
@@ -146,7 +148,7 @@ func (p *prober) statistics() (quell.ProbeStats, bool) {
 	for _, ms := range p.singles {
 		squares += (ms - mean) * (ms - mean)
 	}
-	stats := quell.ProbeStats{MeanMS: mean, N: len(p.singles)}
+	stats := quell.ProbeStats{MeanMS: mean, N: len(p.singles), By: p.plan.by}
 	if n > 1 {
 		stats.StddevMS = math.Sqrt(squares / (n - 1))
 	}

@@ -187,7 +187,7 @@ func (e *exercise) measure(length float64) {
 	own, neighbours := e.carried()
 	e.prober.window(e.w.now, length, max(2, int(length/e.prober.plan.spacing)), func() {
 		p, _ := e.prober.statistics()
-		e.row.ProbeMS = model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N}
+		e.row.ProbeMS, e.row.By = model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N}, p.By
 	})
 	e.w.agenda.add(e.w.now+length, func() {
 		ownAfter, neighboursAfter := e.carried()
