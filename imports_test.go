@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"lab/testbed/*":        {"."},
 	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand"},
 	"lab/testbed/kernel":   {".", "lab/testbed/demand"},
-	"lab/sim":              {".", "stats", "model", "policy", "route", "lab/scenario", "loadgen", "train", "internal/tick"},
+	"lab/sim":              {".", "stats", "model", "policy", "life", "route", "lab/scenario", "loadgen", "train", "internal/tick"},
 	"lab/arena":            {".", "stats", "model", "policy", "lab/scenario", "lab/sim", "internal/lockfile"},
 	"lab/experiment":       {"*"},
 

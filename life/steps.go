@@ -44,7 +44,7 @@ type Steps struct {
 
 // Follow lists the steps of a group whose instances are to have the given shares of the requests. Limit is that of Instance.Next.
 func Follow(now time.Time, group []Instance, weights map[string]float64, limit time.Duration) Steps {
-	var s Steps
+	s := Steps{Backends: make([]quell.Backend, 0, len(group))}
 	for i := range group {
 		in := &group[i]
 		b := quell.Backend{ID: in.Member.ID, Address: in.Member.Address, Probe: in.Member.Probe}

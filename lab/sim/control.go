@@ -1,9 +1,11 @@
 package sim
 
 import (
-	"math"
+	"slices"
+	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/life"
 )
 
 // sample is one period of the controller: look, decide, apply.
@@ -39,25 +41,89 @@ func (s *simulation) changeGroup(change *quell.GroupChange) (changed bool) {
 	}
 	for _, id := range change.Remove {
 		if in := s.byID[id]; in != nil && !in.leaving {
-			s.leave(in)
+			in.leaving, in.since = true, s.w.now
 			changed = true
 		}
 	}
 	return s.start(change.Add) > 0 || changed
 }
 
-// weightResolution is the difference of weights that no balancer could show.
-const weightResolution = 1e-6
+// setWeights carries a plan out. A plan without shares leaves those in force.
+func (s *simulation) setWeights(planned map[string]float64) (moved bool) {
+	if len(planned) == 0 {
+		planned = life.InForce(s.group(), s.weights)
+	}
+	for id, w := range planned {
+		in := s.byID[id]
+		moved = moved || in == nil || life.Moves(in.backend(), in.shown, w)
+	}
+	s.weights = planned
+	s.follow(planned)
+	return moved
+}
 
-func (s *simulation) setWeights(weights map[string]float64) (moved bool) {
+// spread does what the live controller does between two decisions.
+func (s *simulation) spread() { s.follow(life.InForce(s.group(), s.weights)) }
+
+// follow brings the group and the balancer to the given shares.
+func (s *simulation) follow(weights map[string]float64) {
+	steps := life.Follow(s.clock(s.w.now), s.group(), weights, drainLimit)
 	for _, in := range s.members {
-		if in.state == quell.Starting || in.leaving {
+		in.shown = false
+	}
+	for _, b := range steps.Backends {
+		in := s.byID[b.ID]
+		in.shown, in.draining, in.candidate.Weight = true, b.Draining, b.Weight
+	}
+	for _, id := range steps.Stop {
+		s.exit(s.byID[id])
+	}
+	s.balancer.set(s.members)
+}
+
+// tendEvery is how often the live controller looks whether an instance has drained.
+func (s *simulation) tendEvery() float64 {
+	return min(s.service.Sampling/4, 500*time.Millisecond).Seconds()
+}
+
+// tend ends instances that have drained, or whose time for it is over.
+func (s *simulation) tend() {
+	s.w.agenda.add(s.w.now+s.tendEvery(), s.tend)
+	now := s.clock(s.w.now)
+	for i := 0; i < len(s.members); {
+		in := s.members[i]
+		if known := s.known(in); in.leaving && known.Next(now, drainLimit) == life.Stop {
+			s.exit(in) // takes it out of members
+			s.balancer.set(s.members)
 			continue
 		}
-		w, named := weights[in.id]
-		moved = moved || named && math.Abs(in.candidate.Weight-w) > weightResolution
-		in.candidate.Weight = w
+		i++
 	}
-	s.spread()
-	return moved
+}
+
+// drainLimit is how long open requests of a leaving instance may take, as on the emulated rig.
+const drainLimit = 5 * time.Second
+
+// group is the members with all that the live controller would know of them; valid until the next call.
+func (s *simulation) group() []life.Instance {
+	s.roster = slices.Grow(s.roster[:0], len(s.members))
+	for _, in := range s.members {
+		s.roster = append(s.roster, s.known(in))
+	}
+	return s.roster
+}
+
+// known is what the live controller would know of an instance.
+func (s *simulation) known(in *instance) life.Instance {
+	return life.Instance{
+		Member:  quell.Member{ID: in.id, State: in.state, Started: s.clock(in.started)},
+		Backend: in.backend(), Known: in.shown, Leaving: in.leaving, Since: s.clock(in.since),
+	}
+}
+
+// backend is what the balancer would say of an instance.
+func (in *instance) backend() quell.BackendState {
+	b := quell.BackendState{Healthy: in.state == quell.Ready, InFlight: in.candidate.InFlight}
+	b.ID, b.Weight, b.Draining = in.id, in.candidate.Weight, in.draining
+	return b
 }

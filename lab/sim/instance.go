@@ -19,6 +19,9 @@ type instance struct {
 	leaving bool
 	since   float64 // when it began to leave
 
+	shown    bool // the balancer has it
+	draining bool // the balancer knows that it leaves
+
 	candidate route.Candidate // weight and open requests
 	place     int             // among the balancer's candidates; -1: not there
 	meter     meter
@@ -93,7 +96,7 @@ func (s *simulation) becomeReady(in *instance) {
 	if in.state != quell.Starting {
 		return
 	}
-	in.state = quell.Ready
+	in.state, in.shown = quell.Ready, true
 	in.meter.began, in.meter.touched = s.w.now, s.w.now
 	in.meter.classes = make([]classMeter, len(s.Scenario.Workload.Classes))
 	in.prober = newProber(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))
@@ -103,55 +106,6 @@ func (s *simulation) becomeReady(in *instance) {
 		s.w.agenda.add(s.w.now, func() { s.spreading = false; s.spread() })
 	}
 }
-
-// spread shows the balancer who is there. Where the weights in force would send nothing anywhere, they are equal at
-// once.
-func (s *simulation) spread() {
-	var sum float64
-	var ready []*instance
-	for _, in := range s.members {
-		if in.state == quell.Ready && !in.leaving {
-			ready = append(ready, in)
-			sum += in.candidate.Weight
-		}
-	}
-	if sum == 0 {
-		for _, in := range ready {
-			in.candidate.Weight = 1 / float64(len(ready))
-		}
-	}
-	s.balancer.set(s.members)
-}
-
-// leave begins to drain an instance. One that serves nobody yet goes at once.
-func (s *simulation) leave(in *instance) {
-	in.leaving, in.since = true, s.w.now
-	if in.state != quell.Ready {
-		s.exit(in)
-	}
-}
-
-// tendEvery is how often the live controller looks whether an instance has drained.
-func (s *simulation) tendEvery() float64 {
-	return min(s.service.Sampling/4, 500*time.Millisecond).Seconds()
-}
-
-// tend ends instances that have drained, or whose time for it is over.
-func (s *simulation) tend() {
-	s.w.agenda.add(s.w.now+s.tendEvery(), s.tend)
-	for i := 0; i < len(s.members); {
-		in := s.members[i]
-		late := s.w.now-in.since >= drainSeconds
-		if in.leaving && (in.candidate.InFlight == 0 || late) {
-			s.exit(in) // takes it out of members
-			continue
-		}
-		i++
-	}
-}
-
-// drainSeconds is how long open requests of a leaving instance may take, as on the emulated rig.
-const drainSeconds = 5
 
 // exit ends an instance for good. What is still open there fails.
 func (s *simulation) exit(in *instance) {
@@ -163,7 +117,6 @@ func (s *simulation) exit(in *instance) {
 		}
 	}
 	delete(s.byID, in.id)
-	s.balancer.set(s.members)
 }
 
 // down stops an instance's process and frees its machine.

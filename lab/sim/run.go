@@ -15,6 +15,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
@@ -88,6 +89,8 @@ type simulation struct {
 	instances []*instance          // every one ever started
 	members   []*instance          // those that the scaler lists, in order of start
 	byID      map[string]*instance // of members
+	roster    []life.Instance      // memory of group
+	weights   map[string]float64   // of the last plan
 	spreading bool                 // spread is on the agenda
 	usedHosts int
 	freed     []int // hosts, the least recently freed first
