@@ -380,3 +380,18 @@ func TestEveryRunOfTheDemoHasAPolicy(t *testing.T) {
 		}
 	}
 }
+
+// Two runs of one policy are told apart by the settings that one of them has for itself.
+func TestTitlesTellSettings(t *testing.T) {
+	sc := noisyNeighbour(t)
+	own := scenario.Run{Policy: quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.Network, Utilization: 0.65}}, Scheduling: quell.LeastConn}
+	for want, run := range map[string]scenario.Run{
+		"hpa (utilization 65%)/leastconn": own,
+		"hpa/leastconn":                   {Policy: quell.Policy{Name: "hpa"}, Scheduling: quell.LeastConn},
+		"prima/leastconn":                 {Policy: sc.Service.Policy, Scheduling: quell.LeastConn},
+	} {
+		if got := Title(sc, run); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

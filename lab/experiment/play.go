@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/policy"
 )
 
 // Group is a running group of instances behind its own balancer and controller, on hosts that can be disturbed.
@@ -361,9 +362,13 @@ func Size(sc *scenario.Scenario, run scenario.Run) int { return sc.Size(run) }
 
 // Title names a run for people.
 func Title(sc *scenario.Scenario, run scenario.Run) string {
-	title := fmt.Sprintf("%s/%s", run.Policy, run.Scheduling)
+	name := run.Policy.Name
+	if own := policy.Difference(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}}), sc.PolicyOf(run)); own != "" {
+		name += " (" + own + ")"
+	}
+	title := fmt.Sprintf("%s/%s", name, run.Scheduling)
 	if run.Balancer != "" {
-		title = fmt.Sprintf("%s/%s-%s", run.Policy, run.Balancer, run.Scheduling)
+		title = fmt.Sprintf("%s/%s-%s", name, run.Balancer, run.Scheduling)
 	}
 	if n := Size(sc, run); n > 0 {
 		title = fmt.Sprintf("%s x%d", title, n)
