@@ -19,20 +19,20 @@ type view struct {
 	backends map[string]quell.BackendState
 	leaving  map[string]time.Time // members that are to drain, and since when
 	held     map[string]hold      // members that a person took out
+	ending   map[string]bool      // members that the scaler was told to end
 }
 
 // group is the members with all that is known of them.
-func (c *Controller) group(v view) []life.Instance {
+func (v *view) group() []life.Instance {
 	group := make([]life.Instance, len(v.members))
 	for i, m := range v.members {
-		in := life.Instance{Member: m, Ending: c.ending[m.ID]}
+		in := life.Instance{Member: m, Ending: v.ending[m.ID]}
 		in.Backend, in.Known = v.backends[m.ID]
 		in.Since, in.Leaving = v.leaving[m.ID]
 		if h, held := v.held[m.ID]; held {
 			who := h.Held
-			in.Held = &who
+			in.Held, in.Ordered = &who, h.ordered
 		}
-		_, in.Ordered = c.mem.Held[m.ID]
 		group[i] = in
 	}
 	return group
@@ -48,7 +48,7 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 		return view{}, fmt.Errorf("asking the balancer: %w", err)
 	}
 	c.firstLook(members, states)
-	v := view{members: members, backends: make(map[string]quell.BackendState, len(states)), leaving: c.mem.Draining}
+	v := view{members: members, backends: make(map[string]quell.BackendState, len(states)), leaving: c.mem.Draining, ending: c.ending}
 	for _, s := range states {
 		v.backends[s.ID] = s
 	}
@@ -119,7 +119,7 @@ func (c *Controller) weightsInForce(v view) map[string]float64 {
 	if c.adopt {
 		c.adoptWeights(v)
 	}
-	return life.InForce(c.group(v), c.mem.Weights)
+	return life.InForce(v.group(), c.mem.Weights)
 }
 
 func (c *Controller) adoptWeights(v view) {
@@ -196,7 +196,7 @@ func (c *Controller) moved(v view, weights map[string]float64) string {
 // reconcile makes the balancer's backends what they should be: ready members with their weights, draining ones
 // until they are empty, failed ones until they are given up. Where nothing differs, nothing is touched.
 func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]float64) error {
-	group := c.group(v)
+	group := v.group()
 	c.adoptDrains(group)
 	steps := life.Follow(c.now(), group, weights, c.opts.Drain)
 	c.forgetGone(v)

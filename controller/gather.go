@@ -10,6 +10,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/life"
 )
 
 // gather keeps the newest readings of a service and merges them into snapshots. Readings are stamped with the
@@ -20,7 +21,7 @@ type gather struct {
 	readings map[string]map[sender]received
 	listed   map[string]bool // members at the last snapshot
 	shown    time.Time       // of the last snapshot
-	lives    map[string]past
+	lives    map[string]life.Past
 	alive    map[string]bool // the instances of the last snapshot; nil before the first
 	kept     int             // bytes of readings, about
 	started  dates
@@ -42,7 +43,7 @@ type received struct {
 }
 
 func newGather(service quell.Service, log *slog.Logger) *gather {
-	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]past{}, started: dates{}, total: map[quell.Source]int{}, bad: outage.Kinds{Logger: log, What: "dropped a reading", Level: slog.LevelWarn}}
+	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]life.Past{}, started: dates{}, total: map[quell.Source]int{}, bad: outage.Kinds{Logger: log, What: "dropped a reading", Level: slog.LevelWarn}}
 }
 
 func (g *gather) setService(service quell.Service) {
@@ -149,11 +150,21 @@ func (g *gather) totals() (bySource map[quell.Source]int, rejected int) {
 func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := quell.Snapshot{At: now, Service: g.service.Name, Instances: []quell.Instance{}}
-	alive := make(map[string]bool, len(v.members))
-	for _, m := range v.members {
-		alive[m.ID] = true
-		s.Instances = append(s.Instances, g.instance(now, m, v))
+	group := v.group()
+	alive := make(map[string]bool, len(group))
+	for i := range group {
+		in := &group[i]
+		id := in.Member.ID
+		alive[id] = true
+		in.Past, in.Observation = g.lives[id], g.merge(now, id)
+		if !in.Member.Started.IsZero() {
+			in.Member.Started = g.started.of(id, in.Member.Started, now)
+		}
+	}
+	s := life.Snapshot(now, &g.service, group)
+	clear(g.lives)
+	for i := range group {
+		g.lives[group[i].Member.ID] = group[i].Past
 	}
 	maps.DeleteFunc(g.readings, func(id string, _ map[sender]received) bool { return !alive[id] && !g.listed[id] })
 	s.ArrivalRate = g.arrivals(now)
@@ -166,86 +177,7 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 			g.kept += bulk(&r.Reading)
 		}
 	}
-	maps.DeleteFunc(g.lives, func(id string, _ past) bool { return !alive[id] })
 	maps.DeleteFunc(g.started, func(id string, _ dated) bool { return !alive[id] })
-	wholeWeights(s.Instances)
 	g.listed, g.shown = alive, now
 	return s
-}
-
-// wholeWeights makes the weights read back sum to 1, and leaves them out where there are none.
-func wholeWeights(instances []quell.Instance) {
-	var sum float64
-	for _, in := range instances {
-		if in.Weight != nil {
-			sum += *in.Weight
-		}
-	}
-	for i := range instances {
-		if instances[i].Weight == nil {
-			continue
-		}
-		if sum == 0 {
-			instances[i].Weight = nil
-		} else {
-			*instances[i].Weight /= sum
-		}
-	}
-}
-
-func (g *gather) instance(now time.Time, m quell.Member, v view) quell.Instance {
-	backend, known := v.backends[m.ID]
-	in := quell.Instance{ID: m.ID, Type: m.Type, State: g.state(now, m, backend, known, v)}
-	if !m.Started.IsZero() {
-		age := max(0, now.Sub(g.started.of(m.ID, m.Started, now)).Seconds())
-		in.AgeS = &age
-	}
-	if h, held := v.held[m.ID]; held {
-		in.Held = &h.Held
-	} else if known && !backend.Draining {
-		w := backend.Weight
-		in.Weight = &w
-	}
-	if known && !backend.Healthy {
-		in.Health = backend.Health
-	}
-	in.Observation = g.merge(now, m.ID)
-	return in
-}
-
-// past is what was seen of an instance's health.
-type past struct {
-	healthy    bool      // it has passed a health check
-	registered time.Time // when the balancer was first seen to have it
-}
-
-// state joins what scaler and balancer say. An instance is ready once the balancer's health check has passed, and
-// failed when it no longer does, or has not within the time that instances may take to start.
-func (g *gather) state(now time.Time, m quell.Member, b quell.BackendState, known bool, v view) quell.State {
-	if m.State == quell.Failed || m.State == quell.Draining {
-		return m.State
-	}
-	if _, leaving := v.leaving[m.ID]; leaving || known && b.Draining && !v.holds(m.ID) {
-		return quell.Draining
-	}
-	if v.holds(m.ID) {
-		delete(g.lives, m.ID) // once it is put back it may take its time to be healthy, as a new one
-		return m.State
-	}
-	if m.State != quell.Ready || !known {
-		return quell.Starting
-	}
-	was, seen := g.lives[m.ID]
-	if !seen {
-		was.registered = now
-	}
-	was.healthy = was.healthy || b.Healthy
-	g.lives[m.ID] = was
-	switch {
-	case b.Healthy:
-		return quell.Ready
-	case was.healthy || b.Weight > 0 || now.Sub(was.registered) > g.service.Group.Startup:
-		return quell.Failed
-	}
-	return quell.Starting
 }

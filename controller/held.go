@@ -20,8 +20,9 @@ type Releaser interface {
 // hold is an instance that a person took out of rotation.
 type hold struct {
 	quell.Held
-	open  int64 // requests that it still answers
-	empty bool  // the balancer has it out, and no request is open
+	ordered bool  // with quell drain
+	open    int64 // requests that it still answers
+	empty   bool  // the balancer has it out, and no request is open
 }
 
 // holds says whether a person took the instance out.
@@ -40,14 +41,15 @@ func (c *Controller) noteHolds(ctx context.Context, v *view) {
 		if c.forgot && b.Held {
 			c.mem.Held[m.ID] = quell.Held{By: "an earlier controller", Since: c.now()}
 		}
-		held, asked := c.mem.Held[m.ID]
-		if byHand, ok := c.mem.ByHand[m.ID]; !asked && ok {
-			held, asked = byHand, true
+		held, ordered := c.mem.Held[m.ID]
+		byHand, taken := c.mem.ByHand[m.ID]
+		if !ordered {
+			held = byHand
 		}
-		if !asked {
+		if !ordered && !taken {
 			continue
 		}
-		h := hold{Held: held, open: b.InFlight, empty: known && (b.Draining || b.ByHand != nil) && b.InFlight == 0}
+		h := hold{Held: held, ordered: ordered, open: b.InFlight, empty: known && (b.Draining || b.ByHand != nil) && b.InFlight == 0}
 		if h.empty && !c.held[m.ID].empty {
 			c.note(ctx, m.ID+" is empty: no request is open there")
 		}

@@ -1,5 +1,5 @@
-// Package life holds the rules by which the instances of a group come and go: from what scaler and balancer say to the states of a
-// snapshot, and from a plan to steps. It is pure; the controller and the simulator run the same rules.
+// Package life holds the rules by which the instances of a group come and go: from what scaler and balancer say to a snapshot, and from
+// the shares of a plan to steps. It is pure; the controller and the simulator run the same rules.
 package life
 
 import (
@@ -18,6 +18,9 @@ type Instance struct {
 	Leaving bool               // a plan removed it
 	Since   time.Time          // when it began to leave
 	Ending  bool               // the scaler was told to end it
+
+	Past        Past               // of the last snapshot
+	Observation *quell.Observation // nil without readings
 }
 
 // Orphaned says whether the balancer drains the instance although neither a plan nor a person is known to have asked for it: a controller

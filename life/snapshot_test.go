@@ -1,0 +1,105 @@
+package life
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+)
+
+const startup = 30 * time.Second
+
+func TestState(t *testing.T) {
+	ill := func(in *Instance) { in.Backend.Healthy, in.Backend.Weight = false, 0 }
+	since := func(at time.Time) func(*Instance) { return func(in *Instance) { ill(in); in.Past.Known = at } }
+	held := func(in *Instance) { in.Held, in.Backend.Draining = &quell.Held{}, true }
+	for name, tc := range map[string]struct {
+		is     quell.State // by the scaler
+		change func(*Instance)
+		want   quell.State
+	}{
+		"healthy":                                   {quell.Ready, func(*Instance) {}, quell.Ready},
+		"starting":                                  {quell.Starting, func(in *Instance) { in.Known = false }, quell.Starting},
+		"starting, and a list names it already":     {quell.Starting, func(*Instance) {}, quell.Starting},
+		"the balancer has not heard of it":          {quell.Ready, func(in *Instance) { in.Known = false }, quell.Starting},
+		"no health check has passed yet":            {quell.Ready, ill, quell.Starting},
+		"none has passed for as long as it may be":  {quell.Ready, since(epoch.Add(-startup)), quell.Starting},
+		"none has passed for longer":                {quell.Ready, since(epoch.Add(-startup - 1)), quell.Failed},
+		"it was healthy":                            {quell.Ready, func(in *Instance) { ill(in); in.Past = Past{true, epoch} }, quell.Failed},
+		"it has requests, and checks fail":          {quell.Ready, func(in *Instance) { in.Backend.Healthy = false }, quell.Failed},
+		"exited":                                    {quell.Failed, func(*Instance) {}, quell.Failed},
+		"exited while it left":                      {quell.Failed, func(in *Instance) { in.Leaving = true }, quell.Failed},
+		"the scaler ends it":                        {quell.Draining, func(*Instance) {}, quell.Draining},
+		"a plan removed it":                         {quell.Ready, func(in *Instance) { in.Leaving = true }, quell.Draining},
+		"a plan removed it before it was ready":     {quell.Starting, func(in *Instance) { in.Leaving, in.Known = true, false }, quell.Draining},
+		"the balancer drains it":                    {quell.Ready, func(in *Instance) { in.Backend.Draining = true }, quell.Draining},
+		"the balancer drains it for a person":       {quell.Ready, held, quell.Ready},
+		"a person took it out, and checks fail too": {quell.Ready, func(in *Instance) { ill(in); held(in); in.Past.Healthy = true }, quell.Ready},
+	} {
+		in := member(tc.is)
+		tc.change(&in)
+		if got := in.state(epoch, startup); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// One that is put back may take its time to be healthy, as a new one.
+func TestAHoldForgetsThePast(t *testing.T) {
+	in := member(quell.Ready)
+	in.Backend.Weight, in.Held, in.Past = 0, &quell.Held{By: "eve"}, Past{true, epoch.Add(-time.Hour)}
+	in.state(epoch, startup)
+	in.Held, in.Backend.Healthy = nil, false
+	if got := in.state(epoch, startup); got != quell.Starting {
+		t.Errorf("%s as soon as it is put back", got)
+	}
+	if got := in.state(epoch.Add(startup+time.Second), startup); got != quell.Failed {
+		t.Errorf("%s long after it was put back", got)
+	}
+}
+
+func TestSnapshotShows(t *testing.T) {
+	in := member(quell.Ready)
+	in.Member.Type, in.Member.Started = "small", epoch.Add(-time.Minute)
+	in.Observation = &quell.Observation{}
+	out, ahead := in, in
+	out.Held, out.Backend.Healthy, out.Backend.Health = &quell.Held{By: "eve"}, false, "refused"
+	ahead.Member.Started = epoch.Add(time.Hour)
+	s := Snapshot(epoch, &quell.Service{Name: "shop"}, []Instance{in, out, ahead})
+	first, second := s.Instances[0], s.Instances[1]
+	if s.Service != "shop" || !s.At.Equal(epoch) || first.Type != "small" || first.Observation != in.Observation {
+		t.Errorf("%+v", s)
+	}
+	if *first.AgeS != 60 || *first.Weight != 0.5 || first.Health != "" {
+		t.Errorf("a ready one of a minute: %+v", first)
+	}
+	if second.Weight != nil || second.Held.By != "eve" || second.Health != "refused" {
+		t.Errorf("one that a person took out: %+v", second)
+	}
+	if *s.Instances[2].AgeS != 0 {
+		t.Errorf("one that starts in the future is %g s old", *s.Instances[2].AgeS)
+	}
+}
+
+func TestWeightsAreWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		group := anyGroup(t)
+		s := Snapshot(epoch, &quell.Service{}, group)
+		sum, shown := 0.0, 0
+		for i, in := range s.Instances {
+			if in.ID != group[i].Member.ID {
+				t.Fatalf("%s stands where %s is", in.ID, group[i].Member.ID)
+			}
+			if in.Weight != nil {
+				sum += *in.Weight
+				shown++
+			}
+		}
+		if shown > 0 && math.Abs(sum-1) > quell.SumTolerance {
+			t.Fatalf("weights sum to %g", sum)
+		}
+	})
+}
