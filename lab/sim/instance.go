@@ -6,6 +6,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/route"
 )
 
@@ -21,6 +22,7 @@ type instance struct {
 
 	shown    bool // the balancer has it
 	draining bool // the balancer knows that it leaves
+	past     life.Past
 
 	candidate route.Candidate // weight and open requests
 	place     int             // among the balancer's candidates; -1: not there

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/life"
 )
 
 // Faults are what goes wrong with readings. The zero value is perfect readings.
@@ -138,40 +139,21 @@ func (s *simulation) reportClasses(m *meter, r *trafficReading, window float64) 
 
 // snapshot is what the controller would see now.
 func (s *simulation) snapshot() quell.Snapshot {
-	snap := quell.Snapshot{At: s.clock(s.w.now), Service: s.service.Name, Instances: make([]quell.Instance, 0, len(s.members))}
-	var sum float64
+	group := s.group()
 	reported := false
-	for _, in := range s.members {
-		shown := quell.Instance{ID: in.id, State: in.shownState(), Observation: s.observation(in)}
-		age := s.w.now - in.started
-		shown.AgeS = &age
-		if in.state != quell.Starting && !in.leaving {
-			weight := in.candidate.Weight
-			shown.Weight = &weight
-			sum += weight
-		}
+	for i, in := range s.members {
+		group[i].Past, group[i].Observation = in.past, s.observation(in)
 		reported = reported || s.recent(in) != nil
-		snap.Instances = append(snap.Instances, shown)
 	}
-	for i := range snap.Instances {
-		if w := snap.Instances[i].Weight; w != nil && sum > 0 {
-			*w /= sum
-		} else {
-			snap.Instances[i].Weight = nil
-		}
+	snap := life.Snapshot(s.clock(s.w.now), &s.service, group)
+	for i, in := range s.members {
+		in.past = group[i].Past
 	}
 	if reported {
 		arrivals := s.offered
 		snap.ArrivalRate = &arrivals
 	}
 	return snap
-}
-
-func (in *instance) shownState() quell.State {
-	if in.leaving && in.state == quell.Ready {
-		return quell.Draining
-	}
-	return in.state
 }
 
 // recent is the balancer's reading, unless it belongs to a period that is over.
