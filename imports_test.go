@@ -32,9 +32,10 @@ var mayImport = map[string][]string{
 	"bus":    {".", "internal/lockfile", "internal/outage"},
 
 	// Act.
-	"balancer/*":       {".", "internal/outage"},
-	"balancer/builtin": {".", "balancer/measure", "route", "internal/outage", "internal/tick"},
-	"balancer/haproxy": {".", "balancer/measure", "internal/outage", "internal/tick"},
+	"balancer":         {".", "config/keys"},
+	"balancer/*":       {".", "balancer", "config/keys", "internal/outage"},
+	"balancer/builtin": {".", "balancer", "balancer/measure", "config/keys", "route", "internal/outage", "internal/tick"},
+	"balancer/haproxy": {".", "balancer", "balancer/measure", "config/keys", "internal/outage", "internal/tick"},
 	"scaler/*":         {"."},
 	"scaler/process":   {".", "internal/lifeline", "internal/lockfile"},
 	"limit":            {"."},
@@ -44,7 +45,7 @@ var mayImport = map[string][]string{
 	"loadgen":    {"."},
 	"chart":      {".", "model"},
 	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile"},
-	"config":     {".", "config/keys", "loadgen", "policy"},
+	"config":     {".", "balancer", "config/keys", "loadgen", "policy"},
 	"config/*":   {"."},
 	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
 	"daemon":     {"*"},

@@ -40,24 +40,13 @@ type owner struct {
 func (f *File) owners() []owner {
 	everybody := []string{ControllerProcess, BalancerProcess, AgentProcess}
 	controller, balancer, agents := []string{ControllerProcess}, []string{BalancerProcess}, []string{AgentProcess}
-	// A balancer that is not built in is driven by the controller, which reads its keys at the start.
-	driving := func(path string) owner { return owner{path, controller, nil} }
-	if f.Balancer.Kind == BuiltinBalancer {
-		driving = func(path string) owner { return owner{path, nil, balancer} }
-	}
 	probing := func(path string, too ...string) owner {
 		return owner{path, nil, append(slices.Clone(balancer), too...)}
 	}
 	if f.Probe.From == FromController {
 		probing = func(path string, too ...string) owner { return owner{path, controller, too} }
 	}
-	fixed := driving("balancer")
-	if f.Balancer.Kind == BuiltinBalancer {
-		fixed = owner{"balancer", balancer, nil}
-	}
-	drain := driving("balancer.drain")
-	drain.restart = controller
-	return []owner{
+	return append(f.Balancer.owners(), []owner{
 		{"service", everybody, nil},
 		{"slo", nil, nil}, {"policy", nil, nil}, {"group", nil, nil}, {"guard", nil, nil}, {"mode", nil, nil}, {"models", nil, nil},
 		{"sampling", nil, []string{BalancerProcess, AgentProcess}},
@@ -65,13 +54,7 @@ func (f *File) owners() []owner {
 		{"listen", controller, nil},
 		{"bus", everybody, nil},
 		{"bus.journal_bytes", controller, nil},
-		fixed, drain,
 		{"balancer.kind", []string{ControllerProcess, BalancerProcess}, nil},
-		{"balancer.admin", []string{ControllerProcess, BalancerProcess}, nil},
-		driving("balancer.scheduling"), driving("balancer.health"), driving("balancer.max_conns"), driving("balancer.max_conns_per_client"),
-		driving("balancer.trusted_proxies"), driving("balancer.timeouts"),
-		{"balancer.timeouts.idle", balancer, nil},
-		{"balancer.timeouts.read_header", balancer, nil},
 		{"scaler", controller, nil},
 		probing("probe"),
 		{"probe.listen", nil, agents},
@@ -81,7 +64,29 @@ func (f *File) owners() []owner {
 		{"agent.interface", nil, agents}, {"agent.root", nil, agents}, {"agent.cgroup", nil, agents},
 		probing("agent.capacity", AgentProcess),
 		{"train", nil, nil}, // quell train reads the file when it starts
+	}...)
+}
+
+// owners are those of the balancer's keys. The controller drives a balancer with the keys that it read at its start, unless that is a
+// process of its own, which reads most of them itself.
+func (b Balancer) owners() []owner {
+	controller, itself := []string{ControllerProcess}, []string{BalancerProcess}
+	own, ok := b.Settings.(ownProcess)
+	if !ok {
+		return []owner{{"balancer", controller, nil}}
 	}
+	list := []owner{{"balancer", itself, nil}, {"balancer.drain", controller, itself}}
+	again, once, shared := own.Process()
+	for _, name := range again {
+		list = append(list, owner{keys.Join("balancer", name), nil, itself})
+	}
+	for _, name := range once {
+		list = append(list, owner{keys.Join("balancer", name), itself, nil})
+	}
+	for _, name := range shared {
+		list = append(list, owner{keys.Join("balancer", name), slices.Concat(controller, itself), nil})
+	}
+	return list
 }
 
 // ownerOf finds the row of a key.

@@ -38,11 +38,11 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 			"agent.capacity.network changed: send SIGHUP to the balancer and the agents to apply it."},
 		"training": {"", "train: {plan: full}\n", "train.plan", ""},
 	} {
-		before, err := Parse("quell.yaml", []byte(least+c.before))
+		before, err := drivers.Parse("quell.yaml", []byte(least+c.before))
 		if err != nil {
 			t.Fatal(err)
 		}
-		after, err := Parse("quell.yaml", []byte(least+c.after))
+		after, err := drivers.Parse("quell.yaml", []byte(least+c.after))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,9 +61,9 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 
 // TestEveryKeyHasAnOwner keeps the table of owners complete.
 func TestEveryKeyHasAnOwner(t *testing.T) {
-	f := defaults()
+	f := drivers.defaults()
 	values := map[string]string{}
-	fileKeys(&f).Currents("", values)
+	drivers.fileKeys(&f).Currents("", values)
 	for key := range values {
 		if !slices.ContainsFunc(f.owners(), func(o owner) bool { return keys.Within(key, o.path) }) {
 			t.Errorf("nobody reads %s", key)

@@ -20,12 +20,12 @@ import (
 // Load finds, and beyond them what a process would only meet later, such as files that are not there, secrets that others
 // can read, and settings with which nothing would be probed. All mistakes come together, as those of Parse. Where the
 // file could be read, it is returned beside them.
-func Check(path string) (*File, error) {
+func (t Drivers) Check(path string) (*File, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	f, d, ok := parse(path, data)
+	f, d, ok := t.parse(path, data)
 	if !ok {
 		return nil, d.Err()
 	}
@@ -198,9 +198,6 @@ func checkTLSFiles(d *keys.Decoder, f *File) {
 	}
 }
 
-// longestAdmin is the longest path of an admin socket, in bytes.
-const longestAdmin = 90
-
 // checkPlaces looks at the other files and folders that the configuration names.
 func checkPlaces(d *keys.Decoder, f *File) {
 	if f.Models != "" && d.Sound("models") {
@@ -213,8 +210,7 @@ func checkPlaces(d *keys.Decoder, f *File) {
 	if info, err := os.Stat(f.Data); err == nil && !info.IsDir() && d.Sound("data") {
 		d.Refuse("data", "", "%s is no folder", f.values["data"])
 	}
-	if f.Balancer.Kind == BuiltinBalancer && d.Sound("balancer.admin", "data") && len(f.Balancer.Admin) > longestAdmin {
-		d.Refuse(d.First("balancer.admin", "data"), "set balancer.admin to a shorter path, as in /run/quell/balancer.sock",
-			"the admin socket %s has a path of %d bytes; at most %d are possible", f.Balancer.Admin, len(f.Balancer.Admin), longestAdmin)
+	if b, ok := f.Balancer.Settings.(interface{ CheckPlaces(d *keys.Decoder) }); ok {
+		b.CheckPlaces(d)
 	}
 }

@@ -18,12 +18,13 @@ import (
 func checkFile(d *keys.Decoder, f *File) {
 	CheckService(d, "", f.Service)
 	checkBus(d, f.Bus)
-	checkBalancer(d, f)
+	if d.Sound("balancer.kind") {
+		f.Balancer.Settings.Check(d)
+	}
 	checkScaler(d, f)
 	checkProbe(d, f)
 	checkTrain(d, f.Train)
 	d.Apart("listen", f.Listen, "bus.listen", f.Bus.Listen)
-	d.Apart("balancer.listen", f.Balancer.Listen, "balancer.metrics", f.Balancer.Metrics)
 	d.Apart("probe.listen", f.Probe.Listen, "agent.metrics", f.Agent.Metrics)
 }
 
@@ -64,51 +65,6 @@ func checkBus(d *keys.Decoder, b Bus) {
 	}
 	if b.TokenCommands && d.Sound("bus") && b.URL == "" && !d.Given("bus.token") && !d.Given("bus.token_file") {
 		d.Refuse("bus.token_commands", "remove it", "says what a token may do, and no token is set")
-	}
-}
-
-func checkBalancer(d *keys.Decoder, f *File) {
-	if !d.Sound("balancer.kind") {
-		return
-	}
-	switch f.Balancer.Kind {
-	case BuiltinBalancer:
-		d.Bars("balancer", "a builtin balancer", "command", "state_command", "haproxy")
-		checkConnections(d, f.Balancer)
-	case CommandBalancer:
-		d.Needs("balancer", "a balancer of kind command", "command")
-		d.Bars("balancer", "a balancer of kind command",
-			"listen", "admin", "metrics", "scheduling", "health", "timeouts", "max_conns", "max_conns_per_client",
-			"trusted_proxies", "haproxy")
-	case HAProxyBalancer:
-		checkHAProxy(d, f.Balancer.HAProxy)
-	}
-}
-
-func checkConnections(d *keys.Decoder, b Balancer) {
-	if d.Sound("balancer.max_conns", "balancer.max_conns_per_client") && b.MaxConnsPerClient != nil && b.MaxConns > 0 &&
-		*b.MaxConnsPerClient > b.MaxConns {
-		d.Refuse("balancer.max_conns_per_client", "", "must be at most balancer.max_conns, which is %d", b.MaxConns)
-	}
-}
-
-func checkHAProxy(d *keys.Decoder, h HAProxy) {
-	d.Needs("balancer", "a balancer of kind haproxy", "haproxy")
-	if d.Given("balancer.haproxy") {
-		d.Needs("balancer.haproxy", "a balancer of kind haproxy", "sockets", "backend")
-	}
-	d.Bars("balancer", "a balancer of kind haproxy, whose own configuration has that",
-		"listen", "admin", "metrics", "scheduling", "timeouts", "max_conns", "max_conns_per_client", "trusted_proxies", "command", "state_command", "health.path", "health.timeout")
-	if h.Slots != "" {
-		d.Bars("balancer", "slots, whose lines in HAProxy's configuration have that", "health", "haproxy.server")
-	}
-	for i, s := range h.Sockets {
-		if path := fmt.Sprintf("balancer.haproxy.sockets[%d]", i); d.Sound(path) && slices.Contains(h.Sockets[:i], s) {
-			d.Refuse(path, "", "%s is listed twice", s)
-		}
-	}
-	if h.StateFile != "" && len(h.Sockets) > 1 && d.Sound("balancer.haproxy.sockets", "balancer.haproxy.state_file") {
-		d.Refuse("balancer.haproxy.state_file", "remove it", "a state file serves one HAProxy, and %d sockets are given", len(h.Sockets))
 	}
 }
 
@@ -220,7 +176,7 @@ func checkProbe(d *keys.Decoder, f *File) {
 		d.Refuse("probe.timeout", "", "%s is longer than a sampling period (%s)",
 			keys.FormatDuration(f.Probe.Timeout), keys.FormatDuration(f.Service.Sampling))
 	}
-	if d.Sound("probe.from", "balancer.kind") && f.Probe.From == FromBalancer && f.Balancer.Kind != BuiltinBalancer {
+	if d.Sound("probe.from", "balancer.kind") && f.Probe.From == FromBalancer && !f.Balancer.probes() {
 		d.Refuse("probe.from", "write controller", "only the builtin balancer can probe")
 	}
 }

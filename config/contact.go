@@ -18,37 +18,37 @@ var (
 // LoadContact reads what a command needs to reach the controller of a service: service, bus and data. Mistakes in the
 // rest of the file do not stop it: pause and override must work while somebody is still editing. They are returned
 // beside the file. An error says that service or bus themselves cannot be read, and lists every mistake.
-func LoadContact(path string) (*File, keys.Problems, error) {
+func (t Drivers) LoadContact(path string) (*File, keys.Problems, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	return ParseContact(path, data)
+	return t.ParseContact(path, data)
 }
 
 // LoadHost reads what an emulated machine needs of the service that it belongs to: service, bus, data, sampling and probe. Mistakes in the
 // rest of the file stop no instance, and are returned as those of LoadContact.
-func LoadHost(path string) (*File, keys.Problems, error) {
+func (t Drivers) LoadHost(path string) (*File, keys.Problems, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	return parsePart(path, data, hostPart)
+	return t.parsePart(path, data, hostPart)
 }
 
 // ParseContact is LoadContact for a file that was read already. Only Path, Service.Name, Bus and Data of the result
 // are to be relied on.
-func ParseContact(name string, data []byte) (*File, keys.Problems, error) {
-	return parsePart(name, data, contactPart)
+func (t Drivers) ParseContact(name string, data []byte) (*File, keys.Problems, error) {
+	return t.parsePart(name, data, contactPart)
 }
 
 // parsePart reads some keys of a file; all must be without a mistake.
-func parsePart(name string, data []byte, part []string) (*File, keys.Problems, error) {
-	f := defaults()
+func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys.Problems, error) {
+	f := t.defaults()
 	f.Path = name
 	d := keys.NewDecoder(name)
-	if !d.Decode(data, fileKeys(&f)) {
-		return parsePartAlone(name, data, part, d)
+	if !d.Decode(data, t.fileKeys(&f)) {
+		return t.parsePartAlone(name, data, part, d)
 	}
 	if !d.Sound(part...) { // what these keys agree on with others matters to a process only
 		return nil, nil, d.Err()
@@ -60,10 +60,10 @@ func parsePart(name string, data []byte, part []string) (*File, keys.Problems, e
 }
 
 // parsePartAlone reads some keys out of a file that is no valid YAML as a whole.
-func parsePartAlone(name string, data []byte, part []string, whole *keys.Decoder) (*File, keys.Problems, error) {
-	f := defaults()
+func (t Drivers) parsePartAlone(name string, data []byte, part []string, whole *keys.Decoder) (*File, keys.Problems, error) {
+	f := t.defaults()
 	f.Path = name
-	table := slices.DeleteFunc(fileKeys(&f), func(k keys.Key) bool { return !slices.Contains(part, k.Name) })
+	table := slices.DeleteFunc(t.fileKeys(&f), func(k keys.Key) bool { return !slices.Contains(part, k.Name) })
 	d := keys.NewDecoder(name)
 	if !d.Decode([]byte(onlySections(string(data), table.Names())), table) || !d.Sound(part...) {
 		return nil, nil, whole.Err()

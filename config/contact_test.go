@@ -23,7 +23,7 @@ func TestContactDespiteMistakes(t *testing.T) {
 		"a tab":            {head + "guard:\n\tfloor: 5%\n", "not valid YAML"},
 		"a block of a bus": {"slo: [\nbus:\n  # where it is\n  url: nats://h:1\n\n  token: x\nservice: video\n", "not valid YAML"},
 	} {
-		f, mistakes, err := ParseContact("/etc/quell/quell.yaml", []byte(c.text))
+		f, mistakes, err := drivers.ParseContact("/etc/quell/quell.yaml", []byte(c.text))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -47,7 +47,7 @@ func TestHostDespiteMistakes(t *testing.T) {
 		"a mistake in probe": {"service: video\nprobe: {tokn: x}\nslo: {metric: mean, threshold: 75ms}\n", `unknown key "tokn"`},
 		"a bad period":       {"service: video\nsampling: soon\nslo: {metric: mean, threshold: 75ms}\n", "sampling"},
 	} {
-		f, _, err := parsePart("quell.yaml", []byte(c.text), hostPart)
+		f, _, err := drivers.parsePart("quell.yaml", []byte(c.text), hostPart)
 		if c.refused != "" {
 			if err == nil || !strings.Contains(err.Error(), c.refused) {
 				t.Errorf("%s: got %v, want %q", name, err, c.refused)
@@ -70,7 +70,7 @@ func TestContactRefused(t *testing.T) {
 		"a bus that ends not": {"service: video\nbus: {url: 'nats://h:1'\nmode: act\n", "not valid YAML"},
 		"a list":              {"- service\n", "must be a map"},
 	} {
-		_, _, err := ParseContact("quell.yaml", []byte(c.text))
+		_, _, err := drivers.ParseContact("quell.yaml", []byte(c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}

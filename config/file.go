@@ -6,10 +6,10 @@
 package config
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
 )
@@ -50,68 +50,30 @@ type Bus struct {
 // TLS names the files of a transport secured by certificates; empty ones are not used.
 type TLS struct{ CA, Cert, Key string }
 
-// The kinds of balancers.
-const (
-	BuiltinBalancer BalancerKind = "builtin"
-	CommandBalancer BalancerKind = "command"
-	HAProxyBalancer BalancerKind = "haproxy"
-)
-
-// BalancerKind selects the driver of the balancer.
-type BalancerKind string
+// Drivers is the table of drivers that a configuration can name; the first of each is the default. Files are read by it.
+type Drivers struct {
+	Balancers []balancer.Kind
+}
 
 // Balancer is what spreads requests over the instances.
 type Balancer struct {
-	Kind       BalancerKind
-	Listen     string // where clients connect
-	Admin      string // path of the Unix socket that the controller uses
-	Metrics    string // empty: off
-	Scheduling quell.Scheduling
-	Name       string // tells several balancers apart
-	Health     Health
-	Timeouts   Timeouts
-	MaxConns   int // 0: no limit but that of open files
-	// MaxConnsSet says that the file has the key.
-	MaxConnsSet bool
-	// MaxConnsPerClient is of one client address; nil: half of those that the balancer takes; 0: no limit.
-	MaxConnsPerClient *int
-	TrustedProxies    []netip.Prefix // whose X-Forwarded-* and Forwarded are believed
-	Drain             time.Duration
-	Command           []string
-	StateCommand      []string
-	HAProxy           HAProxy
+	Kind     string
+	Name     string // tells several balancers apart
+	Drain    time.Duration
+	Settings balancer.Settings // of the kind
 }
 
-// HAProxy is where HAProxy runs and what it calls things.
-type HAProxy struct {
-	Sockets   []string // paths or host:port of the runtime API
-	Backend   string
-	Slots     string // prefix of the servers declared for instances; empty: they are added at run time
-	Server    string // more parameters of servers added at run time
-	StateFile string // that HAProxy loads when it starts; empty: none
-	Log       string // where HAProxy's log arrives: a path or host:port; empty: there is none
+// ownProcess is a balancer that is a process of Quell's own: it reads the configuration itself, and probes.
+type ownProcess interface {
+	// Process lists the keys that it reads again at SIGHUP, of those the ones that it reads at the start only, and those that the controller
+	// reads as well. All others it reads at the start.
+	Process() (again, once, shared []string)
 }
 
-// Health is how instances are checked.
-type Health struct {
-	Path     string
-	Interval time.Duration
-	Timeout  time.Duration
-	Fall     int // failed checks in a row until an instance is unhealthy
-	Rise     int // passed checks in a row until it is healthy again
-}
-
-// Timeouts bound the phases of a request.
-type Timeouts struct {
-	Connect    time.Duration // to an instance
-	Header     time.Duration // until an instance's response begins
-	Idle       time.Duration // of a client's kept-alive connection
-	ReadHeader time.Duration // until a client's request headers have arrived
-
-	UpstreamIdle time.Duration // of a kept-alive connection to an instance
-	Body         time.Duration // for the next part of a request's body; 0: no limit
-	Write        time.Duration // for a client to take the next part of a response; 0: no limit
-	Upgrade      time.Duration // of an upgraded connection on which nothing is sent; 0: no limit
+// probes says whether the balancer can measure probes.
+func (b Balancer) probes() bool {
+	_, own := b.Settings.(ownProcess)
+	return own
 }
 
 // The kinds of scalers.
@@ -224,23 +186,14 @@ type Train struct {
 }
 
 // defaults returns the configuration of a file that says nothing. Keys that must be given are empty.
-func defaults() File {
+func (t Drivers) defaults() File {
 	return File{
-		Service: quell.DefaultService(),
-		Data:    "quell-data",
-		Listen:  "127.0.0.1:9464",
-		Bus:     Bus{Listen: "127.0.0.1:4222", JournalBytes: 64 << 20},
-		Balancer: Balancer{
-			Kind: BuiltinBalancer, Listen: "127.0.0.1:8080", Metrics: "127.0.0.1:9465", Scheduling: quell.LeastConn,
-			Name:   "balancer",
-			Health: Health{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2},
-			Timeouts: Timeouts{
-				Connect: time.Second, Header: 30 * time.Second, Idle: 90 * time.Second, ReadHeader: 10 * time.Second,
-				UpstreamIdle: 1500 * time.Millisecond, Body: 30 * time.Second, Write: 30 * time.Second, Upgrade: 10 * time.Minute,
-			},
-			MaxConns: 10000, Drain: 30 * time.Second,
-		},
-		Scaler: Scaler{Kind: FixedScaler, Ready: Ready{Path: "/healthz"}, Drain: 30 * time.Second},
+		Service:  quell.DefaultService(),
+		Data:     "quell-data",
+		Listen:   "127.0.0.1:9464",
+		Bus:      Bus{Listen: "127.0.0.1:4222", JournalBytes: 64 << 20},
+		Balancer: Balancer{Kind: t.Balancers[0].Name, Name: "balancer", Drain: 30 * time.Second, Settings: t.Balancers[0].Defaults()},
+		Scaler:   Scaler{Kind: FixedScaler, Ready: Ready{Path: "/healthz"}, Drain: 30 * time.Second},
 		Probe: Probe{
 			Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
 		},

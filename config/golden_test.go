@@ -47,7 +47,7 @@ func checkBeside(t *testing.T, name string, data []byte) error {
 	if err := os.Mkdir("folder", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Check(name)
+	_, err = drivers.Check(name)
 	return err
 }
 
@@ -81,7 +81,7 @@ func TestBadFiles(t *testing.T) {
 			if strings.HasPrefix(filepath.Base(file), "check-") {
 				err = checkBeside(t, filepath.Base(file), data)
 			} else {
-				_, err = Parse(filepath.Base(file), data)
+				_, err = drivers.Parse(filepath.Base(file), data)
 			}
 			var user *quell.UserError
 			var list keys.Problems
@@ -95,7 +95,7 @@ func TestBadFiles(t *testing.T) {
 
 func TestReferenceGolden(t *testing.T) {
 	var b bytes.Buffer
-	if err := Reference(&b); err != nil {
+	if err := drivers.Reference(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden.Compare(t, "testdata/reference.md", b.Bytes())

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -14,13 +13,13 @@ import (
 )
 
 // fileKeys is the table of a configuration file.
-func fileKeys(f *File) keys.Table {
+func (t Drivers) fileKeys(f *File) keys.Table {
 	return append(ServiceKeys(&f.Service),
 		keys.Opt("models", keys.Text(&f.Models), "models.json, as quell fit writes it"),
 		keys.Opt("data", keys.Text(&f.Data), "folder of everything that Quell keeps"),
 		keys.Opt("listen", keys.OptionalAddress(&f.Listen), "the controller's metrics and health; off turns it off"),
 		keys.Opt("bus", busKeys(&f.Bus), "how the processes talk"),
-		keys.Opt("balancer", balancerKeys(&f.Balancer), "what spreads requests over the instances"),
+		keys.Opt("balancer", t.balancerKeys(&f.Balancer), "what spreads requests over the instances"),
 		keys.Opt("scaler", scalerKeys(&f.Scaler), "what starts and stops instances"),
 		keys.Opt("probe", probeKeys(&f.Probe), "the measurement that feels interference"),
 		keys.Opt("agent", agentKeys(&f.Agent), "what runs on an instance"),
@@ -72,58 +71,11 @@ func tlsKeys(t *TLS) keys.Table {
 	}
 }
 
-func balancerKeys(b *Balancer) keys.Table {
-	return keys.Table{
-		keys.Opt("kind", keys.OneOf(&b.Kind, []BalancerKind{BuiltinBalancer, CommandBalancer, HAProxyBalancer}, "envoy", "nginx", "lvs"), "builtin: quell balancer; haproxy: a HAProxy that runs already; command: your own, through programs"),
-		keys.Opt("listen", keys.ListenAddress(&b.Listen), "where clients connect"),
-		keys.Opt("admin", keys.Text(&b.Admin), "Unix socket that the controller uses").Or("`balancer.sock` in data"),
-		keys.Opt("metrics", keys.OptionalAddress(&b.Metrics), "the balancer's metrics and health; off turns it off"),
-		keys.Opt("scheduling", Scheduling(&b.Scheduling), "how the next instance is picked: roundrobin, leastconn, random2, ewma or prequal; weights apply to all but the last"),
+func (t Drivers) balancerKeys(b *Balancer) keys.Value {
+	return keys.ByKind(&b.Kind, &b.Settings, t.Balancers, "envoy", "nginx", "lvs").Beside(
 		keys.Opt("name", keys.Ident(&b.Name), "tells several balancers apart"),
-		keys.Opt("health", healthKeys(&b.Health), "how instances are checked"),
-		keys.Opt("timeouts", timeoutKeys(&b.Timeouts), "bounds of the phases of a request"),
-		keys.Opt("max_conns", keys.Whole(&b.MaxConns).AtLeast(0).Into(func(n int) { b.MaxConns, b.MaxConnsSet = n, true }), "most connections of clients, further ones wait; 0 for as many as the limit of open files leaves room for"),
-		keys.Opt("max_conns_per_client", keys.Whole(new(int)).AtLeast(0).Into(func(n int) { b.MaxConnsPerClient = &n }), "most connections of one client address (IPv6: of one /64), further ones are closed; 0 for no limit; trusted proxies have none").Or("half of max_conns"),
-		keys.Opt("trusted_proxies", keys.ListOf(&b.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) keys.Value { return keys.Network(p) }), "networks of proxies in front, as in 10.0.0.0/8: their X-Forwarded-* and Forwarded headers are kept, those of others replaced"),
 		keys.Opt("drain", keys.Duration(&b.Drain).AtLeast(0), "how long open requests may take to finish"),
-		keys.Opt("command", keys.Command(&b.Command), "kind command: program that applies the backends it reads as JSON"),
-		keys.Opt("state_command", keys.Command(&b.StateCommand), "kind command: program that prints the backends in force as JSON"),
-		keys.Opt("haproxy", haproxyKeys(&b.HAProxy), "kind haproxy: where it is and what it calls things"),
-	}
-}
-
-func haproxyKeys(h *HAProxy) keys.Table {
-	return keys.Table{
-		keys.Opt("sockets", keys.ListOf(&h.Sockets, "", func(s *string) keys.Value { return keys.PathOrAddress(s) }).AtLeast(1), "runtime API of every HAProxy in front of the service, `level admin`: paths or host:port"),
-		keys.Opt("backend", keys.Ident(&h.Backend), "the backend whose servers are the instances"),
-		keys.Opt("slots", keys.Ident(&h.Slots), "beginning of the names of servers declared with server-template, for instances that come and go").Or("servers are added and deleted at run time"),
-		keys.Opt("server", keys.Text(&h.Server).Then(oneCommand), "more parameters of servers added at run time, as in maxconn 100").Or("health checks by balancer.health"),
-		keys.Opt("state_file", keys.Text(&h.StateFile), "server-state-file of HAProxy, kept up to date for its restarts").Or("none"),
-		keys.Opt("log", keys.PathOrAddress(&h.Log), "where HAProxy sends its log: a path for a Unix datagram socket, or host:port for UDP").Or("none: response times are coarse"),
-	}
-}
-
-func healthKeys(h *Health) keys.Table {
-	return keys.Table{
-		keys.Opt("path", keys.URLPath(&h.Path), "path that answers 200 while an instance is well"),
-		keys.Opt("interval", keys.Duration(&h.Interval).AtLeast(10*time.Millisecond), "time between checks"),
-		keys.Opt("timeout", keys.Duration(&h.Timeout).Above(0), "a slower answer is a failed check"),
-		keys.Opt("fall", keys.Whole(&h.Fall).AtLeast(1), "failed checks in a row until an instance is unhealthy"),
-		keys.Opt("rise", keys.Whole(&h.Rise).AtLeast(1), "passed checks in a row until it is healthy again"),
-	}
-}
-
-func timeoutKeys(t *Timeouts) keys.Table {
-	return keys.Table{
-		keys.Opt("connect", keys.Duration(&t.Connect).Above(0), "to connect to an instance"),
-		keys.Opt("header", keys.Duration(&t.Header).Above(0), "until an instance's response begins"),
-		keys.Opt("idle", keys.Duration(&t.Idle).Above(0), "of a client's kept-alive connection without a request"),
-		keys.Opt("upstream_idle", keys.Duration(&t.UpstreamIdle).Above(0), "of a kept-alive connection to an instance without a request; must be below the instances' own"),
-		keys.Opt("read_header", keys.Duration(&t.ReadHeader).Above(0), "until a client's request headers have arrived"),
-		keys.Opt("body", keys.Duration(&t.Body).AtLeast(0), "for the next part of a request's body to arrive; 0s for no limit"),
-		keys.Opt("write", keys.Duration(&t.Write).AtLeast(0), "for a client to take the next part of a response; 0s for no limit"),
-		keys.Opt("upgrade", keys.Duration(&t.Upgrade).AtLeast(0), "of an upgraded connection (WebSocket) on which neither side sends; 0s for no limit"),
-	}
+	)
 }
 
 func scalerKeys(s *Scaler) keys.Table {
@@ -237,12 +189,4 @@ func natsURL(dst *string) *keys.Scalar[string] {
 		}
 		return ""
 	})
-}
-
-// oneCommand is text that becomes part of a line.
-func oneCommand(s string) string {
-	if strings.ContainsAny(s, ";\\\n\r") {
-		return "must be one line without ; or \\"
-	}
-	return ""
 }

@@ -11,18 +11,18 @@ import (
 )
 
 // Load reads and parses a configuration file.
-func Load(path string) (*File, error) {
+func (t Drivers) Load(path string) (*File, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data)
+	return t.Parse(path, data)
 }
 
 // Parse reads a configuration. The name is that of its file: it appears in errors, and paths are relative to its folder.
 // Mistakes are returned as a *quell.UserError that wraps Problems.
-func Parse(name string, data []byte) (*File, error) {
-	f, d, _ := parse(name, data)
+func (t Drivers) Parse(name string, data []byte) (*File, error) {
+	f, d, _ := t.parse(name, data)
 	if err := d.Err(); err != nil {
 		return nil, err
 	}
@@ -31,15 +31,15 @@ func Parse(name string, data []byte) (*File, error) {
 }
 
 // parse reads a configuration as far as it can. ok says that it could be read as a whole; paths are as written.
-func parse(name string, data []byte) (f *File, d *keys.Decoder, ok bool) {
-	file := defaults()
+func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok bool) {
+	file := t.defaults()
 	file.Path = name
 	d = keys.NewDecoder(name)
-	if !d.Decode(data, fileKeys(&file)) {
+	if !d.Decode(data, t.fileKeys(&file)) {
 		return &file, d, false
 	}
 	file.values = map[string]string{}
-	fileKeys(&file).Currents("", file.values)
+	t.fileKeys(&file).Currents("", file.values)
 	checkBounds(d, "", file.Service.Group) // of a fixed fleet they are replaced by the number of instances
 	file.derive(d)
 	checkFile(d, &file)
@@ -86,7 +86,7 @@ func (f *File) derive(d *keys.Decoder) {
 	}
 	if f.Probe.From == "" {
 		f.Probe.From = FromController
-		if f.Balancer.Kind == BuiltinBalancer {
+		if f.Balancer.probes() {
 			f.Probe.From = FromBalancer
 		}
 	}
@@ -100,14 +100,15 @@ func (f *File) derive(d *keys.Decoder) {
 
 // resolve makes the paths of a file in the given folder ready to be opened.
 func (f *File) resolve(folder string) {
-	if f.Balancer.Admin == "" {
-		f.Balancer.Admin = filepath.Join(f.Data, "balancer.sock")
-	}
 	f.Bus.StoreDir, f.Bus.Keyring = filepath.Join(f.Data, "bus"), filepath.Join(f.Data, "credentials")
-	for _, path := range []*string{
-		&f.Models, &f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Balancer.Admin, &f.Balancer.HAProxy.StateFile, &f.Agent.Root,
+	paths := []*string{
+		&f.Models, &f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Agent.Root,
 		&f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile,
-	} {
+	}
+	if s, ok := f.Balancer.Settings.(interface{ Files(data string) []*string }); ok {
+		paths = append(paths, s.Files(f.Data)...)
+	}
+	for _, path := range paths {
 		if *path != "" && !filepath.IsAbs(*path) {
 			*path = filepath.Join(folder, *path)
 		}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/builtin"
+	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/policy"
@@ -30,7 +32,7 @@ func read(t *testing.T, path string) []byte {
 
 // TestFullFile reads a file in which every key has a value of its own.
 func TestFullFile(t *testing.T) {
-	got, err := Parse("/etc/quell/quell.yaml", read(t, "testdata/full.yaml"))
+	got, err := drivers.Parse("/etc/quell/quell.yaml", read(t, "testdata/full.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,17 +55,18 @@ func TestFullFile(t *testing.T) {
 			TLS: TLS{CA: "/etc/quell/tls/ca.pem", Cert: "/etc/quell/tls/cert.pem", Key: "/etc/quell/tls/key.pem"},
 		},
 		Balancer: Balancer{
-			Kind: BuiltinBalancer, Listen: ":80", Admin: "/etc/quell/run/admin.sock", Metrics: "0.0.0.0:9000",
-			Scheduling: quell.Random2, Name: "edge-1", Drain: 10 * time.Second,
-			Health: Health{Path: "/up", Interval: 500 * time.Millisecond, Timeout: 250 * time.Millisecond, Fall: 3, Rise: 1},
-			Timeouts: Timeouts{
-				Connect: 100 * time.Millisecond, Header: 5 * time.Second, Idle: time.Minute, ReadHeader: 2 * time.Second,
-				UpstreamIdle: 4 * time.Second, Body: 20 * time.Second, Write: time.Minute, Upgrade: time.Hour,
-			},
-			MaxConnsSet: true, MaxConnsPerClient: new(100), TrustedProxies: []netip.Prefix{
-				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("fd00::/8"),
-			},
-		},
+			Kind: "builtin", Name: "edge-1", Drain: 10 * time.Second,
+			Settings: &builtin.Settings{
+				Listen: ":80", Admin: "/etc/quell/run/admin.sock", Metrics: "0.0.0.0:9000", Scheduling: quell.Random2,
+				Health: builtin.Health{Path: "/up", Interval: 500 * time.Millisecond, Timeout: 250 * time.Millisecond, Fall: 3, Rise: 1},
+				Timeouts: builtin.Timeouts{
+					Connect: 100 * time.Millisecond, ResponseHeader: 5 * time.Second, Idle: time.Minute, ReadHeader: 2 * time.Second,
+					UpstreamIdle: 4 * time.Second, Body: 20 * time.Second, Write: time.Minute, Upgrade: time.Hour,
+				},
+				MaxConnsSet: true, MaxConnsPerClient: new(100), TrustedProxies: []netip.Prefix{
+					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("fd00::/8"),
+				},
+			}},
 		Scaler: Scaler{
 			Kind:    ProcessScaler,
 			Command: []string{"web", "--listen", "127.0.0.1:{port}", "--probe", "{probe_port}", "--level", "3", "--quiet", "true"},
@@ -93,35 +96,24 @@ func TestFullFile(t *testing.T) {
 
 // TestFullFileSetsEveryKey keeps the full file full: keys that exclude one of its own are the only ones it lacks.
 func TestFullFileSetsEveryKey(t *testing.T) {
-	excluded := []string{
-		"bus.url", "bus.token", "balancer.command", "balancer.state_command", "scaler.instances", "scaler.start",
-		"scaler.stop", "scaler.list", "probe.token_file", "balancer.haproxy", "balancer.haproxy.sockets", "balancer.haproxy.backend",
-		"balancer.haproxy.slots", "balancer.haproxy.server", "balancer.haproxy.state_file", "balancer.haproxy.log",
-	}
-	f := defaults()
+	excluded := []string{"bus.url", "bus.token", "scaler.instances", "scaler.start", "scaler.stop", "scaler.list", "probe.token_file"}
+	f := drivers.defaults()
 	d := keys.NewDecoder("full.yaml")
-	table := fileKeys(&f)
-	if !d.Decode(read(t, "testdata/full.yaml"), table) {
+	if !d.Decode(read(t, "testdata/full.yaml"), drivers.fileKeys(&f)) {
 		t.Fatal(d.Err())
 	}
-	var walk func(s keys.Table, prefix string)
-	walk = func(s keys.Table, prefix string) {
-		for _, k := range s {
-			path := keys.Join(prefix, k.Name)
-			if !d.Given(path) && !slices.Contains(excluded, path) {
-				t.Errorf("testdata/full.yaml lacks %s", path)
-			}
-			if inner, ok := k.Value.(keys.Table); ok {
-				walk(inner, path)
-			}
+	values := map[string]string{}
+	drivers.fileKeys(&f).Currents("", values)
+	for path := range values {
+		if !d.Given(path) && !slices.Contains(excluded, path) {
+			t.Errorf("testdata/full.yaml lacks %s", path)
 		}
 	}
-	walk(table, "")
 }
 
 // TestHAProxy sets the keys that the full file cannot have.
 func TestHAProxy(t *testing.T) {
-	f, err := Parse("/etc/quell/quell.yaml", []byte(least+`
+	f, err := drivers.Parse("/etc/quell/quell.yaml", []byte(least+`
 balancer:
   kind: haproxy
   name: edge
@@ -131,20 +123,23 @@ balancer:
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := HAProxy{Sockets: []string{"/run/haproxy/admin.sock"}, Backend: "app", Slots: "slot", StateFile: "/etc/quell/state", Log: "127.0.0.1:5514"}
-	if !reflect.DeepEqual(f.Balancer.HAProxy, want) || f.Probe.From != FromController {
-		t.Errorf("%+v, probe from %s", f.Balancer.HAProxy, f.Probe.From)
+	want := &haproxy.Settings{
+		Sockets: []string{"/run/haproxy/admin.sock"}, Backend: "app", Slots: "slot", StateFile: "/etc/quell/state", Log: "127.0.0.1:5514",
+		Health: haproxy.Health{Interval: time.Second, Fall: 2, Rise: 2},
 	}
-	f, err = Parse("quell.yaml", []byte(least+`
+	if !reflect.DeepEqual(f.Balancer.Settings, want) || f.Probe.From != FromController {
+		t.Errorf("%+v, probe from %s", f.Balancer.Settings, f.Probe.From)
+	}
+	f, err = drivers.Parse("quell.yaml", []byte(least+`
 balancer: {kind: haproxy, health: {interval: 2s}, haproxy: {sockets: ["10.0.0.1:9999"], backend: app, server: maxconn 100}}
 `))
-	if err != nil || f.Balancer.HAProxy.Server != "maxconn 100" {
+	if err != nil || f.Balancer.Settings.(*haproxy.Settings).Server != "maxconn 100" {
 		t.Errorf("%+v, %v", f, err)
 	}
 }
 
 func TestDefaults(t *testing.T) {
-	f, err := Parse("conf/quell.yaml", []byte(least))
+	f, err := drivers.Parse("conf/quell.yaml", []byte(least))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +148,7 @@ func TestDefaults(t *testing.T) {
 	if !reflect.DeepEqual(f.Service, want) {
 		t.Errorf("service %+v, want %+v", f.Service, want)
 	}
+	own := f.Balancer.Settings.(*builtin.Settings)
 	for name, c := range map[string]struct{ got, want any }{
 		"data":                {f.Data, "conf/quell-data"},
 		"models":              {f.Models, ""},
@@ -161,15 +157,18 @@ func TestDefaults(t *testing.T) {
 		"bus.journal_bytes":   {f.Bus.JournalBytes, int64(64 << 20)},
 		"keyring":             {f.Bus.Keyring, "conf/quell-data/credentials"},
 		"store":               {f.Bus.StoreDir, "conf/quell-data/bus"},
-		"balancer.kind":       {f.Balancer.Kind, BuiltinBalancer},
-		"balancer.admin":      {f.Balancer.Admin, "conf/quell-data/balancer.sock"},
-		"balancer.scheduling": {f.Balancer.Scheduling, quell.LeastConn},
-		"balancer.max_conns":  {f.Balancer.MaxConns, 10000},
-		"balancer.health":     {f.Balancer.Health, Health{"/healthz", time.Second, time.Second, 2, 2}},
-		"balancer.timeouts": {f.Balancer.Timeouts,
-			Timeouts{time.Second, 30 * time.Second, 90 * time.Second, 10 * time.Second, 1500 * time.Millisecond, 30 * time.Second, 30 * time.Second, 10 * time.Minute}},
-		"balancer.max_conns_per_client": {f.Balancer.MaxConnsPerClient == nil, true},
-		"balancer.trusted_proxies":      {len(f.Balancer.TrustedProxies), 0},
+		"balancer.kind":       {f.Balancer.Kind, "builtin"},
+		"balancer.admin":      {own.Admin, "conf/quell-data/balancer.sock"},
+		"balancer.scheduling": {own.Scheduling, quell.LeastConn},
+		"balancer.max_conns":  {own.MaxConns, 10000},
+		"balancer.health":     {own.Health, builtin.Health{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2}},
+		"balancer.timeouts": {own.Timeouts,
+			builtin.Timeouts{
+				Connect: time.Second, ResponseHeader: 30 * time.Second, Idle: 90 * time.Second, ReadHeader: 10 * time.Second,
+				UpstreamIdle: 1500 * time.Millisecond, Body: 30 * time.Second, Write: 30 * time.Second, Upgrade: 10 * time.Minute,
+			}},
+		"balancer.max_conns_per_client": {own.MaxConnsPerClient == nil, true},
+		"balancer.trusted_proxies":      {len(own.TrustedProxies), 0},
 		"scaler.slots":                  {f.Scaler.Slots, 10},
 		"scaler.ready.timeout":          {f.Scaler.Ready.Timeout, 30 * time.Second},
 		"probe.from":                    {f.Probe.From, FromBalancer},
@@ -193,7 +192,7 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestDefaultsThatFollow(t *testing.T) {
-	f, err := Parse("quell.yaml", []byte(least+`
+	f, err := drivers.Parse("quell.yaml", []byte(least+`
 sampling: 1s
 group: {max: 3, startup: 5s}
 balancer: {kind: command, command: [apply]}
@@ -232,7 +231,7 @@ func TestAcceptedForms(t *testing.T) {
 		"own programs":              least + "scaler: {kind: command, start: [up], stop: [down], list: [ls]}\n",
 		"free ports do not clash":   least + "balancer: {listen: '127.0.0.1:0', metrics: '127.0.0.1:0'}\n",
 	} {
-		if _, err := Parse("quell.yaml", []byte(text)); err != nil {
+		if _, err := drivers.Parse("quell.yaml", []byte(text)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -245,7 +244,7 @@ func TestRefusedBeforeParsing(t *testing.T) {
 		"more than 50000":   "{" + strings.Repeat("a, ", 40_000) + "}",
 		"levels deep":       indented(60),
 	} {
-		_, err := Parse("quell.yaml", []byte(text))
+		_, err := drivers.Parse("quell.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -267,7 +266,7 @@ func TestLoad(t *testing.T) {
 	if err := os.WriteFile(path, []byte(least+"models: models.json\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := Load(path)
+	f, err := drivers.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,8 +275,8 @@ func TestLoad(t *testing.T) {
 	}
 	for _, path := range []string{filepath.Join(dir, "missing.yaml"), dir} {
 		for _, load := range []func(string) error{
-			func(p string) error { _, err := Load(p); return err },
-			func(p string) error { _, err := Load(p); return err },
+			func(p string) error { _, err := drivers.Load(p); return err },
+			func(p string) error { _, err := drivers.Load(p); return err },
 		} {
 			var user *quell.UserError
 			if err := load(path); !errors.As(err, &user) || !strings.HasPrefix(err.Error(), path+": cannot be read: ") {
@@ -323,7 +322,7 @@ func TestToken(t *testing.T) {
 
 // TestProblemsStayReadable bounds what a broken file prints: 50 problems, and how many more there are.
 func TestProblemsStayReadable(t *testing.T) {
-	_, err := Parse("quell.yaml", []byte(least+"group: {protected: ["+strings.Repeat("'', ", 3000)+"i1]}\n"))
+	_, err := drivers.Parse("quell.yaml", []byte(least+"group: {protected: ["+strings.Repeat("'', ", 3000)+"i1]}\n"))
 	if lines := strings.Count(err.Error(), "\n") + 1; lines != 51 || !strings.HasSuffix(err.Error(), "more") {
 		t.Errorf("%d lines, ending in %q", lines, err.Error()[len(err.Error())-40:])
 	}
@@ -340,7 +339,7 @@ func TestWhereNothingIsProbed(t *testing.T) {
 		{"policy: {name: static}\nagent: {capacity: {network: 1Gbps}}", false},
 		{"policy: {name: prima}", false}, // a mistake, which the prober reports
 	} {
-		f, err := Parse("quell.yaml", []byte("service: shop\nslo: {metric: mean, threshold: 100ms}\nscaler: {instances: [{id: a, address: \"10.0.0.1:80\"}]}\n"+c.keys))
+		f, err := drivers.Parse("quell.yaml", []byte("service: shop\nslo: {metric: mean, threshold: 100ms}\nscaler: {instances: [{id: a, address: \"10.0.0.1:80\"}]}\n"+c.keys))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // Reference prints a Markdown table of every key of a configuration file: key, default, meaning.
-func Reference(w io.Writer) error {
-	f := defaults()
-	return keys.Print(w, fileKeys(&f))
+func (t Drivers) Reference(w io.Writer) error {
+	f := t.defaults()
+	return keys.Print(w, t.fileKeys(&f))
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer/builtin"
-	"github.com/quellhq/quell/config"
 )
 
 // firstInherited is the number of the first socket that systemd hands over.
@@ -20,7 +19,7 @@ const firstInherited = 3
 // activated returns the sockets that systemd opened for this process (LISTEN_FDS of sd_listen_fds(3)), by the names traffic,
 // metrics and admin of their socket units (FileDescriptorName=). Others are told apart by what they are: a Unix socket is the
 // admin socket, one on the port of balancer.metrics is for metrics, another one for traffic.
-func activated(b config.Balancer) (in builtin.Inherited, err error) {
+func activated(b *builtin.Settings) (in builtin.Inherited, err error) {
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
 		return in, nil
 	}
@@ -47,7 +46,7 @@ func activated(b config.Balancer) (in builtin.Inherited, err error) {
 	return in, nil
 }
 
-func inherit(in *builtin.Inherited, fd int, name string, b config.Balancer) error {
+func inherit(in *builtin.Inherited, fd int, name string, b *builtin.Settings) error {
 	syscall.CloseOnExec(fd)
 	file := os.NewFile(uintptr(fd), name)
 	defer file.Close()

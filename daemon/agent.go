@@ -24,7 +24,7 @@ import (
 // Agent reports from the machine it runs on, and answers probes, until ctx ends. instance overrides the
 // configuration's. Each value from reload reads the configuration again; a bad one is logged and the running one stays.
 func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, log *slog.Logger) error {
-	file, err := config.Load(path)
+	file, err := Drivers().Load(path)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Sign
 
 // reload reads the configuration again. It returns nil where nothing changes for the agent, or the file is bad.
 func (r *reporter) reload(g *generation) (next *generation) {
-	file, err := config.Load(r.path)
+	file, err := Drivers().Load(r.path)
 	if err == nil && file.Probe.Listen == g.file.Probe.Listen {
 		next, err = r.prepareOn(g.listener, file)
 	} else if err == nil {

@@ -30,7 +30,7 @@ var ErrHandedOver = errors.New("another process has taken over")
 // Balancer runs the built-in balancer, and beside it the prober, until ctx ends, or, with ErrHandedOver, until another process has taken
 // over. Then open requests may finish for balancer.drain.
 func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logger) (err error) {
-	file, err := loadBalancer(path)
+	file, settings, err := loadBalancer(path)
 	if err != nil {
 		return err
 	}
@@ -45,10 +45,10 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 		return err
 	}
 	defer conn.Close()
-	if err := os.MkdirAll(filepath.Dir(file.Balancer.Admin), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(settings.Admin), 0o700); err != nil {
 		return fmt.Errorf("making the folder of balancer.admin: %w", err)
 	}
-	server, err := startServer(ctx, file, conn, run.TakeOver, log)
+	server, err := startServer(ctx, file, settings, conn, run.TakeOver, log)
 	if err != nil {
 		return err
 	}
@@ -69,27 +69,31 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 }
 
 // loadBalancer reads a configuration whose balancer is to run here.
-func loadBalancer(path string) (*config.File, error) {
-	file, err := config.Load(path)
-	if err == nil && file.Balancer.Kind != config.BuiltinBalancer {
-		err = &quell.UserError{Err: errors.New(path + ": balancer.kind is not builtin: quell balancer runs only the built-in balancer")}
+func loadBalancer(path string) (*config.File, *builtin.Settings, error) {
+	file, err := Drivers().Load(path)
+	if err != nil {
+		return nil, nil, err
 	}
-	return file, err
+	settings, ok := file.Balancer.Settings.(*builtin.Settings)
+	if !ok {
+		return nil, nil, &quell.UserError{Err: errors.New(path + ": balancer.kind is not builtin: quell balancer runs only the built-in balancer")}
+	}
+	return file, settings, nil
 }
 
 // startServer starts the server on new sockets, on those of systemd, or on those of the balancer that it takes over from.
-func startServer(ctx context.Context, file *config.File, conn *bus.Conn, takeOver bool, log *slog.Logger) (*builtin.Server, error) {
-	options := balancerOptions(file, conn, log)
+func startServer(ctx context.Context, file *config.File, settings *builtin.Settings, conn *bus.Conn, takeOver bool, log *slog.Logger) (*builtin.Server, error) {
+	options := balancerOptions(file, settings, conn, log)
 	var err error
-	if options.Inherited, err = activated(file.Balancer); err != nil {
+	if options.Inherited, err = activated(settings); err != nil {
 		return nil, err
 	}
 	var from *builtin.TakeOver
 	if takeOver {
-		from, err = builtin.AskToTakeOver(ctx, file.Balancer.Admin)
+		from, err = builtin.AskToTakeOver(ctx, settings.Admin)
 		switch {
 		case errors.Is(err, builtin.ErrNobody):
-			log.Info("no balancer runs: there is nothing to take over", "admin", file.Balancer.Admin)
+			log.Info("no balancer runs: there is nothing to take over", "admin", settings.Admin)
 		case err != nil:
 			return nil, err
 		default:
@@ -113,7 +117,7 @@ func startServer(ctx context.Context, file *config.File, conn *bus.Conn, takeOve
 		}
 	}
 	log.Info("balancer started", "service", file.Service.Name, "mode", file.Service.Mode, "bus", busOf(file), "listen", server.Addr(),
-		"scheduling", file.Balancer.Scheduling, "admin", file.Balancer.Admin, "took_over", from != nil)
+		"scheduling", settings.Scheduling, "admin", settings.Admin, "took_over", from != nil)
 	return server, nil
 }
 
@@ -178,9 +182,9 @@ func (p *running) until(ctx context.Context, reload <-chan os.Signal) reason {
 
 // reload puts a changed configuration in force, or keeps the running one.
 func (p *running) reload(ctx context.Context) {
-	file, err := loadBalancer(p.path)
+	file, settings, err := loadBalancer(p.path)
 	if err == nil {
-		err = p.server.Reconfigure(balancerOptions(file, p.conn, p.log))
+		err = p.server.Reconfigure(balancerOptions(file, settings, p.conn, p.log))
 	}
 	if err != nil {
 		p.log.Error("the new configuration is bad: keeping the running one", "error", err)
@@ -228,27 +232,18 @@ func open(server *builtin.Server) (n int64) {
 // linger is how long kept connections stay open for a last request, when a balancer stops.
 const linger = time.Second
 
-func balancerOptions(file *config.File, conn *bus.Conn, log *slog.Logger) builtin.Options {
-	b := file.Balancer
-	return builtin.Options{
-		Name: b.Name, Service: file.Service.Name, Listen: b.Listen, Admin: b.Admin, Metrics: b.Metrics,
-		Scheduling: b.Scheduling, MaxConns: b.MaxConns, MaxConnsSet: b.MaxConnsSet, MaxConnsPerClient: b.MaxConnsPerClient, TrustedProxies: b.TrustedProxies,
-		Drain: b.Drain, Linger: linger, Period: file.Service.Sampling, Health: builtin.Health(b.Health),
-		Timeouts: builtin.Timeouts{
-			Connect: b.Timeouts.Connect, ResponseHeader: b.Timeouts.Header, Idle: b.Timeouts.Idle, ReadHeader: b.Timeouts.ReadHeader,
-			UpstreamIdle: b.Timeouts.UpstreamIdle, Body: b.Timeouts.Body, Write: b.Timeouts.Write, Upgrade: b.Timeouts.Upgrade,
-		},
-		Publish: func(_ context.Context, readings []quell.Reading) error {
-			for _, r := range readings {
-				if err := conn.PublishReading(r); err != nil {
-					return err // the others would fail likewise
-				}
+func balancerOptions(file *config.File, settings *builtin.Settings, conn *bus.Conn, log *slog.Logger) builtin.Options {
+	o := settings.Options(serviceOf(file, log))
+	o.Linger, o.Bus = linger, conn.Err
+	o.Publish = func(_ context.Context, readings []quell.Reading) error {
+		for _, r := range readings {
+			if err := conn.PublishReading(r); err != nil {
+				return err // the others would fail likewise
 			}
-			return nil
-		},
-		Bus:    conn.Err,
-		Logger: log,
+		}
+		return nil
 	}
+	return o
 }
 
 // seed gives a balancer that knows no backends those of a fixed fleet, in equal shares, so that traffic flows before

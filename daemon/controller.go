@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/balancer/builtin"
-	balancercommand "github.com/quellhq/quell/balancer/command"
-	"github.com/quellhq/quell/balancer/haproxy"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
@@ -50,11 +48,11 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 		return err
 	}
 	lease := &leader{conn: conn, service: file.Service.Name, holder: holder(file), now: time.Now, least: leastLease(file)}
-	balancer, err := newBalancer(file, log, &stop)
+	driver, err := newBalancer(file, log, &stop)
 	if err != nil {
 		return err
 	}
-	c, err := newController(file, models, balancer, conn, lease, pipe, log, &stop)
+	c, err := newController(file, models, driver, conn, lease, pipe, log, &stop)
 	if err != nil {
 		return err
 	}
@@ -64,34 +62,20 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 	if err := attach(ctx, file, c, conn, log, &stop); err != nil {
 		return err
 	}
-	if driver, ok := balancer.(*haproxy.Driver); ok {
-		if err := measureHAProxy(ctx, file, driver, c, log, &stop); err != nil {
-			return err
-		}
+	if err := measure(file, driver, c, log, &stop); err != nil {
+		return err
 	}
 	go retiring(ctx, file, c, lease, log)
 	go reloading(ctx, path, file, c, lease, reload, log)
 	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode,
-		"bus", busOf(file), "balancer", balancerOf(file), "scaler", file.Scaler.Kind, "metrics", file.Listen)
+		"bus", busOf(file), "balancer", file.Balancer.Kind+" "+file.Balancer.Settings.Where(), "scaler", file.Scaler.Kind, "metrics", file.Listen)
 	return c.Run(ctx)
-}
-
-// balancerOf says in a word which balancer a configuration drives, and where it is asked.
-func balancerOf(file *config.File) string {
-	switch b := file.Balancer; b.Kind {
-	case config.CommandBalancer:
-		return "command " + strings.Join(b.Command, " ")
-	case config.HAProxyBalancer:
-		return "haproxy " + strings.Join(b.HAProxy.Sockets, ",")
-	default:
-		return "builtin " + b.Admin
-	}
 }
 
 // load reads a configuration and the models it names. Models that are not there yet are no mistake: the controller
 // is useful without.
 func load(path string, log *slog.Logger) (*config.File, *model.Models, error) {
-	file, err := config.Load(path)
+	file, err := Drivers().Load(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -144,7 +128,7 @@ func keepCredentials(file *config.File) error {
 	return nil
 }
 
-func newController(file *config.File, models *model.Models, balancer controller.Balancer, conn *bus.Conn, lease *leader, pipe *os.File, log *slog.Logger, stop *cleanups) (*controller.Controller, error) {
+func newController(file *config.File, models *model.Models, driver controller.Balancer, conn *bus.Conn, lease *leader, pipe *os.File, log *slog.Logger, stop *cleanups) (*controller.Controller, error) {
 	name := file.Service.Name
 	journal, err := conn.Journal(name, bus.JournalOptions{Bytes: file.Bus.JournalBytes})
 	if err != nil {
@@ -172,7 +156,7 @@ func newController(file *config.File, models *model.Models, balancer controller.
 	stop.add(lease.release)
 	written, memory := stores(file, journal, state, conn, lease, stop)
 	return controller.New(controller.Options{
-		Service: file.Service, Models: models, Balancer: balancer, Scaler: scaler, Journal: written, Memory: memory,
+		Service: file.Service, Models: models, Balancer: driver, Scaler: scaler, Journal: written, Memory: memory,
 		Fixed: file.Scaler.Kind == config.FixedScaler, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
 		Marker: markIn(file.Data), Reopen: conn.Reopen, OwnMembers: file.Scaler.Kind == config.ProcessScaler, OwnBackends: ownBackends(file),
 	})
@@ -192,28 +176,45 @@ func stores(file *config.File, journal *bus.Journal, state *bus.State, conn *bus
 	return writer, writer
 }
 
-// ownBackends says whether what the balancer has can only come from this service's controller. A HAProxy in front of machines that are
-// listed, and a balancer behind commands, may have had backends and weights before Quell came.
+// ownBackends says whether what the balancer has can only come from this service's controller. Other balancers may have had backends and
+// weights before Quell came.
 func ownBackends(file *config.File) bool {
-	switch file.Balancer.Kind {
-	case config.BuiltinBalancer:
-		return true
-	case config.HAProxyBalancer:
-		return file.Scaler.Kind == config.ProcessScaler
-	}
-	return false
+	b, ok := file.Balancer.Settings.(interface{ OwnBackends(ownMembers bool) bool })
+	return ok && b.OwnBackends(file.Scaler.Kind == config.ProcessScaler)
 }
 
-func newBalancer(file *config.File, log *slog.Logger, stop *cleanups) (controller.Balancer, error) {
-	b := file.Balancer
-	switch b.Kind {
-	case config.CommandBalancer:
-		return balancercommand.New(balancercommand.Options{Service: file.Service.Name, Command: b.Command, StateCommand: b.StateCommand,
-			Memory: filepath.Join(file.Data, "serving.json"), Logger: log})
-	case config.HAProxyBalancer:
-		return newHAProxy(file, log, stop)
+func newBalancer(file *config.File, log *slog.Logger, stop *cleanups) (balancer.Driver, error) {
+	driver, err := file.Balancer.Settings.New(serviceOf(file, log))
+	if err != nil {
+		return nil, err
 	}
-	return builtin.NewClient(b.Admin), nil
+	if d, ok := driver.(interface{ Close() }); ok {
+		stop.add(func() error { d.Close(); return nil })
+	}
+	return driver, nil
+}
+
+// measuring is a balancer whose requests are measured from the controller's process.
+type measuring interface {
+	Measure(driver balancer.Driver, s balancer.Service, publish func([]quell.Reading)) (stop func(), err error)
+}
+
+// measure hands what such a balancer measures to the controller.
+func measure(file *config.File, driver balancer.Driver, c *controller.Controller, log *slog.Logger, stop *cleanups) error {
+	b, ok := file.Balancer.Settings.(measuring)
+	if !ok {
+		return nil
+	}
+	end, err := b.Measure(driver, serviceOf(file, log), func(readings []quell.Reading) {
+		for _, r := range readings {
+			c.Observe(r, time.Now())
+		}
+	})
+	if err != nil {
+		return err
+	}
+	stop.add(func() error { end(); return nil })
+	return nil
 }
 
 func newScaler(file *config.File, pipe *os.File, log *slog.Logger, stop *cleanups) (controller.Scaler, error) {

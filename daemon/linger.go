@@ -52,7 +52,7 @@ func startLingerer(file *config.File, path string, log *slog.Logger, stop *clean
 
 // Linger waits until the controller that started it is gone and, unless another one comes within scaler.linger, ends the instances.
 func Linger(ctx context.Context, path string, log *slog.Logger) error {
-	file, err := config.Load(path)
+	file, err := Drivers().Load(path)
 	if err != nil {
 		return err
 	}

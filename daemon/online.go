@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/balancer/builtin"
-	balancercommand "github.com/quellhq/quell/balancer/command"
-	"github.com/quellhq/quell/balancer/haproxy"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/probe"
@@ -75,44 +73,35 @@ func askBus(ctx context.Context, file *config.File) []Answer {
 
 // askBalancers reads back what is in force, and the instances in it.
 func askBalancers(ctx context.Context, file *config.File) (answers []Answer, instances []quell.Member) {
-	ask := func(asked string, balancer controller.Balancer) {
-		ctx, cancel := context.WithTimeout(ctx, askWait)
-		defer cancel()
-		states, err := balancer.State(ctx)
-		answers = append(answers, said(asked, backendsText(states), err))
+	b, ok := file.Balancer.Settings.(interface {
+		Parts(balancer.Service) []balancer.Part
+	})
+	if !ok {
+		return nil, nil
+	}
+	for _, part := range b.Parts(serviceOf(file, slog.New(slog.DiscardHandler))) {
+		states, err := askPart(ctx, part)
+		answers = append(answers, said(part.About, backendsText(states), err))
 		for _, s := range states {
 			if !slices.ContainsFunc(instances, func(m quell.Member) bool { return m.ID == s.ID }) && s.Address != "" {
 				instances = append(instances, quell.Member{ID: s.ID, Address: s.Address, Probe: s.Probe})
 			}
 		}
 	}
-	switch b := file.Balancer; b.Kind {
-	case config.BuiltinBalancer:
-		ask("balancer at "+b.Admin+": backends", builtin.NewClient(b.Admin))
-	case config.HAProxyBalancer:
-		for _, socket := range b.HAProxy.Sockets {
-			asked := fmt.Sprintf("HAProxy at %s: servers of backend %s", socket, b.HAProxy.Backend)
-			driver, err := haproxy.New(haproxy.Options{
-				Sockets: []string{socket}, Backend: b.HAProxy.Backend, Slots: b.HAProxy.Slots, Drain: b.Drain, Logger: slog.New(slog.DiscardHandler),
-			})
-			if err != nil {
-				answers = append(answers, said(asked, "", err))
-				continue
-			}
-			ask(asked, driver)
-			driver.Close()
-		}
-	case config.CommandBalancer:
-		if len(b.StateCommand) == 0 {
-			break // there is nothing that could be asked
-		}
-		driver, err := balancercommand.New(balancercommand.Options{Service: file.Service.Name, Command: b.Command, StateCommand: b.StateCommand})
-		if err != nil {
-			return []Answer{said("balancer.state_command: run", "", err)}, nil
-		}
-		ask("balancer.state_command "+strings.Join(b.StateCommand, " ")+": backends", driver)
-	}
 	return answers, instances
+}
+
+func askPart(ctx context.Context, part balancer.Part) ([]quell.BackendState, error) {
+	driver, err := part.Open()
+	if err != nil {
+		return nil, err
+	}
+	if d, ok := driver.(interface{ Close() }); ok {
+		defer d.Close()
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	return driver.State(ctx)
 }
 
 func backendsText(states []quell.BackendState) string {
@@ -151,19 +140,23 @@ func askInstances(ctx context.Context, file *config.File, instances []quell.Memb
 	return slices.Concat(answers...)
 }
 
-// askHealth asks as the built-in balancer does; of other balancers' checks Quell knows no path.
+// askHealth asks as the balancer does; of a balancer whose checks Quell does not know, it only connects.
 func askHealth(ctx context.Context, file *config.File, m quell.Member) Answer {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	if file.Balancer.Kind != config.BuiltinBalancer {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", m.Address)
-		if err == nil {
-			err = conn.Close()
-		}
-		return said(fmt.Sprintf("instance %s at %s: connect", m.ID, m.Address), "connected", err)
+	asking := fmt.Sprintf("instance %s at %s: ", m.ID, m.Address)
+	b, ok := file.Balancer.Settings.(interface {
+		CheckHealth(ctx context.Context, address string) (asked string, err error)
+	})
+	if ok {
+		asked, err := b.CheckHealth(ctx, m.Address)
+		return said(asking+asked, "well", err)
 	}
-	err := builtin.CheckOnce(ctx, builtin.Health(file.Balancer.Health), m.Address)
-	return said(fmt.Sprintf("instance %s at %s: GET %s", m.ID, m.Address, file.Balancer.Health.Path), "well", err)
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", m.Address)
+	if err == nil {
+		err = conn.Close()
+	}
+	return said(asking+"connect", "connected", err)
 }
 
 // askProbe sends a few small probes.

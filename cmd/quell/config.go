@@ -21,7 +21,7 @@ func configCommand() *cobra.Command {
 		Short: "Print every configuration key with its default and meaning",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return config.Reference(cmd.OutOrStdout())
+			return daemon.Drivers().Reference(cmd.OutOrStdout())
 		},
 	})
 	return cmd
@@ -45,7 +45,7 @@ func configCheckCommand() *cobra.Command {
 					return err
 				}
 			}
-			file, err := config.Check(path)
+			file, err := daemon.Drivers().Check(path)
 			if err := errors.Join(err, checkModels(file)); err != nil {
 				return &quell.UserError{Err: err}
 			}

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/need"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
@@ -375,9 +375,9 @@ func TestDependencies(t *testing.T) {
 func TestExamples(t *testing.T) {
 	examples := filepath.Join(repository(t), "examples")
 	for pattern, load := range map[string]func(string) error{
-		"*.yaml":           func(path string) error { _, err := config.Load(path); return err },
-		"golden/*.yaml":    func(path string) error { _, err := config.Load(path); return err },
-		"haproxy/*.yaml":   func(path string) error { _, err := config.Load(path); return err },
+		"*.yaml":           func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"golden/*.yaml":    func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"haproxy/*.yaml":   func(path string) error { _, err := daemon.Drivers().Load(path); return err },
 		"scenarios/*.yaml": func(path string) error { _, err := scenario.Load(path); return err },
 	} {
 		files, err := filepath.Glob(filepath.Join(examples, pattern))

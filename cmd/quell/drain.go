@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell/bus"
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
 )
@@ -69,7 +68,7 @@ func askDone(cmd *cobra.Command, path string, c bus.Command) (string, error) {
 
 // awaitEmpty says when no request is open at a drained instance any more. A controller that restarts meanwhile is waited for.
 func awaitEmpty(cmd *cobra.Command, path, instance string, timeout time.Duration) error {
-	file, _, err := config.LoadContact(path) // its mistakes have been told
+	file, _, err := daemon.Drivers().LoadContact(path) // its mistakes have been told
 	if err != nil {
 		return err
 	}

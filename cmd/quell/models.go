@@ -30,7 +30,7 @@ func trainCommand() *cobra.Command {
 		Short: "Run controlled experiments on emulated hosts, or on kernel machines, and write one row for each; goes on where an interrupted one stopped",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			file, err := config.Load(path)
+			file, err := daemon.Drivers().Load(path)
 			if err != nil {
 				return err
 			}

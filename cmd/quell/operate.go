@@ -76,7 +76,7 @@ func ask(cmd *cobra.Command, path string, c bus.Command) (json.RawMessage, error
 
 // contact reads how to reach the service's controller. Mistakes elsewhere in the file are told and do not matter.
 func contact(cmd *cobra.Command, path string) (*config.File, error) {
-	file, mistakes, err := config.LoadContact(path)
+	file, mistakes, err := daemon.Drivers().LoadContact(path)
 	if len(mistakes) > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "quell: warning: %d mistake(s) in %s. This command does not need those parts; quell config check %s lists them\n",
 			len(mistakes), path, path)

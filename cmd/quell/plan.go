@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
@@ -23,7 +23,7 @@ func planCommand() *cobra.Command {
 		Short: "Run the policy over recorded snapshots and print one plan for each",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, err := config.Load(configPath)
+			file, err := daemon.Drivers().Load(configPath)
 			if err != nil {
 				return err
 			}

@@ -15,14 +15,43 @@ type Form struct {
 
 // Choice is a map in which one key says which further keys there may be.
 type Choice struct {
-	by    Key
-	forms []Form                              // as they are before a file is read
-	open  func() (keys Table, closing func()) // the keys of the form that is chosen, and what is to be done when they are read
+	by     Key
+	common Table                               // keys that every form has
+	forms  []Form                              // as they are before a file is read
+	open   func() (keys Table, closing func()) // the keys of the form that is chosen, and what is to be done when they are read
 }
 
 // ChoiceBy makes a map whose further keys hang on by. The forms are for messages and the reference; open is asked once by is read.
 func ChoiceBy(by Key, forms []Form, open func() (keys Table, closing func())) *Choice {
-	return &Choice{by, forms, open}
+	return &Choice{by: by, forms: forms, open: open}
+}
+
+// Kind is a driver that a configuration can choose, with settings of its own.
+type Kind[S interface{ Keys() Table }] struct {
+	Name, About string
+	Defaults    func() S // the settings before a file is read; their keys read into them
+}
+
+// ByKind makes a map in which the key kind chooses a driver, and with it the settings that hold the further keys. Names that are
+// expected and not supported have a message of their own.
+func ByKind[S interface{ Keys() Table }](kind *string, settings *S, kinds []Kind[S], unsupported ...string) *Choice {
+	names, about, forms := make([]string, len(kinds)), make([]string, len(kinds)), make([]Form, len(kinds))
+	for i, k := range kinds {
+		names[i], about[i], forms[i] = k.Name, k.Name+": "+k.About, Form{k.Name, k.Defaults().Keys()}
+	}
+	before := *kind
+	return ChoiceBy(Opt("kind", OneOf(kind, names, unsupported...), strings.Join(about, "; ")), forms, func() (Table, func()) {
+		if *kind != before {
+			*settings, before = kinds[slices.Index(names, *kind)].Defaults(), *kind
+		}
+		return (*settings).Keys(), func() {}
+	})
+}
+
+// Beside adds keys that every form has.
+func (c *Choice) Beside(common ...Key) *Choice {
+	c.common = common
+	return c
 }
 
 func (c *Choice) initial() string { return "" }
@@ -38,8 +67,13 @@ func (c *Choice) read(d *Decoder, n ast.Node) {
 	if d.broken[Join(d.path, c.by.Name)] {
 		return // whose the other keys are cannot be told
 	}
+	defer func(outer func(string) (string, string)) { d.elsewhere = outer }(d.elsewhere)
+	at := d.path
+	d.elsewhere = func(path string) (owners, hint string) {
+		return c.owners(strings.TrimPrefix(strings.TrimPrefix(path, at), ".")), "remove it or change " + Join(at, c.by.Name)
+	}
 	keys, closing := c.open()
-	c.whole(keys, done{}).readOr(d, n, c.owners)
+	c.whole(keys, done{}).read(d, n)
 	closing()
 }
 
@@ -53,11 +87,11 @@ func (c *Choice) choose(d *Decoder, entries []*ast.MappingValueNode) {
 	}
 }
 
-// whole is the map as a table: the choosing key with its value, and those of a form.
+// whole is the map as a table: the choosing key with its value, those that all forms have, and those of one.
 func (c *Choice) whole(form Table, chooser Value) Table {
 	by := c.by
 	by.Value = chooser
-	return append(Table{by}, form...)
+	return slices.Concat(Table{by}, c.common, form)
 }
 
 // done is a value that has been read.
@@ -67,11 +101,11 @@ func (done) read(*Decoder, ast.Node) {}
 func (done) initial() string         { return "" }
 func (done) node() node              { return node{} }
 
-// owners lists the forms that have a key.
-func (c *Choice) owners(name string) string {
+// owners lists the forms that have a key, by its path within the map.
+func (c *Choice) owners(path string) string {
 	var owners []string
 	for _, f := range c.forms {
-		if _, known := f.Keys.find(name); known {
+		if f.Keys.has(path) {
 			owners = append(owners, f.Name)
 		}
 	}
@@ -86,7 +120,7 @@ func (c *Choice) now() Table {
 
 // inside lists the keys of all forms for the reference, each with the forms that have it.
 func (c *Choice) inside() (Table, string) {
-	all := Table{c.by}
+	all := slices.Concat(Table{c.by}, c.common)
 	for _, f := range c.forms {
 		for _, k := range f.Keys {
 			k.meaning = f.Name + ": " + k.meaning

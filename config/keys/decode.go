@@ -21,6 +21,8 @@ type Decoder struct {
 	places map[string]Place
 	broken map[string]bool // paths that already have a problem
 	found  Problems
+
+	elsewhere func(path string) (owners, hint string) // who has a key that the map being read does not have; nil: nobody
 }
 
 // Value reads a node into the place it was made for.
@@ -205,12 +207,18 @@ func (s Table) Names() []string {
 	return names
 }
 
-func (s Table) read(d *Decoder, n ast.Node) {
-	s.readOr(d, n, func(string) string { return "" })
+// has says whether a table holds a key, by its path within it.
+func (s Table) has(path string) bool {
+	name, rest, inside := strings.Cut(path, ".")
+	k, known := s.find(name)
+	if !known || !inside {
+		return known
+	}
+	inner, ok := k.Value.(Table)
+	return ok && inner.has(rest)
 }
 
-// readOr reads a map; elsewhere says who has a key that the table does not have, "" if nobody.
-func (s Table) readOr(d *Decoder, n ast.Node, elsewhere func(name string) string) {
+func (s Table) read(d *Decoder, n ast.Node) {
 	entries, ok := d.entries(n)
 	if !ok {
 		return
@@ -232,8 +240,8 @@ func (s Table) readOr(d *Decoder, n ast.Node, elsewhere func(name string) string
 			d.step(name, e.Value, func(inner ast.Node) { k.Value.read(d, inner) })
 			continue
 		}
-		if owners := elsewhere(name); owners != "" {
-			d.ProblemAt(start(e.Key), fmt.Sprintf("%s is a key of %s only", Join(d.path, name), owners), "remove it")
+		if owners, hint := d.ownersOf(Join(d.path, name)); owners != "" {
+			d.ProblemAt(start(e.Key), fmt.Sprintf("%s is a key of %s only", Join(d.path, name), owners), hint)
 			continue
 		}
 		d.ProblemAt(start(e.Key), fmt.Sprintf("unknown key %q%s", Shorten(name), Suggest(name, s.Names())), "")
@@ -243,6 +251,14 @@ func (s Table) readOr(d *Decoder, n ast.Node, elsewhere func(name string) string
 	}
 	s.spoil(d, meant, seen)
 	s.missing(d, n, seen)
+}
+
+// ownersOf lists who has a key that the map being read does not have, "" if nobody, and says what to do.
+func (d *Decoder) ownersOf(path string) (owners, hint string) {
+	if d.elsewhere == nil {
+		return "", ""
+	}
+	return d.elsewhere(path)
 }
 
 // spoil holds the keys that misspelt ones were probably meant to be for broken, so that they are not missed as well.

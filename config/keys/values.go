@@ -222,12 +222,12 @@ func OneOf[T ~string](dst *T, known []T, unsupported ...string) *Scalar[T] {
 	v.accepts = isText
 	return v.Then(func(w T) string {
 		switch {
+		case slices.Contains(known, w):
+			return ""
 		case slices.Contains(unsupported, string(w)):
 			return fmt.Sprintf("%q is not supported; supported: %s", w, strings.Join(words, ", "))
-		case !slices.Contains(known, w):
-			return fmt.Sprintf("unknown value %q%s", Shorten(string(w)), Suggest(string(w), words))
 		}
-		return ""
+		return fmt.Sprintf("unknown value %q%s", Shorten(string(w)), Suggest(string(w), words))
 	})
 }
 

@@ -16,8 +16,9 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/loadgen"
@@ -46,7 +47,7 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 	rig := &Emulated{Program: "/opt/quell \"x\"", Dir: "/data", Models: "/data/models.json", Scenario: sc, sockets: "/run/q"}
 	for _, run := range sc.Runs {
 		g := &EmulatedGroup{rig: rig, group: newGroup(sc, run, "/data/run")}
-		file, err := config.Parse("quell.yaml", []byte(g.config(0, "127.0.0.1:4000", "127.0.0.1:8000")))
+		file, err := daemon.Drivers().Parse("quell.yaml", []byte(g.config(0, "127.0.0.1:4000", "127.0.0.1:8000")))
 		if err != nil {
 			t.Fatalf("%s: %v", Title(sc, run), err)
 		}
@@ -61,7 +62,7 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 			got.Group.Min != want.Group.Min || got.Group.Max != want.Group.Max || got.Group.Initial != want.Group.Initial {
 			t.Errorf("%s: got %+v, want %+v", Title(sc, run), got, want)
 		}
-		if file.Balancer.Scheduling != run.Scheduling || file.Scaler.Command[0] != rig.Program || file.Scaler.Slots != len(sc.Hosts) {
+		if file.Balancer.Settings.(*builtin.Settings).Scheduling != run.Scheduling || file.Scaler.Command[0] != rig.Program || file.Scaler.Slots != len(sc.Hosts) {
 			t.Errorf("%s: balancer %+v, scaler %+v", Title(sc, run), file.Balancer, file.Scaler)
 		}
 	}

@@ -29,7 +29,7 @@ func (h Host) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	if h.Config != "" {
-		file, mistakes, err := config.LoadHost(h.Config)
+		file, mistakes, err := daemon.Drivers().LoadHost(h.Config)
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/lab/testbed/kernel"
@@ -125,7 +124,7 @@ func endAgent(agent *exec.Cmd, ended <-chan error) error {
 // Probe answers probes on a machine in training and, on the next port, says what the service has used: as the agent
 // would sense it.
 func Probe(ctx context.Context, path string, log *slog.Logger) error {
-	file, err := config.Load(path)
+	file, err := daemon.Drivers().Load(path)
 	if err != nil {
 		return err
 	}

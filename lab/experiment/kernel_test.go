@@ -12,7 +12,11 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/builtin"
+	"github.com/quellhq/quell/balancer/command"
+	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 )
@@ -33,11 +37,11 @@ func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 		if err := os.WriteFile(g.tokenFile(), []byte("secret\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		file, err := config.Parse("quell.yaml", []byte(g.config()))
+		file, err := daemon.Drivers().Parse("quell.yaml", []byte(g.config()))
 		if err != nil {
 			t.Fatalf("%s: %v", Title(sc, run), err)
 		}
-		kind := map[scenario.Balancer]config.BalancerKind{"": config.HAProxyBalancer, scenario.Envoy: config.CommandBalancer, scenario.Builtin: config.BuiltinBalancer}[run.Balancer]
+		kind := map[scenario.Balancer]string{"": haproxy.Kind.Name, scenario.Envoy: command.Kind.Name, scenario.Builtin: builtin.Kind.Name}[run.Balancer]
 		if file.Balancer.Kind != kind || file.Probe.From != config.FromController || file.Bus.Listen != "10.77.0.3:4222" {
 			t.Errorf("%s: %+v, %+v, %+v", Title(sc, run), file.Balancer, file.Probe, file.Bus)
 		}

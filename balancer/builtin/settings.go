@@ -1,0 +1,144 @@
+package builtin
+
+import (
+	"context"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// Kind is Quell's own balancer, in a process of its own.
+var Kind = balancer.Kind{Name: "builtin", About: "quell balancer", Defaults: func() balancer.Settings { return defaults() }}
+
+// Settings are what a configuration says of it.
+type Settings struct {
+	Listen     string // where clients connect
+	Admin      string // path of the Unix socket that the controller uses
+	Metrics    string // empty: off
+	Scheduling quell.Scheduling
+	Health     Health
+	Timeouts   Timeouts
+	MaxConns   int // 0: no limit but that of open files
+	// MaxConnsSet says that the file has the key.
+	MaxConnsSet bool
+	// MaxConnsPerClient is of one client address; nil: half of those that the balancer takes; 0: no limit.
+	MaxConnsPerClient *int
+	TrustedProxies    []netip.Prefix // whose X-Forwarded-* and Forwarded are believed
+}
+
+func defaults() *Settings {
+	return &Settings{
+		Listen: "127.0.0.1:8080", Metrics: "127.0.0.1:9465", Scheduling: quell.LeastConn,
+		Health: Health{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2},
+		Timeouts: Timeouts{
+			Connect: time.Second, ResponseHeader: 30 * time.Second, Idle: 90 * time.Second, ReadHeader: 10 * time.Second,
+			UpstreamIdle: 1500 * time.Millisecond, Body: 30 * time.Second, Write: 30 * time.Second, Upgrade: 10 * time.Minute,
+		},
+		MaxConns: 10000,
+	}
+}
+
+// Keys is the table of its keys.
+func (s *Settings) Keys() keys.Table {
+	return keys.Table{
+		keys.Opt("listen", keys.ListenAddress(&s.Listen), "where clients connect"),
+		keys.Opt("admin", keys.Text(&s.Admin), "Unix socket that the controller uses").Or("`balancer.sock` in data"),
+		keys.Opt("metrics", keys.OptionalAddress(&s.Metrics), "the balancer's metrics and health; off turns it off"),
+		keys.Opt("scheduling", keys.OneOf(&s.Scheduling, quell.Schedulings), "how the next instance is picked: roundrobin, leastconn, random2, ewma or prequal; weights apply to all but the last"),
+		keys.Opt("health", healthKeys(&s.Health), "how instances are checked"),
+		keys.Opt("timeouts", timeoutKeys(&s.Timeouts), "bounds of the phases of a request"),
+		keys.Opt("max_conns", keys.Whole(&s.MaxConns).AtLeast(0).Into(func(n int) { s.MaxConns, s.MaxConnsSet = n, true }), "most connections of clients, further ones wait; 0 for as many as the limit of open files leaves room for"),
+		keys.Opt("max_conns_per_client", keys.Whole(new(int)).AtLeast(0).Into(func(n int) { s.MaxConnsPerClient = &n }), "most connections of one client address (IPv6: of one /64), further ones are closed; 0 for no limit; trusted proxies have none").Or("half of max_conns"),
+		keys.Opt("trusted_proxies", keys.ListOf(&s.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) keys.Value { return keys.Network(p) }), "networks of proxies in front, as in 10.0.0.0/8: their X-Forwarded-* and Forwarded headers are kept, those of others replaced"),
+	}
+}
+
+func healthKeys(h *Health) keys.Table {
+	return keys.Table{
+		keys.Opt("path", keys.URLPath(&h.Path), "path that answers 200 while an instance is well"),
+		keys.Opt("interval", keys.Duration(&h.Interval).AtLeast(10*time.Millisecond), "time between checks"),
+		keys.Opt("timeout", keys.Duration(&h.Timeout).Above(0), "a slower answer is a failed check"),
+		keys.Opt("fall", keys.Whole(&h.Fall).AtLeast(1), "failed checks in a row until an instance is unhealthy"),
+		keys.Opt("rise", keys.Whole(&h.Rise).AtLeast(1), "passed checks in a row until it is healthy again"),
+	}
+}
+
+func timeoutKeys(t *Timeouts) keys.Table {
+	return keys.Table{
+		keys.Opt("connect", keys.Duration(&t.Connect).Above(0), "to connect to an instance"),
+		keys.Opt("header", keys.Duration(&t.ResponseHeader).Above(0), "until an instance's response begins"),
+		keys.Opt("idle", keys.Duration(&t.Idle).Above(0), "of a client's kept-alive connection without a request"),
+		keys.Opt("upstream_idle", keys.Duration(&t.UpstreamIdle).Above(0), "of a kept-alive connection to an instance without a request; must be below the instances' own"),
+		keys.Opt("read_header", keys.Duration(&t.ReadHeader).Above(0), "until a client's request headers have arrived"),
+		keys.Opt("body", keys.Duration(&t.Body).AtLeast(0), "for the next part of a request's body to arrive; 0s for no limit"),
+		keys.Opt("write", keys.Duration(&t.Write).AtLeast(0), "for a client to take the next part of a response; 0s for no limit"),
+		keys.Opt("upgrade", keys.Duration(&t.Upgrade).AtLeast(0), "of an upgraded connection (WebSocket) on which neither side sends; 0s for no limit"),
+	}
+}
+
+// Check reports what its keys do not agree on.
+func (s *Settings) Check(d *keys.Decoder) {
+	if d.Sound("balancer.max_conns", "balancer.max_conns_per_client") && s.MaxConnsPerClient != nil && s.MaxConns > 0 &&
+		*s.MaxConnsPerClient > s.MaxConns {
+		d.Refuse("balancer.max_conns_per_client", "", "must be at most balancer.max_conns, which is %d", s.MaxConns)
+	}
+	d.Apart("balancer.listen", s.Listen, "balancer.metrics", s.Metrics)
+}
+
+// longestAdmin is the longest path of an admin socket, in bytes.
+const longestAdmin = 90
+
+// CheckPlaces reports paths that cannot be used.
+func (s *Settings) CheckPlaces(d *keys.Decoder) {
+	if d.Sound("balancer.admin", "data") && len(s.Admin) > longestAdmin {
+		d.Refuse(d.First("balancer.admin", "data"), "set balancer.admin to a shorter path, as in /run/quell/balancer.sock",
+			"the admin socket %s has a path of %d bytes; at most %d are possible", s.Admin, len(s.Admin), longestAdmin)
+	}
+}
+
+// Files are the paths that are relative to the configuration.
+func (s *Settings) Files(data string) []*string {
+	if s.Admin == "" {
+		s.Admin = filepath.Join(data, "balancer.sock")
+	}
+	return []*string{&s.Admin}
+}
+
+// Process says how the balancer's own process reads the keys: which of them again at SIGHUP, which of those at the start only, and which
+// the controller reads as well.
+func (s *Settings) Process() (again, once, shared []string) {
+	return []string{"scheduling", "health", "max_conns", "max_conns_per_client", "trusted_proxies", "timeouts"},
+		[]string{"timeouts.idle", "timeouts.read_header"}, []string{"admin"}
+}
+
+// OwnBackends says that nobody but this service's controller can have made the backends.
+func (s *Settings) OwnBackends(bool) bool { return true }
+
+// Where is the admin socket.
+func (s *Settings) Where() string { return s.Admin }
+
+// New makes the controller's side of the admin socket.
+func (s *Settings) New(balancer.Service) (balancer.Driver, error) { return NewClient(s.Admin), nil }
+
+// Parts is the balancer itself.
+func (s *Settings) Parts(in balancer.Service) []balancer.Part {
+	return []balancer.Part{{About: "balancer at " + s.Admin + ": backends", Open: func() (balancer.Driver, error) { return s.New(in) }}}
+}
+
+// CheckHealth asks an instance once, as the balancer does.
+func (s *Settings) CheckHealth(ctx context.Context, address string) (asked string, err error) {
+	return "GET " + s.Health.Path, CheckOnce(ctx, s.Health, address)
+}
+
+// Options are those of the balancer's own process, as far as a configuration has them.
+func (s *Settings) Options(in balancer.Service) Options {
+	return Options{
+		Name: in.Balancer, Service: in.Name, Listen: s.Listen, Admin: s.Admin, Metrics: s.Metrics,
+		Scheduling: s.Scheduling, MaxConns: s.MaxConns, MaxConnsSet: s.MaxConnsSet, MaxConnsPerClient: s.MaxConnsPerClient, TrustedProxies: s.TrustedProxies,
+		Drain: in.Drain, Period: in.Period, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
+	}
+}

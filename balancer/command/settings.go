@@ -1,0 +1,62 @@
+package command
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// Kind is a balancer that programs of the user's drive.
+var Kind = balancer.Kind{
+	Name: "command", About: "your own, through programs",
+	Defaults: func() balancer.Settings { return &Settings{} },
+}
+
+// Settings are what a configuration says of it.
+type Settings struct {
+	Command      []string
+	StateCommand []string // empty: what is in force cannot be asked
+}
+
+// Keys is the table of its keys.
+func (s *Settings) Keys() keys.Table {
+	return keys.Table{
+		keys.Req("command", keys.Command(&s.Command), "program that applies the backends it reads as JSON"),
+		keys.Opt("state_command", keys.Command(&s.StateCommand), "program that prints the backends in force as JSON"),
+	}
+}
+
+// Check has nothing to report.
+func (s *Settings) Check(*keys.Decoder) {}
+
+// Where is the program.
+func (s *Settings) Where() string { return strings.Join(s.Command, " ") }
+
+// New makes the driver.
+func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
+	return opened(New(Options{
+		Service: in.Name, Command: s.Command, StateCommand: s.StateCommand, Memory: filepath.Join(in.Data, "serving.json"), Logger: in.Logger,
+	}))
+}
+
+// Parts is the state command, if there is one.
+func (s *Settings) Parts(in balancer.Service) []balancer.Part {
+	if len(s.StateCommand) == 0 {
+		return nil
+	}
+	return []balancer.Part{{
+		About: "balancer.state_command " + strings.Join(s.StateCommand, " ") + ": backends",
+		Open: func() (balancer.Driver, error) {
+			return opened(New(Options{Service: in.Name, Command: s.Command, StateCommand: s.StateCommand}))
+		},
+	}}
+}
+
+func opened(d *Driver, err error) (balancer.Driver, error) {
+	if err != nil {
+		return nil, err // a nil driver in an interface would not be nil
+	}
+	return d, nil
+}

@@ -1,0 +1,146 @@
+package haproxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// Kind is one HAProxy or several in front of a service.
+var Kind = balancer.Kind{
+	Name: "haproxy", About: "a HAProxy that runs already",
+	Defaults: func() balancer.Settings { return &Settings{Health: Health{Interval: time.Second, Fall: 2, Rise: 2}} },
+}
+
+// Settings are what a configuration says of them.
+type Settings struct {
+	Sockets   []string // paths or host:port of the runtime API
+	Backend   string
+	Slots     string // prefix of the servers declared for instances; empty: they are added at run time
+	Server    string // more parameters of servers added at run time
+	StateFile string // that HAProxy loads when it starts; empty: none
+	Log       string // where HAProxy's log arrives: a path or host:port; empty: there is none
+	Health    Health
+}
+
+// Health is how HAProxy checks servers that are added at run time. It has the path and the time limit from its own configuration.
+type Health struct {
+	Interval   time.Duration
+	Fall, Rise int // checks in a row until a server is taken out, and until it is back
+}
+
+// Keys is the table of its keys.
+func (s *Settings) Keys() keys.Table {
+	return keys.Table{
+		keys.Opt("health", keys.Table{
+			keys.Opt("interval", keys.Duration(&s.Health.Interval).AtLeast(10*time.Millisecond), "time between checks"),
+			keys.Opt("fall", keys.Whole(&s.Health.Fall).AtLeast(1), "failed checks in a row until an instance is unhealthy"),
+			keys.Opt("rise", keys.Whole(&s.Health.Rise).AtLeast(1), "passed checks in a row until it is healthy again"),
+		}, "how servers added at run time are checked"),
+		keys.Req("haproxy", keys.Table{
+			keys.Req("sockets", keys.ListOf(&s.Sockets, "", func(s *string) keys.Value { return keys.PathOrAddress(s) }).AtLeast(1), "runtime API of every HAProxy in front of the service, `level admin`: paths or host:port"),
+			keys.Req("backend", keys.Ident(&s.Backend), "the backend whose servers are the instances"),
+			keys.Opt("slots", keys.Ident(&s.Slots), "beginning of the names of servers declared with server-template, for instances that come and go").Or("servers are added and deleted at run time"),
+			keys.Opt("server", keys.Text(&s.Server).Then(oneCommand), "more parameters of servers added at run time, as in maxconn 100").Or("health checks by balancer.health"),
+			keys.Opt("state_file", keys.Text(&s.StateFile), "server-state-file of HAProxy, kept up to date for its restarts").Or("none"),
+			keys.Opt("log", keys.PathOrAddress(&s.Log), "where HAProxy sends its log: a path for a Unix datagram socket, or host:port for UDP").Or("none: response times are coarse"),
+		}, "where HAProxy is and what it calls things"),
+	}
+}
+
+// oneCommand is text that becomes part of a line.
+func oneCommand(s string) string {
+	if strings.ContainsAny(s, ";\\\n\r") {
+		return "must be one line without ; or \\"
+	}
+	return ""
+}
+
+// Check reports what its keys do not agree on.
+func (s *Settings) Check(d *keys.Decoder) {
+	if s.Slots != "" {
+		d.Bars("balancer", "slots, whose lines in HAProxy's configuration have that", "health", "haproxy.server")
+	}
+	for i, socket := range s.Sockets {
+		if path := fmt.Sprintf("balancer.haproxy.sockets[%d]", i); d.Sound(path) && slices.Contains(s.Sockets[:i], socket) {
+			d.Refuse(path, "", "%s is listed twice", socket)
+		}
+	}
+	if s.StateFile != "" && len(s.Sockets) > 1 && d.Sound("balancer.haproxy.sockets", "balancer.haproxy.state_file") {
+		d.Refuse("balancer.haproxy.state_file", "remove it", "a state file serves one HAProxy, and %d sockets are given", len(s.Sockets))
+	}
+}
+
+// Where is the runtime API of each.
+func (s *Settings) Where() string { return strings.Join(s.Sockets, ",") }
+
+// Files are the paths that are relative to the configuration.
+func (s *Settings) Files(string) []*string { return []*string{&s.StateFile} }
+
+// OwnBackends says whether only this service's controller can have made the backends: in front of machines that are listed, HAProxy may
+// have had servers and weights before Quell came.
+func (s *Settings) OwnBackends(ownMembers bool) bool { return ownMembers }
+
+// New makes the driver.
+func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
+	return s.open(s.Sockets, Options{
+		Server: s.serverParameters(), Memory: filepath.Join(in.Data, "haproxy.json"), StateFile: s.StateFile, Drain: in.Drain, Logger: in.Logger,
+	})
+}
+
+// Parts are the processes, each of which tells its servers.
+func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
+	for _, socket := range s.Sockets {
+		parts = append(parts, balancer.Part{
+			About: fmt.Sprintf("HAProxy at %s: servers of backend %s", socket, s.Backend),
+			Open: func() (balancer.Driver, error) {
+				return s.open([]string{socket}, Options{Drain: in.Drain, Logger: slog.New(slog.DiscardHandler)})
+			},
+		})
+	}
+	return parts
+}
+
+// Measure publishes readings of the driver's instances until the returned function is called.
+func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (stop func(), err error) {
+	o := MonitorOptions{
+		Service: in.Name, Sender: in.Balancer, Period: in.Period, Logger: in.Logger,
+		Publish: func(_ context.Context, readings []quell.Reading) { publish(readings) },
+	}
+	if s.Log != "" {
+		if o.Log, err = Listen(s.Log); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	monitor := NewMonitor(driver.(*Driver), o)
+	go func() {
+		monitor.Run(ctx)
+		close(done)
+	}()
+	return func() { cancel(); <-done }, nil
+}
+
+func (s *Settings) open(sockets []string, o Options) (balancer.Driver, error) {
+	o.Sockets, o.Backend, o.Slots = sockets, s.Backend, s.Slots
+	driver, err := New(o)
+	if err != nil {
+		return nil, err // a nil driver in an interface would not be nil
+	}
+	return driver, nil
+}
+
+// serverParameters are what a server that is added at run time gets: HAProxy takes nothing from default-server.
+func (s *Settings) serverParameters() string {
+	checks := fmt.Sprintf("check inter %d fall %d rise %d", s.Health.Interval.Milliseconds(), s.Health.Fall, s.Health.Rise)
+	return strings.TrimSpace(checks + " " + s.Server)
+}

@@ -1,0 +1,11 @@
+package config
+
+import (
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/builtin"
+	"github.com/quellhq/quell/balancer/command"
+	"github.com/quellhq/quell/balancer/haproxy"
+)
+
+// drivers are those that the tests' files name. The table of all of them is the daemon's, which this package knows nothing of.
+var drivers = Drivers{Balancers: []balancer.Kind{builtin.Kind, command.Kind, haproxy.Kind}}

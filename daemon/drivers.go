@@ -1,0 +1,29 @@
+package daemon
+
+import (
+	"log/slog"
+
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/builtin"
+	balancercommand "github.com/quellhq/quell/balancer/command"
+	"github.com/quellhq/quell/balancer/haproxy"
+	"github.com/quellhq/quell/config"
+)
+
+// Drivers is the table of drivers, by which every configuration is read. A driver's keys, and what is made of them, stand in its package.
+func Drivers() config.Drivers {
+	return config.Drivers{
+		Balancers: []balancer.Kind{
+			builtin.Kind,
+			balancercommand.Kind,
+			haproxy.Kind,
+		},
+	}
+}
+
+// serviceOf is what a balancer's driver is told of its service.
+func serviceOf(file *config.File, log *slog.Logger) balancer.Service {
+	return balancer.Service{
+		Name: file.Service.Name, Balancer: file.Balancer.Name, Data: file.Data, Period: file.Service.Sampling, Drain: file.Balancer.Drain, Logger: log,
+	}
+}
