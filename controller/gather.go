@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,9 +19,9 @@ import (
 type gather struct {
 	mu       sync.Mutex
 	service  quell.Service
-	readings map[string]map[sender]received
-	listed   map[string]bool // members at the last snapshot
-	shown    time.Time       // of the last snapshot
+	readings map[string][]life.Received // by instance, in the order of life.BySender
+	listed   map[string]bool            // members at the last snapshot
+	shown    time.Time                  // of the last snapshot
 	lives    map[string]life.Past
 	alive    map[string]bool // the instances of the last snapshot; nil before the first
 	kept     int             // bytes of readings, about
@@ -37,13 +38,8 @@ type sender struct {
 	name   string
 }
 
-type received struct {
-	quell.Reading
-	at time.Time
-}
-
 func newGather(service quell.Service, log *slog.Logger) *gather {
-	return &gather{service: service, log: log, readings: map[string]map[sender]received{}, lives: map[string]life.Past{}, started: dates{}, total: map[quell.Source]int{}, bad: outage.Kinds{Logger: log, What: "dropped a reading", Level: slog.LevelWarn}}
+	return &gather{service: service, log: log, readings: map[string][]life.Received{}, lives: map[string]life.Past{}, started: dates{}, total: map[quell.Source]int{}, bad: outage.Kinds{Logger: log, What: "dropped a reading", Level: slog.LevelWarn}}
 }
 
 func (g *gather) setService(service quell.Service) {
@@ -55,9 +51,12 @@ func (g *gather) setService(service quell.Service) {
 func (g *gather) add(r quell.Reading, at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	from, key := g.readings[r.Instance], sender{r.Source, r.Sender}
-	old, replaces := from[key]
-	grows := bulk(&r) - bulk(&old.Reading)
+	from, came := g.readings[r.Instance], life.Received{Reading: r, At: at}
+	place, replaces := slices.BinarySearchFunc(from, came, life.BySender)
+	grows := bulk(&r)
+	if replaces {
+		grows -= bulk(&from[place].Reading)
+	}
 	if err := g.room(r.Instance, len(from), replaces, grows); err != nil {
 		g.rejectOne(err)
 		return
@@ -66,12 +65,12 @@ func (g *gather) add(r quell.Reading, at time.Time) {
 	if g.alive != nil && !g.alive[r.Instance] {
 		g.strange.note(&r, at)
 	}
-	if from == nil {
-		from = map[sender]received{}
-		g.readings[r.Instance] = from
-	}
 	g.kept += grows
-	from[key] = received{r, at}
+	if replaces {
+		from[place] = came
+	} else {
+		g.readings[r.Instance] = slices.Insert(from, place, came)
+	}
 }
 
 // Bounds of what is kept of readings between two snapshots, so that nobody who may send can take the controller's memory.
@@ -166,18 +165,33 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	for i := range group {
 		g.lives[group[i].Member.ID] = group[i].Past
 	}
-	maps.DeleteFunc(g.readings, func(id string, _ map[sender]received) bool { return !alive[id] && !g.listed[id] })
-	s.ArrivalRate = g.arrivals(now)
-	maps.DeleteFunc(g.readings, func(id string, _ map[sender]received) bool { return !alive[id] })
+	maps.DeleteFunc(g.readings, func(id string, _ []life.Received) bool { return !alive[id] && !g.listed[id] })
+	s.ArrivalRate = life.Arrivals(now, g.service.Sampling, g.readings)
+	maps.DeleteFunc(g.readings, func(id string, _ []life.Received) bool { return !alive[id] })
 	g.strange.forget(now, g.service.Sampling, alive)
 	g.tellStrangers()
 	g.alive, g.kept = alive, 0
 	for _, from := range g.readings {
-		for _, r := range from {
-			g.kept += bulk(&r.Reading)
+		for i := range from {
+			g.kept += bulk(&from[i].Reading)
 		}
 	}
 	maps.DeleteFunc(g.started, func(id string, _ dated) bool { return !alive[id] })
 	g.listed, g.shown = alive, now
 	return s
+}
+
+// merge joins an instance's readings, and forgets those that are over or damaged.
+func (g *gather) merge(now time.Time, id string) *quell.Observation {
+	if len(g.readings[id]) == 0 {
+		return nil
+	}
+	current := life.Current(now, g.service.Sampling, g.readings[id])
+	o, damaged := life.Merge(now, g.shown, current)
+	for _, d := range damaged {
+		g.rejectOne(d)
+		current = slices.DeleteFunc(current, func(r life.Received) bool { return r.Source == d.Reading.Source && r.Sender == d.Reading.Sender })
+	}
+	g.readings[id] = current
+	return o
 }

@@ -117,8 +117,10 @@ func TestArrivalsAreThoseOfTheLastWindow(t *testing.T) {
 	}
 	expect := func(g *gather, v view, at, want float64) {
 		t.Helper()
-		if got := g.snapshot(second(at), v).ArrivalRate; got == nil || !near(*got, want, 1e-9) {
-			t.Errorf("after %v s: %v arrivals a second, want %v", at, value(got), want)
+		if got := g.snapshot(second(at), v).ArrivalRate; got == nil {
+			t.Errorf("after %v s: no arrivals, want %v a second", at, want)
+		} else if !near(*got, want, 1e-9) {
+			t.Errorf("after %v s: %v arrivals a second, want %v", at, *got, want)
 		}
 	}
 	all := func(g *gather, at float64) {

@@ -1,0 +1,303 @@
+package life
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/quellhq/quell"
+)
+
+// Received is a reading and when it came, by the receiver's clock.
+type Received struct {
+	quell.Reading
+	At time.Time
+}
+
+// BySender orders readings by their source and then by their sender.
+func BySender(a, b Received) int {
+	return cmp.Or(strings.Compare(string(a.Source), string(b.Source)), strings.Compare(a.Sender, b.Sender))
+}
+
+// Current drops readings of one instance whose sender fell silent while another of its kind goes on, as a balancer that was taken away, and
+// what balancers counted in a period that is over. The readings are the newest of each sender; they are overwritten.
+func Current(now time.Time, period time.Duration, readings []Received) []Received {
+	last := map[quell.Source]time.Time{quell.FromBalancer: now}
+	for i := range readings {
+		if r := &readings[i]; r.At.After(last[r.Source]) {
+			last[r.Source] = r.At
+		}
+	}
+	return slices.DeleteFunc(readings, func(r Received) bool { return !recent(last[r.Source], r.At, period) })
+}
+
+// recent says whether a reading belongs to the present period.
+func recent(now, at time.Time, period time.Duration) bool { return now.Sub(at) <= 2*period }
+
+// DamagedError says that a part of a reading cannot be used.
+type DamagedError struct {
+	Reading quell.Reading
+	Err     error
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("reading of instance %q from balancer %q: %v", e.Reading.Instance, e.Reading.Sender, e.Err)
+}
+
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// Merge joins one instance's current readings, in the order of BySender; nil if there are none. The observation is as old as what is
+// known of the machine, from its agent and from probers, whichever is older: an agent that fell silent makes it stale although a balancer
+// still counts requests. Probes are told once: those that came before the last snapshot say nothing of the utilisation in this period.
+// Parts of readings that are damaged are left out.
+func Merge(now, last time.Time, readings []Received) (o *quell.Observation, damaged []*DamagedError) {
+	if len(readings) == 0 {
+		return nil, nil
+	}
+	o = &quell.Observation{}
+	agent := newest(readings, quell.FromAgent)
+	if agent != nil {
+		*o = agent.Observation
+		o.Probe, o.TCP = maps.Clone(o.Probe), maps.Clone(o.TCP)
+		if !agent.At.After(last) {
+			o.Probe = nil
+		}
+	}
+	for i := range readings {
+		if r := &readings[i]; r.Source == quell.FromProber && r.At.After(last) {
+			mergeProbes(o, r)
+		}
+	}
+	damaged = mergeBalancers(o, of(readings, quell.FromBalancer))
+	o.At = now.Add(-now.Sub(asOld(readings))) // as old by the wall clock too, should that have been set: snapshots are written down
+	return o, damaged
+}
+
+// asOld is the time of the older machine part, or of balancers where there is none.
+func asOld(readings []Received) time.Time {
+	agent, prober := newest(readings, quell.FromAgent), newest(readings, quell.FromProber)
+	switch {
+	case agent == nil && prober == nil:
+		return newest(readings, quell.FromBalancer).At
+	case agent == nil || prober != nil && prober.At.Before(agent.At):
+		return prober.At
+	}
+	return agent.At
+}
+
+// of are the readings of one source, which stand together.
+func of(readings []Received, source quell.Source) []Received {
+	other := func(r Received) bool { return r.Source != source }
+	first := slices.IndexFunc(readings, func(r Received) bool { return r.Source == source })
+	if first < 0 {
+		return nil
+	}
+	if n := slices.IndexFunc(readings[first:], other); n >= 0 {
+		return readings[first : first+n]
+	}
+	return readings[first:]
+}
+
+// newest is the newest reading of a source, nil if there is none.
+func newest(readings []Received, source quell.Source) (last *Received) {
+	for i := range readings {
+		if r := &readings[i]; r.Source == source && (last == nil || r.At.After(last.At)) {
+			last = r
+		}
+	}
+	return last
+}
+
+// mergeProbes pools the probes of several probers.
+func mergeProbes(o *quell.Observation, r *Received) {
+	for resource, p := range r.Observation.Probe {
+		if o.Probe == nil {
+			o.Probe = map[quell.Resource]quell.ProbeStats{}
+		}
+		if before, ok := o.Probe[resource]; !ok || before.By.Alike(p.By) { // probes of another size say something else
+			o.Probe[resource] = pool(before, p)
+		}
+	}
+}
+
+// pool joins the statistics of two samples.
+func pool(a, b quell.ProbeStats) quell.ProbeStats {
+	if a.N == 0 {
+		return b
+	}
+	n := float64(a.N) + float64(b.N)
+	mean := (float64(a.N)*a.MeanMS + float64(b.N)*b.MeanMS) / n
+	squares := spread(a, mean) + spread(b, mean)
+	return quell.ProbeStats{MeanMS: mean, StddevMS: math.Sqrt(squares / (n - 1)), N: int(math.Min(n, math.MaxInt32)), By: a.By}
+}
+
+// spread is the sum of squares of a sample around another mean.
+func spread(s quell.ProbeStats, mean float64) float64 {
+	return float64(s.N-1)*s.StddevMS*s.StddevMS + float64(s.N)*(s.MeanMS-mean)*(s.MeanMS-mean)
+}
+
+// mergeBalancers adds what the balancers saw of the instance. Latencies are merged as histograms, never as
+// percentiles.
+func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*DamagedError) {
+	if len(readings) == 0 {
+		return nil
+	}
+	var rate, inFlight float64
+	var failed share
+	var latency, connect histograms
+	for i := range readings {
+		r := &readings[i]
+		if o.WindowS == 0 {
+			o.WindowS = r.Observation.WindowS
+		}
+		rate += value(r.Observation.RequestRate)
+		inFlight += value(r.Observation.InFlight)
+		failed.add(r.Observation.ErrorRate, r.Requests)
+		for _, err := range []error{latency.add(r.LatencyHDR), connect.add(r.ConnectHDR)} {
+			if err != nil {
+				damaged = append(damaged, &DamagedError{r.Reading, err})
+			}
+		}
+	}
+	o.RequestRate, o.InFlight, o.ErrorRate = &rate, &inFlight, failed.mean()
+	o.LatencyMS = latency.summary()
+	if o.LatencyMS == nil {
+		o.LatencyMS = meanLatency(readings)
+	}
+	if len(readings) == 1 { // classes come without histograms, and percentiles cannot be merged
+		o.LatencyByClassMS, o.RequestRates = readings[0].Observation.LatencyByClassMS, readings[0].Observation.RequestRates
+	}
+	if c := connect.summary(); c != nil {
+		if o.TCP == nil {
+			o.TCP = map[string]float64{}
+		}
+		o.TCP["connect_ms_p90"] = *c.P90
+	}
+	return damaged
+}
+
+// meanLatency is what balancers that count no single requests know: means, merged by requests, without percentiles.
+func meanLatency(readings []Received) *quell.Latency {
+	var sum float64
+	var n int
+	for _, r := range readings {
+		if mean, ok := r.Observation.LatencyMS.Of(quell.Mean); ok && r.Observation.LatencyMS.N > 0 && len(r.LatencyHDR) == 0 {
+			sum += mean * float64(r.Observation.LatencyMS.N)
+			n += r.Observation.LatencyMS.N
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	mean := sum / float64(n)
+	return &quell.Latency{Mean: &mean, N: n}
+}
+
+func value(p *float64) float64 {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+// share is a mean of fractions, weighted by requests. A balancer that could not hand over a single request, because
+// the instance refuses connections, has a rate of errors but no requests: it still counts.
+type share struct{ sum, weight float64 }
+
+func (s *share) add(fraction *float64, requests int64) {
+	if fraction == nil {
+		return
+	}
+	weight := math.Max(1, float64(requests))
+	s.sum += *fraction * weight
+	s.weight += weight
+}
+
+func (s *share) mean() *float64 {
+	if s.weight == 0 {
+		return nil
+	}
+	mean := s.sum / s.weight
+	return &mean
+}
+
+// histograms merges encoded histograms of microseconds.
+type histograms struct {
+	h    *hdrhistogram.Histogram
+	wide bool // h takes whatever is added
+}
+
+// longest is beyond what any request takes: a day, in microseconds.
+const longest = int64(24 * time.Hour / time.Microsecond)
+
+func (hs *histograms) add(encoded []byte) error {
+	if len(encoded) == 0 {
+		return nil
+	}
+	h, err := hdrhistogram.Decode(encoded)
+	if err != nil {
+		return fmt.Errorf("its histogram cannot be read: %w", err)
+	}
+	if h.Max() > longest {
+		return fmt.Errorf("its histogram holds %d microseconds, which is absurd", h.Max())
+	}
+	if hs.h == nil {
+		hs.h = h
+		return nil
+	}
+	if !hs.wide {
+		wide := hdrhistogram.New(1, longest, 2)
+		wide.Merge(hs.h)
+		hs.h, hs.wide = wide, true
+	}
+	hs.h.Merge(h)
+	return nil
+}
+
+func (hs *histograms) summary() *quell.Latency {
+	if hs.h == nil || hs.h.TotalCount() == 0 {
+		return nil
+	}
+	ms := func(us float64) *float64 { v := us / 1000; return &v }
+	at := func(q float64) *float64 { return ms(float64(hs.h.ValueAtQuantile(q))) }
+	return &quell.Latency{Mean: ms(hs.h.Mean()), P50: at(50), P90: at(90), P95: at(95), P99: at(99), N: int(hs.h.TotalCount())}
+}
+
+// Arrivals sums the rates per second at which requests came to the balancers in their last windows; absent where no balancer reports. The
+// readings are those of each instance. A balancer reports all its instances at once. Where it has reported since without one of them, that
+// one died or left, and the others' readings hold what came instead: its last reading must not count again. An instance that left
+// within the window counts for what it got.
+func Arrivals(now time.Time, period time.Duration, readings map[string][]Received) *float64 {
+	last := map[string]time.Time{} // by balancer
+	for _, from := range readings {
+		balancers := of(from, quell.FromBalancer)
+		for i := range balancers {
+			if r := &balancers[i]; r.At.After(last[r.Sender]) {
+				last[r.Sender] = r.At
+			}
+		}
+	}
+	var sum float64
+	found := false
+	for _, id := range slices.Sorted(maps.Keys(readings)) {
+		balancers := of(readings[id], quell.FromBalancer)
+		for i := range balancers {
+			r := &balancers[i]
+			sameWindow := last[r.Sender].Sub(r.At) < period/2
+			if r.Observation.RequestRate != nil && sameWindow && recent(now, r.At, period) {
+				sum += *r.Observation.RequestRate
+				found = true
+			}
+		}
+	}
+	if !found {
+		return nil
+	}
+	return &sum
+}

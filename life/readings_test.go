@@ -1,0 +1,136 @@
+package life
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+)
+
+const period = time.Second
+
+// said is a reading of an age in seconds.
+func said(source quell.Source, sender string, age float64) Received {
+	r := Received{At: epoch.Add(-time.Duration(age * float64(time.Second)))}
+	r.Instance, r.Source, r.Sender = "i1", source, sender
+	switch source {
+	case quell.FromAgent:
+		r.Observation.Utilization = map[quell.Resource]float64{quell.Network: 0.4}
+	case quell.FromProber:
+		r.Observation.Probe = map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: 10, StddevMS: 1, N: 8}}
+	case quell.FromBalancer:
+		rate := 20.0
+		r.Observation.RequestRate = &rate
+	}
+	return r
+}
+
+func TestCurrent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		readings []Received
+		want     []string // senders
+	}{
+		"all of this period":               {[]Received{said(quell.FromAgent, "a", 0.1), said(quell.FromBalancer, "b", 1)}, []string{"a", "b"}},
+		"an agent that fell silent":        {[]Received{said(quell.FromAgent, "a", 60)}, []string{"a"}},
+		"a prober that was taken away":     {[]Received{said(quell.FromProber, "p", 0.1), said(quell.FromProber, "q", 3)}, []string{"p"}},
+		"probers that fell silent at once": {[]Received{said(quell.FromProber, "p", 60), said(quell.FromProber, "q", 61)}, []string{"p", "q"}},
+		"a balancer that fell silent":      {[]Received{said(quell.FromAgent, "a", 0.1), said(quell.FromBalancer, "b", 2.1)}, []string{"a"}},
+	} {
+		var got []string
+		for _, r := range Current(epoch, period, tc.readings) {
+			got = append(got, r.Sender)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+func TestMergeIsAsOldAsTheMachinesPart(t *testing.T) {
+	balancer := said(quell.FromBalancer, "b", 2)
+	for name, tc := range map[string]struct {
+		readings []Received
+		age      time.Duration
+	}{
+		"an older prober":      {[]Received{said(quell.FromAgent, "a", 1), balancer, said(quell.FromProber, "p", 5)}, 5 * time.Second},
+		"an older agent":       {[]Received{said(quell.FromAgent, "a", 7), balancer, said(quell.FromProber, "p", 5)}, 7 * time.Second},
+		"no prober":            {[]Received{said(quell.FromAgent, "a", 3), balancer}, 3 * time.Second},
+		"the newer prober":     {[]Received{said(quell.FromProber, "p", 9), said(quell.FromProber, "q", 8)}, 8 * time.Second},
+		"the newer agent":      {[]Received{said(quell.FromAgent, "a", 4), said(quell.FromAgent, "b", 1)}, time.Second},
+		"a balancer by itself": {[]Received{balancer}, 2 * time.Second},
+		"the newer balancer":   {[]Received{balancer, said(quell.FromBalancer, "c", 1)}, time.Second},
+	} {
+		o, damaged := Merge(epoch, epoch.Add(-time.Hour), tc.readings)
+		if age := epoch.Sub(o.At); age != tc.age || damaged != nil {
+			t.Errorf("%s: %v old, want %v; %v", name, age, tc.age, damaged)
+		}
+	}
+	if o, _ := Merge(epoch, epoch, nil); o != nil {
+		t.Errorf("nothing was read, and %+v is known", o)
+	}
+}
+
+func TestProbesAreToldOnce(t *testing.T) {
+	readings := []Received{said(quell.FromAgent, "a", 1), said(quell.FromProber, "p", 1)}
+	readings[0].Observation.Probe = map[quell.Resource]quell.ProbeStats{quell.CPU: {MeanMS: 1, N: 8}}
+	if o, _ := Merge(epoch, epoch.Add(-2*time.Second), readings); len(o.Probe) != 2 {
+		t.Errorf("probes since the last snapshot: %v", o.Probe)
+	}
+	o, _ := Merge(epoch, epoch.Add(-time.Second), readings)
+	if o.Probe != nil || o.Utilization == nil {
+		t.Errorf("probes from before the last snapshot: %v", o.Probe)
+	}
+	if len(readings[0].Observation.Probe) != 1 {
+		t.Errorf("the reading was changed: %v", readings[0].Observation.Probe)
+	}
+}
+
+func TestDamagedHistogramsAreTold(t *testing.T) {
+	bad := said(quell.FromBalancer, "b", 0)
+	bad.LatencyHDR = []byte("hello")
+	o, damaged := Merge(epoch, epoch, []Received{bad, said(quell.FromBalancer, "c", 0)})
+	if len(damaged) != 1 || damaged[0].Reading.Sender != "b" || damaged[0].Unwrap() == nil {
+		t.Fatalf("%v", damaged)
+	}
+	if *o.RequestRate != 40 || o.LatencyMS != nil {
+		t.Errorf("%+v", o)
+	}
+}
+
+// However many balancers there are, what they counted adds up, in whatever order instances are listed.
+func TestArrivalsAddUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		readings, want := map[string][]Received{}, 0.0
+		for _, id := range []string{"i1", "i2", "i3"} {
+			readings[id] = []Received{said(quell.FromAgent, id, 0)}
+			for _, from := range []string{"b", "c"}[:rapid.IntRange(0, 2).Draw(t, "balancers")] {
+				r := said(quell.FromBalancer, from, rapid.Float64Range(0, 0.4).Draw(t, "age"))
+				rate := float64(rapid.IntRange(0, 100).Draw(t, "rate"))
+				r.Observation.RequestRate = &rate
+				want += rate
+				readings[id] = append(readings[id], r)
+			}
+		}
+		got := Arrivals(epoch, period, readings)
+		if got == nil && want > 0 || got != nil && *got != want {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	})
+}
+
+func TestAnInstanceThatDiedArrivesNoMore(t *testing.T) {
+	readings := map[string][]Received{"i1": {said(quell.FromBalancer, "b", 0.1)}, "i2": {said(quell.FromBalancer, "b", 1.1)}}
+	if got := Arrivals(epoch, period, readings); *got != 20 {
+		t.Errorf("%g a second", *got)
+	}
+	late := map[string][]Received{"i1": {said(quell.FromBalancer, "b", 1.9)}}
+	if got := Arrivals(epoch, period, late); got == nil || *got != 20 {
+		t.Error("readings of this period that are late are missed")
+	}
+	if got := Arrivals(epoch, period, map[string][]Received{"i1": {said(quell.FromBalancer, "b", 2.1)}}); got != nil {
+		t.Errorf("%g a second, by a balancer that fell silent", *got)
+	}
+}
