@@ -40,8 +40,9 @@ func (t Drivers) Check(path string) (*File, error) {
 
 // checkFleet wants instances, and settings that agree with their list.
 func checkFleet(d *keys.Decoder, f *File) {
-	n := len(f.Scaler.Instances)
-	if f.Scaler.Kind != FixedScaler || !d.Sound("scaler.kind", "scaler.instances") {
+	members, fixed := f.Scaler.Listed()
+	n := len(members)
+	if !fixed || !d.Sound("scaler.kind", "scaler.instances") {
 		return
 	}
 	if n == 0 {
@@ -54,10 +55,7 @@ func checkFleet(d *keys.Decoder, f *File) {
 				f.values[key], n)
 		}
 	}
-	var ids []string
-	for _, m := range f.Scaler.Instances {
-		ids = append(ids, m.ID)
-	}
+	ids := idsOf(members)
 	if id := f.Agent.Instance; id != "" && d.Sound("agent.instance") && !slices.Contains(ids, id) {
 		d.Refuse("agent.instance", "correct it, or add it to the list", "scaler.instances lists no %q%s", keys.Shorten(id), keys.Suggest(id, ids))
 	}
@@ -76,10 +74,11 @@ func checkProbing(d *keys.Decoder, f *File) {
 		d.ProblemAt(d.PlaceOf("probe"), "probe.capacity is missing: without it nothing can be probed",
 			"set probe.capacity or agent.capacity.network to the bandwidth of an instance, or set probe.size")
 	}
-	if !policy.Feels(name) || f.Scaler.Kind != FixedScaler || !d.Sound("scaler") {
+	if !policy.Feels(name) || !d.Sound("scaler") {
 		return
 	}
-	for i, m := range f.Scaler.Instances {
+	members, _ := f.Scaler.Listed()
+	for i, m := range members {
 		if m.Probe == "" {
 			d.ProblemAt(d.PlaceOf(fmt.Sprintf("scaler.instances[%d]", i)), fmt.Sprintf("scaler.instances[%d].probe is missing: policy %s decides by probes, and %s would never be probed", i, name, m.ID),
 				"give the address of its agent's probe server, as in 10.0.0.11:9466")

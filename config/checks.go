@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
@@ -21,7 +19,9 @@ func checkFile(d *keys.Decoder, f *File) {
 	if d.Sound("balancer.kind") {
 		f.Balancer.Settings.Check(d)
 	}
-	checkScaler(d, f)
+	if d.Given("scaler") && d.Sound("scaler.kind") {
+		f.Scaler.Settings.Check(d, f.Service)
+	}
 	checkProbe(d, f)
 	checkTrain(d, f.Train)
 	d.Apart("listen", f.Listen, "bus.listen", f.Bus.Listen)
@@ -65,103 +65,6 @@ func checkBus(d *keys.Decoder, b Bus) {
 	}
 	if b.TokenCommands && d.Sound("bus") && b.URL == "" && !d.Given("bus.token") && !d.Given("bus.token_file") {
 		d.Refuse("bus.token_commands", "remove it", "says what a token may do, and no token is set")
-	}
-}
-
-func checkScaler(d *keys.Decoder, f *File) {
-	if !d.Given("scaler") || !d.Sound("scaler.kind") {
-		return
-	}
-	fixed := []string{"instances"}
-	process := []string{"command", "address", "probe_address", "slots", "ports", "lifeline", "linger"}
-	command := []string{"start", "stop", "list"}
-	switch f.Scaler.Kind {
-	case FixedScaler:
-		d.Needs("scaler", "a scaler of kind fixed", fixed...)
-		d.Bars("scaler", "a scaler of kind fixed", slices.Concat(process, command, []string{"ready", "drain"})...)
-		checkMembers(d, f)
-	case ProcessScaler:
-		d.Needs("scaler", "a scaler of kind process", "command")
-		d.Bars("scaler", "a scaler of kind process", slices.Concat(fixed, command)...)
-		checkProcess(d, f)
-		if f.Scaler.Lifeline && f.Scaler.Linger > 0 && d.Sound("scaler.lifeline", "scaler.linger") {
-			d.Refuse("scaler.linger", "remove one of the two", "scaler.lifeline ends the instances with the controller, so they cannot outlive it")
-		}
-	case CommandScaler:
-		d.Needs("scaler", "a scaler of kind command", command...)
-		d.Bars("scaler", "a scaler of kind command", slices.Concat(fixed, process)...)
-	}
-}
-
-func checkMembers(d *keys.Decoder, f *File) {
-	ids, addresses := map[string]bool{}, map[string]bool{}
-	for i, m := range f.Scaler.Instances {
-		path := fmt.Sprintf("scaler.instances[%d]", i)
-		if d.Sound(path+".id") && ids[m.ID] {
-			d.Refuse(path+".id", "", "%q is listed twice", m.ID)
-		}
-		if d.Sound(path+".address") && addresses[m.Address] {
-			d.Refuse(path+".address", "", "%s is listed twice", m.Address)
-		}
-		ids[m.ID], addresses[m.Address] = true, true
-	}
-	if !d.Sound("scaler.instances") {
-		return
-	}
-	for i, id := range f.Service.Group.Protected {
-		if path := fmt.Sprintf("group.protected[%d]", i); d.Sound(path) && !ids[id] {
-			d.Refuse(path, "", "%q is not in scaler.instances", id)
-		}
-	}
-}
-
-// placeholders lists what is replaced in the command of a process scaler.
-func placeholders() []string { return []string{"{id}", "{port}", "{probe_port}", "{slot}", "{host}"} }
-
-func checkProcess(d *keys.Decoder, f *File) {
-	braced := regexp.MustCompile(`\{[A-Za-z_]+\}`)
-	used := map[string]bool{}
-	known := func(path, word string) {
-		for _, p := range braced.FindAllString(word, -1) {
-			if !slices.Contains(placeholders(), p) {
-				d.Refuse(path, "", "unknown placeholder %q%s", p, keys.Suggest(p, placeholders()))
-			}
-		}
-	}
-	for i, word := range f.Scaler.Command {
-		known(fmt.Sprintf("scaler.command[%d]", i), word)
-		for _, p := range braced.FindAllString(word, -1) {
-			used[p] = true
-		}
-	}
-	s := f.Scaler
-	checkInstanceAddress(d, "scaler.address", s.Address, known)
-	checkInstanceAddress(d, "scaler.probe_address", s.ProbeAddress, known)
-	fixedPort := s.Address != "" && !strings.Contains(s.Address, "{port}")
-	if d.Given("scaler.command") && d.Sound("scaler.command", "scaler.ports") && !used["{port}"] && s.Ports.Count() != 1 && !fixedPort {
-		d.Refuse("scaler.command", "pass {port} to the program", "the instance would not learn which port to listen on")
-	}
-	if d.Sound("scaler.slots", "group.max", "group.min") && s.Slots < f.Service.Group.Max {
-		d.Refuse("scaler.slots", "", "%d slots do not hold group.max, which is %d instances", s.Slots, f.Service.Group.Max)
-	}
-	each := 1
-	if used["{probe_port}"] {
-		each = 2
-	}
-	if n := s.Ports.Count(); n > 0 && d.Sound("scaler.ports", "scaler.slots", "scaler.command") && n < each*s.Slots {
-		d.Refuse("scaler.ports", "", "%d ports are too few for %d instances with %d each", n, s.Slots, each)
-	}
-}
-
-// checkInstanceAddress checks a template of addresses: with values put in, it is one that can be connected to.
-func checkInstanceAddress(d *keys.Decoder, path, template string, known func(path, word string)) {
-	if !d.Given(path) || !d.Sound(path) {
-		return
-	}
-	known(path, template)
-	example := strings.NewReplacer("{id}", "i1", "{port}", "8080", "{probe_port}", "8081", "{slot}", "1", "{host}", "h1").Replace(template)
-	if problem := keys.AddressProblem(example, true); d.Sound(path) && problem != "" {
-		d.Refuse(path, "write host:port, as in 10.0.{slot}.2:80", "%s", problem)
 	}
 }
 

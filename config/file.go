@@ -10,8 +10,8 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/scaler"
 )
 
 // File is a configuration. Every process of a service reads the same one and takes its part. Paths in it are ready to
@@ -53,6 +53,7 @@ type TLS struct{ CA, Cert, Key string }
 // Drivers is the table of drivers that a configuration can name; the first of each is the default. Files are read by it.
 type Drivers struct {
 	Balancers []balancer.Kind
+	Scalers   []scaler.Kind
 }
 
 // Balancer is what spreads requests over the instances.
@@ -76,40 +77,20 @@ func (b Balancer) probes() bool {
 	return own
 }
 
-// The kinds of scalers.
-const (
-	FixedScaler   ScalerKind = "fixed"
-	ProcessScaler ScalerKind = "process"
-	CommandScaler ScalerKind = "command"
-)
-
-// ScalerKind selects the driver that starts and stops instances.
-type ScalerKind string
-
-// Scaler is what starts and stops instances. Members of a fixed one have an id, an address, and perhaps a probe address
-// and a type.
+// Scaler is what starts and stops instances.
 type Scaler struct {
-	Kind      ScalerKind
-	Instances []quell.Member // fixed
-	Command   []string       // process: {id} {port} {probe_port} {slot} {host} are replaced
-	// Address and ProbeAddress are where instances of a process scaler are reached; the same are replaced. Empty: the
-	// ports of 127.0.0.1.
-	Address, ProbeAddress string
-	Slots                 int        // process: most instances at once
-	Ports                 keys.Ports // process: where instances listen
-	Ready                 Ready
-	Drain                 time.Duration
-	Lifeline              bool          // process: instances end with the controller
-	Linger                time.Duration // process: how long they outlive it if it does not come back; 0: for ever
-	Start                 []string      // command
-	Stop                  []string
-	List                  []string
+	Kind     string
+	Settings scaler.Settings // of the kind
 }
 
-// Ready is how a starting instance shows that it can serve.
-type Ready struct {
-	Path    string
-	Timeout time.Duration
+// Listed returns the instances of a fleet whose size never changes, and whether it is one. In the file they are the list
+// scaler.instances.
+func (s Scaler) Listed() (members []quell.Member, fixed bool) {
+	list, fixed := s.Settings.(interface{ Listed() []quell.Member })
+	if !fixed {
+		return nil, false
+	}
+	return list.Listed(), true
 }
 
 // Prober is who measures the probe.
@@ -193,7 +174,7 @@ func (t Drivers) defaults() File {
 		Listen:   "127.0.0.1:9464",
 		Bus:      Bus{Listen: "127.0.0.1:4222", JournalBytes: 64 << 20},
 		Balancer: Balancer{Kind: t.Balancers[0].Name, Name: "balancer", Drain: 30 * time.Second, Settings: t.Balancers[0].Defaults()},
-		Scaler:   Scaler{Kind: FixedScaler, Ready: Ready{Path: "/healthz"}, Drain: 30 * time.Second},
+		Scaler:   Scaler{Kind: t.Scalers[0].Name, Settings: t.Scalers[0].Defaults()},
 		Probe: Probe{
 			Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
 		},

@@ -20,7 +20,7 @@ func (t Drivers) fileKeys(f *File) keys.Table {
 		keys.Opt("listen", keys.OptionalAddress(&f.Listen), "the controller's metrics and health; off turns it off"),
 		keys.Opt("bus", busKeys(&f.Bus), "how the processes talk"),
 		keys.Opt("balancer", t.balancerKeys(&f.Balancer), "what spreads requests over the instances"),
-		keys.Opt("scaler", scalerKeys(&f.Scaler), "what starts and stops instances"),
+		keys.Opt("scaler", t.scalerKeys(&f.Scaler), "what starts and stops instances"),
 		keys.Opt("probe", probeKeys(&f.Probe), "the measurement that feels interference"),
 		keys.Opt("agent", agentKeys(&f.Agent), "what runs on an instance"),
 		keys.Opt("train", trainKeys(&f.Train), "how quell train measures"),
@@ -78,39 +78,8 @@ func (t Drivers) balancerKeys(b *Balancer) keys.Value {
 	)
 }
 
-func scalerKeys(s *Scaler) keys.Table {
-	return keys.Table{
-		keys.Opt("kind", keys.OneOf(&s.Kind, []ScalerKind{FixedScaler, ProcessScaler, CommandScaler}, "aws", "kubernetes"), "fixed: the instances listed; process: children of the controller; command: your own, through programs"),
-		keys.Opt("instances", keys.ListOf(&s.Instances, quell.Member{}, func(m *quell.Member) keys.Value { return memberKeys(m) }).AtLeast(1), "kind fixed: the instances; group.min and group.max are their number"),
-		keys.Opt("command", keys.Command(&s.Command), "kind process: the instance's program; {id} {port} {probe_port} {slot} {host} are replaced"),
-		keys.Opt("address", keys.Text(&s.Address), "kind process: where an instance serves; the same are replaced").Or("`127.0.0.1:{port}`"),
-		keys.Opt("probe_address", keys.Text(&s.ProbeAddress), "kind process: where its agent answers probes").Or("`127.0.0.1:{probe_port}`, if that is used"),
-		keys.Opt("slots", keys.Whole(&s.Slots).AtLeast(1), "kind process: most instances at once").Or("group.max"),
-		keys.Opt("ports", keys.PortRange(&s.Ports), "kind process: ports for instances, as in 9000-9099").Or("any free ones"),
-		keys.Opt("ready", readyKeys(&s.Ready), "how a starting instance shows that it can serve"),
-		keys.Opt("drain", keys.Duration(&s.Drain).AtLeast(0), "how long a stopped instance may take to end before it is killed"),
-		keys.Opt("lifeline", keys.Bool(&s.Lifeline), "kind process: instances end with the controller, at once"),
-		keys.Opt("linger", keys.Duration(&s.Linger).AtLeast(0), "kind process: instances end when no controller has run for so long; 0s: never"),
-		keys.Opt("start", keys.Command(&s.Start), "kind command: program that starts instances"),
-		keys.Opt("stop", keys.Command(&s.Stop), "kind command: program that stops instances"),
-		keys.Opt("list", keys.Command(&s.List), "kind command: program that prints the instances as JSON"),
-	}
-}
-
-func memberKeys(m *quell.Member) keys.Table {
-	return keys.Table{
-		keys.Req("id", keys.Ident(&m.ID), "id of the instance"),
-		keys.Req("address", keys.RemoteAddress(&m.Address), "host:port of the service"),
-		keys.Opt("probe", keys.RemoteAddress(&m.Probe), "host:port of its agent's probe server"),
-		keys.Opt("type", keys.Text(&m.Type), "type of the machine"),
-	}
-}
-
-func readyKeys(r *Ready) keys.Table {
-	return keys.Table{
-		keys.Opt("path", keys.URLPath(&r.Path), "path that answers 200 once an instance can serve"),
-		keys.Opt("timeout", keys.Duration(&r.Timeout).Above(0), "an instance that takes longer has failed").Or("group.startup"),
-	}
+func (t Drivers) scalerKeys(s *Scaler) keys.Value {
+	return keys.ByKind(&s.Kind, &s.Settings, t.Scalers, "aws", "kubernetes")
 }
 
 func probeKeys(p *Probe) keys.Table {

@@ -74,15 +74,12 @@ func Token(token, file string) (string, error) {
 
 // derive fills in the defaults that follow from what the file says.
 func (f *File) derive(d *keys.Decoder) {
-	if n := len(f.Scaler.Instances); f.Scaler.Kind == FixedScaler && n > 0 {
+	if members, _ := f.Scaler.Listed(); len(members) > 0 {
 		// Nothing can be added or removed, and leaving an instance without traffic would save nothing.
-		f.Service.Group.Min, f.Service.Group.Max, f.Service.Group.Initial, f.Service.Group.Fixed = n, n, 0, true
+		f.Service.Group.Min, f.Service.Group.Max, f.Service.Group.Initial, f.Service.Group.Fixed = len(members), len(members), 0, true
 	}
-	if f.Scaler.Slots == 0 {
-		f.Scaler.Slots = f.Service.Group.Max
-	}
-	if f.Scaler.Ready.Timeout == 0 {
-		f.Scaler.Ready.Timeout = f.Service.Group.Startup
+	if s, ok := f.Scaler.Settings.(interface{ Follow(quell.Service) }); ok {
+		s.Follow(f.Service)
 	}
 	if f.Probe.From == "" {
 		f.Probe.From = FromController
@@ -118,13 +115,18 @@ func (f *File) resolve(folder string) {
 // CheckInstance returns a *quell.UserError where the file lists its instances and this one is none of them: an agent
 // under such a name would report to nobody.
 func (f *File) CheckInstance(id string) error {
-	var ids []string
-	for _, m := range f.Scaler.Instances {
-		ids = append(ids, m.ID)
-	}
-	if len(ids) == 0 || f.Scaler.Kind != FixedScaler || slices.Contains(ids, id) {
+	members, _ := f.Scaler.Listed()
+	ids := idsOf(members)
+	if len(ids) == 0 || slices.Contains(ids, id) {
 		return nil
 	}
 	return &quell.UserError{Err: fmt.Errorf("%s: scaler.instances lists no %q%s: correct the agent's instance, or add it to the list",
 		f.Path, keys.Shorten(id), keys.Suggest(id, ids))}
+}
+
+func idsOf(members []quell.Member) (ids []string) {
+	for _, m := range members {
+		ids = append(ids, m.ID)
+	}
+	return ids
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/scaler/process"
 )
 
 const least = "service: video\nslo: {metric: mean, threshold: 75ms}\n"
@@ -67,13 +68,12 @@ func TestFullFile(t *testing.T) {
 					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("fd00::/8"),
 				},
 			}},
-		Scaler: Scaler{
-			Kind:    ProcessScaler,
+		Scaler: Scaler{Kind: "process", Settings: &process.Settings{
 			Command: []string{"web", "--listen", "127.0.0.1:{port}", "--probe", "{probe_port}", "--level", "3", "--quiet", "true"},
 			Address: "10.0.{slot}.2:80", ProbeAddress: "10.0.{slot}.2:{probe_port}",
-			Slots: 5, Ports: keys.Ports{First: 9100, Last: 9120}, Ready: Ready{Path: "/ready", Timeout: 45 * time.Second},
+			Slots: 5, Ports: keys.Ports{First: 9100, Last: 9120}, Ready: process.Ready{Path: "/ready", Timeout: 45 * time.Second},
 			Drain: 15 * time.Second, Lifeline: true,
-		},
+		}},
 		Probe: Probe{
 			Size: 50_000, Count: 10, Budget: 0.01, Token: "secret", Listen: "[::]:9477", From: FromController,
 			Timeout: 500 * time.Millisecond, Capacity: 1e9,
@@ -96,7 +96,7 @@ func TestFullFile(t *testing.T) {
 
 // TestFullFileSetsEveryKey keeps the full file full: keys that exclude one of its own are the only ones it lacks.
 func TestFullFileSetsEveryKey(t *testing.T) {
-	excluded := []string{"bus.url", "bus.token", "scaler.instances", "scaler.start", "scaler.stop", "scaler.list", "probe.token_file"}
+	excluded := []string{"bus.url", "bus.token", "probe.token_file"}
 	f := drivers.defaults()
 	d := keys.NewDecoder("full.yaml")
 	if !d.Decode(read(t, "testdata/full.yaml"), drivers.fileKeys(&f)) {
@@ -169,8 +169,7 @@ func TestDefaults(t *testing.T) {
 			}},
 		"balancer.max_conns_per_client": {own.MaxConnsPerClient == nil, true},
 		"balancer.trusted_proxies":      {len(own.TrustedProxies), 0},
-		"scaler.slots":                  {f.Scaler.Slots, 10},
-		"scaler.ready.timeout":          {f.Scaler.Ready.Timeout, 30 * time.Second},
+		"scaler.kind":                   {f.Scaler.Kind, "fixed"},
 		"probe.from":                    {f.Probe.From, FromBalancer},
 		"probe.count":                   {f.Probe.Count, 0},
 		"probe.budget":                  {f.Probe.Budget, 0.02},
@@ -196,6 +195,7 @@ func TestDefaultsThatFollow(t *testing.T) {
 sampling: 1s
 group: {max: 3, startup: 5s}
 balancer: {kind: command, command: [apply]}
+scaler: {kind: process, command: [web, "{port}"]}
 train: {plan: custom, levels: [50%], interference: [0], repeat: 7}
 `))
 	if err != nil {
@@ -204,8 +204,8 @@ train: {plan: custom, levels: [50%], interference: [0], repeat: 7}
 	if f.Probe.Timeout != time.Second {
 		t.Errorf("probe.timeout %v, want the sampling period", f.Probe.Timeout)
 	}
-	if f.Scaler.Slots != 3 || f.Scaler.Ready.Timeout != 5*time.Second {
-		t.Errorf("slots %d, ready timeout %v, want group.max and group.startup", f.Scaler.Slots, f.Scaler.Ready.Timeout)
+	if s := f.Scaler.Settings.(*process.Settings); s.Slots != 3 || s.Ready != (process.Ready{Path: "/healthz", Timeout: 5 * time.Second}) {
+		t.Errorf("slots %d, ready %+v, want group.max and group.startup", s.Slots, s.Ready)
 	}
 	if f.Train.MaxRepeat != 7 {
 		t.Errorf("train.max_repeat %d, want at least train.repeat", f.Train.MaxRepeat)

@@ -5,7 +5,14 @@ import (
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/balancer/command"
 	"github.com/quellhq/quell/balancer/haproxy"
+	"github.com/quellhq/quell/scaler"
+	scalercommand "github.com/quellhq/quell/scaler/command"
+	"github.com/quellhq/quell/scaler/fixed"
+	"github.com/quellhq/quell/scaler/process"
 )
 
 // drivers are those that the tests' files name. The table of all of them is the daemon's, which this package knows nothing of.
-var drivers = Drivers{Balancers: []balancer.Kind{builtin.Kind, command.Kind, haproxy.Kind}}
+var drivers = Drivers{
+	Balancers: []balancer.Kind{builtin.Kind, command.Kind, haproxy.Kind},
+	Scalers:   []scaler.Kind{fixed.Kind, process.Kind, scalercommand.Kind},
+}

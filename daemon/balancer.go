@@ -249,12 +249,13 @@ func balancerOptions(file *config.File, settings *builtin.Settings, conn *bus.Co
 // seed gives a balancer that knows no backends those of a fixed fleet, in equal shares, so that traffic flows before
 // and without a controller.
 func seed(ctx context.Context, server *builtin.Server, file *config.File) error {
-	if len(server.Backends()) > 0 || file.Scaler.Kind != config.FixedScaler {
+	members, fixed := file.Scaler.Listed()
+	if len(server.Backends()) > 0 || !fixed {
 		return nil
 	}
 	var backends []quell.Backend
-	for _, m := range file.Scaler.Instances {
-		backends = append(backends, quell.Backend{ID: m.ID, Address: m.Address, Probe: m.Probe, Weight: 1 / float64(len(file.Scaler.Instances))})
+	for _, m := range members {
+		backends = append(backends, quell.Backend{ID: m.ID, Address: m.Address, Probe: m.Probe, Weight: 1 / float64(len(members))})
 	}
 	return server.Apply(ctx, backends)
 }

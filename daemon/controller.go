@@ -3,7 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,9 +18,7 @@ import (
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/probe"
-	scalercommand "github.com/quellhq/quell/scaler/command"
-	"github.com/quellhq/quell/scaler/fixed"
-	"github.com/quellhq/quell/scaler/process"
+	"github.com/quellhq/quell/scaler"
 )
 
 // Controller runs a service's controller until ctx ends. Each value from reload reads the configuration and the
@@ -148,17 +146,18 @@ func newController(file *config.File, models *model.Models, driver controller.Ba
 	if err != nil {
 		return nil, err
 	}
-	scaler, err := newScaler(file, pipe, log, stop)
+	instances, err := newScaler(file, pipe, log, stop)
 	if err != nil {
 		return nil, err
 	}
 	lease.resize(file.Service.Sampling)
 	stop.add(lease.release)
 	written, memory := stores(file, journal, state, conn, lease, stop)
+	_, fixed := file.Scaler.Listed()
 	return controller.New(controller.Options{
-		Service: file.Service, Models: models, Balancer: driver, Scaler: scaler, Journal: written, Memory: memory,
-		Fixed: file.Scaler.Kind == config.FixedScaler, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
-		Marker: markIn(file.Data), Reopen: conn.Reopen, OwnMembers: file.Scaler.Kind == config.ProcessScaler, OwnBackends: ownBackends(file),
+		Service: file.Service, Models: models, Balancer: driver, Scaler: instances, Journal: written, Memory: memory,
+		Fixed: fixed, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
+		Marker: markIn(file.Data), Reopen: conn.Reopen, OwnMembers: ownMembers(file), OwnBackends: ownBackends(file),
 	})
 }
 
@@ -180,7 +179,7 @@ func stores(file *config.File, journal *bus.Journal, state *bus.State, conn *bus
 // weights before Quell came.
 func ownBackends(file *config.File) bool {
 	b, ok := file.Balancer.Settings.(interface{ OwnBackends(ownMembers bool) bool })
-	return ok && b.OwnBackends(file.Scaler.Kind == config.ProcessScaler)
+	return ok && b.OwnBackends(ownMembers(file))
 }
 
 func newBalancer(file *config.File, log *slog.Logger, stop *cleanups) (balancer.Driver, error) {
@@ -217,36 +216,21 @@ func measure(file *config.File, driver balancer.Driver, c *controller.Controller
 	return nil
 }
 
-func newScaler(file *config.File, pipe *os.File, log *slog.Logger, stop *cleanups) (controller.Scaler, error) {
-	s := file.Scaler
-	switch s.Kind {
-	case config.FixedScaler:
-		return fixed.New(s.Instances, time.Now())
-	case config.CommandScaler:
-		return scalercommand.New(scalercommand.Options{Start: s.Start, Stop: s.Stop, List: s.List})
-	}
-	if s.Lifeline && pipe == nil {
-		read, write, err := os.Pipe()
-		if err != nil {
-			return nil, fmt.Errorf("making the instances' lifeline: %w", err)
-		}
-		stop.add(func() error { return errors.Join(write.Close(), read.Close()) })
-		pipe = read
-	}
-	options := processOptions(file, log)
-	if s.Lifeline {
-		options.Lifeline = pipe
-	}
-	driver, err := process.New(options)
+func newScaler(file *config.File, pipe *os.File, log *slog.Logger, stop *cleanups) (scaler.Driver, error) {
+	driver, err := file.Scaler.Settings.New(scaler.Surroundings{Data: file.Data, Lifeline: pipe, Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	stop.add(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), stopWait+s.Drain)
-		defer cancel()
-		return driver.Close(ctx, !s.Lifeline)
-	})
+	if d, ok := driver.(io.Closer); ok {
+		stop.add(d.Close)
+	}
 	return driver, nil
+}
+
+// ownMembers says whether instances are there by this service's controller only.
+func ownMembers(file *config.File) bool {
+	s, ok := file.Scaler.Settings.(interface{ OwnMembers() bool })
+	return ok && s.OwnMembers()
 }
 
 // holder names this controller in the lease: the same installation takes its own lease back after a crash.

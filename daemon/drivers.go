@@ -8,6 +8,10 @@ import (
 	balancercommand "github.com/quellhq/quell/balancer/command"
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/scaler"
+	scalercommand "github.com/quellhq/quell/scaler/command"
+	"github.com/quellhq/quell/scaler/fixed"
+	"github.com/quellhq/quell/scaler/process"
 )
 
 // Drivers is the table of drivers, by which every configuration is read. A driver's keys, and what is made of them, stand in its package.
@@ -17,6 +21,11 @@ func Drivers() config.Drivers {
 			builtin.Kind,
 			balancercommand.Kind,
 			haproxy.Kind,
+		},
+		Scalers: []scaler.Kind{
+			fixed.Kind,
+			process.Kind,
+			scalercommand.Kind,
 		},
 	}
 }

@@ -13,13 +13,21 @@ import (
 
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/lifeline"
-	"github.com/quellhq/quell/scaler/process"
+	"github.com/quellhq/quell/scaler"
 )
+
+// lingering is a scaler whose instances outlive the controller for a while.
+type lingering interface {
+	// Lingering is how long they do; 0: for ever.
+	Lingering() time.Duration
+	// EndInstances ends them if no controller has looked after them since then.
+	EndInstances(ctx context.Context, s scaler.Surroundings, since time.Time) error
+}
 
 // startLingerer starts the process that ends the instances once no controller has run for scaler.linger. It holds one end of a pipe
 // whose other end is this process's, so it notices however this process ends. It needs no help from the instances.
 func startLingerer(file *config.File, path string, log *slog.Logger, stop *cleanups) error {
-	if file.Scaler.Kind != config.ProcessScaler || file.Scaler.Linger == 0 {
+	if s, ok := file.Scaler.Settings.(lingering); !ok || s.Lingering() == 0 {
 		return nil
 	}
 	program, err := os.Executable()
@@ -56,6 +64,10 @@ func Linger(ctx context.Context, path string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	instances, ok := file.Scaler.Settings.(lingering)
+	if !ok {
+		return nil // they have been configured otherwise since
+	}
 	pipe, err := lifeline.Inherited()
 	if err != nil {
 		return err
@@ -72,39 +84,7 @@ func Linger(ctx context.Context, path string, log *slog.Logger) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-time.After(file.Scaler.Linger):
+	case <-time.After(instances.Lingering()):
 	}
-	return endInstances(ctx, file, since, log)
-}
-
-// endInstances ends them if no controller has looked after them since then: one that has, has somebody of its own to end them.
-func endInstances(ctx context.Context, file *config.File, since time.Time, log *slog.Logger) error {
-	const settle = 500 * time.Millisecond // what the controller wrote last may be a moment younger than its end
-	list, err := os.Stat(filepath.Join(processOptions(file, log).Dir, "instances.json"))
-	if errors.Is(err, os.ErrNotExist) || err == nil && list.ModTime().After(since.Add(settle)) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	driver, err := process.New(processOptions(file, log))
-	if errors.Is(err, process.ErrInUse) {
-		return nil // a controller is back
-	}
-	if err != nil {
-		return err
-	}
-	log.Info("the instances end: no controller has come back", "after", file.Scaler.Linger)
-	ctx, cancel := context.WithTimeout(ctx, stopWait+file.Scaler.Drain)
-	defer cancel()
-	return driver.Close(ctx, false)
-}
-
-// processOptions are those of the process scaler, without a lifeline.
-func processOptions(file *config.File, log *slog.Logger) process.Options {
-	s := file.Scaler
-	return process.Options{
-		Command: s.Command, Address: s.Address, ProbeAddress: s.ProbeAddress, Slots: s.Slots, Dir: filepath.Join(file.Data, "instances"), Ports: process.PortRange(s.Ports),
-		Ready: process.Ready{Path: s.Ready.Path, Timeout: s.Ready.Timeout}, Drain: s.Drain, Logger: log,
-	}
+	return instances.EndInstances(ctx, scaler.Surroundings{Data: file.Data, Logger: log}, since)
 }

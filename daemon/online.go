@@ -34,8 +34,8 @@ func Online(ctx context.Context, file *config.File) []Answer {
 	answers := askBus(ctx, file)
 	more, instances := askBalancers(ctx, file)
 	answers = append(answers, more...)
-	if file.Scaler.Kind == config.FixedScaler {
-		instances = file.Scaler.Instances
+	if listed, fixed := file.Scaler.Listed(); fixed {
+		instances = listed
 	}
 	return append(answers, askInstances(ctx, file, instances)...)
 }

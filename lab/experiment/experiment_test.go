@@ -24,6 +24,7 @@ import (
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	processscaler "github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/train"
 )
 
@@ -62,7 +63,8 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 			got.Group.Min != want.Group.Min || got.Group.Max != want.Group.Max || got.Group.Initial != want.Group.Initial {
 			t.Errorf("%s: got %+v, want %+v", Title(sc, run), got, want)
 		}
-		if file.Balancer.Settings.(*builtin.Settings).Scheduling != run.Scheduling || file.Scaler.Command[0] != rig.Program || file.Scaler.Slots != len(sc.Hosts) {
+		instances := file.Scaler.Settings.(*processscaler.Settings)
+		if file.Balancer.Settings.(*builtin.Settings).Scheduling != run.Scheduling || instances.Command[0] != rig.Program || instances.Slots != len(sc.Hosts) {
 			t.Errorf("%s: balancer %+v, scaler %+v", Title(sc, run), file.Balancer, file.Scaler)
 		}
 	}

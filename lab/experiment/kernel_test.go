@@ -19,6 +19,7 @@ import (
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
+	processscaler "github.com/quellhq/quell/scaler/process"
 )
 
 // TestLabConfigIsWhatTheDaemonsRead: for every balancer the run's file says what the scenario and the lab are.
@@ -45,14 +46,15 @@ func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 		if file.Balancer.Kind != kind || file.Probe.From != config.FromController || file.Bus.Listen != "10.77.0.3:4222" {
 			t.Errorf("%s: %+v, %+v, %+v", Title(sc, run), file.Balancer, file.Probe, file.Bus)
 		}
-		if s := file.Scaler; s.Address != "10.77.{slot}.2:80" || s.ProbeAddress != "10.77.{slot}.2:9466" || s.Slots != len(sc.Hosts) || !s.Lifeline {
+		s := file.Scaler.Settings.(*processscaler.Settings)
+		if s.Address != "10.77.{slot}.2:80" || s.ProbeAddress != "10.77.{slot}.2:9466" || s.Slots != len(sc.Hosts) || !s.Lifeline {
 			t.Errorf("%s: scaler %+v", Title(sc, run), s)
 		}
 		if drain := file.Balancer.Drain; run.Balancer != scenario.Envoy && drain+kernel.Grace < patience { // Envoy's group is fixed
 			t.Errorf("%s: requests have %v and %v before their instance is killed, and clients wait for %v", Title(sc, run), drain, kernel.Grace, patience)
 		}
-		if file.Scaler.Drain <= kernel.Grace || file.Scaler.Drain >= stopWait {
-			t.Errorf("%s: an instance is killed after %v: its server may take %v, and its controller %v", Title(sc, run), file.Scaler.Drain, kernel.Grace, stopWait)
+		if s.Drain <= kernel.Grace || s.Drain >= stopWait {
+			t.Errorf("%s: an instance is killed after %v: its server may take %v, and its controller %v", Title(sc, run), s.Drain, kernel.Grace, stopWait)
 		}
 		if n := Size(sc, run); n > 0 && file.Service.Group.Max != n {
 			t.Errorf("%s: group %+v", Title(sc, run), file.Service.Group)

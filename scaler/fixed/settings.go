@@ -1,0 +1,67 @@
+package fixed
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/scaler"
+)
+
+// Kind is a fleet that the configuration lists.
+var Kind = scaler.Kind{Name: "fixed", About: "the instances listed", Defaults: func() scaler.Settings { return &Settings{} }}
+
+// Settings are what a configuration says of it. Instances have an id, an address, and perhaps a probe address and a type.
+type Settings struct{ Instances []quell.Member }
+
+// Keys is the table of its keys.
+func (s *Settings) Keys() keys.Table {
+	return keys.Table{
+		keys.Req("instances", keys.ListOf(&s.Instances, quell.Member{}, func(m *quell.Member) keys.Value { return memberKeys(m) }).AtLeast(1), "the instances; group.min and group.max are their number"),
+	}
+}
+
+func memberKeys(m *quell.Member) keys.Table {
+	return keys.Table{
+		keys.Req("id", keys.Ident(&m.ID), "id of the instance"),
+		keys.Req("address", keys.RemoteAddress(&m.Address), "host:port of the service"),
+		keys.Opt("probe", keys.RemoteAddress(&m.Probe), "host:port of its agent's probe server"),
+		keys.Opt("type", keys.Text(&m.Type), "type of the machine"),
+	}
+}
+
+// Listed are the instances, whose number never changes.
+func (s *Settings) Listed() []quell.Member { return s.Instances }
+
+// Check reports instances that are listed twice, and protected ones that are not listed.
+func (s *Settings) Check(d *keys.Decoder, service quell.Service) {
+	ids, addresses := map[string]bool{}, map[string]bool{}
+	for i, m := range s.Instances {
+		path := fmt.Sprintf("scaler.instances[%d]", i)
+		if d.Sound(path+".id") && ids[m.ID] {
+			d.Refuse(path+".id", "", "%q is listed twice", m.ID)
+		}
+		if d.Sound(path+".address") && addresses[m.Address] {
+			d.Refuse(path+".address", "", "%s is listed twice", m.Address)
+		}
+		ids[m.ID], addresses[m.Address] = true, true
+	}
+	if !d.Sound("scaler.instances") {
+		return
+	}
+	for i, id := range service.Group.Protected {
+		if path := fmt.Sprintf("group.protected[%d]", i); d.Sound(path) && !ids[id] {
+			d.Refuse(path, "", "%q is not in scaler.instances", id)
+		}
+	}
+}
+
+// New makes the driver. The fleet costs from now on.
+func (s *Settings) New(scaler.Surroundings) (scaler.Driver, error) {
+	driver, err := New(s.Instances, time.Now())
+	if err != nil {
+		return nil, err // a nil driver in an interface would not be nil
+	}
+	return driver, nil
+}

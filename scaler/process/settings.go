@@ -1,0 +1,204 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/scaler"
+)
+
+// Kind is processes on the controller's machine.
+var Kind = scaler.Kind{
+	Name: "process", About: "children of the controller",
+	Defaults: func() scaler.Settings {
+		return &Settings{Ready: Ready{Path: "/healthz"}, Drain: 30 * time.Second}
+	},
+}
+
+// Settings are what a configuration says of them.
+type Settings struct {
+	Command []string // {id} {port} {probe_port} {slot} {host} are replaced
+	// Address and ProbeAddress are where instances are reached; the same are replaced. Empty: the ports of 127.0.0.1.
+	Address, ProbeAddress string
+	Slots                 int        // most instances at once
+	Ports                 keys.Ports // where instances listen
+	Ready                 Ready
+	Drain                 time.Duration
+	Lifeline              bool          // instances end with the controller
+	Linger                time.Duration // how long they outlive it if it does not come back; 0: for ever
+}
+
+// Keys is the table of its keys.
+func (s *Settings) Keys() keys.Table {
+	return keys.Table{
+		keys.Req("command", keys.Command(&s.Command), "the instance's program; {id} {port} {probe_port} {slot} {host} are replaced"),
+		keys.Opt("address", keys.Text(&s.Address), "where an instance serves; the same are replaced").Or("`127.0.0.1:{port}`"),
+		keys.Opt("probe_address", keys.Text(&s.ProbeAddress), "where its agent answers probes").Or("`127.0.0.1:{probe_port}`, if that is used"),
+		keys.Opt("slots", keys.Whole(&s.Slots).AtLeast(1), "most instances at once").Or("group.max"),
+		keys.Opt("ports", keys.PortRange(&s.Ports), "ports for instances, as in 9000-9099").Or("any free ones"),
+		keys.Opt("ready", keys.Table{
+			keys.Opt("path", keys.URLPath(&s.Ready.Path), "path that answers 200 once an instance can serve"),
+			keys.Opt("timeout", keys.Duration(&s.Ready.Timeout).Above(0), "an instance that takes longer has failed").Or("group.startup"),
+		}, "how a starting instance shows that it can serve"),
+		keys.Opt("drain", keys.Duration(&s.Drain).AtLeast(0), "how long a stopped instance may take to end before it is killed"),
+		keys.Opt("lifeline", keys.Bool(&s.Lifeline), "instances end with the controller, at once"),
+		keys.Opt("linger", keys.Duration(&s.Linger).AtLeast(0), "instances end when no controller has run for so long; 0s: never"),
+	}
+}
+
+// Follow fills in what follows from the service where the file does not say it.
+func (s *Settings) Follow(service quell.Service) {
+	if s.Slots == 0 {
+		s.Slots = service.Group.Max
+	}
+	if s.Ready.Timeout == 0 {
+		s.Ready.Timeout = service.Group.Startup
+	}
+}
+
+// OwnMembers says that the instances are there by this service's controller only.
+func (s *Settings) OwnMembers() bool { return true }
+
+// placeholders lists what is replaced in the command.
+func placeholders() []string { return []string{"{id}", "{port}", "{probe_port}", "{slot}", "{host}"} }
+
+var braced = regexp.MustCompile(`\{[A-Za-z_]+\}`)
+
+// known refuses placeholders that are none.
+func known(d *keys.Decoder, path, word string) {
+	for _, p := range braced.FindAllString(word, -1) {
+		if !slices.Contains(placeholders(), p) {
+			d.Refuse(path, "", "unknown placeholder %q%s", p, keys.Suggest(p, placeholders()))
+		}
+	}
+}
+
+// Check reports what its keys do not agree on.
+func (s *Settings) Check(d *keys.Decoder, service quell.Service) {
+	for i, word := range s.Command {
+		known(d, fmt.Sprintf("scaler.command[%d]", i), word)
+	}
+	checkAddress(d, "scaler.address", s.Address)
+	checkAddress(d, "scaler.probe_address", s.ProbeAddress)
+	fixedPort := s.Address != "" && !strings.Contains(s.Address, "{port}")
+	if d.Given("scaler.command") && d.Sound("scaler.command", "scaler.ports") && !s.uses("{port}") && s.Ports.Count() != 1 && !fixedPort {
+		d.Refuse("scaler.command", "pass {port} to the program", "the instance would not learn which port to listen on")
+	}
+	if d.Sound("scaler.slots", "group.max", "group.min") && s.Slots < service.Group.Max {
+		d.Refuse("scaler.slots", "", "%d slots do not hold group.max, which is %d instances", s.Slots, service.Group.Max)
+	}
+	each := 1
+	if s.uses("{probe_port}") {
+		each = 2
+	}
+	if n := s.Ports.Count(); n > 0 && d.Sound("scaler.ports", "scaler.slots", "scaler.command") && n < each*s.Slots {
+		d.Refuse("scaler.ports", "", "%d ports are too few for %d instances with %d each", n, s.Slots, each)
+	}
+	if s.Lifeline && s.Linger > 0 && d.Sound("scaler.lifeline", "scaler.linger") {
+		d.Refuse("scaler.linger", "remove one of the two", "scaler.lifeline ends the instances with the controller, so they cannot outlive it")
+	}
+}
+
+// uses says whether a placeholder occurs in the command.
+func (s *Settings) uses(placeholder string) bool {
+	return slices.ContainsFunc(s.Command, func(word string) bool { return strings.Contains(word, placeholder) })
+}
+
+// checkAddress checks a template of addresses: with values put in, it is one that can be connected to.
+func checkAddress(d *keys.Decoder, path, template string) {
+	if !d.Given(path) || !d.Sound(path) {
+		return
+	}
+	known(d, path, template)
+	example := strings.NewReplacer("{id}", "i1", "{port}", "8080", "{probe_port}", "8081", "{slot}", "1", "{host}", "h1").Replace(template)
+	if problem := keys.AddressProblem(example, true); d.Sound(path) && problem != "" {
+		d.Refuse(path, "write host:port, as in 10.0.{slot}.2:80", "%s", problem)
+	}
+}
+
+// options are those of a driver, without a lifeline.
+func (s *Settings) options(in scaler.Surroundings) Options {
+	return Options{
+		Command: s.Command, Address: s.Address, ProbeAddress: s.ProbeAddress, Slots: s.Slots, Dir: filepath.Join(in.Data, "instances"),
+		Ports: PortRange(s.Ports), Ready: s.Ready, Drain: s.Drain, Logger: in.Logger,
+	}
+}
+
+// New makes the driver. With a lifeline and none inherited, it is a pipe of its own.
+func (s *Settings) New(in scaler.Surroundings) (scaler.Driver, error) {
+	options, driver := s.options(in), &configured{lifeline: s.Lifeline}
+	if s.Lifeline {
+		options.Lifeline = in.Lifeline
+	}
+	var err error
+	if s.Lifeline && in.Lifeline == nil {
+		if options.Lifeline, driver.end, err = os.Pipe(); err != nil {
+			return nil, fmt.Errorf("making the instances' lifeline: %w", err)
+		}
+		driver.pipe = options.Lifeline
+	}
+	if driver.Driver, err = New(options); err != nil {
+		return nil, errors.Join(err, driver.closePipe())
+	}
+	return driver, nil
+}
+
+// configured is a driver whose instances end with it if the configuration says so.
+type configured struct {
+	*Driver
+	lifeline  bool
+	pipe, end *os.File // of its own; nil: none
+}
+
+// endWait bounds how long closing may take beyond the time that instances have to end.
+const endWait = 10 * time.Second
+
+// Close ends the instances, or leaves them to the next controller.
+func (c *configured) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), endWait+c.opts.Drain)
+	defer cancel()
+	return errors.Join(c.Driver.Close(ctx, !c.lifeline), c.closePipe())
+}
+
+func (c *configured) closePipe() error {
+	if c.pipe == nil {
+		return nil
+	}
+	return errors.Join(c.end.Close(), c.pipe.Close())
+}
+
+// Lingering is how long instances outlive a controller that does not come back; 0: for ever.
+func (s *Settings) Lingering() time.Duration { return s.Linger }
+
+// EndInstances ends them if no controller has looked after them since then: one that has, has somebody of its own to end them.
+func (s *Settings) EndInstances(ctx context.Context, in scaler.Surroundings, since time.Time) error {
+	const settle = 500 * time.Millisecond // what the controller wrote last may be a moment younger than its end
+	options := s.options(in)
+	list, err := os.Stat(filepath.Join(options.Dir, "instances.json"))
+	if errors.Is(err, os.ErrNotExist) || err == nil && list.ModTime().After(since.Add(settle)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	driver, err := New(options)
+	if errors.Is(err, ErrInUse) {
+		return nil // a controller is back
+	}
+	if err != nil {
+		return err
+	}
+	in.Logger.Info("the instances end: no controller has come back", "after", s.Linger)
+	ctx, cancel := context.WithTimeout(ctx, endWait+s.Drain)
+	defer cancel()
+	return driver.Close(ctx, false)
+}
