@@ -1,0 +1,54 @@
+package daemon_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/daemon"
+)
+
+// Every driver has a name and a few words of its own, and no key that stands beside those of every kind.
+func TestDriversDeclareThemselves(t *testing.T) {
+	seen := map[string]bool{}
+	check := func(section, name, about string, table keys.Table, common ...string) {
+		if name == "" || about == "" || seen[section+name] {
+			t.Errorf("%s: a driver is called %q, %q", section, name, about)
+		}
+		seen[section+name] = true
+		for _, key := range table.Names() {
+			if slices.Contains(common, key) {
+				t.Errorf("%s %s has a key %s, which every kind has", section, name, key)
+			}
+		}
+	}
+	for _, k := range daemon.Drivers().Balancers {
+		check("balancer", k.Name, k.About, k.Defaults().Keys(), "kind", "name", "drain")
+	}
+	for _, k := range daemon.Drivers().Scalers {
+		check("scaler", k.Name, k.About, k.Defaults().Keys(), "kind")
+	}
+}
+
+// What a driver can do is asked of its settings: no code hangs on its name.
+func TestNobodyAsksForADriversKind(t *testing.T) {
+	asks := regexp.MustCompile(`(Balancer|Scaler)\.Kind *(==|!=)|switch [^{]*(Balancer|Scaler)\.Kind|\b(builtin|command|haproxy|fixed|process)\.Kind\.Name`)
+	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if found := asks.Find(text); found != nil {
+			t.Errorf("%s asks for a kind: %s", path, found)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
