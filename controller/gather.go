@@ -52,7 +52,7 @@ func (g *gather) add(r quell.Reading, at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	from, came := g.readings[r.Instance], life.Received{Reading: r, At: at}
-	place, replaces := slices.BinarySearchFunc(from, came, life.BySender)
+	place, replaces := life.Find(from, came)
 	grows := bulk(&r)
 	if replaces {
 		grows -= bulk(&from[place].Reading)
@@ -66,11 +66,7 @@ func (g *gather) add(r quell.Reading, at time.Time) {
 		g.strange.note(&r, at)
 	}
 	g.kept += grows
-	if replaces {
-		from[place] = came
-	} else {
-		g.readings[r.Instance] = slices.Insert(from, place, came)
-	}
+	g.readings[r.Instance] = life.Put(from, came)
 }
 
 // Bounds of what is kept of readings between two snapshots, so that nobody who may send can take the controller's memory.

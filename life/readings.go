@@ -25,6 +25,21 @@ func BySender(a, b Received) int {
 	return cmp.Or(strings.Compare(string(a.Source), string(b.Source)), strings.Compare(a.Sender, b.Sender))
 }
 
+// Find says where a sender's reading stands, or belongs, among those of an instance in the order of BySender.
+func Find(readings []Received, r Received) (place int, there bool) {
+	return slices.BinarySearchFunc(readings, r, BySender)
+}
+
+// Put adds a reading to those of an instance, in the place of the sender's last one.
+func Put(readings []Received, r Received) []Received {
+	place, there := Find(readings, r)
+	if there {
+		readings[place] = r
+		return readings
+	}
+	return slices.Insert(readings, place, r)
+}
+
 // Current drops readings of one instance whose sender fell silent while another of its kind goes on, as a balancer that was taken away, and
 // what balancers counted in a period that is over. The readings are the newest of each sender; they are overwritten.
 func Current(now time.Time, period time.Duration, readings []Received) []Received {
@@ -61,16 +76,18 @@ func Merge(now, last time.Time, readings []Received) (o *quell.Observation, dama
 		return nil, nil
 	}
 	o = &quell.Observation{}
-	agent := newest(readings, quell.FromAgent)
-	if agent != nil {
+	if agent := newest(readings, quell.FromAgent); agent != nil {
 		*o = agent.Observation
-		o.Probe, o.TCP = maps.Clone(o.Probe), maps.Clone(o.TCP)
 		if !agent.At.After(last) {
 			o.Probe = nil
 		}
 	}
+	own := false
 	for i := range readings {
 		if r := &readings[i]; r.Source == quell.FromProber && r.At.After(last) {
+			if !own {
+				o.Probe, own = maps.Clone(o.Probe), true
+			}
 			mergeProbes(o, r)
 		}
 	}
@@ -142,13 +159,13 @@ func spread(s quell.ProbeStats, mean float64) float64 {
 	return float64(s.N-1)*s.StddevMS*s.StddevMS + float64(s.N)*(s.MeanMS-mean)*(s.MeanMS-mean)
 }
 
-// mergeBalancers adds what the balancers saw of the instance. Latencies are merged as histograms, never as
-// percentiles.
+// mergeBalancers adds what the balancers saw of the instance. Latencies are merged as histograms, never as percentiles; what the only
+// balancer says without a histogram is taken as it is.
 func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*DamagedError) {
 	if len(readings) == 0 {
 		return nil
 	}
-	var rate, inFlight float64
+	sum := &struct{ rate, inFlight float64 }{}
 	var failed share
 	var latency, connect histograms
 	for i := range readings {
@@ -156,8 +173,8 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 		if o.WindowS == 0 {
 			o.WindowS = r.Observation.WindowS
 		}
-		rate += value(r.Observation.RequestRate)
-		inFlight += value(r.Observation.InFlight)
+		sum.rate += value(r.Observation.RequestRate)
+		sum.inFlight += value(r.Observation.InFlight)
 		failed.add(r.Observation.ErrorRate, r.Requests)
 		for _, err := range []error{latency.add(r.LatencyHDR), connect.add(r.ConnectHDR)} {
 			if err != nil {
@@ -165,16 +182,18 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 			}
 		}
 	}
-	o.RequestRate, o.InFlight, o.ErrorRate = &rate, &inFlight, failed.mean()
+	o.RequestRate, o.InFlight, o.ErrorRate = &sum.rate, &sum.inFlight, failed.mean()
 	o.LatencyMS = latency.summary()
-	if o.LatencyMS == nil {
+	if only := &readings[0]; len(readings) == 1 { // classes come without histograms, and percentiles cannot be merged
+		o.LatencyByClassMS, o.RequestRates = only.Observation.LatencyByClassMS, only.Observation.RequestRates
+		if o.LatencyMS == nil && len(only.LatencyHDR) == 0 {
+			o.LatencyMS = only.Observation.LatencyMS
+		}
+	} else if o.LatencyMS == nil {
 		o.LatencyMS = meanLatency(readings)
 	}
-	if len(readings) == 1 { // classes come without histograms, and percentiles cannot be merged
-		o.LatencyByClassMS, o.RequestRates = readings[0].Observation.LatencyByClassMS, readings[0].Observation.RequestRates
-	}
 	if c := connect.summary(); c != nil {
-		if o.TCP == nil {
+		if o.TCP = maps.Clone(o.TCP); o.TCP == nil {
 			o.TCP = map[string]float64{}
 		}
 		o.TCP["connect_ms_p90"] = *c.P90
@@ -182,7 +201,7 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 	return damaged
 }
 
-// meanLatency is what balancers that count no single requests know: means, merged by requests, without percentiles.
+// meanLatency is what several balancers that count no single requests know: means, merged by requests, without percentiles.
 func meanLatency(readings []Received) *quell.Latency {
 	var sum float64
 	var n int

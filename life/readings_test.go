@@ -134,3 +134,36 @@ func TestAnInstanceThatDiedArrivesNoMore(t *testing.T) {
 		t.Errorf("%g a second, by a balancer that fell silent", *got)
 	}
 }
+
+func TestPutKeepsTheNewestOfEachSender(t *testing.T) {
+	var readings []Received
+	for _, r := range []Received{
+		said(quell.FromProber, "p", 3), said(quell.FromAgent, "a", 3), said(quell.FromBalancer, "c", 3), said(quell.FromBalancer, "b", 3),
+		said(quell.FromAgent, "a", 1), said(quell.FromBalancer, "c", 2),
+	} {
+		readings = Put(readings, r)
+	}
+	want := []Received{said(quell.FromAgent, "a", 1), said(quell.FromBalancer, "b", 3), said(quell.FromBalancer, "c", 2), said(quell.FromProber, "p", 3)}
+	if !slices.EqualFunc(readings, want, func(a, b Received) bool { return BySender(a, b) == 0 && a.At.Equal(b.At) }) {
+		t.Errorf("%+v", readings)
+	}
+}
+
+// Percentiles cannot be merged, but those of the only balancer need not be.
+func TestTheOnlyBalancerIsTakenAtItsWord(t *testing.T) {
+	mean, p95 := 12.0, 30.0
+	b := said(quell.FromBalancer, "b", 0)
+	b.Observation.LatencyMS = &quell.Latency{Mean: &mean, P95: &p95, N: 10}
+	if o, _ := Merge(epoch, epoch, []Received{b}); o.LatencyMS == nil || *o.LatencyMS.P95 != p95 {
+		t.Errorf("one: %+v", o.LatencyMS)
+	}
+	c := b
+	c.Sender = "c"
+	if o, _ := Merge(epoch, epoch, []Received{b, c}); *o.LatencyMS.Mean != mean || o.LatencyMS.P95 != nil || o.LatencyMS.N != 20 {
+		t.Errorf("two: %+v", o.LatencyMS)
+	}
+	b.LatencyHDR = []byte("damaged")
+	if o, _ := Merge(epoch, epoch, []Received{b}); o.LatencyMS != nil {
+		t.Errorf("beside a damaged histogram: %+v", o.LatencyMS)
+	}
+}
