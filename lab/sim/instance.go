@@ -30,8 +30,7 @@ type instance struct {
 	prober    *prober
 	windowAt  float64         // when the present window of machine and prober began
 	usedAt    [kinds]float64  // what it had carried then
-	machine   *machineReading // the newest that came
-	traffic   *trafficReading
+	readings  []life.Received // the newest of machine and balancer that came
 }
 
 // meter counts an instance's requests over a balancer's window.
@@ -99,6 +98,7 @@ func (s *simulation) becomeReady(in *instance) {
 		return
 	}
 	in.state, in.shown = quell.Ready, true
+	in.readings = make([]life.Received, 0, 2)
 	in.meter.began, in.meter.touched = s.w.now, s.w.now
 	in.meter.classes = make([]classMeter, len(s.Scenario.Workload.Classes))
 	in.prober = newProber(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))

@@ -16,15 +16,6 @@ type Faults struct {
 	Late  time.Duration // mean delay of the others; exponential
 }
 
-// machineReading is what agent and prober say of an instance.
-type machineReading struct {
-	at          float64 // when it came
-	utilization map[quell.Resource]float64
-	probe       quell.ProbeStats
-	probed      bool
-	cpu         *quell.CPUTime
-}
-
 // watch begins a window of an instance's agent and prober. It is over at the end of a sampling period, or when its last
 // probe is back.
 func (s *simulation) watch(in *instance) {
@@ -56,33 +47,39 @@ func (s *simulation) untilEnd() float64 {
 	return wait
 }
 
-// send takes the readings of a window and puts them on their way.
+// send takes the reading of a window and puts it on its way. Agent and prober report at one moment, so it holds both their parts.
 func (s *simulation) send(in *instance) {
-	r := &machineReading{utilization: make(map[quell.Resource]float64, len(s.used))}
+	window := s.w.now - in.windowAt
+	o := quell.Observation{WindowS: window, Utilization: make(map[quell.Resource]float64, len(s.used))}
 	for _, k := range s.used {
 		carried := s.w.carried(in.host, quell.Resources[k], ownService) - in.usedAt[k]
-		r.utilization[quell.Resources[k]] = s.noisy(max(0, carried)) / (s.w.now - in.windowAt)
+		o.Utilization[quell.Resources[k]] = s.noisy(max(0, carried)) / window
 	}
-	if busy, ok := r.utilization[quell.CPU]; ok {
+	if busy, ok := o.Utilization[quell.CPU]; ok {
 		system := s.Scenario.Workload.System
-		r.cpu = &quell.CPUTime{User: busy * (1 - system), System: busy * system}
+		o.CPU = &quell.CPUTime{User: busy * (1 - system), System: busy * system}
 	}
-	if r.probe, r.probed = in.prober.statistics(); r.probed {
-		r.probe.MeanMS = s.noisy(r.probe.MeanMS)
+	if p, probed := in.prober.statistics(); probed {
+		p.MeanMS = s.noisy(p.MeanMS)
+		o.Probe = map[quell.Resource]quell.ProbeStats{quell.Network: p}
 	}
 	if s.Faults.Lost > 0 && s.rng.Float64() < s.Faults.Lost {
 		return
 	}
+	r := quell.Reading{Source: quell.FromAgent, Observation: o}
 	if s.Faults.Late == 0 {
 		s.receive(in, r)
-		return
+	} else {
+		s.receiveLate(in, r)
 	}
-	s.w.agenda.add(s.w.now+s.rng.ExpFloat64()*s.Faults.Late.Seconds(), func() { s.receive(in, r) })
 }
 
-func (s *simulation) receive(in *instance, r *machineReading) {
-	r.at = s.w.now
-	in.machine = r
+func (s *simulation) receive(in *instance, r quell.Reading) {
+	in.readings = life.Put(in.readings, life.Received{Reading: r, At: s.clock(s.w.now)})
+}
+
+func (s *simulation) receiveLate(in *instance, r quell.Reading) {
+	s.w.agenda.add(s.w.now+s.rng.ExpFloat64()*s.Faults.Late.Seconds(), func() { s.receive(in, r) })
 }
 
 func (s *simulation) noisy(x float64) float64 {
@@ -105,33 +102,34 @@ func (s *simulation) report() {
 			continue
 		}
 		m.account(s.w.now, in.candidate.InFlight)
-		r := &trafficReading{at: s.w.now, requestRate: float64(m.arrived) / window, inFlight: m.openTime / window}
+		counted := &struct{ rate, open, failed float64 }{rate: float64(m.arrived) / window, open: m.openTime / window}
+		o := quell.Observation{WindowS: window, RequestRate: &counted.rate, InFlight: &counted.open}
 		if m.finished > 0 {
-			rate := float64(m.failed) / float64(m.finished)
-			r.errorRate = &rate
+			counted.failed = float64(m.failed) / float64(m.finished)
+			o.ErrorRate = &counted.failed
 		}
 		if len(m.latencies) > 0 {
 			summary := scenario.Summarize(m.latencies)
-			r.latency = &summary
+			o.LatencyMS = &summary
 		}
-		s.reportClasses(m, r, window)
-		in.traffic = r
+		s.reportClasses(m, &o, window)
+		s.receive(in, quell.Reading{Source: quell.FromBalancer, Observation: o, Requests: m.finished})
 		*m = meter{began: s.w.now, latencies: m.latencies[:0], classes: m.classes, touched: m.touched}
 	}
 }
 
 // reportClasses reads the part of a meter that tells classes apart, and begins it anew. A class nobody asked for has
 // a rate of 0 and no latency.
-func (s *simulation) reportClasses(m *meter, r *trafficReading, window float64) {
+func (s *simulation) reportClasses(m *meter, o *quell.Observation, window float64) {
 	if len(m.classes) == 0 {
 		return
 	}
-	r.rates, r.latencies = map[string]float64{}, map[string]quell.Latency{}
+	o.RequestRates, o.LatencyByClassMS = map[string]float64{}, map[string]quell.Latency{}
 	for i := range m.classes {
 		c, name := &m.classes[i], s.Scenario.Workload.Classes[i].Name
-		r.rates[name] = float64(c.arrived) / window
+		o.RequestRates[name] = float64(c.arrived) / window
 		if len(c.latencies) > 0 {
-			r.latencies[name] = scenario.Summarize(c.latencies)
+			o.LatencyByClassMS[name] = scenario.Summarize(c.latencies)
 		}
 		*c = classMeter{latencies: c.latencies[:0]}
 	}
@@ -140,12 +138,15 @@ func (s *simulation) reportClasses(m *meter, r *trafficReading, window float64) 
 // snapshot is what the controller would see now.
 func (s *simulation) snapshot() quell.Snapshot {
 	group := s.group()
+	now, last := s.clock(s.w.now), s.clock(s.sampled)
 	reported := false
 	for i, in := range s.members {
-		group[i].Past, group[i].Observation = in.past, s.observation(in)
-		reported = reported || s.recent(in) != nil
+		in.readings = life.Current(now, s.service.Sampling, in.readings)
+		group[i].Past = in.past
+		group[i].Observation, _ = life.Merge(now, last, in.readings)
+		reported = reported || group[i].Observation != nil && group[i].Observation.RequestRate != nil
 	}
-	snap := life.Snapshot(s.clock(s.w.now), &s.service, group)
+	snap := life.Snapshot(now, &s.service, group)
 	for i, in := range s.members {
 		in.past = group[i].Past
 	}
@@ -154,35 +155,6 @@ func (s *simulation) snapshot() quell.Snapshot {
 		snap.ArrivalRate = &arrivals
 	}
 	return snap
-}
-
-// recent is the balancer's reading, unless it belongs to a period that is over.
-func (s *simulation) recent(in *instance) *trafficReading {
-	if r := in.traffic; r != nil && s.w.now-r.at <= 2*s.service.Sampling.Seconds() {
-		return r
-	}
-	return nil
-}
-
-// observation merges the newest readings as the controller does: it is as old as what is known of the machine.
-func (s *simulation) observation(in *instance) *quell.Observation {
-	r := s.recent(in)
-	if in.machine == nil && r == nil {
-		return nil
-	}
-	o := &quell.Observation{WindowS: s.service.Sampling.Seconds()}
-	if r != nil {
-		rate, open := r.requestRate, r.inFlight
-		o.At, o.RequestRate, o.InFlight, o.ErrorRate, o.LatencyMS = s.clock(r.at), &rate, &open, r.errorRate, r.latency
-		o.RequestRates, o.LatencyByClassMS = r.rates, r.latencies
-	}
-	if m := in.machine; m != nil {
-		o.At, o.Utilization, o.CPU = s.clock(m.at), m.utilization, m.cpu
-		if m.probed && m.at > s.sampled { // probes are told once
-			o.Probe = map[quell.Resource]quell.ProbeStats{quell.Network: m.probe}
-		}
-	}
-	return o
 }
 
 // clock is a moment of the simulation as a time, from the beginning of 1970.

@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"time"
-
-	"github.com/quellhq/quell"
-)
+import "time"
 
 // clientTimeout is how long a client waits for an answer.
 const clientTimeout = 10
@@ -167,15 +163,4 @@ func (s *simulation) failOpen(in *instance) {
 			s.fail(int32(ref))
 		}
 	}
-}
-
-// trafficReading is what the balancer saw of an instance in a window.
-type trafficReading struct {
-	at          float64
-	requestRate float64
-	errorRate   *float64
-	inFlight    float64
-	latency     *quell.Latency
-	rates       map[string]float64       // by class
-	latencies   map[string]quell.Latency // by class
 }

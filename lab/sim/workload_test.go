@@ -32,9 +32,9 @@ func observations(t *testing.T, o Options) (seen []quell.Observation, r quell.Re
 	t.Helper()
 	o.Run = o.Scenario.Runs[0]
 	o.check = func(s *simulation) error {
-		for _, in := range s.members {
-			if obs := s.observation(in); obs != nil {
-				seen = append(seen, *obs)
+		for _, in := range s.snapshot().Instances {
+			if in.Observation != nil {
+				seen = append(seen, *in.Observation)
 			}
 		}
 		return nil
