@@ -209,7 +209,9 @@ func checkPlaces(d *keys.Decoder, f *File) {
 	if info, err := os.Stat(f.Data); err == nil && !info.IsDir() && d.Sound("data") {
 		d.Refuse("data", "", "%s is no folder", f.values["data"])
 	}
-	if b, ok := f.Balancer.Settings.(interface{ CheckPlaces(d *keys.Decoder) }); ok {
-		b.CheckPlaces(d)
+	for _, driver := range []any{f.Balancer.Settings, f.Scaler.Settings} {
+		if s, ok := driver.(interface{ CheckPlaces(d *keys.Decoder) }); ok {
+			s.CheckPlaces(d)
+		}
 	}
 }

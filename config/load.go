@@ -102,8 +102,10 @@ func (f *File) resolve(folder string) {
 		&f.Models, &f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Agent.Root,
 		&f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile,
 	}
-	if s, ok := f.Balancer.Settings.(interface{ Files(data string) []*string }); ok {
-		paths = append(paths, s.Files(f.Data)...)
+	for _, driver := range []any{f.Balancer.Settings, f.Scaler.Settings} {
+		if s, ok := driver.(interface{ Files(data string) []*string }); ok {
+			paths = append(paths, s.Files(f.Data)...)
+		}
 	}
 	for _, path := range paths {
 		if *path != "" && !filepath.IsAbs(*path) {
