@@ -46,7 +46,7 @@ func checkFleet(d *keys.Decoder, f *File) {
 		return
 	}
 	if n == 0 {
-		d.ProblemAt(d.PlaceOf("scaler"), "scaler: the service has no instances", "list them in scaler.instances, or set scaler.kind to process or command")
+		d.ProblemAt(d.PlaceOf("scaler"), "scaler: the service has no instances", "list them in scaler.instances, or choose a scaler.kind that starts instances")
 		return
 	}
 	for _, key := range []string{"group.min", "group.max", "group.initial"} {
