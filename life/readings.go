@@ -186,8 +186,8 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 	o.LatencyMS = latency.summary()
 	if only := &readings[0]; len(readings) == 1 { // classes come without histograms, and percentiles cannot be merged
 		o.LatencyByClassMS, o.RequestRates = only.Observation.LatencyByClassMS, only.Observation.RequestRates
-		if o.LatencyMS == nil && len(only.LatencyHDR) == 0 {
-			o.LatencyMS = only.Observation.LatencyMS
+		if l := only.Observation.LatencyMS; o.LatencyMS == nil && len(only.LatencyHDR) == 0 && l != nil && l.N > 0 {
+			o.LatencyMS = l
 		}
 	} else if o.LatencyMS == nil {
 		o.LatencyMS = meanLatency(readings)

@@ -143,7 +143,9 @@ func TestPutKeepsTheNewestOfEachSender(t *testing.T) {
 	} {
 		readings = Put(readings, r)
 	}
-	want := []Received{said(quell.FromAgent, "a", 1), said(quell.FromBalancer, "b", 3), said(quell.FromBalancer, "c", 2), said(quell.FromProber, "p", 3)}
+	want := []Received{
+		said(quell.FromAgent, "a", 1), said(quell.FromBalancer, "b", 3), said(quell.FromBalancer, "c", 2), said(quell.FromProber, "p", 3),
+	}
 	if !slices.EqualFunc(readings, want, func(a, b Received) bool { return BySender(a, b) == 0 && a.At.Equal(b.At) }) {
 		t.Errorf("%+v", readings)
 	}
@@ -161,6 +163,11 @@ func TestTheOnlyBalancerIsTakenAtItsWord(t *testing.T) {
 	c.Sender = "c"
 	if o, _ := Merge(epoch, epoch, []Received{b, c}); *o.LatencyMS.Mean != mean || o.LatencyMS.P95 != nil || o.LatencyMS.N != 20 {
 		t.Errorf("two: %+v", o.LatencyMS)
+	}
+	none := b
+	none.Observation.LatencyMS = &quell.Latency{}
+	if o, _ := Merge(epoch, epoch, []Received{none}); o.LatencyMS != nil {
+		t.Errorf("of no request: %+v", o.LatencyMS)
 	}
 	b.LatencyHDR = []byte("damaged")
 	if o, _ := Merge(epoch, epoch, []Received{b}); o.LatencyMS != nil {
