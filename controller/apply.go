@@ -102,8 +102,7 @@ func (c *Controller) begin(ctx context.Context, v view) {
 		c.begun = true
 		return
 	}
-	group := c.opts.Service.Group
-	ids, err := c.opts.Scaler.Start(ctx, min(max(group.Min, group.Initial), group.Max))
+	ids, err := c.opts.Scaler.Start(ctx, life.First(c.opts.Service.Group))
 	if err != nil {
 		c.failed("apply", fmt.Errorf("starting the first instances: %w", err))
 	}

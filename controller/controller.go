@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/internal/tick"
+	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
@@ -198,7 +199,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.tend(ctx)
 	next := c.nextStep(time.Time{})
 	for {
-		pause := min(c.sampling()/4, 500*time.Millisecond)
+		pause := life.Watch(c.sampling())
 		select {
 		case <-ctx.Done():
 			return nil

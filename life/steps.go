@@ -36,6 +36,13 @@ func (in *Instance) Next(now time.Time, limit time.Duration) Step {
 	return Wait
 }
 
+// First is how many instances are started where a group has none.
+func First(g quell.Group) int { return min(max(g.Min, g.Initial), g.Max) }
+
+// Watch is how often a group that is sampled with a period is looked at between two decisions: whether instances became ready or have
+// drained.
+func Watch(sampling time.Duration) time.Duration { return min(sampling/4, 500*time.Millisecond) }
+
 // Steps bring a group to what is wanted.
 type Steps struct {
 	Backends []quell.Backend // all that the balancer should have

@@ -220,3 +220,26 @@ func TestInForce(t *testing.T) {
 		}
 	})
 }
+
+func TestFirst(t *testing.T) {
+	for _, tc := range []struct {
+		group quell.Group
+		want  int
+	}{
+		{quell.Group{Min: 2, Max: 5}, 2},
+		{quell.Group{Min: 2, Max: 5, Initial: 3}, 3},
+		{quell.Group{Min: 2, Max: 5, Initial: 9}, 5},
+	} {
+		if got := First(tc.group); got != tc.want {
+			t.Errorf("%+v: %d, want %d", tc.group, got, tc.want)
+		}
+	}
+}
+
+func TestWatch(t *testing.T) {
+	for sampling, want := range map[time.Duration]time.Duration{time.Second: 250 * time.Millisecond, 10 * time.Second: 500 * time.Millisecond} {
+		if got := Watch(sampling); got != want {
+			t.Errorf("every %v of %v, want %v", got, sampling, want)
+		}
+	}
+}

@@ -81,14 +81,9 @@ func (s *simulation) follow(weights map[string]float64) {
 	s.balancer.set(s.members)
 }
 
-// tendEvery is how often the live controller looks whether an instance has drained.
-func (s *simulation) tendEvery() float64 {
-	return min(s.service.Sampling/4, 500*time.Millisecond).Seconds()
-}
-
 // tend ends instances that have drained, or whose time for it is over.
 func (s *simulation) tend() {
-	s.w.agenda.add(s.w.now+s.tendEvery(), s.tend)
+	s.w.agenda.add(s.w.now+life.Watch(s.service.Sampling).Seconds(), s.tend)
 	now := s.clock(s.w.now)
 	for i := 0; i < len(s.members); {
 		in := s.members[i]

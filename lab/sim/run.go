@@ -305,10 +305,10 @@ func (s *simulation) schedule() {
 	period := s.service.Sampling
 	firstEnd := s.boot + s.rng.Float64()*period.Seconds()
 	s.phase = math.Mod(firstEnd, period.Seconds())
-	s.start(min(s.service.Group.Initial, s.service.Group.Max))
+	s.start(life.First(s.service.Group))
 	s.w.agenda.add(firstEnd, s.report)
 	s.w.agenda.add(firstEnd+tick.Settle(period).Seconds(), s.sample)
-	s.w.agenda.add(s.tendEvery(), s.tend)
+	s.w.agenda.add(life.Watch(period).Seconds(), s.tend)
 	hosts := map[string]int{}
 	for i, h := range s.Scenario.Hosts {
 		hosts[h.ID] = i
