@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -189,12 +190,15 @@ func TestLabWork(t *testing.T) {
 
 // TestLabInterrupted: ctrl-C, or a terminal that is closed, stops everything and leaves nothing.
 func TestLabInterrupted(t *testing.T) {
-	for name, signal := range map[string]os.Signal{"int": os.Interrupt, "hup": syscall.SIGHUP} {
+	caught := make(chan os.Signal, 1) // under nohup the labs would inherit that the signal is ignored, which they heed
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
+	for name, sent := range map[string]os.Signal{"int": os.Interrupt, "hup": syscall.SIGHUP} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := startLab(t, name)
 			l.awaitPlaying()
-			if err := l.cmd.Process.Signal(signal); err != nil {
+			if err := l.cmd.Process.Signal(sent); err != nil {
 				t.Fatal(err)
 			}
 			if err := l.cmd.Wait(); statusOf(err) != exitFailed || !strings.Contains(l.said.String(), "interrupted") {
