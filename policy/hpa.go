@@ -45,10 +45,10 @@ var hpaSpec = spec[HPASettings]{
 }
 
 // hpaTargets are its whole frontier.
-func hpaTargets(s HPASettings) (list []Variant) {
+func hpaTargets(s HPASettings) (list []variant[HPASettings]) {
 	for _, target := range []float64{0.3, 0.4, 0.5, 0.6, 0.7, 0.8} {
 		s.Utilization = target
-		list = append(list, Variant{Step: fmt.Sprintf("%.0f%%", target*100), Policy: quell.Policy{Name: "hpa", Settings: s}})
+		list = append(list, variant[HPASettings]{Step: fmt.Sprintf("%.0f%%", target*100), Settings: s})
 	}
 	return list
 }

@@ -5,24 +5,10 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/model"
 )
-
-// PRIMASettings are what prima can be told; shares are fractions.
-type PRIMASettings struct {
-	Senses
-	Headroom         float64 // load may reach this share of the summed capacity
-	ScaleInMargin    float64 // scale in only if the kept capacity still leaves this much
-	ScaleOut         quell.ScaleOut
-	Tolerance        float64 // no weight moves by less than this share of itself
-	Spare            int     // extra instances kept, the paper's factor of safety
-	Calibrate        float64 // delta of section IV; 0 turns calibration off
-	CalibrationDecay float64 // share of a calibrated severity offset forgotten per period
-}
 
 var primaSpec = spec[PRIMASettings]{
 	name: "prima", about: "the fewest instances, and shares by how much load each can carry beside its neighbours",
@@ -39,81 +25,6 @@ var primaSpec = spec[PRIMASettings]{
 	instance: empty[primaInstance],
 	decide:   prima,
 }
-
-func primaKeys(s *PRIMASettings) keys.Table {
-	return keys.Table{
-		resourceKey(&s.Resource),
-		keys.Opt("interference_model", keys.OneOf(&s.InterferenceModel, quell.InterferenceModels), "total: one curve of total utilisation over severity; joint: severity over own and interfering use"),
-		confidenceKey(&s.Confidence),
-		confirmKey(&s.Confirm),
-		keys.Opt("headroom", keys.Share(&s.Headroom).Above(0).Between(0, 1), "load may reach this share of the summed capacity"),
-		keys.Opt("scale_in_margin", keys.Share(&s.ScaleInMargin).AtLeast(0).Below(1), "scale in only if the kept capacity still leaves this much"),
-		keys.Opt("scale_out", keys.OneOf(&s.ScaleOut, quell.ScaleOuts), "one: one instance at a time; predicted: as many as the shortfall asks for"),
-		toleranceKey(&s.Tolerance),
-		keys.Opt("spare", keys.Whole(&s.Spare).AtLeast(0), "extra instances kept, as a factor of safety"),
-		keys.Opt("calibrate", keys.Share(&s.Calibrate).AtLeast(0).Below(1), "correct the severity when the prediction is this near the threshold; 0% turns it off"),
-		keys.Opt("calibration_decay", keys.Share(&s.CalibrationDecay).Between(0, 1), "share of a correction that is forgotten per period"),
-	}
-}
-
-func primaAgrees(d *keys.Decoder, path string, s PRIMASettings, service quell.Service) {
-	spare, margin, headroom := keys.Join(path, "spare"), keys.Join(path, "scale_in_margin"), keys.Join(path, "headroom")
-	maximum := strings.TrimSuffix(path, "policy") + "group.max"
-	if d.Sound(spare, maximum) && s.Spare >= service.Group.Max {
-		d.Refuse(spare, "", "must be below %s, which is %d", maximum, service.Group.Max)
-	}
-	if d.Sound(headroom, margin) && s.ScaleInMargin >= s.Headroom {
-		d.Refuse(d.First(margin, headroom), "", "a scale_in_margin of %s with a headroom of %s would never scale in",
-			keys.FormatShare(s.ScaleInMargin), keys.FormatShare(s.Headroom))
-	}
-}
-
-// moreHeadroom is what PRIMA is tried with beside the scenario's: the smaller the share, the more room.
-const moreHeadroom = 0.7
-
-// primaVariants are the other interference model over the two schedulings that differ most, and more room, by a smaller headroom
-// and by a spare instance.
-func primaVariants(s PRIMASettings) (list []Variant) {
-	add := func(change string, s PRIMASettings, over ...quell.Scheduling) {
-		list = append(list, Variant{Change: change, Policy: quell.Policy{Name: "prima", Settings: s}, Schedulings: over})
-	}
-	other := s
-	if other.InterferenceModel = quell.Total; s.InterferenceModel == quell.Total {
-		other.InterferenceModel = quell.Joint
-	}
-	add(string(other.InterferenceModel), other, quell.LeastConn, quell.RoundRobin)
-	if roomier := s; s.Headroom != moreHeadroom {
-		roomier.Headroom = moreHeadroom
-		add(fmt.Sprintf("headroom %.0f%%", moreHeadroom*100), roomier, quell.LeastConn)
-	}
-	if spared := s; s.Spare == 0 {
-		spared.Spare = 1
-		add("spare 1", spared, quell.LeastConn)
-	}
-	return list
-}
-
-// primaMemory is what prima remembers: for how many consecutive snapshots it saw what asks for a change.
-type primaMemory struct {
-	ScaleOut int `json:"scale_out,omitempty"` // too little capacity
-	ScaleIn  int `json:"scale_in,omitempty"`  // too much
-	Shift    int `json:"shift,omitempty"`     // an instance above its capacity
-}
-
-// primaInstance is what prima remembers of an instance.
-type primaInstance struct {
-	Offset       float64    `json:"offset,omitempty"`        // section IV: severity added by calibration
-	Good         int        `json:"good,omitempty"`          // measurements in a row that ask for less than half of the offset
-	Collected    int        `json:"collected,omitempty"`     // snapshots collected in the band
-	CollectedN   int        `json:"collected_n,omitempty"`   // response times among them
-	CollectedMS  float64    `json:"collected_ms,omitempty"`  // the least of their windows'
-	CollectedUse float64    `json:"collected_use,omitempty"` // utilisation in that window
-	CollectedAt  *time.Time `json:"collected_at,omitempty"`  // the last observation that was collected
-
-	Usual *Usual `json:"usual,omitempty"` // its capacity
-}
-
-func (m *member) prima() *primaInstance { return m.mem.Memory.(*primaInstance) }
 
 // prima keeps every instance under the response-time threshold with the fewest instances (PRIMA, section III-B3):
 // estimate each instance's effective capacity under the interference it feels, compare their sum with the load,

@@ -63,6 +63,13 @@ type Variant struct {
 	Schedulings []quell.Scheduling // to play over; nil: all that the policy could run on
 }
 
+// variant is a Variant as a policy declares it: by its settings.
+type variant[S any] struct {
+	Change, Step string
+	Settings     S
+	Schedulings  []quell.Scheduling
+}
+
 // spec is a policy's row: all that it declares, with the types of its settings and of its memory.
 type spec[S any] struct {
 	name, about string // about is one line for lists
@@ -74,7 +81,7 @@ type spec[S any] struct {
 	keys        func(*S) keys.Table                                            // of the settings, as they stand below `policy` in a configuration
 	agree       func(d *keys.Decoder, path string, s S, service quell.Service) // nil: nothing to check of what keys say together
 	senses      func(S) Senses                                                 // nil: the default ones
-	variants    func(S) []Variant                                              // nil: none
+	variants    func(S) []variant[S]                                           // nil: none
 	memory      func() any                                                     // an empty memory; nil if it keeps none
 	instance    func() any                                                     // an empty memory of one instance; nil if it keeps none
 	decide      func(in Input, settings S, g *group, st *State) quell.Plan
@@ -124,7 +131,11 @@ func rowOf[S any](s spec[S]) row {
 			if s.variants == nil {
 				return nil
 			}
-			return s.variants(settings.(S))
+			var list []Variant
+			for _, v := range s.variants(settings.(S)) {
+				list = append(list, Variant{v.Change, v.Step, quell.Policy{Name: s.name, Settings: v.Settings}, v.Schedulings})
+			}
+			return list
 		},
 		decide: func(settings any) decide {
 			own := settings.(S)
