@@ -16,12 +16,12 @@ func Name(dst *string) keys.Value { return keys.OneOf(dst, Names()) }
 // that is chosen by another name than the one before begins with its defaults.
 func Keys(dst *quell.Policy) *keys.Choice {
 	before := *dst
-	forms := make([]keys.Form, len(rows))
+	forms, about := make([]keys.Form, len(rows)), make([]string, len(rows))
 	for i, r := range rows {
 		table, _ := r.open(r.defaults)
-		forms[i] = keys.Form{Name: r.name, Keys: table}
+		forms[i], about[i] = keys.Form{Name: r.name, Keys: table}, r.name+": "+r.about
 	}
-	return keys.ChoiceBy(keys.Opt("name", Name(&dst.Name), strings.Join(Names(), ", ")), forms, func() (keys.Table, func()) {
+	return keys.ChoiceBy(keys.Opt("name", Name(&dst.Name), strings.Join(about, "; ")), forms, func() (keys.Table, func()) {
 		if dst.Name != before.Name {
 			dst.Settings = nil
 		}
