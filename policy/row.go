@@ -173,12 +173,6 @@ func Names() []string {
 // About is one line about a policy; "" if there is none of that name.
 func About(name string) string { r, _, _ := find(quell.Policy{Name: name}); return r.about }
 
-// NeedsModels says whether a policy can do nothing without models.
-func NeedsModels(name string) bool {
-	r, _, _ := find(quell.Policy{Name: name})
-	return r.needs == allModels
-}
-
 // Feels says whether a policy goes by severity, for which instances must be probed.
 func Feels(name string) bool { r, _, _ := find(quell.Policy{Name: name}); return r.needs != noModels }
 
@@ -219,13 +213,3 @@ func Variants(p quell.Policy) []Variant {
 
 // Default is the policy of a configuration that names none.
 func Default() string { return rows[0].name }
-
-// Defaults are a policy's settings, by their type, before anybody changed them.
-func Defaults[S any]() (defaults S) {
-	for _, r := range rows {
-		if d, ok := r.defaults.(S); ok {
-			return d
-		}
-	}
-	return defaults
-}

@@ -40,7 +40,7 @@ func noisyNeighbour(t *testing.T) *scenario.Scenario {
 // TestConfigIsWhatTheDaemonsRead: the file that a run gets says exactly what the scenario says.
 func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 	sc := noisyNeighbour(t)
-	settings := policy.Defaults[policy.PRIMASettings]()
+	settings := policy.Whole(sc.Service.Policy).Settings.(policy.PRIMASettings)
 	settings.Spare, settings.Headroom = 1, 0.873
 	sc.Service.Policy.Settings = settings
 	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.CPU, Utilization: 0.65}}, Scheduling: quell.LeastConn})

@@ -16,7 +16,7 @@ import (
 func TestServiceIsWrittenWhole(t *testing.T) {
 	s := quell.DefaultService()
 	s.Name, s.SLO, s.Sampling, s.Mode = "no", quell.SLO{Metric: quell.P95, Threshold: 75 * time.Millisecond}, 90*time.Second, quell.Advise
-	settings := policy.Defaults[policy.PRIMASettings]()
+	settings := policy.Whole(s.Policy).Settings.(policy.PRIMASettings)
 	settings.Confirm, settings.Headroom, settings.Tolerance = 3, 1/1.3, 0.1234567890123
 	s.Policy.Settings = settings
 	s.Group.Min, s.Group.Max, s.Group.Initial, s.Group.Protected = 2, 5, 3, []string{"i1", "007"}

@@ -27,7 +27,7 @@ func noisyNeighbour() *scenario.Scenario {
 	sc := plainScenario(6, 0, 40e6, 70*time.Second)
 	sc.Name, sc.Instances, sc.Workload.Load = "noisy-neighbour", scenario.Instances{Start: 2, Fixed: 3, Startup: time.Second}, 0.8
 	sc.Service.SLO.Threshold, sc.Service.Sampling = 40*time.Millisecond, time.Second
-	settings := policy.Defaults[policy.PRIMASettings]()
+	settings := policy.Whole(sc.Service.Policy).Settings.(policy.PRIMASettings)
 	settings.ScaleInMargin = 0.1
 	sc.Service.Policy.Settings, sc.Service.Guard.StaleAfter = settings, 5
 	load := func(x float64) *float64 { return &x }
