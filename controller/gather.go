@@ -141,6 +141,19 @@ func (g *gather) totals() (bySource map[quell.Source]int, rejected int) {
 	return maps.Clone(g.total), g.rejected
 }
 
+// note takes down what a look shows between two snapshots.
+func (g *gather) note(group []life.Instance) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range group {
+		if in := &group[i]; !in.Known {
+			in.Past = g.lives[in.Member.ID]
+			in.Note()
+			g.lives[in.Member.ID] = in.Past
+		}
+	}
+}
+
 // snapshot merges the newest readings of the members. Readings of instances that are gone are forgotten.
 func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	g.mu.Lock()

@@ -67,6 +67,24 @@ func TestAReadyInstanceIsShownBeforeItGetsTraffic(t *testing.T) {
 	})
 }
 
+// Both get a share before their first health check, as nobody is ready. The one that is checked late is not missing.
+func TestAnInstanceThatIsCheckedLateIsNotReplaced(t *testing.T) {
+	play(t, func(r *rig) {
+		r.scaler.slow = true
+		r.balancer.sick["i2"] = true
+	}, func(r *rig) {
+		r.run(400 * time.Millisecond)
+		r.scaler.state("i1", quell.Ready)
+		r.scaler.state("i2", quell.Ready)
+		r.pass(3 * time.Second)
+		r.wantIDs("i1", "i2")
+		r.balancer.set(func(b *fakeBalancer) { b.sick["i2"] = false })
+		r.pass(2 * time.Second)
+		r.wantIDs("i1", "i2")
+		r.wantWeights(map[string]float64{"i1": .5, "i2": .5})
+	})
+}
+
 // shrunk has three instances, of which the youngest, i3, is to go, with two requests open there.
 func shrunk(t *testing.T, body func(*rig)) {
 	play(t, func(r *rig) { r.opts.Service.Group.Initial = 3 }, func(r *rig) {

@@ -10,7 +10,12 @@ import (
 type Past struct {
 	Healthy bool      // it has passed a health check
 	Known   time.Time // when the balancer was first seen to have it
+	Begun   bool      // it was seen before the balancer had it: a share does not prove then that it was ever healthy
 }
+
+// Note brings the Past up to date with what scaler and balancer say at present. It is to be called at every look, also between snapshots: an
+// instance may be shown to the balancer, and be given a share because nobody else is ready, before the next snapshot.
+func (in *Instance) Note() { in.Past.Begun = in.Past.Begun || !in.Known }
 
 // Snapshot is what is known of a group at the end of a sampling period; the rate of arrivals is left out. It brings the Past of each
 // instance up to date, which belongs into the group of the next snapshot.
@@ -62,8 +67,10 @@ func (in *Instance) shown(now time.Time, startup time.Duration) quell.Instance {
 }
 
 // state joins what scaler and balancer say. An instance is ready once the balancer's health check has passed, and
-// failed when it no longer does, or has not within the time that instances may take to start.
+// failed when it no longer does, or has not within the time that instances may take to start. One that a controller finds with a share, and has
+// not seen before, was ready.
 func (in *Instance) state(now time.Time, startup time.Duration) quell.State {
+	in.Note()
 	m, b := &in.Member, &in.Backend
 	switch {
 	case m.State == quell.Failed || m.State == quell.Draining:
@@ -83,7 +90,7 @@ func (in *Instance) state(now time.Time, startup time.Duration) quell.State {
 	switch {
 	case b.Healthy:
 		return quell.Ready
-	case in.Past.Healthy || b.Weight > 0 || now.Sub(in.Past.Known) > startup:
+	case in.Past.Healthy || b.Weight > 0 && !in.Past.Begun || now.Sub(in.Past.Known) > startup:
 		return quell.Failed
 	}
 	return quell.Starting

@@ -28,7 +28,7 @@ func TestState(t *testing.T) {
 		"no health check has passed yet":            {quell.Ready, ill, quell.Starting},
 		"none has passed for as long as it may be":  {quell.Ready, since(epoch.Add(-startup)), quell.Starting},
 		"none has passed for longer":                {quell.Ready, since(epoch.Add(-startup - 1)), quell.Failed},
-		"it was healthy":                            {quell.Ready, func(in *Instance) { ill(in); in.Past = Past{true, epoch} }, quell.Failed},
+		"it was healthy":                            {quell.Ready, func(in *Instance) { ill(in); in.Past = Past{Healthy: true, Known: epoch} }, quell.Failed},
 		"it has requests, and checks fail":          {quell.Ready, func(in *Instance) { in.Backend.Healthy = false }, quell.Failed},
 		"exited":                                    {quell.Failed, func(*Instance) {}, quell.Failed},
 		"exited while it left":                      {quell.Failed, func(in *Instance) { in.Leaving = true }, quell.Failed},
@@ -47,10 +47,33 @@ func TestState(t *testing.T) {
 	}
 }
 
+// Where nobody is ready yet, InForce gives shares before the first health check. Such a one is starting, not failed: to count it as failed
+// is to start another one in its place.
+func TestAShareBeforeTheFirstCheck(t *testing.T) {
+	in := member(quell.Ready)
+	in.Known = false
+	in.Note() // a look between two snapshots shows it to the balancer
+	in.Known, in.Backend.Weight, in.Backend.Healthy = true, 0.5, false
+	for _, tc := range []struct {
+		after time.Duration
+		want  quell.State
+	}{{0, quell.Starting}, {startup, quell.Starting}, {startup + 1, quell.Failed}} {
+		if got := in.state(epoch.Add(tc.after), startup); got != tc.want {
+			t.Errorf("%s after %v without a check, want %s", got, tc.after, tc.want)
+		}
+	}
+	in.Past.Known, in.Backend.Healthy = epoch, true
+	in.state(epoch, startup)
+	in.Backend.Healthy = false
+	if got := in.state(epoch, startup); got != quell.Failed {
+		t.Errorf("%s once it was healthy", got)
+	}
+}
+
 // One that is put back may take its time to be healthy, as a new one.
 func TestAHoldForgetsThePast(t *testing.T) {
 	in := member(quell.Ready)
-	in.Backend.Weight, in.Held, in.Past = 0, &quell.Held{By: "eve"}, Past{true, epoch.Add(-time.Hour)}
+	in.Backend.Weight, in.Held, in.Past = 0, &quell.Held{By: "eve"}, Past{Healthy: true, Known: epoch.Add(-time.Hour)}
 	in.state(epoch, startup)
 	in.Held, in.Backend.Healthy = nil, false
 	if got := in.state(epoch, startup); got != quell.Starting {
