@@ -10,6 +10,7 @@ type Member struct {
 	Probe   string    `json:"probe,omitempty"` // host:port of the probe server, if there is one
 	State   State     `json:"state"`           // Starting, Ready, Draining (stopping) or Failed (exited by itself)
 	Started time.Time `json:"started"`         // when the start command was given
+	Exited  time.Time `json:"exited,omitzero"` // of a failed one, where its scaler knows: when it exited
 }
 
 // Backend is an instance as a balancer is told of it.

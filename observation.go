@@ -118,6 +118,7 @@ type Snapshot struct {
 	At          time.Time  `json:"at"`
 	Service     string     `json:"service"`
 	ArrivalRate *float64   `json:"arrival_rate,omitempty"` // requests per second offered to the service
+	Coming      int        `json:"coming,omitempty"`       // instances that were ordered and that the scaler does not list yet
 	Instances   []Instance `json:"instances"`
 }
 

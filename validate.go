@@ -35,6 +35,7 @@ func (s *Snapshot) Validate() error {
 	}
 	p.id("service", s.Service)
 	p.optional("arrival_rate", s.ArrivalRate, maxRate)
+	p.number("coming", float64(s.Coming), maxRate)
 	seen := make(map[string]bool, len(s.Instances))
 	var sum float64
 	weights := 0

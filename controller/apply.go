@@ -20,6 +20,7 @@ type view struct {
 	leaving  map[string]time.Time // members that are to drain, and since when
 	held     map[string]hold      // members that a person took out
 	ending   map[string]bool      // members that the scaler was told to end
+	coming   int                  // instances that were ordered and are not listed yet
 }
 
 // group is the members with all that is known of them.
@@ -54,6 +55,7 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 	}
 	c.keepMissing(ctx, &v)
 	c.members = v.members
+	c.callRoll(ctx, &v)
 	c.noteHolds(ctx, &v)
 	return v, nil
 }
@@ -98,17 +100,17 @@ func (c *Controller) tend(ctx context.Context) {
 
 // begin starts the first instances of a group that has none.
 func (c *Controller) begin(ctx context.Context, v view) {
-	if c.begun || len(v.members) > 0 || c.opts.Fixed {
+	if c.begun || len(v.members) > 0 || v.coming > 0 || c.opts.Fixed {
 		c.begun = true
 		return
 	}
-	ids, err := c.opts.Scaler.Start(ctx, life.First(c.opts.Service.Group))
+	started, err := c.order(ctx, life.First(c.opts.Service.Group))
 	if err != nil {
 		c.failed("apply", fmt.Errorf("starting the first instances: %w", err))
 	}
-	if len(ids) > 0 {
+	if started != "" {
 		c.begun = true
-		c.event(ctx, "started the first instances: "+strings.Join(ids, ", "))
+		c.event(ctx, "started the first instances: "+started)
 	}
 }
 
@@ -167,9 +169,9 @@ func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange)
 	if change.Add == 0 {
 		return changes, nil
 	}
-	ids, err := c.opts.Scaler.Start(ctx, change.Add)
-	if len(ids) > 0 {
-		changes = append(changes, "add "+strings.Join(ids, ", "))
+	started, err := c.order(ctx, change.Add)
+	if started != "" {
+		changes = append(changes, "add "+started)
 	}
 	if err != nil {
 		return changes, fmt.Errorf("starting %d instance(s): %w", change.Add, err)

@@ -138,6 +138,8 @@ type fakeScaler struct {
 	stop     fault
 	report   error
 	slow     bool
+	later    bool          // Start names nobody, and nobody is listed before appear
+	ordered  int           // by Start, with later
 	stays    bool          // instances that were stopped are still listed
 	stopTake time.Duration // how long Stop takes
 	members  []quell.Member
@@ -159,11 +161,25 @@ func (s *fakeScaler) Start(ctx context.Context, n int) ([]string, error) {
 		return nil, err
 	}
 	s.starts = append(s.starts, n)
+	if s.later {
+		s.ordered += n
+		return nil, nil
+	}
 	var ids []string
 	for range n {
 		ids = append(ids, s.add())
 	}
 	return ids, nil
+}
+
+// appear lists n of those that were ordered.
+func (s *fakeScaler) appear(n int) {
+	s.set(func(s *fakeScaler) {
+		for range n {
+			s.add()
+		}
+		s.ordered -= n
+	})
 }
 
 func (s *fakeScaler) add() string {
@@ -200,8 +216,6 @@ func (s *fakeScaler) Report() error {
 	defer s.mu.Unlock()
 	return s.report
 }
-
-func (s *fakeScaler) InstanceSeconds(time.Time) float64 { return 42 }
 
 func (s *fakeScaler) set(change func(*fakeScaler)) {
 	s.mu.Lock()

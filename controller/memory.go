@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -26,10 +27,11 @@ type memory struct {
 	ByHand    map[string]quell.Held `json:"by_hand,omitempty"` // taken out at the balancer
 	Orders    int                   `json:"orders,omitempty"`  // of operators, so far
 	Lost      string                `json:"lost,omitempty"`    // why earlier memory is gone; nothing is changed meanwhile
+	Roll      *life.Roll            `json:"roll,omitempty"`    // who is listed, who was ordered, and what instances cost
 }
 
 func newMemory() memory {
-	return memory{Draining: map[string]time.Time{}, Held: map[string]quell.Held{}, ByHand: map[string]quell.Held{}}
+	return memory{Draining: map[string]time.Time{}, Held: map[string]quell.Held{}, ByHand: map[string]quell.Held{}, Roll: life.NewRoll()}
 }
 
 // damagedError says that the memory is there and makes no sense.
@@ -66,6 +68,7 @@ func (c *Controller) restore(ctx context.Context) error {
 		draining[id] = anchored(since, c.now())
 	}
 	m.Draining = draining
+	m.Roll.Anchor(func(at time.Time) time.Time { return anchored(at, c.now()) })
 	lost := c.remembered(&m, found, err)
 	c.mem, c.adopt, c.forgot = m, true, !found
 	if c.mem.Owner == "" {

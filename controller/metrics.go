@@ -30,7 +30,7 @@ var (
 	descHeld        = prometheus.NewDesc("quell_instance_held", "1 where a person took an instance out of rotation.", []string{"service", "instance", "by"}, nil)
 	descHeldSince   = prometheus.NewDesc("quell_instance_held_since_timestamp_seconds", "Since when.", perInstance, nil)
 	descMissing     = prometheus.NewDesc("quell_instance_missing", "1 where the scaler does not list an instance that the balancer finds healthy.", perInstance, nil)
-	descInstances   = prometheus.NewDesc("quell_instances", "Instances by state; held: taken out of rotation by a person.", []string{"service", "state"}, nil)
+	descInstances   = prometheus.NewDesc("quell_instances", "Instances by state; held: taken out of rotation by a person; coming: ordered, and not listed by the scaler yet.", []string{"service", "state"}, nil)
 	descLoad        = prometheus.NewDesc("quell_load", "Summed utilisation.", perService, nil)
 	descArrivals    = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
 	descPaused      = prometheus.NewDesc("quell_paused", "1 while paused by hand.", perService, nil)
@@ -87,6 +87,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, state := range append([]quell.State{held}, quell.States...) {
 		gauge(descInstances, float64(states[state]), string(state))
 	}
+	gauge(descInstances, float64(s.Coming), coming)
 	for id, w := range s.Overrides {
 		gauge(descOverride, w, id)
 	}
@@ -119,6 +120,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 
 // held is what the metrics call the state of instances that a person took out.
 const held quell.State = "held"
+
+// coming is what the metrics call the state of instances that the scaler does not list yet.
+const coming = "coming"
 
 func bit(b bool) float64 {
 	if b {

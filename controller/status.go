@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -37,8 +38,9 @@ type Status struct {
 	Load            float64              `json:"load"`     // summed utilisation
 	Capacity        *float64             `json:"capacity"` // summed effective capacity, if known
 	Instances       []InstanceStatus     `json:"instances"`
-	Reasons         []quell.Reason       `json:"reasons"` // of the last plan
-	Changes         []string             `json:"changes"` // what the last decision that changed something changed
+	Coming          int                  `json:"coming,omitempty"` // instances that were ordered and that the scaler does not list yet
+	Reasons         []quell.Reason       `json:"reasons"`          // of the last plan
+	Changes         []string             `json:"changes"`          // what the last decision that changed something changed
 	ChangedAt       time.Time            `json:"changed_at,omitzero"`
 	Decisions       int                  `json:"decisions"`
 	InstanceSeconds float64              `json:"instance_seconds"`
@@ -76,14 +78,24 @@ type InstanceStatus struct {
 
 // shown is what others may look at while a step is under way.
 type shown struct {
-	mu  sync.Mutex
-	now outside
+	mu   sync.Mutex
+	now  outside
+	most float64 // instance-seconds that were shown
 }
 
 type outside struct {
 	status   Status
 	members  []quell.Member
 	sampling time.Duration
+	cost     life.Cost
+}
+
+// seconds are the instance-seconds until now. They never fall, though an instance may turn out to have ended a moment ago.
+func (s *shown) seconds(now time.Time) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most = max(s.most, s.now.cost.Seconds(now))
+	return s.most
 }
 
 func (s *shown) read() outside {
@@ -101,7 +113,7 @@ func (s *shown) write(now outside) {
 // Status returns the state after the last step. It never waits for a driver.
 func (c *Controller) Status() Status {
 	s := c.shown.read().status
-	s.InstanceSeconds = c.opts.Scaler.InstanceSeconds(c.now())
+	s.InstanceSeconds = c.shown.seconds(c.now())
 	_, s.Rejected = c.gather.totals()
 	s.UnknownSenders = c.gather.unknown()
 	if err := c.busErr(); err != nil {
@@ -157,7 +169,8 @@ func (c *Controller) show() {
 		}
 		s.LastFailure[part], s.LastFailureAt[part] = f.text, f.at
 	}
-	c.shown.write(outside{status: s, members: c.members, sampling: c.opts.Service.Sampling})
+	s.Coming = c.mem.Roll.Coming()
+	c.shown.write(outside{status: s, members: c.members, sampling: c.opts.Service.Sampling, cost: c.mem.Roll.Cost(c.now())})
 }
 
 // report keeps what the last decision saw and wanted.

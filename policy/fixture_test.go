@@ -27,13 +27,17 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // 75 ms; lat a mean response time of n requests (100); err the error rate; probe a mean of 10 probes; seen how many
 // seconds old the observation is; hand the weight that a person set. A bare word is a state (ready), "held" by a person,
 // or "silent", which leaves the observation out. A row
-// "arrivals=70" is the service's.
+// "arrivals=70" is the service's; "coming=2" are instances that were ordered and are not listed yet.
 func snap(tb testing.TB, k int, rows ...string) *quell.Snapshot {
 	tb.Helper()
 	s := &quell.Snapshot{At: start.Add(time.Duration(k+1) * period * time.Second), Service: "video"}
 	for _, row := range rows {
 		if rate, ok := strings.CutPrefix(row, "arrivals="); ok {
 			s.ArrivalRate = new(number(tb, rate))
+			continue
+		}
+		if coming, ok := strings.CutPrefix(row, "coming="); ok {
+			s.Coming = int(number(tb, coming))
 			continue
 		}
 		s.Instances = append(s.Instances, instance(tb, s.At, strings.Fields(row)))

@@ -16,11 +16,11 @@ type group struct {
 	ready       []*member // in the same order
 	rated       []*member // ready, with utilisation and severity known: their capacity can be told
 	unrated     []*member // ready, without
-	starting    int
-	held        int  // taken out by a person: they take up room, and are nobody's to use or to remove
-	outstanding int  // starting, or ready without a first severity
-	weightless  bool // no ready instance has a weight yet
-	handingOver bool // the weights in force are another policy's
+	starting    int       // those that were ordered and are not listed yet among them
+	held        int       // taken out by a person: they take up room, and are nobody's to use or to remove
+	outstanding int       // starting, or ready without a first severity
+	weightless  bool      // no ready instance has a weight yet
+	handingOver bool      // the weights in force are another policy's
 	load        float64
 	due         float64 // what of it those have to carry whose capacity can be told
 	loadText    string  // of due
@@ -30,6 +30,7 @@ type group struct {
 func perceive(in Input, remembered map[string]InstanceState) *group {
 	n := len(in.Snapshot.Instances)
 	g := &group{members: make([]member, n), ready: make([]*member, 0, n), rated: make([]*member, 0, n)}
+	g.starting, g.outstanding = in.Snapshot.Coming, in.Snapshot.Coming
 	for i := range g.members {
 		m := &g.members[i]
 		m.Instance, m.position = &in.Snapshot.Instances[i], i

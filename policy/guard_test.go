@@ -78,6 +78,11 @@ func TestGuardOnce(t *testing.T) {
 			[]string{"i1 weight=1 age=900", "i2 weight=0 age=5"}, "i1=0.75 i2=0.25 slow_start"},
 
 		{"min: started although nothing asks", "static", func(s *quell.Service) { s.Group.Min = 3 }, []string{"i1 weight=1", "i2 starting"}, "i1=1 +1 group_min"},
+		{"min: one that was ordered and is not listed yet is not missing", "static", func(s *quell.Service) { s.Group.Min = 2 },
+			[]string{"i1 weight=1", "coming=1"}, "i1=1"},
+		{"max: those that were ordered take up room", "static", func(s *quell.Service) { s.Group.Min, s.Group.Max = 4, 4 },
+			[]string{"i1 weight=1", "coming=2"}, "i1=1 +1 group_min"},
+		{"prima waits for those that were ordered", "prima", nil, []string{"i1 weight=1 use=0.8 cap=0.5", "coming=1"}, "i1=1 capacity_short"},
 		{"max: the youngest goes", "static", groupMax(2), []string{
 			"i1 weight=0.3 age=10", "i2 weight=0.3 age=5", "i3 weight=0.4 age=20",
 		}, "i1=0.5 i3=0.5 -i2 group_max"},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
@@ -37,10 +36,9 @@ type Surroundings struct {
 type Driver interface {
 	// Members returns every known instance; one that exited by itself is failed until it is stopped.
 	Members(ctx context.Context) ([]quell.Member, error)
-	// Start begins to start n instances and returns their ids.
+	// Start begins to start n instances and returns the ids that are known already. Without an error the others come too: Members shows
+	// them once they have ids. With an error only those were started that it returns.
 	Start(ctx context.Context, n int) ([]string, error)
 	// Stop ends instances that no longer get requests, and forgets them.
 	Stop(ctx context.Context, ids []string) error
-	// InstanceSeconds is the cost so far: the sum over instances of start command to exit. It must not block.
-	InstanceSeconds(now time.Time) float64
 }

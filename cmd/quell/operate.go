@@ -117,7 +117,11 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	if s.ArrivalRate != nil {
 		fmt.Fprintf(w, "  %.1f requests/s", *s.ArrivalRate)
 	}
-	fmt.Fprintf(w, "  %d decisions  %.0f instance-seconds\n\n", s.Decisions, s.InstanceSeconds)
+	fmt.Fprintf(w, "  %d decisions  %.0f instance-seconds", s.Decisions, s.InstanceSeconds)
+	if s.Coming > 0 {
+		fmt.Fprintf(w, "  %d coming", s.Coming)
+	}
+	fmt.Fprint(w, "\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "INSTANCE\tSTATE\tAGE\tRATE\tLOAD\tSEVERITY\tCAPACITY\tWEIGHT\tLATENCY\tPREDICTED\tREASON")
 	for _, i := range s.Instances {

@@ -1,7 +1,8 @@
 // Package command is the scaler for everything without a driver of its own: three commands of the user's start, stop
 // and list instances.
 //
-//	start: gets {"count":2} on standard input, prints the ids of the new instances: ["a","b"]
+//	start: gets {"count":2} on standard input, prints the ids of the new instances: ["a","b"]; or nothing, where
+//	       they have none yet, as in a cloud's group: the list then shows them later
 //	stop:  gets {"ids":["a"]}; what it prints is not looked at
 //	list:  gets nothing, prints every instance as a quell.Member:
 //	       [{"id":"a","address":"10.0.0.1:80","state":"ready","started":"2026-01-01T00:00:00Z"}]
@@ -12,6 +13,7 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,7 +38,6 @@ type Options struct {
 type Driver struct {
 	opts  Options
 	mu    sync.Mutex
-	meter *meter
 	first map[string]time.Time // when List first showed an instance that does not tell when it was started
 }
 
@@ -61,7 +62,7 @@ func New(opts Options) (*Driver, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Driver{opts: opts, meter: newMeter(opts.Now()), first: map[string]time.Time{}}, nil
+	return &Driver{opts: opts, first: map[string]time.Time{}}, nil
 }
 
 // Members returns what the list command prints. An instance without a start time started when it was first listed.
@@ -78,7 +79,6 @@ func (d *Driver) Members(ctx context.Context) ([]quell.Member, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.date(members, at)
-	d.meter.observe(at, members)
 	return members, nil
 }
 
@@ -99,7 +99,8 @@ func (d *Driver) date(members []quell.Member, at time.Time) {
 	}
 }
 
-// Start asks for n instances and returns the ids printed. Where they are not n it returns them with an error.
+// Start asks for n instances and returns the ids printed. Where they are not n it returns them with an error. A command that prints nothing
+// names none: they come later, in the list.
 func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("starting %d instances: the number is negative", n)
@@ -112,6 +113,9 @@ func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 	}{n})
 	if err != nil {
 		return nil, fmt.Errorf("starting %d instances: %w", n, err)
+	}
+	if len(bytes.TrimSpace(out)) == 0 {
+		return nil, nil
 	}
 	ids, err := decodeIDs(out)
 	if err != nil {
@@ -135,15 +139,6 @@ func (d *Driver) Stop(ctx context.Context, ids []string) error {
 		return fmt.Errorf("stopping %s: %w", strings.Join(ids, ", "), err)
 	}
 	return nil
-}
-
-// InstanceSeconds sums the seconds that instances were listed, other than failed, since New. An instance counts from
-// its start time where that lies after the list before; one that is gone counts to the first list without it, so its
-// end is late by up to the time between two lists. Nothing is kept over a restart.
-func (d *Driver) InstanceSeconds(now time.Time) float64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.meter.seconds(now)
 }
 
 func decodeMembers(out []byte) ([]quell.Member, error) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -17,15 +16,12 @@ import (
 var ErrFixed = errors.New("the group is fixed: its instances are those of the configuration")
 
 // Driver lists the configured instances. It is safe for concurrent use.
-type Driver struct {
-	members []quell.Member
-	created time.Time
-}
+type Driver struct{ members []quell.Member }
 
-// New checks the configured members; created is the time from which the fleet costs. Started stays zero where it is
-// not known. Mistakes are returned together, as *quell.UserError.
-func New(members []quell.Member, created time.Time) (*Driver, error) {
-	d := &Driver{members: slices.Clone(members), created: created}
+// New checks the configured members. Started stays zero where it is not known. Mistakes are returned together, as
+// *quell.UserError.
+func New(members []quell.Member) (*Driver, error) {
+	d := &Driver{members: slices.Clone(members)}
 	var errs []error
 	seen := map[string]bool{}
 	for i := range d.members {
@@ -68,8 +64,3 @@ func (d *Driver) Start(context.Context, int) ([]string, error) { return nil, Err
 
 // Stop returns ErrFixed.
 func (d *Driver) Stop(context.Context, []string) error { return ErrFixed }
-
-// InstanceSeconds is the number of instances times the seconds since the driver was made.
-func (d *Driver) InstanceSeconds(now time.Time) float64 {
-	return float64(len(d.members)) * max(0, now.Sub(d.created).Seconds())
-}

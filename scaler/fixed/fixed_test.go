@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -16,8 +15,7 @@ var fleet = []quell.Member{
 }
 
 func TestFleetStaysAsItIs(t *testing.T) {
-	created := time.Unix(1000, 0)
-	d, err := New(fleet, created)
+	d, err := New(fleet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +38,6 @@ func TestFleetStaysAsItIs(t *testing.T) {
 	if err := d.Stop(t.Context(), []string{"a"}); !errors.Is(err, ErrFixed) {
 		t.Errorf("Stop = %v", err)
 	}
-	for after, want := range map[time.Duration]float64{0: 0, 90 * time.Second: 180, -time.Second: 0} {
-		if got := d.InstanceSeconds(created.Add(after)); got != want {
-			t.Errorf("after %s the fleet cost %v s, not %v", after, got, want)
-		}
-	}
 }
 
 func TestMistakesComeTogether(t *testing.T) {
@@ -54,7 +47,7 @@ func TestMistakesComeTogether(t *testing.T) {
 		{ID: "a", Address: "h:1"},
 		{ID: "b", Address: ":1"},
 		{ID: "c", Address: "h:1", Probe: "h"},
-	}, time.Time{})
+	})
 	var mistake *quell.UserError
 	if !errors.As(err, &mistake) {
 		t.Fatalf("New = %v", err)
@@ -73,5 +66,4 @@ var _ interface {
 	Members(context.Context) ([]quell.Member, error)
 	Start(context.Context, int) ([]string, error)
 	Stop(context.Context, []string) error
-	InstanceSeconds(time.Time) float64
 } = (*Driver)(nil)

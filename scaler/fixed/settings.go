@@ -2,7 +2,6 @@ package fixed
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
@@ -57,9 +56,9 @@ func (s *Settings) Check(d *keys.Decoder, service quell.Service) {
 	}
 }
 
-// New makes the driver. The fleet costs from now on.
+// New makes the driver.
 func (s *Settings) New(scaler.Surroundings) (scaler.Driver, error) {
-	driver, err := New(s.Instances, time.Now())
+	driver, err := New(s.Instances)
 	if err != nil {
 		return nil, err // a nil driver in an interface would not be nil
 	}

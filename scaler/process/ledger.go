@@ -18,10 +18,10 @@ const ledgerFormat = "quell-instances/1"
 // ledger is what must survive this process: instances.json. Its methods are pure.
 type ledger struct {
 	Format        string    `json:"format"`
-	Next          int       `json:"next"`           // number of the next id; never falls
-	ExitedSeconds float64   `json:"exited_seconds"` // of instances that are no longer listed
-	FreedSlots    []int     `json:"freed_slots"`    // the least recently freed first
-	Instances     []*record `json:"instances"`      // in order of start
+	Next          int       `json:"next"`                     // number of the next id; never falls
+	ExitedSeconds float64   `json:"exited_seconds,omitempty"` // in files of earlier versions; the controller counts them now
+	FreedSlots    []int     `json:"freed_slots"`              // the least recently freed first
+	Instances     []*record `json:"instances"`                // in order of start
 }
 
 // record is one instance. PID is 0 between the decision to start it and the fork.
@@ -51,9 +51,10 @@ func decodeLedger(data []byte) (*ledger, error) {
 	if l.Format != ledgerFormat {
 		return nil, fmt.Errorf("format is %q, not %q", l.Format, ledgerFormat)
 	}
-	if l.Next < 1 || l.ExitedSeconds < 0 || math.IsInf(l.ExitedSeconds, 0) {
-		return nil, errors.New("next must be positive and exited_seconds not negative")
+	if l.Next < 1 {
+		return nil, errors.New("next must be positive")
 	}
+	l.ExitedSeconds = 0
 	seen := map[string]bool{}
 	for i, r := range l.Instances {
 		if r == nil {
@@ -168,12 +169,7 @@ func without(slots []int, slot int) []int {
 	return slices.DeleteFunc(slices.Clone(slots), func(s int) bool { return s == slot })
 }
 
-// forget drops an instance that has exited and keeps its cost.
-func (l *ledger) forget(r *record) {
-	l.ExitedSeconds += r.seconds(*r.Exited)
-	l.remove(r)
-}
-
+// remove takes an instance off the list.
 func (l *ledger) remove(r *record) {
 	l.Instances = slices.DeleteFunc(l.Instances, func(o *record) bool { return o == r })
 }
@@ -194,20 +190,4 @@ func (l *ledger) ports() map[int]bool {
 		}
 	}
 	return used
-}
-
-// instanceSeconds is the sum over all instances ever started of the time from start command to exit, or to now.
-func (l *ledger) instanceSeconds(now time.Time) float64 {
-	sum := l.ExitedSeconds
-	for _, r := range l.Instances {
-		sum += r.seconds(now)
-	}
-	return sum
-}
-
-func (r *record) seconds(now time.Time) float64 {
-	if r.Exited != nil {
-		now = *r.Exited
-	}
-	return max(0, now.Sub(r.Started).Seconds())
 }

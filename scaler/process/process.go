@@ -78,15 +78,18 @@ func New(opts Options) (*Driver, error) {
 	return d, nil
 }
 
-// Members lists every instance that Start began and Stop has not ended, in order of start.
+// Members lists every instance that Start began and Stop has not ended, in order of start. One that ended while no driver ran
+// exited when it was last seen alive.
 func (d *Driver) Members(context.Context) ([]quell.Member, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	members := make([]quell.Member, 0, len(d.ledger.Instances))
 	for _, r := range d.ledger.Instances {
-		members = append(members, quell.Member{
-			ID: r.ID, Type: r.Type, Address: r.Address, Probe: r.ProbeAddress, State: d.state(r), Started: r.Started,
-		})
+		m := quell.Member{ID: r.ID, Type: r.Type, Address: r.Address, Probe: r.ProbeAddress, State: d.state(r), Started: r.Started}
+		if r.Exited != nil {
+			m.Exited = *r.Exited
+		}
+		members = append(members, m)
 	}
 	return members, nil
 }
@@ -102,14 +105,6 @@ func (d *Driver) state(r *record) quell.State {
 	default:
 		return quell.Starting
 	}
-}
-
-// InstanceSeconds is the sum, over all instances ever started in the state folder, of the seconds from start
-// command to exit, or to now. An instance that ended while no driver ran ended when it was last seen alive.
-func (d *Driver) InstanceSeconds(now time.Time) float64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.ledger.instanceSeconds(now)
 }
 
 // Start starts n instances and returns their ids. With an error it returns the ids of those that were started
@@ -231,7 +226,7 @@ func (d *Driver) ids() []string {
 
 // forget drops an instance that has exited. d.mu is held.
 func (d *Driver) forget(r *record) {
-	d.ledger.forget(r)
+	d.ledger.remove(r)
 	if err := d.folder.pruneLogs(func(id string) bool { return d.ledger.find(id) != nil }); err != nil {
 		d.opts.Logger.Warn("old logs stay", "error", err)
 	}

@@ -1,0 +1,43 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// order has the scaler start n instances, and says in words which they are; empty where none was started. The order is stored before: a
+// controller that is killed meanwhile would order them twice.
+func (c *Controller) order(ctx context.Context, n int) (started string, err error) {
+	c.mem.Roll.Order(c.now(), n)
+	if c.unsaved = c.save(ctx); c.unsaved != nil { // as on a full disk, which must not keep an instance from being replaced
+		c.failed("memory", c.unsaved)
+	}
+	ids, err := c.opts.Scaler.Start(ctx, n)
+	parts := ids
+	if later := c.mem.Roll.Answer(ids, err != nil); later > 0 {
+		parts = append(parts, fmt.Sprintf("%d that the scaler has yet to name", later))
+	}
+	return strings.Join(parts, ", "), err
+}
+
+// callRoll compares what the scaler lists with what it listed before and with what was ordered. Orders that nobody came of are told.
+func (c *Controller) callRoll(ctx context.Context, v *view) {
+	roll := c.mem.Roll
+	roll.Look(c.now(), v.members)
+	if c.leading {
+		startup := c.opts.Service.Group.Startup
+		for _, late := range roll.Overdue(c.now(), startup) {
+			text := fmt.Sprintf("%d instance(s) ordered %v ago", late.Count+len(late.IDs), c.now().Sub(late.At).Round(time.Second))
+			if len(late.IDs) > 0 {
+				text += " (named: " + strings.Join(late.IDs, ", ") + ")"
+			}
+			text += fmt.Sprintf(" never appeared in the scaler's list: they are no longer waited for. Look at what starts and lists instances; group.startup is %v", startup)
+			c.failed("scaler", errors.New(text))
+			c.event(ctx, text)
+		}
+	}
+	v.coming = roll.Coming()
+}
