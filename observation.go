@@ -159,4 +159,7 @@ type Reading struct {
 	Errors      int64       `json:"errors,omitempty"`      // balancer: failed among them
 	LatencyHDR  []byte      `json:"latency_hdr,omitempty"` // balancer: HdrHistogram (V2, compressed) of microseconds
 	ConnectHDR  []byte      `json:"connect_hdr,omitempty"` // balancer: the same of connect times
+
+	Limits   map[Resource]float64 `json:"limits,omitempty"`   // agent: the limits in force, in the units of Limit
+	Settings map[string]float64   `json:"settings,omitempty"` // agent: the settings in force, by Setting.Key
 }

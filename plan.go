@@ -21,6 +21,37 @@ type Plan struct {
 	Reasons               []Reason            `json:"reasons,omitempty"`
 }
 
+// Part is a part of a plan that asks for something to be done.
+type Part string
+
+// The parts, in the order in which they are carried out.
+const (
+	GroupPart    Part = "group"
+	ReplacePart  Part = "replace"
+	WeightsPart  Part = "weights"
+	LimitsPart   Part = "limits"
+	SettingsPart Part = "settings"
+)
+
+// Asks lists the parts that ask for something. The other fields of a plan only explain it.
+func (p *Plan) Asks() (parts []Part) {
+	for _, part := range []struct {
+		name Part
+		asks bool
+	}{
+		{GroupPart, !p.Group.Empty()},
+		{ReplacePart, len(p.Replace) > 0},
+		{WeightsPart, len(p.Weights) > 0},
+		{LimitsPart, len(p.Limits) > 0},
+		{SettingsPart, len(p.Settings) > 0},
+	} {
+		if part.asks {
+			parts = append(parts, part.name)
+		}
+	}
+	return parts
+}
+
 // GroupChange asks for instances to be added and removed.
 type GroupChange struct {
 	Add    int      `json:"add,omitempty"`
@@ -45,6 +76,9 @@ type Setting struct {
 	Name     string  `json:"name"`
 	Value    float64 `json:"value"`
 }
+
+// Key is the setting's name among those of its instance, such as apache.MaxRequestWorkers.
+func (s *Setting) Key() string { return s.Target + "." + s.Name }
 
 // Reason tells a person why a part of a plan is as it is. An empty Instance means the group.
 type Reason struct {

@@ -70,13 +70,7 @@ func (in *Instance) check(p *problems) {
 	if in.Held != nil {
 		p.id("held.by", in.Held.By)
 	}
-	for r, v := range sorted(in.Limits) {
-		p.resource("limits", r)
-		p.number("limits."+string(r), v, maxRate)
-	}
-	for name, v := range sorted(in.Settings) {
-		p.number("settings."+name, v, math.MaxFloat64)
-	}
+	p.inside(in.Limits, in.Settings)
 	if in.Observation != nil {
 		p.in("observation", func() { in.Observation.check(p) })
 	}
@@ -101,7 +95,42 @@ func (r *Reading) Validate() error {
 			p.addf(field, "%v", err)
 		}
 	}
+	if r.Source != FromAgent && len(r.Limits)+len(r.Settings) > 0 {
+		p.addf("limits", "limits and settings of an instance are its agent's to tell")
+	}
+	p.inside(r.Limits, r.Settings)
 	p.in("observation", func() { r.Observation.check(&p) })
+	return p.err()
+}
+
+// inside checks what is in force inside an instance.
+func (p *problems) inside(limits map[Resource]float64, settings map[string]float64) {
+	for r, v := range sorted(limits) {
+		p.resource("limits", r)
+		p.number("limits."+string(r), v, maxRate)
+	}
+	for name, v := range sorted(settings) {
+		p.number("settings."+name, v, math.MaxFloat64)
+	}
+}
+
+// Validate returns every rule that the limit breaks, joined, or nil.
+func (l *Limit) Validate() error {
+	var p problems
+	p.id("instance", l.Instance)
+	p.resource("resource", l.Resource)
+	p.number("value", l.Value, maxRate)
+	p.id("unit", l.Unit)
+	return p.err()
+}
+
+// Validate returns every rule that the setting breaks, joined, or nil.
+func (s *Setting) Validate() error {
+	var p problems
+	p.id("instance", s.Instance)
+	p.id("target", s.Target)
+	p.id("name", s.Name)
+	p.number("value", s.Value, math.MaxFloat64)
 	return p.err()
 }
 

@@ -1,5 +1,5 @@
 // Package agent reports from inside an instance: once per sampling period it reads the machine and publishes what it
-// read. It also runs the probe server. It is meant to be left running on small machines: it holds one observation at
+// read. It also runs the probe server, and puts the limits and settings in force that it is told. It is meant to be left running on small machines: it holds one observation at
 // a time and sleeps between two of them.
 package agent
 
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,9 +40,12 @@ type Options struct {
 	// ProbeServer answers probes on ProbeListener while the agent runs; both or neither.
 	ProbeServer   *probe.Server
 	ProbeListener net.Listener
-	Now           func() time.Time      // nil means time.Now
-	Logger        *slog.Logger          // nil is silent
-	Metrics       prometheus.Registerer // nil registers none
+	// Limiters and Setters are the drivers that put orders in force, by resource and by the server that they set.
+	Limiters map[quell.Resource]Limiter
+	Setters  map[string]Setter
+	Now      func() time.Time      // nil means time.Now
+	Logger   *slog.Logger          // nil is silent
+	Metrics  prometheus.Registerer // nil registers none
 }
 
 // Agent publishes one reading per sampling period.
@@ -50,6 +54,9 @@ type Agent struct {
 	metrics    metrics
 	publishing outage.Log
 	sensing    map[string]*outage.Log // by sensor
+
+	inside  sync.Mutex             // guards the drivers, and what follows
+	reading map[string]*outage.Log // back what is in force
 }
 
 // New checks o and registers the metrics.
@@ -71,7 +78,7 @@ func New(o Options) (*Agent, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = o.Logger.With("service", o.Service, "instance", o.Instance)
-	a := &Agent{opts: o, metrics: newMetrics(), sensing: map[string]*outage.Log{}}
+	a := &Agent{opts: o, metrics: newMetrics(), sensing: map[string]*outage.Log{}, reading: map[string]*outage.Log{}}
 	a.publishing = outage.Log{Logger: o.Logger, What: "publishing"}
 	if err := a.metrics.register(o.Metrics, o.ProbeServer); err != nil {
 		return nil, fmt.Errorf("registering the agent's metrics: %w", err)
@@ -113,6 +120,7 @@ func (a *Agent) report(ctx context.Context) {
 	a.metrics.observations.Inc()
 	limited, cancel := context.WithTimeout(ctx, a.opts.Period)
 	defer cancel()
+	reading.Limits, reading.Settings = a.inForce(limited)
 	err := a.opts.Publish(limited, reading)
 	if ctx.Err() != nil {
 		return

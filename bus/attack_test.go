@@ -157,6 +157,7 @@ func attempts(own string) map[string]string {
 		"a reader of the journal":          "$JS.API.CONSUMER.CREATE.quell_plans_video",
 		"a stream of its own on the disk":  "$JS.API.STREAM.CREATE.mine",
 		"another instance's commands":      "quell.video.agent.i2.limit",
+		"another instance's answer":        "quell.video.answer.i2.x",
 		"an answer in the controller name": "_INBOX.operator.operator.x.y",
 		"the system's account":             "$SYS.REQ.SERVER.PING",
 	}

@@ -14,7 +14,7 @@ type Role string
 
 // What each role may do stands in Grant.permissions.
 const (
-	Sensor     Role = "sensor"     // publish its own readings, receive its own commands
+	Sensor     Role = "sensor"     // publish its own readings, receive and answer its own commands
 	Balancer   Role = "balancer"   // publish readings of every instance, in its own name; receive its backends
 	Controller Role = "controller" // everything
 	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain
@@ -81,14 +81,14 @@ func (g Grant) subjects() subjects {
 	inbox := g.inbox() + ".>"
 	switch g.Role {
 	case Sensor:
-		return subjects{[]string{svc + ".reading.agent." + id}, []string{svc + ".agent." + id + ".>", inbox}}
+		return subjects{[]string{svc + ".reading.agent." + id, svc + ".answer." + id + ".*"}, []string{svc + ".agent." + id + ".>", inbox}}
 	case Balancer:
 		return subjects{[]string{svc + ".reading.balancer.*." + id, svc + ".reading.prober.*." + id}, []string{svc + ".balancer." + id + ".>", inbox}}
 	case Operator:
 		return subjects{[]string{svc + ".command.operator." + id, svc + ".history.operator." + id}, []string{inbox}}
 	case Leaf:
 		return subjects{
-			[]string{svc + ".reading.>"},
+			[]string{svc + ".reading.>", svc + ".answer.>"},
 			[]string{svc + ".agent.>", svc + ".balancer.>", inboxes + "." + string(Sensor) + ".>", inboxes + "." + string(Balancer) + ".>"},
 		}
 	case Controller:

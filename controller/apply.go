@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +20,7 @@ type view struct {
 	held     map[string]hold      // members that a person took out
 	ending   map[string]bool      // members that the scaler was told to end
 	coming   int                  // instances that were ordered and are not listed yet
+	snapshot *quell.Snapshot      // made of this view; nil between two decisions
 }
 
 // group is the members with all that is known of them.
@@ -136,28 +136,7 @@ func (c *Controller) adoptWeights(v view) {
 	c.adopt = false
 }
 
-// apply carries out the difference between the plan and what is in force, group first, and says what it changed.
-func (c *Controller) apply(ctx context.Context, v view, plan *quell.Plan) ([]string, error) {
-	var changes []string
-	var groupErr error
-	if !plan.Group.Empty() && !c.opts.Fixed {
-		changes, groupErr = c.changeGroup(ctx, plan.Group)
-	}
-	weights := plan.Weights
-	if len(weights) == 0 { // nobody is ready, perhaps for a balancer that has just started and checked nobody yet
-		weights = c.weightsInForce(v)
-	}
-	moved := c.moved(v, weights)
-	err := c.reconcile(ctx, v, weights)
-	if err == nil {
-		c.mem.Weights, c.adopt = weights, false
-		if moved != "" {
-			changes = append(changes, moved)
-		}
-	}
-	return changes, errors.Join(groupErr, err)
-}
-
+// changeGroup marks instances as removed and has the scaler start new ones.
 func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange) ([]string, error) {
 	var changes []string
 	for _, id := range change.Remove {
@@ -179,8 +158,8 @@ func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange)
 	return changes, nil
 }
 
-// moved describes how the plan's weights differ from those in force; empty if they do not.
-func (c *Controller) moved(v view, weights map[string]float64) string {
+// moved describes how shares differ from those in force; empty if they do not.
+func moved(v *view, weights map[string]float64) string {
 	var parts []string
 	for id, w := range weights {
 		if b, known := v.backends[id]; life.Moves(b, known, w) {

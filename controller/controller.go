@@ -66,6 +66,7 @@ type Options struct {
 	// OwnMembers and OwnBackends say that instances, and what a balancer has, are there by this service's controller only.
 	OwnMembers, OwnBackends bool
 	Drain                   time.Duration // how long open requests of a removed instance may take
+	Agents                  Agents        // put limits and settings in force; nil: plans that ask for any fail
 	// Lead reports whether this controller may act, for at least StepLimit from when it was asked; nil means always. It
 	// is asked before anything is done, so it should be cheap.
 	Lead func(ctx context.Context) (bool, error)
@@ -109,6 +110,8 @@ type Controller struct {
 	status   Status               // of the last decision
 	told     string               // the last decision that was logged
 	counts   counts
+	limits   insideActuator
+	settings insideActuator
 
 	background sync.WaitGroup // what outlives a step
 }
@@ -131,6 +134,8 @@ func New(opts Options) (*Controller, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger), ending: map[string]bool{}, unlisted: map[string]*unlisted{}, mem: newMemory()}
+	c.limits = insideActuator{agents: opts.Agents, wanted: limitsOf, inForce: limitInForce, now: c.now, sampling: c.samplingNow}
+	c.settings = insideActuator{agents: opts.Agents, wanted: settingsOf, inForce: settingInForce, now: c.now, sampling: c.samplingNow}
 	if err := c.configure(opts.Service, opts.Models); err != nil {
 		return nil, err
 	}
@@ -234,6 +239,9 @@ func (c *Controller) enter(ctx context.Context) error {
 
 func (c *Controller) sampling() time.Duration { return c.shown.read().sampling }
 
+// samplingNow is that of the configuration in force; it belongs to a piece of work.
+func (c *Controller) samplingNow() time.Duration { return c.opts.Service.Sampling }
+
 // limit bounds a step's work.
 func (c *Controller) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, StepLimit(c.opts.Service.Sampling))
@@ -258,12 +266,19 @@ func (c *Controller) Step(ctx context.Context) {
 	c.judgeMissing(limited, &view)
 	c.judge(limited, view)
 	snapshot := c.gather.snapshot(c.now(), view)
+	view.snapshot = &snapshot
 	plan, state := c.decide(&snapshot)
 	c.mem.State = state
-	o := c.carryOut(limited, view, &plan)
-	c.tell(&plan, o)
-	c.record(ctx, &snapshot, &plan, o)
-	c.report(view, &snapshot, &plan, o.changes)
+	c.finish(ctx, limited, &view, &plan)
+}
+
+// finish carries a plan out within the limited time, and writes down what came of it.
+func (c *Controller) finish(ctx, limited context.Context, view *view, plan *quell.Plan) {
+	pending := c.pending(view)
+	o := c.carryOut(limited, view, plan)
+	c.tell(plan, o)
+	c.record(ctx, view.snapshot, plan, o)
+	c.report(view, plan, o, pending)
 }
 
 // lead finds out whether this controller may act. One that begins to goes on from what the last one remembered.
@@ -308,7 +323,7 @@ func (c *Controller) missing() string {
 }
 
 // carryOut applies the plan if this controller may act.
-func (c *Controller) carryOut(ctx context.Context, view view, plan *quell.Plan) outcome {
+func (c *Controller) carryOut(ctx context.Context, view *view, plan *quell.Plan) outcome {
 	if why := c.idle(); why != "" {
 		c.adopt = true // somebody else decides: their weights are taken up when this controller acts again
 		return outcome{why: why, would: c.asks(view, plan)}

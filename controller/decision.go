@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/quellhq/quell"
@@ -32,23 +31,6 @@ func (c *Controller) idle() string {
 		return "advise mode"
 	}
 	return ""
-}
-
-// asks says in words what a plan would change.
-func (c *Controller) asks(v view, plan *quell.Plan) []string {
-	var parts []string
-	if !plan.Group.Empty() && !c.opts.Fixed {
-		if plan.Group.Add > 0 {
-			parts = append(parts, fmt.Sprintf("add %d", plan.Group.Add))
-		}
-		for _, id := range plan.Group.Remove {
-			parts = append(parts, "remove "+id)
-		}
-	}
-	if moved := c.moved(v, plan.Weights); moved != "" {
-		parts = append(parts, "set "+moved)
-	}
-	return parts
 }
 
 // tell logs a decision that changed something, or would have, with its reasons. One that only repeats the last is not

@@ -351,6 +351,7 @@ type rig struct {
 	scaler   *fakeScaler
 	journal  *fakeJournal
 	memory   *fakeMemory
+	agents   *fakeAgents
 	opts     Options
 	c        *Controller
 	stop     func()
@@ -362,6 +363,7 @@ func play(t *testing.T, change func(*rig), body func(*rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
 			t: t, journal: &fakeJournal{}, memory: &fakeMemory{values: map[string][]byte{}}, scaler: &fakeScaler{},
+			agents:   &fakeAgents{values: map[string]float64{}, fault: map[string]error{}},
 			balancer: &fakeBalancer{sick: map[string]bool{}, inFlight: map[string]int64{}, byHand: map[string]quell.Held{}},
 		}
 		r.opts = Options{

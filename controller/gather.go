@@ -105,7 +105,7 @@ func bulk(r *quell.Reading) int {
 	}
 	const each, class = 1 << 10, 256
 	o := &r.Observation
-	entries := len(o.RequestRates) + len(o.LatencyByClassMS) + len(o.Counters) + len(o.TCP) + len(o.Pressure)
+	entries := len(o.RequestRates) + len(o.LatencyByClassMS) + len(o.Counters) + len(o.TCP) + len(o.Pressure) + len(r.Settings)
 	return each + len(r.LatencyHDR) + len(r.ConnectHDR) + class*entries
 }
 
@@ -165,6 +165,7 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 		id := in.Member.ID
 		alive[id] = true
 		in.Past, in.Observation = g.lives[id], g.merge(now, id)
+		in.Limits, in.Settings = life.Inside(g.readings[id])
 		if !in.Member.Started.IsZero() {
 			in.Member.Started = g.started.of(id, in.Member.Started, now)
 		}

@@ -42,6 +42,7 @@ type Status struct {
 	Reasons         []quell.Reason       `json:"reasons"`          // of the last plan
 	Changes         []string             `json:"changes"`          // what the last decision that changed something changed
 	ChangedAt       time.Time            `json:"changed_at,omitzero"`
+	Pending         []string             `json:"pending,omitempty"` // what was applied before the last decision and did not read back so
 	Decisions       int                  `json:"decisions"`
 	InstanceSeconds float64              `json:"instance_seconds"`
 	UnknownSenders  []UnknownSender      `json:"unknown_senders,omitempty"` // report of instances that the service does not have
@@ -74,6 +75,9 @@ type InstanceStatus struct {
 	Open        *int64      `json:"open_requests,omitempty"` // of a held one
 	Empty       bool        `json:"empty,omitempty"`         // held, and no request is open
 	Reason      string      `json:"reason,omitempty"`
+
+	Limits   map[quell.Resource]float64 `json:"limits,omitempty"`   // in force, as its agent reports
+	Settings map[string]float64         `json:"settings,omitempty"` // the same
 }
 
 // shown is what others may look at while a step is under way.
@@ -174,11 +178,12 @@ func (c *Controller) show() {
 }
 
 // report keeps what the last decision saw and wanted.
-func (c *Controller) report(v view, snapshot *quell.Snapshot, plan *quell.Plan, changes []string) {
-	s := Status{At: snapshot.At, ArrivalRate: snapshot.ArrivalRate, Reasons: plan.Reasons}
+func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []string) {
+	snapshot := v.snapshot
+	s := Status{At: snapshot.At, ArrivalRate: snapshot.ArrivalRate, Reasons: plan.Reasons, Pending: pending}
 	s.Changes, s.ChangedAt = c.status.Changes, c.status.ChangedAt
-	if len(changes) > 0 {
-		s.Changes, s.ChangedAt = changes, snapshot.At
+	if len(o.changes) > 0 {
+		s.Changes, s.ChangedAt = o.changes, snapshot.At
 	}
 	addresses := make(map[string]string, len(v.members))
 	for _, m := range v.members {
@@ -207,7 +212,7 @@ func (c *Controller) report(v view, snapshot *quell.Snapshot, plan *quell.Plan, 
 }
 
 func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[string]string) InstanceStatus {
-	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID]}
+	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID], Limits: in.Limits, Settings: in.Settings}
 	if row.Health != "" {
 		row.Reason = "health check: " + row.Health
 	}

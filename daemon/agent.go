@@ -48,6 +48,14 @@ func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, 
 		return err
 	}
 	r.shown.Store(next.registry)
+	r.now.Store(next.agent)
+	unserve, err := conn.ServeOrders(file.Service.Name, instance, func(ctx context.Context, o bus.Orders) error {
+		return r.now.Load().Order(ctx, o.Limits, o.Settings)
+	})
+	if err != nil {
+		return errors.Join(err, next.listener.Close())
+	}
+	defer unserve()
 	shut, err := ServeHTTP("the agent's metrics", file.Agent.Metrics, agentHandler(&r.shown, conn), log)
 	if err != nil {
 		return errors.Join(err, next.listener.Close())
@@ -67,6 +75,7 @@ type reporter struct {
 	conn           *bus.Conn
 	log            *slog.Logger
 	shown          atomic.Pointer[prometheus.Registry]
+	now            atomic.Pointer[agent.Agent] // who takes orders
 }
 
 // generation is what one reading of the configuration makes.
@@ -129,6 +138,7 @@ func again(listener *net.TCPListener) (net.Listener, error) {
 // run runs one generation until ctx ends, or until the next is ready.
 func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Signal) (next *generation, err error) {
 	r.shown.Store(g.registry)
+	r.now.Store(g.agent)
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
@@ -214,5 +224,12 @@ func Report(ctx context.Context, file *config.File, instance string, sensors age
 	if err != nil {
 		return err
 	}
+	unserve, err := conn.ServeOrders(file.Service.Name, instance, func(ctx context.Context, o bus.Orders) error {
+		return a.Order(ctx, o.Limits, o.Settings)
+	})
+	if err != nil {
+		return err
+	}
+	defer unserve()
 	return a.Run(ctx)
 }

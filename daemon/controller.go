@@ -157,8 +157,18 @@ func newController(file *config.File, models *model.Models, driver controller.Ba
 	return controller.New(controller.Options{
 		Service: file.Service, Models: models, Balancer: driver, Scaler: instances, Journal: written, Memory: memory,
 		Fixed: fixed, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
-		Marker: markIn(file.Data), Reopen: conn.Reopen, OwnMembers: ownMembers(file), OwnBackends: ownBackends(file),
+		Agents: agents{conn, name}, Marker: markIn(file.Data), Reopen: conn.Reopen, OwnMembers: ownMembers(file), OwnBackends: ownBackends(file),
 	})
+}
+
+// agents are reached over the bus.
+type agents struct {
+	conn    *bus.Conn
+	service string
+}
+
+func (a agents) Order(ctx context.Context, instance string, orders bus.Orders) error {
+	return a.conn.Order(ctx, a.service, instance, orders)
 }
 
 // stores are what a controller writes to. No decision waits for the servers of an external bus.

@@ -19,8 +19,10 @@ type Instance struct {
 	Since   time.Time          // when it began to leave
 	Ending  bool               // the scaler was told to end it
 
-	Past        Past               // of the last snapshot
-	Observation *quell.Observation // nil without readings
+	Past        Past                       // of the last snapshot
+	Observation *quell.Observation         // nil without readings
+	Limits      map[quell.Resource]float64 // in force, as its agent told last
+	Settings    map[string]float64         // the same
 }
 
 // Orphaned says whether the balancer drains the instance although neither a plan nor a person is known to have asked for it: a controller

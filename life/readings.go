@@ -131,6 +131,15 @@ func newest(readings []Received, source quell.Source) (last *Received) {
 	return last
 }
 
+// Inside is what an instance's agent told last of limits and settings in force, however long ago: orders that it carried out then hold.
+func Inside(readings []Received) (limits map[quell.Resource]float64, settings map[string]float64) {
+	agent := newest(readings, quell.FromAgent)
+	if agent == nil {
+		return nil, nil
+	}
+	return agent.Limits, agent.Settings
+}
+
 // mergeProbes pools the probes of several probers.
 func mergeProbes(o *quell.Observation, r *Received) {
 	for resource, p := range r.Observation.Probe {

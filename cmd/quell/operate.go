@@ -155,7 +155,27 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	if len(s.Changes) > 0 {
 		fmt.Fprintf(w, "\nlast change at %s: %s", s.ChangedAt.Local().Format(time.TimeOnly), strings.Join(s.Changes, "; "))
 	}
+	writeInside(w, s.Instances)
+	if len(s.Pending) > 0 {
+		fmt.Fprintf(w, "\nnot in force yet: %s", strings.Join(s.Pending, "; "))
+	}
 	return writeProblems(w, s)
+}
+
+// writeInside shows the limits and settings that agents report.
+func writeInside(w io.Writer, instances []controller.InstanceStatus) {
+	for _, i := range instances {
+		var parts []string
+		for _, resource := range slices.Sorted(maps.Keys(i.Limits)) {
+			parts = append(parts, fmt.Sprintf("%s limited to %g", resource, i.Limits[resource]))
+		}
+		for _, name := range slices.Sorted(maps.Keys(i.Settings)) {
+			parts = append(parts, fmt.Sprintf("%s is %g", quell.Printable(name, longestText), i.Settings[name]))
+		}
+		if len(parts) > 0 {
+			fmt.Fprintf(w, "\nin force at %s: %s", i.ID, strings.Join(parts, ", "))
+		}
+	}
 }
 
 // writeProblems ends a status with what fails at present.

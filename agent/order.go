@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/outage"
+)
+
+// Limiter bounds this machine's use of one resource.
+type Limiter interface {
+	// Limit puts a bound in force. It refuses a unit that it does not know.
+	Limit(ctx context.Context, l quell.Limit) error
+	// InForce reads the bound back; ok is false where there is none.
+	InForce(ctx context.Context) (value float64, ok bool, err error)
+}
+
+// Setter sets the parameters of one server on this machine.
+type Setter interface {
+	// Set puts a parameter in force.
+	Set(ctx context.Context, name string, value float64) error
+	// InForce reads the parameters back, by name.
+	InForce(ctx context.Context) (map[string]float64, error)
+}
+
+// Order puts limits and settings in force. What this agent has no driver for is refused; the rest is done. The error says which are not in
+// force, and why.
+func (a *Agent) Order(ctx context.Context, limits []quell.Limit, settings []quell.Setting) error {
+	a.inside.Lock()
+	defer a.inside.Unlock()
+	var errs []error
+	for _, l := range limits {
+		if err := a.limit(ctx, l); err != nil {
+			errs = append(errs, fmt.Errorf("limit %s: %w", l.Resource, err))
+		}
+	}
+	for _, s := range settings {
+		if err := a.set(ctx, s); err != nil {
+			errs = append(errs, fmt.Errorf("setting %s: %w", s.Key(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// check refuses what is meant for another machine.
+func (a *Agent) check(instance string) error {
+	if instance != a.opts.Instance {
+		return fmt.Errorf("it is for %q, and this is %q", instance, a.opts.Instance)
+	}
+	return nil
+}
+
+func (a *Agent) limit(ctx context.Context, l quell.Limit) error {
+	if err := a.check(l.Instance); err != nil {
+		return err
+	}
+	driver := a.opts.Limiters[l.Resource]
+	if driver == nil {
+		return fmt.Errorf("this agent has no driver that limits %s", l.Resource)
+	}
+	if err := driver.Limit(ctx, l); err != nil {
+		return err
+	}
+	a.opts.Logger.Info("limit set", "resource", l.Resource, "value", l.Value, "unit", l.Unit)
+	return nil
+}
+
+func (a *Agent) set(ctx context.Context, s quell.Setting) error {
+	if err := a.check(s.Instance); err != nil {
+		return err
+	}
+	driver := a.opts.Setters[s.Target]
+	if driver == nil {
+		return fmt.Errorf("this agent has no driver that sets %s", s.Target)
+	}
+	if err := driver.Set(ctx, s.Name, s.Value); err != nil {
+		return err
+	}
+	a.opts.Logger.Info("setting changed", "setting", s.Key(), "value", s.Value)
+	return nil
+}
+
+// inForce reads back all limits and settings. What cannot be read is left out and told.
+func (a *Agent) inForce(ctx context.Context) (limits map[quell.Resource]float64, settings map[string]float64) {
+	a.inside.Lock()
+	defer a.inside.Unlock()
+	for _, resource := range slices.Sorted(maps.Keys(a.opts.Limiters)) {
+		value, ok, err := a.opts.Limiters[resource].InForce(ctx)
+		a.readBack("limit "+string(resource), err)
+		if !ok || err != nil {
+			continue
+		}
+		if limits == nil {
+			limits = map[quell.Resource]float64{}
+		}
+		limits[resource] = value
+	}
+	for _, target := range slices.Sorted(maps.Keys(a.opts.Setters)) {
+		values, err := a.opts.Setters[target].InForce(ctx)
+		a.readBack("settings of "+target, err)
+		if err != nil {
+			continue
+		}
+		if settings == nil {
+			settings = map[string]float64{}
+		}
+		for name, value := range values {
+			settings[(&quell.Setting{Target: target, Name: name}).Key()] = value
+		}
+	}
+	return limits, settings
+}
+
+// readBack tells when reading back fails, and when it works again.
+func (a *Agent) readBack(what string, err error) {
+	if a.reading[what] == nil {
+		a.reading[what] = &outage.Log{Logger: a.opts.Logger, What: "reading back " + what}
+	}
+	a.reading[what].Report(err)
+}

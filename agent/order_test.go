@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// toy is a driver of both kinds that keeps what it is told.
+type toy struct {
+	bound  float64
+	values map[string]float64
+	fails  error
+}
+
+func (d *toy) Limit(_ context.Context, l quell.Limit) error {
+	if l.Unit != "bit/s" {
+		return fmt.Errorf("unit %q: want bit/s", l.Unit)
+	}
+	d.bound = l.Value
+	return d.fails
+}
+
+func (d *toy) InForce(context.Context) (float64, bool, error) { return d.bound, d.bound > 0, d.fails }
+
+// server is a toy as a Setter.
+type server struct{ *toy }
+
+func (s server) Set(_ context.Context, name string, value float64) error {
+	if s.fails == nil {
+		s.values[name] = value
+	}
+	return s.fails
+}
+
+func (s server) InForce(context.Context) (map[string]float64, error) {
+	return maps.Clone(s.values), s.fails
+}
+
+func TestOrdersComeBackInReadings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &toy{values: map[string]float64{}}
+		j := &journal{begin: time.Now()}
+		a, err := New(Options{
+			Service: "video", Instance: "i1", Period: time.Second, Sampler: &machine{}, Publish: j.publish,
+			Limiters: map[quell.Resource]Limiter{quell.Network: d}, Setters: map[string]Setter{"apache": server{d}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- a.Run(ctx) }()
+		time.Sleep(1500 * time.Millisecond)
+		err = a.Order(ctx, []quell.Limit{{Instance: "i1", Resource: quell.Network, Value: 2e8, Unit: "bit/s"}},
+			[]quell.Setting{{Instance: "i1", Target: "apache", Name: "MaxRequestWorkers", Value: 120}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		d.fails = errors.New("it is broken")
+		time.Sleep(time.Second)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		before, after, broken := j.readings[0], j.readings[1], j.readings[2]
+		if len(before.Limits)+len(before.Settings) > 0 || len(broken.Limits)+len(broken.Settings) > 0 {
+			t.Errorf("told before anything was set: %+v; and what could not be read: %+v", before, broken)
+		}
+		if after.Limits[quell.Network] != 2e8 || after.Settings["apache.MaxRequestWorkers"] != 120 || after.Validate() != nil {
+			t.Errorf("in force: %v, %v, %v", after.Limits, after.Settings, after.Validate())
+		}
+	})
+}
+
+func TestOrdersThatAreRefused(t *testing.T) {
+	limit := func(change func(*quell.Limit)) []quell.Limit {
+		l := quell.Limit{Instance: "i1", Resource: quell.Network, Value: 2e8, Unit: "bit/s"}
+		change(&l)
+		return []quell.Limit{l}
+	}
+	set := func(change func(*quell.Setting)) []quell.Setting {
+		s := quell.Setting{Instance: "i1", Target: "apache", Name: "MaxRequestWorkers", Value: 120}
+		change(&s)
+		return []quell.Setting{s}
+	}
+	for name, tc := range map[string]struct {
+		limits   []quell.Limit
+		settings []quell.Setting
+		want     string
+	}{
+		"no driver for a resource": {limit(func(l *quell.Limit) { l.Resource = quell.Disk }), nil, "limit disk: this agent has no driver that limits disk"},
+		"no driver for a server":   {nil, set(func(s *quell.Setting) { s.Target = "nginx" }), "setting nginx.MaxRequestWorkers: this agent has no driver that sets nginx"},
+		"a limit of another":       {limit(func(l *quell.Limit) { l.Instance = "i2" }), nil, `limit network: it is for "i2", and this is "i1"`},
+		"a setting of another":     {nil, set(func(s *quell.Setting) { s.Instance = "i2" }), `it is for "i2", and this is "i1"`},
+		"what the driver refuses":  {limit(func(l *quell.Limit) { l.Unit = "furlong" }), nil, `unit "furlong": want bit/s`},
+	} {
+		d := &toy{values: map[string]float64{}}
+		a, err := New(Options{
+			Service: "video", Instance: "i1", Period: time.Second, Sampler: &machine{}, Publish: (&journal{}).publish,
+			Limiters: map[quell.Resource]Limiter{quell.Network: d}, Setters: map[string]Setter{"apache": server{d}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Order(t.Context(), tc.limits, tc.settings); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+		if d.bound != 0 || len(d.values) > 0 {
+			t.Errorf("%s: set all the same", name)
+		}
+	}
+}
+
+// What can be done is done, and the answer says what cannot.
+func TestOrdersInPart(t *testing.T) {
+	d := &toy{}
+	a, err := New(Options{Service: "video", Instance: "i1", Period: time.Second, Sampler: &machine{}, Publish: (&journal{}).publish,
+		Limiters: map[quell.Resource]Limiter{quell.Network: d}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = a.Order(t.Context(), []quell.Limit{
+		{Instance: "i1", Resource: quell.Disk, Value: 1, Unit: "1/s"}, {Instance: "i1", Resource: quell.Network, Value: 2e8, Unit: "bit/s"},
+	}, nil)
+	if err == nil || strings.Contains(err.Error(), "network") || d.bound != 2e8 {
+		t.Errorf("%v, bound %v", err, d.bound)
+	}
+}

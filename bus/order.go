@@ -1,0 +1,177 @@
+package bus
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/quellhq/quell"
+)
+
+// Orders tell the agent of an instance what to put in force there. They travel on a subject of the instance's own, which only a
+// controller may publish to; the answer comes on one that only that instance's agent may.
+type Orders struct {
+	Limits   []quell.Limit   `json:"limits,omitempty"`
+	Settings []quell.Setting `json:"settings,omitempty"`
+}
+
+// maxOrders bounds orders, in bytes.
+const maxOrders = 64 << 10
+
+// check says why orders are not for the instance, or make no sense.
+func (o *Orders) check(instance string) error {
+	if len(o.Limits)+len(o.Settings) == 0 {
+		return errors.New("orders that ask for nothing")
+	}
+	for i := range o.Limits {
+		if err := o.Limits[i].Validate(); err != nil {
+			return fmt.Errorf("limits[%d]: %w", i, err)
+		}
+		if o.Limits[i].Instance != instance {
+			return fmt.Errorf("limits[%d]: it is for %q, and this is %q", i, o.Limits[i].Instance, instance)
+		}
+	}
+	for i := range o.Settings {
+		if err := o.Settings[i].Validate(); err != nil {
+			return fmt.Errorf("settings[%d]: %w", i, err)
+		}
+		if o.Settings[i].Instance != instance {
+			return fmt.Errorf("settings[%d]: it is for %q, and this is %q", i, o.Settings[i].Instance, instance)
+		}
+	}
+	return nil
+}
+
+// orderSubject is where an instance's agent hears orders, answerSubject where it answers.
+func orderSubject(service, instance string) (string, error) {
+	return instanceSubject(service, "agent", instance, "set")
+}
+func answerSubject(service, instance, question string) (string, error) {
+	return instanceSubject(service, "answer", instance, question)
+}
+
+func instanceSubject(service, what, instance, last string) (string, error) {
+	s, err := serviceToken(service)
+	if err != nil {
+		return "", err
+	}
+	i, err := token("instance", instance, maxInstanceName)
+	return "quell." + s + "." + what + "." + i + "." + last, err
+}
+
+// ServeOrders carries out the orders for an instance, one at a time. An agent without a credential of its own gets none: the bus would
+// not let it listen. stop waits for a moment at most for running handlers.
+func (c *Conn) ServeOrders(service, instance string, handle func(context.Context, Orders) error) (stop func(), err error) {
+	subject, err := orderSubject(service, instance)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := answerSubject(service, instance, "")
+	if err != nil {
+		return nil, err
+	}
+	if _, shown, err := c.identity(); c.opts.Server == nil && err == nil && shown == nil {
+		c.log.Info("no orders are taken: that needs a credential, see `quell credentials sensor INSTANCE`")
+		return func() {}, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	unsubscribe, err := c.subscribe(c.nc, subject, func(m *nats.Msg) {
+		if err := c.answerOrders(ctx, m, instance, answers, handle); err != nil {
+			c.noise.Note("answer orders: " + err.Error())
+		}
+	})
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return func() { cancel(); unsubscribe() }, nil
+}
+
+func (c *Conn) answerOrders(ctx context.Context, m *nats.Msg, instance, answers string, handle func(context.Context, Orders) error) error {
+	if !strings.HasPrefix(m.Reply, answers) {
+		return errors.New("they came without a subject for the answer")
+	}
+	orders, err := decodeOrders(m.Data, instance)
+	if err == nil {
+		err = handle(ctx, orders)
+	}
+	var reply Reply
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	data, err := json.Marshal(reply)
+	if err != nil {
+		return err
+	}
+	return c.nc.Publish(m.Reply, data)
+}
+
+func decodeOrders(data []byte, instance string) (o Orders, err error) {
+	if len(data) > maxOrders {
+		return o, fmt.Errorf("the orders have %d bytes; at most %d are allowed", len(data), maxOrders)
+	}
+	if err := quell.DecodeStrict(data, &o); err != nil {
+		return o, err
+	}
+	return o, o.check(instance)
+}
+
+// Order gives orders to the agent of an instance and waits until it has carried them out. An agent that refuses them, or does not answer
+// before ctx ends, is an error; one that does not answer may have carried them out.
+func (c *Conn) Order(ctx context.Context, service, instance string, orders Orders) error {
+	if err := orders.check(instance); err != nil {
+		return err
+	}
+	subject, err := orderSubject(service, instance)
+	if err != nil {
+		return err
+	}
+	inbox, err := answerSubject(service, instance, rand.Text())
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(orders)
+	if err != nil {
+		return fmt.Errorf("encode orders: %w", err)
+	}
+	ctx, cancel, err := c.bounded(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	sub, err := c.nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer c.forget(sub)
+	if err := c.nc.PublishRequest(subject, inbox, data); err != nil {
+		return err
+	}
+	return c.awaitAnswer(ctx, sub, instance)
+}
+
+func (c *Conn) awaitAnswer(ctx context.Context, sub *nats.Subscription, instance string) error {
+	m, err := sub.NextMsgWithContext(ctx)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("no agent of %s hears orders: does it run, with a credential of this version?", instance)
+	case err != nil:
+		return fmt.Errorf("the agent of %s did not answer: %w", instance, err)
+	}
+	var reply Reply
+	if err := json.Unmarshal(m.Data, &reply); err != nil {
+		return fmt.Errorf("the agent of %s answered what cannot be read: %w", instance, err)
+	}
+	if reply.Error != "" {
+		return fmt.Errorf("the agent of %s: %s", instance, quell.Printable(reply.Error, maxAnswer))
+	}
+	return nil
+}
+
+// maxAnswer bounds what is shown of an agent's answer, in bytes.
+const maxAnswer = 1 << 10

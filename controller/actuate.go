@@ -1,0 +1,161 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/life"
+)
+
+// actuator carries one part of plans out.
+type actuator interface {
+	// differs says in words what a plan asks for that is not in force.
+	differs(v *view, plan *quell.Plan) []string
+	// apply puts it in force, and says in words what it changed, also with an error.
+	apply(ctx context.Context, v *view, plan *quell.Plan) (changes []string, err error)
+	// readBack says in words what was asked for before and does not read back so yet.
+	readBack(v *view) []string
+}
+
+// actuated is a part of plans and who carries it out.
+type actuated struct {
+	part quell.Part
+	by   actuator
+}
+
+// actuators lists who carries plans out, in the order of the parts. A part of a plan that has nobody here is an error.
+func (c *Controller) actuators() []actuated {
+	all := []actuated{{quell.GroupPart, groupActuator{c}}, {quell.WeightsPart, weightsActuator{c}}}
+	if c.opts.Agents != nil {
+		all = append(all, actuated{quell.LimitsPart, &c.limits}, actuated{quell.SettingsPart, &c.settings})
+	}
+	return all
+}
+
+// asks says in words what a plan would change, and what of it could not be carried out.
+func (c *Controller) asks(v *view, plan *quell.Plan) []string {
+	var parts []string
+	for _, a := range c.actuators() {
+		parts = append(parts, a.by.differs(v, plan)...)
+	}
+	if err := c.nobodyFor(plan); err != nil {
+		parts = append(parts, err.Error())
+	}
+	return parts
+}
+
+// apply carries out what of the plan is not in force, and says what it changed.
+func (c *Controller) apply(ctx context.Context, v *view, plan *quell.Plan) ([]string, error) {
+	var changes []string
+	var errs []error
+	for _, a := range c.actuators() {
+		changed, err := a.by.apply(ctx, v, plan)
+		changes, errs = append(changes, changed...), append(errs, err)
+	}
+	return changes, errors.Join(append(errs, c.nobodyFor(plan))...)
+}
+
+// nobodyFor is the error of a plan that asks for what nobody here carries out.
+func (c *Controller) nobodyFor(plan *quell.Plan) error {
+	has := map[quell.Part]bool{}
+	for _, a := range c.actuators() {
+		has[a.part] = true
+	}
+	var missing []string
+	for _, part := range plan.Asks() {
+		if !has[part] {
+			missing = append(missing, string(part))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("policy %s asks for %s, and this controller has nothing that carries that out", plan.Policy, strings.Join(missing, ", "))
+}
+
+// pending says what was applied and does not read back so yet.
+func (c *Controller) pending(v *view) (words []string) {
+	for _, a := range c.actuators() {
+		words = append(words, a.by.readBack(v)...)
+	}
+	return words
+}
+
+// groupActuator starts instances and lets those that are removed drain.
+type groupActuator struct{ c *Controller }
+
+func (a groupActuator) differs(_ *view, plan *quell.Plan) (words []string) {
+	if plan.Group.Empty() || a.c.opts.Fixed {
+		return nil
+	}
+	if plan.Group.Add > 0 {
+		words = append(words, fmt.Sprintf("add %d", plan.Group.Add))
+	}
+	for _, id := range plan.Group.Remove {
+		words = append(words, "remove "+id)
+	}
+	return words
+}
+
+// apply leaves a fixed group alone: what a plan asks of it is advice.
+func (a groupActuator) apply(ctx context.Context, _ *view, plan *quell.Plan) ([]string, error) {
+	if plan.Group.Empty() || a.c.opts.Fixed {
+		return nil, nil
+	}
+	return a.c.changeGroup(ctx, plan.Group)
+}
+
+func (a groupActuator) readBack(v *view) []string {
+	if v.coming == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d instance(s) ordered, and not listed by the scaler yet", v.coming)}
+}
+
+// weightsActuator sets the balancer: shares, who drains, and who is no longer there.
+type weightsActuator struct{ c *Controller }
+
+func (a weightsActuator) differs(v *view, plan *quell.Plan) []string {
+	if moved := moved(v, plan.Weights); moved != "" {
+		return []string{"set " + moved}
+	}
+	return nil
+}
+
+// apply brings the balancer to the plan's shares; to those in force where it has none, as when nobody is ready, perhaps for a balancer that
+// has just started and checked nobody yet.
+func (a weightsActuator) apply(ctx context.Context, v *view, plan *quell.Plan) ([]string, error) {
+	c, weights := a.c, plan.Weights
+	if len(weights) == 0 {
+		weights = c.weightsInForce(*v)
+	}
+	changed := moved(v, weights)
+	if err := c.reconcile(ctx, *v, weights); err != nil {
+		return nil, err
+	}
+	c.mem.Weights, c.adopt = weights, false
+	if changed == "" {
+		return nil, nil
+	}
+	return []string{changed}, nil
+}
+
+// readBack holds the balancer against the last plan. Shares that the balancer lost are put back at the next look.
+func (a weightsActuator) readBack(v *view) []string {
+	if !a.c.acting() || a.c.adopt {
+		return nil
+	}
+	in := map[string]float64{}
+	for id, w := range a.c.mem.Weights {
+		if b, known := v.backends[id]; known && !b.Draining && b.ByHand == nil && life.Moves(b, known, w) {
+			in[id] = w
+		}
+	}
+	if lost := moved(v, in); lost != "" {
+		return []string{"the balancer does not have " + lost}
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+// fakeAgents keep what they are told, by instance and name.
+type fakeAgents struct {
+	mu     sync.Mutex
+	values map[string]float64
+	orders int
+	fault  map[string]error // by instance
+	hang   bool             // until the caller's patience is over
+}
+
+func (a *fakeAgents) Order(ctx context.Context, instance string, o bus.Orders) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.orders++
+	if a.hang {
+		a.mu.Unlock()
+		<-ctx.Done()
+		a.mu.Lock()
+		return ctx.Err()
+	}
+	if err := a.fault[instance]; err != nil {
+		return err
+	}
+	for _, l := range o.Limits {
+		a.values[instance+" "+string(l.Resource)] = l.Value
+	}
+	for _, s := range o.Settings {
+		a.values[instance+" "+s.Key()] = s.Value
+	}
+	return nil
+}
+
+// report has the agent of an instance tell what is in force.
+func (r *rig) report(instance string, limits map[quell.Resource]float64, settings map[string]float64) {
+	reading := quell.Reading{Service: "shop", Instance: instance, Source: quell.FromAgent, Sender: instance, Limits: limits, Settings: settings}
+	r.c.Observe(reading, time.Now())
+}
+
+// follow is a step whose plan is changed before it is carried out, as by a policy that asks for more.
+func (r *rig) follow(change func(*quell.Plan)) bus.Entry {
+	r.t.Helper()
+	ctx := context.Background()
+	func() {
+		r.c.work.Lock()
+		defer r.c.release()
+		_ = r.c.lead(ctx)
+		view, err := r.c.look(ctx)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.c.judge(ctx, view)
+		snapshot := r.c.gather.snapshot(r.c.now(), view)
+		view.snapshot = &snapshot
+		plan, state := r.c.decide(&snapshot)
+		r.c.mem.State = state
+		change(&plan)
+		r.c.finish(ctx, ctx, &view, &plan)
+	}()
+	synctest.Wait()
+	plans := r.journal.plans()
+	return plans[len(plans)-1]
+}
+
+func nothing(*quell.Plan) {}
+
+// A field of a plan either asks for something, and then it is a part, or explains.
+func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
+	explains := []string{"At", "Service", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Reasons"}
+	all := reflect.TypeFor[quell.Plan]()
+	asks := 0
+	for i := range all.NumField() {
+		name := all.Field(i).Name
+		if slices.Contains(explains, name) {
+			continue
+		}
+		asks++
+		var plan quell.Plan
+		field := reflect.ValueOf(&plan).Elem().Field(i)
+		switch field.Kind() {
+		case reflect.Map:
+			field.Set(reflect.ValueOf(map[string]float64{"i1": 1}))
+		case reflect.Slice:
+			field.Set(reflect.MakeSlice(field.Type(), 1, 1))
+		default:
+			field.Set(reflect.ValueOf(&quell.GroupChange{Add: 1}))
+		}
+		if parts := plan.Asks(); len(parts) != 1 || !strings.EqualFold(string(parts[0]), name) {
+			t.Errorf("a plan with %s asks for %q: make it a part with an actuator, or list it as one that explains", name, parts)
+		}
+	}
+	everything := quell.Plan{Group: &quell.GroupChange{Add: 1}, Replace: []string{"i1"}, Weights: map[string]float64{"i1": 1}, Limits: make([]quell.Limit, 1), Settings: make([]quell.Setting, 1)}
+	if len(everything.Asks()) != asks {
+		t.Errorf("a plan with everything asks for %v", everything.Asks())
+	}
+}
+
+func TestAPartThatNobodyCarriesOut(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		r.step()
+		r.step()
+		e := r.follow(func(p *quell.Plan) {
+			p.Settings = []quell.Setting{{Instance: "i1", Target: "apache", Name: "x", Value: 1}}
+		})
+		const want = "policy static asks for settings, and this controller has nothing that carries that out"
+		if e.Applied || e.Why != "failed: "+want {
+			t.Errorf("applied %t, why %q", e.Applied, e.Why)
+		}
+		if s := r.c.Status(); s.LastFailure["apply"] != want {
+			t.Errorf("failures %v", s.LastFailure)
+		}
+		r.wantWeights(map[string]float64{"i1": .5, "i2": .5}) // the rest is carried out
+	})
+}
+
+// limited and tuned are plans for i1.
+func limited(value float64) func(*quell.Plan) {
+	return func(p *quell.Plan) {
+		p.Limits = []quell.Limit{{Instance: "i1", Resource: quell.Network, Value: value, Unit: "bit/s"}}
+	}
+}
+
+func tuned(p *quell.Plan) {
+	p.Settings = []quell.Setting{{Instance: "i1", Target: "apache", Name: "MaxRequestWorkers", Value: 120}}
+}
+
+func withAgents(r *rig) { r.opts.Agents = r.agents }
+
+func TestLimitsAndSettings(t *testing.T) {
+	play(t, withAgents, func(r *rig) {
+		r.step()
+		r.step()
+		e := r.follow(func(p *quell.Plan) { limited(2e8)(p); tuned(p) })
+		if want := []string{"limit network of i1 to 2e+08 bit/s", "set apache.MaxRequestWorkers of i1 to 120"}; !e.Applied || !slices.Equal(e.Changes, want) {
+			t.Errorf("applied %t, changes %q, why %q", e.Applied, e.Changes, e.Why)
+		}
+		if want := map[string]float64{"i1 network": 2e8, "i1 apache.MaxRequestWorkers": 120}; !maps.Equal(r.agents.values, want) {
+			t.Errorf("the agents have %v", r.agents.values)
+		}
+		r.follow(nothing)
+		if s := r.c.Status(); len(s.Pending) != 2 || !strings.Contains(s.Pending[0], "limit network of i1 to 2e+08 bit/s: carried out at 00:00:00, and its agent reports nothing") {
+			t.Errorf("pending %q", s.Pending)
+		}
+		r.report("i1", map[quell.Resource]float64{quell.Network: 200_000_001}, map[string]float64{"apache.MaxRequestWorkers": 120})
+		orders := r.agents.orders
+		if e := r.follow(func(p *quell.Plan) { limited(2e8)(p); tuned(p) }); !e.Applied || len(e.Changes) > 0 || r.agents.orders > orders {
+			t.Errorf("what is in force was set again: %q", e.Changes)
+		}
+		s := r.c.Status()
+		if len(s.Pending) > 0 || s.Instances[0].Limits[quell.Network] != 200_000_001 || s.Instances[0].Settings["apache.MaxRequestWorkers"] != 120 {
+			t.Errorf("pending %q, %+v", s.Pending, s.Instances[0])
+		}
+		if in := r.journal.newest().Instances[0]; in.Limits[quell.Network] != 200_000_001 {
+			t.Errorf("the snapshot has %v", in.Limits)
+		}
+		r.report("i1", nil, nil) // the machine was restarted
+		if e := r.follow(limited(2e8)); len(e.Changes) != 1 {
+			t.Errorf("what is no longer in force is not set again: %q", e.Changes)
+		}
+	})
+}
+
+func TestAdviceAboutLimits(t *testing.T) {
+	play(t, withAgents, func(r *rig) {
+		r.step()
+		r.step()
+		r.do(bus.Command{Name: bus.Pause})
+		if e := r.follow(limited(2e8)); e.Applied || !slices.Equal(e.Would, []string{"limit network of i1 to 2e+08 bit/s"}) || r.agents.orders > 0 {
+			t.Errorf("applied %t, would %q", e.Applied, e.Would)
+		}
+	})
+}
+
+func TestAgentsThatDoNotObey(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*fakeAgents)
+		plan   func(*quell.Plan)
+		want   string
+	}{
+		"refuses": {func(a *fakeAgents) { a.fault["i1"] = errors.New("no driver") }, limited(2e8), "limit network of i1 to 2e+08 bit/s: no driver"},
+		"hangs":   {func(a *fakeAgents) { a.hang = true }, limited(2e8), "limit network of i1 to 2e+08 bit/s: context deadline exceeded"},
+		"is not there": {func(*fakeAgents) {}, func(p *quell.Plan) {
+			p.Settings = []quell.Setting{{Instance: "i9", Target: "apache", Name: "x", Value: 1}}
+		}, "set apache.x of i9 to 1: there is no such instance"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, withAgents, func(r *rig) {
+				r.step()
+				r.step()
+				tc.change(r.agents)
+				began := time.Now()
+				e := r.follow(tc.plan)
+				if e.Applied || e.Why != "failed: "+tc.want || len(e.Changes) > 0 {
+					t.Errorf("applied %t, why %q, changes %q", e.Applied, e.Why, e.Changes)
+				}
+				if took := time.Since(began); took > agentWait(r.opts.Service.Sampling) {
+					t.Errorf("it took %v", took)
+				}
+				if s := r.c.Status(); s.LastFailure["apply"] != tc.want {
+					t.Errorf("failures %v", s.LastFailure)
+				}
+			})
+		})
+	}
+}
+
+// One agent that fails keeps nobody else from being told.
+func TestAgentsAreToldAtOnce(t *testing.T) {
+	play(t, withAgents, func(r *rig) {
+		r.step()
+		r.step()
+		r.agents.fault["i1"] = errBroken
+		e := r.follow(func(p *quell.Plan) {
+			for i := range 2 {
+				p.Limits = append(p.Limits, quell.Limit{Instance: fmt.Sprintf("i%d", i+1), Resource: quell.CPU, Value: 2, Unit: "cores"})
+			}
+		})
+		if e.Applied || !slices.Equal(e.Changes, []string{"limit cpu of i2 to 2 cores"}) {
+			t.Errorf("applied %t, changes %q", e.Applied, e.Changes)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+// Agents put limits and settings in force inside instances.
+type Agents interface {
+	// Order tells an instance's agent what to put in force. An error says what is not in force, and why.
+	Order(ctx context.Context, instance string, orders bus.Orders) error
+}
+
+// agentWait bounds how long agents may take to carry orders out: those that hang cost a part of one period.
+func agentWait(sampling time.Duration) time.Duration { return min(sampling/2, 2*time.Second) }
+
+// inside is what plans ask of one value inside an instance: a limit or a setting.
+type inside struct {
+	instance, name string
+	value          float64
+	text           string
+	orders         bus.Orders
+}
+
+// insideActuator carries out a part of plans that agents put in force.
+type insideActuator struct {
+	agents   Agents
+	wanted   func(*quell.Plan) []inside
+	inForce  func(*quell.Instance) func(name string) (float64, bool)
+	asked    []asked // what was applied, until it reads back
+	sampling func() time.Duration
+	now      func() time.Time
+}
+
+// asked is a value that an agent was told.
+type asked struct {
+	inside
+	at time.Time
+}
+
+func limitsOf(plan *quell.Plan) (all []inside) {
+	for _, l := range plan.Limits {
+		all = append(all, inside{l.Instance, string(l.Resource), l.Value, fmt.Sprintf("limit %s of %s to %g %s", l.Resource, l.Instance, l.Value, l.Unit),
+			bus.Orders{Limits: []quell.Limit{l}}})
+	}
+	return all
+}
+
+func settingsOf(plan *quell.Plan) (all []inside) {
+	for _, s := range plan.Settings {
+		all = append(all, inside{s.Instance, s.Key(), s.Value, fmt.Sprintf("set %s of %s to %g", s.Key(), s.Instance, s.Value),
+			bus.Orders{Settings: []quell.Setting{s}}})
+	}
+	return all
+}
+
+func limitInForce(in *quell.Instance) func(string) (float64, bool) {
+	return func(name string) (float64, bool) { v, ok := in.Limits[quell.Resource(name)]; return v, ok }
+}
+
+func settingInForce(in *quell.Instance) func(string) (float64, bool) {
+	return func(name string) (float64, bool) { v, ok := in.Settings[name]; return v, ok }
+}
+
+// reads says what is in force by the last snapshot, and whether the instance is there.
+func (a *insideActuator) reads(v *view, w inside) (value float64, known, there bool) {
+	i := slices.IndexFunc(v.snapshot.Instances, func(in quell.Instance) bool { return in.ID == w.instance })
+	if i < 0 {
+		return 0, false, false
+	}
+	value, known = a.inForce(&v.snapshot.Instances[i])(w.name)
+	return value, known, true
+}
+
+// same compares what was asked for with what is read back, which may be rounded.
+func same(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Max(math.Abs(a), math.Abs(b)) }
+
+func (a *insideActuator) missing(v *view, plan *quell.Plan) (list []inside) {
+	for _, w := range a.wanted(plan) {
+		if value, known, _ := a.reads(v, w); !known || !same(value, w.value) {
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+func (a *insideActuator) differs(v *view, plan *quell.Plan) (words []string) {
+	for _, w := range a.missing(v, plan) {
+		words = append(words, w.text)
+	}
+	return words
+}
+
+// apply tells all agents at once. Instances that the plan names and that are not there are an error.
+func (a *insideActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (changes []string, err error) {
+	list := a.missing(v, plan)
+	if len(list) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentWait(a.sampling()))
+	defer cancel()
+	failed := make([]error, len(list))
+	var all sync.WaitGroup
+	for i, w := range list {
+		if _, _, there := a.reads(v, w); !there {
+			failed[i] = fmt.Errorf("%s: there is no such instance", w.text)
+			continue
+		}
+		all.Go(func() {
+			if err := a.agents.Order(ctx, w.instance, w.orders); err != nil {
+				failed[i] = fmt.Errorf("%s: %w", w.text, err)
+			}
+		})
+	}
+	all.Wait()
+	for i, w := range list {
+		if failed[i] == nil {
+			changes = append(changes, w.text)
+			a.note(w)
+		}
+	}
+	return changes, errors.Join(failed...)
+}
+
+// note keeps what was applied until it reads back.
+func (a *insideActuator) note(w inside) {
+	a.asked = slices.DeleteFunc(a.asked, func(x asked) bool { return x.instance == w.instance && x.name == w.name })
+	a.asked = append(a.asked, asked{w, a.now()})
+}
+
+// readBack says what agents carried out and do not report. What reads back once is settled: a plan that still asks for it when it is lost
+// applies it again.
+func (a *insideActuator) readBack(v *view) (words []string) {
+	a.asked = slices.DeleteFunc(a.asked, func(x asked) bool {
+		value, known, there := a.reads(v, x.inside)
+		return !there || known && same(value, x.value)
+	})
+	for _, x := range a.asked {
+		value, known, _ := a.reads(v, x.inside)
+		has := "nothing"
+		if known {
+			has = fmt.Sprintf("%g", value)
+		}
+		words = append(words, fmt.Sprintf("%s: carried out at %s, and its agent reports %s", x.text, x.at.UTC().Format(time.TimeOnly), has))
+	}
+	slices.SortFunc(words, strings.Compare)
+	return words
+}
