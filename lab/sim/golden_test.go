@@ -52,7 +52,11 @@ func decisions(t *testing.T, sc *scenario.Scenario) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	models := prepared(t, sc)
-	fmt.Fprintf(&out, "models %s\n", digest(t, models))
+	var written bytes.Buffer
+	if err := models.Encode(&written); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&out, "models %s\n", digest(t, written.String()))
 	runs := slices.Clone(sc.Runs)
 	if sc.Name == "noisy-neighbour" {
 		for _, name := range slices.Sorted(slices.Values(policy.Names())) {
