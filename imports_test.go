@@ -20,7 +20,7 @@ var mayImport = map[string][]string{
 
 	// Decide: what is learned, what decides, where requests go.
 	"stats":  {},
-	"model":  {".", "stats"},
+	"model":  {".", "config/keys", "stats"},
 	"policy": {".", "config/keys", "model", "stats"},
 	"life":   {"."},
 	"route":  {"."},

@@ -1,15 +1,13 @@
-// Package chart draws what models have learned, as PNG pictures for people.
+// Package chart makes PNG pictures of what models draw of themselves.
 package chart
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"image/color"
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -28,66 +26,22 @@ const (
 	height = 5 * vg.Inch
 )
 
-// Options say what is drawn. The zero value draws for the metric the models were trained for and for thresholds of 1.5,
-// 2.5 and 4 times the least trained response time.
-type Options struct {
-	Metric       quell.Metric
-	ThresholdsMS []float64
-}
-
-// Models draws pictures of the models of every resource into a folder, which is made if need be, and returns their
-// names. A picture whose part of the models is missing is left out; without any the error is a *quell.UserError.
-func Models(dir string, m *model.Models, o Options) ([]string, error) {
-	if o.Metric == "" {
-		o.Metric = quell.Mean
-		if m.Trained != nil && m.Trained.Metric != "" {
-			o.Metric = m.Trained.Metric
-		}
-	}
+// Models puts the pictures of the models into a folder, which is made if need be, and returns their names. A picture whose part of the
+// models is missing is left out; without any the error is a *quell.UserError.
+func Models(dir string, m *model.Models, o model.ShowOptions) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, &quell.UserError{Err: fmt.Errorf("making the folder for the pictures: %w", err)}
 	}
-	var names []string
-	for _, r := range quell.Resources {
-		part, err := resource(dir, m, r, o)
-		if err != nil {
-			return nil, fmt.Errorf("drawing models of %s: %w", r, err)
-		}
-		names = append(names, part...)
-	}
-	if len(names) == 0 {
-		return nil, &quell.UserError{Err: errors.New("the models hold nothing that can be drawn: train and fit first")}
-	}
-	return names, nil
-}
-
-// sheet is a picture in the making.
-type sheet struct {
-	*plot.Plot
-	name string
-}
-
-func resource(dir string, m *model.Models, r quell.Resource, o Options) ([]string, error) {
-	a := artist{models: m, resource: r, options: o}
-	var err error
-	for _, kind := range quell.InterferenceModels {
-		p, cause := model.Compile(m, model.Spec{Resource: r, Metric: o.Metric, InterferenceModel: kind, Confidence: 0.95})
-		switch {
-		case errors.Is(cause, quell.ErrNoData):
-		case cause != nil:
-			return nil, cause
-		case kind == quell.Joint:
-			a.joint = p
-		default:
-			a.total = p
-		}
-	}
-	if a.alone, err = model.CompileBaseline(m, r, 0.95); err != nil && !errors.Is(err, quell.ErrNoData) {
+	pictures, err := model.Draw(m, o)
+	if err != nil {
 		return nil, err
 	}
+	if len(pictures) == 0 {
+		return nil, &quell.UserError{Err: errors.New("the models hold nothing that can be drawn: train and fit first")}
+	}
 	var names []string
-	for _, s := range a.sheets() {
-		name, err := s.write(dir, string(r)+"-"+s.name+".png")
+	for _, p := range pictures {
+		name, err := write(plotOf(p), dir, p.Name+".png")
 		if err != nil {
 			return nil, err
 		}
@@ -97,9 +51,9 @@ func resource(dir string, m *model.Models, r quell.Resource, o Options) ([]strin
 }
 
 // write puts the picture into a folder as a whole: a full disk leaves the one that was there.
-func (s sheet) write(dir, name string) (path string, err error) {
+func write(p *plot.Plot, dir, name string) (path string, err error) {
 	path, part := filepath.Join(dir, name), filepath.Join(dir, ".part-"+name)
-	if err = s.Save(width, height, part); err == nil {
+	if err = p.Save(width, height, part); err == nil {
 		err = os.Rename(part, path)
 	}
 	if err != nil {
@@ -108,134 +62,108 @@ func (s sheet) write(dir, name string) (path string, err error) {
 	return path, err
 }
 
-// artist draws one resource. What the models lack is nil.
-type artist struct {
-	models       *model.Models
-	resource     quell.Resource
-	options      Options
-	joint, total *model.Predictor
-	alone        *model.Baseline
-}
+// sheet is a picture in the making.
+type sheet struct{ *plot.Plot }
 
-func (a *artist) sheets() []sheet {
-	var out []sheet
-	if a.alone != nil {
-		out = append(out, a.isolation())
-	}
-	if a.joint != nil {
-		out = append(out, a.response(), a.field(), a.jointCurves())
-	}
-	if a.total != nil {
-		out = append(out, a.totalCurve())
-	}
-	if a.joint != nil || a.total != nil {
-		out = append(out, a.capacity())
-	}
-	return out
-}
-
-func (a *artist) sheet(name, title, x, y string) sheet {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	p.Title.TextStyle.Font.Size, p.Title.Padding = font.Points(13), vg.Points(8)
-	p.X.Padding, p.Y.Padding = 0, 0
+func plotOf(p model.Picture) *plot.Plot {
+	s := sheet{plot.New()}
+	s.Title.Text, s.Title.TextStyle.Font.Size, s.Title.Padding = p.Title, font.Points(13), vg.Points(8)
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{0xe6}, color.Gray{0xe6}
-	p.Add(grid)
-	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(2)
-	p.Legend.XOffs, p.Legend.YOffs = vg.Points(8), -vg.Points(6)
-	p.X.Min, p.X.Max = 0, 1
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(tenths), plot.TickerFunc(roundTicks)
-	return sheet{p, name}
+	s.Add(grid)
+	s.Legend.Top, s.Legend.Left, s.Legend.Padding = true, !p.Right, vg.Points(2)
+	s.Legend.XOffs, s.Legend.YOffs = vg.Points(8), -vg.Points(6)
+	if p.Right {
+		s.Legend.XOffs = -vg.Points(8)
+	}
+	axis(&s.X, p.X) // before the layers: a map's outer cells reach beyond it by half
+	for _, layer := range p.Layers {
+		s.draw(layer)
+	}
+	axis(&s.Y, p.Y)
+	return s.Plot
 }
 
-// thresholds are those asked for, or some that suit what was trained.
-func (a *artist) thresholds() []float64 {
-	if len(a.options.ThresholdsMS) > 0 {
-		return a.options.ThresholdsMS
+func axis(to *plot.Axis, a model.Axis) {
+	to.Label.Text, to.Min, to.Max, to.Padding = a.Label, a.Low, a.High, 0
+	switch {
+	case a.Log:
+		to.Scale, to.Tick.Marker = plot.LogScale{}, plot.TickerFunc(plainTicks)
+	case a.Share:
+		to.Tick.Marker = plot.TickerFunc(tenths)
+	default:
+		to.Tick.Marker = plot.TickerFunc(roundTicks)
 	}
-	least := a.predictor().ResponseTime(0, 0)
-	return []float64{1.5 * least, 2.5 * least, 4 * least}
 }
 
-func (a *artist) predictor() *model.Predictor {
-	if a.joint != nil {
-		return a.joint
+// draw adds a layer, and its name to the legend.
+func (s sheet) draw(l model.Layer) {
+	var shown []plot.Thumbnailer
+	switch c := colourOf(l.Colour); l.Form {
+	case model.Line:
+		shown = append(shown, s.line(l.Points, c, vg.Points(1.8), dashes[l.Dash]))
+	case model.Contour:
+		shown = append(shown, s.line(l.Points, color.Black, vg.Points(3.6), nil), s.line(l.Points, color.White, vg.Points(1.6), contourDashes[l.Dash]))
+	case model.Area:
+		s.Add(&plotter.Polygon{XYs: []plotter.XYs{points(l.Points)}, Color: c})
+		shown = append(shown, swatch{c})
+	case model.Dots:
+		shown = append(shown, s.dots(l.Points, c, vg.Points(3)))
+		s.Add(&plotter.Scatter{XYs: points(l.Points), GlyphStyle: draw.GlyphStyle{Color: color.Gray{0x50}, Radius: vg.Points(3.2), Shape: draw.RingGlyph{}}})
+	case model.Marks:
+		shown = append(shown, s.dots(l.Points, c, vg.Points(2)))
+	case model.Field:
+		s.Add(heat(l.Map))
+	case model.Scale:
+		s.scale(l.Map)
 	}
-	return a.total
+	if l.Legend != "" {
+		s.Legend.Add(l.Legend, shown...)
+	}
 }
 
-// shade is the colour of a value between least and most, from dark violet to light green.
-func shade(value, least, most float64) color.Color {
-	colours := moreland.Kindlmann()
-	colours.SetMin(0)
-	colours.SetMax(1)
-	at := 0.0
-	if most > least {
-		at = (value - least) / (most - least)
-	}
-	c, err := colours.At(darkest + (lightest-darkest)*min(max(at, 0), 1))
-	if err != nil {
-		return color.Black
-	}
-	return c
-}
+// The dashes of lines, in points.
+var (
+	dashes        = map[model.Dash][]vg.Length{model.Dashed: {vg.Points(6), vg.Points(4)}, model.Dotted: {vg.Points(2), vg.Points(3)}}
+	contourDashes = map[model.Dash][]vg.Length{model.Dashed: {vg.Points(8), vg.Points(4)}, model.Dotted: {vg.Points(2), vg.Points(3)}}
+)
 
-// The part of the colours that shows on white.
-const darkest, lightest = 0.12, 0.78
-
-// line draws a function between two ends.
-func (s sheet) line(f func(float64) float64, from, to float64, c color.Color, dashed bool) *plotter.Line {
-	const steps = 300
-	var points plotter.XYs
-	for i := range steps + 1 {
-		x := from + (to-from)*float64(i)/steps
-		if y := f(x); !math.IsNaN(y) {
-			points = append(points, plotter.XY{X: x, Y: y})
-		}
-	}
-	l := &plotter.Line{XYs: points, LineStyle: draw.LineStyle{Color: c, Width: vg.Points(1.8)}}
-	if dashed {
-		l.Dashes = []vg.Length{vg.Points(6), vg.Points(4)}
-	}
+func (s sheet) line(through []model.Point, c color.Color, width vg.Length, dashes []vg.Length) *plotter.Line {
+	l := &plotter.Line{XYs: points(through), LineStyle: draw.LineStyle{Color: c, Width: width, Dashes: dashes}}
 	s.Add(l)
 	return l
 }
 
-// dots draws training points, filled with a colour and edged so that light ones show.
-func (s sheet) dots(points plotter.XYs, c color.Color) *plotter.Scatter {
-	d := &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: c, Radius: vg.Points(3), Shape: draw.CircleGlyph{}}}
-	edge := &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: color.Gray{0x50}, Radius: vg.Points(3.2), Shape: draw.RingGlyph{}}}
-	s.Add(d, edge)
+func (s sheet) dots(at []model.Point, c color.Color, radius vg.Length) *plotter.Scatter {
+	d := &plotter.Scatter{XYs: points(at), GlyphStyle: draw.GlyphStyle{Color: c, Radius: radius, Shape: draw.CircleGlyph{}}}
+	s.Add(d)
 	return d
 }
 
-// isolation draws the probe time of an instance alone, with the spread of single probes.
-func (a *artist) isolation() sheet {
-	s := a.sheet("isolation", fmt.Sprintf("The probe on an instance alone (%s)", a.resource), "utilisation", "probe time, ms")
-	rows := slices.Clone(a.models.Isolation[a.resource])
-	slices.SortFunc(rows, func(x, y model.Isolation) int { return cmp.Compare(x.Utilization, y.Utilization) })
-	var upper, lower, mean plotter.XYs
-	most := 0.0
-	for _, r := range rows {
-		mean = append(mean, plotter.XY{X: r.Utilization, Y: r.ProbeMS})
-		upper = append(upper, plotter.XY{X: r.Utilization, Y: r.ProbeMS + r.StddevMS})
-		lower = append(lower, plotter.XY{X: r.Utilization, Y: max(0, r.ProbeMS-r.StddevMS)})
-		most = max(most, r.ProbeMS+r.StddevMS)
+func points(of []model.Point) plotter.XYs {
+	var out plotter.XYs
+	for _, p := range of {
+		out = append(out, plotter.XY(p))
 	}
-	slices.Reverse(lower)
-	colour := shade(0.4, 0, 1)
-	if len(rows) > 1 {
-		band := &plotter.Polygon{XYs: []plotter.XYs{append(slices.Clone(upper), lower...)}, Color: color.Gray{0xdd}}
-		s.Add(band)
-		s.Legend.Add("± deviation of single probes", swatch{color.Gray{0xdd}})
-	}
-	l := s.line(func(u float64) float64 { ms, _, _ := a.alone.Isolation(u); return ms }, rows[0].Utilization, rows[len(rows)-1].Utilization, colour, false)
-	s.Legend.Add("mean, as it is read", l)
-	s.Legend.Add("measured", s.dots(mean, colour))
-	s.Y.Min, s.Y.Max = 0, 1.1*most
-	return s
+	return out
 }
+
+func colourOf(c model.Colour) color.Color {
+	if !c.Shaded {
+		return color.Gray{c.Grey}
+	}
+	colours := moreland.Kindlmann()
+	colours.SetMin(0)
+	colours.SetMax(1)
+	shade, err := colours.At(darkest + (lightest-darkest)*c.Shade)
+	if err != nil {
+		return color.Black
+	}
+	return shade
+}
+
+// The part of the colours that shows on white.
+const darkest, lightest = 0.12, 0.78
 
 // swatch is a patch of colour in a legend.
 type swatch struct{ color.Color }
@@ -243,58 +171,6 @@ type swatch struct{ color.Color }
 // Thumbnail implements plot.Thumbnailer.
 func (s swatch) Thumbnail(c *draw.Canvas) {
 	c.FillPolygon(s.Color, []vg.Point{c.Min, {X: c.Min.X, Y: c.Max.Y}, c.Max, {X: c.Max.X, Y: c.Min.Y}})
-}
-
-// shownSeverities are the lines of the response-time surface.
-var shownSeverities = []float64{0, 0.25, 0.5, 1, 2, 4}
-
-// response draws lines of the response-time surface, and the training points in the colour of their severity.
-func (a *artist) response() sheet {
-	s := a.sheet("response", fmt.Sprintf("Response time (%s) over utilisation, for several severities (%s)", a.options.Metric, a.resource), "utilisation", "response time, ms")
-	s.Y.Scale, s.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(plainTicks)
-	low, high, worst := math.Inf(1), 0.0, 0.0
-	rows := a.models.ResponseTime[a.resource]
-	for _, r := range rows {
-		if ms, ok := r.LatencyMS.Of(a.options.Metric); ok && ms > 0 {
-			low, high, worst = min(low, ms), max(high, ms), max(worst, r.Severity)
-		}
-	}
-	low, high = low/1.3, high*max(3, math.Pow(high/low, headroom))
-	top := a.joint.MaxUtilization()
-	most := rank(min(worst, shownSeverities[len(shownSeverities)-1]))
-	for _, r := range rows {
-		if ms, ok := r.LatencyMS.Of(a.options.Metric); ok && ms > 0 {
-			s.dots(plotter.XYs{{X: r.Utilization, Y: ms}}, shade(rank(r.Severity), 0, most))
-		}
-	}
-	for _, severity := range shownSeverities {
-		if severity > worst {
-			break
-		}
-		l := s.line(func(u float64) float64 { return within(a.joint.ResponseTime(u, severity), low, high) }, 0, top, shade(rank(severity), 0, most), false)
-		s.Legend.Add(fmt.Sprintf("severity %g", severity), l)
-	}
-	for _, ms := range a.options.ThresholdsMS {
-		l := s.line(func(float64) float64 { return within(ms, low, high) }, 0, 1, color.Black, true)
-		s.Legend.Add(fmt.Sprintf("threshold %.4g ms", ms), l)
-	}
-	s.Legend.Add("measured (in the colour of its severity)", s.dots(plotter.XYs{}, color.Gray{0xc0}))
-	s.Y.Min, s.Y.Max = low, high
-	return s
-}
-
-// headroom is what the legend has to itself above the longest response time, as a part of the axis below.
-const headroom = 0.4
-
-// rank spreads severities, which crowd near 0, over the colours.
-func rank(severity float64) float64 { return math.Log1p(severity) }
-
-// within is a value, or nothing where the picture does not reach.
-func within(y, low, high float64) float64 {
-	if y < low || y > high {
-		return math.NaN()
-	}
-	return y
 }
 
 // tenths are the ticks of a utilisation, every other one labelled.
@@ -350,24 +226,3 @@ func plainTicks(low, high float64) []plot.Tick {
 
 // From these ratios of its ends on a logarithmic axis has fewer ticks.
 const longAxis, longestAxis = 30, 1e5
-
-// capacity draws the effective capacity against the neighbours' use.
-func (a *artist) capacity() sheet {
-	s := a.sheet("capacity", fmt.Sprintf("Effective capacity under interference (%s)", a.resource), "utilisation by neighbours", "effective capacity, as a utilisation")
-	thresholds := a.thresholds()
-	for i, ms := range thresholds {
-		c := shade(float64(i), 0, float64(max(1, len(thresholds)-1)))
-		if a.joint != nil {
-			l := s.line(func(x float64) float64 { return a.joint.Capacity(x, ms) }, 0, 1, c, false)
-			s.Legend.Add(fmt.Sprintf("%s within %.4g ms, joint model", a.options.Metric, ms), l)
-		}
-		if a.total != nil {
-			l := s.line(func(x float64) float64 { return a.total.Capacity(x, ms) }, 0, 1, c, true)
-			s.Legend.Add(fmt.Sprintf("%s within %.4g ms, total model", a.options.Metric, ms), l)
-		}
-	}
-	s.Legend.Left, s.Legend.XOffs = false, -vg.Points(8)
-	s.Y.Min, s.Y.Max = 0, 1
-	s.Y.Tick.Marker = plot.TickerFunc(tenths)
-	return s
-}

@@ -43,19 +43,19 @@ func TestModelsAreDrawn(t *testing.T) {
 	levels, interferences := []float64{0.1, 0.3, 0.5, 0.7, 0.9}, []float64{0, 0.1, 0.3, 0.5}
 	whole := trained(t, levels, interferences)
 	noRTM, onlyAlone := trained(t, levels, interferences), trained(t, levels, []float64{0})
-	noRTM.ResponseTime = nil
+	noRTM.Prima().ResponseTime = nil
 	for name, tc := range map[string]struct {
 		models  *model.Models
-		options Options
+		options model.ShowOptions
 		want    int
 	}{
-		"all":                   {whole, Options{}, 6},
-		"with a threshold":      {whole, Options{ThresholdsMS: []float64{40}}, 6},
-		"threshold out of view": {whole, Options{ThresholdsMS: []float64{1e6, 1e-3}}, 6},
-		"no response times":     {noRTM, Options{}, 1},
-		"isolation only":        {onlyAlone, Options{}, 1},
-		"one level, one cell":   {trained(t, []float64{0.3}, []float64{0, 0.2}), Options{}, 6},
-		"nothing interfered":    {trained(t, []float64{0.3}, []float64{0, 0.0001}), Options{}, 6},
+		"all":                   {whole, model.ShowOptions{}, 6},
+		"with a threshold":      {whole, model.ShowOptions{ThresholdsMS: []float64{40}}, 6},
+		"threshold out of view": {whole, model.ShowOptions{ThresholdsMS: []float64{1e6, 1e-3}}, 6},
+		"no response times":     {noRTM, model.ShowOptions{}, 1},
+		"isolation only":        {onlyAlone, model.ShowOptions{}, 1},
+		"one level, one cell":   {trained(t, []float64{0.3}, []float64{0, 0.2}), model.ShowOptions{}, 6},
+		"nothing interfered":    {trained(t, []float64{0.3}, []float64{0, 0.0001}), model.ShowOptions{}, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			names, err := Models(filepath.Join(t.TempDir(), "new", "folder"), tc.models, tc.options)
@@ -91,7 +91,7 @@ func TestNothingToDraw(t *testing.T) {
 	}
 	for dir, m := range map[string]*model.Models{t.TempDir(): {}, file: trained(t, []float64{0.1, 0.3}, []float64{0, 0.3})} {
 		var user *quell.UserError
-		if _, err := Models(dir, m, Options{}); !errors.As(err, &user) {
+		if _, err := Models(dir, m, model.ShowOptions{}); !errors.As(err, &user) {
 			t.Errorf("got %v, want a mistake of the user", err)
 		}
 	}
@@ -103,26 +103,12 @@ func TestUnwritablePicture(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "network-isolation.png"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if names, err := Models(dir, trained(t, []float64{0.1, 0.3}, []float64{0, 0.3}), Options{}); err == nil {
+	if names, err := Models(dir, trained(t, []float64{0.1, 0.3}, []float64{0, 0.3}), model.ShowOptions{}); err == nil {
 		t.Errorf("drew %v", names)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("left %v, %v", entries, err)
-	}
-}
-
-func TestLegendOfManyLines(t *testing.T) {
-	for n, want := range map[int]int{1: 1, 9: 9, 10: 10, 11: 6, 46: 10, 1000: 10} {
-		count := 0
-		for i := range n {
-			if named(i, n) {
-				count++
-			}
-		}
-		if count != want || !named(n-1, n) {
-			t.Errorf("of %d lines %d are named, want %d with the last", n, count, want)
-		}
 	}
 }
 

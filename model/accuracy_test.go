@@ -23,23 +23,23 @@ func sample(r *rand.Rand, n int) stats.Moments {
 
 // sharedLink is a link that behaves like processor sharing: everything takes 1/(1 - U - U_int) times as long.
 func sharedLink() *Models {
-	m := &Models{
+	m := &Models{Sections: []Section{&Prima{
 		Isolation:    map[quell.Resource][]Isolation{},
 		ResponseTime: map[quell.Resource][]ResponseTime{},
 		Interference: map[quell.Resource][]Interference{},
-	}
+	}}}
 	for level := 1; level <= 9; level++ {
 		u := float64(level) / 10
-		m.Isolation[quell.Network] = append(m.Isolation[quell.Network], Isolation{Utilization: u, ProbeMS: 8 / (1 - u), StddevMS: 1, N: 40})
-		m.ResponseTime[quell.Network] = append(m.ResponseTime[quell.Network], ResponseTime{Utilization: u, LatencyMS: mean(10 / (1 - u))})
+		m.Prima().Isolation[quell.Network] = append(m.Prima().Isolation[quell.Network], Isolation{Utilization: u, ProbeMS: 8 / (1 - u), StddevMS: 1, N: 40})
+		m.Prima().ResponseTime[quell.Network] = append(m.Prima().ResponseTime[quell.Network], ResponseTime{Utilization: u, LatencyMS: mean(10 / (1 - u))})
 		for _, interfering := range sharedLinkInterference {
 			if u+interfering >= saturated {
 				continue
 			}
 			sf := interfering / (1 - u - interfering)
-			m.ResponseTime[quell.Network] = append(m.ResponseTime[quell.Network],
+			m.Prima().ResponseTime[quell.Network] = append(m.Prima().ResponseTime[quell.Network],
 				ResponseTime{Utilization: u, Severity: sf, LatencyMS: mean(10 / (1 - u - interfering))})
-			m.Interference[quell.Network] = append(m.Interference[quell.Network],
+			m.Prima().Interference[quell.Network] = append(m.Prima().Interference[quell.Network],
 				Interference{Utilization: u, Interfering: interfering, Severity: sf})
 		}
 	}

@@ -28,20 +28,26 @@ func CompileBaseline(m *Models, r quell.Resource, confidence float64) (*Baseline
 	if !(confidence >= 0.5 && confidence < 1) {
 		return nil, &quell.InvalidError{Path: "confidence", Problem: fmt.Sprintf("%v is outside 0.5 to below 1", confidence)}
 	}
-	if len(m.Isolation[r]) == 0 {
+	rows := m.Prima().Isolation[r]
+	if len(rows) == 0 {
 		return nil, missing("isolation", r, "")
 	}
-	b := &Baseline{}
+	b := newBaseline(rows, confidence)
 	if m.Trained != nil {
 		if by, ok := m.Trained.By[r]; ok {
 			b.by = &by
 		}
 	}
-	for _, row := range m.Isolation[r] {
+	return b, nil
+}
+
+func newBaseline(rows []Isolation, confidence float64) *Baseline {
+	b := &Baseline{}
+	for _, row := range rows {
 		b.rows = append(b.rows, baselineRow{Isolation: row, t: testQuantile(confidence, row.N)})
 	}
 	slices.SortFunc(b.rows, func(a, b baselineRow) int { return cmp.Compare(a.Utilization, b.Utilization) })
-	return b, nil
+	return b
 }
 
 // testQuantile is t for a test whose only estimate of spread comes from n isolation probes: n - 1 degrees of

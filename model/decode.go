@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
 )
 
 // Decode reads models.json. Mistakes in it come as one *quell.UserError that names each with its line and path.
@@ -32,16 +34,17 @@ func Load(path string) (*Models, error) {
 	return decode(text, path+":")
 }
 
-// The sections of models.json in the order in which they are written, and what a row must have.
-var (
-	sections      = []string{"format", "trained", "isolation", "response_time", "interference", "dial", "ice", "mrburst", "acs"}
-	isolationKeys = []string{"utilization", "probe_ms", "stddev_ms", "n"}
-	responseKeys  = []string{"utilization", "severity", "latency_ms"}
-	interfereKeys = []string{"utilization", "interfering", "severity"}
-)
+// header are the keys of models.json that belong to no section.
+var header = []string{"format", "trained"}
 
-// isOpaque says whether a path lies in a section that this package does not look into.
-func isOpaque(path string) bool { return slices.Contains(sections[5:], path) }
+// known lists the keys of models.json that this version reads.
+func known() []string {
+	names := slices.Clone(header)
+	for _, k := range kinds {
+		names = append(names, k.keys...)
+	}
+	return names
+}
 
 // decode parses and validates. where precedes the line number in messages.
 func decode(text []byte, where string) (*Models, error) {
@@ -50,7 +53,8 @@ func decode(text []byte, where string) (*Models, error) {
 	if err := json.Unmarshal(text, &top); err != nil {
 		return nil, f.unreadable(text, err, "models.json")
 	}
-	f.layout = mapLayout(text, isOpaque)
+	names := known()
+	f.layout = mapLayout(text, func(path string) bool { _, ok := top[path]; return path != "" && ok && !slices.Contains(names, path) })
 	f.errs = f.layout.repeated
 	m := f.models(top)
 	if len(f.errs) == 0 {
@@ -70,29 +74,50 @@ type file struct {
 }
 
 func (f *file) models(top map[string]json.RawMessage) *Models {
-	m := &Models{Dial: section(top, "dial"), Ice: section(top, "ice"), MRBurst: section(top, "mrburst"), ACS: section(top, "acs")}
+	maps.DeleteFunc(top, func(_ string, raw json.RawMessage) bool { return string(raw) == "null" }) // counts as absent
+	m := &Models{}
 	f.format(top["format"])
-	for _, name := range sortedKeys(top) {
-		if !slices.Contains(sections, name) {
-			f.addf(name, "unknown section (known: %s)", strings.Join(sections, ", "))
-		}
-	}
-	if raw := section(top, "trained"); raw != nil {
+	if raw, ok := top["trained"]; ok {
 		m.Trained = &Trained{}
 		f.strict("trained", raw, nil, m.Trained)
 	}
-	m.Isolation = tables[Isolation](f, "isolation", section(top, "isolation"), isolationKeys)
-	m.ResponseTime = tables[ResponseTime](f, "response_time", section(top, "response_time"), responseKeys)
-	m.Interference = tables[Interference](f, "interference", section(top, "interference"), interfereKeys)
+	for _, k := range kinds {
+		if text := k.texts(top); len(text) > 0 {
+			m.Sections = append(m.Sections, k.decode(f, text))
+		}
+	}
+	f.keep(m, top)
 	return m
 }
 
-// section returns a section's text; null counts as absent.
-func section(top map[string]json.RawMessage, name string) json.RawMessage {
-	if raw := top[name]; string(raw) != "null" {
-		return raw
+// texts picks the keys of a kind of section.
+func (k kind) texts(top map[string]json.RawMessage) texts {
+	out := texts{}
+	for _, key := range k.keys {
+		if raw, ok := top[key]; ok {
+			out[key] = raw
+		}
 	}
-	return nil
+	return out
+}
+
+// keep takes sections that are not known: of a newer version, so that models outlive a step back. A name that looks like a known one
+// is a mistake, which would silently leave a table out.
+func (f *file) keep(m *Models, top map[string]json.RawMessage) {
+	names := known()
+	for _, name := range sortedKeys(top) {
+		if slices.Contains(names, name) {
+			continue
+		}
+		if meant, ok := keys.Nearest(name, names); ok {
+			f.addf(name, "unknown section, did you mean %q?", meant)
+			continue
+		}
+		if m.Kept == nil {
+			m.Kept = map[string]json.RawMessage{}
+		}
+		m.Kept[name] = top[name]
+	}
 }
 
 func (f *file) format(raw json.RawMessage) {

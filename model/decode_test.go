@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"math"
 	"os"
@@ -34,14 +35,18 @@ func TestDecodeTheContractsExample(t *testing.T) {
 	want := &Models{
 		Trained: &Trained{At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Service: "video", InstanceType: "t3.medium",
 			Metric: quell.Mean, Rows: 216, PerRequest: map[quell.Resource]float64{quell.Network: 0.0042}},
-		Isolation: map[quell.Resource][]Isolation{quell.Network: {{0.1, 10.2, 0.4, 40, 5}}},
-		ResponseTime: map[quell.Resource][]ResponseTime{quell.Network: {
-			{Utilization: 0.1, LatencyMS: quell.Latency{Mean: &ms, P90: &p90}, Runs: 5}}},
-		Interference: map[quell.Resource][]Interference{quell.Network: {{0.1, 0.3, 0.42, 5}}},
-		Dial:         []byte(`{"peak_rate":1000,"queueing":{"network":[1,2,3]}}`),
-		Ice:          []byte(`{"estimator":{"intercept":0.06}}`),
-		MRBurst:      []byte(`{}`),
-		ACS:          []byte(`{"discount":0.9}`),
+		Sections: []Section{&Prima{
+			Isolation: map[quell.Resource][]Isolation{quell.Network: {{0.1, 10.2, 0.4, 40, 5}}},
+			ResponseTime: map[quell.Resource][]ResponseTime{quell.Network: {
+				{Utilization: 0.1, LatencyMS: quell.Latency{Mean: &ms, P90: &p90}, Runs: 5}}},
+			Interference: map[quell.Resource][]Interference{quell.Network: {{0.1, 0.3, 0.42, 5}}},
+		}},
+		Kept: map[string]json.RawMessage{
+			"dial":    []byte(`{"peak_rate":1000,"queueing":{"network":[1,2,3]}}`),
+			"ice":     []byte(`{"estimator":{"intercept":0.06}}`),
+			"mrburst": []byte(`{}`),
+			"acs":     []byte(`{"discount":0.9}`),
+		},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -60,6 +65,22 @@ func TestEncodeDecodeRoundTrip(t *testing.T) {
 	}
 	if lines := strings.Count(first.String(), "\n"); lines != 23 {
 		t.Errorf("a row should take a line; the file has %d lines:\n%s", lines, first.String())
+	}
+}
+
+// A newer version's models serve an older one: what it does not know is kept, said, and written again.
+func TestUnknownSectionsAreKept(t *testing.T) {
+	m := decoded(t, `{"format":"quell-models/1","of tomorrow":{"a":[1,2],"deep":[[[[[[[[[[[[1]]]]]]]]]]]]},"gone":null}`)
+	var b bytes.Buffer
+	if err := m.Encode(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := `  "of tomorrow": {"a":[1,2],"deep":[[[[[[[[[[[[1]]]]]]]]]]]]}`; !strings.Contains(b.String(), want) || len(m.Kept) != 1 {
+		t.Errorf("kept %s, wrote\n%s", m.Kept, b.String())
+	}
+	b.Reset()
+	if err := Describe(&b, m, ShowOptions{}); err != nil || !strings.Contains(b.String(), `kept, but not known to this version: ["of tomorrow"]`) {
+		t.Errorf("%v, described as\n%s", err, b.String())
 	}
 }
 
@@ -90,7 +111,7 @@ func TestDecodeAllowsRepeatedSeverityZero(t *testing.T) {
 	m := decoded(t, `{"format":"quell-models/1","response_time":{"network":[
 		{"utilization":0.1,"severity":0,"latency_ms":{"mean":10},"runs":3},
 		{"utilization":0.1,"severity":0,"latency_ms":{"mean":14},"runs":1}]}}`)
-	s := responseSurface(m.ResponseTime[quell.Network], quell.Mean)
+	s := responseSurface(m.Prima().ResponseTime[quell.Network], quell.Mean)
 	if got := s.at(0.1, 0); got != 11 {
 		t.Errorf("rows of severity 0 give %v, want 11 by their runs", got)
 	}
@@ -107,7 +128,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"broken JSON", "{\"format\":\n\n,}", "line 3: not a models.json: invalid character ','"},
 		{"two values", `{"format":"quell-models/1"} {}`, "line 1: not a models.json: invalid character '{' after"},
 		{"a newer format", `{"format":"quell-models/2"}`, `line 1: format: is "quell-models/2"; this version reads "quell-models/1"`},
-		{"an unknown section", "{\"format\":\"quell-models/1\",\n\"isolaton\":{}}", `line 2: isolaton: unknown section (known: format, trained, isolation`},
+		{"a misspelt section", "{\"format\":\"quell-models/1\",\n\"isolaton\":{}}", `line 2: isolaton: unknown section, did you mean "isolation"?`},
 		{"a section twice", "{\"format\":\"quell-models/1\",\n\"dial\":{},\n\"dial\":{}}", `dial: is given twice`},
 		{"an unknown field", table("isolation", `{"utilization":0.1,"probe_ms":10,"stddev_ms":1,"n":40,
 			"x":1}`), `line 3: isolation.network[0]: unknown field "x"`},
@@ -173,7 +194,7 @@ func TestSaveAndLoad(t *testing.T) {
 	if got, err := Load(path); err != nil || !reflect.DeepEqual(got, m) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	m.Isolation[quell.Network][0].ProbeMS = math.NaN()
+	m.Prima().Isolation[quell.Network][0].ProbeMS = math.NaN()
 	var invalid *quell.InvalidError
 	if err := m.Save(path); !errors.As(err, &invalid) {
 		t.Errorf("models with NaN were saved: %v", err)

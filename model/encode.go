@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/quellhq/quell"
 )
@@ -58,16 +59,13 @@ func (m *Models) text() ([]byte, error) {
 	if m.Trained != nil {
 		p.section("trained", m.Trained)
 	}
-	printTables(&p, "isolation", m.Isolation)
-	printTables(&p, "response_time", m.ResponseTime)
-	printTables(&p, "interference", m.Interference)
-	for _, s := range []struct {
-		name string
-		raw  json.RawMessage
-	}{{"dial", m.Dial}, {"ice", m.Ice}, {"mrburst", m.MRBurst}, {"acs", m.ACS}} {
-		if len(s.raw) > 0 {
-			p.section(s.name, s.raw)
+	for _, k := range kinds {
+		if i := slices.IndexFunc(m.Sections, k.is); i >= 0 {
+			m.Sections[i].print(&p)
 		}
+	}
+	for _, name := range sortedKeys(m.Kept) {
+		p.section(name, m.Kept[name])
 	}
 	if p.err != nil {
 		return nil, p.err
@@ -91,7 +89,9 @@ func (p *printer) name(name string) {
 	if p.buf.Len() == 0 {
 		separator = "{\n"
 	}
-	fmt.Fprintf(&p.buf, "%s  %q: ", separator, name)
+	p.buf.WriteString(separator + "  ")
+	p.value(name)
+	p.buf.WriteString(": ")
 }
 
 func (p *printer) value(value any) {

@@ -44,7 +44,7 @@ func TestFitByHand(t *testing.T) {
 	rows[4].RequestRate = 400 // most of which the full link never carried
 	m, report := fitted(t, rows)
 
-	iso := m.Isolation[quell.Network]
+	iso := m.Prima().Isolation[quell.Network]
 	if len(iso) != 2 || !nearly(iso[0].Utilization, 0.2) || !nearly(iso[0].ProbeMS, 383.0/32) || iso[0].N != 32 || iso[0].Runs != 2 {
 		t.Errorf("isolation %+v", iso)
 	}
@@ -53,7 +53,7 @@ func TestFitByHand(t *testing.T) {
 		t.Errorf("spread of single probes %v, want %v", iso[0].StddevMS, want)
 	}
 
-	response := m.ResponseTime[quell.Network]
+	response := m.Prima().ResponseTime[quell.Network]
 	sf := 21.5/(383.0/32) - 1 // probes: (4*20 + 12*22)/16
 	if len(response) != 4 {
 		t.Fatalf("response %+v", response)
@@ -69,7 +69,7 @@ func TestFitByHand(t *testing.T) {
 	}
 
 	want := []Interference{{0.2, 0.3, sf, 2}, {0.4, 0.1, 0, 1}}
-	got := m.Interference[quell.Network]
+	got := m.Prima().Interference[quell.Network]
 	for i := range want {
 		if len(got) != len(want) || !nearly(got[i].Utilization, want[i].Utilization) || !nearly(got[i].Interfering, want[i].Interfering) ||
 			!nearly(got[i].Severity, want[i].Severity) || got[i].Runs != want[i].Runs {
@@ -79,7 +79,7 @@ func TestFitByHand(t *testing.T) {
 	if use := m.Trained.PerRequest[quell.Network]; !nearly(use, 0.005) {
 		t.Errorf("use per request %v", use)
 	}
-	r := report.Resources[0]
+	r := report.Prima()[0]
 	if r.Rows != 7 || r.Levels != 2 || r.Cells != 5 || r.Saturated != 1 {
 		t.Errorf("report %+v", r)
 	}
@@ -103,13 +103,13 @@ func TestUsePerRequestIsThroughTheOrigin(t *testing.T) {
 // Runs are grouped by what was commanded where that is told, however far what was carried strays.
 func TestFitGroupsByTheCommandedInterference(t *testing.T) {
 	rows := []TrainingRow{run(0.2, 0, 0.2, 10, 1, 20, 10), run(0.2, 0.25, 0.2, 14, 1, 25, 10), run(0.2, 0.35, 0.2, 16, 1, 30, 10)}
-	if m, _ := fitted(t, rows); len(m.Interference[quell.Network]) != 2 {
-		t.Errorf("by what was carried: %+v", m.Interference)
+	if m, _ := fitted(t, rows); len(m.Prima().Interference[quell.Network]) != 2 {
+		t.Errorf("by what was carried: %+v", m.Prima().Interference)
 	}
 	commanded := 0.3
 	rows[1].InterferingLevel, rows[2].InterferingLevel = &commanded, &commanded
 	m, _ := fitted(t, rows)
-	if got := m.Interference[quell.Network]; len(got) != 1 || !nearly(got[0].Interfering, 0.3) || !nearly(got[0].Severity, 0.5) || got[0].Runs != 2 {
+	if got := m.Prima().Interference[quell.Network]; len(got) != 1 || !nearly(got[0].Interfering, 0.3) || !nearly(got[0].Severity, 0.5) || got[0].Runs != 2 {
 		t.Errorf("by what was commanded: %+v", got)
 	}
 }
@@ -125,7 +125,7 @@ func TestFitListsWhatDidNotConverge(t *testing.T) {
 	}
 	rows[6].Converged, rows[8].Converged = &yes, &no
 	_, report := fitted(t, rows)
-	got := report.Resources[0].NotConverged
+	got := report.Prima()[0].NotConverged
 	want := []Cell{{0.2, 0}, {0.4, 0}, {0.4, 0.2}}
 	if len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("got %v, want %v", got, want)
@@ -199,7 +199,7 @@ func TestFitRecoversASharedLink(t *testing.T) {
 			t.Errorf("response at %v is %v, want %v", c, got, want)
 		}
 	}
-	e := report.Resources[0].Errors
+	e := report.Prima()[0].Errors
 	if e.ResponseTime == nil || e.ResponseTime.MaxRelative > 0.01 {
 		t.Errorf("response is linear in severity here, yet off by %+v", e.ResponseTime)
 	}
@@ -236,7 +236,7 @@ func TestReportAndDescriptionForPeople(t *testing.T) {
 	}
 	golden.Compare(t, "testdata/report.txt", b.Bytes())
 	b.Reset()
-	if err := Describe(&b, m, DescribeOptions{ThresholdsMS: []float64{25}}); err != nil {
+	if err := Describe(&b, m, ShowOptions{ThresholdsMS: []float64{25}}); err != nil {
 		t.Fatal(err)
 	}
 	golden.Compare(t, "testdata/describe.txt", b.Bytes())
@@ -244,8 +244,8 @@ func TestReportAndDescriptionForPeople(t *testing.T) {
 
 func TestDescribeLittle(t *testing.T) {
 	var b bytes.Buffer
-	m := &Models{Isolation: map[quell.Resource][]Isolation{quell.CPU: {{Utilization: 0.1, ProbeMS: 10, N: 2}}}}
-	if err := Describe(&b, m, DescribeOptions{}); err != nil {
+	m := &Models{Sections: []Section{&Prima{Isolation: map[quell.Resource][]Isolation{quell.CPU: {{Utilization: 0.1, ProbeMS: 10, N: 2}}}}}}
+	if err := Describe(&b, m, ShowOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"origin unknown", "CPU", "no capacity by the joint model: the models lack response_time.cpu"} {
@@ -266,13 +266,13 @@ func TestFitWithoutLoad(t *testing.T) {
 		run(0.2, 0, 0.2, 2, 1, 12, 20), run(0.2, 0.4, 0.2, 5, 2, 25, 20),
 		run(0.4, 0, 0.4, 3, 2, 16, 20), run(0.4, 0.4, 0.4, 12, 4, 60, 20),
 	})
-	if iso := m.Isolation[quell.Network]; len(iso) != 3 || iso[0].Utilization != 0 || iso[0].ProbeMS != 1 {
+	if iso := m.Prima().Isolation[quell.Network]; len(iso) != 3 || iso[0].Utilization != 0 || iso[0].ProbeMS != 1 {
 		t.Errorf("isolation %+v", iso)
 	}
-	if r := m.ResponseTime[quell.Network]; r[0].Utilization != 0.2 {
+	if r := m.Prima().ResponseTime[quell.Network]; r[0].Utilization != 0.2 {
 		t.Errorf("a response time without load: %+v", r[0])
 	}
-	if i := m.Interference[quell.Network]; i[0].Utilization != 0 || !nearly(i[0].Severity, 0.6) {
+	if i := m.Prima().Interference[quell.Network]; i[0].Utilization != 0 || !nearly(i[0].Severity, 0.6) {
 		t.Errorf("interference %+v", i[0])
 	}
 	p, err := Compile(m, Spec{Resource: quell.Network, Metric: quell.Mean, InterferenceModel: quell.Joint, Confidence: 0.95})

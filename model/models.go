@@ -7,7 +7,6 @@ package model
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -19,18 +18,13 @@ import (
 // Format is the tag of the models.json that this package reads and writes.
 const Format = "quell-models/1"
 
-// Models is everything that was learned of one service on one instance type. Sections that are absent are nil.
+// Models is everything that was learned of one service on one instance type.
 type Models struct {
-	Trained      *Trained
-	Isolation    map[quell.Resource][]Isolation
-	ResponseTime map[quell.Resource][]ResponseTime
-	Interference map[quell.Resource][]Interference
+	Trained  *Trained  // nil if that is not known
+	Sections []Section // at most one of each kind
 
-	// The other policies' sections, kept as they were read.
-	Dial    json.RawMessage
-	Ice     json.RawMessage
-	MRBurst json.RawMessage
-	ACS     json.RawMessage
+	// Kept are sections that this version does not know, by name, as they were read. They are written again.
+	Kept map[string]json.RawMessage
 }
 
 // Trained tells where models come from.
@@ -46,31 +40,6 @@ type Trained struct {
 	By map[quell.Resource]quell.Probing `json:"by,omitempty"` // how the machines were probed
 }
 
-// Isolation is the probe time of an instance without neighbours at one utilisation.
-type Isolation struct {
-	Utilization float64 `json:"utilization"`
-	ProbeMS     float64 `json:"probe_ms"`       // R_iso
-	StddevMS    float64 `json:"stddev_ms"`      // of single probes
-	N           int     `json:"n"`              // single probes
-	Runs        int     `json:"runs,omitempty"` // absent counts as one
-}
-
-// ResponseTime is what requests took at one utilisation and severity.
-type ResponseTime struct {
-	Utilization float64       `json:"utilization"`
-	Severity    float64       `json:"severity"`
-	LatencyMS   quell.Latency `json:"latency_ms"`
-	Runs        int           `json:"runs,omitempty"` // absent counts as one
-}
-
-// Interference is the severity felt at one utilisation while neighbours used Interfering of the same resource.
-type Interference struct {
-	Utilization float64 `json:"utilization"`
-	Interfering float64 `json:"interfering"`
-	Severity    float64 `json:"severity"`
-	Runs        int     `json:"runs,omitempty"` // absent counts as one
-}
-
 // Bounds of what a table may hold: they keep every prediction finite.
 const (
 	maxValue   = 1e9  // milliseconds or severity; more than any of them can mean
@@ -83,21 +52,10 @@ func (m *Models) Validate() error {
 	if t := m.Trained; t != nil {
 		c.trained(t)
 	}
-	checkTable(&c, "isolation", m.Isolation, (*check).isolation, sameUtilization)
-	checkTable(&c, "response_time", m.ResponseTime, (*check).responseTime, sameState)
-	checkTable(&c, "interference", m.Interference, (*check).interference, sameUse)
+	for _, s := range m.Sections {
+		s.check(&c)
+	}
 	return c.err()
-}
-
-func sameUtilization(a, b Isolation) bool { return a.Utilization == b.Utilization }
-
-// sameState lets severity 0 repeat in a level: every run that interfered too little to be felt ends there.
-func sameState(a, b ResponseTime) bool {
-	return a.Utilization == b.Utilization && a.Severity == b.Severity && a.Severity > 0
-}
-
-func sameUse(a, b Interference) bool {
-	return a.Utilization == b.Utilization && a.Interfering == b.Interfering
 }
 
 func (c *check) trained(t *Trained) {
@@ -121,34 +79,6 @@ func (c *check) trained(t *Trained) {
 	for _, r := range sortedKeys(t.Errors) {
 		c.resource("trained.errors."+string(r), r)
 	}
-}
-
-func (c *check) isolation(path string, r Isolation) {
-	c.fraction(path+".utilization", r.Utilization)
-	c.between(path+".probe_ms", r.ProbeMS, minProbeMS, maxValue)
-	c.between(path+".stddev_ms", r.StddevMS, 0, maxValue)
-	c.atLeast(path+".n", float64(r.N), 1)
-	c.atLeast(path+".runs", float64(r.Runs), 0)
-}
-
-func (c *check) responseTime(path string, r ResponseTime) {
-	c.fraction(path+".utilization", r.Utilization)
-	c.between(path+".severity", r.Severity, 0, maxValue)
-	c.latency(path+".latency_ms", r.LatencyMS)
-	if !hasStatistic(r.LatencyMS) {
-		c.addf(path+".latency_ms", "holds no statistic; give at least one of mean, p50, p90, p95, p99")
-	}
-	c.atLeast(path+".runs", float64(r.Runs), 0)
-}
-
-func (c *check) interference(path string, r Interference) {
-	c.fraction(path+".utilization", r.Utilization)
-	c.fraction(path+".interfering", r.Interfering)
-	c.between(path+".severity", r.Severity, 0, maxValue)
-	if r.Interfering == 0 && r.Severity > 0 {
-		c.addf(path+".severity", "%v without interference; interfering 0 means severity 0", r.Severity)
-	}
-	c.atLeast(path+".runs", float64(r.Runs), 0)
 }
 
 // hasStatistic says whether a latency holds any number that a metric can name.
@@ -186,8 +116,3 @@ func merge(a, b point) point {
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
-
-// missing is the error for a section, or a part of one, that a prediction needs.
-func missing(section string, r quell.Resource, what string) error {
-	return fmt.Errorf("the models lack %s.%s%s: train and fit that resource: %w", section, r, what, quell.ErrNoData)
-}

@@ -47,10 +47,10 @@ func Compile(m *Models, s Spec) (*Predictor, error) {
 		return nil, err
 	}
 	p := &Predictor{Baseline: *baseline}
-	if p.rtm = responseSurface(m.ResponseTime[s.Resource], s.Metric); p.rtm == nil {
+	if p.rtm = responseSurface(m.Prima().ResponseTime[s.Resource], s.Metric); p.rtm == nil {
 		return nil, missing("response_time", s.Resource, " with the "+string(s.Metric))
 	}
-	if p.felt, err = compileSeverities(m.Interference[s.Resource], s); err != nil {
+	if p.felt, err = compileSeverities(m.Prima().Interference[s.Resource], s); err != nil {
 		return nil, err
 	}
 	if m.Trained != nil {

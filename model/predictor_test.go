@@ -18,25 +18,27 @@ func mean(ms float64) quell.Latency { return quell.Latency{Mean: &ms} }
 func byHand() *Models {
 	return &Models{
 		Trained: &Trained{PerRequest: map[quell.Resource]float64{quell.Network: 0.0042}},
-		Isolation: map[quell.Resource][]Isolation{quell.Network: {
-			{Utilization: 0.5, ProbeMS: 14, StddevMS: 2, N: 41},
-			{Utilization: 0.1, ProbeMS: 10, StddevMS: 1, N: 21},
-		}},
-		ResponseTime: map[quell.Resource][]ResponseTime{quell.Network: {
-			{Utilization: 0.2, Severity: 0, LatencyMS: mean(10)},
-			{Utilization: 0.2, Severity: 1, LatencyMS: mean(20), Runs: 3},
-			{Utilization: 0.2, Severity: 2, LatencyMS: mean(16), Runs: 1}, // pooled with the one before: 19, 19
-			{Utilization: 0.2, Severity: 3, LatencyMS: mean(40)},          // last segment 21, secant 10
-			{Utilization: 0.4, Severity: 2.5, LatencyMS: mean(37)},        // last segment 2, secant 11
-			{Utilization: 0.4, Severity: 0.5, LatencyMS: mean(15)},
-			{Utilization: 0.4, Severity: 1.5, LatencyMS: mean(35)},
-		}},
-		Interference: map[quell.Resource][]Interference{quell.Network: {
-			{Utilization: 0.2, Interfering: 0.2, Severity: 0.5},
-			{Utilization: 0.2, Interfering: 0.3, Severity: 0.5},          // a plateau
-			{Utilization: 0.2, Interfering: 0.4, Severity: 1.5},          // last segment 10, secant 3.75
-			{Utilization: 0.4, Interfering: 0.2, Severity: 1.0, Runs: 1}, // total 0.6
-			{Utilization: 0.4, Interfering: 0.4, Severity: 2.0, Runs: 3}, // total 0.8; last segment 5, secant 5
+		Sections: []Section{&Prima{
+			Isolation: map[quell.Resource][]Isolation{quell.Network: {
+				{Utilization: 0.5, ProbeMS: 14, StddevMS: 2, N: 41},
+				{Utilization: 0.1, ProbeMS: 10, StddevMS: 1, N: 21},
+			}},
+			ResponseTime: map[quell.Resource][]ResponseTime{quell.Network: {
+				{Utilization: 0.2, Severity: 0, LatencyMS: mean(10)},
+				{Utilization: 0.2, Severity: 1, LatencyMS: mean(20), Runs: 3},
+				{Utilization: 0.2, Severity: 2, LatencyMS: mean(16), Runs: 1}, // pooled with the one before: 19, 19
+				{Utilization: 0.2, Severity: 3, LatencyMS: mean(40)},          // last segment 21, secant 10
+				{Utilization: 0.4, Severity: 2.5, LatencyMS: mean(37)},        // last segment 2, secant 11
+				{Utilization: 0.4, Severity: 0.5, LatencyMS: mean(15)},
+				{Utilization: 0.4, Severity: 1.5, LatencyMS: mean(35)},
+			}},
+			Interference: map[quell.Resource][]Interference{quell.Network: {
+				{Utilization: 0.2, Interfering: 0.2, Severity: 0.5},
+				{Utilization: 0.2, Interfering: 0.3, Severity: 0.5},          // a plateau
+				{Utilization: 0.2, Interfering: 0.4, Severity: 1.5},          // last segment 10, secant 3.75
+				{Utilization: 0.4, Interfering: 0.2, Severity: 1.0, Runs: 1}, // total 0.6
+				{Utilization: 0.4, Interfering: 0.4, Severity: 2.0, Runs: 3}, // total 0.8; last segment 5, secant 5
+			}},
 		}},
 	}
 }
@@ -109,7 +111,7 @@ func TestJointByHand(t *testing.T) {
 
 func TestTotalByHand(t *testing.T) {
 	m := byHand()
-	m.Interference[quell.Network] = []Interference{
+	m.Prima().Interference[quell.Network] = []Interference{
 		{Utilization: 0.4, Interfering: 0.4, Severity: 1.5},
 		{Utilization: 0.2, Interfering: 0.2, Severity: 0.5},          // total 0.4
 		{Utilization: 0.4, Interfering: 0.3, Severity: 0.9, Runs: 1}, // total 0.7, then
@@ -194,11 +196,11 @@ func capacityOfJointExample(threshold float64) float64 {
 // A level of the joint model between two levels of the response bends severity there: none up to 0.5, then up to 2 at 0.8.
 func TestCapacityAcrossALevelOfTheJointModel(t *testing.T) {
 	m := byHand()
-	m.ResponseTime[quell.Network] = []ResponseTime{
+	m.Prima().ResponseTime[quell.Network] = []ResponseTime{
 		{Utilization: 0.2, Severity: 0, LatencyMS: mean(10)}, {Utilization: 0.2, Severity: 2, LatencyMS: mean(30)},
 		{Utilization: 0.8, Severity: 0, LatencyMS: mean(10)}, {Utilization: 0.8, Severity: 2, LatencyMS: mean(30)},
 	}
-	m.Interference[quell.Network] = []Interference{{0.2, 0.1, 0, 1}, {0.5, 0.1, 0, 1}, {0.8, 0.1, 2, 1}}
+	m.Prima().Interference[quell.Network] = []Interference{{0.2, 0.1, 0, 1}, {0.5, 0.1, 0, 1}, {0.8, 0.1, 2, 1}}
 	if got := compiled(t, m, quell.Joint).Capacity(0.1, 15); !nearly(got, 0.575) {
 		t.Errorf("got %v, want a quarter of the way from 0.5 to 0.8", got)
 	}
@@ -222,7 +224,7 @@ func TestSeverityExplainingByHand(t *testing.T) {
 		}
 	}
 	m := byHand()
-	m.ResponseTime[quell.Network] = []ResponseTime{{Utilization: 0.2, Severity: 1, LatencyMS: mean(10)}}
+	m.Prima().ResponseTime[quell.Network] = []ResponseTime{{Utilization: 0.2, Severity: 1, LatencyMS: mean(10)}}
 	if got := compiled(t, m, quell.Joint).SeverityExplaining(0.2, 20); got != 1 {
 		t.Errorf("nothing explains 20 ms: got severity %v, want the highest trained", got)
 	}
@@ -302,18 +304,18 @@ func TestCompileNamesWhatIsMissing(t *testing.T) {
 		noData bool
 	}{
 		{"nothing wrong", func(*Models, *Spec) {}, "", false},
-		{"no isolation", func(m *Models, _ *Spec) { m.Isolation = nil }, "isolation.network", true},
-		{"no response time", func(m *Models, _ *Spec) { m.ResponseTime = nil }, "response_time.network", true},
-		{"no interference", func(m *Models, _ *Spec) { m.Interference = nil }, "interference.network", true},
+		{"no isolation", func(m *Models, _ *Spec) { m.Prima().Isolation = nil }, "isolation.network", true},
+		{"no response time", func(m *Models, _ *Spec) { m.Prima().ResponseTime = nil }, "response_time.network", true},
+		{"no interference", func(m *Models, _ *Spec) { m.Prima().Interference = nil }, "interference.network", true},
 		{"another resource", func(_ *Models, s *Spec) { s.Resource = quell.Disk }, "isolation.disk", true},
 		{"a metric no row has", func(_ *Models, s *Spec) { s.Metric = quell.P99 }, "response_time.network with the p99", true},
 		{"nothing was ever felt", func(m *Models, _ *Spec) {
-			m.Interference[quell.Network] = []Interference{{Utilization: 0.2, Interfering: 0.2}}
+			m.Prima().Interference[quell.Network] = []Interference{{Utilization: 0.2, Interfering: 0.2}}
 		}, "with a severity above 0", true},
 		{"a metric nobody knows", func(_ *Models, s *Spec) { s.Metric = "p42" }, "metric", false},
 		{"a model nobody knows", func(_ *Models, s *Spec) { s.InterferenceModel = "x" }, "interference_model", false},
 		{"confidence of a coin", func(_ *Models, s *Spec) { s.Confidence = 0 }, "confidence", false},
-		{"a broken rule", func(m *Models, _ *Spec) { m.Isolation[quell.Network][0].ProbeMS = math.NaN() }, "isolation.network[0].probe_ms", false},
+		{"a broken rule", func(m *Models, _ *Spec) { m.Prima().Isolation[quell.Network][0].ProbeMS = math.NaN() }, "isolation.network[0].probe_ms", false},
 	} {
 		m, s := byHand(), good
 		c.change(m, &s)
@@ -346,15 +348,15 @@ func TestPredictionsAreFinite(t *testing.T) {
 	extreme := rapid.OneOf(rapid.SampledFrom([]float64{0, 5e-324, 1e-300, 1e-9, 1, maxValue}), rapid.Float64Range(0, maxValue))
 	share := rapid.OneOf(rapid.SampledFrom([]float64{0, 5e-324, 1e-12, 0.5, 1}), rapid.Float64Range(0, 1))
 	rapid.Check(t, func(t *rapid.T) {
-		m := &Models{
+		m := &Models{Sections: []Section{&Prima{
 			Isolation:    map[quell.Resource][]Isolation{quell.Network: {{Utilization: share.Draw(t, "u"), ProbeMS: minProbeMS, StddevMS: maxValue, N: 1}}},
 			ResponseTime: map[quell.Resource][]ResponseTime{},
 			Interference: map[quell.Resource][]Interference{},
-		}
+		}}}
 		for range rapid.IntRange(1, 8).Draw(t, "rows") {
-			m.ResponseTime[quell.Network] = append(m.ResponseTime[quell.Network],
+			m.Prima().ResponseTime[quell.Network] = append(m.Prima().ResponseTime[quell.Network],
 				ResponseTime{Utilization: share.Draw(t, "u"), Severity: extreme.Draw(t, "sf"), LatencyMS: mean(extreme.Draw(t, "ms"))})
-			m.Interference[quell.Network] = append(m.Interference[quell.Network],
+			m.Prima().Interference[quell.Network] = append(m.Prima().Interference[quell.Network],
 				Interference{Utilization: share.Draw(t, "u"), Interfering: share.Draw(t, "interfering"), Severity: extreme.Draw(t, "sf")})
 		}
 		if m.Validate() != nil {

@@ -69,7 +69,7 @@ func naiveSurface(rows []naiveRow, u, x float64) float64 {
 
 func naiveResponse(m *Models, u, sf float64) float64 {
 	var rows []naiveRow
-	for _, r := range m.ResponseTime[quell.Network] {
+	for _, r := range m.Prima().ResponseTime[quell.Network] {
 		rows = append(rows, naiveRow{r.Utilization, r.Severity, *r.LatencyMS.Mean, weightOf(r.Runs)})
 	}
 	return naiveSurface(rows, u, sf)
@@ -81,7 +81,7 @@ func naiveJoint(m *Models, u, interfering float64) float64 {
 	}
 	started := map[float64]bool{}
 	var rows []naiveRow
-	for _, r := range m.Interference[quell.Network] {
+	for _, r := range m.Prima().Interference[quell.Network] {
 		if !started[r.Utilization] {
 			started[r.Utilization] = true
 			rows = append(rows, naiveRow{r.Utilization, 0, 0, 1})
@@ -93,17 +93,17 @@ func naiveJoint(m *Models, u, interfering float64) float64 {
 
 // randomModels draws tables with dips, ties and single-row levels, x on a grid so that no two rows nearly meet.
 func randomModels(t *rapid.T) *Models {
-	m := &Models{
+	m := &Models{Sections: []Section{&Prima{
 		Isolation:    map[quell.Resource][]Isolation{quell.Network: {{Utilization: 0.1, ProbeMS: 10, StddevMS: 1, N: 40}}},
 		ResponseTime: map[quell.Resource][]ResponseTime{},
 		Interference: map[quell.Resource][]Interference{},
-	}
+	}}}
 	grid := rapid.IntRange(0, 20)
 	levels := rapid.SliceOfNDistinct(rapid.IntRange(1, 9), 1, 5, rapid.ID)
 	for _, l := range levels.Draw(t, "response levels") {
 		for _, x := range rapid.SliceOfNDistinct(grid, 1, 6, rapid.ID).Draw(t, "severities") {
 			ms := float64(rapid.IntRange(1, 40).Draw(t, "ms"))
-			m.ResponseTime[quell.Network] = append(m.ResponseTime[quell.Network], ResponseTime{
+			m.Prima().ResponseTime[quell.Network] = append(m.Prima().ResponseTime[quell.Network], ResponseTime{
 				Utilization: float64(l) / 10, Severity: float64(x) / 4, LatencyMS: quell.Latency{Mean: &ms},
 				Runs: rapid.IntRange(0, 4).Draw(t, "runs"),
 			})
@@ -111,14 +111,14 @@ func randomModels(t *rapid.T) *Models {
 	}
 	for _, l := range levels.Draw(t, "interference levels") {
 		for _, x := range rapid.SliceOfNDistinct(rapid.IntRange(1, 18), 1, 6, rapid.ID).Draw(t, "interfering") {
-			m.Interference[quell.Network] = append(m.Interference[quell.Network], Interference{
+			m.Prima().Interference[quell.Network] = append(m.Prima().Interference[quell.Network], Interference{
 				Utilization: float64(l) / 10, Interfering: float64(x) / 20,
 				Severity: float64(rapid.IntRange(0, 16).Draw(t, "severity")) / 4, Runs: rapid.IntRange(0, 4).Draw(t, "runs"),
 			})
 		}
 	}
 	// One row that the total model can stand on, whatever was drawn.
-	m.Interference[quell.Network] = append(m.Interference[quell.Network], Interference{Utilization: 0.95, Interfering: 0.01, Severity: 3})
+	m.Prima().Interference[quell.Network] = append(m.Prima().Interference[quell.Network], Interference{Utilization: 0.95, Interfering: 0.01, Severity: 3})
 	return m
 }
 

@@ -1,43 +1,30 @@
 package model
 
 import (
-	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/quellhq/quell"
 )
 
 // Report tells how good a fit is.
 type Report struct {
-	Service   string           `json:"service,omitempty"`
-	Metric    quell.Metric     `json:"metric"`
-	Rows      int              `json:"rows"`
-	Resources []ResourceReport `json:"resources"`
+	Service  string
+	Metric   quell.Metric
+	Rows     int
+	Sections []SectionReport // of those that were fitted
 }
 
-// ResourceReport is the part of a report about one resource.
-type ResourceReport struct {
-	Resource     quell.Resource `json:"resource"`
-	Rows         int            `json:"rows"`
-	Levels       int            `json:"levels"`
-	Cells        int            `json:"cells"`
-	Saturated    int            `json:"saturated,omitempty"` // cells left out of the interference models
-	Errors       Errors         `json:"errors"`
-	NotConverged []Cell         `json:"not_converged,omitempty"`
-}
-
-// Cell is one level under one interference.
-type Cell struct {
-	Level       float64 `json:"level"`
-	Interfering float64 `json:"interfering"`
+// SectionReport tells how good the fit of a section is.
+type SectionReport interface {
+	// write prints it for people.
+	write(b *strings.Builder, metric quell.Metric)
 }
 
 // Write prints the report for people.
 func (r *Report) Write(w io.Writer) error {
 	var b strings.Builder
-	for i, part := range r.Resources {
+	for i, part := range r.Sections {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
@@ -45,53 +32,4 @@ func (r *Report) Write(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func (r *ResourceReport) write(b *strings.Builder, metric quell.Metric) {
-	fmt.Fprintf(b, "%s: %d runs in %d cells at %d levels\n", r.Resource, r.Rows, r.Cells, r.Levels)
-	if r.Saturated > 0 {
-		fmt.Fprintf(b, "left out of the interference models: %d cells whose total utilization is %v or more\n", r.Saturated, saturated)
-	}
-	if len(r.NotConverged) > 0 {
-		fmt.Fprintf(b, "not converged (95%% interval of the mean probe time wider than 5%%, or fewer than 3 runs): %s\n", cellList(r.NotConverged))
-	}
-	r.Errors.write(b, metric)
-}
-
-func cellList(cells []Cell) string {
-	names := make([]string, len(cells))
-	for i, c := range cells {
-		names[i] = fmt.Sprintf("%.4g", c.Level)
-		if c.Interfering > 0 {
-			names[i] += fmt.Sprintf(" under %.2g", c.Interfering)
-		}
-	}
-	return strings.Join(names, ", ")
-}
-
-// write prints the errors with how they were measured.
-func (e Errors) write(b *strings.Builder, metric quell.Metric) {
-	if e == (Errors{}) {
-		b.WriteString("errors unknown: no cell has others on both sides in its level\n")
-		return
-	}
-	b.WriteString("errors, each cell predicted from all others; the outermost cells of a level are skipped:\n")
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "  model\tmean\tlargest\tmean SF\tlargest SF\tcells\tskipped\tof")
-	e.ResponseTime.write(t, "response time", string(metric)+" response time")
-	e.Total.write(t, "interference total", "probe time 1 + SF")
-	e.Joint.write(t, "interference joint", "probe time 1 + SF")
-	t.Flush()
-}
-
-func (e *ModelError) write(w io.Writer, name, of string) {
-	if e == nil {
-		return
-	}
-	mean, largest := "-", "-"
-	if e.MeanSeverity != nil && e.MaxSeverity != nil {
-		mean, largest = fmt.Sprintf("%.3f", *e.MeanSeverity), fmt.Sprintf("%.3f", *e.MaxSeverity)
-	}
-	fmt.Fprintf(w, "  %s\t%.1f%%\t%.1f%%\t%s\t%s\t%d\t%d\t%s\n",
-		name, 100*e.MeanRelative, 100*e.MaxRelative, mean, largest, e.Cells, e.Skipped, of)
 }

@@ -13,25 +13,28 @@ import (
 // response time of 10 ms alone, severity is U_int/(1-U-U_int) and the response 10 ms/(1-U-U_int).
 func sharingModels(tb testing.TB) *model.Models {
 	tb.Helper()
-	m := &model.Models{
-		Trained:      &model.Trained{PerRequest: map[quell.Resource]float64{quell.Network: 0.01}},
+	prima := &model.Prima{
 		Isolation:    map[quell.Resource][]model.Isolation{},
 		ResponseTime: map[quell.Resource][]model.ResponseTime{},
 		Interference: map[quell.Resource][]model.Interference{},
 	}
+	m := &model.Models{
+		Trained:  &model.Trained{PerRequest: map[quell.Resource]float64{quell.Network: 0.01}},
+		Sections: []model.Section{prima},
+	}
 	for level := 1; level <= 9; level++ {
 		u := float64(level) / 10
 		alone := 10 / (1 - u)
-		m.Isolation[quell.Network] = append(m.Isolation[quell.Network], model.Isolation{Utilization: u, ProbeMS: alone, StddevMS: 1, N: 50})
+		prima.Isolation[quell.Network] = append(prima.Isolation[quell.Network], model.Isolation{Utilization: u, ProbeMS: alone, StddevMS: 1, N: 50})
 		for step := range 9 {
 			interfering := float64(step) * (0.96 - u) / 8
 			free := 1 - u - interfering
 			response := 10 / free
-			m.ResponseTime[quell.Network] = append(m.ResponseTime[quell.Network], model.ResponseTime{
+			prima.ResponseTime[quell.Network] = append(prima.ResponseTime[quell.Network], model.ResponseTime{
 				Utilization: u, Severity: interfering / free, LatencyMS: quell.Latency{Mean: &response},
 			})
 			if step > 0 {
-				m.Interference[quell.Network] = append(m.Interference[quell.Network], model.Interference{
+				prima.Interference[quell.Network] = append(prima.Interference[quell.Network], model.Interference{
 					Utilization: u, Interfering: interfering, Severity: interfering / free,
 				})
 			}

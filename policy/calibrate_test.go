@@ -101,7 +101,7 @@ func TestCalibrationIsBounded(t *testing.T) {
 		models := sharingModels(t)
 		e := engine(t, s, models)
 		var most float64
-		for _, r := range models.ResponseTime[quell.Network] {
+		for _, r := range models.Prima().ResponseTime[quell.Network] {
 			most = max(most, r.Severity)
 		}
 		var st State

@@ -427,7 +427,7 @@ func TestRemovedInstanceHasNoPrediction(t *testing.T) {
 
 func TestNewEngineNamesWhatIsMissing(t *testing.T) {
 	noResponse := goldenModels(t)
-	noResponse.ResponseTime = nil
+	noResponse.Prima().ResponseTime = nil
 	for _, tc := range []struct {
 		policy string
 		models *model.Models

@@ -43,7 +43,7 @@ func (v *demoView) progress(p train.Progress) { v.bar.show(p) }
 
 func (v *demoView) trained(r *model.Report) {
 	v.bar.finish()
-	for _, part := range r.Resources {
+	for _, part := range r.Prima() {
 		if e := part.Errors; e.ResponseTime != nil && e.Joint != nil {
 			fmt.Fprintf(v.w, "Models of the %s from %d runs; leaving one out, response time is off by %.0f%%, interference by %.0f%%. (This was a quick training; `quell train` does better in minutes.)\n",
 				part.Resource, part.Rows, e.ResponseTime.MeanRelative*100, e.Joint.MeanRelative*100)

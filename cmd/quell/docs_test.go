@@ -124,7 +124,7 @@ func TestDocumentedModels(t *testing.T) {
 
 // tables is what the documentation shows of models: sizes of samples are left out of latencies there, like errors.
 func tables(m *model.Models) string {
-	for _, rows := range m.ResponseTime {
+	for _, rows := range m.Prima().ResponseTime {
 		for i := range rows {
 			rows[i].LatencyMS.N = 0
 		}
@@ -133,7 +133,7 @@ func tables(m *model.Models) string {
 	for resource, use := range m.Trained.PerRequest {
 		m.Trained.PerRequest[resource] = float64(int(use*1e6+0.5)) / 1e6
 	}
-	data, err := json.Marshal([]any{m.Trained, m.Isolation, m.ResponseTime, m.Interference})
+	data, err := json.Marshal([]any{m.Trained, m.Prima()})
 	if err != nil {
 		return err.Error()
 	}

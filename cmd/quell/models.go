@@ -184,7 +184,7 @@ func modelCommand() *cobra.Command {
 			if err := describe(cmd, models, threshold); err != nil || plots == "" {
 				return err
 			}
-			names, err := chart.Models(plots, models, chart.Options{ThresholdsMS: thresholds(threshold)})
+			names, err := chart.Models(plots, models, model.ShowOptions{ThresholdsMS: thresholds(threshold)})
 			if err != nil {
 				return err
 			}
@@ -201,7 +201,7 @@ func modelCommand() *cobra.Command {
 // describe prints the models for the threshold, if one is given.
 func describe(cmd *cobra.Command, models *model.Models, threshold time.Duration) error {
 	w := bufio.NewWriter(cmd.OutOrStdout())
-	if err := model.Describe(w, models, model.DescribeOptions{ThresholdsMS: thresholds(threshold)}); err != nil {
+	if err := model.Describe(w, models, model.ShowOptions{ThresholdsMS: thresholds(threshold)}); err != nil {
 		return err
 	}
 	return w.Flush()

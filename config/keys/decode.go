@@ -245,7 +245,7 @@ func (s Table) read(d *Decoder, n ast.Node) {
 			continue
 		}
 		d.ProblemAt(start(e.Key), fmt.Sprintf("unknown key %q%s", Shorten(name), Suggest(name, s.Names())), "")
-		if near, ok := nearest(name, s.Names()); ok {
+		if near, ok := Nearest(name, s.Names()); ok {
 			meant = append(meant, near)
 		}
 	}

@@ -50,8 +50,8 @@ func (p Problems) Sort() {
 	})
 }
 
-// nearest returns the known word that a misspelt one was probably meant to be.
-func nearest(word string, known []string) (string, bool) {
+// Nearest returns the known word that a misspelt one was probably meant to be.
+func Nearest(word string, known []string) (string, bool) {
 	best, at := 1+max(1, len(word)/3), ""
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), k); d < best {
@@ -63,7 +63,7 @@ func nearest(word string, known []string) (string, bool) {
 
 // Suggest ends a message about an unknown word: with the nearest known one, or with all of them.
 func Suggest(word string, known []string) string {
-	if near, ok := nearest(word, known); ok {
+	if near, ok := Nearest(word, known); ok {
 		return fmt.Sprintf(", did you mean %q?", near)
 	}
 	return fmt.Sprintf(" (known: %s)", strings.Join(known, ", "))

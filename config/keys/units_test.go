@@ -87,7 +87,7 @@ func TestNearest(t *testing.T) {
 		"treshold": "threshold", "threshhold": "threshold", "thresohld": "threshold", "Metric": "metric",
 		"mn": "min", "mxa": "max", "scale-in-margin": "scale_in_margin", "colour": "", "": "", "zzz": "",
 	} {
-		if got, ok := nearest(word, known); got != want || ok != (want != "") {
+		if got, ok := Nearest(word, known); got != want || ok != (want != "") {
 			t.Errorf("%q: got %q, want %q", word, got, want)
 		}
 	}

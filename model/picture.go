@@ -1,0 +1,126 @@
+package model
+
+import "math"
+
+// Picture is a drawing of a part of the models, as data.
+type Picture struct {
+	Name   string // such as network-isolation
+	Title  string
+	X, Y   Axis
+	Layers []Layer // in the order in which they are drawn
+	Right  bool    // the legend is at the right, not at the left
+}
+
+// Axis is one of the two of a picture.
+type Axis struct {
+	Label     string
+	Low, High float64
+	Log       bool // logarithmic
+	Share     bool // of a utilisation: in tenths
+}
+
+// Layer is one thing in a picture.
+type Layer struct {
+	Form   Form
+	Legend string // its name there; empty: it has none
+	Points []Point
+	Colour Colour
+	Dash   Dash // of lines
+	Map    *Map // of the forms Field and Scale
+}
+
+// Form is how a layer is drawn.
+type Form int
+
+// The forms of layers.
+const (
+	Line    Form = iota // through the points
+	Contour             // likewise; it shows on a map
+	Area                // within the points
+	Dots                // edged, so that light ones show
+	Marks               // small dots
+	Field               // a map
+	Scale               // nothing but a map's colours in the legend
+)
+
+// Dash tells lines apart.
+type Dash int
+
+// The dashes of lines.
+const (
+	Solid Dash = iota
+	Dashed
+	Dotted
+)
+
+// Draw returns the pictures of the models. What is missing has none.
+func Draw(m *Models, o ShowOptions) ([]Picture, error) {
+	o = o.of(m)
+	var out []Picture
+	for _, section := range m.Sections {
+		pictures, err := section.pictures(m, o)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, pictures...)
+	}
+	return out, nil
+}
+
+// Point is a place in a picture, by its axes.
+type Point struct{ X, Y float64 }
+
+// Colour is a grey, from 0 for black to 255 for white, or a shade of what is small and large.
+type Colour struct {
+	Grey   uint8
+	Shaded bool
+	Shade  float64 // from 0, dark violet, to 1, light green
+}
+
+// Map is values over an area, from 0 to 1 on the x axis and from 0 to High on the y axis.
+type Map struct {
+	High float64
+	// At returns a value, or NaN where there is none.
+	At          func(x, y float64) float64
+	Least, Most float64 // value beyond which all look alike; the scale between them is logarithmic
+	Unit        string
+}
+
+// shade is the colour of a value between least and most.
+func shade(value, least, most float64) Colour {
+	at := 0.0
+	if most > least {
+		at = (value - least) / (most - least)
+	}
+	return Colour{Shaded: true, Shade: min(max(at, 0), 1)}
+}
+
+// sampled is a function between two ends; where it is NaN there is no point.
+func sampled(f func(float64) float64, from, to float64) []Point {
+	const steps = 300
+	var points []Point
+	for i := range steps + 1 {
+		x := from + (to-from)*float64(i)/steps
+		if y := f(x); !math.IsNaN(y) {
+			points = append(points, Point{x, y})
+		}
+	}
+	return points
+}
+
+// within is a value, or nothing where the picture does not reach.
+func within(y, low, high float64) float64 {
+	if y < low || y > high {
+		return math.NaN()
+	}
+	return y
+}
+
+// mostNames is how many lines a legend has room for beside the curves.
+const mostNames = 10
+
+// named says whether the i-th of n lines is in the legend: all of a few, some of many, the last always.
+func named(i, n int) bool {
+	step := (n + mostNames - 1) / mostNames
+	return (n-1-i)%step == 0
+}

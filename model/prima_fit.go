@@ -1,0 +1,99 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/quellhq/quell"
+)
+
+// saturated is the total utilisation from which on a cell says nothing about severity: the resource is full, and
+// what is felt depends on how the queue overflows.
+const saturated = 0.97
+
+// untested is a confidence that costs nothing: cells are not tested for significance.
+const untested = 0.5
+
+// fitPrima makes the tables of every resource that there are rows of. A resource without a row of interfering 0 is an error.
+func fitPrima(in fitting) (Section, SectionReport, error) {
+	p := &Prima{
+		Isolation:    map[quell.Resource][]Isolation{},
+		ResponseTime: map[quell.Resource][]ResponseTime{},
+		Interference: map[quell.Resource][]Interference{},
+	}
+	var report PrimaReport
+	for _, resource := range resourcesOf(in.rows) {
+		part, err := p.fit(in, resource)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", resource, err)
+		}
+		report = append(report, part)
+	}
+	p.dropEmpty()
+	return p, report, nil
+}
+
+// dropEmpty leaves out what has no rows.
+func (p *Prima) dropEmpty() {
+	if len(p.ResponseTime) == 0 {
+		p.ResponseTime = nil
+	}
+	if len(p.Interference) == 0 {
+		p.Interference = nil
+	}
+}
+
+// fit adds the tables of one resource.
+func (p *Prima) fit(in fitting, resource quell.Resource) (ResourceReport, error) {
+	rows := ofResource(in.rows, resource)
+	levels, err := groupLevels(rows)
+	if err != nil {
+		return ResourceReport{}, err
+	}
+	report := ResourceReport{Resource: resource, Rows: len(rows), Levels: len(levels)}
+	isolation := isolationTable(levels)
+	if len(isolation) == 0 {
+		return report, fmt.Errorf("no training row has interfering 0, so the probe time alone is unknown: %w", quell.ErrNoData)
+	}
+	p.Isolation[resource] = isolation
+	baseline := newBaseline(isolation, untested)
+	var response []ResponseTime
+	var interference []Interference
+	for _, l := range levels {
+		l.feel(baseline)
+		response = append(response, l.responseRows()...)
+		kept := l.interferenceRows()
+		interference = append(interference, kept...)
+		report.Cells += len(l.cells)
+		report.Saturated += l.interfered() - len(kept)
+		report.NotConverged = append(report.NotConverged, l.notConverged()...)
+	}
+	if len(response) > 0 {
+		p.ResponseTime[resource] = response
+	}
+	if len(interference) > 0 {
+		p.Interference[resource] = interference
+	}
+	if in.Unscored {
+		return report, nil
+	}
+	if report.Errors = measure(response, in.Metric, interference); report.Errors != (Errors{}) {
+		put(&in.trained.Errors, resource, report.Errors)
+	}
+	return report, nil
+}
+
+func isolationTable(levels []*level) []Isolation {
+	var out []Isolation
+	for _, l := range levels {
+		i := slices.IndexFunc(l.cells, func(c cell) bool { return c.isolated })
+		if i < 0 {
+			continue
+		}
+		probes := l.cells[i].probes()
+		out = append(out, Isolation{
+			Utilization: l.utilization, ProbeMS: probes.Mean, StddevMS: probes.Stddev, N: probes.N, Runs: len(l.cells[i].rows),
+		})
+	}
+	return out
+}
