@@ -10,6 +10,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/scaler"
 )
@@ -30,6 +31,7 @@ type File struct {
 	Train    Train
 
 	values map[string]string // of every key, as they were read
+	places *keys.Decoder
 }
 
 // Bus is how the processes talk. With a URL a server that already runs is used, otherwise the controller runs one.

@@ -38,12 +38,18 @@ func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok b
 	if !d.Decode(data, t.fileKeys(&file)) {
 		return &file, d, false
 	}
-	file.values = map[string]string{}
+	file.values, file.places = map[string]string{}, d
 	t.fileKeys(&file).Currents("", file.values)
 	checkBounds(d, "", file.Service.Group) // of a fixed fleet they are replaced by the number of instances
 	file.derive(d)
 	checkFile(d, &file)
 	return &file, d, true
+}
+
+// Problem is something wrong with the value of a key, with its place in the file, or that of the nearest part around it.
+func (f *File) Problem(key, text string) keys.Problem {
+	at := f.places.PlaceOf(key)
+	return keys.Problem{File: f.Path, Line: at.Line, Column: at.Column, Text: text}
 }
 
 // ParseService reads a file that holds nothing but a service configuration. Errors are as those of Parse.

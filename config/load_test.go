@@ -88,7 +88,7 @@ func TestFullFile(t *testing.T) {
 			Arrivals: loadgen.Deterministic, Seed: 1<<64 - 1,
 		},
 	}
-	got.values = nil
+	got.values, got.places = nil, nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

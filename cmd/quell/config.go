@@ -77,7 +77,7 @@ func checkModels(file *config.File) error {
 		return err
 	}
 	if _, err := policy.NewEngine(file.Service, models); err != nil {
-		return fmt.Errorf("%s: %w", file.Models, err)
+		return file.Problem("policy.resource", fmt.Sprintf("%s: %v", file.Models, err))
 	}
 	return nil
 }
