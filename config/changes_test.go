@@ -18,6 +18,8 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 		"nothing":               {"mode: act\n", "", "", ""},
 		"another way of saying": {"sampling: 10s\nguard: {floor: 5%}\n", "sampling: 10000ms\nguard: {floor: 0.05}\n", "", ""},
 		"the policy":            {"", "policy: {name: lr}\nguard: {step: 10%}\nmode: advise\n", "guard.step, mode, policy.name", ""},
+		"the order of a set":    {"policy: {resource: [cpu, network]}\n", "policy: {resource: [network, cpu]}\n", "", ""},
+		"resources":             {"policy: {resource: network}\n", "policy: {resource: auto}\n", "policy.resource", ""},
 		"the prober's count":    {"", "probe: {count: 20}\n", "probe.count", "probe.count changed: send SIGHUP to the balancer to apply it."},
 		"a prober of its own": {"probe: {from: controller}\n", "probe: {from: controller, count: 20, size: 50KB}\n", "probe.count, probe.size",
 			"probe.count and probe.size changed: restart the controller to apply them."},

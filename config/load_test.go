@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"net/netip"
 	"os"
@@ -42,7 +43,7 @@ func TestFullFile(t *testing.T) {
 		Service: quell.Service{
 			Name: "video", SLO: quell.SLO{Metric: quell.P95, Threshold: 75 * time.Millisecond}, Sampling: 5 * time.Second,
 			Policy: quell.Policy{Name: "prima", Settings: policy.PRIMASettings{
-				Senses:   policy.Senses{Resource: quell.CPU, InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2},
+				Senses:   policy.Senses{Resources: policy.ResourcesOf(quell.CPU), InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2},
 				Headroom: 0.8, ScaleInMargin: 0.1, ScaleOut: quell.One, Tolerance: 0.025, Spare: 1, Calibrate: 0.2, CalibrationDecay: 0.1,
 			}},
 			Group: quell.Group{Min: 2, Max: 4, Initial: 3, Startup: 90 * time.Second, Protected: []string{"i1", "i2"}},
@@ -345,6 +346,29 @@ func TestWhereNothingIsProbed(t *testing.T) {
 		}
 		if got := f.Unprobed(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.keys, got, c.want)
+		}
+	}
+}
+
+// TestResources reads the forms that prima's resource may have, and writes them back.
+func TestResources(t *testing.T) {
+	service := func(resource string) (quell.Service, error) {
+		return ParseService("quell.yaml", []byte("service: video\nslo: {metric: mean, threshold: 75ms}\npolicy: {resource: "+resource+"}\n"))
+	}
+	for text, want := range map[string]policy.Resources{
+		"cpu": policy.ResourcesOf(quell.CPU), "[cpu]": policy.ResourcesOf(quell.CPU), "auto": policy.AllKnown(),
+		"[network, cpu]": policy.ResourcesOf(quell.CPU, quell.Network), "[cpu, network]": policy.ResourcesOf(quell.CPU, quell.Network),
+	} {
+		s, err := service(text)
+		if err != nil || s.Policy.Settings.(policy.PRIMASettings).Resources != want {
+			t.Errorf("%s: %+v, %v", text, s.Policy.Settings, err)
+		}
+		var b bytes.Buffer
+		if err := keys.Write(&b, ServiceKeys(&s), nil); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ParseService("quell.yaml", b.Bytes()); err != nil || !reflect.DeepEqual(again, s) {
+			t.Errorf("%s: written as\n%s\n%v", text, &b, err)
 		}
 	}
 }

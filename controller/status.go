@@ -229,14 +229,23 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 		return row
 	}
 	row.RequestRate, row.ErrorRate = o.RequestRate, o.ErrorRate
-	row.Utilization = entry(o.Utilization, policy.Resource(c.opts.Service.Policy))
+	resource := c.resource()
+	row.Utilization = entry(o.Utilization, resource)
 	if row.Severity == nil {
-		row.Severity = entry(o.Severity, policy.Resource(c.opts.Service.Policy))
+		row.Severity = entry(o.Severity, resource)
 	}
 	if latency, ok := o.LatencyMS.Of(c.opts.Service.SLO.Metric); ok {
 		row.LatencyMS = &latency
 	}
 	return row
+}
+
+// resource is the one in whose utilisation loads and capacities are told.
+func (c *Controller) resource() quell.Resource {
+	if c.noModels != nil {
+		return policy.Resource(c.opts.Service.Policy)
+	}
+	return c.engine.Resource()
 }
 
 func entry[K comparable](m map[K]float64, key K) *float64 {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 
 	"github.com/quellhq/quell"
 )
@@ -22,7 +23,8 @@ const (
 //
 // The correction is kept as an offset to the measured severity that decays slowly, and the band is judged with it:
 // otherwise the lower load that follows would leave the band and undo the correction. Measurements that the offset does
-// not explain end it sooner. It returns whether an offset was raised now.
+// not explain end it sooner. Of several resources the one is corrected whose predicted response time is the longest; when another one
+// takes its place, the correction is forgotten. It returns whether an offset was raised now.
 func calibrate(in Input, set PRIMASettings, g *group, plan *quell.Plan) bool {
 	if set.Calibrate == 0 {
 		return false
@@ -36,40 +38,81 @@ func calibrate(in Input, set PRIMASettings, g *group, plan *quell.Plan) bool {
 
 func (m *member) calibrate(in Input, set PRIMASettings, plan *quell.Plan) bool {
 	mem, threshold := m.prima(), in.Service.SLO.ThresholdMS()
+	by := m.corrected(in)
+	s := &m.senses[by]
 	mem.Offset *= 1 - set.CalibrationDecay
 	latency, n := m.newLatency(in.Service)
-	mem.doubt(m.explain(in, m.use, latency), n, set.Confirm)
+	mem.doubt(s.explain(in, by, s.use, latency), n, set.Confirm)
 	if mem.Offset < leastOffset {
 		mem.Offset = 0
 	}
-	measured := m.severity
-	m.severity += mem.Offset
-	predicted := in.Predictor.ResponseTime(m.use, m.severity)
+	s.severity += mem.Offset
+	predicted, longest := m.predict(in)
+	if longest != by {
+		s.severity = s.measured
+		mem.correct(in.contended[longest].resource)
+		return false
+	}
 	if math.Abs(predicted-threshold) > set.Calibrate*threshold {
 		mem.forgetCollected()
 		return false
 	}
-	if n == 0 || !mem.collect(latency, m.use, n, set.Confirm) {
+	if n == 0 || !mem.collect(latency, s.use, n, set.Confirm) {
 		return false
 	}
 	least, use := mem.CollectedMS, mem.CollectedUse
 	mem.forgetCollected()
-	m.severity = measured
-	offset := m.explain(in, use, least)
-	m.severity += mem.Offset
+	s.severity = s.measured
+	offset := s.explain(in, by, use, least)
+	s.severity += mem.Offset
 	if least <= threshold || offset <= mem.Offset {
 		return false
 	}
-	mem.Offset, m.severity = offset, measured+offset
-	addReason(plan, "calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity for %.2f, not %.2f",
-		m.ID, least, predicted, m.severity, measured)
+	mem.Offset, s.severity = offset, s.measured+offset
+	addReason(plan, "calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity%s for %.2f, not %.2f",
+		m.ID, least, predicted, in.of(by), s.severity, s.measured)
 	return true
 }
 
+// corrected is the resource whose severity calibration corrects. What was learned of one that the policy goes by no more is forgotten.
+func (m *member) corrected(in Input) int {
+	mem := m.prima()
+	if !in.several() && mem.Of == "" {
+		return 0
+	}
+	i := slices.IndexFunc(in.contended, func(c contended) bool { return c.resource == mem.Of })
+	if i < 0 {
+		i = 0
+		mem.correct(in.contended[i].resource)
+	}
+	return i
+}
+
+// correct begins anew, with another resource.
+func (mem *primaInstance) correct(of quell.Resource) {
+	mem.Of, mem.Offset, mem.Good = of, 0, 0
+	mem.forgetCollected()
+}
+
+// predict is the response time, in milliseconds, that the models expect of an instance as it is, and the resource that makes it that long.
+func (m *member) predict(in Input) (longest float64, by int) {
+	longest = -1
+	for i := range m.senses {
+		s := &m.senses[i]
+		if s.out {
+			continue
+		}
+		if ms := in.contended[i].predictor.ResponseTime(s.use, s.severity); ms > longest {
+			longest, by = ms, i
+		}
+	}
+	return longest, by
+}
+
 // explain returns what must be added to the severity so that it explains a response time, within the range that was trained.
-func (m *member) explain(in Input, use, latencyMS float64) float64 {
-	severity := math.Min(in.Predictor.SeverityExplaining(use, latencyMS), in.Predictor.MaxSeverity(use))
-	return math.Max(0, severity-m.severity)
+func (s *sense) explain(in Input, i int, use, latencyMS float64) float64 {
+	predictor := in.contended[i].predictor
+	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-s.severity)
 }
 
 // newLatency returns the response time of an observation that was not seen before, and how many requests it is of: 0 if there is none.

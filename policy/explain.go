@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"math"
+	"fmt"
 	"strings"
 
 	"github.com/quellhq/quell"
@@ -16,11 +16,11 @@ func explain(in Input, g *group, plan *quell.Plan) {
 	plan.PredictedAtCapacityMS = make(map[string]float64, n)
 	for _, m := range g.rated {
 		plan.Capacity[m.ID] = m.capacity
-		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, m.capacity)
+		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, g.rates, m.capacity)
 		if m.stays {
-			plan.PredictedMS[m.ID] = m.responseAt(in, math.Min(m.share*g.load, in.Predictor.MaxUtilization()))
+			plan.PredictedMS[m.ID] = m.responseAt(in, g.rates, m.share*g.load)
 		}
-		if *m.mem.Severity > 0 {
+		if m.bound().measured > 0 {
 			m.blame(in, plan)
 		}
 	}
@@ -29,16 +29,41 @@ func explain(in Input, g *group, plan *quell.Plan) {
 // noteProbing says that instances are probed in another way than the models were made by. Their probes are not used: what one kind
 // of probe takes alone says nothing of another kind.
 func noteProbing(in Input, g *group, plan *quell.Plan) {
-	var ids []string
-	bytes := int64(0)
-	for i := range g.members {
-		if m := &g.members[i]; m.otherwise {
-			ids, bytes = append(ids, m.ID), m.Observation.Probe[in.senses.Resource].By.Bytes
+	for i, c := range in.contended {
+		var ids []string
+		bytes := int64(0)
+		for k := range g.members {
+			if m := &g.members[k]; m.senses[i].otherwise {
+				ids, bytes = append(ids, m.ID), m.Observation.Probe[c.resource].By.Bytes
+			}
+		}
+		if len(ids) > 0 {
+			addReason(plan, "probed_otherwise", "",
+				"the models%s were made with probes of %d bytes, and %s: %d bytes tell no severity by them. Set probe.size to %d, or train again",
+				in.of(i), c.baseline.By().Bytes, strings.Join(ids, ", "), bytes, c.baseline.By().Bytes)
 		}
 	}
-	if len(ids) > 0 {
-		addReason(plan, "probed_otherwise", "", "the models were made with probes of %d bytes, and %s: %d bytes tell no severity by them. Set probe.size to %d, or train again",
-			in.Baseline.By().Bytes, strings.Join(ids, ", "), bytes, in.Baseline.By().Bytes)
+}
+
+// noteUntold says which instances are judged without a resource that they have not told for too long.
+func noteUntold(in Input, g *group, plan *quell.Plan) {
+	if !in.several() {
+		return
+	}
+	for i, c := range in.contended {
+		var ids []string
+		for _, m := range g.rated {
+			if m.senses[i].out {
+				ids = append(ids, m.ID)
+			}
+		}
+		if more := len(ids) - mostNamed; more > 0 {
+			ids = append(ids[:mostNamed], fmt.Sprintf("%d more", more))
+		}
+		if len(ids) > 0 {
+			addReason(plan, "untold", "", "no severity or no utilisation of the %s for more than %d period(s): %s judged without it",
+				c.resource, in.patience(), strings.Join(ids, ", "))
+		}
 	}
 }
 
@@ -46,26 +71,26 @@ func noteProbing(in Input, g *group, plan *quell.Plan) {
 func noteSeverity(g *group, plan *quell.Plan) {
 	plan.Severity = make(map[string]float64, len(g.rated))
 	for _, m := range g.rated {
-		plan.Severity[m.ID] = m.severity
+		plan.Severity[m.ID] = m.bound().severity
 	}
-}
-
-// responseAt predicts the response time, in milliseconds, at another utilisation while U_int holds.
-func (m *member) responseAt(in Input, use float64) float64 {
-	return in.Predictor.ResponseTime(use, in.Predictor.SeverityAt(use, m.interfering))
 }
 
 // blame names the neighbours' part in an instance's state, with the evidence.
 func (m *member) blame(in Input, plan *quell.Plan) {
-	resource := in.senses.Resource
+	s, resource := m.bound(), in.contended[m.binds].resource
 	if plan.Cause == nil {
 		plan.Cause = map[string]quell.Resource{}
 	}
 	plan.Cause[m.ID] = resource
 	severity := "severity"
-	if m.mem.Held > 0 {
+	if s.held {
 		severity = "severity, held from before,"
 	}
-	addReason(plan, "interference", m.ID, "%s %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f within %.0f ms",
-		severity, m.severity, m.use, m.interfering, resource, m.capacity, in.Service.SLO.ThresholdMS())
+	amount := ""
+	if m.binds > 0 {
+		amount = fmt.Sprintf(" of it, %.3f%s,", m.capacity, in.of(0))
+	}
+	addReason(plan, "interference", m.ID,
+		"%s %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f%s within %.0f ms",
+		severity, s.severity, s.use, s.interfering, resource, s.capacity, amount, in.Service.SLO.ThresholdMS())
 }

@@ -21,6 +21,7 @@ type group struct {
 	outstanding int       // starting, or ready without a first severity
 	weightless  bool      // no ready instance has a weight yet
 	handingOver bool      // the weights in force are another policy's
+	rates       []float64 // of exchange: how much of the first resource is used for a unit of each
 	load        float64
 	due         float64 // what of it those have to carry whose capacity can be told
 	loadText    string  // of due
@@ -28,20 +29,92 @@ type group struct {
 
 // perceive reads the snapshot, with what is remembered of its instances.
 func perceive(in Input, remembered map[string]InstanceState) *group {
-	n := len(in.Snapshot.Instances)
+	n, k := len(in.Snapshot.Instances), len(in.contended)
 	g := &group{members: make([]member, n), ready: make([]*member, 0, n), rated: make([]*member, 0, n)}
 	g.starting, g.outstanding = in.Snapshot.Coming, in.Snapshot.Coming
+	senses := make([]sense, n*k)
 	for i := range g.members {
 		m := &g.members[i]
-		m.Instance, m.position = &in.Snapshot.Instances[i], i
+		m.Instance, m.position, m.senses = &in.Snapshot.Instances[i], i, senses[i*k:(i+1)*k]
 		m.mem = remembered[m.ID]
 		m.protected = in.protected[m.ID]
 		m.perceive(in)
-		g.place(m)
+	}
+	g.exchange(in)
+	for i := range g.members {
+		g.place(&g.members[i])
 	}
 	g.addArrivals(in)
 	fixByHand(g.ready)
 	return g
+}
+
+// leastPart is the least use of a resource, as a part of that of the first one, by which it is judged: what requests do not want binds
+// nobody.
+const leastPart = 1e-6
+
+// exchange finds how much of the first resource the service uses for a unit of each other one, and with it what each instance carries, in
+// utilisation of the first. What instances use at present tells it, of those that told all; without any load, what training learned of a
+// request.
+func (g *group) exchange(in Input) {
+	var used [maxContended]float64
+	if in.several() {
+		used = g.used()
+	}
+	g.rates = make([]float64, len(in.contended))
+	for i := range g.rates {
+		switch {
+		case i == 0:
+			g.rates[i] = 1
+		case used[0] > 0:
+			g.rates[i] = used[0] / math.Max(used[i], leastPart*used[0])
+		default:
+			g.rates[i] = trainedRate(&in.contended[0], &in.contended[i])
+		}
+	}
+	for i := range g.members {
+		g.members[i].carries(g.rates, used[0] > 0)
+	}
+}
+
+// used sums what the instances that told all use of each resource.
+func (g *group) used() (sum [maxContended]float64) {
+	for i := range g.members {
+		m := &g.members[i]
+		if slices.ContainsFunc(m.senses, func(s sense) bool { return !s.hasUse }) {
+			continue
+		}
+		for j := range m.senses {
+			sum[j] += m.senses[j].use
+		}
+	}
+	return sum
+}
+
+// trainedRate is the exchange by what a request took in training; 1 where that is not known.
+func trainedRate(first, other *contended) float64 {
+	if first.predictor == nil || other.predictor == nil {
+		return 1
+	}
+	a, knowsA := first.predictor.PerRequest()
+	b, knowsB := other.predictor.PerRequest()
+	if !knowsA || !knowsB {
+		return 1
+	}
+	return a / math.Max(b, leastPart*a)
+}
+
+// carries tells what an instance uses, by the first resource, or by the others where that was not told or nobody uses it.
+func (m *member) carries(rates []float64, byFirst bool) {
+	if first := &m.senses[0]; first.hasUse && (byFirst || len(rates) == 1) {
+		m.use, m.hasUse = first.use, true
+		return
+	}
+	for i := range m.senses {
+		if s := &m.senses[i]; s.hasUse {
+			m.use, m.hasUse = math.Max(m.use, s.use*rates[i]), true
+		}
+	}
 }
 
 // memories is what is to be remembered of the instances.
@@ -97,10 +170,11 @@ func (g *group) addArrivals(in Input) {
 		}
 	}
 	g.due = math.Max(0, g.due)
-	g.loadText = fmt.Sprintf("load %.3f", g.due)
+	g.loadText = fmt.Sprintf("load %.3f%s", g.due, in.of(0))
 	if offered, ok := in.offered(); ok {
 		if part := offered * math.Max(0, 1-weight); part > g.due {
-			g.loadText = fmt.Sprintf("load %.3f (%.1f requests/s at %.5f; carried %.3f)", part, *in.Snapshot.ArrivalRate, offered / *in.Snapshot.ArrivalRate, g.load)
+			g.loadText = fmt.Sprintf("load %.3f%s (%.1f requests/s at %.5f; carried %.3f)",
+				part, in.of(0), *in.Snapshot.ArrivalRate, offered / *in.Snapshot.ArrivalRate, g.load)
 			g.due = part
 		}
 		g.load = math.Max(g.load, offered)
@@ -110,12 +184,12 @@ func (g *group) addArrivals(in Input) {
 	}
 }
 
-// offered is the load that arrives, where that can be told.
+// offered is the load that arrives, where that can be told. Resources of which it is known what a request takes come first.
 func (in *Input) offered() (load float64, ok bool) {
-	if in.Predictor == nil || in.Snapshot.ArrivalRate == nil {
+	if !in.byCapacity || in.Snapshot.ArrivalRate == nil {
 		return 0, false
 	}
-	perRequest, ok := in.Predictor.PerRequest()
+	perRequest, ok := in.contended[0].predictor.PerRequest()
 	return *in.Snapshot.ArrivalRate * perRequest, ok
 }
 

@@ -7,17 +7,21 @@ import (
 
 // LSFSettings are what lsf can be told.
 type LSFSettings struct {
-	Senses
+	Resource   quell.Resource // whose severity counts
+	Confidence float64        // of the one-sided test behind Eq. 1
+	Confirm    int            // W: act on the (W+1)th consecutive snapshot
 }
 
 var leastSeveritySpec = spec[LSFSettings]{
 	name: "lsf", about: "on a violation, the largest share to the instance that suffers least: a baseline of PRIMA's paper",
 	scope: ServiceScope, scales: true, needs: baselineOnly,
-	defaults: LSFSettings{defaultSenses()},
+	defaults: LSFSettings{Resource: defaultResource, Confidence: 0.95, Confirm: 1},
 	keys: func(s *LSFSettings) keys.Table {
 		return keys.Table{resourceKey(&s.Resource), confidenceKey(&s.Confidence), confirmKey(&s.Confirm)}
 	},
-	senses:   func(s LSFSettings) Senses { return s.Senses },
+	senses: func(s LSFSettings) Senses {
+		return Senses{Resources: ResourcesOf(s.Resource), Confidence: s.Confidence, Confirm: s.Confirm}
+	},
 	memory:   empty[leastMemory],
 	instance: empty[leastInstance],
 	decide:   leastSeverity,
@@ -30,7 +34,7 @@ var leastSeveritySpec = spec[LSFSettings]{
 func leastSeverity(in Input, set LSFSettings, g *group, st *State) quell.Plan {
 	g.welcome(func(m *member) bool {
 		m.least().Waited++
-		return m.hasSeverity || m.least().Waited > max(1, in.Service.Guard.StaleAfter)
+		return m.senses[0].hasSeverity || m.least().Waited > max(1, in.Service.Guard.StaleAfter)
 	})
-	return least(in, set.Confirm, g, st, "severity", func(m *member) (float64, bool) { return m.severity, m.hasSeverity })
+	return least(in, set.Confirm, g, st, "severity", func(m *member) (float64, bool) { return m.senses[0].severity, m.senses[0].hasSeverity })
 }

@@ -16,7 +16,7 @@ type Outside func(s *quell.Snapshot, candidates []Candidate, most int) quell.Pla
 func NewOutside(service quell.Service, name string, decide Outside) *Engine {
 	service.Policy = quell.Policy{Name: name}
 	return &Engine{
-		service: service, protected: setOf(service.Group.Protected), senses: defaultSenses(),
+		service: service, protected: setOf(service.Group.Protected), contended: []contended{{resource: defaultResource}},
 		decides: func(in Input, g *group, _ *State) quell.Plan {
 			candidates := make([]Candidate, len(g.members))
 			for i := range g.members {

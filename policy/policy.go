@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/quellhq/quell"
@@ -12,14 +11,25 @@ import (
 
 // Input is what a policy decides on. The time is Snapshot.At; nothing reads a clock.
 type Input struct {
-	Service   *quell.Service
-	Snapshot  *quell.Snapshot
-	Predictor *model.Predictor // nil for policies that need no models
-	Baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
+	Service  *quell.Service
+	Snapshot *quell.Snapshot
 
-	protected map[string]bool // Service.Group.Protected
-	senses    Senses
-	feels     bool // the policy decides by severity
+	contended  []contended     // the resources that the policy goes by, at least one
+	protected  map[string]bool // Service.Group.Protected
+	confirm    int             // readings beyond the first that it takes for interference to be gone
+	feels      bool            // the policy decides by severity
+	byCapacity bool            // and by capacity: every resource has a predictor
+}
+
+// several says whether the policy goes by more than one resource.
+func (in *Input) several() bool { return len(in.contended) > 1 }
+
+// of names a resource in a sentence about an amount of it, where that is not clear by itself.
+func (in *Input) of(i int) string {
+	if !in.several() {
+		return ""
+	}
+	return " of the " + string(in.contended[i].resource)
 }
 
 // Engine runs one service's policy and guard. It is immutable and safe for concurrent use.
@@ -29,8 +39,7 @@ type Engine struct {
 	row       row
 	decides   decide
 	senses    Senses
-	predictor *model.Predictor
-	baseline  *model.Baseline
+	contended []contended
 }
 
 // NewEngine compiles a configuration with its models, which may be nil. It returns an error that wraps
@@ -44,27 +53,24 @@ func NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
 	if models == nil {
 		models = &model.Models{}
 	}
-	e.baseline, err = model.CompileBaseline(models, e.senses.Resource, e.senses.Confidence)
-	if r.needs == baselineOnly && err != nil && !errors.Is(err, quell.ErrNoData) {
-		return nil, fmt.Errorf("policy %s: %w", r.name, err)
-	}
-	if r.needs != allModels {
-		return e, nil
-	}
-	e.predictor, err = model.Compile(models, model.Spec{
-		Resource: e.senses.Resource, Metric: service.SLO.Metric, InterferenceModel: e.senses.InterferenceModel, Confidence: e.senses.Confidence,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("policy %s needs models: %w", r.name, err)
+	if e.contended, err = contend(r, e.senses, service.SLO, models); err != nil {
+		needs := ""
+		if r.needs == allModels {
+			needs = " needs models"
+		}
+		return nil, fmt.Errorf("policy %s%s: %w", r.name, needs, err)
 	}
 	return e, nil
 }
+
+// Resource is the one in whose utilisation the plans tell loads and capacities.
+func (e *Engine) Resource() quell.Resource { return e.contended[0].resource }
 
 // Decide returns the plan that should be in force after the snapshot, clamped by the guard, and the memory to hand
 // in with the next snapshot. prev is not changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	st := prev.carried(e.service.Policy.Name)
-	in := Input{Service: &e.service, Snapshot: s, Predictor: e.predictor, Baseline: e.baseline, protected: e.protected, senses: e.senses, feels: e.row.needs != noModels}
+	in := e.input(s)
 	g := perceive(in, prev.Instances)
 	if prev.Policy != st.Policy {
 		g.forgetPolicy()
@@ -80,6 +86,7 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	if e.row.needs != noModels {
 		noteSeverity(g, &plan)
 		noteProbing(in, g, &plan)
+		noteUntold(in, g, &plan)
 	}
 	if e.row.needs == allModels {
 		explain(in, g, &plan)
@@ -87,6 +94,13 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	st.HandingOver = st.HandingOver && !g.arrived()
 	st.Instances = g.memories()
 	return plan, st
+}
+
+func (e *Engine) input(s *quell.Snapshot) Input {
+	return Input{
+		Service: &e.service, Snapshot: s, contended: e.contended, protected: e.protected, confirm: e.senses.Confirm,
+		feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
+	}
 }
 
 // ofFixedSize bounds a group that cannot be changed by the instances that are alive: nothing is added for one that failed,

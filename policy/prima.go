@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/model"
 )
 
 var primaSpec = spec[PRIMASettings]{
@@ -35,7 +34,7 @@ func prima(in Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	p.forgetUsual()
 	recalibrated := calibrate(in, set, g, &p.plan)
 	for _, m := range g.rated {
-		m.rate(in.Predictor, in.Service.SLO.ThresholdMS())
+		m.rate(in, g.rates)
 		m.limit(g.load, set.Headroom)
 	}
 	p.sorted = g.byCapacity()
@@ -59,25 +58,6 @@ func prima(in Input, set PRIMASettings, g *group, st *State) quell.Plan {
 		p.sufficient(recalibrated)
 	}
 	return p.plan
-}
-
-// rate estimates U_int with the interference model, and the largest own utilisation whose predicted response time
-// stays within the threshold while U_int holds (section III-B2, Eq. 2 and 3).
-func (m *member) rate(predictor *model.Predictor, thresholdMS float64) {
-	m.interfering = predictor.Interfering(m.use, m.severity)
-	m.capacity = predictor.Capacity(m.interfering, thresholdMS)
-}
-
-// limit says how much of the capacity counts. An instance whose share a person set carries that share, whatever it could;
-// one that answers with errors gains nothing, so what it has bounds it. Both are stated before headroom, as capacities are.
-func (m *member) limit(load, headroom float64) {
-	m.counted = m.capacity
-	switch {
-	case m.fixed != nil:
-		m.counted = *m.fixed * load / headroom
-	case m.failing:
-		m.counted = math.Min(m.capacity, m.weight()*load/headroom)
-	}
 }
 
 // primaPlan is one decision in the making.
@@ -154,12 +134,12 @@ func (p *primaPlan) drowns(factor float64) bool {
 			continue
 		}
 		if factor > 1 {
-			m.carry = math.Max(m.capacity, math.Min(p.in.Predictor.Capacity(m.interfering, threshold), 1-m.interfering))
+			m.carry = math.Max(m.capacity, m.carriesAt(p.in, p.group.rates, threshold))
 		}
 		sum += m.carry
 	}
 	for _, m := range p.sorted {
-		if m.fixed == nil && !quell.AtMost(load*m.carry/sum, nearlyAll*(1-m.interfering)) {
+		if m.fixed == nil && !quell.AtMost(load*m.carry/sum, nearlyAll*m.left) {
 			return true
 		}
 	}
@@ -242,7 +222,7 @@ func (p *primaPlan) helpless() bool {
 	p.reason("overload", "", "no instance can keep the threshold, even without load")
 	if p.futile() {
 		p.reason("unreachable", "", "an instance without neighbours and without load is predicted to take %.1f ms: no number of instances keeps %.1f ms, so none is added",
-			p.in.Predictor.ResponseTime(0, 0), p.in.Service.SLO.ThresholdMS())
+			p.in.unloadedMS(), p.in.Service.SLO.ThresholdMS())
 	}
 	return true
 }
@@ -251,9 +231,7 @@ func (p *primaPlan) helpless() bool {
 func (p *primaPlan) futile() bool { return p.fresh() == 0 }
 
 // fresh is the capacity of an instance without neighbours.
-func (p *primaPlan) fresh() float64 {
-	return p.in.Predictor.FreshCapacity(p.in.Service.SLO.ThresholdMS())
-}
+func (p *primaPlan) fresh() float64 { return p.in.freshCapacity(p.group.rates) }
 
 // wanted is how many instances the load and the spares ask for beyond those that are there or coming.
 func (p *primaPlan) wanted() int {
@@ -295,7 +273,7 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 	}
 	surplus := p.surplus()
 	mem.ScaleIn = next(mem.ScaleIn, len(surplus) > 0)
-	over := p.overloaded()
+	over, by := p.overloaded()
 	mem.Shift = next(mem.Shift, over != nil)
 	switch {
 	case mem.ScaleIn > set.Confirm:
@@ -312,9 +290,9 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 		} else {
 			p.settle(1)
 		}
-		p.reason("shift", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold: sharing by capacity", over.ID, over.use, over.capacity)
+		p.reason("shift", over.ID, "%s: sharing by capacity", over.tooMuch(p.in, by))
 	case over != nil:
-		p.reason("confirming", over.ID, "%s carries %.3f, more than the %.3f it can within the threshold; waiting for confirmation %d of %d", over.ID, over.use, over.capacity, mem.Shift, set.Confirm+1)
+		p.reason("confirming", over.ID, "%s; waiting for confirmation %d of %d", over.tooMuch(p.in, by), mem.Shift, set.Confirm+1)
 	case len(surplus) > 0:
 		p.reason("confirming", "", "%d instance(s) could go; waiting for confirmation %d of %d", len(surplus), mem.ScaleIn, set.Confirm+1)
 	}
@@ -369,18 +347,31 @@ func (p *primaPlan) scaleIn(surplus []*member) {
 	p.reason("scale_in", "", "%d instance(s) with capacity %.3f suffice for %s: removing %s", len(kept), total(kept), p.group.loadText, strings.Join(ids, ", "))
 }
 
-// overloaded returns the instance that is furthest above its capacity, or nil. Where a person set the share, no shift helps.
-func (p *primaPlan) overloaded() *member {
-	var worst *member
+// overloaded returns the instance that is furthest above its capacity in some resource, and that resource; nil if there is none. Where a
+// person set the share, no shift helps.
+func (p *primaPlan) overloaded() (worst *member, by int) {
+	most := 0.0
 	for _, m := range p.sorted {
-		if m.fixed != nil || quell.AtMost(m.use, m.capacity) {
+		if m.fixed != nil {
 			continue
 		}
-		if worst == nil || m.use-m.capacity > worst.use-worst.capacity {
-			worst = m
+		for i := range m.senses {
+			s := &m.senses[i]
+			if s.out || quell.AtMost(s.use, s.capacity) {
+				continue
+			}
+			if above := (s.use - s.capacity) * p.group.rates[i]; worst == nil || above > most {
+				worst, by, most = m, i, above
+			}
 		}
 	}
-	return worst
+	return worst, by
+}
+
+// tooMuch says that an instance carries more of a resource than it can.
+func (m *member) tooMuch(in Input, by int) string {
+	s := &m.senses[by]
+	return fmt.Sprintf("%s carries %.3f%s, more than the %.3f it can within the threshold", m.ID, s.use, in.of(by), s.capacity)
 }
 
 // joining says whether an instance that can and may carry load has none yet, or all have another policy's shares.

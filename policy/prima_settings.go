@@ -23,7 +23,7 @@ type PRIMASettings struct {
 
 func primaKeys(s *PRIMASettings) keys.Table {
 	return keys.Table{
-		resourceKey(&s.Resource),
+		resourcesKey(&s.Resources),
 		keys.Opt("interference_model", keys.OneOf(&s.InterferenceModel, quell.InterferenceModels), "total: one curve of total utilisation over severity; joint: severity over own and interfering use"),
 		confidenceKey(&s.Confidence),
 		confirmKey(&s.Confirm),
@@ -83,13 +83,14 @@ type primaMemory struct {
 
 // primaInstance is what prima remembers of an instance.
 type primaInstance struct {
-	Offset       float64    `json:"offset,omitempty"`        // section IV: severity added by calibration
-	Good         int        `json:"good,omitempty"`          // measurements in a row that ask for less than half of the offset
-	Collected    int        `json:"collected,omitempty"`     // snapshots collected in the band
-	CollectedN   int        `json:"collected_n,omitempty"`   // response times among them
-	CollectedMS  float64    `json:"collected_ms,omitempty"`  // the least of their windows'
-	CollectedUse float64    `json:"collected_use,omitempty"` // utilisation in that window
-	CollectedAt  *time.Time `json:"collected_at,omitempty"`  // the last observation that was collected
+	Offset       float64        `json:"offset,omitempty"`        // section IV: severity added by calibration
+	Of           quell.Resource `json:"of,omitempty"`            // the resource whose severity it is added to, where there are several
+	Good         int            `json:"good,omitempty"`          // measurements in a row that ask for less than half of the offset
+	Collected    int            `json:"collected,omitempty"`     // snapshots collected in the band
+	CollectedN   int            `json:"collected_n,omitempty"`   // response times among them
+	CollectedMS  float64        `json:"collected_ms,omitempty"`  // the least of their windows'
+	CollectedUse float64        `json:"collected_use,omitempty"` // utilisation in that window
+	CollectedAt  *time.Time     `json:"collected_at,omitempty"`  // the last observation that was collected
 
 	Usual *Usual `json:"usual,omitempty"` // its capacity
 }

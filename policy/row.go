@@ -38,20 +38,20 @@ const (
 
 // Senses are by what a policy perceives instances, and what their neighbours take.
 type Senses struct {
-	Resource          quell.Resource
+	Resources         Resources
 	InterferenceModel quell.InterferenceModel
 	Confidence        float64 // of the one-sided test behind Eq. 1
 	Confirm           int     // W: interference is gone after as many snapshots without it as it takes to act on it
 }
 
 func defaultSenses() Senses {
-	return Senses{Resource: quell.Network, InterferenceModel: quell.Joint, Confidence: 0.95, Confirm: 1}
+	return Senses{Resources: ResourcesOf(defaultResource), InterferenceModel: quell.Joint, Confidence: 0.95, Confirm: 1}
 }
 
 // sensing is perception by another resource.
 func sensing(r quell.Resource) Senses {
 	s := defaultSenses()
-	s.Resource = r
+	s.Resources = ResourcesOf(r)
 	return s
 }
 
@@ -193,14 +193,17 @@ func Whole(p quell.Policy) quell.Policy {
 // EqualShares says whether a policy gives every instance an equal share, so that a scheduling without weights serves as well.
 func EqualShares(name string) bool { r, _, _ := find(quell.Policy{Name: name}); return r.equal }
 
-// Resource is the resource that a policy goes by.
-func Resource(p quell.Policy) quell.Resource {
+// ResourcesFor lists the resources that a policy goes by as far as its settings say; the default one where that hangs on the models.
+func ResourcesFor(p quell.Policy) []quell.Resource {
 	r, settings, err := find(p)
 	if err != nil {
-		return defaultSenses().Resource
+		return defaultSenses().Resources.list()
 	}
-	return r.senses(settings).Resource
+	return r.senses(settings).Resources.list()
 }
+
+// Resource is the first of them.
+func Resource(p quell.Policy) quell.Resource { return ResourcesFor(p)[0] }
 
 // Variants lists the forms of a policy that the arena plays beside the one given.
 func Variants(p quell.Policy) []Variant {

@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -19,7 +20,7 @@ type State struct {
 	HandingOver bool `json:"handing_over,omitempty"`
 }
 
-// InstanceState is what is remembered of one instance.
+// InstanceState is what is remembered of one instance. It is below 128 bytes: up to there a map holds values in place.
 type InstanceState struct {
 	Perceived
 	Guarded
@@ -28,15 +29,49 @@ type InstanceState struct {
 
 // Perceived is what readings left behind.
 type Perceived struct {
+	Felt                               // where the policy goes by one resource
+	Of         map[quell.Resource]Felt `json:"of,omitempty"`          // where it goes by several; never changed
+	UnratedFor int32                   `json:"unrated_for,omitempty"` // consecutive ready snapshots without a first severity or utilisation
+	Unprobed   bool                    `json:"unprobed,omitempty"`    // it reports, but has had no severity for longer than guard.stale_after
+}
+
+// Felt is what readings of one resource left behind.
+type Felt struct {
 	Utilization *float64   `json:"utilization,omitempty"` // last reading
 	SeverityAt  *time.Time `json:"severity_at,omitempty"`
 	Severity    *float64   `json:"severity,omitempty"`    // last reading, without calibration
 	Significant bool       `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
-	Felt        int        `json:"felt,omitempty"`        // probe readings in a row that passed it, up to confirm + 1
-	Held        int        `json:"held,omitempty"`        // readings since, in whose place the last severity stands
+	Passed      int32      `json:"felt,omitempty"`        // probe readings in a row that passed it, up to confirm + 1
+	Held        int32      `json:"held,omitempty"`        // readings since, in whose place the last severity stands
+}
 
-	UnratedFor int  `json:"unrated_for,omitempty"` // consecutive ready snapshots without a first severity or utilisation
-	Unprobed   bool `json:"unprobed,omitempty"`    // it reports, but has had no severity for longer than guard.stale_after
+// of is what was felt of the resources that a policy goes by now, in their order. Where it went by one before, nobody wrote down which:
+// that is taken for the default one, or the first.
+func (p *Perceived) of(list []contended, into []Felt) {
+	if len(list) == 1 {
+		if into[0] = p.Felt; p.Of != nil {
+			into[0] = p.Of[list[0].resource]
+		}
+		return
+	}
+	for i := range list {
+		into[i] = p.Of[list[i].resource]
+	}
+	if p.Of == nil {
+		into[max(0, slices.IndexFunc(list, func(c contended) bool { return c.resource == defaultResource }))] = p.Felt
+	}
+}
+
+// keep stores what was felt.
+func (p *Perceived) keep(list []contended, felt []Felt) {
+	if p.Felt, p.Of = (Felt{}), nil; len(list) == 1 {
+		p.Felt = felt[0]
+		return
+	}
+	p.Of = make(map[quell.Resource]Felt, len(list))
+	for i := range list {
+		p.Of[list[i].resource] = felt[i]
+	}
 }
 
 // Guarded is what the guard remembers.

@@ -72,11 +72,22 @@ func (p *primaPlan) forgetUsual() {
 
 // remember adds what the instances carry now to what they usually do.
 func (p *primaPlan) remember() {
+	unit := p.unit()
 	for _, m := range p.sorted {
 		if m.fresh || m.prima().Usual == nil {
-			m.prima().Usual = m.prima().Usual.with(m.carry, p.set.Tolerance, p.set.Confirm)
+			m.prima().Usual = m.prima().Usual.with(m.carry/unit, p.set.Tolerance, p.set.Confirm)
 		}
 	}
+}
+
+// unit is what usual capacities are measured by: 1 where the first resource is the one that fills first on an instance without neighbours.
+// As the use of another one changes beside it, the capacities of all move together; that is no change of an instance.
+func (p *primaPlan) unit() float64 {
+	fresh, first := p.fresh(), p.in.contended[0].predictor.FreshCapacity(p.in.Service.SLO.ThresholdMS())
+	if fresh == 0 || first == 0 {
+		return 1
+	}
+	return fresh / first
 }
 
 // settle gives the instances weights in proportion to their usual capacities. Where no weight would move by more than the tolerance,

@@ -323,3 +323,54 @@ func Entry[K comparable](dst map[K]float64, k K, v *Ordered[float64]) *Ordered[f
 	v.Into(func(x float64) { dst[k] = x })
 	return v
 }
+
+// WordList is one of a few known words, or a list of them.
+type WordList[T ~string] struct {
+	now, known, alone []T
+	set               func([]T)
+}
+
+// Words reads one of the known words, or a list of them without repetition, such as [network, cpu]. The words in alone stand in no list.
+// now is what a file would say before it is read.
+func Words[T ~string](now []T, set func([]T), known []T, alone ...T) *WordList[T] {
+	return &WordList[T]{now: now, known: known, alone: alone, set: set}
+}
+
+func (w *WordList[T]) initial() string {
+	words := make([]string, len(w.now))
+	for i, word := range w.now {
+		words[i] = string(word)
+	}
+	if len(words) == 1 {
+		return words[0]
+	}
+	return "[" + strings.Join(words, ", ") + "]"
+}
+
+func (w *WordList[T]) read(d *Decoder, n ast.Node) {
+	if seq, ok := n.(*ast.SequenceNode); ok {
+		w.readList(d, seq)
+		return
+	}
+	var word T
+	single := OneOf(&word, slices.Concat(w.known, w.alone))
+	single.kind += ", or a list of them"
+	if single.read(d, n); word != "" {
+		w.set([]T{word})
+	}
+}
+
+func (w *WordList[T]) readList(d *Decoder, seq *ast.SequenceNode) {
+	var words []T
+	ListOf(&words, "", func(word *T) Value { return OneOf(word, w.known) }).AtLeast(1).read(d, seq)
+	if !d.Sound(d.path) {
+		return
+	}
+	for i, word := range words {
+		if slices.Contains(words[:i], word) {
+			d.Refuse(Join(d.path, fmt.Sprintf("[%d]", i)), "", "%s is listed twice", word)
+			return
+		}
+	}
+	w.set(words)
+}

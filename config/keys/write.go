@@ -31,6 +31,8 @@ func (s *Scalar[T]) node() node {
 	return node{inline: strconv.Quote(s.start)}
 }
 
+func (w *WordList[T]) node() node { return node{inline: w.initial()} }
+
 func (s Table) node() node { return node{lines: s.lines(nil)} }
 
 func (s Table) lines(defaults Table) (lines []string) {

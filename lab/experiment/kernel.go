@@ -201,7 +201,7 @@ func (g *KernelGroup) config() string {
 // Contended says whether a scenario is about a resource: its policy goes by it, its requests want of it, or a neighbour takes
 // of it. A lab's hosts are limited in those only.
 func Contended(sc *scenario.Scenario, r quell.Resource) bool {
-	return policy.Resource(sc.Service.Policy) == r || sc.Workload.Demands(sc.Hosts[0])[r] > 0 ||
+	return slices.Contains(policy.ResourcesFor(sc.Service.Policy), r) || sc.Workload.Demands(sc.Hosts[0])[r] > 0 ||
 		slices.ContainsFunc(sc.Timeline, func(e scenario.Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
 }
 

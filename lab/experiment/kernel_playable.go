@@ -100,8 +100,11 @@ func bearable(sc *scenario.Scenario) error {
 // fills links: it needs requests that take most of them.
 func KernelTrainable(sc *scenario.Scenario) error {
 	const instead = "give models with --models, or play policies that need none (static, hpa, knapsack, lr)"
-	if r := policy.Resource(sc.Service.Policy); r != quell.Network {
-		return invalid("service.policy.resource", "a lab learns models of its links, which are what its probes feel, not of %s: set network; or %s", r, instead)
+	for _, r := range policy.ResourcesFor(sc.Service.Policy) {
+		if r != quell.Network {
+			return invalid("service.policy.resource",
+				"a lab learns models of its links, which are what its probes feel, not of %s: set network; or %s", r, instead)
+		}
 	}
 	demands := sc.Workload.Demands(sc.Hosts[0])
 	network := demands[quell.Network]

@@ -1,0 +1,90 @@
+package policy
+
+import "math"
+
+// The limiters: what bounds the capacity of an instance. Each resource that the policy goes by is one, by the models' effective capacity
+// and under its own name. Others bound how much of that counts.
+const (
+	limitedByHand   = "override" // a person set the share
+	limitedByErrors = "errors"   // it answers with errors, and gains nothing
+)
+
+// rate estimates, in each resource, U_int with the interference model and the largest own utilisation whose predicted response time stays
+// within the threshold while U_int holds (PRIMA, section III-B2, Eq. 2 and 3). Use of every resource grows with the requests, so each
+// capacity says how many of them the instance can take; the least binds.
+func (m *member) rate(in Input, rates []float64) {
+	threshold := in.Service.SLO.ThresholdMS()
+	m.capacity, m.left = math.Inf(1), math.Inf(1)
+	for i := range m.senses {
+		s := &m.senses[i]
+		if s.out {
+			continue
+		}
+		predictor := in.contended[i].predictor
+		s.interfering = predictor.Interfering(s.use, s.severity)
+		s.capacity = predictor.Capacity(s.interfering, threshold)
+		if capacity := s.capacity * rates[i]; capacity < m.capacity {
+			m.capacity, m.binds = capacity, i
+		}
+		m.left = math.Min(m.left, (1-s.interfering)*rates[i])
+	}
+}
+
+// limit says how much of the capacity counts. An instance whose share a person set carries that share, whatever it could;
+// one that answers with errors gains nothing, so what it has bounds it. Both are stated before headroom, as capacities are.
+func (m *member) limit(load, headroom float64) {
+	m.counted, m.limiter = m.capacity, ""
+	switch {
+	case m.fixed != nil:
+		m.counted, m.limiter = *m.fixed*load/headroom, limitedByHand
+	case m.failing:
+		if now := m.weight() * load / headroom; now < m.capacity {
+			m.counted, m.limiter = now, limitedByErrors
+		}
+	}
+}
+
+// carriesAt is what an instance would carry at another threshold, at most what its neighbours leave.
+func (m *member) carriesAt(in Input, rates []float64, thresholdMS float64) float64 {
+	least := math.Inf(1)
+	for i := range m.senses {
+		if s := &m.senses[i]; !s.out {
+			least = math.Min(least, math.Min(in.contended[i].predictor.Capacity(s.interfering, thresholdMS), 1-s.interfering)*rates[i])
+		}
+	}
+	return least
+}
+
+// responseAt predicts the response time, in milliseconds, at another load while U_int holds: the longest that a resource predicts, each as
+// if it alone were contended.
+func (m *member) responseAt(in Input, rates []float64, load float64) float64 {
+	longest := 0.0
+	for i := range m.senses {
+		s := &m.senses[i]
+		if s.out {
+			continue
+		}
+		predictor := in.contended[i].predictor
+		use := math.Min(load/rates[i], predictor.MaxUtilization())
+		longest = math.Max(longest, predictor.ResponseTime(use, predictor.SeverityAt(use, s.interfering)))
+	}
+	return longest
+}
+
+// freshCapacity is that of an instance without neighbours.
+func (in *Input) freshCapacity(rates []float64) float64 {
+	least := math.Inf(1)
+	for i := range in.contended {
+		least = math.Min(least, in.contended[i].predictor.FreshCapacity(in.Service.SLO.ThresholdMS())*rates[i])
+	}
+	return least
+}
+
+// unloadedMS is the response time predicted for an instance without neighbours and without load.
+func (in *Input) unloadedMS() float64 {
+	longest := 0.0
+	for i := range in.contended {
+		longest = math.Max(longest, in.contended[i].predictor.ResponseTime(0, 0))
+	}
+	return longest
+}

@@ -1,0 +1,135 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/model"
+)
+
+// Resources are those that a policy goes by: a set, so that their order says nothing. The zero value is the default one.
+type Resources struct {
+	auto bool // all that the models know
+	set  uint // bit i is quell.Resources[i]
+}
+
+// auto is how a configuration names all resources that the models know.
+const auto quell.Resource = "auto"
+
+// defaultResource is gone by where nothing else is said.
+const defaultResource = quell.Network
+
+// ResourcesOf is the set of these.
+func ResourcesOf(list ...quell.Resource) (s Resources) {
+	for _, r := range list {
+		if i := slices.Index(quell.Resources, r); i >= 0 {
+			s.set |= 1 << i
+		}
+	}
+	return s
+}
+
+// AllKnown is the set of all resources that the models know.
+func AllKnown() Resources { return Resources{auto: true} }
+
+// list holds what was named, the default resource first where it is among them.
+func (s Resources) list() (list []quell.Resource) {
+	for i, r := range quell.Resources {
+		if s.set&(1<<i) != 0 {
+			list = append(list, r)
+		}
+	}
+	if len(list) == 0 {
+		return []quell.Resource{defaultResource}
+	}
+	slices.SortStableFunc(list, func(a, b quell.Resource) int { return rank(a) - rank(b) })
+	return list
+}
+
+func rank(r quell.Resource) int {
+	if r == defaultResource {
+		return 0
+	}
+	return 1
+}
+
+// resourcesKey is for policies that go by several resources at once.
+func resourcesKey(dst *Resources) keys.Key {
+	written := dst.list()
+	if dst.auto {
+		written = []quell.Resource{auto}
+	}
+	read := func(words []quell.Resource) {
+		if *dst = ResourcesOf(words...); slices.Contains(words, auto) {
+			*dst = AllKnown()
+		}
+	}
+	return keys.Opt("resource", keys.Words(written, read, quell.Resources, auto),
+		"what is contended for: cpu, network, disk or memory, a list such as [network, cpu], or auto: all that the models know")
+}
+
+// contended is a resource that a policy goes by, with what the models know of it.
+type contended struct {
+	resource  quell.Resource
+	baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
+	predictor *model.Predictor // nil for policies that need no models
+}
+
+// contend compiles what the models know of the resources. The first one, in whose utilisation loads and capacities are told, is the one
+// that the trained requests fill first on an instance without neighbours. The error wraps quell.ErrNoData if a resource is not known.
+func contend(r row, senses Senses, slo quell.SLO, models *model.Models) ([]contended, error) {
+	list := senses.Resources.list()
+	if senses.Resources.auto && r.needs == allModels {
+		list = slices.Clone(quell.Resources)
+	}
+	var known []contended
+	var lacks error
+	for _, resource := range list {
+		c, err := compile(r.needs, resource, senses, slo.Metric, models)
+		switch {
+		case err == nil:
+			known = append(known, c)
+		case !senses.Resources.auto || !errors.Is(err, quell.ErrNoData):
+			return nil, err
+		case resource == defaultResource:
+			lacks = err
+		}
+	}
+	if len(known) == 0 {
+		return nil, lacks
+	}
+	slices.SortStableFunc(known, func(a, b contended) int {
+		return cmp.Or(cmp.Compare(b.filling(slo), a.filling(slo)), rank(a.resource)-rank(b.resource))
+	})
+	return known, nil
+}
+
+func compile(needs need, resource quell.Resource, senses Senses, metric quell.Metric, models *model.Models) (c contended, err error) {
+	c.resource = resource
+	c.baseline, err = model.CompileBaseline(models, resource, senses.Confidence)
+	if needs == noModels || needs == baselineOnly && errors.Is(err, quell.ErrNoData) {
+		return c, nil
+	}
+	if needs == allModels {
+		c.predictor, err = model.Compile(models, model.Spec{
+			Resource: resource, Metric: metric, InterferenceModel: senses.InterferenceModel, Confidence: senses.Confidence,
+		})
+	}
+	return c, err
+}
+
+// filling is what a request per second takes of what an instance without neighbours can carry, 0 where that is not known.
+func (c *contended) filling(slo quell.SLO) float64 {
+	if c.predictor == nil {
+		return 0
+	}
+	perRequest, known := c.predictor.PerRequest()
+	fresh := c.predictor.FreshCapacity(slo.ThresholdMS())
+	if !known || fresh == 0 {
+		return 0
+	}
+	return perRequest / fresh
+}

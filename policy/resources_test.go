@@ -1,0 +1,346 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// both goes by network and processor, whatever their order.
+func both(confirm int) quell.Service {
+	s := golden("prima", 75, confirm)
+	tell(&s, "Resources", ResourcesOf(quell.CPU, quell.Network))
+	return s
+}
+
+// twins are models that know of the processor what they know of the network.
+func twins(m *model.Models) *model.Models {
+	p := m.Prima()
+	p.Isolation[quell.CPU] = p.Isolation[quell.Network]
+	p.ResponseTime[quell.CPU] = p.ResponseTime[quell.Network]
+	p.Interference[quell.CPU] = p.Interference[quell.Network]
+	if per, ok := m.Trained.PerRequest[quell.Network]; ok {
+		m.Trained.PerRequest[quell.CPU] = per
+	}
+	return m
+}
+
+// Under the golden models either resource alone carries 0.5 within 75 ms, and 0.5 - SF/2 where severity SF is felt.
+func TestTheLeastResourceBinds(t *testing.T) {
+	e := engine(t, both(0), twins(goldenModels(t)))
+	for _, tc := range []struct {
+		why      string
+		rows     []string
+		capacity map[string]float64 // of the network
+		cause    map[string]quell.Resource
+	}{
+		{"alike", []string{"a weight=0.5 use=0.3 sf=0 cpu=0.3 cpusf=0", "b weight=0.5 use=0.3 sf=0 cpu=0.3 cpusf=0"},
+			map[string]float64{"a": .5, "b": .5}, nil},
+		{"the processor's neighbours bind one, the network's another",
+			[]string{"a weight=0.5 use=0.2 sf=0.2 cpu=0.2 cpusf=0.5", "b weight=0.5 use=0.2 sf=0.5 cpu=0.2 cpusf=0.2"},
+			map[string]float64{"a": .25, "b": .25}, map[string]quell.Resource{"a": quell.CPU, "b": quell.Network}},
+		{"requests take twice as much of the processor: it is full at half the load",
+			[]string{"a weight=0.5 use=0.1 sf=0 cpu=0.2 cpusf=0", "b weight=0.5 use=0.1 sf=0.2 cpu=0.2 cpusf=0"},
+			map[string]float64{"a": .25, "b": .25}, nil},
+		{"half as much: the network binds",
+			[]string{"a weight=0.5 use=0.2 sf=0.2 cpu=0.1 cpusf=0", "b weight=0.5 use=0.2 sf=0 cpu=0.1 cpusf=0.8"},
+			map[string]float64{"a": .4, "b": .2}, map[string]quell.Resource{"a": quell.Network, "b": quell.CPU}},
+		{"next to none of the processor: it binds nobody",
+			[]string{"a weight=0.5 use=0.2 sf=0.2 cpu=0 cpusf=0", "b weight=0.5 use=0.2 sf=0 cpu=0 cpusf=0.5"},
+			map[string]float64{"a": .4, "b": .5}, map[string]quell.Resource{"a": quell.Network}},
+		{"no load at all",
+			[]string{"a weight=1 use=0 sf=0.2 cpu=0 cpusf=0.5"}, map[string]float64{"a": .25}, map[string]quell.Resource{"a": quell.CPU}},
+	} {
+		t.Run(tc.why, func(t *testing.T) {
+			plan, _ := e.Decide(snap(t, 0, tc.rows...), State{})
+			for id, want := range tc.capacity {
+				if got := plan.Capacity[id]; math.Abs(got-want) > 1e-9 {
+					t.Errorf("capacity of %s: %v, want %v", id, got, want)
+				}
+				if got := plan.PredictedAtCapacityMS[id]; got > 75+1e-6 || got < 75-1e-6 {
+					t.Errorf("predicted at the capacity of %s: %v ms, want 75", id, got)
+				}
+			}
+			if !reflect.DeepEqual(plan.Cause, tc.cause) {
+				t.Errorf("cause %v, want %v", plan.Cause, tc.cause)
+			}
+		})
+	}
+}
+
+func TestReasonsNameTheResource(t *testing.T) {
+	e := engine(t, both(0), twins(goldenModels(t)))
+	plan, _ := e.Decide(snap(t, 0, "a weight=0.5 use=0.2 sf=0 cpu=0.4 cpusf=0.5", "b weight=0.5 use=0.2 sf=0 cpu=0.4 cpusf=0"), State{})
+	for _, want := range []string{
+		"load 0.400 of the network exceeds 0.375",
+		"severity 0.50 at own use 0.400: neighbours take about 0.250 of the cpu, so it can carry 0.250 of it, 0.125 of the network, within 75 ms",
+	} {
+		if !slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return strings.Contains(r.Text, want) }) {
+			t.Errorf("no reason says %q: %v", want, plan.Reasons)
+		}
+	}
+}
+
+// The resource that the trained requests fill first is the one in which loads and capacities are told.
+func TestTheFirstResourceIsTheFullestOfTheTrained(t *testing.T) {
+	for _, tc := range []struct {
+		network, cpu float64
+		want         quell.Resource
+	}{{.01, .01, quell.Network}, {.01, .02, quell.CPU}, {.02, .01, quell.Network}} {
+		m := twins(goldenModels(t))
+		m.Trained.PerRequest = map[quell.Resource]float64{quell.Network: tc.network, quell.CPU: tc.cpu}
+		if got := engine(t, both(0), m).Resource(); got != tc.want {
+			t.Errorf("%v and %v: %s, want %s", tc.network, tc.cpu, got, tc.want)
+		}
+	}
+}
+
+func TestWhatTheModelsKnow(t *testing.T) {
+	known := func(m *model.Models, r Resources) string {
+		s := golden("prima", 75, 0)
+		tell(&s, "Resources", r)
+		e, err := NewEngine(s, m)
+		if err != nil {
+			if !errors.Is(err, quell.ErrNoData) {
+				t.Errorf("%v is no lack of data", err)
+			}
+			return err.Error()
+		}
+		var list []string
+		for _, c := range e.contended {
+			list = append(list, string(c.resource))
+		}
+		return strings.Join(list, " ")
+	}
+	for _, tc := range []struct {
+		why  string
+		m    *model.Models
+		r    Resources
+		want string
+	}{
+		{"auto: both", twins(goldenModels(t)), AllKnown(), "network cpu"},
+		{"auto: one", goldenModels(t), AllKnown(), "network"},
+		{"auto: none", nil, AllKnown(), "policy prima needs models: the models lack isolation.network"},
+		{"listed, and known", twins(goldenModels(t)), ResourcesOf(quell.CPU), "cpu"},
+		{"listed, and not known", goldenModels(t), ResourcesOf(quell.Network, quell.CPU),
+			"policy prima needs models: the models lack isolation.cpu"},
+		{"nothing said", goldenModels(t), Resources{}, "network"},
+	} {
+		if got := known(tc.m, tc.r); !strings.HasPrefix(got, tc.want) {
+			t.Errorf("%s: %s, want %s", tc.why, got, tc.want)
+		}
+	}
+	if a, b := ResourcesOf(quell.CPU, quell.Disk, quell.Network), ResourcesOf(quell.Network, quell.CPU, quell.Disk); a != b {
+		t.Errorf("%v and %v: the order counts", a, b)
+	}
+}
+
+// A resource that an instance does not tell is waited for, then left out for that instance, and that is said.
+func TestAResourceThatIsNotTold(t *testing.T) {
+	s := both(0)
+	s.Guard.StaleAfter, s.Guard.Fade = 3, 10
+	e := engine(t, s, twins(goldenModels(t)))
+	told := func(p quell.Plan) bool {
+		return slices.ContainsFunc(p.Reasons, func(r quell.Reason) bool {
+			return r.Code == "untold" && strings.Contains(r.Text, "of the cpu for more than 3 period(s): b judged without it")
+		})
+	}
+	var st State
+	for k := range 8 {
+		var plan quell.Plan
+		plan, st = e.Decide(snap(t, k, "a weight=0.5 use=0.2 sf=0 cpu=0.2 cpusf=0", "b weight=0.5 use=0.2 sf=0.2 cpu=0.2"), st)
+		capacity, rated := plan.Capacity["b"]
+		if out := k >= 3; rated != out || told(plan) != out || out && math.Abs(capacity-.4) > 1e-9 || st.Instances["b"].Unprobed {
+			t.Errorf("never told, snapshot %d: capacity %v (%v), unprobed %v, %v", k, capacity, rated, st.Instances["b"].Unprobed, plan.Reasons)
+		}
+	}
+	plan, st := e.Decide(snap(t, 8, "a weight=0.5 use=0.2 sf=0 cpu=0.2 cpusf=0", "b weight=0.5 use=0.2 sf=0.2 cpu=0.2 cpusf=0.5"), st)
+	if got := plan.Capacity["b"]; math.Abs(got-.25) > 1e-9 || told(plan) || st.Instances["b"].UnratedFor != 0 {
+		t.Errorf("told at last: capacity %v, %v", got, plan.Reasons)
+	}
+	for k := 9; k < 15; k++ {
+		plan, st = e.Decide(snap(t, k, "a weight=0.5 use=0.2 sf=0 cpu=0.2 cpusf=0", "b weight=0.5 use=0.2 sf=0.2 cpu=0.2"), st)
+		want, out := .25, k > 11
+		if out {
+			want = .4
+		}
+		if got := plan.Capacity["b"]; math.Abs(got-want) > 1e-9 || told(plan) != out || st.Instances["b"].StaleFor > 0 {
+			t.Errorf("told no more, snapshot %d: capacity %v, want %v, %v", k, got, want, plan.Reasons)
+		}
+	}
+}
+
+// Calibration corrects the resource whose predicted response time is the longest.
+func TestCalibrationCorrectsTheResourceThatBinds(t *testing.T) {
+	s := both(0)
+	tell(&s, "Calibrate", 0.1)
+	tell(&s, "CalibrationDecay", 0)
+	e := engine(t, s, twins(goldenModels(t)))
+	var st State
+	var plan quell.Plan
+	for k := range 3 {
+		plan, st = e.Decide(snap(t, k, "i1 weight=1 use=0.23 sf=0 cpu=0.46 cpusf=0 lat=90"), st)
+	}
+	mem := st.Instances["i1"].Memory.(*primaInstance)
+	if mem.Of != quell.CPU || math.Abs(mem.Offset-.28) > 1e-9 || math.Abs(plan.Severity["i1"]-.28) > 1e-9 {
+		t.Fatalf("%+v, severity %v", mem, plan.Severity)
+	}
+	_, st = e.Decide(snap(t, 3, "i1 weight=1 use=0.5 sf=0.5 cpu=0.1 cpusf=0 lat=90"), st)
+	if mem := st.Instances["i1"].Memory.(*primaInstance); mem.Of != quell.Network || mem.Offset != 0 {
+		t.Errorf("where the network binds: %+v", mem)
+	}
+}
+
+// The memory of the version that went by one resource only, as it stored it.
+const oldMemory = `{"policy":"prima","memory":{"shift":1},"instances":{"i1":{"utilization":0.4,"severity_at":"2026-01-01T00:00:10Z",
+ "severity":0.5,"significant":true,"felt":2,"held":1,"unrated_for":2,"unprobed":true,"failed_for":1,"joined":true,
+ "clamped":{"wanted":0.5,"planned":0.4},
+ "memory":{"offset":0.1,"good":1,"collected_at":"2026-01-01T00:00:10Z","usual":{"n":3,"mean":0.25,"variance":0.01}}}}}`
+
+func TestOldMemoryIsUnderstood(t *testing.T) {
+	var st State
+	if err := quell.DecodeStrict([]byte(oldMemory), &st); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
+	felt := Felt{Utilization: new(.4), SeverityAt: &at, Severity: new(.5), Significant: true, Passed: 2, Held: 1}
+	want := State{Policy: "prima", Memory: &primaMemory{Shift: 1}, Instances: map[string]InstanceState{"i1": {
+		Perceived: Perceived{Felt: felt, UnratedFor: 2, Unprobed: true},
+		Guarded:   Guarded{FailedFor: 1, Joined: true, Clamped: &Clamped{Wanted: .5, Planned: .4}},
+		Memory:    &primaInstance{Offset: .1, Good: 1, CollectedAt: &at, Usual: &Usual{N: 3, Mean: .25, Variance: .01}},
+	}}}
+	if !reflect.DeepEqual(st, want) {
+		t.Errorf("got %+v", st)
+	}
+	var was, is any
+	err := errors.Join(json.Unmarshal([]byte(oldMemory), &was), json.Unmarshal([]byte(jsonOf(t, st)), &is))
+	if err != nil || !reflect.DeepEqual(was, is) {
+		t.Errorf("for one resource it is written as before: %v, %v", is, err)
+	}
+	e := engine(t, both(0), twins(goldenModels(t)))
+	_, next := e.Decide(snap(t, 1, "i1 weight=1 cpu=0.3"), st)
+	got := next.Instances["i1"]
+	of := map[quell.Resource]Felt{quell.Network: felt, quell.CPU: {Utilization: new(.3)}}
+	if !reflect.DeepEqual(got.Of, of) || got.Felt != (Felt{}) {
+		t.Errorf("by two resources: %+v", got.Perceived)
+	}
+	one := golden("prima", 75, 0)
+	tell(&one, "Resources", ResourcesOf(quell.CPU))
+	_, back := engine(t, one, twins(goldenModels(t))).Decide(snap(t, 2, "i1 weight=1"), throughJSON(t, next))
+	if got := back.Instances["i1"]; got.Of != nil || !reflect.DeepEqual(got.Felt, Felt{Utilization: new(.3)}) {
+		t.Errorf("back to one: %+v", got.Perceived)
+	}
+}
+
+func jsonOf(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// pair makes what is told of the network told of the processor, too.
+func pair(s *quell.Snapshot) *quell.Snapshot {
+	for i := range s.Instances {
+		o := s.Instances[i].Observation
+		if o == nil {
+			continue
+		}
+		if u, ok := o.Utilization[quell.Network]; ok {
+			o.Utilization[quell.CPU] = u
+		}
+		if sf, ok := o.Severity[quell.Network]; ok {
+			o.Severity[quell.CPU] = sf
+		}
+		if p, ok := o.Probe[quell.Network]; ok {
+			o.Probe[quell.CPU] = p
+		}
+	}
+	return s
+}
+
+func engineOf(t *rapid.T, s quell.Service, m *model.Models, r ...quell.Resource) *Engine {
+	tell(&s, "Resources", ResourcesOf(r...))
+	e, err := NewEngine(s, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func drawPRIMA(t *rapid.T) quell.Service {
+	s := drawService(t)
+	if s.Policy.Name != "prima" {
+		s.Policy = quell.Policy{Name: "prima"}
+	}
+	return s
+}
+
+// What two equal resources say is what one of them says.
+func TestTwoEqualResourcesAreOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, m := drawPRIMA(t), twins(drawModels(t))
+		one, two := engineOf(t, s, m, quell.Network), engineOf(t, s, m, quell.CPU, quell.Network)
+		var stOne, stTwo State
+		for k := range rapid.IntRange(1, 6).Draw(t, "snapshots") {
+			in := pair(drawSnapshot(t, k))
+			var a, b quell.Plan
+			a, stOne = one.Decide(in, stOne)
+			b, stTwo = two.Decide(in, reread(t, stTwo))
+			for i := range b.Reasons {
+				a.Reasons[i].Text, b.Reasons[i].Text = "", ""
+			}
+			if !reflect.DeepEqual(a, b) {
+				t.Fatalf("snapshot %d:\n%s\n%s", k, text(t, a), text(t, b))
+			}
+		}
+	})
+}
+
+// Another resource never raises what an instance can carry.
+func TestAResourceNeverAddsCapacity(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, m, other := drawPRIMA(t), drawModels(t), drawModels(t)
+		tell(&s, "Calibrate", 0)
+		p, q := m.Prima(), other.Prima()
+		p.Isolation[quell.CPU], p.ResponseTime[quell.CPU] = q.Isolation[quell.Network], q.ResponseTime[quell.Network]
+		p.Interference[quell.CPU] = q.Interference[quell.Network]
+		m.Trained.PerRequest[quell.CPU] = other.Trained.PerRequest[quell.Network]
+		in, beside := drawSnapshot(t, 0), pair(drawSnapshot(t, 0))
+		for i := range min(len(in.Instances), len(beside.Instances)) {
+			if a, b := in.Instances[i].Observation, beside.Instances[i].Observation; a != nil && b != nil {
+				take(a.Utilization, b.Utilization)
+				take(a.Severity, b.Severity)
+			}
+		}
+		less, _ := engineOf(t, s, m, quell.Network).Decide(in, State{})
+		e := engineOf(t, s, m, quell.Network, quell.CPU)
+		more, _ := e.Decide(in, State{})
+		network := slices.IndexFunc(e.contended, func(c contended) bool { return c.resource == quell.Network })
+		rate := perceive(e.input(in), nil).rates[network]
+		for id, capacity := range more.Capacity {
+			if before, ok := less.Capacity[id]; !ok || !quell.AtMost(capacity, before*rate) {
+				t.Fatalf("%s can carry %v, and %v by the network alone (%v)", id, capacity, before*rate, ok)
+			}
+		}
+	})
+}
+
+// take copies what is told of the processor.
+func take(to, from map[quell.Resource]float64) {
+	if v, ok := from[quell.CPU]; ok {
+		to[quell.CPU] = v
+	}
+}
