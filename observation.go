@@ -24,6 +24,7 @@ type Observation struct {
 	Pressure         map[string]float64      `json:"pressure,omitempty"`
 	Slowdown         *float64                `json:"slowdown,omitempty"`
 	Credits          map[Resource]float64    `json:"credits,omitempty"`
+	Sched            *Sched                  `json:"sched,omitempty"`
 }
 
 // Latency summarises N response times, in milliseconds.
@@ -98,6 +99,17 @@ type CPUTime struct {
 	Steal  float64 `json:"steal"`
 }
 
+// Sched is how the tasks of a machine, or of a control group, got processors in a window: sums over tasks and processors, in seconds.
+type Sched struct {
+	Cores      float64  `json:"cores,omitempty"` // processors of the machine, or the group's quota; absent: no quota
+	RunS       float64  `json:"run_s"`           // processor time
+	UserS      *float64 `json:"user_s,omitempty"`
+	SystemS    *float64 `json:"system_s,omitempty"`
+	WaitS      *float64 `json:"wait_s,omitempty"`      // in run queues, while others ran or the quota was used up
+	TaskRunS   *float64 `json:"task_run_s,omitempty"`  // processor time of one task: the mean over the seconds of wait_s
+	ThrottledS *float64 `json:"throttled_s,omitempty"` // while the quota was used up, summed over processors, not over tasks
+}
+
 // Instance is one member of a service's group, with the newest observation of it.
 type Instance struct {
 	ID          string               `json:"id"`
@@ -113,13 +125,15 @@ type Instance struct {
 	Observation *Observation         `json:"observation,omitempty"`
 }
 
-// Snapshot is what is known of a service at the end of one sampling period.
+// Snapshot is what is known of a service at the end of one sampling period; or of a host, and then each instance is one of its control groups.
 type Snapshot struct {
-	At          time.Time  `json:"at"`
-	Service     string     `json:"service"`
-	ArrivalRate *float64   `json:"arrival_rate,omitempty"` // requests per second offered to the service
-	Coming      int        `json:"coming,omitempty"`       // instances that were ordered and that the scaler does not list yet
-	Instances   []Instance `json:"instances"`
+	At          time.Time    `json:"at"`
+	Service     string       `json:"service,omitempty"`
+	Host        string       `json:"host,omitempty"`         // in place of a service
+	Machine     *Observation `json:"machine,omitempty"`      // of the whole host
+	ArrivalRate *float64     `json:"arrival_rate,omitempty"` // requests per second offered to the service
+	Coming      int          `json:"coming,omitempty"`       // instances that were ordered and that the scaler does not list yet
+	Instances   []Instance   `json:"instances"`
 }
 
 // Set writes down the weights that people set, by instance. Those of unknown instances are ignored.

@@ -33,7 +33,17 @@ func (s *Snapshot) Validate() error {
 	if s.At.IsZero() {
 		p.addf("at", "missing")
 	}
-	p.id("service", s.Service)
+	if s.Host == "" {
+		p.id("service", s.Service)
+	} else {
+		p.id("host", s.Host)
+	}
+	if s.Host != "" && s.Service != "" {
+		p.addf("host", "a snapshot is of a service or of a host, not of both")
+	}
+	if s.Machine != nil {
+		p.in("machine", func() { s.Machine.check(&p) })
+	}
 	p.optional("arrival_rate", s.ArrivalRate, maxRate)
 	p.number("coming", float64(s.Coming), maxRate)
 	seen := make(map[string]bool, len(s.Instances))
@@ -171,6 +181,19 @@ func (o *Observation) check(p *problems) {
 		p.number("tcp."+name, v, math.MaxFloat64)
 	}
 	p.optional("slowdown", o.Slowdown, maxSeverity)
+	if o.Sched != nil {
+		p.in("sched", func() { o.Sched.check(p) })
+	}
+}
+
+func (s *Sched) check(p *problems) {
+	p.number("cores", s.Cores, maxRate)
+	p.number("run_s", s.RunS, maxMS)
+	p.optional("user_s", s.UserS, maxMS)
+	p.optional("system_s", s.SystemS, maxMS)
+	p.optional("wait_s", s.WaitS, maxMS)
+	p.optional("task_run_s", s.TaskRunS, maxMS)
+	p.optional("throttled_s", s.ThrottledS, maxMS)
 }
 
 func (l *Latency) check(p *problems) {

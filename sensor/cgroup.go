@@ -30,6 +30,8 @@ type groupReading struct {
 	used               time.Duration // processor time, since the group was made
 	quota              float64       // cores; the least of the group's and those above it; 0 is none
 	periods, throttled uint64        // of the group that has that quota
+	stopped            time.Duration // by that quota, summed over processors
+	limited            string        // folder of the group that has that quota
 }
 
 // until returns the cores used between two readings, and the share of periods in which the quota stopped the group.
@@ -51,14 +53,82 @@ func (c *cgroup) read(now time.Time) (*groupReading, error) {
 	if err != nil {
 		return nil, err
 	}
-	reading := &groupReading{at: now}
-	if reading.used, err = layout.used(); err != nil {
-		return nil, fmt.Errorf("reading the processor time of control group %s (agent.cgroup): %w", c.name, err)
-	}
-	if err := layout.findQuota(reading); err != nil {
-		return nil, fmt.Errorf("reading the processor quota of control group %s (agent.cgroup): %w", c.name, err)
+	reading, err := layout.read(now)
+	if err != nil {
+		return nil, fmt.Errorf("control group %s (agent.cgroup): %w", c.name, err)
 	}
 	return reading, nil
+}
+
+// layout finds the group in the hierarchies that are mounted.
+func (c *cgroup) layout() (*groupLayout, error) {
+	h, err := findHierarchy(c.root)
+	if err != nil {
+		return nil, fmt.Errorf("agent.cgroup: %w; leave the key out to measure the whole machine", err)
+	}
+	if c.name != OwnCgroup {
+		return h.group(c.name), nil
+	}
+	text, err := fs.ReadFile(c.root, "proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("finding the own control group (agent.cgroup): %w", err)
+	}
+	own := parseOwnCgroups(text)
+	usage, ok := own[h.usage.controller]
+	cpu, okCPU := own[h.cpu.controller]
+	if !ok || !okCPU {
+		return nil, errors.New("the own control group is of no hierarchy for processors (agent.cgroup)")
+	}
+	return &groupLayout{root: c.root, unified: h.unified, usage: h.usage.folder(usage), cpu: h.cpu.folder(cpu), top: h.cpu.point}, nil
+}
+
+// hierarchy is where the control groups of processors are mounted.
+type hierarchy struct {
+	root       fs.FS
+	unified    bool
+	usage, cpu mountedController // the same one if unified
+}
+
+// mountedController is one controller's folder of all groups, or of those below a group where only these are mounted.
+type mountedController struct{ controller, root, point string }
+
+// folder is a group's folder.
+func (m mountedController) folder(group string) string {
+	return path.Join(m.point, strings.TrimPrefix(group, strings.TrimSuffix(m.root, "/")))
+}
+
+// findHierarchy looks at what is mounted; the unified hierarchy wins if it has the cpu controller.
+func findHierarchy(root fs.FS) (*hierarchy, error) {
+	mounts, err := fs.ReadFile(root, "proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("finding the control groups: %w", err)
+	}
+	h := &hierarchy{root: root}
+	for _, m := range parseCgroupMounts(mounts) {
+		for _, controller := range m.controllers {
+			place := mountedController{controller, m.root, m.point}
+			switch controller {
+			case "":
+				has, err := fs.ReadFile(root, path.Join(m.point, "cgroup.controllers"))
+				if err == nil && slices.Contains(strings.Fields(string(has)), "cpu") {
+					return &hierarchy{root: root, unified: true, usage: place, cpu: place}, nil
+				}
+			case "cpu":
+				h.cpu = place
+			case "cpuacct":
+				h.usage = place
+			}
+		}
+	}
+	if h.cpu.point == "" || h.usage.point == "" {
+		return nil, errors.New("the kernel offers no control groups for processors")
+	}
+	return h, nil
+}
+
+// group is the layout of a group by its path below the hierarchy.
+func (h *hierarchy) group(name string) *groupLayout {
+	return &groupLayout{root: h.root, unified: h.unified, usage: h.usage.folder(name), cpu: h.cpu.folder(name), top: h.cpu.point}
 }
 
 // groupLayout is where a group's files are.
@@ -69,48 +139,16 @@ type groupLayout struct {
 	top        string // the mount point that cpu lies below
 }
 
-// layout finds the group in the hierarchies that are mounted; the unified one wins if it has the cpu controller.
-func (c *cgroup) layout() (*groupLayout, error) {
-	mounts, err := fs.ReadFile(c.root, "proc/self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("finding the control groups (agent.cgroup): %w", err)
+// read takes the accounts of processor time and of the quota.
+func (l *groupLayout) read(now time.Time) (reading *groupReading, err error) {
+	reading = &groupReading{at: now}
+	if reading.used, err = l.used(); err != nil {
+		return nil, fmt.Errorf("reading its processor time: %w", err)
 	}
-	own := map[string]string{}
-	if c.name == OwnCgroup {
-		text, err := fs.ReadFile(c.root, "proc/self/cgroup")
-		if err != nil {
-			return nil, fmt.Errorf("finding the own control group (agent.cgroup): %w", err)
-		}
-		own = parseOwnCgroups(text)
+	if err := l.findQuota(reading); err != nil {
+		return nil, fmt.Errorf("reading its processor quota: %w", err)
 	}
-	l := &groupLayout{root: c.root}
-	for _, m := range parseCgroupMounts(mounts) {
-		for _, controller := range m.controllers {
-			group := c.name
-			if c.name == OwnCgroup {
-				var ok bool
-				if group, ok = own[controller]; !ok {
-					continue
-				}
-			}
-			folder := path.Join(m.point, strings.TrimPrefix(group, strings.TrimSuffix(m.root, "/")))
-			switch controller {
-			case "":
-				has, err := fs.ReadFile(c.root, path.Join(m.point, "cgroup.controllers"))
-				if err == nil && slices.Contains(strings.Fields(string(has)), "cpu") {
-					return &groupLayout{root: c.root, unified: true, usage: folder, cpu: folder, top: m.point}, nil
-				}
-			case "cpu":
-				l.cpu, l.top = folder, m.point
-			case "cpuacct":
-				l.usage = folder
-			}
-		}
-	}
-	if l.cpu == "" || l.usage == "" {
-		return nil, errors.New("the kernel offers no control groups for processors (agent.cgroup): leave the key out to measure the whole machine")
-	}
-	return l, nil
+	return reading, nil
 }
 
 func (l *groupLayout) used() (time.Duration, error) {
@@ -146,7 +184,8 @@ func (l *groupLayout) findQuota(r *groupReading) error {
 		if err != nil {
 			return err
 		}
-		r.quota, r.periods, r.throttled = quota, stat["nr_periods"], stat["nr_throttled"]
+		r.quota, r.periods, r.throttled, r.limited = quota, stat["nr_periods"], stat["nr_throttled"], folder
+		r.stopped = time.Duration(stat["throttled_usec"])*time.Microsecond + time.Duration(stat["throttled_time"]) // version 2, version 1
 	}
 	return nil
 }

@@ -1,0 +1,419 @@
+package sensor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Bounds of what is read in one period; more of either is told as a failure.
+const (
+	mostGroups = 1000
+	mostTasks  = 20_000
+)
+
+// Group names control groups to read: a path below the hierarchy as in /system.slice/web.service, or a pattern as in
+// /system.slice/*.service, in which a star stands for any part of one name.
+type Group struct {
+	Name string // of a single group; empty: the end of its path. The groups of a pattern are named by what the pattern leaves open
+	Path string
+}
+
+// pattern says whether the path stands for several groups.
+func (g Group) pattern() bool { return strings.ContainsAny(g.Path, `*?[\`) }
+
+// fixed is the folder of a pattern that all its groups lie in.
+func (g Group) fixed() string {
+	folder := path.Dir(g.Path)
+	for strings.ContainsAny(folder, `*?[\`) {
+		folder = path.Dir(folder)
+	}
+	return strings.TrimSuffix(folder, "/") + "/"
+}
+
+// Check says what is wrong with a group's path, or "".
+func (g Group) Check() string {
+	switch _, err := path.Match(g.Path, ""); {
+	case !path.IsAbs(g.Path) || path.Clean(g.Path) != g.Path:
+		return fmt.Sprintf("%q is no control group: give a path below the hierarchy as in /system.slice/web.service, or a pattern as in /system.slice/*.service", g.Path)
+	case g.Path == "/":
+		return "\"/\" is the whole machine: name groups below it"
+	case err != nil:
+		return fmt.Sprintf("%q is no pattern: %v", g.Path, err)
+	case g.Name != "" && g.pattern():
+		return fmt.Sprintf("the groups of a pattern are named after their folders: remove the name %q", g.Name)
+	}
+	return ""
+}
+
+// found is one group that is there.
+type found struct{ name, path string }
+
+// Groups reads several control groups, of version 1 or 2, and the machine that they share. It is not safe for concurrent use.
+type Groups struct {
+	root   fs.FS
+	wanted []Group
+	last   time.Time
+	before *hostAccounts
+}
+
+// hostAccounts are the accounts of a machine and of its groups at one moment.
+type hostAccounts struct {
+	machine *machineAccount
+	groups  map[string]*groupAccount // by path
+}
+
+// NewGroups returns a reader of the groups below root, which holds proc and sys.
+func NewGroups(root fs.FS, wanted []Group) (*Groups, error) {
+	for _, g := range wanted {
+		if problem := g.Check(); problem != "" {
+			return nil, &quell.UserError{Err: errors.New(problem)}
+		}
+	}
+	return &Groups{root: root, wanted: wanted}, nil
+}
+
+// Sample returns what was measured since the previous call: a snapshot without a host's name, whose instances are the groups that are
+// there, and what could not be read. A group that is read for the first time has no observation yet.
+func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
+	s := quell.Snapshot{At: now.UTC()}
+	window := now.Sub(g.last)
+	if g.last.IsZero() || window <= 0 {
+		window = 0 // nothing to compare with: primes
+	}
+	before := g.before
+	after := &hostAccounts{groups: map[string]*groupAccount{}}
+	g.last, g.before = now, after
+
+	var failures []Failure
+	fail := func(what string, err error) {
+		if err != nil {
+			failures = append(failures, Failure{what, err})
+		}
+	}
+	var err error
+	after.machine, err = readMachine(g.root)
+	fail("machine", err)
+	if window > 0 && before.machine != nil && after.machine != nil {
+		s.Machine, err = before.machine.until(after.machine, now, window)
+		fail("machine", err)
+	}
+	h, err := findHierarchy(g.root)
+	if err != nil {
+		fail("groups", err)
+		return s, failures
+	}
+	list, missing := g.find(h)
+	failures = append(failures, missing...)
+	tasks := newTaskReader(g.root)
+	for _, one := range list {
+		account, err := readGroup(h.group(one.path), now, tasks)
+		fail("group "+one.name, err)
+		if account == nil {
+			continue
+		}
+		after.groups[one.path] = account
+		in := quell.Instance{ID: one.name, State: quell.Ready}
+		if account.quota > 0 {
+			in.Limits = map[quell.Resource]float64{quell.CPU: account.quota}
+		}
+		if window > 0 && before.groups[one.path] != nil {
+			in.Observation, err = before.groups[one.path].until(account, now, window)
+			fail("group "+one.name, err)
+		}
+		s.Instances = append(s.Instances, in)
+	}
+	fail("tasks", tasks.err())
+	return s, failures
+}
+
+// find lists the groups that are there, each once, sorted by name, and what is missing. A pattern that matches nothing is no failure: its
+// services may come.
+func (g *Groups) find(h *hierarchy) (list []found, failures []Failure) {
+	seen := map[string]string{} // paths by name
+	add := func(name, at string) {
+		other, taken := seen[name]
+		within := slices.IndexFunc(list, func(f found) bool { return inside(at, f.path) || inside(f.path, at) })
+		switch {
+		case slices.ContainsFunc(list, func(f found) bool { return f.path == at }): // by another entry
+		case taken:
+			failures = append(failures, Failure{"group " + at, fmt.Errorf("it is named %s like %s, and left out: give one of the two a name of its own", name, other)})
+		case within >= 0:
+			failures = append(failures, Failure{"group " + at, fmt.Errorf("it is left out: one of it and %s lies inside the other, and time would count twice", list[within].path)})
+		case len(list) == mostGroups:
+			failures = append(failures, Failure{"groups", fmt.Errorf("there are more than %d: the rest is left out", mostGroups)})
+		default:
+			seen[name] = at
+			list = append(list, found{name, at})
+		}
+	}
+	for _, wanted := range g.wanted {
+		if wanted.pattern() {
+			for _, at := range h.match(wanted.Path) {
+				add(strings.TrimPrefix(at, wanted.fixed()), at)
+			}
+			continue
+		}
+		name := cmp.Or(wanted.Name, path.Base(wanted.Path))
+		if !h.exists(wanted.Path) {
+			failures = append(failures, Failure{"group " + name, fmt.Errorf("there is no control group %s", wanted.Path)})
+			continue
+		}
+		add(name, wanted.Path)
+	}
+	slices.SortFunc(list, func(a, b found) int { return strings.Compare(a.name, b.name) })
+	return list, failures
+}
+
+// inside says whether a group lies below another one.
+func inside(at, around string) bool {
+	return strings.HasPrefix(at, strings.TrimSuffix(around, "/")+"/")
+}
+
+// exists says whether a group is there.
+func (h *hierarchy) exists(group string) bool {
+	info, err := fs.Stat(h.root, h.usage.folder(group))
+	return err == nil && info.IsDir()
+}
+
+// match lists the groups of a pattern, sorted. A folder that cannot be read holds none.
+func (h *hierarchy) match(pattern string) (groups []string) {
+	top := h.usage.folder("/")
+	folders, _ := fs.Glob(h.root, h.usage.folder(pattern)) // the pattern was checked before
+	for _, folder := range folders {
+		if info, err := fs.Stat(h.root, folder); err == nil && info.IsDir() {
+			groups = append(groups, path.Join("/", strings.TrimSuffix(h.usage.root, "/"), strings.TrimPrefix(folder, top)))
+		}
+	}
+	return groups
+}
+
+// machineAccount is a machine's accounts at one moment.
+type machineAccount struct {
+	ticks    cpuTicks
+	wait     *float64 // seconds in run queues, where the kernel tells
+	pressure map[string]stall
+}
+
+func readMachine(root fs.FS) (*machineAccount, error) {
+	text, err := fs.ReadFile(root, "proc/stat")
+	if err != nil {
+		return nil, fmt.Errorf("reading processor times: %w", err)
+	}
+	m := &machineAccount{}
+	if m.ticks, err = parseStat(text); err != nil {
+		return nil, fmt.Errorf("parsing /proc/stat: %w", err)
+	}
+	m.pressure, err = readStalls(root, "proc/pressure", "")
+	text, errSched := fs.ReadFile(root, "proc/schedstat")
+	if errors.Is(errSched, fs.ErrNotExist) {
+		return m, err
+	}
+	if errSched == nil {
+		var wait float64
+		if wait, errSched = parseSchedstat(text); errSched == nil {
+			m.wait = &wait
+		}
+	}
+	return m, errors.Join(err, errSched)
+}
+
+// until returns what the machine did between two accounts.
+func (before *machineAccount) until(after *machineAccount, now time.Time, window time.Duration) (*quell.Observation, error) {
+	spent, err := before.ticks.until(after.ticks)
+	if err != nil {
+		return nil, err
+	}
+	cores := float64(after.ticks.cores)
+	all := cores * window.Seconds()
+	user, system := spent.User*all, spent.System*all
+	obs := &quell.Observation{
+		At: now.UTC(), WindowS: window.Seconds(), CPU: &spent, Pressure: pressureBetween(before.pressure, after.pressure, window),
+		Utilization: map[quell.Resource]float64{quell.CPU: spent.User + spent.System},
+		Sched:       &quell.Sched{Cores: cores, RunS: user + system, UserS: &user, SystemS: &system},
+	}
+	if before.wait != nil && after.wait != nil && *after.wait >= *before.wait {
+		wait := *after.wait - *before.wait
+		obs.Sched.WaitS = &wait
+	}
+	return obs, nil
+}
+
+// groupAccount is a group's accounts at one moment.
+type groupAccount struct {
+	groupReading
+	user, system *time.Duration
+	pressure     map[string]stall
+	tasks        map[int]taskTimes // nil: pressure says how they wait, or nothing does
+}
+
+// readGroup returns what could be read of a group, and what could not; nothing but the error where its processor time could not.
+func readGroup(l *groupLayout, now time.Time, tasks *taskReader) (*groupAccount, error) {
+	reading, err := l.read(now)
+	if err != nil {
+		return nil, err
+	}
+	account := &groupAccount{groupReading: *reading}
+	account.user, account.system = l.split()
+	if l.unified {
+		account.pressure, err = readStalls(l.root, l.cpu, ".pressure")
+	}
+	if _, told := account.pressure["cpu"]; !told {
+		account.tasks = tasks.read(l)
+	}
+	return account, err
+}
+
+// split returns user and system time, where the kernel tells them.
+func (l *groupLayout) split() (user, system *time.Duration) {
+	if l.unified {
+		stat, err := l.stat(l.cpu)
+		if err != nil {
+			return nil, nil
+		}
+		of := func(key string) *time.Duration {
+			us, ok := stat[key]
+			if !ok {
+				return nil
+			}
+			d := time.Duration(us) * time.Microsecond
+			return &d
+		}
+		return of("user_usec"), of("system_usec")
+	}
+	of := func(file string) *time.Duration {
+		ns, err := l.number(path.Join(l.usage, file))
+		if err != nil {
+			return nil
+		}
+		d := time.Duration(ns)
+		return &d
+	}
+	return of("cpuacct.usage_user"), of("cpuacct.usage_sys")
+}
+
+// until returns what the group did between two accounts.
+func (before *groupAccount) until(after *groupAccount, now time.Time, window time.Duration) (*quell.Observation, error) {
+	cores, throttled, err := before.groupReading.until(&after.groupReading)
+	if err != nil {
+		return nil, err
+	}
+	obs := &quell.Observation{At: now.UTC(), WindowS: window.Seconds(), Pressure: pressureBetween(before.pressure, after.pressure, window)}
+	if throttled != nil {
+		obs.Counters = map[string]float64{CounterThrottled: *throttled}
+	}
+	obs.Sched = &quell.Sched{
+		Cores: after.quota, RunS: cores * window.Seconds(),
+		UserS: elapsed(before.user, after.user), SystemS: elapsed(before.system, after.system),
+	}
+	if before.limited == after.limited { // else a quota was set or taken away, or another one is the least now
+		obs.Sched.ThrottledS = elapsed(&before.stopped, &after.stopped)
+	}
+	if before.tasks != nil && after.tasks != nil {
+		obs.Sched.WaitS, obs.Sched.TaskRunS = waited(before.tasks, after.tasks, window)
+	}
+	return obs, nil
+}
+
+func elapsed(before, after *time.Duration) *float64 {
+	if before == nil || after == nil || *after < *before {
+		return nil
+	}
+	seconds := (*after - *before).Seconds()
+	return &seconds
+}
+
+// waited returns for how long tasks waited in run queues, in seconds, and how long one of them ran: the mean over that waiting. A task that
+// is seen for the first time counts with all that it has, if it can be that young. What ended in between is not known.
+func waited(before, after map[int]taskTimes, window time.Duration) (wait, taskRun *float64) {
+	var sum, product float64
+	for id, now := range after {
+		then, known := before[id]
+		if known && (now.run < then.run || now.wait < then.wait) || !known && now.run+now.wait > window {
+			continue // the number was given to another task, or an old task was moved here
+		}
+		w := (now.wait - then.wait).Seconds()
+		sum += w
+		product += w * (now.run - then.run).Seconds()
+	}
+	if sum > 0 {
+		mean := product / sum
+		taskRun = &mean
+	}
+	return &sum, taskRun
+}
+
+// taskReader reads what tasks ran and waited.
+type taskReader struct {
+	root fs.FS
+	told bool // by the kernel
+	left int
+}
+
+func newTaskReader(root fs.FS) *taskReader {
+	_, err := fs.ReadFile(root, "proc/self/schedstat")
+	return &taskReader{root: root, told: err == nil, left: mostTasks}
+}
+
+// err says that some groups' tasks were not read.
+func (t *taskReader) err() error {
+	if t.left >= 0 {
+		return nil
+	}
+	return fmt.Errorf("the groups have more than %d tasks: how the rest waits is not known; name fewer groups", mostTasks)
+}
+
+// read returns the times of the tasks of a group and of those below it; nil where they cannot be known.
+func (t *taskReader) read(l *groupLayout) map[int]taskTimes {
+	if !t.told || t.left < 0 {
+		return nil
+	}
+	list := "tasks"
+	if l.unified {
+		list = "cgroup.threads"
+	}
+	times := map[int]taskTimes{}
+	// A group or a task that ends meanwhile is left out.
+	_ = fs.WalkDir(t.root, l.usage, func(folder string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return nil
+		}
+		text, err := fs.ReadFile(t.root, path.Join(folder, list))
+		if err != nil {
+			return nil
+		}
+		for id := range strings.FieldsSeq(string(text)) {
+			if t.left--; t.left < 0 {
+				return fs.SkipAll
+			}
+			t.add(times, id)
+		}
+		return nil
+	})
+	if t.left < 0 {
+		return nil
+	}
+	return times
+}
+
+func (t *taskReader) add(times map[int]taskTimes, id string) {
+	number, err := strconv.Atoi(id)
+	if err != nil || number <= 0 {
+		return
+	}
+	text, err := fs.ReadFile(t.root, "proc/"+id+"/schedstat")
+	if err != nil {
+		return
+	}
+	if one, err := parseTaskSchedstat(text); err == nil {
+		times[number] = one
+	}
+}
