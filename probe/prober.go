@@ -69,6 +69,7 @@ type Stats struct {
 type Prober struct {
 	opts Options
 	size int64
+	by   *quell.Probing // how it probes, in every reading
 
 	measured, warmUps, timeouts, refused, missed, publishErrors, bytes atomic.Uint64
 	collected                                                          atomic.Uint64 // calls of Collect, to vary their gaps
@@ -93,16 +94,15 @@ func NewProber(o Options) (*Prober, error) {
 	if o.Size > size {
 		o.Logger.Warn("probe.size is above the budget: smaller probes are sent", "asked", o.Size, "bytes", size)
 	}
-	return &Prober{opts: o, size: size}, nil
+	by := quell.Probing{Bytes: size, Count: o.Count, PeriodS: o.Period.Seconds(), From: o.From}
+	return &Prober{opts: o, size: size, by: &by}, nil
 }
 
 // Size returns the bytes of one probe.
 func (p *Prober) Size() int64 { return p.size }
 
 // Probing says how this prober probes.
-func (p *Prober) Probing() quell.Probing {
-	return quell.Probing{Bytes: p.size, Count: p.opts.Count, PeriodS: p.opts.Period.Seconds(), From: p.opts.From}
-}
+func (p *Prober) Probing() quell.Probing { return *p.by }
 
 // Stats returns the counts so far.
 func (p *Prober) Stats() Stats {
@@ -212,7 +212,7 @@ func (p *Prober) countIn(length time.Duration) int {
 func (p *Prober) publish(ctx context.Context, t Target, window time.Duration, stats quell.ProbeStats) error {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.Period)
 	defer cancel()
-	stats.By = new(p.Probing())
+	stats.By = p.by
 	return p.opts.Publish(ctx, quell.Reading{
 		Service: p.opts.Service, Instance: t.Instance, Source: quell.FromProber, Sender: p.opts.Sender,
 		Observation: quell.Observation{
@@ -281,7 +281,7 @@ func (p *Prober) Collect(ctx context.Context, t Target, duration time.Duration) 
 	if !ok {
 		return stats, nil, errors.Join(fmt.Errorf("probing instance %q at %s: %w", t.Instance, t.Address, quell.ErrNoData), last)
 	}
-	stats.By = new(p.Probing())
+	stats.By = p.by
 	return stats, singles, nil
 }
 
