@@ -52,6 +52,13 @@ type Steps struct {
 // Follow lists the steps of a group whose instances are to have the given shares of the requests. Limit is that of Instance.Next.
 func Follow(now time.Time, group []Instance, weights map[string]float64, limit time.Duration) Steps {
 	s := Steps{Backends: make([]quell.Backend, 0, len(group))}
+	s.Refill(now, group, weights, limit)
+	return s
+}
+
+// Refill makes s what Follow returns, in the memory that s has.
+func (s *Steps) Refill(now time.Time, group []Instance, weights map[string]float64, limit time.Duration) {
+	s.Backends, s.Stop = s.Backends[:0], s.Stop[:0]
 	for i := range group {
 		in := &group[i]
 		b := quell.Backend{ID: in.Member.ID, Address: in.Member.Address, Probe: in.Member.Probe}
@@ -70,7 +77,6 @@ func Follow(now time.Time, group []Instance, weights map[string]float64, limit t
 		}
 		s.Backends = append(s.Backends, b)
 	}
-	return s
 }
 
 // InForce are the shares that a group has until the next plan: those of the last one. Where these would send nothing anywhere, shares are

@@ -146,6 +146,17 @@ func TestFollowLosesNobody(t *testing.T) {
 	})
 }
 
+func TestRefilledStepsKeepNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		before, after := anyGroup(t), anyGroup(t)
+		steps, want := Follow(epoch, before, nil, 5*time.Second), Follow(epoch, after, nil, 5*time.Second)
+		steps.Refill(epoch, after, nil, 5*time.Second)
+		if !slices.Equal(steps.Backends, want.Backends) || !slices.Equal(steps.Stop, want.Stop) {
+			t.Fatalf("refilled %+v, want %+v", steps, want)
+		}
+	})
+}
+
 func TestFollowIsAtRestOnceFollowed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		steps := Follow(epoch, anyGroup(t), nil, 5*time.Second)

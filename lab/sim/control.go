@@ -67,15 +67,15 @@ func (s *simulation) spread() { s.follow(life.InForce(s.group(), s.weights)) }
 
 // follow brings the group and the balancer to the given shares.
 func (s *simulation) follow(weights map[string]float64) {
-	steps := life.Follow(s.clock(s.w.now), s.group(), weights, drainLimit)
+	s.steps.Refill(s.clock(s.w.now), s.group(), weights, drainLimit)
 	for _, in := range s.members {
 		in.shown = false
 	}
-	for _, b := range steps.Backends {
+	for _, b := range s.steps.Backends {
 		in := s.byID[b.ID]
 		in.shown, in.draining, in.candidate.Weight = true, b.Draining, b.Weight
 	}
-	for _, id := range steps.Stop {
+	for _, id := range s.steps.Stop {
 		s.exit(s.byID[id])
 	}
 	s.balancer.set(s.members)

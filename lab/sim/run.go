@@ -90,6 +90,7 @@ type simulation struct {
 	members   []*instance          // those that the scaler lists, in order of start
 	byID      map[string]*instance // of members
 	roster    []life.Instance      // memory of group
+	steps     life.Steps           // memory of follow
 	weights   map[string]float64   // of the last plan
 	spreading bool                 // spread is on the agenda
 	usedHosts int
