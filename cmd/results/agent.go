@@ -17,27 +17,45 @@ import (
 // agentWatch is how long an agent is watched at one observation a second.
 const agentWatch = 30 * time.Second
 
+// agentUse is what an agent at one observation a second takes.
+type agentUse struct {
+	Watched time.Duration
+	Memory  string  // anonymous
+	Core    float64 // share of one
+}
+
+// agentConfig is of a controller and an agent, by the addresses of bus and probe server.
+const agentConfig = `service: web
+slo: {metric: mean, threshold: 75ms}
+sampling: 1s
+policy: {name: static}
+listen: off
+bus: {listen: %q}
+probe: {listen: %q}
+agent: {instance: i1, interface: lo, capacity: {network: 1Gbps}}
+`
+
 // agentCost runs a controller and an agent of bin/quell beside it, on loopback, and reads what the agent used. Linux.
-func agentCost(ctx context.Context) (string, error) {
+func agentCost(ctx context.Context) (*agentUse, error) {
 	dir, err := os.MkdirTemp("", "quell-agent-")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	addrs, err := new(experiment.Ports).Free(2)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	config := filepath.Join(dir, "quell.yaml")
-	text := fmt.Sprintf("service: web\nslo: {metric: mean, threshold: 75ms}\nsampling: 1s\npolicy: {name: static}\nlisten: off\nbus: {listen: %q}\nprobe: {listen: %q}\nagent: {instance: i1, interface: lo, capacity: {network: 1Gbps}}\n", addrs[0], addrs[1])
+	text := fmt.Sprintf(agentConfig, addrs[0], addrs[1])
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
-		return "", err
+		return nil, err
 	}
 	var pids []int
 	for _, what := range []string{"controller", "agent"} {
 		cmd := exec.CommandContext(ctx, filepath.Join("bin", "quell"), what, "--config", config)
 		if err := cmd.Start(); err != nil {
-			return "", err
+			return nil, err
 		}
 		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 		pids = append(pids, cmd.Process.Pid)
@@ -46,17 +64,19 @@ func agentCost(ctx context.Context) (string, error) {
 	time.Sleep(3 * time.Second)
 	before, err := ticks(agent)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	time.Sleep(agentWatch)
 	after, err := ticks(agent)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	anonymous, err := anonymousMemory(agent)
+	memory, err := anonymousMemory(agent)
+	if err != nil {
+		return nil, err
+	}
 	const perSecond = 100 // clock ticks, on every Linux that Go runs on
-	share := float64(after-before) / perSecond / agentWatch.Seconds()
-	return fmt.Sprintf("Agent at one observation a second, watched for %s: %s of anonymous memory, %.2f%% of a core.", agentWatch, anonymous, share*100), err
+	return &agentUse{Watched: agentWatch, Memory: memory, Core: float64(after-before) / perSecond / agentWatch.Seconds()}, nil
 }
 
 // ticks is the processor time that a process has used.

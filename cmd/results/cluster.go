@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -54,11 +53,11 @@ func clusterPage(ctx context.Context, dir string) (err error) {
 	if err := c.play(); err != nil {
 		return err
 	}
-	var page bytes.Buffer
-	if err := c.write(&page); err != nil {
+	figures, err := c.figures(here())
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "cluster.md"), page.Bytes(), 0o644)
+	return writePage(dir, "cluster", figures)
 }
 
 // clusterRun is one measurement.

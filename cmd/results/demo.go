@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,23 +35,50 @@ func demoPage(ctx context.Context, dir string) error {
 	if err := writeJSON(filepath.Join(dir, "demo.json"), slices.Concat(all...)); err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# The demo: PRIMA beside today's balancing\n\nWritten by `go run ./cmd/results demo` (after `make build`) on %s: `quell demo --seed N` for seeds %v, medians with the least and the most in brackets.\n\n", machine(), demoSeeds)
-	fmt.Fprintf(&b, "| run | violation, s | instance-seconds | mean, ms | p99, ms | failed requests |\n|---|---|---|---|---|---|\n")
+	return writePage(dir, "demo", demoFigures(here(), sc, all))
+}
+
+// demoPageFigures are medians over the seeds with the least and the most, run by run, and PRIMA against its rivals seed by seed.
+type demoPageFigures struct {
+	place
+	Seeds  []string
+	Runs   []demoRun
+	Rivals []demoRivals
+}
+
+type demoRun struct{ Title, Violation, Cost, Mean, P99, Failed string }
+
+// demoRivals are PRIMA's violation in percent of others', and its cost as a share of that of two sizes under least connections.
+type demoRivals struct {
+	Seed                      string
+	OfRoundRobin, OfLeastConn float64
+	CostOfThree, CostOfFour   float64
+}
+
+func demoFigures(at place, sc *scenario.Scenario, all [][]quell.Result) demoPageFigures {
+	f := demoPageFigures{place: at, Seeds: demoSeeds}
 	for i, run := range sc.Runs {
 		column := func(value func(quell.Result) float64) string { return spread(all, i, value) }
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", experiment.Title(sc, run),
-			column(func(r quell.Result) float64 { return r.SLO.ViolationS }), column(func(r quell.Result) float64 { return r.InstanceSeconds }),
-			column(func(r quell.Result) float64 { return *r.LatencyMS.Mean }), column(func(r quell.Result) float64 { return *r.LatencyMS.P99 }),
-			column(func(r quell.Result) float64 { return float64(r.Errors) }))
+		f.Runs = append(f.Runs, demoRun{
+			Title:     experiment.Title(sc, run),
+			Violation: column(violationOf),
+			Cost:      column(costOf),
+			Mean:      column(func(r quell.Result) float64 { return *r.LatencyMS.Mean }),
+			P99:       column(func(r quell.Result) float64 { return *r.LatencyMS.P99 }),
+			Failed:    column(func(r quell.Result) float64 { return float64(r.Errors) }),
+		})
 	}
-	fmt.Fprintf(&b, "\n| seed | of roundrobin's violation | of leastconn's | cost against leastconn x3 | against leastconn x4 |\n|---|---|---|---|---|\n")
 	for s, results := range all {
 		prima := results[len(results)-1]
-		fmt.Fprintf(&b, "| %s | %.0f%% | %.0f%% | %+.0f%% | %+.0f%% |\n", demoSeeds[s], 100*prima.SLO.ViolationS/results[0].SLO.ViolationS, 100*prima.SLO.ViolationS/results[1].SLO.ViolationS,
-			100*(prima.InstanceSeconds/results[1].InstanceSeconds-1), 100*(prima.InstanceSeconds/results[2].InstanceSeconds-1))
+		f.Rivals = append(f.Rivals, demoRivals{
+			Seed:         demoSeeds[s],
+			OfRoundRobin: 100 * prima.SLO.ViolationS / results[0].SLO.ViolationS,
+			OfLeastConn:  100 * prima.SLO.ViolationS / results[1].SLO.ViolationS,
+			CostOfThree:  prima.InstanceSeconds / results[1].InstanceSeconds,
+			CostOfFour:   prima.InstanceSeconds / results[2].InstanceSeconds,
+		})
 	}
-	return os.WriteFile(filepath.Join(dir, "demo.md"), b.Bytes(), 0o644)
+	return f
 }
 
 func playDemo(ctx context.Context, seed string) ([]quell.Result, error) {

@@ -76,21 +76,3 @@ func run(ctx context.Context, names []string) error {
 	}
 	return nil
 }
-
-// machine describes where figures were taken, in words.
-func machine() string {
-	return fmt.Sprintf("a virtual machine with %d cores%s, shared with other work", cores(), processor())
-}
-
-func processor() string {
-	data, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.SplitSeq(string(data), "\n") {
-		if name, ok := strings.CutPrefix(line, "model name"); ok {
-			return " of " + strings.TrimSpace(strings.TrimLeft(name, "\t :"))
-		}
-	}
-	return ""
-}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"image/color"
@@ -54,20 +53,40 @@ func plansPage(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Plans of training\n\nWritten by `go run ./cmd/results plans`.\n\n")
-	fmt.Fprintf(&b, "A simulated machine (%.0f Mbit/s, files of %d bytes, runs of %v) is trained with grids of several sizes and with the adaptive plan at several budgets, %d times each with other seeds. The models are held against runs of %v at %d points that no training had. Errors are the mean, and the 95th percentile over the points. Capacity is judged where the response time is within a factor of 1.5 of the threshold; its error is a difference of utilisations. Cells that nothing could carry are left out, so that the paper's 9 x 6 x 5 are 195 runs. The plan to 2%% ends when the capacity's standard error is at most 0.02, or after %d runs. The adaptive plan serves the joint model: the paper's, one curve over the total, comes out worse than from a grid.\n", sc.Hosts[0].Network/1e6, sc.Workload.Size, train.Full().Run, planSeeds, plansRun, len(truth), planBudgets[len(planBudgets)-1])
+	f := plansFigures{
+		LinkBits: sc.Hosts[0].Network, FileBytes: sc.Workload.Size, Run: train.Full().Run, Seeds: planSeeds, LongRun: plansRun,
+		Points: len(truth), MostRuns: planBudgets[len(planBudgets)-1],
+	}
 	for _, o := range objectives {
 		grids, adaptive, err := comparePlans(ctx, machines, truth, o.metric, o.thresholdMS)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "\n## The %s within %g ms\n\n![capacity](plans-%s.png)\n\n%s", o.metric, o.thresholdMS, o.metric, planTable(append(grids, adaptive...)))
-		if err := plotPlans(filepath.Join(dir, fmt.Sprintf("plans-%s.png", o.metric)), o.metric, grids, adaptive[:len(planBudgets)]); err != nil {
+		plot := fmt.Sprintf("plans-%s.png", o.metric)
+		f.Objectives = append(f.Objectives, comparedPlans{o.metric, o.thresholdMS, plot, append(grids, adaptive...)})
+		if err := plotPlans(filepath.Join(dir, plot), o.metric, grids, adaptive[:len(planBudgets)]); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, "plans.md"), b.Bytes(), 0o644)
+	return writePage(dir, "plans", f)
+}
+
+// plansFigures are how the plans were compared, and how they fared.
+type plansFigures struct {
+	LinkBits         float64
+	FileBytes        int64
+	Run, LongRun     time.Duration // of a training, of a held-out point
+	Seeds            int           // trainings of each plan
+	Points, MostRuns int           // held out, of the plan that ends by itself
+	Objectives       []comparedPlans
+}
+
+// comparedPlans are the plans' scores for one objective.
+type comparedPlans struct {
+	Metric      quell.Metric
+	ThresholdMS float64
+	Plot        string
+	Scores      []train.PlanScore
 }
 
 // simulatedService is the demo's.
@@ -117,16 +136,6 @@ func comparePlans(ctx context.Context, machines []train.Machine, truth []model.T
 	}
 	compare(&adaptiveScores, "adaptive, to 2%", train.Learn(metric, thresholdMS, planBudgets[len(planBudgets)-1], 0.02, 4))
 	return gridScores, adaptiveScores, err
-}
-
-func planTable(scores []train.PlanScore) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "| plan | runs | capacity, mean | p95 | response time, mean | p95 | interference (joint), mean | p95 | interference (total), mean |\n|---|---|---|---|---|---|---|---|---|\n")
-	for _, s := range scores {
-		fmt.Fprintf(&b, "| %s | %.0f | %.3f | %.3f | %.1f%% | %.1f%% | %.1f%% | %.1f%% | %.1f%% |\n", s.Plan, s.Runs, s.Scores.Capacity.Mean, s.Scores.Capacity.P95,
-			100*s.Scores.ResponseTime.Mean, 100*s.Scores.ResponseTime.P95, 100*s.Scores.Joint.Mean, 100*s.Scores.Joint.P95, 100*s.Scores.Total.Mean)
-	}
-	return b.Bytes()
 }
 
 func plotPlans(path string, metric quell.Metric, grids, adaptive []train.PlanScore) error {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,15 +45,15 @@ const replaySeeds = 20
 // replayBudgets are the adaptive plan's runs.
 var replayBudgets = []int{32, 40, 60, 80}
 
-// writeReplayed holds plans of training against each other on the runs of the lab's training and its held-out points.
-func writeReplayed(b *bytes.Buffer, plots string) error {
+// replayed holds plans of training against each other on the runs of the lab's training and its held-out points.
+func replayed(f *partFigures, plots string) error {
 	trainings, err := filepath.Glob(filepath.Join(labDir, "models", "*", "training.jsonl"))
 	if err != nil {
 		return err
 	}
 	held := filepath.Join(labDir, "table-ii", "training.jsonl")
 	if _, err := os.Stat(held); err != nil || len(trainings) == 0 {
-		fmt.Fprintln(b, "Not measured yet: `go run ./cmd/results prima:table-ii`.")
+		f.Missing = "table-ii"
 		return nil
 	}
 	truth, err := model.LoadTraining(held)
@@ -77,7 +76,8 @@ func writeReplayed(b *bytes.Buffer, plots string) error {
 		if err := plotPlans(filepath.Join(plots, name), o.metric, grids, adaptive); err != nil {
 			return err
 		}
-		fmt.Fprintf(b, "**The %s within %g ms**\n\n%s\n![capacity](prima/%s)\n\n", o.metric, o.thresholdMS, planTable(append(grids, adaptive...)), name)
+		plot := filepath.Base(plots) + "/" + name
+		f.Replayed = append(f.Replayed, comparedPlans{o.metric, o.thresholdMS, plot, append(grids, adaptive...)})
 	}
 	return nil
 }

@@ -111,12 +111,12 @@ func disturbance(r *experiment.Record, host string) plotter.XYs {
 // plotTradeoff draws violation, and below it requests over the threshold, against cost: one point per policy and size, medians;
 // sizes of one rule are joined.
 func plotTradeoff(path string, all []contender) error {
-	violation, err := tradeoff("violation, s", all, contender.violation)
+	violation, err := tradeoff("violation, s", all, contender.Violation)
 	if err != nil {
 		return err
 	}
 	violation.Title.Text = "violation and slow requests against cost (lower left is better)"
-	over, err := tradeoff("requests over the threshold, %", all, func(c contender) float64 { return 100 * c.median(overOf) })
+	over, err := tradeoff("requests over the threshold, %", all, func(c contender) float64 { return 100 * c.Over() })
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func tradeoff(label string, all []contender, value func(contender) float64) (*pl
 		if series[name] == nil {
 			order = append(order, name)
 		}
-		series[name] = append(series[name], plotter.XY{X: c.cost(), Y: value(c)})
+		series[name] = append(series[name], plotter.XY{X: c.Cost(), Y: value(c)})
 	}
 	for i, name := range order {
 		line, points, err := plotter.NewLinePoints(series[name])

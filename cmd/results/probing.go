@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -56,17 +52,36 @@ func probingPage(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# What a probe budget buys\n\nWritten by `go run ./cmd/results probing`.\n\n")
-	fmt.Fprintf(&b, "A link of %.0f Mbit/s is probed with so many downloads per period of %v. The error is how far one period's severity lies from the long run's, root mean square over %d loads and interferences; alone: the same without interference, the noise that a test for interference must stay above. Error² x MB is what a byte buys: the smaller, the better spent.\n", linkBits/1e6, probingPeriod, len(probedCells))
-	fmt.Fprintf(&b, "\n## Simulated\n\n%s", probingTable(simulated))
-	fmt.Fprintf(&b, "\n## On emulated hosts\n\n%d of the loads, %v each, on %s.\n\n%s", len(emulatedCells), emulatedProbing, machine(), probingTable(emulated))
-	fmt.Fprintf(&b, "\n%s\n", probingLesson)
-	return os.WriteFile(filepath.Join(dir, "probing.md"), b.Bytes(), 0o644)
+	return writePage(dir, "probing", probingFigures{
+		place: here(), LinkBits: linkBits, Period: probingPeriod, Cells: len(probedCells), Simulated: probed(simulated, linkBits),
+		EmulatedCells: len(emulatedCells), EmulatedRun: emulatedProbing, Emulated: probed(emulated, linkBits),
+	})
 }
 
-// probingLesson is what the tables say.
-const probingLesson = "Many small downloads beat one large one: they meet the link at more moments, and what one moment shows is mostly its own queue, however large the download. From 20 downloads a period on, 2% of the link, and even 1%, err less than one download of 1 MB at 5%; with 8 they come close to it. Beyond 40 little is gained, and bytes hardly matter: what is left is how much the queue itself varies from one period to the next. `probe.count` sets the number; the budget may then be small."
+// probingFigures are what budgets bought, simulated and on emulated hosts.
+type probingFigures struct {
+	place
+	LinkBits             float64
+	Period, EmulatedRun  time.Duration
+	Cells, EmulatedCells int // loads beside interferences
+	Simulated, Emulated  []probedRow
+}
+
+// probedRow is one way of probing.
+type probedRow struct {
+	train.ProbingScore
+	OfLink       float64 // share of the link
+	SquareError  float64 // times the megabytes
+	AgainstFirst float64 // error as a share of the first row's
+}
+
+func probed(scores []train.ProbingScore, linkBits float64) (rows []probedRow) {
+	for _, s := range scores {
+		megabytes := float64(s.Count) * float64(s.Bytes) / 1e6
+		rows = append(rows, probedRow{s, s.Share(linkBits), math.Pow(s.Error, 2) * megabytes, s.Error / scores[0].Error})
+	}
+	return rows
+}
 
 // The check on real connections is shorter: it takes real time.
 const emulatedProbing = 150 * time.Second
@@ -83,14 +98,4 @@ func probedForReal(ctx context.Context) (scores []train.ProbingScore, err error)
 		return err
 	})
 	return scores, err
-}
-
-func probingTable(scores []train.ProbingScore) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "| downloads | bytes each | share of the link | severity | error | alone | error² x MB | against 1 x 1 MB |\n|---|---|---|---|---|---|---|---|\n")
-	for _, s := range scores {
-		megabytes := float64(s.Count) * float64(s.Bytes) / 1e6
-		fmt.Fprintf(&b, "| %d | %d | %.1f%% | %.2f | %.3f | %.3f | %.4f | %.2f |\n", s.Count, s.Bytes, 100*s.Share(linkBits), s.Severity, s.Error, s.Alone, math.Pow(s.Error, 2)*megabytes, s.Error/scores[0].Error)
-	}
-	return b.Bytes()
 }

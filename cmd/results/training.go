@@ -1,14 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -17,8 +16,6 @@ import (
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/train"
 )
-
-func cores() int { return runtime.NumCPU() }
 
 // The emulated machine that the models are about, as in the demo.
 const (
@@ -55,7 +52,7 @@ const trainingThresholdMS = 40
 
 // metricScore is how far models are off in one metric.
 type metricScore struct {
-	metric quell.Metric
+	Metric quell.Metric
 	train.Scores
 }
 
@@ -91,7 +88,14 @@ func trainingPage(ctx context.Context, dir string) error {
 	if err := writeJSON(filepath.Join(dir, "training.json"), points); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "training.md"), trainingText(points, metrics, report, len(rows), took), 0o644)
+	figures := newTrainingFigures(here(), points, metrics)
+	figures.Runs, figures.Took = len(rows), took.Round(time.Second)
+	var text strings.Builder
+	if err := report.Write(&text); err != nil {
+		return err
+	}
+	figures.Report = text.String()
+	return writePage(dir, "training", figures)
 }
 
 // collect runs a plan, or instead of its cells the given ones, on emulated hosts.
@@ -135,56 +139,46 @@ func score(models *model.Models, truth []model.TrainingRow) ([]point, error) {
 // off is the relative error of a prediction.
 func off(predicted, measured float64) float64 { return math.Abs(predicted-measured) / measured }
 
-func trainingText(points []point, metrics []metricScore, report *model.Report, rows int, took time.Duration) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# How well the models predict\n\nWritten by `go run ./cmd/results training` on %s.\n\n", machine())
-	fmt.Fprintf(&b, "`quell train` with the full plan on %d emulated hosts of %.0f Mbit/s made %d runs in %s. Each held-out point, a load and an interference that no training run had, was then measured for %s.\n", hosts, linkBits/1e6, rows, took.Round(time.Second), longRun)
-	fmt.Fprintf(&b, "Severity is judged on the probe time it stands for, 1 + SF in units of the time alone; the error of SF itself, relative to SF, is given beside it.\n\n")
-	fmt.Fprintf(&b, "| U | U_int | SF measured | joint | total | response measured | predicted | error |\n|---|---|---|---|---|---|---|---|\n")
-	var rtm, joint, total, jointSF []float64
+// trainingFigures are how far the models are off, point by point and over all of them.
+type trainingFigures struct {
+	place
+	Hosts, Runs                           int
+	LinkBits                              float64
+	Took, LongRun                         time.Duration // of the training, of a held-out point
+	Points                                []point
+	Response, Joint, Total, JointSeverity errorSum
+	Metrics                               []metricScore
+	Report                                string
+}
+
+// newTrainingFigures are those of the models, without the training's own.
+func newTrainingFigures(at place, points []point, metrics []metricScore) trainingFigures {
+	f := trainingFigures{place: at, Hosts: hosts, LinkBits: linkBits, LongRun: longRun, Points: points, Metrics: metrics}
+	var response, joint, total, jointSeverity []float64
 	for _, p := range points {
-		fmt.Fprintf(&b, "| %.2f | %.2f | %.2f | %.2f | %.2f | %.1f ms | %.1f ms | %.1f%% |\n", p.Utilization, p.Interfering, p.Severity, p.SeverityJoint, p.SeverityTotal, p.ResponseMS, p.ResponseModelMS, 100*off(p.ResponseModelMS, p.ResponseMS))
-		rtm = append(rtm, off(p.ResponseModelMS, p.ResponseMS))
+		response = append(response, p.ResponseOff())
 		joint = append(joint, off(1+p.SeverityJoint, 1+p.Severity))
 		total = append(total, off(1+p.SeverityTotal, 1+p.Severity))
 		if p.Severity > 0 {
-			jointSF = append(jointSF, off(p.SeverityJoint, p.Severity))
+			jointSeverity = append(jointSeverity, off(p.SeverityJoint, p.Severity))
 		}
 	}
-	fmt.Fprintf(&b, "\n| model | mean error | largest | paper, mean |\n|---|---|---|---|\n")
-	for _, line := range []struct {
-		name   string
-		errors []float64
-		paper  string
-	}{
-		{"response time (Eq. 2)", rtm, "6.8% (file)"},
-		{"interference, joint", joint, "-"},
-		{"interference, total (Eq. 3)", total, "6.1% (file)"},
-		{"interference, joint, of SF itself", jointSF, "-"},
-	} {
-		mean, most := meanAndMost(line.errors)
-		fmt.Fprintf(&b, "| %s | %.1f%% | %.1f%% | %s |\n", line.name, mean*100, most*100, line.paper)
-	}
-	fmt.Fprintf(&b, "\nThe response-time model for other metrics, on the same runs:\n\n| metric | mean error | 95th percentile over the points |\n|---|---|---|\n")
-	for _, m := range metrics {
-		fmt.Fprintf(&b, "| %s | %.1f%% | %.1f%% |\n", m.metric, 100*m.ResponseTime.Mean, 100*m.ResponseTime.P95)
-	}
-	fmt.Fprintf(&b, "\n%s\n", limits)
-	fmt.Fprintf(&b, "\nThe fit's own report, leaving one cell out at a time:\n\n```\n")
-	_ = report.Write(&b)
-	fmt.Fprintf(&b, "```\n")
-	return b.Bytes()
+	f.Response, f.Joint, f.Total, f.JointSeverity = sumUp(response), sumUp(joint), sumUp(total), sumUp(jointSeverity)
+	return f
 }
 
-// limits says why one of the models falls short.
-const limits = "The paper's curve, U_total = IM(SF), falls short on a link that is shared equally: there severity is near U_int / (1 - U - U_int), so one total belongs to many severities, and a curve of the total alone cannot tell them apart. The joint model can; it is the default. What is left of its error is mostly the probe's own noise, in the training as in the long runs: where a neighbour takes little, severity is small and its relative error large."
+// ResponseOff is the relative error of the predicted response time.
+func (p point) ResponseOff() float64 { return off(p.ResponseModelMS, p.ResponseMS) }
 
-func meanAndMost(values []float64) (mean, most float64) {
+// errorSum sums up relative errors.
+type errorSum struct{ Mean, Most float64 }
+
+func sumUp(values []float64) (sum errorSum) {
 	for _, v := range values {
-		mean += v / float64(len(values))
-		most = math.Max(most, v)
+		sum.Mean += v / float64(len(values))
+		sum.Most = math.Max(sum.Most, v)
 	}
-	return mean, most
+	return sum
 }
 
 func writeJSON(path string, v any) error {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -41,9 +40,7 @@ func twinPage(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# The simulator against emulated hosts\n\nWritten by `go run ./cmd/results twin` from the live results of [demo.md](demo.md): the same scenario file, the same seeds and so the same arrivals; neighbours' flows and models are each side's own. Medians over %d seeds. Aim: means and costs within 15%%.\n\n", len(demoSeeds))
-	fmt.Fprintf(&b, "| run | mean, live | simulated | ratio | instance-seconds, live | simulated | ratio | violation, live | simulated |\n|---|---|---|---|---|---|---|---|---|\n")
+	f := twinFigures{Seeds: len(demoSeeds)}
 	for i, run := range sc.Runs {
 		var lived, simulated []quell.Result
 		for s := range demoSeeds {
@@ -54,14 +51,33 @@ func twinPage(ctx context.Context, dir string) error {
 			}
 			simulated = append(simulated, result)
 		}
-		mean := func(r quell.Result) float64 { return *r.LatencyMS.Mean }
-		cost := func(r quell.Result) float64 { return r.InstanceSeconds }
-		violation := func(r quell.Result) float64 { return r.SLO.ViolationS }
-		fmt.Fprintf(&b, "| %s | %.1f ms | %.1f ms | %.2f | %.0f | %.0f | %.2f | %.0f s | %.0f s |\n", experiment.Title(sc, run),
-			median(lived, mean), median(simulated, mean), median(simulated, mean)/median(lived, mean),
-			median(lived, cost), median(simulated, cost), median(simulated, cost)/median(lived, cost), median(lived, violation), median(simulated, violation))
+		f.Runs = append(f.Runs, newTwinRun(experiment.Title(sc, run), lived, simulated))
 	}
-	return os.WriteFile(filepath.Join(dir, "twin.md"), b.Bytes(), 0o644)
+	return writePage(dir, "twin", f)
+}
+
+type twinFigures struct {
+	Seeds int
+	Runs  []twinRun
+}
+
+// twinRun is one run, live and simulated: medians over the seeds.
+type twinRun struct {
+	Title                 string
+	Mean, Cost, Violation twins // milliseconds, instance-seconds, seconds
+}
+
+type twins struct{ Live, Simulated float64 }
+
+// Ratio is the simulated value's to the live one.
+func (t twins) Ratio() float64 { return t.Simulated / t.Live }
+
+func newTwinRun(title string, live, simulated []quell.Result) twinRun {
+	of := func(value func(quell.Result) float64) twins {
+		return twins{median(live, value), median(simulated, value)}
+	}
+	mean := func(r quell.Result) float64 { return *r.LatencyMS.Mean }
+	return twinRun{Title: title, Mean: of(mean), Cost: of(costOf), Violation: of(violationOf)}
 }
 
 func median(results []quell.Result, value func(quell.Result) float64) float64 {

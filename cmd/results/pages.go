@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"text/template"
+)
+
+// The text of each page stands in NAME.md.tmpl; what several pages have, in tables.md.tmpl.
+//
+//go:embed *.md.tmpl
+var templates embed.FS
+
+var functions = template.FuncMap{
+	"change":   func(ratio float64) string { return fmt.Sprintf("%+.0f%%", 100*(ratio-1)) },
+	"micro":    func(seconds float64) string { return fmt.Sprintf("%.1f µs", seconds*1e6) },
+	"millions": func(v float64) float64 { return v / 1e6 },
+	"percent":  percent,
+	"phase":    newPhase,
+	"share":    func(digits int, v float64) string { return fmt.Sprintf("%.*f%%", digits, 100*v) },
+}
+
+// fill fills a page's template with its figures.
+func fill(name string, figures any) ([]byte, error) {
+	file := name + ".md.tmpl"
+	t, err := template.New("").Funcs(functions).ParseFS(templates, "tables.md.tmpl", file)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err = t.ExecuteTemplate(&b, file, figures)
+	return b.Bytes(), err
+}
+
+// writePage fills a page's template and writes the page into a folder.
+func writePage(dir, name string, figures any) error {
+	text, err := fill(name, figures)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, name+".md"), text, 0o644)
+}
+
+// place is where figures were taken.
+type place struct {
+	Machine string // in words
+	Cores   int
+}
+
+func here() place {
+	cores := runtime.NumCPU()
+	return place{fmt.Sprintf("a virtual machine with %d cores%s, shared with other work", cores, processor()), cores}
+}
+
+func processor() string {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.SplitSeq(string(data), "\n") {
+		if name, ok := strings.CutPrefix(line, "model name"); ok {
+			return " of " + strings.TrimSpace(strings.TrimLeft(name, "\t :"))
+		}
+	}
+	return ""
+}

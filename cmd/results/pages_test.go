@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/golden"
+	"github.com/quellhq/quell/train"
+)
+
+var somewhere = place{Machine: "a virtual machine with 2 cores of Some Processor, shared with other work", Cores: 2}
+
+// checkPage compares a page with the file that holds what it should be.
+func checkPage(t *testing.T, name, template string, figures any) {
+	t.Helper()
+	text, err := fill(template, figures)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "<no value>") || strings.Contains(string(text), "%!") {
+		t.Errorf("%s lacks a figure:\n%s", name, text)
+	}
+	golden.Compare(t, filepath.Join("testdata", name+".golden"), text)
+}
+
+func TestPages(t *testing.T) {
+	demo, err := simulatedService()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var played [][]quell.Result
+	twins := twinFigures{Seeds: len(demoSeeds)}
+	for s := range demoSeeds {
+		var results []quell.Result
+		for i := range demo.Runs {
+			results = append(results, someResult(2*i+s))
+		}
+		played = append(played, results)
+	}
+	for i, run := range demo.Runs {
+		twins.Runs = append(twins.Runs, newTwinRun(string(run.Scheduling), []quell.Result{someResult(i)}, []quell.Result{someResult(i + 1)}))
+	}
+	grids, adaptive := somePlans()
+	points := []point{
+		{Utilization: 0.15, Interfering: 0.15, Severity: 0, SeverityJoint: 0.02, SeverityTotal: 0.1, ResponseMS: 11.7, ResponseModelMS: 12.1},
+		{Utilization: 0.25, Interfering: 0.43, Severity: 1.4, SeverityJoint: 1.5, SeverityTotal: 0.9, ResponseMS: 30, ResponseModelMS: 28},
+	}
+	training := newTrainingFigures(somewhere, points, []metricScore{{quell.Mean, someScores(0)}, {quell.P95, someScores(3)}})
+	training.Runs, training.Took, training.Report = 231, 19*time.Minute, "network: 231 runs\n"
+	cluster, err := someCluster(t).figures(somewhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster.ReadingBytes = 700 // of now
+	agent := &agentUse{Watched: agentWatch, Memory: "13108 kB", Core: 0.0023}
+	for name, figures := range map[string]any{
+		"demo":    demoFigures(somewhere, demo, played),
+		"twin":    twins,
+		"cluster": cluster,
+		"speed":   speedFigures{place: somewhere, BinaryBytes: 41_300_000, Agent: agent, Benchmarks: "BenchmarkPRIMA 1\n"},
+		"scale": newScaleFigures(somewhere, someCosts(), evidence{
+			results: []quell.Result{someResult(1), someResult(4)}, took: 61 * time.Second, processor: 104 * time.Second, memory: 812_000_000,
+		}),
+		"plans": plansFigures{
+			LinkBits: demo.Hosts[0].Network, FileBytes: demo.Workload.Size, Run: train.Full().Run, Seeds: planSeeds, LongRun: plansRun, Points: 24,
+			MostRuns: planBudgets[len(planBudgets)-1],
+			Objectives: []comparedPlans{
+				{quell.Mean, 40, "plans-mean.png", append(grids, adaptive...)},
+				{quell.P95, 120, "plans-p95.png", append(adaptive, grids...)},
+			},
+		},
+		"probing": probingFigures{
+			place: somewhere, LinkBits: linkBits, Period: probingPeriod, Cells: 4, Simulated: probed(someProbings(), linkBits),
+			EmulatedCells: 1, EmulatedRun: emulatedProbing, Emulated: probed(someProbings()[:1], linkBits),
+		},
+		"training": training,
+	} {
+		t.Run(name, func(t *testing.T) { checkPage(t, name, name, figures) })
+	}
+	t.Run("speed-unmeasured", func(t *testing.T) {
+		checkPage(t, "speed-unmeasured", "speed", speedFigures{place: somewhere, AgentError: errors.New("no Linux"), Benchmarks: "none\n"})
+	})
+}
+
+// TestPagesOfTheLab renders them from records of a part of each kind; the others have not been played.
+func TestPagesOfTheLab(t *testing.T) {
+	testdata, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir()) // records are kept below the working folder
+	for _, page := range []labPage{primaLab(), haproxyLab()} {
+		for _, p := range page.parts {
+			switch p.name {
+			case "fig-3", "table-vii-exp", "reaction", "quiet":
+				keepRecords(t, p, 1)
+			case "changing-interference":
+				keepRecords(t, p, 2)
+			case "table-ii":
+				keep(t, "table-ii/validation.json", map[string]any{"rows": 231, "points": somePoints()})
+			case "probing":
+				keep(t, "table-ii/probing.json", someProbings())
+			}
+		}
+		figures, err := page.figures(somewhere, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page.name == "prima" {
+			grids, adaptive := somePlans()
+			plans := figures.parts["plans"]
+			if plans.Missing != "table-ii" {
+				t.Errorf("without a training, plans are missing %q", plans.Missing)
+			}
+			plans.Missing = ""
+			plans.Replayed = []comparedPlans{{quell.Mean, 18, "prima/plans-mean.png", append(grids, adaptive...)}}
+			figures.parts["plans"] = plans
+		}
+		text, err := fill(page.name, figures)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden.Compare(t, filepath.Join(testdata, page.name+".golden"), text)
+	}
+}
+
+// TestEveryPartIsOnItsPage holds that templates show every part, and only such.
+func TestEveryPartIsOnItsPage(t *testing.T) {
+	for _, page := range []labPage{primaLab(), haproxyLab()} {
+		text, err := templates.ReadFile(page.name + ".md.tmpl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range page.parts {
+			if !strings.Contains(string(text), `.Part "`+p.name+`"`) {
+				t.Errorf("the %s page does not show part %s", page.name, p.name)
+			}
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/train"
+)
+
+// labFigures are those of a page of the lab.
+type labFigures struct {
+	place
+	parts map[string]partFigures
+	Duels []duel // of pages that compare with rivals
+}
+
+// Part returns the figures of the named part.
+func (f labFigures) Part(name string) (partFigures, error) {
+	part, ok := f.parts[name]
+	if !ok {
+		return part, fmt.Errorf("the page has no part %q", name)
+	}
+	return part, nil
+}
+
+// partFigures are those of one experiment, as far as it has some of a kind.
+type partFigures struct {
+	Title      string
+	Missing    string // the part that has to be played first; empty: all is there
+	Runs       []runFigures
+	Validation *validationFigures
+	Replayed   []comparedPlans
+	Probed     []probedRow
+	Reaction   *reactionFigures
+	Quiet      *quietFigures
+	Contest    *contest
+}
+
+// write writes the page.
+func (p labPage) write(dir string) error {
+	figures, err := p.figures(here(), dir)
+	if err != nil {
+		return err
+	}
+	return writePage(dir, p.name, figures)
+}
+
+// figures works the page's figures out of the records, and draws the plots into a folder beside the page.
+func (p labPage) figures(at place, dir string) (labFigures, error) {
+	f := labFigures{place: at, parts: map[string]partFigures{}}
+	plots := filepath.Join(dir, p.name)
+	if err := os.MkdirAll(plots, 0o755); err != nil {
+		return f, err
+	}
+	for _, part := range p.parts {
+		figures, err := part.figures(plots)
+		if err != nil {
+			return f, fmt.Errorf("%s: %w", part.name, err)
+		}
+		f.parts[part.name] = figures
+		if figures.Contest != nil {
+			f.Duels = append(f.Duels, figures.Contest.duels()...)
+		}
+	}
+	return f, nil
+}
+
+func (p labPart) figures(plots string) (f partFigures, err error) {
+	f.Title = p.title
+	switch p.command {
+	case "validate":
+		return f, p.validation(&f)
+	case "probing":
+		return f, p.probing(&f)
+	case "replay":
+		return f, replayed(&f, plots)
+	}
+	sc, err := p.load()
+	if err != nil {
+		return f, err
+	}
+	plays, err := p.records(sc)
+	if err != nil {
+		return f, err
+	}
+	if !slices.ContainsFunc(plays[0], func(r *experiment.Record) bool { return r != nil }) {
+		f.Missing = p.name
+		return f, nil
+	}
+	if p.sum != nil {
+		return f, p.sum(&f, plots, sc, plays)
+	}
+	return f, p.runs(&f, plots, sc, plays[0])
+}
+
+// measured reads what a command of the lab measured; ok says whether it has.
+func (p labPart) measured(file string, into any) (ok bool, err error) {
+	data, err := os.ReadFile(filepath.Join(labDir, p.scenario(), file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, json.Unmarshal(data, into)
+}
+
+// runFigures are those of one run.
+type runFigures struct {
+	Title  string
+	Result quell.Result
+	Plot   string
+	Rows   []phaseRow
+
+	record *experiment.Record
+}
+
+// phase is a part of a run that becomes a row: the paper's account beside ours. Times are seconds.
+type phase struct {
+	Begin, End   float64
+	Label, Paper string
+}
+
+func newPhase(begin, end float64, label, paper string) phase { return phase{begin, end, label, paper} }
+
+// phaseRow is what a phase came to.
+type phaseRow struct {
+	phase
+	Size      float64 // mean number of instances
+	Instances string  // utilisation, severity and mean response time of each
+}
+
+func (p labPart) runs(f *partFigures, plots string, sc *scenario.Scenario, records []*experiment.Record) error {
+	for i, r := range records {
+		if r == nil {
+			continue
+		}
+		title, name := experiment.Title(sc, sc.Runs[i]), fmt.Sprintf("%s-%d.png", p.name, i+1)
+		if err := plotRun(filepath.Join(plots, name), p.title+": "+title, sc, r); err != nil {
+			return err
+		}
+		f.Runs = append(f.Runs, runFigures{Title: title, Result: r.Result, Plot: filepath.Base(plots) + "/" + name, record: r})
+	}
+	return nil
+}
+
+// Phases gives each run a row for each of the phases.
+func (f partFigures) Phases(phases ...phase) partFigures {
+	f.Runs = slices.Clone(f.Runs)
+	for i := range f.Runs {
+		for _, ph := range phases {
+			f.Runs[i].Rows = append(f.Runs[i].Rows, newPhaseRow(ph, f.Runs[i].record.Phase(ph.Begin, ph.End)))
+		}
+	}
+	return f
+}
+
+func newPhaseRow(ph phase, sum experiment.Phase) phaseRow {
+	var parts []string
+	for _, id := range slices.SortedFunc(maps.Keys(sum.Instances), byNumber) {
+		in := sum.Instances[id]
+		if in.PerSecond == 0 {
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s: %s, %s, %s",
+			id, percent(in.Utilization), number(in.Severity, "%.2f"), milliseconds(in.LatencyMS.Mean)))
+	}
+	return phaseRow{ph, sum.Size, strings.Join(parts, "; ")}
+}
+
+// byNumber puts i2 before i10.
+func byNumber(a, b string) int {
+	if len(a) != len(b) {
+		return len(a) - len(b)
+	}
+	return strings.Compare(a, b)
+}
+
+func percent(v float64) string { return number(100*v, "%.0f%%") }
+
+func number(v float64, format string) string {
+	if math.IsNaN(v) {
+		return "-"
+	}
+	return fmt.Sprintf(format, v)
+}
+
+func milliseconds(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f ms", *v)
+}
+
+// validationFigures are Table II: how far the models are off at points that they have not seen.
+type validationFigures struct {
+	Rows                    int // of the training
+	Points                  []validatedPoint
+	Mean, P95, Joint, Total errorSum
+}
+
+// validatedPoint is one of the points, with the relative errors of what the models say.
+type validatedPoint struct {
+	experiment.ValidationPoint
+	MeanOff, P95Off, JointOff, TotalOff float64
+}
+
+// ProbeTime is the measured probe time in units of the time alone; the models' follow.
+func (p validatedPoint) ProbeTime() float64      { return 1 + p.Severity }
+func (p validatedPoint) ProbeTimeJoint() float64 { return 1 + p.SeverityJoint }
+func (p validatedPoint) ProbeTimeTotal() float64 { return 1 + p.SeverityTotal }
+
+// validation reads what `quell lab validate` measured.
+func (p labPart) validation(f *partFigures) error {
+	var v experiment.Validation
+	ok, err := p.measured("validation.json", &v)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		f.Missing = p.name
+		return nil
+	}
+	f.Validation = &validationFigures{Rows: v.Rows}
+	var mean, p95, joint, total []float64
+	for _, point := range v.Points {
+		at := validatedPoint{ValidationPoint: point}
+		at.MeanOff, at.P95Off = off(at.PredictedMeanMS, at.MeanMS), off(at.PredictedP95MS, at.P95MS)
+		at.JointOff, at.TotalOff = off(at.ProbeTimeJoint(), at.ProbeTime()), off(at.ProbeTimeTotal(), at.ProbeTime())
+		f.Validation.Points = append(f.Validation.Points, at)
+		mean, p95 = append(mean, at.MeanOff), append(p95, at.P95Off)
+		joint, total = append(joint, at.JointOff), append(total, at.TotalOff)
+	}
+	f.Validation.Mean, f.Validation.P95 = sumUp(mean), sumUp(p95)
+	f.Validation.Joint, f.Validation.Total = sumUp(joint), sumUp(total)
+	return nil
+}
+
+// probing reads what `quell lab probing` measured.
+func (p labPart) probing(f *partFigures) error {
+	var scores []train.ProbingScore
+	ok, err := p.measured("probing.json", &scores)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		f.Missing = p.name
+		return nil
+	}
+	const link = 100e6 // bit/s, of the scenario
+	f.Probed = probed(scores, link)
+	return nil
+}
+
+// reactionFigures are the seconds from onsets of a neighbour to the first change after each, sorted.
+type reactionFigures struct {
+	Delays              []float64
+	Onsets              int
+	Least, Median, Most float64
+	Failed              int64
+}
+
+func reaction(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
+	r := plays[0][0]
+	const lasts = 7 // seconds of interference: what is done later is no reaction to it
+	f.Reaction = &reactionFigures{Onsets: len(sc.Marks()), Failed: r.Result.Errors}
+	var delays []float64
+	for _, mark := range sc.Marks() {
+		at := mark.Seconds()
+		if i := slices.IndexFunc(r.Changes, func(c float64) bool { return c >= at }); i >= 0 && r.Changes[i] < at+lasts {
+			delays = append(delays, r.Changes[i]-at)
+		}
+	}
+	if len(delays) == 0 {
+		return nil
+	}
+	slices.Sort(delays)
+	f.Reaction.Delays = delays
+	f.Reaction.Least, f.Reaction.Median, f.Reaction.Most = delays[0], delays[len(delays)/2], delays[len(delays)-1]
+	return nil
+}
+
+// quietFigures are how often something was changed without a reason.
+type quietFigures struct {
+	Decisions        int
+	Periods, Percent float64 // of them in which something was
+}
+
+func quiet(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
+	decisions := plays[0][0].Result.Decisions
+	periods := sc.Duration.Seconds() / sc.Service.Sampling.Seconds()
+	f.Quiet = &quietFigures{Decisions: decisions, Periods: periods, Percent: 100 * float64(decisions) / periods}
+	return nil
+}
