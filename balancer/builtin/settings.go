@@ -52,10 +52,14 @@ func (s *Settings) Keys() keys.Table {
 		keys.Opt("health", healthKeys(&s.Health), "how instances are checked"),
 		keys.Opt("timeouts", timeoutKeys(&s.Timeouts), "bounds of the phases of a request"),
 		keys.Opt("max_conns", keys.Whole(&s.MaxConns).AtLeast(0).Into(func(n int) { s.MaxConns, s.MaxConnsSet = n, true }), "most connections of clients, further ones wait; 0 for as many as the limit of open files leaves room for"),
-		keys.Opt("max_conns_per_client", keys.Whole(new(int)).AtLeast(0).Into(func(n int) { s.MaxConnsPerClient = &n }), "most connections of one client address (IPv6: of one /64), further ones are closed; 0 for no limit; trusted proxies have none").Or("half of max_conns"),
+		keys.Opt("max_conns_per_client", keys.Pointer(&s.MaxConnsPerClient, perClient),
+			"most connections of one client address (IPv6: of one /64), further ones are closed; 0 for no limit; "+
+				"trusted proxies have none").Or("half of max_conns"),
 		keys.Opt("trusted_proxies", keys.ListOf(&s.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) keys.Value { return keys.Network(p) }), "networks of proxies in front, as in 10.0.0.0/8: their X-Forwarded-* and Forwarded headers are kept, those of others replaced"),
 	}
 }
+
+func perClient(n *int) keys.Value { return keys.Whole(n).AtLeast(0) }
 
 func healthKeys(h *Health) keys.Table {
 	return keys.Table{

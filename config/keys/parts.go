@@ -37,6 +37,39 @@ func (o *Optional[T]) read(d *Decoder, n ast.Node) {
 	}
 }
 
+// pointer is a value that may be absent: then its place stays nil.
+type pointer[T any] struct {
+	dst   **T
+	value func(*T) Value
+}
+
+// Pointer reads a value that may be absent: then its place stays nil. What reads it is made by value.
+func Pointer[T any](dst **T, value func(*T) Value) Value { return &pointer[T]{dst, value} }
+
+func (p *pointer[T]) read(d *Decoder, n ast.Node) {
+	v := new(T)
+	p.value(v).read(d, n)
+	if !d.broken[d.path] {
+		*p.dst = v
+	}
+}
+
+func (p *pointer[T]) initial() string { return "" }
+
+func (p *pointer[T]) current() string {
+	if *p.dst == nil {
+		return ""
+	}
+	return p.value(*p.dst).initial()
+}
+
+func (p *pointer[T]) node() node {
+	if *p.dst == nil {
+		return node{}
+	}
+	return p.value(*p.dst).node()
+}
+
 // named is what stands in another file, which the file names: as an absolute path, or from its own folder.
 type named[T any] struct {
 	dst   *T

@@ -13,12 +13,11 @@ import (
 )
 
 func eventKeys(e *Event) keys.Table {
-	var load float64
-	var users int
 	return keys.Table{
 		keys.Req("at", keys.Duration(&e.At), "when, since the start"),
-		keys.Opt("load", keys.Decimal(&load).Into(func(x float64) { e.Load = &x }), "the load from now on").Or("as before"),
-		keys.Opt("users", keys.Whole(&users).Into(func(n int) { e.Users = &n }), "kind users: their number from now on; those above it leave after their next answer").Or("as before"),
+		keys.Opt("load", keys.Pointer(&e.Load, func(x *float64) keys.Value { return keys.Decimal(x) }), "the load from now on").Or("as before"),
+		keys.Opt("users", keys.Pointer(&e.Users, func(n *int) keys.Value { return keys.Whole(n) }),
+			"kind users: their number from now on; those above it leave after their next answer").Or("as before"),
 		keys.Opt("interfere", keys.Maybe(&e.Interfere, interferenceKeys).Then(checkUse), "what a neighbour takes from now on"),
 		keys.Opt("fail", keys.Maybe(&e.Fail, failureKeys), "ends the instance on a host: its process exits; simulator only"),
 		keys.Opt("mark", keys.Text(&e.Mark), "names the moment; reactions are measured from it"),

@@ -1,0 +1,39 @@
+package keys
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestPointersAreWrittenWhereTheyAreSet holds that a value that may be absent is written as it is, 0 too.
+func TestPointersAreWrittenWhereTheyAreSet(t *testing.T) {
+	var limit *int
+	table := func() Table {
+		return Table{Opt("limit", Pointer(&limit, func(n *int) Value { return Whole(n).AtLeast(0) }), "")}
+	}
+	for _, want := range []string{"", "limit: 0\n", "limit: 7\n"} {
+		if err := readInto(table(), want); err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := Write(&b, table(), nil); err != nil || b.String() != want {
+			t.Errorf("written %q, %v, want %q", b.String(), err, want)
+		}
+		now := map[string]string{}
+		table().Currents("", now)
+		if got := now["limit"]; got != strings.TrimSpace(strings.TrimPrefix(want, "limit:")) {
+			t.Errorf("of %q the value is %q", want, got)
+		}
+	}
+	if err := readInto(table(), "limit: -1\n"); err == nil || *limit != 7 {
+		t.Errorf("-1 gives %v and leaves %d", err, *limit)
+	}
+}
+
+func readInto(table Table, text string) error {
+	d := NewDecoder("f")
+	if text != "" {
+		d.Decode([]byte(text), table)
+	}
+	return d.Err()
+}
