@@ -34,10 +34,12 @@ var mayImport = map[string][]string{
 	// Act.
 	"balancer":         {".", "config/keys"},
 	"balancer/*":       {".", "balancer", "config/keys", "internal/outage"},
+	"balancer/command": {".", "balancer", "config/keys", "internal/outage", "internal/program"},
 	"balancer/builtin": {".", "balancer", "balancer/measure", "config/keys", "route", "internal/outage", "internal/tick"},
 	"balancer/haproxy": {".", "balancer", "balancer/measure", "config/keys", "internal/outage", "internal/tick"},
 	"scaler":           {".", "config/keys"},
 	"scaler/*":         {".", "config/keys", "scaler"},
+	"scaler/command":   {".", "config/keys", "scaler", "internal/program"},
 	"scaler/process":   {".", "config/keys", "scaler", "internal/lifeline", "internal/lockfile"},
 	"limit":            {"."},
 	"middleware":       {"."},

@@ -3,23 +3,20 @@
 package command
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/internal/program"
 )
 
 // Options configure a Driver. A command is a program and its arguments; no shell comes between.
@@ -148,76 +145,10 @@ func parseStates(out []byte) ([]quell.BackendState, error) {
 	return states, nil
 }
 
-// Bounds of what is kept of a command's output.
-const (
-	maxOutput = 16 << 20
-	maxStderr = 1 << 10
-)
-
-// run starts the program as the leader of a process group of its own, so that the time-out ends its children too.
-func (d *Driver) run(ctx context.Context, argv []string, stdin []byte) ([]byte, error) {
-	bounded, cancel := context.WithTimeout(ctx, d.opts.Timeout)
-	defer cancel()
-	cmd := exec.CommandContext(bounded, argv[0], argv[1:]...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
-	cmd.WaitDelay = time.Second // a child left behind on purpose may hold on to the pipes
-	stdout, stderr := &head{limit: maxOutput}, &tail{limit: maxStderr}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), stdout, stderr
-	err := cmd.Run()
-	switch ended := err == nil || errors.Is(err, exec.ErrWaitDelay); {
-	case ended && stdout.cut:
-		return nil, fmt.Errorf("balancer command %s printed more than %d bytes", argv[0], maxOutput)
-	case ended:
-		return stdout.kept, nil
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("balancer command %s was killed: %w", argv[0], ctx.Err())
-	case bounded.Err() != nil:
-		return nil, fmt.Errorf("balancer command %s did not end within %v and was killed%s", argv[0], d.opts.Timeout, stderr)
-	default:
-		return nil, fmt.Errorf("balancer command %s: %w%s", argv[0], err, stderr)
+func (d *Driver) run(ctx context.Context, argv []string, input []byte) ([]byte, error) {
+	out, err := program.Run(ctx, argv, input, program.Limits{Time: d.opts.Timeout, OutputMiB: 16})
+	if err != nil {
+		return nil, fmt.Errorf("balancer command: %w", err)
 	}
-}
-
-func killGroup(leader int) error {
-	err := syscall.Kill(-leader, syscall.SIGKILL)
-	if errors.Is(err, syscall.ESRCH) {
-		return os.ErrProcessDone
-	}
-	return err
-}
-
-// head keeps the beginning of what is written.
-type head struct {
-	limit int
-	kept  []byte
-	cut   bool
-}
-
-func (h *head) Write(b []byte) (int, error) {
-	room := min(h.limit-len(h.kept), len(b))
-	h.kept = append(h.kept, b[:room]...)
-	h.cut = h.cut || room < len(b)
-	return len(b), nil
-}
-
-// tail keeps the end of what is written.
-type tail struct {
-	limit int
-	kept  []byte
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.kept = append(t.kept, b...)
-	t.kept = t.kept[max(0, len(t.kept)-t.limit):]
-	return len(b), nil
-}
-
-// String is the text as it goes after a message: ": text", or nothing.
-func (t *tail) String() string {
-	text := strings.ToValidUTF8(strings.TrimSpace(string(t.kept)), "?")
-	if text == "" {
-		return ""
-	}
-	return ": " + text
+	return out, nil
 }

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/program"
 )
 
 // Options names the commands: a program and its arguments each, not interpreted by a shell. All three are needed.
@@ -208,9 +209,13 @@ func decodeArray[T any](out []byte, into *[]T) error {
 	return nil
 }
 
-func encode(v any) ([]byte, error) {
-	if v == nil {
-		return nil, nil
+// run runs a command with v as JSON on its standard input; nil is nothing.
+func (d *Driver) run(ctx context.Context, argv []string, v any) (out []byte, err error) {
+	var input []byte
+	if v != nil {
+		if input, err = json.Marshal(v); err != nil {
+			return nil, err
+		}
 	}
-	return json.Marshal(v)
+	return program.Run(ctx, argv, input, program.Limits{Time: d.opts.Timeout, OutputMiB: 1})
 }

@@ -1,0 +1,97 @@
+// Package program runs programs of the user's within limits.
+package program
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Limits bound one run.
+type Limits struct {
+	Time      time.Duration // with all its children
+	OutputMiB int           // of standard output
+}
+
+const (
+	errorTail = 2 << 10 // bytes of standard error that stand in a message
+	// pipesStay is the wait for output after a program's exit, where something it left behind holds its output open.
+	pipesStay = time.Second
+)
+
+// Run runs a program and its arguments, without a shell, with input on its standard input, and returns what it printed on standard
+// output. It runs in a process group of its own; where it passes a limit or ctx ends, the group is killed. What it leaves running otherwise
+// goes on. The error of one that passes a limit or ends with another status than 0 carries the end of its standard error, and wraps ctx's.
+func Run(ctx context.Context, argv []string, input []byte, l Limits) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.Time, fmt.Errorf("it took longer than %s", l.Time))
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+
+	out := &limited{most: l.OutputMiB << 20}
+	out.full = func() { stop(fmt.Errorf("it printed more than %d MiB", l.OutputMiB)) }
+	said := &tail{}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), out, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
+	cmd.WaitDelay = pipesStay
+	err := cmd.Run()
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil { // the latter exited with status 0
+		return out.b.Bytes(), nil
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("running %s: %w%s", argv[0], err, said)
+}
+
+func killGroup(leader int) error {
+	err := syscall.Kill(-leader, syscall.SIGKILL)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// limited collects output and reports when there is more than it may hold. It does not embed the buffer, whose ReadFrom would go round the
+// limit.
+type limited struct {
+	b    bytes.Buffer
+	most int
+	full func()
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.b.Len()+len(p) > l.most {
+		l.full()
+		return 0, errors.New("too much output")
+	}
+	return l.b.Write(p)
+}
+
+// tail keeps the end of what is written.
+type tail struct{ b []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if cut := len(t.b) - errorTail; cut > 0 {
+		t.b = append(t.b[:0], t.b[cut:]...)
+	}
+	return len(p), nil
+}
+
+// String is how the tail stands at the end of a message; nothing where nothing was said.
+func (t *tail) String() string {
+	said := strings.TrimSpace(strings.ToValidUTF8(string(t.b), ""))
+	if said == "" {
+		return ""
+	}
+	return "; it said: " + said
+}
