@@ -1,14 +1,11 @@
 package config
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/internal/golden"
 )
 
 // FuzzParse holds that no file brings the parser down, that what it accepts is valid, and that what it refuses is
@@ -19,11 +16,7 @@ func FuzzParse(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, path := range append(files, "testdata/full.yaml") {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
+		f.Add(read(f, path))
 	}
 	for _, odd := range []string{"", "\x00", "a: &a *a", "? ", "- - -", "{[", "!!", "%YAML 1.2\n---\na: 1", "&a &b c", "<<: {}", "a: |\n", "\t", "{? : }", "!<", "*"} {
 		f.Add([]byte(odd))
@@ -43,12 +36,7 @@ func checkError(t *testing.T, err error, lines int) {
 	if err == nil {
 		return
 	}
-	var user *quell.UserError
-	var list keys.Problems
-	if !errors.As(err, &user) || !errors.As(err, &list) || len(list) == 0 {
-		t.Fatalf("got %v, want a *quell.UserError that wraps Problems", err)
-	}
-	for _, p := range list {
+	for _, p := range golden.Mistakes(t, err) {
 		if p.Line < 1 || p.Line > lines+1 || p.Column < 1 || p.Text == "" {
 			t.Fatalf("problem %+v in a file of %d lines", p, lines)
 		}

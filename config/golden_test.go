@@ -2,14 +2,11 @@ package config
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/internal/golden"
 )
 
@@ -68,29 +65,14 @@ func TestCheckedFiles(t *testing.T) {
 
 // TestBadFiles holds every rule against a file that breaks it, and the message against the file beside it.
 func TestBadFiles(t *testing.T) {
-	files, err := filepath.Glob("testdata/bad/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no bad files: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.HasPrefix(filepath.Base(file), "check-") {
-				err = checkBeside(t, filepath.Base(file), data)
-			} else {
-				_, err = drivers.Parse(filepath.Base(file), data)
-			}
-			var user *quell.UserError
-			var list keys.Problems
-			if !errors.As(err, &user) || !errors.As(err, &list) || len(list) == 0 {
-				t.Fatalf("got %v, want a *quell.UserError that wraps Problems", err)
-			}
-			golden.Compare(t, strings.TrimSuffix(file, ".yaml")+".err", []byte(err.Error()+"\n"))
-		})
-	}
+	golden.BadFiles(t, "testdata/bad/*.yaml", func(t *testing.T, file string) error {
+		name, data := filepath.Base(file), read(t, file)
+		if strings.HasPrefix(name, "check-") {
+			return checkBeside(t, name, data)
+		}
+		_, err := drivers.Parse(name, data)
+		return err
+	})
 }
 
 func TestReferenceGolden(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 
 const least = "service: video\nslo: {metric: mean, threshold: 75ms}\n"
 
-func read(t *testing.T, path string) []byte {
+func read(t testing.TB, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {

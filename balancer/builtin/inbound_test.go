@@ -140,14 +140,7 @@ func TestSlowClientsOfTheServer(t *testing.T) {
 	s := start(t, Options{Timeouts: Timeouts{Body: 30 * time.Millisecond, Write: 30 * time.Millisecond, Upgrade: 30 * time.Millisecond}})
 	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
-			conn, rw, err := w.(http.Hijacker).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer conn.Close()
-			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-			rw.ReadString('\n')
+			echoUpgraded(t, w)
 			return
 		}
 		io.Copy(io.Discard, r.Body)

@@ -92,16 +92,7 @@ func TestShutdownIsBounded(t *testing.T) {
 
 func TestShutdownCutsUpgradedConnectionsInTheEnd(t *testing.T) {
 	s := start(t, Options{})
-	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
-		conn, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		rw.ReadString('\n')
-	})
+	in := newInstance(t, "i1", func(w http.ResponseWriter, _ *http.Request) { echoUpgraded(t, w) })
 	applyHealthy(t, s, in.backend(1))
 	conn, err := net.Dial("tcp", s.Addr())
 	if err != nil {

@@ -132,19 +132,23 @@ func TestBothDirectionsAtOnce(t *testing.T) {
 	send.Close()
 }
 
+// echoUpgraded upgrades a connection and answers the first line on it.
+func echoUpgraded(t *testing.T, w http.ResponseWriter) {
+	conn, rw, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer conn.Close()
+	io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	if line, err := rw.ReadString('\n'); err == nil {
+		io.WriteString(conn, "echo "+line)
+	}
+}
+
 func TestUpgradedConnection(t *testing.T) {
 	s := start(t, Options{})
-	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
-		conn, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		line, _ := rw.ReadString('\n')
-		io.WriteString(conn, "echo "+line)
-	})
+	in := newInstance(t, "i1", func(w http.ResponseWriter, _ *http.Request) { echoUpgraded(t, w) })
 	applyHealthy(t, s, in.backend(1))
 	conn, err := net.Dial("tcp", s.Addr())
 	if err != nil {

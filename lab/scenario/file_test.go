@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/internal/golden"
 	"github.com/quellhq/quell/policy"
 )
@@ -28,21 +27,10 @@ func readFile(t testing.TB, path string) []byte {
 
 // TestBadFiles holds every rule against a file that breaks it, and the message against the file beside it.
 func TestBadFiles(t *testing.T) {
-	files, err := filepath.Glob("testdata/bad/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no bad files: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			_, err := Parse(filepath.Base(file), readFile(t, file))
-			var user *quell.UserError
-			var list keys.Problems
-			if !errors.As(err, &user) || !errors.As(err, &list) || len(list) == 0 {
-				t.Fatalf("got %v, want a *quell.UserError that wraps Problems", err)
-			}
-			golden.Compare(t, strings.TrimSuffix(file, ".yaml")+".err", []byte(err.Error()+"\n"))
-		})
-	}
+	golden.BadFiles(t, "testdata/bad/*.yaml", func(t *testing.T, file string) error {
+		_, err := Parse(filepath.Base(file), readFile(t, file))
+		return err
+	})
 }
 
 func TestReference(t *testing.T) {

@@ -1,13 +1,11 @@
 package scenario
 
 import (
-	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/internal/golden"
 )
 
 // FuzzParse holds that no file brings the parser down, and that what it accepts is valid.
@@ -21,13 +19,10 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := Parse("fuzz.yaml", data)
-		var user *quell.UserError
-		var list keys.Problems
-		switch {
-		case err == nil && s.Validate() != nil:
-			t.Errorf("accepted a scenario that is not valid: %v", s.Validate())
-		case err != nil && (!errors.As(err, &user) || !errors.As(err, &list) || len(list) == 0):
-			t.Errorf("got %v, want a *quell.UserError that wraps Problems", err)
+		if err != nil {
+			golden.Mistakes(t, err)
+		} else if err := s.Validate(); err != nil {
+			t.Errorf("accepted a scenario that is not valid: %v", err)
 		}
 	})
 }

@@ -1,0 +1,40 @@
+package golden
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// BadFiles reads every file of a pattern, each of which has mistakes, and compares what the error says with the file beside it that ends
+// with .err.
+func BadFiles(t *testing.T, pattern string, read func(t *testing.T, file string) error) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no bad files: %v", err)
+	}
+	for _, file := range files {
+		stem := strings.TrimSuffix(file, filepath.Ext(file))
+		t.Run(filepath.Base(stem), func(t *testing.T) {
+			err := read(t, file)
+			Mistakes(t, err)
+			Compare(t, stem+".err", []byte(err.Error()+"\n"))
+		})
+	}
+}
+
+// Mistakes returns what an error lists. Any other than a *quell.UserError that wraps keys.Problems fails the test.
+func Mistakes(t testing.TB, err error) keys.Problems {
+	t.Helper()
+	var user *quell.UserError
+	var list keys.Problems
+	if !errors.As(err, &user) || !errors.As(err, &list) || len(list) == 0 {
+		t.Fatalf("got %v, want a *quell.UserError that wraps Problems", err)
+	}
+	return list
+}
