@@ -45,6 +45,14 @@ type Driver interface {
 	State(ctx context.Context) ([]quell.BackendState, error)
 }
 
+// Made returns a new driver as a Driver. With an error it is none: a nil pointer in an interface would not be nil.
+func Made[D Driver](driver D, err error) (Driver, error) {
+	if err != nil {
+		return nil, err
+	}
+	return driver, nil
+}
+
 // Part is one process of a balancer, which can be asked by itself for what is in force.
 type Part struct {
 	About string // such as "balancer at /run/b.sock: backends"

@@ -42,3 +42,11 @@ type Driver interface {
 	// Stop ends instances that no longer get requests, and forgets them.
 	Stop(ctx context.Context, ids []string) error
 }
+
+// Made returns a new driver as a Driver. With an error it is none: a nil pointer in an interface would not be nil.
+func Made[D Driver](driver D, err error) (Driver, error) {
+	if err != nil {
+		return nil, err
+	}
+	return driver, nil
+}

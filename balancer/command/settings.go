@@ -36,7 +36,7 @@ func (s *Settings) Where() string { return strings.Join(s.Command, " ") }
 
 // New makes the driver.
 func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
-	return opened(New(Options{
+	return balancer.Made(New(Options{
 		Service: in.Name, Command: s.Command, StateCommand: s.StateCommand, Memory: filepath.Join(in.Data, "serving.json"), Logger: in.Logger,
 	}))
 }
@@ -49,14 +49,7 @@ func (s *Settings) Parts(in balancer.Service) []balancer.Part {
 	return []balancer.Part{{
 		About: "balancer.state_command " + strings.Join(s.StateCommand, " ") + ": backends",
 		Open: func() (balancer.Driver, error) {
-			return opened(New(Options{Service: in.Name, Command: s.Command, StateCommand: s.StateCommand}))
+			return balancer.Made(New(Options{Service: in.Name, Command: s.Command, StateCommand: s.StateCommand}))
 		},
 	}}
-}
-
-func opened(d *Driver, err error) (balancer.Driver, error) {
-	if err != nil {
-		return nil, err // a nil driver in an interface would not be nil
-	}
-	return d, nil
 }

@@ -132,11 +132,7 @@ func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish 
 
 func (s *Settings) open(sockets []string, o Options) (balancer.Driver, error) {
 	o.Sockets, o.Backend, o.Slots = sockets, s.Backend, s.Slots
-	driver, err := New(o)
-	if err != nil {
-		return nil, err // a nil driver in an interface would not be nil
-	}
-	return driver, nil
+	return balancer.Made(New(o))
 }
 
 // serverParameters are what a server that is added at run time gets: HAProxy takes nothing from default-server.

@@ -26,9 +26,5 @@ func (s *Settings) Check(*keys.Decoder, quell.Service) {}
 
 // New makes the driver.
 func (s *Settings) New(scaler.Surroundings) (scaler.Driver, error) {
-	driver, err := New(Options{Start: s.Start, Stop: s.Stop, List: s.List})
-	if err != nil {
-		return nil, err // a nil driver in an interface would not be nil
-	}
-	return driver, nil
+	return scaler.Made(New(Options{Start: s.Start, Stop: s.Stop, List: s.List}))
 }

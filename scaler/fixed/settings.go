@@ -58,9 +58,5 @@ func (s *Settings) Check(d *keys.Decoder, service quell.Service) {
 
 // New makes the driver.
 func (s *Settings) New(scaler.Surroundings) (scaler.Driver, error) {
-	driver, err := New(s.Instances)
-	if err != nil {
-		return nil, err // a nil driver in an interface would not be nil
-	}
-	return driver, nil
+	return scaler.Made(New(s.Instances))
 }
