@@ -67,7 +67,7 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 
 // TestEveryKeyHasAnOwner keeps the table of owners complete.
 func TestEveryKeyHasAnOwner(t *testing.T) {
-	f := drivers.defaults()
+	f := drivers.Defaults()
 	values := map[string]string{}
 	drivers.fileKeys(&f).Currents("", values)
 	for key := range values {

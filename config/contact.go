@@ -44,7 +44,7 @@ func (t Drivers) ParseContact(name string, data []byte) (*File, keys.Problems, e
 
 // parsePart reads some keys of a file; all must be without a mistake.
 func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys.Problems, error) {
-	f := t.defaults()
+	f := t.Defaults()
 	f.Path = name
 	d := keys.NewDecoder(name)
 	if !d.Decode(data, t.fileKeys(&f)) {
@@ -61,7 +61,7 @@ func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys
 
 // parsePartAlone reads some keys out of a file that is no valid YAML as a whole.
 func (t Drivers) parsePartAlone(name string, data []byte, part []string, whole *keys.Decoder) (*File, keys.Problems, error) {
-	f := t.defaults()
+	f := t.Defaults()
 	f.Path = name
 	table := slices.DeleteFunc(t.fileKeys(&f), func(k keys.Key) bool { return !slices.Contains(part, k.Name) })
 	d := keys.NewDecoder(name)

@@ -168,8 +168,8 @@ type Train struct {
 	Seed         uint64
 }
 
-// defaults returns the configuration of a file that says nothing. Keys that must be given are empty.
-func (t Drivers) defaults() File {
+// Defaults returns the configuration of a file that says nothing. Keys that must be given are empty.
+func (t Drivers) Defaults() File {
 	return File{
 		Service:  quell.DefaultService(),
 		Data:     "quell-data",

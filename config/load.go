@@ -32,7 +32,7 @@ func (t Drivers) Parse(name string, data []byte) (*File, error) {
 
 // parse reads a configuration as far as it can. ok says that it could be read as a whole; paths are as written.
 func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok bool) {
-	file := t.defaults()
+	file := t.Defaults()
 	file.Path = name
 	d = keys.NewDecoder(name)
 	if !d.Decode(data, t.fileKeys(&file)) {
@@ -50,16 +50,6 @@ func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok b
 func (f *File) Problem(key, text string) keys.Problem {
 	at := f.places.PlaceOf(key)
 	return keys.Problem{File: f.Path, Line: at.Line, Column: at.Column, Text: text}
-}
-
-// ParseService reads a file that holds nothing but a service configuration. Errors are as those of Parse.
-func ParseService(name string, data []byte) (quell.Service, error) {
-	s := quell.DefaultService()
-	d := keys.NewDecoder(name)
-	if d.Decode(data, ServiceKeys(&s)) {
-		CheckService(d, "", s)
-	}
-	return s, d.Err()
 }
 
 // Token returns a secret that a configuration gives in place or as a file, or "" if it gives none.

@@ -98,7 +98,7 @@ func TestFullFile(t *testing.T) {
 // TestFullFileSetsEveryKey keeps the full file full: keys that exclude one of its own are the only ones it lacks.
 func TestFullFileSetsEveryKey(t *testing.T) {
 	excluded := []string{"bus.url", "bus.token", "probe.token_file"}
-	f := drivers.defaults()
+	f := drivers.Defaults()
 	d := keys.NewDecoder("full.yaml")
 	if !d.Decode(read(t, "testdata/full.yaml"), drivers.fileKeys(&f)) {
 		t.Fatal(d.Err())
@@ -287,16 +287,6 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestParseService(t *testing.T) {
-	s, err := ParseService("service.yaml", []byte(least+"group: {min: 2}\n"))
-	if err != nil || s.Name != "video" || s.Group.Min != 2 || s.Group.Max != 10 {
-		t.Errorf("got %+v, %v", s, err)
-	}
-	if _, err := ParseService("service.yaml", []byte(least+"bus: {}\n")); err == nil {
-		t.Error("a key of another part of the configuration was accepted")
-	}
-}
-
 func TestToken(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -352,22 +342,19 @@ func TestWhereNothingIsProbed(t *testing.T) {
 
 // TestResources reads the forms that prima's resource may have, and writes them back.
 func TestResources(t *testing.T) {
-	service := func(resource string) (quell.Service, error) {
-		return ParseService("quell.yaml", []byte("service: video\nslo: {metric: mean, threshold: 75ms}\npolicy: {resource: "+resource+"}\n"))
-	}
 	for text, want := range map[string]policy.Resources{
 		"cpu": policy.ResourcesOf(quell.CPU), "[cpu]": policy.ResourcesOf(quell.CPU), "auto": policy.AllKnown(),
 		"[network, cpu]": policy.ResourcesOf(quell.CPU, quell.Network), "[cpu, network]": policy.ResourcesOf(quell.CPU, quell.Network),
 	} {
-		s, err := service(text)
-		if err != nil || s.Policy.Settings.(policy.PRIMASettings).Resources != want {
-			t.Errorf("%s: %+v, %v", text, s.Policy.Settings, err)
+		f, err := drivers.Parse("quell.yaml", []byte(least+"policy: {resource: "+text+"}\n"))
+		if err != nil || f.Service.Policy.Settings.(policy.PRIMASettings).Resources != want {
+			t.Fatalf("%s: %+v, %v", text, f, err)
 		}
 		var b bytes.Buffer
-		if err := keys.Write(&b, ServiceKeys(&s), nil); err != nil {
+		if err := keys.Write(&b, ServiceKeys(&f.Service), nil); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := ParseService("quell.yaml", b.Bytes()); err != nil || !reflect.DeepEqual(again, s) {
+		if again, err := drivers.Parse("quell.yaml", b.Bytes()); err != nil || !reflect.DeepEqual(again.Service, f.Service) {
 			t.Errorf("%s: written as\n%s\n%v", text, &b, err)
 		}
 	}

@@ -40,8 +40,11 @@ func (s Table) lines(defaults Table) (lines []string) {
 		n, standing := k.Value.node(), node{}
 		if d, ok := defaults.find(k.Name); ok {
 			standing = d.Value.node()
-			if inner, ok := k.Value.(Table); ok {
+			switch inner := k.Value.(type) {
+			case Table:
 				n.lines, standing = inner.lines(d.Value.(Table)), node{}
+			case *Choice:
+				n.lines, standing = inner.lines(d.Value.(*Choice)), node{}
 			}
 		}
 		switch {
@@ -53,6 +56,17 @@ func (s Table) lines(defaults Table) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// lines are those that differ from the defaults. The keys of a form have those of the form.
+func (c *Choice) lines(defaults *Choice) []string {
+	standing := slices.Concat(Table{defaults.by}, defaults.common)
+	for _, f := range c.forms {
+		if f.Name == c.by.Value.initial() {
+			standing = append(standing, f.Keys...)
+		}
+	}
+	return c.now().lines(standing)
 }
 
 func (l *List[T]) node() node {

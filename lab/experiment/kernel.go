@@ -11,17 +11,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/policy"
+	processscaler "github.com/quellhq/quell/scaler/process"
 )
 
 // Kernel is a rig on machines of lab/testbed/kernel, for one run at a time, played from the clients' namespace. For each run
@@ -176,26 +175,25 @@ func (g *KernelGroup) Stop() error {
 
 // config is the run's configuration file: the one that controller, agents and the built-in balancer read.
 func (g *KernelGroup) config() string {
-	sc, service := g.rig.Scenario, g.service()
+	sc := g.rig.Scenario
 	host := sc.Hosts[0]
-	var b strings.Builder
-	_ = keys.Write(&b, config.ServiceKeys(&service), nil) // a builder takes everything
-	if g.rig.Models != "" {
-		fmt.Fprintf(&b, "models: %q\n", g.rig.Models)
-	}
-	fmt.Fprintf(&b, "data: %q\nlisten: off\nbus: {listen: %q}\n", filepath.Join(g.dir, "data"), g.at(labBus))
-	g.writeBalancer(&b)
-	fmt.Fprintf(&b, "scaler:\n  kind: process\n  slots: %d\n  lifeline: true\n  drain: %s\n  address: 10.77.{slot}.2:%d\n  probe_address: 10.77.{slot}.2:%d\n  command:\n", len(sc.Hosts), labEnd, labInstance, labProbe)
-	for _, arg := range g.instance() {
-		fmt.Fprintf(&b, "    - %q\n", arg)
-	}
-	fmt.Fprintf(&b, "probe: {from: controller, listen: \"0.0.0.0:%d\", token_file: %q, count: %d, capacity: %.0fbps}\n", labProbe, g.tokenFile(), max(8, int(service.Sampling/LabProbeSpacing)), host.Network)
+	file := g.file(g.rig.Models, g.at(labBus))
+	file.Balancer.Drain = labDrain
+	file.Balancer.Kind, file.Balancer.Settings = g.balancerSettings()
+
+	instances := processscaler.Kind.Defaults().(*processscaler.Settings)
+	instances.Slots, instances.Lifeline, instances.Drain, instances.Command = len(sc.Hosts), true, labEnd, g.instance()
+	instances.Address, instances.ProbeAddress = fmt.Sprintf("10.77.{slot}.2:%d", labInstance), fmt.Sprintf("10.77.{slot}.2:%d", labProbe)
+	file.Scaler = config.Scaler{Kind: processscaler.Kind.Name, Settings: instances}
+
+	p := &file.Probe
+	p.From, p.Listen, p.TokenFile, p.Capacity = config.FromController, fmt.Sprintf("0.0.0.0:%d", labProbe), g.tokenFile(), host.Network
+	p.Count = max(8, int(file.Service.Sampling/LabProbeSpacing))
+	file.Agent.Capacity[quell.Network] = host.Network
 	if Contended(sc, quell.CPU) { // else the host's processors are not limited, and its cgroup has no quota to go by
-		fmt.Fprintf(&b, "agent: {metrics: off, cgroup: self, capacity: {network: %.0fbps, cpu: %g}}\n", host.Network, host.Cores)
-	} else {
-		fmt.Fprintf(&b, "agent: {metrics: off, capacity: {network: %.0fbps}}\n", host.Network)
+		file.Agent.Cgroup, file.Agent.Capacity[quell.CPU] = "self", host.Cores
 	}
-	return b.String()
+	return written(file)
 }
 
 // Contended says whether a scenario is about a resource: its policy goes by it, its requests want of it, or a neighbour takes

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -103,9 +104,17 @@ func TestLabOfDynamicWork(t *testing.T) {
 		if got := strings.Join(contentArgs(sc.Workload), " "); got != want.args {
 			t.Errorf("%s: %s, want %s", classes, got, want.args)
 		}
-		g := &KernelGroup{rig: &Kernel{Program: "/opt/quell", Prefix: "quell", Scenario: sc}, group: newGroup(sc, sc.Runs[0], t.TempDir()), place: place}
-		if got := strings.Contains(g.config(), "cgroup: self, capacity: {network: 50000000bps, cpu: 0.5}"); got != want.cpu {
-			t.Errorf("%s: %s", classes, g.config())
+		g := &KernelGroup{rig: &Kernel{Program: "/opt/quell", Prefix: "quell", Scenario: sc}, group: newGroup(sc, sc.Runs[0], t.TempDir()), place: place, sockets: "/run/q"}
+		file, err := daemon.Drivers().Parse("quell.yaml", []byte(g.config()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		agent := config.Agent{Root: "/", Capacity: map[quell.Resource]float64{quell.Network: 50e6}}
+		if want.cpu {
+			agent.Cgroup, agent.Capacity[quell.CPU] = "self", 0.5
+		}
+		if !reflect.DeepEqual(file.Agent, agent) {
+			t.Errorf("%s: %+v, want %+v", classes, file.Agent, agent)
 		}
 	}
 }

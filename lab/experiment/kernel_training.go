@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
@@ -88,9 +90,11 @@ func (k *KernelHosts) stop() error {
 func (k *KernelHosts) configure() (path string, err error) {
 	k.token = rand.Text()
 	path = filepath.Join(k.Dir, "quell.yaml")
-	text := fmt.Sprintf("service: training\nslo: {metric: mean, threshold: 1s}\nprobe: {from: controller, listen: \"0.0.0.0:%d\", token: %q}\nagent: {metrics: \"0.0.0.0:%d\", capacity: {network: %.0fbps}}\n",
-		labProbe, k.token, labMeter, k.Network)
-	return path, os.WriteFile(path, []byte(text), 0o600)
+	file := daemon.Drivers().Defaults()
+	file.Service.Name, file.Service.SLO = "training", quell.SLO{Metric: quell.Mean, Threshold: time.Second}
+	file.Probe.From, file.Probe.Listen, file.Probe.Token = config.FromController, fmt.Sprintf("0.0.0.0:%d", labProbe), k.token
+	file.Agent.Metrics, file.Agent.Capacity[quell.Network] = fmt.Sprintf("0.0.0.0:%d", labMeter), k.Network
+	return path, os.WriteFile(path, []byte(written(&file)), 0o600)
 }
 
 // kernelTarget shows a machine of a lab to the trainer.

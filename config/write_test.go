@@ -1,0 +1,82 @@
+package config
+
+import (
+	"maps"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/scaler/process"
+)
+
+// TestWrittenFilesReadBack holds that a file that is written says what it was written from, whatever the kinds.
+func TestWrittenFilesReadBack(t *testing.T) {
+	for name, text := range map[string]string{
+		"every key": string(read(t, "testdata/full.yaml")),
+		"defaults":  least,
+		"a policy":  least + "policy: {name: lr}\n",
+		"no limit":  least + "balancer: {max_conns_per_client: 0}\nlisten: off\nagent: {capacity: {cpu: 1.5}}\n",
+		"haproxy": least + "balancer: {kind: haproxy, drain: 3s, haproxy: {sockets: [/run/a, '10.0.0.1:9999'], backend: app}}\n" +
+			"scaler: {kind: process, command: [web, --port, '{port}', \"a 'b'\"], lifeline: true}\n",
+		"commands": least + "balancer: {kind: command, command: [apply, '7']}\nscaler: {kind: command, start: [up], stop: [down], list: [ls]}\n",
+	} {
+		from, d, _ := drivers.parse("quell.yaml", []byte(text))
+		if err := d.Err(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var b strings.Builder
+		if err := drivers.Write(&b, from); err != nil {
+			t.Fatal(err)
+		}
+		back, d, _ := drivers.parse("quell.yaml", []byte(b.String()))
+		if err := d.Err(); err != nil {
+			t.Errorf("%s: %v in\n%s", name, err, b.String())
+			continue
+		}
+		if want, got := valuesOf(from), valuesOf(back); !maps.Equal(got, want) {
+			t.Errorf("%s: got %v\nwant %v\nfrom\n%s", name, got, want, b.String())
+		}
+	}
+}
+
+func valuesOf(f *File) map[string]string {
+	values := map[string]string{}
+	drivers.fileKeys(f).Currents("", values)
+	return values
+}
+
+// TestServiceIsWrittenWhole holds that odd values of a service and of its policy's settings are written as they are.
+func TestServiceIsWrittenWhole(t *testing.T) {
+	f := drivers.Defaults()
+	s := &f.Service
+	s.Name, s.SLO, s.Sampling, s.Mode = "no", quell.SLO{Metric: quell.P95, Threshold: 75 * time.Millisecond}, 90*time.Second, quell.Advise
+	settings := policy.Whole(s.Policy).Settings.(policy.PRIMASettings)
+	settings.Confirm, settings.Headroom, settings.Tolerance = 3, 1/1.3, 0.1234567890123
+	s.Policy.Settings = settings
+	s.Group.Min, s.Group.Max, s.Group.Initial, s.Group.Protected = 2, 5, 3, []string{"i1", "007"}
+	s.Guard.SlowStart, s.Guard.Floor = 1500*time.Millisecond, 0.29
+	instances := process.Kind.Defaults().(*process.Settings)
+	instances.Command = []string{"web", "{port}"}
+	f.Scaler = Scaler{Kind: process.Kind.Name, Settings: instances}
+	var b strings.Builder
+	if err := drivers.Write(&b, &f); err != nil {
+		t.Fatal(err)
+	}
+	got, err := drivers.Parse("quell.yaml", []byte(b.String()))
+	if err != nil || !reflect.DeepEqual(got.Service, f.Service) {
+		t.Errorf("%v\ngot  %+v\nwant %+v\nfrom\n%s", err, got, f.Service, b.String())
+	}
+}
+
+func TestOnlyWhatDiffersIsWritten(t *testing.T) {
+	f := drivers.Defaults()
+	f.Service.Name, f.Balancer.Drain = "video", 5*time.Second
+	f.Scaler = Scaler{Kind: process.Kind.Name, Settings: process.Kind.Defaults()}
+	var b strings.Builder
+	if err := drivers.Write(&b, &f); err != nil || b.String() != "service: \"video\"\nbalancer:\n  drain: 5s\nscaler:\n  kind: process\n" {
+		t.Errorf("%v, got\n%s", err, b.String())
+	}
+}
