@@ -18,6 +18,7 @@ type Plan struct {
 	PredictedAtCapacityMS map[string]float64  `json:"predicted_at_capacity_ms,omitempty"`
 	Severity              map[string]float64  `json:"severity,omitempty"` // what was used, calibration included
 	Cause                 map[string]Resource `json:"cause,omitempty"`
+	Limiter               map[string]string   `json:"limiter,omitempty"` // what binds the capacity: a resource, of several; override; errors
 	Reasons               []Reason            `json:"reasons,omitempty"`
 }
 

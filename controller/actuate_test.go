@@ -83,7 +83,7 @@ func nothing(*quell.Plan) {}
 
 // A field of a plan either asks for something, and then it is a part, or explains.
 func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
-	explains := []string{"At", "Service", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Reasons"}
+	explains := []string{"At", "Service", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Reasons"}
 	all := reflect.TypeFor[quell.Plan]()
 	asks := 0
 	for i := range all.NumField() {

@@ -19,9 +19,10 @@ var (
 	perService  = []string{"service"}
 
 	descWeight      = prometheus.NewDesc("quell_weight", "Planned fraction of traffic.", perInstance, nil)
-	descUse         = prometheus.NewDesc("quell_utilization", "Own use of the policy's resource, as a fraction of capacity.", perInstance, nil)
+	descUse         = prometheus.NewDesc("quell_utilization", "Own use of the policy's resource, the first of several, as a fraction of capacity.", perInstance, nil)
 	descSeverity    = prometheus.NewDesc("quell_severity", "Severity factor of interference, calibration included.", perInstance, nil)
 	descCapacity    = prometheus.NewDesc("quell_capacity", "Effective capacity within the threshold, as a fraction.", perInstance, nil)
+	descLimiter     = prometheus.NewDesc("quell_limiter", "1 for what binds an instance's capacity, where that is not the only resource there is.", []string{"service", "instance", "limiter"}, nil)
 	descLatency     = prometheus.NewDesc("quell_latency_ms", "Response time in the metric of the objective.", perInstance, nil)
 	descPredicted   = prometheus.NewDesc("quell_predicted_ms", "Response time predicted at the planned load.", perInstance, nil)
 	descOverride    = prometheus.NewDesc("quell_override", "Weight set by hand.", perInstance, nil)
@@ -77,6 +78,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 			if v != nil {
 				gauge(d, *v, in.ID)
 			}
+		}
+		if in.Limiter != "" {
+			gauge(descLimiter, 1, in.ID, in.Limiter)
 		}
 		if in.Missing != nil {
 			gauge(descMissing, 1, in.ID)

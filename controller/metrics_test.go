@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +72,23 @@ func TestStatusPage(t *testing.T) {
 		}
 		if kind := w.Header().Get("Content-Type"); kind != "application/json" {
 			t.Errorf("type %s", kind)
+		}
+	})
+}
+
+// What binds an instance's capacity is shown in the status and as a metric.
+func TestTheLimiterIsShown(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		r.step()
+		r.step()
+		r.follow(func(p *quell.Plan) { p.Limiter = map[string]string{"i1": "cpu"} })
+		s := r.c.Status()
+		if len(s.Instances) != 2 || s.Instances[0].Limiter != "cpu" || s.Instances[1].Limiter != "" {
+			t.Errorf("%+v", s.Instances)
+		}
+		const want = `quell_limiter{instance="i1",limiter="cpu",service="shop"} 1` + "\n"
+		if got := r.get("/metrics").Body.String(); !strings.Contains(got, want) || strings.Count(got, "quell_limiter{") != 1 {
+			t.Errorf("the metrics lack %s", want)
 		}
 	})
 }

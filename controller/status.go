@@ -68,6 +68,7 @@ type InstanceStatus struct {
 	Utilization *float64    `json:"utilization,omitempty"`
 	Severity    *float64    `json:"severity,omitempty"`
 	Capacity    *float64    `json:"capacity,omitempty"`
+	Limiter     string      `json:"limiter,omitempty"`    // what binds it, where that is not the only resource there is
 	LatencyMS   *float64    `json:"latency_ms,omitempty"` // in the SLO's metric
 	PredictedMS *float64    `json:"predicted_ms,omitempty"`
 	Missing     *time.Time  `json:"missing_since,omitempty"` // from the scaler's list, while the balancer finds it healthy
@@ -221,6 +222,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 	}
 	row.Weight = entry(plan.Weights, in.ID)
 	row.Capacity = entry(plan.Capacity, in.ID)
+	row.Limiter = plan.Limiter[in.ID]
 	row.PredictedMS = entry(plan.PredictedMS, in.ID)
 	row.Severity = entry(plan.Severity, in.ID)
 	row.Stale, row.Unprobed = c.mem.State.Instances[in.ID].StaleFor > 0, c.mem.State.Instances[in.ID].Unprobed

@@ -20,6 +20,12 @@ func explain(in Input, g *group, plan *quell.Plan) {
 		if m.stays {
 			plan.PredictedMS[m.ID] = m.responseAt(in, g.rates, m.share*g.load)
 		}
+		if name := m.limitedBy(in); name != "" {
+			if plan.Limiter == nil {
+				plan.Limiter = make(map[string]string, n)
+			}
+			plan.Limiter[m.ID] = name
+		}
 		if m.bound().measured > 0 {
 			m.blame(in, plan)
 		}

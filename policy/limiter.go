@@ -44,6 +44,14 @@ func (m *member) limit(load, headroom float64) {
 	}
 }
 
+// limitedBy names what bounds the capacity of an instance, "" where that is the only resource there is.
+func (m *member) limitedBy(in Input) string {
+	if m.limiter != "" || !in.several() {
+		return m.limiter
+	}
+	return string(in.contended[m.binds].resource)
+}
+
 // carriesAt is what an instance would carry at another threshold, at most what its neighbours leave.
 func (m *member) carriesAt(in Input, rates []float64, thresholdMS float64) float64 {
 	least := math.Inf(1)

@@ -91,6 +91,28 @@ func TestReasonsNameTheResource(t *testing.T) {
 	}
 }
 
+// The plan names what binds each capacity.
+func TestLimiters(t *testing.T) {
+	for _, tc := range []struct {
+		why  string
+		s    quell.Service
+		rows []string
+		want map[string]string
+	}{
+		{"one resource: nothing to say", golden("prima", 75, 0), []string{"a weight=0.5 use=0.2 sf=0.2", "b weight=0.5 use=0.2 sf=0"}, nil},
+		{"one, and caps", golden("prima", 75, 0), []string{"a weight=0.3 use=0.1 sf=0 err=1", "b weight=0.3 use=0.1 sf=0 hand=0.3", "c weight=0.4 use=0.1 sf=0"},
+			map[string]string{"a": "errors", "b": "override"}},
+		{"errors where it can carry less anyway", golden("prima", 75, 0), []string{"a weight=0.5 use=0.3 cap=0.1 err=1", "b weight=0.5 use=0.3 sf=0"}, nil},
+		{"two", both(0), []string{"a weight=0.3 use=0.2 sf=0.2 cpu=0.2 cpusf=0", "b weight=0.3 use=0.2 sf=0 cpu=0.2 cpusf=0.1", "c weight=0.4 use=0.2 sf=0 cpu=0.2 cpusf=0 hand=0.4"},
+			map[string]string{"a": "network", "b": "cpu", "c": "override"}},
+	} {
+		tc.s.Guard.ErrorRate = .05
+		if plan, _ := engine(t, tc.s, twins(goldenModels(t))).Decide(snap(t, 0, tc.rows...), State{}); !reflect.DeepEqual(plan.Limiter, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.why, plan.Limiter, tc.want)
+		}
+	}
+}
+
 // The resource that the trained requests fill first is the one in which loads and capacities are told.
 func TestTheFirstResourceIsTheFullestOfTheTrained(t *testing.T) {
 	for _, tc := range []struct {
@@ -299,6 +321,14 @@ func TestTwoEqualResourcesAreOne(t *testing.T) {
 			var a, b quell.Plan
 			a, stOne = one.Decide(in, stOne)
 			b, stTwo = two.Decide(in, reread(t, stTwo))
+			for id, name := range b.Limiter {
+				if name == string(quell.Network) {
+					delete(b.Limiter, id)
+				}
+			}
+			if len(b.Limiter) == 0 {
+				b.Limiter = nil
+			}
 			for i := range b.Reasons {
 				a.Reasons[i].Text, b.Reasons[i].Text = "", ""
 			}

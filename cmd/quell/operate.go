@@ -141,7 +141,7 @@ func writeStatus(w io.Writer, s controller.Status) error {
 			label += fmt.Sprintf(", set to %.3f", w)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, label, age(i.AgeS),
-			cell(i.RequestRate, "%.1f/s"), cell(i.Utilization, "%.3f"), cell(i.Severity, "%.2f"), cell(i.Capacity, "%.3f"), cell(i.Weight, "%.3f"),
+			cell(i.RequestRate, "%.1f/s"), cell(i.Utilization, "%.3f"), cell(i.Severity, "%.2f"), capacity(i), cell(i.Weight, "%.3f"),
 			cell(i.LatencyMS, "%.1f ms"), cell(i.PredictedMS, "%.1f ms"), i.Reason)
 	}
 	if err := t.Flush(); err != nil {
@@ -176,6 +176,15 @@ func writeInside(w io.Writer, instances []controller.InstanceStatus) {
 			fmt.Fprintf(w, "\nin force at %s: %s", i.ID, strings.Join(parts, ", "))
 		}
 	}
+}
+
+// capacity is a cell with what binds the capacity, where that is said.
+func capacity(i controller.InstanceStatus) string {
+	text := cell(i.Capacity, "%.3f")
+	if i.Limiter != "" {
+		text += " (" + i.Limiter + ")"
+	}
+	return text
 }
 
 // writeProblems ends a status with what fails at present.

@@ -24,12 +24,12 @@ func wantHarmless(t *testing.T, out string, lines int) {
 
 func TestHostileTextsAreEscaped(t *testing.T) {
 	s := controller.Status{Service: hostile, At: time.Now(), Paused: true, PausedBy: hostile, Overrides: map[string]float64{hostile: 1},
-		Instances: []controller.InstanceStatus{{ID: hostile, State: quell.State(hostile), Reason: hostile}},
+		Instances: []controller.InstanceStatus{{ID: hostile, State: quell.State(hostile), Limiter: hostile, Reason: hostile}},
 		Reasons:   []quell.Reason{{Code: "c", Text: hostile}}, Changes: []string{hostile}, ChangedAt: time.Now(),
 		LastFailure: map[string]string{hostile: hostile}, LastFailureAt: map[string]time.Time{hostile: time.Now()},
 	}
 	clean, hit := controller.Status{Service: "a", At: time.Now(), Paused: true, Overrides: map[string]float64{"b": 1},
-		Instances: []controller.InstanceStatus{{ID: "b", State: "ready"}}, Reasons: []quell.Reason{{Code: "c", Text: "d"}}, Changes: []string{"e"}, ChangedAt: time.Now(),
+		Instances: []controller.InstanceStatus{{ID: "b", State: "ready", Limiter: "cpu"}}, Reasons: []quell.Reason{{Code: "c", Text: "d"}}, Changes: []string{"e"}, ChangedAt: time.Now(),
 		LastFailure: map[string]string{"f": "g"}, LastFailureAt: map[string]time.Time{"f": time.Now()}}, &s
 	var want, got bytes.Buffer
 	if err := writeStatus(&want, clean); err != nil {
