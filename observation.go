@@ -118,6 +118,7 @@ type Instance struct {
 	Health      string               `json:"health,omitempty"`   // while health checks fail: what the last one asked and got
 	Weight      *float64             `json:"weight,omitempty"`   // the fraction of traffic sent there now
 	Override    *float64             `json:"override,omitempty"` // the weight that a person set
+	Factor      *Factor              `json:"factor,omitempty"`   // what a fast policy leaves of its share
 	AgeS        *float64             `json:"age_s,omitempty"`
 	Held        *Held                `json:"held,omitempty"` // taken out by a person: no capacity, not Quell's to put back
 	Limits      map[Resource]float64 `json:"limits,omitempty"`
@@ -145,6 +146,16 @@ func (s *Snapshot) Set(overrides map[string]float64) {
 	}
 }
 
+// Cut writes down what a fast policy leaves of the shares, by instance.
+func (s *Snapshot) Cut(factors map[string]Factor) {
+	for i := range s.Instances {
+		s.Instances[i].Factor = nil
+		if f, ok := factors[s.Instances[i].ID]; ok {
+			s.Instances[i].Factor = &f
+		}
+	}
+}
+
 // Source is the kind of part that took a reading.
 type Source string
 
@@ -167,7 +178,8 @@ type Reading struct {
 	Service     string      `json:"service"`
 	Instance    string      `json:"instance"`
 	Source      Source      `json:"source"`
-	Sender      string      `json:"sender"` // tells several balancers or probers apart
+	Sender      string      `json:"sender"`         // tells several balancers or probers apart
+	Fast        bool        `json:"fast,omitempty"` // of a fast policy's period
 	Observation Observation `json:"observation"`
 	Requests    int64       `json:"requests,omitempty"`    // balancer: requests finished in the window
 	Errors      int64       `json:"errors,omitempty"`      // balancer: failed among them

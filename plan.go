@@ -13,6 +13,7 @@ type Plan struct {
 	Limits                []Limit             `json:"limits,omitempty"`
 	Settings              []Setting           `json:"settings,omitempty"`
 	Replace               []string            `json:"replace,omitempty"`
+	Factor                map[string]Factor   `json:"factor,omitempty"`   // a fast policy's cuts, by instance
 	Capacity              map[string]float64  `json:"capacity,omitempty"` // effective capacity, before headroom
 	PredictedMS           map[string]float64  `json:"predicted_ms,omitempty"`
 	PredictedAtCapacityMS map[string]float64  `json:"predicted_at_capacity_ms,omitempty"`
@@ -32,6 +33,7 @@ const (
 	WeightsPart  Part = "weights"
 	LimitsPart   Part = "limits"
 	SettingsPart Part = "settings"
+	FactorPart   Part = "factor"
 )
 
 // Asks lists the parts that ask for something. The other fields of a plan only explain it.
@@ -45,6 +47,7 @@ func (p *Plan) Asks() (parts []Part) {
 		{WeightsPart, len(p.Weights) > 0},
 		{LimitsPart, len(p.Limits) > 0},
 		{SettingsPart, len(p.Settings) > 0},
+		{FactorPart, len(p.Factor) > 0},
 	} {
 		if part.asks {
 			parts = append(parts, part.name)
@@ -57,6 +60,20 @@ func (p *Plan) Asks() (parts []Part) {
 type GroupChange struct {
 	Add    int      `json:"add,omitempty"`
 	Remove []string `json:"remove,omitempty"`
+}
+
+// Factor is what a fast policy leaves of an instance's share until a moment: Value from 0 to 1.
+type Factor struct {
+	Value float64   `json:"value"`
+	Until time.Time `json:"until"`
+}
+
+// Left is what is left of an instance's share at a moment: 1 where nothing is cut, or not any more.
+func (f *Factor) Left(at time.Time) float64 {
+	if f == nil || !at.Before(f.Until) {
+		return 1
+	}
+	return f.Value
 }
 
 // Empty says whether the change asks for nothing.

@@ -26,6 +26,15 @@ func (s SLO) ThresholdMS() float64 { return float64(s.Threshold) / float64(time.
 type Policy struct {
 	Name     string
 	Settings any
+	Fast     Fast
+}
+
+// Fast selects a policy that runs beside another one at a period of its own, and cuts the shares that the other one gives. The zero
+// value is none.
+type Fast struct {
+	Name     string
+	Settings any
+	Sampling time.Duration
 }
 
 // String is the policy's name.
@@ -49,6 +58,14 @@ type Guard struct {
 	StaleAfter int           // periods without a reading until an instance is stale
 	Fade       int           // further periods over which a stale instance moves to an equal share
 	ErrorRate  float64       // above this an instance never gains weight
+}
+
+// Reporting is how often readings are needed: at the period of the fastest policy.
+func (s Service) Reporting() time.Duration {
+	if fast := s.Policy.Fast.Sampling; fast > 0 {
+		return fast
+	}
+	return s.Sampling
 }
 
 // DefaultService returns the defaults of a service configuration. Name and SLO have none.

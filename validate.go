@@ -76,6 +76,12 @@ func (in *Instance) check(p *problems) {
 	}
 	p.optional("weight", in.Weight, 1)
 	p.optional("override", in.Override, 1)
+	if f := in.Factor; f != nil {
+		p.optional("factor.value", &f.Value, 1)
+		if f.Until.IsZero() {
+			p.addf("factor.until", "missing")
+		}
+	}
 	p.optional("age_s", in.AgeS, maxMS)
 	if in.Held != nil {
 		p.id("held.by", in.Held.By)

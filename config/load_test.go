@@ -45,6 +45,9 @@ func TestFullFile(t *testing.T) {
 			Policy: quell.Policy{Name: "prima", Settings: policy.PRIMASettings{
 				Senses:   policy.Senses{Resources: policy.ResourcesOf(quell.CPU), InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2},
 				Headroom: 0.8, ScaleInMargin: 0.1, ScaleOut: quell.One, Tolerance: 0.025, Spare: 1, Calibrate: 0.2, CalibrationDecay: 0.1,
+			}, Fast: quell.Fast{
+				Name: "outlier", Sampling: 200 * time.Millisecond,
+				Settings: policy.OutlierSettings{Requests: 9, Slower: 3, Errors: 0.1, Hold: 20 * time.Second, Most: 0.5},
 			}},
 			Group: quell.Group{Min: 2, Max: 4, Initial: 3, Startup: 90 * time.Second, Protected: []string{"i1", "i2"}},
 			Guard: quell.Guard{Floor: 0.1, Step: 1.5, SlowStart: 20 * time.Second, StaleAfter: 5, Fade: 20, ErrorRate: 0.01},

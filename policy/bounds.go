@@ -17,6 +17,7 @@ type eased struct {
 // setShares sets the shares of the instances that stay. What a person set is in force at once, and the others share the
 // rest; then each rule bounds what an instance may have.
 func (gd *guarded) setShares() {
+	gd.cut()
 	gd.fix()
 	gd.fadeStale()
 	gd.base = gd.settle()
@@ -84,7 +85,7 @@ func (gd *guarded) fadeStale() {
 			moved = math.Min(1, float64(periods)/float64(rules.Fade))
 		}
 		m.kept = true
-		m.share = (1-moved)**m.mem.StaleWeight + moved*gd.equal()
+		m.share = ((1-moved)**m.mem.StaleWeight + moved*gd.equal()) * m.uncut
 		gd.tellStale(m, moved)
 	}
 }

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
@@ -16,12 +18,7 @@ func Name(dst *string) keys.Value { return keys.OneOf(dst, Names()) }
 // that is chosen by another name than the one before begins with its defaults.
 func Keys(dst *quell.Policy) *keys.Choice {
 	before := *dst
-	forms, about := make([]keys.Form, len(rows)), make([]string, len(rows))
-	for i, r := range rows {
-		table, _ := r.open(r.defaults)
-		forms[i], about[i] = keys.Form{Name: r.name, Keys: table}, r.name+": "+r.about
-	}
-	return keys.ChoiceBy(keys.Opt("name", Name(&dst.Name), strings.Join(about, "; ")), forms, func() (keys.Table, func()) {
+	return keys.ChoiceBy(keys.Opt("name", Name(&dst.Name), about(ServiceScope)), forms(ServiceScope), func() (keys.Table, func()) {
 		if dst.Name != before.Name {
 			dst.Settings = nil
 		}
@@ -31,14 +28,81 @@ func Keys(dst *quell.Policy) *keys.Choice {
 		}
 		table, read := r.open(settings)
 		return table, func() { dst.Settings = read() }
+	}).Beside(keys.Opt("fast", fastKeys(&dst.Fast), "a policy that runs beside it at a shorter period, and cuts shares: its name, or a map"))
+}
+
+// forms are the settings of a scope's policies, for messages and the reference.
+func forms(scope Scope) (list []keys.Form) {
+	for _, r := range rows {
+		if r.scope == scope {
+			table, _ := r.open(r.defaults)
+			list = append(list, keys.Form{Name: r.name, Keys: table})
+		}
+	}
+	return list
+}
+
+// about is a line about each of a scope's policies, for the reference.
+func about(scope Scope) string {
+	var lines []string
+	for _, r := range rows {
+		if r.scope == scope {
+			lines = append(lines, r.name+": "+r.about)
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
+// noFast is the name that stands for no fast policy, and defaultFast is how often one runs.
+const (
+	noFast      = "none"
+	defaultFast = time.Second
+)
+
+// fastKeys is a fast policy with its own settings, or its name alone.
+func fastKeys(dst *quell.Fast) keys.Value {
+	name, sampling, known := cmp.Or(dst.Name, noFast), cmp.Or(dst.Sampling, defaultFast), append([]string{noFast}, NamesOf(FastScope)...)
+	open := func() (keys.Table, func()) {
+		if name == noFast {
+			return nil, func() { *dst = quell.Fast{} }
+		}
+		chosen := quell.Policy{Name: name}
+		if name == dst.Name {
+			chosen.Settings = dst.Settings
+		}
+		r, settings, err := find(chosen)
+		if err != nil {
+			return nil, func() {}
+		}
+		table, read := r.open(settings)
+		return table, func() { *dst = quell.Fast{Name: name, Settings: read(), Sampling: sampling} }
+	}
+	whole := keys.ChoiceBy(keys.Opt("name", keys.OneOf(&name, known), about(FastScope)), forms(FastScope), open).
+		Beside(keys.Opt("sampling", keys.Duration(&sampling).Between(100*time.Millisecond, time.Minute), "its period; policy decisions come at a multiple of it"))
+	word := keys.OneOf(&name, known).Into(func(n string) {
+		name = n
+		_, closing := open()
+		closing()
 	})
+	return keys.ShortOr(word, whole)
 }
 
 // Agree checks what a policy's settings, which stand at a path, say together, and with the rest of the service.
 func Agree(d *keys.Decoder, path string, service quell.Service) {
+	agreeFast(d, keys.Join(path, "fast.sampling"), strings.TrimSuffix(path, "policy")+"sampling", service)
 	if r, settings, err := find(service.Policy); err == nil {
 		r.agree(d, path, settings, service)
 	}
+}
+
+// agreeFast checks that decisions come at a multiple of the fast policy's period, so that the readings of whole periods can be joined.
+func agreeFast(d *keys.Decoder, path, slow string, service quell.Service) {
+	fast := service.Policy.Fast.Sampling
+	if fast == 0 || !d.Sound(path, slow) || service.Sampling > fast && service.Sampling%fast == 0 {
+		return
+	}
+	d.Refuse(d.First(path, slow), "", "the fast policy's period of %s must divide the sampling period of %s into two parts or more",
+		keys.FormatDuration(fast), keys.FormatDuration(service.Sampling))
 }
 
 // Difference says in which keys a policy's settings differ from another form of it, such as "headroom 70%, spare 1".
@@ -59,6 +123,9 @@ func currents(p quell.Policy) map[string]string {
 	if r, settings, err := find(p); err == nil {
 		table, _ := r.open(settings)
 		table.Currents("", values)
+	}
+	if p.Fast.Name != "" {
+		values["fast"] = p.Fast.Name
 	}
 	return values
 }

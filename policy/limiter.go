@@ -7,6 +7,7 @@ import "math"
 const (
 	limitedByHand   = "override" // a person set the share
 	limitedByErrors = "errors"   // it answers with errors, and gains nothing
+	limitedByCut    = "cut"      // a fast policy cuts its share
 )
 
 // rate estimates, in each resource, U_int with the interference model and the largest own utilisation whose predicted response time stays
@@ -31,7 +32,8 @@ func (m *member) rate(in Input, rates []float64) {
 }
 
 // limit says how much of the capacity counts. An instance whose share a person set carries that share, whatever it could;
-// one that answers with errors gains nothing, so what it has bounds it. Both are stated before headroom, as capacities are.
+// one that answers with errors gains nothing, so what it has bounds it. Both are stated before headroom, as capacities are. One whose share a
+// fast policy cuts has as much less capacity.
 func (m *member) limit(load, headroom float64) {
 	m.counted, m.limiter = m.capacity, ""
 	switch {
@@ -41,6 +43,8 @@ func (m *member) limit(load, headroom float64) {
 		if now := m.weight() * load / headroom; now < m.capacity {
 			m.counted, m.limiter = now, limitedByErrors
 		}
+	case m.uncut < 1:
+		m.counted, m.limiter = m.capacity*m.uncut, limitedByCut
 	}
 }
 

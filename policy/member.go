@@ -31,6 +31,7 @@ type member struct {
 
 	failing bool     // answers with errors: it must not gain weight
 	fixed   *float64 // its share, where a person set it
+	uncut   float64  // what a fast policy leaves of its share: 1 where it cuts nothing
 	share   float64  // the weight that the plan gives it; at first the present one
 	wanted  float64  // share before the guard
 	stays   bool     // ready, and not removed by the plan
@@ -105,7 +106,11 @@ func (m *member) perceive(in Input) {
 		numb = m.senses[i].recall(in, &felt[i]) && numb
 	}
 	m.fresh = m.fresh && !numb
+	m.uncut = m.Factor.Left(in.Snapshot.At)
 	m.mem.keep(in.contended, felt)
+	if in.between {
+		return
+	}
 	m.wait(in, numb)
 	m.count(in.Service.Guard.StaleAfter)
 }

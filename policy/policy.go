@@ -18,6 +18,7 @@ type Input struct {
 	protected  map[string]bool // Service.Group.Protected
 	confirm    int             // readings beyond the first that it takes for interference to be gone
 	feels      bool            // the policy decides by severity
+	between    bool            // no decision of the policy: nothing is counted
 	byCapacity bool            // and by capacity: every resource has a predictor
 }
 
@@ -45,9 +46,16 @@ type Engine struct {
 // NewEngine compiles a configuration with its models, which may be nil. It returns an error that wraps
 // quell.ErrNoData and names the missing section if the policy cannot work with what is there.
 func NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
+	return newEngine(service, ServiceScope, models)
+}
+
+func newEngine(service quell.Service, scope Scope, models *model.Models) (*Engine, error) {
 	r, settings, err := find(service.Policy)
 	if err != nil {
 		return nil, err
+	}
+	if r.scope != scope {
+		return nil, &quell.UserError{Err: fmt.Errorf("policy %s cannot decide here: %s", r.name, r.scope.where())}
 	}
 	e := &Engine{service: service, row: r, decides: r.decide(settings), senses: r.senses(settings), protected: setOf(service.Group.Protected)}
 	if models == nil {

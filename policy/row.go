@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +10,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// rows is the table of policies, the first one the default. Nothing outside of a policy's own file knows its name.
+// rows is the table of policies, the first one the default of a service. Nothing outside of a policy's own file knows its name.
 var rows = []row{
 	rowOf(primaSpec),
 	rowOf(leastSeveritySpec),
@@ -17,15 +18,29 @@ var rows = []row{
 	rowOf(staticSpec),
 	rowOf(hpaSpec),
 	rowOf(knapsackSpec),
+	rowOf(outlierSpec),
 }
 
-// Scope says where a policy runs: in the controller, for a service, or in the agent, for the control groups of its machine.
+// Scope says where a policy runs: in the controller, for a service or, fast, beside such a policy, or in the agent, for the control groups
+// of its machine.
 type Scope string
 
 const (
 	ServiceScope Scope = "service"
+	FastScope    Scope = "fast"
 	HostScope    Scope = "host"
 )
+
+// where says in which place of a configuration a policy of this scope is chosen.
+func (s Scope) where() string {
+	switch s {
+	case FastScope:
+		return "it runs beside another one, as policy.fast"
+	case HostScope:
+		return "it runs on each machine, as agent.policy"
+	}
+	return "it decides for a service, as policy.name"
+}
 
 // need says which sections of the models a policy cannot do without.
 type need int
@@ -161,11 +176,15 @@ func find(p quell.Policy) (row, any, error) {
 	return rows[i], p.Settings, nil
 }
 
-// Names lists the policies that can be chosen, the default first.
-func Names() []string {
-	names := make([]string, len(rows))
-	for i, r := range rows {
-		names[i] = r.name
+// Names lists the policies that can decide for a service, the default first.
+func Names() []string { return NamesOf(ServiceScope) }
+
+// NamesOf lists the policies of a scope.
+func NamesOf(scope Scope) (names []string) {
+	for _, r := range rows {
+		if r.scope == scope {
+			names = append(names, r.name)
+		}
 	}
 	return names
 }
@@ -186,6 +205,10 @@ func KeepsSize(name string) bool {
 func Whole(p quell.Policy) quell.Policy {
 	if _, settings, err := find(p); err == nil {
 		p.Settings = settings
+	}
+	if _, settings, err := find(quell.Policy{Name: p.Fast.Name, Settings: p.Fast.Settings}); err == nil {
+		p.Fast.Settings = settings
+		p.Fast.Sampling = cmp.Or(p.Fast.Sampling, defaultFast)
 	}
 	return p
 }

@@ -188,10 +188,14 @@ func (s *Scenario) Marks() []time.Duration {
 
 // PolicyOf is a run's policy with the settings that it has there.
 func (s *Scenario) PolicyOf(run Run) quell.Policy {
-	if run.Policy.Settings == nil && run.Policy.Name == s.Service.Policy.Name {
-		return policy.Whole(s.Service.Policy)
+	p := run.Policy
+	if p.Settings == nil && p.Name == s.Service.Policy.Name {
+		p = s.Service.Policy
+		if run.Policy.Fast.Name != "" {
+			p.Fast = run.Policy.Fast
+		}
 	}
-	return policy.Whole(run.Policy)
+	return policy.Whole(p)
 }
 
 // Size is the group's size in a run that does not scale, else 0.

@@ -1,0 +1,104 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/quellhq/quell"
+)
+
+// Compose is the plan between two decisions of a service's policy, where a fast one cuts shares meanwhile: the shares that the last
+// decision wanted, times what the snapshot's factors leave of them, within the guard's bounds. It changes weights only. Of the memory
+// it changes only what tells the next decision which shares were wanted. prev is not changed.
+func (e *Engine) Compose(s *quell.Snapshot, prev State) (quell.Plan, State) {
+	in := e.input(s)
+	in.between = true
+	g := perceive(in, prev.Instances)
+	g.present(prev.HandingOver, prev.HandingOver && prev.Policy == e.service.Policy.Name)
+	plan := quell.Plan{At: s.At, Service: s.Service, Policy: e.service.Policy.Name}
+	gd := &guarded{in: in, group: g, plan: &plan}
+	gd.findStaying()
+	if len(gd.staying) > 0 {
+		gd.setShares()
+	}
+	return plan, prev.withClamped(g)
+}
+
+// withClamped is the memory with what the guard noted of the shares.
+func (s State) withClamped(g *group) State {
+	instances := make(map[string]InstanceState, len(s.Instances))
+	for id, mem := range s.Instances {
+		instances[id] = mem
+	}
+	for _, m := range g.ready {
+		if mem, known := instances[m.ID]; known {
+			mem.Clamped = m.mem.Clamped
+			instances[m.ID] = mem
+		}
+	}
+	s.Instances = instances
+	return s
+}
+
+// cut takes from shares what a fast policy cuts; the others get it. What a person set stays, and cuts that would leave nothing are not in
+// force.
+func (gd *guarded) cut() {
+	var whole, left float64
+	var cuts []string
+	for _, m := range gd.staying {
+		if m.fixed != nil {
+			continue
+		}
+		whole += m.share
+		left += m.share * m.uncut
+		if m.uncut < 1 {
+			cuts = append(cuts, fmt.Sprintf("%s has %.0f%% of its share until %s", m.ID, 100*m.uncut, m.Factor.Until.UTC().Format("15:04:05")))
+		}
+	}
+	switch {
+	case len(cuts) == 0:
+		return
+	case left == 0:
+		gd.reason("cut", "", "not in force: %s, and nothing would be left", strings.Join(cuts, ", "))
+		return
+	}
+	gd.reason("cut", "", "%s", strings.Join(cuts, ", "))
+	for _, m := range gd.staying {
+		if m.fixed == nil {
+			m.share *= m.uncut * whole / left
+		}
+	}
+}
+
+// Fast runs a service's fast policy. It is immutable and safe for concurrent use.
+type Fast struct{ engine *Engine }
+
+// NewFast compiles a service's fast policy; nil where it has none.
+func NewFast(service quell.Service) (*Fast, error) {
+	fast := service.Policy.Fast
+	if fast.Name == "" {
+		return nil, nil
+	}
+	service.Policy, service.Sampling = quell.Policy{Name: fast.Name, Settings: fast.Settings}, fast.Sampling
+	engine, err := newEngine(service, FastScope, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Fast{engine}, nil
+}
+
+// Decide returns a plan that holds factors and reasons only, and the memory to hand in with the next snapshot. prev is not changed.
+func (f *Fast) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
+	e := f.engine
+	st := prev.carried(e.service.Policy.Name)
+	st.HandingOver = false // it has no shares of its own
+	in := e.input(s)
+	g := perceive(in, prev.Instances)
+	if prev.Policy != st.Policy {
+		g.forgetPolicy()
+	}
+	plan := e.decides(in, g, &st)
+	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
+	st.Instances = g.memories()
+	return plan, st
+}

@@ -1,0 +1,246 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// flock is a group behind a balancer that reports once a second, for tests of fast policies.
+type flock struct {
+	t       *testing.T
+	fast    *Fast
+	st      State
+	now     time.Time
+	windows []shown
+}
+
+// shown is what an instance shows in a second.
+type shown struct {
+	ms, open, errors float64
+	n                int
+}
+
+func newFlock(t *testing.T, n int, change func(*OutlierSettings)) *flock {
+	t.Helper()
+	set := outlierSpec.defaults
+	change(&set)
+	s := guarding("static", func(s *quell.Service) {
+		s.Policy.Fast = quell.Fast{Name: "outlier", Settings: set, Sampling: time.Second}
+		s.SLO.Threshold = 50 * time.Millisecond
+	})
+	fast, err := NewFast(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &flock{t: t, fast: fast, now: start, windows: make([]shown, n)}
+	c.calm()
+	return c
+}
+
+// calm makes every instance answer 50 requests a second in 20 ms.
+func (c *flock) calm() {
+	for i := range c.windows {
+		c.windows[i] = shown{ms: 20, open: 1, n: 50}
+	}
+}
+
+// second plays one second, and returns the plan.
+func (c *flock) second() quell.Plan {
+	c.t.Helper()
+	c.now = c.now.Add(time.Second)
+	s := &quell.Snapshot{At: c.now, Service: "video"}
+	for i, w := range c.windows {
+		rate, weight, failed := 50.0, 1/float64(len(c.windows)), w.errors
+		o := &quell.Observation{At: c.now, WindowS: 1, RequestRate: &rate, InFlight: &w.open, ErrorRate: &failed}
+		if w.n > 0 {
+			o.LatencyMS = &quell.Latency{Mean: &w.ms, N: w.n}
+		}
+		s.Instances = append(s.Instances, quell.Instance{ID: fmt.Sprintf("i%d", i+1), State: quell.Ready, Weight: &weight, Observation: o})
+	}
+	if err := s.Validate(); err != nil {
+		c.t.Fatal(err)
+	}
+	before, _ := json.Marshal(c.st)
+	plan, st := c.fast.Decide(s, c.st)
+	if after, _ := json.Marshal(c.st); string(after) != string(before) {
+		c.t.Fatalf("the memory handed in was changed from %s to %s", before, after)
+	}
+	c.st = throughJSON(c.t, st)
+	return plan
+}
+
+// after plays seconds until something is cut, at most as many as given.
+func (c *flock) after(most int) (seconds int, plan quell.Plan) {
+	c.t.Helper()
+	for seconds = 1; seconds <= most; seconds++ {
+		if plan = c.second(); len(plan.Factor) > 0 {
+			return seconds, plan
+		}
+	}
+	return 0, plan
+}
+
+func TestOutlierCuts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		n       int
+		change  func(windows []shown)
+		settle  func(*OutlierSettings)
+		seconds int     // until the first cut; 0: none
+		cut     string  // who
+		leaves  float64 // of the first one's share
+	}{
+		"slow in a way that leaves no doubt":   {5, func(w []shown) { w[1].ms = 400 }, nil, 1, "i2", 0.1},
+		"slow":                                 {5, func(w []shown) { w[1].ms = 60 }, nil, 2, "i2", 1. / 3},
+		"slow, and within the objective":       {5, func(w []shown) { w[1].ms = 49 }, nil, 0, "", 0},
+		"not slower than it may be":            {5, func(w []shown) { w[1].ms = 60 }, func(s *OutlierSettings) { s.Slower = 4 }, 0, "", 0},
+		"all are slow":                         {5, func(w []shown) { each(w, func(w *shown) { w.ms = 400 }) }, nil, 0, "", 0},
+		"alone":                                {1, func(w []shown) { w[0].ms = 400 }, nil, 0, "", 0},
+		"one of two":                           {2, func(w []shown) { w[0].ms = 400 }, nil, 1, "i1", 0.1},
+		"one of two fails":                     {2, func(w []shown) { w[0].errors = .5 }, nil, 1, "i1", 0},
+		"nearly everything fails":              {5, func(w []shown) { w[4] = shown{errors: 1, open: 1} }, nil, 1, "i5", 0},
+		"a tenth fails":                        {5, func(w []shown) { w[4].errors = .1 }, nil, 2, "i5", 0},
+		"as many fail everywhere":              {5, func(w []shown) { each(w, func(w *shown) { w.errors = .3 }) }, nil, 0, "", 0},
+		"one request failed":                   {5, func(w []shown) { w[2].errors = .02 }, nil, 0, "", 0},
+		"stuck: nothing finishes":              {5, func(w []shown) { w[3] = shown{open: 20} }, nil, 1, "i4", 0.1},
+		"too few requests to tell":             {5, func(w []shown) { w[3] = shown{ms: 400, n: 4, open: 1} }, nil, 0, "", 0},
+		"three of ten, of which three may be":  {10, func(w []shown) { each(w[:3], func(w *shown) { w.ms = 400 }) }, nil, 1, "i1 i2 i3", 0.1},
+		"four of ten, of which three may be":   {10, func(w []shown) { each(w[:4], func(w *shown) { w.ms = 400 }); w[3].ms = 900 }, nil, 1, "i1 i2 i4", 0.1},
+		"an error comes before a slow answer":  {3, func(w []shown) { w[0].ms, w[1].errors = 900, .5 }, nil, 1, "i2", 0},
+		"nobody else shows anything":           {2, func(w []shown) { w[0], w[1] = shown{ms: 400, n: 50}, shown{} }, nil, 0, "", 0},
+		"the others answer with errors at all": {2, func(w []shown) { w[0], w[1] = shown{ms: 20, n: 50}, shown{errors: 1} }, nil, 1, "i2", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.settle == nil {
+				tc.settle = func(*OutlierSettings) {}
+			}
+			c := newFlock(t, tc.n, tc.settle)
+			for range 2 * bandKnown {
+				if plan := c.second(); len(plan.Factor) > 0 {
+					t.Fatalf("calm, and %v", plan.Reasons)
+				}
+			}
+			tc.change(c.windows)
+			seconds, plan := c.after(10)
+			var ids []string
+			for id, f := range plan.Factor {
+				if ids = append(ids, id); id == strings.Fields(tc.cut)[0] && math.Abs(f.Value-tc.leaves) > 1e-9 {
+					t.Errorf("%s keeps %g, want %g", id, f.Value, tc.leaves)
+				}
+				if !hasReason(plan, "outlier", id) {
+					t.Errorf("no reason for %s in %v", id, plan.Reasons)
+				}
+			}
+			slices.Sort(ids)
+			if got := strings.Join(ids, " "); seconds != tc.seconds || got != tc.cut {
+				t.Errorf("after %d s: %q, want %q after %d s; %v", seconds, got, tc.cut, tc.seconds, plan.Reasons)
+			}
+		})
+	}
+}
+
+func each(windows []shown, change func(*shown)) {
+	for i := range windows {
+		change(&windows[i])
+	}
+}
+
+// A share comes back by doubling once the time is over; one that is slow again loses it for longer.
+func TestOutlierLetsSharesGrowAgain(t *testing.T) {
+	c := newFlock(t, 4, func(*OutlierSettings) {})
+	left := func(seconds int) (trace []float64) {
+		for range seconds {
+			f, ok := c.second().Factor["i1"]
+			if !ok {
+				f.Value = 1
+			}
+			if left := math.Round(100*f.Value) / 100; len(trace) == 0 || trace[len(trace)-1] != left {
+				trace = append(trace, left)
+			}
+		}
+		return trace
+	}
+	left(30)
+	c.windows[0].ms = 400
+	left(1)
+	c.calm()
+	if got := left(30); !slices.Equal(got, []float64{.1, .2, .4, .8, 1}) {
+		t.Errorf("the share comes back as %v", got)
+	}
+	c.windows[0].ms = 400
+	left(1)
+	c.calm()
+	if got := left(19); !slices.Equal(got, []float64{.1}) {
+		t.Errorf("the second cut within a short time lasts no longer than the first: %v", got)
+	}
+	if got := left(20); got[len(got)-1] != 1 {
+		t.Errorf("the share comes back as %v", got)
+	}
+	left(100)
+	c.windows[0].ms = 400
+	left(1)
+	c.calm()
+	if got := left(12); !slices.Equal(got, []float64{.1, .2}) {
+		t.Errorf("a cut after a long calm lasts longer than the first: %v", got)
+	}
+}
+
+// In an hour of calm nothing is cut, while the load and with it response times vary threefold, as response times of 10 to 150
+// requests do.
+func TestOutlierIsCalmInCalm(t *testing.T) {
+	for seed := range uint64(3) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		c := newFlock(t, 8, func(*OutlierSettings) {})
+		for second := range 3600 {
+			load := 2 + math.Sin(float64(second)/300)
+			for i := range c.windows {
+				n := int(50*load*(0.8+0.4*rng.Float64())) / 4
+				c.windows[i] = shown{ms: meanOf(rng, n, 18*load), open: 1, n: n, errors: float64(chance(rng, n, 0.002)) / float64(n)}
+			}
+			if plan := c.second(); len(plan.Factor) > 0 {
+				t.Fatalf("seed %d, second %d: %v", seed, second, plan.Reasons)
+			}
+		}
+	}
+}
+
+// meanOf is the mean of n exponential response times.
+func meanOf(rng *rand.Rand, n int, mean float64) (sum float64) {
+	for range n {
+		sum += mean * rng.ExpFloat64()
+	}
+	return sum / float64(n)
+}
+
+// chance is how many of n requests fail.
+func chance(rng *rand.Rand, n int, p float64) (failed int) {
+	for range n {
+		if rng.Float64() < p {
+			failed++
+		}
+	}
+	return failed
+}
+
+func TestMedianOfOthers(t *testing.T) {
+	for _, tc := range []struct {
+		list  []float64
+		value float64
+		among bool
+		want  float64
+	}{
+		{nil, 1, false, 0}, {[]float64{1}, 1, true, 0}, {[]float64{1}, 5, false, 1}, {[]float64{1, 2}, 1, true, 2},
+		{[]float64{1, 2, 9}, 9, true, 1.5}, {[]float64{1, 2, 9}, 1, true, 5.5}, {[]float64{1, 2, 9, 9}, 9, true, 2}, {[]float64{1, 2, 9, 9}, 5, false, 5.5},
+	} {
+		if got := medianOfOthers(tc.list, tc.value, tc.among); got != tc.want {
+			t.Errorf("%v without %g (%v): %g, want %g", tc.list, tc.value, tc.among, got, tc.want)
+		}
+	}
+}
