@@ -33,6 +33,7 @@ type Service struct {
 	Balancer string        // balancer.name
 	Data     string        // folder of what must outlive the process
 	Period   time.Duration // the sampling period
+	Fast     time.Duration // the period of a fast policy; 0: there is none
 	Drain    time.Duration // how long open requests may take to finish
 	Logger   *slog.Logger
 }

@@ -33,6 +33,7 @@ func Drivers() config.Drivers {
 // serviceOf is what a balancer's driver is told of its service.
 func serviceOf(file *config.File, log *slog.Logger) balancer.Service {
 	return balancer.Service{
-		Name: file.Service.Name, Balancer: file.Balancer.Name, Data: file.Data, Period: file.Service.Sampling, Drain: file.Balancer.Drain, Logger: log,
+		Name: file.Service.Name, Balancer: file.Balancer.Name, Data: file.Data,
+		Period: file.Service.Sampling, Fast: file.Service.Policy.Fast.Sampling, Drain: file.Balancer.Drain, Logger: log,
 	}
 }

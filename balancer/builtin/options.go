@@ -57,7 +57,9 @@ type Options struct {
 	Linger time.Duration
 
 	// Period is the sampling period: one reading per backend is handed to Publish at its end. Default 10 s.
-	Period  time.Duration
+	Period time.Duration
+	// Fast is the period of a fast policy, which divides Period: at its end, too, a reading is made. 0: there is none.
+	Fast    time.Duration
 	Publish func(context.Context, []quell.Reading) error // nil: readings are not wanted
 	// Bus says why the bus cannot be reached, for metrics and /healthz; nil tells nothing. Traffic never depends on it.
 	Bus func() error

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -15,23 +16,35 @@ import (
 
 // reporter turns what the meters counted into readings, one window after the other.
 type reporter struct {
-	opts   *Options
-	pool   *pool
-	spare  *measure.Tally
-	outage outage.Log
-	period atomic.Int64 // Options.Period, or the one of a reload
+	opts      *Options
+	pool      *pool
+	spare     *measure.Tally
+	outage    outage.Log
+	paces     atomic.Pointer[paces]
+	stretches map[string]*measure.Stretch // by instance, while there is a fast policy
 }
 
+// paces are how often readings are made: once per sampling period, and for a fast policy more often.
+type paces struct {
+	period, fast time.Duration // fast 0: there is no such policy
+}
+
+// shortest is how often there is something to tell.
+func (p *paces) shortest() time.Duration { return cmp.Or(p.fast, p.period) }
+
 func newReporter(o *Options, p *pool) *reporter {
-	r := &reporter{opts: o, pool: p, spare: measure.New(), outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
-	r.period.Store(int64(o.Period))
+	r := &reporter{opts: o, pool: p, spare: measure.New(), stretches: map[string]*measure.Stretch{}, outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
+	r.pace(o.Period, o.Fast)
 	return r
 }
+
+// pace sets how often readings are made, from the next one on.
+func (r *reporter) pace(period, fast time.Duration) { r.paces.Store(&paces{period, fast}) }
 
 // run publishes at the end of every period until the context ends. Readings that cannot be published are lost: the next
 // ones matter more.
 func (r *reporter) run(ctx context.Context) {
-	for tick.Sleep(ctx, tick.Until(time.Now(), time.Duration(r.period.Load()))) {
+	for tick.Sleep(ctx, tick.Until(time.Now(), r.paces.Load().shortest())) {
 		r.publish(ctx, r.readings(time.Now()))
 	}
 }
@@ -40,25 +53,59 @@ func (r *reporter) publish(ctx context.Context, readings []quell.Reading) {
 	if len(readings) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.period.Load()))
+	ctx, cancel := context.WithTimeout(ctx, r.paces.Load().shortest())
 	defer cancel()
 	r.outage.Report(r.opts.Publish(ctx, readings))
 }
 
 // readings ends the current window of every instance, in the order of their names.
 func (r *reporter) readings(now time.Time) []quell.Reading {
+	paces := r.paces.Load()
 	meters := r.pool.takeMeters()
 	readings := make([]quell.Reading, 0, len(meters))
 	for _, id := range slices.Sorted(maps.Keys(meters)) {
 		t, window, meanOpen := meters[id].rotate(now, r.spare)
 		reading, err := t.Reading(now.UTC(), window, meanOpen)
-		if err != nil {
-			r.opts.Logger.Error("histogram not encoded", "error", err)
+		readings = append(readings, r.named(reading, id, paces.fast > 0, err))
+		if paces.fast > 0 {
+			r.stretch(id).Add(t, window, meanOpen)
 		}
-		reading.Service, reading.Instance, reading.Sender = r.opts.Service, id, r.opts.Name
-		readings = append(readings, reading)
 		t.Reset()
 		r.spare = t
 	}
+	switch {
+	case paces.fast == 0:
+		clear(r.stretches) // of a fast policy that a reload took away
+	case tick.Ends(now, paces.fast, paces.period):
+		readings = append(readings, r.endStretches(now)...)
+	}
+	return readings
+}
+
+func (r *reporter) named(reading quell.Reading, instance string, fast bool, err error) quell.Reading {
+	if err != nil {
+		r.opts.Logger.Error("histogram not encoded", "error", err)
+	}
+	reading.Service, reading.Instance, reading.Sender, reading.Fast = r.opts.Service, instance, r.opts.Name, fast
+	return reading
+}
+
+func (r *reporter) stretch(instance string) *measure.Stretch {
+	s := r.stretches[instance]
+	if s == nil {
+		s = &measure.Stretch{}
+		r.stretches[instance] = s
+	}
+	return s
+}
+
+// endStretches are the readings of the sampling period that was told in shorter windows.
+func (r *reporter) endStretches(now time.Time) []quell.Reading {
+	readings := make([]quell.Reading, 0, len(r.stretches))
+	for _, id := range slices.Sorted(maps.Keys(r.stretches)) {
+		reading, err := r.stretches[id].Reading(now.UTC())
+		readings = append(readings, r.named(reading, id, false, err))
+	}
+	clear(r.stretches)
 	return readings
 }

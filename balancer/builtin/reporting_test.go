@@ -161,6 +161,37 @@ func TestWindowsDoNotRunIntoEachOther(t *testing.T) {
 	}
 }
 
+// What a fast policy is told of each of its periods, the others are told of all of them at the end of the sampling period.
+func TestFastWindowsAddUp(t *testing.T) {
+	s := start(t, Options{Period: time.Hour, Fast: 20 * time.Minute})
+	in := newInstance(t, "i1", nil)
+	applyHealthy(t, s, in.backend(1))
+	end := time.Now().Truncate(time.Hour).Add(10 * time.Hour)
+	for window, requests := range []int{2, 0, 3} {
+		for range requests {
+			get(t, client(t), s)
+		}
+		waitFor(t, "the requests' end", func() bool { return stateOf(t, s, "i1").InFlight == 0 })
+		readings := s.reporter.readings(end.Add(time.Duration(window-2) * 20 * time.Minute))
+		if fast := readings[0]; !fast.Fast || fast.Requests != int64(requests) || decoded(t, fast.LatencyHDR) != int64(requests) {
+			t.Errorf("window %d: %+v", window, fast)
+		}
+		if window < 2 && len(readings) != 1 {
+			t.Errorf("window %d: %d readings", window, len(readings))
+			continue
+		}
+		if window == 2 {
+			if whole := readings[1]; whole.Fast || whole.Requests != 5 || decoded(t, whole.LatencyHDR) != 5 || whole.Observation.LatencyMS.N != 5 {
+				t.Errorf("the whole period: %+v", whole)
+			}
+		}
+	}
+	s.reporter.pace(time.Hour, 0)
+	if r := s.reporter.readings(end.Add(time.Hour)); len(r) != 1 || r[0].Fast {
+		t.Errorf("after the fast policy is gone: %+v", r)
+	}
+}
+
 func decoded(t *testing.T, encoded []byte) int64 {
 	t.Helper()
 	if encoded == nil {

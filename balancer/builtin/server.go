@@ -89,7 +89,7 @@ func (s *Server) Reconfigure(o Options) error {
 	changed := s.opts
 	changed.Health, changed.TrustedProxies = o.Health, o.TrustedProxies
 	changed.MaxConns, changed.MaxConnsSet, changed.MaxConnsPerClient = o.MaxConns, o.MaxConnsSet, o.MaxConnsPerClient
-	changed.Drain, changed.Period, changed.Timeouts = o.Drain, o.Period, o.Timeouts
+	changed.Drain, changed.Period, changed.Fast, changed.Timeouts = o.Drain, o.Period, o.Fast, o.Timeouts
 	files, err := shareOut(openFiles(), o.MaxConns)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (s *Server) Reconfigure(o Options) error {
 	s.gate.rules.Store(clientRulesOf(&changed))
 	s.gate.resize(files.clients, s.eachClient(&changed))
 	s.pool.configure(&changed)
-	s.reporter.period.Store(int64(changed.Period))
+	s.reporter.pace(changed.Period, changed.Fast)
 	s.warnOfFiles(&changed)
 	return nil
 }

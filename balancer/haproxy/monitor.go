@@ -1,6 +1,7 @@
 package haproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type MonitorOptions struct {
 	Service string
 	Sender  string         // name of these HAProxies in readings
 	Period  time.Duration  // one reading per instance at its end
+	Fast    time.Duration  // of a fast policy, which divides Period: one at its end, too; 0: there is none
 	Log     net.PacketConn // where HAProxy's log arrives; nil: there is none, and readings are coarse
 	Publish func(context.Context, []quell.Reading)
 	Logger  *slog.Logger
@@ -37,9 +39,14 @@ type Monitor struct {
 	lines  outage.Log
 	reach  outage.Log
 
-	mu        sync.Mutex // guards what follows
+	mu    sync.Mutex // guards what follows
+	heard heardOf
+}
+
+// heardOf is what the log said in a window.
+type heardOf struct {
 	servers   map[string]*heard
-	heard     int64 // lines about requests to the backend
+	lines     int64 // about requests to the backend
 	malformed int64
 }
 
@@ -63,7 +70,7 @@ func NewMonitor(d *Driver, o MonitorOptions) *Monitor {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Monitor{
-		opts: o, driver: d, servers: map[string]*heard{},
+		opts: o, driver: d, heard: newHeardOf(),
 		lines: outage.Log{Logger: o.Logger, What: "measuring through HAProxy's log"},
 		reach: outage.Log{Logger: o.Logger, What: "reading HAProxy's counters"},
 	}
@@ -80,12 +87,65 @@ func (m *Monitor) Run(ctx context.Context) {
 		m.opts.Logger.Warn("balancer.haproxy.log is not set: response times are HAProxy's means over each server's last 1024 requests, without percentiles")
 	}
 	began := time.Now()
-	for tick.Sleep(ctx, tick.Until(time.Now(), m.opts.Period)) {
+	var whole window
+	for tick.Sleep(ctx, tick.Until(time.Now(), cmp.Or(m.opts.Fast, m.opts.Period))) {
 		counts := m.counts(ctx)
 		now := time.Now() // the counters are as of now, even where a HAProxy took its time
-		m.opts.Publish(ctx, m.readings(counts, now, now.Sub(began)))
+		w := window{counts, m.takeLog(), now.Sub(began)}
 		began = now
+		if m.opts.Fast > 0 {
+			m.opts.Publish(ctx, m.readings(&w, now, true))
+			whole.add(&w)
+			if !tick.Ends(now, m.opts.Fast, m.opts.Period) {
+				continue
+			}
+			w, whole = whole, window{}
+		}
+		if m.opts.Log != nil {
+			m.lines.Report(w.missing())
+		}
+		m.opts.Publish(ctx, m.readings(&w, now, false))
 	}
+}
+
+func newHeardOf() heardOf { return heardOf{servers: map[string]*heard{}} }
+
+// takeLog ends the log's window.
+func (m *Monitor) takeLog() heardOf {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	log := m.heard
+	m.heard = newHeardOf()
+	return log
+}
+
+// window is what HAProxy's counters and its log said in a stretch of time.
+type window struct {
+	counts map[string]*count
+	log    heardOf
+	length time.Duration
+}
+
+// add joins the window that followed.
+func (w *window) add(next *window) {
+	if w.counts == nil {
+		*w = window{counts: map[string]*count{}, log: newHeardOf()}
+	}
+	for server, c := range next.counts {
+		if w.counts[server] == nil {
+			w.counts[server] = &count{}
+		}
+		w.counts[server].follow(c)
+	}
+	for server, h := range next.log.servers {
+		if w.log.servers[server] == nil {
+			w.log.servers[server] = newHeard()
+		}
+		w.log.servers[server].merge(h)
+	}
+	w.log.lines += next.log.lines
+	w.log.malformed += next.log.malformed
+	w.length += next.length
 }
 
 func (m *Monitor) listen() {
@@ -107,21 +167,44 @@ func (m *Monitor) hear(message []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if errors.Is(err, errMalformed) {
-		m.malformed++
+		m.heard.malformed++
 	}
 	if err != nil || l.backend != m.driver.opts.Backend {
 		return
 	}
-	h := m.servers[l.server]
+	h := m.heard.servers[l.server]
 	if h == nil {
-		if len(m.servers) >= maxServers {
+		if len(m.heard.servers) >= maxServers {
 			return
 		}
-		h = &heard{tally: measure.New(), classes: map[string]*measure.Durations{}}
-		m.servers[l.server] = h
+		h = newHeard()
+		m.heard.servers[l.server] = h
 	}
-	m.heard++
+	m.heard.lines++
 	h.take(&l)
+}
+
+func newHeard() *heard {
+	return &heard{tally: measure.New(), classes: map[string]*measure.Durations{}}
+}
+
+// merge adds what was heard in another window.
+func (h *heard) merge(o *heard) {
+	h.tally.Merge(o.tally)
+	for class, d := range o.classes {
+		h.class(class).Merge(d)
+	}
+}
+
+// class holds the response times of one; those beyond the bound share one.
+func (h *heard) class(name string) *measure.Durations {
+	if h.classes[name] == nil && len(h.classes) >= maxClasses-1 {
+		name = otherClass
+	}
+	if h.classes[name] == nil {
+		h.classes[name] = measure.NewDurations()
+	}
+	return h.classes[name]
 }
 
 func (h *heard) take(l *logged) {
@@ -136,17 +219,9 @@ func (h *heard) take(l *logged) {
 		return
 	}
 	h.tally.Latency(l.took)
-	if l.class == "" {
-		return
+	if l.class != "" {
+		h.class(l.class).Add(l.took)
 	}
-	class := l.class
-	if h.classes[class] == nil && len(h.classes) >= maxClasses-1 {
-		class = otherClass
-	}
-	if h.classes[class] == nil {
-		h.classes[class] = measure.NewDurations()
-	}
-	h.classes[class].Add(l.took)
 }
 
 // counts are what HAProxy counted in the window.
@@ -156,23 +231,16 @@ func (m *Monitor) counts(ctx context.Context) map[string]*count {
 	return counts
 }
 
-// readings ends the window of every instance.
-func (m *Monitor) readings(counts map[string]*count, now time.Time, window time.Duration) []quell.Reading {
-	m.mu.Lock()
-	logs, lines, malformed := m.servers, m.heard, m.malformed
-	m.servers, m.heard, m.malformed = map[string]*heard{}, 0, 0
-	m.mu.Unlock()
-	if m.opts.Log != nil {
-		m.lines.Report(missing(counts, lines, malformed))
-	}
+// readings are those of a window, one for each instance.
+func (m *Monitor) readings(w *window, now time.Time, fast bool) []quell.Reading {
 	var readings []quell.Reading
-	for _, server := range slices.Sorted(maps.Keys(counts)) {
+	for _, server := range slices.Sorted(maps.Keys(w.counts)) {
 		id, ours := m.driver.Instance(server)
 		if !ours {
 			continue
 		}
-		r := m.reading(counts[server], logs[server], now, window)
-		r.Service, r.Instance, r.Sender = m.opts.Service, id, m.opts.Sender
+		r := m.reading(w.counts[server], w.log.servers[server], now, w.length)
+		r.Service, r.Instance, r.Sender, r.Fast = m.opts.Service, id, m.opts.Sender, fast
 		readings = append(readings, r)
 	}
 	return readings
@@ -180,9 +248,10 @@ func (m *Monitor) readings(counts map[string]*count, now time.Time, window time.
 
 // missing says what is wrong with a log that should have told more. Lines that cannot be read may be about other backends:
 // they matter where there are too few of this one.
-func missing(counts map[string]*count, lines, malformed int64) error {
+func (w *window) missing() error {
+	lines, malformed := w.log.lines, w.log.malformed
 	var served int64
-	for _, c := range counts {
+	for _, c := range w.counts {
 		served += c.responses
 	}
 	few := served > 100 && lines < served/2
@@ -258,13 +327,26 @@ func (d *Driver) counts(ctx context.Context) (map[string]*count, error) {
 	return sum, errors.Join(errs...)
 }
 
+// follow joins what the next window counted.
+func (c *count) follow(next *count) {
+	c.totalMS = c.mixed(next)
+	c.open, c.looks = c.open+next.open, c.looks+next.looks
+	c.arrived, c.responses, c.failures = c.arrived+next.arrived, c.responses+next.responses, c.failures+next.failures
+}
+
+// mixed is the mean total time of both, weighed by requests.
+func (c *count) mixed(o *count) int64 {
+	if n := c.responses + o.responses; n > 0 {
+		return (c.totalMS*c.responses + o.totalMS*o.responses) / n
+	}
+	return c.totalMS
+}
+
 // add joins what another HAProxy counted: open requests are summed as means, times weighed by requests.
 func (c *count) add(o *count) {
 	if o.looks > 0 && c.looks > 0 {
 		c.open += o.open * c.looks / o.looks
 	}
-	if n := c.responses + o.responses; n > 0 {
-		c.totalMS = (c.totalMS*c.responses + o.totalMS*o.responses) / n
-	}
+	c.totalMS = c.mixed(o)
 	c.arrived, c.responses, c.failures = c.arrived+o.arrived, c.responses+o.responses, c.failures+o.failures
 }

@@ -37,7 +37,7 @@ func TestReadingsFromTheLog(t *testing.T) {
 			m := NewMonitor(d, MonitorOptions{Service: "s", Sender: "edge", Log: conn})
 			go m.listen()
 			t.Cleanup(func() { conn.Close() })
-			_ = m.readings(m.counts(context.Background()), time.Now(), time.Second)
+			_ = m.readings(&window{m.counts(context.Background()), m.takeLog(), time.Second}, time.Now(), false)
 			for i := range 40 {
 				req, _ := http.NewRequest(http.MethodGet, "http://"+l.traffic+"/", nil)
 				req.Header.Set("X-Class", []string{"view", "buy"}[i/20])
@@ -47,8 +47,8 @@ func TestReadingsFromTheLog(t *testing.T) {
 				}
 				resp.Body.Close()
 			}
-			await(t, "the lines", func() (bool, any) { m.mu.Lock(); defer m.mu.Unlock(); return m.heard == 40, m.heard })
-			readings := m.readings(m.counts(context.Background()), time.Now(), 2*time.Second)
+			await(t, "the lines", func() (bool, any) { m.mu.Lock(); defer m.mu.Unlock(); return m.heard.lines == 40, m.heard.lines })
+			readings := m.readings(&window{m.counts(context.Background()), m.takeLog(), 2 * time.Second}, time.Now(), false)
 			if len(readings) != 2 {
 				t.Fatalf("%d readings", len(readings))
 			}
@@ -78,13 +78,13 @@ func TestCoarseReadings(t *testing.T) {
 	l.start()
 	d := l.driver(nil) // that is never told anything, as where Quell only advises
 	m := NewMonitor(d, MonitorOptions{Service: "s", Sender: "edge"})
-	_ = m.readings(m.counts(context.Background()), time.Now(), time.Second)
+	_ = m.readings(&window{m.counts(context.Background()), m.takeLog(), time.Second}, time.Now(), false)
 	for range 30 {
 		if why := get(http.DefaultClient, "http://"+l.traffic+"/"); why != "" {
 			t.Fatal(why)
 		}
 	}
-	readings := m.readings(m.counts(context.Background()), time.Now(), 2*time.Second)
+	readings := m.readings(&window{m.counts(context.Background()), m.takeLog(), 2 * time.Second}, time.Now(), false)
 	if len(readings) != 1 {
 		t.Fatalf("%d readings", len(readings))
 	}
@@ -116,7 +116,7 @@ func TestLogThatTellsNothing(t *testing.T) {
 		{"lines that come a little later", 1000, 900, 0, ""},
 		{"too little to tell", 3, 0, 0, ""},
 	} {
-		err := missing(map[string]*count{"a": {responses: c.served}}, c.lines, c.malformed)
+		err := (&window{counts: map[string]*count{"a": {responses: c.served}}, log: heardOf{lines: c.lines, malformed: c.malformed}}).missing()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.what, err)
 		}
@@ -126,8 +126,8 @@ func TestLogThatTellsNothing(t *testing.T) {
 		m.hear(fmt.Appendf(nil, "%squell b/s1 0/0/0/5/9 200 -- {class%d}", head, i))
 		m.hear(fmt.Appendf(nil, "%squell other/s%d 0/0/0/5/9 200 -- {}", head, i))
 	}
-	if len(m.servers) != 1 || len(m.servers["s1"].classes) != maxClasses || m.servers["s1"].classes[otherClass].Summary().N != 1000-maxClasses+1 {
-		t.Errorf("%d servers, %d classes", len(m.servers), len(m.servers["s1"].classes))
+	if len(m.heard.servers) != 1 || len(m.heard.servers["s1"].classes) != maxClasses || m.heard.servers["s1"].classes[otherClass].Summary().N != 1000-maxClasses+1 {
+		t.Errorf("%d servers, %d classes", len(m.heard.servers), len(m.heard.servers["s1"].classes))
 	}
 }
 

@@ -112,7 +112,7 @@ func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
 // Measure publishes readings of the driver's instances until the returned function is called.
 func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (stop func(), err error) {
 	o := MonitorOptions{
-		Service: in.Name, Sender: in.Balancer, Period: in.Period, Logger: in.Logger,
+		Service: in.Name, Sender: in.Balancer, Period: in.Period, Fast: in.Fast, Logger: in.Logger,
 		Publish: func(_ context.Context, readings []quell.Reading) { publish(readings) },
 	}
 	if s.Log != "" {

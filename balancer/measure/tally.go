@@ -57,6 +57,20 @@ func (t *Tally) Reset() {
 	*t = Tally{latency: t.latency, connect: t.connect}
 }
 
+// Merge adds what was counted in another window.
+func (t *Tally) Merge(o *Tally) {
+	t.Arrived, t.Requests = t.Arrived+o.Arrived, t.Requests+o.Requests
+	t.Errors, t.Moved = t.Errors+o.Errors, t.Moved+o.Moved
+	t.latency.Merge(o.latency)
+	t.connect.Merge(o.connect)
+}
+
+// Merge adds the durations of another histogram.
+func (d *Durations) Merge(o *Durations) {
+	d.sum += o.sum
+	d.histogram.Merge(o.histogram)
+}
+
 // Latency records the response time of a request that succeeded.
 func (t *Tally) Latency(d time.Duration) { t.latency.Add(d) }
 

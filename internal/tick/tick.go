@@ -30,6 +30,12 @@ func After(last, now time.Time, period time.Duration) time.Time {
 	return now.Add(Until(now, period))
 }
 
+// Ends says whether a period ended at about now, where moments are told apart by a shorter one that divides it.
+func Ends(now time.Time, short, period time.Duration) bool {
+	end := now.Round(short)
+	return end.Equal(end.Truncate(period))
+}
+
 // Settle is how long after the end of a period its readings may still be on their way: its last probe is answered, its
 // readings travel.
 func Settle(period time.Duration) time.Duration {

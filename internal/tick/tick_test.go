@@ -24,6 +24,15 @@ func TestUntil(t *testing.T) {
 	})
 }
 
+func TestEnds(t *testing.T) {
+	at := func(seconds float64) time.Time { return time.Unix(0, int64(seconds*1e9)) }
+	for seconds, want := range map[float64]bool{9.999: true, 10: true, 10.3: true, 9: false, 11: false, 10.6: false, 0: true} {
+		if got := Ends(at(seconds), time.Second, 10*time.Second); got != want {
+			t.Errorf("ten seconds end at %g s: %v", seconds, got)
+		}
+	}
+}
+
 func TestAfter(t *testing.T) {
 	at := func(seconds float64) time.Time { return time.Unix(0, int64(seconds*1e9)) }
 	for _, c := range []struct {
