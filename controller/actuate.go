@@ -29,6 +29,9 @@ type actuated struct {
 // actuators lists who carries plans out, in the order of the parts. A part of a plan that has nobody here is an error.
 func (c *Controller) actuators() []actuated {
 	all := []actuated{{quell.GroupPart, groupActuator{c}}, {quell.WeightsPart, weightsActuator{c}}}
+	if c.fast != nil {
+		all = append(all, actuated{quell.FactorPart, composed{}})
+	}
 	if c.opts.Agents != nil {
 		all = append(all, actuated{quell.LimitsPart, &c.limits}, actuated{quell.SettingsPart, &c.settings})
 	}
@@ -114,6 +117,13 @@ func (a groupActuator) readBack(v *view) []string {
 	}
 	return []string{fmt.Sprintf("%d instance(s) ordered, and not listed by the scaler yet", v.coming)}
 }
+
+// composed stands for a fast policy's cuts: where there is one, a plan's weights are composed with them, and nothing is left to do.
+type composed struct{}
+
+func (composed) differs(*view, *quell.Plan) []string                         { return nil }
+func (composed) apply(context.Context, *view, *quell.Plan) ([]string, error) { return nil, nil }
+func (composed) readBack(*view) []string                                     { return nil }
 
 // weightsActuator sets the balancer: shares, who drains, and who is no longer there.
 type weightsActuator struct{ c *Controller }

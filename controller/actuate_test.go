@@ -96,7 +96,8 @@ func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
 		field := reflect.ValueOf(&plan).Elem().Field(i)
 		switch field.Kind() {
 		case reflect.Map:
-			field.Set(reflect.ValueOf(map[string]float64{"i1": 1}))
+			field.Set(reflect.MakeMap(field.Type()))
+			field.SetMapIndex(reflect.ValueOf("i1"), reflect.Zero(field.Type().Elem()))
 		case reflect.Slice:
 			field.Set(reflect.MakeSlice(field.Type(), 1, 1))
 		default:
@@ -106,7 +107,7 @@ func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
 			t.Errorf("a plan with %s asks for %q: make it a part with an actuator, or list it as one that explains", name, parts)
 		}
 	}
-	everything := quell.Plan{Group: &quell.GroupChange{Add: 1}, Replace: []string{"i1"}, Weights: map[string]float64{"i1": 1}, Limits: make([]quell.Limit, 1), Settings: make([]quell.Setting, 1)}
+	everything := quell.Plan{Group: &quell.GroupChange{Add: 1}, Replace: []string{"i1"}, Weights: map[string]float64{"i1": 1}, Limits: make([]quell.Limit, 1), Settings: make([]quell.Setting, 1), Factor: map[string]quell.Factor{"i1": {}}}
 	if len(everything.Asks()) != asks {
 		t.Errorf("a plan with everything asks for %v", everything.Asks())
 	}

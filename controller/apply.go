@@ -89,11 +89,17 @@ func (c *Controller) tend(ctx context.Context) {
 		c.failed("look", err)
 		return
 	}
-	if c.judge(limited, v); !c.acting() {
+	c.judge(limited, v)
+	c.keep(limited, v)
+}
+
+// keep keeps in force what was planned, if this controller acts.
+func (c *Controller) keep(ctx context.Context, v view) {
+	if !c.acting() {
 		return
 	}
-	c.begin(limited, v)
-	if err := c.reconcile(limited, v, c.weightsInForce(v)); err != nil {
+	c.begin(ctx, v)
+	if err := c.reconcile(ctx, v, c.weightsInForce(v)); err != nil {
 		c.failed("apply", err)
 	}
 }

@@ -89,7 +89,9 @@ type Controller struct {
 	// look at is in shown.
 	work     sync.Mutex
 	engine   *policy.Engine
-	noModels error // why the configured policy does not run; equal weights meanwhile
+	fast     *policy.Fast // nil: there is none
+	cutting  bool         // shares are cut, or on their way back
+	noModels error        // why the configured policy does not run; equal weights meanwhile
 	mem      memory
 	leading  bool
 	looked   bool            // scaler and balancer have answered
@@ -156,7 +158,11 @@ func (c *Controller) configure(service quell.Service, models *model.Models) erro
 	if err != nil {
 		return err
 	}
-	c.engine, c.noModels = engine, noModels
+	fast, err := policy.NewFast(service)
+	if err != nil {
+		return err
+	}
+	c.engine, c.fast, c.noModels = engine, fast, noModels
 	c.opts.Service, c.opts.Models = service, models
 	c.gather.setService(service)
 	return nil
@@ -202,19 +208,30 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	c.tend(ctx)
 	next := c.nextStep(time.Time{})
+	soon, hurries := c.nextGlance(time.Time{})
 	for {
-		pause := life.Watch(c.sampling())
+		pause := min(life.Watch(c.sampling()), max(0, next.Sub(c.now())))
+		if hurries {
+			pause = min(pause, max(0, soon.Sub(c.now())))
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(min(pause, max(0, next.Sub(c.now())))):
+		case <-time.After(pause):
 		}
-		if c.now().Before(next) {
+		switch now := c.now(); {
+		case !now.Before(next):
+			c.Step(ctx)
+			next = c.nextStep(next)
+		case hurries && !now.Before(soon):
+			c.Glance(ctx)
+			soon, hurries = c.nextGlance(soon)
+		default:
 			c.tend(ctx)
-			continue
+			if !hurries { // a reload may have brought a fast policy
+				soon, hurries = c.nextGlance(time.Time{})
+			}
 		}
-		c.Step(ctx)
-		next = c.nextStep(next)
 	}
 }
 
@@ -304,9 +321,13 @@ func (c *Controller) lead(ctx context.Context) error {
 	return err
 }
 
-// decide runs the engine, with what people set by hand.
+// decide runs the engine, with what people set by hand and what the fast policy cuts.
 func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 	s.Set(c.mem.Overrides)
+	if c.fast == nil {
+		c.mem.Fast, c.mem.Factors = policy.State{}, nil // of one that the configuration no longer has
+	}
+	s.Cut(c.mem.Factors)
 	plan, state := c.engine.Decide(s, c.mem.State)
 	if c.noModels != nil {
 		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "no_models", Text: c.missing()})
@@ -350,11 +371,20 @@ func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.
 	}
 	ctx, cancel := c.limit(context.WithoutCancel(ctx))
 	defer cancel()
-	entry := bus.Entry{At: s.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode, Changes: o.changes}
-	written := c.opts.Journal.Append(ctx, entry)
+	written := c.opts.Journal.Append(ctx, c.entry(plan, o))
 	if err := errors.Join(written, c.opts.Journal.AppendSnapshot(ctx, *s)); err != nil {
 		c.failed("journal", err) // one report of both: two that take turns would each be new in the log
 	}
+	c.remember(ctx)
+}
+
+// entry is a plan as the journal keeps it.
+func (c *Controller) entry(plan *quell.Plan, o outcome) bus.Entry {
+	return bus.Entry{At: plan.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode, Changes: o.changes}
+}
+
+// remember stores the memory.
+func (c *Controller) remember(ctx context.Context) {
 	c.watchFolder(ctx)
 	if c.unsaved = c.save(ctx); c.unsaved != nil {
 		c.failed("memory", c.unsaved)

@@ -20,6 +20,7 @@ type gather struct {
 	mu       sync.Mutex
 	service  quell.Service
 	readings map[string][]life.Received // by instance, in the order of life.BySender
+	fast     map[string][]life.Received // the same of a fast policy's periods
 	listed   map[string]bool            // members at the last snapshot
 	shown    time.Time                  // of the last snapshot
 	lives    map[string]life.Past
@@ -39,7 +40,7 @@ type sender struct {
 }
 
 func newGather(service quell.Service, log *slog.Logger) *gather {
-	return &gather{service: service, log: log, readings: map[string][]life.Received{}, lives: map[string]life.Past{}, started: dates{}, total: map[quell.Source]int{}, bad: outage.Kinds{Logger: log, What: "dropped a reading", Level: slog.LevelWarn}}
+	return &gather{service: service, log: log, readings: map[string][]life.Received{}, fast: map[string][]life.Received{}, lives: map[string]life.Past{}, started: dates{}, total: map[quell.Source]int{}, bad: outage.Kinds{Logger: log, What: "dropped a reading", Level: slog.LevelWarn}}
 }
 
 func (g *gather) setService(service quell.Service) {
@@ -51,7 +52,13 @@ func (g *gather) setService(service quell.Service) {
 func (g *gather) add(r quell.Reading, at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	from, came := g.readings[r.Instance], life.Received{Reading: r, At: at}
+	readings := g.readings
+	if r.Fast {
+		if readings = g.fast; g.service.Policy.Fast.Name == "" {
+			return // of a sender that has not heard yet that nobody wants it
+		}
+	}
+	from, came := readings[r.Instance], life.Received{Reading: r, At: at}
 	place, replaces := life.Find(from, came)
 	grows := bulk(&r)
 	if replaces {
@@ -66,7 +73,7 @@ func (g *gather) add(r quell.Reading, at time.Time) {
 		g.strange.note(&r, at)
 	}
 	g.kept += grows
-	g.readings[r.Instance] = life.Put(from, came)
+	readings[r.Instance] = life.Put(from, came)
 }
 
 // Bounds of what is kept of readings between two snapshots, so that nobody who may send can take the controller's memory.
@@ -181,28 +188,49 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	maps.DeleteFunc(g.readings, func(id string, _ []life.Received) bool { return !alive[id] })
 	g.strange.forget(now, g.service.Sampling, alive)
 	g.tellStrangers()
-	g.alive, g.kept = alive, 0
-	for _, from := range g.readings {
-		for i := range from {
-			g.kept += bulk(&from[i].Reading)
-		}
-	}
+	maps.DeleteFunc(g.fast, func(id string, _ []life.Received) bool { return !alive[id] })
+	g.alive, g.kept = alive, bulkOf(g.readings)+bulkOf(g.fast)
 	maps.DeleteFunc(g.started, func(id string, _ dated) bool { return !alive[id] })
 	g.listed, g.shown = alive, now
 	return s
 }
 
+func bulkOf(readings map[string][]life.Received) (sum int) {
+	for _, from := range readings {
+		for i := range from {
+			sum += bulk(&from[i].Reading)
+		}
+	}
+	return sum
+}
+
+// glimpse is what a fast policy sees: the states of the members, and what was counted in the last of its periods.
+func (g *gather) glimpse(now time.Time, v view) quell.Snapshot {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	group := v.group()
+	for i := range group {
+		in := &group[i]
+		in.Past, in.Observation = g.lives[in.Member.ID], g.mergeOf(g.fast, g.service.Policy.Fast.Sampling, now, in.Member.ID)
+	}
+	return life.Snapshot(now, &g.service, group)
+}
+
 // merge joins an instance's readings, and forgets those that are over or damaged.
 func (g *gather) merge(now time.Time, id string) *quell.Observation {
-	if len(g.readings[id]) == 0 {
+	return g.mergeOf(g.readings, g.service.Sampling, now, id)
+}
+
+func (g *gather) mergeOf(readings map[string][]life.Received, period time.Duration, now time.Time, id string) *quell.Observation {
+	if len(readings[id]) == 0 {
 		return nil
 	}
-	current := life.Current(now, g.service.Sampling, g.readings[id])
+	current := life.Current(now, period, readings[id])
 	o, damaged := life.Merge(now, g.shown, current)
 	for _, d := range damaged {
 		g.rejectOne(d)
 		current = slices.DeleteFunc(current, func(r life.Received) bool { return r.Source == d.Reading.Source && r.Sender == d.Reading.Sender })
 	}
-	g.readings[id] = current
+	readings[id] = current
 	return o
 }

@@ -18,6 +18,8 @@ const memoryKey = "controller"
 type memory struct {
 	Owner     string                `json:"owner,omitempty"` // by which a balancer knows this controller again
 	State     policy.State          `json:"state"`
+	Fast      policy.State          `json:"fast,omitzero"`      // of the fast policy
+	Factors   cuts                  `json:"factors,omitempty"`  // what it leaves of shares
 	Weights   map[string]float64    `json:"weights,omitempty"`  // of the last plan that was applied
 	Draining  map[string]time.Time  `json:"draining,omitempty"` // since when
 	Paused    bool                  `json:"paused,omitempty"`

@@ -19,6 +19,7 @@ var (
 	perService  = []string{"service"}
 
 	descWeight      = prometheus.NewDesc("quell_weight", "Planned fraction of traffic.", perInstance, nil)
+	descCut         = prometheus.NewDesc("quell_cut", "What a fast policy leaves of an instance's share.", perInstance, nil)
 	descUse         = prometheus.NewDesc("quell_utilization", "Own use of the policy's resource, the first of several, as a fraction of capacity.", perInstance, nil)
 	descSeverity    = prometheus.NewDesc("quell_severity", "Severity factor of interference, calibration included.", perInstance, nil)
 	descCapacity    = prometheus.NewDesc("quell_capacity", "Effective capacity within the threshold, as a fraction.", perInstance, nil)
@@ -72,7 +73,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 			states[in.State]++
 		}
 		for d, v := range map[*prometheus.Desc]*float64{
-			descWeight: in.Weight, descUse: in.Utilization, descSeverity: in.Severity,
+			descWeight: in.Weight, descCut: in.Cut, descUse: in.Utilization, descSeverity: in.Severity,
 			descCapacity: in.Capacity, descLatency: in.LatencyMS, descPredicted: in.PredictedMS,
 		} {
 			if v != nil {

@@ -63,6 +63,7 @@ type InstanceStatus struct {
 	Unprobed    bool        `json:"unprobed,omitempty"` // it reports, but its severity is missing for too long
 	AgeS        float64     `json:"age_s"`
 	Weight      *float64    `json:"weight,omitempty"` // planned
+	Cut         *float64    `json:"cut,omitempty"`    // what the fast policy leaves of its share
 	RequestRate *float64    `json:"request_rate,omitempty"`
 	ErrorRate   *float64    `json:"error_rate,omitempty"`
 	Utilization *float64    `json:"utilization,omitempty"`
@@ -92,6 +93,7 @@ type outside struct {
 	status   Status
 	members  []quell.Member
 	sampling time.Duration
+	fast     time.Duration // the fast policy's period; 0: there is none
 	cost     life.Cost
 }
 
@@ -175,7 +177,9 @@ func (c *Controller) show() {
 		s.LastFailure[part], s.LastFailureAt[part] = f.text, f.at
 	}
 	s.Coming = c.mem.Roll.Coming()
-	c.shown.write(outside{status: s, members: c.members, sampling: c.opts.Service.Sampling, cost: c.mem.Roll.Cost(c.now())})
+	c.shown.write(outside{
+		status: s, members: c.members, sampling: c.opts.Service.Sampling, fast: c.opts.Service.Policy.Fast.Sampling, cost: c.mem.Roll.Cost(c.now()),
+	})
 }
 
 // report keeps what the last decision saw and wanted.
@@ -190,10 +194,7 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 	for _, m := range v.members {
 		addresses[m.ID] = m.Address
 	}
-	reasons := map[string]string{}
-	for _, r := range plan.Reasons {
-		reasons[r.Instance] = r.Text
-	}
+	reasons := reasonsByInstance(plan)
 	for i := range snapshot.Instances {
 		row := c.row(&snapshot.Instances[i], plan, reasons)
 		row.Address = addresses[row.ID]
@@ -212,6 +213,15 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 	c.status = s
 }
 
+// reasonsByInstance are the last reasons that a plan gives for each instance.
+func reasonsByInstance(plan *quell.Plan) map[string]string {
+	reasons := map[string]string{}
+	for _, r := range plan.Reasons {
+		reasons[r.Instance] = r.Text
+	}
+	return reasons
+}
+
 func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[string]string) InstanceStatus {
 	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID], Limits: in.Limits, Settings: in.Settings}
 	if row.Health != "" {
@@ -221,6 +231,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 		row.AgeS = *in.AgeS
 	}
 	row.Weight = entry(plan.Weights, in.ID)
+	row.Cut = cutOf(c.mem.Factors, in.ID)
 	row.Capacity = entry(plan.Capacity, in.ID)
 	row.Limiter = plan.Limiter[in.ID]
 	row.PredictedMS = entry(plan.PredictedMS, in.ID)

@@ -137,6 +137,9 @@ func writeStatus(w io.Writer, s controller.Status) error {
 		if i.Held != nil {
 			label += heldText(i)
 		}
+		if i.Cut != nil {
+			label += fmt.Sprintf(", cut to %.0f%%", 100**i.Cut)
+		}
 		if w, ok := s.Overrides[i.ID]; ok {
 			label += fmt.Sprintf(", set to %.3f", w)
 		}

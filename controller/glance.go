@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/tick"
+)
+
+// cuts are what a fast policy leaves of shares, by instance.
+type cuts = map[string]quell.Factor
+
+// nextGlance is when the readings of the fast policy's period after that of the last glance should have come; false where there is no such
+// policy.
+func (c *Controller) nextGlance(last time.Time) (time.Time, bool) {
+	period := c.shown.read().fast
+	if period == 0 {
+		return time.Time{}, false
+	}
+	settle := tick.Settle(period)
+	return tick.After(last.Add(-settle), c.now().Add(-settle), period).Add(settle), true
+}
+
+// Glance runs the fast policy once: what it cuts is in force at once, on top of what the last decision wanted. Otherwise it does what is
+// done between two decisions.
+func (c *Controller) Glance(ctx context.Context) {
+	c.work.Lock()
+	defer c.release()
+	defer c.endDrained(ctx)
+	limited, cancel := c.limit(ctx)
+	defer cancel()
+	if c.leading {
+		_ = c.lead(limited) // counted there
+	}
+	if c.fast == nil || !c.leading {
+		return
+	}
+	view, err := c.look(limited)
+	if err != nil {
+		c.failed("look", err)
+		return
+	}
+	c.judge(limited, view)
+	snapshot := c.gather.glimpse(c.now(), view)
+	view.snapshot = &snapshot
+	snapshot.Set(c.mem.Overrides)
+	wanted, state := c.fast.Decide(&snapshot, c.mem.Fast)
+	before := c.mem.Factors
+	c.mem.Fast, c.mem.Factors = state, wanted.Factor
+	if len(wanted.Factor) == 0 && !c.cutting {
+		c.keep(limited, view)
+		return
+	}
+	c.compose(ctx, limited, &view, &wanted, differ(before, wanted.Factor))
+}
+
+// compose brings the cuts into force, and writes down what changed.
+func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *quell.Plan, news bool) {
+	view.snapshot.Cut(wanted.Factor)
+	plan, state := c.engine.Compose(view.snapshot, c.mem.State)
+	c.mem.State = state
+	plan.Factor, plan.Reasons = wanted.Factor, append(wanted.Reasons, plan.Reasons...)
+	o := c.carryOut(limited, view, &plan)
+	c.cutting = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps back
+	c.showCuts(&plan, o)
+	if !news && len(o.changes) == 0 {
+		return
+	}
+	c.tell(&plan, o)
+	ctx, cancel := c.limit(context.WithoutCancel(ctx))
+	defer cancel()
+	if err := c.opts.Journal.Append(ctx, c.entry(&plan, o)); err != nil {
+		c.failed("journal", err)
+	}
+	c.remember(ctx)
+}
+
+// differ says whether other shares are cut than before, or by more or less.
+func differ(before, after cuts) bool {
+	if len(before) != len(after) {
+		return true
+	}
+	for id, f := range after {
+		if old, ok := before[id]; !ok || math.Abs(old.Value-f.Value) > quell.SumTolerance {
+			return true
+		}
+	}
+	return false
+}
+
+// showCuts brings the status up to date with what a fast policy changed.
+func (c *Controller) showCuts(plan *quell.Plan, o outcome) {
+	reasons := reasonsByInstance(plan)
+	rows := make([]InstanceStatus, len(c.status.Instances))
+	for i, row := range c.status.Instances {
+		if w := entry(plan.Weights, row.ID); w != nil {
+			row.Weight = w
+		}
+		row.Cut = cutOf(plan.Factor, row.ID)
+		if text, ok := reasons[row.ID]; ok {
+			row.Reason = text
+		}
+		rows[i] = row
+	}
+	c.status.Instances = rows
+	if len(o.changes) > 0 {
+		c.status.Changes, c.status.ChangedAt = o.changes, plan.At
+	}
+}
+
+// cutOf is what is left of an instance's share; nil where nothing is cut.
+func cutOf(factors cuts, id string) *float64 {
+	if f, ok := factors[id]; ok {
+		return &f.Value
+	}
+	return nil
+}

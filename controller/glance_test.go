@@ -1,0 +1,164 @@
+package controller
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/internal/tick"
+)
+
+// hurried is a rig whose service samples every ten seconds, with a fast policy at one second.
+func hurried(r *rig) {
+	s := &r.opts.Service
+	s.Sampling, s.Group.Min = 10*time.Second, 3
+	s.Policy.Fast = quell.Fast{Name: "outlier", Sampling: time.Second}
+}
+
+// serve makes a balancer report the given mean response times of i1, i2 and i3 at the end of every second.
+func (r *rig) serve(ms *[3]float64) {
+	for {
+		if !tick.Sleep(r.t.Context(), tick.Until(time.Now(), time.Second)) {
+			return
+		}
+		for i, id := range []string{"i1", "i2", "i3"} {
+			rate, mean, open := 50.0, ms[i], 1.0
+			o := quell.Observation{At: time.Now(), WindowS: 1, RequestRate: &rate, InFlight: &open, LatencyMS: &quell.Latency{Mean: &mean, N: 50}}
+			r.c.Observe(quell.Reading{
+				Service: "shop", Instance: id, Source: quell.FromBalancer, Sender: "lb", Fast: true, Observation: o, Requests: 50,
+			}, time.Now())
+		}
+	}
+}
+
+// An instance that becomes slow loses its share within two seconds, although decisions come every ten; it gets it back, and the
+// decisions between change nothing of it.
+func TestAFastPolicyCutsBetweenDecisions(t *testing.T) {
+	play(t, hurried, func(r *rig) {
+		ms := [3]float64{20, 20, 20}
+		go r.serve(&ms)
+		r.run(25 * time.Second)
+		equal(t, r, 1./3, 1./3)
+		quiet := len(r.journal.plans())
+		ms[1] = 600
+		r.pass(2 * time.Second)
+		if w := r.balancer.weights()["i2"]; w > 1./6+1e-9 {
+			t.Fatalf("two seconds after it became slow i2 has %.3f of the requests", w)
+		}
+		r.pass(2 * time.Second)
+		status := r.c.Status()
+		if in := status.Instances[1]; in.Cut == nil || *in.Cut > 0.11 || in.Weight == nil || math.Abs(*in.Weight-r.balancer.weights()["i2"]) > 1e-9 {
+			t.Errorf("the status shows %+v", in)
+		}
+		if text := status.Instances[1].Reason; !strings.Contains(text, "mean 600 ms where the others have 20") {
+			t.Errorf("the status says %q", text)
+		}
+		if n := len(r.journal.plans()) - quiet; n < 2 || n > 4 {
+			t.Errorf("%d plans in the journal for one cut of a few steps", n)
+		}
+		r.pass(8 * time.Second) // over a decision
+		if w := r.balancer.weights()["i2"]; w > 0.06 {
+			t.Errorf("after a decision i2 has %.3f of the requests again", w)
+		}
+		ms[1] = 20
+		r.pass(time.Minute)
+		equal(t, r, 1./3, 1./3)
+		if in := r.c.Status().Instances[1]; in.Cut != nil {
+			t.Errorf("the status shows %+v", in)
+		}
+		before := r.balancer.applies()
+		r.pass(30 * time.Second)
+		if n := r.balancer.applies() - before; n > 0 {
+			t.Errorf("the balancer was told %d times that nothing changes", n)
+		}
+	})
+}
+
+// equal wants i1 and i2 to have these weights.
+func equal(t *testing.T, r *rig, first, second float64) {
+	t.Helper()
+	w := r.balancer.weights()
+	if math.Abs(w["i1"]-first) > 1e-6 || math.Abs(w["i2"]-second) > 1e-6 {
+		t.Fatalf("weights %v, want %.3f and %.3f", w, first, second)
+	}
+}
+
+// A cut is remembered by the controller that comes next; one whose configuration has no fast policy gives the share back.
+func TestCutsOutliveTheController(t *testing.T) {
+	play(t, hurried, func(r *rig) {
+		ms := [3]float64{20, 600, 20}
+		go r.serve(&ms)
+		r.run(15 * time.Second)
+		cut := r.balancer.weights()["i2"]
+		if cut > 0.06 {
+			t.Fatalf("i2 has %.3f of the requests", cut)
+		}
+		r.restart()
+		r.run(3 * time.Second)
+		if w := r.balancer.weights()["i2"]; w > cut+1e-9 {
+			t.Errorf("a new controller gives i2 %.3f", w)
+		}
+		r.opts.Service.Policy.Fast = quell.Fast{}
+		r.restart()
+		r.run(40 * time.Second)
+		equal(t, r, 1./3, 1./3)
+	})
+}
+
+// In advise mode, and while it is paused, nothing is cut; the journal says what would be.
+func TestAPauseHoldsCuts(t *testing.T) {
+	play(t, hurried, func(r *rig) {
+		ms := [3]float64{20, 20, 20}
+		go r.serve(&ms)
+		r.run(25 * time.Second)
+		r.do(bus.Command{Name: bus.Pause})
+		ms[1] = 600
+		r.pass(20 * time.Second)
+		equal(t, r, 1./3, 1./3)
+		plans := r.journal.plans()
+		would := false
+		for _, p := range plans {
+			would = would || !p.Applied && len(p.Would) > 0 && len(p.Plan.Factor) > 0
+		}
+		if !would {
+			t.Error("the journal does not say what would have been cut")
+		}
+		r.do(bus.Command{Name: bus.Resume})
+		r.pass(5 * time.Second)
+		if w := r.balancer.weights()["i2"]; w > 0.06 {
+			t.Errorf("after the pause i2 has %.3f of the requests", w)
+		}
+	})
+}
+
+// What a person set is never cut.
+func TestAnOverrideIsNotCut(t *testing.T) {
+	play(t, hurried, func(r *rig) {
+		ms := [3]float64{20, 20, 20}
+		go r.serve(&ms)
+		r.run(25 * time.Second)
+		r.do(bus.Command{Name: bus.Override, Instance: "i2", Weight: new(0.5)})
+		r.pass(15 * time.Second)
+		ms[1] = 600
+		r.pass(10 * time.Second)
+		equal(t, r, 0.25, 0.5)
+	})
+}
+
+// Readings of a fast period are not mistaken for those of the sampling period, whether a fast policy wants them or not.
+func TestFastReadingsAreApart(t *testing.T) {
+	play(t, func(r *rig) { r.opts.Service.Guard.StaleAfter = 3 }, func(r *rig) {
+		r.run(3 * time.Second)
+		rate := 7.0
+		r.c.Observe(quell.Reading{
+			Service: "shop", Instance: "i1", Source: quell.FromBalancer, Fast: true, Observation: quell.Observation{At: time.Now(), RequestRate: &rate},
+		}, time.Now())
+		r.pass(time.Second)
+		if in := r.c.Status().Instances[0]; in.RequestRate != nil {
+			t.Errorf("i1 has %g requests a second", *in.RequestRate)
+		}
+	})
+}
