@@ -351,7 +351,7 @@ func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
 		InstanceSeconds: seconds, MeanInstances: seconds / t.sc.Duration.Seconds(), MaxInstances: t.most,
 		Decisions: t.after.Decisions - t.before.Decisions, Warnings: t.warnings,
 	}
-	if r.Fixed == 0 {
+	if r.Fixed == 0 || t.Run.Policy.Fast.Name != "" {
 		r.ReactionS = scenario.Reactions(t.sc.Marks(), since)
 	}
 	return r

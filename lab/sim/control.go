@@ -16,6 +16,7 @@ func (s *simulation) sample() {
 	if s.w.now < s.zero {
 		snapshot.Set(s.Scenario.Instances.Held())
 	}
+	s.cuts(&snapshot)
 	plan, state := s.engine.Decide(&snapshot, s.state)
 	s.state = state
 	if s.planned != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/golden"
@@ -61,6 +62,10 @@ func decisions(t *testing.T, sc *scenario.Scenario) []byte {
 	if sc.Name == "noisy-neighbour" {
 		for _, name := range slices.Sorted(slices.Values(policy.Names())) {
 			runs = append(runs, scenario.Run{Policy: quell.Policy{Name: name}, Scheduling: quell.EWMA})
+		}
+		for _, name := range policy.NamesOf(policy.FastScope) {
+			fast := quell.Fast{Name: name, Sampling: 500 * time.Millisecond}
+			runs = append(runs, scenario.Run{Policy: quell.Policy{Name: policy.Plain, Fast: fast}, Scheduling: quell.RoundRobin})
 		}
 		runs = append(runs, scenario.Run{Policy: quell.Policy{Name: Clairvoyant}, Scheduling: quell.LeastConn})
 	}

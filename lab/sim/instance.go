@@ -27,6 +27,8 @@ type instance struct {
 	candidate route.Candidate // weight and open requests
 	place     int             // among the balancer's candidates; -1: not there
 	meter     meter
+	marked    mark               // of the fast policy's last window
+	glimpsed  *quell.Observation // what it showed; nil before the first
 	prober    *prober
 	windowAt  float64         // when the present window of machine and prober began
 	usedAt    [kinds]float64  // what it had carried then
@@ -99,7 +101,7 @@ func (s *simulation) becomeReady(in *instance) {
 	}
 	in.state, in.shown = quell.Ready, true
 	in.readings = make([]life.Received, 0, 2)
-	in.meter.began, in.meter.touched = s.w.now, s.w.now
+	in.meter.began, in.meter.touched, in.marked.began = s.w.now, s.w.now, s.w.now
 	in.meter.classes = make([]classMeter, len(s.Scenario.Workload.Classes))
 	in.prober = newProber(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))
 	s.watch(in)

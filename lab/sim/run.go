@@ -105,6 +105,7 @@ type simulation struct {
 	account   *account
 
 	engine    *policy.Engine
+	hurry     *hurry     // nil without a fast policy
 	foresight *foresight // clairvoyant only
 	state     policy.State
 	changes   []time.Duration
@@ -250,6 +251,9 @@ func (s *simulation) preparePolicy() (err error) {
 	if s.engine, err = s.newEngine(); err != nil {
 		return err
 	}
+	if err = s.newHurry(); err != nil {
+		return err
+	}
 	if s.Run.Policy.Name == Clairvoyant {
 		if err = s.foresee(); err != nil {
 			return err
@@ -307,6 +311,7 @@ func (s *simulation) schedule() {
 	firstEnd := s.boot + s.rng.Float64()*period.Seconds()
 	s.phase = math.Mod(firstEnd, period.Seconds())
 	s.start(life.First(s.service.Group))
+	s.hasten(firstEnd)
 	s.w.agenda.add(firstEnd, s.report)
 	s.w.agenda.add(firstEnd+tick.Settle(period).Seconds(), s.sample)
 	s.w.agenda.add(life.Watch(period).Seconds(), s.tend)
@@ -340,7 +345,7 @@ func (s *simulation) result() quell.Result {
 		DurationS: sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors, LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
 		InstanceSeconds: cost, MeanInstances: cost / sc.Duration.Seconds(), MaxInstances: s.most, Decisions: len(s.changes),
 	}
-	if r.Fixed == 0 {
+	if r.Fixed == 0 || s.hurry != nil {
 		r.ReactionS = scenario.Reactions(sc.Marks(), s.changes)
 	}
 	return r

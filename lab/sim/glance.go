@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/tick"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/life"
+	"github.com/quellhq/quell/policy"
+)
+
+// hurry is what a fast policy adds to a simulation: windows of its own at the balancer, and cuts between two decisions.
+type hurry struct {
+	policy  *policy.Fast
+	period  float64
+	state   policy.State
+	factors map[string]quell.Factor
+	cutting bool // shares are cut, or on their way back
+}
+
+// mark is how far an instance's meter was when the last fast window ended.
+type mark struct {
+	began                     float64
+	arrived, finished, failed int64
+	latencies                 int
+	openTime                  float64
+	kept                      []time.Duration // response times since, of a meter that began anew
+}
+
+// keep is for a meter that is about to begin anew.
+func (k *mark) keep(m *meter) {
+	k.arrived, k.finished, k.failed = k.arrived-m.arrived, k.finished-m.finished, k.failed-m.failed
+	k.openTime -= m.openTime
+	k.kept, k.latencies = append(k.kept[:0], m.latencies[k.latencies:]...), 0
+}
+
+func (s *simulation) newHurry() error {
+	fast, err := policy.NewFast(s.service)
+	if err != nil || fast == nil {
+		return err
+	}
+	s.hurry = &hurry{policy: fast, period: s.service.Policy.Fast.Sampling.Seconds()}
+	return nil
+}
+
+// hasten puts the fast policy's windows on the agenda, which end with those of the others where these do.
+func (s *simulation) hasten(firstEnd float64) {
+	if s.hurry == nil {
+		return
+	}
+	first := firstEnd
+	for first > s.boot+s.hurry.period {
+		first -= s.hurry.period
+	}
+	s.w.agenda.add(first, s.reportFast)
+	s.w.agenda.add(first+tick.Settle(s.service.Policy.Fast.Sampling).Seconds(), s.glance)
+}
+
+// reportFast ends the balancer's window of the fast policy.
+func (s *simulation) reportFast() {
+	s.w.agenda.add(s.w.now+s.hurry.period, s.reportFast)
+	for _, in := range s.members {
+		m, last := &in.meter, &in.marked
+		window := s.w.now - last.began
+		if in.prober == nil || window <= 0 {
+			continue
+		}
+		m.account(s.w.now, in.candidate.InFlight)
+		rate, open := float64(m.arrived-last.arrived)/window, (m.openTime-last.openTime)/window
+		o := quell.Observation{At: s.clock(s.w.now), WindowS: window, RequestRate: &rate, InFlight: &open}
+		if finished := m.finished - last.finished; finished > 0 {
+			failed := float64(m.failed-last.failed) / float64(finished)
+			o.ErrorRate = &failed
+		}
+		if took := append(last.kept, m.latencies[last.latencies:]...); len(took) > 0 {
+			summary := scenario.Summarize(took)
+			o.LatencyMS = &summary
+		}
+		in.glimpsed = &o
+		in.marked = mark{s.w.now, m.arrived, m.finished, m.failed, len(m.latencies), m.openTime, last.kept[:0]}
+	}
+}
+
+// glance is the fast policy's decision, as the live controller makes it.
+func (s *simulation) glance() {
+	s.w.agenda.add(s.w.now+s.hurry.period, s.glance)
+	group := s.group()
+	for i, in := range s.members {
+		group[i].Past, group[i].Observation = in.past, in.glimpsed
+	}
+	snapshot := life.Snapshot(s.clock(s.w.now), &s.service, group)
+	if s.w.now < s.zero {
+		snapshot.Set(s.Scenario.Instances.Held())
+	}
+	h := s.hurry
+	wanted, state := h.policy.Decide(&snapshot, h.state)
+	h.state, h.factors = state, wanted.Factor
+	if len(h.factors) == 0 && !h.cutting {
+		return
+	}
+	snapshot.Cut(h.factors)
+	plan, after := s.engine.Compose(&snapshot, s.state)
+	s.state = after
+	moved := s.setWeights(plan.Weights)
+	if h.cutting = len(h.factors) > 0 || moved; moved {
+		s.changed()
+	}
+}
+
+// cuts writes down in a snapshot what the fast policy leaves of shares.
+func (s *simulation) cuts(snapshot *quell.Snapshot) {
+	if s.hurry != nil {
+		snapshot.Cut(s.hurry.factors)
+	}
+}
