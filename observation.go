@@ -99,6 +99,9 @@ type CPUTime struct {
 	Steal  float64 `json:"steal"`
 }
 
+// PressureFull is the key of a control group's pressure in which none of its tasks ran while some waited for a processor.
+const PressureFull = "cpu_full"
+
 // Sched is how the tasks of a machine, or of a control group, got processors in a window: sums over tasks and processors, in seconds.
 type Sched struct {
 	Cores      float64  `json:"cores,omitempty"` // processors of the machine, or the group's quota; absent: no quota

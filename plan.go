@@ -6,7 +6,8 @@ import "time"
 // replayed. Empty parts ask for nothing.
 type Plan struct {
 	At                    time.Time           `json:"at"`
-	Service               string              `json:"service"`
+	Service               string              `json:"service,omitempty"`
+	Host                  string              `json:"host,omitempty"` // in place of a service
 	Policy                string              `json:"policy"`
 	Weights               map[string]float64  `json:"weights,omitempty"` // over the instances that stay; sum 1
 	Group                 *GroupChange        `json:"group,omitempty"`
@@ -20,6 +21,7 @@ type Plan struct {
 	Severity              map[string]float64  `json:"severity,omitempty"` // what was used, calibration included
 	Cause                 map[string]Resource `json:"cause,omitempty"`
 	Limiter               map[string]string   `json:"limiter,omitempty"` // what binds the capacity: a resource, of several; override; errors
+	Waits                 map[string]Waits    `json:"waits,omitempty"`   // of control groups
 	Reasons               []Reason            `json:"reasons,omitempty"`
 }
 
@@ -54,6 +56,17 @@ func (p *Plan) Asks() (parts []Part) {
 		}
 	}
 	return parts
+}
+
+// Waits says how much of the time in which a control group wanted to run it waited for a processor, and for whom: fractions of that time.
+// The four parts sum to Share. What a kernel does not tell is absent.
+type Waits struct {
+	Share      *float64 `json:"share,omitempty"`
+	Own        *float64 `json:"own,omitempty"`        // for other tasks of the group
+	Quota      *float64 `json:"quota,omitempty"`      // for the next period of its own quota
+	Neighbours *float64 `json:"neighbours,omitempty"` // for tasks of this machine that are not the group's
+	Hypervisor *float64 `json:"hypervisor,omitempty"` // for the processors of the machine itself, which were stolen
+	Neighbour  string   `json:"neighbour,omitempty"`  // the group that ran most of all neighbours; absent: processes of no group
 }
 
 // GroupChange asks for instances to be added and removed.

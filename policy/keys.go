@@ -11,14 +11,34 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Name is the name of a policy, as a configuration has it.
-func Name(dst *string) keys.Value { return keys.OneOf(dst, Names()) }
+// Name is the name of a policy that decides for a service, as a configuration has it.
+func Name(dst *string) keys.Value { return nameOf(ServiceScope, dst) }
+
+// nameOf is the name of a policy of one scope. That of another one has a message of its own. Beside them other words may be known.
+func nameOf(scope Scope, dst *string, words ...string) *keys.Scalar[string] {
+	return keys.OneOf(dst, append(words, NamesOf(scope)...)).First(func(name string) string {
+		if r, _, err := find(quell.Policy{Name: name}); err == nil && r.scope != scope {
+			return fmt.Sprintf("policy %s cannot decide here: %s", name, r.scope.where())
+		}
+		return ""
+	})
+}
 
 // Keys is a policy with its own settings, as a configuration has it: a map with the name and that policy's keys. A policy
 // that is chosen by another name than the one before begins with its defaults.
 func Keys(dst *quell.Policy) *keys.Choice {
+	return choice(ServiceScope, dst, keys.Opt("name", Name(&dst.Name), about(ServiceScope))).
+		Beside(keys.Opt("fast", fastKeys(&dst.Fast), "a policy that runs beside it at a shorter period, and cuts shares: its name, or a map"))
+}
+
+// HostKeys is a policy for the control groups of a machine with its own settings, as Keys is a service's. There is no default.
+func HostKeys(dst *quell.Policy) *keys.Choice {
+	return choice(HostScope, dst, keys.Req("name", nameOf(HostScope, &dst.Name), about(HostScope)))
+}
+
+func choice(scope Scope, dst *quell.Policy, name keys.Key) *keys.Choice {
 	before := *dst
-	return keys.ChoiceBy(keys.Opt("name", Name(&dst.Name), about(ServiceScope)), forms(ServiceScope), func() (keys.Table, func()) {
+	return keys.ChoiceBy(name, forms(scope), func() (keys.Table, func()) {
 		if dst.Name != before.Name {
 			dst.Settings = nil
 		}
@@ -28,7 +48,7 @@ func Keys(dst *quell.Policy) *keys.Choice {
 		}
 		table, read := r.open(settings)
 		return table, func() { dst.Settings = read() }
-	}).Beside(keys.Opt("fast", fastKeys(&dst.Fast), "a policy that runs beside it at a shorter period, and cuts shares: its name, or a map"))
+	})
 }
 
 // forms are the settings of a scope's policies, for messages and the reference.
@@ -61,7 +81,7 @@ const (
 
 // fastKeys is a fast policy with its own settings, or its name alone.
 func fastKeys(dst *quell.Fast) keys.Value {
-	name, sampling, known := cmp.Or(dst.Name, noFast), cmp.Or(dst.Sampling, defaultFast), append([]string{noFast}, NamesOf(FastScope)...)
+	name, sampling := cmp.Or(dst.Name, noFast), cmp.Or(dst.Sampling, defaultFast)
 	open := func() (keys.Table, func()) {
 		if name == noFast {
 			return nil, func() { *dst = quell.Fast{} }
@@ -77,9 +97,9 @@ func fastKeys(dst *quell.Fast) keys.Value {
 		table, read := r.open(settings)
 		return table, func() { *dst = quell.Fast{Name: name, Settings: read(), Sampling: sampling} }
 	}
-	whole := keys.ChoiceBy(keys.Opt("name", keys.OneOf(&name, known), about(FastScope)), forms(FastScope), open).
+	whole := keys.ChoiceBy(keys.Opt("name", nameOf(FastScope, &name, noFast), about(FastScope)), forms(FastScope), open).
 		Beside(keys.Opt("sampling", keys.Duration(&sampling).Between(100*time.Millisecond, time.Minute), "its period; policy decisions come at a multiple of it"))
-	word := keys.OneOf(&name, known).Into(func(n string) {
+	word := nameOf(FastScope, &name, noFast).Into(func(n string) {
 		name = n
 		_, closing := open()
 		closing()

@@ -50,12 +50,9 @@ func NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
 }
 
 func newEngine(service quell.Service, scope Scope, models *model.Models) (*Engine, error) {
-	r, settings, err := find(service.Policy)
+	r, settings, err := findIn(scope, service.Policy)
 	if err != nil {
 		return nil, err
-	}
-	if r.scope != scope {
-		return nil, &quell.UserError{Err: fmt.Errorf("policy %s cannot decide here: %s", r.name, r.scope.where())}
 	}
 	e := &Engine{service: service, row: r, decides: r.decide(settings), senses: r.senses(settings), protected: setOf(service.Group.Protected)}
 	if models == nil {

@@ -19,6 +19,7 @@ var rows = []row{
 	rowOf(hpaSpec),
 	rowOf(knapsackSpec),
 	rowOf(outlierSpec),
+	hostRowOf(waitsSpec),
 }
 
 // Scope says where a policy runs: in the controller, for a service or, fast, beside such a policy, or in the agent, for the control groups
@@ -116,6 +117,7 @@ type row struct {
 	senses           func(settings any) Senses
 	variants         func(settings any) []Variant
 	decide           func(settings any) decide
+	decideHost       func(settings any) decideHost // of scope host, in place of decide
 }
 
 // decide sets the share of every ready instance, which is the present one at first, and returns the rest of the

@@ -8,10 +8,9 @@ import (
 	"path"
 	"strconv"
 	"time"
-)
 
-// PressureFull is the pressure of a control group in which none of its tasks ran while some waited for a processor.
-const PressureFull = "cpu_full"
+	"github.com/quellhq/quell"
+)
 
 // stall is for how long tasks waited for a resource, since the machine or the control group was made.
 type stall struct {
@@ -89,7 +88,7 @@ func pressureBetween(before, after map[string]stall, window time.Duration) map[s
 		}
 		pressure[name] = min(1, (now.some-then.some).Seconds()/window.Seconds())
 		if name == "cpu" && now.full != nil && then.full != nil && *now.full >= *then.full {
-			pressure[PressureFull] = min(pressure[name], (*now.full-*then.full).Seconds()/window.Seconds())
+			pressure[quell.PressureFull] = min(pressure[name], (*now.full-*then.full).Seconds()/window.Seconds())
 		}
 	}
 	if len(pressure) == 0 {

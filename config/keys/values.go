@@ -75,6 +75,12 @@ func (s *Scalar[T]) Then(r Rule[T]) *Scalar[T] {
 	return s
 }
 
+// First adds a rule that is judged before those that there are.
+func (s *Scalar[T]) First(r Rule[T]) *Scalar[T] {
+	s.rules = slices.Insert(s.rules, 0, r)
+	return s
+}
+
 // Into hands the value to a function.
 func (s *Scalar[T]) Into(set func(T)) *Scalar[T] {
 	s.set = set

@@ -1,0 +1,63 @@
+package policy
+
+import (
+	"fmt"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// hostSpec is the row of a policy that runs in the agent, for the control groups of its machine.
+type hostSpec[S any] struct {
+	name, about string
+	defaults    S
+	keys        func(*S) keys.Table // of the settings, as they stand below `agent.policy` in a configuration
+	memory      func() any          // an empty memory; nil if it keeps none
+	decide      func(s *quell.Snapshot, settings S, st *State) quell.Plan
+}
+
+// decideHost returns the plan for a host. It updates the memory, which is already a private copy.
+type decideHost func(s *quell.Snapshot, st *State) quell.Plan
+
+func hostRowOf[S any](s hostSpec[S]) row {
+	r := rowOf(spec[S]{name: s.name, about: s.about, scope: HostScope, defaults: s.defaults, keys: s.keys, memory: s.memory})
+	r.decideHost = func(settings any) decideHost {
+		own := settings.(S)
+		return func(snapshot *quell.Snapshot, st *State) quell.Plan { return s.decide(snapshot, own, st) }
+	}
+	return r
+}
+
+// HostEngine runs one host's policy. It is immutable and safe for concurrent use.
+type HostEngine struct {
+	policy  string
+	decides decideHost
+}
+
+// NewHostEngine compiles a policy of scope host.
+func NewHostEngine(p quell.Policy) (*HostEngine, error) {
+	r, settings, err := findIn(HostScope, p)
+	if err != nil {
+		return nil, err
+	}
+	return &HostEngine{r.name, r.decideHost(settings)}, nil
+}
+
+// Decide returns the plan that should be in force after the snapshot, whose instances are control groups, and the memory to hand in with
+// the next one. prev is not changed.
+func (e *HostEngine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
+	st := prev.carried(e.policy)
+	st.HandingOver = false // groups have no shares that could be handed over
+	plan := e.decides(s, &st)
+	plan.At, plan.Host, plan.Policy = s.At, s.Host, e.policy
+	return plan, st
+}
+
+// findIn is find for one scope: a policy of another one is a mistake.
+func findIn(scope Scope, p quell.Policy) (row, any, error) {
+	r, settings, err := find(p)
+	if err == nil && r.scope != scope {
+		err = &quell.UserError{Err: fmt.Errorf("policy %s cannot decide here: %s", r.name, r.scope.where())}
+	}
+	return r, settings, err
+}

@@ -1,0 +1,263 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// WaitsSettings are what waits can be told.
+type WaitsSettings struct {
+	Window time.Duration // over which waiting is told: what is one window old counts 37%
+	Report float64       // a group that waits this share of the time it wants to run is named
+}
+
+var waitsSpec = hostSpec[WaitsSettings]{
+	name: "waits", about: "reports how long each control group waits for a processor, and for whom; changes nothing",
+	defaults: WaitsSettings{Window: time.Minute, Report: 0.1},
+	keys: func(s *WaitsSettings) keys.Table {
+		return keys.Table{
+			keys.Opt("window", keys.Duration(&s.Window).Between(time.Second, 24*time.Hour), "time over which waiting is told; what is one window old counts 37%"),
+			keys.Opt("report", keys.Share(&s.Report).Above(0).Between(0, 1), "a group is named when it waits this share of the time it wants to run, until it waits half of that"),
+		}
+	},
+	memory: empty[waitsMemory],
+	decide: decideWaits,
+}
+
+// waitsMemory is what waits remembers: sums of seconds that fade.
+type waitsMemory struct {
+	Groups map[string]waitsOf `json:"groups,omitempty"`
+	Others float64            `json:"others_s,omitempty"` // run by processes of none of the groups
+}
+
+// waitsOf are the sums of one group.
+type waitsOf struct {
+	Run        float64 `json:"run_s"`
+	Own        float64 `json:"own_s"`
+	Quota      float64 `json:"quota_s"`
+	Neighbours float64 `json:"neighbours_s"`
+	Hypervisor float64 `json:"hypervisor_s"`
+	Blind      bool    `json:"blind,omitempty"` // at the last reading the kernel told nothing of its tasks' waiting
+	Cause      string  `json:"cause,omitempty"` // that was named; empty: it does not wait enough
+}
+
+// decideWaits reports; it asks for nothing to be changed.
+func decideWaits(s *quell.Snapshot, set WaitsSettings, st *State) quell.Plan {
+	mem := remembered[waitsMemory](st)
+	if s.Machine == nil || s.Machine.Sched == nil || s.Machine.CPU == nil || s.Machine.WindowS <= 0 {
+		return quell.Plan{Reasons: []quell.Reason{{Code: "machine_unread", Text: "the machine's processor times are not known: nothing can be said of its groups"}}}
+	}
+	machine := machineShare{run: s.Machine.Sched.RunS, stolen: s.Machine.CPU.Steal * s.Machine.Sched.Cores * s.Machine.WindowS}
+	kept := math.Exp(-s.Machine.WindowS / set.Window.Seconds())
+	groups := make(map[string]waitsOf, len(s.Instances))
+	rest := machine.run
+	for _, in := range s.Instances {
+		was := mem.Groups[in.ID].times(kept)
+		if in.Observation != nil && in.Observation.Sched != nil {
+			was = was.plus(machine.split(in.Observation))
+			rest -= in.Observation.Sched.RunS
+		}
+		groups[in.ID] = was
+	}
+	mem.Others = kept*mem.Others + max(0, rest)
+	mem.Groups = groups
+	return mem.plan(s, set)
+}
+
+// machineShare is what a machine's processors did in a window, in seconds.
+type machineShare struct {
+	run    float64 // user and system time of everybody
+	stolen float64 // taken by the hypervisor while somebody wanted to run
+}
+
+// split says for whom a group waited. Time that a quota stopped it comes first, as far as it waited at all; of the rest the hypervisor has the
+// share that it took of the busy time; what is left is laid on other tasks by the processor time that these got meanwhile.
+func (m machineShare) split(obs *quell.Observation) waitsOf {
+	sched := obs.Sched
+	m.run = max(m.run, sched.RunS) // ticks are coarser than a group's account
+	w := waitsOf{Run: sched.RunS}
+	if m.run > 0 {
+		w.Hypervisor = m.stolen * sched.RunS / m.run // its share of what was stolen from running tasks
+	}
+	quota := 0.0
+	if sched.ThrottledS != nil {
+		quota = *sched.ThrottledS
+	}
+	wait, ownShare, ok := waiting(obs, m.run)
+	if !ok {
+		w.Quota, w.Blind = quota, true
+		return w
+	}
+	w.Quota = min(wait, quota)
+	wait -= w.Quota
+	if busy := m.run + m.stolen; busy > 0 {
+		stolen := wait * m.stolen / busy
+		w.Hypervisor += stolen
+		wait -= stolen
+	}
+	w.Own = wait * ownShare
+	w.Neighbours = wait - w.Own
+	return w
+}
+
+// waiting returns for how long a group's tasks waited, in seconds, and the share of it in which processors ran other tasks of the group
+// rather than its neighbours', of those that ran at all. run is the processor time of the whole machine.
+func waiting(obs *quell.Observation, run float64) (seconds, own float64, ok bool) {
+	sched := obs.Sched
+	if sched.WaitS != nil {
+		// A task never waits for itself: beside it ran the rest of its group, and the neighbours.
+		itself := 0.0
+		if sched.TaskRunS != nil {
+			itself = min(*sched.TaskRunS, sched.RunS)
+		}
+		if run > itself {
+			own = (sched.RunS - itself) / (run - itself)
+		}
+		return *sched.WaitS, own, true
+	}
+	some, ok := obs.Pressure["cpu"]
+	if !ok {
+		return 0, 0, false
+	}
+	// In the part of the pressure that is full none of the group ran, so it did not wait for itself.
+	if full := obs.Pressure[quell.PressureFull]; some > full && run > 0 {
+		own = (some - full) / some * sched.RunS / run
+	}
+	return some * obs.WindowS, own, true
+}
+
+func (w waitsOf) times(x float64) waitsOf {
+	w.Run, w.Own, w.Quota, w.Neighbours, w.Hypervisor = x*w.Run, x*w.Own, x*w.Quota, x*w.Neighbours, x*w.Hypervisor
+	return w
+}
+
+func (w waitsOf) plus(v waitsOf) waitsOf {
+	w.Run, w.Own, w.Quota = w.Run+v.Run, w.Own+v.Own, w.Quota+v.Quota
+	w.Neighbours, w.Hypervisor, w.Blind = w.Neighbours+v.Neighbours, w.Hypervisor+v.Hypervisor, v.Blind
+	return w
+}
+
+func (w waitsOf) waited() float64 { return w.Own + w.Quota + w.Neighbours + w.Hypervisor }
+
+// The causes of waiting, as reasons name them: the code is waits_ and the cause.
+const (
+	ownCause        = "own"
+	quotaCause      = "quota"
+	neighboursCause = "neighbours"
+	hypervisorCause = "hypervisor"
+)
+
+// cause is one part of a group's waiting.
+type cause struct {
+	name, words string
+	seconds     float64
+}
+
+func (w waitsOf) causes() []cause {
+	return []cause{
+		{quotaCause, "its own quota", w.Quota}, {neighboursCause, "neighbours on this machine", w.Neighbours},
+		{ownCause, "its own load", w.Own}, {hypervisorCause, "the hypervisor", w.Hypervisor},
+	}
+}
+
+// next is the cause that is named now: the largest part of enough waiting. One that was named stays until the waiting has halved or another
+// cause is a quarter larger, so that two of one size do not take turns.
+func (w waitsOf) next(report, least float64) string {
+	wanted := w.Run + w.waited()
+	if w.Cause != "" {
+		report /= 2
+	}
+	if wanted < least || w.waited() < report*wanted {
+		return ""
+	}
+	const clearly = 1.25
+	list := w.causes()
+	top := slices.MaxFunc(list, func(a, b cause) int { return cmp.Compare(a.seconds, b.seconds) })
+	if i := slices.IndexFunc(list, func(c cause) bool { return c.name == w.Cause }); i >= 0 && top.seconds < clearly*list[i].seconds {
+		return w.Cause
+	}
+	return top.name
+}
+
+// plan tells what is remembered, and names who waits. A group that wanted less than one hundredth of a processor is never named.
+func (mem *waitsMemory) plan(s *quell.Snapshot, set WaitsSettings) quell.Plan {
+	const leastUse = 0.01
+	plan := quell.Plan{Waits: map[string]quell.Waits{}}
+	blind := 0
+	for _, in := range s.Instances {
+		w := mem.Groups[in.ID]
+		w.Cause = w.next(set.Report, leastUse*set.Window.Seconds())
+		mem.Groups[in.ID] = w
+		told, ok := mem.told(in.ID)
+		if !ok {
+			continue
+		}
+		plan.Waits[in.ID] = told
+		if w.Blind {
+			blind++
+		}
+		if w.Cause != "" {
+			plan.Reasons = append(plan.Reasons, quell.Reason{Code: "waits_" + w.Cause, Instance: in.ID, Text: w.text(set.Window, told.Neighbour)})
+		}
+	}
+	if len(plan.Waits) == 0 {
+		plan.Waits = nil
+	}
+	if blind > 0 {
+		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "waits_unknown", Text: fmt.Sprintf(
+			"of %d of %d groups the kernel tells neither pressure nor run-queue waiting: only quota and hypervisor are known", blind, len(s.Instances))})
+	}
+	return plan
+}
+
+// told are a group's shares; nothing of one that never wanted to run.
+func (mem *waitsMemory) told(group string) (told quell.Waits, ok bool) {
+	w := mem.Groups[group]
+	wanted := w.Run + w.waited()
+	if !(wanted > 0) {
+		return told, false
+	}
+	share := func(seconds float64) *float64 { seconds /= wanted; return &seconds }
+	told = quell.Waits{Quota: share(w.Quota), Hypervisor: share(w.Hypervisor)}
+	if !w.Blind {
+		told.Share, told.Own, told.Neighbours = share(w.waited()), share(w.Own), share(w.Neighbours)
+		told.Neighbour = mem.neighbourOf(group)
+	}
+	return told, true
+}
+
+// neighbourOf is the group that ran most beside this one; "" where processes of no group ran more.
+func (mem *waitsMemory) neighbourOf(group string) (name string) {
+	most := mem.Others
+	for id, w := range mem.Groups {
+		if id != group && w.Run > 0 && (w.Run > most || w.Run == most && name != "" && id < name) {
+			name, most = id, w.Run
+		}
+	}
+	return name
+}
+
+// text says in words how a group waited, the largest part first.
+func (w waitsOf) text(window time.Duration, neighbour string) string {
+	wanted := w.Run + w.waited()
+	list := w.causes()
+	slices.SortStableFunc(list, func(a, b cause) int { return cmp.Compare(b.seconds, a.seconds) })
+	var parts []string
+	for _, c := range list {
+		if c.seconds < 0.001*wanted {
+			continue
+		}
+		if c.name == neighboursCause && neighbour != "" {
+			c.words += ", most of them " + neighbour
+		}
+		parts = append(parts, fmt.Sprintf("%.1f%% for %s", 100*c.seconds/wanted, c.words))
+	}
+	return fmt.Sprintf("waited %.1f%% of the time it wanted to run, over %s: %s", 100*w.waited()/wanted, keys.FormatDuration(window), strings.Join(parts, "; "))
+}
