@@ -150,6 +150,7 @@ type Testbed string
 // Train is how models are trained on a testbed's hosts. Levels to Confidence are those of a custom plan; the others have
 // their own.
 type Train struct {
+	Resource     quell.Resource // that models are of; the policy's unless given
 	Plan         TrainPlan
 	Levels       []float64     // utilisations, increasing
 	Interference []float64     // of the interferer, increasing, beginning with 0

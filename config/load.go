@@ -8,6 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/policy"
 )
 
 // Load reads and parses a configuration file.
@@ -85,6 +86,9 @@ func (f *File) derive(d *keys.Decoder) {
 	}
 	if !d.Given("probe.timeout") {
 		f.Probe.Timeout = min(f.Probe.Timeout, f.Service.Sampling)
+	}
+	if f.Train.Resource == "" {
+		f.Train.Resource = policy.Resource(f.Service.Policy)
 	}
 	if !d.Given("train.max_repeat") {
 		f.Train.MaxRepeat = max(f.Train.MaxRepeat, f.Train.Repeat)

@@ -87,7 +87,7 @@ func TestFullFile(t *testing.T) {
 			Root: "/host", Metrics: "127.0.0.1:9467",
 		},
 		Train: Train{
-			Plan: CustomPlan, Levels: []float64{0.1, 0.5}, Interference: []float64{0, 0.3}, Run: 20 * time.Second,
+			Resource: quell.Disk, Plan: CustomPlan, Levels: []float64{0.1, 0.5}, Interference: []float64{0, 0.3}, Run: 20 * time.Second,
 			Repeat: 4, MaxRepeat: 6, Interval: 0.03, Confidence: 0.9, Budget: 60, Bound: 0.03, Testbed: KernelTestbed, Hosts: 2, Network: 100e6, FileSize: 64 << 10,
 			Arrivals: loadgen.Deterministic, Seed: 1<<64 - 1,
 		},
@@ -181,6 +181,7 @@ func TestDefaults(t *testing.T) {
 		"probe.timeout":                 {f.Probe.Timeout, 2 * time.Second},
 		"agent.root":                    {f.Agent.Root, "/"},
 		"agent.metrics":                 {f.Agent.Metrics, ""},
+		"train.resource":                {f.Train.Resource, quell.Network},
 		"train.plan":                    {f.Train.Plan, QuickPlan},
 		"train.run":                     {f.Train.Run, 10 * time.Second},
 		"train.repeat":                  {f.Train.Repeat, 3},
@@ -200,6 +201,7 @@ sampling: 1s
 group: {max: 3, startup: 5s}
 balancer: {kind: command, command: [apply]}
 scaler: {kind: process, command: [web, "{port}"]}
+policy: {name: prima, resource: disk}
 train: {plan: custom, levels: [50%], interference: [0], repeat: 7}
 `))
 	if err != nil {
@@ -210,6 +212,9 @@ train: {plan: custom, levels: [50%], interference: [0], repeat: 7}
 	}
 	if s := f.Scaler.Settings.(*process.Settings); s.Slots != 3 || s.Ready != (process.Ready{Path: "/healthz", Timeout: 5 * time.Second}) {
 		t.Errorf("slots %d, ready %+v, want group.max and group.startup", s.Slots, s.Ready)
+	}
+	if f.Train.Resource != quell.Disk {
+		t.Errorf("train.resource %v, want the policy's", f.Train.Resource)
 	}
 	if f.Train.MaxRepeat != 7 {
 		t.Errorf("train.max_repeat %d, want at least train.repeat", f.Train.MaxRepeat)

@@ -101,6 +101,9 @@ func NewProber(o Options) (*Prober, error) {
 // Size returns the bytes of one probe.
 func (p *Prober) Size() int64 { return p.size }
 
+// Resource is what downloads feel.
+func (p *Prober) Resource() quell.Resource { return quell.Network }
+
 // Probing says how this prober probes.
 func (p *Prober) Probing() quell.Probing { return *p.by }
 
@@ -218,7 +221,7 @@ func (p *Prober) publish(ctx context.Context, t Target, window time.Duration, st
 		Observation: quell.Observation{
 			At:      time.Now().UTC(),
 			WindowS: window.Seconds(),
-			Probe:   map[quell.Resource]quell.ProbeStats{quell.Network: stats},
+			Probe:   map[quell.Resource]quell.ProbeStats{p.Resource(): stats},
 		},
 	})
 }

@@ -12,8 +12,7 @@ import (
 
 func trained(t *testing.T, plan Plan, seed uint64) []model.TrainingRow {
 	t.Helper()
-	var rows []model.TrainingRow
-	err := Run(t.Context(), Options{Plan: plan, Machines: []Machine{&sharedLink{}}, Seed: seed, Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil }})
+	rows, err := Run(t.Context(), Options{Resource: quell.Network, Plan: plan, Machines: []Machine{&sharedLink{}}, Seed: seed})
 	if err != nil {
 		t.Fatal(err)
 	}

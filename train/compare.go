@@ -1,7 +1,6 @@
 package train
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -75,17 +74,6 @@ func offOf(errors []float64) Off {
 	return Off{Mean: stat.Mean(errors, nil), P95: stat.Quantile(0.95, stat.Empirical, errors, nil)}
 }
 
-// Collect makes every run of a plan and returns the rows in order of their seeds.
-func Collect(ctx context.Context, plan Plan, machines []Machine, seed uint64) ([]model.TrainingRow, error) {
-	var rows []model.TrainingRow
-	err := Run(ctx, Options{
-		Plan: plan, Machines: machines, Seed: seed,
-		Save: func(row model.TrainingRow) error { rows = append(rows, row); return nil },
-	})
-	slices.SortFunc(rows, func(a, b model.TrainingRow) int { return cmp.Compare(a.Seed-seed, b.Seed-seed) })
-	return rows, err
-}
-
 // HeldOut is the plan of long runs at points of their own, to hold models against.
 func HeldOut(cells []Cell, run, warmUp time.Duration) Plan {
 	p := Full()
@@ -100,11 +88,11 @@ type PlanScore struct {
 	Scores Scores  `json:"scores"`
 }
 
-// Compare trains by a plan once for each seed, and returns the mean of the scores.
+// Compare trains by a plan, on the resource of the held-out runs, once for each seed, and returns the mean of the scores.
 func Compare(ctx context.Context, name string, plan Plan, machines []Machine, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64, seeds []uint64) (PlanScore, error) {
 	out := PlanScore{Plan: name}
 	for _, seed := range seeds {
-		rows, err := Collect(ctx, plan, machines, seed)
+		rows, err := Run(ctx, Options{Plan: plan, Resource: truth[0].Resource, Machines: machines, Seed: seed})
 		if err != nil {
 			return out, err
 		}

@@ -19,12 +19,12 @@ type Target interface {
 	// Service is the URL of the service, Probe the address of the probe server.
 	Service() string
 	Probe() string
-	// Interfere sets the share of the resource that an interferer asks for. It is an error, too, if one has ended by
+	// Interfere sets the share of a resource that an interferer asks for. It is an error, too, if one has ended by
 	// itself since the last call.
-	Interfere(use float64) error
-	// Carried returns what the service and the interferer have carried since the target's beginning, in seconds of
+	Interfere(r quell.Resource, use float64) error
+	// Carried returns what the service and the interferer have carried of a resource since the target's beginning, in seconds of
 	// the whole resource: a difference over a run, divided by its length, is a utilisation.
-	Carried() (Carried, error)
+	Carried(r quell.Resource) (Carried, error)
 }
 
 // Carried is accumulated use, in seconds of the whole resource.
@@ -32,9 +32,8 @@ type Carried struct{ Own, Interfering float64 }
 
 // LiveOptions say how targets are loaded and probed. All but Visits, MaxLatency and Seed are required.
 type LiveOptions struct {
-	Targets    []Target // a machine each
-	Resource   quell.Resource
-	PerSecond  float64 // arrivals per second that fill the resource: turns a level into a rate
+	Targets    []Target                     // a machine each
+	PerSecond  func(quell.Resource) float64 // arrivals per second that fill a resource: turns a level into a rate; 0: none use it
 	Process    loadgen.Process
 	Visits     func(seed uint64) (loadgen.Visits, error) // what a run's arrivals ask for; nil: one GET /file each
 	Probe      probe.Options                             // Targets and Publish are not used
@@ -46,9 +45,6 @@ type LiveOptions struct {
 func Live(o LiveOptions) ([]Machine, error) {
 	if len(o.Targets) == 0 {
 		return nil, errors.New("training needs at least one target")
-	}
-	if !(o.PerSecond > 0) {
-		return nil, errors.New("training needs the request rate that fills the resource")
 	}
 	var machines []Machine
 	for i, target := range o.Targets {
@@ -102,8 +98,11 @@ func (m *live) Probes(ctx context.Context, r RunRequest, p Probing) ([]float64, 
 // run loads, disturbs and probes the target. An interferer that cannot be ended, because it has ended by itself, spoils
 // the run.
 func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (_ model.TrainingRow, _ []float64, err error) {
-	defer func() { err = errors.Join(err, m.target.Interfere(0)) }()
-	if err := m.target.Interfere(r.Interference); err != nil {
+	if err := m.can(r, prober); err != nil {
+		return model.TrainingRow{}, nil, err
+	}
+	defer func() { err = errors.Join(err, m.target.Interfere(r.Resource, 0)) }()
+	if err := m.target.Interfere(r.Resource, r.Interference); err != nil {
 		return model.TrainingRow{}, nil, err
 	}
 	recorder := loadgen.NewRecorder()
@@ -125,11 +124,22 @@ func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (_ m
 	return row, singles, err
 }
 
+// can refuses what cannot be measured or loaded.
+func (m *live) can(r RunRequest, prober *probe.Prober) error {
+	if felt := prober.Resource(); felt != r.Resource {
+		return &quell.UserError{Err: fmt.Errorf("no probe measures %s yet, only %s: set train.resource to that", r.Resource, felt)}
+	}
+	if r.Level > 0 && !(m.PerSecond(r.Resource) > 0) {
+		return &quell.UserError{Err: fmt.Errorf("requests use no %s, so they cannot load it", r.Resource)}
+	}
+	return nil
+}
+
 // runner offers a run's level, and records what was asked for after its warm-up.
 func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner, error) {
 	end := r.WarmUp + r.Run
 	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
-		Process: m.Process, Rate: []loadgen.Step{{PerSecond: r.Level * m.PerSecond}}, Duration: end, Seed: r.Seed,
+		Process: m.Process, Rate: []loadgen.Step{{PerSecond: r.Level * m.PerSecond(r.Resource)}}, Duration: end, Seed: r.Seed,
 	})
 	if err != nil {
 		return nil, err
@@ -157,7 +167,7 @@ func (m *live) collect(ctx context.Context, r RunRequest, prober *probe.Prober) 
 		return model.TrainingRow{}, nil, ctx.Err()
 	case <-time.After(r.WarmUp):
 	}
-	before, err := m.target.Carried()
+	before, err := m.target.Carried(r.Resource)
 	if err != nil {
 		return model.TrainingRow{}, nil, err
 	}
@@ -166,13 +176,13 @@ func (m *live) collect(ctx context.Context, r RunRequest, prober *probe.Prober) 
 	if err != nil {
 		return model.TrainingRow{}, nil, err
 	}
-	after, err := m.target.Carried()
+	after, err := m.target.Carried(r.Resource)
 	if err != nil {
 		return model.TrainingRow{}, nil, err
 	}
 	seconds := time.Since(began).Seconds()
 	return model.TrainingRow{
-		Resource:    m.Resource,
+		Resource:    r.Resource,
 		Utilization: (after.Own - before.Own) / seconds,
 		Interfering: (after.Interfering - before.Interfering) / seconds,
 		ProbeMS:     model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N},

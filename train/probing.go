@@ -37,6 +37,7 @@ type ProbedMachine interface {
 // ProbingStudy asks what a probe budget buys: how far the severity of one period is off under each probing.
 type ProbingStudy struct {
 	Probings []Probing
+	Resource quell.Resource
 	Cells    []Cell // with interference; each level is run alone as well
 	Run      time.Duration
 	WarmUp   time.Duration
@@ -68,7 +69,7 @@ func (s ProbingStudy) Study(ctx context.Context) ([]ProbingScore, error) {
 			for job := range jobs {
 				p, c := s.Probings[job/len(s.cells())], s.cells()[job%len(s.cells())]
 				var err error
-				singles[job], err = machine.Probes(ctx, RunRequest{Cell: c, WarmUp: s.WarmUp, Run: s.Run, Seed: s.Seed + uint64(job%len(s.cells()))}, p)
+				singles[job], err = machine.Probes(ctx, RunRequest{Resource: s.Resource, Cell: c, WarmUp: s.WarmUp, Run: s.Run, Seed: s.Seed + uint64(job%len(s.cells()))}, p)
 				if err != nil {
 					cancel(fmt.Errorf("probing %d times %d bytes at utilisation %.2f, interference %.2f: %w", p.Count, p.Bytes, c.Level, c.Interference, err))
 					return

@@ -78,7 +78,7 @@ func TestLiveProbesWithWhatIsAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	singles, err := machines[0].(ProbedMachine).Probes(t.Context(), RunRequest{Cell: Cell{0.1, 0.2}, Run: time.Second, Seed: 1}, Probing{Period: 100 * time.Millisecond, Count: 1, Bytes: 20_000})
+	singles, err := machines[0].(ProbedMachine).Probes(t.Context(), RunRequest{Resource: quell.Network, Cell: Cell{0.1, 0.2}, Run: time.Second, Seed: 1}, Probing{Period: 100 * time.Millisecond, Count: 1, Bytes: 20_000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func linkRow(r RunRequest, noise float64) model.TrainingRow {
 	mean := unloadedMS * stretch * (1 + noise*rng.NormFloat64())
 	p95 := 3 * unloadedMS * stretch * (1 + 2*noise*rng.NormFloat64())
 	return model.TrainingRow{
-		Resource: quell.Network, Level: r.Level, InterferingLevel: &r.Interference, Interfering: r.Interference, Utilization: r.Level,
+		Resource: cmp.Or(r.Resource, quell.Network), Level: r.Level, InterferingLevel: &r.Interference, Interfering: r.Interference, Utilization: r.Level,
 		RequestRate: 100 * r.Level, LatencyMS: quell.Latency{Mean: &mean, P95: &p95, N: 500}, Seed: r.Seed,
 		ProbeMS: model.ProbeRun{Mean: unloadedProbeMS * stretch * (1 + noise*rng.NormFloat64()), Stddev: 0.5, N: 100},
 	}
@@ -82,16 +82,16 @@ func resumption(t *testing.T, plan Plan) func(t rapid.TB, fails []int) {
 	return func(t rapid.TB, fails []int) {
 		var rows []model.TrainingRow
 		var last Progress
-		o := Options{Plan: plan, Seed: 7, Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil }, Progress: func(p Progress) { last = p }}
+		o := Options{Resource: quell.Network, Plan: plan, Seed: 7, Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil }, Progress: func(p Progress) { last = p }}
 		for _, n := range fails {
 			o.Machines = append(o.Machines, &sharedLink{fails: n})
 		}
-		if err := Run(context.Background(), o); err != nil && !errors.Is(err, errBroken) {
+		if _, err := Run(context.Background(), o); err != nil && !errors.Is(err, errBroken) {
 			t.Fatal(err)
 		}
 		kept := len(rows)
 		o.Rows, o.Machines = slices.Clone(rows), []Machine{&sharedLink{}, &sharedLink{}}
-		if err := Run(context.Background(), o); err != nil {
+		if _, err := Run(context.Background(), o); err != nil {
 			t.Fatal(err)
 		}
 		if got := inOrder(rows); !reflect.DeepEqual(got, whole) {
@@ -116,7 +116,7 @@ func TestRowsOfAnotherPlanAreRefused(t *testing.T) {
 		"no run with seed 6":                        {linkRow(RunRequest{Cell: Cell{0.1, 0}, Seed: 6}, 0)},
 		fmt.Sprint("no run with seed ", extra.Seed): append(slices.Clone(whole), extra),
 	} {
-		err := Run(t.Context(), Options{Plan: small(), Machines: []Machine{&sharedLink{}}, Seed: 7, Rows: rows, Save: func(model.TrainingRow) error { return nil }})
+		_, err := Run(t.Context(), Options{Resource: quell.Network, Plan: small(), Machines: []Machine{&sharedLink{}}, Seed: 7, Rows: rows, Save: func(model.TrainingRow) error { return nil }})
 		var user *quell.UserError
 		if !errors.As(err, &user) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -132,8 +132,8 @@ func TestRowsOfAWiderRuleCount(t *testing.T) {
 	rows := trained(t, wide, 7)
 	before := len(rows)
 	m := &sharedLink{}
-	err := Run(t.Context(), Options{
-		Plan: small(), Machines: []Machine{m}, Seed: 7, Rows: slices.Clone(rows), Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
+	_, err := Run(t.Context(), Options{
+		Resource: quell.Network, Plan: small(), Machines: []Machine{m}, Seed: 7, Rows: slices.Clone(rows), Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -148,6 +148,42 @@ func TestRowsOfAWiderRuleCount(t *testing.T) {
 	if !slices.Equal(runs(rows), runs(whole)) || len(m.made) != len(whole)-before || len(m.made) == 0 {
 		t.Errorf("%d rows after %d more runs on %d, want the %d of a training at once", len(rows), len(m.made), before, len(whole))
 	}
+}
+
+// Nothing in training knows one resource from another, and rows of several make models of each as if it were alone.
+func TestResourcesAreTrainedAlike(t *testing.T) {
+	var all []model.TrainingRow
+	alone := map[quell.Resource]*model.Models{}
+	for _, r := range quell.Resources {
+		rows, err := Run(t.Context(), Options{Resource: r, Plan: small(), Machines: []Machine{&sharedLink{}}, Seed: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, rows...)
+		alone[r] = fitted(t, rows)
+	}
+	together := fitted(t, all).Prima()
+	for r, m := range alone {
+		p := m.Prima()
+		if len(p.Isolation) != 1 || !reflect.DeepEqual(p.Isolation[r], together.Isolation[r]) ||
+			!reflect.DeepEqual(p.ResponseTime[r], together.ResponseTime[r]) || !reflect.DeepEqual(p.Interference[r], together.Interference[r]) {
+			t.Errorf("%s: alone %+v, together %+v", r, p, together)
+		}
+	}
+	_, err := Run(t.Context(), Options{Resource: quell.Disk, Plan: small(), Machines: []Machine{&sharedLink{}}, Seed: 7, Rows: all[:1]})
+	var user *quell.UserError
+	if !errors.As(err, &user) || !strings.Contains(err.Error(), "the rows are of cpu, this training is of disk") {
+		t.Errorf("rows of another resource: %v", err)
+	}
+}
+
+func fitted(t *testing.T, rows []model.TrainingRow) *model.Models {
+	t.Helper()
+	m, _, err := model.Fit(rows, model.FitOptions{Metric: quell.Mean})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 func TestPlanSettingsTellPlansApart(t *testing.T) {

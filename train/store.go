@@ -44,10 +44,11 @@ func orNothing(value string) string {
 // Store is a file of training rows that a training appends to, and goes on with after an interruption. Beside it
 // lies a file of the settings that the rows were measured under. One process at a time holds a store.
 type Store struct {
-	path string
-	file *os.File
-	size int64 // of the whole lines
-	rows []model.TrainingRow
+	path  string
+	file  *os.File
+	size  int64 // of the whole lines
+	rows  []model.TrainingRow
+	added int // rows saved since
 }
 
 // settingsSuffix is added to a store's name for its settings.
@@ -199,7 +200,20 @@ func (s *Store) Save(row model.TrainingRow) error {
 	if err != nil {
 		return fmt.Errorf("encoding a training row: %w", err)
 	}
-	return s.append(append(data, '\n'))
+	if err := s.append(append(data, '\n')); err != nil {
+		return err
+	}
+	s.added++
+	return nil
+}
+
+// Added is how many rows were saved since the store was opened.
+func (s *Store) Added() int { return s.added }
+
+// In returns the options of a training that goes on with the store's rows and saves its own there.
+func (s *Store) In(o Options) Options {
+	o.Rows, o.Save = s.rows, s.Save
+	return o
 }
 
 func (s *Store) append(data []byte) error {

@@ -23,15 +23,17 @@ type Machine interface {
 
 // RunRequest asks for one run.
 type RunRequest struct {
+	Resource quell.Resource // that the cell's utilisations are of
 	Cell
 	WarmUp time.Duration // load and interference before the run counts
 	Run    time.Duration // its length
 	Seed   uint64
 }
 
-// Options of a training. All but Rows, Progress and Seed are required.
+// Options of a training. Plan, Resource and Machines are required.
 type Options struct {
 	Plan     Plan
+	Resource quell.Resource      // that is loaded, disturbed and probed
 	Machines []Machine           // work at once
 	Rows     []model.TrainingRow // made before by the same plan and seed: these runs are not made again
 	Save     func(model.TrainingRow) error
@@ -49,26 +51,27 @@ type Progress struct {
 	Last             *model.TrainingRow
 }
 
-// Run makes every run of the plan that Options.Rows lacks, and saves its row as soon as it is done. The first error
-// ends it; what was saved stays. Rows that the plan would not have made are a *quell.UserError.
-func Run(ctx context.Context, o Options) error {
+// Run is the one way to train, on whatever machines. It makes every run of the plan that Options.Rows lacks, saves its row as soon as
+// it is done, and returns all rows in order of their seeds. The first error ends it; what was saved stays. Rows that the plan would not
+// have made are a *quell.UserError.
+func Run(ctx context.Context, o Options) ([]model.TrainingRow, error) {
 	if err := o.check(); err != nil {
-		return err
+		return nil, err
 	}
 	t := &training{Options: o, saved: map[uint64]model.TrainingRow{}, began: time.Now()}
 	if err := t.remember(); err != nil {
-		return err
+		return nil, err
 	}
 	for round := 0; ; round++ {
 		cells, err := o.Plan.Round(round, t.rows, o.Seed)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(cells) == 0 {
-			return t.forgotten()
+			return t.rows, t.forgotten()
 		}
 		if err := t.round(ctx, cells); err != nil {
-			return err
+			return nil, err
 		}
 	}
 }
@@ -76,6 +79,9 @@ func Run(ctx context.Context, o Options) error {
 func (o *Options) check() error {
 	if err := o.Plan.Validate(); err != nil {
 		return &quell.UserError{Err: err}
+	}
+	if !slices.Contains(quell.Resources, o.Resource) {
+		return fmt.Errorf("training needs a resource, not %q", o.Resource)
 	}
 	if len(o.Machines) == 0 {
 		return errors.New("training needs at least one machine")
@@ -102,6 +108,9 @@ type training struct {
 func (t *training) remember() error {
 	cells, repeats := uint64(t.Plan.mostCells()), uint64(t.Plan.MaxRepeat)
 	for _, row := range t.Rows {
+		if row.Resource != t.Resource {
+			return &quell.UserError{Err: fmt.Errorf("the rows are of %s, this training is of %s: name another file, or give --fresh, which sets them aside", row.Resource, t.Resource)}
+		}
 		if _, twice := t.saved[row.Seed]; twice {
 			return foreign("two rows have seed %d", row.Seed)
 		}
@@ -197,7 +206,7 @@ func (t *training) cell(ctx context.Context, number int, machine Machine) error 
 func (t *training) run(ctx context.Context, cell Cell, seed uint64, machine Machine) (row model.TrainingRow, old bool, err error) {
 	row, old = t.saved[seed]
 	if !old {
-		row, err = machine.Measure(ctx, RunRequest{Cell: cell, WarmUp: t.Plan.WarmUp, Run: t.Plan.Run, Seed: seed})
+		row, err = machine.Measure(ctx, RunRequest{Resource: t.Resource, Cell: cell, WarmUp: t.Plan.WarmUp, Run: t.Plan.Run, Seed: seed})
 		if err != nil {
 			err = fmt.Errorf("training at utilisation %.2f, interference %.2f: %w", cell.Level, cell.Interference, err)
 		}
@@ -237,8 +246,10 @@ func (t *training) keep(row model.TrainingRow, old, cellDone bool) error {
 	defer t.mu.Unlock()
 	if old {
 		t.kept++
-	} else if err := t.Save(row); err != nil {
-		return err
+	} else if t.Save != nil {
+		if err := t.Save(row); err != nil {
+			return err
+		}
 	}
 	t.rows = append(t.rows, row)
 	if cellDone {

@@ -47,7 +47,7 @@ func newMachine(t *testing.T, handler http.HandlerFunc) *machine {
 func (m *machine) Service() string { return m.service.URL }
 func (m *machine) Probe() string   { return strings.TrimPrefix(m.probe.URL, "http://") }
 
-func (m *machine) Interfere(use float64) error {
+func (m *machine) Interfere(_ quell.Resource, use float64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.settle()
@@ -67,7 +67,7 @@ func (m *machine) settle() {
 }
 
 // Carried says that every request used the whole resource for 2 ms.
-func (m *machine) Carried() (Carried, error) {
+func (m *machine) Carried(quell.Resource) (Carried, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.settle()
@@ -81,6 +81,7 @@ func options(t *testing.T, targets ...Target) Options {
 		t.Fatal(err)
 	}
 	return Options{
+		Resource: quell.Network,
 		Plan:     Plan{Levels: []float64{0.1, 0.2}, Interference: []float64{0, 0.3}, Run: time.Second, WarmUp: 100 * time.Millisecond, Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95},
 		Machines: machines, Seed: 1, Save: func(model.TrainingRow) error { return nil },
 	}
@@ -89,7 +90,7 @@ func options(t *testing.T, targets ...Target) Options {
 func liveOptions(targets ...Target) LiveOptions {
 	capacity := 40e6
 	return LiveOptions{
-		Targets: targets, Resource: quell.Network, PerSecond: 500, Process: loadgen.Deterministic, Seed: 1,
+		Targets: targets, PerSecond: func(quell.Resource) float64 { return 500 }, Process: loadgen.Deterministic, Seed: 1,
 		Probe: probe.Options{Service: "training", Sender: "t", Period: 500 * time.Millisecond, Count: 10, Capacity: &capacity, Budget: 0.05, Timeout: 500 * time.Millisecond},
 	}
 }
@@ -102,7 +103,7 @@ func TestRunMakesEveryCellOnceAndAccountsIt(t *testing.T) {
 	var last Progress
 	o.Save = func(r model.TrainingRow) error { rows = append(rows, r); return nil }
 	o.Progress = func(p Progress) { last = p }
-	if err := Run(t.Context(), o); err != nil {
+	if _, err := Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	if last.CellsDone != 4 || last.Cells != 4 || last.Runs != 4 || last.Left != 0 {
@@ -138,7 +139,28 @@ func TestRunMakesEveryCellOnceAndAccountsIt(t *testing.T) {
 
 func TestRunFailsWhenNoRequestSucceeds(t *testing.T) {
 	m := newMachine(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
-	if err := Run(t.Context(), options(t, m)); err == nil || !strings.Contains(err.Error(), "no request succeeded") {
+	if _, err := Run(t.Context(), options(t, m)); err == nil || !strings.Contains(err.Error(), "no request succeeded") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A machine is not loaded with what its probes, or its requests, do not touch.
+func TestOnlyWhatIsMeasuredIsTrained(t *testing.T) {
+	m := newMachine(t, func(http.ResponseWriter, *http.Request) { t.Error("a request") })
+	o := options(t, m)
+	o.Resource = quell.Disk
+	var user *quell.UserError
+	if _, err := Run(t.Context(), o); !errors.As(err, &user) || !strings.Contains(err.Error(), "no probe measures disk yet, only network") {
+		t.Errorf("got %v", err)
+	}
+	lo := liveOptions(m)
+	lo.PerSecond = func(quell.Resource) float64 { return 0 }
+	machines, err := Live(lo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Resource, o.Machines = quell.Network, machines
+	if _, err := Run(t.Context(), o); !errors.As(err, &user) || !strings.Contains(err.Error(), "requests use no network") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -149,7 +171,7 @@ func TestWithoutLoadTheProbeAloneIsMeasured(t *testing.T) {
 	o.Plan.Only = []Cell{{0, 0}}
 	var rows []model.TrainingRow
 	o.Save = func(r model.TrainingRow) error { rows = append(rows, r); return nil }
-	if err := Run(t.Context(), o); err != nil {
+	if _, err := Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	if len(rows) != 1 || rows[0].Requests != 0 || rows[0].LatencyMS.N != 0 || rows[0].ProbeMS.N == 0 || rows[0].Validate() != nil {
@@ -176,7 +198,7 @@ func TestRunFailsWithItsInterferer(t *testing.T) {
 		}
 		return nil
 	}
-	if err := Run(t.Context(), o); !errors.Is(err, m.gone) || !strings.Contains(err.Error(), "interference 0.30: iperf3 ended") {
+	if _, err := Run(t.Context(), o); !errors.Is(err, m.gone) || !strings.Contains(err.Error(), "interference 0.30: iperf3 ended") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -203,7 +225,7 @@ func TestArrivalsMayBeVisits(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Machines = machines
-	if err := Run(t.Context(), o); err != nil {
+	if _, err := Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	if n := rows[0].Requests; n < 190 || n > 202 || len(paths) != 1 || !paths["/chunk"] {
@@ -214,7 +236,7 @@ func TestArrivalsMayBeVisits(t *testing.T) {
 	if o.Machines, err = Live(lo); err != nil {
 		t.Fatal(err)
 	}
-	if err := Run(t.Context(), o); !errors.Is(err, none) {
+	if _, err := Run(t.Context(), o); !errors.Is(err, none) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -224,7 +246,7 @@ func TestRunEndsWhenARowCannotBeSaved(t *testing.T) {
 	o := options(t, m)
 	full := errors.New("disk full")
 	o.Save = func(model.TrainingRow) error { return full }
-	if err := Run(t.Context(), o); !errors.Is(err, full) {
+	if _, err := Run(t.Context(), o); !errors.Is(err, full) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -233,7 +255,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Run(ctx, options(t, m)); !errors.Is(err, context.Canceled) {
+	if _, err := Run(ctx, options(t, m)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if last := m.asked; len(last) > 0 && last[len(last)-1] != 0 {
@@ -244,18 +266,18 @@ func TestRunEndsWithItsContext(t *testing.T) {
 func TestRunRefusesBadOptions(t *testing.T) {
 	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
 	for name, change := range map[string]func(*Options){
-		"no machine": func(o *Options) { o.Machines = nil },
-		"bad plan":   func(o *Options) { o.Plan.Levels = nil },
+		"no machine":  func(o *Options) { o.Machines = nil },
+		"no resource": func(o *Options) { o.Resource = "" },
+		"bad plan":    func(o *Options) { o.Plan.Levels = nil },
 	} {
 		o := options(t, m)
 		change(&o)
-		if Run(t.Context(), o) == nil {
+		if _, err := Run(t.Context(), o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
 	for name, change := range map[string]func(*LiveOptions){
 		"no target":   func(o *LiveOptions) { o.Targets = nil },
-		"no rate":     func(o *LiveOptions) { o.PerSecond = 0 },
 		"bad probing": func(o *LiveOptions) { o.Probe.Count = -1 },
 	} {
 		o := liveOptions(m)

@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/emulated"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/train"
 )
@@ -189,13 +190,9 @@ func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, 
 		return "", err
 	}
 	defer store.Close()
-	var rows []model.TrainingRow
 	view.training()
-	err = experiment.Training{
-		Plan: plan, Hosts: 8, Bandwidth: sc.Hosts[0].Network, Workload: sc.Workload,
-		Budget: 0.02, Seed: sc.Seed, Progress: view.progress,
-		Save: func(row model.TrainingRow) error { rows = append(rows, row); return store.Save(row) },
-	}.Run(ctx)
+	hosts := experiment.Training{Hosts: 8, Bandwidth: sc.Hosts[0].Network, Workload: sc.Workload, Budget: 0.02, Seed: sc.Seed}
+	rows, err := hosts.Run(ctx, store.In(train.Options{Plan: plan, Resource: emulated.Shared, Progress: view.progress}))
 	if err != nil {
 		return "", err
 	}

@@ -148,13 +148,14 @@ func (o *labRun) train(ctx context.Context, t labTraining, dir, program string, 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	rows = store.Rows()
 	bar := newProgressBar(errs)
 	defer bar.finish()
-	training := o.hosts(t, dir, program, machines)
-	training.Plan, training.Rows, training.Progress = t.Plan, store.Rows(), bar.show
-	training.Save = func(row model.TrainingRow) error { rows = append(rows, row); return store.Save(row) }
-	return rows, training.Run(ctx)
+	return o.hosts(t, dir, program, machines).Run(ctx, store.In(train.Options{Plan: t.Plan, Resource: t.Resource, Progress: bar.show}))
+}
+
+// host is one of the machines.
+func (t labTraining) host() scenario.Host {
+	return scenario.Host{Network: t.Network, Cores: t.Cores, DiskIOPS: t.DiskIOPS}
 }
 
 // settings are what the rows depend on.
@@ -176,6 +177,6 @@ func (o *labRun) hosts(t labTraining, dir, program string, machines experiment.M
 	}
 	return experiment.Training{
 		Bandwidth: t.Network, Workload: t.Workload, Budget: t.Budget, Seed: o.scenario.Seed, Spacing: t.Spacing,
-		Kernel: &experiment.KernelHosts{Program: program, Dir: filepath.Join(dir, "lab"), Prefix: o.prefix, Hosts: ids, Machines: machines, Network: t.Network},
+		Kernel: &experiment.KernelHosts{Program: program, Dir: filepath.Join(dir, "lab"), Prefix: o.prefix, Hosts: ids, Machines: machines, Host: t.host()},
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
@@ -43,6 +44,6 @@ func trainingHosts(file *config.File, prefix string, machines experiment.Machine
 		return nil, err
 	}
 	return &experiment.KernelHosts{
-		Program: program, Dir: dir, Prefix: prefix, Hosts: trainingIDs(file), Machines: machines, Network: file.Train.Network,
+		Program: program, Dir: dir, Prefix: prefix, Hosts: trainingIDs(file), Machines: machines, Host: scenario.Host{Network: file.Train.Network},
 	}, nil
 }

@@ -98,6 +98,16 @@ func userErrorf(format string, args ...any) error {
 // newLogger writes plain lines for people to standard error.
 func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
+// someNamed asks for one such argument or more.
+func someNamed(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return named(name)(cmd, args)
+		}
+		return nil
+	}
+}
+
 // named asks for exactly these arguments.
 func named(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -40,8 +40,8 @@ func trainCommand() *cobra.Command {
 					return ownTraining(cmd.Context(), file, prefix, cmd.ErrOrStderr())
 				}
 			}
-			t := training(file)
-			store, err := train.OpenStore(out, settings(file, t.Plan), fresh)
+			hosts, o := training(file)
+			store, err := train.OpenStore(out, settings(file, o.Plan), fresh)
 			if err != nil {
 				return err
 			}
@@ -51,11 +51,11 @@ func trainCommand() *cobra.Command {
 				var cancel context.CancelFunc
 				ctx, cancel = inside.with(ctx)
 				defer cancel()
-				if t.Kernel, err = trainingHosts(file, prefix, inside); err != nil {
+				if hosts.Kernel, err = trainingHosts(file, prefix, inside); err != nil {
 					return err
 				}
 			}
-			return runTraining(ctx, cmd, t, store, out)
+			return runTraining(ctx, cmd, hosts, store.In(o), store, out)
 		},
 	}
 	configFlag(cmd, &path)
@@ -66,21 +66,13 @@ func trainCommand() *cobra.Command {
 }
 
 // runTraining makes the runs that the store lacks, and says how many it kept, however the training ends.
-func runTraining(ctx context.Context, cmd *cobra.Command, t experiment.Training, store *train.Store, out string) error {
+func runTraining(ctx context.Context, cmd *cobra.Command, hosts experiment.Training, o train.Options, store *train.Store, out string) error {
 	bar := newProgressBar(cmd.ErrOrStderr())
-	kept, made := len(store.Rows()), 0
-	t.Rows = store.Rows()
-	t.Save = func(row model.TrainingRow) error {
-		if err := store.Save(row); err != nil {
-			return err
-		}
-		made++
-		return nil
-	}
-	t.Progress = bar.show
-	err := t.Run(ctx)
+	o.Progress = bar.show
+	_, err := hosts.Run(ctx, o)
 	bar.finish()
-	fmt.Fprintf(cmd.OutOrStdout(), "%d rows in %s: %d kept, %d new\n", kept+made, out, kept, made)
+	kept, added := len(store.Rows()), store.Added()
+	fmt.Fprintf(cmd.OutOrStdout(), "%d rows in %s: %d kept, %d new\n", kept+added, out, kept, added)
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("interrupted; the same command goes on from here: %w", err)
 	}
@@ -101,8 +93,8 @@ func settings(file *config.File, plan train.Plan) train.Settings {
 	return s
 }
 
-// training turns a configuration into the runs to make.
-func training(file *config.File) experiment.Training {
+// training turns a configuration into hosts and the runs to make on them.
+func training(file *config.File) (experiment.Training, train.Options) {
 	c := file.Train
 	plan := train.Plan{
 		Levels: c.Levels, Interference: c.Interference, Run: c.Run, WarmUp: time.Second, Repeat: c.Repeat,
@@ -117,31 +109,35 @@ func training(file *config.File) experiment.Training {
 		slo := file.Service.SLO
 		plan = train.Learn(slo.Metric, slo.ThresholdMS(), c.Budget, c.Bound, c.Hosts)
 	}
-	t := experiment.Training{
-		Plan: plan, Hosts: c.Hosts, Bandwidth: c.Network, Seed: c.Seed, Budget: file.Probe.Budget,
+	hosts := experiment.Training{
+		Hosts: c.Hosts, Bandwidth: c.Network, Seed: c.Seed, Budget: file.Probe.Budget,
 		Workload: scenario.Workload{Kind: scenario.File, Arrivals: scenario.Arrivals(c.Arrivals), Size: c.FileSize},
 	}
 	if p, ok := daemon.Probing(file); ok {
-		t.Probing = &p
+		hosts.Probing = &p
 	}
-	return t
+	return hosts, train.Options{Plan: plan, Resource: c.Resource}
 }
 
 func fitCommand() *cobra.Command {
 	var out, service, instanceType string
 	var metricName string
 	cmd := &cobra.Command{
-		Use:   "fit training.jsonl --out models.json",
-		Short: "Fit the models to training rows and report how well they predict",
-		Args:  named("training.jsonl"),
+		Use:   "fit training.jsonl... --out models.json",
+		Short: "Fit the models to training rows, of several files and resources together, and report how well they predict",
+		Args:  someNamed("training.jsonl"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var metric quell.Metric
 			if err := metric.UnmarshalText([]byte(metricName)); err != nil {
 				return userErrorf("--metric: %w", err)
 			}
-			rows, err := model.LoadTraining(args[0])
-			if err != nil {
-				return err
+			var rows []model.TrainingRow
+			for _, path := range args {
+				part, err := model.LoadTraining(path)
+				if err != nil {
+					return err
+				}
+				rows = append(rows, part...)
 			}
 			models, report, err := model.Fit(rows, model.FitOptions{Service: service, InstanceType: instanceType, Metric: metric, At: time.Now().UTC()})
 			if err != nil {

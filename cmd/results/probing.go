@@ -8,6 +8,7 @@ import (
 
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/sim"
+	"github.com/quellhq/quell/lab/testbed/emulated"
 	"github.com/quellhq/quell/train"
 )
 
@@ -38,8 +39,8 @@ func probingPage(ctx context.Context, dir string) error {
 		return err
 	}
 	study := train.ProbingStudy{
-		Probings: probings([]float64{0.01, 0.02, 0.03, 0.05}, []int{1, 8, 20, 40, 80}),
-		Cells:    probedCells, Run: 40 * time.Minute, WarmUp: 10 * time.Second, Seed: 1,
+		Probings: probings([]float64{0.01, 0.02, 0.03, 0.05}, []int{1, 8, 20, 40, 80}), Resource: emulated.Shared,
+		Cells: probedCells, Run: 40 * time.Minute, WarmUp: 10 * time.Second, Seed: 1,
 	}
 	for range runtime.GOMAXPROCS(0) {
 		study.Machines = append(study.Machines, &sim.Trainer{Scenario: sc})
@@ -89,7 +90,7 @@ const emulatedProbing = 150 * time.Second
 var emulatedCells = []train.Cell{{Level: 0.4, Interference: 0.3}}
 
 func probedForReal(ctx context.Context) (scores []train.ProbingScore, err error) {
-	study := train.ProbingStudy{Probings: probings([]float64{0.02}, []int{8, 20, 40}), Cells: emulatedCells, Run: emulatedProbing, WarmUp: 2 * time.Second, Seed: 1}
+	study := train.ProbingStudy{Probings: probings([]float64{0.02}, []int{8, 20, 40}), Resource: emulated.Shared, Cells: emulatedCells, Run: emulatedProbing, WarmUp: 2 * time.Second, Seed: 1}
 	err = experiment.Training{Hosts: 4, Bandwidth: linkBits, Workload: fileWorkload, Budget: 0.02, Seed: 1}.On(ctx, func(ctx context.Context, machines []train.Machine) error {
 		for _, m := range machines {
 			study.Machines = append(study.Machines, m.(train.ProbedMachine))

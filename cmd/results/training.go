@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/emulated"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/train"
 )
@@ -58,9 +59,9 @@ type metricScore struct {
 
 // trainingPage trains with the full plan, fits, and scores both models against long runs at points they never saw.
 func trainingPage(ctx context.Context, dir string) error {
-	var rows []model.TrainingRow
 	began := time.Now()
-	if err := collect(ctx, train.Full(), nil, 1, &rows); err != nil {
+	rows, err := collect(ctx, train.Full(), nil, 1)
+	if err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -69,8 +70,8 @@ func trainingPage(ctx context.Context, dir string) error {
 		return err
 	}
 	plan := train.Plan{Levels: []float64{0.5}, Interference: []float64{0}, Run: longRun, WarmUp: 2 * time.Second, Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95}
-	var truth []model.TrainingRow
-	if err := collect(ctx, plan, heldOut, 1_000_003, &truth); err != nil {
+	truth, err := collect(ctx, plan, heldOut, 1_000_003)
+	if err != nil {
 		return err
 	}
 	points, err := score(models, truth)
@@ -99,20 +100,19 @@ func trainingPage(ctx context.Context, dir string) error {
 }
 
 // collect runs a plan, or instead of its cells the given ones, on emulated hosts.
-func collect(ctx context.Context, plan train.Plan, cells []train.Cell, seed uint64, rows *[]model.TrainingRow) error {
+func collect(ctx context.Context, plan train.Plan, cells []train.Cell, seed uint64) ([]model.TrainingRow, error) {
 	plan.Only = cells
-	return experiment.Training{
-		Plan: plan, Hosts: hosts, Bandwidth: linkBits, Budget: 0.02, Seed: seed,
-		Workload: fileWorkload,
-		Save:     func(row model.TrainingRow) error { *rows = append(*rows, row); return nil },
+	machines := experiment.Training{Hosts: hosts, Bandwidth: linkBits, Budget: 0.02, Seed: seed, Workload: fileWorkload}
+	return machines.Run(ctx, train.Options{
+		Plan: plan, Resource: emulated.Shared,
 		Progress: func(p train.Progress) {
 			fmt.Fprintf(os.Stderr, "training: %d of %d cells, about %s left\n", p.CellsDone, p.Cells, p.Left.Round(time.Second))
 		},
-	}.Run(ctx)
+	})
 }
 
 func score(models *model.Models, truth []model.TrainingRow) ([]point, error) {
-	spec := model.Spec{Resource: quell.Network, Metric: quell.Mean, InterferenceModel: quell.Joint, Confidence: 0.95}
+	spec := model.Spec{Resource: truth[0].Resource, Metric: quell.Mean, InterferenceModel: quell.Joint, Confidence: 0.95}
 	joint, err := model.Compile(models, spec)
 	if err != nil {
 		return nil, err

@@ -21,8 +21,8 @@ import (
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/emulated"
 	"github.com/quellhq/quell/loadgen"
-	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 	processscaler "github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/train"
@@ -72,15 +72,14 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 
 // TestTrainingOnEmulatedHosts makes real runs: with a neighbour the same load takes longer and the probe feels it.
 func TestTrainingOnEmulatedHosts(t *testing.T) {
-	var rows []model.TrainingRow
-	err := Training{
-		Plan: train.Plan{
+	rows, err := Training{
+		Hosts: 2, Bandwidth: 40e6, Workload: scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: 50_000}, Budget: 0.02, Seed: 3,
+	}.Run(t.Context(), train.Options{
+		Resource: emulated.Shared, Plan: train.Plan{
 			Levels: []float64{0.3}, Interference: []float64{0, 0.5}, Run: 3 * time.Second, WarmUp: 200 * time.Millisecond,
 			Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95,
 		},
-		Hosts: 2, Bandwidth: 40e6, Workload: scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: 50_000}, Budget: 0.02, Seed: 3,
-		Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
-	}.Run(t.Context())
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,17 +300,16 @@ func TestLiveSessionsAreTheSimulators(t *testing.T) {
 
 // Training rows of video sessions from live hosts: the level is the use of the link.
 func TestTrainingOnVideoSessions(t *testing.T) {
-	var rows []model.TrainingRow
 	video := scenario.DefaultVideo()
 	video.Size, video.Chunk = 55_000, 100*time.Millisecond // sessions of a second
-	err := Training{
-		Plan: train.Plan{
+	rows, err := Training{
+		Hosts: 2, Bandwidth: 20e6, Workload: scenario.Workload{Kind: scenario.Video, Arrivals: scenario.Deterministic, Video: video}, Budget: 0.02, Seed: 3,
+	}.Run(t.Context(), train.Options{
+		Resource: emulated.Shared, Plan: train.Plan{
 			Levels: []float64{0.4}, Interference: []float64{0, 0.4}, Run: 4 * time.Second, WarmUp: 200 * time.Millisecond,
 			Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95,
 		},
-		Hosts: 2, Bandwidth: 20e6, Workload: scenario.Workload{Kind: scenario.Video, Arrivals: scenario.Deterministic, Video: video}, Budget: 0.02, Seed: 3,
-		Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
-	}.Run(t.Context())
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,8 +132,8 @@ func Probe(ctx context.Context, path string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	network, err := sensor.NewNetwork(sensor.Options{
-		Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Exclude: server.BytesSent,
+	sensors, err := sensor.New(sensor.Options{
+		Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Cgroup: file.Agent.Cgroup, Exclude: server.BytesSent,
 	})
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func Probe(ctx context.Context, path string, log *slog.Logger) error {
 		return err
 	}
 	defer stopProbes()
-	stopMeter, err := daemon.ServeHTTP("the meter (agent.metrics)", file.Agent.Metrics, &meter{network: network}, log)
+	stopMeter, err := daemon.ServeHTTP("the meter (agent.metrics)", file.Agent.Metrics, &meter{sensors: sensors}, log)
 	if err != nil {
 		return err
 	}
@@ -152,32 +152,33 @@ func Probe(ctx context.Context, path string, log *slog.Logger) error {
 	return nil
 }
 
-// meter answers how much of the network the service has used, in seconds of the whole link since the first time it was
-// asked. Each question ends a window of the sensor.
+// meter answers what the machine's sensors say, and how much of its resources the service has used since the first time it was asked.
+// Each question ends a window of the sensors.
 type meter struct {
 	mu      sync.Mutex
-	network *sensor.Network
-	last    time.Time
-	used    float64
+	sensors *sensor.Set
+	used    map[quell.Resource]float64
 }
 
 // meterReading is the answer.
 type meterReading struct {
-	Seconds float64 `json:"seconds"`
+	Seconds     map[quell.Resource]float64 `json:"seconds"`            // of the whole resource, since the first question
+	Observation quell.Observation          `json:"observation"`        // since the question before
+	Failures    []string                   `json:"failures,omitempty"` // of sensors, whose readings are absent
 }
 
 func (m *meter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var obs quell.Observation
-	now := time.Now()
-	if err := m.network.Sample(now, &obs); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+	obs, failures := m.sensors.Sample(time.Now())
+	used := make(map[quell.Resource]float64, len(obs.Utilization)) // what has a gap is left out: its sum would be too small
+	for r, u := range obs.Utilization {
+		used[r] = m.used[r] + u*obs.WindowS
 	}
-	if u, ok := obs.Utilization[quell.Network]; ok {
-		m.used += u * now.Sub(m.last).Seconds()
+	m.used = used
+	answer := meterReading{Seconds: used, Observation: obs}
+	for _, f := range failures {
+		answer.Failures = append(answer.Failures, fmt.Sprintf("%s: %v", f.Sensor, f.Err))
 	}
-	m.last = now
-	_ = json.NewEncoder(w).Encode(meterReading{m.used})
+	_ = json.NewEncoder(w).Encode(answer)
 }

@@ -189,11 +189,17 @@ func (g *KernelGroup) config() string {
 	p := &file.Probe
 	p.From, p.Listen, p.TokenFile, p.Capacity = config.FromController, fmt.Sprintf("0.0.0.0:%d", labProbe), g.tokenFile(), host.Network
 	p.Count = max(8, int(file.Service.Sampling/LabProbeSpacing))
-	file.Agent.Capacity[quell.Network] = host.Network
-	if Contended(sc, quell.CPU) { // else the host's processors are not limited, and its cgroup has no quota to go by
-		file.Agent.Cgroup, file.Agent.Capacity[quell.CPU] = "self", host.Cores
-	}
+	made := KernelHost(sc, host)
+	tellSize(&file.Agent, made.Network, made.Cores)
 	return written(file)
+}
+
+// tellSize tells an agent how large its machine is. Where processors are not limited, its cgroup has no quota to go by.
+func tellSize(a *config.Agent, network, cores float64) {
+	a.Capacity[quell.Network] = network
+	if cores > 0 {
+		a.Cgroup, a.Capacity[quell.CPU] = "self", cores
+	}
 }
 
 // Contended says whether a scenario is about a resource: its policy goes by it, its requests want of it, or a neighbour takes

@@ -227,7 +227,7 @@ func TestAnInstanceThatEndsInATraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := &kernelTarget{host: "h1", address: "127.77.0.1", machines: &madeUp{}, instance: g.procs[0]}
-	if _, err := target.Carried(); err == nil || err.Error() != "h1 ended by itself (exit status 1); it said: nginx was killed" {
+	if _, err := target.Carried(quell.Network); err == nil || err.Error() != "h1 ended by itself (exit status 1); it said: nginx was killed" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -28,7 +29,7 @@ type KernelHosts struct {
 	Prefix   string   // of the lab
 	Hosts    []string // ids
 	Machines Machines
-	Network  float64           // bit/s of a host's link
+	Host     scenario.Host     // what each is like; what is 0 is not limited
 	workload scenario.Workload // the training's
 	procs    group
 	token    string // of the probe servers
@@ -93,7 +94,8 @@ func (k *KernelHosts) configure() (path string, err error) {
 	file := daemon.Drivers().Defaults()
 	file.Service.Name, file.Service.SLO = "training", quell.SLO{Metric: quell.Mean, Threshold: time.Second}
 	file.Probe.From, file.Probe.Listen, file.Probe.Token = config.FromController, fmt.Sprintf("0.0.0.0:%d", labProbe), k.token
-	file.Agent.Metrics, file.Agent.Capacity[quell.Network] = fmt.Sprintf("0.0.0.0:%d", labMeter), k.Network
+	file.Agent.Metrics = fmt.Sprintf("0.0.0.0:%d", labMeter)
+	tellSize(&file.Agent, k.Host.Network, k.Host.Cores)
 	return path, os.WriteFile(path, []byte(written(&file)), 0o600)
 }
 
@@ -107,40 +109,44 @@ type kernelTarget struct {
 func (t *kernelTarget) Service() string { return fmt.Sprintf("http://%s:%d", t.address, labInstance) }
 func (t *kernelTarget) Probe() string   { return fmt.Sprintf("%s:%d", t.address, labProbe) }
 
-func (t *kernelTarget) Interfere(use float64) error {
-	return t.machines.Interfere(t.host, map[quell.Resource]float64{quell.Network: use})
+func (t *kernelTarget) Interfere(r quell.Resource, use float64) error {
+	return t.machines.Interfere(t.host, map[quell.Resource]float64{r: use})
 }
 
 // Carried asks the machine's own meter for the service's part, which is what its agent would sense, and the lab for the
 // neighbour's.
-func (t *kernelTarget) Carried() (train.Carried, error) {
-	c, err := t.machines.Carried(t.host, quell.Network)
+func (t *kernelTarget) Carried(r quell.Resource) (train.Carried, error) {
+	c, err := t.machines.Carried(t.host, r)
 	if err != nil {
 		return c, err
 	}
-	c.Own, err = t.used()
+	reading, err := t.read()
 	if err != nil { // where one part of an instance ends, the rest follows: that is what there is to tell
-		err = cmp.Or(t.instance.endedSoon(instanceWait), err)
+		return c, cmp.Or(t.instance.endedSoon(instanceWait), err)
 	}
-	return c, err
+	own, ok := reading.Seconds[r]
+	if !ok {
+		return c, fmt.Errorf("the meter of %s has no reading of %s: %s", t.host, r, strings.Join(reading.Failures, "; "))
+	}
+	c.Own = own
+	return c, nil
 }
 
 // instanceWait is how long an instance of which a part has ended may take to end the rest.
 const instanceWait = 5 * time.Second
 
-func (t *kernelTarget) used() (seconds float64, err error) {
+// read asks the meter.
+func (t *kernelTarget) read() (reading meterReading, err error) {
 	client := http.Client{Timeout: 5 * time.Second}
 	resp, err := client.Get(fmt.Sprintf("http://%s:%d/", t.address, labMeter))
 	if err != nil {
-		return 0, err
+		return reading, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("the meter of %s answers %s", t.host, resp.Status)
+		return reading, fmt.Errorf("the meter of %s answers %s", t.host, resp.Status)
 	}
-	var reading struct{ Seconds float64 }
-	err = json.NewDecoder(resp.Body).Decode(&reading)
-	return reading.Seconds, err
+	return reading, json.NewDecoder(resp.Body).Decode(&reading)
 }
 
 // await waits until service and meter answer.
@@ -152,7 +158,7 @@ func (t *kernelTarget) await(ctx context.Context, exited func() error) error {
 		resp, err := client.Get(t.Service() + "/healthz")
 		if err == nil {
 			resp.Body.Close()
-			_, err = t.used()
+			_, err = t.read()
 		}
 		if err == nil {
 			return nil

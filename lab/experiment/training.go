@@ -18,7 +18,6 @@ import (
 
 // Training describes a training on emulated hosts in this process, or on the machines of a lab.
 type Training struct {
-	Plan      train.Plan
 	Kernel    *KernelHosts      // nil: emulated hosts
 	Hosts     int               // emulated at once
 	Bandwidth float64           // bit/s of each host's link
@@ -27,16 +26,17 @@ type Training struct {
 	Spacing   time.Duration     // mean time between two probes; 0: as on the emulated rig
 	Probing   *quell.Probing    // in place of budget and spacing: how the live instances are probed
 	Seed      uint64
-	Rows      []model.TrainingRow // made before: these runs are not made again
-	Save      func(model.TrainingRow) error
-	Progress  func(train.Progress)
 }
 
-// Run starts the hosts, makes every run of the plan, and ends the hosts.
-func (t Training) Run(ctx context.Context) error {
-	return t.On(ctx, func(ctx context.Context, machines []train.Machine) error {
-		return train.Run(ctx, train.Options{Plan: settled(t.Plan, t.Workload), Machines: machines, Rows: t.Rows, Save: t.Save, Progress: t.Progress, Seed: t.Seed})
+// Run starts the hosts, trains on them, and ends them. Options.Machines and Options.Seed are not used.
+func (t Training) Run(ctx context.Context, o train.Options) (rows []model.TrainingRow, err error) {
+	o.Plan, o.Seed = settled(o.Plan, t.Workload), t.Seed
+	err = t.On(ctx, func(ctx context.Context, machines []train.Machine) (err error) {
+		o.Machines = machines
+		rows, err = train.Run(ctx, o)
+		return err
 	})
+	return rows, err
 }
 
 // On starts the hosts, does some work on them, and ends them. The machines are train.ProbedMachines as well.
@@ -56,7 +56,7 @@ func (t Training) On(ctx context.Context, work func(context.Context, []train.Mac
 		return err
 	}
 	machines, err := train.Live(train.LiveOptions{
-		Targets: targets, Resource: quell.Network, PerSecond: t.perSecond(), Process: processOf(t.Workload.Arrivals), Seed: t.Seed,
+		Targets: targets, PerSecond: t.perSecond, Process: processOf(t.Workload.Arrivals), Seed: t.Seed,
 		Visits: func(seed uint64) (loadgen.Visits, error) { return visits(t.Workload, seed) },
 		Probe:  t.probes(token),
 	})
@@ -84,9 +84,21 @@ func (t Training) probes(token string) probe.Options {
 	return o
 }
 
-// perSecond is the rate of arrivals that fills a host's link.
-func (t Training) perSecond() float64 {
-	return 1 / t.Workload.Demands(scenario.Host{Network: t.Bandwidth})[quell.Network]
+// perSecond is the rate of arrivals that fills a resource of a host; 0 if they use none of it.
+func (t Training) perSecond(r quell.Resource) float64 {
+	demand, ok := t.Workload.Demands(t.host())[r]
+	if !ok {
+		return 0
+	}
+	return 1 / demand
+}
+
+// host is one of the machines.
+func (t Training) host() scenario.Host {
+	if t.Kernel != nil {
+		return t.Kernel.Host
+	}
+	return scenario.Host{Network: t.Bandwidth}
 }
 
 // targets are the machines to train on, and what their probe servers want to see.
@@ -129,11 +141,17 @@ type target struct {
 	bytesPerSecond float64
 }
 
-func (t target) Service() string             { return "http://" + t.Addr() }
-func (t target) Probe() string               { return t.ProbeAddr() }
-func (t target) Interfere(use float64) error { return t.SetInterference(use) }
+func (t target) Service() string { return "http://" + t.Addr() }
+func (t target) Probe() string   { return t.ProbeAddr() }
 
-func (t target) Carried() (train.Carried, error) {
+func (t target) Interfere(r quell.Resource, use float64) error {
+	if r != emulated.Shared {
+		return fmt.Errorf("neighbours of an emulated machine share its %s only, not its %s", emulated.Shared, r)
+	}
+	return t.SetInterference(use)
+}
+
+func (t target) Carried(quell.Resource) (train.Carried, error) {
 	c := t.Counters()
 	return train.Carried{Own: float64(c.Instance) / t.bytesPerSecond, Interfering: float64(c.Neighbours) / t.bytesPerSecond}, nil
 }

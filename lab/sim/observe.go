@@ -59,9 +59,9 @@ func (s *simulation) send(in *instance) {
 		system := s.Scenario.Workload.System
 		o.CPU = &quell.CPUTime{User: busy * (1 - system), System: busy * system}
 	}
-	if p, probed := in.prober.statistics(); probed {
+	if p, ok := in.prober.statistics(); ok {
 		p.MeanMS = s.noisy(p.MeanMS)
-		o.Probe = map[quell.Resource]quell.ProbeStats{quell.Network: p}
+		o.Probe = map[quell.Resource]quell.ProbeStats{probed: p}
 	}
 	if s.Faults.Lost > 0 && s.rng.Float64() < s.Faults.Lost {
 		return

@@ -22,6 +22,9 @@ const (
 	mostBytes     = 1_000_000
 )
 
+// probed is what simulated probes feel: the link, as live ones do.
+const probed = quell.Network
+
 // probePlan is what follows for one host.
 type probePlan struct {
 	count   int
@@ -45,7 +48,7 @@ func (p Probing) plan(sampling time.Duration, bitsPerSecond float64) (probePlan,
 	}
 	bytes = min(bytes, mostBytes) + headerBytes
 	by := &quell.Probing{Bytes: int64(bytes) - headerBytes, Count: p.Count, PeriodS: sampling.Seconds(), From: "balancer"}
-	return probePlan{count: p.Count, spacing: spacing, class: class{{kindOf(quell.Network), always(bytes)}}, by: by}, nil
+	return probePlan{count: p.Count, spacing: spacing, class: class{{kindOf(probed), always(bytes)}}, by: by}, nil
 }
 
 // prober probes one host, window after window: in each of n equal parts of a window one probe at a random moment. A

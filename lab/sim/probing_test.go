@@ -40,7 +40,7 @@ func TestProbesAreScaledToTheWindow(t *testing.T) {
 func TestTrainingProbesForAsLongAsTheRun(t *testing.T) {
 	m := &Trainer{Scenario: plainScenario(1, 0.3, 40e6, time.Second), Probing: Probing{Count: 50}} // a period is 10 s
 	for run, want := range map[time.Duration]int{10 * time.Second: 49, 30 * time.Second: 149} {
-		row, err := m.Measure(t.Context(), train.RunRequest{Cell: train.Cell{Level: 0.2}, WarmUp: time.Second, Run: run, Seed: 3})
+		row, err := m.Measure(t.Context(), train.RunRequest{Resource: probed, Cell: train.Cell{Level: 0.2}, WarmUp: time.Second, Run: run, Seed: 3})
 		if err != nil {
 			t.Fatal(err)
 		}

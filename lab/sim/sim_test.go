@@ -19,7 +19,7 @@ import (
 )
 
 func asked(level, interference float64, seed uint64) train.RunRequest {
-	return train.RunRequest{Cell: train.Cell{Level: level, Interference: interference}, WarmUp: 5 * time.Second, Run: time.Minute, Seed: seed}
+	return train.RunRequest{Resource: probed, Cell: train.Cell{Level: level, Interference: interference}, WarmUp: 5 * time.Second, Run: time.Minute, Seed: seed}
 }
 
 // noisyNeighbour is examples/scenarios/noisy-neighbour.yaml.

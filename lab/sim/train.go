@@ -1,12 +1,9 @@
 package sim
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -43,22 +40,16 @@ func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uin
 	if err := sc.Validate(); err != nil {
 		return nil, &quell.UserError{Err: err}
 	}
-	if _, ok := sc.Workload.Demands(sc.Hosts[0])[quell.Network]; !ok {
-		return nil, &quell.UserError{Err: errors.New("workload.classes: nothing uses the network, which the probes measure: training would learn nothing; give --models, or run policies that need none")}
+	if _, ok := sc.Workload.Demands(sc.Hosts[0])[probed]; !ok {
+		return nil, &quell.UserError{Err: fmt.Errorf("workload.classes: nothing uses the %s, which the probes measure: training would learn nothing; give --models, or run policies that need none", probed)}
 	}
-	var rows []model.TrainingRow
 	machines := make([]train.Machine, runtime.GOMAXPROCS(0))
 	for i := range machines {
 		machines[i] = &Trainer{
 			Scenario: sc, Discipline: sc.Stations.Discipline, Fluid: sc.Stations.Neighbours == scenario.Fluid, Probing: Probing(sc.Probing),
 		}
 	}
-	err := train.Run(ctx, train.Options{
-		Plan: plan, Machines: machines, Seed: seed,
-		Save: func(row model.TrainingRow) error { rows = append(rows, row); return nil },
-	})
-	slices.SortFunc(rows, func(a, b model.TrainingRow) int { return cmp.Compare(a.Seed, b.Seed) })
-	return rows, err
+	return train.Run(ctx, train.Options{Plan: plan, Resource: probed, Machines: machines, Seed: seed})
 }
 
 // Measure implements train.Machine.
@@ -74,13 +65,16 @@ func (t *Trainer) Measure(ctx context.Context, r train.RunRequest) (model.Traini
 // Probes implements train.ProbedMachine.
 func (t *Trainer) Probes(ctx context.Context, r train.RunRequest, p train.Probing) ([]float64, error) {
 	_, singles, err := t.run(ctx, r, probePlan{
-		count: p.Count, spacing: p.Spacing().Seconds(), class: class{{kindOf(quell.Network), always(float64(p.Bytes) + headerBytes)}},
+		count: p.Count, spacing: p.Spacing().Seconds(), class: class{{kindOf(r.Resource), always(float64(p.Bytes) + headerBytes)}},
 	})
 	return singles, err
 }
 
 // run returns a run's row and its single probe times.
 func (t *Trainer) run(ctx context.Context, r train.RunRequest, plan probePlan) (model.TrainingRow, []float64, error) {
+	if r.Resource != probed {
+		return model.TrainingRow{}, nil, &quell.UserError{Err: fmt.Errorf("no simulated probe measures %s, only %s", r.Resource, probed)}
+	}
 	sc := t.Scenario
 	r.WarmUp, r.Run = settled(&sc.Workload, r.WarmUp, r.Run)
 	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
@@ -92,13 +86,13 @@ func (t *Trainer) run(ctx context.Context, r train.RunRequest, plan probePlan) (
 	}
 	world := newWorld(sc.Hosts[:1], t.Discipline, r.Seed, append(classesOf(&sc.Workload), probeClass())...)
 	world.cacheStretch = sc.Workload.CacheStretch
-	e := &exercise{from: r.WarmUp.Seconds(), w: world}
+	e := &exercise{resource: r.Resource, from: r.WarmUp.Seconds(), w: world}
 	if e.clients, err = newClients(world, &sc.Workload, r.Seed, (r.WarmUp + r.Run).Seconds(), e.ask); err != nil {
 		return model.TrainingRow{}, nil, err
 	}
 	e.w.done = e.done
 	e.prober = newProber(e.w, plan, 0, 0, r.Seed)
-	e.w.interfere(0, quell.Network, r.Interference, t.Fluid)
+	e.w.interfere(0, r.Resource, r.Interference, t.Fluid)
 	row, err := e.run(ctx, r, arrivals)
 	return row, e.prober.singles, err
 }
@@ -114,6 +108,7 @@ func settled(load *scenario.Workload, warmUp, run time.Duration) (time.Duration,
 
 // exercise is one training run.
 type exercise struct {
+	resource  quell.Resource
 	w         *world
 	clients   *clients
 	prober    *prober
@@ -125,7 +120,7 @@ type exercise struct {
 }
 
 func (e *exercise) run(ctx context.Context, r train.RunRequest, arrivals *loadgen.Arrivals) (model.TrainingRow, error) {
-	e.row = model.TrainingRow{Resource: quell.Network, Level: r.Level, InterferingLevel: &r.Interference, Seed: r.Seed, DurationS: r.Run.Seconds()}
+	e.row = model.TrainingRow{Resource: r.Resource, Level: r.Level, InterferingLevel: &r.Interference, Seed: r.Seed, DurationS: r.Run.Seconds()}
 	e.w.agenda.add(e.from, func() { e.measure(r.Run.Seconds()) })
 	for events := 0; !e.over || e.open > 0; events++ {
 		if events&0xffff == 0 && ctx.Err() != nil {
@@ -198,7 +193,7 @@ func (e *exercise) measure(length float64) {
 }
 
 func (e *exercise) carried() (own, neighbours float64) {
-	neighbours = e.w.carried(0, quell.Network, ownNeighbours)
-	s := &e.w.stations[e.w.hosts[0].stations[kindOf(quell.Network)]]
-	return e.w.carried(0, quell.Network, ownService), neighbours + (1-s.share)*e.w.now
+	neighbours = e.w.carried(0, e.resource, ownNeighbours)
+	s := &e.w.stations[e.w.hosts[0].stations[kindOf(e.resource)]]
+	return e.w.carried(0, e.resource, ownService), neighbours + (1-s.share)*e.w.now
 }

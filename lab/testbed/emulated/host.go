@@ -17,6 +17,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
+// Shared is what neighbours on an emulated machine compete for.
+const Shared = quell.Network
+
 // HostOptions describes a physical machine and the instance on it. ID, Instance, Listen and Bandwidth have no default.
 type HostOptions struct {
 	ID               string // of the physical machine, as in h1

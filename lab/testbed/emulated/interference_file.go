@@ -133,11 +133,11 @@ func (f *interferenceFile) poll() error {
 	}
 	f.seen = info
 	for r, share := range use {
-		if r != quell.Network && share > 0 {
+		if r != Shared && share > 0 {
 			f.log.Warn("this testbed has neighbours on the network only", "resource", r, "share", share)
 		}
 	}
-	return f.set(use[quell.Network])
+	return f.set(use[Shared])
 }
 
 func (f *interferenceFile) read() (map[quell.Resource]float64, error) {
