@@ -150,6 +150,13 @@ func (s *Setting) Validate() error {
 	return p.err()
 }
 
+// Validate returns every rule that the observation breaks, joined, or nil.
+func (o *Observation) Validate() error {
+	var p problems
+	o.check(&p)
+	return p.err()
+}
+
 func (o *Observation) check(p *problems) {
 	p.number("window_s", o.WindowS, maxMS)
 	p.optional("request_rate", o.RequestRate, maxRate)

@@ -78,7 +78,7 @@ func (m *Mix) Pause() float64 { return m.rng.ExpFloat64() }
 func (m *Mix) request(at time.Duration, path string) Request {
 	which, size := m.Draw()
 	c := m.classes[which]
-	q := Request{At: at}
+	q := Request{At: at, Class: c.Name}
 	var b strings.Builder
 	b.WriteString(path + "?class=" + c.Name)
 	add := func(key string, mean float64, unit string) int64 {

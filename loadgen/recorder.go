@@ -16,12 +16,13 @@ const (
 	digits  = 3
 )
 
-// Recorder counts samples and keeps their latencies, in total and by instance. It is safe for concurrent use.
+// Recorder counts samples and keeps their latencies, in total, by instance and by class. It is safe for concurrent use.
 // Latencies of failed requests are left out: a quick refusal must not make a service look fast.
 type Recorder struct {
 	mu         sync.Mutex
 	total      *record
 	byInstance map[string]*record
+	byClass    map[string]*record
 }
 
 type record struct {
@@ -33,16 +34,19 @@ func newRecord() *record { return &record{latency: hdrhistogram.New(1, longest, 
 
 // NewRecorder returns an empty recorder.
 func NewRecorder() *Recorder {
-	return &Recorder{total: newRecord(), byInstance: map[string]*record{}}
+	return &Recorder{total: newRecord(), byInstance: map[string]*record{}, byClass: map[string]*record{}}
 }
 
-// Record adds one sample. A sample that names no instance counts in the total only.
+// Record adds one sample. A sample that names no instance, or no class, counts in the total only.
 func (r *Recorder) Record(s Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.total.add(s)
 	if s.Instance != "" {
-		r.of(s.Instance).add(s)
+		of(r.byInstance, s.Instance).add(s)
+	}
+	if s.Class != "" {
+		of(r.byClass, s.Class).add(s)
 	}
 }
 
@@ -63,15 +67,19 @@ func (r *Recorder) Merge(other *Recorder) {
 func (r *Recorder) absorb(other *Recorder) {
 	r.total.merge(other.total)
 	for id, rec := range other.byInstance {
-		r.of(id).merge(rec)
+		of(r.byInstance, id).merge(rec)
+	}
+	for class, rec := range other.byClass {
+		of(r.byClass, class).merge(rec)
 	}
 }
 
-func (r *Recorder) of(instance string) *record {
-	rec := r.byInstance[instance]
+// of returns the record of a name, which is made if need be.
+func of(records map[string]*record, name string) *record {
+	rec := records[name]
 	if rec == nil {
 		rec = newRecord()
-		r.byInstance[instance] = rec
+		records[name] = rec
 	}
 	return rec
 }
@@ -122,6 +130,17 @@ func (r *Recorder) Instances() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.byInstance))
+}
+
+// Classes returns the statistics of each class that was seen.
+func (r *Recorder) Classes() map[string]Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[string]Stats, len(r.byClass))
+	for class, rec := range r.byClass {
+		all[class] = rec.stats()
+	}
+	return all
 }
 
 func (r *record) stats() Stats {

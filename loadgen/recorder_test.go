@@ -49,6 +49,22 @@ func TestRecorderByInstanceAndTotal(t *testing.T) {
 	}
 }
 
+func TestRecorderTellsClassesApart(t *testing.T) {
+	r := NewRecorder()
+	for class, latencies := range map[string][]time.Duration{"page": {10 * time.Millisecond, 30 * time.Millisecond}, "": {time.Second}} {
+		for _, latency := range latencies {
+			s := answered("", latency)
+			s.Class = class
+			r.Record(s)
+		}
+	}
+	r.Record(Sample{Class: "search", Err: errors.New("refused")})
+	got := r.Classes()
+	if page := got["page"]; len(got) != 2 || page.Requests != 2 || math.Abs(*page.LatencyMS.Mean-20) > 0.1 || got["search"].Errors != 1 {
+		t.Errorf("classes %+v", got)
+	}
+}
+
 func TestRecorderWithoutAnswersHasNoLatency(t *testing.T) {
 	r := NewRecorder()
 	r.Record(Sample{Instance: "i1", Err: errors.New("refused")})
@@ -67,6 +83,7 @@ func TestMergedRecordersEqualOne(t *testing.T) {
 			if rapid.Bool().Draw(t, "failed") {
 				s.Status = 500
 			}
+			s.Class = rapid.SampledFrom([]string{"", "page", "search"}).Draw(t, "class")
 			one.Record(s)
 			if rapid.Bool().Draw(t, "left") {
 				left.Record(s)
@@ -76,7 +93,7 @@ func TestMergedRecordersEqualOne(t *testing.T) {
 		}
 		left.Merge(right)
 		left.Merge(left)
-		if !reflect.DeepEqual(one.Total(), left.Total()) || !slices.Equal(one.Instances(), left.Instances()) {
+		if !reflect.DeepEqual(one.Total(), left.Total()) || !reflect.DeepEqual(one.Classes(), left.Classes()) || !slices.Equal(one.Instances(), left.Instances()) {
 			t.Fatalf("merged %+v, at once %+v", left.Total(), one.Total())
 		}
 		for _, id := range one.Instances() {

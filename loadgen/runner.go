@@ -40,6 +40,7 @@ type Schedule interface {
 type Request struct {
 	At    time.Duration // when it is intended, since the start
 	Path  string        // what to get, with its query
+	Class string        // its class; empty: classes are not told apart
 	Bytes int64         // of the answer; with fewer it has failed. 0: any number
 	Range bool          // ask for the first Bytes only, where a file may be longer
 }
@@ -87,6 +88,7 @@ type Sample struct {
 	Intended time.Duration // when the schedule wanted it sent
 	Sent     time.Duration // when it was; for a shed one, when it was given up
 	Finished time.Duration // last byte, or failure
+	Class    string        // of the request, where classes are told apart
 	Instance string        // who answered, if the balancer says so
 	Status   int           // 0 without an answer
 	Bytes    int64         // of the body
@@ -260,7 +262,7 @@ func (r *Runner) follow(ctx context.Context, visit Visit, ended time.Duration) {
 		if !ok || !r.waitUntil(ctx, &alarm, q.At) {
 			return
 		}
-		s := Sample{Intended: q.At, Sent: r.since()}
+		s := Sample{Intended: q.At, Sent: r.since(), Class: q.Class}
 		r.get(ctx, q, &s)
 		s.Finished = r.since()
 		if s.Err != nil && ctx.Err() != nil {

@@ -19,6 +19,16 @@ func (c *check) addf(path, format string, args ...any) {
 
 func (c *check) err() error { return errors.Join(c.errs...) }
 
+// within takes the broken rules of a part of the value.
+func (c *check) within(path string, err error) {
+	for _, broken := range unjoined(err) {
+		if invalid := new(quell.InvalidError); errors.As(broken, &invalid) {
+			broken = &quell.InvalidError{Path: join(path, invalid.Path), Problem: invalid.Problem}
+		}
+		c.errs = append(c.errs, broken)
+	}
+}
+
 func (c *check) between(path string, v, low, high float64) {
 	if !(v >= low && v <= high) {
 		c.addf(path, "%v is outside %v to %v", v, low, high)

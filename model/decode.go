@@ -199,14 +199,18 @@ func (f *file) addf(path, format string, args ...any) {
 	f.errs = append(f.errs, &quell.InvalidError{Path: path, Problem: fmt.Sprintf(format, args...)})
 }
 
-// join adds the errors that errors.Join put together.
-func (f *file) join(err error) {
+func (f *file) join(err error) { f.errs = append(f.errs, unjoined(err)...) }
+
+// unjoined are the errors that errors.Join put together.
+func unjoined(err error) []error {
 	var many interface{ Unwrap() []error }
-	if errors.As(err, &many) {
-		f.errs = append(f.errs, many.Unwrap()...)
-	} else if err != nil {
-		f.errs = append(f.errs, err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &many):
+		return many.Unwrap()
 	}
+	return []error{err}
 }
 
 // maxShown bounds how many mistakes one message lists.

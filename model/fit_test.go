@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -282,6 +283,23 @@ func TestFitWithoutLoad(t *testing.T) {
 	sf, significant := p.Severity(0, quell.ProbeStats{MeanMS: 1.6, StddevMS: 0.2, N: 10}, false)
 	if !significant || !nearly(p.Interfering(0, sf), 0.4) {
 		t.Errorf("an instance without load beside a neighbour with 0.4: severity %v (%v), U_int %v", sf, significant, p.Interfering(0, sf))
+	}
+}
+
+// Rows of older versions have no observation. The same measurements give the same models with it, to the bit.
+func TestFitOfRowsWithObservations(t *testing.T) {
+	rows := sharedLinkRuns()
+	before, _ := fitted(t, rows)
+	for i := range rows {
+		r := &rows[i]
+		r.Observation = &quell.Observation{
+			At: time.Unix(1767225600, 0).UTC(), WindowS: 10, RequestRate: &r.RequestRate, LatencyMS: &r.LatencyMS,
+			Utilization: map[quell.Resource]float64{quell.Network: r.Utilization, quell.CPU: 0.9},
+		}
+	}
+	after, _ := fitted(t, rows)
+	if !reflect.DeepEqual(before, after) {
+		t.Errorf("with observations %+v, without %+v", after, before)
 	}
 }
 

@@ -26,6 +26,9 @@ type TrainingRow struct {
 	CPU              *quell.CPUTime     `json:"cpu,omitempty"`
 	ClassRates       map[string]float64 `json:"class_rates,omitempty"` // requests per second of each class
 
+	// Observation is everything that was measured in the run; nil in rows of older versions.
+	Observation *quell.Observation `json:"observation,omitempty"`
+
 	DurationS float64  `json:"duration_s,omitempty"`
 	Requests  int64    `json:"requests,omitempty"`
 	Errors    int64    `json:"errors,omitempty"`
@@ -127,6 +130,9 @@ func (r *TrainingRow) Validate() error {
 	}
 	for _, class := range sortedKeys(r.ClassRates) {
 		c.between("class_rates."+class, r.ClassRates[class], 0, maxValue)
+	}
+	if r.Observation != nil {
+		c.within("observation", r.Observation.Validate())
 	}
 	c.atLeast("duration_s", r.DurationS, 0)
 	c.atLeast("requests", float64(r.Requests), 0)

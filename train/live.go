@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -28,7 +29,10 @@ type Target interface {
 }
 
 // Carried is accumulated use, in seconds of the whole resource.
-type Carried struct{ Own, Interfering float64 }
+type Carried struct {
+	Own, Interfering float64
+	Sensed           quell.Observation // what the machine's sensors measured since the question before; empty if it has none
+}
 
 // LiveOptions say how targets are loaded and probed. All but Visits, MaxLatency and Seed are required.
 type LiveOptions struct {
@@ -120,7 +124,7 @@ func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (_ m
 	if err := ctx.Err(); err != nil {
 		return row, nil, err
 	}
-	row, err = r.fill(row, recorder.Total())
+	row, err = r.fill(row, recorder)
 	return row, singles, err
 }
 
@@ -181,6 +185,9 @@ func (m *live) collect(ctx context.Context, r RunRequest, prober *probe.Prober) 
 		return model.TrainingRow{}, nil, err
 	}
 	seconds := time.Since(began).Seconds()
+	sensed := after.Sensed
+	sensed.At, sensed.WindowS = time.Now().UTC(), seconds
+	sensed.Probe = map[quell.Resource]quell.ProbeStats{r.Resource: p}
 	return model.TrainingRow{
 		Resource:    r.Resource,
 		Utilization: (after.Own - before.Own) / seconds,
@@ -188,11 +195,13 @@ func (m *live) collect(ctx context.Context, r RunRequest, prober *probe.Prober) 
 		ProbeMS:     model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N},
 		By:          p.By,
 		DurationS:   seconds,
+		Observation: &sensed,
 	}, singles, nil
 }
 
 // fill adds to a row what was asked for and how the requests fared.
-func (r RunRequest) fill(row model.TrainingRow, total loadgen.Stats) (model.TrainingRow, error) {
+func (r RunRequest) fill(row model.TrainingRow, recorder *loadgen.Recorder) (model.TrainingRow, error) {
+	total := recorder.Total()
 	if r.Level > 0 && (total.Requests == 0 || total.LatencyMS.N == 0) {
 		return row, fmt.Errorf("no request succeeded: %d of %d failed", total.Errors, total.Requests)
 	}
@@ -203,5 +212,33 @@ func (r RunRequest) fill(row model.TrainingRow, total loadgen.Stats) (model.Trai
 		row.Interfering = 0
 	}
 	row.Utilization = math.Min(row.Utilization, 1)
+	r.observe(row, recorder)
 	return row, nil
+}
+
+// observe adds to a row's observation what clients saw of the service, as a balancer would tell it.
+func (r RunRequest) observe(row model.TrainingRow, recorder *loadgen.Recorder) {
+	o := row.Observation
+	o.Utilization = maps.Clone(o.Utilization)
+	if o.Utilization == nil {
+		o.Utilization = map[quell.Resource]float64{}
+	}
+	o.Utilization[r.Resource] = row.Utilization
+	o.RequestRate = &row.RequestRate
+	if row.Requests > 0 {
+		failed := float64(row.Errors) / float64(row.Requests)
+		o.ErrorRate = &failed
+	}
+	if row.LatencyMS.N > 0 {
+		o.LatencyMS = &row.LatencyMS
+	}
+	for class, stats := range recorder.Classes() {
+		if o.RequestRates == nil {
+			o.RequestRates, o.LatencyByClassMS = map[string]float64{}, map[string]quell.Latency{}
+		}
+		o.RequestRates[class] = float64(stats.Requests) / r.Run.Seconds()
+		if stats.LatencyMS.N > 0 {
+			o.LatencyByClassMS[class] = stats.LatencyMS
+		}
+	}
 }

@@ -71,7 +71,8 @@ func (m *machine) Carried(quell.Resource) (Carried, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.settle()
-	return Carried{Own: 0.002 * float64(m.served.Load()), Interfering: m.carried}, nil
+	sensed := quell.Observation{CPU: &quell.CPUTime{User: 0.25}, Utilization: map[quell.Resource]float64{quell.CPU: 0.25}}
+	return Carried{Own: 0.002 * float64(m.served.Load()), Interfering: m.carried, Sensed: sensed}, nil
 }
 
 func options(t *testing.T, targets ...Target) Options {
@@ -126,6 +127,7 @@ func TestRunMakesEveryCellOnceAndAccountsIt(t *testing.T) {
 		if (want.Interference == 0) != (r.Interfering == 0) || r.Interfering > 0.31 {
 			t.Errorf("row %d: interference of %v carried %v", i, want.Interference, r.Interfering)
 		}
+		checkObservation(t, r)
 		if r.Utilization <= 0 || r.ProbeMS.N == 0 || r.Errors != 0 {
 			t.Errorf("row %d: utilization %v, %d probes, %d errors", i, r.Utilization, r.ProbeMS.N, r.Errors)
 		}
@@ -134,6 +136,21 @@ func TestRunMakesEveryCellOnceAndAccountsIt(t *testing.T) {
 		if last := m.asked[len(m.asked)-1]; last != 0 {
 			t.Errorf("target %d is left with interference %v", i, last)
 		}
+	}
+}
+
+// checkObservation wants all that the row says in its observation too, beside what the machine's own sensors say.
+func checkObservation(t *testing.T, r model.TrainingRow) {
+	t.Helper()
+	o := r.Observation
+	if o == nil || o.At.IsZero() || o.WindowS != r.DurationS || *o.RequestRate != r.RequestRate || *o.ErrorRate != 0 || *o.LatencyMS.Mean != *r.LatencyMS.Mean {
+		t.Fatalf("observation %+v of row %+v", o, r)
+	}
+	if p := o.Probe[r.Resource]; p.MeanMS != r.ProbeMS.Mean || p.N != r.ProbeMS.N || p.By == nil || *p.By != *r.By || r.By.Count != 10 {
+		t.Errorf("probe %+v of row %+v", p, r)
+	}
+	if o.Utilization[r.Resource] != r.Utilization || o.Utilization[quell.CPU] != 0.25 || o.CPU == nil {
+		t.Errorf("utilization %v, cpu %v", o.Utilization, o.CPU)
 	}
 }
 
@@ -184,7 +201,7 @@ type twice struct{ left int }
 
 func (v *twice) Next(ended time.Duration) (loadgen.Request, bool) {
 	v.left--
-	return loadgen.Request{At: ended, Path: "/chunk?bytes=4", Bytes: 4}, v.left >= 0
+	return loadgen.Request{At: ended, Path: "/chunk?bytes=4", Class: "chunk", Bytes: 4}, v.left >= 0
 }
 
 // A run whose interferer has ended by itself gives no row.
@@ -230,6 +247,10 @@ func TestArrivalsMayBeVisits(t *testing.T) {
 	}
 	if n := rows[0].Requests; n < 190 || n > 202 || len(paths) != 1 || !paths["/chunk"] {
 		t.Errorf("%d requests in a second for 100 visits of two, for %v", n, paths)
+	}
+	o1 := rows[0].Observation
+	if o1.RequestRates["chunk"] != rows[0].RequestRate || *o1.LatencyByClassMS["chunk"].Mean != *rows[0].LatencyMS.Mean {
+		t.Errorf("by class %v, %v of %+v", o1.RequestRates, o1.LatencyByClassMS, rows[0])
 	}
 	none := errors.New("nothing to ask for")
 	lo.Visits = func(uint64) (loadgen.Visits, error) { return nil, none }

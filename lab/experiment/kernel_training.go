@@ -128,7 +128,7 @@ func (t *kernelTarget) Carried(r quell.Resource) (train.Carried, error) {
 	if !ok {
 		return c, fmt.Errorf("the meter of %s has no reading of %s: %s", t.host, r, strings.Join(reading.Failures, "; "))
 	}
-	c.Own = own
+	c.Own, c.Sensed = own, reading.Observation
 	return c, nil
 }
 

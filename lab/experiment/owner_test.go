@@ -43,7 +43,7 @@ func TestMachinesAcrossProcesses(t *testing.T) {
 	if machines.use[quell.Network] != 0.3 || machines.use[quell.CPU] != 0.1 {
 		t.Errorf("the machines got %v", machines.use)
 	}
-	if c, err := m.Carried("h1", quell.Network); err != nil || c != (train.Carried{Own: 1.5, Interfering: 0.25}) {
+	if c, err := m.Carried("h1", quell.Network); err != nil || c.Own != 1.5 || c.Interfering != 0.25 {
 		t.Errorf("carried %+v, %v", c, err)
 	}
 	if err := m.Interfere("h7", nil); err == nil || !strings.Contains(err.Error(), "no host h7") {

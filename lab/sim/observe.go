@@ -55,10 +55,7 @@ func (s *simulation) send(in *instance) {
 		carried := s.w.carried(in.host, quell.Resources[k], ownService) - in.usedAt[k]
 		o.Utilization[quell.Resources[k]] = s.noisy(max(0, carried)) / window
 	}
-	if busy, ok := o.Utilization[quell.CPU]; ok {
-		system := s.Scenario.Workload.System
-		o.CPU = &quell.CPUTime{User: busy * (1 - system), System: busy * system}
-	}
+	o.CPU = cpuTime(&s.Scenario.Workload, o.Utilization)
 	if p, ok := in.prober.statistics(); ok {
 		p.MeanMS = s.noisy(p.MeanMS)
 		o.Probe = map[quell.Resource]quell.ProbeStats{probed: p}
@@ -72,6 +69,15 @@ func (s *simulation) send(in *instance) {
 	} else {
 		s.receiveLate(in, r)
 	}
+}
+
+// cpuTime is how the processors are used, where they are.
+func cpuTime(load *scenario.Workload, use map[quell.Resource]float64) *quell.CPUTime {
+	busy, ok := use[quell.CPU]
+	if !ok {
+		return nil
+	}
+	return &quell.CPUTime{User: busy * (1 - load.System), System: busy * load.System}
 }
 
 func (s *simulation) receive(in *instance, r quell.Reading) {

@@ -87,6 +87,7 @@ func (t *Trainer) run(ctx context.Context, r train.RunRequest, plan probePlan) (
 	world := newWorld(sc.Hosts[:1], t.Discipline, r.Seed, append(classesOf(&sc.Workload), probeClass())...)
 	world.cacheStretch = sc.Workload.CacheStretch
 	e := &exercise{resource: r.Resource, from: r.WarmUp.Seconds(), w: world}
+	e.classes = make([][]time.Duration, len(sc.Workload.Classes))
 	if e.clients, err = newClients(world, &sc.Workload, r.Seed, (r.WarmUp + r.Run).Seconds(), e.ask); err != nil {
 		return model.TrainingRow{}, nil, err
 	}
@@ -115,12 +116,14 @@ type exercise struct {
 	from      float64 // when it begins to count
 	open      int
 	latencies []time.Duration
+	classes   [][]time.Duration // the same, of workloads whose classes have names
+	usedAt    [kinds]float64    // what the service had carried when the run began to count
 	row       model.TrainingRow
 	over      bool
 }
 
 func (e *exercise) run(ctx context.Context, r train.RunRequest, arrivals *loadgen.Arrivals) (model.TrainingRow, error) {
-	e.row = model.TrainingRow{Resource: r.Resource, Level: r.Level, InterferingLevel: &r.Interference, Seed: r.Seed, DurationS: r.Run.Seconds()}
+	e.row = model.TrainingRow{Resource: r.Resource, Level: r.Level, InterferingLevel: &r.Interference, Seed: r.Seed, DurationS: r.Run.Seconds(), Observation: &quell.Observation{}}
 	e.w.agenda.add(e.from, func() { e.measure(r.Run.Seconds()) })
 	for events := 0; !e.over || e.open > 0; events++ {
 		if events&0xffff == 0 && ctx.Err() != nil {
@@ -136,7 +139,36 @@ func (e *exercise) run(ctx context.Context, r train.RunRequest, arrivals *loadge
 	e.row.Requests = int64(len(e.latencies))
 	e.row.RequestRate = float64(len(e.latencies)) / r.Run.Seconds()
 	e.row.LatencyMS = scenario.Summarize(e.latencies)
+	e.observe(r.Run.Seconds())
 	return e.row, nil
+}
+
+// observe adds to the row's observation what clients saw of the service, as a balancer would tell it.
+func (e *exercise) observe(length float64) {
+	o, rate, failed, latency := e.row.Observation, e.row.RequestRate, 0.0, e.row.LatencyMS // copies: the row outlives the exercise
+	o.RequestRate, o.ErrorRate, o.LatencyMS = &rate, &failed, &latency
+	if len(e.classes) == 0 {
+		return
+	}
+	o.RequestRates, o.LatencyByClassMS = map[string]float64{}, map[string]quell.Latency{}
+	for i, latencies := range e.classes {
+		name := e.clients.load.Classes[i].Name
+		o.RequestRates[name] = float64(len(latencies)) / length
+		if len(latencies) > 0 {
+			o.LatencyByClassMS[name] = scenario.Summarize(latencies)
+		}
+	}
+}
+
+// sense adds what the machine's sensors would tell.
+func (e *exercise) sense(length float64) {
+	o := e.row.Observation
+	o.At, o.WindowS, o.Utilization = time.Unix(0, int64(duration(e.w.now))).UTC(), length, map[quell.Resource]float64{}
+	for _, k := range resourcesOf(e.clients.classes) {
+		o.Utilization[quell.Resources[k]] = min(1, max(0, (e.w.peek(0, k, ownService)-e.usedAt[k])/length))
+	}
+	o.Utilization[e.resource] = e.row.Utilization
+	o.CPU = cpuTime(e.clients.load, o.Utilization)
 }
 
 // offer plays the world up to the next request and lets it in.
@@ -159,7 +191,7 @@ func (e *exercise) offer(arrivals *loadgen.Arrivals) error {
 
 func (e *exercise) ask(o order) {
 	ref := e.w.submitSized(o.work, o.size, ownService, 0, 0)
-	e.w.requests[ref].session = o.session
+	e.w.requests[ref].session, e.w.requests[ref].sort = o.session, o.class
 	e.open++
 }
 
@@ -170,7 +202,11 @@ func (e *exercise) done(ref int32) {
 		return
 	}
 	if r.entered >= e.from {
-		e.latencies = append(e.latencies, duration(e.w.now-r.entered))
+		latency := duration(e.w.now - r.entered)
+		e.latencies = append(e.latencies, latency)
+		if len(e.classes) > 0 {
+			e.classes[r.sort] = append(e.classes[r.sort], latency)
+		}
 	}
 	e.open--
 	e.clients.answered(r.session)
@@ -180,14 +216,19 @@ func (e *exercise) done(ref int32) {
 // measure accounts what is carried, and probes, for the part of the run that counts.
 func (e *exercise) measure(length float64) {
 	own, neighbours := e.carried()
+	for _, k := range resourcesOf(e.clients.classes) {
+		e.usedAt[k] = e.w.peek(0, k, ownService)
+	}
 	e.prober.window(e.w.now, length, max(2, int(length/e.prober.plan.spacing)), func() {
 		p, _ := e.prober.statistics()
 		e.row.ProbeMS, e.row.By = model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N}, p.By
+		e.row.Observation.Probe = map[quell.Resource]quell.ProbeStats{e.resource: p}
 	})
 	e.w.agenda.add(e.w.now+length, func() {
 		ownAfter, neighboursAfter := e.carried()
 		e.row.Utilization = min(1, max(0, (ownAfter-own)/length))
 		e.row.Interfering = min(1, max(0, (neighboursAfter-neighbours)/length))
+		e.sense(length)
 		e.w.agenda.add(e.w.now+e.prober.plan.spacing, func() { e.over = true }) // the last probe is back by then
 	})
 }

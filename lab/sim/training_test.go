@@ -15,6 +15,37 @@ var heldOut = []train.Cell{
 	{Level: 0.15, Interference: 0.55}, {Level: 0.25, Interference: 0.48}, {Level: 0.35, Interference: 0.38}, {Level: 0.45, Interference: 0.28}, {Level: 0.55, Interference: 0.18}, {Level: 0.65, Interference: 0.08},
 }
 
+// A row holds what agent, prober and balancer would have said of the run.
+func TestTrainingRowsHoldTheObservation(t *testing.T) {
+	sc := pages(1, time.Minute)
+	rows, err := Train(t.Context(), sc, train.Plan{
+		Levels: []float64{0.3}, Interference: []float64{0, 0.2}, Run: 30 * time.Second, WarmUp: time.Second, Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95,
+	}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		o := r.Observation
+		if err := r.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if *o.RequestRate != r.RequestRate || *o.LatencyMS.P90 != *r.LatencyMS.P90 || o.Probe[r.Resource].MeanMS != r.ProbeMS.Mean || o.WindowS != 30 {
+			t.Errorf("observation %+v of %+v", o, r)
+		}
+		if o.Utilization[r.Resource] != r.Utilization || !(o.CPU.User+o.CPU.System > 0) {
+			t.Errorf("utilization %v, cpu %v, want %v of %s", o.Utilization, o.CPU, r.Utilization, r.Resource)
+		}
+		var rate float64
+		for _, c := range sc.Workload.Classes {
+			rate += o.RequestRates[c.Name]
+			if o.LatencyByClassMS[c.Name].N == 0 {
+				t.Errorf("class %s has no latency in %v", c.Name, o.LatencyByClassMS)
+			}
+		}
+		near(t, "the classes' rates together", rate, r.RequestRate, 1e-9)
+	}
+}
+
 func heldOutRows(t *testing.T, machines []train.Machine) []model.TrainingRow {
 	t.Helper()
 	rows, err := train.Run(t.Context(), train.Options{

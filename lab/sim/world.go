@@ -236,4 +236,11 @@ func (w *world) carried(hostIndex int, r quell.Resource, who owner) float64 {
 	return s.carried(who) / s.servers
 }
 
+// peek is carried of the resource of a kind, without bringing its station up to now: what only looks leaves no rounding behind.
+func (w *world) peek(hostIndex int, k kind, who owner) float64 {
+	s := w.stations[w.hosts[hostIndex].stations[k]]
+	s.advance(w.now)
+	return s.carried(who) / s.servers
+}
+
 func duration(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
