@@ -20,7 +20,7 @@ var mayImport = map[string][]string{
 
 	// Decide: what is learned, what decides, where requests go.
 	"stats":  {},
-	"model":  {".", "config/keys", "stats"},
+	"model":  {".", "config/keys", "stats", "internal/atomicfile"},
 	"policy": {".", "config/keys", "model", "stats"},
 	"life":   {"."},
 	"route":  {"."},
@@ -29,25 +29,25 @@ var mayImport = map[string][]string{
 	"sensor": {"."},
 	"probe":  {".", "internal/outage", "internal/tick"},
 	"agent":  {".", "sensor", "probe", "internal/outage", "internal/tick"},
-	"bus":    {".", "internal/lockfile", "internal/outage"},
+	"bus":    {".", "internal/lockfile", "internal/outage", "internal/atomicfile"},
 
 	// Act.
 	"balancer":         {".", "config/keys"},
 	"balancer/*":       {".", "balancer", "config/keys", "internal/outage"},
-	"balancer/command": {".", "balancer", "config/keys", "internal/outage", "internal/program"},
-	"balancer/builtin": {".", "balancer", "balancer/measure", "config/keys", "route", "internal/outage", "internal/tick"},
-	"balancer/haproxy": {".", "balancer", "balancer/measure", "config/keys", "internal/outage", "internal/tick"},
+	"balancer/command": {".", "balancer", "config/keys", "internal/outage", "internal/program", "internal/atomicfile"},
+	"balancer/builtin": {".", "balancer", "balancer/measure", "config/keys", "route", "internal/outage", "internal/tick", "internal/atomicfile"},
+	"balancer/haproxy": {".", "balancer", "balancer/measure", "config/keys", "internal/outage", "internal/tick", "internal/atomicfile"},
 	"scaler":           {".", "config/keys"},
 	"scaler/*":         {".", "config/keys", "scaler"},
 	"scaler/command":   {".", "config/keys", "scaler", "internal/program"},
-	"scaler/process":   {".", "config/keys", "scaler", "internal/lifeline", "internal/lockfile"},
+	"scaler/process":   {".", "config/keys", "scaler", "internal/lifeline", "internal/lockfile", "internal/atomicfile"},
 	"limit":            {"."},
 	"middleware":       {"."},
 
 	// Run. The controller knows its own small interfaces, no driver; the daemon sees both sides.
 	"loadgen":    {"."},
-	"chart":      {".", "model"},
-	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile"},
+	"chart":      {".", "model", "internal/atomicfile"},
+	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile"},
 	"config":     {".", "balancer", "config/keys", "loadgen", "policy", "scaler"},
 	"config/*":   {"."},
 	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	// Apparatus: what plays, simulates and judges.
 	"lab/scenario":         {".", "config", "config/keys", "policy"},
 	"lab/testbed/*":        {"."},
-	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand"},
+	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand", "internal/atomicfile"},
 	"lab/testbed/kernel":   {".", "lab/testbed/demand"},
 	"lab/sim":              {".", "stats", "model", "policy", "life", "route", "lab/scenario", "loadgen", "train", "internal/tick"},
 	"lab/arena":            {".", "stats", "model", "policy", "lab/scenario", "lab/sim", "internal/lockfile"},

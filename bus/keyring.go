@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
+	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/lockfile"
 )
 
@@ -56,10 +57,10 @@ func (k Keyring) seed(name string, create func() (nkeys.KeyPair, error)) (nkeys.
 	if err != nil {
 		return nil, err
 	}
-	if err := k.write(name, append(seed, '\n'), os.Link); errors.Is(err, fs.ErrExist) {
+	if err := atomicfile.Create(filepath.Join(k.Dir, name), append(seed, '\n'), 0o600); errors.Is(err, fs.ErrExist) {
 		return k.key(name) // somebody else was faster
 	} else if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("write %s: %w", filepath.Join(k.Dir, name), err)
 	}
 	return key, nil
 }
@@ -73,7 +74,7 @@ func (k Keyring) restore(key nkeys.KeyPair, revoked generations) error {
 	if err != nil {
 		return err
 	}
-	if err := k.write(accountFile, append(seed, '\n'), os.Rename); err != nil || len(revoked) == 0 {
+	if err := k.write(accountFile, append(seed, '\n')); err != nil || len(revoked) == 0 {
 		return err
 	}
 	return k.writeRevoked(revoked)
@@ -92,18 +93,9 @@ func (k Keyring) key(name string) (nkeys.KeyPair, error) {
 	return key, nil
 }
 
-// write makes a file whole or not at all, readable by its owner only. place is os.Rename, or os.Link to keep one that is there.
-func (k Keyring) write(name string, data []byte, place func(from, to string) error) (err error) {
-	temp, err := os.CreateTemp(k.Dir, name+".*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Join(k.Dir, name), err)
-	}
-	defer os.Remove(temp.Name())
-	_, err = temp.Write(data)
-	if err = errors.Join(err, temp.Sync(), temp.Close()); err == nil {
-		err = place(temp.Name(), filepath.Join(k.Dir, name))
-	}
-	if err != nil {
+// write replaces a file of the folder, readable by its owner only.
+func (k Keyring) write(name string, data []byte) error {
+	if err := atomicfile.Write(filepath.Join(k.Dir, name), data, 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Join(k.Dir, name), err)
 	}
 	return nil
@@ -190,7 +182,7 @@ func (k Keyring) Keep(g Grant, good time.Duration) (text []byte, err error) {
 	if text, err = k.Issue(g, good); err != nil {
 		return nil, err
 	}
-	return text, k.write(filepath.Base(k.Path(g)), text, os.Rename)
+	return text, k.write(filepath.Base(k.Path(g)), text)
 }
 
 // Find returns the credential of a grant that is kept in the folder. One that is missing, or no longer good, is made anew where
@@ -221,7 +213,7 @@ func (k Keyring) keepOrGo(g Grant) ([]byte, error) {
 	}
 	text, err := k.issue(g, 0, true)
 	if err == nil {
-		err = k.write(filepath.Base(k.Path(g)), text, os.Rename)
+		err = k.write(filepath.Base(k.Path(g)), text)
 	}
 	if text != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
 		unkept.Store(k.Path(g), text)
@@ -303,7 +295,7 @@ func (k Keyring) writeRevoked(revoked generations) error {
 	if err != nil {
 		return err
 	}
-	return k.write(revokedFile, append(data, '\n'), os.Rename)
+	return k.write(revokedFile, append(data, '\n'))
 }
 
 func (k Keyring) lock() (release func() error, err error) {

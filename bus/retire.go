@@ -111,5 +111,5 @@ func (k Keyring) rewrite(list []Issued) error {
 		}
 		text.Write(append(line, '\n'))
 	}
-	return k.write(issuedFile, text.Bytes(), os.Rename)
+	return k.write(issuedFile, text.Bytes())
 }

@@ -2,6 +2,7 @@
 package chart
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"image/color"
@@ -17,6 +18,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/model"
 )
 
@@ -52,14 +54,16 @@ func Models(dir string, m *model.Models, o model.ShowOptions) ([]string, error) 
 
 // write puts the picture into a folder as a whole: a full disk leaves the one that was there.
 func write(p *plot.Plot, dir, name string) (path string, err error) {
-	path, part := filepath.Join(dir, name), filepath.Join(dir, ".part-"+name)
-	if err = p.Save(width, height, part); err == nil {
-		err = os.Rename(part, path)
-	}
+	picture, err := p.WriterTo(width, height, "png")
 	if err != nil {
-		_ = os.Remove(part)
+		return "", err
 	}
-	return path, err
+	var b bytes.Buffer
+	if _, err := picture.WriteTo(&b); err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, name)
+	return path, atomicfile.Write(path, b.Bytes(), 0o644)
 }
 
 // sheet is a picture in the making.

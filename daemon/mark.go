@@ -10,6 +10,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 // mark keeps, beside the bus's store, that this installation has had a memory: see controller.Mark.
@@ -45,17 +46,5 @@ func (m mark) Write(next controller.Mark) error {
 	if err := os.MkdirAll(filepath.Dir(m.path), 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(m.path), "installation-*.tmp")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(append(data, '\n'))
-	err = errors.Join(err, tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), m.path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-	}
-	return err
+	return atomicfile.Write(m.path, append(data, '\n'), 0o600)
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 // Encode writes models.json, one row per line. Models that break a rule are not written.
@@ -28,26 +29,18 @@ func (m *Models) Encode(w io.Writer) error {
 
 // Save writes models.json in one step: a reader sees the old file or the whole new one. A link is followed; what is
 // no regular file is refused.
-func (m *Models) Save(path string) (err error) {
+func (m *Models) Save(path string) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return &quell.UserError{Err: fmt.Errorf("writing models: %s is not a regular file", path)}
 	}
-	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("writing models: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(temp.Name()))
-		}
-	}()
-	if err := errors.Join(m.Encode(temp), temp.Chmod(0o644), temp.Sync(), temp.Close()); err != nil {
+	var text bytes.Buffer
+	if err := m.Encode(&text); err != nil {
 		return err
 	}
-	if err := os.Rename(temp.Name(), path); err != nil {
+	if err := atomicfile.Write(path, text.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("writing models: %w", err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/lockfile"
 	"github.com/quellhq/quell/model"
 )
@@ -160,12 +161,8 @@ func (s *Store) writeSettings(settings Settings) error {
 		return fmt.Errorf("encoding the settings of a training: %w", err)
 	}
 	path := s.path + settingsSuffix
-	if err := os.WriteFile(path+".new", append(data, '\n'), 0o644); err != nil {
-		_ = os.Remove(path + ".new")
+	if err := atomicfile.Write(path, append(data, '\n'), 0o644); err != nil {
 		return s.failed(fmt.Errorf("writing the settings of a training: %w", err))
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("writing the settings of a training: %w", err)
 	}
 	return nil
 }

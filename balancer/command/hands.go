@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 // hands tells what somebody else drained from what Quell did: a backend that was in service, that nobody here asked to
@@ -90,10 +91,7 @@ func (h *hands) keep(before map[string]bool) error {
 	}
 	data, err := json.Marshal(slices.Sorted(maps.Keys(h.serving)))
 	if err == nil {
-		err = os.WriteFile(h.path+".new", append(data, '\n'), 0o600)
-	}
-	if err == nil {
-		err = os.Rename(h.path+".new", h.path)
+		err = atomicfile.Write(h.path, append(data, '\n'), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("keeping which backends are in service: %w", err)

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 // entry is what is kept of an instance: which server stands for it.
@@ -58,5 +59,5 @@ func saveEntries(path string, encoded []byte) error {
 	if path == "" {
 		return nil
 	}
-	return replaceFile(path, encoded, 0o600)
+	return atomicfile.Write(path, encoded, 0o600)
 }

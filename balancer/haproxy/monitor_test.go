@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 // TestReadingsFromTheLog: a real HAProxy's log, over UDP and over a Unix socket, in both formats, gives what clients see.
@@ -147,7 +148,7 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Close()
-	if err := replaceFile(path, []byte("text"), 0o600); err != nil {
+	if err := atomicfile.Write(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Listen(path); err == nil {

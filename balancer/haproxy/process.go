@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -255,27 +254,10 @@ func (p *process) saveState(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(p.opts.StateFile, []byte(answers[0]+"\n\n"), 0o644); err != nil {
+	if err := atomicfile.Write(p.opts.StateFile, []byte(answers[0]+"\n\n"), 0o644); err != nil {
 		return fmt.Errorf("balancer.haproxy.state_file: %w", err)
 	}
 	return nil
-}
-
-// replaceFile writes a whole file or nothing.
-func replaceFile(path string, data []byte, mode os.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-	}
-	return err
 }
 
 // takeNoticed says whether apply found somebody's hand in it since this was last asked.

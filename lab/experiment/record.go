@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/lab/scenario"
 )
 
@@ -146,18 +148,13 @@ func (r *Recorder) Record(run scenario.Run, result quell.Result) Record {
 }
 
 // Save writes the record as compressed JSON, whole or not at all.
-func (r *Record) Save(path string) (err error) {
-	part := path + ".part"
-	f, err := os.Create(part)
-	if err != nil {
+func (r *Record) Save(path string) error {
+	var b bytes.Buffer
+	packed := gzip.NewWriter(&b)
+	if err := errors.Join(json.NewEncoder(packed).Encode(r), packed.Close()); err != nil {
 		return err
 	}
-	packed := gzip.NewWriter(f)
-	err = errors.Join(json.NewEncoder(packed).Encode(r), packed.Close(), f.Close())
-	if err != nil {
-		return errors.Join(err, os.Remove(part))
-	}
-	return os.Rename(part, path)
+	return atomicfile.Write(path, b.Bytes(), 0o644)
 }
 
 // Inputs is a short name for all that a run's outcome depends on: another scenario, run or set of models gives another.

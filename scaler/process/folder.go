@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/lockfile"
 )
 
@@ -73,28 +74,10 @@ func (f *folder) replace(data []byte, now time.Time) error {
 	if err := os.MkdirAll(f.dir, 0o755); err != nil { // somebody may have emptied the folder above
 		return err
 	}
-	tmp, err := os.CreateTemp(f.dir, "instances-*.tmp")
-	if err != nil {
+	if err := atomicfile.Write(f.path(), data, 0o644); err != nil {
 		return err
 	}
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Chmod(0o644), tmp.Sync(), tmp.Close(), os.Chtimes(tmp.Name(), now, now))
-	if err == nil {
-		err = os.Rename(tmp.Name(), f.path())
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-		return err
-	}
-	return f.syncDir()
-}
-
-func (f *folder) syncDir() error {
-	d, err := os.Open(f.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return f.touch(now)
 }
 
 // touch notes that the listed instances are still alive.

@@ -11,10 +11,10 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 const (
@@ -32,26 +32,10 @@ func WriteInterference(path string, use map[quell.Resource]float64) error {
 	if err != nil {
 		return fmt.Errorf("writing interference: %w", err)
 	}
-	if err := replaceFile(path, content); err != nil {
+	if err := atomicfile.Write(path, content, 0o600); err != nil {
 		return fmt.Errorf("writing interference: %w", err)
 	}
 	return nil
-}
-
-func replaceFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
 }
 
 func checkInterference(use map[quell.Resource]float64) error {

@@ -1,0 +1,67 @@
+package atomicfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestWriteReplacesContentAndPermissions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for _, c := range []struct {
+		text string
+		mode os.FileMode
+	}{{"first", 0o644}, {"second", 0o600}, {"", 0o666}} {
+		if err := Write(path, []byte(c.text), c.mode); err != nil {
+			t.Fatal(err)
+		}
+		check(t, path, c.text, c.mode)
+	}
+}
+
+func TestCreateLeavesAFileAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := Create(path, []byte("first"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(path, []byte("second"), 0o644); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a second time: %v", err)
+	}
+	check(t, path, "first", 0o600)
+}
+
+func TestAFailureLeavesWhatWasThere(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "folder")
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(path, []byte("text"), 0o644); err == nil {
+		t.Error("a folder was replaced by a file")
+	}
+	if err := Write(filepath.Join(dir, "none", "file"), nil, 0o644); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("in a folder that is not there: %v", err)
+	}
+	alone(t, dir)
+}
+
+func check(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil || string(data) != text {
+		t.Errorf("the file holds %q, %v, want %q", data, err, text)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != mode {
+		t.Errorf("the file has %v, %v, want %v", info.Mode(), err, mode)
+	}
+	alone(t, filepath.Dir(path))
+}
+
+// alone holds that nothing else is left in a folder.
+func alone(t *testing.T, dir string) {
+	t.Helper()
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("the folder holds %v, %v", entries, err)
+	}
+}
