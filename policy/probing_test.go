@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,5 +44,22 @@ func TestProbesOfAnotherSizeAreNotUsed(t *testing.T) {
 				t.Error(plan.Reasons)
 			}
 		})
+	}
+}
+
+// Of several resources each has probes of its own.
+func TestProbesOfAnotherSizeAreToldByResource(t *testing.T) {
+	models := twins(goldenModels(t))
+	models.Trained.By = map[quell.Resource]quell.Probing{quell.Network: {Bytes: 10_000}, quell.CPU: {Bytes: 20_000}}
+	in := snap(t, 0, "i1 weight=1 use=0.3 cpu=0.3")
+	like := quell.ProbeStats{MeanMS: 40, N: 10, By: &quell.Probing{Bytes: 10_000}}
+	in.Instances[0].Observation.Probe = map[quell.Resource]quell.ProbeStats{quell.Network: like, quell.CPU: like}
+	plan, st := engine(t, both(0), models).Decide(in, State{})
+	if felt := st.Instances["i1"].Of; felt[quell.Network].Severity == nil || felt[quell.CPU].Severity != nil {
+		t.Errorf("%+v", felt)
+	}
+	const want = "the models of the cpu were made with probes of 20000 bytes, and i1: 10000 bytes tell no severity by them"
+	if !slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return strings.HasPrefix(r.Text, want) }) {
+		t.Error(plan.Reasons)
 	}
 }

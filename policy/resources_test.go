@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -373,4 +374,49 @@ func take(to, from map[quell.Resource]float64) {
 	if v, ok := from[quell.CPU]; ok {
 		to[quell.CPU] = v
 	}
+}
+
+// In a group whose requests take of two contended resources nothing changes any more once PRIMA has settled, and every instance
+// is within the threshold by both.
+func TestPRIMASettlesByTwoResources(t *testing.T) {
+	models := twins(sharingModels(t))
+	rapid.Check(t, func(t *rapid.T) {
+		s := quell.DefaultService()
+		s.Name, s.SLO = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond}
+		s.Group.Max = 50
+		e := engineOf(t, s, models, quell.Network, quell.CPU)
+		n := rapid.IntRange(1, 8).Draw(t, "instances")
+		load := rapid.Float64Range(.05, .5).Draw(t, "load") * float64(n)
+		ratio := rapid.Float64Range(.5, 1.5).Draw(t, "cpu for a unit of the network")
+		neighbours, beside := make([]float64, n), map[string]float64{}
+		in := &quell.Snapshot{Service: "video"}
+		for i := range n {
+			id := fmt.Sprintf("i%d", i)
+			neighbours[i] = rapid.SampledFrom([]float64{0, 0, .2, .4}).Draw(t, "neighbours")
+			beside[id] = rapid.SampledFrom([]float64{0, 0, .2, .4}).Draw(t, "neighbours at the processor")
+			in.Instances = append(in.Instances, quell.Instance{ID: id, State: quell.Ready, Weight: new(1 / float64(n))})
+		}
+		var st State
+		var plan quell.Plan
+		for k := range 16 {
+			in.At = start.Add(time.Duration(k+1) * period * time.Second)
+			feel(in, neighbours, load)
+			for i := range in.Instances {
+				use := min(load*ratio**in.Instances[i].Weight, .95)
+				taken := min(beside[in.Instances[i].ID], .96-use)
+				o := in.Instances[i].Observation
+				o.Utilization[quell.CPU], o.Severity[quell.CPU] = use, max(0, taken/(1-use-taken))
+			}
+			before := plan
+			if plan, st = e.Decide(in, st); k > 12 && (plan.Group != nil || !reflect.DeepEqual(before.Weights, plan.Weights)) {
+				t.Fatalf("still changing in snapshot %d: %+v, %v to %v", k, plan.Group, before.Weights, plan.Weights)
+			}
+			neighbours = settle(in, neighbours, plan)
+		}
+		for id, ms := range plan.PredictedMS {
+			if ms > 75*1.001 {
+				t.Fatalf("%s ends at %v ms, above the threshold", id, ms)
+			}
+		}
+	})
 }
