@@ -100,7 +100,7 @@ func (m machineShare) split(obs *quell.Observation) waitsOf {
 	if busy := m.run + m.stolen; busy > 0 {
 		stolen := wait * m.stolen / busy
 		w.Hypervisor += stolen
-		wait -= stolen
+		wait = max(0, wait-stolen) // rounding may take a little more than there is
 	}
 	w.Own = wait * ownShare
 	w.Neighbours = wait - w.Own
