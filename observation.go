@@ -123,7 +123,8 @@ type Instance struct {
 	Override    *float64             `json:"override,omitempty"` // the weight that a person set
 	Factor      *Factor              `json:"factor,omitempty"`   // what a fast policy leaves of its share
 	AgeS        *float64             `json:"age_s,omitempty"`
-	Held        *Held                `json:"held,omitempty"` // taken out by a person: no capacity, not Quell's to put back
+	Held        *Held                `json:"held,omitempty"`     // taken out by a person: no capacity, not Quell's to put back
+	Replaces    string               `json:"replaces,omitempty"` // the instance whose place it is to take: until then starting, and not part of the group
 	Limits      map[Resource]float64 `json:"limits,omitempty"`
 	Settings    map[string]float64   `json:"settings,omitempty"`
 	Observation *Observation         `json:"observation,omitempty"`

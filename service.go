@@ -48,6 +48,12 @@ type Group struct {
 	Fixed     bool          // nothing can be added or removed: a list of machines that somebody else runs
 	Startup   time.Duration // how long an instance may take to become ready
 	Protected []string      // never removed or replaced
+	Replace   Replace
+}
+
+// Replace limits how instances are replaced.
+type Replace struct {
+	Every time.Duration // least time between two replacements that plans ask for
 }
 
 // Guard limits what any policy may do; shares are fractions, zero turns a rule off.
@@ -73,7 +79,7 @@ func DefaultService() Service {
 	return Service{
 		Sampling: 10 * time.Second,
 		Policy:   Policy{Name: "prima"},
-		Group:    Group{Min: 1, Max: 10, Startup: 30 * time.Second},
+		Group:    Group{Min: 1, Max: 10, Startup: 30 * time.Second, Replace: Replace{Every: 15 * time.Minute}},
 		Guard:    Guard{Floor: 0.05, Step: 0.5, StaleAfter: 3, Fade: 10, ErrorRate: 0.05},
 		Mode:     Act,
 	}

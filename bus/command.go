@@ -25,15 +25,16 @@ const (
 	Clear    CommandName = "clear"
 	Drain    CommandName = "drain"   // take an instance out of rotation until undrain
 	Undrain  CommandName = "undrain" // put it back, whoever took it out
+	Replace  CommandName = "replace" // put a fresh instance in its place
 )
 
 // CommandNames lists every known command.
-var CommandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain}
+var CommandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace}
 
 // Command asks a controller for something.
 type Command struct {
 	Name     CommandName `json:"name"`
-	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain
+	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain, replace
 	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic
 	Force    bool        `json:"force,omitempty"`    // drain: even the last instance in rotation
 	// By is who asks. The controller's end sets it, from the credential and the connection; what is sent in it does not count.
@@ -57,7 +58,7 @@ func (c Command) check() error {
 	if !slices.Contains(CommandNames, c.Name) {
 		return fmt.Errorf("unknown command %q", c.Name)
 	}
-	if (c.Name == Drain || c.Name == Undrain) && c.Instance == "" {
+	if (c.Name == Drain || c.Name == Undrain || c.Name == Replace) && c.Instance == "" {
 		return fmt.Errorf("%s needs an instance", c.Name)
 	}
 	if len(c.Instance) > maxQuestion {

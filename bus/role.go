@@ -17,7 +17,7 @@ const (
 	Sensor     Role = "sensor"     // publish its own readings, receive and answer its own commands
 	Balancer   Role = "balancer"   // publish readings of every instance, in its own name; receive its backends
 	Controller Role = "controller" // everything
-	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain
+	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain, replace
 	Leaf       Role = "leaf"       // carry agents' and balancers' messages between a leaf node and an external NATS
 	shared     Role = "token"      // a token that every process shows, as before there were roles: readings and status
 )

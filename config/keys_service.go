@@ -38,6 +38,9 @@ func groupKeys(g *quell.Group) keys.Table {
 		keys.Opt("max", keys.Whole(&g.Max).Between(1, 100_000), "most instances"),
 		keys.Opt("initial", keys.Whole(&g.Initial).Between(0, 100_000), "instances started where there are none yet; from min to max").Or("min"),
 		keys.Opt("startup", keys.Duration(&g.Startup).Above(0), "how long an instance may take to become ready"),
+		keys.Opt("replace", keys.Table{
+			keys.Opt("every", keys.Duration(&g.Replace.Every).AtLeast(0), "least time between two replacements that plans ask for; quell replace does not wait"),
+		}, "how instances are replaced by fresh ones"),
 		keys.Opt("protected", keys.Idents(&g.Protected), "ids of instances that are never removed or replaced"),
 	}
 }

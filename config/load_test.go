@@ -49,7 +49,7 @@ func TestFullFile(t *testing.T) {
 				Name: "outlier", Sampling: 200 * time.Millisecond,
 				Settings: policy.OutlierSettings{Requests: 9, Slower: 3, Errors: 0.1, Hold: 20 * time.Second, Most: 0.5},
 			}},
-			Group: quell.Group{Min: 2, Max: 4, Initial: 3, Startup: 90 * time.Second, Protected: []string{"i1", "i2"}},
+			Group: quell.Group{Min: 2, Max: 4, Initial: 3, Startup: 90 * time.Second, Protected: []string{"i1", "i2"}, Replace: quell.Replace{Every: time.Hour}},
 			Guard: quell.Guard{Floor: 0.1, Step: 1.5, SlowStart: 20 * time.Second, StaleAfter: 5, Fade: 20, ErrorRate: 0.01},
 			Mode:  quell.Advise,
 		},

@@ -28,7 +28,7 @@ type actuated struct {
 
 // actuators lists who carries plans out, in the order of the parts. A part of a plan that has nobody here is an error.
 func (c *Controller) actuators() []actuated {
-	all := []actuated{{quell.GroupPart, groupActuator{c}}, {quell.WeightsPart, weightsActuator{c}}}
+	all := []actuated{{quell.GroupPart, groupActuator{c}}, {quell.ReplacePart, replaceActuator{c}}, {quell.WeightsPart, weightsActuator{c}}}
 	if c.fast != nil {
 		all = append(all, actuated{quell.FactorPart, composed{}})
 	}

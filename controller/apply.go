@@ -16,18 +16,20 @@ import (
 type view struct {
 	members  []quell.Member
 	backends map[string]quell.BackendState
-	leaving  map[string]time.Time // members that are to drain, and since when
-	held     map[string]hold      // members that a person took out
-	ending   map[string]bool      // members that the scaler was told to end
-	coming   int                  // instances that were ordered and are not listed yet
-	snapshot *quell.Snapshot      // made of this view; nil between two decisions
+	leaving  map[string]time.Time   // members that are to drain, and since when
+	held     map[string]hold        // members that a person took out
+	ending   map[string]bool        // members that the scaler was told to end
+	coming   int                    // instances that were ordered and are not listed yet
+	places   map[string]string      // members that are to take another's place, and whose
+	last     map[string]quell.State // of members, in the last snapshot
+	snapshot *quell.Snapshot        // made of this view; nil between two decisions
 }
 
 // group is the members with all that is known of them.
 func (v *view) group() []life.Instance {
 	group := make([]life.Instance, len(v.members))
 	for i, m := range v.members {
-		in := life.Instance{Member: m, Ending: v.ending[m.ID]}
+		in := life.Instance{Member: m, Ending: v.ending[m.ID], For: v.places[m.ID], Last: v.last[m.ID]}
 		in.Backend, in.Known = v.backends[m.ID]
 		in.Since, in.Leaving = v.leaving[m.ID]
 		if h, held := v.held[m.ID]; held {
@@ -49,7 +51,7 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 		return view{}, fmt.Errorf("asking the balancer: %w", err)
 	}
 	c.firstLook(members, states)
-	v := view{members: members, backends: make(map[string]quell.BackendState, len(states)), leaving: c.mem.Draining, ending: c.ending}
+	v := view{members: members, backends: make(map[string]quell.BackendState, len(states)), leaving: c.mem.Draining, ending: c.ending, last: c.last}
 	for _, s := range states {
 		v.backends[s.ID] = s
 	}
@@ -110,7 +112,7 @@ func (c *Controller) begin(ctx context.Context, v view) {
 		c.begun = true
 		return
 	}
-	started, err := c.order(ctx, life.First(c.opts.Service.Group))
+	started, err := c.order(ctx, life.First(c.opts.Service.Group), "")
 	if err != nil {
 		c.failed("apply", fmt.Errorf("starting the first instances: %w", err))
 	}
@@ -154,7 +156,7 @@ func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange)
 	if change.Add == 0 {
 		return changes, nil
 	}
-	started, err := c.order(ctx, change.Add)
+	started, err := c.order(ctx, change.Add, "")
 	if started != "" {
 		changes = append(changes, "add "+started)
 	}

@@ -112,6 +112,8 @@ type Controller struct {
 	status   Status               // of the last decision
 	told     string               // the last decision that was logged
 	counts   counts
+	turn     string                 // for what the replacement that is under way waits
+	last     map[string]quell.State // of instances, in the last snapshot
 	limits   insideActuator
 	settings insideActuator
 
@@ -282,11 +284,22 @@ func (c *Controller) Step(ctx context.Context) {
 	c.askScaler()
 	c.judgeMissing(limited, &view)
 	c.judge(limited, view)
+	c.replaceNext(limited, &view)
 	snapshot := c.gather.snapshot(c.now(), view)
+	c.freed(&snapshot)
+	c.noteStates(&snapshot)
 	view.snapshot = &snapshot
 	plan, state := c.decide(&snapshot)
 	c.mem.State = state
 	c.finish(ctx, limited, &view, &plan)
+}
+
+// noteStates keeps the instances' states of a snapshot until the next one.
+func (c *Controller) noteStates(s *quell.Snapshot) {
+	c.last = make(map[string]quell.State, len(s.Instances))
+	for i := range s.Instances {
+		c.last[s.Instances[i].ID] = s.Instances[i].State
+	}
 }
 
 // finish carries a plan out within the limited time, and writes down what came of it.

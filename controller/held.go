@@ -121,7 +121,7 @@ func (c *Controller) drainable(v view, cmd bus.Command) error {
 			return fmt.Errorf("%s is being removed already", m.ID)
 		case m.ID == cmd.Instance:
 			found = true
-		case m.State == quell.Ready && known && b.Healthy && !b.Draining && !leaving && !v.holds(m.ID):
+		case m.State == quell.Ready && known && b.Healthy && !b.Draining && !leaving && !v.holds(m.ID) && v.places[m.ID] == "":
 			others++
 		}
 	}

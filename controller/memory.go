@@ -25,11 +25,13 @@ type memory struct {
 	Paused    bool                  `json:"paused,omitempty"`
 	PausedBy  string                `json:"paused_by,omitempty"`
 	Overrides map[string]float64    `json:"overrides,omitempty"`
-	Held      map[string]quell.Held `json:"held,omitempty"`    // taken out with quell drain
-	ByHand    map[string]quell.Held `json:"by_hand,omitempty"` // taken out at the balancer
-	Orders    int                   `json:"orders,omitempty"`  // of operators, so far
-	Lost      string                `json:"lost,omitempty"`    // why earlier memory is gone; nothing is changed meanwhile
-	Roll      *life.Roll            `json:"roll,omitempty"`    // who is listed, who was ordered, and what instances cost
+	Held      map[string]quell.Held `json:"held,omitempty"`      // taken out with quell drain
+	ByHand    map[string]quell.Held `json:"by_hand,omitempty"`   // taken out at the balancer
+	Orders    int                   `json:"orders,omitempty"`    // of operators, so far
+	Lost      string                `json:"lost,omitempty"`      // why earlier memory is gone; nothing is changed meanwhile
+	Replacing []life.Replacement    `json:"replacing,omitempty"` // in the order in which they are carried out
+	Replaced  time.Time             `json:"replaced,omitzero"`   // when a plan last asked for one that was taken up
+	Roll      *life.Roll            `json:"roll,omitempty"`      // who is listed, who was ordered, and what instances cost
 }
 
 func newMemory() memory {
@@ -71,6 +73,11 @@ func (c *Controller) restore(ctx context.Context) error {
 	}
 	m.Draining = draining
 	m.Roll.Anchor(func(at time.Time) time.Time { return anchored(at, c.now()) })
+	for i := range m.Replacing {
+		r := &m.Replacing[i]
+		r.Ordered, r.Ready = anchored(r.Ordered, c.now()), time.Time{}
+	}
+	m.Replaced = anchored(m.Replaced, c.now())
 	lost := c.remembered(&m, found, err)
 	c.mem, c.adopt, c.forgot = m, true, !found
 	if c.mem.Owner == "" {

@@ -9,13 +9,16 @@ import (
 )
 
 // order has the scaler start n instances, and says in words which they are; empty where none was started. The order is stored before: a
-// controller that is killed meanwhile would order them twice.
-func (c *Controller) order(ctx context.Context, n int) (started string, err error) {
-	c.mem.Roll.Order(c.now(), n)
+// controller that is killed meanwhile would order them twice. One may be for the place of another instance.
+func (c *Controller) order(ctx context.Context, n int, inPlaceOf string) (started string, err error) {
+	c.mem.Roll.Order(c.now(), n, inPlaceOf)
 	if c.unsaved = c.save(ctx); c.unsaved != nil { // as on a full disk, which must not keep an instance from being replaced
 		c.failed("memory", c.unsaved)
 	}
 	ids, err := c.opts.Scaler.Start(ctx, n)
+	if inPlaceOf != "" && len(ids) > 0 {
+		c.nameFresh(map[string]string{inPlaceOf: ids[0]})
+	}
 	parts := ids
 	if later := c.mem.Roll.Answer(ids, err != nil); later > 0 {
 		parts = append(parts, fmt.Sprintf("%d that the scaler has yet to name", later))
@@ -26,7 +29,7 @@ func (c *Controller) order(ctx context.Context, n int) (started string, err erro
 // callRoll compares what the scaler lists with what it listed before and with what was ordered. Orders that nobody came of are told.
 func (c *Controller) callRoll(ctx context.Context, v *view) {
 	roll := c.mem.Roll
-	roll.Look(c.now(), v.members)
+	c.nameFresh(roll.Look(c.now(), v.members))
 	if c.leading {
 		startup := c.opts.Service.Group.Startup
 		for _, late := range roll.Overdue(c.now(), startup) {
@@ -39,5 +42,5 @@ func (c *Controller) callRoll(ctx context.Context, v *view) {
 			c.event(ctx, text)
 		}
 	}
-	v.coming = roll.Coming()
+	v.coming, v.places = roll.Coming(), c.placesOf()
 }

@@ -72,6 +72,7 @@ type InstanceStatus struct {
 	Limiter     string      `json:"limiter,omitempty"`    // what binds it, where that is not the only resource there is
 	LatencyMS   *float64    `json:"latency_ms,omitempty"` // in the SLO's metric
 	PredictedMS *float64    `json:"predicted_ms,omitempty"`
+	Replaces    string      `json:"replaces,omitempty"`      // the instance whose place it is to take
 	Missing     *time.Time  `json:"missing_since,omitempty"` // from the scaler's list, while the balancer finds it healthy
 	Held        *quell.Held `json:"held,omitempty"`          // taken out of rotation by a person
 	Open        *int64      `json:"open_requests,omitempty"` // of a held one
@@ -223,7 +224,7 @@ func reasonsByInstance(plan *quell.Plan) map[string]string {
 }
 
 func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[string]string) InstanceStatus {
-	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID], Limits: in.Limits, Settings: in.Settings}
+	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID], Limits: in.Limits, Settings: in.Settings, Replaces: in.Replaces}
 	if row.Health != "" {
 		row.Reason = "health check: " + row.Health
 	}
@@ -268,7 +269,7 @@ func entry[K comparable](m map[K]float64, key K) *float64 {
 	return nil
 }
 
-// Command carries out what a person asks for: status, pause, resume, override, clear, drain, undrain. What changes the control is
+// Command carries out what a person asks for: status, pause, resume, override, clear, drain, undrain, replace. What changes the control is
 // written to the journal and survives a restart. A controller that stands by lets the one that leads answer first.
 func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	if !c.shown.read().status.Leading {
@@ -292,6 +293,8 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 		return c.drain(ctx, cmd)
 	case bus.Undrain:
 		return c.undrain(ctx, cmd)
+	case bus.Replace:
+		return c.replace(ctx, cmd)
 	}
 	return bus.Reply{Error: fmt.Sprintf("unknown command %q", cmd.Name)}
 }

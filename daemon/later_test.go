@@ -5,59 +5,111 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/quellhq/quell/controller"
 )
 
+// programs is a group of machines that is driven by programs: what starts machines names none, and they are listed later.
+type programs struct {
+	*rig
+	folder  string
+	members []string // as they are listed
+	ids     []string
+}
+
+func newPrograms(t *testing.T, group string) *programs {
+	t.Helper()
+	c := &programs{rig: newRig(t, ""), folder: t.TempDir()}
+	c.write(fmt.Sprintf(`policy: {name: static}
+group: %s
+probe: {capacity: 40Mbps, timeout: 300ms}
+scaler: {kind: command, start: [sh, -c, 'cat >> "$0"; echo >> "$0"', %q], stop: [sh, -c, 'cat >> "$0"; echo >> "$0"', %q], list: [cat, %q]}
+`, group, filepath.Join(c.folder, "ordered"), filepath.Join(c.folder, "ended"), filepath.Join(c.folder, "list")))
+	c.list()
+	return c
+}
+
+// list replaces the list in one step.
+func (c *programs) list() {
+	c.t.Helper()
+	path := filepath.Join(c.folder, "list")
+	if err := os.WriteFile(path+".new", []byte("["+strings.Join(c.members, ",")+"]"), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// appear starts a machine that was ordered, and lists it.
+func (c *programs) appear(id string) {
+	c.t.Helper()
+	address, probe := freeAddress(c.t), freeAddress(c.t)
+	c.launch("host", exec.Command(quellProgram, "host", "--config", c.config, "--id", id, "--instance", id,
+		"--listen", address, "--probe-listen", probe, "--file-size", "20000"))
+	c.members = append(c.members, fmt.Sprintf(`{"id":%q,"address":%q,"probe":%q,"state":"ready"}`, id, address, probe))
+	c.ids = append(c.ids, id)
+	c.list()
+}
+
+// vanish takes a machine off the list.
+func (c *programs) vanish(id string) {
+	c.t.Helper()
+	i := slices.Index(c.ids, id)
+	c.ids, c.members = slices.Delete(c.ids, i, i+1), slices.Delete(c.members, i, i+1)
+	c.list()
+}
+
+// said is what a program was given, one line a run.
+func (c *programs) said(program string) []string {
+	data, _ := os.ReadFile(filepath.Join(c.folder, program)) // it may not have run yet
+	return strings.Fields(string(data))
+}
+
+func (c *programs) wantSaid(program string, want ...string) {
+	c.t.Helper()
+	if got := c.said(program); !slices.Equal(got, want) {
+		c.t.Errorf("%s: %q, want %q", program, got, want)
+	}
+}
+
 // TestInstancesThatAreNamedLater: the program that starts instances prints nothing, as a cloud's group does. The list shows them later.
-// The controller waits for them, also when it is killed meanwhile, and orders nothing twice.
+// The controller waits for them, also when it is killed meanwhile, and orders nothing twice. The same holds for a replacement.
 func TestInstancesThatAreNamedLater(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
-	list, ordered := filepath.Join(r.dir, "list.json"), filepath.Join(r.dir, "ordered")
-	r.write(fmt.Sprintf(`policy: {name: static}
-group: {min: 2, max: 4, startup: 1m}
-probe: {capacity: 40Mbps, timeout: 300ms}
-scaler: {kind: command, start: [sh, -c, 'cat >> "$0"; echo >> "$0"', %q], stop: [cat], list: [cat, %q]}
-`, ordered, list))
-	write := func(members ...string) {
-		t.Helper()
-		if err := os.WriteFile(list+".new", []byte("["+strings.Join(members, ",")+"]"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(list+".new", list); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wantOneOrder := func() {
-		t.Helper()
-		if data, err := os.ReadFile(ordered); err != nil || strings.TrimSpace(string(data)) != `{"count":2}` {
-			t.Errorf("ordered %q, %v", data, err)
-		}
-	}
-	write()
-	killed := r.start("controller")
-	r.start("balancer")
-	r.awaitStatus("two to be coming", func(s controller.Status) bool { return s.Coming == 2 })
-	r.decidesOn(6)
+	c := newPrograms(t, "{min: 2, max: 2, startup: 1m}")
+	killed := c.start("controller")
+	c.start("balancer")
+	c.awaitStatus("two to be coming", func(s controller.Status) bool { return s.Coming == 2 })
+	c.decidesOn(6)
 	killed.kill(t)
-	r.start("controller")
-	r.awaitStatus("the next controller", func(s controller.Status) bool { return s.Leading && s.Coming == 2 })
-	r.decidesOn(6)
-	wantOneOrder()
-	var members []string
-	for _, id := range []string{"a", "b"} {
-		address, probe := freeAddress(t), freeAddress(t)
-		r.launch("host", exec.Command(quellProgram, "host", "--config", r.config, "--id", id, "--instance", id,
-			"--listen", address, "--probe-listen", probe, "--file-size", "20000"))
-		members = append(members, fmt.Sprintf(`{"id":%q,"address":%q,"probe":%q,"state":"ready"}`, id, address, probe))
-		write(members...)
-	}
-	r.awaitServing("a", "b")
-	wantOneOrder()
-	if s, err := r.status(); err != nil || s.Coming != 0 || s.InstanceSeconds <= 0 {
+	killed = c.start("controller")
+	c.awaitStatus("the next controller", func(s controller.Status) bool { return s.Leading && s.Coming == 2 })
+	c.decidesOn(6)
+	c.wantSaid("ordered", `{"count":2}`)
+	c.appear("a")
+	c.appear("b")
+	c.awaitServing("a", "b")
+	if s, err := c.status(); err != nil || s.Coming != 0 || s.InstanceSeconds <= 0 {
 		t.Errorf("%d coming, %v instance-seconds, %v", s.Coming, s.InstanceSeconds, err)
 	}
+	load := flow(c.rig)
+	if out, status := c.quell("replace", "a", "--config", c.config); status != 0 {
+		t.Fatal(out)
+	}
+	c.await("a fresh instance to be ordered", func() (bool, any) { n := c.said("ordered"); return len(n) == 2, n })
+	killed.kill(t)
+	c.start("controller")
+	c.awaitStatus("the next controller", func(s controller.Status) bool { return s.Leading && len(s.Pending) > 0 })
+	c.appear("c")
+	c.await("the old one to be ended", func() (bool, any) { ids := c.said("ended"); return len(ids) == 1, ids })
+	c.vanish("a")
+	c.awaitServing("b", "c")
+	load.more(20)
+	c.wantSaid("ordered", `{"count":2}`, `{"count":1}`)
+	c.wantSaid("ended", `{"ids":["a"]}`)
+	load.wantNoFailuresBut(c.rig)
 }

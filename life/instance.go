@@ -19,6 +19,9 @@ type Instance struct {
 	Since   time.Time          // when it began to leave
 	Ending  bool               // the scaler was told to end it
 
+	For  string      // the instance whose place it is to take; until then it gets no share
+	Last quell.State // in the last snapshot; empty: it was not there
+
 	Past        Past                       // of the last snapshot
 	Observation *quell.Observation         // nil without readings
 	Limits      map[quell.Resource]float64 // in force, as its agent told last

@@ -26,6 +26,7 @@ type Order struct {
 	At    time.Time `json:"at"`
 	Count int       `json:"count,omitempty"` // of those without a name
 	IDs   []string  `json:"ids,omitempty"`   // of those that the scaler named
+	For   string    `json:"for,omitempty"`   // the instance whose place it is to take; empty: the group grows
 }
 
 // missing is how many of an order are not listed yet.
@@ -52,8 +53,10 @@ func (r *Roll) Anchor(on func(time.Time) time.Time) {
 }
 
 // Order notes that n instances are about to be ordered. It is to be stored before the scaler hears of it: whoever goes on after a crash
-// then waits for them.
-func (r *Roll) Order(now time.Time, n int) { r.Orders = append(r.Orders, Order{At: now, Count: n}) }
+// then waits for them. One may be for the place of another instance.
+func (r *Roll) Order(now time.Time, n int, inPlaceOf string) {
+	r.Orders = append(r.Orders, Order{At: now, Count: n, For: inPlaceOf})
+}
 
 // Answer notes what the scaler said to the last order: the instances that it named, and whether the others come later. It says how many do.
 func (r *Roll) Answer(ids []string, failed bool) (later int) {
@@ -72,12 +75,26 @@ func (r *Roll) dropFilled() {
 	r.Orders = slices.DeleteFunc(r.Orders, func(o Order) bool { return o.missing() == 0 })
 }
 
-// Coming is how many instances were ordered and are not listed yet.
-func (r *Roll) Coming() (n int) {
+// Coming is how many instances were ordered for the group to grow and are not listed yet.
+func (r *Roll) Coming() int { return r.ComingFor("") }
+
+// ComingFor is how many were ordered to take an instance's place.
+func (r *Roll) ComingFor(old string) (n int) {
 	for i := range r.Orders {
-		n += r.Orders[i].missing()
+		if r.Orders[i].For == old {
+			n += r.Orders[i].missing()
+		}
 	}
 	return n
+}
+
+// Release makes orders for an instance's place ones by which the group grows.
+func (r *Roll) Release(old string) {
+	for i := range r.Orders {
+		if r.Orders[i].For == old {
+			r.Orders[i].For = ""
+		}
+	}
 }
 
 // Overdue forgets the orders of which something is missing for longer than startup, and returns them.
@@ -97,15 +114,21 @@ const remembered = time.Hour
 
 // Look takes in what the scaler lists now. An instance costs from the start that the scaler tells; one that was listed as failed costs
 // until the exit that it tells, or until now. One that is gone costs until now: its end is late by the time between two looks at most.
-// Whoever was not listed before has come of an order: of the one that names it, or else of the oldest that waits for any.
-func (r *Roll) Look(now time.Time, members []quell.Member) {
+// Whoever was not listed before has come of an order: of the one that names it, or else of the oldest that waits for any. Those that are to
+// take another's place are returned, by whose.
+func (r *Roll) Look(now time.Time, members []quell.Member) (came map[string]string) {
 	listed := make(map[string]bool, len(members))
 	for i := range members {
 		m := &members[i]
 		listed[m.ID] = true
 		stay, known := r.Stays[m.ID]
 		if !known {
-			r.arrived(m.ID)
+			if old := r.arrived(m.ID); old != "" {
+				if came == nil {
+					came = map[string]string{}
+				}
+				came[old] = m.ID
+			}
 			stay.From = within(time.Time{}, m.Started, now)
 		}
 		switch runs := m.State != quell.Failed; {
@@ -130,6 +153,7 @@ func (r *Roll) Look(now time.Time, members []quell.Member) {
 			delete(r.Stays, id)
 		}
 	}
+	return came
 }
 
 // within is a time that a scaler tells, not before the earliest that is possible and not after now; now where it tells none.
@@ -143,16 +167,19 @@ func within(earliest, told, now time.Time) time.Time {
 	return told
 }
 
-// arrived takes an instance that is listed for the first time off an order.
-func (r *Roll) arrived(id string) {
+// arrived takes an instance that is listed for the first time off an order, and says whose place it is for.
+func (r *Roll) arrived(id string) (inPlaceOf string) {
 	named := func(o Order) bool { return slices.Contains(o.IDs, id) }
 	if i := slices.IndexFunc(r.Orders, named); i >= 0 {
 		o := &r.Orders[i]
+		inPlaceOf = o.For
 		o.IDs = slices.DeleteFunc(o.IDs, func(other string) bool { return other == id })
 	} else if i := slices.IndexFunc(r.Orders, func(o Order) bool { return o.Count > 0 }); i >= 0 {
 		r.Orders[i].Count--
+		inPlaceOf = r.Orders[i].For
 	}
 	r.dropFilled()
+	return inPlaceOf
 }
 
 // ms is how long the stay has been, in whole milliseconds: sums of them are the same in any order.

@@ -113,7 +113,7 @@ func TestOrders(t *testing.T) {
 		return r
 	}
 	later := begun()
-	later.Order(sec(1), 2)
+	later.Order(sec(1), 2, "")
 	if n := later.Answer(nil, false); n != 2 || later.Coming() != 2 {
 		t.Errorf("%d come later, %d are coming; nobody was named", n, later.Coming())
 	}
@@ -134,7 +134,7 @@ func TestOrders(t *testing.T) {
 	}
 
 	named := begun()
-	named.Order(sec(1), 2)
+	named.Order(sec(1), 2, "")
 	if n := named.Answer([]string{"x", "y"}, false); n != 0 || named.Coming() != 2 {
 		t.Errorf("%d come later, %d are coming", n, named.Coming())
 	}
@@ -143,13 +143,13 @@ func TestOrders(t *testing.T) {
 	}
 
 	refused := begun()
-	refused.Order(sec(1), 3)
+	refused.Order(sec(1), 3, "")
 	if n := refused.Answer([]string{"x"}, true); n != 0 || refused.Coming() != 1 {
 		t.Errorf("%d come later, %d are coming: with an error only x was started", n, refused.Coming())
 	}
 
 	killed := begun() // between the order and the answer
-	killed.Order(sec(1), 1)
+	killed.Order(sec(1), 1, "")
 	if killed.Look(sec(2), list("a", "b", "x")); killed.Coming() != 0 {
 		t.Errorf("%d are coming, and x came", killed.Coming())
 	}
@@ -157,8 +157,8 @@ func TestOrders(t *testing.T) {
 
 func TestOverdue(t *testing.T) {
 	r := NewRoll()
-	r.Order(sec(0), 2)
-	r.Order(sec(10), 1)
+	r.Order(sec(0), 2, "")
+	r.Order(sec(10), 1, "")
 	r.Answer([]string{"x"}, false)
 	if late := r.Overdue(sec(30), startup); len(late) > 0 || r.Coming() != 3 {
 		t.Errorf("%v are late in time", late)

@@ -1,6 +1,7 @@
 package life
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -24,8 +25,26 @@ func Snapshot(now time.Time, service *quell.Service, group []Instance) quell.Sna
 	for i := range group {
 		s.Instances[i] = group[i].shown(now, service.Group.Startup)
 	}
+	awaitTurns(s.Instances)
 	wholeWeights(s.Instances)
 	return s
+}
+
+// awaitTurns keeps instances that are to take another's place out of the group until then. Where the other one has failed, its place is free.
+func awaitTurns(instances []quell.Instance) {
+	for i := range instances {
+		in := &instances[i]
+		if in.Replaces == "" {
+			continue
+		}
+		old := slices.IndexFunc(instances, func(other quell.Instance) bool { return other.ID == in.Replaces })
+		switch {
+		case old < 0 || instances[old].State == quell.Failed:
+			in.Replaces = ""
+		case in.State == quell.Ready:
+			in.State = quell.Starting
+		}
+	}
 }
 
 // wholeWeights makes the weights read back sum to 1, and leaves them out where there are none.
@@ -51,7 +70,7 @@ func wholeWeights(instances []quell.Instance) {
 // shown is the instance as a snapshot shows it.
 func (in *Instance) shown(now time.Time, startup time.Duration) quell.Instance {
 	m, b := &in.Member, &in.Backend
-	s := quell.Instance{ID: m.ID, Type: m.Type, State: in.state(now, startup), Held: in.Held, Observation: in.Observation, Limits: in.Limits, Settings: in.Settings}
+	s := quell.Instance{ID: m.ID, Type: m.Type, State: in.state(now, startup), Held: in.Held, Observation: in.Observation, Limits: in.Limits, Settings: in.Settings, Replaces: in.For}
 	if !m.Started.IsZero() {
 		age := max(0, now.Sub(m.Started)).Seconds()
 		s.AgeS = &age

@@ -80,15 +80,25 @@ func (s *Steps) Refill(now time.Time, group []Instance, weights map[string]float
 }
 
 // InForce are the shares that a group has until the next plan: those of the last one. Where these would send nothing anywhere, shares are
-// equal at once, for traffic does not wait for a decision.
+// equal at once, for traffic does not wait for a decision. An instance that is to take another's place waits for its turn while
+// there is any other.
 func InForce(group []Instance, planned map[string]float64) map[string]float64 {
-	var ready []string
+	var ready, waiting []string
 	var sum float64
 	for i := range group {
-		if in := &group[i]; in.Member.State == quell.Ready && !in.Leaving && in.Held == nil {
+		in := &group[i]
+		switch {
+		case in.Member.State != quell.Ready || in.Leaving || in.Held != nil:
+			continue
+		case in.For != "":
+			waiting = append(waiting, in.Member.ID)
+		default:
 			ready = append(ready, in.Member.ID)
-			sum += planned[in.Member.ID]
 		}
+		sum += planned[in.Member.ID]
+	}
+	if len(ready) == 0 {
+		ready = waiting
 	}
 	if sum > 0 {
 		return planned

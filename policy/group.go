@@ -139,6 +139,9 @@ func (g *group) place(m *member) {
 	}
 	switch m.State {
 	case quell.Starting:
+		if m.Replaces != "" {
+			return // the one whose place it is to take still counts
+		}
 		g.starting++
 		g.outstanding++
 	case quell.Draining:

@@ -78,7 +78,7 @@ func (g *group) youngest(n int, leaving []string) []string {
 	var candidates []*member
 	for i := range slices.Backward(g.members) {
 		m := &g.members[i]
-		if (m.State == quell.Starting || m.State == quell.Ready) && m.Held == nil && !m.protected && !gone[m.ID] {
+		if (m.State == quell.Starting || m.State == quell.Ready) && m.Held == nil && m.Replaces == "" && !m.protected && !gone[m.ID] {
 			candidates = append(candidates, m)
 		}
 	}

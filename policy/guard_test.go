@@ -83,6 +83,13 @@ func TestGuardOnce(t *testing.T) {
 		{"max: those that were ordered take up room", "static", func(s *quell.Service) { s.Group.Min, s.Group.Max = 4, 4 },
 			[]string{"i1 weight=1", "coming=2"}, "i1=1 +1 group_min"},
 		{"prima waits for those that were ordered", "prima", nil, []string{"i1 weight=1 use=0.8 cap=0.5", "coming=1"}, "i1=1 capacity_short"},
+		{"replacement: at max one more may start", "static", func(s *quell.Service) { s.Group.Min, s.Group.Max = 2, 2 },
+			[]string{"i1 weight=0.5 age=9", "i2 weight=0.5 age=8", "i3 starting weight=0 age=1 for=i1"}, "i1=0.5 i2=0.5"},
+		{"replacement: it stands in for nobody else", "static", func(s *quell.Service) { s.Group.Min = 3 },
+			[]string{"i1 weight=0.5", "i2 weight=0.5", "i3 starting weight=0 for=i1"}, "i1=0.5 i2=0.5 +1 group_min"},
+		{"replacement: where the group must shrink, another one goes", "static", groupMax(1),
+			[]string{"i1 weight=0.5 age=9", "i2 weight=0.5 age=8", "i3 starting weight=0 age=1 for=i1"}, "i1=1 -i2 group_max"},
+		{"replacement: prima does not wait for it", "prima", nil, []string{"i1 weight=1 use=0.8 cap=0.5", "i2 starting for=i1"}, "i1=1 +1 capacity_short"},
 		{"max: the youngest goes", "static", groupMax(2), []string{
 			"i1 weight=0.3 age=10", "i2 weight=0.3 age=5", "i3 weight=0.4 age=20",
 		}, "i1=0.5 i3=0.5 -i2 group_max"},

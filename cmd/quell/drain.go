@@ -53,6 +53,13 @@ func undrainCommand() *cobra.Command {
 		})
 }
 
+func replaceCommand() *cobra.Command {
+	return simpleCommand("replace INSTANCE [--config FILE]", "Start a fresh instance, let it take this one's place, and end this one", named("INSTANCE"),
+		func(args []string) (bus.Command, error) {
+			return bus.Command{Name: bus.Replace, Instance: args[0]}, nil
+		})
+}
+
 // askDone sends a command that changes the control and returns what was done.
 func askDone(cmd *cobra.Command, path string, c bus.Command) (string, error) {
 	body, err := ask(cmd, path, c)

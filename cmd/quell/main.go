@@ -83,7 +83,7 @@ func newRoot(reached *bool) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
-		statusCommand(), pauseCommand(), resumeCommand(), overrideCommand(), drainCommand(), undrainCommand(), journalCommand(),
+		statusCommand(), pauseCommand(), resumeCommand(), overrideCommand(), drainCommand(), undrainCommand(), replaceCommand(), journalCommand(),
 		credentialsCommand(),
 		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), labCommand(), versionCommand(),
 	)

@@ -131,6 +131,9 @@ func writeStatus(w io.Writer, s controller.Status) error {
 		} else if i.Stale {
 			label += ", stale"
 		}
+		if i.Replaces != "" {
+			label += ", to replace " + i.Replaces
+		}
 		if i.Missing != nil {
 			label += ", missing from the scaler's list"
 		}

@@ -11,6 +11,7 @@ import (
 // sample is one period of the controller: look, decide, apply.
 func (s *simulation) sample() {
 	s.w.agenda.add(s.w.now+s.service.Sampling.Seconds(), s.sample)
+	s.replaceNext()
 	snapshot := s.snapshot()
 	s.sampled = s.w.now
 	if s.w.now < s.zero {
@@ -22,6 +23,7 @@ func (s *simulation) sample() {
 	if s.planned != nil {
 		s.planned(&plan)
 	}
+	s.takeUp(&plan)
 	changed := s.changeGroup(plan.Group)
 	moved := s.setWeights(plan.Weights)
 	if changed || moved {
@@ -41,10 +43,7 @@ func (s *simulation) changeGroup(change *quell.GroupChange) (changed bool) {
 		return false
 	}
 	for _, id := range change.Remove {
-		if in := s.byID[id]; in != nil && !in.leaving {
-			in.leaving, in.since = true, s.w.now
-			changed = true
-		}
+		changed = s.leave(id) || changed
 	}
 	return s.start(change.Add) > 0 || changed
 }
@@ -114,6 +113,7 @@ func (s *simulation) known(in *instance) life.Instance {
 	return life.Instance{
 		Member:  quell.Member{ID: in.id, State: in.state, Started: s.clock(in.started)},
 		Backend: in.backend(), Known: in.shown, Leaving: in.leaving, Since: s.clock(in.since),
+		For: in.replaces, Last: in.last,
 	}
 }
 

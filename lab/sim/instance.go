@@ -23,6 +23,8 @@ type instance struct {
 	shown    bool // the balancer has it
 	draining bool // the balancer knows that it leaves
 	past     life.Past
+	last     quell.State // in the last snapshot
+	replaces string      // the instance whose place it is to take
 
 	candidate route.Candidate // weight and open requests
 	place     int             // among the balancer's candidates; -1: not there

@@ -157,7 +157,7 @@ func (s *simulation) snapshot() quell.Snapshot {
 	}
 	snap := life.Snapshot(now, &s.service, group)
 	for i, in := range s.members {
-		in.past = group[i].Past
+		in.past, in.last = group[i].Past, snap.Instances[i].State
 	}
 	if reported {
 		arrivals := s.offered

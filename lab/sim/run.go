@@ -36,6 +36,8 @@ type Options struct {
 	Failures   []Failure
 	WarmUp     time.Duration // the first load is offered for this long before the account begins; 0: four sampling periods
 
+	Renewals []Renewal // instances that somebody asks to be replaced
+
 	// Strain is how full a clairvoyant lets machines get, as a share of what they carry within the objective by the laws of
 	// queueing, which hold for one instance alone. 0: whatever turns out best; see hindsight.
 	Strain float64
@@ -92,7 +94,9 @@ type simulation struct {
 	roster    []life.Instance      // memory of group
 	steps     life.Steps           // memory of follow
 	weights   map[string]float64   // of the last plan
-	spreading bool                 // spread is on the agenda
+	replacing []life.Replacement
+	takenUp   *float64 // when a plan last asked for a replacement that was taken up
+	spreading bool     // spread is on the agenda
 	usedHosts int
 	freed     []int // hosts, the least recently freed first
 	paid      float64
@@ -131,6 +135,11 @@ func (o *Options) validate() error {
 	} {
 		if !rule.holds {
 			errs = append(errs, &quell.InvalidError{Path: rule.path, Problem: rule.problem})
+		}
+	}
+	for i, r := range o.Renewals {
+		if hostIndex(o.Scenario, r.Host) < 0 || r.At < 0 {
+			errs = append(errs, &quell.InvalidError{Path: fmt.Sprintf("renewals[%d]", i), Problem: fmt.Sprintf("host %q at %v: must be a host of the scenario and a moment of it", r.Host, r.At)})
 		}
 	}
 	for i, f := range o.Failures {
@@ -206,6 +215,9 @@ func (s *simulation) prepareHosts() (err error) {
 	}
 	for _, f := range s.Failures {
 		s.w.agenda.add(s.zero+f.At.Seconds(), func() { s.crash(f) })
+	}
+	for _, r := range s.Renewals {
+		s.w.agenda.add(s.zero+r.At.Seconds(), func() { s.renew(r.Host) })
 	}
 	return nil
 }

@@ -1,0 +1,226 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/life"
+	"github.com/quellhq/quell/policy"
+)
+
+// placesOf says whose place instances are to take.
+func (c *Controller) placesOf() map[string]string {
+	places := map[string]string{}
+	for i := range c.mem.Replacing {
+		if r := &c.mem.Replacing[i]; r.New != "" {
+			places[r.New] = r.Old
+		}
+	}
+	return places
+}
+
+// replaceNext takes the next turn of the replacement that is under way: one at a time, so that the group is never more than one instance
+// above group.max. It belongs to a decision, which then sees what has changed.
+func (c *Controller) replaceNext(ctx context.Context, v *view) {
+	last := c.turn
+	c.turn = ""
+	if len(c.mem.Replacing) == 0 || !c.acting() {
+		return
+	}
+	r := &c.mem.Replacing[0]
+	turn, why := r.Next(c.now(), v.group(), c.mem.Roll.ComingFor(r.Old) > 0, c.rules())
+	switch turn {
+	case life.Await:
+		c.turn = why
+	case life.Renew:
+		c.renew(ctx, r, why)
+	case life.TakeOver:
+		c.mem.Draining[r.Old] = c.now()
+		c.endReplacement(ctx, v, fmt.Sprintf("%s takes the place of %s, which drains", r.New, r.Old))
+	case life.Over:
+		c.mem.Roll.Release(r.Old)
+		c.endReplacement(ctx, v, fmt.Sprintf("replacement of %s is over: %s", r.Old, why))
+	case life.CallOff:
+		if r.New == "" && last != "" {
+			why += " (" + last + ")"
+		}
+		c.drop(r.New)
+		c.mem.Roll.Release(r.Old)
+		c.endReplacement(ctx, v, fmt.Sprintf("replacement of %s is called off: %s", r.Old, why))
+	}
+}
+
+// rules say when a fresh instance may take over.
+func (c *Controller) rules() *life.Replacing {
+	service := &c.opts.Service
+	feels := policy.Feels(service.Policy.Name)
+	return &life.Replacing{
+		Startup: service.Group.Startup, SlowStart: service.Guard.SlowStart, Patience: life.Patience(service),
+		Probed: func(id string) bool { return !feels || c.mem.State.Instances[id].Severity != nil },
+	}
+}
+
+// renew orders a fresh instance. What an earlier turn ordered and did not do goes.
+func (c *Controller) renew(ctx context.Context, r *life.Replacement, why string) {
+	c.drop(r.New)
+	r.Order(c.now())
+	if why == "" {
+		why = "asked for by " + r.By
+	}
+	c.turn = "a fresh instance was ordered: " + why
+	started, err := c.order(ctx, 1, r.Old)
+	if err != nil {
+		c.failed("apply", fmt.Errorf("starting an instance in place of %s: %w", r.Old, err))
+		c.turn = err.Error()
+		return
+	}
+	c.event(ctx, fmt.Sprintf("started %s in place of %s: %s", started, r.Old, why))
+}
+
+// drop lets a fresh instance go that does not take over, unless a person holds it.
+func (c *Controller) drop(fresh string) {
+	_, ordered := c.mem.Held[fresh]
+	_, byHand := c.mem.ByHand[fresh]
+	if _, leaves := c.mem.Draining[fresh]; fresh != "" && !leaves && !ordered && !byHand {
+		c.mem.Draining[fresh] = c.now()
+	}
+}
+
+// endReplacement forgets the first replacement. That is stored before the balancer hears of it.
+func (c *Controller) endReplacement(ctx context.Context, v *view, text string) {
+	c.mem.Replacing = slices.Clone(c.mem.Replacing[1:])
+	v.places = c.placesOf()
+	v.coming = c.mem.Roll.Coming()
+	c.event(ctx, text)
+	if c.unsaved = c.save(ctx); c.unsaved != nil {
+		c.failed("memory", c.unsaved)
+	}
+}
+
+// nameFresh notes which instances have come to take another's place.
+func (c *Controller) nameFresh(came map[string]string) {
+	for i := range c.mem.Replacing {
+		r := &c.mem.Replacing[i]
+		if id := came[r.Old]; id != "" && r.New == "" {
+			r.New = id
+		}
+	}
+}
+
+// freed adds to those that are coming the ones in whose place nobody is left: the old instance has failed.
+func (c *Controller) freed(s *quell.Snapshot) {
+	for i := range c.mem.Replacing {
+		old := c.mem.Replacing[i].Old
+		failed := func(in quell.Instance) bool { return in.ID == old && in.State == quell.Failed }
+		if slices.ContainsFunc(s.Instances, failed) {
+			s.Coming += c.mem.Roll.ComingFor(old)
+		}
+	}
+}
+
+// replaceable says why an instance cannot be replaced.
+func (c *Controller) replaceable(v *view, id string) error {
+	listed := slices.ContainsFunc(v.members, func(m quell.Member) bool { return m.ID == id })
+	under := func(r life.Replacement) bool { return r.Old == id || r.New == id }
+	_, leaving := c.mem.Draining[id]
+	switch h, held := v.held[id]; {
+	case c.opts.Fixed:
+		return errors.New("the fleet is fixed: somebody else starts and stops its instances")
+	case !listed:
+		return fmt.Errorf("no instance %q; `quell status` lists them", id)
+	case leaving:
+		return fmt.Errorf("%s is being removed already", id)
+	case slices.Contains(c.opts.Service.Group.Protected, id):
+		return fmt.Errorf("%s is protected (group.protected): it is never replaced", id)
+	case held:
+		return fmt.Errorf("%s is held by %s: it is not replaced until `quell undrain %s`", id, h.By, id)
+	case slices.ContainsFunc(c.mem.Replacing, under):
+		return fmt.Errorf("%s is part of a replacement already; `quell status` shows it", id)
+	}
+	return nil
+}
+
+// replace puts a fresh instance in the place of another one. It begins with the next decision that is carried out.
+func (c *Controller) replace(ctx context.Context, cmd bus.Command) bus.Reply {
+	text := fmt.Sprintf("replacement of %s asked for by %s", cmd.Instance, cmd.By)
+	if c.shown.read().status.Paused {
+		text += ": it begins when the pause ends"
+	}
+	return c.change(ctx, text, func() error {
+		switch {
+		case c.refused != nil:
+			return c.refused
+		case c.opts.Service.Mode != quell.Act:
+			return fmt.Errorf("mode is %s: Quell changes nothing. It would start a fresh instance, let it take the place of %s, and end that", c.opts.Service.Mode, cmd.Instance)
+		}
+		v, err := c.look(ctx)
+		if err != nil {
+			return err
+		}
+		if err := c.replaceable(&v, cmd.Instance); err != nil {
+			return err
+		}
+		c.mem.Replacing = append(slices.Clone(c.mem.Replacing), life.Replacement{Old: cmd.Instance, By: cmd.By, At: c.now()})
+		return nil
+	})
+}
+
+// replaceActuator takes up what plans ask to be replaced.
+type replaceActuator struct{ c *Controller }
+
+// fresh are the instances that a plan asks for anew.
+func (a replaceActuator) fresh(plan *quell.Plan) (ids []string) {
+	for _, id := range plan.Replace {
+		_, leaving := a.c.mem.Draining[id]
+		known := slices.ContainsFunc(a.c.mem.Replacing, func(r life.Replacement) bool { return r.Old == id })
+		if !known && !leaving {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (a replaceActuator) differs(_ *view, plan *quell.Plan) (words []string) {
+	for _, id := range a.fresh(plan) {
+		words = append(words, "replace "+id)
+	}
+	return words
+}
+
+// apply takes up one after the other, at least group.replace.every apart. A hold of a person goes before a plan.
+func (a replaceActuator) apply(_ context.Context, v *view, plan *quell.Plan) (changes []string, err error) {
+	c := a.c
+	var errs []error
+	for _, id := range a.fresh(plan) {
+		switch err := c.replaceable(v, id); {
+		case v.holds(id):
+		case err != nil:
+			errs = append(errs, fmt.Errorf("replace: %w", err))
+		case c.now().Sub(c.mem.Replaced) >= c.opts.Service.Group.Replace.Every:
+			c.mem.Replaced = c.now()
+			c.mem.Replacing = append(slices.Clone(c.mem.Replacing), life.Replacement{Old: id, By: "policy " + plan.Policy, At: c.now()})
+			changes = append(changes, "replace "+id)
+		}
+	}
+	return changes, errors.Join(errs...)
+}
+
+// readBack says where replacements stand.
+func (a replaceActuator) readBack(*view) (words []string) {
+	for i := range a.c.mem.Replacing {
+		r := &a.c.mem.Replacing[i]
+		text := fmt.Sprintf("replace %s (asked for by %s)", r.Old, r.By)
+		switch {
+		case i > 0:
+			text += ": after " + a.c.mem.Replacing[0].Old
+		case a.c.turn != "":
+			text += ": " + a.c.turn
+		}
+		words = append(words, text)
+	}
+	return words
+}

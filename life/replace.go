@@ -1,0 +1,146 @@
+package life
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Replacement puts a fresh instance in the place of another one. It is data, to be kept over restarts: from when it was asked for until the
+// old instance leaves.
+type Replacement struct {
+	Old     string    `json:"old"`
+	By      string    `json:"by"` // who asked for it
+	At      time.Time `json:"at"` // when
+	New     string    `json:"new,omitempty"`
+	Tries   int       `json:"tries,omitempty"`      // fresh instances that were ordered
+	Ordered time.Time `json:"ordered,omitzero"`     // when the last one was
+	Ready   time.Time `json:"ready_since,omitzero"` // the fresh one; zero: it is not
+}
+
+// Turn is what is to be done next with a replacement.
+type Turn int
+
+// The turns, in the order of a replacement.
+const (
+	Await    Turn = iota // nothing yet
+	Renew                // have the scaler start a fresh instance; one of an earlier turn goes
+	TakeOver             // the fresh one may have a share, and the old one leaves
+	CallOff              // the old one stays as it is; a fresh one that is not in service goes
+	Over                 // the old one is gone already; a fresh one stays
+)
+
+// Replacing says when a fresh instance may take over.
+type Replacing struct {
+	Startup   time.Duration // how long it may take to be listed, and again to become ready
+	SlowStart time.Duration // its age before it takes a whole share
+	Patience  time.Duration // how long it is ready before nobody waits for its first probe any more
+	Probed    func(id string) bool
+}
+
+// Patience is for how long a fresh instance of a service is waited for to be probed: as long as a reading may be old.
+func Patience(service *quell.Service) time.Duration {
+	const standing = 3 // periods, where guard.stale_after is 0
+	return time.Duration(cmp.Or(service.Guard.StaleAfter, standing)) * service.Sampling
+}
+
+// mostTries bounds the fresh instances that are ordered for one that is to be replaced.
+const mostTries = 3
+
+// Next says what is to be done with a replacement, and why. coming says that what was ordered is not listed yet. The group's instances have
+// the states of their last snapshot.
+func (r *Replacement) Next(now time.Time, group []Instance, coming bool, rules *Replacing) (turn Turn, why string) {
+	old, fresh := find(group, r.Old), find(group, r.New)
+	if fresh == nil || !fresh.inOrder() {
+		r.Ready = time.Time{}
+	} else if r.Ready.IsZero() {
+		r.Ready = now
+	}
+	serves := fresh != nil && fresh.Known && fresh.Backend.Weight > 0
+	switch {
+	case old == nil:
+		return Over, r.Old + " is gone"
+	case old.Leaving && serves:
+		return Over, r.New + " has its place"
+	case old.Leaving && old.failed():
+		return Over, r.Old + " has failed"
+	case old.Leaving:
+		return CallOff, r.Old + " is removed without a replacement"
+	case old.Held != nil:
+		return CallOff, r.Old + " is held by " + old.Held.By
+	case fresh != nil && fresh.Held != nil:
+		return CallOff, r.New + " is held by " + fresh.Held.By
+	case r.Tries == 0:
+		return Renew, ""
+	case fresh == nil && coming:
+		return Await, "a fresh instance is not listed yet"
+	}
+	if why := r.broken(now, fresh, rules); why != "" {
+		return r.again(why)
+	}
+	return r.await(now, fresh, rules)
+}
+
+// find returns the instance of that name, nil if there is none.
+func find(group []Instance, id string) *Instance {
+	i := slices.IndexFunc(group, func(in Instance) bool { return in.Member.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &group[i]
+}
+
+func (in *Instance) failed() bool { return in.Member.State == quell.Failed || in.Last == quell.Failed }
+
+// inOrder says whether the instance could serve.
+func (in *Instance) inOrder() bool {
+	return in.Member.State == quell.Ready && in.Known && in.Backend.Healthy && !in.Leaving && !in.failed()
+}
+
+// broken says why a fresh instance will not do; empty while it may.
+func (r *Replacement) broken(now time.Time, fresh *Instance, rules *Replacing) string {
+	switch {
+	case fresh == nil && r.New == "":
+		return "no fresh instance appeared"
+	case fresh == nil:
+		return r.New + " is gone"
+	case fresh.Leaving:
+		return r.New + " leaves"
+	case fresh.failed():
+		return r.New + " has failed"
+	case r.Ready.IsZero() && now.Sub(r.Ordered) > 2*rules.Startup:
+		return fmt.Sprintf("%s was not ready within %v", r.New, 2*rules.Startup)
+	}
+	return ""
+}
+
+// again has another instance started, unless that was tried often enough.
+func (r *Replacement) again(why string) (Turn, string) {
+	if r.Tries >= mostTries {
+		return CallOff, fmt.Sprintf("%s, and %d were tried", why, r.Tries)
+	}
+	return Renew, why
+}
+
+// await is the turn of a fresh instance that may still be ready, or is.
+func (r *Replacement) await(now time.Time, fresh *Instance, rules *Replacing) (Turn, string) {
+	switch {
+	case r.Ready.IsZero():
+		return Await, r.New + " is starting"
+	case now.Sub(fresh.Member.Started) < rules.SlowStart:
+		return Await, r.New + " is younger than guard.slow_start"
+	case !rules.Probed(r.New) && now.Sub(r.Ready) < rules.Patience:
+		return Await, r.New + " is not probed yet"
+	}
+	return TakeOver, r.New + " is ready"
+}
+
+// Order notes that a fresh instance is about to be ordered.
+func (r *Replacement) Order(now time.Time) {
+	r.New, r.Ready = "", time.Time{}
+	r.Ordered = now
+	r.Tries++
+}
