@@ -36,6 +36,7 @@ func (f labFigures) Part(name string) (partFigures, error) {
 
 // partFigures are those of one experiment, as far as it has some of a kind.
 type partFigures struct {
+	Page       string
 	Title      string
 	Missing    string // the part that has to be played first; empty: all is there
 	Runs       []runFigures
@@ -77,7 +78,7 @@ func (p labPage) figures(at place, dir string) (labFigures, error) {
 }
 
 func (p labPart) figures(plots string) (f partFigures, err error) {
-	f.Title = p.title
+	f.Page, f.Title = filepath.Base(plots), p.title
 	switch p.command {
 	case "validate":
 		return f, p.validation(&f)
