@@ -41,7 +41,8 @@ func TestSnapshotReaderRefuses(t *testing.T) {
 		"absurd severity":     {obs(`"severity":{"network":1e9}`), `severity.network: 1e+09 is more than`},
 		"unknown resource":    {obs(`"severity":{"netwrok":1}`), `unknown resource "netwrok"`},
 		"probe never taken":   {obs(`"probe":{"network":{"mean_ms":0,"stddev_ms":0,"n":0}}`), `a probe that was not taken is left out`},
-		"weights sum to 0.9":  {snapshotLine(`{"id":"a","state":"ready","weight":0.5},{"id":"b","state":"ready","weight":0.4}`), `the weights sum to 0.9, not to 1`},
+		"weights sum to 0.9": {snapshotLine(`{"id":"a","state":"ready","weight":0.5},{"id":"b","state":"ready","weight":0.4}`),
+			`the weights sum to 0.9, not to 1`},
 		"weight over 1":       {snapshotLine(`{"id":"a","state":"ready","weight":1.5}`), `instances[0].weight: 1.5 is more than 1`},
 		"no time":             {`{"service":"s","instances":[]}`, `at: missing`},
 		"no service":          {`{"at":"2026-01-01T00:00:10Z","instances":[]}`, `service: missing`},
@@ -131,7 +132,8 @@ func TestReadingRefusesWhatJSONCannotSay(t *testing.T) {
 // TestDecodeStrictKnowsEmbeddedAndFreeKeys: an embedded struct's fields count as its own, and keys of maps are free.
 func TestDecodeStrictKnowsEmbeddedAndFreeKeys(t *testing.T) {
 	var states []BackendState
-	if err := DecodeStrict([]byte(`[{"id":"a","address":"b:1","weight":1,"healthy":true,"in_flight":3}]`), &states); err != nil || states[0].InFlight != 3 {
+	if err := DecodeStrict([]byte(`[{"id":"a","address":"b:1","weight":1,"healthy":true,"in_flight":3}]`), &states); err != nil ||
+		states[0].InFlight != 3 {
 		t.Errorf("%v, %+v", err, states)
 	}
 	if err := DecodeStrict([]byte(`[{"id":"a","ID":"z"}]`), &states); err == nil {

@@ -48,7 +48,8 @@ func TestTheGeometryOfAHistogramIsBounded(t *testing.T) {
 		{5, 1, math.MaxInt64, "counters; at most"},
 		{3, 1, math.MaxInt64, "counters; at most"},
 		{5, 1, hour, "counters; at most"},
-		{6, 1, hour, "not possible"}, {-1, 1, hour, "not possible"}, {2, math.MaxInt64, math.MaxInt64, "not possible"}, {2, 1, -1, "not possible"},
+		{6, 1, hour, "not possible"}, {-1, 1, hour, "not possible"}, {2, math.MaxInt64, math.MaxInt64, "not possible"},
+		{2, 1, -1, "not possible"},
 	} {
 		data := forged(t, test.figures, test.lowest, test.highest)
 		r := Reading{Service: "s", Instance: "i", Source: FromBalancer, LatencyHDR: data}

@@ -1,6 +1,6 @@
 // Package agent reports from inside an instance: once per sampling period it reads the machine and publishes what it
-// read. It also runs the probe server, and puts the limits and settings in force that it is told. It is meant to be left running on small machines: it holds one observation at
-// a time and sleeps between two of them.
+// read. It also runs the probe server, and puts the limits and settings in force that it is told. It is meant to be left running on small
+// machines: it holds one observation at a time and sleeps between two of them.
 package agent
 
 import (

@@ -84,10 +84,14 @@ func TestRunPublishesOnAlignedTicks(t *testing.T) {
 		took  time.Duration // by the bus
 		want  []time.Duration
 	}{
-		{"soon after a tick", 100 * time.Millisecond, 0, []time.Duration{900 * time.Millisecond, 1900 * time.Millisecond, 2900 * time.Millisecond, 3900 * time.Millisecond}},
-		{"too short before a tick", 800 * time.Millisecond, 0, []time.Duration{1200 * time.Millisecond, 2200 * time.Millisecond, 3200 * time.Millisecond}},
-		{"a slow bus does not make it drift", 100 * time.Millisecond, 400 * time.Millisecond, []time.Duration{900 * time.Millisecond, 1900 * time.Millisecond, 2900 * time.Millisecond, 3900 * time.Millisecond}},
-		{"a stuck bus costs every other tick", 100 * time.Millisecond, time.Hour, []time.Duration{900 * time.Millisecond, 2900 * time.Millisecond}},
+		{"soon after a tick", 100 * time.Millisecond, 0,
+			[]time.Duration{900 * time.Millisecond, 1900 * time.Millisecond, 2900 * time.Millisecond, 3900 * time.Millisecond}},
+		{"too short before a tick", 800 * time.Millisecond, 0,
+			[]time.Duration{1200 * time.Millisecond, 2200 * time.Millisecond, 3200 * time.Millisecond}},
+		{"a slow bus does not make it drift", 100 * time.Millisecond, 400 * time.Millisecond,
+			[]time.Duration{900 * time.Millisecond, 1900 * time.Millisecond, 2900 * time.Millisecond, 3900 * time.Millisecond}},
+		{"a stuck bus costs every other tick", 100 * time.Millisecond, time.Hour,
+			[]time.Duration{900 * time.Millisecond, 2900 * time.Millisecond}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -97,11 +97,13 @@ func TestOrdersThatAreRefused(t *testing.T) {
 		settings []quell.Setting
 		want     string
 	}{
-		"no driver for a resource": {limit(func(l *quell.Limit) { l.Resource = quell.Disk }), nil, "limit disk: this agent has no driver that limits disk"},
-		"no driver for a server":   {nil, set(func(s *quell.Setting) { s.Target = "nginx" }), "setting nginx.MaxRequestWorkers: this agent has no driver that sets nginx"},
-		"a limit of another":       {limit(func(l *quell.Limit) { l.Instance = "i2" }), nil, `limit network: it is for "i2", and this is "i1"`},
-		"a setting of another":     {nil, set(func(s *quell.Setting) { s.Instance = "i2" }), `it is for "i2", and this is "i1"`},
-		"what the driver refuses":  {limit(func(l *quell.Limit) { l.Unit = "furlong" }), nil, `unit "furlong": want bit/s`},
+		"no driver for a resource": {limit(func(l *quell.Limit) { l.Resource = quell.Disk }), nil,
+			"limit disk: this agent has no driver that limits disk"},
+		"no driver for a server": {nil, set(func(s *quell.Setting) { s.Target = "nginx" }),
+			"setting nginx.MaxRequestWorkers: this agent has no driver that sets nginx"},
+		"a limit of another":      {limit(func(l *quell.Limit) { l.Instance = "i2" }), nil, `limit network: it is for "i2", and this is "i1"`},
+		"a setting of another":    {nil, set(func(s *quell.Setting) { s.Instance = "i2" }), `it is for "i2", and this is "i1"`},
+		"what the driver refuses": {limit(func(l *quell.Limit) { l.Unit = "furlong" }), nil, `unit "furlong": want bit/s`},
 	} {
 		d := &toy{values: map[string]float64{}}
 		a, err := New(Options{

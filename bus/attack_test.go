@@ -89,7 +89,8 @@ func underControl(t *testing.T, opts ServerOptions, o Options) *controlled {
 	opts.StoreDir = t.TempDir()
 	s, ring := guarded(t, opts)
 	o.Server = s
-	c := &controlled{server: s, ring: ring, dir: opts.StoreDir, conn: connect(t, o), readings: make(chan quell.Reading, 1000), commands: make(chan Command, 1000)}
+	c := &controlled{server: s, ring: ring, dir: opts.StoreDir, conn: connect(t, o), readings: make(chan quell.Reading, 1000),
+		commands: make(chan Command, 1000)}
 	stop, err := c.conn.SubscribeReadings("video", Intake{
 		Accept: func(r quell.Reading, _ time.Time) { c.readings <- r }, Reject: func(err error) { t.Error(err) }})
 	if err != nil {
@@ -171,7 +172,8 @@ func TestWhatASensorCannotDo(t *testing.T) {
 	}
 	nc, denied := raw(t, c.server.URL(), text)
 	wantRefused(t, nc, denied, attempts("i1"))
-	for _, subject := range []string{">", "quell.>", "quell.video.reading.>", "quell.video.agent.i2.>", "_INBOX.>", "_INBOX.*.*.*.*", "$SYS.>", "$KV.>", "quell.video.command.>"} {
+	for _, subject := range []string{">", "quell.>", "quell.video.reading.>", "quell.video.agent.i2.>", "_INBOX.>", "_INBOX.*.*.*.*", "$SYS.>",
+		"$KV.>", "quell.video.command.>"} {
 		if _, err := nc.SubscribeSync(subject); err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +184,8 @@ func TestWhatASensorCannotDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"delete": js.DeleteStream(t.Context(), "quell_plans_video"), "fill": second(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "mine", Subjects: []string{"mine.>"}})),
+		"delete": js.DeleteStream(t.Context(), "quell_plans_video"),
+		"fill":   second(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "mine", Subjects: []string{"mine.>"}})),
 	} {
 		if err == nil {
 			t.Errorf("JetStream let a sensor %s", what)
@@ -245,7 +248,8 @@ func TestWhatAnOperatorCannotDo(t *testing.T) {
 	wantRefused(t, nc, denied, attempts("i1"))
 	c.wantUntouched(t)
 	// What the sender says of itself does not count, and no answer goes elsewhere than to an inbox.
-	if err := nc.PublishRequest("quell.video.command.operator.anna", "quell.video.reading.agent.i1", []byte(`{"name":"pause","by":"root"}`)); err != nil {
+	if err := nc.PublishRequest("quell.video.command.operator.anna", "quell.video.reading.agent.i1",
+		[]byte(`{"name":"pause","by":"root"}`)); err != nil {
 		t.Fatal(err)
 	}
 	if cmd := receive(t, c.commands); !strings.HasPrefix(cmd.By, "anna") {
@@ -321,7 +325,8 @@ func TestWhatASharedTokenCanDo(t *testing.T) {
 		t.Run(fmt.Sprint("commands ", allowed), func(t *testing.T) {
 			c := underControl(t, ServerOptions{Token: "right"}, Options{SharedMayCommand: allowed})
 			nc, denied := raw(t, c.server.URL(), nil, nats.Token("right"))
-			for _, subject := range []string{"$JS.API.STREAM.DELETE.quell_plans_video", "$KV.quell_lease.video", "quell.video.command.operator.anna", "_INBOX.operator.anna.x"} {
+			for _, subject := range []string{"$JS.API.STREAM.DELETE.quell_plans_video", "$KV.quell_lease.video", "quell.video.command.operator.anna",
+				"_INBOX.operator.anna.x"} {
 				if err := nc.Publish(subject, nil); err != nil {
 					t.Fatal(err)
 				}

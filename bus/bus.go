@@ -123,8 +123,9 @@ func newConn(opts Options) (*Conn, error) {
 		own = inside
 	}
 	log := opts.Logger.With("bus", where)
-	return &Conn{opts: opts, own: own, where: where, log: log, packer: p, noise: outage.Kinds{Logger: log, What: "bus error", Level: slog.LevelWarn},
-		link: Link{Since: opts.Now()}, sightings: map[string]leaseSighting{}}, nil
+	return &Conn{opts: opts, own: own, where: where, log: log, packer: p,
+		noise: outage.Kinds{Logger: log, What: "bus error", Level: slog.LevelWarn},
+		link:  Link{Since: opts.Now()}, sightings: map[string]leaseSighting{}}, nil
 }
 
 // destination checks where to connect to and returns it as it may be shown.

@@ -66,7 +66,8 @@ func cluster(t *testing.T) []*node {
 	ports := freePorts(t, 6)
 	nodes := make([]*node, 3)
 	for i := range nodes {
-		nodes[i] = &node{Name: fmt.Sprintf("n%d", i+1), Client: ports[i], Route: ports[3+i], Routes: ports[3:], Dir: filepath.Join(dir, fmt.Sprint(i))}
+		nodes[i] = &node{Name: fmt.Sprintf("n%d", i+1), Client: ports[i], Route: ports[3+i], Routes: ports[3:],
+			Dir: filepath.Join(dir, fmt.Sprint(i))}
 		nodes[i].start(t)
 	}
 	for _, n := range nodes {

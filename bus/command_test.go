@@ -86,7 +86,8 @@ func TestBadCommands(t *testing.T) {
 }
 
 func TestCommandsAreDecodedStrictly(t *testing.T) {
-	for _, data := range []string{"", "null", "{}", `{"name":"status","wieght":1}`, `{"name":"status"}x`, `{"name":"status","instance":"` + strings.Repeat("x", 300) + `"}`, strings.Repeat(" ", maxCommand) + `{"name":"status"}`} {
+	for _, data := range []string{"", "null", "{}", `{"name":"status","wieght":1}`, `{"name":"status"}x`,
+		`{"name":"status","instance":"` + strings.Repeat("x", 300) + `"}`, strings.Repeat(" ", maxCommand) + `{"name":"status"}`} {
 		if _, err := decodeCommand([]byte(data)); err == nil {
 			t.Errorf("%q is not refused", data)
 		}

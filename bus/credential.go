@@ -119,7 +119,8 @@ func signClaim(signer nkeys.KeyPair, g Grant, generation int, expires time.Time)
 // sameSubjects says whether a claim allows what its role may do in this version.
 func sameSubjects(claims *jwt.UserClaims, g Grant) bool {
 	s := g.subjects()
-	return strings.Join(claims.Pub.Allow, " ") == strings.Join(s.publish, " ") && strings.Join(claims.Sub.Allow, " ") == strings.Join(s.subscribe, " ")
+	return strings.Join(claims.Pub.Allow, " ") == strings.Join(s.publish, " ") &&
+		strings.Join(claims.Sub.Allow, " ") == strings.Join(s.subscribe, " ")
 }
 
 // proves says whether the holder of a claim signed the nonce with the claim's key.

@@ -84,7 +84,8 @@ func (c *Conn) try(options []nats.Option) (nc *nats.Conn, err error) {
 
 func (c *Conn) natsOptions(part string) ([]nats.Option, error) {
 	options := []nats.Option{
-		nats.Name(c.opts.Name + part), nats.Timeout(dialTimeout), nats.PingInterval(cmp.Or(c.opts.Ping, pingInterval)), nats.MaxPingsOutstanding(2),
+		nats.Name(c.opts.Name + part), nats.Timeout(dialTimeout), nats.PingInterval(cmp.Or(c.opts.Ping, pingInterval)),
+		nats.MaxPingsOutstanding(2),
 		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.CustomReconnectDelay(backoff), nats.ReconnectBufSize(reconnectSpace),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.failed(part, err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.failed(part, err) }),
@@ -93,7 +94,8 @@ func (c *Conn) natsOptions(part string) ([]nats.Option, error) {
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.complained(part, err) }),
 	}
 	if c.opts.Server != nil {
-		return append(options, nats.InProcessServer(c.opts.Server.nats), nats.Token(c.opts.Server.inside), nats.CustomInboxPrefix(c.grant().inbox())), nil
+		return append(options, nats.InProcessServer(c.opts.Server.nats), nats.Token(c.opts.Server.inside),
+			nats.CustomInboxPrefix(c.grant().inbox())), nil
 	}
 	if _, _, err := c.identity(); err != nil && !c.opts.Persistent {
 		return nil, err
@@ -251,7 +253,8 @@ func (c *Conn) refused(err error) error {
 		return userErrorf("the bus at %s refused the connection; check bus.credentials and bus.tls on both ends: %w", c.where, err)
 	}
 	if own.Role != "" {
-		return userErrorf("the bus at %s refused the credential of %s: it was revoked, has expired, or is another controller's (its log says which); "+
+		return userErrorf("the bus at %s refused the credential of %s: it was revoked, has expired, or is another controller's (its log says "+
+			"which); "+
 			"make another with `quell credentials %s` on the controller's machine: %w", c.where, own, own, err)
 	}
 	return userErrorf("the bus at %s refused the token or lack of a credential; set bus.credentials to a file that `quell credentials` made "+

@@ -35,7 +35,10 @@ func TestAnExternalNATSGrantsTheSame(t *testing.T) {
 	}
 	controller := connect(t, is(Controller, "controller"))
 	appendEvents(t, journal(t, controller, JournalOptions{}), 2)
-	stop, err := controller.Serve("video", func(_ context.Context, cmd Command) Reply { return Reply{Body: json.RawMessage(`"` + cmd.By + `"`)} })
+	stop, err := controller.Serve("video", func(_ context.Context,
+		cmd Command) Reply {
+		return Reply{Body: json.RawMessage(`"` + cmd.By + `"`)}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -307,7 +307,8 @@ func (g *gate) count(now []*server.ConnInfo, passed time.Duration) map[uint64]st
 		who.msgs, who.bytes = info.InMsgs, info.InBytes
 		g.conns[info.Cid] = who
 		if msgs > l.messages || bytes > l.bytes {
-			tooMuch[info.Cid] = fmt.Sprintf("%s sent %d messages and %d bytes a second; allowed are %d and %d", who.grant, msgs, bytes, l.messages, l.bytes)
+			tooMuch[info.Cid] = fmt.Sprintf("%s sent %d messages and %d bytes a second; allowed are %d and %d", who.grant, msgs, bytes, l.messages,
+				l.bytes)
 			if l.shutOut {
 				g.shut[who.grant] = time.Now().Add(shutFor)
 			}
@@ -328,7 +329,8 @@ func (g *gate) count(now []*server.ConnInfo, passed time.Duration) map[uint64]st
 
 // host finds the host of a grant's connection that listens at an inbox; "" if it is gone.
 func (g *gate) host(s *server.Server, who Grant, inbox string) string {
-	list, err := s.Connz(&server.ConnzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, FilterSubject: inbox, Username: true, Limit: mostCallers})
+	list, err := s.Connz(&server.ConnzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, FilterSubject: inbox, Username: true,
+		Limit: mostCallers})
 	if err != nil {
 		return ""
 	}

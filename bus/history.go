@@ -64,7 +64,8 @@ func (c *Conn) ServeHistory(j *Journal) (stop func(), err error) {
 			c.noise.Note("answer a reader of the journal: " + err.Error())
 		}
 	}
-	unsubscribe, err := c.subscribeAll(answer, subject+"."+string(shared)+".*", subject+"."+string(Operator)+".*", subject+"."+string(Controller)+".*")
+	unsubscribe, err := c.subscribeAll(answer, subject+"."+string(shared)+".*", subject+"."+string(Operator)+".*",
+		subject+"."+string(Controller)+".*")
 	if err != nil {
 		cancel()
 		return nil, err

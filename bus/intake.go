@@ -48,7 +48,8 @@ func newAllowances(known func(string) bool) *allowances {
 	if known == nil {
 		known = func(string) bool { return true }
 	}
-	return &allowances{known: known, most: mostSubjects, bySubject: map[string]*allowance{}, strangers: allowance{rate: strangersPerS, most: strangersAtOnce}}
+	return &allowances{known: known, most: mostSubjects, bySubject: map[string]*allowance{},
+		strangers: allowance{rate: strangersPerS, most: strangersAtOnce}}
 }
 
 // take says whether a message may be decoded.

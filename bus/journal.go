@@ -101,8 +101,9 @@ func (c *Conn) Journal(service string, opts JournalOptions) (*Journal, error) {
 	own := max(opts.Bytes/entryShare, leastEntries)
 	return &Journal{
 		service: service, conn: c, flushAt: opts.FlushSnapshots,
-		entries:   &recordLog{conn: c, name: plansStream + svc, subject: "quell." + svc + ".journal.plans", maxBytes: contentOf(own)},
-		snapshots: &recordLog{conn: c, name: snapshotsStream + svc, subject: "quell." + svc + ".journal.snapshots", maxBytes: contentOf(opts.Bytes - own)},
+		entries: &recordLog{conn: c, name: plansStream + svc, subject: "quell." + svc + ".journal.plans", maxBytes: contentOf(own)},
+		snapshots: &recordLog{conn: c, name: snapshotsStream + svc, subject: "quell." + svc + ".journal.snapshots",
+			maxBytes: contentOf(opts.Bytes - own)},
 	}, nil
 }
 

@@ -150,7 +150,8 @@ func TestBadEntries(t *testing.T) {
 // bigPlan does not fit one message, compressed as it is.
 func bigPlan(instances int) *quell.Plan {
 	random := rand.New(rand.NewPCG(3, 4))
-	p := &quell.Plan{At: epoch, Service: "video", Weights: map[string]float64{}, Capacity: map[string]float64{}, PredictedMS: map[string]float64{}}
+	p := &quell.Plan{At: epoch, Service: "video", Weights: map[string]float64{}, Capacity: map[string]float64{},
+		PredictedMS: map[string]float64{}}
 	for i := range instances {
 		id := fmt.Sprintf("instance-%05d", i)
 		p.Weights[id], p.Capacity[id], p.PredictedMS[id] = random.Float64(), random.Float64(), random.Float64()
@@ -375,7 +376,8 @@ func TestReadingSnapshotsIncludesThoseInMemory(t *testing.T) {
 func TestLargeSnapshotsAreWrittenAtOnce(t *testing.T) {
 	c := embedded(t)
 	j := journal(t, c, JournalOptions{})
-	big := quell.Snapshot{At: epoch, Service: "video", Instances: []quell.Instance{{ID: hex.EncodeToString(noise(1, flushBytes/2)), State: quell.Ready}}}
+	big := quell.Snapshot{At: epoch, Service: "video",
+		Instances: []quell.Instance{{ID: hex.EncodeToString(noise(1, flushBytes/2)), State: quell.Ready}}}
 	if err := j.AppendSnapshot(t.Context(), big); err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +423,8 @@ func crowd(i, n int) quell.Snapshot {
 	for k := range n {
 		rate, open, mean := 20*random.Float64(), random.Float64(), 30*random.Float64()
 		s.Instances = append(s.Instances, quell.Instance{ID: fmt.Sprintf("i%d", k+1), State: quell.Ready, Observation: &quell.Observation{
-			At: s.At, WindowS: 1, RequestRate: &rate, InFlight: &open, LatencyMS: &quell.Latency{Mean: &mean, P50: &mean, P90: &mean, P95: &mean, P99: &mean, N: 20},
+			At: s.At, WindowS: 1, RequestRate: &rate, InFlight: &open,
+			LatencyMS:   &quell.Latency{Mean: &mean, P50: &mean, P90: &mean, P95: &mean, P99: &mean, N: 20},
 			Utilization: map[quell.Resource]float64{quell.Network: random.Float64(), quell.CPU: random.Float64()},
 			Probe:       map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: random.Float64(), StddevMS: random.Float64(), N: 10}},
 		}})

@@ -386,7 +386,8 @@ func natsConfig(operator, system, account nkeys.KeyPair, revoked jwt.RevocationL
 	sys.Name = "SYS"
 	own := jwt.NewAccountClaims(public[2])
 	own.Name, own.Revocations = "quell", revoked
-	own.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit}
+	own.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit,
+		Consumer: jwt.NoLimit}
 	var signed [3]string
 	for i, claims := range []jwt.Claims{trust, sys, own} {
 		var err error

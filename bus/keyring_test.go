@@ -16,12 +16,16 @@ func TestRevoking(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stolen := connect(t, Options{URL: c.server.URL(), Persistent: true, Identify: func() (Identity, error) { return Identity{Credential: text}, nil }})
+	stolen := connect(t, Options{URL: c.server.URL(), Persistent: true,
+		Identify: func() (Identity, error) { return Identity{Credential: text}, nil }})
 	other := connect(t, as(c.server, c.ring, Sensor, "i2"))
 	if err := c.ring.Revoke(sensor); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "cut off and kept out", func() bool { return strings.Contains(stolen.Link().Problem, "refused the credential of sensor i1") })
+	eventually(t, "cut off and kept out", func() bool {
+		return strings.Contains(stolen.Link().Problem,
+			"refused the credential of sensor i1")
+	})
 	if !other.Connected() {
 		t.Error("another's credential was ended too")
 	}

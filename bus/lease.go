@@ -24,7 +24,8 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("service %q is held by the controller %s; stop that one, or try again in %s", e.Service, e.Holder, e.RetryIn.Round(time.Second))
+	return fmt.Sprintf("service %q is held by the controller %s; stop that one, or try again in %s", e.Service, e.Holder,
+		e.RetryIn.Round(time.Second))
 }
 
 const (

@@ -122,8 +122,8 @@ func (l *recordLog) publish(ctx context.Context, msgs []*nats.Msg) error {
 	return nil
 }
 
-// read calls fn with the records there are now, behind the one numbered after, whose newest time is not before since, oldest first. Records that cannot
-// be decompressed are passed over and reported at the end.
+// read calls fn with the records there are now, behind the one numbered after, whose newest time is not before since, oldest first. Records
+// that cannot be decompressed are passed over and reported at the end.
 func (l *recordLog) read(ctx context.Context, since time.Time, after uint64, fn func(seq uint64, record []byte) error) error {
 	messages, last, err := l.messages(ctx, after)
 	if err != nil || messages == nil {
@@ -138,7 +138,8 @@ func (l *recordLog) read(ctx context.Context, since time.Time, after uint64, fn 
 	for {
 		m, seq, pending, err := next(ctx, messages, behind)
 		if behind && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return errors.Join(append(damaged, errors.New("the newest records are missing: the server that was asked does not have them yet; ask again"))...)
+			return errors.Join(append(damaged,
+				errors.New("the newest records are missing: the server that was asked does not have them yet; ask again"))...)
 		}
 		if err != nil {
 			return err

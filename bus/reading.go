@@ -51,9 +51,11 @@ func (c *Conn) publishSubject(r *quell.Reading) (string, error) {
 	}
 	switch own := c.grant(); {
 	case own.Role == Sensor && own.ID != r.Instance:
-		return "", userErrorf("the credential is that of %s, and this is a reading of %q: make one with `quell credentials sensor %s`", own, r.Instance, r.Instance)
+		return "", userErrorf("the credential is that of %s, and this is a reading of %q: make one with `quell credentials sensor %s`", own,
+			r.Instance, r.Instance)
 	case own.Role == Balancer && own.ID != r.Sender:
-		return "", userErrorf("the credential is that of %s, and balancer.name is %q: make one with `quell credentials balancer %s`", own, r.Sender, r.Sender)
+		return "", userErrorf("the credential is that of %s, and balancer.name is %q: make one with `quell credentials balancer %s`", own,
+			r.Sender, r.Sender)
 	case own.Role == Balancer:
 		return subject + "." + escape(r.Sender), nil
 	}

@@ -161,7 +161,8 @@ func FuzzDecodeReading(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add("quell.video.reading.agent.i1", seed)
-	f.Add("quell.video.reading.agent.i1", []byte(`{"service":"video","instance":"i1","source":"agent","observation":{"probe":{"disk":{"n":-1}}}}`))
+	f.Add("quell.video.reading.agent.i1",
+		[]byte(`{"service":"video","instance":"i1","source":"agent","observation":{"probe":{"disk":{"n":-1}}}}`))
 	f.Fuzz(func(t *testing.T, subject string, data []byte) {
 		r, err := decodeReading(subject, data, nil)
 		if err != nil {

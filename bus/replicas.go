@@ -104,7 +104,8 @@ func silent(err error) bool {
 	const notEnabled, notEnabledForAccount, sameInProcess = 10076, 10039, 10158
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
-		return api.ErrorCode == sameInProcess || api.Code == 503 && !tooFewServers(err) && api.ErrorCode != notEnabled && api.ErrorCode != notEnabledForAccount
+		return api.ErrorCode == sameInProcess || api.Code == 503 && !tooFewServers(err) && api.ErrorCode != notEnabled &&
+			api.ErrorCode != notEnabledForAccount
 	}
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionReconnecting)

@@ -72,7 +72,8 @@ func TestTheLedgerIsBounded(t *testing.T) {
 		t.Fatalf("retired %d, %v", len(ids), err)
 	}
 	list, err := ring.List()
-	if err != nil || len(list) != 1+mostRetired || list[0].ID != "by-hand" || list[0].Revoked || list[1].ID != fmt.Sprint(more) || !list[1].Revoked {
+	if err != nil || len(list) != 1+mostRetired || list[0].ID != "by-hand" || list[0].Revoked || list[1].ID != fmt.Sprint(more) ||
+		!list[1].Revoked {
 		t.Errorf("%d in the ledger, %v", len(list), err)
 	}
 	if revoked, err := ring.revoked(); err != nil || len(revoked) != mostRetired {

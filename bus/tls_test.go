@@ -83,13 +83,15 @@ func certificates(t testing.TB) certificateFiles {
 	t.Helper()
 	dir := t.TempDir()
 	caKey := newKey(t)
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
+		NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:  time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	caFile := filepath.Join(dir, "ca.pem")
 	writePEM(t, caFile, "CERTIFICATE", sign(t, ca, ca, &caKey.PublicKey, caKey))
 	issue := func(name string, serial int64, usage x509.ExtKeyUsage) TLS {
 		key := newKey(t)
-		leaf := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
+		leaf := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: ca.NotBefore,
+			NotAfter:    ca.NotAfter,
 			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage}}
 		files := TLS{CA: caFile, Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+".key")}
 		writePEM(t, files.Cert, "CERTIFICATE", sign(t, leaf, ca, &key.PublicKey, caKey))

@@ -33,8 +33,8 @@ func writerOn(t *testing.T, c *Conn) (*Writer, *atomic.Bool) {
 	return w, &holds
 }
 
-// TestNobodyWaitsForAStoreThatIsAway stops all servers of a cluster for a while. What was written meanwhile is there afterwards, in order and
-// once.
+// TestNobodyWaitsForAStoreThatIsAway stops all servers of a cluster for a while. What was written meanwhile is there afterwards, in order
+// and once.
 func TestNobodyWaitsForAStoreThatIsAway(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t)

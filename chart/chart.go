@@ -107,13 +107,15 @@ func (s sheet) draw(l model.Layer) {
 	case model.Line:
 		shown = append(shown, s.line(l.Points, c, vg.Points(1.8), dashes[l.Dash]))
 	case model.Contour:
-		shown = append(shown, s.line(l.Points, color.Black, vg.Points(3.6), nil), s.line(l.Points, color.White, vg.Points(1.6), contourDashes[l.Dash]))
+		shown = append(shown, s.line(l.Points, color.Black, vg.Points(3.6), nil),
+			s.line(l.Points, color.White, vg.Points(1.6), contourDashes[l.Dash]))
 	case model.Area:
 		s.Add(&plotter.Polygon{XYs: []plotter.XYs{points(l.Points)}, Color: c})
 		shown = append(shown, swatch{c})
 	case model.Dots:
 		shown = append(shown, s.dots(l.Points, c, vg.Points(3)))
-		s.Add(&plotter.Scatter{XYs: points(l.Points), GlyphStyle: draw.GlyphStyle{Color: color.Gray{0x50}, Radius: vg.Points(3.2), Shape: draw.RingGlyph{}}})
+		s.Add(&plotter.Scatter{XYs: points(l.Points),
+			GlyphStyle: draw.GlyphStyle{Color: color.Gray{0x50}, Radius: vg.Points(3.2), Shape: draw.RingGlyph{}}})
 	case model.Marks:
 		shown = append(shown, s.dots(l.Points, c, vg.Points(2)))
 	case model.Field:

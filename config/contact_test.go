@@ -28,7 +28,8 @@ func TestContactDespiteMistakes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if f.Service.Name != "video" || f.Data != "/etc/quell/quell-data" || !strings.Contains(mistakes.Error(), c.mistakes) || (c.mistakes == "") != (len(mistakes) == 0) {
+		if f.Service.Name != "video" || f.Data != "/etc/quell/quell-data" || !strings.Contains(mistakes.Error(), c.mistakes) ||
+			(c.mistakes == "") != (len(mistakes) == 0) {
 			t.Errorf("%s: service %q, data %q, mistakes %v", name, f.Service.Name, f.Data, mistakes)
 		}
 		if f.Bus.URL != "nats://h:1" && f.Bus.Listen != "127.0.0.1:9464" {

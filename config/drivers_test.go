@@ -59,7 +59,8 @@ func TestADriverIsKnownByItsRow(t *testing.T) {
 		}
 	}
 	var reference bytes.Buffer
-	if err := table.Reference(&reference); err != nil || !strings.Contains(reference.String(), "| `scaler.file` | required | inventory: file that lists the instances |") {
+	if err := table.Reference(&reference); err != nil ||
+		!strings.Contains(reference.String(), "| `scaler.file` | required | inventory: file that lists the instances |") {
 		t.Errorf("the reference lacks its key: %v", err)
 	}
 }

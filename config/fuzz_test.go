@@ -18,7 +18,8 @@ func FuzzParse(f *testing.F) {
 	for _, path := range append(files, "testdata/full.yaml") {
 		f.Add(read(f, path))
 	}
-	for _, odd := range []string{"", "\x00", "a: &a *a", "? ", "- - -", "{[", "!!", "%YAML 1.2\n---\na: 1", "&a &b c", "<<: {}", "a: |\n", "\t", "{? : }", "!<", "*"} {
+	for _, odd := range []string{"", "\x00", "a: &a *a", "? ", "- - -", "{[", "!!", "%YAML 1.2\n---\na: 1", "&a &b c", "<<: {}", "a: |\n",
+		"\t", "{? : }", "!<", "*"} {
 		f.Add([]byte(odd))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

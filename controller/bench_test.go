@@ -33,7 +33,8 @@ func crowd(b *testing.B, n int) []quell.Reading {
 		r.Observation = quell.Observation{At: now, WindowS: 10, Utilization: map[quell.Resource]float64{quell.Network: 0.4, quell.CPU: 0.2}}
 		all = append(all, r)
 		r.Source, r.Sender = quell.FromProber, "balancer"
-		r.Observation = quell.Observation{At: now, WindowS: 10, Probe: map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: 3, StddevMS: 1, N: 100}}}
+		r.Observation = quell.Observation{At: now, WindowS: 10,
+			Probe: map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: 3, StddevMS: 1, N: 100}}}
 		all = append(all, r)
 		r.Source, r.Requests, r.LatencyHDR = quell.FromBalancer, 200, encoded
 		r.Observation = quell.Observation{At: now, WindowS: 10, RequestRate: &rate, InFlight: &open}
@@ -74,7 +75,8 @@ func benchController(b *testing.B, n int, journal Journal) *Controller {
 	}
 	service := testService()
 	service.Sampling, service.Group.Min, service.Group.Max = time.Minute, n, n
-	c, err := New(Options{Service: service, Balancer: balancer, Scaler: scaler, Journal: journal, Memory: &fakeMemory{values: map[string][]byte{}}, Drain: time.Second})
+	c, err := New(Options{Service: service, Balancer: balancer, Scaler: scaler, Journal: journal,
+		Memory: &fakeMemory{values: map[string][]byte{}}, Drain: time.Second})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -40,5 +40,6 @@ func (c *Controller) watchClock(ctx context.Context) {
 	if set.Abs() < worthTelling || !c.leading {
 		return
 	}
-	c.event(ctx, fmt.Sprintf("the clock was set %s by %s; waiting and the age of readings do not depend on it", way, set.Abs().Round(time.Millisecond)))
+	c.event(ctx, fmt.Sprintf("the clock was set %s by %s; waiting and the age of readings do not depend on it", way,
+		set.Abs().Round(time.Millisecond)))
 }

@@ -15,7 +15,8 @@ import (
 // are, drains last as long as they should, and the journal tells of it.
 func TestTheClockIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{
-		"back by an hour": -time.Hour, "forward by an hour": time.Hour, "back by part of a period": -1300 * time.Millisecond, "forward by part of one": 1700 * time.Millisecond,
+		"back by an hour": -time.Hour, "forward by an hour": time.Hour, "back by part of a period": -1300 * time.Millisecond,
+		"forward by part of one": 1700 * time.Millisecond,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var clock *wallclock.Clock
@@ -69,7 +70,8 @@ func TestTheClockIsSet(t *testing.T) {
 					}
 				}
 				const said = "the clock was set "
-				if events := strings.Join(r.journal.events(), "\n"); strings.Count(events, said) != 1 || !strings.Contains(events, said+strings.Fields(name)[0]+" by "+by.Abs().String()) {
+				if events := strings.Join(r.journal.events(), "\n"); strings.Count(events, said) != 1 ||
+					!strings.Contains(events, said+strings.Fields(name)[0]+" by "+by.Abs().String()) {
 					t.Errorf("the journal says:\n%s", events)
 				}
 			})

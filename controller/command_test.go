@@ -90,7 +90,8 @@ func TestOverride(t *testing.T) {
 		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.7)})
 		r.pass(2 * time.Second)
 		r.wantWeights(map[string]float64{"i1": .7, "i2": .3})
-		if last := r.journal.snapshots[len(r.journal.snapshots)-1]; last.Instances[0].Override == nil || *last.Instances[0].Override != .7 || last.Instances[1].Override != nil {
+		if last := r.journal.snapshots[len(r.journal.snapshots)-1]; last.Instances[0].Override == nil || *last.Instances[0].Override != .7 ||
+			last.Instances[1].Override != nil {
 			t.Errorf("the recorded snapshot does not say what was set: %+v", last.Instances)
 		}
 		if s := r.c.Status(); s.Overrides["i1"] != .7 {
@@ -283,7 +284,8 @@ func TestAReloadHandsSharesOverBySteps(t *testing.T) {
 		r.pass(time.Second)
 		r.wantWeights(map[string]float64{"i1": .9, "i2": .1})
 		r.c.work.Lock() // as if lr had wanted it
-		r.c.mem.State.Instances = map[string]policy.InstanceState{"i1": {Guarded: policy.Guarded{Joined: true}}, "i2": {Guarded: policy.Guarded{Joined: true}}}
+		r.c.mem.State.Instances = map[string]policy.InstanceState{"i1": {Guarded: policy.Guarded{Joined: true}},
+			"i2": {Guarded: policy.Guarded{Joined: true}}}
 		r.c.work.Unlock()
 		r.do(bus.Command{Name: bus.Clear, Instance: "i1"})
 		next := r.opts.Service

@@ -40,7 +40,9 @@ type sender struct {
 }
 
 func newGather(service quell.Service, log *slog.Logger) *gather {
-	return &gather{service: service, log: log, readings: map[string][]life.Received{}, fast: map[string][]life.Received{}, lives: map[string]life.Past{}, started: dates{}, total: map[quell.Source]int{}, bad: outage.Kinds{Logger: log, What: "dropped a reading", Level: slog.LevelWarn}}
+	return &gather{service: service, log: log, readings: map[string][]life.Received{}, fast: map[string][]life.Received{},
+		lives: map[string]life.Past{}, started: dates{}, total: map[quell.Source]int{},
+		bad: outage.Kinds{Logger: log, What: "dropped a reading", Level: slog.LevelWarn}}
 }
 
 func (g *gather) setService(service quell.Service) {

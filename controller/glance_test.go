@@ -50,7 +50,8 @@ func TestAFastPolicyCutsBetweenDecisions(t *testing.T) {
 		}
 		r.pass(2 * time.Second)
 		status := r.c.Status()
-		if in := status.Instances[1]; in.Cut == nil || *in.Cut > 0.11 || in.Weight == nil || math.Abs(*in.Weight-r.balancer.weights()["i2"]) > 1e-9 {
+		if in := status.Instances[1]; in.Cut == nil || *in.Cut > 0.11 || in.Weight == nil ||
+			math.Abs(*in.Weight-r.balancer.weights()["i2"]) > 1e-9 {
 			t.Errorf("the status shows %+v", in)
 		}
 		if text := status.Instances[1].Reason; !strings.Contains(text, "mean 600 ms where the others have 20") {
@@ -154,7 +155,8 @@ func TestFastReadingsAreApart(t *testing.T) {
 		r.run(3 * time.Second)
 		rate := 7.0
 		r.c.Observe(quell.Reading{
-			Service: "shop", Instance: "i1", Source: quell.FromBalancer, Fast: true, Observation: quell.Observation{At: time.Now(), RequestRate: &rate},
+			Service: "shop", Instance: "i1", Source: quell.FromBalancer, Fast: true,
+			Observation: quell.Observation{At: time.Now(), RequestRate: &rate},
 		}, time.Now())
 		r.pass(time.Second)
 		if in := r.c.Status().Instances[0]; in.RequestRate != nil {

@@ -43,7 +43,8 @@ func (r *rig) wantEvent(words ...string) {
 	}
 }
 
-// A state set by hand at the balancer is shown, other instances carry the load, no plan changes it, and it ends when it is taken back there.
+// A state set by hand at the balancer is shown, other instances carry the load, no plan changes it, and it ends when it is taken back
+// there.
 func TestAnInstanceHeldAtTheBalancer(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)
@@ -53,13 +54,15 @@ func TestAnInstanceHeldAtTheBalancer(t *testing.T) {
 		r.wantEvent("i3 was taken out of rotation by hand at haproxy", "quell undrain i3")
 		r.wantIDs("i1", "i2", "i3", "i4") // the least size is of those in rotation
 		in := r.journal.newest().Instances[2]
-		if in.Held == nil || in.Held.By != "haproxy" || in.Held.Since.Before(began) || in.Held.Since.After(began.Add(time.Second)) || in.Weight != nil || in.State != quell.Ready {
+		if in.Held == nil || in.Held.By != "haproxy" || in.Held.Since.Before(began) || in.Held.Since.After(began.Add(time.Second)) ||
+			in.Weight != nil || in.State != quell.Ready {
 			t.Errorf("the snapshot says %+v", in)
 		}
 		if row := r.row("i3"); row.Held == nil || row.Held.By != "haproxy" || row.Weight != nil || !row.Empty {
 			t.Errorf("the status says %+v", row)
 		}
-		for _, want := range []string{`quell_instance_held{by="haproxy",instance="i3",service="shop"} 1`, `quell_instances{service="shop",state="held"} 1`} {
+		for _, want := range []string{`quell_instance_held{by="haproxy",instance="i3",service="shop"} 1`,
+			`quell_instances{service="shop",state="held"} 1`} {
 			if got := r.get("/metrics").Body.String(); !strings.Contains(got, want) {
 				t.Errorf("no %s in\n%s", want, got)
 			}

@@ -49,7 +49,8 @@ type asked struct {
 
 func limitsOf(plan *quell.Plan) (all []inside) {
 	for _, l := range plan.Limits {
-		all = append(all, inside{l.Instance, string(l.Resource), l.Value, fmt.Sprintf("limit %s of %s to %g %s", l.Resource, l.Instance, l.Value, l.Unit),
+		all = append(all, inside{l.Instance, string(l.Resource), l.Value,
+			fmt.Sprintf("limit %s of %s to %g %s", l.Resource, l.Instance, l.Value, l.Unit),
 			bus.Orders{Limits: []quell.Limit{l}}})
 	}
 	return all

@@ -18,35 +18,43 @@ var (
 	perInstance = []string{"service", "instance"}
 	perService  = []string{"service"}
 
-	descWeight      = prometheus.NewDesc("quell_weight", "Planned fraction of traffic.", perInstance, nil)
-	descCut         = prometheus.NewDesc("quell_cut", "What a fast policy leaves of an instance's share.", perInstance, nil)
-	descUse         = prometheus.NewDesc("quell_utilization", "Own use of the policy's resource, the first of several, as a fraction of capacity.", perInstance, nil)
-	descSeverity    = prometheus.NewDesc("quell_severity", "Severity factor of interference, calibration included.", perInstance, nil)
-	descCapacity    = prometheus.NewDesc("quell_capacity", "Effective capacity within the threshold, as a fraction.", perInstance, nil)
-	descLimiter     = prometheus.NewDesc("quell_limiter", "1 for what binds an instance's capacity, where that is not the only resource there is.", []string{"service", "instance", "limiter"}, nil)
-	descLatency     = prometheus.NewDesc("quell_latency_ms", "Response time in the metric of the objective.", perInstance, nil)
-	descPredicted   = prometheus.NewDesc("quell_predicted_ms", "Response time predicted at the planned load.", perInstance, nil)
-	descOverride    = prometheus.NewDesc("quell_override", "Weight set by hand.", perInstance, nil)
-	descStale       = prometheus.NewDesc("quell_stale", "1 where an instance's readings have stopped.", perInstance, nil)
-	descUnprobed    = prometheus.NewDesc("quell_unprobed", "1 where an instance reports, but nobody probes it.", perInstance, nil)
-	descHeld        = prometheus.NewDesc("quell_instance_held", "1 where a person took an instance out of rotation.", []string{"service", "instance", "by"}, nil)
-	descHeldSince   = prometheus.NewDesc("quell_instance_held_since_timestamp_seconds", "Since when.", perInstance, nil)
-	descMissing     = prometheus.NewDesc("quell_instance_missing", "1 where the scaler does not list an instance that the balancer finds healthy.", perInstance, nil)
-	descInstances   = prometheus.NewDesc("quell_instances", "Instances by state; held: taken out of rotation by a person; coming: ordered, and not listed by the scaler yet.", []string{"service", "state"}, nil)
-	descLoad        = prometheus.NewDesc("quell_load", "Summed utilisation.", perService, nil)
-	descArrivals    = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
-	descPaused      = prometheus.NewDesc("quell_paused", "1 while paused by hand.", perService, nil)
-	descActing      = prometheus.NewDesc("quell_acting", "1 while plans are carried out.", perService, nil)
-	descRefused     = prometheus.NewDesc("quell_balancer_refused", "1 while the balancer obeys another controller.", perService, nil)
-	descLost        = prometheus.NewDesc("quell_memory_lost", "1 while nothing is changed because earlier memory was lost.", perService, nil)
-	descStore       = prometheus.NewDesc("quell_store_ok", "1 while what is decided can be kept over a restart.", perService, nil)
-	descLeading     = prometheus.NewDesc("quell_leading", "1 while this controller holds the service's lease.", perService, nil)
-	descModels      = prometheus.NewDesc("quell_models_in_use", "1 while the configured policy runs, 0 while it waits for models.", perService, nil)
-	descDecisions   = prometheus.NewDesc("quell_decisions_total", "Plans that changed something.", perService, nil)
-	descSeconds     = prometheus.NewDesc("quell_instance_seconds_total", "Cost so far: start command to exit, summed.", perService, nil)
-	descReadings    = prometheus.NewDesc("quell_readings_total", "Readings taken in.", []string{"service", "source"}, nil)
-	descRejected    = prometheus.NewDesc("quell_readings_rejected_total", "Readings dropped because they break a rule.", perService, nil)
-	descUnknown     = prometheus.NewDesc("quell_unknown_senders", "Senders that report of instances that the service does not have.", perService, nil)
+	descWeight = prometheus.NewDesc("quell_weight", "Planned fraction of traffic.", perInstance, nil)
+	descCut    = prometheus.NewDesc("quell_cut", "What a fast policy leaves of an instance's share.", perInstance, nil)
+	descUse    = prometheus.NewDesc("quell_utilization",
+		"Own use of the policy's resource, the first of several, as a fraction of capacity.", perInstance, nil)
+	descSeverity = prometheus.NewDesc("quell_severity", "Severity factor of interference, calibration included.", perInstance, nil)
+	descCapacity = prometheus.NewDesc("quell_capacity", "Effective capacity within the threshold, as a fraction.", perInstance, nil)
+	descLimiter  = prometheus.NewDesc("quell_limiter",
+		"1 for what binds an instance's capacity, where that is not the only resource there is.", []string{"service", "instance", "limiter"}, nil)
+	descLatency   = prometheus.NewDesc("quell_latency_ms", "Response time in the metric of the objective.", perInstance, nil)
+	descPredicted = prometheus.NewDesc("quell_predicted_ms", "Response time predicted at the planned load.", perInstance, nil)
+	descOverride  = prometheus.NewDesc("quell_override", "Weight set by hand.", perInstance, nil)
+	descStale     = prometheus.NewDesc("quell_stale", "1 where an instance's readings have stopped.", perInstance, nil)
+	descUnprobed  = prometheus.NewDesc("quell_unprobed", "1 where an instance reports, but nobody probes it.", perInstance, nil)
+	descHeld      = prometheus.NewDesc("quell_instance_held", "1 where a person took an instance out of rotation.",
+		[]string{"service", "instance", "by"}, nil)
+	descHeldSince = prometheus.NewDesc("quell_instance_held_since_timestamp_seconds", "Since when.", perInstance, nil)
+	descMissing   = prometheus.NewDesc("quell_instance_missing",
+		"1 where the scaler does not list an instance that the balancer finds healthy.", perInstance, nil)
+	descInstances = prometheus.NewDesc("quell_instances",
+		"Instances by state; held: taken out of rotation by a person; coming: ordered, and not listed by the scaler yet.",
+		[]string{"service", "state"}, nil)
+	descLoad     = prometheus.NewDesc("quell_load", "Summed utilisation.", perService, nil)
+	descArrivals = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
+	descPaused   = prometheus.NewDesc("quell_paused", "1 while paused by hand.", perService, nil)
+	descActing   = prometheus.NewDesc("quell_acting", "1 while plans are carried out.", perService, nil)
+	descRefused  = prometheus.NewDesc("quell_balancer_refused", "1 while the balancer obeys another controller.", perService, nil)
+	descLost     = prometheus.NewDesc("quell_memory_lost", "1 while nothing is changed because earlier memory was lost.", perService, nil)
+	descStore    = prometheus.NewDesc("quell_store_ok", "1 while what is decided can be kept over a restart.", perService, nil)
+	descLeading  = prometheus.NewDesc("quell_leading", "1 while this controller holds the service's lease.", perService, nil)
+	descModels   = prometheus.NewDesc("quell_models_in_use", "1 while the configured policy runs, 0 while it waits for models.", perService,
+		nil)
+	descDecisions = prometheus.NewDesc("quell_decisions_total", "Plans that changed something.", perService, nil)
+	descSeconds   = prometheus.NewDesc("quell_instance_seconds_total", "Cost so far: start command to exit, summed.", perService, nil)
+	descReadings  = prometheus.NewDesc("quell_readings_total", "Readings taken in.", []string{"service", "source"}, nil)
+	descRejected  = prometheus.NewDesc("quell_readings_rejected_total", "Readings dropped because they break a rule.", perService, nil)
+	descUnknown   = prometheus.NewDesc("quell_unknown_senders", "Senders that report of instances that the service does not have.",
+		perService, nil)
 	descFailures    = prometheus.NewDesc("quell_failures_total", "Errors by the part they came from.", []string{"service", "part"}, nil)
 	descBus         = prometheus.NewDesc("quell_bus_connected", "1 while the controller is connected to the bus.", perService, nil)
 	descLastDecided = prometheus.NewDesc("quell_last_decision_timestamp_seconds", "When the last decision was made.", perService, nil)
@@ -136,8 +144,8 @@ func bit(b bool) float64 {
 	return 0
 }
 
-// Handler serves /metrics, /healthz (the process is alive), /readyz (a decision was made within three periods, and the bus can be reached) and
-// /status (JSON).
+// Handler serves /metrics, /healthz (the process is alive), /readyz (a decision was made within three periods, and the bus can be reached)
+// and /status (JSON).
 func (c *Controller) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics{c})

@@ -70,7 +70,8 @@ func (s *strangers) list(period time.Duration) []UnknownSender {
 	var all []UnknownSender
 	for key, x := range s.seen {
 		if x.last.Sub(x.first) >= (lasting-1)*period {
-			all = append(all, UnknownSender{Instance: key.instance, Source: key.sender.source, Sender: key.sender.name, Since: x.first, Readings: x.readings})
+			all = append(all, UnknownSender{Instance: key.instance, Source: key.sender.source, Sender: key.sender.name, Since: x.first,
+				Readings: x.readings})
 		}
 	}
 	slices.SortFunc(all, func(a, b UnknownSender) int {

@@ -25,13 +25,15 @@ func TestUnknownSendersAreShown(t *testing.T) {
 		if len(s.UnknownSenders) != 1 {
 			t.Fatalf("unknown senders %+v", s.UnknownSenders)
 		}
-		if u := s.UnknownSenders[0]; u.Instance != "node-z" || u.Source != quell.FromAgent || u.Sender != agentReading("node-z", 0).Sender || u.Readings != 6 {
+		if u := s.UnknownSenders[0]; u.Instance != "node-z" || u.Source != quell.FromAgent || u.Sender != agentReading("node-z", 0).Sender ||
+			u.Readings != 6 {
 			t.Errorf("it shows %+v", u)
 		}
 		if page := r.get("/metrics").Body.String(); !strings.Contains(page, `quell_unknown_senders{service="shop"} 1`) {
 			t.Errorf("metrics\n%s", page)
 		}
-		if n := strings.Count(log.String(), "readings come for an instance that the service does not have"); n != 1 || !strings.Contains(log.String(), "instance=node-z") {
+		if n := strings.Count(log.String(), "readings come for an instance that the service does not have"); n != 1 ||
+			!strings.Contains(log.String(), "instance=node-z") {
 			t.Errorf("%d lines in\n%s", n, &log)
 		}
 		r.pass(10 * time.Second)
@@ -66,7 +68,8 @@ func TestAFloodOfBadReadingsIsTwoLines(t *testing.T) {
 			}
 		}
 		r.pass(15 * time.Second)
-		if n := strings.Count(log.String(), "dropped a reading"); n != 2 || !strings.Contains(log.String(), `msg="dropped a reading: over" times=14384`) {
+		if n := strings.Count(log.String(), "dropped a reading"); n != 2 ||
+			!strings.Contains(log.String(), `msg="dropped a reading: over" times=14384`) {
 			t.Errorf("%d lines in\n%s", n, &log)
 		}
 		if got := r.c.Status().Rejected; got != 14_384 {

@@ -33,7 +33,8 @@ func TestAnEmptyListRemovesNobody(t *testing.T) {
 		r.untouched(func() { r.pass(5 * time.Minute) })
 		r.wantEvent("i1 is missing from the scaler's list")
 		s := r.c.Status()
-		if text := s.LastFailure["list"]; !strings.Contains(text, "does not list i1, i2") || !strings.Contains(text, "nothing else would be left") {
+		if text := s.LastFailure["list"]; !strings.Contains(text, "does not list i1, i2") ||
+			!strings.Contains(text, "nothing else would be left") {
 			t.Errorf("the status says %q", text)
 		}
 		if row := r.row("i1"); row.Missing == nil || row.State != quell.Ready {
@@ -130,7 +131,8 @@ func TestWhatIsNotMissing(t *testing.T) {
 				r.scaler.add()
 				r.scaler.add()
 				for i := range 3 {
-					r.balancer.backends = append(r.balancer.backends, quell.Backend{ID: fmt.Sprintf("i%d", i+1), Address: fmt.Sprintf("10.0.0.%d:80", i+1), Weight: 1. / 3})
+					r.balancer.backends = append(r.balancer.backends,
+						quell.Backend{ID: fmt.Sprintf("i%d", i+1), Address: fmt.Sprintf("10.0.0.%d:80", i+1), Weight: 1. / 3})
 				}
 			}, func(r *rig) {
 				r.run(3 * time.Second)

@@ -64,7 +64,8 @@ func inherit(in *builtin.Inherited, fd int, name string, b *builtin.Settings) er
 	}
 	if *place != nil {
 		ln.Close()
-		return fmt.Errorf("two sockets of systemd are for the same: %s and %s; set FileDescriptorName= to traffic, metrics or admin", (*place).Addr(), ln.Addr())
+		return fmt.Errorf("two sockets of systemd are for the same: %s and %s; set FileDescriptorName= to traffic, metrics or admin",
+			(*place).Addr(), ln.Addr())
 	}
 	*place = ln
 	return nil

@@ -61,7 +61,8 @@ func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, 
 		return errors.Join(err, next.listener.Close())
 	}
 	defer shut()
-	log.Info("agent started", "service", file.Service.Name, "instance", instance, "mode", file.Service.Mode, "bus", busOf(file), "probe", next.listener.Addr())
+	log.Info("agent started", "service", file.Service.Name, "instance", instance, "mode", file.Service.Mode, "bus", busOf(file), "probe",
+		next.listener.Addr())
 	for next != nil && err == nil {
 		next, err = r.run(ctx, next, reload)
 	}
@@ -105,7 +106,8 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 		return nil, err
 	}
 	sensors, err := sensor.New(sensor.Options{
-		Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Cgroup: file.Agent.Cgroup, Exclude: server.BytesSent,
+		Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Cgroup: file.Agent.Cgroup,
+		Exclude: server.BytesSent,
 	})
 	if err != nil {
 		return nil, err

@@ -82,7 +82,8 @@ func TestAFloodOfReadings(t *testing.T) {
 		t.Errorf("%d readings were refused", s.Rejected)
 	}
 	grown := peakMemory(t, running) - before
-	t.Logf("%d MB in %s; a decision %s after it; %d MB more memory at the peak; %d readings refused", nc.Stats().OutBytes>>20, flooded.Sub(began), late, grown>>20, s.Rejected)
+	t.Logf("%d MB in %s; a decision %s after it; %d MB more memory at the peak; %d readings refused", nc.Stats().OutBytes>>20,
+		flooded.Sub(began), late, grown>>20, s.Rejected)
 	if grown > 300<<20 {
 		t.Errorf("the controller grew by %d MB", grown>>20)
 	}
@@ -97,7 +98,8 @@ func TestAStolenCredential(t *testing.T) {
 	nc := r.raw(bus.Sensor, "i1")
 	entries := len(r.journal(r.connect()))
 
-	for _, subject := range []string{"quell.shop.command", "quell.shop.command.operator.operator", "quell.shop.command.controller.controller", "quell.shop.command.sensor.i1"} {
+	for _, subject := range []string{"quell.shop.command", "quell.shop.command.operator.operator", "quell.shop.command.controller.controller",
+		"quell.shop.command.sensor.i1"} {
 		for _, command := range []string{`{"name":"pause","by":"root"}`, `{"name":"override","instance":"i1","weight":0,"by":"root"}`} {
 			if m, err := nc.Request(subject, []byte(command), 200*time.Millisecond); err == nil {
 				t.Errorf("%s on %s was answered: %s", command, subject, m.Data)

@@ -76,13 +76,16 @@ func loadBalancer(path string) (*config.File, *builtin.Settings, error) {
 	}
 	settings, ok := file.Balancer.Settings.(*builtin.Settings)
 	if !ok {
-		return nil, nil, &quell.UserError{Err: errors.New(path + ": balancer.kind is not builtin: quell balancer runs only the built-in balancer")}
+		return nil, nil, &quell.UserError{Err: errors.New(path +
+			": balancer.kind is not builtin: quell balancer runs only the built-in balancer")}
 	}
 	return file, settings, nil
 }
 
 // startServer starts the server on new sockets, on those of systemd, or on those of the balancer that it takes over from.
-func startServer(ctx context.Context, file *config.File, settings *builtin.Settings, conn *bus.Conn, takeOver bool, log *slog.Logger) (*builtin.Server, error) {
+func startServer(
+	ctx context.Context, file *config.File, settings *builtin.Settings, conn *bus.Conn, takeOver bool, log *slog.Logger,
+) (*builtin.Server, error) {
 	options := balancerOptions(file, settings, conn, log)
 	var err error
 	if options.Inherited, err = activated(settings); err != nil {
@@ -144,7 +147,8 @@ func (p *running) probe(ctx context.Context) {
 		return
 	}
 	if p.file.Unprobed() {
-		p.log.Info("nothing is probed: neither probe.capacity nor probe.size is set, and the policy needs no probes", "policy", p.file.Service.Policy.Name)
+		p.log.Info("nothing is probed: neither probe.capacity nor probe.size is set, and the policy needs no probes", "policy",
+			p.file.Service.Policy.Name)
 		return
 	}
 	prober, err := newProber(p.file, p.file.Balancer.Name, func() []probe.Target { return followed(p.server) }, publisher(p.conn), p.log)
@@ -194,7 +198,8 @@ func (p *running) reload(ctx context.Context) {
 	p.file = file
 	p.stopProbing() // its keys, or what the token's file holds, may have changed
 	p.probe(ctx)
-	logReload(p.log, config.BalancerProcess, p.started, before, file, "restart the balancer to apply this, without a gap by `quell balancer --take-over`")
+	logReload(p.log, config.BalancerProcess, p.started, before, file,
+		"restart the balancer to apply this, without a gap by `quell balancer --take-over`")
 }
 
 // drain lets open requests finish for so long, until ctx ends, or until the second value of stop.
@@ -276,7 +281,9 @@ func followed(server *builtin.Server) []probe.Target {
 }
 
 // newProber makes the prober that a configuration asks for.
-func newProber(file *config.File, sender string, targets func() []probe.Target, publish func(context.Context, quell.Reading) error, log *slog.Logger) (*probe.Prober, error) {
+func newProber(
+	file *config.File, sender string, targets func() []probe.Target, publish func(context.Context, quell.Reading) error, log *slog.Logger,
+) (*probe.Prober, error) {
 	token, err := config.Token(file.Probe.Token, file.Probe.TokenFile)
 	if err != nil {
 		return nil, err

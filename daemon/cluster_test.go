@@ -104,7 +104,8 @@ func newClustered(t *testing.T) *clustered {
 	c := &clustered{rig: newRig(t, ""), routes: map[[2]int]*wire{}, stop: make(chan struct{})}
 	var urls []string
 	for i := range 3 {
-		c.nodes = append(c.nodes, &natsNode{Name: fmt.Sprintf("n%d", i+1), Listen: freeAddress(t), Route: freeAddress(t), Dir: filepath.Join(c.dir, "n"+fmt.Sprint(i+1))})
+		c.nodes = append(c.nodes, &natsNode{Name: fmt.Sprintf("n%d", i+1), Listen: freeAddress(t), Route: freeAddress(t),
+			Dir: filepath.Join(c.dir, "n"+fmt.Sprint(i+1))})
 		urls = append(urls, "nats://"+c.nodes[i].Listen)
 	}
 	for i, n := range c.nodes {
@@ -151,7 +152,8 @@ func (c *clustered) service(urls string) {
 		c.launch("host", exec.Command(quellProgram, "host", "--listen", address, "--file-size", "20000"))
 		instances = append(instances, fmt.Sprintf("{id: %s, address: %q, probe: %q}", id, address, probe))
 		c.write("")
-		c.configure(id+".yaml", urls, fmt.Sprintf("agent: {instance: %s, interface: lo, capacity: {network: 1Gbps}}\nprobe: {listen: %q}\n", id, probe), instances[i], "off")
+		c.configure(id+".yaml", urls, fmt.Sprintf("agent: {instance: %s, interface: lo, capacity: {network: 1Gbps}}\nprobe: {listen: %q}\n", id,
+			probe), instances[i], "off")
 		c.launch("agent", exec.Command(quellProgram, "agent", "--config", filepath.Join(c.dir, id+".yaml")))
 	}
 	all := strings.Join(instances, ", ")
@@ -182,7 +184,8 @@ func (c *clustered) configure(name, urls, parts, instances, metrics string) stri
 	if !strings.Contains(string(text), own) {
 		c.t.Fatalf("no %q in the configuration", own)
 	}
-	changed := strings.NewReplacer(own, fmt.Sprintf("listen: %q\nbus: {url: %q}", metrics, urls), "data: data", "data: data-"+name).Replace(string(text))
+	changed := strings.NewReplacer(own, fmt.Sprintf("listen: %q\nbus: {url: %q}", metrics, urls), "data: data",
+		"data: data-"+name).Replace(string(text))
 	path := filepath.Join(c.dir, name)
 	if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
 		c.t.Fatal(err)

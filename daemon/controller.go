@@ -96,7 +96,8 @@ func startBus(file *config.File, log *slog.Logger, stop *cleanups) (*bus.Conn, e
 		if err != nil {
 			return nil, err
 		}
-		server, err = bus.StartServer(bus.ServerOptions{Listen: file.Bus.Listen, StoreDir: file.Bus.StoreDir, Keyring: &bus.Keyring{Dir: file.Bus.Keyring}, Token: token, TLS: bus.TLS(file.Bus.TLS), Logger: log})
+		server, err = bus.StartServer(bus.ServerOptions{Listen: file.Bus.Listen, StoreDir: file.Bus.StoreDir,
+			Keyring: &bus.Keyring{Dir: file.Bus.Keyring}, Token: token, TLS: bus.TLS(file.Bus.TLS), Logger: log})
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +127,10 @@ func keepCredentials(file *config.File) error {
 	return nil
 }
 
-func newController(file *config.File, models *model.Models, driver controller.Balancer, conn *bus.Conn, lease *leader, pipe *os.File, log *slog.Logger, stop *cleanups) (*controller.Controller, error) {
+func newController(
+	file *config.File, models *model.Models, driver controller.Balancer, conn *bus.Conn, lease *leader, pipe *os.File, log *slog.Logger,
+	stop *cleanups,
+) (*controller.Controller, error) {
 	name := file.Service.Name
 	journal, err := conn.Journal(name, bus.JournalOptions{Bytes: file.Bus.JournalBytes})
 	if err != nil {
@@ -172,7 +176,9 @@ func (a agents) Order(ctx context.Context, instance string, orders bus.Orders) e
 }
 
 // stores are what a controller writes to. No decision waits for the servers of an external bus.
-func stores(file *config.File, journal *bus.Journal, state *bus.State, conn *bus.Conn, lease *leader, stop *cleanups) (controller.Journal, controller.Memory) {
+func stores(
+	file *config.File, journal *bus.Journal, state *bus.State, conn *bus.Conn, lease *leader, stop *cleanups,
+) (controller.Journal, controller.Memory) {
 	if file.Bus.URL == "" {
 		return journal, state
 	}
@@ -274,10 +280,11 @@ func attach(ctx context.Context, file *config.File, c *controller.Controller, co
 	if file.Probe.From != config.FromController {
 		return nil
 	}
-	prober, err := newProber(file, "controller", func() []probe.Target { return targetsOf(c) }, func(_ context.Context, r quell.Reading) error {
-		c.Observe(r, time.Now())
-		return nil
-	}, log)
+	prober, err := newProber(file, "controller", func() []probe.Target { return targetsOf(c) },
+		func(_ context.Context, r quell.Reading) error {
+			c.Observe(r, time.Now())
+			return nil
+		}, log)
 	if err != nil {
 		return err
 	}
@@ -297,7 +304,9 @@ func targetsOf(c *controller.Controller) []probe.Target {
 }
 
 // reloading puts a changed configuration in force, or keeps the running one.
-func reloading(ctx context.Context, path string, started *config.File, c *controller.Controller, lease *leader, reload <-chan os.Signal, log *slog.Logger) {
+func reloading(
+	ctx context.Context, path string, started *config.File, c *controller.Controller, lease *leader, reload <-chan os.Signal, log *slog.Logger,
+) {
 	running := started
 	for {
 		select {

@@ -37,7 +37,8 @@ func join(file *config.File, server *bus.Server, role bus.Role, id string, log *
 
 func busOptions(file *config.File, role bus.Role, id string) bus.Options {
 	return bus.Options{
-		URL: busOf(file), TLS: bus.TLS(file.Bus.TLS), Name: string(role) + " " + id, Replicas: file.Bus.Replicas, Validate: (*quell.Reading).Validate,
+		URL: busOf(file), TLS: bus.TLS(file.Bus.TLS), Name: string(role) + " " + id, Replicas: file.Bus.Replicas,
+		Validate: (*quell.Reading).Validate,
 		Identify: func() (bus.Identity, error) {
 			return identify(file, bus.Grant{Role: role, Service: file.Service.Name, ID: id})
 		},
@@ -46,7 +47,8 @@ func busOptions(file *config.File, role bus.Role, id string) bus.Options {
 }
 
 // identify reads what a process shows to the bus: the credential that the configuration names, or where that file is missing the
-// one that the controller of this machine keeps for it; and the token. On an external bus the kept ones count once that was set up for them.
+// one that the controller of this machine keeps for it; and the token. On an external bus the kept ones count once that was set up for
+// them.
 func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 	if id.Token, err = config.Token(file.Bus.Token, file.Bus.TokenFile); err != nil {
 		return id, err
@@ -69,7 +71,8 @@ func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 	case err == nil || id.Token != "" || file.Bus.TLS.Cert != "":
 		return id, nil
 	}
-	return id, &quell.UserError{Err: fmt.Errorf("no credential for the bus: on the controller's machine start the controller first, or run this as the user that "+
+	return id, &quell.UserError{Err: fmt.Errorf("no credential for the bus: on the controller's machine start the controller first, or "+
+		"run this as the user that "+
 		"owns %s; elsewhere set bus.credentials to a file made there with `quell credentials %s`: %w", ring.Dir, g, err)}
 }
 

@@ -312,7 +312,8 @@ func TestReloading(t *testing.T) {
 	}
 	for _, command := range []string{"pause", "resume"} { // a bad file does not hold the emergency brake up
 		out, status := r.quell(command, "--config", r.config)
-		if s, err := r.status(); status != 0 || err != nil || s.Paused != (command == "pause") || !has(out, "warning: 1 mistake(s)", command+"d by") {
+		if s, err := r.status(); status != 0 || err != nil || s.Paused != (command == "pause") ||
+			!has(out, "warning: 1 mistake(s)", command+"d by") {
 			t.Fatalf("%s: status %d, paused %v, %v; it said\n%s", command, status, s.Paused, err, out)
 		}
 	}
@@ -328,7 +329,8 @@ func TestReloading(t *testing.T) {
 	if !slices.ContainsFunc(entries, func(e bus.Entry) bool { return has(e.Text, "reloaded the configuration", "policy.name") }) {
 		t.Error("no event of the reload in the journal")
 	}
-	if !has(running.said(), "probe.listen changed: send SIGHUP to the agents to apply it.", "scaler.instances changed: restart the controller to apply it.",
+	if !has(running.said(), "probe.listen changed: send SIGHUP to the agents to apply it.",
+		"scaler.instances changed: restart the controller to apply it.",
 		"Everything else was reloaded. Changed: policy.name, probe.listen, scaler.instances") {
 		t.Errorf("nothing about the addresses that need a restart in\n%s", running.said())
 	}

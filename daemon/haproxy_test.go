@@ -25,8 +25,9 @@ func haproxyService(t *testing.T) *rig {
 		"127.0.0.1:8080", r.traffic, "127.0.0.1:9464", r.metrics, "127.0.0.1:4222", r.bus,
 		"[quell, host, --config, quell.yaml", "["+quellProgram+", host, --config, "+r.config, "service: files", "service: shop",
 		"sampling: 1s", "sampling: "+sampling.String(), "guard: {stale_after: 5}", "guard: {stale_after: 10}",
-		"inter 1s", "inter 100ms", "hard-stop-after 30s", "hard-stop-after 30s\n  nbthread 2\n  maxconn 1000", "budget: 2%", "timeout: 300ms", "linger: 30s", "lifeline: true", // nothing outlives this test
-
+		// nothing outlives this test
+		"inter 1s", "inter 100ms", "hard-stop-after 30s", "hard-stop-after 30s\n  nbthread 2\n  maxconn 1000", "budget: 2%", "timeout: 300ms",
+		"linger: 30s", "lifeline: true",
 	)
 	for from, to := range map[string]string{"quell.yaml": r.config, "haproxy.cfg": filepath.Join(r.dir, "haproxy.cfg")} {
 		text, err := os.ReadFile(filepath.Join("..", "examples", "haproxy", from))
@@ -87,7 +88,8 @@ func TestHAProxy(t *testing.T) {
 // inHAProxy waits until a fresh driver finds these instances, in equal shares.
 func (r *rig) inHAProxy(ids ...string) {
 	r.t.Helper()
-	d, err := haproxy.New(haproxy.Options{Sockets: []string{r.admin}, Backend: "files", Slots: "slot", Memory: filepath.Join(r.dir, "data", "haproxy.json")})
+	d, err := haproxy.New(haproxy.Options{Sockets: []string{r.admin}, Backend: "files", Slots: "slot",
+		Memory: filepath.Join(r.dir, "data", "haproxy.json")})
 	if err != nil {
 		r.t.Fatal(err)
 	}

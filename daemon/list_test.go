@@ -77,7 +77,8 @@ scaler: {kind: command, start: [echo, "[]"], stop: [cat], list: [cat, %q]}
 	load := flow(r)
 	for name, left := range map[string][]string{"empty": nil, "shrunken": members[:1]} {
 		write(list, left...)
-		r.awaitStatus("the "+name+" list to be noticed", func(s controller.Status) bool { return s.LastFailure["list"] != "" && s.Instances[1].Missing != nil })
+		r.awaitStatus("the "+name+" list to be noticed",
+			func(s controller.Status) bool { return s.LastFailure["list"] != "" && s.Instances[1].Missing != nil })
 		r.decidesOn(10)
 		if s, err := r.status(); err != nil || !serving(s) {
 			t.Errorf("%s: %+v, %v", name, s, err)

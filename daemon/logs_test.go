@@ -82,6 +82,7 @@ func TestAgentOfNobody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
 	r.write(plain("127.0.0.1:9", freeAddress(t), "static"))
-	wantRefusal(t, r.start("agent", "--instance", "node-z"), 2, `scaler.instances lists no "node-z"`, "known: i1", "correct the agent's instance, or add it to the list")
+	wantRefusal(t, r.start("agent", "--instance", "node-z"), 2, `scaler.instances lists no "node-z"`, "known: i1",
+		"correct the agent's instance, or add it to the list")
 	wantRefusal(t, r.start("agent", "--instance", "i2"), 2, `lists no "i2", did you mean "i1"?`)
 }

@@ -53,7 +53,8 @@ func TestLostMemory(t *testing.T) {
 		"an old store": func(t *testing.T, r *rig) { // from before the operator's orders, as a backup would be
 			t.Helper()
 			old := filepath.Join(r.dir, "old")
-			if err := errors.Join(os.RemoveAll(filepath.Join(r.dir, "data", "bus")), os.CopyFS(filepath.Join(r.dir, "data", "bus"), os.DirFS(old))); err != nil {
+			if err := errors.Join(os.RemoveAll(filepath.Join(r.dir, "data", "bus")),
+				os.CopyFS(filepath.Join(r.dir, "data", "bus"), os.DirFS(old))); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -87,7 +88,8 @@ func TestLostMemory(t *testing.T) {
 			damage(t, r)
 
 			r.start("controller")
-			first := r.awaitStatus("the controller to see what it lacks", func(s controller.Status) bool { return s.Lost != "" && s.Leading && !s.At.IsZero() })
+			first := r.awaitStatus("the controller to see what it lacks",
+				func(s controller.Status) bool { return s.Lost != "" && s.Leading && !s.At.IsZero() })
 			load := flow(r)
 			r.awaitStatus("some decisions", func(s controller.Status) bool { return s.At.After(first.At.Add(5 * sampling)) })
 			if got, err := r.weights(); err != nil || !sameWeights(got, weights) {
@@ -101,7 +103,8 @@ func TestLostMemory(t *testing.T) {
 			r.wantReady(503, "nothing is changed until `quell resume`: the controller's memory is ")
 			r.wantMetric("quell_memory_lost", "1")
 			r.wantMetric("quell_acting", "0")
-			if out, status := r.quell("status", "--config", r.config); status != 0 || !has(out, "changes nothing until quell resume", "memory lost: ") {
+			if out, status := r.quell("status", "--config", r.config); status != 0 ||
+				!has(out, "changes nothing until quell resume", "memory lost: ") {
 				t.Errorf("status %d: %s", status, out)
 			}
 			load.wantNoFailures()
@@ -109,7 +112,8 @@ func TestLostMemory(t *testing.T) {
 			if out, status := r.quell("resume", "--config", r.config); status != 0 {
 				t.Fatal(out)
 			}
-			r.awaitStatus("it to act", func(s controller.Status) bool { return s.Lost == "" && s.Refused == "" && !s.Paused && s.Leading }) // with a new identity once the balancer has given the old one up
+			// with a new identity once the balancer has given the old one up
+			r.awaitStatus("it to act", func(s controller.Status) bool { return s.Lost == "" && s.Refused == "" && !s.Paused && s.Leading })
 			r.wantMetric("quell_acting", "1")
 		})
 	}

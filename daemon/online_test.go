@@ -17,7 +17,8 @@ func TestConfigCheckOnline(t *testing.T) {
 	r.write(strings.Replace(plain(service, probe, "static"), "instances: [{id: i1,", fmt.Sprintf("instances: [{id: i1, probe: %q,", probe), 1))
 	out, status := r.quell("config", "check", "--online", "--config", r.config)
 	if status != 1 || strings.Contains(out, "ok    ") || !has(out, "quell.yaml: ok: service shop",
-		"FAILED  bus nats://"+r.bus+": connect: no credential for the bus: on the controller's machine start the controller first", "FAILED  balancer at "+r.admin+": backends: ",
+		"FAILED  bus nats://"+r.bus+": connect: no credential for the bus: on the controller's machine start the controller first",
+		"FAILED  balancer at "+r.admin+": backends: ",
 		"FAILED  instance i1 at "+service+": GET /healthz: GET /healthz: dial tcp", "FAILED  probe server of i1 at "+probe+": 8 probes: ",
 		"connection refused", "4 of 4 questions failed") {
 		t.Errorf("status %d with nothing running:\n%s", status, out)

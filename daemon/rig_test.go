@@ -287,7 +287,8 @@ func (r *rig) awaitServing(ids ...string) controller.Status {
 	return r.awaitStatus(fmt.Sprintf("%v to serve", ids), func(s controller.Status) bool {
 		serving := 0
 		for i, in := range s.Instances {
-			if i < len(ids) && in.ID == ids[i] && in.State == quell.Ready && in.Weight != nil && *in.Weight > 0 && in.Utilization != nil && !in.Stale {
+			if i < len(ids) && in.ID == ids[i] && in.State == quell.Ready && in.Weight != nil && *in.Weight > 0 && in.Utilization != nil &&
+				!in.Stale {
 				serving++
 			}
 		}
@@ -349,7 +350,8 @@ func (r *rig) keyring() bus.Keyring {
 // connect joins the service's bus.
 func (r *rig) connect() *bus.Conn {
 	r.t.Helper()
-	conn, err := bus.Connect(bus.Options{URL: "nats://" + r.bus, Name: "test", Identify: r.keyring().Identify(bus.Grant{Role: bus.Controller, Service: "shop", ID: "test"})})
+	conn, err := bus.Connect(bus.Options{URL: "nats://" + r.bus, Name: "test",
+		Identify: r.keyring().Identify(bus.Grant{Role: bus.Controller, Service: "shop", ID: "test"})})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -294,7 +294,8 @@ func (s *soak) judge(load *traffic) {
 	excused := 0
 	for _, f := range load.failures() {
 		if what := s.excuse(f); what == "" {
-			s.t.Errorf("a request failed for no reason of its own, %s to %s: %s", f.began.Format("15:04:05.000"), f.ended.Format("15:04:05.000"), f.why)
+			s.t.Errorf("a request failed for no reason of its own, %s to %s: %s", f.began.Format("15:04:05.000"), f.ended.Format("15:04:05.000"),
+				f.why)
 		} else {
 			excused++
 		}

@@ -406,7 +406,8 @@ func TestReloadingTheAgent(t *testing.T) {
 	hangUp(t, agent)
 	r.await("the refusal", func() (bool, any) { return has(agent.said(), "keeping the running one", "slow"), agent.said() })
 
-	if err := os.WriteFile(r.config, []byte(strings.Replace(string(good), "capacity: {network: 1Gbps}", "metrics: '127.0.0.1:0', capacity: {network: 2Gbps}", 1)), 0o644); err != nil {
+	if err := os.WriteFile(r.config, []byte(strings.Replace(string(good), "capacity: {network: 1Gbps}",
+		"metrics: '127.0.0.1:0', capacity: {network: 2Gbps}", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	hangUp(t, agent)

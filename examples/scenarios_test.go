@@ -104,14 +104,16 @@ func TestNobodyBeatsTheClairvoyant(t *testing.T) {
 			return violation, cost
 		}
 		least, bound := play(scenario.Run{Policy: quell.Policy{Name: sim.Clairvoyant}, Scheduling: quell.LeastConn})
-		rivals := append([]scenario.Run{{Policy: quell.Policy{Name: "hpa"}, Scheduling: quell.LeastConn}, {Policy: quell.Policy{Name: "lsf"}, Scheduling: quell.LeastConn}}, sc.Runs...)
+		rivals := append([]scenario.Run{{Policy: quell.Policy{Name: "hpa"}, Scheduling: quell.LeastConn},
+			{Policy: quell.Policy{Name: "lsf"}, Scheduling: quell.LeastConn}}, sc.Runs...)
 		for _, s := range []quell.Scheduling{quell.EWMA, quell.Prequal} {
 			rivals = append(rivals, scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s, Fixed: sc.Instances.Fixed})
 		}
 		for _, run := range rivals {
 			violation, cost := play(run)
 			if cost <= bound && violation < least-sc.Judge.Window.Seconds() || violation <= least && cost < bound*29/30 {
-				t.Errorf("%s: %.1f s of violation for %.0f instance-seconds, and the clairvoyant %.1f s for %.0f", experiment.Title(sc, run), violation, cost, least, bound)
+				t.Errorf("%s: %.1f s of violation for %.0f instance-seconds, and the clairvoyant %.1f s for %.0f", experiment.Title(sc, run), violation,
+					cost, least, bound)
 			}
 		}
 	})

@@ -21,14 +21,15 @@ func TestState(t *testing.T) {
 		change func(*Instance)
 		want   quell.State
 	}{
-		"healthy":                                   {quell.Ready, func(*Instance) {}, quell.Ready},
-		"starting":                                  {quell.Starting, func(in *Instance) { in.Known = false }, quell.Starting},
-		"starting, and a list names it already":     {quell.Starting, func(*Instance) {}, quell.Starting},
-		"the balancer has not heard of it":          {quell.Ready, func(in *Instance) { in.Known = false }, quell.Starting},
-		"no health check has passed yet":            {quell.Ready, ill, quell.Starting},
-		"none has passed for as long as it may be":  {quell.Ready, since(epoch.Add(-startup)), quell.Starting},
-		"none has passed for longer":                {quell.Ready, since(epoch.Add(-startup - 1)), quell.Failed},
-		"it was healthy":                            {quell.Ready, func(in *Instance) { ill(in); in.Past = Past{Healthy: true, Known: epoch} }, quell.Failed},
+		"healthy":                                  {quell.Ready, func(*Instance) {}, quell.Ready},
+		"starting":                                 {quell.Starting, func(in *Instance) { in.Known = false }, quell.Starting},
+		"starting, and a list names it already":    {quell.Starting, func(*Instance) {}, quell.Starting},
+		"the balancer has not heard of it":         {quell.Ready, func(in *Instance) { in.Known = false }, quell.Starting},
+		"no health check has passed yet":           {quell.Ready, ill, quell.Starting},
+		"none has passed for as long as it may be": {quell.Ready, since(epoch.Add(-startup)), quell.Starting},
+		"none has passed for longer":               {quell.Ready, since(epoch.Add(-startup - 1)), quell.Failed},
+		"it was healthy": {quell.Ready, func(in *Instance) { ill(in); in.Past = Past{Healthy: true, Known: epoch} },
+			quell.Failed},
 		"it has requests, and checks fail":          {quell.Ready, func(in *Instance) { in.Backend.Healthy = false }, quell.Failed},
 		"exited":                                    {quell.Failed, func(*Instance) {}, quell.Failed},
 		"exited while it left":                      {quell.Failed, func(in *Instance) { in.Leaving = true }, quell.Failed},

@@ -248,7 +248,8 @@ func TestFirst(t *testing.T) {
 }
 
 func TestWatch(t *testing.T) {
-	for sampling, want := range map[time.Duration]time.Duration{time.Second: 250 * time.Millisecond, 10 * time.Second: 500 * time.Millisecond} {
+	for sampling, want := range map[time.Duration]time.Duration{time.Second: 250 * time.Millisecond,
+		10 * time.Second: 500 * time.Millisecond} {
 		if got := Watch(sampling); got != want {
 			t.Errorf("every %v of %v, want %v", got, sampling, want)
 		}

@@ -186,7 +186,8 @@ func TestUsersComeAndGo(t *testing.T) {
 
 func TestClassAndUserMistakes(t *testing.T) {
 	for name, classes := range map[string][]Class{
-		"none": nil, "no share": {{Name: "a", CPU: 1}}, "negative": {{Name: "a", Share: 1, Network: -1}}, "no number": {{Name: "a", Share: 1, Disk: math.NaN()}},
+		"none": nil, "no share": {{Name: "a", CPU: 1}}, "negative": {{Name: "a", Share: 1, Network: -1}},
+		"no number": {{Name: "a", Share: 1, Disk: math.NaN()}},
 	} {
 		if _, err := NewMix(classes, false, 1); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -93,7 +93,8 @@ func TestMergedRecordersEqualOne(t *testing.T) {
 		}
 		left.Merge(right)
 		left.Merge(left)
-		if !reflect.DeepEqual(one.Total(), left.Total()) || !reflect.DeepEqual(one.Classes(), left.Classes()) || !slices.Equal(one.Instances(), left.Instances()) {
+		if !reflect.DeepEqual(one.Total(), left.Total()) || !reflect.DeepEqual(one.Classes(), left.Classes()) ||
+			!slices.Equal(one.Instances(), left.Instances()) {
 			t.Fatalf("merged %+v, at once %+v", left.Total(), one.Total())
 		}
 		for _, id := range one.Instances() {

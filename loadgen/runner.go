@@ -382,7 +382,8 @@ func (r *Runner) finish() Summary {
 			"%d of %d requests were shed by the generator and count as failed: more than %d were open", s.Shed, s.Requests, r.opts.MaxInFlight))
 	} else if s.Shed > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf(
-			"%d of %d visits were turned away by the generator, and each counts as one failed request: more than %d were open; the load is lower than asked for",
+			"%d of %d visits were turned away by the generator, and each counts as one failed request: more than %d were open; the load is "+
+				"lower than asked for",
 			s.Shed, s.Shed+s.Visits, r.opts.MaxInFlight))
 	}
 	return s

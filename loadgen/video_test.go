@@ -123,7 +123,8 @@ func TestPlaybackProperties(t *testing.T) {
 func TestVideoMistakes(t *testing.T) {
 	for name, change := range map[string]func(*Video){
 		"videos": func(v *Video) { v.Videos = 0 }, "zipf": func(v *Video) { v.Zipf = math.NaN() }, "sessions": func(v *Video) { v.Sessions = 0 },
-		"size": func(v *Video) { v.Size = 0 }, "rate": func(v *Video) { v.Rate = math.Inf(1) }, "chunk": func(v *Video) { v.Chunk = time.Microsecond },
+		"size": func(v *Video) { v.Size = 0 }, "rate": func(v *Video) { v.Rate = math.Inf(1) },
+		"chunk":    func(v *Video) { v.Chunk = time.Microsecond },
 		"prefetch": func(v *Video) { v.Prefetch = 0 },
 	} {
 		v := tableI()
@@ -244,7 +245,8 @@ func TestSessionsFetchTheirBytesExactly(t *testing.T) {
 				f.status = tc.status
 				p, again := programme(t, tableI(), 3), programme(t, tableI(), 3)
 				sum, samples := visiting(t, t.Context(), f, Options{
-					Arrivals: arrivals(t, ArrivalOptions{Process: Poisson, Rate: []Step{{0, 5}}, Duration: 20 * time.Second, Seed: 3}), Visit: numbered(p.Visits("")),
+					Arrivals: arrivals(t, ArrivalOptions{Process: Poisson, Rate: []Step{{0, 5}}, Duration: 20 * time.Second, Seed: 3}),
+					Visit:    numbered(p.Visits("")),
 				})
 				chunks, total := 0, int64(0)
 				for n := range sum.Visits {
@@ -260,7 +262,8 @@ func TestSessionsFetchTheirBytesExactly(t *testing.T) {
 					total += want
 				}
 				if sum.Visits < 50 || int(sum.Requests) != chunks || len(samples) != chunks || sum.Bytes != total || f.most != 1 {
-					t.Errorf("%d sessions, %d requests for %d chunks, %d bytes of %d, %d of a session open at once", sum.Visits, sum.Requests, chunks, sum.Bytes, total, f.most)
+					t.Errorf("%d sessions, %d requests for %d chunks, %d bytes of %d, %d of a session open at once", sum.Visits, sum.Requests, chunks,
+						sum.Bytes, total, f.most)
 				}
 				if failed := sum.Errors == sum.Requests; failed != (tc.status == 503) || !failed && sum.Errors > 0 {
 					t.Errorf("%d of %d failed", sum.Errors, sum.Requests)
@@ -281,7 +284,8 @@ func TestTheGeneratorHasTheRateAskedFor(t *testing.T) {
 		f := newFake(func(int) time.Duration { return time.Millisecond })
 		p := programme(t, tableI(), 8)
 		sum, _ := visiting(t, t.Context(), f, Options{
-			Arrivals: arrivals(t, ArrivalOptions{Process: Deterministic, Rate: []Step{{0, perSecond}}, Duration: seconds * time.Second}), Visit: p.Visits(""),
+			Arrivals: arrivals(t, ArrivalOptions{Process: Deterministic, Rate: []Step{{0, perSecond}}, Duration: seconds * time.Second}),
+			Visit:    p.Visits(""),
 		})
 		if sum.Visits != perSecond*seconds-1 {
 			t.Errorf("%d sessions in %d s at %v a second", sum.Visits, seconds, perSecond)
@@ -327,7 +331,8 @@ func TestTooManySessionsAreTurnedAway(t *testing.T) {
 				shed++
 			}
 		}
-		if sum.Shed != 6 || shed != 6 || sum.Visits != 4 || sum.Errors != 6 || !strings.Contains(strings.Join(sum.Warnings, "\n"), "6 of 10 visits were turned away") {
+		if sum.Shed != 6 || shed != 6 || sum.Visits != 4 || sum.Errors != 6 ||
+			!strings.Contains(strings.Join(sum.Warnings, "\n"), "6 of 10 visits were turned away") {
 			t.Errorf("%+v, %d samples shed", sum, shed)
 		}
 	})
@@ -342,7 +347,8 @@ func TestPlainFilesServeChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for video := 1; video <= v.Videos; video++ {
-		if err := os.WriteFile(filepath.Join(dir, "chunks", strconv.Itoa(video)), make([]byte, int(math.Ceil(v.ChunkBytes()))), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "chunks", strconv.Itoa(video)), make([]byte, int(math.Ceil(v.ChunkBytes()))),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -30,8 +30,10 @@ func sharedLink() *Models {
 	}}}
 	for level := 1; level <= 9; level++ {
 		u := float64(level) / 10
-		m.Prima().Isolation[quell.Network] = append(m.Prima().Isolation[quell.Network], Isolation{Utilization: u, ProbeMS: 8 / (1 - u), StddevMS: 1, N: 40})
-		m.Prima().ResponseTime[quell.Network] = append(m.Prima().ResponseTime[quell.Network], ResponseTime{Utilization: u, LatencyMS: mean(10 / (1 - u))})
+		m.Prima().Isolation[quell.Network] = append(m.Prima().Isolation[quell.Network],
+			Isolation{Utilization: u, ProbeMS: 8 / (1 - u), StddevMS: 1, N: 40})
+		m.Prima().ResponseTime[quell.Network] = append(m.Prima().ResponseTime[quell.Network],
+			ResponseTime{Utilization: u, LatencyMS: mean(10 / (1 - u))})
 		for _, interfering := range sharedLinkInterference {
 			if u+interfering >= saturated {
 				continue

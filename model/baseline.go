@@ -98,8 +98,8 @@ func (b *Baseline) rowBelow(u float64) int {
 // Severity returns the severity factor SF = max(0, (P - R_iso) / R_iso) of PRIMA's Eq. 1 for a window of probes at
 // utilisation u, and whether P statistically exceeds R_iso. P must lie above R_iso + margin with
 // margin = t s sqrt(1/n + 1/n_iso), s and n_iso from the isolation row's single probes and t with n_iso - 1 degrees of
-// freedom; where it is known to have done so before, it has to fall to R_iso + margin/2 to be insignificant again, lest severity flicker. Without
-// significance severity is 0; a window without probes is not significant.
+// freedom; where it is known to have done so before, it has to fall to R_iso + margin/2 to be insignificant again, lest severity flicker.
+// Without significance severity is 0; a window without probes is not significant.
 func (b *Baseline) Severity(u float64, p quell.ProbeStats, wasSignificant bool) (sf float64, significant bool) {
 	if p.N <= 0 {
 		return 0, false

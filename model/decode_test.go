@@ -79,7 +79,8 @@ func TestUnknownSectionsAreKept(t *testing.T) {
 		t.Errorf("kept %s, wrote\n%s", m.Kept, b.String())
 	}
 	b.Reset()
-	if err := Describe(&b, m, ShowOptions{}); err != nil || !strings.Contains(b.String(), `kept, but not known to this version: ["of tomorrow"]`) {
+	if err := Describe(&b, m, ShowOptions{}); err != nil ||
+		!strings.Contains(b.String(), `kept, but not known to this version: ["of tomorrow"]`) {
 		t.Errorf("%v, described as\n%s", err, b.String())
 	}
 }
@@ -128,40 +129,54 @@ func TestDecodeRefuses(t *testing.T) {
 		{"broken JSON", "{\"format\":\n\n,}", "line 3: not a models.json: invalid character ','"},
 		{"two values", `{"format":"quell-models/1"} {}`, "line 1: not a models.json: invalid character '{' after"},
 		{"a newer format", `{"format":"quell-models/2"}`, `line 1: format: is "quell-models/2"; this version reads "quell-models/1"`},
-		{"a misspelt section", "{\"format\":\"quell-models/1\",\n\"isolaton\":{}}", `line 2: isolaton: unknown section, did you mean "isolation"?`},
+		{"a misspelt section", "{\"format\":\"quell-models/1\",\n\"isolaton\":{}}",
+			`line 2: isolaton: unknown section, did you mean "isolation"?`},
 		{"a section twice", "{\"format\":\"quell-models/1\",\n\"dial\":{},\n\"dial\":{}}", `dial: is given twice`},
 		{"an unknown field", table("isolation", `{"utilization":0.1,"probe_ms":10,"stddev_ms":1,"n":40,
 			"x":1}`), `line 3: isolation.network[0]: unknown field "x"`},
 		{"a field twice", table("isolation", `{"utilization":0.1,"probe_ms":10,"stddev_ms":1,"n":40,
 			"n":41}`), `isolation.network[0].n: is given twice`},
 		{"a missing field", table("isolation", `{"utilization":0.1,"probe_ms":10,"stddev_ms":1}`), `line 3: isolation.network[0].n: is missing`},
-		{"a null field", table("isolation", `{"utilization":0.1,"probe_ms":10,"stddev_ms":1,"n":null}`), `line 3: isolation.network[0].n: is missing`},
+		{"a null field", table("isolation", `{"utilization":0.1,"probe_ms":10,"stddev_ms":1,"n":null}`),
+			`line 3: isolation.network[0].n: is missing`},
 		{"text for a number", table("isolation", `{"utilization":0.1,
 			"probe_ms":"10","stddev_ms":1,"n":40}`), `line 4: isolation.network[0].probe_ms: is a string, must be a float64`},
-		{"an infinite number", table("isolation", `{"utilization":0.1,"probe_ms":1e999,"stddev_ms":1,"n":40}`), `isolation.network[0].probe_ms: is a number 1e999`},
+		{"an infinite number", table("isolation", `{"utilization":0.1,"probe_ms":1e999,"stddev_ms":1,"n":40}`),
+			`isolation.network[0].probe_ms: is a number 1e999`},
 		{"no table", "{\"format\":\"quell-models/1\",\n\"isolation\":[]}", `line 2: isolation: must map resources to arrays of rows`},
 		{"an empty section", "{\"format\":\"quell-models/1\",\n\"isolation\":{}}", `line 2: isolation: is empty`},
 		{"an empty table", table("interference", ``), `line 2: interference.network: is empty`},
 		{"a row that is no object", table("isolation", `7`), `line 3: isolation.network[0]: must be an object`},
-		{"an unknown resource", `{"format":"quell-models/1","isolation":{"gpu":[]}}`, `isolation.gpu: unknown resource "gpu" (known: cpu, network, disk, memory)`},
+		{"an unknown resource", `{"format":"quell-models/1","isolation":{"gpu":[]}}`,
+			`isolation.gpu: unknown resource "gpu" (known: cpu, network, disk, memory)`},
 		{"an unknown metric", "{\"format\":\"quell-models/1\",\n\"trained\":{\"metric\":\"p42\"}}", `line 2: trained: unknown metric "p42"`},
-		{"too high a utilisation", table("isolation", `{"utilization":1.1,"probe_ms":10,"stddev_ms":1,"n":40}`), `line 3: isolation.network[0].utilization: 1.1 is outside 0 to 1`},
-		{"a probe that takes no time", table("isolation", `{"utilization":0.1,"probe_ms":0,"stddev_ms":1,"n":40}`), `isolation.network[0].probe_ms: 0 is outside`},
-		{"a negative spread", table("isolation", `{"utilization":0.1,"probe_ms":1,"stddev_ms":-1,"n":40}`), `isolation.network[0].stddev_ms: -1 is outside`},
+		{"too high a utilisation", table("isolation", `{"utilization":1.1,"probe_ms":10,"stddev_ms":1,"n":40}`),
+			`line 3: isolation.network[0].utilization: 1.1 is outside 0 to 1`},
+		{"a probe that takes no time", table("isolation", `{"utilization":0.1,"probe_ms":0,"stddev_ms":1,"n":40}`),
+			`isolation.network[0].probe_ms: 0 is outside`},
+		{"a negative spread", table("isolation", `{"utilization":0.1,"probe_ms":1,"stddev_ms":-1,"n":40}`),
+			`isolation.network[0].stddev_ms: -1 is outside`},
 		{"no probes", table("isolation", `{"utilization":0.1,"probe_ms":1,"stddev_ms":1,"n":0}`), `isolation.network[0].n: 0 is below 1`},
-		{"negative runs", table("isolation", `{"utilization":0.1,"probe_ms":1,"stddev_ms":1,"n":1,"runs":-1}`), `isolation.network[0].runs: -1 is below 0`},
-		{"a negative severity", table("response_time", `{"utilization":0.1,"severity":-0.1,"latency_ms":{"mean":1}}`), `response_time.network[0].severity: -0.1 is outside`},
-		{"no statistic", table("response_time", `{"utilization":0.1,"severity":0.1,"latency_ms":{"n":4}}`), `response_time.network[0].latency_ms: holds no statistic`},
-		{"a negative latency", table("response_time", `{"utilization":0.1,"severity":0.1,"latency_ms":{"p90":-1}}`), `response_time.network[0].latency_ms.p90: -1 is outside`},
-		{"an unknown statistic", table("response_time", `{"utilization":0.1,"severity":0.1,"latency_ms":{"p91":1}}`), `response_time.network[0]: unknown field "p91"`},
-		{"severity of nothing", table("interference", `{"utilization":0.1,"interfering":0,"severity":0.2}`), `interference.network[0].severity: 0.2 without interference`},
+		{"negative runs", table("isolation", `{"utilization":0.1,"probe_ms":1,"stddev_ms":1,"n":1,"runs":-1}`),
+			`isolation.network[0].runs: -1 is below 0`},
+		{"a negative severity", table("response_time", `{"utilization":0.1,"severity":-0.1,"latency_ms":{"mean":1}}`),
+			`response_time.network[0].severity: -0.1 is outside`},
+		{"no statistic", table("response_time", `{"utilization":0.1,"severity":0.1,"latency_ms":{"n":4}}`),
+			`response_time.network[0].latency_ms: holds no statistic`},
+		{"a negative latency", table("response_time", `{"utilization":0.1,"severity":0.1,"latency_ms":{"p90":-1}}`),
+			`response_time.network[0].latency_ms.p90: -1 is outside`},
+		{"an unknown statistic", table("response_time", `{"utilization":0.1,"severity":0.1,"latency_ms":{"p91":1}}`),
+			`response_time.network[0]: unknown field "p91"`},
+		{"severity of nothing", table("interference", `{"utilization":0.1,"interfering":0,"severity":0.2}`),
+			`interference.network[0].severity: 0.2 without interference`},
 		{"an isolation row twice", table("isolation", `{"utilization":0.1,"probe_ms":10,"stddev_ms":1,"n":40},
 			{"utilization":0.1,"probe_ms":11,"stddev_ms":1,"n":40}`), `line 4: isolation.network[1]: repeats row [0]`},
 		{"a response row twice", table("response_time", `{"utilization":0.1,"severity":1,"latency_ms":{"mean":1}},
 			{"utilization":0.1,"severity":1,"latency_ms":{"mean":2}}`), `line 4: response_time.network[1]: repeats row [0]`},
 		{"an interference row twice", table("interference", `{"utilization":0.1,"interfering":0.2,"severity":0.2},
 			{"utilization":0.1,"interfering":0.2,"severity":0.3}`), `line 4: interference.network[1]: repeats row [0]`},
-		{"a use that is not positive", `{"format":"quell-models/1","trained":{"per_request":{"network":0}}}`, `trained.per_request.network: 0 is not a positive number`},
+		{"a use that is not positive", `{"format":"quell-models/1","trained":{"per_request":{"network":0}}}`,
+			`trained.per_request.network: 0 is not a positive number`},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			_, err := Decode(strings.NewReader(c.text))
@@ -177,7 +192,8 @@ func TestDecodeReportsEveryMistake(t *testing.T) {
 	_, err := Decode(strings.NewReader(`{"format":"quell-models/1","isolation":{"network":[
 		{"utilization":2,"probe_ms":1,"stddev_ms":1,"n":1},
 		{"utilization":0.2,"probe_ms":-1,"stddev_ms":1,"n":1}]}}`))
-	want := "line 2: isolation.network[0].utilization: 2 is outside 0 to 1\nline 3: isolation.network[1].probe_ms: -1 is outside 1e-06 to 1e+09"
+	want := "line 2: isolation.network[0].utilization: 2 is outside 0 to 1\nline 3: isolation.network[1].probe_ms: -1 is outside 1e-06 to " +
+		"1e+09"
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}

@@ -23,7 +23,8 @@ func run(level, interfering, utilization, probeMS, stddev, latencyMS float64, n 
 
 func fitted(t *testing.T, rows []TrainingRow) (*Models, *Report) {
 	t.Helper()
-	m, report, err := Fit(rows, FitOptions{Service: "video", InstanceType: "t3.medium", Metric: quell.Mean, At: time.Unix(1767225600, 0).UTC()})
+	m, report, err := Fit(rows, FitOptions{Service: "video", InstanceType: "t3.medium", Metric: quell.Mean,
+		At: time.Unix(1767225600, 0).UTC()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +111,8 @@ func TestFitGroupsByTheCommandedInterference(t *testing.T) {
 	commanded := 0.3
 	rows[1].InterferingLevel, rows[2].InterferingLevel = &commanded, &commanded
 	m, _ := fitted(t, rows)
-	if got := m.Prima().Interference[quell.Network]; len(got) != 1 || !nearly(got[0].Interfering, 0.3) || !nearly(got[0].Severity, 0.5) || got[0].Runs != 2 {
+	if got := m.Prima().Interference[quell.Network]; len(got) != 1 || !nearly(got[0].Interfering, 0.3) || !nearly(got[0].Severity, 0.5) ||
+		got[0].Runs != 2 {
 		t.Errorf("by what was commanded: %+v", got)
 	}
 }
@@ -162,7 +164,8 @@ func TestFitRefuses(t *testing.T) {
 		{"a metric no row has", []TrainingRow{alone}, quell.P99, "no training row has latency_ms.p99", true},
 		{"a metric nobody knows", []TrainingRow{alone}, "p42", "unknown metric", false},
 		{"a broken row", []TrainingRow{alone, run(0.1, 0, math.NaN(), 10, 1, 20, 10)}, quell.Mean, "row 2: utilization: NaN", false},
-		{"two levels that carried the same", []TrainingRow{alone, run(0.2, 0, 0.1, 10, 1, 20, 10)}, quell.Mean, "levels 0.1 and 0.2 both carried", false},
+		{"two levels that carried the same", []TrainingRow{alone, run(0.2, 0, 0.1, 10, 1, 20, 10)}, quell.Mean, "levels 0.1 and 0.2 both carried",
+			false},
 	} {
 		_, _, err := Fit(c.rows, FitOptions{Metric: c.metric})
 		var user *quell.UserError
@@ -221,7 +224,8 @@ func TestErrorsByHand(t *testing.T) {
 		{Utilization: 0.2, Severity: 1, LatencyMS: mean(16)}, // 15 by the others
 		{Utilization: 0.2, Severity: 2, LatencyMS: mean(20)},
 	}
-	if got := responseErrors(response, quell.Mean); got == nil || got.Cells != 1 || got.Skipped != 2 || !nearly(got.MaxRelative, 1.0/16) || got.MaxSeverity != nil {
+	if got := responseErrors(response, quell.Mean); got == nil || got.Cells != 1 || got.Skipped != 2 || !nearly(got.MaxRelative, 1.0/16) ||
+		got.MaxSeverity != nil {
 		t.Errorf("response %+v", got)
 	}
 	if got := responseErrors(response[:2], quell.Mean); got != nil {
@@ -320,7 +324,8 @@ func TestModelsKnowTheirProbing(t *testing.T) {
 		t.Errorf("%v, %+v", err, back)
 	}
 	rows[2].By = &quell.Probing{Bytes: 125_000, Count: 8, PeriodS: 10}
-	if _, _, err := Fit(rows, FitOptions{Metric: quell.Mean}); err == nil || !strings.Contains(err.Error(), "some rows were probed with 10000 bytes, others with 125000") {
+	if _, _, err := Fit(rows, FitOptions{Metric: quell.Mean}); err == nil ||
+		!strings.Contains(err.Error(), "some rows were probed with 10000 bytes, others with 125000") {
 		t.Errorf("got %v", err)
 	}
 }

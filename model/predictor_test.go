@@ -315,7 +315,8 @@ func TestCompileNamesWhatIsMissing(t *testing.T) {
 		{"a metric nobody knows", func(_ *Models, s *Spec) { s.Metric = "p42" }, "metric", false},
 		{"a model nobody knows", func(_ *Models, s *Spec) { s.InterferenceModel = "x" }, "interference_model", false},
 		{"confidence of a coin", func(_ *Models, s *Spec) { s.Confidence = 0 }, "confidence", false},
-		{"a broken rule", func(m *Models, _ *Spec) { m.Prima().Isolation[quell.Network][0].ProbeMS = math.NaN() }, "isolation.network[0].probe_ms", false},
+		{"a broken rule", func(m *Models, _ *Spec) { m.Prima().Isolation[quell.Network][0].ProbeMS = math.NaN() },
+			"isolation.network[0].probe_ms", false},
 	} {
 		m, s := byHand(), good
 		c.change(m, &s)
@@ -349,7 +350,8 @@ func TestPredictionsAreFinite(t *testing.T) {
 	share := rapid.OneOf(rapid.SampledFrom([]float64{0, 5e-324, 1e-12, 0.5, 1}), rapid.Float64Range(0, 1))
 	rapid.Check(t, func(t *rapid.T) {
 		m := &Models{Sections: []Section{&Prima{
-			Isolation:    map[quell.Resource][]Isolation{quell.Network: {{Utilization: share.Draw(t, "u"), ProbeMS: minProbeMS, StddevMS: maxValue, N: 1}}},
+			Isolation: map[quell.Resource][]Isolation{quell.Network: {{Utilization: share.Draw(t, "u"), ProbeMS: minProbeMS, StddevMS: maxValue,
+				N: 1}}},
 			ResponseTime: map[quell.Resource][]ResponseTime{},
 			Interference: map[quell.Resource][]Interference{},
 		}}}

@@ -81,7 +81,8 @@ func (a *artist) thresholds() []float64 { return a.options.thresholds(cmp.Or(a.j
 // isolation draws the probe time of an instance alone, with the spread of single probes.
 func (a *artist) isolation() Picture {
 	p := a.picture("isolation", fmt.Sprintf("The probe on an instance alone (%s)", a.resource), "utilisation", "probe time, ms")
-	rows := slices.SortedFunc(slices.Values(a.Isolation[a.resource]), func(x, y Isolation) int { return cmp.Compare(x.Utilization, y.Utilization) })
+	rows := slices.SortedFunc(slices.Values(a.Isolation[a.resource]),
+		func(x, y Isolation) int { return cmp.Compare(x.Utilization, y.Utilization) })
 	var upper, lower, mean []Point
 	most := 0.0
 	for _, r := range rows {
@@ -92,11 +93,14 @@ func (a *artist) isolation() Picture {
 	}
 	slices.Reverse(lower)
 	if len(rows) > 1 {
-		p.Layers = append(p.Layers, Layer{Form: Area, Legend: "± deviation of single probes", Points: append(upper, lower...), Colour: Colour{Grey: 0xdd}})
+		p.Layers = append(p.Layers, Layer{Form: Area, Legend: "± deviation of single probes", Points: append(upper, lower...),
+			Colour: Colour{Grey: 0xdd}})
 	}
-	read := sampled(func(u float64) float64 { ms, _, _ := a.alone.Isolation(u); return ms }, rows[0].Utilization, rows[len(rows)-1].Utilization)
+	read := sampled(func(u float64) float64 { ms, _, _ := a.alone.Isolation(u); return ms }, rows[0].Utilization,
+		rows[len(rows)-1].Utilization)
 	colour := shade(0.4, 0, 1)
-	p.Layers = append(p.Layers, Layer{Legend: "mean, as it is read", Points: read, Colour: colour}, Layer{Form: Dots, Legend: "measured", Points: mean, Colour: colour})
+	p.Layers = append(p.Layers, Layer{Legend: "mean, as it is read", Points: read, Colour: colour},
+		Layer{Form: Dots, Legend: "measured", Points: mean, Colour: colour})
 	p.Y.High = 1.1 * most
 	return p
 }
@@ -106,7 +110,8 @@ var drawnSeverities = []float64{0, 0.25, 0.5, 1, 2, 4}
 
 // response draws lines of the response-time surface, and the training points in the colour of their severity.
 func (a *artist) response() Picture {
-	p := a.picture("response", fmt.Sprintf("Response time (%s) over utilisation, for several severities (%s)", a.options.Metric, a.resource), "utilisation", "response time, ms")
+	p := a.picture("response", fmt.Sprintf("Response time (%s) over utilisation, for several severities (%s)", a.options.Metric, a.resource),
+		"utilisation", "response time, ms")
 	low, high, worst := math.Inf(1), 0.0, 0.0
 	rows := a.ResponseTime[a.resource]
 	for _, r := range rows {
@@ -154,7 +159,8 @@ func (a *artist) jointCurves() Picture {
 	utilizations := sortedKeys(levels)
 	for i, u := range utilizations {
 		colour := shade(u, 0, 1)
-		line := Layer{Points: sampled(func(x float64) float64 { return within(a.joint.SeverityAt(u, x), 0, top) }, 0, min(1, 1-u)), Colour: colour}
+		line := Layer{Points: sampled(func(x float64) float64 { return within(a.joint.SeverityAt(u, x), 0, top) }, 0, min(1, 1-u)),
+			Colour: colour}
 		if named(i, len(utilizations)) {
 			line.Legend = fmt.Sprintf("utilisation %.2f", u)
 		}
@@ -166,12 +172,14 @@ func (a *artist) jointCurves() Picture {
 
 // totalCurve draws severity over the total utilisation: the paper's curve and what it should go through.
 func (a *artist) totalCurve() Picture {
-	p := a.picture("interference-total", fmt.Sprintf("Severity by the total model, the paper's (%s)", a.resource), "utilisation, own and neighbours' together", "severity")
+	p := a.picture("interference-total", fmt.Sprintf("Severity by the total model, the paper's (%s)", a.resource),
+		"utilisation, own and neighbours' together", "severity")
 	rows, top := a.drawnInterference()
 	levels := map[float64]bool{}
 	for _, r := range rows {
 		levels[r.Utilization] = true
-		p.Layers = append(p.Layers, Layer{Form: Dots, Points: []Point{{r.Utilization + r.Interfering, r.Severity}}, Colour: shade(r.Utilization, 0, 1)})
+		p.Layers = append(p.Layers, Layer{Form: Dots, Points: []Point{{r.Utilization + r.Interfering, r.Severity}},
+			Colour: shade(r.Utilization, 0, 1)})
 	}
 	points := sampled(func(x float64) float64 { return within(a.total.SeverityAt(0, x), 0, top) }, 0, 1)
 	p.Layers = append(p.Layers, Layer{Legend: "the curve", Points: points})
@@ -202,7 +210,8 @@ const edgeSteps = 120
 
 // field draws the response time over both utilisations, with the lines along which it is at the thresholds: the effective capacity.
 func (a *artist) field() Picture {
-	p := a.picture("response-map", fmt.Sprintf("Response time (%s) by own and neighbours' utilisation (%s)", a.options.Metric, a.resource), "utilisation by neighbours", "own utilisation")
+	p := a.picture("response-map", fmt.Sprintf("Response time (%s) by own and neighbours' utilisation (%s)", a.options.Metric, a.resource),
+		"utilisation by neighbours", "own utilisation")
 	least := a.joint.ResponseTime(0, 0)
 	m := &Map{High: a.joint.MaxUtilization(), At: a.responseAt, Least: least, Most: max(8*least, 2*slices.Max(a.thresholds())), Unit: "ms"}
 	p.Layers = append(p.Layers, Layer{Form: Field, Map: m})
@@ -214,7 +223,8 @@ func (a *artist) field() Picture {
 				edge = append(edge, Point{x, capacity})
 			}
 		}
-		p.Layers = append(p.Layers, Layer{Form: Contour, Legend: fmt.Sprintf("threshold %.4g ms", ms), Points: edge, Dash: []Dash{Solid, Dashed, Dotted}[i%3]})
+		p.Layers = append(p.Layers, Layer{Form: Contour, Legend: fmt.Sprintf("threshold %.4g ms", ms), Points: edge,
+			Dash: []Dash{Solid, Dashed, Dotted}[i%3]})
 	}
 	var trained []Point
 	for _, r := range a.Interference[a.resource] {
@@ -235,7 +245,8 @@ func (a *artist) responseAt(interfering, u float64) float64 {
 
 // capacity draws the effective capacity against the neighbours' use.
 func (a *artist) capacity() Picture {
-	p := a.picture("capacity", fmt.Sprintf("Effective capacity under interference (%s)", a.resource), "utilisation by neighbours", "effective capacity, as a utilisation")
+	p := a.picture("capacity", fmt.Sprintf("Effective capacity under interference (%s)", a.resource), "utilisation by neighbours",
+		"effective capacity, as a utilisation")
 	thresholds := a.thresholds()
 	for i, ms := range thresholds {
 		colour := shade(float64(i), 0, float64(max(1, len(thresholds)-1)))
@@ -246,7 +257,8 @@ func (a *artist) capacity() Picture {
 		}{{a.joint, quell.Joint, Solid}, {a.total, quell.Total, Dashed}} {
 			if by.predictor != nil {
 				points := sampled(func(x float64) float64 { return by.predictor.Capacity(x, ms) }, 0, 1)
-				p.Layers = append(p.Layers, Layer{Legend: fmt.Sprintf("%s within %.4g ms, %s model", a.options.Metric, ms, by.name), Points: points, Colour: colour, Dash: by.dash})
+				p.Layers = append(p.Layers, Layer{Legend: fmt.Sprintf("%s within %.4g ms, %s model", a.options.Metric, ms, by.name), Points: points,
+					Colour: colour, Dash: by.dash})
 			}
 		}
 	}

@@ -54,7 +54,8 @@ func (r *ResourceReport) write(b *strings.Builder, metric quell.Metric) {
 		fmt.Fprintf(b, "left out of the interference models: %d cells whose total utilization is %v or more\n", r.Saturated, saturated)
 	}
 	if len(r.NotConverged) > 0 {
-		fmt.Fprintf(b, "not converged (95%% interval of the mean probe time wider than 5%%, or fewer than 3 runs): %s\n", cellList(r.NotConverged))
+		fmt.Fprintf(b, "not converged (95%% interval of the mean probe time wider than 5%%, or fewer than 3 runs): %s\n",
+			cellList(r.NotConverged))
 	}
 	r.Errors.write(b, metric)
 }

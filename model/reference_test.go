@@ -118,7 +118,8 @@ func randomModels(t *rapid.T) *Models {
 		}
 	}
 	// One row that the total model can stand on, whatever was drawn.
-	m.Prima().Interference[quell.Network] = append(m.Prima().Interference[quell.Network], Interference{Utilization: 0.95, Interfering: 0.01, Severity: 3})
+	m.Prima().Interference[quell.Network] = append(m.Prima().Interference[quell.Network],
+		Interference{Utilization: 0.95, Interfering: 0.01, Severity: 3})
 	return m
 }
 

@@ -29,11 +29,12 @@ type TrainingRow struct {
 	// Observation is everything that was measured in the run; nil in rows of older versions.
 	Observation *quell.Observation `json:"observation,omitempty"`
 
-	DurationS float64  `json:"duration_s,omitempty"`
-	Requests  int64    `json:"requests,omitempty"`
-	Errors    int64    `json:"errors,omitempty"`
-	Seed      uint64   `json:"seed,omitempty"`
-	Interval  *float64 `json:"interval,omitempty"`  // half the width of the confidence interval reached so far, as a share of the mean that runs are repeated for
+	DurationS float64 `json:"duration_s,omitempty"`
+	Requests  int64   `json:"requests,omitempty"`
+	Errors    int64   `json:"errors,omitempty"`
+	Seed      uint64  `json:"seed,omitempty"`
+	// half the width of the confidence interval reached so far, as a share of the mean that runs are repeated for
+	Interval  *float64 `json:"interval,omitempty"`
 	Converged *bool    `json:"converged,omitempty"` // whether that was narrow enough to stop
 }
 

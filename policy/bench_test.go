@@ -25,7 +25,8 @@ func sharingModels(tb testing.TB) *model.Models {
 	for level := 1; level <= 9; level++ {
 		u := float64(level) / 10
 		alone := 10 / (1 - u)
-		prima.Isolation[quell.Network] = append(prima.Isolation[quell.Network], model.Isolation{Utilization: u, ProbeMS: alone, StddevMS: 1, N: 50})
+		prima.Isolation[quell.Network] = append(prima.Isolation[quell.Network],
+			model.Isolation{Utilization: u, ProbeMS: alone, StddevMS: 1, N: 50})
 		for step := range 9 {
 			interfering := float64(step) * (0.96 - u) / 8
 			free := 1 - u - interfering

@@ -96,7 +96,8 @@ func (gd *guarded) tellStale(m *member, moved float64) {
 		code, hint = "unprobed", ". Nothing waits for it. Is its probe port open, and the prober's token right?"
 	}
 	periods := m.mem.StaleFor + gd.in.patience()
-	gd.reason(code, m.ID, "no %s of %s for %d period(s): keeping its weight, %.0f%% on the way to an equal share%s", m.misses(), m.ID, periods, moved*100, hint)
+	gd.reason(code, m.ID, "no %s of %s for %d period(s): keeping its weight, %.0f%% on the way to an equal share%s", m.misses(), m.ID, periods,
+		moved*100, hint)
 }
 
 func (gd *guarded) equal() float64 { return 1 / float64(len(gd.staying)) }
@@ -261,11 +262,13 @@ func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
 	gd.explainStep(list, shares, give)
 	rules := gd.in.Service.Guard
 	if give.step > 0 && rules.Step > 0 {
-		gd.reason("guard_yields", "", "no shares are within all limits of the guard: one may move by %.0f%% of an equal share, not guard.step's %.0f%%",
+		gd.reason("guard_yields", "",
+			"no shares are within all limits of the guard: one may move by %.0f%% of an equal share, not guard.step's %.0f%%",
 			gd.step(give)/gd.equal()*100, rules.Step*100)
 	}
 	if give.floor > 0 && rules.Floor > 0 {
-		gd.reason("guard_yields", "", "no shares are within all limits of the guard: the least is %.1f%% of an equal share, not guard.floor's %.1f%%",
+		gd.reason("guard_yields", "",
+			"no shares are within all limits of the guard: the least is %.1f%% of an equal share, not guard.floor's %.1f%%",
 			rules.Floor*(1-give.floor)*100, rules.Floor*100)
 	}
 	switch {

@@ -55,7 +55,8 @@ func TestCalibrationOffset(t *testing.T) {
 		{"the time is short: an old calm window does not dilute a slow one", calibrating(1),
 			[]string{"use=0.46 cap=0.5 lat=60", "use=0.46 cap=0.5 lat=60", slow, slow}, []float64{0, 0, 0, .28}},
 		{"a single slow window does nothing", calibrating(1),
-			[]string{"use=0.46 cap=0.5 lat=60", "use=0.46 cap=0.5 lat=9000", "use=0.46 cap=0.5 lat=60", "use=0.46 cap=0.5 lat=60"}, []float64{0, 0, 0, 0}},
+			[]string{"use=0.46 cap=0.5 lat=60", "use=0.46 cap=0.5 lat=9000", "use=0.46 cap=0.5 lat=60", "use=0.46 cap=0.5 lat=60"},
+			[]float64{0, 0, 0, 0}},
 		{"of several slow windows the least counts", calibrating(1),
 			[]string{"use=0.46 cap=0.5 lat=9000", slow}, []float64{0, .28}},
 		{"fewer than 30 response times: wait for more", calibrating(0),
@@ -152,7 +153,8 @@ func TestCalibrationSaysWhy(t *testing.T) {
 	plan, _ := engine(t, calibrating(0), goldenModels(t)).Decide(snap(t, 0, "i1 weight=1 use=0.46 cap=0.5 lat=90"), State{})
 	for _, r := range plan.Reasons {
 		if r.Code == "calibrated" {
-			if r.Instance != "i1" || !strings.Contains(r.Text, "measured 90.0 ms where 69.0 ms was predicted: taking its severity for 0.28, not 0.00") {
+			if r.Instance != "i1" || !strings.Contains(r.Text,
+				"measured 90.0 ms where 69.0 ms was predicted: taking its severity for 0.28, not 0.00") {
 				t.Errorf("reason %+v", r)
 			}
 			return

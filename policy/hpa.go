@@ -81,7 +81,9 @@ func hpa(in Input, set HPASettings, g *group, st *State) quell.Plan {
 	case stabilised < current:
 		g.shrink(in, &plan, current, stabilised, target)
 	case wanted < current:
-		addReason(&plan, "stabilizing", "", "%d instance(s) would do for a mean utilisation of %.0f%%, but up to %d were wanted within %d periods", wanted, target*100, stabilised, stabilisedPeriods)
+		addReason(&plan, "stabilizing", "",
+			"%d instance(s) would do for a mean utilisation of %.0f%%, but up to %d were wanted within %d periods", wanted, target*100, stabilised,
+			stabilisedPeriods)
 	}
 	return plan
 }
@@ -169,5 +171,6 @@ func (g *group) shrink(in Input, plan *quell.Plan, current, wanted int, target f
 		m.share = 1 / float64(len(kept))
 	}
 	plan.Group = &quell.GroupChange{Remove: ids}
-	addReason(plan, "scale_in", "", "%d instance(s) bring the mean utilisation to %.0f%%: removing %s", current-len(ids), target*100, strings.Join(ids, ", "))
+	addReason(plan, "scale_in", "", "%d instance(s) bring the mean utilisation to %.0f%%: removing %s", current-len(ids), target*100,
+		strings.Join(ids, ", "))
 }

@@ -98,7 +98,8 @@ func fastKeys(dst *quell.Fast) keys.Value {
 		return table, func() { *dst = quell.Fast{Name: name, Settings: read(), Sampling: sampling} }
 	}
 	whole := keys.ChoiceBy(keys.Opt("name", nameOf(FastScope, &name, noFast), about(FastScope)), forms(FastScope), open).
-		Beside(keys.Opt("sampling", keys.Duration(&sampling).Between(100*time.Millisecond, time.Minute), "its period; policy decisions come at a multiple of it"))
+		Beside(keys.Opt("sampling", keys.Duration(&sampling).Between(100*time.Millisecond, time.Minute),
+			"its period; policy decisions come at a multiple of it"))
 	word := nameOf(FastScope, &name, noFast).Into(func(n string) {
 		name = n
 		_, closing := open()
@@ -161,7 +162,8 @@ func confidenceKey(dst *float64) keys.Key {
 }
 
 func confirmKey(dst *int) keys.Key {
-	return keys.Opt("confirm", keys.Whole(dst).Between(0, 1000), "W: act on the (W+1)th snapshot in a row that asks for it, and treat interference as gone after as many snapshots without it")
+	return keys.Opt("confirm", keys.Whole(dst).Between(0, 1000),
+		"W: act on the (W+1)th snapshot in a row that asks for it, and treat interference as gone after as many snapshots without it")
 }
 
 func toleranceKey(dst *float64) keys.Key {

@@ -85,7 +85,8 @@ func (m *member) learnCurve() {
 	}
 	recent := old[max(0, len(old)-pointsKept+1):]
 	points := make([]CurvePoint, 0, len(recent)+1)
-	m.knapsack().Curve = append(append(points, recent...), CurvePoint{m.Observation.At, *m.Observation.RequestRate, ms, m.Observation.LatencyMS.N})
+	m.knapsack().Curve = append(append(points, recent...),
+		CurvePoint{m.Observation.At, *m.Observation.RequestRate, ms, m.Observation.LatencyMS.N})
 }
 
 // offered is how many requests come in a second.

@@ -32,8 +32,8 @@ func (m *member) rate(in Input, rates []float64) {
 }
 
 // limit says how much of the capacity counts. An instance whose share a person set carries that share, whatever it could;
-// one that answers with errors gains nothing, so what it has bounds it. Both are stated before headroom, as capacities are. One whose share a
-// fast policy cuts has as much less capacity.
+// one that answers with errors gains nothing, so what it has bounds it. Both are stated before headroom, as capacities are. One whose share
+// a fast policy cuts has as much less capacity.
 func (m *member) limit(load, headroom float64) {
 	m.counted, m.limiter = m.capacity, ""
 	switch {

@@ -85,7 +85,8 @@ func TestAPolicyTakesItsOwnSettingsOnly(t *testing.T) {
 	if _, err := NewEngine(s, goldenModels(t)); err == nil || !strings.Contains(err.Error(), "settings of another one") {
 		t.Errorf("got %v", err)
 	}
-	if got := Difference(quell.Policy{Name: "hpa"}, quell.Policy{Name: "hpa", Settings: HPASettings{Resource: quell.Network, Utilization: .65}}); got != "utilization 65%" {
+	if got := Difference(quell.Policy{Name: "hpa"},
+		quell.Policy{Name: "hpa", Settings: HPASettings{Resource: quell.Network, Utilization: .65}}); got != "utilization 65%" {
 		t.Errorf("the difference is %q", got)
 	}
 }

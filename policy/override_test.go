@@ -19,17 +19,21 @@ func TestOverride(t *testing.T) {
 		rows []string
 		want string
 	}{
-		{"the others share the rest in proportion", []string{"a weight=0.2 hand=0.6", "b weight=0.2", "c weight=0.6"}, "a=0.6 b=0.1 c=0.3 override"},
+		{"the others share the rest in proportion", []string{"a weight=0.2 hand=0.6", "b weight=0.2", "c weight=0.6"},
+			"a=0.6 b=0.1 c=0.3 override"},
 		{"taken out", []string{"a weight=0.5 hand=0", "b weight=0.5"}, "a=0 b=1 override"},
-		{"more than all: scaled down, nothing left", []string{"a weight=0.2 hand=0.5", "b weight=0.2 hand=1", "c weight=0.6"}, "a=0.333 b=0.667 c=0 override"},
+		{"more than all: scaled down, nothing left", []string{"a weight=0.2 hand=0.5", "b weight=0.2 hand=1", "c weight=0.6"},
+			"a=0.333 b=0.667 c=0 override"},
 		{"all by hand: scaled up", []string{"a weight=0.5 hand=0.1", "b weight=0.5 hand=0.3"}, "a=0.25 b=0.75 override"},
-		{"the only one with weight is taken out: the others share equally", []string{"a weight=1 hand=0", "b weight=0", "c weight=0"}, "a=0 b=0.5 c=0.5 override"},
+		{"the only one with weight is taken out: the others share equally", []string{"a weight=1 hand=0", "b weight=0", "c weight=0"},
+			"a=0 b=0.5 c=0.5 override"},
 		{"half of the only one with weight", []string{"a weight=1 hand=0.5", "b weight=0"}, "a=0.5 b=0.5 override"},
 		{"none may be left: not in force", []string{"a weight=0.5 hand=0", "b weight=0.5 hand=0"}, "a=0.5 b=0.5 override"},
 		{"errors do not stop a person", []string{"a weight=0.1 hand=0.5 err=1", "b weight=0.9"}, "a=0.5 b=0.5 override"},
 		{"nor do readings that stopped", []string{"a weight=0.1 hand=0.5 seen=90", "b weight=0.9"}, "a=0.5 b=0.5 override"},
 		{"nor does a ramp", []string{"a weight=0 hand=0.5 age=1", "b weight=1 age=900"}, "a=0.5 b=0.5 override"},
-		{"others with errors gain nothing by it", []string{"a weight=0.4 hand=0", "b weight=0.3 err=1", "c weight=0.3"}, "a=0 b=0.3 c=0.7 override errors"},
+		{"others with errors gain nothing by it", []string{"a weight=0.4 hand=0", "b weight=0.3 err=1", "c weight=0.3"},
+			"a=0 b=0.3 c=0.7 override errors"},
 		{"what a draining instance had by hand is nobody's", []string{"a draining hand=0.9", "b weight=0.5", "c weight=0.5"}, "b=0.5 c=0.5"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
@@ -74,7 +78,8 @@ func TestAClearedOverrideReturnsBySteps(t *testing.T) {
 			if strings.Contains(want[k], "override") {
 				hand = " hand=0"
 			}
-			in := snap(t, k, "a weight=0.4 use=0.2 cap=0.5 lat=20"+hand, "b weight=0.3 use=0.2 cap=0.5 lat=20", "c weight=0.3 use=0.2 cap=0.5 lat=20")
+			in := snap(t, k, "a weight=0.4 use=0.2 cap=0.5 lat=20"+hand, "b weight=0.3 use=0.2 cap=0.5 lat=20",
+				"c weight=0.3 use=0.2 cap=0.5 lat=20")
 			if k == 0 {
 				wantEqual(in)
 			}
@@ -127,16 +132,19 @@ func TestCapacityThatMayNotBeUsedDoesNotCount(t *testing.T) {
 		{"by hand: several stay, though one would do", "prima", confirm(0), []step{
 			at("a=0.5 b=0.5 override", "a weight=0.5 use=0 cap=0.5 hand=0.5", "b weight=0.5 use=0 cap=0.5 hand=0.5"),
 		}},
-		{"errors: what it carries is stated as capacities are, before headroom", "prima", func(s *quell.Service) { headroom(.9)(s); errorRate(.05)(s) }, []step{
-			at("a=0.5 b=0.5", "a weight=0.5 use=0.45 cap=0.5 err=1", "b weight=0.5 use=0.45 cap=0.5"),
-		}},
+		{"errors: what it carries is stated as capacities are, before headroom", "prima",
+			func(s *quell.Service) { headroom(.9)(s); errorRate(.05)(s) }, []step{
+				at("a=0.5 b=0.5", "a weight=0.5 use=0.45 cap=0.5 err=1", "b weight=0.5 use=0.45 cap=0.5"),
+			}},
 		{"errors: it carries what it has", "prima", func(s *quell.Service) { confirm(1)(s); errorRate(.05)(s) }, []step{
 			at("a=0.02 b=0.98 confirming", "a weight=0.02 use=0.02 cap=0.5 err=1", "b weight=0.98 use=0.8 cap=0.5"),
 			at("a=0.02 b=0.98 +1 capacity_short errors", "a weight=0.02 use=0.02 cap=0.5 err=1", "b weight=0.98 use=0.8 cap=0.5"),
 		}},
-		{"errors: with another one that can, load goes there", "prima", func(s *quell.Service) { confirm(0)(s); errorRate(.05)(s); s.Group.Min = 3 }, []step{
-			at("a=0.02 b=0.49 c=0.49 shift errors", "a weight=0.02 use=0.02 cap=0.5 err=1", "b weight=0.9 use=0.8 cap=0.5", "c weight=0.08 use=0.1 cap=0.5"),
-		}},
+		{"errors: with another one that can, load goes there", "prima",
+			func(s *quell.Service) { confirm(0)(s); errorRate(.05)(s); s.Group.Min = 3 }, []step{
+				at("a=0.02 b=0.49 c=0.49 shift errors", "a weight=0.02 use=0.02 cap=0.5 err=1", "b weight=0.9 use=0.8 cap=0.5",
+					"c weight=0.08 use=0.1 cap=0.5"),
+			}},
 		{"lr: those that may carry more all violate", "lr", confirm(0), []step{
 			at("a=0 b=1 +1 violation all_violate override", "a weight=0 hand=0", "b weight=1 lat=90"),
 		}},
@@ -171,7 +179,8 @@ func TestOverrideHoldsItsPromises(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := drawSnapshot(t, 0)
-		fixed := rapid.MapOf(rapid.SampledFrom(ids), rapid.OneOf(rapid.Float64Range(0, 1), rapid.SampledFrom([]float64{0, 5e-324}))).Draw(t, "fixed")
+		fixed := rapid.MapOf(rapid.SampledFrom(ids), rapid.OneOf(rapid.Float64Range(0, 1), rapid.SampledFrom([]float64{0, 5e-324}))).Draw(t,
+			"fixed")
 		in.Set(fixed)
 		plan, _ := e.Decide(in, State{})
 		checkWeights(t, in, plan)

@@ -211,7 +211,8 @@ func (p *primaPlan) short() string {
 			p.group.loadText, p.needed, p.spare, p.needed+p.spare, len(p.sorted))
 	}
 	headroom := p.set.Headroom
-	return fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.loadText, headroom*countable(p.sorted), headroom*100, len(p.sorted))
+	return fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.loadText, headroom*countable(p.sorted),
+		headroom*100, len(p.sorted))
 }
 
 // helpless says that no instance has any capacity, and reports it.
@@ -221,7 +222,8 @@ func (p *primaPlan) helpless() bool {
 	}
 	p.reason("overload", "", "no instance can keep the threshold, even without load")
 	if p.futile() {
-		p.reason("unreachable", "", "an instance without neighbours and without load is predicted to take %.1f ms: no number of instances keeps %.1f ms, so none is added",
+		p.reason("unreachable", "",
+			"an instance without neighbours and without load is predicted to take %.1f ms: no number of instances keeps %.1f ms, so none is added",
 			p.in.unloadedMS(), p.in.Service.SLO.ThresholdMS())
 	}
 	return true
@@ -344,7 +346,8 @@ func (p *primaPlan) scaleIn(surplus []*member) {
 	kept := slices.DeleteFunc(slices.Clone(p.sorted), func(m *member) bool { return gone[m] })
 	p.share(kept, 0)
 	p.plan.Group = &quell.GroupChange{Remove: ids}
-	p.reason("scale_in", "", "%d instance(s) with capacity %.3f suffice for %s: removing %s", len(kept), total(kept), p.group.loadText, strings.Join(ids, ", "))
+	p.reason("scale_in", "", "%d instance(s) with capacity %.3f suffice for %s: removing %s", len(kept), total(kept), p.group.loadText,
+		strings.Join(ids, ", "))
 }
 
 // overloaded returns the instance that is furthest above its capacity in some resource, and that resource; nil if there is none. Where a

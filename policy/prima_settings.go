@@ -24,15 +24,19 @@ type PRIMASettings struct {
 func primaKeys(s *PRIMASettings) keys.Table {
 	return keys.Table{
 		resourcesKey(&s.Resources),
-		keys.Opt("interference_model", keys.OneOf(&s.InterferenceModel, quell.InterferenceModels), "total: one curve of total utilisation over severity; joint: severity over own and interfering use"),
+		keys.Opt("interference_model", keys.OneOf(&s.InterferenceModel, quell.InterferenceModels),
+			"total: one curve of total utilisation over severity; joint: severity over own and interfering use"),
 		confidenceKey(&s.Confidence),
 		confirmKey(&s.Confirm),
 		keys.Opt("headroom", keys.Share(&s.Headroom).Above(0).Between(0, 1), "load may reach this share of the summed capacity"),
-		keys.Opt("scale_in_margin", keys.Share(&s.ScaleInMargin).AtLeast(0).Below(1), "scale in only if the kept capacity still leaves this much"),
-		keys.Opt("scale_out", keys.OneOf(&s.ScaleOut, quell.ScaleOuts), "one: one instance at a time; predicted: as many as the shortfall asks for"),
+		keys.Opt("scale_in_margin", keys.Share(&s.ScaleInMargin).AtLeast(0).Below(1),
+			"scale in only if the kept capacity still leaves this much"),
+		keys.Opt("scale_out", keys.OneOf(&s.ScaleOut, quell.ScaleOuts),
+			"one: one instance at a time; predicted: as many as the shortfall asks for"),
 		toleranceKey(&s.Tolerance),
 		keys.Opt("spare", keys.Whole(&s.Spare).AtLeast(0), "extra instances kept, as a factor of safety"),
-		keys.Opt("calibrate", keys.Share(&s.Calibrate).AtLeast(0).Below(1), "correct the severity when the prediction is this near the threshold; 0% turns it off"),
+		keys.Opt("calibrate", keys.Share(&s.Calibrate).AtLeast(0).Below(1),
+			"correct the severity when the prediction is this near the threshold; 0% turns it off"),
 		keys.Opt("calibration_decay", keys.Share(&s.CalibrationDecay).Between(0, 1), "share of a correction that is forgotten per period"),
 	}
 }

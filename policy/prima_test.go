@@ -34,10 +34,12 @@ func TestPRIMAOnce(t *testing.T) {
 		{"one: none while one starts", one, []string{"i1 weight=1 use=1.6 cap=0.5", "i2 starting"}, "i1=1 capacity_short"},
 		{"one: none before the first severity", one,
 			[]string{"i1 weight=1 use=1.6 cap=0.5", "i2 weight=0 use=0"}, "i1=1 i2=0 capacity_short"},
-		{"group.max bounds what is added and says overload", groupMax(3), []string{"i1 weight=1 use=1.6 cap=0.5"}, "i1=1 +2 capacity_short overload"},
+		{"group.max bounds what is added and says overload", groupMax(3), []string{"i1 weight=1 use=1.6 cap=0.5"},
+			"i1=1 +2 capacity_short overload"},
 		{"at group.max: overload, half of the way to shares in proportion to capacity, 2 to 1", groupMax(2),
 			[]string{"i1 weight=0.5 use=0.6 cap=0.5", "i2 weight=0.5 use=0.6 cap=0.25"}, "i1=0.583 i2=0.417 overload"},
-		{"the first weights are theirs at once", groupMax(2), []string{"i1 use=0.6 cap=0.5", "i2 use=0.6 cap=0.25"}, "i1=0.667 i2=0.333 overload"},
+		{"the first weights are theirs at once", groupMax(2), []string{"i1 use=0.6 cap=0.5", "i2 use=0.6 cap=0.25"},
+			"i1=0.667 i2=0.333 overload"},
 		{"while one is still coming, too", groupMax(3),
 			[]string{"i1 weight=0.5 use=0.7 cap=0.5", "i2 weight=0.5 use=0.7 cap=0.25", "i3 starting"}, "i1=0.667 i2=0.333 overload"},
 		{"overload sends no instance more than its neighbours leave: all of 1.3 to the one with capacity would drown it", groupMax(3),
@@ -50,8 +52,10 @@ func TestPRIMAOnce(t *testing.T) {
 			[]string{"i1 weight=1 use=0.4 cap=0.5", "i2 failed use=0.2 cap=0.5"}, "i1=1"},
 		{"headroom 0.9: 0.46 of 0.5 is too much", headroom(.9), []string{"i1 weight=1 use=0.46 cap=0.5"}, "i1=1 +1 capacity_short"},
 		{"headroom 0.9: 0.45 of 0.5 is not", headroom(.9), []string{"i1 weight=1 use=0.45 cap=0.5"}, "i1=1"},
-		{"headroom 0.5 counts for those here and for fresh ones: (1 - 0.25)/0.25 = 3", headroom(.5), []string{"i1 weight=1 use=1 cap=0.5"}, "i1=1 +3 capacity_short"},
-		{"headroom counts for fresh ones: (1.35 - 0.45)/0.45 = 2", headroom(.9), []string{"i1 weight=1 use=1.35 cap=0.5"}, "i1=1 +2 capacity_short"},
+		{"headroom 0.5 counts for those here and for fresh ones: (1 - 0.25)/0.25 = 3", headroom(.5), []string{"i1 weight=1 use=1 cap=0.5"},
+			"i1=1 +3 capacity_short"},
+		{"headroom counts for fresh ones: (1.35 - 0.45)/0.45 = 2", headroom(.9), []string{"i1 weight=1 use=1.35 cap=0.5"},
+			"i1=1 +2 capacity_short"},
 		{"a new instance that itself suffers is told by its own severity: still short", nil,
 			[]string{"i1 weight=1 use=0.8 cap=0.5", "i2 weight=0 use=0 cap=0.125"}, "i1=0.8 i2=0.2 +1 capacity_short"},
 		{"a new instance completes the scale-out", nil,
@@ -71,8 +75,10 @@ func TestPRIMAOnce(t *testing.T) {
 			[]string{"i1 weight=0.9 use=0 sf=0.95", "i2 weight=0.1 use=0 sf=2"}, "i1=0.5 i2=0.5 overload"},
 		{"all capacities zero, with load: equal, overload and more instances", nil,
 			[]string{"i1 weight=0.9 use=0.2 sf=0.95", "i2 weight=0.1 use=0.1 sf=2"}, "i1=0.5 i2=0.5 +1 overload capacity_short"},
-		{"all capacities zero, next to no load: one instance serves that as well as two", nil, []string{"i1 weight=1 use=0.0049 sf=0.95"}, "i1=1 overload"},
-		{"a hundredth of what a fresh instance carries is a load", nil, []string{"i1 weight=1 use=0.0051 sf=0.95"}, "i1=1 +1 overload capacity_short"},
+		{"all capacities zero, next to no load: one instance serves that as well as two", nil, []string{"i1 weight=1 use=0.0049 sf=0.95"},
+			"i1=1 overload"},
+		{"a hundredth of what a fresh instance carries is a load", nil, []string{"i1 weight=1 use=0.0051 sf=0.95"},
+			"i1=1 +1 overload capacity_short"},
 		{"all capacities zero does not wait for confirmation", confirm(1),
 			[]string{"i1 weight=0.9 use=0.2 sf=0.95", "i2 weight=0.1 use=0.1 sf=2"}, "i1=0.5 i2=0.5 overload confirming"},
 		{"above its capacity while the sum suffices: shift", nil,
@@ -97,9 +103,11 @@ func TestPRIMAOnce(t *testing.T) {
 		{"and no more", func(s *quell.Service) { headroom(.5)(s); margin(.2)(s) },
 			[]string{"i1 weight=0.5 use=0.101 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.5"}, "i1=0.5 i2=0.5"},
 		{"group.min stays", func(s *quell.Service) { s.Group.Min = 2 },
-			[]string{"i1 weight=0.4 use=0.1 cap=0.5", "i2 weight=0.3 use=0.1 cap=0.4", "i3 weight=0.3 use=0.1 cap=0.3"}, "i1=0.556 i2=0.444 -i3 scale_in"},
+			[]string{"i1 weight=0.4 use=0.1 cap=0.5", "i2 weight=0.3 use=0.1 cap=0.4", "i3 weight=0.3 use=0.1 cap=0.3"},
+			"i1=0.556 i2=0.444 -i3 scale_in"},
 		{"protected ones stay and carry", protect("i3"),
-			[]string{"i1 weight=0.4 use=0.1 cap=0.4", "i2 weight=0.3 use=0.1 cap=0.3", "i3 weight=0.3 use=0.1 cap=0.1"}, "i1=0.8 i3=0.2 -i2 scale_in"},
+			[]string{"i1 weight=0.4 use=0.1 cap=0.4", "i2 weight=0.3 use=0.1 cap=0.3", "i3 weight=0.3 use=0.1 cap=0.1"},
+			"i1=0.8 i3=0.2 -i2 scale_in"},
 		{"a protected one suffices alone, and stays in any case", protect("i2"),
 			[]string{"i1 weight=0.5 use=0.1 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.5"}, "i2=1 -i1 scale_in"},
 		{"what a protected one brings counts first: 0.35 + 0.5 for 0.8", protect("i3"), []string{
@@ -111,7 +119,8 @@ func TestPRIMAOnce(t *testing.T) {
 		{"all surplus protected: nothing to do", protect("i1", "i2"),
 			[]string{"i1 weight=0.5 use=0.1 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.5"}, "i1=0.5 i2=0.5"},
 		{"spare 1: one more than suffices is kept", spare(1),
-			[]string{"i1 weight=0.4 use=0.1 cap=0.5", "i2 weight=0.3 use=0.1 cap=0.5", "i3 weight=0.3 use=0.1 cap=0.5"}, "i1=0.5 i2=0.5 -i3 scale_in"},
+			[]string{"i1 weight=0.4 use=0.1 cap=0.5", "i2 weight=0.3 use=0.1 cap=0.5", "i3 weight=0.3 use=0.1 cap=0.5"},
+			"i1=0.5 i2=0.5 -i3 scale_in"},
 		{"spare 1: without it the load must still fit", spare(1),
 			[]string{"i1 weight=0.5 use=0.3 cap=0.5", "i2 weight=0.5 use=0.3 cap=0.5"}, "i1=0.5 i2=0.5 +1 capacity_short"},
 		{"spare 1: even one idle instance gets company", spare(1), []string{"i1 weight=1 use=0 cap=0.5"}, "i1=1 +1 capacity_short"},
@@ -122,7 +131,8 @@ func TestPRIMAOnce(t *testing.T) {
 		{"spare 2 comes on top of what the load asks for: 3 + 2", spare(2), []string{"i1 weight=1 use=1.6 cap=0.5"}, "i1=1 +5 capacity_short"},
 		{"spares that group.max has no room for are no overload", func(s *quell.Service) { spare(5)(s); groupMax(4)(s) },
 			[]string{"i1 weight=1 use=1.6 cap=0.5"}, "i1=1 +3 capacity_short"},
-		{"one: a single spare at once", func(s *quell.Service) { one(s); spare(3)(s) }, []string{"i1 weight=1 use=0.1 cap=0.5"}, "i1=1 +1 capacity_short"},
+		{"one: a single spare at once", func(s *quell.Service) { one(s); spare(3)(s) }, []string{"i1 weight=1 use=0.1 cap=0.5"},
+			"i1=1 +1 capacity_short"},
 		{"spare cannot be had at group.max, which is no overload", func(s *quell.Service) { spare(1)(s); groupMax(2)(s) },
 			[]string{"i1 weight=0.5 use=0.3 cap=0.5", "i2 weight=0.5 use=0.3 cap=0.5"}, "i1=0.5 i2=0.5"},
 		{"tolerance 5%: a shift of 4% moves nothing", tolerance(.05),
@@ -131,7 +141,8 @@ func TestPRIMAOnce(t *testing.T) {
 			[]string{"i1 weight=0.52 use=0.36 cap=0.35", "i2 weight=0.48 use=0.33 cap=0.35"}, "i1=0.5 i2=0.5 shift"},
 		{"a weight that is left over by an instance that is gone", nil,
 			[]string{"i1 weight=0.2 use=0.1 cap=0.2", "i2 weight=0.6 use=0.45 cap=0.5", "i3 weight=0.2 failed"}, "i1=0.25 i2=0.75"},
-		{"arrivals of 70/s at 0.01 are more than what is carried", nil, []string{"arrivals=70", "i1 weight=1 use=0.5 cap=0.5"}, "i1=1 +1 capacity_short"},
+		{"arrivals of 70/s at 0.01 are more than what is carried", nil, []string{"arrivals=70", "i1 weight=1 use=0.5 cap=0.5"},
+			"i1=1 +1 capacity_short"},
 		{"arrivals of 30/s are less", nil, []string{"arrivals=30", "i1 weight=1 use=0.5 cap=0.5"}, "i1=1"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
@@ -256,7 +267,8 @@ func TestPRIMAConfirm(t *testing.T) {
 			at(same+" confirming", "i1 weight=0.5 use=0.25 cap=0.2", "i2 weight=0.5 use=0.2 cap=0.5"),
 		}},
 		{"nothing known is not a confirmation of too little", 1, []step{
-			at("i1=1 unprobed", "i1 weight=1 silent"), at("i1=1 unprobed", "i1 weight=1 silent"), at("i1=1 confirming", "i1 weight=1 use=0.7 cap=0.5"),
+			at("i1=1 unprobed", "i1 weight=1 silent"), at("i1=1 unprobed", "i1 weight=1 silent"),
+			at("i1=1 confirming", "i1 weight=1 use=0.7 cap=0.5"),
 		}},
 		{"a new instance joins at once, scale-in waits", 1, []step{
 			at("i1=0.5 i2=0.5 join", "i1 weight=1 use=0.4 cap=0.5", "i2 weight=0 use=0 cap=0.5"),
@@ -293,7 +305,8 @@ func TestAnOverloadDoesNotSwing(t *testing.T) {
 
 func TestShiftNamesTheInstanceThatIsFurthestAbove(t *testing.T) {
 	plan, _ := engine(t, golden("prima", 75, 0), goldenModels(t)).Decide(snap(t, 0,
-		"i1 weight=0.3 use=0.3 cap=0.25", "i2 weight=0.3 use=0.3 cap=0.1", "i3 weight=0.3 use=0.3 cap=0.2", "i4 weight=0.1 use=0.1 cap=0.5"), State{})
+		"i1 weight=0.3 use=0.3 cap=0.25", "i2 weight=0.3 use=0.3 cap=0.1", "i3 weight=0.3 use=0.3 cap=0.2",
+		"i4 weight=0.1 use=0.1 cap=0.5"), State{})
 	if !hasReason(plan, "shift", "i2") {
 		t.Errorf("reasons %v, want i2 named for the shift", plan.Reasons)
 	}
@@ -446,7 +459,8 @@ func TestNewEngineNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 	var user *quell.UserError
-	if _, err := NewEngine(golden("prma", 75, 0), nil); !errors.As(err, &user) || !strings.Contains(err.Error(), "known: prima, lsf, lr, static, hpa, knapsack") {
+	if _, err := NewEngine(golden("prma", 75, 0), nil); !errors.As(err, &user) ||
+		!strings.Contains(err.Error(), "known: prima, lsf, lr, static, hpa, knapsack") {
 		t.Errorf("got %v", err)
 	}
 	bad := golden("lsf", 75, 0)
@@ -470,7 +484,8 @@ func TestChangeOfPolicy(t *testing.T) {
 func TestStaleObservationIsNotRead(t *testing.T) {
 	s := golden("prima", 75, 0)
 	s.Guard.StaleAfter, s.Sampling = 3, period*time.Second
-	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.5 use=0.1 cap=0.5 seen=30", "i2 weight=0.5 use=0.1 cap=0.5 seen=31"), State{})
+	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.5 use=0.1 cap=0.5 seen=30",
+		"i2 weight=0.5 use=0.1 cap=0.5 seen=31"), State{})
 	if _, ok := plan.Capacity["i1"]; !ok {
 		t.Error("an observation of 3 periods ago is still read")
 	}

@@ -230,14 +230,16 @@ func drawModels(t *rapid.T) *model.Models {
 		Interference: map[quell.Resource][]model.Interference{},
 	}
 	m := &model.Models{
-		Trained:  &model.Trained{PerRequest: map[quell.Resource]float64{quell.Network: rapid.SampledFrom([]float64{.01, 1e9}).Draw(t, "per request")}},
+		Trained: &model.Trained{PerRequest: map[quell.Resource]float64{quell.Network: rapid.SampledFrom([]float64{.01, 1e9}).Draw(t,
+			"per request")}},
 		Sections: []model.Section{prima},
 	}
 	ms := rapid.OneOf(rapid.Float64Range(.1, 300), rapid.SampledFrom([]float64{1e-6, 1e9}))
 	severity := rapid.OneOf(rapid.Float64Range(.001, 5), rapid.SampledFrom([]float64{1e-9, 1e9}))
 	for level := range rapid.IntRange(1, 4).Draw(t, "levels") {
 		u := float64(level+1) / 5
-		prima.Isolation[quell.Network] = append(prima.Isolation[quell.Network], model.Isolation{Utilization: u, ProbeMS: ms.Draw(t, "alone"), StddevMS: 1, N: 20})
+		prima.Isolation[quell.Network] = append(prima.Isolation[quell.Network],
+			model.Isolation{Utilization: u, ProbeMS: ms.Draw(t, "alone"), StddevMS: 1, N: 20})
 		for i, sf := range rapid.SliceOfNDistinct(severity, 1, 3, rapid.ID).Draw(t, "severities") {
 			response := ms.Draw(t, "response")
 			prima.ResponseTime[quell.Network] = append(prima.ResponseTime[quell.Network],

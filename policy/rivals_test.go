@@ -27,17 +27,18 @@ func TestHPASizes(t *testing.T) {
 		rows   []string
 		want   string
 	}{
-		"ceil(2 * 0.8 / 0.5) is 4":              {0.5, []string{"a use=0.8", "b use=0.8"}, "a=0.5 b=0.5 +2 utilization"},
-		"within the tolerance":                  {0.5, []string{"a use=0.55", "b use=0.55"}, "a=0.5 b=0.5"},
-		"just beyond it":                        {0.5, []string{"a use=0.56", "b use=0.56"}, "a=0.5 b=0.5 +1 utilization"},
-		"less at once":                          {0.5, []string{"a use=0.1 age=9", "b use=0.1 age=99"}, "b=1 -a scale_in"},
-		"the last of equally old ones":          {0.5, []string{"a use=0.1", "b use=0.1"}, "a=1 -b scale_in"},
-		"what starts does not count as full":    {0.5, []string{"a use=0.2", "b use=0.2", "c starting"}, "a=1 -c -b scale_in"},
-		"what starts counts as idle":            {0.5, []string{"a use=0.9", "b use=0.9", "c starting"}, "a=0.5 b=0.5 +1 utilization"},
-		"which may turn the decision":           {0.5, []string{"a use=0.7", "c starting"}, "a=1"},
-		"what is silent counts as full":         {0.5, []string{"a use=0.2", "b use=0.2", "c silent"}, "a=0.333 b=0.333 c=0.333"},
-		"nothing is known":                      {0.5, []string{"a silent"}, "a=1"},
-		"no more than group.max":                {0.1, []string{"a use=1", "b use=1", "c use=1", "d use=1", "e use=1", "f use=1"}, "a=0.167 b=0.167 c=0.167 d=0.167 e=0.167 f=0.167 +4 overload utilization"},
+		"ceil(2 * 0.8 / 0.5) is 4":           {0.5, []string{"a use=0.8", "b use=0.8"}, "a=0.5 b=0.5 +2 utilization"},
+		"within the tolerance":               {0.5, []string{"a use=0.55", "b use=0.55"}, "a=0.5 b=0.5"},
+		"just beyond it":                     {0.5, []string{"a use=0.56", "b use=0.56"}, "a=0.5 b=0.5 +1 utilization"},
+		"less at once":                       {0.5, []string{"a use=0.1 age=9", "b use=0.1 age=99"}, "b=1 -a scale_in"},
+		"the last of equally old ones":       {0.5, []string{"a use=0.1", "b use=0.1"}, "a=1 -b scale_in"},
+		"what starts does not count as full": {0.5, []string{"a use=0.2", "b use=0.2", "c starting"}, "a=1 -c -b scale_in"},
+		"what starts counts as idle":         {0.5, []string{"a use=0.9", "b use=0.9", "c starting"}, "a=0.5 b=0.5 +1 utilization"},
+		"which may turn the decision":        {0.5, []string{"a use=0.7", "c starting"}, "a=1"},
+		"what is silent counts as full":      {0.5, []string{"a use=0.2", "b use=0.2", "c silent"}, "a=0.333 b=0.333 c=0.333"},
+		"nothing is known":                   {0.5, []string{"a silent"}, "a=1"},
+		"no more than group.max": {0.1, []string{"a use=1", "b use=1", "c use=1", "d use=1", "e use=1", "f use=1"},
+			"a=0.167 b=0.167 c=0.167 d=0.167 e=0.167 f=0.167 +4 overload utilization"},
 		"doubled at once at most, or four more": {0.1, []string{"a use=1"}, "a=1 +4 utilization"},
 		"80% where none is set":                 {0, []string{"a use=0.85"}, "a=1"},
 	} {
@@ -213,9 +214,10 @@ func knapsackSnapshot(k int, rate float64, weights, speeds []float64) *quell.Sna
 	for i, speed := range speeds {
 		own := rate * weights[i]
 		ms := 1000 / math.Max(1, speed-own)
-		in.Instances = append(in.Instances, quell.Instance{ID: fmt.Sprint(i), State: quell.Ready, Weight: &weights[i], Observation: &quell.Observation{
-			At: in.At, RequestRate: &own, LatencyMS: &quell.Latency{Mean: &ms, N: 100},
-		}})
+		in.Instances = append(in.Instances, quell.Instance{ID: fmt.Sprint(i), State: quell.Ready, Weight: &weights[i],
+			Observation: &quell.Observation{
+				At: in.At, RequestRate: &own, LatencyMS: &quell.Latency{Mean: &ms, N: 100},
+			}})
 	}
 	return in
 }

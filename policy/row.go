@@ -94,13 +94,14 @@ type spec[S any] struct {
 	equal       bool // shares are equal ones, so that it does not matter whether the balancer heeds weights
 	needs       need
 	defaults    S
-	keys        func(*S) keys.Table                                            // of the settings, as they stand below `policy` in a configuration
-	agree       func(d *keys.Decoder, path string, s S, service quell.Service) // nil: nothing to check of what keys say together
-	senses      func(S) Senses                                                 // nil: the default ones
-	variants    func(S) []variant[S]                                           // nil: none
-	memory      func() any                                                     // an empty memory; nil if it keeps none
-	instance    func() any                                                     // an empty memory of one instance; nil if it keeps none
-	decide      func(in Input, settings S, g *group, st *State) quell.Plan
+	// of the settings, as they stand below `policy` in a configuration
+	keys     func(*S) keys.Table
+	agree    func(d *keys.Decoder, path string, s S, service quell.Service) // nil: nothing to check of what keys say together
+	senses   func(S) Senses                                                 // nil: the default ones
+	variants func(S) []variant[S]                                           // nil: none
+	memory   func() any                                                     // an empty memory; nil if it keeps none
+	instance func() any                                                     // an empty memory of one instance; nil if it keeps none
+	decide   func(in Input, settings S, g *group, st *State) quell.Plan
 }
 
 // row is a spec whose types stand behind functions.

@@ -63,10 +63,12 @@ func TestMemoryIsOnePolicys(t *testing.T) {
 		t.Errorf("static keeps %+v of an instance", st.Instances["i1"].Memory)
 	}
 	var unknown State
-	if err := json.Unmarshal([]byte(`{"policy":"oracle","memory":{"x":1},"instances":{"i1":{"joined":true,"memory":{"y":2}}}}`), &unknown); err != nil {
+	if err := json.Unmarshal([]byte(`{"policy":"oracle","memory":{"x":1},"instances":{"i1":{"joined":true,"memory":{"y":2}}}}`),
+		&unknown); err != nil {
 		t.Fatal(err)
 	}
-	if want := (State{Policy: "oracle", Instances: map[string]InstanceState{"i1": {Guarded: Guarded{Joined: true}}}}); !reflect.DeepEqual(unknown, want) {
+	if want := (State{Policy: "oracle",
+		Instances: map[string]InstanceState{"i1": {Guarded: Guarded{Joined: true}}}}); !reflect.DeepEqual(unknown, want) {
 		t.Errorf("got %+v, want %+v", unknown, want)
 	}
 	if err := json.Unmarshal([]byte(`{"policy":"prima","memory":{"scale_out":"many"}}`), &unknown); err == nil || unknown.Policy != "oracle" {

@@ -28,7 +28,8 @@ func TestTheBaselinesSwingByStepsOnly(t *testing.T) {
 		last, wild := quell.Plan{Weights: map[string]float64{"a": .5, "b": .5}}, quell.Plan{Weights: map[string]float64{"a": .5, "b": .5}}
 		var swung []float64
 		for k, v := range append(values, values...) {
-			in := snap(t, k, fmt.Sprintf("a weight=0.5 use=0.1 sf=0 lat=60 %s=%v", tc.key, v[0]), fmt.Sprintf("b weight=0.5 use=0.1 sf=0 lat=2 %s=%v", tc.key, v[1]))
+			in := snap(t, k, fmt.Sprintf("a weight=0.5 use=0.1 sf=0 lat=60 %s=%v", tc.key, v[0]),
+				fmt.Sprintf("b weight=0.5 use=0.1 sf=0 lat=2 %s=%v", tc.key, v[1]))
 			follow(in, wild)
 			wild, loose = unbound.Decide(in, loose)
 			swung = append(swung, math.Round(wild.Weights["a"]*100)/100)
@@ -51,7 +52,8 @@ func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 	for _, policy := range Names() {
 		s := guarding(policy, func(s *quell.Service) { maxStep(.4)(s); s.Group.Min = 2 })
 		e := engine(t, s, goldenModels(t))
-		st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}}, "b": {Guarded: Guarded{Joined: true, Clamped: &Clamped{Wanted: .01, Planned: .04}}}}}
+		st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}},
+			"b": {Guarded: Guarded{Joined: true, Clamped: &Clamped{Wanted: .01, Planned: .04}}}}}
 		if policy == "lr" {
 			st.Policy = "lsf"
 		}
@@ -74,7 +76,8 @@ func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
 	for _, policy := range []string{"prima", "lr"} {
 		e := engine(t, guarding(policy, maxStep(.4)), goldenModels(t))
-		st := State{Policy: "knapsack", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}}, "b": {Guarded: Guarded{Joined: true}}}}
+		st := State{Policy: "knapsack", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}},
+			"b": {Guarded: Guarded{Joined: true}}}}
 		for k := range 4 {
 			var plan quell.Plan
 			plan, st = e.Decide(snap(t, k, "a weight=0.7 use=0.3 cap=0.4", "b weight=0.3 use=0.4 cap=0.4"), st)
@@ -88,7 +91,8 @@ func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
 // What the new policy wants meanwhile is where the shares go.
 func TestAHandoverGoesWhereTheNewPolicyWants(t *testing.T) {
 	e := engine(t, guarding("prima", maxStep(.2)), goldenModels(t))
-	st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}}, "b": {Guarded: Guarded{Joined: true}}}}
+	st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}},
+		"b": {Guarded: Guarded{Joined: true}}}}
 	var last quell.Plan
 	for k, want := range []float64{.8, .7, .6, .5, .4, .3, .25, .25} {
 		in := snap(t, k, "a weight=0.9 use=0.15 cap=0.15", "b weight=0.1 use=0.35 cap=0.45")
@@ -101,7 +105,8 @@ func TestAHandoverGoesWhereTheNewPolicyWants(t *testing.T) {
 
 // The first decision of all is no handover: weights that are found stay.
 func TestAFirstPolicyTakesWeightsOver(t *testing.T) {
-	plan, st := engine(t, guarding("prima", maxStep(.2)), goldenModels(t)).Decide(snap(t, 0, "a weight=0.9 use=0.3 cap=0.5", "b weight=0.1 use=0.3 cap=0.4"), State{})
+	plan, st := engine(t, guarding("prima", maxStep(.2)),
+		goldenModels(t)).Decide(snap(t, 0, "a weight=0.9 use=0.3 cap=0.5", "b weight=0.1 use=0.3 cap=0.4"), State{})
 	if got := plan.Weights["a"]; math.Abs(got-.9) > 1e-9 || st.HandingOver {
 		t.Errorf("a has %v", got)
 	}
@@ -112,7 +117,8 @@ func crowdOf(rng *rand.Rand, k, n int) *quell.Snapshot {
 	s := &quell.Snapshot{At: start.Add(time.Duration(k+1) * period * time.Second), Service: "video"}
 	chance := func(of int) bool { return rng.IntN(of) == 0 }
 	for i := range n {
-		in := quell.Instance{ID: fmt.Sprintf("i%02d", i), State: quell.Ready, AgeS: new(rng.Float64() * 300), Weight: new(math.Pow(rng.Float64(), 4))}
+		in := quell.Instance{ID: fmt.Sprintf("i%02d", i), State: quell.Ready, AgeS: new(rng.Float64() * 300),
+			Weight: new(math.Pow(rng.Float64(), 4))}
 		if chance(12) {
 			in.State = quell.States[rng.IntN(len(quell.States))]
 		}
@@ -124,7 +130,8 @@ func crowdOf(rng *rand.Rand, k, n int) *quell.Snapshot {
 		}
 		latency, use := 100*rng.Float64(), rng.Float64()
 		in.Observation = &quell.Observation{
-			At: s.At, Utilization: map[quell.Resource]float64{quell.Network: use}, Severity: map[quell.Resource]float64{quell.Network: 2 * math.Pow(rng.Float64(), 3)},
+			At: s.At, Utilization: map[quell.Resource]float64{quell.Network: use},
+			Severity:    map[quell.Resource]float64{quell.Network: 2 * math.Pow(rng.Float64(), 3)},
 			RequestRate: new(100 * use), LatencyMS: &quell.Latency{Mean: &latency, N: 50},
 		}
 		if chance(10) {
@@ -361,7 +368,8 @@ func (l *limits) check(t *rapid.T, plan quell.Plan) bool {
 		least += (nearest[i] - f.want) * (nearest[i] - f.want) / scale
 	}
 	if distance > least*(1+1e-3)+1e-6 {
-		t.Fatalf("the plan is %v away from what was wanted, and %v is possible:\n%v\n%v\n%+v", distance, least, plan.Weights, nearest, l.fractions)
+		t.Fatalf("the plan is %v away from what was wanted, and %v is possible:\n%v\n%v\n%+v", distance, least, plan.Weights, nearest,
+			l.fractions)
 	}
 	return true
 }

@@ -24,13 +24,15 @@ func onHost(cores, run, stolen float64, groups ...quell.Instance) *quell.Snapsho
 		}
 	}
 	return &quell.Snapshot{At: at, Host: "h", Instances: groups, Machine: &quell.Observation{
-		At: at, WindowS: 10, CPU: &quell.CPUTime{User: run / cores / 10, Steal: stolen / cores / 10}, Sched: &quell.Sched{Cores: cores, RunS: run},
+		At: at, WindowS: 10, CPU: &quell.CPUTime{User: run / cores / 10, Steal: stolen / cores / 10},
+		Sched: &quell.Sched{Cores: cores, RunS: run},
 	}}
 }
 
 // waiter is a group whose tasks' waiting is known; itself is the processor time of one of them.
 func waiter(id string, run, wait, itself, throttled float64) quell.Instance {
-	return quell.Instance{ID: id, Observation: &quell.Observation{Sched: &quell.Sched{RunS: run, WaitS: &wait, TaskRunS: &itself, ThrottledS: &throttled}}}
+	return quell.Instance{ID: id, Observation: &quell.Observation{Sched: &quell.Sched{RunS: run, WaitS: &wait, TaskRunS: &itself,
+		ThrottledS: &throttled}}}
 }
 
 // pressed is a group whose pressure is known.
@@ -64,19 +66,25 @@ func TestWaitsTellsWhoIsWaitedFor(t *testing.T) {
 		want map[string]string // share, own, quota, neighbours, hypervisor, neighbour
 		says string            // codes of the reasons
 	}{
-		{"four tasks alone on two processors", onHost(2, 20, 0, waiter("a", 20, 20, 5, 0)), map[string]string{"a": "50.0 50.0 0.0 0.0 0.0"}, "waits_own"},
+		{"four tasks alone on two processors", onHost(2, 20, 0, waiter("a", 20, 20, 5, 0)), map[string]string{"a": "50.0 50.0 0.0 0.0 0.0"},
+			"waits_own"},
 		{"two groups of one task each share a processor", onHost(1, 10, 0, waiter("a", 5, 5, 5, 0), waiter("b", 5, 5, 5, 0)),
 			map[string]string{"a": "50.0 0.0 0.0 50.0 0.0 b", "b": "50.0 0.0 0.0 50.0 0.0 a"}, "waits_neighbours waits_neighbours"},
-		{"processes of no group are neighbours, too", onHost(1, 10, 0, waiter("a", 5, 5, 5, 0)), map[string]string{"a": "50.0 0.0 0.0 50.0 0.0"}, "waits_neighbours"},
+		{"processes of no group are neighbours, too", onHost(1, 10, 0, waiter("a", 5, 5, 5, 0)), map[string]string{"a": "50.0 0.0 0.0 50.0 0.0"},
+			"waits_neighbours"},
 		{"a quota of half a processor", onHost(2, 5, 0, waiter("a", 5, 5, 5, 5)), map[string]string{"a": "50.0 0.0 50.0 0.0 0.0"}, "waits_quota"},
 		{"a quota of one processor for eight tasks: on two they would wait, too", onHost(2, 10, 0, waiter("a", 10, 70, 1.25, 10)),
 			map[string]string{"a": "87.5 75.0 12.5 0.0 0.0"}, "waits_own"},
 		{"throttled while nobody wanted to run", onHost(2, 5, 0, waiter("a", 5, 0, 0, 5)), map[string]string{"a": "0.0 0.0 0.0 0.0 0.0"}, ""},
-		{"half of the processor is stolen", onHost(1, 5, 5, waiter("a", 5, 0, 0, 0)), map[string]string{"a": "50.0 0.0 0.0 0.0 50.0"}, "waits_hypervisor"},
+		{"half of the processor is stolen", onHost(1, 5, 5, waiter("a", 5, 0, 0, 0)), map[string]string{"a": "50.0 0.0 0.0 0.0 50.0"},
+			"waits_hypervisor"},
 		{"the page's example", onHost(2, 14, 2, waiter("frontend", 6, 4, 2.25, 0), waiter("batch", 5, 5, 5, 4)),
-			map[string]string{"frontend": "44.7 10.3 0.0 21.9 12.5 batch", "batch": "53.3 0.0 37.3 8.2 7.8 frontend"}, "waits_neighbours waits_quota"},
-		{"pressure: the full part is never for itself", onHost(2, 14, 2, pressed("web", 6, 0.4, 0.1)), map[string]string{"web": "44.7 10.4 0.0 21.9 12.5"}, "waits_neighbours"},
-		{"a kernel that tells nothing of waiting", onHost(1, 5, 0, blind("a", 5, 5)), map[string]string{"a": "- - 50.0 - 0.0"}, "waits_quota waits_unknown"},
+			map[string]string{"frontend": "44.7 10.3 0.0 21.9 12.5 batch", "batch": "53.3 0.0 37.3 8.2 7.8 frontend"},
+			"waits_neighbours waits_quota"},
+		{"pressure: the full part is never for itself", onHost(2, 14, 2, pressed("web", 6, 0.4, 0.1)),
+			map[string]string{"web": "44.7 10.4 0.0 21.9 12.5"}, "waits_neighbours"},
+		{"a kernel that tells nothing of waiting", onHost(1, 5, 0, blind("a", 5, 5)), map[string]string{"a": "- - 50.0 - 0.0"},
+			"waits_quota waits_unknown"},
 		{"a group that does nothing", onHost(1, 5, 0, waiter("a", 0, 0, 0, 0)), nil, ""},
 		{"a group that is seen for the first time", onHost(1, 5, 0, quell.Instance{ID: "a"}), nil, ""},
 		{"next to no use is not named", onHost(1, 5, 0, waiter("a", .1, .1, .1, 0)), map[string]string{"a": "50.0 0.0 0.0 50.0 0.0"}, ""},
@@ -120,7 +128,8 @@ func TestWaitsSaysWhy(t *testing.T) {
 	if plan.Reasons[0] != want {
 		t.Errorf("got  %+v\nwant %+v", plan.Reasons[0], want)
 	}
-	if plan.Host != "h" || plan.Service != "" || plan.Policy != waitsSpec.name || !plan.At.Equal(time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)) {
+	if plan.Host != "h" || plan.Service != "" || plan.Policy != waitsSpec.name ||
+		!plan.At.Equal(time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)) {
 		t.Errorf("of whom and when: %+v", plan)
 	}
 	s := onHost(2, 14, 2)
@@ -147,7 +156,8 @@ func TestWaitsDoesNotFlicker(t *testing.T) {
 		quota, neighbours float64
 		want              string
 	}{
-		{0.5, 0.2, ""}, {0.6, 0.5, "waits_quota"}, {0.3, 0.35, "waits_quota"}, {0.3, 0.5, "waits_neighbours"}, {0.2, 0.3, "waits_neighbours"}, {0.2, 0.1, ""}, {0.3, 0.4, ""},
+		{0.5, 0.2, ""}, {0.6, 0.5, "waits_quota"}, {0.3, 0.35, "waits_quota"}, {0.3, 0.5, "waits_neighbours"}, {0.2, 0.3, "waits_neighbours"},
+		{0.2, 0.1, ""}, {0.3, 0.4, ""},
 	} {
 		if got := named(step.quota, step.neighbours); got != step.want {
 			t.Errorf("step %d: %q, want %q", i, got, step.want)
@@ -237,7 +247,8 @@ func TestPoliciesDecideInTheirScopeOnly(t *testing.T) {
 	if _, err := NewEngine(s, nil); err == nil || !strings.Contains(err.Error(), "it runs on each machine, as agent.policy") {
 		t.Errorf("a host's policy for a service: %v", err)
 	}
-	if _, err := NewHostEngine(quell.Policy{Name: Default()}); err == nil || !strings.Contains(err.Error(), "it decides for a service, as policy.name") {
+	if _, err := NewHostEngine(quell.Policy{Name: Default()}); err == nil ||
+		!strings.Contains(err.Error(), "it decides for a service, as policy.name") {
 		t.Errorf("a service's policy for a host: %v", err)
 	}
 }

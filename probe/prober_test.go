@@ -363,7 +363,8 @@ func TestProberSurvivesPublishErrors(t *testing.T) {
 		if got := len(j.take()); got != 3 || p.Stats().PublishErrors != 3 {
 			t.Errorf("%d published, %d errors; want 3 and 3", got, p.Stats().PublishErrors)
 		}
-		if strings.Count(log.String(), "\n") != 2 || !strings.Contains(log.String(), "bus is down") || !strings.Contains(log.String(), "works again") {
+		if strings.Count(log.String(), "\n") != 2 || !strings.Contains(log.String(), "bus is down") ||
+			!strings.Contains(log.String(), "works again") {
 			t.Errorf("want one line for the outage and one for its end:\n%s", log)
 		}
 	})
@@ -411,7 +412,8 @@ func TestCollect(t *testing.T) {
 		if took := time.Since(begin); took != 5*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if _, _, err := p.Collect(context.Background(), Target{"i2", "nobody:1"}, time.Second); !errors.Is(err, quell.ErrNoData) || !errors.Is(err, syscall.ECONNREFUSED) {
+		if _, _, err := p.Collect(context.Background(), Target{"i2", "nobody:1"}, time.Second); !errors.Is(err, quell.ErrNoData) ||
+			!errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("nobody there: %v", err)
 		}
 		if _, _, err := p.Collect(context.Background(), Target{"i1", "a:1"}, 200*time.Millisecond); err == nil {
@@ -432,7 +434,8 @@ func TestAgainstTheServer(t *testing.T) {
 	readings := make(chan quell.Reading, 100)
 	p, err := NewProber(Options{
 		Service: "video", Sender: "lb1", Targets: func() []Target { return []Target{{"i1", address}} },
-		Period: 400 * time.Millisecond, Timeout: 400 * time.Millisecond, Size: 20_000, Token: token, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Period: 400 * time.Millisecond, Timeout: 400 * time.Millisecond, Size: 20_000, Token: token,
+		Logger:  slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Publish: func(_ context.Context, r quell.Reading) error { readings <- r; return nil },
 	})
 	if err != nil {

@@ -59,7 +59,8 @@ func fitSize(o Options) (int64, error) {
 	bytes := allowance(*o.Capacity, o.Budget, o.Period)
 	most := math.Floor(bytes/float64(o.Count)) - headerBytes
 	if most < minSize {
-		return 0, mistake("probe.budget: %.3g of %.4g bit/s leaves %.0f bytes a period for %d probes, which need %d: raise probe.budget or sampling",
+		return 0, mistake("probe.budget: %.3g of %.4g bit/s leaves %.0f bytes a period for %d probes, which need %d: raise probe.budget or "+
+			"sampling",
 			o.Budget, *o.Capacity, bytes, o.Count, o.Count*(minSize+headerBytes))
 	}
 	if o.Size > 0 {

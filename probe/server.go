@@ -94,7 +94,8 @@ func NewServer(o ServerOptions) *Server {
 // than this machine can reach.
 func (s *Server) Start(l net.Listener) error {
 	if s.open && !isLocal(l.Addr()) {
-		return &quell.UserError{Err: fmt.Errorf("probe.listen: %s can be reached from outside: set probe.token, or listen on a loopback address", l.Addr())}
+		return &quell.UserError{Err: fmt.Errorf("probe.listen: %s can be reached from outside: set probe.token, or listen on a loopback address",
+			l.Addr())}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,8 @@ func TestPeakJumpsUpAndComesDownSlowly(t *testing.T) {
 func TestEWMAForgetsInTenSeconds(t *testing.T) {
 	var p peak
 	p.add(0, 0.1)
-	for at, want := range map[time.Duration]float64{0: 0.1, 5 * time.Second: 0.1 * 0.60653, 10 * time.Second: 0.1 * 0.36788, 30 * time.Second: 0.1 * 0.049787} {
+	for at, want := range map[time.Duration]float64{0: 0.1, 5 * time.Second: 0.1 * 0.60653, 10 * time.Second: 0.1 * 0.36788,
+		30 * time.Second: 0.1 * 0.049787} {
 		if got := p.value(at); math.Abs(got-want) > 1e-6 {
 			t.Errorf("%v after an answer of 0.1 s: %v s, want %v", at, got, want)
 		}

@@ -93,7 +93,8 @@ func TestCgroupMistakes(t *testing.T) {
 }
 
 func TestParseCPUMax(t *testing.T) {
-	for text, want := range map[string]float64{"50000 100000\n": 0.5, "max 100000\n": 0, "150000 100000": 1.5, "0 100000": -1, "1": -1, "x 1": -1, "1 0": -1} {
+	for text, want := range map[string]float64{"50000 100000\n": 0.5, "max 100000\n": 0, "150000 100000": 1.5, "0 100000": -1, "1": -1,
+		"x 1": -1, "1 0": -1} {
 		got, err := parseCPUMax([]byte(text))
 		if (err != nil) != (want < 0) || err == nil && got != want {
 			t.Errorf("%q: %v, %v; want %v", text, got, err, want)

@@ -43,7 +43,8 @@ func (g Group) fixed() string {
 func (g Group) Check() string {
 	switch _, err := path.Match(g.Path, ""); {
 	case !path.IsAbs(g.Path) || path.Clean(g.Path) != g.Path:
-		return fmt.Sprintf("%q is no control group: give a path below the hierarchy as in /system.slice/web.service, or a pattern as in /system.slice/*.service", g.Path)
+		return fmt.Sprintf("%q is no control group: give a path below the hierarchy as in /system.slice/web.service, or a pattern as in "+
+			"/system.slice/*.service", g.Path)
 	case g.Path == "/":
 		return "\"/\" is the whole machine: name groups below it"
 	case err != nil:
@@ -145,9 +146,11 @@ func (g *Groups) find(h *hierarchy) (list []found, failures []Failure) {
 		switch {
 		case slices.ContainsFunc(list, func(f found) bool { return f.path == at }): // by another entry
 		case taken:
-			failures = append(failures, Failure{"group " + at, fmt.Errorf("it is named %s like %s, and left out: give one of the two a name of its own", name, other)})
+			failures = append(failures, Failure{"group " + at,
+				fmt.Errorf("it is named %s like %s, and left out: give one of the two a name of its own", name, other)})
 		case within >= 0:
-			failures = append(failures, Failure{"group " + at, fmt.Errorf("it is left out: one of it and %s lies inside the other, and time would count twice", list[within].path)})
+			failures = append(failures, Failure{"group " + at,
+				fmt.Errorf("it is left out: one of it and %s lies inside the other, and time would count twice", list[within].path)})
 		case len(list) == mostGroups:
 			failures = append(failures, Failure{"groups", fmt.Errorf("there are more than %d: the rest is left out", mostGroups)})
 		default:

@@ -82,11 +82,15 @@ func TestGroupsThatCannotBeRead(t *testing.T) {
 		{"a pattern that matches nothing yet", nil, []Group{{Path: "/*.service"}}, "", ""},
 		{"a pattern takes folders only", map[string]string{"a/cpu.stat": used, "cpu.stat": used}, []Group{{Path: "/*"}}, "a", ""},
 		{"named twice", map[string]string{"a/cpu.stat": used}, []Group{{Path: "/a"}, {Path: "/*"}}, "a", ""},
-		{"one inside the other", map[string]string{"a/cpu.stat": used, "a/b/cpu.stat": used}, []Group{{Path: "/a"}, {Path: "/a/*"}}, "a", "group /a/b: it is left out: one of it and /a lies inside the other"},
-		{"two of one name", map[string]string{"a/x/cpu.stat": used, "b/x/cpu.stat": used}, []Group{{Path: "/a/x"}, {Path: "/b/x"}}, "x", "group /b/x: it is named x like /a/x"},
+		{"one inside the other", map[string]string{"a/cpu.stat": used, "a/b/cpu.stat": used}, []Group{{Path: "/a"}, {Path: "/a/*"}}, "a",
+			"group /a/b: it is left out: one of it and /a lies inside the other"},
+		{"two of one name", map[string]string{"a/x/cpu.stat": used, "b/x/cpu.stat": used}, []Group{{Path: "/a/x"}, {Path: "/b/x"}}, "x",
+			"group /b/x: it is named x like /a/x"},
 		{"a pattern keeps names apart", map[string]string{"a/x/cpu.stat": used, "b/x/cpu.stat": used}, []Group{{Path: "/*/x"}}, "a/x b/x", ""},
-		{"a broken account leaves the others", map[string]string{"a/cpu.stat": "nonsense", "b/cpu.stat": used}, []Group{{Path: "/*"}}, "b", "group a: reading its processor time"},
-		{"broken pressure leaves the rest", map[string]string{"a/cpu.stat": used, "a/cpu.pressure": "full\n"}, []Group{{Path: "/a"}}, "a", "group a: reading /cg/a/cpu.pressure"},
+		{"a broken account leaves the others", map[string]string{"a/cpu.stat": "nonsense", "b/cpu.stat": used}, []Group{{Path: "/*"}}, "b",
+			"group a: reading its processor time"},
+		{"broken pressure leaves the rest", map[string]string{"a/cpu.stat": used, "a/cpu.pressure": "full\n"}, []Group{{Path: "/a"}}, "a",
+			"group a: reading /cg/a/cpu.pressure"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tree := unified(c.files)
@@ -142,12 +146,14 @@ func TestGroupsWithoutAMachine(t *testing.T) {
 func TestGroupsAbsentStaysAbsent(t *testing.T) {
 	before := unified(map[string]string{"a/cpu.stat": "usage_usec 5000000\nuser_usec 9\n", "a/cpu.pressure": "some total=9\n"})
 	after := unified(map[string]string{
-		"a/cpu.stat": "usage_usec 6000000\nuser_usec 3\nthrottled_usec 800000\nnr_periods 90\n", "a/cpu.max": "50000 100000", "a/cpu.pressure": "some total=5\n",
+		"a/cpu.stat": "usage_usec 6000000\nuser_usec 3\nthrottled_usec 800000\nnr_periods 90\n", "a/cpu.max": "50000 100000",
+		"a/cpu.pressure": "some total=5\n",
 	})
 	delete(before, "proc/stat")
 	_, s, _ := sampleGroups(t, before, after, Group{Path: "/a"})
 	obs := s.Instances[0].Observation
-	if obs.Sched.RunS != 1 || obs.Sched.UserS != nil || obs.Sched.SystemS != nil || obs.Sched.WaitS != nil || obs.Sched.ThrottledS != nil || obs.Pressure != nil {
+	if obs.Sched.RunS != 1 || obs.Sched.UserS != nil || obs.Sched.SystemS != nil || obs.Sched.WaitS != nil || obs.Sched.ThrottledS != nil ||
+		obs.Pressure != nil {
 		t.Errorf("got %+v, %v", obs.Sched, obs.Pressure)
 	}
 	g, err := NewGroups(after, []Group{{Path: "/a"}})
@@ -179,7 +185,8 @@ func TestManyGroups(t *testing.T) {
 			y[file] = &fstest.MapFile{Data: fmt.Appendf(nil, "%d %d 1\n", 1_000_000*i, 2_000_000*i)}
 		}
 		_, s, failures := sampleGroups(t, x, y, Group{Path: "/*"})
-		if got, want := len(s.Instances), min(n, mostGroups); got != want || n > mostGroups && !strings.Contains(fmt.Sprint(failures), "more than 1000") {
+		if got, want := len(s.Instances), min(n, mostGroups); got != want || n > mostGroups &&
+			!strings.Contains(fmt.Sprint(failures), "more than 1000") {
 			t.Fatalf("%d groups, want %d; %v", got, want, failures)
 		}
 		for i, in := range s.Instances {
@@ -197,7 +204,8 @@ func TestWaited(t *testing.T) {
 		before, after map[int]taskTimes
 		wait, run     float64 // run -1: absent
 	}{
-		{"the mean run counts by waiting", map[int]taskTimes{1: {s(1), s(1)}, 2: {s(5), s(2)}}, map[int]taskTimes{1: {s(3), s(2)}, 2: {s(6), s(5)}}, 4, 1.25},
+		{"the mean run counts by waiting", map[int]taskTimes{1: {s(1), s(1)}, 2: {s(5), s(2)}},
+			map[int]taskTimes{1: {s(3), s(2)}, 2: {s(6), s(5)}}, 4, 1.25},
 		{"nobody waited", map[int]taskTimes{1: {s(1), s(1)}}, map[int]taskTimes{1: {s(3), s(1)}}, 0, -1},
 		{"a young task counts whole", nil, map[int]taskTimes{1: {s(2), s(1)}}, 1, 2},
 		{"one that was moved here does not", nil, map[int]taskTimes{1: {s(200), s(100)}}, 0, -1},
@@ -219,7 +227,8 @@ func TestParseStall(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for text, want := range map[string]string{
-		"": `no line "some"`, "full total=1\n": `no line "some"`, "some avg10=1.00\n": "want a total", "some total=-1\n": "no time in microseconds", "some total=99999999999999999\n": "no time in microseconds",
+		"": `no line "some"`, "full total=1\n": `no line "some"`, "some avg10=1.00\n": "want a total",
+		"some total=-1\n": "no time in microseconds", "some total=99999999999999999\n": "no time in microseconds",
 	} {
 		_, err := parseStall([]byte(text))
 		mustSay(t, err, want)

@@ -157,7 +157,8 @@ func (n *Network) findCapacity(iface string) (float64, error) {
 		capacity, err = parseSpeed(text)
 	}
 	if err != nil {
-		return 0, &quell.UserError{Err: fmt.Errorf("agent.capacity.network: the capacity of interface %q cannot be detected: set it, as in 1Gbps: %w", iface, err)}
+		return 0, &quell.UserError{Err: fmt.Errorf("agent.capacity.network: the capacity of interface %q cannot be detected: set it, as in "+
+			"1Gbps: %w", iface, err)}
 	}
 	return capacity, nil
 }

@@ -71,7 +71,8 @@ func TestParseStat(t *testing.T) {
 		want       cpuTicks
 		fails      string
 	}{
-		{"nice is user, interrupts are system, guests are left out", "cpu 1 2 4 8 16 32 64 128 256 512\ncpu0 1\ncpu1 1\nintr 5\n", cpuTicks{user: 3, system: 100, idle: 8, iowait: 16, steal: 128, cores: 2}, ""},
+		{"nice is user, interrupts are system, guests are left out", "cpu 1 2 4 8 16 32 64 128 256 512\ncpu0 1\ncpu1 1\nintr 5\n",
+			cpuTicks{user: 3, system: 100, idle: 8, iowait: 16, steal: 128, cores: 2}, ""},
 		{"no steal column", "cpu 1 2 4 8 16 32 64\ncpu0 1\n", cpuTicks{}, "line 1: want at least 8 columns"},
 		{"no sum", "cpu0 1 2 3\n", cpuTicks{}, "no line for all processors"},
 		{"no cores", "cpu 1 2 4 8 16 32 64 128\n", cpuTicks{}, "no line for all processors"},

@@ -92,7 +92,8 @@ func (o Options) configured(r quell.Resource) (*float64, error) {
 		return nil, nil
 	}
 	if !(v > 0) || math.IsInf(v, 0) {
-		return nil, &quell.UserError{Err: fmt.Errorf("agent.capacity.%s: %v is no capacity: give a positive number, or leave it out to have it detected", r, v)}
+		return nil, &quell.UserError{Err: fmt.Errorf("agent.capacity.%s: %v is no capacity: give a positive number, or leave it out to have "+
+			"it detected", r, v)}
 	}
 	return &v, nil
 }
@@ -102,7 +103,8 @@ func (o Options) configured(r quell.Resource) (*float64, error) {
 func setUtilization(obs *quell.Observation, r quell.Resource, used, capacity float64, unit string) error {
 	const absurd = 2
 	if used > absurd*capacity {
-		return &quell.UserError{Err: fmt.Errorf("agent.capacity.%s: %.4g %s are used of a capacity of %.4g: set the true capacity", r, used, unit, capacity)}
+		return &quell.UserError{Err: fmt.Errorf("agent.capacity.%s: %.4g %s are used of a capacity of %.4g: set the true capacity", r, used, unit,
+			capacity)}
 	}
 	if obs.Utilization == nil {
 		obs.Utilization = map[quell.Resource]float64{}

@@ -154,7 +154,8 @@ func TestNetworkFailures(t *testing.T) {
 		{"speed unknown", tree(0, 0, map[string]string{"sys/class/net/eth0/speed": "-1\n"}), Options{}, "agent.capacity.network", true},
 		{"misspelt interface", good, Options{Interface: "eht0"}, `no network interface "eht0" (there are: eth0)`, true},
 		{"no default route", tree(0, 0, map[string]string{"proc/net/route": "Iface\n"}), Options{}, "set agent.interface", false},
-		{"capacity far too low", tree(100, 1e6, nil), Options{Capacity: map[quell.Resource]float64{quell.Network: 1e6}}, "set the true capacity", true},
+		{"capacity far too low", tree(100, 1e6, nil), Options{Capacity: map[quell.Resource]float64{quell.Network: 1e6}}, "set the true capacity",
+			true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.opts.Interface == "eht0" {
@@ -244,12 +245,15 @@ func TestCPU(t *testing.T) {
 		fails  string
 	}{
 		{name: "half busy", before: stat(0, 0, 0, 0, 0), after: stat(30, 20, 50, 0, 0), want: quell.CPUTime{User: 0.3, System: 0.2}, use: 0.5},
-		{name: "one of two cores is ours", before: stat(0, 0, 0, 0, 0), after: stat(30, 10, 60, 0, 0), cores: 1, want: quell.CPUTime{User: 0.3, System: 0.1}, use: 0.8},
-		{name: "steal is no use", before: stat(5, 5, 5, 5, 5), after: stat(15, 5, 65, 15, 25), want: quell.CPUTime{User: 0.1, IOWait: 0.1, Steal: 0.2}, use: 0.1},
+		{name: "one of two cores is ours", before: stat(0, 0, 0, 0, 0), after: stat(30, 10, 60, 0, 0), cores: 1,
+			want: quell.CPUTime{User: 0.3, System: 0.1}, use: 0.8},
+		{name: "steal is no use", before: stat(5, 5, 5, 5, 5), after: stat(15, 5, 65, 15, 25),
+			want: quell.CPUTime{User: 0.1, IOWait: 0.1, Steal: 0.2}, use: 0.1},
 		{name: "idle and iowait may go back", before: stat(0, 0, 10, 10, 0), after: stat(10, 0, 9, 9, 0), want: quell.CPUTime{User: 1}, use: 1},
 		{name: "user went back", before: stat(10, 0, 0, 0, 0), after: stat(9, 0, 10, 0, 0), fails: "went back"},
 		{name: "no tick", before: stat(1, 1, 1, 1, 1), after: stat(1, 1, 1, 1, 1), fails: "no processor time passed"},
-		{name: "far more cores than configured", before: stat(0, 0, 0, 0, 0), after: stat(10, 0, 0, 0, 0), cores: 0.5, want: quell.CPUTime{User: 1}, fails: "agent.capacity.cpu"},
+		{name: "far more cores than configured", before: stat(0, 0, 0, 0, 0), after: stat(10, 0, 0, 0, 0), cores: 0.5,
+			want: quell.CPUTime{User: 1}, fails: "agent.capacity.cpu"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := &machine{fstest.MapFS{"proc/stat": {Data: []byte(c.before)}}}
@@ -300,7 +304,8 @@ func TestPressure(t *testing.T) {
 	}{
 		{"a kernel without it", fstest.MapFS{}, nil, ""},
 		{"switched off at boot", unsupported{}, nil, ""},
-		{"some of it", fstest.MapFS{"proc/pressure/io": {Data: []byte("some avg10=2.50 avg60=0 avg300=0 total=1\n")}}, map[string]float64{"io": 0.025}, ""},
+		{"some of it", fstest.MapFS{"proc/pressure/io": {Data: []byte("some avg10=2.50 avg60=0 avg300=0 total=1\n")}},
+			map[string]float64{"io": 0.025}, ""},
 		{"one file is broken", fstest.MapFS{
 			"proc/pressure/cpu":    {Data: []byte("some avg10=NaN avg60=0\n")},
 			"proc/pressure/memory": {Data: []byte("some avg10=100.00 avg60=0\n")},

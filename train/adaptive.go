@@ -240,8 +240,10 @@ func (g *guess) worth(c Cell) float64 {
 func (g *guess) expected(c Cell, response, probe float64) model.TrainingRow {
 	row := model.TrainingRow{
 		Resource: g.rows[0].Resource, Level: c.Level, InterferingLevel: &c.Interference,
-		Utilization: g.carried(c.Level, func(r *model.TrainingRow) bool { return r.Level == c.Level }, func(r *model.TrainingRow) float64 { return r.Utilization }),
-		Interfering: g.carried(c.Interference, func(r *model.TrainingRow) bool { return cellOf(r) == c }, func(r *model.TrainingRow) float64 { return r.Interfering }),
+		Utilization: g.carried(c.Level, func(r *model.TrainingRow) bool { return r.Level == c.Level },
+			func(r *model.TrainingRow) float64 { return r.Utilization }),
+		Interfering: g.carried(c.Interference, func(r *model.TrainingRow) bool { return cellOf(r) == c },
+			func(r *model.TrainingRow) float64 { return r.Interfering }),
 	}
 	sf := g.now.SeverityAt(row.Utilization, row.Interfering)
 	alone, stddev, _ := g.now.Isolation(row.Utilization)

@@ -113,7 +113,8 @@ func TestScoreOfPerfectRows(t *testing.T) {
 	for _, c := range Full().Cells() {
 		rows = append(rows, linkRow(RunRequest{Cell: c}, 0))
 	}
-	held := slices.DeleteFunc(slices.Clone(rows), func(r model.TrainingRow) bool { return r.Level+*r.InterferingLevel > 0.85 || *r.InterferingLevel == 0 })
+	held := slices.DeleteFunc(slices.Clone(rows),
+		func(r model.TrainingRow) bool { return r.Level+*r.InterferingLevel > 0.85 || *r.InterferingLevel == 0 })
 	s, err := Score(rows, held, quell.Mean, 30)
 	if err != nil {
 		t.Fatal(err)

@@ -89,7 +89,10 @@ type PlanScore struct {
 }
 
 // Compare trains by a plan, on the resource of the held-out runs, once for each seed, and returns the mean of the scores.
-func Compare(ctx context.Context, name string, plan Plan, machines []Machine, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64, seeds []uint64) (PlanScore, error) {
+func Compare(
+	ctx context.Context, name string, plan Plan, machines []Machine, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64,
+	seeds []uint64,
+) (PlanScore, error) {
 	out := PlanScore{Plan: name}
 	for _, seed := range seeds {
 		rows, err := Run(ctx, Options{Plan: plan, Resource: truth[0].Resource, Machines: machines, Seed: seed})
@@ -108,7 +111,8 @@ func Compare(ctx context.Context, name string, plan Plan, machines []Machine, tr
 }
 
 func (s *Scores) add(o Scores, share float64) {
-	for _, pair := range [][2]*Off{{&s.ResponseTime, &o.ResponseTime}, {&s.Joint, &o.Joint}, {&s.Total, &o.Total}, {&s.Capacity, &o.Capacity}} {
+	for _, pair := range [][2]*Off{{&s.ResponseTime, &o.ResponseTime}, {&s.Joint, &o.Joint}, {&s.Total, &o.Total},
+		{&s.Capacity, &o.Capacity}} {
 		pair[0].Mean += pair[1].Mean * share
 		pair[0].P95 += pair[1].P95 * share
 	}

@@ -69,9 +69,11 @@ func (s ProbingStudy) Study(ctx context.Context) ([]ProbingScore, error) {
 			for job := range jobs {
 				p, c := s.Probings[job/len(s.cells())], s.cells()[job%len(s.cells())]
 				var err error
-				singles[job], err = machine.Probes(ctx, RunRequest{Resource: s.Resource, Cell: c, WarmUp: s.WarmUp, Run: s.Run, Seed: s.Seed + uint64(job%len(s.cells()))}, p)
+				singles[job], err = machine.Probes(ctx, RunRequest{Resource: s.Resource, Cell: c, WarmUp: s.WarmUp, Run: s.Run,
+					Seed: s.Seed + uint64(job%len(s.cells()))}, p)
 				if err != nil {
-					cancel(fmt.Errorf("probing %d times %d bytes at utilisation %.2f, interference %.2f: %w", p.Count, p.Bytes, c.Level, c.Interference, err))
+					cancel(fmt.Errorf("probing %d times %d bytes at utilisation %.2f, interference %.2f: %w", p.Count, p.Bytes, c.Level, c.Interference,
+						err))
 					return
 				}
 			}
@@ -119,7 +121,8 @@ func (s ProbingStudy) score(p Probing, singles [][]float64) (ProbingScore, error
 		base := stat.Mean(singles[i], nil)
 		quiet, felt := windows(singles[i], p.Count), windows(singles[i+1], p.Count)
 		if len(quiet) < 2 || len(felt) < 2 {
-			return out, fmt.Errorf("probing %d times %d bytes: a run of %v holds too few periods of %v: %w", p.Count, p.Bytes, s.Run, p.Period, quell.ErrNoData)
+			return out, fmt.Errorf("probing %d times %d bytes: a run of %v holds too few periods of %v: %w", p.Count, p.Bytes, s.Run, p.Period,
+				quell.ErrNoData)
 		}
 		mean, deviation := stat.MeanStdDev(felt, nil)
 		out.Severity += (mean/base - 1) / float64(len(s.Cells))

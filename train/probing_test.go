@@ -58,7 +58,8 @@ func TestStudyOfProbing(t *testing.T) {
 
 func TestStudyOfProbingFails(t *testing.T) {
 	broken := errors.New("broken")
-	if _, err := study(noisyProbes{fail: broken}).Study(t.Context()); !errors.Is(err, broken) || !strings.Contains(err.Error(), "1000000 bytes") {
+	if _, err := study(noisyProbes{fail: broken}).Study(t.Context()); !errors.Is(err, broken) ||
+		!strings.Contains(err.Error(), "1000000 bytes") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := study().Study(t.Context()); err == nil {
@@ -78,7 +79,9 @@ func TestLiveProbesWithWhatIsAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	singles, err := machines[0].(ProbedMachine).Probes(t.Context(), RunRequest{Resource: quell.Network, Cell: Cell{0.1, 0.2}, Run: time.Second, Seed: 1}, Probing{Period: 100 * time.Millisecond, Count: 1, Bytes: 20_000})
+	singles, err := machines[0].(ProbedMachine).Probes(t.Context(),
+		RunRequest{Resource: quell.Network, Cell: Cell{0.1, 0.2}, Run: time.Second, Seed: 1},
+		Probing{Period: 100 * time.Millisecond, Count: 1, Bytes: 20_000})
 	if err != nil {
 		t.Fatal(err)
 	}

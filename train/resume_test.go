@@ -50,14 +50,16 @@ func linkRow(r RunRequest, noise float64) model.TrainingRow {
 	mean := unloadedMS * stretch * (1 + noise*rng.NormFloat64())
 	p95 := 3 * unloadedMS * stretch * (1 + 2*noise*rng.NormFloat64())
 	return model.TrainingRow{
-		Resource: cmp.Or(r.Resource, quell.Network), Level: r.Level, InterferingLevel: &r.Interference, Interfering: r.Interference, Utilization: r.Level,
+		Resource: cmp.Or(r.Resource, quell.Network), Level: r.Level, InterferingLevel: &r.Interference, Interfering: r.Interference,
+		Utilization: r.Level,
 		RequestRate: 100 * r.Level, LatencyMS: quell.Latency{Mean: &mean, P95: &p95, N: 500}, Seed: r.Seed,
 		ProbeMS: model.ProbeRun{Mean: unloadedProbeMS * stretch * (1 + noise*rng.NormFloat64()), Stddev: 0.5, N: 100},
 	}
 }
 
 func small() Plan {
-	return Plan{Levels: []float64{0.1, 0.3, 0.5}, Interference: []float64{0, 0.2, 0.4}, Run: time.Second, Repeat: 2, MaxRepeat: 4, Interval: 0.1, Confidence: 0.95}
+	return Plan{Levels: []float64{0.1, 0.3, 0.5}, Interference: []float64{0, 0.2, 0.4}, Run: time.Second, Repeat: 2, MaxRepeat: 4,
+		Interval: 0.1, Confidence: 0.95}
 }
 
 func inOrder(rows []model.TrainingRow) []model.TrainingRow {
@@ -82,7 +84,8 @@ func resumption(t *testing.T, plan Plan) func(t rapid.TB, fails []int) {
 	return func(t rapid.TB, fails []int) {
 		var rows []model.TrainingRow
 		var last Progress
-		o := Options{Resource: quell.Network, Plan: plan, Seed: 7, Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil }, Progress: func(p Progress) { last = p }}
+		o := Options{Resource: quell.Network, Plan: plan, Seed: 7, Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
+			Progress: func(p Progress) { last = p }}
 		for _, n := range fails {
 			o.Machines = append(o.Machines, &sharedLink{fails: n})
 		}
@@ -116,7 +119,8 @@ func TestRowsOfAnotherPlanAreRefused(t *testing.T) {
 		"no run with seed 6":                        {linkRow(RunRequest{Cell: Cell{0.1, 0}, Seed: 6}, 0)},
 		fmt.Sprint("no run with seed ", extra.Seed): append(slices.Clone(whole), extra),
 	} {
-		_, err := Run(t.Context(), Options{Resource: quell.Network, Plan: small(), Machines: []Machine{&sharedLink{}}, Seed: 7, Rows: rows, Save: func(model.TrainingRow) error { return nil }})
+		_, err := Run(t.Context(), Options{Resource: quell.Network, Plan: small(), Machines: []Machine{&sharedLink{}}, Seed: 7, Rows: rows,
+			Save: func(model.TrainingRow) error { return nil }})
 		var user *quell.UserError
 		if !errors.As(err, &user) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -133,7 +137,8 @@ func TestRowsOfAWiderRuleCount(t *testing.T) {
 	before := len(rows)
 	m := &sharedLink{}
 	_, err := Run(t.Context(), Options{
-		Resource: quell.Network, Plan: small(), Machines: []Machine{m}, Seed: 7, Rows: slices.Clone(rows), Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
+		Resource: quell.Network, Plan: small(), Machines: []Machine{m}, Seed: 7, Rows: slices.Clone(rows),
+		Save: func(r model.TrainingRow) error { rows = append(rows, r); return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

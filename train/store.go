@@ -139,17 +139,20 @@ func (s *Store) begin(settings Settings) error {
 func (s *Store) compare(settings Settings) error {
 	data, err := os.ReadFile(s.path + settingsSuffix)
 	if errors.Is(err, os.ErrNotExist) {
-		return &quell.UserError{Err: fmt.Errorf("%s is there already, and no %s%s tells how its rows were measured: name another file, or give --fresh, which sets it aside", s.path, s.path, settingsSuffix)}
+		return &quell.UserError{Err: fmt.Errorf("%s is there already, and no %s%s tells how its rows were measured: name another file, or "+
+			"give --fresh, which sets it aside", s.path, s.path, settingsSuffix)}
 	}
 	if err != nil {
 		return fmt.Errorf("reading the settings of the training rows: %w", err)
 	}
 	var before Settings
 	if err := json.Unmarshal(data, &before); err != nil {
-		return &quell.UserError{Err: fmt.Errorf("%s%s: not the settings of a training: %w; name another file with --out, or give --fresh", s.path, settingsSuffix, err)}
+		return &quell.UserError{Err: fmt.Errorf("%s%s: not the settings of a training: %w; name another file with --out, or give --fresh", s.path,
+			settingsSuffix, err)}
 	}
 	if differing := settings.differences(before); len(differing) > 0 {
-		return &quell.UserError{Err: fmt.Errorf("the rows of %s were measured otherwise: %s; go back to that, name another file, or give --fresh, which sets them aside", s.path, strings.Join(differing, ", "))}
+		return &quell.UserError{Err: fmt.Errorf("the rows of %s were measured otherwise: %s; go back to that, name another file, or give "+
+			"--fresh, which sets them aside", s.path, strings.Join(differing, ", "))}
 	}
 	return nil
 }

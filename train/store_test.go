@@ -156,7 +156,8 @@ func TestStoreOnAFullDisk(t *testing.T) {
 	}
 	defer full.Close()
 	s := &Store{path: "rows.jsonl", file: full}
-	if err := s.Save(madeUp(1)); err == nil || !strings.Contains(err.Error(), "rows.jsonl is full; free some space and give the same command again") {
+	if err := s.Save(madeUp(1)); err == nil || !strings.Contains(err.Error(),
+		"rows.jsonl is full; free some space and give the same command again") {
 		t.Errorf("got %v", err)
 	}
 	if s.size != 0 {

@@ -109,7 +109,8 @@ func (t *training) remember() error {
 	cells, repeats := uint64(t.Plan.mostCells()), uint64(t.Plan.MaxRepeat)
 	for _, row := range t.Rows {
 		if row.Resource != t.Resource {
-			return &quell.UserError{Err: fmt.Errorf("the rows are of %s, this training is of %s: name another file, or give --fresh, which sets them aside", row.Resource, t.Resource)}
+			return &quell.UserError{Err: fmt.Errorf("the rows are of %s, this training is of %s: name another file, or give --fresh, which sets "+
+				"them aside", row.Resource, t.Resource)}
 		}
 		if _, twice := t.saved[row.Seed]; twice {
 			return foreign("two rows have seed %d", row.Seed)
@@ -135,7 +136,8 @@ func (t *training) forgotten() error {
 
 // foreign is about rows that a training with these settings cannot have made.
 func foreign(format string, args ...any) error {
-	return &quell.UserError{Err: fmt.Errorf(format+": the rows were changed, or made by another version; give --fresh, or name another file", args...)}
+	return &quell.UserError{Err: fmt.Errorf(format+": the rows were changed, or made by another version; give --fresh, or name another file",
+		args...)}
 }
 
 // round makes a round's cells on all machines, and leaves rows in order of their seeds: what follows must not depend
@@ -213,7 +215,8 @@ func (t *training) run(ctx context.Context, cell Cell, seed uint64, machine Mach
 		return row, false, err
 	}
 	if row.Level != cell.Level || row.InterferingLevel == nil || *row.InterferingLevel != cell.Interference {
-		return row, true, foreign("the row with seed %d is of utilisation %v, where this plan has %v under interference %v", seed, row.Level, cell.Level, cell.Interference)
+		return row, true, foreign("the row with seed %d is of utilisation %v, where this plan has %v under interference %v", seed, row.Level,
+			cell.Level, cell.Interference)
 	}
 	return row, true, nil
 }

@@ -83,7 +83,8 @@ func options(t *testing.T, targets ...Target) Options {
 	}
 	return Options{
 		Resource: quell.Network,
-		Plan:     Plan{Levels: []float64{0.1, 0.2}, Interference: []float64{0, 0.3}, Run: time.Second, WarmUp: 100 * time.Millisecond, Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95},
+		Plan: Plan{Levels: []float64{0.1, 0.2}, Interference: []float64{0, 0.3}, Run: time.Second, WarmUp: 100 * time.Millisecond, Repeat: 1,
+			MaxRepeat: 1, Interval: 0.05, Confidence: 0.95},
 		Machines: machines, Seed: 1, Save: func(model.TrainingRow) error { return nil },
 	}
 }
@@ -92,7 +93,8 @@ func liveOptions(targets ...Target) LiveOptions {
 	capacity := 40e6
 	return LiveOptions{
 		Targets: targets, PerSecond: func(quell.Resource) float64 { return 500 }, Process: loadgen.Deterministic, Seed: 1,
-		Probe: probe.Options{Service: "training", Sender: "t", Period: 500 * time.Millisecond, Count: 10, Capacity: &capacity, Budget: 0.05, Timeout: 500 * time.Millisecond},
+		Probe: probe.Options{Service: "training", Sender: "t", Period: 500 * time.Millisecond, Count: 10, Capacity: &capacity, Budget: 0.05,
+			Timeout: 500 * time.Millisecond},
 	}
 }
 
@@ -143,7 +145,8 @@ func TestRunMakesEveryCellOnceAndAccountsIt(t *testing.T) {
 func checkObservation(t *testing.T, r model.TrainingRow) {
 	t.Helper()
 	o := r.Observation
-	if o == nil || o.At.IsZero() || o.WindowS != r.DurationS || *o.RequestRate != r.RequestRate || *o.ErrorRate != 0 || *o.LatencyMS.Mean != *r.LatencyMS.Mean {
+	if o == nil || o.At.IsZero() || o.WindowS != r.DurationS || *o.RequestRate != r.RequestRate || *o.ErrorRate != 0 ||
+		*o.LatencyMS.Mean != *r.LatencyMS.Mean {
 		t.Fatalf("observation %+v of row %+v", o, r)
 	}
 	if p := o.Probe[r.Resource]; p.MeanMS != r.ProbeMS.Mean || p.N != r.ProbeMS.N || p.By == nil || *p.By != *r.By || r.By.Count != 10 {

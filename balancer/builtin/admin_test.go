@@ -84,7 +84,8 @@ func TestBadListChangesNothing(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.adminHandler().ServeHTTP(w, req)
 		var refused adminError
-		if err := json.Unmarshal(w.Body.Bytes(), &refused); err != nil || w.Code != http.StatusBadRequest || !strings.Contains(refused.Error, tt.want) {
+		if err := json.Unmarshal(w.Body.Bytes(), &refused); err != nil || w.Code != http.StatusBadRequest ||
+			!strings.Contains(refused.Error, tt.want) {
 			t.Errorf("%s: %d %s, want 400 with %q", tt.why, w.Code, w.Body, tt.want)
 		}
 	}
@@ -125,11 +126,13 @@ func (endless) Read(b []byte) (int, error) {
 
 func TestClientSaysWhatIsMissing(t *testing.T) {
 	path := socketPath(t)
-	if _, err := NewClient(path).State(t.Context()); err == nil || !strings.Contains(err.Error(), path+" does not exist") || strings.Count(err.Error(), path) != 1 {
+	if _, err := NewClient(path).State(t.Context()); err == nil || !strings.Contains(err.Error(), path+" does not exist") ||
+		strings.Count(err.Error(), path) != 1 {
 		t.Errorf("without a socket: %v", err)
 	}
 	leaveDeadSocket(t, path)
-	if err := NewClient(path).Apply(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "nobody answers on balancer socket "+path) || strings.Count(err.Error(), path) != 1 {
+	if err := NewClient(path).Apply(t.Context(), nil); err == nil ||
+		!strings.Contains(err.Error(), "nobody answers on balancer socket "+path) || strings.Count(err.Error(), path) != 1 {
 		t.Errorf("with a dead socket: %v", err)
 	}
 }

@@ -44,17 +44,20 @@ func TestRequestsOfAmbiguousLengthAreRefused(t *testing.T) {
 	applyHealthy(t, s, in.backend(1))
 	const post = "POST / HTTP/1.1\r\nHost: a\r\n"
 	for why, parts := range map[string][]string{
-		"length, then coding":      {post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
-		"coding, then length":      {post + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"},
-		"other letters":            {post + "content-length: 0\r\nX-Between: 1\r\ntRANSFER-eNCODING: chunked\r\n\r\n0\r\n\r\n"},
-		"no carriage returns":      {"POST / HTTP/1.1\nHost: a\nContent-Length: 4\nTransfer-Encoding: chunked\n\n0\r\n\r\n"},
-		"in the midst of a name":   {post + "Content-Length: 4\r\nTransfer-", "Encoding: chunked\r\n\r\n0\r\n\r\n"},
-		"before a line's end":      {post + "Content-Length: 4\r\nTransfer-Encoding: chunked", "\r\n\r\n0\r\n\r\n"},
-		"HTTP/1.0 has no codings":  {"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
-		"behind another's body":    {post + "Content-Length: 5\r\n\r\nhello" + post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
-		"behind another's chunks":  {post + "Transfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nX-T: 1\r\n\r\n" + post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
-		"byte by byte at the end":  {post + "Content-Length: 4\r\nTransfer-Encoding: chunke", "d", "\r", "\n", "\r", "\n", "0"},
-		"behind an empty question": {"GET / HTTP/1.1\r\nHost: a\r\n\r\n" + post + "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		"length, then coding":     {post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		"coding, then length":     {post + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"},
+		"other letters":           {post + "content-length: 0\r\nX-Between: 1\r\ntRANSFER-eNCODING: chunked\r\n\r\n0\r\n\r\n"},
+		"no carriage returns":     {"POST / HTTP/1.1\nHost: a\nContent-Length: 4\nTransfer-Encoding: chunked\n\n0\r\n\r\n"},
+		"in the midst of a name":  {post + "Content-Length: 4\r\nTransfer-", "Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		"before a line's end":     {post + "Content-Length: 4\r\nTransfer-Encoding: chunked", "\r\n\r\n0\r\n\r\n"},
+		"HTTP/1.0 has no codings": {"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		"behind another's body": {post + "Content-Length: 5\r\n\r\nhello" + post +
+			"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		"behind another's chunks": {post + "Transfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nX-T: 1\r\n\r\n" + post +
+			"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		"byte by byte at the end": {post + "Content-Length: 4\r\nTransfer-Encoding: chunke", "d", "\r", "\n", "\r", "\n", "0"},
+		"behind an empty question": {"GET / HTTP/1.1\r\nHost: a\r\n\r\n" + post +
+			"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
 	} {
 		before := in.served.Load()
 		got := rawly(t, s, parts...)
@@ -76,7 +79,8 @@ func TestBodiesMayLookLikeHeads(t *testing.T) {
 	body := "\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for why, request := range map[string]string{
 		"length": fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body),
-		"chunks": fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body),
+		"chunks": fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n",
+			len(body), body),
 	} {
 		got, err := http.ReadResponse(bufio.NewReader(strings.NewReader(rawly(t, s, request))), nil)
 		if err != nil {
@@ -94,7 +98,8 @@ func TestFramingFollowsPipelinedRequests(t *testing.T) {
 		var b bytes.Buffer
 		line := rapid.SampledFrom([]string{"GET /a", "POST /b?Content-Length:", "PUT /" + strings.Repeat("x", 300)}).Draw(t, "line")
 		fmt.Fprintf(&b, "%s HTTP/1.1\r\nHost: a\r\nCookie: Transfer-Encoding: chunked\r\n", line)
-		body := rapid.SampledFrom([]string{"x", "\r\n\r\n", "GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"}).Draw(t, "body")
+		body := rapid.SampledFrom([]string{"x", "\r\n\r\n", "GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"}).Draw(t,
+			"body")
 		switch rapid.IntRange(0, 2).Draw(t, "kind") {
 		case 0:
 			b.WriteString("\r\n")

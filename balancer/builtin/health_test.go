@@ -54,7 +54,8 @@ func TestFailingCheckSaysWhatItGot(t *testing.T) {
 	ln.Close()
 	for name, c := range map[string]struct{ address, path, want string }{
 		"no such file": {server(http.NotFound), "/healthz", `GET /healthz: 404 Not Found, body "404 page not found"`},
-		"no body":      {server(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }), "/up", "GET /up: 503 Service Unavailable, no body"},
+		"no body": {server(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }), "/up",
+			"GET /up: 503 Service Unavailable, no body"},
 		"a long page": {server(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(500)
 			io.WriteString(w, "<html>\n\x1b[31m"+strings.Repeat("x", 1000))

@@ -145,7 +145,8 @@ func (o Options) validate() error {
 			errs = append(errs, fmt.Errorf("%s %v is negative", name, d))
 		}
 	}
-	if o.Health.Fall < 0 || o.Health.Rise < 0 || o.MaxConns < 0 || o.MaxConnsPerClient != nil && *o.MaxConnsPerClient < 0 || o.MaxHeaderBytes < 0 {
+	if o.Health.Fall < 0 || o.Health.Rise < 0 || o.MaxConns < 0 || o.MaxConnsPerClient != nil && *o.MaxConnsPerClient < 0 ||
+		o.MaxHeaderBytes < 0 {
 		errs = append(errs, errors.New("fall, rise, and the limits of connections and header bytes cannot be negative"))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -272,7 +272,8 @@ func TestOwnFaultsDoNotCountAgainstInstances(t *testing.T) {
 	}()
 	waitFor(t, "the request that holds the only connection", func() bool { return in.served.Load() == 1 })
 	r := get(t, c, s)
-	if r.status != http.StatusServiceUnavailable || r.body != "the balancer cannot open more connections\n" || r.header.Get("Retry-After") == "" {
+	if r.status != http.StatusServiceUnavailable || r.body != "the balancer cannot open more connections\n" ||
+		r.header.Get("Retry-After") == "" {
 		t.Errorf("%+v", r)
 	}
 	for _, own := range []error{syscall.EMFILE, syscall.EADDRNOTAVAIL, context.Canceled} {

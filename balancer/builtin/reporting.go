@@ -33,7 +33,8 @@ type paces struct {
 func (p *paces) shortest() time.Duration { return cmp.Or(p.fast, p.period) }
 
 func newReporter(o *Options, p *pool) *reporter {
-	r := &reporter{opts: o, pool: p, spare: measure.New(), stretches: map[string]*measure.Stretch{}, outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
+	r := &reporter{opts: o, pool: p, spare: measure.New(), stretches: map[string]*measure.Stretch{},
+		outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
 	r.pace(o.Period, o.Fast)
 	return r
 }

@@ -52,7 +52,8 @@ func New(o Options) (*Server, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, scheduling: o.Scheduling, configured: o.Scheduling, memory: memoryFor(o.Admin), stopLoops: func() {}, stopReports: func() {}, handedOver: make(chan struct{})}
+	s := &Server{opts: o, scheduling: o.Scheduling, configured: o.Scheduling, memory: memoryFor(o.Admin), stopLoops: func() {},
+		stopReports: func() {}, handedOver: make(chan struct{})}
 	s.metrics = newMetrics(&s.opts)
 	var err error
 	if s.files, err = shareOut(openFiles(), o.MaxConns); err != nil {

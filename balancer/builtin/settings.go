@@ -48,14 +48,17 @@ func (s *Settings) Keys() keys.Table {
 		keys.Opt("listen", keys.ListenAddress(&s.Listen), "where clients connect"),
 		keys.Opt("admin", keys.Text(&s.Admin), "Unix socket that the controller uses").Or("`balancer.sock` in data"),
 		keys.Opt("metrics", keys.OptionalAddress(&s.Metrics), "the balancer's metrics and health; off turns it off"),
-		keys.Opt("scheduling", keys.OneOf(&s.Scheduling, quell.Schedulings), "how the next instance is picked: roundrobin, leastconn, random2, ewma or prequal; weights apply to all but the last"),
+		keys.Opt("scheduling", keys.OneOf(&s.Scheduling, quell.Schedulings),
+			"how the next instance is picked: roundrobin, leastconn, random2, ewma or prequal; weights apply to all but the last"),
 		keys.Opt("health", healthKeys(&s.Health), "how instances are checked"),
 		keys.Opt("timeouts", timeoutKeys(&s.Timeouts), "bounds of the phases of a request"),
-		keys.Opt("max_conns", keys.Whole(&s.MaxConns).AtLeast(0).Into(func(n int) { s.MaxConns, s.MaxConnsSet = n, true }), "most connections of clients, further ones wait; 0 for as many as the limit of open files leaves room for"),
+		keys.Opt("max_conns", keys.Whole(&s.MaxConns).AtLeast(0).Into(func(n int) { s.MaxConns, s.MaxConnsSet = n, true }),
+			"most connections of clients, further ones wait; 0 for as many as the limit of open files leaves room for"),
 		keys.Opt("max_conns_per_client", keys.Pointer(&s.MaxConnsPerClient, perClient),
 			"most connections of one client address (IPv6: of one /64), further ones are closed; 0 for no limit; "+
 				"trusted proxies have none").Or("half of max_conns"),
-		keys.Opt("trusted_proxies", keys.ListOf(&s.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) keys.Value { return keys.Network(p) }), "networks of proxies in front, as in 10.0.0.0/8: their X-Forwarded-* and Forwarded headers are kept, those of others replaced"),
+		keys.Opt("trusted_proxies", keys.ListOf(&s.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) keys.Value { return keys.Network(p) }),
+			"networks of proxies in front, as in 10.0.0.0/8: their X-Forwarded-* and Forwarded headers are kept, those of others replaced"),
 	}
 }
 
@@ -76,11 +79,13 @@ func timeoutKeys(t *Timeouts) keys.Table {
 		keys.Opt("connect", keys.Duration(&t.Connect).Above(0), "to connect to an instance"),
 		keys.Opt("header", keys.Duration(&t.ResponseHeader).Above(0), "until an instance's response begins"),
 		keys.Opt("idle", keys.Duration(&t.Idle).Above(0), "of a client's kept-alive connection without a request"),
-		keys.Opt("upstream_idle", keys.Duration(&t.UpstreamIdle).Above(0), "of a kept-alive connection to an instance without a request; must be below the instances' own"),
+		keys.Opt("upstream_idle", keys.Duration(&t.UpstreamIdle).Above(0),
+			"of a kept-alive connection to an instance without a request; must be below the instances' own"),
 		keys.Opt("read_header", keys.Duration(&t.ReadHeader).Above(0), "until a client's request headers have arrived"),
 		keys.Opt("body", keys.Duration(&t.Body).AtLeast(0), "for the next part of a request's body to arrive; 0s for no limit"),
 		keys.Opt("write", keys.Duration(&t.Write).AtLeast(0), "for a client to take the next part of a response; 0s for no limit"),
-		keys.Opt("upgrade", keys.Duration(&t.Upgrade).AtLeast(0), "of an upgraded connection (WebSocket) on which neither side sends; 0s for no limit"),
+		keys.Opt("upgrade", keys.Duration(&t.Upgrade).AtLeast(0),
+			"of an upgraded connection (WebSocket) on which neither side sends; 0s for no limit"),
 	}
 }
 
@@ -142,7 +147,8 @@ func (s *Settings) CheckHealth(ctx context.Context, address string) (asked strin
 func (s *Settings) Options(in balancer.Service) Options {
 	return Options{
 		Name: in.Balancer, Service: in.Name, Listen: s.Listen, Admin: s.Admin, Metrics: s.Metrics,
-		Scheduling: s.Scheduling, MaxConns: s.MaxConns, MaxConnsSet: s.MaxConnsSet, MaxConnsPerClient: s.MaxConnsPerClient, TrustedProxies: s.TrustedProxies,
-		Drain: in.Drain, Period: in.Period, Fast: in.Fast, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
+		Scheduling: s.Scheduling, MaxConns: s.MaxConns, MaxConnsSet: s.MaxConnsSet, MaxConnsPerClient: s.MaxConnsPerClient,
+		TrustedProxies: s.TrustedProxies,
+		Drain:          in.Drain, Period: in.Period, Fast: in.Fast, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
 	}
 }

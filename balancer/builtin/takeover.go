@@ -301,7 +301,8 @@ func SameAddress(ln net.Listener, configured string) bool {
 func (i Inherited) fitting(o *Options) Inherited {
 	drop := func(what string, ln *net.Listener, address string) {
 		if *ln != nil && (address == "" || !SameAddress(*ln, address)) {
-			o.Logger.Warn("an inherited socket is not used: another address is configured", "for", what, "inherited", (*ln).Addr(), "configured", address)
+			o.Logger.Warn("an inherited socket is not used: another address is configured", "for", what, "inherited", (*ln).Addr(), "configured",
+				address)
 			(*ln).Close()
 			*ln = nil
 		}

@@ -29,7 +29,8 @@ esac`)
 // again makes a driver as a restarted controller does.
 func (b *bench) again() {
 	path := filepath.Join(b.dir, "script.sh")
-	b.d = driver(b.t, Options{Service: "shop", Command: []string{path, "set"}, StateCommand: []string{path, "show"}, Memory: filepath.Join(b.dir, "serving.json")})
+	b.d = driver(b.t, Options{Service: "shop", Command: []string{path, "set"}, StateCommand: []string{path, "show"},
+		Memory: filepath.Join(b.dir, "serving.json")})
 }
 
 func (b *bench) apply(backends ...quell.Backend) {

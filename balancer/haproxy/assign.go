@@ -109,7 +109,8 @@ func (d *Driver) place(id, address string, views []*view) (name string, begins b
 			}
 		}
 	}
-	return "", false, fmt.Errorf("no slot is free for %s: declare more servers %s... in backend %s (server-template), and reload HAProxy", id, d.opts.Slots, d.opts.Backend)
+	return "", false, fmt.Errorf("no slot is free for %s: declare more servers %s... in backend %s (server-template), and reload HAProxy", id,
+		d.opts.Slots, d.opts.Backend)
 }
 
 // misplaced says whether a server has vanished from all configurations, while slots can take its place.

@@ -68,7 +68,8 @@ func BenchmarkState100(b *testing.B) {
 }
 
 func BenchmarkParseLog(b *testing.B) {
-	line := []byte(head + `127.0.0.1:35062 [21/Nov/2026:23:29:59.521] f b/s1 3/0/2/10/25 200 549 - - ---- 1/1/0/0/0 0/0 {foo|bar} "GET / HTTP/1.1"`)
+	line := []byte(head +
+		`127.0.0.1:35062 [21/Nov/2026:23:29:59.521] f b/s1 3/0/2/10/25 200 549 - - ---- 1/1/0/0/0 0/0 {foo|bar} "GET / HTTP/1.1"`)
 	for b.Loop() {
 		if _, err := parseLog(line); err != nil {
 			b.Fatal(err)

@@ -199,7 +199,8 @@ func (d *Driver) targets(views []*view) []target {
 	for _, e := range d.entries {
 		taken[e.Server] = true
 		b := d.asked[e.ID]
-		t := target{server: e.Server, address: e.Numeric, named: e.Address, share: b.Weight, draining: b.Draining, leaving: e.Leaving, added: e.Added}
+		t := target{server: e.Server, address: e.Numeric, named: e.Address, share: b.Weight, draining: b.Draining, leaving: e.Leaving,
+			added: e.Added}
 		t.drained, t.person, t.begins, t.traces = e.Drain, e.Held, e.Added || d.isSlot(e.Server), d.tracesOf(e)
 		targets = append(targets, d.timed(t, now))
 		if t.serves() {
@@ -271,7 +272,8 @@ func (d *Driver) warn(views []*view) {
 			continue
 		}
 		if v.how.mode == "tcp" {
-			d.once(i, "", "the backend has mode tcp: HAProxy counts connections and no requests there, so response times and errors are not measured")
+			d.once(i, "",
+				"the backend has mode tcp: HAProxy counts connections and no requests there, so response times and errors are not measured")
 		}
 		if a := v.how.algorithm; a != "" && !slices.Contains(weighted, a) {
 			d.once(i, "", "balance "+a+" does not share requests by weights that change: use roundrobin, leastconn or random")
@@ -280,9 +282,11 @@ func (d *Driver) warn(views []*view) {
 			s := v.servers[name]
 			switch {
 			case (ours[name] || nobodys) && s.agent:
-				d.once(i, name, "a server has an agent-check, which sets weights too: take agent-check out of its line, or the two overwrite each other")
+				d.once(i, name,
+					"a server has an agent-check, which sets weights too: take agent-check out of its line, or the two overwrite each other")
 			case !ours[name] && !nobodys && !d.isSlot(name) && !s.inMaint():
-				d.once(i, name, "a server of the backend belongs to no instance: it is left alone, and takes a share of the requests that Quell does not count on")
+				d.once(i, name,
+					"a server of the backend belongs to no instance: it is left alone, and takes a share of the requests that Quell does not count on")
 			}
 		}
 	}

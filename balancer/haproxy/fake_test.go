@@ -46,7 +46,8 @@ func fake(t *testing.T, answer func(command string) (string, bool)) string {
 
 // TestOddAnswers: none of them is taken for a backend, and each has one line of explanation.
 func TestOddAnswers(t *testing.T) {
-	good := map[string]string{"show info": "Pid: 7\nVersion: 2.6\n", "show servers state app": stateText + "\n", "show stat 3 6 -1": statText + "\n"}
+	good := map[string]string{"show info": "Pid: 7\nVersion: 2.6\n", "show servers state app": stateText + "\n",
+		"show stat 3 6 -1": statText + "\n"}
 	for name, c := range map[string]struct{ command, answer, want string }{
 		"as it should be":         {"", "", ""},
 		"another program":         {"show info", "HTTP/1.1 400 Bad request\n", "`show info` was answered with"},

@@ -84,7 +84,8 @@ func TestFilesThatCannotBeWritten(t *testing.T) {
 	})
 	settle(t, d, backend("a", a, 0.75), backend("b", b, 0.25))
 	settle(t, d, backend("a", a, 0.25), backend("b", b, 0.75))
-	for _, words := range []string{"keeping HAProxy's state file failed", "balancer.haproxy.state_file", "keeping which server stands for which instance failed"} {
+	for _, words := range []string{"keeping HAProxy's state file failed", "balancer.haproxy.state_file",
+		"keeping which server stands for which instance failed"} {
 		if n := l.said.count(words); n != 1 {
 			t.Errorf("%q is said %d times:\n%s", words, n, l.said)
 		}
@@ -98,7 +99,8 @@ func TestDamagedMemory(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New(Options{Sockets: []string{"/s"}, Backend: "b", Memory: path}); err == nil || !strings.Contains(err.Error(), "delete it") {
+		if _, err := New(Options{Sockets: []string{"/s"}, Backend: "b", Memory: path}); err == nil ||
+			!strings.Contains(err.Error(), "delete it") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -136,8 +138,10 @@ func TestMistakesAreNamed(t *testing.T) {
 	}
 	l.kill()
 	l.start()
-	expect("a socket that may only look", fmt.Sprint(l.driver(nil).Apply(context.Background(), []quell.Backend{backend("i1", a, 1)})), "level admin")
-	expect("no name for a server", fmt.Sprint(l.driver(nil).Apply(context.Background(), []quell.Backend{{ID: "a;b", Address: a.address()}})), "cannot be the name of a server")
+	expect("a socket that may only look", fmt.Sprint(l.driver(nil).Apply(context.Background(), []quell.Backend{backend("i1", a, 1)})),
+		"level admin")
+	expect("no name for a server", fmt.Sprint(l.driver(nil).Apply(context.Background(), []quell.Backend{{ID: "a;b", Address: a.address()}})),
+		"cannot be the name of a server")
 }
 
 // TestFrontendCalledAsTheBackend: counters are the backend's, not those of a frontend of the same name.
@@ -196,7 +200,8 @@ func TestRestartThatKeepsThePid(t *testing.T) {
 	uptime, said := 100, &sayings{}
 	path := fake(t, func(command string) (string, bool) {
 		return map[string]string{
-			"show info": fmt.Sprintf("Pid: 1\nUptime_sec: %d\n", uptime), "show servers state app": stateText + "\n", "show stat 3 6 -1": statText + "\n",
+			"show info": fmt.Sprintf("Pid: 1\nUptime_sec: %d\n", uptime), "show servers state app": stateText + "\n",
+			"show stat 3 6 -1": statText + "\n",
 		}[command], true
 	})
 	d, err := New(Options{Sockets: []string{path}, Backend: "app", Logger: slog.New(slog.NewTextHandler(said, nil))})
@@ -321,7 +326,10 @@ func TestServersThatAreNoSlots(t *testing.T) {
 	d := l.driver(func(o *Options) { o.Slots, o.Memory = "s", filepath.Join(l.dir, "memory") })
 	const odd = "an id; that / no server can have\n"
 	settle(t, d, backend(odd, a, 1))
-	if states, err := l.driver(func(o *Options) { o.Slots, o.Memory = "s", filepath.Join(l.dir, "memory") }).State(context.Background()); err != nil || len(states) != 1 || states[0].ID != odd {
+	if states, err := l.driver(func(o *Options) {
+		o.Slots, o.Memory = "s",
+			filepath.Join(l.dir, "memory")
+	}).State(context.Background()); err != nil || len(states) != 1 || states[0].ID != odd {
 		t.Errorf("another driver finds %+v, %v", states, err)
 	}
 	if s := l.servers()["static"]; s.inMaint() || s.isDraining() {
@@ -332,7 +340,8 @@ func TestServersThatAreNoSlots(t *testing.T) {
 // TestServerGoneFromOneOfTwo: the other weights are in force there, too.
 func TestServerGoneFromOneOfTwo(t *testing.T) {
 	a, b, c := newInstance(t, 0), newInstance(t, 0), newInstance(t, 0)
-	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address(), "c", c.address())), newLab(t, declared("a", a.address(), "b", b.address()))
+	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address(), "c", c.address())), newLab(t,
+		declared("a", a.address(), "b", b.address()))
 	l1.start()
 	l2.start()
 	d := l1.driver(func(o *Options) { o.Sockets = append(o.Sockets, l2.socket) })
@@ -405,7 +414,8 @@ func TestKilledWhileItIsChanged(t *testing.T) {
 	d := l.driver(func(o *Options) { o.Server = "" })
 	plan := func(round int) (backends []quell.Backend) {
 		for i := range 100 {
-			backends = append(backends, quell.Backend{ID: fmt.Sprintf("i%02d", i), Address: fmt.Sprint("127.0.0.1:", 20000+i), Weight: float64(1+(i*7+round)%97) / 97})
+			backends = append(backends, quell.Backend{ID: fmt.Sprintf("i%02d", i), Address: fmt.Sprint("127.0.0.1:", 20000+i),
+				Weight: float64(1+(i*7+round)%97) / 97})
 		}
 		return backends
 	}

@@ -101,7 +101,8 @@ func (d *Driver) noticeAll(targets []target, views []*view) {
 		d.changed = notice(v, targets) || d.changed
 		for k := range targets {
 			if t := &targets[k]; t.held(v) && d.inServiceElsewhere(t, views) {
-				d.once(i, t.server, "somebody took a server out here and not in the other HAProxies: it is left so, and its instance goes on behind the others")
+				d.once(i, t.server,
+					"somebody took a server out here and not in the other HAProxies: it is left so, and its instance goes on behind the others")
 			}
 		}
 	}

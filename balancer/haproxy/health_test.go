@@ -25,7 +25,8 @@ func TestFailingCheckIsToldInHAProxysWords(t *testing.T) {
 			switch {
 			case s.ID == "well" && (!s.Healthy || s.Health != ""):
 				return false, s
-			case s.ID == "files" && (s.Healthy || !strings.HasPrefix(s.Health, "HAProxy's check: L7STS/404, ") || !strings.Contains(s.Health, "Not Found")):
+			case s.ID == "files" && (s.Healthy || !strings.HasPrefix(s.Health, "HAProxy's check: L7STS/404, ") ||
+				!strings.Contains(s.Health, "Not Found")):
 				return false, s
 			}
 		}

@@ -34,7 +34,8 @@ func TestParseLog(t *testing.T) {
 			logged{backend: "b", server: "s1", failed: true}, nil},
 		{"a client that was tired of waiting", head + `c:1 [d] f b/s1 0/0/1/-1/2000 -1 0 - - CH-- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`,
 			logged{backend: "b", server: "s1", connect: ms(1), connected: true, failed: true}, nil},
-		{"a client that went away while it was served is no failure, nor a response time", head + `c:1 [d] f b/s1 0/0/1/5/2000 200 99 - - CD-- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`,
+		{"a client that went away while it was served is no failure, nor a response time",
+			head + `c:1 [d] f b/s1 0/0/1/5/2000 200 99 - - CD-- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`,
 			logged{backend: "b", server: "s1", connect: ms(1), connected: true}, nil},
 		{"a server that broke off", head + `c:1 [d] f b/s1 0/0/1/5/2000 200 99 - - SD-- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`,
 			logged{backend: "b", server: "s1", connect: ms(1), connected: true, failed: true}, nil},
@@ -58,7 +59,8 @@ func TestParseLog(t *testing.T) {
 }
 
 func FuzzParseLog(f *testing.F) {
-	f.Add([]byte(head + `127.0.0.1:35062 [21/Nov/2026:23:29:59.521] f b/s1 3/0/2/10/25 200 549 - - ---- 1/1/0/0/0 0/0 {foo|bar} "GET / HTTP/1.1"`))
+	f.Add([]byte(head +
+		`127.0.0.1:35062 [21/Nov/2026:23:29:59.521] f b/s1 3/0/2/10/25 200 549 - - ---- 1/1/0/0/0 0/0 {foo|bar} "GET / HTTP/1.1"`))
 	f.Add([]byte(head + `quell b/s1 0/0/1/5/9 200 -- {video}`))
 	f.Add([]byte(head + `c:1 [d] f b/s1 0/0/1/5/+6 200 +99 - - ---- {`))
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -66,7 +68,8 @@ func FuzzParseLog(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if l.server == "" || l.backend == "" || l.took < 0 || l.connect < 0 || len(l.class) > 64*3 || l.counted && l.failed || strings.ContainsAny(l.class, "{}|\"") {
+		if l.server == "" || l.backend == "" || l.took < 0 || l.connect < 0 || len(l.class) > 64*3 || l.counted && l.failed ||
+			strings.ContainsAny(l.class, "{}|\"") {
 			t.Errorf("%q gives %+v", line, l)
 		}
 	})

@@ -84,7 +84,8 @@ func (m *Monitor) Run(ctx context.Context) {
 		defer reader.Wait()
 		defer m.opts.Log.Close()
 	} else {
-		m.opts.Logger.Warn("balancer.haproxy.log is not set: response times are HAProxy's means over each server's last 1024 requests, without percentiles")
+		m.opts.Logger.Warn("balancer.haproxy.log is not set: response times are HAProxy's means over each server's last 1024 requests, " +
+			"without percentiles")
 	}
 	began := time.Now()
 	var whole window
@@ -259,7 +260,8 @@ func (w *window) missing() error {
 	case malformed > 0 && (few || lines == 0):
 		return fmt.Errorf("%d lines of a period are %w", malformed, errMalformed)
 	case few:
-		return fmt.Errorf("HAProxy answered %d requests in a period and logged %d of them here: do all frontends have `log global` and `option httplog`, its global section this address, and nothing `dontlog-normal` or a sample?", served, lines)
+		return fmt.Errorf("HAProxy answered %d requests in a period and logged %d of them here: do all frontends have `log global` and "+
+			"`option httplog`, its global section this address, and nothing `dontlog-normal` or a sample?", served, lines)
 	}
 	return nil
 }

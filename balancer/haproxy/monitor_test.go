@@ -58,10 +58,12 @@ func TestReadingsFromTheLog(t *testing.T) {
 				if err := r.Validate(); err != nil {
 					t.Error(err)
 				}
-				if r.Instance != []string{"fast", "slow"}[i] || r.Sender != "edge" || r.Source != quell.FromBalancer || r.Requests != 20 || r.Errors != 0 || *o.RequestRate != 10 {
+				if r.Instance != []string{"fast", "slow"}[i] || r.Sender != "edge" || r.Source != quell.FromBalancer || r.Requests != 20 ||
+					r.Errors != 0 || *o.RequestRate != 10 {
 					t.Errorf("reading %+v, rate %v", r, *o.RequestRate)
 				}
-				if o.LatencyMS == nil || o.LatencyMS.N != 20 || len(r.LatencyHDR) == 0 || len(o.LatencyByClassMS) != 2 || o.LatencyByClassMS["view"].N != 10 || o.RequestRates["buy"] != 5 {
+				if o.LatencyMS == nil || o.LatencyMS.N != 20 || len(r.LatencyHDR) == 0 || len(o.LatencyByClassMS) != 2 ||
+					o.LatencyByClassMS["view"].N != 10 || o.RequestRates["buy"] != 5 {
 					t.Errorf("latency %+v, by class %+v", o.LatencyMS, o.LatencyByClassMS)
 				}
 			}
@@ -93,7 +95,8 @@ func TestCoarseReadings(t *testing.T) {
 	if err := readings[0].Validate(); err != nil {
 		t.Error(err)
 	}
-	if readings[0].Requests != 30 || *o.RequestRate != 15 || *o.ErrorRate != 0 || o.Counters["haproxy_coarse"] != 1 || readings[0].LatencyHDR != nil {
+	if readings[0].Requests != 30 || *o.RequestRate != 15 || *o.ErrorRate != 0 || o.Counters["haproxy_coarse"] != 1 ||
+		readings[0].LatencyHDR != nil {
 		t.Errorf("%+v", readings[0])
 	}
 	if o.LatencyMS == nil || o.LatencyMS.P95 != nil || *o.LatencyMS.Mean < 19 {
@@ -127,7 +130,8 @@ func TestLogThatTellsNothing(t *testing.T) {
 		m.hear(fmt.Appendf(nil, "%squell b/s1 0/0/0/5/9 200 -- {class%d}", head, i))
 		m.hear(fmt.Appendf(nil, "%squell other/s%d 0/0/0/5/9 200 -- {}", head, i))
 	}
-	if len(m.heard.servers) != 1 || len(m.heard.servers["s1"].classes) != maxClasses || m.heard.servers["s1"].classes[otherClass].Summary().N != 1000-maxClasses+1 {
+	if len(m.heard.servers) != 1 || len(m.heard.servers["s1"].classes) != maxClasses ||
+		m.heard.servers["s1"].classes[otherClass].Summary().N != 1000-maxClasses+1 {
 		t.Errorf("%d servers, %d classes", len(m.heard.servers), len(m.heard.servers["s1"].classes))
 	}
 }

@@ -147,7 +147,8 @@ func (p *process) owner(ctx context.Context) (string, error) {
 
 func (p *process) setOwner(ctx context.Context, value string) error {
 	// HAProxy calls `set var` an experiment; the mode ends with these commands.
-	answers, err := p.socket.exec(ctx, "experimental-mode on", fmt.Sprintf("set var %s str(%s)", ownerVariable(p.opts.Backend), value), "experimental-mode off")
+	answers, err := p.socket.exec(ctx, "experimental-mode on", fmt.Sprintf("set var %s str(%s)", ownerVariable(p.opts.Backend), value),
+		"experimental-mode off")
 	if err != nil {
 		return err
 	}
@@ -159,7 +160,8 @@ func (p *process) setOwner(ctx context.Context, value string) error {
 
 func (p *process) withoutOwner(answer string) {
 	p.claim.without = true
-	p.opts.Logger.Warn("this HAProxy cannot keep which controller drives a backend: make sure that only one does", "socket", p.socket.address, "answer", shorten(answer))
+	p.opts.Logger.Warn("this HAProxy cannot keep which controller drives a backend: make sure that only one does", "socket", p.socket.address,
+		"answer", shorten(answer))
 }
 
 // parseOwner reads a variable's value; the id is empty where nobody owns the backend.

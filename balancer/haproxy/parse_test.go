@@ -47,8 +47,9 @@ func TestParseState(t *testing.T) {
 func TestParseOddAnswers(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing": "", "a version to come": "2\n# srv_name\nx", "no columns": "1\nb 3", "a column too few": "1\n# srv_name srv_addr\ns 1.2.3.4",
-		"letters for a number": strings.Replace(stateText, " 77 ", " many ", 1), "an impossible weight": strings.Replace(stateText, " 77 ", " 1000 ", 1),
-		"a short line": "1\n" + strings.Split(stateText, "\n")[1] + "\n3 b 1 s1",
+		"letters for a number": strings.Replace(stateText, " 77 ", " many ", 1),
+		"an impossible weight": strings.Replace(stateText, " 77 ", " 1000 ", 1),
+		"a short line":         "1\n" + strings.Split(stateText, "\n")[1] + "\n3 b 1 s1",
 	} {
 		if servers, _, err := parseState(text); err == nil {
 			t.Errorf("%s: %+v", name, servers)
@@ -62,7 +63,8 @@ func TestParseOddAnswers(t *testing.T) {
 			t.Errorf("%s: %+v", name, servers)
 		}
 	}
-	if i, err := parseInfo("Name: HAProxy\nVersion: 2.6.12\nPid: 12\nUptime_sec: 3\nStopping: 1\n"); err != nil || i != (info{pid: 12, uptime: 3, stopping: true, version: "2.6.12"}) {
+	if i, err := parseInfo("Name: HAProxy\nVersion: 2.6.12\nPid: 12\nUptime_sec: 3\nStopping: 1\n"); err != nil ||
+		i != (info{pid: 12, uptime: 3, stopping: true, version: "2.6.12"}) {
 		t.Errorf("%+v, %v", i, err)
 	}
 	if _, err := parseInfo("Unknown command"); err == nil {

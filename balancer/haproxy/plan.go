@@ -200,6 +200,7 @@ func (b *builder) remove(t *target, s *server) {
 		b.all = append(b.all, command{text: fmt.Sprintf("shutdown sessions server %s/%s", b.backend, t.server), ok: silent})
 	}
 	if t.added {
-		b.all = append(b.all, command{text: fmt.Sprintf("del server %s/%s", b.backend, t.server), ok: saying("Server deleted", "No such server"), later: true})
+		b.all = append(b.all, command{text: fmt.Sprintf("del server %s/%s", b.backend, t.server), ok: saying("Server deleted", "No such server"),
+			later: true})
 	}
 }

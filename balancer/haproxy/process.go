@@ -280,7 +280,8 @@ func (p *process) watchWeights(kept bool) {
 		p.foreign.Report(nil)
 		return
 	}
-	p.foreign.Report(errors.New("something else changes weights of this backend, and they are put back: look for another controller, a script or an agent-check"))
+	p.foreign.Report(errors.New("something else changes weights of this backend, and they are put back: look for another controller, a " +
+		"script or an agent-check"))
 }
 
 // recentlyRestarted says whether requests may still be open in a process that this one replaced.

@@ -180,7 +180,8 @@ func (s *socket) explain(err error) error {
 	case s.network == "unix" && found != nil && found.Mode().Type() != fs.ModeSocket:
 		return fmt.Errorf("%s: this is no socket: name that of a `stats socket` line in its global section (%w)", at, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: the socket does not exist: is HAProxy running, with `stats socket %s level admin` in its global section? (%w)", at, s.address, err)
+		return fmt.Errorf("%s: the socket does not exist: is HAProxy running, with `stats socket %s level admin` in its global section? (%w)", at,
+			s.address, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: this user may not open the socket: give `stats socket` a user, group or mode that lets it (%w)", at, err)
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -27,11 +27,13 @@ func TestStretch(t *testing.T) {
 		t.Fatal(err)
 	}
 	want, _ := whole.Reading(at, 6*time.Second, (0*1+1*2+2*3)/6.)
-	if got.Requests != want.Requests || got.Errors != want.Errors || string(got.LatencyHDR) != string(want.LatencyHDR) || string(got.ConnectHDR) != string(want.ConnectHDR) {
+	if got.Requests != want.Requests || got.Errors != want.Errors || string(got.LatencyHDR) != string(want.LatencyHDR) ||
+		string(got.ConnectHDR) != string(want.ConnectHDR) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	g, w := got.Observation, want.Observation
-	if g.WindowS != 6 || *g.RequestRate != *w.RequestRate || *g.ErrorRate != *w.ErrorRate || math.Abs(*g.InFlight-*w.InFlight) > 1e-9 || *g.LatencyMS.Mean != *w.LatencyMS.Mean {
+	if g.WindowS != 6 || *g.RequestRate != *w.RequestRate || *g.ErrorRate != *w.ErrorRate || math.Abs(*g.InFlight-*w.InFlight) > 1e-9 ||
+		*g.LatencyMS.Mean != *w.LatencyMS.Mean {
 		t.Errorf("%+v, want %+v", g, w)
 	}
 }

@@ -53,7 +53,8 @@ func configCheckCommand() *cobra.Command {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: service %s, policy %s, %s at most %s, sampled every %s, %d to %d instances, mode %s\n",
 				path, s.Name, s.Policy.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Group.Min, s.Group.Max, s.Mode)
 			if file.Bus.URL == "" && (file.Bus.Token != "" || file.Bus.TokenFile != "") {
-				fmt.Fprintln(cmd.OutOrStdout(), "note: whoever shows bus.token may report of any instance; give each process a credential of its own: quell credentials --help")
+				fmt.Fprintln(cmd.OutOrStdout(),
+					"note: whoever shows bus.token may report of any instance; give each process a credential of its own: quell credentials --help")
 			}
 			if !online {
 				return nil

@@ -106,7 +106,8 @@ func makeCredential(w io.Writer, ring bus.Keyring, g bus.Grant, good time.Durati
 }
 
 func saidWhere(w io.Writer, path string, g bus.Grant) error {
-	_, err := fmt.Fprintf(w, "%s: %s of service %s. On another machine: copy it there, mode 0600, and set bus.credentials to it\n", path, g, g.Service)
+	_, err := fmt.Fprintf(w, "%s: %s of service %s. On another machine: copy it there, mode 0600, and set bus.credentials to it\n", path, g,
+		g.Service)
 	return err
 }
 
@@ -136,7 +137,8 @@ func listCredentials() *cobra.Command {
 				case !i.Expires.IsZero() && time.Now().After(i.Expires):
 					state = "expired"
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", i.At.Local().Format(time.DateTime), i.Role, quell.Printable(i.ID, longestText), expires, state, i.Key)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", i.At.Local().Format(time.DateTime), i.Role, quell.Printable(i.ID, longestText), expires,
+					state, i.Key)
 			}
 			return t.Flush()
 		},
@@ -161,7 +163,8 @@ func revokeCredentials() *cobra.Command {
 			if ring.External() {
 				again = ". The external NATS must be given the new `quell credentials nats`"
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "revoked every credential of %s made so far; a running controller ends their connections within two seconds%s\n", grant, again)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(),
+				"revoked every credential of %s made so far; a running controller ends their connections within two seconds%s\n", grant, again)
 			return err
 		},
 	}
@@ -185,7 +188,8 @@ func natsCredentials() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "# Include this in the configuration of every server, beside jetstream and cluster. The keys are in\n# %s.\n%s",
+			_, err = fmt.Fprintf(cmd.OutOrStdout(),
+				"# Include this in the configuration of every server, beside jetstream and cluster. The keys are in\n# %s.\n%s",
 				strings.TrimSuffix(ring.Dir, string(filepath.Separator)), text)
 			return err
 		},

@@ -75,7 +75,8 @@ func balancerCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().BoolVar(&run.TakeOver, "take-over", false, "take the sockets over from the running balancer, which lets its open requests finish and ends")
+	cmd.Flags().BoolVar(&run.TakeOver, "take-over", false,
+		"take the sockets over from the running balancer, which lets its open requests finish and ends")
 	logs.add(cmd)
 	return cmd
 }

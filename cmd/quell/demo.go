@@ -50,7 +50,8 @@ func demoCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	durationFlag(f, &o.duration, "duration", 0, "length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
+	durationFlag(f, &o.duration, "duration", 0,
+		"length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
 	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
 	f.StringVar(&o.scenario, "scenario", "", "scenario file; default: a noisy neighbour")
 	f.Uint64Var(&o.seed, "seed", 1, "of arrivals and neighbours")
@@ -129,7 +130,8 @@ func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Wri
 	for i, g := range groups {
 		players[i] = experiment.Player{Run: sc.Runs[i], Group: g}
 	}
-	results, err := experiment.Play(ctx, experiment.Options{Scenario: sc, Players: players, WarmUp: cmp.Or(sc.WarmUp, warmUp), Watch: view.frame})
+	results, err := experiment.Play(ctx, experiment.Options{Scenario: sc, Players: players, WarmUp: cmp.Or(sc.WarmUp, warmUp),
+		Watch: view.frame})
 	if err != nil {
 		return err
 	}
@@ -196,7 +198,8 @@ func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, 
 	if err != nil {
 		return "", err
 	}
-	models, report, err := model.Fit(rows, model.FitOptions{Service: sc.Service.Name, InstanceType: "emulated", Metric: sc.Service.SLO.Metric, At: time.Now().UTC()})
+	models, report, err := model.Fit(rows, model.FitOptions{Service: sc.Service.Name, InstanceType: "emulated", Metric: sc.Service.SLO.Metric,
+		At: time.Now().UTC()})
 	if err != nil {
 		return "", err
 	}

@@ -36,7 +36,8 @@ func newDemoView(w io.Writer, sc *scenario.Scenario) *demoView {
 
 func (v *demoView) training() {
 	fmt.Fprintf(v.w, "Quell demo: %s, objective %s <= %s at every instance.\n", v.sc.Name, v.sc.Service.SLO.Metric, v.sc.Service.SLO.Threshold)
-	fmt.Fprintf(v.w, "Training on 8 emulated machines (%.0f Mbit/s each): how fast are probe and service, at which load and interference?\n", v.sc.Hosts[0].Network/1e6)
+	fmt.Fprintf(v.w, "Training on 8 emulated machines (%.0f Mbit/s each): how fast are probe and service, at which load and interference?\n",
+		v.sc.Hosts[0].Network/1e6)
 }
 
 func (v *demoView) progress(p train.Progress) { v.bar.show(p) }
@@ -45,7 +46,9 @@ func (v *demoView) trained(r *model.Report) {
 	v.bar.finish()
 	for _, part := range r.Prima() {
 		if e := part.Errors; e.ResponseTime != nil && e.Joint != nil {
-			fmt.Fprintf(v.w, "Models of the %s from %d runs; leaving one out, response time is off by %.0f%%, interference by %.0f%%. (This was a quick training; `quell train` does better in minutes.)\n",
+			fmt.Fprintf(v.w,
+				"Models of the %s from %d runs; leaving one out, response time is off by %.0f%%, interference by %.0f%%. (This was a quick "+
+					"training; `quell train` does better in minutes.)\n",
 				part.Resource, part.Rows, e.ResponseTime.MeanRelative*100, e.Joint.MeanRelative*100)
 		}
 	}
@@ -76,18 +79,21 @@ func (v *demoView) frame(f experiment.Frame) {
 // redraw draws the table over the last one.
 func (v *demoView) redraw(f experiment.Frame) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s of %s   load %.1f machines' worth   noisy neighbours: %s\n\n", max(0, f.At.Round(time.Second)), v.sc.Duration, f.Load, noise(f))
+	fmt.Fprintf(&b, "%s of %s   load %.1f machines' worth   noisy neighbours: %s\n\n", max(0, f.At.Round(time.Second)), v.sc.Duration, f.Load,
+		noise(f))
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RUN\tINSTANCES\tLATENCY\tVIOLATION\tCOST\tFAILED")
 	for _, r := range f.Runs {
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%.0f\t%d\n", experiment.Title(v.sc, r.Run), running(r), v.latency(r), r.Violation.Round(time.Second), r.Status.InstanceSeconds, r.Errors)
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%.0f\t%d\n", experiment.Title(v.sc, r.Run), running(r), v.latency(r), r.Violation.Round(time.Second),
+			r.Status.InstanceSeconds, r.Errors)
 	}
 	_ = t.Flush()
 	if r, ok := thinking(f); ok {
 		fmt.Fprintf(&b, "\n%s\n", experiment.Title(v.sc, r.Run))
 		fmt.Fprintln(t, "INSTANCE\tSTATE\tLOAD\tSEVERITY\tCAPACITY\tWEIGHT\tLATENCY")
 		for _, in := range r.Status.Instances {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.ID, in.State, cell(in.Utilization, "%.2f"), cell(in.Severity, "%.2f"), cell(in.Capacity, "%.2f"), cell(in.Weight, "%.2f"), cell(in.LatencyMS, "%.0f ms"))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.ID, in.State, cell(in.Utilization, "%.2f"), cell(in.Severity, "%.2f"),
+				cell(in.Capacity, "%.2f"), cell(in.Weight, "%.2f"), cell(in.LatencyMS, "%.0f ms"))
 		}
 		_ = t.Flush()
 		fmt.Fprintf(&b, "latest: %s\n", latest(r))
@@ -205,6 +211,8 @@ func summarise(w io.Writer, sc *scenario.Scenario, results []quell.Result, group
 			fmt.Fprintf(w, "Journal:  %s journal --dir %s\n", quell, g.StoreDir())
 		}
 	}
-	_, err := fmt.Fprintf(w, "Logs:     %s\n\nTry next: %[2]s model show %[3]s\n          %[2]s demo --seed 2\n          %[2]s demo --policy prima,lsf,lr\n          README.md, \"Install\": the same on your own machines, in advise mode first\n", dir, quell, models)
+	_, err := fmt.Fprintf(w,
+		"Logs:     %s\n\nTry next: %[2]s model show %[3]s\n          %[2]s demo --seed 2\n          %[2]s demo --policy prima,lsf,lr\n       "+
+			"   README.md, \"Install\": the same on your own machines, in advise mode first\n", dir, quell, models)
 	return err
 }

@@ -155,9 +155,11 @@ func TestDocumentedMembers(t *testing.T) {
 func TestSetBackends(t *testing.T) {
 	need.Program(t, "jq")
 	for name, c := range map[string]struct{ input, want string }{
-		"documented": {docFile(t, "backends.json"), "upstream shop {\n  least_conn;\n  server 10.0.0.21:80 weight=750;\n  server 10.0.0.22:80 weight=250;\n}\n"},
-		"none":       {`{"service":"shop","backends":[]}`, "upstream shop {\n  least_conn;\n  server 127.0.0.1:1 down;\n}\n"},
-		"tiny share": {`{"service":"shop","backends":[{"id":"a","address":"10.0.0.1:80","weight":0.0001}]}`, "upstream shop {\n  least_conn;\n  server 10.0.0.1:80 weight=1;\n}\n"},
+		"documented": {docFile(t,
+			"backends.json"), "upstream shop {\n  least_conn;\n  server 10.0.0.21:80 weight=750;\n  server 10.0.0.22:80 weight=250;\n}\n"},
+		"none": {`{"service":"shop","backends":[]}`, "upstream shop {\n  least_conn;\n  server 127.0.0.1:1 down;\n}\n"},
+		"tiny share": {`{"service":"shop","backends":[{"id":"a","address":"10.0.0.1:80","weight":0.0001}]}`,
+			"upstream shop {\n  least_conn;\n  server 10.0.0.1:80 weight=1;\n}\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

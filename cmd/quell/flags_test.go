@@ -14,7 +14,8 @@ func TestDefaultConfig(t *testing.T) {
 	if got, err := defaultConfig("named.yaml", places); got != "named.yaml" || err != nil {
 		t.Errorf("the environment names named.yaml: got %q, %v", got, err)
 	}
-	if _, err := defaultConfig("", places); err == nil || !strings.Contains(err.Error(), "give --config FILE, set QUELL_CONFIG, or make "+first+" or "+second) {
+	if _, err := defaultConfig("", places); err == nil ||
+		!strings.Contains(err.Error(), "give --config FILE, set QUELL_CONFIG, or make "+first+" or "+second) {
 		t.Errorf("nothing is there: %v", err)
 	}
 	for _, path := range []string{second, first} { // the later one first, so that each is the answer once

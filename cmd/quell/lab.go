@@ -20,7 +20,8 @@ func labCommand() *cobra.Command {
 		Short: "Real machines in miniature: network namespaces, shaped links and cgroups of this kernel (Linux, root)",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(labListCommand(), labRunCommand(), labValidateCommand(), labProbingCommand(), labCleanCommand(), labWorkCommand(), labInstanceCommand(), labProbeCommand())
+	cmd.AddCommand(labListCommand(), labRunCommand(), labValidateCommand(), labProbingCommand(), labCleanCommand(), labWorkCommand(),
+		labInstanceCommand(), labProbeCommand())
 	return cmd
 }
 
@@ -29,8 +30,9 @@ func labCleanCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clean [--prefix NAME]",
 		Short: "Remove what a killed lab left behind: its processes, namespaces, cgroups and sockets",
-		Long:  "Removes what a lab of that prefix has made and nothing else: processes in its namespaces and cgroups, the namespaces\nwith their links, the cgroups, and its folder below /run. A lab in use is taken down.",
-		Args:  cobra.NoArgs,
+		Long: "Removes what a lab of that prefix has made and nothing else: processes in its namespaces and cgroups, the namespaces\nwith " +
+			"their links, the cgroups, and its folder below /run. A lab in use is taken down.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			removed, err := kernel.Clean(prefix)
 			for _, what := range removed {

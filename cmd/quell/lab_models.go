@@ -54,8 +54,9 @@ func (o *labRun) training() labTraining {
 	w.System, w.CacheStretch = 0, 0 // of simulated machines
 	host := experiment.KernelHost(o.scenario, o.scenario.Hosts[0])
 	t := labTraining{
-		Plan: labPlan(), Resource: policy.Resource(o.scenario.Service.Policy), Network: host.Network, Cores: host.Cores, DiskIOPS: host.DiskIOPS, Workload: w,
-		Budget: labProbeBudget, Spacing: experiment.LabProbeSpacing,
+		Plan: labPlan(), Resource: policy.Resource(o.scenario.Service.Policy), Network: host.Network, Cores: host.Cores, DiskIOPS: host.DiskIOPS,
+		Workload: w,
+		Budget:   labProbeBudget, Spacing: experiment.LabProbeSpacing,
 	}
 	if w.Kind == scenario.Video {
 		t.Plan = sessionLabPlan()
@@ -131,7 +132,8 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 	if err != nil {
 		return "", err
 	}
-	models, report, err := model.Fit(rows, model.FitOptions{Service: o.scenario.Service.Name, InstanceType: "lab", Metric: o.scenario.Service.SLO.Metric, At: time.Now().UTC()})
+	models, report, err := model.Fit(rows, model.FitOptions{Service: o.scenario.Service.Name, InstanceType: "lab",
+		Metric: o.scenario.Service.SLO.Metric, At: time.Now().UTC()})
 	if err != nil {
 		return "", err
 	}
@@ -142,7 +144,9 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 }
 
 // train makes the runs of a plan on all of the lab's machines at once. Rows are kept in dir: an interrupted training goes on.
-func (o *labRun) train(ctx context.Context, t labTraining, dir, program string, machines experiment.Machines, errs io.Writer) (rows []model.TrainingRow, err error) {
+func (o *labRun) train(
+	ctx context.Context, t labTraining, dir, program string, machines experiment.Machines, errs io.Writer,
+) (rows []model.TrainingRow, err error) {
 	store, err := train.OpenStore(filepath.Join(dir, "training.jsonl"), t.settings(o.scenario.Seed), false)
 	if err != nil {
 		return nil, err
@@ -177,6 +181,7 @@ func (o *labRun) hosts(t labTraining, dir, program string, machines experiment.M
 	}
 	return experiment.Training{
 		Bandwidth: t.Network, Workload: t.Workload, Budget: t.Budget, Seed: o.scenario.Seed, Spacing: t.Spacing,
-		Kernel: &experiment.KernelHosts{Program: program, Dir: filepath.Join(dir, "lab"), Prefix: o.prefix, Hosts: ids, Machines: machines, Host: t.host()},
+		Kernel: &experiment.KernelHosts{Program: program, Dir: filepath.Join(dir, "lab"), Prefix: o.prefix, Hosts: ids, Machines: machines,
+			Host: t.host()},
 	}
 }

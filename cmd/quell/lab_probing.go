@@ -56,7 +56,8 @@ func (o *labRun) study(ctx context.Context, program, dir string, machines experi
 	}
 	t := o.training()
 	study := train.ProbingStudy{
-		Probings: probings(t.Network), Resource: t.Resource, Cells: []train.Cell{{Level: 0.4, Interference: 0.3}}, Run: o.heldOut, WarmUp: 2 * time.Second, Seed: o.scenario.Seed,
+		Probings: probings(t.Network), Resource: t.Resource, Cells: []train.Cell{{Level: 0.4, Interference: 0.3}}, Run: o.heldOut,
+		WarmUp: 2 * time.Second, Seed: o.scenario.Seed,
 	}
 	var scores []train.ProbingScore
 	err := o.hosts(t, dir, program, machines).On(ctx, func(ctx context.Context, machines []train.Machine) (err error) {

@@ -61,7 +61,8 @@ func labRunCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
 	f.IntSliceVar(&o.runs, "run", nil, "play only the scenario's runs of these numbers, from 1; default: all")
-	durationFlag(f, &o.duration, "duration", 0, "length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
+	durationFlag(f, &o.duration, "duration", 0,
+		"length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
 	f.BoolVar(&o.resume, "resume", false, "keep what --out holds of runs with the same inputs, instead of playing them again")
 	o.flags(cmd)
 	return cmd
@@ -155,7 +156,8 @@ func labScenario(name string) (file string, data []byte, err error) {
 	library := examples.Lab()
 	data, ok := library[name]
 	if !ok {
-		return name, nil, userErrorf("there is no experiment %q (there are: %s); a file's name ends in .yaml", name, strings.Join(slices.Sorted(maps.Keys(library)), ", "))
+		return name, nil, userErrorf("there is no experiment %q (there are: %s); a file's name ends in .yaml", name,
+			strings.Join(slices.Sorted(maps.Keys(library)), ", "))
 	}
 	return name, data, nil
 }
@@ -230,7 +232,9 @@ func (o *labRun) own(ctx context.Context, errs io.Writer) error {
 		hosts = append(hosts, experiment.KernelHost(o.scenario, h))
 	}
 	if cores := sumOfCores(hosts); cores > float64(runtime.NumCPU()) {
-		fmt.Fprintf(errs, "The hosts have %g cores in all, and this machine has %d: when all are busy they slow each other down as neighbours would. Give them fewer.\n", cores, runtime.NumCPU())
+		fmt.Fprintf(errs,
+			"The hosts have %g cores in all, and this machine has %d: when all are busy they slow each other down as neighbours would. Give "+
+				"them fewer.\n", cores, runtime.NumCPU())
 	}
 	return ownLab(ctx, kernel.Options{Prefix: o.prefix, Dir: filepath.Join(o.out, "lab-"+o.prefix), Hosts: hosts}, errs)
 }
@@ -293,7 +297,8 @@ func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, er
 			continue
 		}
 		played.Runs = append(played.Runs, run)
-		fmt.Fprintf(out, "Playing %s, run %d of %d, %s, for %s.\n", o.scenario.Name, i+1, len(o.scenario.Runs), experiment.Title(o.scenario, run), o.scenario.Duration)
+		fmt.Fprintf(out, "Playing %s, run %d of %d, %s, for %s.\n", o.scenario.Name, i+1, len(o.scenario.Runs), experiment.Title(o.scenario, run),
+			o.scenario.Duration)
 		if kept, err := o.kept(rig, i); err != nil {
 			return err
 		} else if kept != nil {

@@ -56,7 +56,8 @@ func prepareLab(t *testing.T, name, scenario string, programs []string, more ...
 		need.Program(t, program)
 	}
 	l := &labProcess{t: t, prefix: fmt.Sprintf("t%s%d", name, os.Getpid()), out: t.TempDir(), said: &strings.Builder{}}
-	l.cmd = exec.Command("quell", append([]string{"lab", "run", filepath.Join("testdata", "lab", scenario+".yaml"), "--prefix", l.prefix, "--out", l.out,
+	l.cmd = exec.Command("quell", append([]string{"lab", "run", filepath.Join("testdata", "lab", scenario+".yaml"), "--prefix", l.prefix,
+		"--out", l.out,
 		"--json", filepath.Join(l.out, "results.json")}, more...)...)
 	l.cmd.Stdout, l.cmd.Stderr = l.said, l.said
 	t.Cleanup(func() {
@@ -98,7 +99,8 @@ func (l *labProcess) awaitPlaying() {
 
 // processes are those in the lab's namespaces.
 func (l *labProcess) processes() []string {
-	out, err := exec.Command("sh", "-c", fmt.Sprintf("for n in $(ip netns list | cut -d' ' -f1 | grep ^%s-); do ip netns pids $n; done", l.prefix)).Output()
+	out, err := exec.Command("sh", "-c", fmt.Sprintf("for n in $(ip netns list | cut -d' ' -f1 | grep ^%s-); do ip netns pids $n; done",
+		l.prefix)).Output()
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -182,7 +184,8 @@ func TestLabWork(t *testing.T) {
 	l.clean(false)
 	run := l.record("work", 400).Phase(0, 8).Instances
 	alone, beside := run["i1"], run["i2"]
-	t.Logf("alone %.1f ms at %.2f of its processors, beside a neighbour %.1f ms at %.2f", *alone.LatencyMS.Mean, alone.Utilization, *beside.LatencyMS.Mean, beside.Utilization)
+	t.Logf("alone %.1f ms at %.2f of its processors, beside a neighbour %.1f ms at %.2f", *alone.LatencyMS.Mean, alone.Utilization,
+		*beside.LatencyMS.Mean, beside.Utilization)
 	if !(*beside.LatencyMS.Mean > *alone.LatencyMS.Mean) || !(alone.Utilization > 0) {
 		t.Errorf("the neighbour's processor time does not show: %+v, %+v", alone, beside)
 	}
@@ -294,15 +297,30 @@ func TestLabRefuses(t *testing.T) {
 	for arg, want := range map[string]string{
 		"table-xi":                        "there is no experiment \"table-xi\" (there are: changing-interference,",
 		filepath.Join(dir, "absent.yaml"): "no such file",
-		write("names", hosts, "{id: h2, network: 50Mbps}, {id: h1, network: 50Mbps}"):                 "names.yaml:10:14: hosts[0].id: a lab's hosts are h1, h2 and so on in order, not h2",
-		write("unlike", hosts, "{id: h1, network: 50Mbps}, {id: h2, network: 20Mbps}"):                "unlike.yaml:10:54: hosts[1].network: a lab's hosts are alike",
-		write("memory", hosts, "{id: h, count: 2, network: 50Mbps, memory: 2}"):                       "memory: a lab's hosts have the memory bandwidth of the machine",
-		write("large", file, classes("{name: a, network: 60KB}, {name: b, cpu: 3s}")):                 "large.yaml:12:74: workload.classes[1]: its mean request takes 3s on an idle host, and clients wait for 10s: make it at most 2.5s",
-		write("linkless", file, classes("{name: a, cpu: 5ms}")):                                       "linkless.yaml:12:47: workload.classes: no class has network bytes",
-		write("bound", file, "{kind: users, users: 5, classes: [{name: a, cpu: 5ms, network: 1KB}]}"): "bound.yaml:12:44: workload.classes: the mean request takes 0.005 of a host's cpu where it takes 0.00016 of the link",
-		write("resource", "policy: {name: prima}", "policy: {name: prima, resource: cpu}"):            "resource.yaml:8:35: service.policy.resource: a lab learns models of its links, which are what its probes feel, not of cpu",
-		write("rule", "scheduling: leastconn", "scheduling: prequal"):                                 "runs[0].scheduling: HAProxy has no prequal: give the run balancer: builtin",
-		write("late", "warm_up: 3s", "readings: {late: 1s}"):                                          "late.yaml:13:11: readings: lost, late and noisy readings cannot be played on these machines: use quell sim",
+		write("names", hosts,
+			"{id: h2, network: 50Mbps}, {id: h1, network: 50Mbps}"): "names.yaml:10:14: hosts[0].id: a lab's hosts are h1, h2 " +
+			"and so on in order, not h2",
+		write("unlike", hosts,
+			"{id: h1, network: 50Mbps}, {id: h2, network: 20Mbps}"): "unlike.yaml:10:54: hosts[1].network: a lab's hosts are alike",
+		write("memory", hosts,
+			"{id: h, count: 2, network: 50Mbps, memory: 2}"): "memory: a lab's hosts have the memory bandwidth of the machine",
+		write("large", file,
+			classes("{name: a, network: 60KB}, {name: b, cpu: 3s}")): "large.yaml:12:74: workload.classes[1]: its mean request " +
+			"takes 3s on an idle host, and clients wait for 10s: make it at most 2.5s",
+		write("linkless", file,
+			classes("{name: a, cpu: 5ms}")): "linkless.yaml:12:47: workload.classes: no class has network " +
+			"bytes",
+		write("bound", file,
+			"{kind: users, users: 5, classes: [{name: a, cpu: 5ms, network: 1KB}]}"): "bound.yaml:12:44: workload.classes: the mean request " +
+			"takes 0.005 of a host's cpu where it takes 0.00016 of the link",
+		write("resource", "policy: {name: prima}",
+			"policy: {name: prima, resource: cpu}"): "resource.yaml:8:35: service.policy.resource: a lab learns models of its links, " +
+			"which are what its probes feel, not of cpu",
+		write("rule", "scheduling: leastconn",
+			"scheduling: prequal"): "runs[0].scheduling: HAProxy has no prequal: give the run balancer: builtin",
+		write("late", "warm_up: 3s",
+			"readings: {late: 1s}"): "late.yaml:13:11: readings: lost, late and noisy readings cannot " +
+			"be played on these machines: use quell sim",
 	} {
 		out, err := exec.Command("quell", "lab", "run", arg, "--out", filepath.Join(dir, "out")).CombinedOutput()
 		if statusOf(err) != exitUsage || !strings.Contains(string(out), want) {
@@ -330,10 +348,12 @@ workload: {kind: classes, load: 0.5, classes: [` + classes + `]}
 	return path
 }
 
-// TestLabLooksAtChosenRuns: what is wrong with a run that is left out is no matter, and of the others the place is said as it is in the file.
+// TestLabLooksAtChosenRuns: what is wrong with a run that is left out is no matter, and of the others the place is said as it is in the
+// file.
 func TestLabLooksAtChosenRuns(t *testing.T) {
 	const network, cpu = "{name: a, network: 60KB}", "{name: a, cpu: 5ms}"
-	rules := "runs:\n  - {policy: static}\n  - {policy: hpa}\n  - {policy: static, scheduling: prequal}\n  - {policy: hpa, scheduling: prequal, balancer: builtin}\n"
+	rules := "runs:\n  - {policy: static}\n  - {policy: hpa}\n  - {policy: static, scheduling: prequal}\n  - {policy: hpa, scheduling: " +
+		"prequal, balancer: builtin}\n"
 	models := "runs:\n  - {policy: prima}\n  - {policy: static}\n"
 	weights := "instances: {start: 3, fixed: 2, weights: [70%, 30%]}\nwarm_up: 20s\nruns:\n  - {policy: static}\n"
 	for name, c := range map[string]struct {
@@ -342,9 +362,11 @@ func TestLabLooksAtChosenRuns(t *testing.T) {
 		want          string // empty: it is played
 		programs      string
 	}{
-		"all":                       {network, rules, labRun{}, ":9:34: runs[2].scheduling: HAProxy has no prequal", ""},
-		"of a policy":               {network, rules, labRun{policies: []string{"static"}}, ":9:34: runs[2].scheduling: HAProxy has no prequal", ""},
-		"of a policy and a number":  {network, rules, labRun{policies: []string{"static"}, runs: []int{2}}, ":9:34: runs[2].scheduling: HAProxy has no prequal", ""},
+		"all": {network, rules, labRun{}, ":9:34: runs[2].scheduling: HAProxy has no prequal", ""},
+		"of a policy": {network, rules, labRun{policies: []string{"static"}}, ":9:34: runs[2].scheduling: HAProxy has no prequal",
+			""},
+		"of a policy and a number": {network, rules, labRun{policies: []string{"static"}, runs: []int{2}},
+			":9:34: runs[2].scheduling: HAProxy has no prequal", ""},
 		"others of that policy":     {network, rules, labRun{policies: []string{"static"}, runs: []int{1}}, "", "haproxy"},
 		"other policies":            {network, rules, labRun{policies: []string{"hpa"}}, "", "haproxy"},
 		"without HAProxy":           {network, rules, labRun{runs: []int{4}}, "", ""},

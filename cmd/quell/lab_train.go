@@ -44,6 +44,7 @@ func trainingHosts(file *config.File, prefix string, machines experiment.Machine
 		return nil, err
 	}
 	return &experiment.KernelHosts{
-		Program: program, Dir: dir, Prefix: prefix, Hosts: trainingIDs(file), Machines: machines, Host: scenario.Host{Network: file.Train.Network},
+		Program: program, Dir: dir, Prefix: prefix, Hosts: trainingIDs(file), Machines: machines,
+		Host: scenario.Host{Network: file.Train.Network},
 	}, nil
 }

@@ -107,7 +107,8 @@ func TestLabWantsADisk(t *testing.T) {
 		need.Skip(t, "needs /dev/shm to be in memory")
 	}
 	out := filepath.Join(memory, "deep", "out")
-	said, err := exec.Command("quell", "lab", "run", filepath.Join("testdata", "lab", "work.yaml"), "--prefix", fmt.Sprintf("tdisk%d", os.Getpid()), "--out", out).CombinedOutput()
+	said, err := exec.Command("quell", "lab", "run", filepath.Join("testdata", "lab", "work.yaml"), "--prefix",
+		fmt.Sprintf("tdisk%d", os.Getpid()), "--out", out).CombinedOutput()
 	if statusOf(err) != exitUsage || !strings.Contains(string(said), "quell: --out: "+memory+" lies on no disk that can be limited") {
 		t.Errorf("%v\n%s", err, said)
 	}

@@ -26,9 +26,10 @@ func trainCommand() *cobra.Command {
 	var path, out, prefix string
 	var fresh bool
 	cmd := &cobra.Command{
-		Use:   "train [--config FILE] [--out training.jsonl] [--fresh]",
-		Short: "Run controlled experiments on emulated hosts, or on kernel machines, and write one row for each; goes on where an interrupted one stopped",
-		Args:  cobra.NoArgs,
+		Use: "train [--config FILE] [--out training.jsonl] [--fresh]",
+		Short: "Run controlled experiments on emulated hosts, or on kernel machines, and write one row for each; goes on where an " +
+			"interrupted one stopped",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			file, err := daemon.Drivers().Load(path)
 			if err != nil {
@@ -66,7 +67,9 @@ func trainCommand() *cobra.Command {
 }
 
 // runTraining makes the runs that the store lacks, and says how many it kept, however the training ends.
-func runTraining(ctx context.Context, cmd *cobra.Command, hosts experiment.Training, o train.Options, store *train.Store, out string) error {
+func runTraining(
+	ctx context.Context, cmd *cobra.Command, hosts experiment.Training, o train.Options, store *train.Store, out string,
+) error {
 	bar := newProgressBar(cmd.ErrOrStderr())
 	o.Progress = bar.show
 	_, err := hosts.Run(ctx, o)
@@ -83,7 +86,8 @@ func runTraining(ctx context.Context, cmd *cobra.Command, hosts experiment.Train
 func settings(file *config.File, plan train.Plan) train.Settings {
 	c, s := file.Train, plan.Settings()
 	maps.Copy(s, train.Settings{
-		"service": file.Service.Name, "train.plan": string(c.Plan), "train.testbed": string(c.Testbed), "train.network": fmt.Sprintf("%gbps", c.Network),
+		"service": file.Service.Name, "train.plan": string(c.Plan), "train.testbed": string(c.Testbed),
+		"train.network":   fmt.Sprintf("%gbps", c.Network),
 		"train.file_size": fmt.Sprintf("%dB", c.FileSize), "train.arrivals": string(c.Arrivals), "train.seed": fmt.Sprint(c.Seed),
 		"probe.budget": fmt.Sprint(file.Probe.Budget),
 	})
@@ -139,7 +143,8 @@ func fitCommand() *cobra.Command {
 				}
 				rows = append(rows, part...)
 			}
-			models, report, err := model.Fit(rows, model.FitOptions{Service: service, InstanceType: instanceType, Metric: metric, At: time.Now().UTC()})
+			models, report, err := model.Fit(rows, model.FitOptions{Service: service, InstanceType: instanceType, Metric: metric,
+				At: time.Now().UTC()})
 			if err != nil {
 				return err
 			}
@@ -157,7 +162,8 @@ func fitCommand() *cobra.Command {
 	cmd.Flags().StringVar(&out, "out", "models.json", "where the models go")
 	cmd.Flags().StringVar(&service, "service", "service", "name of the service, kept with the models")
 	cmd.Flags().StringVar(&instanceType, "instance-type", "", "type of the machine trained on, kept with the models")
-	cmd.Flags().StringVar(&metricName, "metric", string(quell.Mean), "metric of the objective that the errors are reported for: mean, p50, p90, p95, p99")
+	cmd.Flags().StringVar(&metricName, "metric", string(quell.Mean),
+		"metric of the objective that the errors are reported for: mean, p50, p90, p95, p99")
 	return cmd
 }
 

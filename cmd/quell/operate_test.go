@@ -20,9 +20,11 @@ func TestJournalWords(t *testing.T) {
 		entry bus.Entry
 		want  string
 	}{
-		"applied":        {bus.Entry{Applied: true, Mode: quell.Act, Changes: []string{"add i3", "weights a=0.250"}}, "static  add i3; weights a=0.250"},
-		"nothing to do":  {bus.Entry{Applied: true, Mode: quell.Act}, ""},
-		"advice":         {bus.Entry{Mode: quell.Advise, Why: "advise mode", Would: []string{"add 1", "set weights a=0.250"}}, "advise mode: would add 1; set weights a=0.250"},
+		"applied": {bus.Entry{Applied: true, Mode: quell.Act, Changes: []string{"add i3", "weights a=0.250"}},
+			"static  add i3; weights a=0.250"},
+		"nothing to do": {bus.Entry{Applied: true, Mode: quell.Act}, ""},
+		"advice": {bus.Entry{Mode: quell.Advise, Why: "advise mode", Would: []string{"add 1", "set weights a=0.250"}},
+			"advise mode: would add 1; set weights a=0.250"},
 		"no advice":      {bus.Entry{Mode: quell.Advise, Why: "advise mode"}, ""},
 		"paused":         {bus.Entry{Mode: quell.Act, Why: "paused by ann", Would: []string{"remove b"}}, "paused by ann: would remove b"},
 		"refused":        {bus.Entry{Mode: quell.Act, Why: "failed: no route"}, "failed: no route"},

@@ -17,7 +17,8 @@ const hostile = "x\x1b]0;pwned\x07\x1b[2J\r\nweb-9  ready\u202e\u009b31m"
 // wantHarmless says that no text can move the cursor or forge a line.
 func wantHarmless(t *testing.T, out string, lines int) {
 	t.Helper()
-	if strings.ContainsFunc(strings.ReplaceAll(out, "\n", ""), func(r rune) bool { return !quell.Shown(r) }) || strings.Count(out, "\n") != lines {
+	if strings.ContainsFunc(strings.ReplaceAll(out, "\n", ""), func(r rune) bool { return !quell.Shown(r) }) ||
+		strings.Count(out, "\n") != lines {
 		t.Errorf("shown as %q", out)
 	}
 }
@@ -29,7 +30,8 @@ func TestHostileTextsAreEscaped(t *testing.T) {
 		LastFailure: map[string]string{hostile: hostile}, LastFailureAt: map[string]time.Time{hostile: time.Now()},
 	}
 	clean, hit := controller.Status{Service: "a", At: time.Now(), Paused: true, Overrides: map[string]float64{"b": 1},
-		Instances: []controller.InstanceStatus{{ID: "b", State: "ready", Limiter: "cpu"}}, Reasons: []quell.Reason{{Code: "c", Text: "d"}}, Changes: []string{"e"}, ChangedAt: time.Now(),
+		Instances: []controller.InstanceStatus{{ID: "b", State: "ready", Limiter: "cpu"}}, Reasons: []quell.Reason{{Code: "c", Text: "d"}},
+		Changes: []string{"e"}, ChangedAt: time.Now(),
 		LastFailure: map[string]string{"f": "g"}, LastFailureAt: map[string]time.Time{"f": time.Now()}}, &s
 	var want, got bytes.Buffer
 	if err := writeStatus(&want, clean); err != nil {

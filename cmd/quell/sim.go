@@ -120,7 +120,8 @@ func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io
 	if err != nil {
 		return nil, err
 	}
-	models, report, err := model.Fit(rows, model.FitOptions{Service: sc.Service.Name, InstanceType: "simulated", Metric: sc.Service.SLO.Metric})
+	models, report, err := model.Fit(rows, model.FitOptions{Service: sc.Service.Name, InstanceType: "simulated",
+		Metric: sc.Service.SLO.Metric})
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,8 @@ func playLive(t *testing.T, scenario, models string) (results []quell.Result) {
 	t.Helper()
 	work := t.TempDir()
 	out := filepath.Join(work, "live.json")
-	cmd := exec.CommandContext(t.Context(), "quell", "demo", "--scenario", scenario, "--models", models, "--dir", filepath.Join(work, "demo"), "--json", out)
+	cmd := exec.CommandContext(t.Context(), "quell", "demo", "--scenario", scenario, "--models", models, "--dir", filepath.Join(work, "demo"),
+		"--json", out)
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
@@ -121,7 +122,8 @@ func TestTwinOfVideoSessions(t *testing.T) {
 			t.Fatal(err)
 		}
 		simulated = append(simulated, r)
-		t.Logf("%d of them: mean %.1f ms live, %.1f simulated; %d and %d chunks", r.Fixed, *live[i].LatencyMS.Mean, *r.LatencyMS.Mean, live[i].Requests, r.Requests)
+		t.Logf("%d of them: mean %.1f ms live, %.1f simulated; %d and %d chunks", r.Fixed, *live[i].LatencyMS.Mean, *r.LatencyMS.Mean,
+			live[i].Requests, r.Requests)
 		// Chunks follow on each other, so how many fall into the run depends a little on how fast they come.
 		if math.Abs(float64(live[i].Requests)/float64(r.Requests)-1) > 0.05 || live[i].Errors+r.Errors > 0 {
 			t.Errorf("%d chunks live, %d simulated; %d and %d failed", live[i].Requests, r.Requests, live[i].Errors, r.Errors)
@@ -155,7 +157,8 @@ func twinModels(t *testing.T, path string, plan train.Plan) string {
 func compareTwins(t *testing.T, live, simulated quell.Result) {
 	t.Helper()
 	name := live.Policy + "/" + string(live.Scheduling)
-	t.Logf("%s: mean %.1f ms live, %.1f simulated; %.0f and %.0f instance-seconds", name, *live.LatencyMS.Mean, *simulated.LatencyMS.Mean, live.InstanceSeconds, simulated.InstanceSeconds)
+	t.Logf("%s: mean %.1f ms live, %.1f simulated; %.0f and %.0f instance-seconds", name, *live.LatencyMS.Mean, *simulated.LatencyMS.Mean,
+		live.InstanceSeconds, simulated.InstanceSeconds)
 	if live.Requests != simulated.Requests || live.Errors+simulated.Errors > 0 {
 		t.Errorf("%s: %d requests live, %d simulated; %d and %d failed", name, live.Requests, simulated.Requests, live.Errors, simulated.Errors)
 	}

@@ -51,7 +51,8 @@ func plansPage(ctx context.Context, dir string) error {
 	}
 	machines := []train.Machine{&sim.Trainer{Scenario: sc}, &sim.Trainer{Scenario: sc}}
 	truth, err := train.Run(ctx, train.Options{
-		Plan: train.HeldOut(append(heldOut, nearThreshold...), plansRun, 10*time.Second), Resource: policy.Resource(sc.Service.Policy), Machines: machines, Seed: 1_000_003,
+		Plan: train.HeldOut(append(heldOut, nearThreshold...), plansRun, 10*time.Second), Resource: policy.Resource(sc.Service.Policy),
+		Machines: machines, Seed: 1_000_003,
 	})
 	if err != nil {
 		return err
@@ -116,7 +117,9 @@ var (
 )
 
 // comparePlans works on any machines.
-func comparePlans(ctx context.Context, machines []train.Machine, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64) (gridScores, adaptiveScores []train.PlanScore, err error) {
+func comparePlans(
+	ctx context.Context, machines []train.Machine, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64,
+) (gridScores, adaptiveScores []train.PlanScore, err error) {
 	var seeds []uint64
 	for seed := range uint64(planSeeds) {
 		seeds = append(seeds, seed+1)

@@ -121,7 +121,8 @@ func replayPlans(rows, truth []model.TrainingRow, metric quell.Metric, threshold
 	plan.Levels, plan.Interference = []float64{0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}, []float64{0, 0.1, 0.2, 0.3, 0.45, 0.6}
 	for n := 1; n <= 3; n++ {
 		plan.Repeat, plan.MaxRepeat = n, n
-		score, err := train.Compare(context.Background(), fmt.Sprintf("grid %d x %d x %d", len(plan.Levels), len(plan.Interference), n), plan, machines, truth, metric, thresholdMS, seeds)
+		score, err := train.Compare(context.Background(), fmt.Sprintf("grid %d x %d x %d", len(plan.Levels), len(plan.Interference), n), plan,
+			machines, truth, metric, thresholdMS, seeds)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -130,7 +131,8 @@ func replayPlans(rows, truth []model.TrainingRow, metric quell.Metric, threshold
 	plan.Repeat, plan.MaxRepeat = 1, 1
 	for _, budget := range replayBudgets {
 		plan.Adaptive = &train.Adaptive{Metric: metric, ThresholdMS: thresholdMS, Budget: budget, AtOnce: 4}
-		score, err := train.Compare(context.Background(), fmt.Sprintf("adaptive, %d runs", budget), plan, machines, truth, metric, thresholdMS, seeds)
+		score, err := train.Compare(context.Background(), fmt.Sprintf("adaptive, %d runs", budget), plan, machines, truth, metric, thresholdMS,
+			seeds)
 		if err != nil {
 			return nil, nil, err
 		}

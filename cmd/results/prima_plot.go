@@ -146,7 +146,8 @@ func tradeoff(label string, all []contender, value func(contender) float64) (*pl
 		p.Add(line, points)
 		p.Legend.Add(name, line, points)
 	}
-	p.Add(&plotter.Grid{Vertical: draw.LineStyle{Color: color.Gray{0xe6}, Width: vg.Points(0.25)}, Horizontal: draw.LineStyle{Color: color.Gray{0xe6}, Width: vg.Points(0.25)}})
+	p.Add(&plotter.Grid{Vertical: draw.LineStyle{Color: color.Gray{0xe6}, Width: vg.Points(0.25)},
+		Horizontal: draw.LineStyle{Color: color.Gray{0xe6}, Width: vg.Points(0.25)}})
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1.4*p.X.Max, 0, 1.15*p.Y.Max
 	p.X.Tick.Marker = every(200)
 	p.Legend.Top = true

@@ -19,14 +19,16 @@ const (
 )
 
 // probedCells are loads and interferences in which severity is estimated.
-var probedCells = []train.Cell{{Level: 0.2, Interference: 0.3}, {Level: 0.4, Interference: 0.1}, {Level: 0.4, Interference: 0.3}, {Level: 0.6, Interference: 0.1}}
+var probedCells = []train.Cell{{Level: 0.2, Interference: 0.3}, {Level: 0.4, Interference: 0.1}, {Level: 0.4, Interference: 0.3},
+	{Level: 0.6, Interference: 0.1}}
 
 // probings are budgets of the link, spent on one download a period or on many.
 func probings(budgets []float64, counts []int) []train.Probing {
 	all := []train.Probing{{Period: probingPeriod, Count: 1, Bytes: bigProbe}}
 	for _, budget := range budgets {
 		for _, count := range counts {
-			all = append(all, train.Probing{Period: probingPeriod, Count: count, Bytes: int64(budget * linkBits / 8 * probingPeriod.Seconds() / float64(count))})
+			all = append(all, train.Probing{Period: probingPeriod, Count: count,
+				Bytes: int64(budget * linkBits / 8 * probingPeriod.Seconds() / float64(count))})
 		}
 	}
 	return all
@@ -90,13 +92,15 @@ const emulatedProbing = 150 * time.Second
 var emulatedCells = []train.Cell{{Level: 0.4, Interference: 0.3}}
 
 func probedForReal(ctx context.Context) (scores []train.ProbingScore, err error) {
-	study := train.ProbingStudy{Probings: probings([]float64{0.02}, []int{8, 20, 40}), Resource: emulated.Shared, Cells: emulatedCells, Run: emulatedProbing, WarmUp: 2 * time.Second, Seed: 1}
-	err = experiment.Training{Hosts: 4, Bandwidth: linkBits, Workload: fileWorkload, Budget: 0.02, Seed: 1}.On(ctx, func(ctx context.Context, machines []train.Machine) error {
-		for _, m := range machines {
-			study.Machines = append(study.Machines, m.(train.ProbedMachine))
-		}
-		scores, err = study.Study(ctx)
-		return err
-	})
+	study := train.ProbingStudy{Probings: probings([]float64{0.02}, []int{8, 20, 40}), Resource: emulated.Shared, Cells: emulatedCells,
+		Run: emulatedProbing, WarmUp: 2 * time.Second, Seed: 1}
+	err = experiment.Training{Hosts: 4, Bandwidth: linkBits, Workload: fileWorkload, Budget: 0.02, Seed: 1}.On(ctx,
+		func(ctx context.Context, machines []train.Machine) error {
+			for _, m := range machines {
+				study.Machines = append(study.Machines, m.(train.ProbedMachine))
+			}
+			scores, err = study.Study(ctx)
+			return err
+		})
 	return scores, err
 }

@@ -65,11 +65,13 @@ func trainingPage(ctx context.Context, dir string) error {
 		return err
 	}
 	took := time.Since(began)
-	models, report, err := model.Fit(rows, model.FitOptions{Service: "emulated", InstanceType: "emulated 40 Mbit/s", Metric: quell.Mean, At: time.Now().UTC()})
+	models, report, err := model.Fit(rows, model.FitOptions{Service: "emulated", InstanceType: "emulated 40 Mbit/s", Metric: quell.Mean,
+		At: time.Now().UTC()})
 	if err != nil {
 		return err
 	}
-	plan := train.Plan{Levels: []float64{0.5}, Interference: []float64{0}, Run: longRun, WarmUp: 2 * time.Second, Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95}
+	plan := train.Plan{Levels: []float64{0.5}, Interference: []float64{0}, Run: longRun, WarmUp: 2 * time.Second, Repeat: 1, MaxRepeat: 1,
+		Interval: 0.05, Confidence: 0.95}
 	truth, err := collect(ctx, plan, heldOut, 1_000_003)
 	if err != nil {
 		return err

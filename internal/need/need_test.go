@@ -44,7 +44,8 @@ func TestWhatIsMissingSkipsOrFails(t *testing.T) {
 	}{
 		{"a program that is there", "", "", "", func(t testing.TB) { Program(t, "go") }},
 		{"a program that is not", "", "skipped", "apt-get install no-such-program", func(t testing.TB) { Program(t, "no-such-program") }},
-		{"the same where all is required", "all", "failed", "needs the program no-such-program", func(t testing.TB) { Program(t, "no-such-program") }},
+		{"the same where all is required", "all", "failed", "needs the program no-such-program",
+			func(t testing.TB) { Program(t, "no-such-program") }},
 		{"something else", "", "skipped", "no moon", func(t testing.TB) { Skip(t, "no moon") }},
 		{"something else where all is required", "all", "failed", "no moon", func(t testing.TB) { Skip(t, "no moon") }},
 	} {

@@ -107,7 +107,8 @@ func TestErrorLogOfALibrary(t *testing.T) {
 			l.Printf("http: TLS handshake error from 10.1.2.3:%d: EOF", i)
 		}
 		got := log.lines()
-		if len(got) != 2 || !strings.Contains(got[0], "level=WARN") || !strings.Contains(got[0], "too many open files") || !strings.Contains(got[1], "level=DEBUG") {
+		if len(got) != 2 || !strings.Contains(got[0], "level=WARN") || !strings.Contains(got[0], "too many open files") ||
+			!strings.Contains(got[1], "level=DEBUG") {
 			t.Errorf("%q", got)
 		}
 	})

@@ -39,7 +39,8 @@ func TestFailureTellsStatusAndTheEndOfStandardError(t *testing.T) {
 }
 
 func TestMissingProgram(t *testing.T) {
-	if _, err := Run(t.Context(), []string{"./no-such-program"}, nil, wide); err == nil || !strings.Contains(err.Error(), "./no-such-program") {
+	if _, err := Run(t.Context(), []string{"./no-such-program"}, nil, wide); err == nil ||
+		!strings.Contains(err.Error(), "./no-such-program") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -174,12 +174,14 @@ func TestBesides(t *testing.T) {
 // A run of the scenario's own is no second entrant beside its twin.
 func TestOwnRunsEnterOnce(t *testing.T) {
 	sc := brief()
-	sc.Runs = []scenario.Run{{Policy: quell.Policy{Name: "knapsack"}, Scheduling: quell.LeastConn}, {Policy: quell.Policy{Name: "hpa"}, Scheduling: quell.LeastConn}}
+	sc.Runs = []scenario.Run{{Policy: quell.Policy{Name: "knapsack"}, Scheduling: quell.LeastConn},
+		{Policy: quell.Policy{Name: "hpa"}, Scheduling: quell.LeastConn}}
 	titles := map[string]bool{}
 	for _, e := range entrants(sc, []string{"knapsack", "hpa"}) {
 		titles[e.Title()] = true
 	}
-	if len(titles) != len(weighted)+len(policy.Variants(quell.Policy{Name: "hpa"}))*len(quell.Schedulings) || !titles["knapsack/leastconn x2"] || !titles["hpa/leastconn 80%"] {
+	if len(titles) != len(weighted)+len(policy.Variants(quell.Policy{Name: "hpa"}))*len(quell.Schedulings) ||
+		!titles["knapsack/leastconn x2"] || !titles["hpa/leastconn 80%"] {
 		t.Errorf("entrants %v", titles)
 	}
 }
@@ -216,8 +218,9 @@ func TestCheckReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"report.md": "", "made/report.md": "", "new/new/report.md": "", "report": "ends in .md", "report.txt": "ends in .md", "folder.md": "is a folder",
-		"file.md": "in the way", "file/report.md": "nothing can be written",
+		"report.md": "", "made/report.md": "", "new/new/report.md": "", "report": "ends in .md", "report.txt": "ends in .md",
+		"folder.md": "is a folder",
+		"file.md":   "in the way", "file/report.md": "nothing can be written",
 	} {
 		err := CheckReport(filepath.Join(dir, path))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
@@ -269,10 +272,11 @@ func TestLeftovers(t *testing.T) {
 	}
 	first := lines(t, dir)[0]
 	for name, c := range map[string]struct{ content, problem string }{
-		"whole":             {string(good), ""},
-		"a last line cut":   {string(good[:len(good)-40]), ""},
-		"a line twice":      {first + "\n" + string(good), ""},
-		"another version":   {strings.Replace(string(good), `"scenario_digest":"`, `"scenario_digest":"0`, 1), ":1: a result of another version of scenario brief"},
+		"whole":           {string(good), ""},
+		"a last line cut": {string(good[:len(good)-40]), ""},
+		"a line twice":    {first + "\n" + string(good), ""},
+		"another version": {strings.Replace(string(good), `"scenario_digest":"`, `"scenario_digest":"0`, 1),
+			":1: a result of another version of scenario brief"},
 		"garbage":           {string(good) + "{]\n", fmt.Sprintf(":%d: not a result", len(lines(t, dir))+1)},
 		"two that disagree": {strings.Replace(first, `"requests":`, `"requests":1`, 1) + "\n" + string(good), ":2: a second result"},
 		"another scenario":  {strings.ReplaceAll(first, `"scenario":"brief"`, `"scenario":"other"`) + "\n" + string(good), ""},
@@ -349,14 +353,16 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## brief", "| static/leastconn x2 |", "Because of *this*.", "(page/brief-tradeoff.png)", "(page/brief-latency.png)"} {
+	for _, want := range []string{"## brief", "| static/leastconn x2 |", "Because of *this*.", "(page/brief-tradeoff.png)",
+		"(page/brief-latency.png)"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
 	}
 	all, err := os.ReadFile(filepath.Join(filepath.Dir(page), "page", "brief.md"))
 	n := strings.Count(string(all), "| static/")
-	if link := fmt.Sprintf("[All %d runs](page/brief.md)", n); err != nil || n != len(contests[0].Entrants) || !strings.Contains(string(text), link) {
+	if link := fmt.Sprintf("[All %d runs](page/brief.md)", n); err != nil || n != len(contests[0].Entrants) ||
+		!strings.Contains(string(text), link) {
 		t.Errorf("%d rows, %v:\n%s", n, err, all)
 	}
 	for _, name := range []string{"brief-tradeoff.png", "brief-latency.png"} {
@@ -377,7 +383,8 @@ func TestShades(t *testing.T) {
 	if got := shades(sc, 1); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	sc.Timeline = slices.Insert(sc.Timeline, 1, scenario.Event{At: 15 * time.Second, Interfere: &scenario.Interference{Host: "h2", Resource: quell.Network, Use: 0.5}})
+	sc.Timeline = slices.Insert(sc.Timeline, 1, scenario.Event{At: 15 * time.Second,
+		Interfere: &scenario.Interference{Host: "h2", Resource: quell.Network, Use: 0.5}})
 	want = []shade{{10, 15, 0.5}, {15, 20, 1}, {20, 30, 0.5}}
 	if got := shades(sc, 1); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)

@@ -125,7 +125,8 @@ func (e Entrant) label() string {
 // plotTradeoff draws violation against cost. Each policy has a colour: the forms that no other form of it beats are joined, the
 // others are faint dots. A point's shape is its scheduling. The front is behind them.
 func plotTradeoff(path, name string, rows []Row) error {
-	c := newCanvas(name+": violation against cost (lower left is better)", "instance-seconds", "share of the time in violation, % (square-root scale)")
+	c := newCanvas(name+": violation against cost (lower left is better)", "instance-seconds",
+		"share of the time in violation, % (square-root scale)")
 	if err := c.addFront(rows); err != nil {
 		return err
 	}

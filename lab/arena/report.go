@@ -192,7 +192,8 @@ func wrapped(text string) string {
 // all is the page with all runs of a contest.
 func (c *Contest) all() []byte {
 	var page bytes.Buffer
-	fmt.Fprintf(&page, "# All runs of %s\n\nWritten by `quell arena --report`. The columns are those of the arena's page.\n\n", c.Scenario.Name)
+	fmt.Fprintf(&page, "# All runs of %s\n\nWritten by `quell arena --report`. The columns are those of the arena's page.\n\n",
+		c.Scenario.Name)
 	rows := c.Rows()
 	writeMarkdown(&page, header, func(row func(...string)) {
 		for _, r := range rows {
@@ -204,7 +205,9 @@ func (c *Contest) all() []byte {
 
 func (c *Contest) section(w io.Writer, folder, why string) {
 	sc := c.Scenario
-	fmt.Fprintf(w, "## %s\n\n%d hosts, %v, %d seeds; the %s of each instance at most %g ms, judged in windows of %v, with at least %d requests.", sc.Name, len(sc.Hosts), sc.Duration, len(c.Seeds), sc.Service.SLO.Metric, sc.Service.SLO.ThresholdMS(), sc.Judge.Window, sc.Judge.Requests)
+	fmt.Fprintf(w,
+		"## %s\n\n%d hosts, %v, %d seeds; the %s of each instance at most %g ms, judged in windows of %v, with at least %d requests.", sc.Name,
+		len(sc.Hosts), sc.Duration, len(c.Seeds), sc.Service.SLO.Metric, sc.Service.SLO.ThresholdMS(), sc.Judge.Window, sc.Judge.Requests)
 	if size, ok := primaSize(c.Results[primaItself]); ok {
 		fmt.Fprintf(w, " PRIMA's mean size is %.1f.", size)
 	}

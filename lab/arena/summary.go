@@ -168,7 +168,8 @@ func (r Row) cells() []string {
 		mark = "*"
 	}
 	return []string{
-		r.Entrant.Title(), r.Violation.text(100, 1), r.Over.text(100, 2), r.Cost.text(1, 0), r.MeanMS.text(1, 1), r.P99MS.text(1, 0), fmt.Sprint(r.Seeds), mark,
+		r.Entrant.Title(), r.Violation.text(100, 1), r.Over.text(100, 2), r.Cost.text(1, 0), r.MeanMS.text(1, 1), r.P99MS.text(1, 0),
+		fmt.Sprint(r.Seeds), mark,
 	}
 }
 

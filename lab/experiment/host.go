@@ -56,7 +56,8 @@ func (h Host) Run(ctx context.Context, log *slog.Logger) (err error) {
 
 // agent runs the ordinary agent on the machine's own file system.
 func (h Host) agent(ctx context.Context, file *config.File, server *probe.Server, root fs.FS, log *slog.Logger) error {
-	network, err := sensor.NewNetwork(sensor.Options{Root: root, Exclude: server.BytesSent, Capacity: map[quell.Resource]float64{quell.Network: float64(h.Bandwidth)}})
+	network, err := sensor.NewNetwork(sensor.Options{Root: root, Exclude: server.BytesSent,
+		Capacity: map[quell.Resource]float64{quell.Network: float64(h.Bandwidth)}})
 	if err != nil {
 		return err
 	}

@@ -133,7 +133,8 @@ func Probe(ctx context.Context, path string, log *slog.Logger) error {
 		return err
 	}
 	sensors, err := sensor.New(sensor.Options{
-		Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Cgroup: file.Agent.Cgroup, Exclude: server.BytesSent,
+		Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Cgroup: file.Agent.Cgroup,
+		Exclude: server.BytesSent,
 	})
 	if err != nil {
 		return err

@@ -52,7 +52,8 @@ func kernelHosts(sc *scenario.Scenario) error {
 			}
 		}
 		if h.Memory != 1 {
-			return invalid(path+".memory", "a lab's hosts have the memory bandwidth of the machine that it runs on: leave this out, or use quell sim")
+			return invalid(path+".memory",
+				"a lab's hosts have the memory bandwidth of the machine that it runs on: leave this out, or use quell sim")
 		}
 		if err := made.Check(); err != nil {
 			return invalid(path, "%v", err)
@@ -81,7 +82,8 @@ func bearable(sc *scenario.Scenario) error {
 	for i, c := range sc.Workload.Classes {
 		seconds := c.CPU.Seconds()/min(1, h.Cores) + c.Disk/h.DiskIOPS + c.Memory.Seconds() + 8*float64(c.Network)/h.Network
 		if seconds > most.Seconds() {
-			return invalid(fmt.Sprintf("workload.classes[%d]", i), "its mean request takes %v on an idle host, and clients wait for %v: make it at most %v, or use quell sim",
+			return invalid(fmt.Sprintf("workload.classes[%d]", i),
+				"its mean request takes %v on an idle host, and clients wait for %v: make it at most %v, or use quell sim",
 				time.Duration(seconds*float64(time.Second)).Round(time.Millisecond), patience, most)
 		}
 		operations := float64(demand.MostDisk)
@@ -89,7 +91,8 @@ func bearable(sc *scenario.Scenario) error {
 			operations /= demand.MostTime.Seconds() / most.Seconds() // as far below the bound as times are
 		}
 		if c.Disk > operations {
-			return invalid(fmt.Sprintf("workload.classes[%d].disk", i), "requests may ask for %d operations, and with spread %s for %.0f on average, not %g: give it less, or use quell sim",
+			return invalid(fmt.Sprintf("workload.classes[%d].disk", i),
+				"requests may ask for %d operations, and with spread %s for %.0f on average, not %g: give it less, or use quell sim",
 				demand.MostDisk, sc.Workload.Spread, math.Floor(operations), c.Disk)
 		}
 	}
@@ -109,12 +112,15 @@ func KernelTrainable(sc *scenario.Scenario) error {
 	demands := sc.Workload.Demands(sc.Hosts[0])
 	network := demands[quell.Network]
 	if network == 0 {
-		return invalid("workload.classes", "no class has network bytes, and models of a lab are about its links: give the answers some; or %s", instead)
+		return invalid("workload.classes", "no class has network bytes, and models of a lab are about its links: give the answers some; or %s",
+			instead)
 	}
 	for _, r := range quell.Resources {
 		if demands[r] > network {
-			return invalid("workload.classes", "the mean request takes %.2g of a host's %s where it takes %.2g of the link (seconds of the whole), and models of a lab are about links: "+
-				"make answers larger, %s demands smaller, or hosts larger in it; or %s", demands[r], r, network, r, instead)
+			return invalid("workload.classes",
+				"the mean request takes %.2g of a host's %s where it takes %.2g of the link (seconds of the whole), and models of a lab are about "+
+					"links: "+
+					"make answers larger, %s demands smaller, or hosts larger in it; or %s", demands[r], r, network, r, instead)
 		}
 	}
 	return nil

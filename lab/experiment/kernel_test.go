@@ -32,7 +32,8 @@ func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 	}
 	rig := &Kernel{Program: "/opt/quell", Dir: "/data", Models: "/data/models.json", Prefix: "quell", Scenario: sc}
 	for _, run := range []scenario.Run{
-		{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}, {Policy: quell.Policy{Name: "static"}, Scheduling: quell.Random2, Fixed: 2, Balancer: scenario.Envoy},
+		{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn},
+		{Policy: quell.Policy{Name: "static"}, Scheduling: quell.Random2, Fixed: 2, Balancer: scenario.Envoy},
 		{Policy: quell.Policy{Name: "lsf"}, Scheduling: quell.RoundRobin, Balancer: scenario.Builtin},
 	} {
 		g := &KernelGroup{rig: rig, group: newGroup(sc, run, t.TempDir()), place: place, sockets: "/run/q"}
@@ -43,7 +44,8 @@ func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", Title(sc, run), err)
 		}
-		kind := map[scenario.Balancer]string{"": haproxy.Kind.Name, scenario.Envoy: command.Kind.Name, scenario.Builtin: builtin.Kind.Name}[run.Balancer]
+		kind := map[scenario.Balancer]string{"": haproxy.Kind.Name, scenario.Envoy: command.Kind.Name,
+			scenario.Builtin: builtin.Kind.Name}[run.Balancer]
 		if file.Balancer.Kind != kind || file.Probe.From != config.FromController || file.Bus.Listen != "10.77.0.3:4222" {
 			t.Errorf("%s: %+v, %+v, %+v", Title(sc, run), file.Balancer, file.Probe, file.Bus)
 		}
@@ -52,10 +54,12 @@ func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 			t.Errorf("%s: scaler %+v", Title(sc, run), s)
 		}
 		if drain := file.Balancer.Drain; run.Balancer != scenario.Envoy && drain+kernel.Grace < patience { // Envoy's group is fixed
-			t.Errorf("%s: requests have %v and %v before their instance is killed, and clients wait for %v", Title(sc, run), drain, kernel.Grace, patience)
+			t.Errorf("%s: requests have %v and %v before their instance is killed, and clients wait for %v", Title(sc, run), drain, kernel.Grace,
+				patience)
 		}
 		if s.Drain <= kernel.Grace || s.Drain >= stopWait {
-			t.Errorf("%s: an instance is killed after %v: its server may take %v, and its controller %v", Title(sc, run), s.Drain, kernel.Grace, stopWait)
+			t.Errorf("%s: an instance is killed after %v: its server may take %v, and its controller %v", Title(sc, run), s.Drain, kernel.Grace,
+				stopWait)
 		}
 		if n := Size(sc, run); n > 0 && file.Service.Group.Max != n {
 			t.Errorf("%s: group %+v", Title(sc, run), file.Service.Group)
@@ -90,9 +94,10 @@ func TestLabOfDynamicWork(t *testing.T) {
 		args string
 		cpu  bool
 	}{
-		"{name: a, network: 10KB}":                             {kernel.Host{ID: "h1", Network: 50e6}, "--work", false},
-		"{name: a, cpu: 1ms}":                                  {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5}, "--work", true},
-		"{name: a, memory: 1ms}, {name: b, cpu: 1ms, disk: 2}": {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5, DiskIOPS: 200}, "--work --disk --memory", true},
+		"{name: a, network: 10KB}": {kernel.Host{ID: "h1", Network: 50e6}, "--work", false},
+		"{name: a, cpu: 1ms}":      {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5}, "--work", true},
+		"{name: a, memory: 1ms}, {name: b, cpu: 1ms, disk: 2}": {kernel.Host{ID: "h1", Network: 50e6, Cores: 0.5, DiskIOPS: 200},
+			"--work --disk --memory", true},
 	} {
 		sc := dynamic(t, ", cores: 0.5, disk_iops: 200", classes)
 		if err := KernelPlayable(sc); err != nil {
@@ -104,7 +109,8 @@ func TestLabOfDynamicWork(t *testing.T) {
 		if got := strings.Join(contentArgs(sc.Workload), " "); got != want.args {
 			t.Errorf("%s: %s, want %s", classes, got, want.args)
 		}
-		g := &KernelGroup{rig: &Kernel{Program: "/opt/quell", Prefix: "quell", Scenario: sc}, group: newGroup(sc, sc.Runs[0], t.TempDir()), place: place, sockets: "/run/q"}
+		g := &KernelGroup{rig: &Kernel{Program: "/opt/quell", Prefix: "quell", Scenario: sc}, group: newGroup(sc, sc.Runs[0], t.TempDir()),
+			place: place, sockets: "/run/q"}
 		file, err := daemon.Drivers().Parse("quell.yaml", []byte(g.config()))
 		if err != nil {
 			t.Fatal(err)
@@ -129,13 +135,15 @@ func TestKernelPlayable(t *testing.T) {
 		{unlike, classes("{name: a, memory: 1ms, network: 60KB}"), ""},
 		{unlike, classes("{name: a, cpu: 1ms}"), "hosts[1].cores"},
 		{unlike, classes("{name: a, disk: 1}"), "hosts[1].disk_iops"},
-		{unlike, "workload: {kind: file, size: 60KB, load: 0.5}\ntimeline: [{at: 1s, interfere: {host: h2, resource: cpu, use: 0.5}}]", "hosts[1].cores"},
+		{unlike, "workload: {kind: file, size: 60KB, load: 0.5}\ntimeline: [{at: 1s, interfere: {host: h2, resource: cpu, use: 0.5}}]",
+			"hosts[1].cores"},
 		{like, classes("{name: a, disk: 4000}"), ""},
 		{like, classes("{name: a, cpu: 1ms}, {name: b, disk: 4200}"), "workload.classes[1].disk"},
 		{like, strings.Replace(classes("{name: a, disk: 100000}"), "kind", "spread: fixed, kind", 1), ""},
 		{like, strings.Replace(classes("{name: a, disk: 100001}"), "kind", "spread: fixed, kind", 1), "workload.classes[0].disk"},
 	} {
-		sc, err := scenario.Parse("own.yaml", []byte("scenario: own\nduration: 10s\nservice: {slo: {metric: mean, threshold: 30ms}}\n"+c.hosts+"\n"+c.rest+"\n"))
+		sc, err := scenario.Parse("own.yaml", []byte("scenario: own\nduration: 10s\nservice: {slo: {metric: mean, threshold: 30ms}}\n"+c.hosts+
+			"\n"+c.rest+"\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +166,8 @@ func TestKernelTrainable(t *testing.T) {
 	} {
 		err := KernelTrainable(dynamic(t, ", cores: 0.5", classes))
 		var invalid *quell.InvalidError
-		if path == "" && err != nil || path != "" && (!errors.As(err, &invalid) || invalid.Path != path || !strings.Contains(err.Error(), "--models")) {
+		if path == "" && err != nil || path != "" && (!errors.As(err, &invalid) || invalid.Path != path ||
+			!strings.Contains(err.Error(), "--models")) {
 			t.Errorf("%s: %v, want %q", classes, err, path)
 		}
 	}
@@ -172,7 +181,8 @@ func TestRivalsConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	rig := &Kernel{Scenario: sc}
-	g := &KernelGroup{rig: rig, group: newGroup(sc, scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.Random2, Fixed: 3, Balancer: scenario.Envoy}, ""), place: place}
+	g := &KernelGroup{rig: rig, group: newGroup(sc,
+		scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.Random2, Fixed: 3, Balancer: scenario.Envoy}, ""), place: place}
 	var parsed struct {
 		Resources struct {
 			Clusters []struct {
@@ -195,7 +205,8 @@ func TestRivalsConfiguration(t *testing.T) {
 	if len(endpoints) != 3 || endpoints[2].Metadata.Filter["envoy.lb"]["instance"] != "i3" {
 		t.Errorf("endpoints %+v", endpoints)
 	}
-	for scheduling, rule := range map[quell.Scheduling]string{quell.RoundRobin: "roundrobin", quell.LeastConn: "leastconn", quell.Random2: "random(2)"} {
+	for scheduling, rule := range map[quell.Scheduling]string{quell.RoundRobin: "roundrobin", quell.LeastConn: "leastconn",
+		quell.Random2: "random(2)"} {
 		g.run.Scheduling = scheduling
 		if text := g.haproxyConfig(); !strings.Contains(text, "balance "+rule+"\n") || !strings.Contains(text, filepath.Base(g.socket())) {
 			t.Errorf("%s: %s", scheduling, text)

@@ -20,7 +20,8 @@ func LockRun(dir string, index int, run scenario.Run) (release func() error, err
 	}
 	release, err = lockfile.Take(filepath.Join(folder, "lock"), 0o644)
 	if errors.Is(err, lockfile.ErrHeld) {
-		return nil, &quell.UserError{Err: fmt.Errorf("another `quell lab run` is playing into %s: wait for it, or give this one another --out", folder)}
+		return nil, &quell.UserError{Err: fmt.Errorf("another `quell lab run` is playing into %s: wait for it, or give this one another --out",
+			folder)}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("taking the run's folder: %w", err)

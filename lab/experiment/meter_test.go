@@ -21,7 +21,8 @@ func TestMeter(t *testing.T) {
 	dev := func(sent int) {
 		set("proc/net/dev", fmt.Sprintf("Inter-|\n face |\n  eth0: 0 0 0 0 0 0 0 0 %d 0 0 0 0 0 0 0\n", sent))
 	}
-	sensors, err := sensor.New(sensor.Options{Root: root, Interface: "eth0", Capacity: map[quell.Resource]float64{quell.Network: 8e6, quell.CPU: 1}})
+	sensors, err := sensor.New(sensor.Options{Root: root, Interface: "eth0",
+		Capacity: map[quell.Resource]float64{quell.Network: 8e6, quell.CPU: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -345,7 +345,8 @@ func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
 		since = append(since, c.Sub(zero))
 	}
 	r := quell.Result{
-		Scenario: t.sc.Name, Policy: t.Run.Policy.Name, Scheduling: t.Run.Scheduling, Balancer: string(t.Run.Balancer), Fixed: Size(t.sc, t.Run), Seed: t.sc.Seed,
+		Scenario: t.sc.Name, Policy: t.Run.Policy.Name, Scheduling: t.Run.Scheduling, Balancer: string(t.Run.Balancer), Fixed: Size(t.sc, t.Run),
+		Seed:      t.sc.Seed,
 		DurationS: t.sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors,
 		LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
 		InstanceSeconds: seconds, MeanInstances: seconds / t.sc.Duration.Seconds(), MaxInstances: t.most,

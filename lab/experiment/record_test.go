@@ -18,20 +18,23 @@ func TestRecordKeepsAndSumsUp(t *testing.T) {
 	for at := range 4 {
 		r.Frame(Frame{At: time.Duration(at) * time.Second, Load: 0.8, Disturbs: map[string]float64{"h1": 0.3}, Runs: []RunFrame{{
 			Status: controller.Status{
-				Instances: []controller.InstanceStatus{{ID: "i1", Address: "10.77.1.2:80", State: quell.Ready, Utilization: &u, Severity: &sf}, {ID: "i2", State: quell.Failed}},
-				Reasons:   []quell.Reason{{Text: "for all"}, {Instance: "i1", Text: "for one"}},
+				Instances: []controller.InstanceStatus{{ID: "i1", Address: "10.77.1.2:80", State: quell.Ready, Utilization: &u, Severity: &sf},
+					{ID: "i2", State: quell.Failed}},
+				Reasons: []quell.Reason{{Text: "for all"}, {Instance: "i1", Text: "for one"}},
 			},
 		}}})
 		r.Snapshot(float64(at), quell.Snapshot{Instances: []quell.Instance{
 			{ID: "i1", Observation: &quell.Observation{
-				Probe: map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: float64(at), N: 10}}, Utilization: map[quell.Resource]float64{quell.Network: u},
+				Probe:       map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: float64(at), N: 10}},
+				Utilization: map[quell.Resource]float64{quell.Network: u},
 			}}, {ID: "i2"},
 		}}, quell.Network)
 		r.Sample(scenario.Sample{Intended: time.Duration(at) * time.Second, Instance: "i1", Latency: time.Duration(at+1) * 10 * time.Millisecond})
 	}
 	r.Sample(scenario.Sample{Intended: 2500 * time.Millisecond, Failed: true})
 	r.Change(1.25)
-	record := r.Record(scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}, quell.Result{Requests: 5, Scheduling: quell.LeastConn, SLO: quell.SLOResult{Metric: quell.Mean}})
+	record := r.Record(scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn},
+		quell.Result{Requests: 5, Scheduling: quell.LeastConn, SLO: quell.SLOResult{Metric: quell.Mean}})
 	path := filepath.Join(t.TempDir(), "record.json.gz")
 	if err := record.Save(path); err != nil {
 		t.Fatal(err)
@@ -45,7 +48,8 @@ func TestRecordKeepsAndSumsUp(t *testing.T) {
 	if p.Size != 1 || p.Requests != 2 || p.Failed != 1 || *p.LatencyMS.Mean != 35 {
 		t.Errorf("phase %+v", p)
 	}
-	if in.Utilization != u || in.Severity != sf || !math.IsNaN(in.Capacity) || in.ProbeMS != 2.5 || in.PerSecond != 1 || *in.LatencyMS.Mean != 35 {
+	if in.Utilization != u || in.Severity != sf || !math.IsNaN(in.Capacity) || in.ProbeMS != 2.5 || in.PerSecond != 1 ||
+		*in.LatencyMS.Mean != 35 {
 		t.Errorf("instance %+v", in)
 	}
 	if m := again.Moments[0]; m.Reason != "for all" || m.Disturbs["h1"] != 0.3 {

@@ -15,7 +15,8 @@ func WriteTable(w io.Writer, sc *scenario.Scenario, results []quell.Result) erro
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "RUN\tVIOLATION\tINSTANCE-SECONDS\tMEAN SIZE\tMEAN\tP95\tP99\tREQUESTS\tFAILED\tDECISIONS\n")
 	for i, r := range results {
-		fmt.Fprintf(t, "%s\t%.0f s (%.0f%%)\t%.0f\t%.1f\t%s\t%s\t%s\t%d\t%d\t%d\n", Title(sc, sc.Runs[i]), r.SLO.ViolationS, r.SLO.ViolationShare*100,
+		fmt.Fprintf(t, "%s\t%.0f s (%.0f%%)\t%.0f\t%.1f\t%s\t%s\t%s\t%d\t%d\t%d\n", Title(sc, sc.Runs[i]), r.SLO.ViolationS,
+			r.SLO.ViolationShare*100,
 			r.InstanceSeconds, r.MeanInstances, ms(r.LatencyMS.Mean), ms(r.LatencyMS.P95), ms(r.LatencyMS.P99), r.Requests, r.Errors, r.Decisions)
 	}
 	if err := t.Flush(); err != nil {
@@ -61,7 +62,8 @@ func WriteServices(w io.Writer, sc *scenario.Scenario, results []quell.Result) e
 			sum.LatencyMS.Mean = &latency
 		}
 		fmt.Fprintf(t, "%s\t%d\t%.1f%%\t%.0f%% (seed %d)\t%.0f\t%.0f\t%s\t%d\t%d\t%d\n", Title(sc, run), len(all), sum.SLO.ViolationShare*100,
-			worst.SLO.ViolationShare*100, worst.Seed, sum.InstanceSeconds, sum.MeanInstances, ms(sum.LatencyMS.Mean), sum.Requests, sum.Errors, sum.Decisions)
+			worst.SLO.ViolationShare*100, worst.Seed, sum.InstanceSeconds, sum.MeanInstances, ms(sum.LatencyMS.Mean),
+			sum.Requests, sum.Errors, sum.Decisions)
 	}
 	return t.Flush()
 }
@@ -97,14 +99,16 @@ func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 		}
 	}
 	if r := results[largest]; r.Policy == policy.Plain && r.SLO.ViolationS > 0 {
-		lines = append(lines, fmt.Sprintf("%s did not keep the threshold (%.0f s): the fixed size that does costs more still.", Title(sc, sc.Runs[largest]), r.SLO.ViolationS))
+		lines = append(lines, fmt.Sprintf("%s did not keep the threshold (%.0f s): the fixed size that does costs more still.",
+			Title(sc, sc.Runs[largest]), r.SLO.ViolationS))
 	}
 	return lines
 }
 
 func verdict(title string, r quell.Result, prima *quell.Result) string {
 	cost := prima.InstanceSeconds/r.InstanceSeconds - 1
-	line := fmt.Sprintf("Against %s, PRIMA violates for %.0f s instead of %.0f s at %+.0f%% of the cost.", title, prima.SLO.ViolationS, r.SLO.ViolationS, cost*100)
+	line := fmt.Sprintf("Against %s, PRIMA violates for %.0f s instead of %.0f s at %+.0f%% of the cost.", title, prima.SLO.ViolationS,
+		r.SLO.ViolationS, cost*100)
 	if cost > unfair && prima.SLO.ViolationS < r.SLO.ViolationS {
 		line += fmt.Sprintf(" Unfair: PRIMA used more, %.0f instance-seconds; compare with a larger fixed size.", prima.InstanceSeconds)
 	}

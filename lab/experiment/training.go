@@ -102,7 +102,9 @@ func (t Training) host() scenario.Host {
 }
 
 // targets are the machines to train on, and what their probe servers want to see.
-func (t Training) targets(ctx context.Context, cancel context.CancelCauseFunc, running *sync.WaitGroup) (targets []train.Target, token string, err error) {
+func (t Training) targets(
+	ctx context.Context, cancel context.CancelCauseFunc, running *sync.WaitGroup,
+) (targets []train.Target, token string, err error) {
 	if t.Kernel != nil {
 		t.Kernel.workload = t.Workload
 		targets, err = t.Kernel.start(ctx)

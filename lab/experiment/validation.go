@@ -13,7 +13,8 @@ import (
 // beside a weak neighbour up to a total of 0.75.
 func HeldOut() []train.Cell {
 	return []train.Cell{
-		{Level: 0.15, Interference: 0.05}, {Level: 0.15, Interference: 0.35}, {Level: 0.25, Interference: 0.15}, {Level: 0.45, Interference: 0.15},
+		{Level: 0.15, Interference: 0.05}, {Level: 0.15, Interference: 0.35}, {Level: 0.25, Interference: 0.15},
+		{Level: 0.45, Interference: 0.15},
 		{Level: 0.25, Interference: 0.25}, {Level: 0.15, Interference: 0.5}, {Level: 0.45, Interference: 0.05}, {Level: 0.35, Interference: 0.33},
 		{Level: 0.55, Interference: 0.15}, {Level: 0.65, Interference: 0.05}, {Level: 0.25, Interference: 0.4}, {Level: 0.35, Interference: 0.15},
 	}

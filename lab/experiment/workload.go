@@ -115,7 +115,8 @@ func loadable(w scenario.Workload, has func(quell.Resource) bool) error {
 			resource quell.Resource
 			key      string
 			wanted   bool
-		}{{quell.CPU, "cpu", c.CPU > 0}, {quell.Disk, "disk", c.Disk > 0}, {quell.Memory, "memory", c.Memory > 0}, {quell.Network, "network", c.Network > 0}} {
+		}{{quell.CPU, "cpu", c.CPU > 0}, {quell.Disk, "disk", c.Disk > 0}, {quell.Memory, "memory", c.Memory > 0},
+			{quell.Network, "network", c.Network > 0}} {
 			if d.wanted && !has(d.resource) {
 				return refuse(fmt.Sprintf("workload.classes[%d].%s", i, d.key), fmt.Sprintf("work on %s", d.resource))
 			}

@@ -75,16 +75,21 @@ func (f *file) keys() keys.Table {
 		keys.Opt("seed", keys.Seed(&f.Seed), "of everything random"),
 		keys.Req("duration", keys.Duration(&f.Duration), "how long a run lasts"),
 		keys.Req("service", scenarioServiceKeys(&f.Service), "a service configuration"),
-		keys.Req("hosts", keys.ListOf(&f.groups, blankHosts(), func(g *hostGroup) keys.Value { return hostKeys(g) }).AtLeast(1), "the machines; each holds at most one instance"),
+		keys.Req("hosts", keys.ListOf(&f.groups, blankHosts(), func(g *hostGroup) keys.Value { return hostKeys(g) }).AtLeast(1),
+			"the machines; each holds at most one instance"),
 		keys.Opt("instances", instancesKeys(&f.Instances), "how many instances a run begins with"),
 		keys.Req("workload", workloadKeys(&f.Workload), "what clients ask for"),
 		keys.Opt("readings", readingsKeys(&f.Readings), "what goes wrong with them on their way to the controller; simulator only"),
 		keys.Opt("stations", stationsKeys(&f.Stations), "how machines serve what is open there; simulator only"),
 		keys.Opt("probing", probingKeys(&f.Probing), "of the instances; simulator only"),
-		keys.Opt("services", keys.Whole(&f.Services).Between(1, MostServices), "this many services like this one, each with hosts, clients, a controller and a seed of its own; `quell sim` only").Or("`1`"),
-		keys.Opt("warm_up", keys.Duration(&f.WarmUp), "how long the first load is offered before measuring starts").Or("4s in the demo, four sampling periods in the simulator"),
-		keys.Opt("timeline", keys.ListOf(&f.Timeline, Event{}, func(e *Event) keys.Value { return eventKeys(e) }), "what changes when, in order of time"),
-		keys.Opt("runs", keys.ListOf(&f.Runs, Run{Scheduling: quell.LeastConn}, func(r *Run) keys.Value { return runKeys(r) }).AtLeast(1), "passes through the scenario, to compare").Or("one, of the service's policy"),
+		keys.Opt("services", keys.Whole(&f.Services).Between(1, MostServices),
+			"this many services like this one, each with hosts, clients, a controller and a seed of its own; `quell sim` only").Or("`1`"),
+		keys.Opt("warm_up", keys.Duration(&f.WarmUp),
+			"how long the first load is offered before measuring starts").Or("4s in the demo, four sampling periods in the simulator"),
+		keys.Opt("timeline", keys.ListOf(&f.Timeline, Event{}, func(e *Event) keys.Value { return eventKeys(e) }),
+			"what changes when, in order of time"),
+		keys.Opt("runs", keys.ListOf(&f.Runs, Run{Scheduling: quell.LeastConn}, func(r *Run) keys.Value { return runKeys(r) }).AtLeast(1),
+			"passes through the scenario, to compare").Or("one, of the service's policy"),
 		keys.Opt("judge", judgeKeys(&f.Judge), "how response times are held against the objective"),
 	}
 }
@@ -120,15 +125,18 @@ func instancesKeys(n *Instances) keys.Table {
 		keys.Opt("start", keys.Whole(&n.Start), "of runs whose policy scales the group"),
 		keys.Opt("fixed", keys.Whole(&n.Fixed), "the size of runs whose policy does not scale").Or("start"),
 		keys.Opt("startup", keys.Duration(&n.Startup), "emulated boot time of an instance"),
-		keys.Opt("weights", keys.ListOf(&n.Weights, 0, func(w *float64) keys.Value { return keys.Share(w) }), "the first instances' fixed shares of the traffic until measuring starts").Or("as the policy has them"),
+		keys.Opt("weights", keys.ListOf(&n.Weights, 0, func(w *float64) keys.Value { return keys.Share(w) }),
+			"the first instances' fixed shares of the traffic until measuring starts").Or("as the policy has them"),
 	}
 }
 
 func runKeys(r *Run) keys.Table {
 	return keys.Table{
-		keys.Req("policy", keys.ShortOr(policy.Name(&r.Policy.Name), policy.Keys(&r.Policy)), "its name, or a map of its name and its own settings"),
+		keys.Req("policy", keys.ShortOr(policy.Name(&r.Policy.Name), policy.Keys(&r.Policy)),
+			"its name, or a map of its name and its own settings"),
 		keys.Opt("scheduling", config.Scheduling(&r.Scheduling), "of the balancer: roundrobin, leastconn, random2, ewma or prequal"),
-		keys.Opt("balancer", keys.OneOf(&r.Balancer, []Balancer{Envoy, Builtin}), "lab only: builtin, or envoy with policy static and scheduling random2").Or("the rig's own; in a lab HAProxy"),
+		keys.Opt("balancer", keys.OneOf(&r.Balancer, []Balancer{Envoy, Builtin}),
+			"lab only: builtin, or envoy with policy static and scheduling random2").Or("the rig's own; in a lab HAProxy"),
 		keys.Opt("fixed", keys.Whole(&r.Fixed).AtLeast(1), "size of the group in this run").Or("instances.fixed where the policy does not scale"),
 	}
 }

@@ -65,8 +65,10 @@ func TestParse(t *testing.T) {
 			{At: 70 * time.Second, Interfere: &Interference{Host: "h1", Resource: quell.Network}},
 		},
 		Runs: []Run{
-			{Policy: quell.Policy{Name: "static"}, Scheduling: quell.RoundRobin}, {Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn},
-			{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn, Fixed: 4}, {Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn},
+			{Policy: quell.Policy{Name: "static"}, Scheduling: quell.RoundRobin},
+			{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn},
+			{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn, Fixed: 4},
+			{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn},
 			{Policy: quell.Policy{Name: "static"}, Scheduling: quell.Random2, Balancer: Envoy},
 		},
 		Judge: Judging{Window: 5 * time.Second, Requests: 30},
@@ -111,11 +113,13 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestOfManyServices(t *testing.T) {
-	s, err := Parse("short.yaml", []byte(shortFile+"services: 200\nstations: {discipline: fcfs, neighbours: fluid}\nprobing: {count: 20, budget: 1%}\n"))
+	s, err := Parse("short.yaml", []byte(shortFile+
+		"services: 200\nstations: {discipline: fcfs, neighbours: fluid}\nprobing: {count: 20, budget: 1%}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Services != 200 || s.Stations != (Stations{Discipline: FirstCome, Neighbours: Fluid}) || s.Probing != (Probing{Count: 20, Budget: 0.01}) {
+	if s.Services != 200 || s.Stations != (Stations{Discipline: FirstCome, Neighbours: Fluid}) ||
+		s.Probing != (Probing{Count: 20, Budget: 0.01}) {
 		t.Errorf("%d services, %+v, %+v", s.Services, s.Stations, s.Probing)
 	}
 }
@@ -222,7 +226,8 @@ func TestOfEveryForm(t *testing.T) {
 	users, interfere := 80, func(host string, r quell.Resource) *Interference {
 		return &Interference{Host: host, Resource: r}
 	}
-	turns, states, recorded, ramp := interfere("h", quell.Memory), interfere("h1", quell.CPU), interfere("h1", quell.Network), interfere("h2", quell.Network)
+	turns, states, recorded, ramp := interfere("h", quell.Memory), interfere("h1", quell.CPU), interfere("h1", quell.Network), interfere("h2",
+		quell.Network)
 	turns.Use, turns.On, turns.Off, turns.Lengths = 0.5, 4*time.Second, 2*time.Second, Fixed
 	states.Markov = []Stay{{Use: 0, Mean: time.Second}, {Use: 0.4, Mean: 2 * time.Second}}
 	recorded.Trace = []TracePoint{{Use: 0.1}, {After: 5 * time.Second, Use: 0.4}}
@@ -233,7 +238,8 @@ func TestOfEveryForm(t *testing.T) {
 	}
 	workload := Workload{
 		Kind: Users, Users: 50, Think: 2 * time.Second, Spread: Fixed, System: 0.25, CacheStretch: 1,
-		Classes: []Class{{Name: "a", Share: 2, CPU: time.Millisecond}, {Name: "b", Share: 1, Disk: 1.5, Network: 5000, Memory: 2 * time.Millisecond}},
+		Classes: []Class{{Name: "a", Share: 2, CPU: time.Millisecond},
+			{Name: "b", Share: 1, Disk: 1.5, Network: 5000, Memory: 2 * time.Millisecond}},
 	}
 	if !reflect.DeepEqual(s.Timeline, timeline) || !reflect.DeepEqual(s.Workload, workload) {
 		t.Errorf("got %+v\n%+v", s.Timeline, s.Workload)
@@ -241,7 +247,8 @@ func TestOfEveryForm(t *testing.T) {
 	if s.WarmUp != 7*time.Second || s.Readings != (Readings{Noise: 0.05, Lost: 0.1, Late: 200 * time.Millisecond}) {
 		t.Errorf("warm-up %v, readings %+v", s.WarmUp, s.Readings)
 	}
-	if _, err := Parse(filepath.Join(dir, "varied.yaml"), []byte(strings.Replace(varied, "TRACE", ".", 1))); err == nil || !strings.Contains(err.Error(), "is no plain file") {
+	if _, err := Parse(filepath.Join(dir, "varied.yaml"), []byte(strings.Replace(varied, "TRACE", ".", 1))); err == nil ||
+		!strings.Contains(err.Error(), "is no plain file") {
 		t.Errorf("a folder as trace gives %v", err)
 	}
 }

@@ -29,7 +29,8 @@ func FuzzParse(f *testing.F) {
 
 // FuzzTrace holds that an accepted trace is one that a scenario accepts.
 func FuzzTrace(f *testing.F) {
-	for _, text := range []string{"0,0.1\n2.5,50%\n", "seconds,use\n0,0\n", "# x\n1,1\n2,0", "1e9,1\n", "-0,0\n", "\"0\",\"1\"\n", "0,0.1\n0,0.1\n"} {
+	for _, text := range []string{"0,0.1\n2.5,50%\n", "seconds,use\n0,0\n", "# x\n1,1\n2,0", "1e9,1\n", "-0,0\n", "\"0\",\"1\"\n",
+		"0,0.1\n0,0.1\n"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

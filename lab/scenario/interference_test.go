@@ -79,7 +79,8 @@ func TestFixedTurns(t *testing.T) {
 func share(s *Scenario, host string, want func(float64) bool) float64 {
 	var held time.Duration
 	last := Change{}
-	for _, c := range append(s.changesOf(s.Hosts[slices.IndexFunc(s.Hosts, func(h Host) bool { return h.ID == host })], s.Seed), Change{At: s.Duration}) {
+	for _, c := range append(s.changesOf(s.Hosts[slices.IndexFunc(s.Hosts, func(h Host) bool { return h.ID == host })], s.Seed),
+		Change{At: s.Duration}) {
 		if want(last.Use) {
 			held += c.At - last.At
 		}
@@ -242,7 +243,8 @@ func TestDemandsAndRates(t *testing.T) {
 func TestValidateNamesEachBreachOfWhatVaries(t *testing.T) {
 	classes := func(s *Scenario) *Workload {
 		s.Timeline = nil
-		s.Workload = Workload{Kind: Classes, Arrivals: Poisson, Load: 1, Spread: Exponential, Classes: []Class{{Name: "a", Share: 1, CPU: time.Millisecond}}}
+		s.Workload = Workload{Kind: Classes, Arrivals: Poisson, Load: 1, Spread: Exponential,
+			Classes: []Class{{Name: "a", Share: 1, CPU: time.Millisecond}}}
 		return &s.Workload
 	}
 	users := func(s *Scenario) *Workload {
@@ -256,14 +258,20 @@ func TestValidateNamesEachBreachOfWhatVaries(t *testing.T) {
 	}
 	first := func(s *Scenario) *Interference { return s.Timeline[1].Interfere }
 	for want, breach := range map[string]func(*Scenario){
-		"workload.load: 1e+09 is more than 10 times":    func(s *Scenario) { s.Workload.Load = 1e9 },
-		"timeline[0].load: 21 is more than 10 times":    func(s *Scenario) { s.Timeline[0].Load = ptr(21.0) },
-		"interfere: varies in several ways":             func(s *Scenario) { first(s).Ramp, first(s).On, first(s).Off = time.Second, time.Second, time.Second },
+		"workload.load: 1e+09 is more than 10 times": func(s *Scenario) { s.Workload.Load = 1e9 },
+		"timeline[0].load: 21 is more than 10 times": func(s *Scenario) { s.Timeline[0].Load = ptr(21.0) },
+		"interfere: varies in several ways": func(s *Scenario) {
+			first(s).Ramp, first(s).On, first(s).Off = time.Second, time.Second,
+				time.Second
+		},
 		"interfere.ramp: must be at least 10ms, is -1s": func(s *Scenario) { first(s).Ramp = -time.Second },
 		"interfere.off: must be at least 10ms, is 0s":   func(s *Scenario) { first(s).On = time.Second },
 		"interfere.on: must be at least 10ms, is 1ns":   func(s *Scenario) { first(s).On, first(s).Off = 1, time.Second },
 		"interfere.markov[0].stay: must be at least":    func(s *Scenario) { first(s).Markov = []Stay{{0.1, 0}} },
-		"interfere.markov[1].use: must be between":      func(s *Scenario) { first(s).Markov = []Stay{{0.1, time.Second}, {math.NaN(), time.Second}} },
+		"interfere.markov[1].use: must be between": func(s *Scenario) {
+			first(s).Markov = []Stay{{0.1, time.Second},
+				{math.NaN(), time.Second}}
+		},
 		"interfere.trace[0]: time must not be negative": func(s *Scenario) { first(s).Trace = []TracePoint{{-1, 0.1}} },
 		"interfere.trace[1]: time must go on":           func(s *Scenario) { first(s).Trace = []TracePoint{{1, 0.1}, {1, 0.1}} },
 		`timeline[0].fail.host: unknown host "h9"`:      func(s *Scenario) { s.Timeline[0].Fail = &Failure{"h9"} },
@@ -271,11 +279,17 @@ func TestValidateNamesEachBreachOfWhatVaries(t *testing.T) {
 		"timeline[2].interfere: is set twice at 35s": func(s *Scenario) {
 			s.Hosts[0].Group, first(s).Host, s.Timeline[2].Interfere.Resource = "g", "g", quell.Network
 		},
-		`hosts[1].id: "g" already names a group`:          func(s *Scenario) { s.Hosts[0].Group, s.Hosts[1].ID = "g", "g" },
-		`hosts[1].id: "h1" already names a host`:          func(s *Scenario) { s.Hosts[1].Group = "h1" },
-		"workload.ramp: goes with arrivals: ramp":         func(s *Scenario) { s.Workload.Arrivals = Ramp },
-		"workload.ramp.at: 2m0s is after the end":         func(s *Scenario) { s.Workload.Arrivals, s.Workload.Step = Ramp, &Step{2 * time.Minute, 1} },
-		"workload.ramp.load: must be finite":              func(s *Scenario) { s.Workload.Arrivals, s.Workload.Step = Ramp, &Step{0, math.Inf(1)} },
+		`hosts[1].id: "g" already names a group`:  func(s *Scenario) { s.Hosts[0].Group, s.Hosts[1].ID = "g", "g" },
+		`hosts[1].id: "h1" already names a host`:  func(s *Scenario) { s.Hosts[1].Group = "h1" },
+		"workload.ramp: goes with arrivals: ramp": func(s *Scenario) { s.Workload.Arrivals = Ramp },
+		"workload.ramp.at: 2m0s is after the end": func(s *Scenario) {
+			s.Workload.Arrivals, s.Workload.Step = Ramp,
+				&Step{2 * time.Minute, 1}
+		},
+		"workload.ramp.load: must be finite": func(s *Scenario) {
+			s.Workload.Arrivals, s.Workload.Step = Ramp,
+				&Step{0, math.Inf(1)}
+		},
 		"timeline[0].load: arrivals: ramp has its own":    func(s *Scenario) { s.Workload.Arrivals, s.Workload.Step = Ramp, &Step{0, 1} },
 		"workload.classes: must define at least one":      func(s *Scenario) { classes(s).Classes = nil },
 		"workload.classes[0]: wants nothing":              func(s *Scenario) { classes(s).Classes[0].CPU = 0 },

@@ -225,7 +225,8 @@ func BenchmarkJudge(b *testing.B) {
 // Requests over the threshold are counted wherever they are, in windows with too few to judge as well.
 func TestRequestsOver(t *testing.T) {
 	j := NewJudge(JudgeOptions{
-		SLO: quell.SLO{Metric: quell.Mean, Threshold: 40 * time.Millisecond}, Duration: 10 * time.Second, Judging: Judging{Window: time.Second, Requests: 30},
+		SLO: quell.SLO{Metric: quell.Mean, Threshold: 40 * time.Millisecond}, Duration: 10 * time.Second,
+		Judging: Judging{Window: time.Second, Requests: 30},
 	})
 	for _, ms := range []int{10, 40, 41, 900} {
 		j.Add(Sample{Intended: time.Second, Instance: "i1", Latency: time.Duration(ms) * time.Millisecond})

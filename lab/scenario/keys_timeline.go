@@ -43,7 +43,8 @@ func checkUse(d *keys.Decoder, path string) {
 
 func interferenceKeys(i *Interference) keys.Table {
 	return keys.Table{
-		keys.Req("host", keys.Ident(&i.Host), "the host whose neighbour it is; the name of hosts with a count means all of them, each with a neighbour of its own"),
+		keys.Req("host", keys.Ident(&i.Host),
+			"the host whose neighbour it is; the name of hosts with a count means all of them, each with a neighbour of its own"),
 		keys.Req("resource", keys.OneOf(&i.Resource, quell.Resources), "cpu, network, disk or memory"),
 		keys.Opt("use", keys.Share(&i.Use), "share of the host's resource that is taken; 0 ends it").Or("required without trace and markov"),
 		keys.Opt("ramp", keys.Duration(&i.Ramp), "time over which the use grows or shrinks to this"),
@@ -51,7 +52,8 @@ func interferenceKeys(i *Interference) keys.Table {
 		keys.Opt("off", keys.Duration(&i.Off), "mean length of the times without"),
 		keys.Opt("lengths", keys.OneOf(&i.Lengths, Spreads), "of on and off: exponential around their mean, or fixed").Or("`exponential`"),
 		keys.Opt("trace", keys.FileOf(&i.Trace, "trace", parseTrace), "a recorded use: a CSV file of lines seconds,use, beside the scenario's"),
-		keys.Opt("markov", keys.ListOf(&i.Markov, Stay{}, func(s *Stay) keys.Value { return stayKeys(s) }).AtLeast(1), "random uses: states that follow each other at random, the first one first"),
+		keys.Opt("markov", keys.ListOf(&i.Markov, Stay{}, func(s *Stay) keys.Value { return stayKeys(s) }).AtLeast(1),
+			"random uses: states that follow each other at random, the first one first"),
 	}
 }
 

@@ -18,16 +18,22 @@ func blankWorkload() Workload {
 
 func workloadKeys(w *Workload) keys.Table {
 	return keys.Table{
-		keys.Opt("kind", keys.OneOf(&w.Kind, Kinds), "file: one object of fixed size; video: sessions that fetch a video in chunks; classes: kinds of requests with demands of their own; users: the same, from users who think in between"),
-		keys.Opt("arrivals", arrivals(&w.Arrivals), "poisson (or exponential), deterministic, or ramp: poisson with a sudden step; not for users"),
+		keys.Opt("kind", keys.OneOf(&w.Kind,
+			Kinds),
+			"file: one object of fixed size; video: sessions that fetch a video in chunks; classes: kinds of requests with demands of their "+
+				"own; users: the same, from users who think in between"),
+		keys.Opt("arrivals", arrivals(&w.Arrivals),
+			"poisson (or exponential), deterministic, or ramp: poisson with a sudden step; not for users"),
 		keys.Opt("load", keys.Decimal(&w.Load), "at the start, in units of one instance alone; not for users").Or("required but for users"),
 		keys.Opt("ramp", keys.Maybe(&w.Step, rampKeys), "arrivals: ramp: the step"),
 		keys.Opt("size", keys.Size(&w.Size), "file: of one response").Or("required for a file"),
 		keys.Opt("video", videoKeys(&w.Video), "video: what a session is like"),
-		keys.Opt("classes", keys.ListOf(&w.Classes, Class{Share: 1}, func(c *Class) keys.Value { return classKeys(c) }).AtLeast(1), "classes and users: the kinds of requests").Or("required for classes and users"),
+		keys.Opt("classes", keys.ListOf(&w.Classes, Class{Share: 1}, func(c *Class) keys.Value { return classKeys(c) }).AtLeast(1),
+			"classes and users: the kinds of requests").Or("required for classes and users"),
 		keys.Opt("spread", keys.OneOf(&w.Spread, Spreads), "classes and users: demands are exponential around their mean, or fixed"),
 		keys.Opt("system", keys.Share(&w.System), "classes and users: the kernel's share of the processors' time"),
-		keys.Opt("cache_stretch", keys.Decimal(&w.CacheStretch), "classes and users: neighbours on memory lengthen processor time by 1 + this * their use"),
+		keys.Opt("cache_stretch", keys.Decimal(&w.CacheStretch),
+			"classes and users: neighbours on memory lengthen processor time by 1 + this * their use"),
 		keys.Opt("users", keys.Whole(&w.Users), "users: how many at the start").Or("required for users"),
 		keys.Opt("think", keys.Duration(&w.Think), "users: mean of the exponential time between an answer and the next request"),
 	}
@@ -73,14 +79,17 @@ func readingsKeys(r *Readings) keys.Table {
 
 func stationsKeys(s *Stations) keys.Table {
 	return keys.Table{
-		keys.Opt("discipline", keys.OneOf(&s.Discipline, Disciplines), "sharing: all open work advances at once, at equal speed; fcfs: first come, first served, a core each on processors").Or("`sharing`"),
-		keys.Opt("neighbours", keys.OneOf(&s.Neighbours, NeighbourKinds), "flows: they come at random and compete; fluid: their share is taken off evenly, which is faster and varies less").Or("`flows`"),
+		keys.Opt("discipline", keys.OneOf(&s.Discipline, Disciplines),
+			"sharing: all open work advances at once, at equal speed; fcfs: first come, first served, a core each on processors").Or("`sharing`"),
+		keys.Opt("neighbours", keys.OneOf(&s.Neighbours, NeighbourKinds),
+			"flows: they come at random and compete; fluid: their share is taken off evenly, which is faster and varies less").Or("`flows`"),
 	}
 }
 
 func probingKeys(p *Probing) keys.Table {
 	return keys.Table{
-		keys.Opt("count", keys.Whole(&p.Count).AtLeast(LeastProbes), "probes of an instance in a sampling period").Or("one in 100ms, and at least 8"),
+		keys.Opt("count", keys.Whole(&p.Count).AtLeast(LeastProbes),
+			"probes of an instance in a sampling period").Or("one in 100ms, and at least 8"),
 		keys.Opt("budget", keys.Share(&p.Budget), "share of a host's link that probes may take").Or("`2%`"),
 	}
 }

@@ -35,7 +35,8 @@ func noisy() *Scenario {
 			{At: 35 * time.Second, Interfere: &Interference{Host: "h1", Resource: quell.CPU, Use: 0.2}},
 			{At: 70 * time.Second, Interfere: &Interference{Host: "h1", Resource: quell.Network}},
 		},
-		Runs:  []Run{{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}, {Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}},
+		Runs: []Run{{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn},
+			{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}},
 		Judge: DefaultJudging(),
 	}
 }

@@ -116,7 +116,8 @@ func (c *checker) weights(s *Scenario) {
 		c.need(!deaf, "instances.weights", "cannot be held by the balancer of runs[%d], which goes by none", i)
 	}
 	least := 2 * s.Service.Sampling
-	c.need(s.WarmUp >= least, "warm_up", "must be at least %v with instances.weights: two sampling periods, in which they come into force", least)
+	c.need(s.WarmUp >= least, "warm_up", "must be at least %v with instances.weights: two sampling periods, in which they come into force",
+		least)
 }
 
 func (c *checker) groupSize(path string, size, hosts int) {
@@ -142,7 +143,8 @@ func (c *checker) timeline(s *Scenario) {
 			c.interference(n, path+".interfere")
 			changes := n.changes(s.Duration-e.At) * float64(len(hosts))
 			c.need(sum+changes <= mostChanges || s.Duration == unknownDuration, path+".interfere",
-				"changes about %.2g times on %d hosts, after %.2g changes of the events before: at most %d are played; lengthen its times", changes, len(hosts), sum, mostChanges)
+				"changes about %.2g times on %d hosts, after %.2g changes of the events before: at most %d are played; lengthen its times",
+				changes, len(hosts), sum, mostChanges)
 			sum += changes
 			c.once(set, e.At, hosts, string(n.Resource), path+".interfere")
 		}

@@ -131,7 +131,8 @@ func (c *checker) video(v VideoSessions) {
 	c.need(v.Prefetch >= 1, "workload.video.prefetch", "must be at least 1, is %d", v.Prefetch)
 	if v.Size > 0 && positive(v.Rate) && v.Chunk > 0 {
 		const mostChunks = 100_000
-		c.need(float64(v.Size) <= mostChunks*v.ChunkBytes(), "workload.video.chunk", "%v cuts a video into more than %d chunks", v.Chunk, mostChunks)
+		c.need(float64(v.Size) <= mostChunks*v.ChunkBytes(), "workload.video.chunk", "%v cuts a video into more than %d chunks", v.Chunk,
+			mostChunks)
 		c.need(v.ChunkBytes() >= leastBytes, "workload.video.chunk", "%v is less than %d bytes of play", v.Chunk, leastBytes)
 	}
 }
@@ -165,7 +166,8 @@ func (c *checker) requests(s *Scenario) {
 	if s.Workload.Kind == Users {
 		path = "workload.users"
 	}
-	c.need(expected <= mostRequests, path, "brings about %.2g requests in %v: at most %d are played; shorten duration, or let less come, or larger requests",
+	c.need(expected <= mostRequests, path,
+		"brings about %.2g requests in %v: at most %d are played; shorten duration, or let less come, or larger requests",
 		expected, s.Duration, mostRequests)
 }
 

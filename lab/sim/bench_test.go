@@ -33,8 +33,9 @@ func benchmark(b *testing.B, sc *scenario.Scenario, s quell.Scheduling, warmUp t
 	var requests int64
 	for b.Loop() {
 		_, err := Run(b.Context(), Options{
-			Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s}, WarmUp: warmUp, Probing: Probing{Count: leastProbes},
-			check: func(s *simulation) error { requests += s.traffic.arrived; return nil },
+			Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s}, WarmUp: warmUp,
+			Probing: Probing{Count: leastProbes},
+			check:   func(s *simulation) error { requests += s.traffic.arrived; return nil },
 		})
 		if err != nil {
 			b.Fatal(err)

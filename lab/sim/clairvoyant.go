@@ -53,10 +53,12 @@ func clairvoyant(service *quell.Service, truth *Truth, candidates []policy.Candi
 		plan.Group = &change
 	}
 	if add > 0 {
-		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "capacity_short", Text: fmt.Sprintf("load will be up to %.1f requests/s: adding %d", slices.Max(truth.Load), add)})
+		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "capacity_short",
+			Text: fmt.Sprintf("load will be up to %.1f requests/s: adding %d", slices.Max(truth.Load), add)})
 	}
 	if len(gone) > 0 {
-		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "scale_in", Text: fmt.Sprintf("the others suffice for up to %.1f requests/s: removing %s", slices.Max(truth.Load), strings.Join(gone, ", "))})
+		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "scale_in",
+			Text: fmt.Sprintf("the others suffice for up to %.1f requests/s: removing %s", slices.Max(truth.Load), strings.Join(gone, ", "))})
 	}
 	c.share()
 	return plan

@@ -80,7 +80,8 @@ func decisions(t *testing.T, sc *scenario.Scenario) []byte {
 			t.Fatalf("%s: %v", run.Policy.Name, err)
 		}
 		fmt.Fprintf(&out, "%s %s %d: %d plans, acts %s, plans %s; %d requests, %.3f s of violation, %.3f instance-seconds, result %s\n",
-			run.Policy.Name, r.Scheduling, r.Fixed, len(plans), digest(t, acts), digest(t, plans), r.Requests, r.SLO.ViolationS, r.InstanceSeconds, digest(t, r))
+			run.Policy.Name, r.Scheduling, r.Fixed, len(plans), digest(t, acts), digest(t,
+				plans), r.Requests, r.SLO.ViolationS, r.InstanceSeconds, digest(t, r))
 	}
 	return out.Bytes()
 }

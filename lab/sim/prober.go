@@ -43,7 +43,8 @@ func (p Probing) plan(sampling time.Duration, bitsPerSecond float64) (probePlan,
 	spacing := sampling.Seconds() / float64(p.Count)
 	bytes := math.Floor(p.Budget*bitsPerSecond/8*spacing) - headerBytes
 	if bytes < leastBytes {
-		return probePlan{}, &quell.UserError{Err: fmt.Errorf("a link of %.4g bit/s leaves %.0f bytes for each of %d probes in %v, which need %d: give the hosts more network, or sample less often",
+		return probePlan{}, &quell.UserError{Err: fmt.Errorf("a link of %.4g bit/s leaves %.0f bytes for each of %d probes in %v, which need "+
+			"%d: give the hosts more network, or sample less often",
 			bitsPerSecond, bytes, p.Count, sampling, leastBytes)}
 	}
 	bytes = min(bytes, mostBytes) + headerBytes
@@ -74,7 +75,8 @@ type prober struct {
 const proberStream = 1 << 32
 
 func newProber(w *world, plan probePlan, host int, instance int32, seed uint64) *prober {
-	return &prober{w: w, plan: plan, host: host, instance: instance, ref: nobody, rng: rand.New(rand.NewPCG(seed, proberStream+uint64(instance)))}
+	return &prober{w: w, plan: plan, host: host, instance: instance, ref: nobody,
+		rng: rand.New(rand.NewPCG(seed, proberStream+uint64(instance)))}
 }
 
 // window takes n probes over the seconds from start on, and calls then after the last one. The singles, in

@@ -16,7 +16,8 @@ func TestProbesAreScaledToTheWindow(t *testing.T) {
 	shortest, longest := math.Inf(1), 0.0
 	for seed := range uint64(20) {
 		s, err := newSimulation(Options{
-			Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}, Seed: seed + 1, Probing: Probing{Count: 40},
+			Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}, Seed: seed + 1,
+			Probing: Probing{Count: 40},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +41,8 @@ func TestProbesAreScaledToTheWindow(t *testing.T) {
 func TestTrainingProbesForAsLongAsTheRun(t *testing.T) {
 	m := &Trainer{Scenario: plainScenario(1, 0.3, 40e6, time.Second), Probing: Probing{Count: 50}} // a period is 10 s
 	for run, want := range map[time.Duration]int{10 * time.Second: 49, 30 * time.Second: 149} {
-		row, err := m.Measure(t.Context(), train.RunRequest{Resource: probed, Cell: train.Cell{Level: 0.2}, WarmUp: time.Second, Run: run, Seed: 3})
+		row, err := m.Measure(t.Context(), train.RunRequest{Resource: probed, Cell: train.Cell{Level: 0.2}, WarmUp: time.Second, Run: run,
+			Seed: 3})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -98,7 +98,8 @@ func TestClairvoyantIsTheBound(t *testing.T) {
 	var violation, cost struct{ bound, prima float64 }
 	for seed := range uint64(4) {
 		run := func(p string) quell.Result {
-			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: p}, Scheduling: quell.LeastConn}, Models: models, Seed: seed + 1})
+			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: p}, Scheduling: quell.LeastConn}, Models: models,
+				Seed: seed + 1})
 		}
 		bound, prima := run(Clairvoyant), run("prima")
 		if seed == 0 && !reflect.DeepEqual(bound, run(Clairvoyant)) {
@@ -112,7 +113,8 @@ func TestClairvoyantIsTheBound(t *testing.T) {
 	}
 	t.Logf("violations %v, instance-seconds %v", violation, cost)
 	if violation.bound > violation.prima || cost.bound > cost.prima {
-		t.Errorf("the clairvoyant violates for %v s at %.0f instance-seconds, PRIMA for %v s at %.0f", violation.bound, cost.bound, violation.prima, cost.prima)
+		t.Errorf("the clairvoyant violates for %v s at %.0f instance-seconds, PRIMA for %v s at %.0f", violation.bound, cost.bound,
+			violation.prima, cost.prima)
 	}
 	if slices.Contains(policy.Names(), Clairvoyant) || !slices.Contains(Policies(), Clairvoyant) {
 		t.Error("only the simulator has the clairvoyant policy")

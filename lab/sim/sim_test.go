@@ -19,7 +19,8 @@ import (
 )
 
 func asked(level, interference float64, seed uint64) train.RunRequest {
-	return train.RunRequest{Resource: probed, Cell: train.Cell{Level: level, Interference: interference}, WarmUp: 5 * time.Second, Run: time.Minute, Seed: seed}
+	return train.RunRequest{Resource: probed, Cell: train.Cell{Level: level, Interference: interference}, WarmUp: 5 * time.Second,
+		Run: time.Minute, Seed: seed}
 }
 
 // noisyNeighbour is examples/scenarios/noisy-neighbour.yaml.
@@ -66,8 +67,9 @@ func TestHeldWeights(t *testing.T) {
 	shares := func(warmUp, duration time.Duration) (share float64) {
 		sc := *sc
 		sc.Duration = duration
-		_, err := Run(t.Context(), Options{Scenario: &sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.RoundRobin}, WarmUp: warmUp,
-			check: func(s *simulation) error { share = s.members[0].candidate.Weight; return nil }})
+		_, err := Run(t.Context(), Options{Scenario: &sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.RoundRobin},
+			WarmUp: warmUp,
+			check:  func(s *simulation) error { share = s.members[0].candidate.Weight; return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +118,8 @@ func TestPrimaHoldsWhereRoundRobinAndLeastConnectionsViolate(t *testing.T) {
 	models := prepared(t, sc)
 	for seed := range uint64(5) {
 		run := func(policy string, s quell.Scheduling) quell.Result {
-			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: policy}, Scheduling: s}, Models: models, Seed: seed + 1})
+			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: policy}, Scheduling: s}, Models: models,
+				Seed: seed + 1})
 		}
 		prima := run("prima", quell.LeastConn)
 		if prima.Errors > 0 || prima.SLO.ViolationS > 10 || prima.Decisions == 0 || prima.ReactionS == nil {
@@ -134,7 +137,8 @@ func TestPrimaHoldsWhereRoundRobinAndLeastConnectionsViolate(t *testing.T) {
 
 func TestSameSeedSameBytes(t *testing.T) {
 	sc := noisyNeighbour()
-	o := Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}, Seed: 3, Faults: Faults{Noise: 0.05, Lost: 0.1, Late: 300 * time.Millisecond}}
+	o := Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn}, Seed: 3,
+		Faults: Faults{Noise: 0.05, Lost: 0.1, Late: 300 * time.Millisecond}}
 	bytes := func(seed uint64) string {
 		o.Models, o.Seed = prepared(t, sc), seed
 		data, err := json.Marshal(played(t, o))
@@ -282,7 +286,8 @@ func TestLargeGroups(t *testing.T) {
 }
 
 func TestWhatCountsAsAChange(t *testing.T) {
-	s, err := newSimulation(Options{Scenario: noisyNeighbour(), Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}})
+	s, err := newSimulation(Options{Scenario: noisyNeighbour(),
+		Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +346,8 @@ func TestMistakesAreToldAndContextsHeard(t *testing.T) {
 	slow := *sc
 	slow.Hosts = slices.Clone(sc.Hosts)
 	slow.Hosts[0].Network = 1e5
-	if _, err := Run(t.Context(), Options{Scenario: &slow, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}}); !errors.As(err, &user) {
+	if _, err := Run(t.Context(), Options{Scenario: &slow,
+		Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}}); !errors.As(err, &user) {
 		t.Errorf("a link too slow to probe gives %v", err)
 	}
 	nan := math.NaN()
@@ -357,7 +363,8 @@ func TestMistakesAreToldAndContextsHeard(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Run(ctx, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}}); !errors.Is(err, context.Canceled) {
+	if _, err := Run(ctx, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"},
+		Scheduling: quell.LeastConn}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled run gives %v", err)
 	}
 }

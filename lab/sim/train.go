@@ -41,7 +41,8 @@ func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uin
 		return nil, &quell.UserError{Err: err}
 	}
 	if _, ok := sc.Workload.Demands(sc.Hosts[0])[probed]; !ok {
-		return nil, &quell.UserError{Err: fmt.Errorf("workload.classes: nothing uses the %s, which the probes measure: training would learn nothing; give --models, or run policies that need none", probed)}
+		return nil, &quell.UserError{Err: fmt.Errorf("workload.classes: nothing uses the %s, which the probes measure: training would learn "+
+			"nothing; give --models, or run policies that need none", probed)}
 	}
 	machines := make([]train.Machine, runtime.GOMAXPROCS(0))
 	for i := range machines {
@@ -123,7 +124,8 @@ type exercise struct {
 }
 
 func (e *exercise) run(ctx context.Context, r train.RunRequest, arrivals *loadgen.Arrivals) (model.TrainingRow, error) {
-	e.row = model.TrainingRow{Resource: r.Resource, Level: r.Level, InterferingLevel: &r.Interference, Seed: r.Seed, DurationS: r.Run.Seconds(), Observation: &quell.Observation{}}
+	e.row = model.TrainingRow{Resource: r.Resource, Level: r.Level, InterferingLevel: &r.Interference, Seed: r.Seed,
+		DurationS: r.Run.Seconds(), Observation: &quell.Observation{}}
 	e.w.agenda.add(e.from, func() { e.measure(r.Run.Seconds()) })
 	for events := 0; !e.over || e.open > 0; events++ {
 		if events&0xffff == 0 && ctx.Err() != nil {

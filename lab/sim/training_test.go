@@ -11,15 +11,18 @@ import (
 
 // heldOut are points that no plan contains; those of the second line have response times near 40 ms.
 var heldOut = []train.Cell{
-	{Level: 0.15, Interference: 0.15}, {Level: 0.25, Interference: 0.25}, {Level: 0.45, Interference: 0.13}, {Level: 0.35, Interference: 0.33}, {Level: 0.55, Interference: 0.08},
-	{Level: 0.15, Interference: 0.55}, {Level: 0.25, Interference: 0.48}, {Level: 0.35, Interference: 0.38}, {Level: 0.45, Interference: 0.28}, {Level: 0.55, Interference: 0.18}, {Level: 0.65, Interference: 0.08},
+	{Level: 0.15, Interference: 0.15}, {Level: 0.25, Interference: 0.25}, {Level: 0.45, Interference: 0.13}, {Level: 0.35, Interference: 0.33},
+	{Level: 0.55, Interference: 0.08},
+	{Level: 0.15, Interference: 0.55}, {Level: 0.25, Interference: 0.48}, {Level: 0.35, Interference: 0.38}, {Level: 0.45, Interference: 0.28},
+	{Level: 0.55, Interference: 0.18}, {Level: 0.65, Interference: 0.08},
 }
 
 // A row holds what agent, prober and balancer would have said of the run.
 func TestTrainingRowsHoldTheObservation(t *testing.T) {
 	sc := pages(1, time.Minute)
 	rows, err := Train(t.Context(), sc, train.Plan{
-		Levels: []float64{0.3}, Interference: []float64{0, 0.2}, Run: 30 * time.Second, WarmUp: time.Second, Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95,
+		Levels: []float64{0.3}, Interference: []float64{0, 0.2}, Run: 30 * time.Second, WarmUp: time.Second, Repeat: 1, MaxRepeat: 1,
+		Interval: 0.05, Confidence: 0.95,
 	}, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +32,8 @@ func TestTrainingRowsHoldTheObservation(t *testing.T) {
 		if err := r.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		if *o.RequestRate != r.RequestRate || *o.LatencyMS.P90 != *r.LatencyMS.P90 || o.Probe[r.Resource].MeanMS != r.ProbeMS.Mean || o.WindowS != 30 {
+		if *o.RequestRate != r.RequestRate || *o.LatencyMS.P90 != *r.LatencyMS.P90 || o.Probe[r.Resource].MeanMS != r.ProbeMS.Mean ||
+			o.WindowS != 30 {
 			t.Errorf("observation %+v of %+v", o, r)
 		}
 		if o.Utilization[r.Resource] != r.Utilization || !(o.CPU.User+o.CPU.System > 0) {
@@ -69,7 +73,8 @@ func TestModelsPredictHeldOutPoints(t *testing.T) {
 		}
 		t.Logf("%s: response time %.1f%%, interference %.1f%%", metric, 100*s.Scores.ResponseTime.Mean, 100*s.Scores.Joint.Mean)
 		if s.Scores.ResponseTime.Mean > 0.072 || s.Scores.Joint.Mean > 0.069 {
-			t.Errorf("%s: the response time is off by %.1f%%, the probe time by %.1f%%", metric, 100*s.Scores.ResponseTime.Mean, 100*s.Scores.Joint.Mean)
+			t.Errorf("%s: the response time is off by %.1f%%, the probe time by %.1f%%", metric, 100*s.Scores.ResponseTime.Mean,
+				100*s.Scores.Joint.Mean)
 		}
 	}
 }
@@ -88,9 +93,11 @@ func TestAdaptivePlanNeedsFewerRuns(t *testing.T) {
 		return s
 	}
 	whole, chosen := score(grid), score(train.Learn(quell.Mean, 40, 80, 0, 8))
-	t.Logf("grid: %.0f runs, capacity off by %.4f; adaptive: %.0f runs, %.4f", whole.Runs, whole.Scores.Capacity.Mean, chosen.Runs, chosen.Scores.Capacity.Mean)
+	t.Logf("grid: %.0f runs, capacity off by %.4f; adaptive: %.0f runs, %.4f", whole.Runs, whole.Scores.Capacity.Mean, chosen.Runs,
+		chosen.Scores.Capacity.Mean)
 	if chosen.Runs > whole.Runs/2 || chosen.Scores.Capacity.Mean > 1.25*whole.Scores.Capacity.Mean {
-		t.Errorf("%.0f runs leave the capacity off by %.4f, %.0f chosen ones by %.4f", whole.Runs, whole.Scores.Capacity.Mean, chosen.Runs, chosen.Scores.Capacity.Mean)
+		t.Errorf("%.0f runs leave the capacity off by %.4f, %.0f chosen ones by %.4f", whole.Runs, whole.Scores.Capacity.Mean, chosen.Runs,
+			chosen.Scores.Capacity.Mean)
 	}
 }
 

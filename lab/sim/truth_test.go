@@ -34,15 +34,18 @@ func TestLaws(t *testing.T) {
 			sc.Hosts[0].Cores, sc.Hosts[0].DiskIOPS, sc.Hosts[0].Memory = 2, 1000, 1
 			sc.Workload, sc.Service.SLO.Metric = load, metric
 			for _, u := range uses {
-				sc.Timeline = append(sc.Timeline, scenario.Event{Interfere: &scenario.Interference{Host: sc.Hosts[0].ID, Resource: u.Resource, Use: u.Use}})
+				sc.Timeline = append(sc.Timeline, scenario.Event{Interfere: &scenario.Interference{Host: sc.Hosts[0].ID, Resource: u.Resource,
+					Use: u.Use}})
 			}
 			var measured []float64
 			for seed := range uint64(4) {
-				r := played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn}, Seed: seed + 1})
+				r := played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.LeastConn},
+					Seed: seed + 1})
 				value, _ := r.LatencyMS.Of(metric)
 				measured = append(measured, value)
 			}
-			s, err := newSimulation(Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: Clairvoyant}, Scheduling: quell.LeastConn}, Strain: 1})
+			s, err := newSimulation(Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: Clairvoyant}, Scheduling: quell.LeastConn},
+				Strain: 1})
 			if err != nil {
 				t.Fatal(err)
 			}

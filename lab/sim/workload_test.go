@@ -18,7 +18,8 @@ func pages(hosts int, duration time.Duration) *scenario.Scenario {
 	}
 	sc.Service.Sampling = time.Second
 	sc.Workload = scenario.Workload{
-		Kind: scenario.Classes, Arrivals: scenario.Poisson, Load: 0.4 * float64(hosts), Spread: scenario.Exponential, System: 0.25, CacheStretch: 2,
+		Kind: scenario.Classes, Arrivals: scenario.Poisson, Load: 0.4 * float64(hosts), Spread: scenario.Exponential, System: 0.25,
+		CacheStretch: 2,
 		Classes: []scenario.Class{
 			{Name: "home", Share: 3, CPU: 4 * time.Millisecond, Network: 1000},
 			{Name: "search", Share: 1, CPU: 12 * time.Millisecond, Disk: 1, Memory: time.Millisecond},
@@ -216,13 +217,14 @@ func TestReadingsOfTheScenarioCount(t *testing.T) {
 func TestEveryPolicyGetsTheSameWork(t *testing.T) {
 	sc := pages(4, time.Minute)
 	work := func(s quell.Scheduling) (requests int64, seconds float64) {
-		_, err := Run(t.Context(), Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s}, check: func(s *simulation) error {
-			for i := range s.w.hosts {
-				seconds += s.w.carried(i, quell.CPU, ownService)
-			}
-			requests = s.traffic.arrived
-			return nil
-		}})
+		_, err := Run(t.Context(), Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: s},
+			check: func(s *simulation) error {
+				for i := range s.w.hosts {
+					seconds += s.w.carried(i, quell.CPU, ownService)
+				}
+				requests = s.traffic.arrived
+				return nil
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

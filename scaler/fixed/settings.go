@@ -17,7 +17,8 @@ type Settings struct{ Instances []quell.Member }
 // Keys is the table of its keys.
 func (s *Settings) Keys() keys.Table {
 	return keys.Table{
-		keys.Req("instances", keys.ListOf(&s.Instances, quell.Member{}, func(m *quell.Member) keys.Value { return memberKeys(m) }).AtLeast(1), "the instances; group.min and group.max are their number"),
+		keys.Req("instances", keys.ListOf(&s.Instances, quell.Member{}, func(m *quell.Member) keys.Value { return memberKeys(m) }).AtLeast(1),
+			"the instances; group.min and group.max are their number"),
 	}
 }
 

@@ -53,7 +53,8 @@ func (f *folder) load() (l *ledger, seen time.Time, err error) {
 	}
 	if l, err = decodeLedger(data); err != nil {
 		return nil, time.Time{}, &quell.UserError{Err: fmt.Errorf("%s: %w. The instances it lists may still be running: "+
-			"repair the file, or delete it: on Linux they are found again by their mark. Elsewhere end them first, by the pids in it", f.path(), err)}
+			"repair the file, or delete it: on Linux they are found again by their mark. Elsewhere end them first, by the pids in it",
+			f.path(), err)}
 	}
 	return l, info.ModTime(), nil
 }

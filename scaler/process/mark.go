@@ -176,7 +176,9 @@ func (d *Driver) Report() error {
 	defer d.mu.Unlock()
 	var errs []error
 	for _, o := range d.orphans {
-		errs = append(errs, fmt.Errorf("process %d is instance %s of this folder, but is not listed and cannot be adopted: %s. End it if nothing needs it", o.PID, o.ID, o.why))
+		errs = append(errs,
+			fmt.Errorf("process %d is instance %s of this folder, but is not listed and cannot be adopted: %s. End it if nothing needs it", o.PID,
+				o.ID, o.why))
 	}
 	return errors.Join(errs...)
 }

@@ -51,7 +51,8 @@ func TestALostListIsMadeAgain(t *testing.T) {
 		t.Fatalf("%d instances are ready: %+v", n, members(t, d))
 	}
 	for i, m := range members(t, d) {
-		if was := l.Instances[i]; m.ID != was.ID || m.Address != was.Address || m.Started.Sub(was.Started).Abs() > time.Minute || pids(d)[m.ID] != was.PID {
+		if was := l.Instances[i]; m.ID != was.ID || m.Address != was.Address || m.Started.Sub(was.Started).Abs() > time.Minute ||
+			pids(d)[m.ID] != was.PID {
 			t.Errorf("%+v, was %+v", m, was)
 		}
 	}
@@ -108,7 +109,8 @@ func TestWhatCannotBeAdoptedIsReported(t *testing.T) {
 	if m := members(t, d); len(m) > 0 {
 		t.Errorf("adopted %+v", m)
 	}
-	if err := d.Report(); err == nil || !strings.Contains(err.Error(), "instance i7") || !strings.Contains(err.Error(), "nothing of it listens on port 1") {
+	if err := d.Report(); err == nil || !strings.Contains(err.Error(), "instance i7") ||
+		!strings.Contains(err.Error(), "nothing of it listens on port 1") {
 		t.Errorf("reported: %v", err)
 	}
 	if isDead(cmd.Process.Pid) {

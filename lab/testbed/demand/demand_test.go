@@ -43,7 +43,8 @@ func TestOf(t *testing.T) {
 
 // What the generator asks for is what is read.
 func TestOfWhatLoadgenSends(t *testing.T) {
-	mix, err := loadgen.NewMix([]loadgen.Class{{Name: "home", Share: 1, CPU: 5 * time.Millisecond, Disk: 2, Memory: 300 * time.Microsecond, Network: 1000}}, false, 1)
+	mix, err := loadgen.NewMix([]loadgen.Class{{Name: "home", Share: 1, CPU: 5 * time.Millisecond, Disk: 2, Memory: 300 * time.Microsecond,
+		Network: 1000}}, false, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,8 @@ func FuzzOf(f *testing.F) {
 			return
 		}
 		d, err := Of(query)
-		if d.CPU < 0 || d.CPU > MostTime || d.Memory < 0 || d.Memory > MostTime || d.Disk < 0 || d.Disk > MostDisk || d.Bytes < 0 || d.Bytes > MostBytes {
+		if d.CPU < 0 || d.CPU > MostTime || d.Memory < 0 || d.Memory > MostTime || d.Disk < 0 || d.Disk > MostDisk || d.Bytes < 0 ||
+			d.Bytes > MostBytes {
 			t.Errorf("%q: %+v, %v", text, d, err)
 		}
 	})

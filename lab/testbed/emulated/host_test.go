@@ -117,7 +117,8 @@ func TestServiceAnswersWithTheBytesAskedFor(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]int{
-		"/chunk": 400, "/chunk?bytes=-1": 400, "/chunk?bytes=many": 400, "/chunk?bytes=99999999999999": 400, "/work?bytes=1&cpu=5000us": 501, "/work?disk=2": 501,
+		"/chunk": 400, "/chunk?bytes=-1": 400, "/chunk?bytes=many": 400, "/chunk?bytes=99999999999999": 400, "/work?bytes=1&cpu=5000us": 501,
+		"/work?disk=2": 501,
 	} {
 		if resp, body := get(t, h.Addr(), path); resp.StatusCode != want || len(body) < 10 {
 			t.Errorf("%s: status %d, want %d: %s", path, resp.StatusCode, want, body)

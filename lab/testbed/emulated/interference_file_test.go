@@ -86,7 +86,8 @@ func TestWriteInterferenceLeavesNothingHalfDone(t *testing.T) {
 }
 
 func FuzzParseInterference(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"network":0.4}`, `{"network":-1}`, `{"gpu":1}`, `{"network":1} x`, `null`, `[`, `{"network":1e999}`} {
+	for _, seed := range []string{`{}`, `{"network":0.4}`, `{"network":-1}`, `{"gpu":1}`, `{"network":1} x`, `null`, `[`,
+		`{"network":1e999}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {

@@ -50,7 +50,8 @@ func (m machine) netDev() string {
 	sent := c.Instance + c.Probe
 	var b strings.Builder
 	b.WriteString("Inter-|   Receive                                                |  Transmit\n")
-	b.WriteString(" face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n")
+	b.WriteString(" face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier " +
+		"compressed\n")
 	for _, card := range []struct {
 		name string
 		sent uint64

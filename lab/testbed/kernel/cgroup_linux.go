@@ -100,10 +100,12 @@ func (g groups) roots() []string {
 func (g groups) check(hosts []Host) error {
 	for _, h := range hosts {
 		if h.Cores > 0 && g.cpu == "" {
-			return userErrorf("host %s is to have %g cores, but the kernel offers no cpu controller: mount cgroup version 2, or version 1 with cpu (CONFIG_CFS_BANDWIDTH), or leave the host's cores out", h.ID, h.Cores)
+			return userErrorf("host %s is to have %g cores, but the kernel offers no cpu controller: mount cgroup version 2, or version 1 with "+
+				"cpu (CONFIG_CFS_BANDWIDTH), or leave the host's cores out", h.ID, h.Cores)
 		}
 		if h.DiskIOPS > 0 && g.io == "" {
-			return userErrorf("host %s is to have %g disk operations a second, but the kernel offers no controller for disks: mount cgroup version 2, or version 1 with blkio (CONFIG_BLK_DEV_THROTTLING), or leave the limit out", h.ID, h.DiskIOPS)
+			return userErrorf("host %s is to have %g disk operations a second, but the kernel offers no controller for disks: mount cgroup "+
+				"version 2, or version 1 with blkio (CONFIG_BLK_DEV_THROTTLING), or leave the limit out", h.ID, h.DiskIOPS)
 		}
 	}
 	return nil
@@ -189,7 +191,8 @@ func (g groups) delegate(root string, inner ...string) error {
 				continue
 			}
 			if err := g.write(root, group, "cgroup.subtree_control", "+"+controller); err != nil {
-				return &needs{what: "cgroup controller " + controller, hint: "it must be enabled for the children of the root group: run the lab on the machine itself, not in a container", err: err}
+				return &needs{what: "cgroup controller " + controller,
+					hint: "it must be enabled for the children of the root group: run the lab on the machine itself, not in a container", err: err}
 			}
 		}
 	}

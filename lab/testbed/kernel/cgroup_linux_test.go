@@ -22,7 +22,8 @@ func TestGroupsIn(t *testing.T) {
 	const (
 		tmpfs   = "30 20 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
 		unified = "33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n"
-		joined  = "31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n32 30 0:28 / /sys/fs/cgroup/blk\\040io rw - cgroup cgroup rw,blkio\n"
+		joined  = "31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n32 30 0:28 / /sys/fs/cgroup/blk\\040io rw - " +
+			"cgroup cgroup rw,blkio\n"
 	)
 	for _, c := range []struct {
 		name, mounts, controllers string

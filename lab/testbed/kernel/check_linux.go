@@ -74,7 +74,8 @@ func needPrograms(programs ...string) error {
 		install = append(install, program)
 	}
 	if len(missing) > 0 {
-		return userErrorf("the lab needs programs that are not installed: %s; on Debian: apt-get install %s", strings.Join(missing, ", "), strings.Join(install, " "))
+		return userErrorf("the lab needs programs that are not installed: %s; on Debian: apt-get install %s", strings.Join(missing, ", "),
+			strings.Join(install, " "))
 	}
 	return nil
 }

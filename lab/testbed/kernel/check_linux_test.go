@@ -47,10 +47,12 @@ func TestCacheOnly(t *testing.T) {
 		if err := os.WriteFile(file, make([]byte, diskBlock), 0o600); err != nil {
 			return err
 		}
-		if err := CheckDisk(filepath.Join(dir, "out")); !errors.As(err, new(*quell.UserError)) || !strings.Contains(err.Error(), "lies on no disk") {
+		if err := CheckDisk(filepath.Join(dir, "out")); !errors.As(err, new(*quell.UserError)) ||
+			!strings.Contains(err.Error(), "lies on no disk") {
 			t.Errorf("the folder: %v", err)
 		}
-		if _, err := openDisk(file); !errors.As(err, new(*quell.UserError)) || !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "cannot read past its cache") {
+		if _, err := openDisk(file); !errors.As(err, new(*quell.UserError)) || !errors.Is(err, syscall.EINVAL) ||
+			!strings.Contains(err.Error(), "cannot read past its cache") {
 			t.Errorf("the file: %v", err)
 		}
 		return nil

@@ -102,7 +102,8 @@ func TestCleanAfterAKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"(sleep)", "namespace " + prefix + "-net", "namespace " + prefix + "-h2-vm", base(prefix) + "/h1/nb-cpu", "folder " + RunDir(prefix)} {
+	for _, want := range []string{"(sleep)", "namespace " + prefix + "-net", "namespace " + prefix + "-h2-vm", base(prefix) + "/h1/nb-cpu",
+		"folder " + RunDir(prefix)} {
 		if !slices.ContainsFunc(removed, func(what string) bool { return strings.HasSuffix(what, want) }) {
 			t.Errorf("Clean does not tell of %s: %v", want, removed)
 		}
@@ -278,7 +279,9 @@ func TestMessages(t *testing.T) {
 		err  error
 		want string
 	}{
-		{lacks("bridges", "CONFIG_BRIDGE", "bridge", unix.EOPNOTSUPP), "needs bridges, which this kernel refuses (operation not supported): the kernel must be built with CONFIG_BRIDGE, or `modprobe bridge` load it"},
+		{lacks("bridges", "CONFIG_BRIDGE", "bridge", unix.EOPNOTSUPP),
+			"needs bridges, which this kernel refuses (operation not supported): the kernel must be built with CONFIG_BRIDGE, or `modprobe " +
+				"bridge` load it"},
 		{lacks("network namespaces", "CONFIG_NET_NS", "", unix.EPERM), "CAP_SYS_ADMIN and CAP_NET_ADMIN"},
 		{groups{}.check([]Host{{ID: "h1", Cores: 1}}), "host h1 is to have 1 cores, but the kernel offers no cpu controller"},
 		{groups{}.check([]Host{{ID: "h1", DiskIOPS: 5}}), "no controller for disks"},
@@ -321,7 +324,8 @@ func TestInterfererEnds(t *testing.T) {
 	p := m.uses[quell.CPU].programs[0]
 	p.signal(syscall.SIGKILL)
 	<-p.done
-	if err := m.Interfere(map[quell.Resource]float64{quell.CPU: 0.5}); err == nil || !strings.Contains(err.Error(), "host h1: interference on its cpu: h1-stress-ng-cpu ended by itself (signal: killed)") {
+	if err := m.Interfere(map[quell.Resource]float64{quell.CPU: 0.5}); err == nil ||
+		!strings.Contains(err.Error(), "host h1: interference on its cpu: h1-stress-ng-cpu ended by itself (signal: killed)") {
 		t.Errorf("got %v", err)
 	}
 	interfere(t, m, quell.CPU, 0.5)

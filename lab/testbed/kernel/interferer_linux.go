@@ -134,7 +134,8 @@ func (m *Machine) startNetwork(i *interferer) error {
 
 // networkArgs are of an iperf3 that sends so many bits a second as they are on the wire.
 func networkArgs(to string, wire float64, tcp bool) []string {
-	args := []string{"--client", to, "--port", strconv.Itoa(portOfInvader), "--time", "0", "--interval", "0", "--parallel", "1", "--pacing-timer", "1000"}
+	args := []string{"--client", to, "--port", strconv.Itoa(portOfInvader), "--time", "0", "--interval", "0", "--parallel", "1",
+		"--pacing-timer", "1000"}
 	if tcp {
 		return append(args, "--bitrate", rate(wire*segment/segmentWire), "--length", "16K")
 	}
@@ -174,7 +175,8 @@ func stressArgs(resource quell.Resource, dir string, cores float64) []string {
 func (m *Machine) limit(group string, share float64) error {
 	g := m.lab.groups
 	if g.cpu == "" {
-		return userErrorf("the kernel offers no cpu controller to hold the interferer to its share: mount cgroup version 2, or version 1 with cpu (CONFIG_CFS_BANDWIDTH)")
+		return userErrorf("the kernel offers no cpu controller to hold the interferer to its share: mount cgroup version 2, or version 1 " +
+			"with cpu (CONFIG_CFS_BANDWIDTH)")
 	}
 	return g.limitCPU(filepath.Join(base(m.lab.options.Prefix), m.ID, group), share*m.cores())
 }

@@ -23,11 +23,17 @@ func TestArgumentsSaySizes(t *testing.T) {
 		got  []string
 		want string
 	}{
-		{"as many workers as the host has cores", stressArgs(quell.CPU, "/lab", 2.5), "--quiet --temp-path /lab --timeout 0 --cpu 3 --cpu-method int64"},
-		{"a cache of a size of our own", stressArgs(quell.Memory, "/lab", 0.4), "--quiet --temp-path /lab --timeout 0 --stream 1 --stream-l3-size 4M"},
-		{"one stream", networkArgs("10.77.1.4", 1e6, true), "--client 10.77.1.4 --port 5201 --time 0 --interval 0 --parallel 1 --pacing-timer 1000 --bitrate 956407 --length 16K"},
-		{"one flow of datagrams", networkArgs("10.77.1.4", 1e6, false), "--client 10.77.1.4 --port 5201 --time 0 --interval 0 --parallel 1 --pacing-timer 1000 --udp --bitrate 970874 --length 1400"},
-		{"one job on a file of a given size", diskArgs("/lab/f", 1<<20, 0.2), "--name=interferer --filename=/lab/f --size=1048576 --rw=randread --bs=4k --direct=1 --ioengine=psync --thread --numjobs=1 --rate_iops=1 --time_based --runtime=1000d --eta=never"},
+		{"as many workers as the host has cores", stressArgs(quell.CPU, "/lab", 2.5),
+			"--quiet --temp-path /lab --timeout 0 --cpu 3 --cpu-method int64"},
+		{"a cache of a size of our own", stressArgs(quell.Memory, "/lab", 0.4),
+			"--quiet --temp-path /lab --timeout 0 --stream 1 --stream-l3-size 4M"},
+		{"one stream", networkArgs("10.77.1.4", 1e6, true),
+			"--client 10.77.1.4 --port 5201 --time 0 --interval 0 --parallel 1 --pacing-timer 1000 --bitrate 956407 --length 16K"},
+		{"one flow of datagrams", networkArgs("10.77.1.4", 1e6, false),
+			"--client 10.77.1.4 --port 5201 --time 0 --interval 0 --parallel 1 --pacing-timer 1000 --udp --bitrate 970874 --length 1400"},
+		{"one job on a file of a given size", diskArgs("/lab/f", 1<<20, 0.2),
+			"--name=interferer --filename=/lab/f --size=1048576 --rw=randread --bs=4k --direct=1 --ioengine=psync --thread --numjobs=1 " +
+				"--rate_iops=1 --time_based --runtime=1000d --eta=never"},
 	} {
 		if got := strings.Join(c.got, " "); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.why, got, c.want)

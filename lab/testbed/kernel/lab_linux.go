@@ -61,7 +61,8 @@ func mustBeFree(g groups, prefix string) error {
 		return err
 	}
 	if there := append(spaces, folders...); len(there) > 0 {
-		return userErrorf("a lab of prefix %s is there already (%s): if it is not in use, `quell lab clean --prefix %s` removes it; else choose another prefix",
+		return userErrorf("a lab of prefix %s is there already (%s): if it is not in use, `quell lab clean --prefix %s` removes it; else "+
+			"choose another prefix",
 			prefix, strings.Join(there[:min(3, len(there))], ", "), prefix)
 	}
 	return nil

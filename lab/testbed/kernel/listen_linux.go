@@ -50,7 +50,8 @@ func diskOf(dir string) (string, error) {
 	device := fmt.Sprintf("%d:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev))
 	folder := "/sys/dev/block/" + device
 	if _, err := os.Stat(folder); err != nil {
-		return "", userErrorf("%s lies on no disk that can be limited (device %s): choose a folder on a disk with ext4 or xfs, or leave the disk's limit out", dir, device)
+		return "", userErrorf("%s lies on no disk that can be limited (device %s): choose a folder on a disk with ext4 or xfs, or leave the "+
+			"disk's limit out", dir, device)
 	}
 	if _, err := os.Stat(folder + "/partition"); err != nil {
 		return device, nil

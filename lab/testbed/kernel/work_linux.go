@@ -31,7 +31,8 @@ const diskBlock = 4096
 func openDisk(path string) (*disk, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT, 0)
 	if errors.Is(err, unix.EINVAL) {
-		return nil, userErrorf("%s lies on a file system that cannot read past its cache: choose a folder on a disk with ext4 or xfs (%w)", filepath.Dir(path), unix.EINVAL)
+		return nil, userErrorf("%s lies on a file system that cannot read past its cache: choose a folder on a disk with ext4 or xfs (%w)",
+			filepath.Dir(path), unix.EINVAL)
 	}
 	if err != nil {
 		return nil, userErrorf("opening the file that disk operations read: %w", err)
@@ -48,7 +49,8 @@ func openDisk(path string) (*disk, error) {
 
 // read reads so many blocks, one after the other, each far from the one before.
 func (d *disk) read(ctx context.Context, operations int64) error {
-	block, err := unix.Mmap(-1, 0, diskBlock, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // aligned, as the kernel wants it
+	// aligned, as the kernel wants it
+	block, err := unix.Mmap(-1, 0, diskBlock, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return fmt.Errorf("making room for a block: %w", err)
 	}
