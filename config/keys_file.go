@@ -117,7 +117,7 @@ func capacityKeys(c map[quell.Resource]float64) keys.Table {
 
 func trainKeys(t *Train) keys.Table {
 	return keys.Table{
-		keys.Opt("resource", keys.OneOf(&t.Resource, quell.Resources), "what is loaded, disturbed and probed: a resource that probes measure, which is the network").Or("the policy's"),
+		keys.Opt("resource", keys.OneOf(&t.Resource, quell.Resources), "what is loaded, disturbed and probed: a resource that probes measure, which is the network").Or("the policy's first"),
 		keys.Opt("plan", keys.OneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, AdaptivePlan, CustomPlan}), "quick: a few levels; full: 10% to 90% in tens; adaptive: what slo's threshold hangs on; custom: as given here"),
 		keys.Opt("levels", keys.Shares(&t.Levels, func(x *keys.Ordered[float64]) *keys.Ordered[float64] { return x.AtLeast(0).Below(1) }), "plan custom: utilisations to train, increasing; at 0% the probe alone is measured"),
 		keys.Opt("interference", keys.Shares(&t.Interference, func(x *keys.Ordered[float64]) *keys.Ordered[float64] { return x.AtLeast(0).Below(1) }), "plan custom: use by the interferer, increasing from 0%"),

@@ -236,11 +236,13 @@ func TestErrorsByHand(t *testing.T) {
 func TestReportAndDescriptionForPeople(t *testing.T) {
 	m, report := fitted(t, append(sharedLinkRuns(), run(0.95, 0, 0.95, 160, 1, 200, 40)))
 	var b bytes.Buffer
+	report.Sections = []SectionReport{report.Prima()}
 	if err := report.Write(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden.Compare(t, "testdata/report.txt", b.Bytes())
 	b.Reset()
+	m.Sections = []Section{m.Prima()}
 	if err := Describe(&b, m, ShowOptions{ThresholdsMS: []float64{25}}); err != nil {
 		t.Fatal(err)
 	}

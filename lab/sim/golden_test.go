@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/golden"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -54,7 +55,8 @@ func decisions(t *testing.T, sc *scenario.Scenario) []byte {
 	var out bytes.Buffer
 	models := prepared(t, sc)
 	var written bytes.Buffer
-	if err := models.Encode(&written); err != nil {
+	of := &model.Models{Trained: models.Trained, Sections: []model.Section{models.Prima()}} // what policies decide by
+	if err := of.Encode(&written); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(&out, "models %s\n", digest(t, written.String()))
