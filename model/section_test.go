@@ -1,0 +1,14 @@
+package model
+
+import "testing"
+
+// No two sections read the same key, nor one that stands for the whole file.
+func TestSectionsShareNoKey(t *testing.T) {
+	seen := map[string]bool{}
+	for _, name := range known() {
+		if seen[name] {
+			t.Errorf("key %q is there twice", name)
+		}
+		seen[name] = true
+	}
+}
