@@ -53,6 +53,7 @@ const (
 	leastCut      = 0.5  // a cut leaves this at most
 	deepestCut    = 0.1  // and for slowness alone this at least
 	mostRepeats   = 5    // cuts after which holds grow no longer
+	mostPooled    = 5    // windows of too few requests that are taken together
 )
 
 // outlierInstance is what outlier remembers of an instance.
@@ -66,6 +67,15 @@ type outlierInstance struct {
 	Until   time.Time `json:"until,omitzero"`    // when the cut may shrink
 	Repeats int       `json:"repeats,omitempty"` // cuts without a long calm between
 	Calm    time.Time `json:"calm,omitzero"`     // when the last cut was over
+	MS      float64   `json:"ms,omitempty"`      // its last response time that could be told; 0: none of late
+	Pool    pool      `json:"pool,omitzero"`     // of windows since, none of which had enough requests
+}
+
+// pool is windows of few requests taken together.
+type pool struct {
+	Windows  int     `json:"windows"`
+	Requests int     `json:"requests"`
+	SumMS    float64 `json:"sum_ms"` // each window's statistic, as often as it had requests
 }
 
 func (m *member) outlier() *outlierInstance { return m.mem.Memory.(*outlierInstance) }
@@ -74,7 +84,8 @@ func (m *member) outlier() *outlierInstance { return m.mem.Memory.(*outlierInsta
 type window struct {
 	member   *member
 	fresh    bool    // not judged before
-	ms       float64 // its response time, by the objective's statistic; 0: unknown
+	tells    bool    // with the pooled ones before it had enough requests to tell a response time
+	ms       float64 // its last response time, by the objective's statistic; 0: unknown
 	errors   float64 // failed over all
 	requests float64 // finished
 	ratio    float64 // logarithm of ms over the others' median; 0 if either is unknown
@@ -121,8 +132,10 @@ func (j *judgement) windows(g *group) {
 			w.errors = *o.ErrorRate
 		}
 		w.requests = finished(o, w.errors)
-		w.ms = j.responseTime(o)
-		if w.ms > 0 && mem.Cut == 0 {
+		if w.fresh {
+			mem.MS, w.tells = j.responseTime(o, mem)
+		}
+		if w.ms = mem.MS; w.ms > 0 && mem.Cut == 0 {
 			j.times = append(j.times, w.ms)
 		}
 		j.failed += w.errors * w.requests
@@ -147,21 +160,31 @@ func arrived(o *quell.Observation) float64 {
 	return *o.RequestRate * o.WindowS
 }
 
-// responseTime is what an instance takes, in milliseconds, by the objective's statistic; 0 where too few requests have finished. Those
-// that finish hide the others where fewer than half of what came have: then the open ones tell by Little's law.
-func (j *judgement) responseTime(o *quell.Observation) float64 {
+// responseTime is what an instance takes, in milliseconds, by the objective's statistic, and whether this window tells it. Windows of too few
+// requests are taken together; after mostPooled of them nothing is known. Those that finish hide the others where fewer than half of what
+// came have: then the open ones tell by Little's law.
+func (j *judgement) responseTime(o *quell.Observation, mem *outlierInstance) (ms float64, tells bool) {
 	done, known := o.LatencyMS.Of(j.in.Service.SLO.Metric)
 	n := 0
 	if known {
 		n = o.LatencyMS.N
 	}
 	if came := arrived(o); came >= 1 && float64(n) < came/2 && o.InFlight != nil && *o.InFlight >= 2 {
-		return math.Max(done, 1000**o.InFlight/(*o.RequestRate))
+		mem.Pool = pool{}
+		return math.Max(done, 1000**o.InFlight/(*o.RequestRate)), true
 	}
-	if n < j.set.Requests {
-		return 0
+	p := &mem.Pool
+	p.Windows, p.Requests, p.SumMS = p.Windows+1, p.Requests+n, p.SumMS+float64(n)*done
+	whole := *p
+	switch {
+	case whole.Requests >= j.set.Requests:
+		mem.Pool = pool{}
+		return whole.SumMS / float64(whole.Requests), true
+	case whole.Windows >= mostPooled:
+		mem.Pool = pool{}
+		return 0, false
 	}
-	return done
+	return mem.MS, false
 }
 
 // compare holds each window against the others', and learns the bands of those that are in them.
@@ -174,21 +197,22 @@ func (j *judgement) compare() {
 		j.compareTimes(w)
 		j.compareErrors(w)
 		mem := w.member.outlier()
-		if w.why == "" {
+		switch {
+		case w.why != "":
+			mem.Out++
+		case w.tells:
 			mem.Out = 0
 			if w.median > 0 && mem.Cut == 0 {
 				mem.learn(w.ratio)
 			}
-			continue
 		}
-		mem.Out++
 	}
 }
 
 // compareTimes judges the response time.
 func (j *judgement) compareTimes(w *window) {
 	mem, least := w.member.outlier(), math.Log(j.set.Slower)
-	if w.ms == 0 {
+	if !w.tells {
 		return
 	}
 	if w.median = medianOfOthers(j.times, w.ms, mem.Cut == 0); w.median == 0 {

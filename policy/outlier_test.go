@@ -110,11 +110,12 @@ func TestOutlierCuts(t *testing.T) {
 		"as many fail everywhere":              {5, func(w []shown) { each(w, func(w *shown) { w.errors = .3 }) }, nil, 0, "", 0},
 		"one request failed":                   {5, func(w []shown) { w[2].errors = .02 }, nil, 0, "", 0},
 		"stuck: nothing finishes":              {5, func(w []shown) { w[3] = shown{open: 20} }, nil, 1, "i4", 0.1},
-		"too few requests to tell":             {5, func(w []shown) { w[3] = shown{ms: 400, n: 4, open: 1} }, nil, 0, "", 0},
+		"few requests take longer to tell":     {5, func(w []shown) { w[3] = shown{ms: 400, n: 2, open: 1} }, nil, 3, "i4", 0.1},
+		"too few requests to tell":             {5, func(w []shown) { w[3] = shown{ms: 400, n: 1, open: 1} }, func(s *OutlierSettings) { s.Requests = 6 }, 0, "", 0},
 		"three of ten, of which three may be":  {10, func(w []shown) { each(w[:3], func(w *shown) { w.ms = 400 }) }, nil, 1, "i1 i2 i3", 0.1},
 		"four of ten, of which three may be":   {10, func(w []shown) { each(w[:4], func(w *shown) { w.ms = 400 }); w[3].ms = 900 }, nil, 1, "i1 i2 i4", 0.1},
 		"an error comes before a slow answer":  {3, func(w []shown) { w[0].ms, w[1].errors = 900, .5 }, nil, 1, "i2", 0},
-		"nobody else shows anything":           {2, func(w []shown) { w[0], w[1] = shown{ms: 400, n: 50}, shown{} }, nil, 0, "", 0},
+		"the other shows nothing just now":     {2, func(w []shown) { w[0], w[1] = shown{ms: 400, n: 50}, shown{} }, nil, 1, "i1", 0.1},
 		"the others answer with errors at all": {2, func(w []shown) { w[0], w[1] = shown{ms: 20, n: 50}, shown{errors: 1} }, nil, 1, "i2", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
