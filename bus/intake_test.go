@@ -11,7 +11,7 @@ import (
 
 func TestAllowances(t *testing.T) {
 	a := newAllowances(func(instance string) bool { return instance[0] == 'i' })
-	data := make([]byte, MaxReading)
+	data := make([]byte, maxReading)
 	message := func(instance string, size int) *nats.Msg {
 		return &nats.Msg{Subject: "quell.video.reading.agent." + escape(instance), Data: data[:size]}
 	}
@@ -26,7 +26,7 @@ func TestAllowances(t *testing.T) {
 		}
 		return count
 	}
-	if n := taken("i1", 1000, MaxReading, errTooMany); n > readingsAtOnce/MaxReading {
+	if n := taken("i1", 1000, maxReading, errTooMany); n > readingsAtOnce/maxReading {
 		t.Errorf("%d large readings were taken in at once", n)
 	}
 	if n := taken("i2", 100, 1000, nil); n != 100 {
@@ -34,9 +34,9 @@ func TestAllowances(t *testing.T) {
 	}
 	var strangers int
 	for i := range 1000 {
-		strangers += taken(fmt.Sprint("ghost", i), 1, MaxReading, errStrangers)
+		strangers += taken(fmt.Sprint("ghost", i), 1, maxReading, errStrangers)
 	}
-	if strangers > strangersAtOnce/MaxReading {
+	if strangers > strangersAtOnce/maxReading {
 		t.Errorf("%d large readings of unknown instances were taken in at once", strangers)
 	}
 	now = now.Add(time.Second)

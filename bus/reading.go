@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// MaxReading bounds an encoded reading, in bytes.
-const MaxReading = 256 << 10
+// maxReading bounds an encoded reading, in bytes.
+const maxReading = 256 << 10
 
 // A controller that lags behind drops what exceeds this, and the log says so.
 const (
@@ -70,8 +70,8 @@ func encodeReading(r *quell.Reading, validate func(*quell.Reading) error) ([]byt
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
-	if len(data) > MaxReading {
-		return nil, fmt.Errorf("%d bytes; at most %d are allowed", len(data), MaxReading)
+	if len(data) > maxReading {
+		return nil, fmt.Errorf("%d bytes; at most %d are allowed", len(data), maxReading)
 	}
 	return data, nil
 }
@@ -146,8 +146,8 @@ func (c *Conn) settle(nc *nats.Conn, within time.Duration) {
 // decodeReading accepts exactly one JSON object with known fields, whose names are those of the subject.
 func decodeReading(subject string, data []byte, validate func(*quell.Reading) error) (quell.Reading, error) {
 	var r quell.Reading
-	if len(data) > MaxReading {
-		return r, fmt.Errorf("%d bytes; at most %d are allowed", len(data), MaxReading)
+	if len(data) > maxReading {
+		return r, fmt.Errorf("%d bytes; at most %d are allowed", len(data), maxReading)
 	}
 	if err := quell.DecodeStrict(data, &r); err != nil {
 		return quell.Reading{}, err

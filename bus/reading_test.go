@@ -121,7 +121,7 @@ func TestBadReadingsAreRejected(t *testing.T) {
 		{strings.Replace(head, "agent", "spy", 1) + `"observation":{}}`, "spy"},
 		{strings.Replace(head, "i1", "i2", 1) + `"observation":{}}`, "subject"},
 		{strings.Replace(head, "video", "audio", 1) + `"observation":{}}`, "subject"},
-		{head + `"observation":{},"latency_hdr":"` + strings.Repeat("A", MaxReading) + `"}`, "at most"},
+		{head + `"observation":{},"latency_hdr":"` + strings.Repeat("A", maxReading) + `"}`, "at most"},
 	} {
 		if err := c.nc.Publish(subject, []byte(bad.data)); err != nil {
 			t.Fatal(err)
@@ -147,7 +147,7 @@ func TestBadReadingsAreNotSent(t *testing.T) {
 		"Inf":            func(r *quell.Reading) { r.Observation.Utilization[quell.CPU] = math.Inf(1) },
 		"unknown source": func(r *quell.Reading) { r.Source = "spy" },
 		"needs a name":   func(r *quell.Reading) { r.Instance = "" },
-		"at most":        func(r *quell.Reading) { r.LatencyHDR = make([]byte, MaxReading) },
+		"at most":        func(r *quell.Reading) { r.LatencyHDR = make([]byte, maxReading) },
 	} {
 		r := reading("i1")
 		spoil(&r)
@@ -171,7 +171,7 @@ func FuzzDecodeReading(f *testing.F) {
 		again, err := encodeReading(&r, nil)
 		if err != nil {
 			// Escapes can make what was sent grow beyond the bound.
-			if len(data) < MaxReading/6 {
+			if len(data) < maxReading/6 {
 				t.Fatalf("accepted %q but cannot encode it: %v", data, err)
 			}
 			return

@@ -102,8 +102,8 @@ func (o Options) check() error {
 	if o.Count < minCount {
 		errs = append(errs, mistake("probe.count: %d is too few to tell interference from chance: at least %d a period", o.Count, minCount))
 	}
-	if o.Size < 0 || o.Size > MaxSize {
-		errs = append(errs, mistake("probe.size: %d bytes: give 1 to %d, or 0 to derive it from the budget", o.Size, MaxSize))
+	if o.Size < 0 || o.Size > mostServed {
+		errs = append(errs, mistake("probe.size: %d bytes: give 1 to %d, or 0 to derive it from the budget", o.Size, mostServed))
 	}
 	if !(o.Budget > 0 && o.Budget <= 1) {
 		errs = append(errs, mistake("probe.budget: %v is no share of the capacity: give a number above 0 and at most 1", o.Budget))

@@ -107,7 +107,7 @@ func TestTheBudgetIsAHardCap(t *testing.T) {
 			Capacity: &capacity,
 			Budget:   rapid.Float64Range(0.001, 1).Draw(t, "budget"),
 			Count:    rapid.IntRange(8, 100).Draw(t, "count"),
-			Size:     rapid.Int64Range(0, MaxSize).Draw(t, "size"),
+			Size:     rapid.Int64Range(0, mostServed).Draw(t, "size"),
 			Period:   time.Duration(rapid.Int64Range(int64(100*time.Millisecond), int64(time.Minute)).Draw(t, "period")),
 		}
 		p, err := NewProber(o)
@@ -119,7 +119,7 @@ func TestTheBudgetIsAHardCap(t *testing.T) {
 		if limit := o.Budget * capacity * o.Period.Seconds(); bits > limit*(1+1e-9) {
 			t.Fatalf("%v bits a period, allowed are %v", bits, limit)
 		}
-		if p.Size() > MaxSize || p.Size() < 1 {
+		if p.Size() > mostServed || p.Size() < 1 {
 			t.Fatalf("a probe of %d bytes", p.Size())
 		}
 	})
@@ -136,7 +136,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"too few probes", Options{Capacity: &capacity, Period: time.Second, Count: 7}, "at least 8"},
 		{"negative count", Options{Capacity: &capacity, Period: time.Second, Count: -1}, "at least 8"},
 		{"negative size", Options{Period: time.Second, Size: -1}, "probe.size"},
-		{"larger than any server answers", Options{Period: time.Second, Size: MaxSize + 1}, "probe.size"},
+		{"larger than any server answers", Options{Period: time.Second, Size: mostServed + 1}, "probe.size"},
 		{"no share", Options{Capacity: &capacity, Period: time.Second, Budget: 2}, "probe.budget"},
 		{"NaN share", Options{Capacity: &capacity, Period: time.Second, Budget: bad}, "probe.budget"},
 		{"NaN capacity", Options{Capacity: &bad, Period: time.Second}, "probe.capacity"},

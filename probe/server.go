@@ -23,8 +23,8 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// MaxSize is the largest probe that a server answers, in bytes.
-const MaxSize = 16 << 20
+// mostServed is the largest probe that a server answers, in bytes.
+const mostServed = 16 << 20
 
 const (
 	// blockSize is above the window of deflate, so that repeating the block does not make it compressible.
@@ -132,8 +132,8 @@ func (s *Server) serveProbe(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	size, err := strconv.ParseInt(r.URL.Query().Get("size"), 10, 64)
-	if err != nil || size < 1 || size > MaxSize {
-		s.say(w, http.StatusBadRequest, fmt.Sprintf("size must be a number from 1 to %d", MaxSize))
+	if err != nil || size < 1 || size > mostServed {
+		s.say(w, http.StatusBadRequest, fmt.Sprintf("size must be a number from 1 to %d", mostServed))
 		return
 	}
 	select {

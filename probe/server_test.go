@@ -73,8 +73,8 @@ func TestServerAnswers(t *testing.T) {
 		{"a probe", open, "/probe?size=5000", "", 200, 5000},
 		{"the smallest", open, "/probe?size=1", "", 200, 1},
 		{"more than a block, not a multiple", open, "/probe?size=200001", "", 200, 200001},
-		{"the largest", open, fmt.Sprintf("/probe?size=%d", MaxSize), "", 200, MaxSize},
-		{"above the largest", open, fmt.Sprintf("/probe?size=%d", MaxSize+1), "", 400, -1},
+		{"the largest", open, fmt.Sprintf("/probe?size=%d", mostServed), "", 200, mostServed},
+		{"above the largest", open, fmt.Sprintf("/probe?size=%d", mostServed+1), "", 400, -1},
 		{"nothing", open, "/probe?size=0", "", 400, -1},
 		{"no size", open, "/probe", "", 400, -1},
 		{"no number", open, "/probe?size=1e3", "", 400, -1},
@@ -208,7 +208,7 @@ func TestServerBoundsConcurrency(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Nothing of this answer is read, and it does not fit into the socket's buffers: it holds the only slot.
-	if _, err := fmt.Fprintf(slow, "GET /probe?size=%d HTTP/1.1\r\nHost: x\r\n\r\n", MaxSize); err != nil {
+	if _, err := fmt.Fprintf(slow, "GET /probe?size=%d HTTP/1.1\r\nHost: x\r\n\r\n", mostServed); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(slow, make([]byte, 1)); err != nil {
@@ -241,7 +241,7 @@ func TestShutdownCutsStalledDownloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := fmt.Fprintf(conn, "GET /probe?size=%d HTTP/1.1\r\nHost: x\r\n\r\n", MaxSize); err != nil {
+	if _, err := fmt.Fprintf(conn, "GET /probe?size=%d HTTP/1.1\r\nHost: x\r\n\r\n", mostServed); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
@@ -252,7 +252,7 @@ func TestShutdownCutsStalledDownloads(t *testing.T) {
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("shutdown with a stalled download: %v, want the deadline", err)
 	}
-	if n, err := io.Copy(io.Discard, conn); n >= MaxSize {
+	if n, err := io.Copy(io.Discard, conn); n >= mostServed {
 		t.Errorf("the stalled download was finished: %d bytes, %v", n, err)
 	}
 }

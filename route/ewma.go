@@ -15,8 +15,8 @@ type EWMA struct {
 	now time.Duration
 }
 
-// NewEWMA returns weighted peak-EWMA over the given source.
-func NewEWMA(rng *rand.Rand) *EWMA { return &EWMA{rng: rng} }
+// newEWMA returns weighted peak-EWMA over the given source.
+func newEWMA(rng *rand.Rand) *EWMA { return &EWMA{rng: rng} }
 
 // ewmaDecay is after how long without answers a peak has fallen to 1/e of itself (Finagle's default).
 const ewmaDecay = 10 * time.Second

@@ -48,7 +48,7 @@ func TestEWMAForgetsInTenSeconds(t *testing.T) {
 	}
 	for at, want := range map[time.Duration]int{6 * time.Second: 1, 8 * time.Second: 0} { // 0.1 s falls below 0.05 s after 6.93 s
 		candidates := group(1, 1)
-		e := NewEWMA(rng())
+		e := newEWMA(rng())
 		e.Done(candidates[0], Answer{Took: ms(100)})
 		e.Advance(at)
 		e.Done(candidates[1], Answer{Took: ms(50)})
@@ -77,7 +77,7 @@ func TestEWMAGoesByLatencyInFlightAndWeight(t *testing.T) {
 		tc.change(candidates[0], candidates[1])
 		x := newIndexedEWMA(rng())
 		x.Reset(candidates)
-		e := NewEWMA(rng())
+		e := newEWMA(rng())
 		for range 20 {
 			if i, _ := e.Pick(candidates); i != tc.want {
 				t.Fatalf("%s: picked %d", name, i)
@@ -195,7 +195,7 @@ func TestPrequalsPoolKeepsItsBounds(t *testing.T) {
 		for _, c := range candidates {
 			c.Weight = rapid.SampledFrom([]float64{0, 1, 1, 5}).Draw(t, "weight")
 		}
-		p := NewPrequal(rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)))
+		p := newPrequal(rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)))
 		now := time.Duration(0)
 		for range rapid.IntRange(1, 200).Draw(t, "requests") {
 			now += ms(rapid.SampledFrom([]float64{0, 0.5, 20, 1500}).Draw(t, "gap"))
@@ -229,7 +229,7 @@ func TestPrequalsPoolKeepsItsBounds(t *testing.T) {
 func TestPrequalCountsWhatItSendsInUsedProbes(t *testing.T) {
 	candidates := group(1, 1)
 	pooled := func(seconds ...float64) *Prequal {
-		p := NewPrequal(rng())
+		p := newPrequal(rng())
 		for i, s := range seconds {
 			p.pool = append(p.pool, probe{candidate: candidates[i], number: uint64(i), index: int32(i), seconds: s, uses: -1})
 		}
@@ -256,7 +256,7 @@ func TestPrequalCountsWhatItSendsInUsedProbes(t *testing.T) {
 }
 
 func TestPrequalReusesProbesAsThePaperSays(t *testing.T) {
-	p := NewPrequal(rng())
+	p := newPrequal(rng())
 	if uses := p.uses(10); uses != -1 {
 		t.Errorf("in a group of 10 a probe may be used %d times, want as often as it lasts", uses)
 	}

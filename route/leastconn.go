@@ -12,8 +12,8 @@ type LeastConn struct {
 	last int
 }
 
-// NewLeastConn returns weighted least connections.
-func NewLeastConn() *LeastConn { return &LeastConn{last: -1} }
+// newLeastConn returns weighted least connections.
+func newLeastConn() *LeastConn { return &LeastConn{last: -1} }
 
 // Pick implements Picker.
 func (l *LeastConn) Pick(candidates []*Candidate) (int, bool) {

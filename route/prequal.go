@@ -39,8 +39,8 @@ const (
 	answersRelevant = 10 * time.Second
 )
 
-// NewPrequal returns Prequal over the given source.
-func NewPrequal(rng *rand.Rand) *Prequal { return &Prequal{rng: rng} }
+// newPrequal returns Prequal over the given source.
+func newPrequal(rng *rand.Rand) *Prequal { return &Prequal{rng: rng} }
 
 // probe is an entry of the pool.
 type probe struct {

@@ -11,8 +11,8 @@ type Random2 struct {
 	rng *rand.Rand
 }
 
-// NewRandom2 returns weighted power of two choices over the given source.
-func NewRandom2(rng *rand.Rand) *Random2 { return &Random2{rng: rng} }
+// newRandom2 returns weighted power of two choices over the given source.
+func newRandom2(rng *rand.Rand) *Random2 { return &Random2{rng: rng} }
 
 // Pick implements Picker.
 func (r *Random2) Pick(candidates []*Candidate) (int, bool) {

@@ -11,8 +11,8 @@ import "math"
 // weights change, and a candidate that is left out neither gains nor loses.
 type RoundRobin struct{}
 
-// NewRoundRobin returns a smooth weighted round robin. What it remembers is in the candidates.
-func NewRoundRobin() *RoundRobin { return &RoundRobin{} }
+// newRoundRobin returns a smooth weighted round robin. What it remembers is in the candidates.
+func newRoundRobin() *RoundRobin { return &RoundRobin{} }
 
 // Pick implements Picker.
 func (*RoundRobin) Pick(candidates []*Candidate) (int, bool) {

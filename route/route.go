@@ -33,11 +33,11 @@ type Picker interface {
 // New returns the picker of a scheduling. The seed matters to those that draw at random.
 func New(s quell.Scheduling, seed uint64) (Picker, error) {
 	table := map[quell.Scheduling]func() Picker{
-		quell.RoundRobin: func() Picker { return NewRoundRobin() },
-		quell.LeastConn:  func() Picker { return NewLeastConn() },
-		quell.Random2:    func() Picker { return NewRandom2(source(seed)) },
-		quell.EWMA:       func() Picker { return NewEWMA(source(seed)) },
-		quell.Prequal:    func() Picker { return NewPrequal(source(seed)) },
+		quell.RoundRobin: func() Picker { return newRoundRobin() },
+		quell.LeastConn:  func() Picker { return newLeastConn() },
+		quell.Random2:    func() Picker { return newRandom2(source(seed)) },
+		quell.EWMA:       func() Picker { return newEWMA(source(seed)) },
+		quell.Prequal:    func() Picker { return newPrequal(source(seed)) },
 	}
 	construct, known := table[s]
 	if !known {

@@ -101,7 +101,7 @@ func TestWeightZeroIsNeverPicked(t *testing.T) {
 }
 
 func TestRoundRobinInterleaves(t *testing.T) {
-	order := picks(t, NewRoundRobin(), group(5, 1, 1), 7)
+	order := picks(t, newRoundRobin(), group(5, 1, 1), 7)
 	want := []int{0, 0, 1, 0, 2, 0, 0}
 	for k := range want {
 		if order[k] != want[k] {
@@ -119,7 +119,7 @@ func TestRoundRobinIsExactOverEveryCycle(t *testing.T) {
 			cycle += w
 			candidates[i].Weight = float64(w) * scale
 		}
-		p := NewRoundRobin()
+		p := newRoundRobin()
 		for range 3 {
 			got := make([]int, len(integers))
 			for range cycle {
@@ -142,7 +142,7 @@ func TestRoundRobinStaysSmoothWhileWeightsChange(t *testing.T) {
 		candidates := group(rapid.SliceOfN(rapid.Float64Range(0.01, 100), 2, 12).Draw(t, "weights")...)
 		n := len(candidates)
 		earned, got := make([]float64, n), make([]float64, n)
-		p := NewRoundRobin()
+		p := newRoundRobin()
 		for range 20 {
 			changed := rapid.IntRange(0, n-1).Draw(t, "changed")
 			candidates[changed].Weight = rapid.SampledFrom([]float64{1e-6, 0.3, 1, 40, 1e6}).Draw(t, "weight")
@@ -164,7 +164,7 @@ func TestRoundRobinStaysSmoothWhileWeightsChange(t *testing.T) {
 }
 
 func TestRoundRobinOwesNothingForAbsence(t *testing.T) {
-	p, all := NewRoundRobin(), group(1, 1, 1)
+	p, all := newRoundRobin(), group(1, 1, 1)
 	picks(t, p, all, 2)
 	for range 20 {
 		picks(t, p, all[:2], 101)
@@ -194,19 +194,19 @@ func TestLeastConn(t *testing.T) {
 		for i := range candidates {
 			candidates[i].InFlight = tt.inFlight[i]
 		}
-		if i, _ := NewLeastConn().Pick(candidates); i != tt.want {
+		if i, _ := newLeastConn().Pick(candidates); i != tt.want {
 			t.Errorf("%s: picked %d, want %d", tt.why, i, tt.want)
 		}
 	}
 }
 
 func TestLeastConnRotatesTies(t *testing.T) {
-	if got := counts(picks(t, NewLeastConn(), group(0.1, 0.1, 0.1), 30), 3); got[0] != 10 || got[1] != 10 || got[2] != 10 {
+	if got := counts(picks(t, newLeastConn(), group(0.1, 0.1, 0.1), 30), 3); got[0] != 10 || got[1] != 10 || got[2] != 10 {
 		t.Errorf("an idle group got %v, want 10 each", got)
 	}
 	tied := group(0.1, 0.3) // 1/0.1 and 3/0.3 differ by rounding alone
 	tied[1].InFlight = 2
-	if got := counts(picks(t, NewLeastConn(), tied, 10), 2); got[0] != 5 {
+	if got := counts(picks(t, newLeastConn(), tied, 10), 2); got[0] != 5 {
 		t.Errorf("equal loads got %v, want 5 each", got)
 	}
 }
@@ -214,7 +214,7 @@ func TestLeastConnRotatesTies(t *testing.T) {
 func TestLeastConnFillsInProportionToWeight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.Float64Range(0.05, 5), 1, 20).Draw(t, "weights")
-		candidates, p := group(weights...), NewLeastConn()
+		candidates, p := group(weights...), newLeastConn()
 		const requests = 500
 		for range requests {
 			i, _ := p.Pick(candidates)

@@ -130,8 +130,8 @@ func printable(s string) string {
 	return strings.Join(words, " ")
 }
 
-// CheckOnce makes one health check as a balancer would; the error says what was asked and what came.
-func CheckOnce(ctx context.Context, h Health, address string) error {
+// checkOnce makes one health check as a balancer would; the error says what was asked and what came.
+func checkOnce(ctx context.Context, h Health, address string) error {
 	o := Options{Health: h}
 	return newChecker(&o, make(chan struct{}, 1)).check(ctx, address)
 }

@@ -140,7 +140,7 @@ func (s *Settings) Parts(in balancer.Service) []balancer.Part {
 
 // CheckHealth asks an instance once, as the balancer does.
 func (s *Settings) CheckHealth(ctx context.Context, address string) (asked string, err error) {
-	return "GET " + s.Health.Path, CheckOnce(ctx, s.Health, address)
+	return "GET " + s.Health.Path, checkOnce(ctx, s.Health, address)
 }
 
 // Options are those of the balancer's own process, as far as a configuration has them.

@@ -16,10 +16,10 @@ const maxDatagram = 64 << 10
 // receiveBuffer is asked of the system for UDP, so that a burst of a few thousand lines is not lost.
 const receiveBuffer = 4 << 20
 
-// Listen opens where HAProxy's log arrives: a path for a Unix datagram socket, or host:port for UDP. A path that a dead
+// listen opens where HAProxy's log arrives: a path for a Unix datagram socket, or host:port for UDP. A path that a dead
 // process left behind is replaced. Everybody on the machine may write to the path, because HAProxy runs as a user of its
 // own: the folder around it says who can.
-func Listen(address string) (net.PacketConn, error) {
+func listen(address string) (net.PacketConn, error) {
 	if !strings.Contains(address, "/") {
 		conn, err := net.ListenPacket("udp", address)
 		if err != nil {

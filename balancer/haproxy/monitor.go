@@ -18,8 +18,8 @@ import (
 	"github.com/quellhq/quell/internal/tick"
 )
 
-// MonitorOptions configure a Monitor.
-type MonitorOptions struct {
+// monitorOptions configure a monitor.
+type monitorOptions struct {
 	Service string
 	Sender  string         // name of these HAProxies in readings
 	Period  time.Duration  // one reading per instance at its end
@@ -29,12 +29,12 @@ type MonitorOptions struct {
 	Logger  *slog.Logger
 }
 
-// Monitor makes readings of a driver's instances. Rates and requests in flight come from HAProxy's counters. Response
+// monitor makes readings of a driver's instances. Rates and requests in flight come from HAProxy's counters. Response
 // times come from its log: every single one. Without a log they are what the counters have, the mean total time of each
 // server's last 1024 requests, whenever those were: such a reading has no histogram, a mean without percentiles, and the
 // counter haproxy_coarse at 1.
-type Monitor struct {
-	opts   MonitorOptions
+type monitor struct {
+	opts   monitorOptions
 	driver *Driver
 	lines  outage.Log
 	reach  outage.Log
@@ -64,12 +64,12 @@ const (
 	otherClass = "other"
 )
 
-// NewMonitor makes a monitor; Run starts it.
-func NewMonitor(d *Driver, o MonitorOptions) *Monitor {
+// newMonitor makes a monitor; Run starts it.
+func newMonitor(d *Driver, o monitorOptions) *monitor {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Monitor{
+	return &monitor{
 		opts: o, driver: d, heard: newHeardOf(),
 		lines: outage.Log{Logger: o.Logger, What: "measuring through HAProxy's log"},
 		reach: outage.Log{Logger: o.Logger, What: "reading HAProxy's counters"},
@@ -77,7 +77,7 @@ func NewMonitor(d *Driver, o MonitorOptions) *Monitor {
 }
 
 // Run publishes at the end of every period until ctx ends, then closes the log.
-func (m *Monitor) Run(ctx context.Context) {
+func (m *monitor) Run(ctx context.Context) {
 	var reader sync.WaitGroup
 	if m.opts.Log != nil {
 		reader.Go(m.listen)
@@ -112,7 +112,7 @@ func (m *Monitor) Run(ctx context.Context) {
 func newHeardOf() heardOf { return heardOf{servers: map[string]*heard{}} }
 
 // takeLog ends the log's window.
-func (m *Monitor) takeLog() heardOf {
+func (m *monitor) takeLog() heardOf {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	log := m.heard
@@ -149,7 +149,7 @@ func (w *window) add(next *window) {
 	w.length += next.length
 }
 
-func (m *Monitor) listen() {
+func (m *monitor) listen() {
 	buffer := make([]byte, maxDatagram)
 	for {
 		n, _, err := m.opts.Log.ReadFrom(buffer)
@@ -163,7 +163,7 @@ func (m *Monitor) listen() {
 }
 
 // hear takes in one message.
-func (m *Monitor) hear(message []byte) {
+func (m *monitor) hear(message []byte) {
 	l, err := parseLog(message)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,14 +226,14 @@ func (h *heard) take(l *logged) {
 }
 
 // counts are what HAProxy counted in the window.
-func (m *Monitor) counts(ctx context.Context) map[string]*count {
+func (m *monitor) counts(ctx context.Context) map[string]*count {
 	counts, err := m.driver.counts(ctx)
 	m.reach.Report(err)
 	return counts
 }
 
 // readings are those of a window, one for each instance.
-func (m *Monitor) readings(w *window, now time.Time, fast bool) []quell.Reading {
+func (m *monitor) readings(w *window, now time.Time, fast bool) []quell.Reading {
 	var readings []quell.Reading
 	for _, server := range slices.Sorted(maps.Keys(w.counts)) {
 		id, ours := m.driver.Instance(server)
@@ -266,7 +266,7 @@ func (w *window) missing() error {
 	return nil
 }
 
-func (m *Monitor) reading(c *count, h *heard, now time.Time, window time.Duration) quell.Reading {
+func (m *monitor) reading(c *count, h *heard, now time.Time, window time.Duration) quell.Reading {
 	if m.opts.Log == nil {
 		return coarse(c, now, window)
 	}

@@ -26,7 +26,7 @@ func TestReadingsFromTheLog(t *testing.T) {
 			if c.network == "udp" {
 				address = freeAddress(t)
 			}
-			conn, err := Listen(address)
+			conn, err := listen(address)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -35,7 +35,7 @@ func TestReadingsFromTheLog(t *testing.T) {
 			l.start()
 			d := l.driver(nil)
 			apply(t, d, backend("fast", fast, 0.5), backend("slow", slow, 0.5))
-			m := NewMonitor(d, MonitorOptions{Service: "s", Sender: "edge", Log: conn})
+			m := newMonitor(d, monitorOptions{Service: "s", Sender: "edge", Log: conn})
 			go m.listen()
 			t.Cleanup(func() { conn.Close() })
 			_ = m.readings(&window{m.counts(context.Background()), m.takeLog(), time.Second}, time.Now(), false)
@@ -80,7 +80,7 @@ func TestCoarseReadings(t *testing.T) {
 	l := newLab(t, declared("a", a.address()))
 	l.start()
 	d := l.driver(nil) // that is never told anything, as where Quell only advises
-	m := NewMonitor(d, MonitorOptions{Service: "s", Sender: "edge"})
+	m := newMonitor(d, monitorOptions{Service: "s", Sender: "edge"})
 	_ = m.readings(&window{m.counts(context.Background()), m.takeLog(), time.Second}, time.Now(), false)
 	for range 30 {
 		if why := get(http.DefaultClient, "http://"+l.traffic+"/"); why != "" {
@@ -125,7 +125,7 @@ func TestLogThatTellsNothing(t *testing.T) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}
-	m := NewMonitor(&Driver{opts: Options{Backend: "b"}}, MonitorOptions{})
+	m := newMonitor(&Driver{opts: Options{Backend: "b"}}, monitorOptions{})
 	for i := range 1000 {
 		m.hear(fmt.Appendf(nil, "%squell b/s1 0/0/0/5/9 200 -- {class%d}", head, i))
 		m.hear(fmt.Appendf(nil, "%squell other/s%d 0/0/0/5/9 200 -- {}", head, i))
@@ -139,15 +139,15 @@ func TestLogThatTellsNothing(t *testing.T) {
 // TestListen: a socket left behind is replaced, one in use and a file are not.
 func TestListen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	first, err := Listen(path)
+	first, err := listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(path); err == nil {
+	if _, err := listen(path); err == nil {
 		t.Error("a second listener took the path")
 	}
 	first.Close()
-	again, err := Listen(path)
+	again, err := listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestListen(t *testing.T) {
 	if err := atomicfile.Write(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(path); err == nil {
+	if _, err := listen(path); err == nil {
 		t.Error("a file was replaced")
 	}
 }

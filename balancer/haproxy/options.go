@@ -2,7 +2,7 @@
 // its servers from HAProxy's log and counters. It never writes or reloads HAProxy's configuration.
 //
 // Driver (driver.go) decides how servers shall be, and which of them stands for which instance (assign.go); each process
-// (process.go) is brought to that by commands that plan.go chooses; Monitor (monitor.go) makes readings of what listener.go and logline.go
+// (process.go) is brought to that by commands that plan.go chooses; monitor (monitor.go) makes readings of what listener.go and logline.go
 // hear.
 package haproxy
 

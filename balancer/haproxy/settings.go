@@ -116,18 +116,18 @@ func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
 
 // Measure publishes readings of the driver's instances until the returned function is called.
 func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (stop func(), err error) {
-	o := MonitorOptions{
+	o := monitorOptions{
 		Service: in.Name, Sender: in.Balancer, Period: in.Period, Fast: in.Fast, Logger: in.Logger,
 		Publish: func(_ context.Context, readings []quell.Reading) { publish(readings) },
 	}
 	if s.Log != "" {
-		if o.Log, err = Listen(s.Log); err != nil {
+		if o.Log, err = listen(s.Log); err != nil {
 			return nil, err
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	monitor := NewMonitor(driver.(*Driver), o)
+	monitor := newMonitor(driver.(*Driver), o)
 	go func() {
 		monitor.Run(ctx)
 		close(done)

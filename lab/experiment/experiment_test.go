@@ -56,7 +56,7 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 		want := sc.Service
 		want.Policy = sc.PolicyOf(run)
 		want.Group.Initial = sc.Initial(run)
-		if n := Size(sc, run); n > 0 {
+		if n := sc.Size(run); n > 0 {
 			want.Group.Min, want.Group.Max = n, n
 		}
 		got := file.Service

@@ -111,7 +111,7 @@ func (g *group) service() quell.Service {
 	service := g.sc.Service
 	service.Policy = g.sc.PolicyOf(g.run)
 	service.Group.Initial = g.sc.Initial(g.run)
-	if n := Size(g.sc, g.run); n > 0 {
+	if n := g.sc.Size(g.run); n > 0 {
 		service.Group.Min, service.Group.Max = n, n
 	}
 	return service

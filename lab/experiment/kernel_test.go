@@ -61,7 +61,7 @@ func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 			t.Errorf("%s: an instance is killed after %v: its server may take %v, and its controller %v", Title(sc, run), s.Drain, kernel.Grace,
 				stopWait)
 		}
-		if n := Size(sc, run); n > 0 && file.Service.Group.Max != n {
+		if n := sc.Size(run); n > 0 && file.Service.Group.Max != n {
 			t.Errorf("%s: group %+v", Title(sc, run), file.Service.Group)
 		}
 	}

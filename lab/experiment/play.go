@@ -345,7 +345,7 @@ func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
 		since = append(since, c.Sub(zero))
 	}
 	r := quell.Result{
-		Scenario: t.sc.Name, Policy: t.Run.Policy.Name, Scheduling: t.Run.Scheduling, Balancer: string(t.Run.Balancer), Fixed: Size(t.sc, t.Run),
+		Scenario: t.sc.Name, Policy: t.Run.Policy.Name, Scheduling: t.Run.Scheduling, Balancer: string(t.Run.Balancer), Fixed: t.sc.Size(t.Run),
 		Seed:      t.sc.Seed,
 		DurationS: t.sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors,
 		LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
@@ -358,9 +358,6 @@ func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
 	return r
 }
 
-// Size is the group's size in a run that does not scale, else 0.
-func Size(sc *scenario.Scenario, run scenario.Run) int { return sc.Size(run) }
-
 // Title names a run for people.
 func Title(sc *scenario.Scenario, run scenario.Run) string {
 	name := run.Policy.Name
@@ -371,7 +368,7 @@ func Title(sc *scenario.Scenario, run scenario.Run) string {
 	if run.Balancer != "" {
 		title = fmt.Sprintf("%s/%s-%s", name, run.Balancer, run.Scheduling)
 	}
-	if n := Size(sc, run); n > 0 {
+	if n := sc.Size(run); n > 0 {
 		title = fmt.Sprintf("%s x%d", title, n)
 	}
 	return title

@@ -94,7 +94,7 @@ func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 			continue
 		}
 		lines = append(lines, verdict(Title(sc, sc.Runs[i]), r, prima))
-		if Size(sc, sc.Runs[i]) > Size(sc, sc.Runs[largest]) {
+		if sc.Size(sc.Runs[i]) > sc.Size(sc.Runs[largest]) {
 			largest = i
 		}
 	}

@@ -82,7 +82,7 @@ func (f *file) keys() keys.Table {
 		keys.Opt("readings", readingsKeys(&f.Readings), "what goes wrong with them on their way to the controller; simulator only"),
 		keys.Opt("stations", stationsKeys(&f.Stations), "how machines serve what is open there; simulator only"),
 		keys.Opt("probing", probingKeys(&f.Probing), "of the instances; simulator only"),
-		keys.Opt("services", keys.Whole(&f.Services).Between(1, MostServices),
+		keys.Opt("services", keys.Whole(&f.Services).Between(1, mostServices),
 			"this many services like this one, each with hosts, clients, a controller and a seed of its own; `quell sim` only").Or("`1`"),
 		keys.Opt("warm_up", keys.Duration(&f.WarmUp),
 			"how long the first load is offered before measuring starts").Or("4s in the demo, four sampling periods in the simulator"),
@@ -161,8 +161,8 @@ func (f *file) complete(d *keys.Decoder) {
 	}
 	f.Workload = onlyItsKind(f.Workload)
 	for i, g := range f.groups {
-		if len(f.Hosts)+max(1, g.count) > MostHosts {
-			d.Refuse(fmt.Sprintf("hosts[%d].count", i), "", "makes more than %d hosts", MostHosts)
+		if len(f.Hosts)+max(1, g.count) > mostHosts {
+			d.Refuse(fmt.Sprintf("hosts[%d].count", i), "", "makes more than %d hosts", mostHosts)
 			return
 		}
 		f.Hosts = append(f.Hosts, g.hosts()...)

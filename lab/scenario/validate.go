@@ -53,7 +53,7 @@ func (c *checker) need(ok bool, path, format string, args ...any) {
 
 func (c *checker) hosts(s *Scenario) {
 	c.need(len(s.Hosts) > 0, "hosts", "must define at least one host")
-	c.need(len(s.Hosts) <= MostHosts, "hosts", "must not be more than %d, are %d", MostHosts, len(s.Hosts))
+	c.need(len(s.Hosts) <= mostHosts, "hosts", "must not be more than %d, are %d", mostHosts, len(s.Hosts))
 	seen, groups := map[string]bool{}, map[string]bool{}
 	for i, h := range s.Hosts {
 		path := fmt.Sprintf("hosts[%d]", i)

@@ -22,8 +22,8 @@ const (
 	mostDuration = 1000 * time.Hour
 	mostWait     = 24 * time.Hour // to start up, to warm up
 
-	MostHosts    = 100_000
-	MostServices = 10_000
+	mostHosts    = 100_000
+	mostServices = 10_000
 )
 
 func (c *checker) workload(s *Scenario) {
@@ -144,7 +144,7 @@ func (c *checker) stations(s *Scenario) {
 	c.need(s.Probing.Count == 0 || s.Probing.Count >= LeastProbes, "probing.count",
 		"must be at least %d, to tell interference from chance, is %d", LeastProbes, s.Probing.Count)
 	c.need(notNegative(s.Probing.Budget) && s.Probing.Budget <= 1, "probing.budget", "must be between 0 and 1, is %v", s.Probing.Budget)
-	c.need(s.Services >= 0 && s.Services <= MostServices, "services", "must be between 1 and %d, is %d", MostServices, s.Services)
+	c.need(s.Services >= 0 && s.Services <= mostServices, "services", "must be between 1 and %d, is %d", mostServices, s.Services)
 }
 
 func (c *checker) readings(s *Scenario) {

@@ -25,7 +25,7 @@ type Demand struct {
 const (
 	MostTime  = time.Minute // of processor or memory
 	MostDisk  = 100_000
-	MostBytes = 1 << 40
+	mostBytes = 1 << 40
 )
 
 // Of reads a query. An amount that is no number or out of bounds is a *quell.InvalidError, whose path is its key.
@@ -46,7 +46,7 @@ func Of(query url.Values) (d Demand, err error) {
 		key  string
 		most int64
 		to   *int64
-	}{{"disk", MostDisk, &d.Disk}, {"bytes", MostBytes, &d.Bytes}} {
+	}{{"disk", MostDisk, &d.Disk}, {"bytes", mostBytes, &d.Bytes}} {
 		text := query.Get(count.key)
 		if text == "" {
 			continue

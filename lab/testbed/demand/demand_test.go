@@ -18,7 +18,7 @@ func TestOf(t *testing.T) {
 	for text, want := range map[string]Demand{
 		"": {}, "class=home": {}, "cpu=&bytes=": {},
 		"class=home&cpu=5000us&disk=2&memory=300us&bytes=1000": {5 * time.Millisecond, 2, 300 * time.Microsecond, 1000},
-		"cpu=1m&disk=100000&memory=0s&bytes=1099511627776":     {time.Minute, MostDisk, 0, MostBytes},
+		"cpu=1m&disk=100000&memory=0s&bytes=1099511627776":     {time.Minute, MostDisk, 0, mostBytes},
 	} {
 		query, err := url.ParseQuery(text)
 		if err != nil {
@@ -68,7 +68,7 @@ func FuzzOf(f *testing.F) {
 		}
 		d, err := Of(query)
 		if d.CPU < 0 || d.CPU > MostTime || d.Memory < 0 || d.Memory > MostTime || d.Disk < 0 || d.Disk > MostDisk || d.Bytes < 0 ||
-			d.Bytes > MostBytes {
+			d.Bytes > mostBytes {
 			t.Errorf("%q: %+v, %v", text, d, err)
 		}
 	})

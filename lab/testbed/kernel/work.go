@@ -107,9 +107,9 @@ func burn(ctx context.Context, span time.Duration) error {
 	}
 }
 
-// ReferenceBandwidth is the memory bandwidth, in bytes per second, of the reference machine that demands on memory are
+// referenceBandwidth is the memory bandwidth, in bytes per second, of the reference machine that demands on memory are
 // about: what one thread of a present server reads.
-const ReferenceBandwidth = 10e9
+const referenceBandwidth = 10e9
 
 // stock is more memory than most caches hold.
 type stock struct {
@@ -134,7 +134,7 @@ func newStock() *stock {
 // read reads as much as the reference machine can in that time, wherever the readers before have stopped.
 func (s *stock) read(ctx context.Context, span time.Duration) error {
 	var sink byte
-	for left := int64(span.Seconds() * ReferenceBandwidth); left > 0; left -= piece {
+	for left := int64(span.Seconds() * referenceBandwidth); left > 0; left -= piece {
 		at := (s.next.Add(1) * piece) % stockBytes
 		for i := at; i < at+min(left, piece); i += cacheLine {
 			sink += s.bytes[i]
