@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"path/filepath"
 	"testing"
 	"time"
@@ -32,6 +33,28 @@ func TestAFastPolicyCutsInTime(t *testing.T) {
 		sc.Timeline = nil
 		if calm := played(t, Options{Scenario: sc, Run: run}); calm.Decisions > 0 {
 			t.Errorf("%s without its neighbour: %d decisions", name, calm.Decisions)
+		}
+	}
+}
+
+// In an hour of calm nothing is cut, while the load rises and falls threefold, under schedulings that spread requests evenly and unevenly.
+func TestAFastPolicyIsCalmInCalm(t *testing.T) {
+	sc, err := scenario.Load(filepath.Join("..", "..", "examples", "scenarios", "linkerd-stuck.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc.Service.Sampling, sc.Duration, sc.Timeline = 10*time.Second, time.Hour, nil
+	const least, most = 0.8, 2.4 // of 11 machines, a tenth of what they carry and a quarter
+	sc.Workload.Load = least
+	for at := 5 * time.Minute; at < sc.Duration; at += 5 * time.Minute {
+		load := least + (most-least)*(1-math.Cos(at.Minutes()/30*2*math.Pi))/2
+		sc.Timeline = append(sc.Timeline, scenario.Event{At: at, Load: &load})
+	}
+	sc.Service.SLO.Threshold = 6 * time.Millisecond // which nearly every window misses: only the bands are left
+	for _, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
+		run := scenario.Run{Policy: quell.Policy{Name: policy.Plain, Fast: quell.Fast{Name: "outlier"}}, Scheduling: scheduling}
+		if calm := played(t, Options{Scenario: sc, Run: run}); calm.Decisions > 0 || calm.Requests < 500_000 {
+			t.Errorf("%s: %d decisions in an hour of calm, of %d requests", scheduling, calm.Decisions, calm.Requests)
 		}
 	}
 }
