@@ -22,8 +22,8 @@ import (
 // labDir keeps models and records of the lab between calls; what is there is not measured again.
 var labDir = filepath.Join(".cache", "lab")
 
-// labs is how many experiments are played at once, each in a lab of its own: a lab takes a twentieth of the machine.
-const labs = 4
+// labs is how many experiments are played at once, each in a lab of its own: a lab takes up to a fifth of the machine.
+const labs = 3
 
 // labJob is what one lab plays at a time: a part, or one run of a part with several seeds.
 type labJob struct {
