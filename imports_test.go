@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 
 	// Run. The controller knows its own small interfaces, no driver; the daemon sees both sides.
 	"loadgen":    {"."},
-	"chart":      {".", "model", "internal/atomicfile"},
+	"chart":      {".", "model", "internal/figure"},
 	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile"},
 	"config":     {".", "balancer", "config/keys", "loadgen", "policy", "scaler"},
 	"config/*":   {"."},
@@ -59,11 +59,12 @@ var mayImport = map[string][]string{
 	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand", "internal/atomicfile"},
 	"lab/testbed/kernel":   {".", "lab/testbed/demand"},
 	"lab/sim":              {".", "stats", "model", "policy", "life", "route", "lab/scenario", "loadgen", "train", "internal/tick"},
-	"lab/arena":            {".", "stats", "model", "policy", "lab/scenario", "lab/sim", "internal/lockfile"},
+	"lab/arena":            {".", "stats", "model", "policy", "lab/scenario", "lab/sim", "internal/lockfile", "internal/figure"},
 	"lab/experiment":       {"*"},
 
 	// Small things that many need. Two of them, need and golden, are for tests alone.
 	"internal/*":        {},
+	"internal/figure":   {"internal/atomicfile"},
 	"internal/lifeline": {"."},
 	"internal/golden":   {".", "config/keys"},
 

@@ -2,7 +2,6 @@
 package chart
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"image/color"
@@ -18,7 +17,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/atomicfile"
+	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/model"
 )
 
@@ -58,12 +57,8 @@ func write(p *plot.Plot, dir, name string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var b bytes.Buffer
-	if _, err := picture.WriteTo(&b); err != nil {
-		return "", err
-	}
 	path = filepath.Join(dir, name)
-	return path, atomicfile.Write(path, b.Bytes(), 0o644)
+	return path, figure.Write(path, picture)
 }
 
 // sheet is a picture in the making.
@@ -72,9 +67,7 @@ type sheet struct{ *plot.Plot }
 func plotOf(p model.Picture) *plot.Plot {
 	s := sheet{plot.New()}
 	s.Title.Text, s.Title.TextStyle.Font.Size, s.Title.Padding = p.Title, font.Points(13), vg.Points(8)
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{0xe6}, color.Gray{0xe6}
-	s.Add(grid)
+	s.Add(figure.Grid())
 	s.Legend.Top, s.Legend.Left, s.Legend.Padding = true, !p.Right, vg.Points(2)
 	s.Legend.XOffs, s.Legend.YOffs = vg.Points(8), -vg.Points(6)
 	if p.Right {
@@ -111,7 +104,7 @@ func (s sheet) draw(l model.Layer) {
 			s.line(l.Points, color.White, vg.Points(1.6), contourDashes[l.Dash]))
 	case model.Area:
 		s.Add(&plotter.Polygon{XYs: []plotter.XYs{points(l.Points)}, Color: c})
-		shown = append(shown, swatch{c})
+		shown = append(shown, figure.Swatch{Color: c})
 	case model.Dots:
 		shown = append(shown, s.dots(l.Points, c, vg.Points(3)))
 		s.Add(&plotter.Scatter{XYs: points(l.Points),
@@ -170,14 +163,6 @@ func colourOf(c model.Colour) color.Color {
 
 // The part of the colours that shows on white.
 const darkest, lightest = 0.12, 0.78
-
-// swatch is a patch of colour in a legend.
-type swatch struct{ color.Color }
-
-// Thumbnail implements plot.Thumbnailer.
-func (s swatch) Thumbnail(c *draw.Canvas) {
-	c.FillPolygon(s.Color, []vg.Point{c.Min, {X: c.Min.X, Y: c.Max.Y}, c.Max, {X: c.Max.X, Y: c.Min.Y}})
-}
 
 // tenths are the ticks of a utilisation, every other one labelled.
 func tenths(_, _ float64) []plot.Tick {

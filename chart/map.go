@@ -7,6 +7,7 @@ import (
 	"gonum.org/v1/plot/palette/moreland"
 	"gonum.org/v1/plot/plotter"
 
+	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/model"
 )
 
@@ -56,6 +57,6 @@ func (s sheet) scale(m *model.Map) {
 	all := hues().colours
 	for _, tick := range plainTicks(m.Least, m.Most) {
 		at := (math.Log(tick.Value) - math.Log(m.Least)) / (math.Log(m.Most) - math.Log(m.Least))
-		s.Legend.Add(tick.Label+" "+m.Unit, swatch{all[min(len(all)-1, int(at*float64(len(all))))]})
+		s.Legend.Add(tick.Label+" "+m.Unit, figure.Swatch{Color: all[min(len(all)-1, int(at*float64(len(all))))]})
 	}
 }

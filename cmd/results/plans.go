@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"image/color"
 	"math"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/examples"
+	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
@@ -151,9 +151,7 @@ func plotPlans(path string, metric quell.Metric, grids, adaptive []train.PlanSco
 	p.X.Min, p.Y.Min, p.Legend.Top = 0, 0, true
 	p.Legend.Padding, p.Legend.XOffs, p.Legend.YOffs = vg.Points(3), -vg.Points(10), -vg.Points(6)
 	p.X.Tick.Marker, p.Y.Tick.Marker = every(20), every(0.01)
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{0xe6}, color.Gray{0xe6}
-	p.Add(grid)
+	p.Add(figure.Grid())
 	for i, s := range []struct {
 		name   string
 		scores []train.PlanScore

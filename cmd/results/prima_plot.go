@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"image/color"
-	"os"
 	"slices"
 
 	"gonum.org/v1/plot"
@@ -13,6 +10,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
+	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/policy"
@@ -146,8 +144,7 @@ func tradeoff(label string, all []contender, value func(contender) float64) (*pl
 		p.Add(line, points)
 		p.Legend.Add(name, line, points)
 	}
-	p.Add(&plotter.Grid{Vertical: draw.LineStyle{Color: color.Gray{0xe6}, Width: vg.Points(0.25)},
-		Horizontal: draw.LineStyle{Color: color.Gray{0xe6}, Width: vg.Points(0.25)}})
+	p.Add(figure.Grid())
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1.4*p.X.Max, 0, 1.15*p.Y.Max
 	p.X.Tick.Marker = every(200)
 	p.Legend.Top = true
@@ -166,7 +163,7 @@ func (c contender) rule() string {
 }
 
 // saveAbove writes the plots one above the other as a PNG.
-func saveAbove(path string, plots ...*plot.Plot) (err error) {
+func saveAbove(path string, plots ...*plot.Plot) error {
 	img := vgimg.NewWith(vgimg.UseWH(9*vg.Inch, vg.Length(len(plots))*3.2*vg.Inch), vgimg.UseDPI(80))
 	rows := make([][]*plot.Plot, len(plots))
 	for i, p := range plots {
@@ -177,17 +174,5 @@ func saveAbove(path string, plots ...*plot.Plot) (err error) {
 	for i, p := range plots {
 		p.Draw(canvases[i][0])
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closeErr := f.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	if _, err = (vgimg.PngCanvas{Canvas: img}).WriteTo(f); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	return nil
+	return figure.Write(path, vgimg.PngCanvas{Canvas: img})
 }

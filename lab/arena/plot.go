@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"image/color"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 )
@@ -67,9 +67,7 @@ func newCanvas(title, x, y string) *canvas {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
 	p.Title.Padding = vg.Points(6)
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{0xe6}, color.Gray{0xe6}
-	p.Add(grid)
+	p.Add(figure.Grid())
 	l := plot.NewLegend()
 	l.Top, l.Left, l.Padding = true, true, vg.Points(2)
 	l.TextStyle.Font.Size = vg.Points(10)
@@ -77,22 +75,12 @@ func newCanvas(title, x, y string) *canvas {
 }
 
 // save writes a PNG.
-func (c *canvas) save(path string) (err error) {
+func (c *canvas) save(path string) error {
 	img := vgimg.NewWith(vgimg.UseWH(plotWidth, plotHeight), vgimg.UseDPI(plotDPI))
 	whole := draw.New(img)
 	c.Draw(draw.Crop(whole, vg.Points(4), -legendWidth, vg.Points(4), -vg.Points(4)))
 	c.legend.Draw(draw.Crop(whole, plotWidth-legendWidth+vg.Points(10), 0, 0, -vg.Points(24)))
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closeErr := f.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	_, err = vgimg.PngCanvas{Canvas: img}.WriteTo(f)
-	return err
+	return figure.Write(path, vgimg.PngCanvas{Canvas: img})
 }
 
 // points are rows of the trade-off plot, with error bars.
@@ -256,7 +244,7 @@ func (c *canvas) addFamily(name string, best, others *points, col color.NRGBA) e
 	}
 	labels.Offset = vg.Point{X: vg.Points(5), Y: vg.Points(4)}
 	c.Add(across, along, l, s, labels)
-	c.legend.Add(name, swatch{col})
+	c.legend.Add(name, figure.Swatch{Color: col})
 	return nil
 }
 
@@ -306,17 +294,9 @@ func (c *canvas) addGround(ground []shade, low, high float64) error {
 		c.Add(p)
 	}
 	if len(ground) > 0 {
-		c.legend.Add("interference, where most", swatch{faded(shadeColour, deepest)})
+		c.legend.Add("interference, where most", figure.Swatch{Color: faded(shadeColour, deepest)})
 	}
 	return nil
-}
-
-// swatch is a patch of colour in a legend.
-type swatch struct{ color.NRGBA }
-
-// Thumbnail implements plot.Thumbnailer.
-func (s swatch) Thumbnail(c *draw.Canvas) {
-	c.FillPolygon(s.NRGBA, []vg.Point{c.Min, {X: c.Min.X, Y: c.Max.Y}, c.Max, {X: c.Max.X, Y: c.Min.Y}})
 }
 
 func (c *canvas) addThreshold(sc *scenario.Scenario) error {
