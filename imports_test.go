@@ -26,10 +26,11 @@ var mayImport = map[string][]string{
 	"route":  {"."},
 
 	// Sense and carry.
-	"sensor": {"."},
-	"probe":  {".", "internal/outage", "internal/tick"},
-	"agent":  {".", "sensor", "probe", "internal/outage", "internal/tick"},
-	"bus":    {".", "internal/lockfile", "internal/outage", "internal/atomicfile"},
+	"sensor":     {"."},
+	"probe":      {".", "internal/outage", "internal/tick"},
+	"agent":      {".", "sensor", "probe", "internal/outage", "internal/tick"},
+	"agent/host": {".", "bus", "policy", "sensor", "internal/lockfile", "internal/outage", "internal/tick"},
+	"bus":        {".", "internal/lockfile", "internal/outage", "internal/atomicfile"},
 
 	// Act.
 	"balancer":         {".", "config/keys"},
@@ -48,7 +49,7 @@ var mayImport = map[string][]string{
 	"loadgen":    {"."},
 	"chart":      {".", "model", "internal/figure"},
 	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile"},
-	"config":     {".", "balancer", "config/keys", "loadgen", "policy", "scaler"},
+	"config":     {".", "balancer", "config/keys", "loadgen", "policy", "scaler", "sensor"},
 	"config/*":   {"."},
 	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
 	"daemon":     {"*"},

@@ -50,7 +50,7 @@ func (f *File) owners() []owner {
 		{"service", everybody, nil},
 		{"slo", nil, nil}, {"policy", nil, nil}, {"group", nil, nil}, {"guard", nil, nil}, {"mode", nil, nil}, {"models", nil, nil},
 		{"sampling", nil, []string{BalancerProcess, AgentProcess}},
-		{"data", []string{ControllerProcess, BalancerProcess}, nil},
+		{"data", f.keepers(), nil},
 		{"listen", controller, nil},
 		{"bus", everybody, nil},
 		{"bus.journal_bytes", controller, nil},
@@ -61,10 +61,19 @@ func (f *File) owners() []owner {
 		probing("probe.token", AgentProcess), probing("probe.token_file", AgentProcess),
 		{"probe.from", controller, balancer},
 		{"agent", agents, nil},
-		{"agent.interface", nil, agents}, {"agent.root", nil, agents}, {"agent.cgroup", nil, agents},
+		{"agent.interface", nil, agents}, {"agent.root", nil, agents}, {"agent.cgroup", nil, agents}, {"agent.policy", nil, agents},
 		probing("agent.capacity", AgentProcess),
 		{"train", nil, nil}, // quell train reads the file when it starts
 	}...)
+}
+
+// keepers have something in the data folder: the agents, too, where they run a policy.
+func (f *File) keepers() []string {
+	list := []string{ControllerProcess, BalancerProcess}
+	if f.Agent.Policy.Chosen.Name != "" {
+		list = append(list, AgentProcess)
+	}
+	return list
 }
 
 // owners are those of the balancer's keys. The controller drives a balancer with the keys that it read at its start, unless that is a

@@ -30,8 +30,10 @@ func (t Drivers) Check(path string) (*File, error) {
 		return nil, d.Err()
 	}
 	f.resolve(filepath.Dir(path))
-	checkFleet(d, f)
-	checkProbing(d, f)
+	if !f.Local() {
+		checkFleet(d, f)
+		checkProbing(d, f)
+	}
 	checkSecrets(d, f)
 	checkTLSFiles(d, f)
 	checkPlaces(d, f)

@@ -9,11 +9,16 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/sensor"
 )
 
 // checkFile holds the parts of a configuration against each other. A check is left out where one of its parts has a
 // problem already.
 func checkFile(d *keys.Decoder, f *File) {
+	checkControlGroups(d, f.Agent.Policy.Groups)
+	if f.Local() {
+		return
+	}
 	CheckService(d, "", f.Service)
 	checkBus(d, f.Bus)
 	if d.Sound("balancer.kind") {
@@ -26,6 +31,25 @@ func checkFile(d *keys.Decoder, f *File) {
 	checkTrain(d, f.Train)
 	d.Apart("listen", f.Listen, "bus.listen", f.Bus.Listen)
 	d.Apart("probe.listen", f.Probe.Listen, "agent.metrics", f.Agent.Metrics)
+}
+
+// checkControlGroups refuses names of patterns, and names and paths that are given twice.
+func checkControlGroups(d *keys.Decoder, groups []sensor.Group) {
+	for i, g := range groups {
+		at := fmt.Sprintf("agent.policy.groups[%d]", i)
+		if !d.Sound(at) {
+			continue
+		}
+		if problem := g.Check(); problem != "" {
+			d.Refuse(at, "", "%s", problem)
+		}
+		if slices.ContainsFunc(groups[:i], func(other sensor.Group) bool { return other.Path == g.Path }) {
+			d.Refuse(at, "keep one of them", "%s is listed twice", g.Path)
+		}
+		if slices.ContainsFunc(groups[:i], func(other sensor.Group) bool { return g.Name != "" && other.Name == g.Name }) {
+			d.Refuse(at, "", "two groups are called %s", g.Name)
+		}
+	}
 }
 
 // CheckService checks a service that stands at the given path.

@@ -11,6 +11,7 @@ import (
 
 // What is read of a file with mistakes, by the names of its keys.
 var (
+	localPart   = []string{"data"}
 	contactPart = []string{"service", "bus", "data"}
 	hostPart    = append([]string{"sampling", "probe"}, contactPart...)
 )
@@ -24,6 +25,16 @@ func (t Drivers) LoadContact(path string) (*File, keys.Problems, error) {
 		return nil, nil, err
 	}
 	return t.ParseContact(path, data)
+}
+
+// LoadLocal reads what a command needs to reach an agent of this machine that runs a policy: data. Mistakes in the rest of the file are
+// returned as those of LoadContact.
+func (t Drivers) LoadLocal(path string) (*File, keys.Problems, error) {
+	data, err := keys.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t.parsePart(path, data, localPart)
 }
 
 // LoadHost reads what an emulated machine needs of the service that it belongs to: service, bus, data, sampling and probe. Mistakes in the
@@ -50,6 +61,10 @@ func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys
 	if !d.Decode(data, t.fileKeys(&f)) {
 		return t.parsePartAlone(name, data, part, d)
 	}
+	t.require(d, &f)
+	if f.Local() && slices.Contains(part, "service") && d.Sound("service") {
+		return nil, nil, errLocal(name)
+	}
 	if !d.Sound(part...) { // what these keys agree on with others matters to a process only
 		return nil, nil, d.Err()
 	}
@@ -65,7 +80,9 @@ func (t Drivers) parsePartAlone(name string, data []byte, part []string, whole *
 	f.Path = name
 	table := slices.DeleteFunc(t.fileKeys(&f), func(k keys.Key) bool { return !slices.Contains(part, k.Name) })
 	d := keys.NewDecoder(name)
-	if !d.Decode([]byte(onlySections(string(data), table.Names())), table) || !d.Sound(part...) {
+	read := d.Decode([]byte(onlySections(string(data), table.Names())), table)
+	d.Require(slices.DeleteFunc(required(ServiceKeys(&f.Service)), func(k keys.Key) bool { return !slices.Contains(part, k.Name) })...)
+	if !read || !d.Sound(part...) {
 		return nil, nil, whole.Err()
 	}
 	mistakes := append(whole.Problems(), d.Problems()...)

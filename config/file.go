@@ -6,6 +6,7 @@
 package config
 
 import (
+	"path/filepath"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -13,6 +14,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/scaler"
+	"github.com/quellhq/quell/sensor"
 )
 
 // File is a configuration. Every process of a service reads the same one and takes its part. Paths in it are ready to
@@ -125,7 +127,26 @@ type Agent struct {
 	Root      string                     // of the file system that sensors read
 	Cgroup    string                     // whose processor time is the instance's; empty: the whole machine's
 	Metrics   string                     // empty: off
+	Policy    AgentPolicy
 }
+
+// AgentPolicy is a policy that runs on the machine itself, for its control groups.
+type AgentPolicy struct {
+	Chosen   quell.Policy // of scope host; its name is empty if there is none
+	Sampling time.Duration
+	Groups   []sensor.Group
+}
+
+// usualGroups are what runs beside each other on a machine with systemd: services, containers and virtual machines, and people.
+func usualGroups() []sensor.Group {
+	return []sensor.Group{{Path: "/system.slice/*"}, {Path: "/machine.slice/*"}, {Path: "/user.slice/*"}}
+}
+
+// AgentDir is the folder of what the agent's policy keeps.
+func (f *File) AgentDir() string { return filepath.Join(f.Data, "agent") }
+
+// Local says that the file names no service: it is for agents that run a policy on their own machine, and for nothing else.
+func (f *File) Local() bool { return f.Service.Name == "" }
 
 // The plans of a training.
 const (
@@ -181,7 +202,7 @@ func (t Drivers) Defaults() File {
 		Probe: Probe{
 			Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
 		},
-		Agent: Agent{Capacity: map[quell.Resource]float64{}, Root: "/"},
+		Agent: Agent{Capacity: map[quell.Resource]float64{}, Root: "/", Policy: AgentPolicy{Sampling: time.Second, Groups: usualGroups()}},
 		Train: Train{
 			Plan: QuickPlan, Run: 10 * time.Second, Repeat: 3, MaxRepeat: 5, Interval: 0.05, Confidence: 0.95, Budget: 90, Bound: 0.02,
 			Testbed: EmulatedTestbed, Hosts: 4, Network: 40e6, FileSize: 50_000, Arrivals: loadgen.Poisson, Seed: 1,

@@ -26,7 +26,7 @@ func FuzzParse(f *testing.F) {
 		lines := strings.Count(string(data), "\n") + strings.Count(string(data), "\r") + 1
 		file, err := drivers.Parse("fuzz.yaml", data)
 		checkError(t, err, lines)
-		if err == nil && (file.Service.Name == "" || file.Service.SLO.Threshold <= 0 || file.Service.Group.Min > file.Service.Group.Max) {
+		if err == nil && !file.Local() && (file.Service.SLO.Threshold <= 0 || file.Service.Group.Min > file.Service.Group.Max) {
 			t.Errorf("accepted %+v", file.Service)
 		}
 	})

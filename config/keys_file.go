@@ -10,11 +10,13 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/sensor"
 )
 
 // fileKeys is the table of a configuration file.
 func (t Drivers) fileKeys(f *File) keys.Table {
-	return append(ServiceKeys(&f.Service),
+	return append(serviceKeys(&f.Service),
 		keys.Opt("models", keys.Text(&f.Models), "models.json, as quell fit writes it"),
 		keys.Opt("data", keys.Text(&f.Data), "folder of everything that Quell keeps"),
 		keys.Opt("listen", keys.OptionalAddress(&f.Listen), "the controller's metrics and health; off turns it off"),
@@ -25,6 +27,17 @@ func (t Drivers) fileKeys(f *File) keys.Table {
 		keys.Opt("agent", agentKeys(&f.Agent), "what runs on an instance"),
 		keys.Opt("train", trainKeys(&f.Train), "how quell train measures"),
 	)
+}
+
+// serviceKeys are those of a file that may also be for an agent's policy alone: require says what it lacks.
+func serviceKeys(s *quell.Service) keys.Table {
+	table := ServiceKeys(s)
+	for i, k := range table {
+		if k.Required {
+			table[i] = keys.Opt(k.Name, k.Value, k.Meaning()).Or("required, unless only `agent.policy` is used")
+		}
+	}
+	return table
 }
 
 func busKeys(b *Bus) keys.Table {
@@ -104,6 +117,23 @@ func agentKeys(a *Agent) keys.Table {
 		keys.Opt("root", keys.Text(&a.Root), "root of the file system that sensors read"),
 		keys.Opt("cgroup", keys.Text(&a.Cgroup), "control group whose processor time is the instance's own, over its quota: self, or a path as /system.slice/web.service").Or("the whole machine"),
 		keys.Opt("metrics", keys.OptionalAddress(&a.Metrics), "the agent's metrics; off turns it off"),
+		keys.Opt("policy", agentPolicyKeys(&a.Policy), "a policy that the agent runs itself, for control groups of its machine; it needs neither controller nor bus").Or("none"),
+	}
+}
+
+func agentPolicyKeys(p *AgentPolicy) keys.Value {
+	return policy.HostKeys(&p.Chosen).Beside(
+		keys.Opt("sampling", keys.Duration(&p.Sampling).Between(100*time.Millisecond, time.Hour), "its period: one look at all groups and one plan each"),
+		keys.Opt("groups", keys.ListOf(&p.Groups, sensor.Group{}, func(g *sensor.Group) keys.Value { return controlGroupKeys(g) }).AtLeast(1), "the control groups that it decides for").
+			Or("what systemd starts: /system.slice/*, /machine.slice/* and /user.slice/*"),
+	)
+}
+
+func controlGroupKeys(g *sensor.Group) keys.Table {
+	return keys.Table{
+		keys.Req("cgroup", keys.Text(&g.Path).Then(func(path string) string { return sensor.Group{Path: path}.Check() }),
+			"path below the hierarchy as /system.slice/web.service, or a pattern as /system.slice/*.service for all that fit, now and later"),
+		keys.Opt("name", keys.Ident(&g.Name), "what the group is called; not of a pattern").Or("the end of its path"),
 	}
 }
 

@@ -11,13 +11,27 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Load reads and parses a configuration file.
+// Load reads and parses a configuration file of a service.
 func (t Drivers) Load(path string) (*File, error) {
+	f, err := t.LoadAgent(path)
+	if err == nil && f.Local() {
+		return nil, errLocal(path)
+	}
+	return f, err
+}
+
+// LoadAgent reads a configuration file as an agent does: it may also be one without a service, for agent.policy alone.
+func (t Drivers) LoadAgent(path string) (*File, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	return t.Parse(path, data)
+}
+
+// errLocal says that a file is for agents alone.
+func errLocal(path string) error {
+	return &quell.UserError{Err: fmt.Errorf("%s names no service: it is for `quell agent` and `quell status --local` only; set service and slo for more", path)}
 }
 
 // Parse reads a configuration. The name is that of its file: it appears in errors, and paths are relative to its folder.
@@ -41,6 +55,7 @@ func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok b
 	}
 	file.values, file.places = map[string]string{}, d
 	t.fileKeys(&file).Currents("", file.values)
+	t.require(d, &file)
 	checkBounds(d, "", file.Service.Group) // of a fixed fleet they are replaced by the number of instances
 	file.derive(d)
 	checkFile(d, &file)
@@ -67,6 +82,24 @@ func Token(token, file string) (string, error) {
 		return "", &quell.UserError{Err: keys.Problems{{File: file, Text: "must hold one line, the token"}}}
 	}
 	return token, nil
+}
+
+// require wants a service, or else an agent's policy and nothing of a service.
+func (t Drivers) require(d *keys.Decoder, f *File) {
+	service := required(ServiceKeys(&f.Service))
+	if !d.Given("agent.policy") || slices.ContainsFunc(service, func(k keys.Key) bool { return d.Given(k.Name) }) {
+		d.Require(service...)
+		return
+	}
+	for _, name := range t.fileKeys(f).Names() {
+		if name != "agent" && name != "data" && d.Given(name) {
+			d.Refuse(name, "remove it, or set service and slo", "is of no use to a file that names no service")
+		}
+	}
+}
+
+func required(table keys.Table) keys.Table {
+	return slices.DeleteFunc(table, func(k keys.Key) bool { return !k.Required })
 }
 
 // derive fills in the defaults that follow from what the file says.

@@ -19,6 +19,7 @@ import (
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/scaler/process"
+	"github.com/quellhq/quell/sensor"
 )
 
 const least = "service: video\nslo: {metric: mean, threshold: 75ms}\n"
@@ -85,6 +86,10 @@ func TestFullFile(t *testing.T) {
 		Agent: Agent{
 			Instance: "i1", Capacity: map[quell.Resource]float64{quell.Network: 2.5e9, quell.CPU: 1.5}, Interface: "eth0", Cgroup: "self",
 			Root: "/host", Metrics: "127.0.0.1:9467",
+			Policy: AgentPolicy{
+				Chosen: quell.Policy{Name: "waits", Settings: policy.WaitsSettings{Window: 30 * time.Second, Report: 0.2}}, Sampling: 500 * time.Millisecond,
+				Groups: []sensor.Group{{Name: "web", Path: "/web"}, {Path: "/system.slice/*.service"}},
+			},
 		},
 		Train: Train{
 			Resource: quell.Disk, Plan: CustomPlan, Levels: []float64{0.1, 0.5}, Interference: []float64{0, 0.3}, Run: 20 * time.Second,
@@ -365,5 +370,45 @@ func TestResources(t *testing.T) {
 		if again, err := drivers.Parse("quell.yaml", b.Bytes()); err != nil || !reflect.DeepEqual(again.Service, f.Service) {
 			t.Errorf("%s: written as\n%s\n%v", text, &b, err)
 		}
+	}
+}
+
+// A file without a service is for an agent's own policy: it needs nothing else, and may have nothing of a service.
+func TestAFileWithoutAService(t *testing.T) {
+	f, err := drivers.Parse("/etc/agent.yaml", []byte("agent: {policy: {name: waits}}\ndata: kept\n"))
+	if err != nil || !f.Local() || len(f.Agent.Policy.Groups) == 0 || f.AgentDir() != "/etc/kept/agent" {
+		t.Fatalf("got %+v, %v", f, err)
+	}
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(path, []byte("agent: {policy: {name: waits}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, load := range map[string]func(string) error{
+		"a process of a service": func(path string) error { _, err := drivers.Load(path); return err },
+		"a command to it":        func(path string) error { _, _, err := drivers.LoadContact(path); return err },
+	} {
+		var user *quell.UserError
+		if err := load(path); !errors.As(err, &user) || !strings.Contains(err.Error(), "names no service") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if f, err := drivers.LoadAgent(path); err != nil || !f.Local() {
+		t.Errorf("an agent: %v", err)
+	}
+	if f, mistakes, err := drivers.LoadLocal(path); err != nil || len(mistakes) != 0 || f.AgentDir() != filepath.Join(filepath.Dir(path), "quell-data", "agent") {
+		t.Errorf("a command to the agent: %v, %v", mistakes, err)
+	}
+	if f, err := drivers.Check(path); err != nil || !f.Local() {
+		t.Errorf("config check: %v", err)
+	}
+	// A service may have such a policy beside it, and its agents are then asked in spite of mistakes elsewhere.
+	if f, err := drivers.Parse("quell.yaml", []byte(least+"agent: {policy: {name: waits}}\n")); err != nil || f.Local() {
+		t.Errorf("beside a service: %v", err)
+	}
+	if err := os.WriteFile(path, []byte(least+"bus: 7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, mistakes, err := drivers.LoadLocal(path); err != nil || len(mistakes) != 1 {
+		t.Errorf("with a mistake elsewhere: %v, %v", mistakes, err)
 	}
 }

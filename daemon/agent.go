@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,65 +16,99 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent"
+	"github.com/quellhq/quell/agent/host"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/sensor"
 )
 
-// Agent reports from the machine it runs on, and answers probes, until ctx ends. instance overrides the
-// configuration's. Each value from reload reads the configuration again; a bad one is logged and the running one stays.
-func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, log *slog.Logger) error {
-	file, err := Drivers().Load(path)
+// Agent reports from the machine it runs on, answers probes, and runs a policy over the machine's control groups if it is to, until ctx
+// ends. A configuration without a service asks for the policy alone: then there is no bus. instance overrides the configuration's. Each value from reload reads the configuration again; a bad one is logged and the running one stays.
+func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, log *slog.Logger) (err error) {
+	file, err := Drivers().LoadAgent(path)
 	if err != nil {
 		return err
 	}
-	if instance == "" {
-		instance = file.Agent.Instance
-	}
-	if instance == "" {
-		return &quell.UserError{Err: fmt.Errorf("%s: agent.instance is not set: name the instance there or with --instance", path)}
-	}
-	if err := file.CheckInstance(instance); err != nil {
+	r := &reporter{path: path, started: file, log: log}
+	if err := r.introduce(instance); err != nil {
 		return err
 	}
-	conn, err := join(file, nil, bus.Sensor, instance, log)
-	if err != nil {
-		return err
+	defer func() { err = errors.Join(err, r.own.close()) }()
+	if !file.Local() {
+		if r.conn, err = join(file, nil, bus.Sensor, r.instance, log); err != nil {
+			return err
+		}
+		defer r.conn.Close()
 	}
-	defer conn.Close()
-	r := &reporter{path: path, instance: instance, started: file, conn: conn, log: log}
 	next, err := r.prepare(file)
 	if err != nil {
 		return err
 	}
 	r.shown.Store(next.registry)
 	r.now.Store(next.agent)
-	unserve, err := conn.ServeOrders(file.Service.Name, instance, func(ctx context.Context, o bus.Orders) error {
-		return r.now.Load().Order(ctx, o.Limits, o.Settings)
-	})
+	stop, err := r.serve()
 	if err != nil {
-		return errors.Join(err, next.listener.Close())
+		return errors.Join(err, next.close())
 	}
-	defer unserve()
-	shut, err := ServeHTTP("the agent's metrics", file.Agent.Metrics, agentHandler(&r.shown, conn), log)
-	if err != nil {
-		return errors.Join(err, next.listener.Close())
+	defer stop()
+	if file.Local() {
+		log.Info("agent started", "host", r.instance, "policy", file.Agent.Policy.Chosen.Name)
+	} else {
+		log.Info("agent started", "service", file.Service.Name, "instance", r.instance, "mode", file.Service.Mode, "bus", busOf(file), "probe",
+			next.listener.Addr())
 	}
-	defer shut()
-	log.Info("agent started", "service", file.Service.Name, "instance", instance, "mode", file.Service.Mode, "bus", busOf(file), "probe",
-		next.listener.Addr())
 	for next != nil && err == nil {
 		next, err = r.run(ctx, next, reload)
 	}
 	return err
 }
 
+// introduce names the machine: an instance of the service, or without one whatever the machine calls itself.
+func (r *reporter) introduce(instance string) error {
+	r.instance = cmp.Or(instance, r.started.Agent.Instance)
+	if r.started.Local() {
+		if r.instance == "" {
+			name, err := os.Hostname()
+			if err != nil {
+				return fmt.Errorf("naming this machine (agent.instance does): %w", err)
+			}
+			r.instance = name
+		}
+	} else if r.instance == "" {
+		return &quell.UserError{Err: fmt.Errorf("%s: agent.instance is not set: name the instance there or with --instance", r.path)}
+	} else if err := r.started.CheckInstance(r.instance); err != nil {
+		return err
+	}
+	r.own = hostPolicy{name: r.instance, log: r.log}
+	return nil
+}
+
+// serve takes orders from the bus, if there is one, and shows metrics and health.
+func (r *reporter) serve() (stop func(), err error) {
+	unserve := func() {}
+	if r.conn != nil {
+		unserve, err = r.conn.ServeOrders(r.started.Service.Name, r.instance, func(ctx context.Context, o bus.Orders) error {
+			return r.now.Load().Order(ctx, o.Limits, o.Settings)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	shut, err := ServeHTTP("the agent's metrics", r.started.Agent.Metrics, agentHandler(&r.shown, r.conn), r.log)
+	if err != nil {
+		unserve()
+		return nil, err
+	}
+	return func() { shut(); unserve() }, nil
+}
+
 // reporter is an agent that reads its configuration again when asked to: each time it runs a new agent.Agent.
 type reporter struct {
 	path, instance string
 	started        *config.File // as it was at the start
-	conn           *bus.Conn
+	conn           *bus.Conn    // nil without a service
+	own            hostPolicy
 	log            *slog.Logger
 	shown          atomic.Pointer[prometheus.Registry]
 	now            atomic.Pointer[agent.Agent] // who takes orders
@@ -82,13 +117,52 @@ type reporter struct {
 // generation is what one reading of the configuration makes.
 type generation struct {
 	file     *config.File
-	agent    *agent.Agent
+	agent    *agent.Agent // nil without a service
+	loop     *host.Loop   // nil without a policy of the agent's own
 	registry *prometheus.Registry
-	listener *net.TCPListener // outlives the agent's, which is on the same socket
+	listener *net.TCPListener // outlives the agent's, which is on the same socket; nil without a service
+}
+
+func (g *generation) close() error {
+	if g.listener == nil {
+		return nil
+	}
+	return g.listener.Close()
+}
+
+// run runs all parts until ctx ends, or one of them does.
+func (g *generation) run(ctx context.Context) error {
+	var parts []func(context.Context) error
+	if g.agent != nil {
+		parts = append(parts, g.agent.Run)
+	}
+	if g.loop != nil {
+		parts = append(parts, g.loop.Run)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, len(parts))
+	for _, part := range parts {
+		go func() {
+			defer stop()
+			done <- part(ctx)
+		}()
+	}
+	<-ctx.Done()
+	var errs []error
+	for range parts {
+		errs = append(errs, <-done)
+	}
+	return errors.Join(errs...)
 }
 
 // prepare opens all that a configuration asks for, but starts nothing.
 func (r *reporter) prepare(file *config.File) (*generation, error) {
+	if file.Local() {
+		registry := prometheus.NewRegistry()
+		loop, err := r.own.loop(file, registry)
+		return &generation{file: file, loop: loop, registry: registry}, err
+	}
 	listener, err := net.Listen("tcp", file.Probe.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("opening the probe server (probe.listen): %w; choose another address or stop what uses it", err)
@@ -112,11 +186,15 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	if err != nil {
 		return nil, err
 	}
+	registry := prometheus.NewRegistry()
+	loop, err := r.own.loop(file, registry)
+	if err != nil {
+		return nil, err
+	}
 	own, err := again(listener)
 	if err != nil {
 		return nil, err
 	}
-	registry := prometheus.NewRegistry()
 	a, err := agent.New(agent.Options{
 		Service: r.started.Service.Name, Instance: r.instance, Period: file.Service.Sampling, Sampler: sensors,
 		Publish: publisher(r.conn), ProbeServer: server, ProbeListener: own, Logger: r.log, Metrics: registry,
@@ -124,7 +202,7 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
-	return &generation{file, a, registry, listener}, nil
+	return &generation{file, a, loop, registry, listener}, nil
 }
 
 // again returns another listener on the same socket: connections wait in it while no one serves.
@@ -141,14 +219,17 @@ func again(listener *net.TCPListener) (net.Listener, error) {
 func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Signal) (next *generation, err error) {
 	r.shown.Store(g.registry)
 	r.now.Store(g.agent)
+	if g.loop == nil {
+		r.own.idle()
+	}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	go func() { done <- g.agent.Run(running) }()
+	go func() { done <- g.run(running) }()
 	for next == nil {
 		select {
 		case err := <-done:
-			return nil, errors.Join(err, g.listener.Close())
+			return nil, errors.Join(err, g.close())
 		case <-reload:
 			next = r.reload(g)
 		}
@@ -156,17 +237,21 @@ func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Sign
 	stop()
 	err = <-done
 	if next.listener != g.listener {
-		err = errors.Join(err, g.listener.Close())
+		err = errors.Join(err, g.close())
 	}
 	return next, err
 }
 
 // reload reads the configuration again. It returns nil where nothing changes for the agent, or the file is bad.
 func (r *reporter) reload(g *generation) (next *generation) {
-	file, err := Drivers().Load(r.path)
-	if err == nil && file.Probe.Listen == g.file.Probe.Listen {
+	file, err := Drivers().LoadAgent(r.path)
+	switch {
+	case err != nil:
+	case file.Local() != g.file.Local():
+		err = errors.New("a service was added or taken away: restart the agent to apply this")
+	case !file.Local() && file.Probe.Listen == g.file.Probe.Listen:
 		next, err = r.prepareOn(g.listener, file)
-	} else if err == nil {
+	default:
 		next, err = r.prepare(file)
 	}
 	if err != nil {
@@ -177,24 +262,28 @@ func (r *reporter) reload(g *generation) (next *generation) {
 	return next
 }
 
-// agentHandler serves /metrics, /healthz (the process is alive) and /readyz (its readings reach the bus).
+// agentHandler serves /metrics, /healthz (the process is alive) and /readyz (its readings reach the bus, if there is one).
 func agentHandler(shown *atomic.Pointer[prometheus.Registry], conn *bus.Conn) http.Handler {
 	own := prometheus.NewRegistry()
-	own.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "quell_agent_bus_connected", Help: "1 while the agent is connected to the bus.",
-	}, func() float64 {
-		if conn.Err() != nil {
-			return 0
-		}
-		return 1
-	}))
+	connected := func() error { return nil }
+	if conn != nil {
+		connected = conn.Err
+		own.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "quell_agent_bus_connected", Help: "1 while the agent is connected to the bus.",
+		}, func() float64 {
+			if connected() != nil {
+				return 0
+			}
+			return 1
+		}))
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		promhttp.HandlerFor(prometheus.Gatherers{own, shown.Load()}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := conn.Err(); err != nil {
+		if err := connected(); err != nil {
 			http.Error(w, "bus: "+err.Error(), http.StatusServiceUnavailable)
 			return
 		}

@@ -49,6 +49,11 @@ func configCheckCommand() *cobra.Command {
 			if err := errors.Join(err, checkModels(file)); err != nil {
 				return &quell.UserError{Err: err}
 			}
+			if file.Local() {
+				own := file.Agent.Policy
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: no service, agents run policy %s, every %s\n", path, own.Chosen.Name, own.Sampling)
+				return err
+			}
 			s := file.Service
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: service %s, policy %s, %s at most %s, sampled every %s, %d to %d instances, mode %s\n",
 				path, s.Name, s.Policy.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Group.Min, s.Group.Max, s.Mode)

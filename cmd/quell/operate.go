@@ -26,12 +26,15 @@ import (
 
 func statusCommand() *cobra.Command {
 	var path string
-	var asJSON bool
+	var asJSON, local bool
 	cmd := &cobra.Command{
-		Use:   "status [--config FILE]",
-		Short: "Show the group: instances, load, severity, capacity, weight, state and the last reason",
+		Use:   "status [--config FILE] [--local]",
+		Short: "Show the group: instances, load, severity, capacity, weight, state and the last reason; --local: what this machine's agent decides by itself",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if local {
+				return localStatus(cmd, path, asJSON)
+			}
 			reply, err := ask(cmd, path, bus.Command{Name: bus.Status})
 			if err != nil {
 				return err
@@ -50,6 +53,7 @@ func statusCommand() *cobra.Command {
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&local, "local", false, "ask this machine's agent for its own policy (agent.policy), without controller and bus")
 	return cmd
 }
 
@@ -77,11 +81,16 @@ func ask(cmd *cobra.Command, path string, c bus.Command) (json.RawMessage, error
 // contact reads how to reach the service's controller. Mistakes elsewhere in the file are told and do not matter.
 func contact(cmd *cobra.Command, path string) (*config.File, error) {
 	file, mistakes, err := daemon.Drivers().LoadContact(path)
-	if len(mistakes) > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "quell: warning: %d mistake(s) in %s. This command does not need those parts; quell config check %s lists them\n",
-			len(mistakes), path, path)
-	}
+	warnOf(cmd, path, len(mistakes))
 	return file, err
+}
+
+// warnOf tells of mistakes in the parts of a configuration that a command does not need.
+func warnOf(cmd *cobra.Command, path string, mistakes int) {
+	if mistakes > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "quell: warning: %d mistake(s) in %s. This command does not need those parts; quell config check %s lists them\n",
+			mistakes, path, path)
+	}
 }
 
 func writeStatus(w io.Writer, s controller.Status) error {

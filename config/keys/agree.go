@@ -28,6 +28,16 @@ func (d *Decoder) Needs(section, why string, names ...string) {
 	}
 }
 
+// Require reports those of a file's own keys that are missing, and are needed after all.
+func (d *Decoder) Require(needed ...Key) {
+	for _, k := range needed {
+		if !d.Given(k.Name) && !d.broken[k.Name] {
+			d.Spoil(k.Name)
+			d.ProblemAt(d.PlaceOf(""), k.Name+" is missing", k.meaning)
+		}
+	}
+}
+
 // Bars refuses keys that mean nothing under another choice.
 func (d *Decoder) Bars(section, why string, names ...string) {
 	for _, name := range names {

@@ -56,6 +56,9 @@ func Req(name string, v Value, meaning string) Key {
 	return Key{Name: name, Value: v, meaning: meaning, Required: true}
 }
 
+// Meaning says what the key is for.
+func (k Key) Meaning() string { return k.meaning }
+
 // Or describes a default that follows from something else.
 func (k Key) Or(standing string) Key {
 	k.standing = standing

@@ -1,0 +1,167 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/lockfile"
+	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/policy"
+)
+
+// LongestSocket is what a kernel takes of a socket's path, in bytes.
+const LongestSocket = 107
+
+// Home is the folder of a host policy's journal, memory and socket. One agent at a time has it, over all of its reloads.
+type Home struct {
+	dir     string
+	release func() error
+	journal *journal
+	server  *http.Server
+	shown   atomic.Pointer[Status]
+}
+
+// Socket is the path of the socket in a folder.
+func Socket(dir string) string { return filepath.Join(dir, "agent.sock") }
+
+// Open takes a folder, which it makes if it is missing, and answers on its socket. A folder that another agent has is a *quell.UserError.
+func Open(dir string, log *slog.Logger) (*Home, error) {
+	if path := Socket(dir); len(path) > LongestSocket {
+		return nil, &quell.UserError{Err: fmt.Errorf("data: the path of the socket %s is longer than %d bytes: choose a shorter folder", path, LongestSocket)}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder of agent.policy: %w", err)
+	}
+	release, err := lockfile.Take(filepath.Join(dir, "lock"), 0o600)
+	if errors.Is(err, lockfile.ErrHeld) {
+		return nil, &quell.UserError{Err: fmt.Errorf("data: another agent runs a policy in %s: give each agent of a machine a folder of its own", dir)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("taking the folder of agent.policy: %w", err)
+	}
+	h := &Home{dir: dir, release: release, journal: &journal{path: filepath.Join(dir, "journal.jsonl"), most: journalBytes / 2}}
+	if err := h.listen(log); err != nil {
+		return nil, errors.Join(err, release())
+	}
+	return h, nil
+}
+
+// listen answers with the status. A file that is in the way was left by an agent that was killed: this one has the lock.
+func (h *Home) listen(log *slog.Logger) error {
+	path := Socket(h.dir)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the agent's old socket: %w", err)
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("opening the agent's socket: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		data, err := json.Marshal(h.Status())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(data)
+	})
+	h.server = &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, ErrorLog: outage.ErrorLog(log)}
+	go func() {
+		if err := h.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the agent's socket failed", "error", err)
+		}
+	}()
+	return nil
+}
+
+// Close gives the folder back. No loop may use it any more.
+func (h *Home) Close() error {
+	return errors.Join(h.server.Close(), h.journal.close(), h.release())
+}
+
+// Status is what was published last.
+func (h *Home) Status() Status {
+	if s := h.shown.Load(); s != nil {
+		return *s
+	}
+	return Status{}
+}
+
+// Clear forgets what was published: no policy runs.
+func (h *Home) Clear() { h.shown.Store(nil) }
+
+// Ask returns the status of the agent that has a folder.
+func Ask(ctx context.Context, dir string) (json.RawMessage, error) {
+	const patience = 5 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", Socket(dir))
+	}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/status", nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("no agent with a policy answers at %s: start quell agent with agent.policy, or run this as the agent's user: %w", Socket(dir), err)
+	}
+	defer answer.Body.Close()
+	var body json.RawMessage
+	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil || answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("asking the agent at %s: status %d: %w", Socket(dir), answer.StatusCode, err)
+	}
+	return body, nil
+}
+
+func (h *Home) memory() string { return filepath.Join(h.dir, "memory.json") }
+
+// remember returns the memory that was kept; an empty one where there is none, or with an error where it cannot be read.
+func (h *Home) remember() (st policy.State, err error) {
+	data, err := os.ReadFile(h.memory())
+	if errors.Is(err, fs.ErrNotExist) {
+		return st, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &st)
+	}
+	if err != nil {
+		return policy.State{}, fmt.Errorf("the memory in %s cannot be read, and is begun anew: %w", h.memory(), err)
+	}
+	return st, nil
+}
+
+// keep replaces the memory in one step. It is not forced to disk: a killed agent finds it again, and a machine that lost power begins anew.
+func (h *Home) keep(st policy.State) error {
+	data, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	tmp := h.memory() + ".tmp"
+	if err = os.WriteFile(tmp, data, 0o600); err == nil {
+		err = os.Rename(tmp, h.memory())
+	}
+	if err != nil {
+		err = errors.Join(fmt.Errorf("keeping the memory: %w", err), ignoreMissing(os.Remove(tmp)))
+	}
+	return err
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,355 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/sensor"
+)
+
+// machine is a reader whose groups wait as the test says, by sample; the first sample only primes.
+type machine struct {
+	samples int
+	waits   func(sample int) map[string]float64 // seconds in a second, by group; each runs for half a second
+	fails   func(sample int) []sensor.Failure
+}
+
+func (m *machine) Sample(now time.Time) (quell.Snapshot, []sensor.Failure) {
+	m.samples++
+	s := quell.Snapshot{At: now.UTC()}
+	if m.samples > 1 {
+		s.Machine = &quell.Observation{At: now.UTC(), WindowS: 1, CPU: &quell.CPUTime{User: 1}, Sched: &quell.Sched{Cores: 1, RunS: 1}}
+		for id, wait := range m.waits(m.samples - 1) {
+			run := 0.5
+			s.Instances = append(s.Instances, quell.Instance{ID: id, State: quell.Ready, Observation: &quell.Observation{
+				At: now.UTC(), WindowS: 1, Sched: &quell.Sched{RunS: run, WaitS: &wait, TaskRunS: &run},
+			}})
+		}
+	}
+	if m.fails == nil {
+		return s, nil
+	}
+	return s, m.fails(m.samples)
+}
+
+func waiting(seconds float64) func(int) map[string]float64 {
+	return func(int) map[string]float64 { return map[string]float64{"web": seconds} }
+}
+
+func open(t *testing.T, dir string) *Home {
+	t.Helper()
+	h, err := Open(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	return h
+}
+
+// reports is a policy that every test can run.
+var reports = quell.Policy{Name: policy.NamesOf(policy.HostScope)[0]}
+
+// homeless is a home without a socket, for tests in a bubble.
+func homeless(t *testing.T) *Home {
+	dir := t.TempDir()
+	return &Home{dir: dir, journal: &journal{path: filepath.Join(dir, "journal.jsonl"), most: journalBytes / 2}}
+}
+
+// run runs a loop for the given time inside a bubble.
+func run(t *testing.T, o Options, duration time.Duration) {
+	t.Helper()
+	o.Host, o.Policy = "h1", reports
+	l, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- l.Run(ctx) }()
+	time.Sleep(duration)
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func entries(t *testing.T, path string) (list []bus.Entry) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(data) {
+		var e bus.Entry
+		if err := quell.DecodeStrict(line, &e); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// The loop decides each period, writes down what changes, and tells all of it on its socket and in metrics.
+func TestLoopDecidesAndTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home, registry := homeless(t), prometheus.NewRegistry()
+		m := &machine{waits: func(sample int) map[string]float64 {
+			if sample < 4 {
+				return map[string]float64{"web": 0}
+			}
+			return map[string]float64{"web": 0.5}
+		}}
+		run(t, Options{Period: time.Second, Reader: m, Home: home, Metrics: registry}, 20500*time.Millisecond)
+		s := home.Status()
+		if s.Decisions != 20 || s.Host != "h1" || s.Plan == nil || *s.Plan.Waits["web"].Neighbours < .1 || s.ReasonOf("web") == "" || s.Unread != nil || s.Problems != nil {
+			t.Errorf("status %+v", s)
+		}
+		var kinds []string
+		for _, e := range entries(t, home.journal.path) {
+			kinds = append(kinds, string(e.Kind))
+			if e.Kind == bus.PlanEntry && (!e.Applied || e.Plan.Host != "h1") {
+				t.Errorf("entry %+v", e)
+			}
+		}
+		if got := strings.Join(kinds, " "); got != "event plan" {
+			t.Errorf("the journal holds %q, want the start and the one plan that named something new", got)
+		}
+		if got := testutil.CollectAndCount(registry, "quell_agent_group_waits"); got != 4 {
+			t.Errorf("%d causes in the metrics, want 4", got)
+		}
+		var b bytes.Buffer
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			b.WriteString(f.String())
+		}
+		if !strings.Contains(b.String(), `quell_agent_policy_decisions_total`) || !strings.Contains(b.String(), `quell_agent_policy_failures_total`) {
+			t.Error(b.String())
+		}
+	})
+}
+
+// A loop that was killed goes on with what it remembered; one whose memory makes no sense says so and begins anew.
+func TestLoopRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := homeless(t)
+		run(t, Options{Period: time.Second, Reader: &machine{waits: waiting(0.5)}, Home: home}, 30500*time.Millisecond)
+		before := *home.Status().Plan.Waits["web"].Share
+		run(t, Options{Period: time.Second, Reader: &machine{waits: waiting(0)}, Home: home}, 1500*time.Millisecond)
+		if after := *home.Status().Plan.Waits["web"].Share; after > before || after < 0.9*before {
+			t.Errorf("waited %v before and %v after", before, after)
+		}
+		if err := os.WriteFile(home.memory(), []byte("{\x00"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(t, Options{Period: time.Second, Reader: &machine{waits: waiting(0)}, Home: home}, 1500*time.Millisecond)
+		if after := *home.Status().Plan.Waits["web"].Share; after != 0 {
+			t.Errorf("waited %v after the memory was lost", after)
+		}
+		said := false
+		for _, e := range entries(t, home.journal.path) {
+			said = said || strings.Contains(e.Text, "is begun anew")
+		}
+		if !said {
+			t.Error("the journal does not tell of the lost memory")
+		}
+	})
+}
+
+// What cannot be written or read is told, and stops nothing.
+func TestLoopSurvivesFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home, registry := homeless(t), prometheus.NewRegistry()
+		var log bytes.Buffer
+		home.journal.path = filepath.Join(home.dir, "missing", "journal.jsonl")
+		if err := os.Mkdir(home.memory(), 0o700); err != nil { // a folder cannot be replaced by a file
+			t.Fatal(err)
+		}
+		m := &machine{waits: waiting(0.5), fails: func(sample int) []sensor.Failure {
+			if sample == 2 || sample == 3 {
+				return []sensor.Failure{{Sensor: "group db", Err: errors.New("it is gone")}}
+			}
+			return nil
+		}}
+		run(t, Options{Period: time.Second, Reader: m, Home: home, Metrics: registry, Logger: slog.New(slog.NewTextHandler(&log, nil))}, 5500*time.Millisecond)
+		s := home.Status()
+		if s.Decisions != 5 || len(s.Problems) != 2 || s.Plan.Waits["web"].Share == nil {
+			t.Errorf("status %+v", s)
+		}
+		for _, line := range []string{`msg="reading group db failed"`, `msg="reading group db works again" failures=2`, `msg="the host policy's journal failed"`, `msg="the host policy's memory failed"`} {
+			if strings.Count(log.String(), line) != 1 {
+				t.Errorf("%s is not logged once:\n%s", line, log.String())
+			}
+		}
+		if err := os.Mkdir(filepath.Dir(home.journal.path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(home.memory()); err != nil {
+			t.Fatal(err)
+		}
+		run(t, Options{Period: time.Second, Reader: m, Home: home}, 2500*time.Millisecond)
+		if s := home.Status(); s.Problems != nil || len(entries(t, home.journal.path)) != 2 {
+			t.Errorf("afterwards %+v", s)
+		}
+	})
+}
+
+func TestGuardRefusesWhatNobodyCarriesOut(t *testing.T) {
+	waits := map[string]quell.Waits{"web": {}}
+	if got := Guard(quell.Plan{Waits: waits, Reasons: []quell.Reason{{Code: "x"}}}); len(got) != 0 {
+		t.Errorf("a report asks for nothing, got %v", got)
+	}
+	got := Guard(quell.Plan{Limits: []quell.Limit{{Instance: "web", Resource: quell.CPU}}, Weights: map[string]float64{"web": 1}, Replace: []string{"web"}})
+	if strings.Join(got, " ") != "weights limits replace" {
+		t.Errorf("got %v", got)
+	}
+	home := homeless(t)
+	l, err := New(Options{Host: "h", Period: time.Second, Policy: reports, Reader: &machine{}, Home: home})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := quell.Plan{At: time.Now(), Host: "h", Limits: []quell.Limit{{Instance: "web", Resource: quell.CPU}}}
+	l.record(plan, Guard(plan))
+	e := entries(t, home.journal.path)
+	if len(e) != 1 || e[0].Applied || e[0].Why != "failed: nothing in the agent carries out limits" {
+		t.Errorf("the journal says %+v", e)
+	}
+}
+
+func TestNewChecksItsOptions(t *testing.T) {
+	good := Options{Host: "h", Period: time.Second, Policy: reports, Reader: &machine{}, Home: homeless(t)}
+	for name, change := range map[string]func(*Options){
+		"no host":   func(o *Options) { o.Host = "" },
+		"no period": func(o *Options) { o.Period = 0 },
+		"no reader": func(o *Options) { o.Reader = nil },
+		"no home":   func(o *Options) { o.Home = nil },
+		"a service's policy": func(o *Options) {
+			o.Policy.Name = policy.Default()
+		},
+	} {
+		o := good
+		change(&o)
+		if _, err := New(o); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// One agent has the folder at a time; a socket that a killed one left is replaced.
+func TestHomeIsForOneAgent(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "agent")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(Socket(dir), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := open(t, dir)
+	h.shown.Store(&Status{Host: "h1", Decisions: 3})
+	answer, err := Ask(t.Context(), dir)
+	var s Status
+	if err != nil || json.Unmarshal(answer, &s) != nil || s.Host != "h1" || s.Decisions != 3 {
+		t.Errorf("the socket says %s, %v", answer, err)
+	}
+	var user *quell.UserError
+	if _, err := Open(dir, slog.New(slog.DiscardHandler)); !errors.As(err, &user) || !strings.Contains(err.Error(), "a folder of its own") {
+		t.Errorf("a second agent: %v", err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Ask(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "start quell agent with agent.policy") {
+		t.Errorf("nobody is there, and asking said %v", err)
+	}
+	open(t, dir)
+	if _, err := Open(filepath.Join(dir, strings.Repeat("x", LongestSocket)), slog.New(slog.DiscardHandler)); !errors.As(err, &user) {
+		t.Errorf("a long path: %v", err)
+	}
+}
+
+func TestJournalIsBounded(t *testing.T) {
+	j := &journal{path: filepath.Join(t.TempDir(), "journal.jsonl"), most: 1000}
+	e := bus.Entry{At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Kind: bus.EventEntry, Text: strings.Repeat("x", 100)}
+	for range 50 {
+		if err := j.append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{j.path, j.aside()} {
+		info, err := os.Stat(path)
+		if err != nil || info.Size() > j.most || info.Size() == 0 {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+	if n := len(entries(t, j.path)) + len(entries(t, j.aside())); n < 6 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+// A line that a kill cut off is not gone on with.
+func TestJournalAfterAKill(t *testing.T) {
+	j := &journal{path: filepath.Join(t.TempDir(), "journal.jsonl"), most: 1 << 20}
+	e := bus.Entry{At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Kind: bus.EventEntry, Text: "a"}
+	for _, torn := range []string{"", `{"at":"2026`, strings.Repeat("x", 100_000)} {
+		if err := errors.Join(j.append(e), j.close()); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(j.path, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteString(torn)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(j.append(e), j.close()); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(entries(t, j.path)); got != 4 {
+		t.Errorf("%d entries, want 4", got)
+	}
+	if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+}
+
+// A disk that is full costs the entry, not the ones before it, and no half a line.
+func TestJournalOnAFullDisk(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("this machine has no /dev/full")
+	}
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &journal{path: filepath.Join(t.TempDir(), "journal.jsonl"), most: 1 << 20, file: full}
+	e := bus.Entry{At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Kind: bus.EventEntry, Text: "a"}
+	if err := j.append(e); err == nil {
+		t.Fatal("a full disk took an entry")
+	}
+	if err := errors.Join(j.append(e), j.close()); err != nil || len(entries(t, j.path)) != 1 {
+		t.Errorf("once there is room again: %v", err)
+	}
+}

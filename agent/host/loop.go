@@ -1,0 +1,246 @@
+// Package host runs a policy over the control groups of the machine that an agent is on, in the agent itself. It needs neither controller nor
+// bus: what it reads, decides and remembers is on the machine.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/internal/tick"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/sensor"
+)
+
+// Reader reads the machine and its control groups; the first call only primes. *sensor.Groups is one.
+type Reader interface {
+	Sample(now time.Time) (quell.Snapshot, []sensor.Failure)
+}
+
+var _ Reader = (*sensor.Groups)(nil)
+
+// Options say what a loop decides about, and how.
+type Options struct {
+	Host    string        // name of the machine
+	Period  time.Duration // of one snapshot and one plan
+	Policy  quell.Policy  // of scope host
+	Reader  Reader
+	Home    *Home                 // outlives the loop
+	Now     func() time.Time      // nil means time.Now
+	Logger  *slog.Logger          // nil is silent
+	Metrics prometheus.Registerer // nil registers none
+}
+
+// Loop senses and decides once per period. Nothing that fails ends it.
+type Loop struct {
+	opts      Options
+	engine    *policy.HostEngine
+	failures  *prometheus.CounterVec // by part
+	state     policy.State
+	unread    map[string]*outage.Log // by what could not be read
+	keeping   map[string]*outage.Log // journal, memory
+	written   string                 // what the last plan in the journal asked for and named
+	kept      time.Time
+	decisions int
+	problems  map[string]string
+}
+
+// The parts of a loop that can fail, as metrics and status name them.
+const (
+	readPart    = "read"
+	guardPart   = "guard"
+	journalPart = "journal"
+	memoryPart  = "memory"
+)
+
+// New checks o, takes up the memory in its home, and registers the metrics.
+func New(o Options) (*Loop, error) {
+	if o.Host == "" || o.Period <= 0 || o.Reader == nil || o.Home == nil {
+		return nil, errors.New("a host's loop needs Host, Period, Reader and Home")
+	}
+	engine, err := policy.NewHostEngine(o.Policy)
+	if err != nil {
+		return nil, err
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	l := &Loop{opts: o, engine: engine, unread: map[string]*outage.Log{}, keeping: map[string]*outage.Log{}, problems: map[string]string{}}
+	for _, part := range []string{journalPart, memoryPart} {
+		l.keeping[part] = &outage.Log{Logger: o.Logger, What: "the host policy's " + part}
+	}
+	l.failures = newFailures()
+	if err := register(o.Metrics, l.failures, collector{o.Home}); err != nil {
+		return nil, fmt.Errorf("registering the host policy's metrics: %w", err)
+	}
+	return l, nil
+}
+
+// Run senses and decides until ctx ends.
+func (l *Loop) Run(ctx context.Context) error {
+	state, err := l.opts.Home.remember()
+	l.state = state
+	if err != nil {
+		l.failures.WithLabelValues(memoryPart).Inc()
+		l.opts.Logger.Warn("beginning with an empty memory", "error", err)
+		l.write(bus.Entry{At: l.opts.Now(), Kind: bus.EventEntry, Text: err.Error()})
+	}
+	l.write(bus.Entry{At: l.opts.Now(), Kind: bus.EventEntry, Text: fmt.Sprintf("policy %s runs on %s, every %v", l.opts.Policy.Name, l.opts.Host, l.opts.Period)})
+	_, failures := l.opts.Reader.Sample(l.opts.Now()) // primes
+	l.opts.Home.shown.Store(&Status{Host: l.opts.Host, Policy: l.opts.Policy.Name, SamplingS: l.opts.Period.Seconds(), Unread: l.tell(failures)})
+	for tick.Sleep(ctx, tick.Until(l.opts.Now(), l.opts.Period)) {
+		l.step()
+	}
+	l.keep(time.Time{})
+	return nil
+}
+
+// step is one period.
+func (l *Loop) step() {
+	now := l.opts.Now()
+	snapshot, failures := l.opts.Reader.Sample(now)
+	snapshot.Host = l.opts.Host
+	plan, state := l.engine.Decide(&snapshot, l.state)
+	l.state = state
+	l.decisions++
+	refused := Guard(plan)
+	if len(refused) > 0 {
+		l.failures.WithLabelValues(guardPart).Inc()
+	}
+	l.record(plan, refused)
+	l.keep(now)
+	l.opts.Home.shown.Store(&Status{
+		Host: l.opts.Host, Policy: l.opts.Policy.Name, SamplingS: l.opts.Period.Seconds(), At: snapshot.At, Decisions: l.decisions,
+		Machine: snapshot.Machine, Groups: snapshot.Instances, Plan: &plan, Refused: refused, Unread: l.tell(failures), Problems: l.troubles(),
+	})
+}
+
+// Guard lists the parts of a plan that nothing in the agent carries out. Such a plan is an error: none of it is done.
+func Guard(p quell.Plan) (refused []string) {
+	for _, part := range []struct {
+		name  string
+		given bool
+	}{
+		{"weights", len(p.Weights) > 0}, {"group", !p.Group.Empty()}, {"limits", len(p.Limits) > 0}, {"settings", len(p.Settings) > 0}, {"replace", len(p.Replace) > 0},
+	} {
+		if part.given {
+			refused = append(refused, part.name)
+		}
+	}
+	return refused
+}
+
+// record writes a plan down where it names, or asks for, something else than the last one.
+func (l *Loop) record(plan quell.Plan, refused []string) {
+	named := strings.Join(refused, " ")
+	for _, r := range plan.Reasons {
+		named += "\n" + r.Code + " " + r.Instance
+	}
+	if named == l.written {
+		return
+	}
+	e := bus.Entry{At: plan.At, Kind: bus.PlanEntry, Plan: &plan, Applied: len(refused) == 0}
+	if len(refused) > 0 {
+		e.Why = "failed: nothing in the agent carries out " + strings.Join(refused, ", ")
+	}
+	if l.write(e) {
+		l.written = named
+	}
+}
+
+// write appends to the journal, and says whether that went well. A full disk costs the entry and nothing else.
+func (l *Loop) write(e bus.Entry) bool { return l.report(journalPart, l.opts.Home.journal.append(e)) }
+
+// keep writes the memory, at most once a second; at the end, where now is zero, in any case.
+func (l *Loop) keep(now time.Time) {
+	if !now.IsZero() && now.Sub(l.kept) < time.Second && !now.Before(l.kept) {
+		return
+	}
+	l.kept = now
+	l.report(memoryPart, l.opts.Home.keep(l.state))
+}
+
+func (l *Loop) report(part string, err error) bool {
+	l.keeping[part].Report(err)
+	if err == nil {
+		delete(l.problems, part)
+		return true
+	}
+	l.failures.WithLabelValues(part).Inc()
+	l.problems[part] = err.Error()
+	return false
+}
+
+// troubles are what fails at present, as a copy.
+func (l *Loop) troubles() map[string]string {
+	if len(l.problems) == 0 {
+		return nil
+	}
+	list := make(map[string]string, len(l.problems))
+	for part, text := range l.problems {
+		list[part] = text
+	}
+	return list
+}
+
+// tell logs what could not be read when that begins and when it is over, and lists it.
+func (l *Loop) tell(failures []sensor.Failure) map[string]string {
+	list := map[string]string{}
+	for _, f := range failures {
+		list[f.Sensor] = f.Err.Error()
+		l.failures.WithLabelValues(readPart).Inc()
+		if l.unread[f.Sensor] == nil {
+			l.unread[f.Sensor] = &outage.Log{Logger: l.opts.Logger, What: "reading " + f.Sensor}
+		}
+		l.unread[f.Sensor].Report(f.Err)
+	}
+	for what, log := range l.unread {
+		if _, failed := list[what]; !failed {
+			log.Report(nil)
+			delete(l.unread, what)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+// Status is what the agent's socket tells of a host's policy.
+type Status struct {
+	Host      string             `json:"host"`
+	Policy    string             `json:"policy"`
+	SamplingS float64            `json:"sampling_s"`
+	At        time.Time          `json:"at,omitzero"` // of the last decision; absent before the first
+	Decisions int                `json:"decisions"`
+	Machine   *quell.Observation `json:"machine,omitempty"`
+	Groups    []quell.Instance   `json:"groups,omitempty"`
+	Plan      *quell.Plan        `json:"plan,omitempty"`
+	Refused   []string           `json:"refused,omitempty"`  // parts of the plan that nothing carries out
+	Unread    map[string]string  `json:"unread,omitempty"`   // what cannot be read, and why
+	Problems  map[string]string  `json:"problems,omitempty"` // what else fails at present: journal, memory
+}
+
+// ReasonOf is the text about a group, "" if there is none.
+func (s Status) ReasonOf(group string) string {
+	if s.Plan == nil {
+		return ""
+	}
+	i := slices.IndexFunc(s.Plan.Reasons, func(r quell.Reason) bool { return r.Instance == group })
+	if i < 0 {
+		return ""
+	}
+	return s.Plan.Reasons[i].Text
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/agent/host"
+	"github.com/quellhq/quell/daemon"
+)
+
+// localStatus shows what this machine's agent decides by itself.
+func localStatus(cmd *cobra.Command, path string, asJSON bool) error {
+	file, mistakes, err := daemon.Drivers().LoadLocal(path)
+	if err != nil {
+		return err
+	}
+	warnOf(cmd, path, len(mistakes))
+	reply, err := daemon.AskAgent(cmd.Context(), file)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", printableJSON(reply))
+		return err
+	}
+	var s host.Status
+	if err := json.Unmarshal(reply, &s); err != nil {
+		return fmt.Errorf("reading the status: %w", err)
+	}
+	printable(&s)
+	return writeLocalStatus(cmd.OutOrStdout(), s)
+}
+
+func writeLocalStatus(w io.Writer, s host.Status) error {
+	if s.Policy == "" {
+		_, err := fmt.Fprintln(w, "the agent runs, and has no policy of its own (agent.policy)")
+		return err
+	}
+	fmt.Fprintf(w, "host %s  policy %s  every %v", s.Host, s.Policy, time.Duration(s.SamplingS*float64(time.Second)))
+	if s.Plan == nil {
+		fmt.Fprint(w, "\nno decision yet")
+		return writeUnread(w, s)
+	}
+	fmt.Fprintf(w, "\nat %s  %d decisions", s.At.Local().Format(time.TimeOnly), s.Decisions)
+	if m := s.Machine; m != nil && m.Sched != nil && m.CPU != nil {
+		fmt.Fprintf(w, "  %.2f of %.0f processors used  %.1f%% stolen", m.Sched.RunS/m.WindowS, m.Sched.Cores, 100*m.CPU.Steal)
+	}
+	fmt.Fprint(w, "\n\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "GROUP\tPROCESSORS\tQUOTA\tWAITS\tOWN LOAD\tOWN QUOTA\tNEIGHBOURS\tHYPERVISOR\tREASON")
+	for _, in := range s.Groups {
+		waits := s.Plan.Waits[in.ID]
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.ID, used(in.Observation), quota(in.Limits),
+			percent(waits.Share), percent(waits.Own), percent(waits.Quota), percent(waits.Neighbours), percent(waits.Hypervisor), s.ReasonOf(in.ID))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(s.Groups) == 0 {
+		fmt.Fprint(w, "none of the groups is there: name others in agent.policy.groups")
+	}
+	for _, r := range s.Plan.Reasons {
+		if r.Instance == "" {
+			fmt.Fprintf(w, "\n%s: %s", r.Code, r.Text)
+		}
+	}
+	return writeUnread(w, s)
+}
+
+// writeUnread ends a status with what fails at present.
+func writeUnread(w io.Writer, s host.Status) error {
+	for _, part := range s.Refused {
+		fmt.Fprintf(w, "\nthe plan asks for %s, which nothing in the agent carries out", part)
+	}
+	for _, list := range []map[string]string{s.Unread, s.Problems} {
+		for _, what := range slices.Sorted(maps.Keys(list)) {
+			fmt.Fprintf(w, "\nproblem with %s: %s", what, list[what])
+		}
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
+
+// used is how many processors a group kept busy.
+func used(obs *quell.Observation) string {
+	if obs == nil || obs.Sched == nil || obs.WindowS <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", obs.Sched.RunS/obs.WindowS)
+}
+
+func quota(limits map[quell.Resource]float64) string {
+	cores, ok := limits[quell.CPU]
+	if !ok {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", cores)
+}
+
+func percent(share *float64) string {
+	if share == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f%%", 100**share)
+}
