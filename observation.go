@@ -115,22 +115,24 @@ type Sched struct {
 
 // Instance is one member of a service's group, with the newest observation of it.
 type Instance struct {
-	ID          string               `json:"id"`
-	Type        string               `json:"type,omitempty"`
-	State       State                `json:"state"`
-	Health      string               `json:"health,omitempty"`   // while health checks fail: what the last one asked and got
-	Weight      *float64             `json:"weight,omitempty"`   // the fraction of traffic sent there now
-	Override    *float64             `json:"override,omitempty"` // the weight that a person set
-	Factor      *Factor              `json:"factor,omitempty"`   // what a fast policy leaves of its share
-	AgeS        *float64             `json:"age_s,omitempty"`
-	Held        *Held                `json:"held,omitempty"`     // taken out by a person: no capacity, not Quell's to put back
-	Replaces    string               `json:"replaces,omitempty"` // the instance whose place it is to take: until then starting, and not part of the group
+	ID       string   `json:"id"`
+	Type     string   `json:"type,omitempty"`
+	State    State    `json:"state"`
+	Health   string   `json:"health,omitempty"`   // while health checks fail: what the last one asked and got
+	Weight   *float64 `json:"weight,omitempty"`   // the fraction of traffic sent there now
+	Override *float64 `json:"override,omitempty"` // the weight that a person set
+	Factor   *Factor  `json:"factor,omitempty"`   // what a fast policy leaves of its share
+	AgeS     *float64 `json:"age_s,omitempty"`
+	Held     *Held    `json:"held,omitempty"` // taken out by a person: no capacity, not Quell's to put back
+	// the instance whose place it is to take: until then starting, and not part of the group
+	Replaces    string               `json:"replaces,omitempty"`
 	Limits      map[Resource]float64 `json:"limits,omitempty"`
 	Settings    map[string]float64   `json:"settings,omitempty"`
 	Observation *Observation         `json:"observation,omitempty"`
 }
 
-// Snapshot is what is known of a service at the end of one sampling period; or of a host, and then each instance is one of its control groups.
+// Snapshot is what is known of a service at the end of one sampling period; or of a host, and then each instance is one of its control
+// groups.
 type Snapshot struct {
 	At          time.Time    `json:"at"`
 	Service     string       `json:"service,omitempty"`

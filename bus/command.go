@@ -89,7 +89,8 @@ func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply
 			c.noise.Note("answer a command: " + err.Error())
 		}
 	}
-	unsubscribe, err := c.subscribeAll(answer, subject, subject+"."+string(shared)+".*", subject+"."+string(Operator)+".*", subject+"."+string(Controller)+".*")
+	unsubscribe, err := c.subscribeAll(answer, subject, subject+"."+string(shared)+".*", subject+"."+string(Operator)+".*",
+		subject+"."+string(Controller)+".*")
 	if err != nil {
 		cancel()
 		return nil, err
@@ -127,8 +128,8 @@ func (c *Conn) reply(ctx context.Context, m *nats.Msg, handle func(context.Conte
 		return Reply{Error: err.Error()}
 	}
 	if who.Role == shared && cmd.Name != Status && !c.sharedMayCommand() {
-		return Reply{Error: fmt.Sprintf("%s needs an operator's credential: `quell credentials operator NAME` on the controller's machine makes one, "+
-			"bus.credentials names its file. A token may only ask for the status, unless bus.token_commands is set there", cmd.Name)}
+		return Reply{Error: fmt.Sprintf("%s needs an operator's credential: `quell credentials operator NAME` on the controller's machine "+
+			"makes one, bus.credentials names its file. A token may only ask for the status, unless bus.token_commands is set there", cmd.Name)}
 	}
 	cmd.By = quell.Printable(c.by(who, m.Reply), maxBy)
 	return handle(ctx, cmd)

@@ -83,7 +83,8 @@ func (g Grant) subjects() subjects {
 	case Sensor:
 		return subjects{[]string{svc + ".reading.agent." + id, svc + ".answer." + id + ".*"}, []string{svc + ".agent." + id + ".>", inbox}}
 	case Balancer:
-		return subjects{[]string{svc + ".reading.balancer.*." + id, svc + ".reading.prober.*." + id}, []string{svc + ".balancer." + id + ".>", inbox}}
+		return subjects{[]string{svc + ".reading.balancer.*." + id, svc + ".reading.prober.*." + id},
+			[]string{svc + ".balancer." + id + ".>", inbox}}
 	case Operator:
 		return subjects{[]string{svc + ".command.operator." + id, svc + ".history.operator." + id}, []string{inbox}}
 	case Leaf:

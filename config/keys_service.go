@@ -17,7 +17,8 @@ func ServiceKeys(s *quell.Service) keys.Table {
 	return keys.Table{
 		keys.Req("service", serviceName(&s.Name), "name of the service"),
 		keys.Req("slo", sloKeys(&s.SLO), "the response-time objective that must hold at every instance"),
-		keys.Opt("sampling", keys.Duration(&s.Sampling).Between(10*time.Millisecond, time.Hour), "sampling period T: one snapshot and one plan each"),
+		keys.Opt("sampling", keys.Duration(&s.Sampling).Between(10*time.Millisecond, time.Hour),
+			"sampling period T: one snapshot and one plan each"),
 		keys.Opt("policy", policy.Keys(&s.Policy), "the policy and its settings"),
 		keys.Opt("group", groupKeys(&s.Group), "bounds of the number of instances"),
 		keys.Opt("guard", guardKeys(&s.Guard), "limits to what any policy may do"),
@@ -39,7 +40,8 @@ func groupKeys(g *quell.Group) keys.Table {
 		keys.Opt("initial", keys.Whole(&g.Initial).Between(0, 100_000), "instances started where there are none yet; from min to max").Or("min"),
 		keys.Opt("startup", keys.Duration(&g.Startup).Above(0), "how long an instance may take to become ready"),
 		keys.Opt("replace", keys.Table{
-			keys.Opt("every", keys.Duration(&g.Replace.Every).AtLeast(0), "least time between two replacements that plans ask for; quell replace does not wait"),
+			keys.Opt("every", keys.Duration(&g.Replace.Every).AtLeast(0),
+				"least time between two replacements that plans ask for; quell replace does not wait"),
 		}, "how instances are replaced by fresh ones"),
 		keys.Opt("protected", keys.Idents(&g.Protected), "ids of instances that are never removed or replaced"),
 	}

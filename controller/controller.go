@@ -137,7 +137,8 @@ func New(opts Options) (*Controller, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger), ending: map[string]bool{}, unlisted: map[string]*unlisted{}, mem: newMemory()}
+	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger), ending: map[string]bool{},
+		unlisted: map[string]*unlisted{}, mem: newMemory()}
 	c.limits = insideActuator{agents: opts.Agents, wanted: limitsOf, inForce: limitInForce, now: c.now, sampling: c.samplingNow}
 	c.settings = insideActuator{agents: opts.Agents, wanted: settingsOf, inForce: settingInForce, now: c.now, sampling: c.samplingNow}
 	if err := c.configure(opts.Service, opts.Models); err != nil {
@@ -393,7 +394,8 @@ func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.
 
 // entry is a plan as the journal keeps it.
 func (c *Controller) entry(plan *quell.Plan, o outcome) bus.Entry {
-	return bus.Entry{At: plan.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode, Changes: o.changes}
+	return bus.Entry{At: plan.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode,
+		Changes: o.changes}
 }
 
 // remember stores the memory.

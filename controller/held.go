@@ -68,7 +68,9 @@ func (c *Controller) noteByHand(ctx context.Context, id string, b quell.BackendS
 			held.Since = c.now()
 		}
 		c.mem.ByHand[id] = held
-		c.note(ctx, fmt.Sprintf("%s was taken out of rotation by hand at %s: it gets no requests until it is put back there or with `quell undrain %s`", id, held.By, id))
+		c.note(ctx,
+			fmt.Sprintf("%s was taken out of rotation by hand at %s: it gets no requests until it is put back there or with `quell undrain %s`", id,
+				held.By, id))
 	case before && known && b.ByHand == nil:
 		delete(c.mem.ByHand, id)
 		c.note(ctx, fmt.Sprintf("%s was put back at %s after %s", id, was.By, c.now().Sub(was.Since).Round(time.Second)))
@@ -135,7 +137,8 @@ func (c *Controller) drainable(v view, cmd bus.Command) error {
 	case already:
 		return fmt.Errorf("%s was taken out already, by %s at %s", cmd.Instance, held.By, held.Since.UTC().Format(time.RFC3339))
 	case others == 0 && !cmd.Force:
-		return fmt.Errorf("no other instance is in rotation and healthy: without %s every request would fail. Use --force if that is meant", cmd.Instance)
+		return fmt.Errorf("no other instance is in rotation and healthy: without %s every request would fail. Use --force if that is meant",
+			cmd.Instance)
 	}
 	return nil
 }
@@ -199,7 +202,8 @@ func (c *Controller) enforced(ctx context.Context, cmd bus.Command, reply bus.Re
 	}
 	if err != nil {
 		c.failed("apply", err)
-		return bus.Reply{Error: fmt.Sprintf("%s: this is written down and will be tried again, but the balancer could not be told yet: %v", cmd.Name, err)}
+		return bus.Reply{Error: fmt.Sprintf("%s: this is written down and will be tried again, but the balancer could not be told yet: %v",
+			cmd.Name, err)}
 	}
 	return reply
 }

@@ -179,7 +179,8 @@ func (c *Controller) show() {
 	}
 	s.Coming = c.mem.Roll.Coming()
 	c.shown.write(outside{
-		status: s, members: c.members, sampling: c.opts.Service.Sampling, fast: c.opts.Service.Policy.Fast.Sampling, cost: c.mem.Roll.Cost(c.now()),
+		status: s, members: c.members, sampling: c.opts.Service.Sampling, fast: c.opts.Service.Policy.Fast.Sampling,
+		cost: c.mem.Roll.Cost(c.now()),
 	})
 }
 
@@ -224,7 +225,8 @@ func reasonsByInstance(plan *quell.Plan) map[string]string {
 }
 
 func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[string]string) InstanceStatus {
-	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID], Limits: in.Limits, Settings: in.Settings, Replaces: in.Replaces}
+	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID], Limits: in.Limits, Settings: in.Settings,
+		Replaces: in.Replaces}
 	if row.Health != "" {
 		row.Reason = "health check: " + row.Health
 	}

@@ -34,8 +34,8 @@ func newSluggish(t *testing.T) *sluggish {
 
 func (s *sluggish) slow(d time.Duration) { s.wait.Store(int64(d)) }
 
-// A server that becomes slow loses its share by a fast policy beside equal weights, keeps a little while a controller is killed and the next
-// one takes over, gets it back when it is well, and no request fails.
+// A server that becomes slow loses its share by a fast policy beside equal weights, keeps a little while a controller is killed and the
+// next one takes over, gets it back when it is well, and no request fails.
 func TestAFastPolicyOnALiveFleet(t *testing.T) {
 	t.Parallel()
 	servers := []*sluggish{newSluggish(t), newSluggish(t), newSluggish(t)}

@@ -43,7 +43,8 @@ func TestAgentsRefuseOrdersWithoutADriver(t *testing.T) {
 	order := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		return conn.Order(ctx, "shop", "i1", bus.Orders{Limits: []quell.Limit{{Instance: "i1", Resource: quell.Network, Value: 1e8, Unit: "bit/s"}}})
+		return conn.Order(ctx, "shop", "i1", bus.Orders{Limits: []quell.Limit{{Instance: "i1", Resource: quell.Network, Value: 1e8,
+			Unit: "bit/s"}}})
 	}
 	const refused = "the agent of i1: limit network: this agent has no driver that limits network"
 	if err := order(); err == nil || err.Error() != refused {

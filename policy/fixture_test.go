@@ -24,11 +24,10 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //	"i1 weight=0.5 use=0.4 cap=0.3 age=100"
 //
 // Keys: weight, use, age; cpu and cpusf are use and severity of the processor; sf is the severity, cap the severity that
-// leaves this capacity under the golden models and 75 ms; lat a mean response time of n requests (100); err the error rate; probe a mean of 10 probes; seen how many
-// seconds old the observation is; hand the weight that a person set; for the instance
-// whose place it is to take. A bare word is a state (ready), "held" by a person,
-// or "silent", which leaves the observation out. A row
-// "arrivals=70" is the service's; "coming=2" are instances that were ordered and are not listed yet.
+// leaves this capacity under the golden models and 75 ms; lat a mean response time of n requests (100); err the error rate; probe a mean of
+// 10 probes; seen how many seconds old the observation is; hand the weight that a person set; for the instance whose place it is to take. A
+// bare word is a state (ready), "held" by a person, or "silent", which leaves the observation out. A row "arrivals=70" is the service's;
+// "coming=2" are instances that were ordered and are not listed yet.
 func snap(tb testing.TB, k int, rows ...string) *quell.Snapshot {
 	tb.Helper()
 	s := &quell.Snapshot{At: start.Add(time.Duration(k+1) * period * time.Second), Service: "video"}

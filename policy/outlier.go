@@ -29,10 +29,14 @@ var outlierSpec = spec[OutlierSettings]{
 	keys: func(s *OutlierSettings) keys.Table {
 		return keys.Table{
 			keys.Opt("requests", keys.Whole(&s.Requests).Between(1, 1_000_000), "a window with fewer finished requests tells no response time"),
-			keys.Opt("slower", keys.Decimal(&s.Slower).Between(1.1, 1000), "how many times the others' median an instance takes at least before it is cut"),
-			keys.Opt("errors", keys.Share(&s.Errors).Above(0).Between(0, 1), "by how much more of its requests fail at least before it is cut, as a share of them"),
-			keys.Opt("hold", keys.Duration(&s.Hold).Between(time.Second, time.Hour), "how long a first cut stays before the share grows again; repeated ones stay longer"),
-			keys.Opt("most", keys.Share(&s.Most).Above(0).Between(0, 1), "the largest part of the group that is cut at once; one instance of two or more always may be"),
+			keys.Opt("slower", keys.Decimal(&s.Slower).Between(1.1, 1000),
+				"how many times the others' median an instance takes at least before it is cut"),
+			keys.Opt("errors", keys.Share(&s.Errors).Above(0).Between(0, 1),
+				"by how much more of its requests fail at least before it is cut, as a share of them"),
+			keys.Opt("hold", keys.Duration(&s.Hold).Between(time.Second, time.Hour),
+				"how long a first cut stays before the share grows again; repeated ones stay longer"),
+			keys.Opt("most", keys.Share(&s.Most).Above(0).Between(0, 1),
+				"the largest part of the group that is cut at once; one instance of two or more always may be"),
 		}
 	},
 	instance: empty[outlierInstance],
@@ -160,9 +164,9 @@ func arrived(o *quell.Observation) float64 {
 	return *o.RequestRate * o.WindowS
 }
 
-// responseTime is what an instance takes, in milliseconds, by the objective's statistic, and whether this window tells it. Windows of too few
-// requests are taken together; after mostPooled of them nothing is known. Those that finish hide the others where fewer than half of what
-// came have: then the open ones tell by Little's law.
+// responseTime is what an instance takes, in milliseconds, by the objective's statistic, and whether this window tells it. Windows of too
+// few requests are taken together; after mostPooled of them nothing is known. Those that finish hide the others where fewer than half of
+// what came have: then the open ones tell by Little's law.
 func (j *judgement) responseTime(o *quell.Observation, mem *outlierInstance) (ms float64, tells bool) {
 	done, known := o.LatencyMS.Of(j.in.Service.SLO.Metric)
 	n := 0
@@ -285,7 +289,8 @@ func (j *judgement) cut(ready int) {
 		}
 	}
 	if len(fresh) > room {
-		addReason(&j.plan, "outliers", "", "%d more instance(s) are out of their bands, and %d may be cut: more is load, or the whole service", len(fresh), max(0, room))
+		addReason(&j.plan, "outliers", "", "%d more instance(s) are out of their bands, and %d may be cut: more is load, or the whole service",
+			len(fresh), max(0, room))
 	}
 	slices.SortStableFunc(fresh, func(a, b *window) int { return cmp.Compare(b.badness(), a.badness()) })
 	for _, w := range fresh[:min(len(fresh), max(0, room))] {

@@ -37,7 +37,8 @@ func TestProbesOfAnotherSizeAreNotUsed(t *testing.T) {
 				in.Instances[0].Observation.Probe[quell.Network] = probe
 				plan, st = e.Decide(in, st)
 			}
-			if _, felt := plan.Severity["i1"]; felt != tc.use || hasReason(plan, "probed_otherwise", "") == tc.use || st.Instances["i1"].Unprobed == tc.use {
+			if _, felt := plan.Severity["i1"]; felt != tc.use || hasReason(plan, "probed_otherwise", "") == tc.use ||
+				st.Instances["i1"].Unprobed == tc.use {
 				t.Fatalf("severity %v, unprobed %v\n%v", plan.Severity, st.Instances["i1"].Unprobed, plan.Reasons)
 			}
 			if !tc.use && !strings.Contains(plan.Reasons[len(plan.Reasons)-1].Text, "probes of 10000 bytes, and i1: 125000 bytes") {

@@ -101,10 +101,13 @@ func TestLimiters(t *testing.T) {
 		want map[string]string
 	}{
 		{"one resource: nothing to say", golden("prima", 75, 0), []string{"a weight=0.5 use=0.2 sf=0.2", "b weight=0.5 use=0.2 sf=0"}, nil},
-		{"one, and caps", golden("prima", 75, 0), []string{"a weight=0.3 use=0.1 sf=0 err=1", "b weight=0.3 use=0.1 sf=0 hand=0.3", "c weight=0.4 use=0.1 sf=0"},
+		{"one, and caps", golden("prima", 75, 0), []string{"a weight=0.3 use=0.1 sf=0 err=1", "b weight=0.3 use=0.1 sf=0 hand=0.3",
+			"c weight=0.4 use=0.1 sf=0"},
 			map[string]string{"a": "errors", "b": "override"}},
-		{"errors where it can carry less anyway", golden("prima", 75, 0), []string{"a weight=0.5 use=0.3 cap=0.1 err=1", "b weight=0.5 use=0.3 sf=0"}, nil},
-		{"two", both(0), []string{"a weight=0.3 use=0.2 sf=0.2 cpu=0.2 cpusf=0", "b weight=0.3 use=0.2 sf=0 cpu=0.2 cpusf=0.1", "c weight=0.4 use=0.2 sf=0 cpu=0.2 cpusf=0 hand=0.4"},
+		{"errors where it can carry less anyway", golden("prima", 75, 0),
+			[]string{"a weight=0.5 use=0.3 cap=0.1 err=1", "b weight=0.5 use=0.3 sf=0"}, nil},
+		{"two", both(0), []string{"a weight=0.3 use=0.2 sf=0.2 cpu=0.2 cpusf=0", "b weight=0.3 use=0.2 sf=0 cpu=0.2 cpusf=0.1",
+			"c weight=0.4 use=0.2 sf=0 cpu=0.2 cpusf=0 hand=0.4"},
 			map[string]string{"a": "network", "b": "cpu", "c": "override"}},
 	} {
 		tc.s.Guard.ErrorRate = .05

@@ -23,8 +23,10 @@ var waitsSpec = hostSpec[WaitsSettings]{
 	defaults: WaitsSettings{Window: time.Minute, Report: 0.1},
 	keys: func(s *WaitsSettings) keys.Table {
 		return keys.Table{
-			keys.Opt("window", keys.Duration(&s.Window).Between(time.Second, 24*time.Hour), "time over which waiting is told; what is one window old counts 37%"),
-			keys.Opt("report", keys.Share(&s.Report).Above(0).Between(0, 1), "a group is named when it waits this share of the time it wants to run, until it waits half of that"),
+			keys.Opt("window", keys.Duration(&s.Window).Between(time.Second, 24*time.Hour),
+				"time over which waiting is told; what is one window old counts 37%"),
+			keys.Opt("report", keys.Share(&s.Report).Above(0).Between(0, 1),
+				"a group is named when it waits this share of the time it wants to run, until it waits half of that"),
 		}
 	},
 	memory: empty[waitsMemory],
@@ -52,7 +54,8 @@ type waitsOf struct {
 func decideWaits(s *quell.Snapshot, set WaitsSettings, st *State) quell.Plan {
 	mem := remembered[waitsMemory](st)
 	if s.Machine == nil || s.Machine.Sched == nil || s.Machine.CPU == nil || s.Machine.WindowS <= 0 {
-		return quell.Plan{Reasons: []quell.Reason{{Code: "machine_unread", Text: "the machine's processor times are not known: nothing can be said of its groups"}}}
+		return quell.Plan{Reasons: []quell.Reason{{Code: "machine_unread",
+			Text: "the machine's processor times are not known: nothing can be said of its groups"}}}
 	}
 	machine := machineShare{run: s.Machine.Sched.RunS, stolen: s.Machine.CPU.Steal * s.Machine.Sched.Cores * s.Machine.WindowS}
 	kept := math.Exp(-s.Machine.WindowS / set.Window.Seconds())
@@ -77,8 +80,8 @@ type machineShare struct {
 	stolen float64 // taken by the hypervisor while somebody wanted to run
 }
 
-// split says for whom a group waited. Time that a quota stopped it comes first, as far as it waited at all; of the rest the hypervisor has the
-// share that it took of the busy time; what is left is laid on other tasks by the processor time that these got meanwhile.
+// split says for whom a group waited. Time that a quota stopped it comes first, as far as it waited at all; of the rest the hypervisor has
+// the share that it took of the busy time; what is left is laid on other tasks by the processor time that these got meanwhile.
 func (m machineShare) split(obs *quell.Observation) waitsOf {
 	sched := obs.Sched
 	m.run = max(m.run, sched.RunS) // ticks are coarser than a group's account
@@ -212,7 +215,8 @@ func (mem *waitsMemory) plan(s *quell.Snapshot, set WaitsSettings) quell.Plan {
 	}
 	if blind > 0 {
 		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "waits_unknown", Text: fmt.Sprintf(
-			"of %d of %d groups the kernel tells neither pressure nor run-queue waiting: only quota and hypervisor are known", blind, len(s.Instances))})
+			"of %d of %d groups the kernel tells neither pressure nor run-queue waiting: only quota and hypervisor are known",
+			blind, len(s.Instances))})
 	}
 	return plan
 }
@@ -259,5 +263,6 @@ func (w waitsOf) text(window time.Duration, neighbour string) string {
 		}
 		parts = append(parts, fmt.Sprintf("%.1f%% for %s", 100*c.seconds/wanted, c.words))
 	}
-	return fmt.Sprintf("waited %.1f%% of the time it wanted to run, over %s: %s", 100*w.waited()/wanted, keys.FormatDuration(window), strings.Join(parts, "; "))
+	return fmt.Sprintf("waited %.1f%% of the time it wanted to run, over %s: %s", 100*w.waited()/wanted, keys.FormatDuration(window),
+		strings.Join(parts, "; "))
 }

@@ -54,7 +54,8 @@ func undrainCommand() *cobra.Command {
 }
 
 func replaceCommand() *cobra.Command {
-	return simpleCommand("replace INSTANCE [--config FILE]", "Start a fresh instance, let it take this one's place, and end this one", named("INSTANCE"),
+	return simpleCommand("replace INSTANCE [--config FILE]", "Start a fresh instance, let it take this one's place, and end this one",
+		named("INSTANCE"),
 		func(args []string) (bus.Command, error) {
 			return bus.Command{Name: bus.Replace, Instance: args[0]}, nil
 		})

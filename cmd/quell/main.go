@@ -65,9 +65,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 // newRoot builds the command tree; reached is set once a command line has been understood.
 func newRoot(reached *bool) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "quell",
-		Short:         "Hold a response-time target on machines whose neighbours you cannot see",
-		Long:          "Quell feels interference on each instance of a service, works out how much load each can still carry within the\nresponse-time target, and steers the load balancer and the group's size to that. Start with `quell demo`.",
+		Use:   "quell",
+		Short: "Hold a response-time target on machines whose neighbours you cannot see",
+		Long: "Quell feels interference on each instance of a service, works out how much load each can still carry within the\n" +
+			"response-time target, and steers the load balancer and the group's size to that. Start with `quell demo`.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -114,6 +115,7 @@ func named(names ...string) cobra.PositionalArgs {
 		if len(args) == len(names) {
 			return nil
 		}
-		return fmt.Errorf("%s wants %s, got %d argument(s); see %s --help", cmd.CommandPath(), strings.Join(names, " and "), len(args), cmd.CommandPath())
+		return fmt.Errorf("%s wants %s, got %d argument(s); see %s --help", cmd.CommandPath(), strings.Join(names, " and "), len(args),
+			cmd.CommandPath())
 	}
 }

@@ -139,12 +139,14 @@ func (o *Options) validate() error {
 	}
 	for i, r := range o.Renewals {
 		if hostIndex(o.Scenario, r.Host) < 0 || r.At < 0 {
-			errs = append(errs, &quell.InvalidError{Path: fmt.Sprintf("renewals[%d]", i), Problem: fmt.Sprintf("host %q at %v: must be a host of the scenario and a moment of it", r.Host, r.At)})
+			errs = append(errs, &quell.InvalidError{Path: fmt.Sprintf("renewals[%d]", i),
+				Problem: fmt.Sprintf("host %q at %v: must be a host of the scenario and a moment of it", r.Host, r.At)})
 		}
 	}
 	for i, f := range o.Failures {
 		if hostIndex(o.Scenario, f.Host) < 0 || f.At < 0 {
-			errs = append(errs, &quell.InvalidError{Path: fmt.Sprintf("failures[%d]", i), Problem: fmt.Sprintf("host %q at %v: must be a host of the scenario and a moment of it", f.Host, f.At)})
+			errs = append(errs, &quell.InvalidError{Path: fmt.Sprintf("failures[%d]", i),
+				Problem: fmt.Sprintf("host %q at %v: must be a host of the scenario and a moment of it", f.Host, f.At)})
 		}
 	}
 	return errors.Join(errs...)
@@ -301,7 +303,8 @@ const mostOpen = 10_000_000
 
 func (s *simulation) mayGoOn(ctx context.Context) error {
 	if s.traffic.open > mostOpen {
-		return &quell.UserError{Err: fmt.Errorf("workload.load: more than %d requests are open at once, which fills memory: offer less, or larger requests", mostOpen)}
+		return &quell.UserError{Err: fmt.Errorf("workload.load: more than %d requests are open at once, which fills memory: offer less, or "+
+			"larger requests", mostOpen)}
 	}
 	return ctx.Err()
 }
