@@ -149,6 +149,8 @@ func (w waitsOf) plus(v waitsOf) waitsOf {
 
 func (w waitsOf) waited() float64 { return w.Own + w.Quota + w.Neighbours + w.Hypervisor }
 
+func (w waitsOf) wanted() float64 { return w.Run + w.waited() }
+
 // The causes of waiting, as reasons name them: the code is waits_ and the cause.
 const (
 	ownCause        = "own"
@@ -172,12 +174,11 @@ func (w waitsOf) causes() []cause {
 
 // next is the cause that is named now: the largest part of enough waiting. One that was named stays until the waiting has halved or another
 // cause is a quarter larger, so that two of one size do not take turns.
-func (w waitsOf) next(report, least float64) string {
-	wanted := w.Run + w.waited()
+func (w waitsOf) next(report float64) string {
 	if w.Cause != "" {
 		report /= 2
 	}
-	if wanted < least || w.waited() < report*wanted {
+	if w.waited() < report*w.wanted() {
 		return ""
 	}
 	const clearly = 1.25
@@ -189,19 +190,24 @@ func (w waitsOf) next(report, least float64) string {
 	return top.name
 }
 
-// plan tells what is remembered, and names who waits. A group that wanted less than one hundredth of a processor is never named.
+// leastUse is how many processors a group must have wanted over the window for its shares to say something. What an idle group waited
+// long ago fades with what it ran, and their ratio never would.
+const leastUse = 0.01
+
+// plan tells what is remembered, and names who waits.
 func (mem *waitsMemory) plan(s *quell.Snapshot, set WaitsSettings) quell.Plan {
-	const leastUse = 0.01
 	plan := quell.Plan{Waits: map[string]quell.Waits{}}
 	blind := 0
 	for _, in := range s.Instances {
 		w := mem.Groups[in.ID]
-		w.Cause = w.next(set.Report, leastUse*set.Window.Seconds())
-		mem.Groups[in.ID] = w
-		told, ok := mem.told(in.ID)
-		if !ok {
+		if w.wanted() < leastUse*set.Window.Seconds() {
+			w.Cause = ""
+			mem.Groups[in.ID] = w
 			continue
 		}
+		w.Cause = w.next(set.Report)
+		mem.Groups[in.ID] = w
+		told := mem.told(in.ID)
 		plan.Waits[in.ID] = told
 		if w.Blind {
 			blind++
@@ -221,20 +227,16 @@ func (mem *waitsMemory) plan(s *quell.Snapshot, set WaitsSettings) quell.Plan {
 	return plan
 }
 
-// told are a group's shares; nothing of one that never wanted to run.
-func (mem *waitsMemory) told(group string) (told quell.Waits, ok bool) {
+// told are the shares of a group that wanted to run.
+func (mem *waitsMemory) told(group string) quell.Waits {
 	w := mem.Groups[group]
-	wanted := w.Run + w.waited()
-	if !(wanted > 0) {
-		return told, false
-	}
-	share := func(seconds float64) *float64 { seconds /= wanted; return &seconds }
-	told = quell.Waits{Quota: share(w.Quota), Hypervisor: share(w.Hypervisor)}
+	share := func(seconds float64) *float64 { seconds /= w.wanted(); return &seconds }
+	told := quell.Waits{Quota: share(w.Quota), Hypervisor: share(w.Hypervisor)}
 	if !w.Blind {
 		told.Share, told.Own, told.Neighbours = share(w.waited()), share(w.Own), share(w.Neighbours)
 		told.Neighbour = mem.neighbourOf(group)
 	}
-	return told, true
+	return told
 }
 
 // neighbourOf is the group that ran most beside this one; "" where processes of no group ran more.
@@ -250,7 +252,7 @@ func (mem *waitsMemory) neighbourOf(group string) (name string) {
 
 // text says in words how a group waited, the largest part first.
 func (w waitsOf) text(window time.Duration, neighbour string) string {
-	wanted := w.Run + w.waited()
+	wanted := w.wanted()
 	list := w.causes()
 	slices.SortStableFunc(list, func(a, b cause) int { return cmp.Compare(b.seconds, a.seconds) })
 	var parts []string

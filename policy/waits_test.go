@@ -87,7 +87,7 @@ func TestWaitsTellsWhoIsWaitedFor(t *testing.T) {
 			"waits_quota waits_unknown"},
 		{"a group that does nothing", onHost(1, 5, 0, waiter("a", 0, 0, 0, 0)), nil, ""},
 		{"a group that is seen for the first time", onHost(1, 5, 0, quell.Instance{ID: "a"}), nil, ""},
-		{"next to no use is not named", onHost(1, 5, 0, waiter("a", .1, .1, .1, 0)), map[string]string{"a": "50.0 0.0 0.0 50.0 0.0"}, ""},
+		{"next to no use says nothing", onHost(1, 5, 0, waiter("a", .1, .1, .1, 0)), nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if err := c.host.Validate(); err != nil {
@@ -172,6 +172,13 @@ func TestWaitsFades(t *testing.T) {
 	kept := math.Exp(-10. / 60)
 	if got, want := *plan.Waits["a"].Share, 5*kept/(5+10*kept); math.Abs(got-want) > 1e-9 {
 		t.Errorf("share %v, want %v", got, want)
+	}
+	idle := st
+	for range 60 {
+		plan, idle = e.Decide(onHost(1, 5, 0, waiter("a", 0, 0, 0, 0)), idle)
+	}
+	if plan.Waits != nil || plan.Reasons != nil {
+		t.Errorf("ten windows after it last ran: %v, %v", plan.Waits, plan.Reasons)
 	}
 	if plan, st = e.Decide(onHost(1, 5, 0), st); plan.Waits != nil || len(st.Memory.(*waitsMemory).Groups) != 0 {
 		t.Errorf("a group that is gone is remembered: %v", plan.Waits)
