@@ -40,9 +40,12 @@ func perceive(in Input, remembered map[string]InstanceState) *group {
 		m.protected = in.protected[m.ID]
 		m.perceive(in)
 	}
-	g.exchange(in)
+	used := g.used(in)
+	g.rates = exchange(in, used)
 	for i := range g.members {
-		g.place(&g.members[i])
+		m := &g.members[i]
+		m.carries(g.rates, used[0] > 0)
+		g.place(m)
 	}
 	g.addArrivals(in)
 	fixByHand(g.ready)
@@ -53,32 +56,11 @@ func perceive(in Input, remembered map[string]InstanceState) *group {
 // nobody.
 const leastPart = 1e-6
 
-// exchange finds how much of the first resource the service uses for a unit of each other one, and with it what each instance carries, in
-// utilisation of the first. What instances use at present tells it, of those that told all; without any load, what training learned of a
-// request.
-func (g *group) exchange(in Input) {
-	var used [maxContended]float64
-	if in.several() {
-		used = g.used()
+// used sums what the instances that told all use of each of several resources.
+func (g *group) used(in Input) (sum [maxContended]float64) {
+	if !in.several() {
+		return sum
 	}
-	g.rates = make([]float64, len(in.contended))
-	for i := range g.rates {
-		switch {
-		case i == 0:
-			g.rates[i] = 1
-		case used[0] > 0:
-			g.rates[i] = used[0] / math.Max(used[i], leastPart*used[0])
-		default:
-			g.rates[i] = trainedRate(&in.contended[0], &in.contended[i])
-		}
-	}
-	for i := range g.members {
-		g.members[i].carries(g.rates, used[0] > 0)
-	}
-}
-
-// used sums what the instances that told all use of each resource.
-func (g *group) used() (sum [maxContended]float64) {
 	for i := range g.members {
 		m := &g.members[i]
 		if slices.ContainsFunc(m.senses, func(s sense) bool { return !s.hasUse }) {
@@ -89,6 +71,23 @@ func (g *group) used() (sum [maxContended]float64) {
 		}
 	}
 	return sum
+}
+
+// exchange finds how much of the first resource the service uses for a unit of each: by what instances use at present, or, without any
+// load, by what training learned of a request.
+func exchange(in Input, used [maxContended]float64) []float64 {
+	rates := make([]float64, len(in.contended))
+	for i := range rates {
+		switch {
+		case i == 0:
+			rates[i] = 1
+		case used[0] > 0:
+			rates[i] = used[0] / math.Max(used[i], leastPart*used[0])
+		default:
+			rates[i] = trainedRate(&in.contended[0], &in.contended[i])
+		}
+	}
+	return rates
 }
 
 // trainedRate is the exchange by what a request took in training; 1 where that is not known.

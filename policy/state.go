@@ -64,11 +64,11 @@ func (p *Perceived) of(list []contended, into []Felt) {
 
 // keep stores what was felt.
 func (p *Perceived) keep(list []contended, felt []Felt) {
-	if p.Felt, p.Of = (Felt{}), nil; len(list) == 1 {
-		p.Felt = felt[0]
+	if len(list) == 1 {
+		p.Felt, p.Of = felt[0], nil
 		return
 	}
-	p.Of = make(map[quell.Resource]Felt, len(list))
+	p.Felt, p.Of = Felt{}, make(map[quell.Resource]Felt, len(list))
 	for i := range list {
 		p.Of[list[i].resource] = felt[i]
 	}
