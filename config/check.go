@@ -48,12 +48,14 @@ func checkFleet(d *keys.Decoder, f *File) {
 		return
 	}
 	if n == 0 {
-		d.ProblemAt(d.PlaceOf("scaler"), "scaler: the service has no instances", "list them in scaler.instances, or choose a scaler.kind that starts instances")
+		d.ProblemAt(d.PlaceOf("scaler"), "scaler: the service has no instances",
+			"list them in scaler.instances, or choose a scaler.kind that starts instances")
 		return
 	}
 	for _, key := range []string{"group.min", "group.max", "group.initial"} {
 		if d.Given(key) && d.Sound(key) && f.values[key] != fmt.Sprint(n) {
-			d.Refuse(key, "remove it: of a fixed fleet it is always the number of instances", "%s does not agree with the %d instance(s) listed in scaler.instances",
+			d.Refuse(key, "remove it: of a fixed fleet it is always the number of instances",
+				"%s does not agree with the %d instance(s) listed in scaler.instances",
 				f.values[key], n)
 		}
 	}
@@ -82,7 +84,8 @@ func checkProbing(d *keys.Decoder, f *File) {
 	members, _ := f.Scaler.Listed()
 	for i, m := range members {
 		if m.Probe == "" {
-			d.ProblemAt(d.PlaceOf(fmt.Sprintf("scaler.instances[%d]", i)), fmt.Sprintf("scaler.instances[%d].probe is missing: policy %s decides by probes, and %s would never be probed", i, name, m.ID),
+			d.ProblemAt(d.PlaceOf(fmt.Sprintf("scaler.instances[%d]", i)),
+				fmt.Sprintf("scaler.instances[%d].probe is missing: policy %s decides by probes, and %s would never be probed", i, name, m.ID),
 				"give the address of its agent's probe server, as in 10.0.0.11:9466")
 		}
 	}
@@ -138,7 +141,8 @@ func checkTokenFile(d *keys.Decoder, key, written, path string) {
 	}
 	checkPrivate(d, key, written, path)
 	if len(token) < leastToken {
-		d.Refuse(key, newToken, "%s holds a token of %d characters, which can be guessed; at least %d are needed", written, len(token), leastToken)
+		d.Refuse(key, newToken, "%s holds a token of %d characters, which can be guessed; at least %d are needed", written, len(token),
+			leastToken)
 	}
 }
 
@@ -194,7 +198,8 @@ func checkTLSFiles(d *keys.Decoder, f *File) {
 	}
 	if t.Cert != "" && t.Key != "" {
 		if _, err := tls.LoadX509KeyPair(t.Cert, t.Key); err != nil {
-			d.Refuse("bus.tls.cert", "", "%s and %s are no pair: %s", f.values["bus.tls.cert"], f.values["bus.tls.key"], strings.TrimPrefix(err.Error(), "tls: "))
+			d.Refuse("bus.tls.cert", "", "%s and %s are no pair: %s", f.values["bus.tls.cert"], f.values["bus.tls.key"],
+				strings.TrimPrefix(err.Error(), "tls: "))
 		}
 	}
 }
@@ -203,7 +208,8 @@ func checkTLSFiles(d *keys.Decoder, f *File) {
 func checkPlaces(d *keys.Decoder, f *File) {
 	if f.Models != "" && d.Sound("models") {
 		if info, err := os.Stat(f.Models); errors.Is(err, fs.ErrNotExist) {
-			d.Refuse("models", "make it with quell train and quell fit, or remove the key until then: weights are equal without models", "%s is not there", f.values["models"])
+			d.Refuse("models", "make it with quell train and quell fit, or remove the key until then: weights are equal without models",
+				"%s is not there", f.values["models"])
 		} else if err == nil && info.IsDir() {
 			d.Refuse("models", "", "%s is a folder", f.values["models"])
 		}

@@ -44,13 +44,16 @@ func busKeys(b *Bus) keys.Table {
 	return keys.Table{
 		keys.Opt("url", natsURL(&b.URL), "a NATS server that already runs, as in nats://10.0.0.1:4222").Or("the controller runs one"),
 		keys.Opt("listen", keys.ListenAddress(&b.Listen), "where the controller's own server listens"),
-		keys.Opt("credentials", keys.Text(&b.Credentials), "file with this process's credential, made by `quell credentials` on the controller's machine").Or("on that machine: found in data"),
-		keys.Opt("token", keys.Text(&b.Token), "secret that every process may show in place of a credential: enough for readings of any instance and the status"),
+		keys.Opt("credentials", keys.Text(&b.Credentials),
+			"file with this process's credential, made by `quell credentials` on the controller's machine").Or("on that machine: found in data"),
+		keys.Opt("token", keys.Text(&b.Token),
+			"secret that every process may show in place of a credential: enough for readings of any instance and the status"),
 		keys.Opt("token_file", keys.Text(&b.TokenFile), "file that holds the token"),
 		keys.Opt("token_commands", keys.Bool(&b.TokenCommands), "whoever shows the token may also pause, resume and override"),
 		keys.Opt("tls", tlsKeys(&b.TLS), "certificates, as files in PEM form"),
 		keys.Opt("journal_bytes", keys.Size(&b.JournalBytes).AtLeast(16<<20), "most bytes of plans and snapshots kept on disk"),
-		keys.Opt("replicas", replicas(&b.Replicas), "with url: copies of lease, state and journal in a cluster of servers; auto: as many as it holds, up to 3"),
+		keys.Opt("replicas", replicas(&b.Replicas),
+			"with url: copies of lease, state and journal in a cluster of servers; auto: as many as it holds, up to 3"),
 	}
 }
 
@@ -98,12 +101,14 @@ func (t Drivers) scalerKeys(s *Scaler) keys.Value {
 func probeKeys(p *Probe) keys.Table {
 	return keys.Table{
 		keys.Opt("size", keys.Size(&p.Size).Between(1000, 16<<20), "bytes of one download").Or("follows from the budget"),
-		keys.Opt("count", keys.Whole(&p.Count).Between(8, 10_000), "downloads per sampling period and instance").Or("one in 100ms, as far as the budget leaves each 4KB; at least 8"),
+		keys.Opt("count", keys.Whole(&p.Count).Between(8, 10_000),
+			"downloads per sampling period and instance").Or("one in 100ms, as far as the budget leaves each 4KB; at least 8"),
 		keys.Opt("budget", keys.Share(&p.Budget).Above(0).Between(0, 0.5), "share of an instance's network that the probe may use"),
 		keys.Opt("token", keys.Text(&p.Token), "secret that the prober shows"),
 		keys.Opt("token_file", keys.Text(&p.TokenFile), "file that holds the token"),
 		keys.Opt("listen", keys.ListenAddress(&p.Listen), "where the agent answers probes; beyond this machine only with a token"),
-		keys.Opt("from", keys.OneOf(&p.From, []Prober{FromBalancer, FromController}), "who measures: balancer or controller").Or("balancer if builtin, else controller"),
+		keys.Opt("from", keys.OneOf(&p.From, []Prober{FromBalancer, FromController}),
+			"who measures: balancer or controller").Or("balancer if builtin, else controller"),
 		keys.Opt("timeout", keys.Duration(&p.Timeout).Above(0), "a slower download counts as this long; at most one sampling period"),
 		keys.Opt("capacity", keys.Bandwidth(&p.Capacity).Above(0), "network capacity of an instance, for the budget").Or("not known"),
 	}
@@ -115,16 +120,21 @@ func agentKeys(a *Agent) keys.Table {
 		keys.Opt("capacity", capacityKeys(a.Capacity), "what an instance has of each resource").Or("detected"),
 		keys.Opt("interface", keys.Ident(&a.Interface), "network interface that is watched").Or("that of the default route"),
 		keys.Opt("root", keys.Text(&a.Root), "root of the file system that sensors read"),
-		keys.Opt("cgroup", keys.Text(&a.Cgroup), "control group whose processor time is the instance's own, over its quota: self, or a path as /system.slice/web.service").Or("the whole machine"),
+		keys.Opt("cgroup", keys.Text(&a.Cgroup),
+			"control group whose processor time is the instance's own, over its quota: self, or a path as /system.slice/web.service").
+			Or("the whole machine"),
 		keys.Opt("metrics", keys.OptionalAddress(&a.Metrics), "the agent's metrics; off turns it off"),
-		keys.Opt("policy", agentPolicyKeys(&a.Policy), "a policy that the agent runs itself, for control groups of its machine; it needs neither controller nor bus").Or("none"),
+		keys.Opt("policy", agentPolicyKeys(&a.Policy),
+			"a policy that the agent runs itself, for control groups of its machine; it needs neither controller nor bus").Or("none"),
 	}
 }
 
 func agentPolicyKeys(p *AgentPolicy) keys.Value {
 	return policy.HostKeys(&p.Chosen).Beside(
-		keys.Opt("sampling", keys.Duration(&p.Sampling).Between(100*time.Millisecond, time.Hour), "its period: one look at all groups and one plan each"),
-		keys.Opt("groups", keys.ListOf(&p.Groups, sensor.Group{}, func(g *sensor.Group) keys.Value { return controlGroupKeys(g) }).AtLeast(1), "the control groups that it decides for").
+		keys.Opt("sampling", keys.Duration(&p.Sampling).Between(100*time.Millisecond, time.Hour),
+			"its period: one look at all groups and one plan each"),
+		keys.Opt("groups", keys.ListOf(&p.Groups, sensor.Group{}, func(g *sensor.Group) keys.Value { return controlGroupKeys(g) }).AtLeast(1),
+			"the control groups that it decides for").
 			Or("what systemd starts: /system.slice/*, /machine.slice/* and /user.slice/*"),
 	)
 }
@@ -140,25 +150,34 @@ func controlGroupKeys(g *sensor.Group) keys.Table {
 func capacityKeys(c map[quell.Resource]float64) keys.Table {
 	var bits, cores float64
 	return keys.Table{
-		keys.Opt("network", keys.Entry(c, quell.Network, keys.Bandwidth(&bits)).Above(0), "bandwidth of the interface").Or("what the kernel says"),
+		keys.Opt("network", keys.Entry(c, quell.Network, keys.Bandwidth(&bits)).Above(0),
+			"bandwidth of the interface").Or("what the kernel says"),
 		keys.Opt("cpu", keys.Entry(c, quell.CPU, keys.Decimal(&cores)).Above(0), "cores").Or("those present"),
 	}
 }
 
 func trainKeys(t *Train) keys.Table {
 	return keys.Table{
-		keys.Opt("resource", keys.OneOf(&t.Resource, quell.Resources), "what is loaded, disturbed and probed: a resource that probes measure, which is the network").Or("the policy's first"),
-		keys.Opt("plan", keys.OneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, AdaptivePlan, CustomPlan}), "quick: a few levels; full: 10% to 90% in tens; adaptive: what slo's threshold hangs on; custom: as given here"),
-		keys.Opt("levels", keys.Shares(&t.Levels, func(x *keys.Ordered[float64]) *keys.Ordered[float64] { return x.AtLeast(0).Below(1) }), "plan custom: utilisations to train, increasing; at 0% the probe alone is measured"),
-		keys.Opt("interference", keys.Shares(&t.Interference, func(x *keys.Ordered[float64]) *keys.Ordered[float64] { return x.AtLeast(0).Below(1) }), "plan custom: use by the interferer, increasing from 0%"),
+		keys.Opt("resource", keys.OneOf(&t.Resource, quell.Resources),
+			"what is loaded, disturbed and probed: a resource that probes measure, which is the network").Or("the policy's first"),
+		keys.Opt("plan", keys.OneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, AdaptivePlan, CustomPlan}),
+			"quick: a few levels; full: 10% to 90% in tens; adaptive: what slo's threshold hangs on; custom: as given here"),
+		keys.Opt("levels", keys.Shares(&t.Levels, func(x *keys.Ordered[float64]) *keys.Ordered[float64] { return x.AtLeast(0).Below(1) }),
+			"plan custom: utilisations to train, increasing; at 0% the probe alone is measured"),
+		keys.Opt("interference", keys.Shares(&t.Interference,
+			func(x *keys.Ordered[float64]) *keys.Ordered[float64] { return x.AtLeast(0).Below(1) }),
+			"plan custom: use by the interferer, increasing from 0%"),
 		keys.Opt("run", keys.Duration(&t.Run).AtLeast(time.Second), "plan custom: length of one run"),
 		keys.Opt("repeat", keys.Whole(&t.Repeat).Between(1, 1000), "plan custom: fewest runs of a level"),
 		keys.Opt("max_repeat", keys.Whole(&t.MaxRepeat).Between(1, 1000), "plan custom: most runs of a level; at least repeat"),
-		keys.Opt("interval", keys.Share(&t.Interval).Above(0).Below(1), "plan custom: a level is done when the width of its confidence interval is at most this share of the mean"),
+		keys.Opt("interval", keys.Share(&t.Interval).Above(0).Below(1),
+			"plan custom: a level is done when the width of its confidence interval is at most this share of the mean"),
 		keys.Opt("confidence", keys.Share(&t.Confidence).Above(0.5).Below(1), "plan custom: confidence of that interval"),
 		keys.Opt("budget", keys.Whole(&t.Budget).Between(30, 100_000), "plan adaptive: runs at most"),
-		keys.Opt("bound", keys.Share(&t.Bound).AtLeast(0).Below(1), "plan adaptive: done when the capacity's standard error is at most this utilisation; 0%: only at the budget's end"),
-		keys.Opt("testbed", keys.OneOf(&t.Testbed, []Testbed{EmulatedTestbed, KernelTestbed}), "what hosts are made of: emulated, in this process; kernel: namespaces with nginx behind shaped links, as root"),
+		keys.Opt("bound", keys.Share(&t.Bound).AtLeast(0).Below(1),
+			"plan adaptive: done when the capacity's standard error is at most this utilisation; 0%: only at the budget's end"),
+		keys.Opt("testbed", keys.OneOf(&t.Testbed, []Testbed{EmulatedTestbed, KernelTestbed}),
+			"what hosts are made of: emulated, in this process; kernel: namespaces with nginx behind shaped links, as root"),
 		keys.Opt("hosts", keys.Whole(&t.Hosts).Between(1, 1000), "hosts at once; of testbed kernel at most 254"),
 		keys.Opt("network", keys.Bandwidth(&t.Network).Above(0), "link of a host"),
 		keys.Opt("file_size", keys.Size(&t.FileSize).Above(0), "size of the file that is served"),

@@ -31,7 +31,8 @@ func (t Drivers) LoadAgent(path string) (*File, error) {
 
 // errLocal says that a file is for agents alone.
 func errLocal(path string) error {
-	return &quell.UserError{Err: fmt.Errorf("%s names no service: it is for `quell agent` and `quell status --local` only; set service and slo for more", path)}
+	return &quell.UserError{Err: fmt.Errorf("%s names no service: it is for `quell agent` and `quell status --local` only; set service "+
+		"and slo for more", path)}
 }
 
 // Parse reads a configuration. The name is that of its file: it appears in errors, and paths are relative to its folder.

@@ -50,7 +50,8 @@ func TestFullFile(t *testing.T) {
 				Name: "outlier", Sampling: 200 * time.Millisecond,
 				Settings: policy.OutlierSettings{Requests: 9, Slower: 3, Errors: 0.1, Hold: 20 * time.Second, Most: 0.5},
 			}},
-			Group: quell.Group{Min: 2, Max: 4, Initial: 3, Startup: 90 * time.Second, Protected: []string{"i1", "i2"}, Replace: quell.Replace{Every: time.Hour}},
+			Group: quell.Group{Min: 2, Max: 4, Initial: 3, Startup: 90 * time.Second, Protected: []string{"i1", "i2"},
+				Replace: quell.Replace{Every: time.Hour}},
 			Guard: quell.Guard{Floor: 0.1, Step: 1.5, SlowStart: 20 * time.Second, StaleAfter: 5, Fade: 20, ErrorRate: 0.01},
 			Mode:  quell.Advise,
 		},
@@ -87,13 +88,15 @@ func TestFullFile(t *testing.T) {
 			Instance: "i1", Capacity: map[quell.Resource]float64{quell.Network: 2.5e9, quell.CPU: 1.5}, Interface: "eth0", Cgroup: "self",
 			Root: "/host", Metrics: "127.0.0.1:9467",
 			Policy: AgentPolicy{
-				Chosen: quell.Policy{Name: "waits", Settings: policy.WaitsSettings{Window: 30 * time.Second, Report: 0.2}}, Sampling: 500 * time.Millisecond,
-				Groups: []sensor.Group{{Name: "web", Path: "/web"}, {Path: "/system.slice/*.service"}},
+				Chosen:   quell.Policy{Name: "waits", Settings: policy.WaitsSettings{Window: 30 * time.Second, Report: 0.2}},
+				Sampling: 500 * time.Millisecond,
+				Groups:   []sensor.Group{{Name: "web", Path: "/web"}, {Path: "/system.slice/*.service"}},
 			},
 		},
 		Train: Train{
 			Resource: quell.Disk, Plan: CustomPlan, Levels: []float64{0.1, 0.5}, Interference: []float64{0, 0.3}, Run: 20 * time.Second,
-			Repeat: 4, MaxRepeat: 6, Interval: 0.03, Confidence: 0.9, Budget: 60, Bound: 0.03, Testbed: KernelTestbed, Hosts: 2, Network: 100e6, FileSize: 64 << 10,
+			Repeat: 4, MaxRepeat: 6, Interval: 0.03, Confidence: 0.9, Budget: 60, Bound: 0.03, Testbed: KernelTestbed, Hosts: 2, Network: 100e6,
+			FileSize: 64 << 10,
 			Arrivals: loadgen.Deterministic, Seed: 1<<64 - 1,
 		},
 	}
@@ -343,7 +346,8 @@ func TestWhereNothingIsProbed(t *testing.T) {
 		{"policy: {name: static}\nagent: {capacity: {network: 1Gbps}}", false},
 		{"policy: {name: prima}", false}, // a mistake, which the prober reports
 	} {
-		f, err := drivers.Parse("quell.yaml", []byte("service: shop\nslo: {metric: mean, threshold: 100ms}\nscaler: {instances: [{id: a, address: \"10.0.0.1:80\"}]}\n"+c.keys))
+		f, err := drivers.Parse("quell.yaml",
+			[]byte("service: shop\nslo: {metric: mean, threshold: 100ms}\nscaler: {instances: [{id: a, address: \"10.0.0.1:80\"}]}\n"+c.keys))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -395,7 +399,8 @@ func TestAFileWithoutAService(t *testing.T) {
 	if f, err := drivers.LoadAgent(path); err != nil || !f.Local() {
 		t.Errorf("an agent: %v", err)
 	}
-	if f, mistakes, err := drivers.LoadLocal(path); err != nil || len(mistakes) != 0 || f.AgentDir() != filepath.Join(filepath.Dir(path), "quell-data", "agent") {
+	if f, mistakes, err := drivers.LoadLocal(path); err != nil || len(mistakes) != 0 ||
+		f.AgentDir() != filepath.Join(filepath.Dir(path), "quell-data", "agent") {
 		t.Errorf("a command to the agent: %v, %v", mistakes, err)
 	}
 	if f, err := drivers.Check(path); err != nil || !f.Local() {

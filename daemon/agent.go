@@ -24,7 +24,8 @@ import (
 )
 
 // Agent reports from the machine it runs on, answers probes, and runs a policy over the machine's control groups if it is to, until ctx
-// ends. A configuration without a service asks for the policy alone: then there is no bus. instance overrides the configuration's. Each value from reload reads the configuration again; a bad one is logged and the running one stays.
+// ends. A configuration without a service asks for the policy alone: then there is no bus. instance overrides the configuration's. Each
+// value from reload reads the configuration again; a bad one is logged and the running one stays.
 func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, log *slog.Logger) (err error) {
 	file, err := Drivers().LoadAgent(path)
 	if err != nil {

@@ -54,7 +54,8 @@ func TestAnAgentRunsItsOwnPolicy(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	group := func(names ...string) string {
-		return "agent: {root: machine, instance: m1, policy: {name: waits, sampling: 100ms, groups: [{cgroup: /" + strings.Join(names, "}, {cgroup: /") + "}]}}\n"
+		return "agent: {root: machine, instance: m1, policy: {name: waits, sampling: 100ms, groups: [{cgroup: /" +
+			strings.Join(names, "}, {cgroup: /") + "}]}}\n"
 	}
 	writeTree(t, folder, map[string]string{
 		"agent.yaml":                         group("web"),

@@ -38,14 +38,16 @@ func Socket(dir string) string { return filepath.Join(dir, "agent.sock") }
 // Open takes a folder, which it makes if it is missing, and answers on its socket. A folder that another agent has is a *quell.UserError.
 func Open(dir string, log *slog.Logger) (*Home, error) {
 	if path := Socket(dir); len(path) > LongestSocket {
-		return nil, &quell.UserError{Err: fmt.Errorf("data: the path of the socket %s is longer than %d bytes: choose a shorter folder", path, LongestSocket)}
+		return nil, &quell.UserError{Err: fmt.Errorf("data: the path of the socket %s is longer than %d bytes: choose a shorter folder", path,
+			LongestSocket)}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder of agent.policy: %w", err)
 	}
 	release, err := lockfile.Take(filepath.Join(dir, "lock"), 0o600)
 	if errors.Is(err, lockfile.ErrHeld) {
-		return nil, &quell.UserError{Err: fmt.Errorf("data: another agent runs a policy in %s: give each agent of a machine a folder of its own", dir)}
+		return nil, &quell.UserError{Err: fmt.Errorf("data: another agent runs a policy in %s: give each agent of a machine a folder of its own",
+			dir)}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("taking the folder of agent.policy: %w", err)
@@ -77,7 +79,8 @@ func (h *Home) listen(log *slog.Logger) error {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(data)
 	})
-	h.server = &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, ErrorLog: outage.ErrorLog(log)}
+	h.server = &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		ErrorLog: outage.ErrorLog(log)}
 	go func() {
 		if err := h.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("the agent's socket failed", "error", err)
@@ -107,16 +110,18 @@ func Ask(ctx context.Context, dir string) (json.RawMessage, error) {
 	const patience = 5 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", Socket(dir))
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", Socket(dir))
+		}}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/status", nil)
 	if err != nil {
 		return nil, err
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("no agent with a policy answers at %s: start quell agent with agent.policy, or run this as the agent's user: %w", Socket(dir), err)
+		return nil, fmt.Errorf("no agent with a policy answers at %s: start quell agent with agent.policy, or run this as the agent's user: %w",
+			Socket(dir), err)
 	}
 	defer answer.Body.Close()
 	var body json.RawMessage

@@ -117,7 +117,8 @@ func TestLoopDecidesAndTells(t *testing.T) {
 		}}
 		run(t, Options{Period: time.Second, Reader: m, Home: home, Metrics: registry}, 20500*time.Millisecond)
 		s := home.Status()
-		if s.Decisions != 20 || s.Host != "h1" || s.Plan == nil || *s.Plan.Waits["web"].Neighbours < .1 || s.ReasonOf("web") == "" || s.Unread != nil || s.Problems != nil {
+		if s.Decisions != 20 || s.Host != "h1" || s.Plan == nil || *s.Plan.Waits["web"].Neighbours < .1 || s.ReasonOf("web") == "" ||
+			s.Unread != nil || s.Problems != nil {
 			t.Errorf("status %+v", s)
 		}
 		var kinds []string
@@ -141,7 +142,8 @@ func TestLoopDecidesAndTells(t *testing.T) {
 		for _, f := range families {
 			b.WriteString(f.String())
 		}
-		if !strings.Contains(b.String(), `quell_agent_policy_decisions_total`) || !strings.Contains(b.String(), `quell_agent_policy_failures_total`) {
+		if !strings.Contains(b.String(), `quell_agent_policy_decisions_total`) ||
+			!strings.Contains(b.String(), `quell_agent_policy_failures_total`) {
 			t.Error(b.String())
 		}
 	})
@@ -189,12 +191,14 @@ func TestLoopSurvivesFailures(t *testing.T) {
 			}
 			return nil
 		}}
-		run(t, Options{Period: time.Second, Reader: m, Home: home, Metrics: registry, Logger: slog.New(slog.NewTextHandler(&log, nil))}, 5500*time.Millisecond)
+		run(t, Options{Period: time.Second, Reader: m, Home: home, Metrics: registry, Logger: slog.New(slog.NewTextHandler(&log, nil))},
+			5500*time.Millisecond)
 		s := home.Status()
 		if s.Decisions != 5 || len(s.Problems) != 2 || s.Plan.Waits["web"].Share == nil {
 			t.Errorf("status %+v", s)
 		}
-		for _, line := range []string{`msg="reading group db failed"`, `msg="reading group db works again" failures=2`, `msg="the host policy's journal failed"`, `msg="the host policy's memory failed"`} {
+		for _, line := range []string{`msg="reading group db failed"`, `msg="reading group db works again" failures=2`,
+			`msg="the host policy's journal failed"`, `msg="the host policy's memory failed"`} {
 			if strings.Count(log.String(), line) != 1 {
 				t.Errorf("%s is not logged once:\n%s", line, log.String())
 			}
@@ -217,7 +221,8 @@ func TestGuardRefusesWhatNobodyCarriesOut(t *testing.T) {
 	if got := Guard(quell.Plan{Waits: waits, Reasons: []quell.Reason{{Code: "x"}}}); len(got) != 0 {
 		t.Errorf("a report asks for nothing, got %v", got)
 	}
-	got := Guard(quell.Plan{Limits: []quell.Limit{{Instance: "web", Resource: quell.CPU}}, Weights: map[string]float64{"web": 1}, Replace: []string{"web"}})
+	got := Guard(quell.Plan{Limits: []quell.Limit{{Instance: "web", Resource: quell.CPU}}, Weights: map[string]float64{"web": 1},
+		Replace: []string{"web"}})
 	if strings.Join(got, " ") != "weights limits replace" {
 		t.Errorf("got %v", got)
 	}

@@ -1,5 +1,5 @@
-// Package host runs a policy over the control groups of the machine that an agent is on, in the agent itself. It needs neither controller nor
-// bus: what it reads, decides and remembers is on the machine.
+// Package host runs a policy over the control groups of the machine that an agent is on, in the agent itself. It needs neither controller
+// nor bus: what it reads, decides and remembers is on the machine.
 package host
 
 import (
@@ -97,9 +97,11 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.opts.Logger.Warn("beginning with an empty memory", "error", err)
 		l.write(bus.Entry{At: l.opts.Now(), Kind: bus.EventEntry, Text: err.Error()})
 	}
-	l.write(bus.Entry{At: l.opts.Now(), Kind: bus.EventEntry, Text: fmt.Sprintf("policy %s runs on %s, every %v", l.opts.Policy.Name, l.opts.Host, l.opts.Period)})
+	l.write(bus.Entry{At: l.opts.Now(), Kind: bus.EventEntry,
+		Text: fmt.Sprintf("policy %s runs on %s, every %v", l.opts.Policy.Name, l.opts.Host, l.opts.Period)})
 	_, failures := l.opts.Reader.Sample(l.opts.Now()) // primes
-	l.opts.Home.shown.Store(&Status{Host: l.opts.Host, Policy: l.opts.Policy.Name, SamplingS: l.opts.Period.Seconds(), Unread: l.tell(failures)})
+	l.opts.Home.shown.Store(&Status{Host: l.opts.Host, Policy: l.opts.Policy.Name, SamplingS: l.opts.Period.Seconds(),
+		Unread: l.tell(failures)})
 	for tick.Sleep(ctx, tick.Until(l.opts.Now(), l.opts.Period)) {
 		l.step()
 	}
@@ -133,7 +135,8 @@ func Guard(p quell.Plan) (refused []string) {
 		name  string
 		given bool
 	}{
-		{"weights", len(p.Weights) > 0}, {"group", !p.Group.Empty()}, {"limits", len(p.Limits) > 0}, {"settings", len(p.Settings) > 0}, {"replace", len(p.Replace) > 0},
+		{"weights", len(p.Weights) > 0}, {"group", !p.Group.Empty()}, {"limits", len(p.Limits) > 0}, {"settings", len(p.Settings) > 0},
+		{"replace", len(p.Replace) > 0},
 	} {
 		if part.given {
 			refused = append(refused, part.name)

@@ -9,7 +9,8 @@ import (
 
 func newFailures() *prometheus.CounterVec {
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "quell", Subsystem: "agent", Name: "policy_failures_total", Help: "Failures of the host policy's loop: reading, a plan that nothing carries out, journal, memory.",
+		Namespace: "quell", Subsystem: "agent", Name: "policy_failures_total",
+		Help: "Failures of the host policy's loop: reading, a plan that nothing carries out, journal, memory.",
 	}, []string{"part"})
 	for _, part := range []string{readPart, guardPart, journalPart, memoryPart} {
 		failures.WithLabelValues(part)
@@ -31,7 +32,8 @@ func register(r prometheus.Registerer, collectors ...prometheus.Collector) error
 var (
 	decisionsMetric = prometheus.NewDesc("quell_agent_policy_decisions_total", "Decisions of the host policy.", nil, nil)
 	groupsMetric    = prometheus.NewDesc("quell_agent_groups", "Control groups that were read.", nil, nil)
-	waitsMetric     = prometheus.NewDesc("quell_agent_group_waits", "Share of the time it wanted to run that a control group waited, by cause.",
+	waitsMetric     = prometheus.NewDesc("quell_agent_group_waits",
+		"Share of the time it wanted to run that a control group waited, by cause.",
 		[]string{"group", "cause"}, nil)
 )
 

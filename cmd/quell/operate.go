@@ -28,9 +28,10 @@ func statusCommand() *cobra.Command {
 	var path string
 	var asJSON, local bool
 	cmd := &cobra.Command{
-		Use:   "status [--config FILE] [--local]",
-		Short: "Show the group: instances, load, severity, capacity, weight, state and the last reason; --local: what this machine's agent decides by itself",
-		Args:  cobra.NoArgs,
+		Use: "status [--config FILE] [--local]",
+		Short: "Show the group: instances, load, severity, capacity, weight, state and the last reason; --local: what this machine's agent " +
+			"decides by itself",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if local {
 				return localStatus(cmd, path, asJSON)
@@ -88,7 +89,8 @@ func contact(cmd *cobra.Command, path string) (*config.File, error) {
 // warnOf tells of mistakes in the parts of a configuration that a command does not need.
 func warnOf(cmd *cobra.Command, path string, mistakes int) {
 	if mistakes > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "quell: warning: %d mistake(s) in %s. This command does not need those parts; quell config check %s lists them\n",
+		fmt.Fprintf(cmd.ErrOrStderr(),
+			"quell: warning: %d mistake(s) in %s. This command does not need those parts; quell config check %s lists them\n",
 			mistakes, path, path)
 	}
 }
@@ -214,10 +216,12 @@ func writeProblems(w io.Writer, s controller.Status) error {
 		if part == "look" {
 			what = "asking scaler and balancer"
 		}
-		fmt.Fprintf(w, "\nproblem in %s, last at %s (%d so far): %s", what, s.LastFailureAt[part].Local().Format(time.TimeOnly), s.Failures[part], s.LastFailure[part])
+		fmt.Fprintf(w, "\nproblem in %s, last at %s (%d so far): %s", what, s.LastFailureAt[part].Local().Format(time.TimeOnly), s.Failures[part],
+			s.LastFailure[part])
 	}
 	for _, u := range s.UnknownSenders {
-		fmt.Fprintf(w, "\nreadings come for %q, which is no instance of this service (%s %q, since %s): correct the name there, or add the instance",
+		fmt.Fprintf(w,
+			"\nreadings come for %q, which is no instance of this service (%s %q, since %s): correct the name there, or add the instance",
 			u.Instance, u.Source, u.Sender, u.Since.Local().Format(time.TimeOnly))
 	}
 	_, err := fmt.Fprintln(w)
@@ -273,7 +277,8 @@ func resumeCommand() *cobra.Command {
 }
 
 func overrideCommand() *cobra.Command {
-	return simpleCommand("override INSTANCE WEIGHT|clear [--config FILE]", "Fix an instance's fraction of the traffic by hand, or let it go again", named("INSTANCE", "WEIGHT"),
+	return simpleCommand("override INSTANCE WEIGHT|clear [--config FILE]",
+		"Fix an instance's fraction of the traffic by hand, or let it go again", named("INSTANCE", "WEIGHT"),
 		func(args []string) (bus.Command, error) {
 			if args[1] == "clear" {
 				return bus.Command{Name: bus.Clear, Instance: args[0]}, nil
