@@ -83,7 +83,9 @@ func nothing(*quell.Plan) {}
 
 // A field of a plan either asks for something, and then it is a part, or explains.
 func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
-	explains := []string{"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Reasons"}
+	explains := []string{
+		"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Reasons",
+	}
 	all := reflect.TypeFor[quell.Plan]()
 	asks := 0
 	for i := range all.NumField() {
@@ -110,7 +112,10 @@ func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
 			t.Errorf("a plan with %s asks for %q: make it a part with an actuator, or list it as one that explains", name, parts)
 		}
 	}
-	everything := quell.Plan{Group: &quell.GroupChange{Add: 1}, Replace: []string{"i1"}, Weights: map[string]float64{"i1": 1}, Limits: make([]quell.Limit, 1), Settings: make([]quell.Setting, 1), Factor: map[string]quell.Factor{"i1": {}}}
+	everything := quell.Plan{
+		Group: &quell.GroupChange{Add: 1}, Replace: []string{"i1"}, Weights: map[string]float64{"i1": 1},
+		Limits: make([]quell.Limit, 1), Settings: make([]quell.Setting, 1), Factor: map[string]quell.Factor{"i1": {}},
+	}
 	if len(everything.Asks()) != asks {
 		t.Errorf("a plan with everything asks for %v", everything.Asks())
 	}

@@ -51,7 +51,10 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 		return view{}, fmt.Errorf("asking the balancer: %w", err)
 	}
 	c.firstLook(members, states)
-	v := view{members: members, backends: make(map[string]quell.BackendState, len(states)), leaving: c.mem.Draining, ending: c.ending, last: c.last}
+	v := view{
+		members: members, backends: make(map[string]quell.BackendState, len(states)),
+		leaving: c.mem.Draining, ending: c.ending, last: c.last,
+	}
 	for _, s := range states {
 		v.backends[s.ID] = s
 	}

@@ -37,7 +37,8 @@ func (c *Controller) callRoll(ctx context.Context, v *view) {
 			if len(late.IDs) > 0 {
 				text += " (named: " + strings.Join(late.IDs, ", ") + ")"
 			}
-			text += fmt.Sprintf(" never appeared in the scaler's list: they are no longer waited for. Look at what starts and lists instances; group.startup is %v", startup)
+			text += fmt.Sprintf(" never appeared in the scaler's list: they are no longer waited for. "+
+				"Look at what starts and lists instances; group.startup is %v", startup)
 			c.failed("scaler", errors.New(text))
 			c.event(ctx, text)
 		}

@@ -155,7 +155,8 @@ func (c *Controller) replace(ctx context.Context, cmd bus.Command) bus.Reply {
 		case c.refused != nil:
 			return c.refused
 		case c.opts.Service.Mode != quell.Act:
-			return fmt.Errorf("mode is %s: Quell changes nothing. It would start a fresh instance, let it take the place of %s, and end that", c.opts.Service.Mode, cmd.Instance)
+			return fmt.Errorf("mode is %s: Quell changes nothing. It would start a fresh instance, let it take the place of %s, and end that",
+				c.opts.Service.Mode, cmd.Instance)
 		}
 		v, err := c.look(ctx)
 		if err != nil {

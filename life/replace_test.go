@@ -34,6 +34,9 @@ func TestNextTurn(t *testing.T) {
 	old := func(change func(*Instance)) func([]Instance) []Instance {
 		return func(g []Instance) []Instance { change(&g[0]); return g }
 	}
+	unprobed := Replacement{Old: "old", New: "unprobed", Tries: 1, Ordered: epoch}
+	named := func(in *Instance) { in.Member.ID = "unprobed" }
+	byEve := func(in *Instance) { in.Held = &quell.Held{By: "eve"} }
 	as := func(group []Instance) []Instance { return group }
 	unready := func(in *Instance) { in.Member.State = quell.Starting }
 	for name, tc := range map[string]struct {
@@ -54,8 +57,8 @@ func TestNextTurn(t *testing.T) {
 		"its health checks fail":           {ordered, fresh(func(in *Instance) { in.Last = quell.Failed }), false, Renew, "new has failed"},
 		"it vanished":                      {ordered, func(g []Instance) []Instance { return g[:1] }, false, Renew, "new is gone"},
 		"it failed, and others before it":  {last, fresh(func(in *Instance) { in.Last = quell.Failed }), false, CallOff, "new has failed, and 3 were tried"},
-		"it is not probed yet":             {Replacement{Old: "old", New: "unprobed", Tries: 1, Ordered: epoch}, fresh(func(in *Instance) { in.Member.ID = "unprobed" }), false, Await, "unprobed is not probed yet"},
-		"nobody probes it":                 {waiting, fresh(func(in *Instance) { in.Member.ID = "unprobed" }), false, TakeOver, "unprobed is ready"},
+		"it is not probed yet":             {unprobed, fresh(named), false, Await, "unprobed is not probed yet"},
+		"nobody probes it":                 {waiting, fresh(named), false, TakeOver, "unprobed is ready"},
 		"it is ready":                      {ordered, as, false, TakeOver, "new is ready"},
 		"the old one fails meanwhile":      {ordered, func(g []Instance) []Instance { g[0].Last = quell.Failed; unready(&g[1]); return g }, false, Await, "new is starting"},
 		"the old one failed and was given up": {ordered, func(g []Instance) []Instance {
@@ -66,9 +69,9 @@ func TestNextTurn(t *testing.T) {
 		"the old one vanished":                         {ordered, func(g []Instance) []Instance { return g[1:] }, false, Over, "old is gone"},
 		"a plan removes the old one":                   {ordered, old(func(in *Instance) { in.Leaving = true }), false, CallOff, "old is removed without a replacement"},
 		"the fresh one has the share, after a crash":   {ordered, func(g []Instance) []Instance { g[0].Leaving, g[1].Backend.Weight = true, .5; return g }, false, Over, "new has its place"},
-		"a person holds the old one":                   {ordered, old(func(in *Instance) { in.Held = &quell.Held{By: "eve"} }), false, CallOff, "old is held by eve"},
-		"a person holds it before anything is ordered": {Replacement{Old: "old"}, old(func(in *Instance) { in.Held = &quell.Held{By: "eve"} }), false, CallOff, "old is held by eve"},
-		"a person holds the fresh one":                 {ordered, fresh(func(in *Instance) { in.Held = &quell.Held{By: "eve"} }), false, CallOff, "new is held by eve"},
+		"a person holds the old one":                   {ordered, old(byEve), false, CallOff, "old is held by eve"},
+		"a person holds it before anything is ordered": {Replacement{Old: "old"}, old(byEve), false, CallOff, "old is held by eve"},
+		"a person holds the fresh one":                 {ordered, fresh(byEve), false, CallOff, "new is held by eve"},
 	} {
 		r := tc.r
 		turn, why := r.Next(epoch, tc.group(pair()), tc.coming, &rules)

@@ -70,7 +70,10 @@ func wholeWeights(instances []quell.Instance) {
 // shown is the instance as a snapshot shows it.
 func (in *Instance) shown(now time.Time, startup time.Duration) quell.Instance {
 	m, b := &in.Member, &in.Backend
-	s := quell.Instance{ID: m.ID, Type: m.Type, State: in.state(now, startup), Held: in.Held, Observation: in.Observation, Limits: in.Limits, Settings: in.Settings, Replaces: in.For}
+	s := quell.Instance{
+		ID: m.ID, Type: m.Type, State: in.state(now, startup), Held: in.Held, Replaces: in.For,
+		Observation: in.Observation, Limits: in.Limits, Settings: in.Settings,
+	}
 	if !m.Started.IsZero() {
 		age := max(0, now.Sub(m.Started)).Seconds()
 		s.AgeS = &age
