@@ -25,7 +25,7 @@ func (m *member) rate(in Input, rates []float64) {
 		s.interfering = predictor.Interfering(s.use, s.severity)
 		s.capacity = predictor.Capacity(s.interfering, threshold)
 		if capacity := s.capacity * rates[i]; capacity < m.capacity {
-			m.capacity, m.binds = capacity, i
+			m.capacity, m.binds = capacity, uint8(i)
 		}
 		m.left = math.Min(m.left, (1-s.interfering)*rates[i])
 	}

@@ -12,30 +12,29 @@ import (
 // utilisation of the group's first one.
 type member struct {
 	*quell.Instance
-	position  int           // in the snapshot
-	mem       InstanceState // becomes part of the next State
-	fresh     bool          // there is an observation that is not stale
-	overdue   bool          // its capacity has been unknown for too long to wait for it
+	position int           // in the snapshot
+	mem      InstanceState // becomes part of the next State
+
+	senses   []sense  // one for each resource that the policy goes by
+	use      float64  // U_m, the instance's own utilisation
+	capacity float64  // U_m^max, the least that its resources leave
+	left     float64  // what neighbours leave it
+	carry    float64  // utilisation at the least threshold that the group can keep: capacity, or more under overload
+	counted  float64  // as much of the capacity as the instance may be given
+	limiter  string   // what bounds that, where it is no resource
+	fixed    *float64 // its share, where a person set it
+	uncut    float64  // what a fast policy leaves of its share: 1 where it cuts nothing
+	share    float64  // the weight that the plan gives it; at first the present one
+	wanted   float64  // share before the guard
+
+	binds     uint8 // the resource that leaves the least capacity
+	fresh     bool  // there is an observation that is not stale
+	overdue   bool  // its capacity has been unknown for too long to wait for it
 	protected bool
-
-	senses []sense // one for each resource that the policy goes by
-	use    float64 // U_m, the instance's own utilisation
-	hasUse bool
-
-	capacity float64 // U_m^max, the least that its resources leave
-	binds    int     // the resource that leaves it
-	left     float64 // what neighbours leave it
-	carry    float64 // utilisation at the least threshold that the group can keep: capacity, or more under overload
-	counted  float64 // as much of the capacity as the instance may be given
-	limiter  string  // what bounds that, where it is no resource
-
-	failing bool     // answers with errors: it must not gain weight
-	fixed   *float64 // its share, where a person set it
-	uncut   float64  // what a fast policy leaves of its share: 1 where it cuts nothing
-	share   float64  // the weight that the plan gives it; at first the present one
-	wanted  float64  // share before the guard
-	stays   bool     // ready, and not removed by the plan
-	kept    bool     // stale: its share is not the policy's
+	hasUse    bool
+	failing   bool // answers with errors: it must not gain weight
+	stays     bool // ready, and not removed by the plan
+	kept      bool // stale: its share is not the policy's
 }
 
 // sense is what is known of an instance in one resource, in utilisation of that one.
