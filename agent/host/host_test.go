@@ -162,7 +162,7 @@ func TestLoopRemembers(t *testing.T) {
 		if err := os.WriteFile(home.memory(), []byte("{\x00"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		run(t, Options{Period: time.Second, Reader: &machine{waits: waiting(0)}, Home: home}, 1500*time.Millisecond)
+		run(t, Options{Period: time.Second, Reader: &machine{waits: waiting(0)}, Home: home}, 3500*time.Millisecond)
 		if after := *home.Status().Plan.Waits["web"].Share; after != 0 {
 			t.Errorf("waited %v after the memory was lost", after)
 		}
