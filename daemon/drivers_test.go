@@ -35,10 +35,13 @@ func TestDriversDeclareThemselves(t *testing.T) {
 	}
 }
 
-// What a driver can do is asked of its settings: no code hangs on its name.
+// What a driver can do is asked of its settings: no code hangs on its name. A lab writes configurations, which name drivers.
 func TestNobodyAsksForADriversKind(t *testing.T) {
 	asks := regexp.MustCompile(`(Balancer|Scaler)\.Kind *(==|!=)|switch [^{]*(Balancer|Scaler)\.Kind|\b(builtin|command|haproxy|fixed|process)\.Kind\.Name`)
 	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+		if err == nil && path == filepath.Join("..", "lab") {
+			return filepath.SkipDir
+		}
 		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
