@@ -50,7 +50,8 @@ func (a *fakeAgents) Order(ctx context.Context, instance string, o bus.Orders) e
 
 // report has the agent of an instance tell what is in force.
 func (r *rig) report(instance string, limits map[quell.Resource]float64, settings map[string]float64) {
-	reading := quell.Reading{Service: "shop", Instance: instance, Source: quell.FromAgent, Sender: instance, Limits: limits, Settings: settings}
+	reading := quell.Reading{Service: "shop", Instance: instance, Source: quell.FromAgent, Sender: instance, Limits: limits,
+		Settings: settings}
 	r.c.Observe(reading, time.Now())
 }
 
@@ -157,14 +158,16 @@ func TestLimitsAndSettings(t *testing.T) {
 		r.step()
 		r.step()
 		e := r.follow(func(p *quell.Plan) { limited(2e8)(p); tuned(p) })
-		if want := []string{"limit network of i1 to 2e+08 bit/s", "set apache.MaxRequestWorkers of i1 to 120"}; !e.Applied || !slices.Equal(e.Changes, want) {
+		if want := []string{"limit network of i1 to 2e+08 bit/s", "set apache.MaxRequestWorkers of i1 to 120"}; !e.Applied ||
+			!slices.Equal(e.Changes, want) {
 			t.Errorf("applied %t, changes %q, why %q", e.Applied, e.Changes, e.Why)
 		}
 		if want := map[string]float64{"i1 network": 2e8, "i1 apache.MaxRequestWorkers": 120}; !maps.Equal(r.agents.values, want) {
 			t.Errorf("the agents have %v", r.agents.values)
 		}
 		r.follow(nothing)
-		if s := r.c.Status(); len(s.Pending) != 2 || !strings.Contains(s.Pending[0], "limit network of i1 to 2e+08 bit/s: carried out at 00:00:00, and its agent reports nothing") {
+		if s := r.c.Status(); len(s.Pending) != 2 || !strings.Contains(s.Pending[0],
+			"limit network of i1 to 2e+08 bit/s: carried out at 00:00:00, and its agent reports nothing") {
 			t.Errorf("pending %q", s.Pending)
 		}
 		r.report("i1", map[quell.Resource]float64{quell.Network: 200_000_001}, map[string]float64{"apache.MaxRequestWorkers": 120})
@@ -173,7 +176,8 @@ func TestLimitsAndSettings(t *testing.T) {
 			t.Errorf("what is in force was set again: %q", e.Changes)
 		}
 		s := r.c.Status()
-		if len(s.Pending) > 0 || s.Instances[0].Limits[quell.Network] != 200_000_001 || s.Instances[0].Settings["apache.MaxRequestWorkers"] != 120 {
+		if len(s.Pending) > 0 || s.Instances[0].Limits[quell.Network] != 200_000_001 ||
+			s.Instances[0].Settings["apache.MaxRequestWorkers"] != 120 {
 			t.Errorf("pending %q, %+v", s.Pending, s.Instances[0])
 		}
 		if in := r.journal.newest().Instances[0]; in.Limits[quell.Network] != 200_000_001 {
@@ -191,7 +195,8 @@ func TestAdviceAboutLimits(t *testing.T) {
 		r.step()
 		r.step()
 		r.do(bus.Command{Name: bus.Pause})
-		if e := r.follow(limited(2e8)); e.Applied || !slices.Equal(e.Would, []string{"limit network of i1 to 2e+08 bit/s"}) || r.agents.orders > 0 {
+		if e := r.follow(limited(2e8)); e.Applied || !slices.Equal(e.Would, []string{"limit network of i1 to 2e+08 bit/s"}) ||
+			r.agents.orders > 0 {
 			t.Errorf("applied %t, would %q", e.Applied, e.Would)
 		}
 	})
@@ -203,8 +208,9 @@ func TestAgentsThatDoNotObey(t *testing.T) {
 		plan   func(*quell.Plan)
 		want   string
 	}{
-		"refuses": {func(a *fakeAgents) { a.fault["i1"] = errors.New("no driver") }, limited(2e8), "limit network of i1 to 2e+08 bit/s: no driver"},
-		"hangs":   {func(a *fakeAgents) { a.hang = true }, limited(2e8), "limit network of i1 to 2e+08 bit/s: context deadline exceeded"},
+		"refuses": {func(a *fakeAgents) { a.fault["i1"] = errors.New("no driver") }, limited(2e8),
+			"limit network of i1 to 2e+08 bit/s: no driver"},
+		"hangs": {func(a *fakeAgents) { a.hang = true }, limited(2e8), "limit network of i1 to 2e+08 bit/s: context deadline exceeded"},
 		"is not there": {func(*fakeAgents) {}, func(p *quell.Plan) {
 			p.Settings = []quell.Setting{{Instance: "i9", Target: "apache", Name: "x", Value: 1}}
 		}, "set apache.x of i9 to 1: there is no such instance"},

@@ -53,22 +53,27 @@ func TestNextTurn(t *testing.T) {
 		"the balancer does not have it":    {ordered, fresh(func(in *Instance) { in.Known = false }), false, Await, "new is starting"},
 		"no health check has passed":       {ordered, fresh(func(in *Instance) { in.Backend.Healthy = false }), false, Await, "new is starting"},
 		"it takes too long":                {long, fresh(unready), false, Renew, "new was not ready within 1m0s"},
-		"it exited":                        {ordered, fresh(func(in *Instance) { in.Member.State = quell.Failed }), false, Renew, "new has failed"},
-		"its health checks fail":           {ordered, fresh(func(in *Instance) { in.Last = quell.Failed }), false, Renew, "new has failed"},
-		"it vanished":                      {ordered, func(g []Instance) []Instance { return g[:1] }, false, Renew, "new is gone"},
-		"it failed, and others before it":  {last, fresh(func(in *Instance) { in.Last = quell.Failed }), false, CallOff, "new has failed, and 3 were tried"},
-		"it is not probed yet":             {unprobed, fresh(named), false, Await, "unprobed is not probed yet"},
-		"nobody probes it":                 {waiting, fresh(named), false, TakeOver, "unprobed is ready"},
-		"it is ready":                      {ordered, as, false, TakeOver, "new is ready"},
-		"the old one fails meanwhile":      {ordered, func(g []Instance) []Instance { g[0].Last = quell.Failed; unready(&g[1]); return g }, false, Await, "new is starting"},
+		"it exited": {ordered, fresh(func(in *Instance) { in.Member.State = quell.Failed }), false, Renew,
+			"new has failed"},
+		"its health checks fail": {ordered, fresh(func(in *Instance) { in.Last = quell.Failed }), false, Renew, "new has failed"},
+		"it vanished":            {ordered, func(g []Instance) []Instance { return g[:1] }, false, Renew, "new is gone"},
+		"it failed, and others before it": {last, fresh(func(in *Instance) { in.Last = quell.Failed }), false, CallOff,
+			"new has failed, and 3 were tried"},
+		"it is not probed yet": {unprobed, fresh(named), false, Await, "unprobed is not probed yet"},
+		"nobody probes it":     {waiting, fresh(named), false, TakeOver, "unprobed is ready"},
+		"it is ready":          {ordered, as, false, TakeOver, "new is ready"},
+		"the old one fails meanwhile": {ordered, func(g []Instance) []Instance { g[0].Last = quell.Failed; unready(&g[1]); return g }, false,
+			Await, "new is starting"},
 		"the old one failed and was given up": {ordered, func(g []Instance) []Instance {
 			g[0].Last, g[0].Leaving = quell.Failed, true
 			unready(&g[1])
 			return g
 		}, false, Over, "old has failed"},
-		"the old one vanished":                         {ordered, func(g []Instance) []Instance { return g[1:] }, false, Over, "old is gone"},
-		"a plan removes the old one":                   {ordered, old(func(in *Instance) { in.Leaving = true }), false, CallOff, "old is removed without a replacement"},
-		"the fresh one has the share, after a crash":   {ordered, func(g []Instance) []Instance { g[0].Leaving, g[1].Backend.Weight = true, .5; return g }, false, Over, "new has its place"},
+		"the old one vanished": {ordered, func(g []Instance) []Instance { return g[1:] }, false, Over, "old is gone"},
+		"a plan removes the old one": {ordered, old(func(in *Instance) { in.Leaving = true }), false, CallOff,
+			"old is removed without a replacement"},
+		"the fresh one has the share, after a crash": {ordered,
+			func(g []Instance) []Instance { g[0].Leaving, g[1].Backend.Weight = true, .5; return g }, false, Over, "new has its place"},
 		"a person holds the old one":                   {ordered, old(byEve), false, CallOff, "old is held by eve"},
 		"a person holds it before anything is ordered": {Replacement{Old: "old"}, old(byEve), false, CallOff, "old is held by eve"},
 		"a person holds the fresh one":                 {ordered, fresh(byEve), false, CallOff, "new is held by eve"},
@@ -107,7 +112,8 @@ func TestReadyWithoutABreak(t *testing.T) {
 		after   time.Duration
 		healthy bool
 		want    Turn
-	}{{0, true, Await}, {2 * period, true, Await}, {3*period - 1, false, Await}, {3 * period, true, Await}, {6*period - 1, true, Await}, {6 * period, true, TakeOver}} {
+	}{{0, true, Await}, {2 * period, true, Await}, {3*period - 1, false, Await}, {3 * period, true, Await}, {6*period - 1, true, Await},
+		{6 * period, true, TakeOver}} {
 		if turn := at(step.after, step.healthy); turn != step.want {
 			t.Errorf("after %v: turn %d, want %d", step.after, turn, step.want)
 		}

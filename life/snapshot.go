@@ -14,8 +14,8 @@ type Past struct {
 	Begun   bool      // it was seen before the balancer had it: a share does not prove then that it was ever healthy
 }
 
-// Note brings the Past up to date with what scaler and balancer say at present. It is to be called at every look, also between snapshots: an
-// instance may be shown to the balancer, and be given a share because nobody else is ready, before the next snapshot.
+// Note brings the Past up to date with what scaler and balancer say at present. It is to be called at every look, also between snapshots:
+// an instance may be shown to the balancer, and be given a share because nobody else is ready, before the next snapshot.
 func (in *Instance) Note() { in.Past.Begun = in.Past.Begun || !in.Known }
 
 // Snapshot is what is known of a group at the end of a sampling period; the rate of arrivals is left out. It brings the Past of each
@@ -30,7 +30,8 @@ func Snapshot(now time.Time, service *quell.Service, group []Instance) quell.Sna
 	return s
 }
 
-// awaitTurns keeps instances that are to take another's place out of the group until then. Where the other one has failed, its place is free.
+// awaitTurns keeps instances that are to take another's place out of the group until then. Where the other one has failed, its place is
+// free.
 func awaitTurns(instances []quell.Instance) {
 	for i := range instances {
 		in := &instances[i]
@@ -89,8 +90,8 @@ func (in *Instance) shown(now time.Time, startup time.Duration) quell.Instance {
 }
 
 // state joins what scaler and balancer say. An instance is ready once the balancer's health check has passed, and
-// failed when it no longer does, or has not within the time that instances may take to start. One that a controller finds with a share, and has
-// not seen before, was ready.
+// failed when it no longer does, or has not within the time that instances may take to start. One that a controller finds with a share, and
+// has not seen before, was ready.
 func (in *Instance) state(now time.Time, startup time.Duration) quell.State {
 	in.Note()
 	m, b := &in.Member, &in.Backend

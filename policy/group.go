@@ -251,9 +251,9 @@ func (g *group) equal() {
 	}
 }
 
-// byCapacity sorts the rated instances by capacity, largest first, behind those whose share a person set; of equals the older one is first, then the one
-// that comes first in the snapshot. Instances that answer with errors come last: where some can go, they do, rather
-// than be left with a load that they must not gain. (An unstable sort is three times as fast for thousands of them.)
+// byCapacity sorts the rated instances by capacity, largest first, behind those whose share a person set; of equals the older one is first,
+// then the one that comes first in the snapshot. Instances that answer with errors come last: where some can go, they do, rather than be
+// left with a load that they must not gain. (An unstable sort is three times as fast for thousands of them.)
 func (g *group) byCapacity() []*member {
 	sorted := slices.Clone(g.rated)
 	slices.SortFunc(sorted, func(a, b *member) int {
