@@ -65,7 +65,9 @@ func TestOrdersComeBackInReadings(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
+		a.inside.Lock()
 		d.fails = errors.New("it is broken")
+		a.inside.Unlock()
 		time.Sleep(time.Second)
 		cancel()
 		if err := <-ended; err != nil {

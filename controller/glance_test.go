@@ -3,6 +3,7 @@ package controller
 import (
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,19 +19,42 @@ func hurried(r *rig) {
 	s.Policy.Fast = quell.Fast{Name: "outlier", Sampling: time.Second}
 }
 
+// served are the mean response times of i1, i2 and i3, in milliseconds.
+type served struct {
+	mu sync.Mutex
+	ms [3]float64
+}
+
+func (s *served) set(i int, ms float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ms[i] = ms
+}
+
+func (s *served) now() [3]float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ms
+}
+
 // serve makes a balancer report the given mean response times of i1, i2 and i3 at the end of every second.
-func (r *rig) serve(ms *[3]float64) {
-	for {
-		if !tick.Sleep(r.t.Context(), tick.Until(time.Now(), time.Second)) {
-			return
+func (r *rig) serve(ms ...float64) *served {
+	s := &served{ms: [3]float64(ms)}
+	go func() {
+		for tick.Sleep(r.t.Context(), tick.Until(time.Now(), time.Second)) {
+			r.reportServed(s.now())
 		}
-		for i, id := range []string{"i1", "i2", "i3"} {
-			rate, mean, open := 50.0, ms[i], 1.0
-			o := quell.Observation{At: time.Now(), WindowS: 1, RequestRate: &rate, InFlight: &open, LatencyMS: &quell.Latency{Mean: &mean, N: 50}}
-			r.c.Observe(quell.Reading{
-				Service: "shop", Instance: id, Source: quell.FromBalancer, Sender: "lb", Fast: true, Observation: o, Requests: 50,
-			}, time.Now())
-		}
+	}()
+	return s
+}
+
+func (r *rig) reportServed(ms [3]float64) {
+	for i, id := range []string{"i1", "i2", "i3"} {
+		rate, mean, open := 50.0, ms[i], 1.0
+		o := quell.Observation{At: time.Now(), WindowS: 1, RequestRate: &rate, InFlight: &open, LatencyMS: &quell.Latency{Mean: &mean, N: 50}}
+		r.c.Observe(quell.Reading{
+			Service: "shop", Instance: id, Source: quell.FromBalancer, Sender: "lb", Fast: true, Observation: o, Requests: 50,
+		}, time.Now())
 	}
 }
 
@@ -38,12 +62,11 @@ func (r *rig) serve(ms *[3]float64) {
 // decisions between change nothing of it.
 func TestAFastPolicyCutsBetweenDecisions(t *testing.T) {
 	play(t, hurried, func(r *rig) {
-		ms := [3]float64{20, 20, 20}
-		go r.serve(&ms)
+		ms := r.serve(20, 20, 20)
 		r.run(25 * time.Second)
 		equal(t, r, 1./3, 1./3)
 		quiet := len(r.journal.plans())
-		ms[1] = 600
+		ms.set(1, 600)
 		r.pass(2 * time.Second)
 		if w := r.balancer.weights()["i2"]; w > 1./6+1e-9 {
 			t.Fatalf("two seconds after it became slow i2 has %.3f of the requests", w)
@@ -64,7 +87,7 @@ func TestAFastPolicyCutsBetweenDecisions(t *testing.T) {
 		if w := r.balancer.weights()["i2"]; w > 0.06 {
 			t.Errorf("after a decision i2 has %.3f of the requests again", w)
 		}
-		ms[1] = 20
+		ms.set(1, 20)
 		r.pass(time.Minute)
 		equal(t, r, 1./3, 1./3)
 		if in := r.c.Status().Instances[1]; in.Cut != nil {
@@ -90,8 +113,7 @@ func equal(t *testing.T, r *rig, first, second float64) {
 // A cut is remembered by the controller that comes next; one whose configuration has no fast policy gives the share back.
 func TestCutsOutliveTheController(t *testing.T) {
 	play(t, hurried, func(r *rig) {
-		ms := [3]float64{20, 600, 20}
-		go r.serve(&ms)
+		r.serve(20, 600, 20)
 		r.run(15 * time.Second)
 		cut := r.balancer.weights()["i2"]
 		if cut > 0.06 {
@@ -112,11 +134,10 @@ func TestCutsOutliveTheController(t *testing.T) {
 // In advise mode, and while it is paused, nothing is cut; the journal says what would be.
 func TestAPauseHoldsCuts(t *testing.T) {
 	play(t, hurried, func(r *rig) {
-		ms := [3]float64{20, 20, 20}
-		go r.serve(&ms)
+		ms := r.serve(20, 20, 20)
 		r.run(25 * time.Second)
 		r.do(bus.Command{Name: bus.Pause})
-		ms[1] = 600
+		ms.set(1, 600)
 		r.pass(20 * time.Second)
 		equal(t, r, 1./3, 1./3)
 		plans := r.journal.plans()
@@ -138,12 +159,11 @@ func TestAPauseHoldsCuts(t *testing.T) {
 // What a person set is never cut.
 func TestAnOverrideIsNotCut(t *testing.T) {
 	play(t, hurried, func(r *rig) {
-		ms := [3]float64{20, 20, 20}
-		go r.serve(&ms)
+		ms := r.serve(20, 20, 20)
 		r.run(25 * time.Second)
 		r.do(bus.Command{Name: bus.Override, Instance: "i2", Weight: new(0.5)})
 		r.pass(15 * time.Second)
-		ms[1] = 600
+		ms.set(1, 600)
 		r.pass(10 * time.Second)
 		equal(t, r, 0.25, 0.5)
 	})
