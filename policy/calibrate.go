@@ -25,7 +25,7 @@ const (
 // otherwise the lower load that follows would leave the band and undo the correction. Measurements that the offset does
 // not explain end it sooner. Of several resources the one is corrected whose predicted response time is the longest; when another one
 // takes its place, the correction is forgotten. It returns whether an offset was raised now.
-func calibrate(in Input, set PRIMASettings, g *group, plan *quell.Plan) bool {
+func calibrate(in *Input, set PRIMASettings, g *group, plan *quell.Plan) bool {
 	if set.Calibrate == 0 {
 		return false
 	}
@@ -36,7 +36,7 @@ func calibrate(in Input, set PRIMASettings, g *group, plan *quell.Plan) bool {
 	return raised
 }
 
-func (m *member) calibrate(in Input, set PRIMASettings, plan *quell.Plan) bool {
+func (m *member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool {
 	mem, threshold := m.prima(), in.Service.SLO.ThresholdMS()
 	by := m.corrected(in)
 	s := &m.senses[by]
@@ -75,7 +75,7 @@ func (m *member) calibrate(in Input, set PRIMASettings, plan *quell.Plan) bool {
 }
 
 // corrected is the resource whose severity calibration corrects. What was learned of one that the policy goes by no more is forgotten.
-func (m *member) corrected(in Input) int {
+func (m *member) corrected(in *Input) int {
 	mem := m.prima()
 	if !in.several() && mem.Of == "" {
 		return 0
@@ -95,7 +95,7 @@ func (mem *primaInstance) correct(of quell.Resource) {
 }
 
 // predict is the response time, in milliseconds, that the models expect of an instance as it is, and the resource that makes it that long.
-func (m *member) predict(in Input) (longest float64, by int) {
+func (m *member) predict(in *Input) (longest float64, by int) {
 	longest = -1
 	for i := range m.senses {
 		s := &m.senses[i]
@@ -110,7 +110,7 @@ func (m *member) predict(in Input) (longest float64, by int) {
 }
 
 // explain returns what must be added to the severity so that it explains a response time, within the range that was trained.
-func (s *sense) explain(in Input, i int, use, latencyMS float64) float64 {
+func (s *sense) explain(in *Input, i int, use, latencyMS float64) float64 {
 	predictor := in.contended[i].predictor
 	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-s.severity)
 }

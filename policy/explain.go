@@ -9,7 +9,7 @@ import (
 
 // explain records what the models say of each instance: its capacity, and the response time at the load that the
 // plan, as the guard left it, gives the instance.
-func explain(in Input, g *group, plan *quell.Plan) {
+func explain(in *Input, g *group, plan *quell.Plan) {
 	n := len(g.rated)
 	plan.Capacity = make(map[string]float64, n)
 	plan.PredictedMS = make(map[string]float64, n)
@@ -34,7 +34,7 @@ func explain(in Input, g *group, plan *quell.Plan) {
 
 // noteProbing says that instances are probed in another way than the models were made by. Their probes are not used: what one kind
 // of probe takes alone says nothing of another kind.
-func noteProbing(in Input, g *group, plan *quell.Plan) {
+func noteProbing(in *Input, g *group, plan *quell.Plan) {
 	for i, c := range in.contended {
 		var ids []string
 		bytes := int64(0)
@@ -52,7 +52,7 @@ func noteProbing(in Input, g *group, plan *quell.Plan) {
 }
 
 // noteUntold says which instances are judged without a resource that they have not told for too long.
-func noteUntold(in Input, g *group, plan *quell.Plan) {
+func noteUntold(in *Input, g *group, plan *quell.Plan) {
 	if !in.several() {
 		return
 	}
@@ -82,7 +82,7 @@ func noteSeverity(g *group, plan *quell.Plan) {
 }
 
 // blame names the neighbours' part in an instance's state, with the evidence.
-func (m *member) blame(in Input, plan *quell.Plan) {
+func (m *member) blame(in *Input, plan *quell.Plan) {
 	s, resource := m.bound(), in.contended[m.binds].resource
 	if plan.Cause == nil {
 		plan.Cause = map[string]quell.Resource{}

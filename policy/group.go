@@ -28,7 +28,7 @@ type group struct {
 }
 
 // perceive reads the snapshot, with what is remembered of its instances.
-func perceive(in Input, remembered map[string]InstanceState) *group {
+func perceive(in *Input, remembered map[string]InstanceState) *group {
 	n, k := len(in.Snapshot.Instances), len(in.contended)
 	g := &group{members: make([]member, n), ready: make([]*member, 0, n), rated: make([]*member, 0, n)}
 	g.starting, g.outstanding = in.Snapshot.Coming, in.Snapshot.Coming
@@ -57,7 +57,7 @@ func perceive(in Input, remembered map[string]InstanceState) *group {
 const leastPart = 1e-6
 
 // used sums what the instances that told all use of each of several resources.
-func (g *group) used(in Input) (sum [maxContended]float64) {
+func (g *group) used(in *Input) (sum [maxContended]float64) {
 	if !in.several() {
 		return sum
 	}
@@ -75,7 +75,7 @@ func (g *group) used(in Input) (sum [maxContended]float64) {
 
 // exchange finds how much of the first resource the service uses for a unit of each: by what instances use at present, or, without any
 // load, by what training learned of a request.
-func exchange(in Input, used [maxContended]float64) []float64 {
+func exchange(in *Input, used [maxContended]float64) []float64 {
 	rates := make([]float64, len(in.contended))
 	for i := range rates {
 		switch {
@@ -161,7 +161,7 @@ func (g *group) place(m *member) {
 
 // addArrivals corrects the load for demand that saturated instances cannot carry, and tells what of it is due to those whose
 // capacity is known. Those for which nothing waits any more take their part of it.
-func (g *group) addArrivals(in Input) {
+func (g *group) addArrivals(in *Input) {
 	out, weight := 0, 0.0
 	g.due = g.load
 	for _, m := range g.unrated {
@@ -279,7 +279,7 @@ func (g *group) byCapacity() []*member {
 }
 
 // addOne asks for one more instance, unless some are coming or the group is full.
-func (g *group) addOne(in Input, plan *quell.Plan, code, why string) {
+func (g *group) addOne(in *Input, plan *quell.Plan, code, why string) {
 	switch {
 	case g.starting > 0:
 		addReason(plan, code, "", "%s: waiting for %d instance(s) that are coming", why, g.starting)
@@ -294,10 +294,10 @@ func (g *group) addOne(in Input, plan *quell.Plan, code, why string) {
 }
 
 // most is how many instances may be in rotation or on their way there: held ones take up room.
-func (g *group) most(in Input) int { return max(0, in.Service.Group.Max-g.held) }
+func (g *group) most(in *Input) int { return max(0, in.Service.Group.Max-g.held) }
 
 // limit says in words how large the group may be.
-func (g *group) limit(in Input) string {
+func (g *group) limit(in *Input) string {
 	text := fmt.Sprintf("the group may have at most %d instance(s)", in.Service.Group.Max)
 	if g.held > 0 {
 		text += fmt.Sprintf(", %d of them held", g.held)

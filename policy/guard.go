@@ -14,7 +14,7 @@ const failedFor = 2
 
 // guard clamps a plan, whatever policy made it: the group first, then the shares. Every rule bounds shares; the plan
 // gets those nearest to the policy's that are within all bounds. It is pure, and says what it changed.
-func guard(in Input, g *group, plan *quell.Plan) {
+func guard(in *Input, g *group, plan *quell.Plan) {
 	gd := &guarded{in: in, group: g, plan: plan}
 	gd.boundGroup()
 	gd.findStaying()
@@ -24,7 +24,7 @@ func guard(in Input, g *group, plan *quell.Plan) {
 }
 
 type guarded struct {
-	in      Input
+	in      *Input
 	group   *group
 	plan    *quell.Plan
 	staying []*member // ready, and not removed

@@ -176,21 +176,21 @@ func TestGuardHoldsAnyPolicy(t *testing.T) {
 		decide decide
 		want   string
 	}{
-		{"removes all: the protected one and, to the minimum, the last of its list stay in force", func(in Input, g *group, _ *State) quell.Plan {
+		{"removes all: the protected one and, to the minimum, the last of its list stay", func(_ *Input, g *group, _ *State) quell.Plan {
 			g.equal()
 			return quell.Plan{Group: &quell.GroupChange{Remove: []string{"i1", "i2", "i3", "i4"}}}
 		}, "i1=0.5 i2=0.5 -i3 -i4 group_min"},
-		{"adds without end", func(in Input, g *group, _ *State) quell.Plan {
+		{"adds without end", func(in *Input, g *group, _ *State) quell.Plan {
 			g.equal()
 			return quell.Plan{Group: &quell.GroupChange{Add: 1000}}
 		}, "i1=0.25 i2=0.25 i3=0.25 i4=0.25 +6 group_max"},
-		{"gives no weights", func(in Input, g *group, _ *State) quell.Plan {
+		{"gives no weights", func(in *Input, g *group, _ *State) quell.Plan {
 			for _, m := range g.ready {
 				m.share = 0
 			}
 			return quell.Plan{}
 		}, "i1=0.25 i2=0.25 i3=0.25 i4=0.25"},
-		{"gives half of them", func(in Input, g *group, _ *State) quell.Plan {
+		{"gives half of them", func(in *Input, g *group, _ *State) quell.Plan {
 			for _, m := range g.ready {
 				m.share /= 2
 			}

@@ -67,7 +67,7 @@ const (
 // to have ceil(n * mean utilisation / target) instances. It grows at once and shrinks to the largest size that was wanted
 // within the stabilisation window. It knows nothing of neighbours: an instance they slow down looks as busy as any other.
 // Instances whose share a person set are left out of it: they cannot take what the others have too much.
-func hpa(in Input, set HPASettings, g *group, st *State) quell.Plan {
+func hpa(in *Input, set HPASettings, g *group, st *State) quell.Plan {
 	var plan quell.Plan
 	g.equal()
 	current := g.scaled()
@@ -145,7 +145,7 @@ func largest(rs []Recommendation) int {
 	return slices.MaxFunc(rs, func(a, b Recommendation) int { return a.N - b.N }).N
 }
 
-func (g *group) grow(in Input, plan *quell.Plan, current, wanted int, target float64) {
+func (g *group) grow(in *Input, plan *quell.Plan, current, wanted int, target float64) {
 	most := g.most(in) - len(g.set())
 	if wanted > most {
 		addReason(plan, "overload", "", "%d instance(s) would bring the mean utilisation to %.0f%%, and %s", wanted, target*100, g.limit(in))
@@ -157,7 +157,7 @@ func (g *group) grow(in Input, plan *quell.Plan, current, wanted int, target flo
 	}
 }
 
-func (g *group) shrink(in Input, plan *quell.Plan, current, wanted int, target float64) {
+func (g *group) shrink(in *Input, plan *quell.Plan, current, wanted int, target float64) {
 	ids := g.youngest(current-max(wanted, in.Service.Group.Min), g.set())
 	if len(ids) == 0 {
 		return

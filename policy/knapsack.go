@@ -53,7 +53,7 @@ var knapsackSpec = spec[KnapsackSettings]{
 // differs from the original in what it learns from, the balancer's own readings instead of probes at weights set for the
 // purpose; in the curve, a/(1-bx) instead of a polynomial; and in the solution, exact for such curves instead of an
 // integer program.
-func knapsack(in Input, set KnapsackSettings, g *group, _ *State) quell.Plan {
+func knapsack(in *Input, set KnapsackSettings, g *group, _ *State) quell.Plan {
 	rememberedOf[knapsackInstance](g)
 	var plan quell.Plan
 	for i := range g.members {
@@ -90,7 +90,7 @@ func (m *member) learnCurve() {
 }
 
 // offered is how many requests come in a second.
-func offered(in Input, g *group) float64 {
+func offered(in *Input, g *group) float64 {
 	if in.Snapshot.ArrivalRate != nil {
 		return *in.Snapshot.ArrivalRate
 	}

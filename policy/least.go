@@ -21,7 +21,7 @@ type leastInstance struct {
 func (m *member) least() *leastInstance { return m.mem.Memory.(*leastInstance) }
 
 // response is the measured response time in the SLO's metric, in milliseconds.
-func (m *member) response(in Input) (float64, bool) {
+func (m *member) response(in *Input) (float64, bool) {
 	if !m.fresh {
 		return 0, false
 	}
@@ -30,7 +30,7 @@ func (m *member) response(in Input) (float64, bool) {
 
 // least acts on a measured and confirmed violation only. One instance alone, or a group in which every instance that might
 // take more load violates, gets one more.
-func least(in Input, confirm int, g *group, st *State, what string, value func(*member) (float64, bool)) quell.Plan {
+func least(in *Input, confirm int, g *group, st *State, what string, value func(*member) (float64, bool)) quell.Plan {
 	var plan quell.Plan
 	violating, relief := 0, 0
 	for _, m := range g.ready {

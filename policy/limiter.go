@@ -13,7 +13,7 @@ const (
 // rate estimates, in each resource, U_int with the interference model and the largest own utilisation whose predicted response time stays
 // within the threshold while U_int holds (PRIMA, section III-B2, Eq. 2 and 3). Use of every resource grows with the requests, so each
 // capacity says how many of them the instance can take; the least binds.
-func (m *member) rate(in Input, rates []float64) {
+func (m *member) rate(in *Input, rates []float64) {
 	threshold := in.Service.SLO.ThresholdMS()
 	m.capacity, m.left = math.Inf(1), math.Inf(1)
 	for i := range m.senses {
@@ -49,7 +49,7 @@ func (m *member) limit(load, headroom float64) {
 }
 
 // limitedBy names what bounds the capacity of an instance, "" where that is the only resource there is.
-func (m *member) limitedBy(in Input) string {
+func (m *member) limitedBy(in *Input) string {
 	if m.limiter != "" || !in.several() {
 		return m.limiter
 	}
@@ -57,7 +57,7 @@ func (m *member) limitedBy(in Input) string {
 }
 
 // carriesAt is what an instance would carry at another threshold, at most what its neighbours leave.
-func (m *member) carriesAt(in Input, rates []float64, thresholdMS float64) float64 {
+func (m *member) carriesAt(in *Input, rates []float64, thresholdMS float64) float64 {
 	least := math.Inf(1)
 	for i := range m.senses {
 		if s := &m.senses[i]; !s.out {
@@ -69,7 +69,7 @@ func (m *member) carriesAt(in Input, rates []float64, thresholdMS float64) float
 
 // responseAt predicts the response time, in milliseconds, at another load while U_int holds: the longest that a resource predicts, each as
 // if it alone were contended.
-func (m *member) responseAt(in Input, rates []float64, load float64) float64 {
+func (m *member) responseAt(in *Input, rates []float64, load float64) float64 {
 	longest := 0.0
 	for i := range m.senses {
 		s := &m.senses[i]

@@ -21,7 +21,7 @@ var leastResponseSpec = spec[LRSettings]{
 }
 
 // leastResponse is the LR baseline: the same with the measured response time.
-func leastResponse(in Input, set LRSettings, g *group, st *State) quell.Plan {
+func leastResponse(in *Input, set LRSettings, g *group, st *State) quell.Plan {
 	g.welcome(func(*member) bool { return true })
 	return least(in, set.Confirm, g, st, "response time", func(m *member) (float64, bool) { return m.response(in) })
 }

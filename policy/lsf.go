@@ -31,7 +31,7 @@ var leastSeveritySpec = spec[LSFSettings]{
 // severity are handed out in reverse, the largest to the instance with the lowest severity. A new instance waits for
 // its first severity (Figures 2 and 3), up to guard.stale_after snapshots: if the violation that it came for still stands,
 // that gives it its first share.
-func leastSeverity(in Input, set LSFSettings, g *group, st *State) quell.Plan {
+func leastSeverity(in *Input, set LSFSettings, g *group, st *State) quell.Plan {
 	g.welcome(func(m *member) bool {
 		m.least().Waited++
 		return m.senses[0].hasSeverity || m.least().Waited > max(1, in.Service.Guard.StaleAfter)

@@ -90,7 +90,7 @@ func (m *member) rated() bool {
 func (m *member) mayGain() bool { return !m.failing && m.fixed == nil }
 
 // perceive takes the observation in and fills gaps with the last readings.
-func (m *member) perceive(in Input) {
+func (m *member) perceive(in *Input) {
 	var memory [maxContended]Felt
 	felt := memory[:len(in.contended)]
 	m.mem.of(in.contended, felt)
@@ -118,7 +118,7 @@ func (m *member) perceive(in Input) {
 const maxContended = 4
 
 // recall takes the last readings over, and says whether severity has been missing for too long.
-func (s *sense) recall(in Input, felt *Felt) (numb bool) {
+func (s *sense) recall(in *Input, felt *Felt) (numb bool) {
 	if u := felt.Utilization; u != nil {
 		s.use, s.hasUse = *u, true
 	}
@@ -137,7 +137,7 @@ func (in *Input) patience() int { return cmp.Or(in.Service.Guard.StaleAfter, def
 
 // wait counts the snapshots in which a policy that goes by capacity does not know all of a ready instance. After as many as a reading may
 // be old, nothing waits for it: resources that it did not tell are left out, and if it told none it counts as stale.
-func (m *member) wait(in Input, numb bool) {
+func (m *member) wait(in *Input, numb bool) {
 	m.mem.Unprobed = false
 	if !m.inService() || !in.byCapacity {
 		m.mem.UnratedFor = 0
@@ -188,7 +188,7 @@ func (m *member) misses() string {
 	return "reading"
 }
 
-func isFresh(in Input, o *quell.Observation) bool {
+func isFresh(in *Input, o *quell.Observation) bool {
 	if o == nil {
 		return false
 	}
@@ -198,20 +198,20 @@ func isFresh(in Input, o *quell.Observation) bool {
 
 // isNumb says whether a policy that decides by severity has had none for longer than a reading may be old: the machine
 // still reports, but nobody probes it.
-func (f *Felt) isNumb(in Input) bool {
+func (f *Felt) isNumb(in *Input) bool {
 	after := in.Service.Guard.StaleAfter
 	return in.feels && after > 0 && f.SeverityAt != nil && in.Snapshot.At.Sub(*f.SeverityAt) > time.Duration(after)*in.Service.Sampling
 }
 
 // isFailing says whether an instance in service answers with too many errors.
-func isFailing(in Input, i *quell.Instance) bool {
+func isFailing(in *Input, i *quell.Instance) bool {
 	most, rate := in.Service.Guard.ErrorRate, i.Observation.ErrorRate
 	return most > 0 && rate != nil && *rate > most && i.Weight != nil
 }
 
 // take stores a fresh observation's utilisation and severity. A severity that is present wins over the probe. It returns whether
 // the probe was of another kind than the models were made by, so that it tells nothing.
-func (f *Felt) take(in Input, c *contended, o *quell.Observation) (otherwise bool) {
+func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise bool) {
 	at := o.At
 	if u, ok := o.Utilization[c.resource]; ok {
 		f.Utilization = &u

@@ -101,7 +101,7 @@ type window struct {
 // outlier is outlier ejection for response times and errors: an instance that misses the objective while it takes several times as long as
 // the others, and longer than is usual for it, or whose requests fail where the others' do not, loses a part of its share at once. The
 // share comes back by doubling, each step held against the same bands.
-func outlier(in Input, set OutlierSettings, g *group, _ *State) quell.Plan {
+func outlier(in *Input, set OutlierSettings, g *group, _ *State) quell.Plan {
 	rememberedOf[outlierInstance](g)
 	j := &judgement{in: in, set: set, now: in.Snapshot.At}
 	j.windows(g)
@@ -113,7 +113,7 @@ func outlier(in Input, set OutlierSettings, g *group, _ *State) quell.Plan {
 
 // judgement is one decision in the making.
 type judgement struct {
-	in   Input
+	in   *Input
 	set  OutlierSettings
 	now  time.Time
 	list []window

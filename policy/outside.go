@@ -17,7 +17,7 @@ func NewOutside(service quell.Service, name string, decide Outside) *Engine {
 	service.Policy = quell.Policy{Name: name}
 	return &Engine{
 		service: service, protected: setOf(service.Group.Protected), contended: []contended{{resource: defaultResource}},
-		decides: func(in Input, g *group, _ *State) quell.Plan {
+		decides: func(in *Input, g *group, _ *State) quell.Plan {
 			candidates := make([]Candidate, len(g.members))
 			for i := range g.members {
 				m := &g.members[i]

@@ -41,7 +41,7 @@ func TestOverride(t *testing.T) {
 				s.Guard = quell.Guard{Step: .01, ErrorRate: .05, SlowStart: 100e9, StaleAfter: 3, Fade: 10}
 			})
 			keep := engine(t, s, nil)
-			keep.decides = func(Input, *group, *State) quell.Plan { return quell.Plan{} } // the shares stay as they are
+			keep.decides = func(*Input, *group, *State) quell.Plan { return quell.Plan{} } // the shares stay as they are
 			play(t, keep, at(tc.want, tc.rows...))
 		})
 	}

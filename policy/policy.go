@@ -101,8 +101,8 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	return plan, st
 }
 
-func (e *Engine) input(s *quell.Snapshot) Input {
-	return Input{
+func (e *Engine) input(s *quell.Snapshot) *Input {
+	return &Input{
 		Service: &e.service, Snapshot: s, contended: e.contended, protected: e.protected, confirm: e.senses.Confirm,
 		feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
 	}

@@ -28,7 +28,7 @@ var primaSpec = spec[PRIMASettings]{
 // prima keeps every instance under the response-time threshold with the fewest instances (PRIMA, section III-B3):
 // estimate each instance's effective capacity under the interference it feels, compare their sum with the load,
 // then scale out, scale in, or shift load.
-func prima(in Input, set PRIMASettings, g *group, st *State) quell.Plan {
+func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	rememberedOf[primaInstance](g)
 	p := &primaPlan{in: in, set: set, group: g, mem: remembered[primaMemory](st)}
 	p.forgetUsual()
@@ -62,7 +62,7 @@ func prima(in Input, set PRIMASettings, g *group, st *State) quell.Plan {
 
 // primaPlan is one decision in the making.
 type primaPlan struct {
-	in       Input
+	in       *Input
 	set      PRIMASettings
 	group    *group
 	mem      *primaMemory
@@ -372,7 +372,7 @@ func (p *primaPlan) overloaded() (worst *member, by int) {
 }
 
 // tooMuch says that an instance carries more of a resource than it can.
-func (m *member) tooMuch(in Input, by int) string {
+func (m *member) tooMuch(in *Input, by int) string {
 	s := &m.senses[by]
 	return fmt.Sprintf("%s carries %.3f%s, more than the %.3f it can within the threshold", m.ID, s.use, in.of(by), s.capacity)
 }

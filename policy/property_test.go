@@ -177,7 +177,7 @@ func checkErrors(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Pla
 		switch o := i.Observation; {
 		case st.Instances[i.ID].StaleFor > 0:
 			return // its weight is kept whatever it is
-		case s.Guard.ErrorRate > 0 && isFresh(Input{Service: &s, Snapshot: in}, o) && o.ErrorRate != nil && *o.ErrorRate > s.Guard.ErrorRate:
+		case s.Guard.ErrorRate > 0 && isFresh(&Input{Service: &s, Snapshot: in}, o) && o.ErrorRate != nil && *o.ErrorRate > s.Guard.ErrorRate:
 			failing = append(failing, i)
 		default:
 			healthy = true

@@ -101,7 +101,7 @@ type spec[S any] struct {
 	variants func(S) []variant[S]                                           // nil: none
 	memory   func() any                                                     // an empty memory; nil if it keeps none
 	instance func() any                                                     // an empty memory of one instance; nil if it keeps none
-	decide   func(in Input, settings S, g *group, st *State) quell.Plan
+	decide   func(in *Input, settings S, g *group, st *State) quell.Plan
 }
 
 // row is a spec whose types stand behind functions.
@@ -123,7 +123,7 @@ type row struct {
 
 // decide sets the share of every ready instance, which is the present one at first, and returns the rest of the
 // plan. It updates the memory, which is already a private copy.
-type decide func(in Input, g *group, st *State) quell.Plan
+type decide func(in *Input, g *group, st *State) quell.Plan
 
 func rowOf[S any](s spec[S]) row {
 	return row{
@@ -157,7 +157,7 @@ func rowOf[S any](s spec[S]) row {
 		},
 		decide: func(settings any) decide {
 			own := settings.(S)
-			return func(in Input, g *group, st *State) quell.Plan { return s.decide(in, own, g, st) }
+			return func(in *Input, g *group, st *State) quell.Plan { return s.decide(in, own, g, st) }
 		},
 	}
 }

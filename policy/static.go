@@ -40,7 +40,7 @@ var staticSpec = spec[StaticSettings]{
 
 // static is the balancer alone: equal weights over the ready instances. With a utilisation threshold it also adds
 // an instance while the mean utilisation is above it (PRIMA, section VI-C, uses 30%).
-func static(in Input, set StaticSettings, g *group, st *State) quell.Plan {
+func static(in *Input, set StaticSettings, g *group, st *State) quell.Plan {
 	var plan quell.Plan
 	g.equal()
 	threshold := set.Utilization
