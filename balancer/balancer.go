@@ -54,6 +54,14 @@ func Made[D Driver](driver D, err error) (Driver, error) {
 	return driver, nil
 }
 
+// Meter measures a balancer's requests from the controller's process.
+type Meter interface {
+	// Pace changes how often readings are made, as at a reload: the sampling period, and a fast policy's, 0 if there is none.
+	Pace(period, fast time.Duration)
+	// Stop ends it, and waits for that.
+	Stop()
+}
+
 // Part is one process of a balancer, which can be asked by itself for what is in force.
 type Part struct {
 	About string // such as "balancer at /run/b.sock: backends"

@@ -43,13 +43,16 @@ func (f *File) owners() []owner {
 	probing := func(path string, too ...string) owner {
 		return owner{path, nil, append(slices.Clone(balancer), too...)}
 	}
+	sampling := owner{"sampling", nil, []string{BalancerProcess, AgentProcess}}
 	if f.Probe.From == FromController {
+		sampling.restart = controller // its prober
 		probing = func(path string, too ...string) owner { return owner{path, controller, too} }
 	}
 	return append(f.Balancer.owners(), []owner{
 		{"service", everybody, nil},
 		{"slo", nil, nil}, {"policy", nil, nil}, {"group", nil, nil}, {"guard", nil, nil}, {"mode", nil, nil}, {"models", nil, nil},
-		{"sampling", nil, []string{BalancerProcess, AgentProcess}},
+		sampling,
+		{"policy.fast", nil, balancer},
 		{"data", f.keepers(), nil},
 		{"listen", controller, nil},
 		{"bus", everybody, nil},

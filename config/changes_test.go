@@ -44,6 +44,10 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 		"one more of a list": {"", fixed, "scaler.instances", "scaler.instances changed: restart the controller to apply it."},
 		"a capacity": {"agent: {capacity: {network: 1Gbps}}\n", "agent: {capacity: {network: 2Gbps}}\n", "agent.capacity.network",
 			"agent.capacity.network changed: send SIGHUP to the balancer and the agents to apply it."},
+		"a fast policy": {"", "policy: {fast: outlier}\n", "policy.fast.name",
+			"policy.fast.name changed: send SIGHUP to the balancer to apply it."},
+		"the period of a prober in the controller": {"probe: {from: controller}\n", "probe: {from: controller}\nsampling: 5s\n", "sampling",
+			"sampling changed: restart the controller and send SIGHUP to the balancer and the agents to apply it."},
 		"training": {"", "train: {plan: full}\n", "train.plan", ""},
 	} {
 		before, err := drivers.Parse("quell.yaml", []byte(least+c.before))

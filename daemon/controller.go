@@ -60,11 +60,18 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 	if err := attach(ctx, file, c, conn, log, &stop); err != nil {
 		return err
 	}
-	if err := measure(file, driver, c, log, &stop); err != nil {
+	meter, err := measure(file, driver, c, log, &stop)
+	if err != nil {
 		return err
 	}
 	go retiring(ctx, file, c, lease, log)
-	go reloading(ctx, path, file, c, lease, reload, log)
+	resized := func(s quell.Service) {
+		lease.resize(s.Sampling)
+		if meter != nil {
+			meter.Pace(s.Sampling, s.Policy.Fast.Sampling)
+		}
+	}
+	go reloading(ctx, path, file, c, resized, reload, log)
 	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode,
 		"bus", busOf(file), "balancer", file.Balancer.Kind+" "+file.Balancer.Settings.Where(), "scaler", file.Scaler.Kind, "metrics", file.Listen)
 	return c.Run(ctx)
@@ -211,25 +218,27 @@ func newBalancer(file *config.File, log *slog.Logger, stop *cleanups) (balancer.
 
 // measuring is a balancer whose requests are measured from the controller's process.
 type measuring interface {
-	Measure(driver balancer.Driver, s balancer.Service, publish func([]quell.Reading)) (stop func(), err error)
+	Measure(driver balancer.Driver, s balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error)
 }
 
-// measure hands what such a balancer measures to the controller.
-func measure(file *config.File, driver balancer.Driver, c *controller.Controller, log *slog.Logger, stop *cleanups) error {
+// measure hands what such a balancer measures to the controller. It returns nil for one that measures itself.
+func measure(
+	file *config.File, driver balancer.Driver, c *controller.Controller, log *slog.Logger, stop *cleanups,
+) (balancer.Meter, error) {
 	b, ok := file.Balancer.Settings.(measuring)
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	end, err := b.Measure(driver, serviceOf(file, log), func(readings []quell.Reading) {
+	meter, err := b.Measure(driver, serviceOf(file, log), func(readings []quell.Reading) {
 		for _, r := range readings {
 			c.Observe(r, time.Now())
 		}
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	stop.add(func() error { end(); return nil })
-	return nil
+	stop.add(func() error { meter.Stop(); return nil })
+	return meter, nil
 }
 
 func newScaler(file *config.File, pipe *os.File, log *slog.Logger, stop *cleanups) (scaler.Driver, error) {
@@ -303,9 +312,10 @@ func targetsOf(c *controller.Controller) []probe.Target {
 	return targets
 }
 
-// reloading puts a changed configuration in force, or keeps the running one.
+// reloading puts a changed configuration in force, or keeps the running one. resized is told of the periods of one in force.
 func reloading(
-	ctx context.Context, path string, started *config.File, c *controller.Controller, lease *leader, reload <-chan os.Signal, log *slog.Logger,
+	ctx context.Context, path string, started *config.File, c *controller.Controller, resized func(quell.Service), reload <-chan os.Signal,
+	log *slog.Logger,
 ) {
 	running := started
 	for {
@@ -322,7 +332,7 @@ func reloading(
 			log.Error("the new configuration is bad: keeping the running one", "error", err)
 			continue
 		}
-		lease.resize(file.Service.Sampling)
+		resized(file.Service)
 		c.Note(ctx, reloadText(started, running, file))
 		running = file
 	}

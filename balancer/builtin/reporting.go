@@ -1,11 +1,9 @@
 package builtin
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -20,32 +18,21 @@ type reporter struct {
 	pool      *pool
 	spare     *measure.Tally
 	outage    outage.Log
-	paces     atomic.Pointer[paces]
+	pace      measure.Pace
 	stretches map[string]*measure.Stretch // by instance, while there is a fast policy
 }
-
-// paces are how often readings are made: once per sampling period, and for a fast policy more often.
-type paces struct {
-	period, fast time.Duration // fast 0: there is no such policy
-}
-
-// shortest is how often there is something to tell.
-func (p *paces) shortest() time.Duration { return cmp.Or(p.fast, p.period) }
 
 func newReporter(o *Options, p *pool) *reporter {
 	r := &reporter{opts: o, pool: p, spare: measure.New(), stretches: map[string]*measure.Stretch{},
 		outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
-	r.pace(o.Period, o.Fast)
+	r.pace.Set(o.Period, o.Fast)
 	return r
 }
-
-// pace sets how often readings are made, from the next one on.
-func (r *reporter) pace(period, fast time.Duration) { r.paces.Store(&paces{period, fast}) }
 
 // run publishes at the end of every period until the context ends. Readings that cannot be published are lost: the next
 // ones matter more.
 func (r *reporter) run(ctx context.Context) {
-	for tick.Sleep(ctx, tick.Until(time.Now(), r.paces.Load().shortest())) {
+	for tick.Sleep(ctx, tick.Until(time.Now(), r.pace.Shortest())) {
 		r.publish(ctx, r.readings(time.Now()))
 	}
 }
@@ -54,30 +41,30 @@ func (r *reporter) publish(ctx context.Context, readings []quell.Reading) {
 	if len(readings) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.paces.Load().shortest())
+	ctx, cancel := context.WithTimeout(ctx, r.pace.Shortest())
 	defer cancel()
 	r.outage.Report(r.opts.Publish(ctx, readings))
 }
 
 // readings ends the current window of every instance, in the order of their names.
 func (r *reporter) readings(now time.Time) []quell.Reading {
-	paces := r.paces.Load()
+	fast := r.pace.Fast()
 	meters := r.pool.takeMeters()
 	readings := make([]quell.Reading, 0, len(meters))
 	for _, id := range slices.Sorted(maps.Keys(meters)) {
 		t, window, meanOpen := meters[id].rotate(now, r.spare)
 		reading, err := t.Reading(now.UTC(), window, meanOpen)
-		readings = append(readings, r.named(reading, id, paces.fast > 0, err))
-		if paces.fast > 0 {
+		readings = append(readings, r.named(reading, id, fast, err))
+		if fast {
 			r.stretch(id).Add(t, window, meanOpen)
 		}
 		t.Reset()
 		r.spare = t
 	}
 	switch {
-	case paces.fast == 0:
+	case !fast:
 		clear(r.stretches) // of a fast policy that a reload took away
-	case tick.Ends(now, paces.fast, paces.period):
+	case r.pace.Ends(now):
 		readings = append(readings, r.endStretches(now)...)
 	}
 	return readings

@@ -186,7 +186,7 @@ func TestFastWindowsAddUp(t *testing.T) {
 			}
 		}
 	}
-	s.reporter.pace(time.Hour, 0)
+	s.reporter.pace.Set(time.Hour, 0)
 	if r := s.reporter.readings(end.Add(time.Hour)); len(r) != 1 || r[0].Fast {
 		t.Errorf("after the fast policy is gone: %+v", r)
 	}

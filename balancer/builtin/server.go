@@ -106,7 +106,7 @@ func (s *Server) Reconfigure(o Options) error {
 	s.gate.rules.Store(clientRulesOf(&changed))
 	s.gate.resize(files.clients, s.eachClient(&changed))
 	s.pool.configure(&changed)
-	s.reporter.pace(changed.Period, changed.Fast)
+	s.reporter.pace.Set(changed.Period, changed.Fast)
 	s.warnOfFiles(&changed)
 	return nil
 }

@@ -1,7 +1,6 @@
 package haproxy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +35,7 @@ type monitorOptions struct {
 type monitor struct {
 	opts   monitorOptions
 	driver *Driver
+	pace   measure.Pace
 	lines  outage.Log
 	reach  outage.Log
 
@@ -69,11 +69,13 @@ func newMonitor(d *Driver, o monitorOptions) *monitor {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &monitor{
+	m := &monitor{
 		opts: o, driver: d, heard: newHeardOf(),
 		lines: outage.Log{Logger: o.Logger, What: "measuring through HAProxy's log"},
 		reach: outage.Log{Logger: o.Logger, What: "reading HAProxy's counters"},
 	}
+	m.pace.Set(o.Period, o.Fast)
+	return m
 }
 
 // Run publishes at the end of every period until ctx ends, then closes the log.
@@ -89,19 +91,20 @@ func (m *monitor) Run(ctx context.Context) {
 	}
 	began := time.Now()
 	var whole window
-	for tick.Sleep(ctx, tick.Until(time.Now(), cmp.Or(m.opts.Fast, m.opts.Period))) {
+	for tick.Sleep(ctx, tick.Until(time.Now(), m.pace.Shortest())) {
 		counts := m.counts(ctx)
 		now := time.Now() // the counters are as of now, even where a HAProxy took its time
 		w := window{counts, m.takeLog(), now.Sub(began)}
 		began = now
-		if m.opts.Fast > 0 {
+		if m.pace.Fast() {
 			m.opts.Publish(ctx, m.readings(&w, now, true))
 			whole.add(&w)
-			if !tick.Ends(now, m.opts.Fast, m.opts.Period) {
+			if !m.pace.Ends(now) {
 				continue
 			}
-			w, whole = whole, window{}
+			w = whole
 		}
+		whole = window{}
 		if m.opts.Log != nil {
 			m.lines.Report(w.missing())
 		}

@@ -114,26 +114,39 @@ func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
 	return parts
 }
 
-// Measure publishes readings of the driver's instances until the returned function is called.
-func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (stop func(), err error) {
+// Measure publishes readings of the driver's instances until the meter is stopped.
+func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error) {
 	o := monitorOptions{
 		Service: in.Name, Sender: in.Balancer, Period: in.Period, Fast: in.Fast, Logger: in.Logger,
 		Publish: func(_ context.Context, readings []quell.Reading) { publish(readings) },
 	}
 	if s.Log != "" {
+		var err error
 		if o.Log, err = listen(s.Log); err != nil {
 			return nil, err
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	monitor := newMonitor(driver.(*Driver), o)
+	m := &meter{monitor: newMonitor(driver.(*Driver), o), cancel: cancel, done: make(chan struct{})}
 	go func() {
-		monitor.Run(ctx)
-		close(done)
+		m.monitor.Run(ctx)
+		close(m.done)
 	}()
-	return func() { cancel(); <-done }, nil
+	return m, nil
 }
+
+// meter is a monitor that runs.
+type meter struct {
+	monitor *monitor
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+// Pace implements balancer.Meter.
+func (m *meter) Pace(period, fast time.Duration) { m.monitor.pace.Set(period, fast) }
+
+// Stop implements balancer.Meter.
+func (m *meter) Stop() { m.cancel(); <-m.done }
 
 func (s *Settings) open(sockets []string, o Options) (balancer.Driver, error) {
 	o.Sockets, o.Backend, o.Slots = sockets, s.Backend, s.Slots

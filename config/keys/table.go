@@ -15,6 +15,8 @@ func (s Table) Currents(prefix string, into map[string]string) {
 			v.Currents(path, into)
 		case *Choice:
 			v.now().Currents(path, into)
+		case *short:
+			v.now().Currents(path, into)
 		case interface{ current() string }:
 			into[path] = v.current()
 		default:
