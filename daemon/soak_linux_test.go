@@ -89,7 +89,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	smallDisk(t, data)
 	s.wire = newWire(t, s.bus)
 	s.cloud = newCloud(s)
-	parts := fmt.Sprintf(`policy: {name: static}
+	parts := fmt.Sprintf(`policy: {name: static, fast: {name: outlier, sampling: 150ms, hold: 1s}}
 group: {min: %d, max: %d, startup: 15s}
 probe: {capacity: 40Mbps, timeout: 300ms}
 scaler:
@@ -214,6 +214,13 @@ func (s *soak) breakOne() {
 		{"a list that comes back short", false, func() { s.cloud.lie("short"); s.wait(3 * time.Second); s.cloud.lie("") }},
 		{"a list that is no JSON", false, func() { s.cloud.lie("oops"); s.wait(2 * time.Second); s.cloud.lie("") }},
 		{"a full disk", false, func() { s.fillDisk(2 * time.Second) }},
+		{"a replacement", false, func() { s.replace(s.anInstance()) }},
+		{"kill -9 of the controller in a replacement", false, func() {
+			s.replace(s.anInstance())
+			s.wait(3 * time.Second)
+			s.control.kill(s.t)
+			s.control = s.start("controller")
+		}},
 		{"a cut wire to the bus", false, func() { s.wire.cut(true); s.wait(3 * time.Second); s.wire.cut(false) }},
 	}
 	k := kinds[s.random.IntN(len(kinds))]
@@ -235,6 +242,14 @@ func (s *soak) wait(most time.Duration) { time.Sleep(time.Duration(s.random.Int6
 func (s *soak) anInstance() string {
 	ids := s.cloud.alive()
 	return ids[s.random.IntN(len(ids))]
+}
+
+// replace orders a fresh instance in the place of one.
+func (s *soak) replace(id string) {
+	s.t.Helper()
+	if out, status := s.quell("replace", id, "--config", s.config); status != 0 {
+		s.t.Errorf("quell replace %s: status %d: %s", id, status, out)
+	}
 }
 
 func (s *soak) freeze(pid int, most time.Duration) {
