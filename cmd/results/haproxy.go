@@ -70,15 +70,16 @@ func compare(f *partFigures, plots string, sc *scenario.Scenario, plays [][]*exp
 	return nil
 }
 
-// duels are PRIMA's runs, each against least connections alone on a fixed group as large as its mean size rounded up.
+// duels are PRIMA's runs, each against least connections alone on fixed groups as large as its mean size, rounded down and up.
 func (c *contest) duels() (all []duel) {
 	for _, it := range c.All {
 		if !it.isPRIMA() {
 			continue
 		}
-		i := slices.IndexFunc(c.All, func(r contender) bool { return r.isLeastConn() && r.run.Fixed == it.Size() })
-		if i >= 0 {
-			all = append(all, duel{c.timeline, it, c.All[i]})
+		for _, r := range c.All {
+			if size := r.run.Fixed; r.isLeastConn() && (size == it.Size() || size == it.Size()-1) {
+				all = append(all, duel{c.timeline, it, r})
+			}
 		}
 	}
 	return all
@@ -93,12 +94,18 @@ type duel struct {
 // Cost is its instance-seconds as a share of the rival's.
 func (d duel) Cost() float64 { return d.It.Cost() / d.Rival.Cost() }
 
+// muchCheaper is the cost, as a share of the rival's, below which being worse is what was paid for.
+const muchCheaper = 0.95
+
 // Verdict compares all seeds of one with all of the other.
 func (d duel) Verdict() string {
 	switch {
 	case d.It.allBelow(d.Rival, violationOf) && d.It.allBelow(d.Rival, overOf):
 		return "clearly better"
 	case d.Rival.allBelow(d.It, violationOf) && d.Rival.allBelow(d.It, overOf):
+		if d.Cost() < muchCheaper {
+			return "worse in both, and cheaper"
+		}
 		return "clearly worse"
 	case d.Rival.allBelow(d.It, violationOf) || d.Rival.allBelow(d.It, overOf):
 		return "worse in one of the two"
