@@ -115,11 +115,11 @@ func TestLabOfDynamicWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		agent := config.Agent{Root: "/", Capacity: map[quell.Resource]float64{quell.Network: 50e6}}
+		agent := config.Agent{Root: "/", Capacity: map[quell.Resource]float64{quell.Network: 50e6}, Policy: file.Agent.Policy}
 		if want.cpu {
 			agent.Cgroup, agent.Capacity[quell.CPU] = "self", 0.5
 		}
-		if !reflect.DeepEqual(file.Agent, agent) {
+		if !reflect.DeepEqual(file.Agent, agent) || agent.Policy.Chosen.Name != "" {
 			t.Errorf("%s: %+v, want %+v", classes, file.Agent, agent)
 		}
 	}
