@@ -28,6 +28,12 @@ type mark struct {
 	kept                      []time.Duration // response times since, of a meter that began anew
 }
 
+// glimpse is what a fast policy sees of an instance.
+type glimpse struct {
+	mark
+	observed *quell.Observation // in the last window; nil before the first
+}
+
 // keep is for a meter that is about to begin anew.
 func (k *mark) keep(m *meter) {
 	k.arrived, k.finished, k.failed = k.arrived-m.arrived, k.finished-m.finished, k.failed-m.failed
@@ -61,9 +67,12 @@ func (s *simulation) hasten(firstEnd float64) {
 func (s *simulation) reportFast() {
 	s.w.agenda.add(s.w.now+s.hurry.period, s.reportFast)
 	for _, in := range s.members {
-		m, last := &in.meter, &in.marked
+		if in.glimpse == nil {
+			continue // it was never ready
+		}
+		m, last := &in.meter, &in.glimpse.mark
 		window := s.w.now - last.began
-		if in.prober == nil || window <= 0 {
+		if window <= 0 {
 			continue
 		}
 		m.account(s.w.now, in.candidate.InFlight)
@@ -77,8 +86,8 @@ func (s *simulation) reportFast() {
 			summary := scenario.Summarize(took)
 			o.LatencyMS = &summary
 		}
-		in.glimpsed = &o
-		in.marked = mark{s.w.now, m.arrived, m.finished, m.failed, len(m.latencies), m.openTime, last.kept[:0]}
+		in.glimpse.observed = &o
+		in.glimpse.mark = mark{s.w.now, m.arrived, m.finished, m.failed, len(m.latencies), m.openTime, last.kept[:0]}
 	}
 }
 
@@ -87,7 +96,9 @@ func (s *simulation) glance() {
 	s.w.agenda.add(s.w.now+s.hurry.period, s.glance)
 	group := s.group()
 	for i, in := range s.members {
-		group[i].Past, group[i].Observation = in.past, in.glimpsed
+		if group[i].Past = in.past; in.glimpse != nil {
+			group[i].Observation = in.glimpse.observed
+		}
 	}
 	snapshot := life.Snapshot(s.clock(s.w.now), &s.service, group)
 	if s.w.now < s.zero {

@@ -12,6 +12,12 @@ import (
 
 // instance is one member of the group, from its start command on.
 type instance struct {
+	// what every request touches stands together
+	candidate route.Candidate // weight and open requests
+	place     int             // among the balancer's candidates; -1: not there
+	meter     meter
+	prober    *prober
+
 	id      string
 	number  int // of its start, from 0
 	host    int
@@ -26,15 +32,10 @@ type instance struct {
 	last     quell.State // in the last snapshot
 	replaces string      // the instance whose place it is to take
 
-	candidate route.Candidate // weight and open requests
-	place     int             // among the balancer's candidates; -1: not there
-	meter     meter
-	marked    mark               // of the fast policy's last window
-	glimpsed  *quell.Observation // what it showed; nil before the first
-	prober    *prober
-	windowAt  float64         // when the present window of machine and prober began
-	usedAt    [kinds]float64  // what it had carried then
-	readings  []life.Received // the newest of machine and balancer that came
+	windowAt float64         // when the present window of machine and prober began
+	usedAt   [kinds]float64  // what it had carried then
+	readings []life.Received // the newest of machine and balancer that came
+	glimpse  *glimpse        // of the fast policy; nil without one
 }
 
 // meter counts an instance's requests over a balancer's window.
@@ -103,7 +104,10 @@ func (s *simulation) becomeReady(in *instance) {
 	}
 	in.state, in.shown = quell.Ready, true
 	in.readings = make([]life.Received, 0, 2)
-	in.meter.began, in.meter.touched, in.marked.began = s.w.now, s.w.now, s.w.now
+	in.meter.began, in.meter.touched = s.w.now, s.w.now
+	if s.hurry != nil {
+		in.glimpse = &glimpse{mark: mark{began: s.w.now}}
+	}
 	in.meter.classes = make([]classMeter, len(s.Scenario.Workload.Classes))
 	in.prober = newProber(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))
 	s.watch(in)

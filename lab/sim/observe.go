@@ -108,8 +108,8 @@ func (s *simulation) report() {
 			continue
 		}
 		m.account(s.w.now, in.candidate.InFlight)
-		if s.hurry != nil {
-			in.marked.keep(m)
+		if in.glimpse != nil {
+			in.glimpse.keep(m)
 		}
 		counted := &struct{ rate, open, failed float64 }{rate: float64(m.arrived) / window, open: m.openTime / window}
 		o := quell.Observation{WindowS: window, RequestRate: &counted.rate, InFlight: &counted.open}
