@@ -218,8 +218,8 @@ train: {plan: custom, levels: [50%], interference: [0], repeat: 7}
 	if f.Probe.Timeout != time.Second {
 		t.Errorf("probe.timeout %v, want the sampling period", f.Probe.Timeout)
 	}
-	if s := f.Scaler.Settings.(*process.Settings); s.Slots != 3 || s.Ready != (process.Ready{Path: "/healthz", Timeout: 5 * time.Second}) {
-		t.Errorf("slots %d, ready %+v, want group.max and group.startup", s.Slots, s.Ready)
+	if s := f.Scaler.Settings.(*process.Settings); s.Slots != 4 || s.Ready != (process.Ready{Path: "/healthz", Timeout: 5 * time.Second}) {
+		t.Errorf("slots %d, ready %+v, want one more than group.max, and group.startup", s.Slots, s.Ready)
 	}
 	if f.Train.Resource != quell.Disk {
 		t.Errorf("train.resource %v, want the policy's", f.Train.Resource)

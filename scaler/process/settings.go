@@ -43,7 +43,8 @@ func (s *Settings) Keys() keys.Table {
 		keys.Req("command", keys.Command(&s.Command), "the instance's program; {id} {port} {probe_port} {slot} {host} are replaced"),
 		keys.Opt("address", keys.Text(&s.Address), "where an instance serves; the same are replaced").Or("`127.0.0.1:{port}`"),
 		keys.Opt("probe_address", keys.Text(&s.ProbeAddress), "where its agent answers probes").Or("`127.0.0.1:{probe_port}`, if that is used"),
-		keys.Opt("slots", keys.Whole(&s.Slots).AtLeast(1), "most instances at once").Or("group.max"),
+		keys.Opt("slots", keys.Whole(&s.Slots).AtLeast(1), "most instances at once").
+			Or("group.max and one for a replacement; group.max where {slot} or {host} is used"),
 		keys.Opt("ports", keys.PortRange(&s.Ports), "ports for instances, as in 9000-9099").Or("any free ones"),
 		keys.Opt("ready", keys.Table{
 			keys.Opt("path", keys.URLPath(&s.Ready.Path), "path that answers 200 once an instance can serve"),
@@ -58,11 +59,34 @@ func (s *Settings) Keys() keys.Table {
 // Follow fills in what follows from the service where the file does not say it.
 func (s *Settings) Follow(service quell.Service) {
 	if s.Slots == 0 {
-		s.Slots = service.Group.Max
+		s.Slots = s.slotsFor(service.Group.Max)
 	}
 	if s.Ready.Timeout == 0 {
 		s.Ready.Timeout = service.Group.Startup
 	}
+}
+
+// slotsFor is how many slots a group has: one more than its instances, so that one of them can be replaced while all run. There is none
+// where slots are machines, of which there may be no further one, or where ports do not suffice.
+func (s *Settings) slotsFor(most int) int {
+	ports := s.Ports.Count()
+	if s.names("{slot}") || s.names("{host}") || ports > 0 && ports < s.portsEach()*(most+1) {
+		return most
+	}
+	return most + 1
+}
+
+// portsEach is how many ports an instance has.
+func (s *Settings) portsEach() int {
+	if s.uses("{probe_port}") {
+		return 2
+	}
+	return 1
+}
+
+// names says whether a placeholder occurs in the command or in an address.
+func (s *Settings) names(placeholder string) bool {
+	return s.uses(placeholder) || strings.Contains(s.Address, placeholder) || strings.Contains(s.ProbeAddress, placeholder)
 }
 
 // OwnMembers says that the instances are there by this service's controller only.
@@ -96,10 +120,7 @@ func (s *Settings) Check(d *keys.Decoder, service quell.Service) {
 	if d.Sound("scaler.slots", "group.max", "group.min") && s.Slots < service.Group.Max {
 		d.Refuse("scaler.slots", "", "%d slots do not hold group.max, which is %d instances", s.Slots, service.Group.Max)
 	}
-	each := 1
-	if s.uses("{probe_port}") {
-		each = 2
-	}
+	each := s.portsEach()
 	if n := s.Ports.Count(); n > 0 && d.Sound("scaler.ports", "scaler.slots", "scaler.command") && n < each*s.Slots {
 		d.Refuse("scaler.ports", "", "%d ports are too few for %d instances with %d each", n, s.Slots, each)
 	}
