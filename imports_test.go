@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	"route":  {"."},
 
 	// Sense and carry.
-	"sensor":     {"."},
+	"sensor":     {".", "internal/cgroup"},
 	"probe":      {".", "internal/outage", "internal/tick"},
 	"agent":      {".", "sensor", "probe", "internal/outage", "internal/tick"},
 	"agent/host": {".", "bus", "policy", "sensor", "internal/lockfile", "internal/outage", "internal/tick"},
@@ -60,7 +60,7 @@ var mayImport = map[string][]string{
 	"lab/scenario":         {".", "config", "config/keys", "policy"},
 	"lab/testbed/*":        {"."},
 	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand", "internal/atomicfile"},
-	"lab/testbed/kernel":   {".", "lab/testbed/demand"},
+	"lab/testbed/kernel":   {".", "lab/testbed/demand", "internal/cgroup"},
 	"lab/sim":              {".", "stats", "model", "policy", "life", "route", "lab/scenario", "loadgen", "train", "internal/tick"},
 	"lab/arena":            {".", "stats", "model", "policy", "lab/scenario", "lab/sim", "internal/lockfile", "internal/figure"},
 	"lab/experiment":       {"*"},

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/quellhq/quell/internal/cgroup"
 )
 
 // OwnCgroup is the Options.Cgroup that means the group of the reading process itself.
@@ -18,8 +18,8 @@ const OwnCgroup = "self"
 // CounterThrottled is the fraction of the window's enforcement periods in which the processor quota stopped the group.
 const CounterThrottled = "cpu_throttled"
 
-// cgroup reads one control group's accounting of processor time, of version 1 or 2.
-type cgroup struct {
+// cgroupAccount reads one control group's accounting of processor time, of version 1 or 2.
+type cgroupAccount struct {
 	root fs.FS
 	name string // a path below the hierarchy, or OwnCgroup
 }
@@ -48,7 +48,7 @@ func (before *groupReading) until(after *groupReading) (cores float64, throttled
 	return cores, throttled, nil
 }
 
-func (c *cgroup) read(now time.Time) (*groupReading, error) {
+func (c *cgroupAccount) read(now time.Time) (*groupReading, error) {
 	layout, err := c.layout()
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (c *cgroup) read(now time.Time) (*groupReading, error) {
 }
 
 // layout finds the group in the hierarchies that are mounted.
-func (c *cgroup) layout() (*groupLayout, error) {
+func (c *cgroupAccount) layout() (*groupLayout, error) {
 	h, err := findHierarchy(c.root)
 	if err != nil {
 		return nil, fmt.Errorf("agent.cgroup: %w; leave the key out to measure the whole machine", err)
@@ -69,66 +69,42 @@ func (c *cgroup) layout() (*groupLayout, error) {
 	if c.name != OwnCgroup {
 		return h.group(c.name), nil
 	}
-	text, err := fs.ReadFile(c.root, "proc/self/cgroup")
+	own, err := cgroup.Own(c.root, "proc/self/cgroup")
 	if err != nil {
-		return nil, fmt.Errorf("finding the own control group (agent.cgroup): %w", err)
+		return nil, fmt.Errorf("agent.cgroup: %w", err)
 	}
-	own := parseOwnCgroups(text)
-	usage, ok := own[h.usage.controller]
-	cpu, okCPU := own[h.cpu.controller]
+	usage, ok := own[h.usage.Controller]
+	cpu, okCPU := own[h.cpu.Controller]
 	if !ok || !okCPU {
 		return nil, errors.New("the own control group is of no hierarchy for processors (agent.cgroup)")
 	}
-	return &groupLayout{root: c.root, unified: h.unified, usage: h.usage.folder(usage), cpu: h.cpu.folder(cpu), top: h.cpu.point}, nil
+	return &groupLayout{root: c.root, unified: h.unified, usage: h.usage.Folder(usage), cpu: h.cpu.Folder(cpu), top: h.cpu.Point}, nil
 }
 
 // hierarchy is where the control groups of processors are mounted.
 type hierarchy struct {
 	root       fs.FS
 	unified    bool
-	usage, cpu mountedController // the same one if unified
+	usage, cpu cgroup.Tree // the same one if unified
 }
 
-// mountedController is one controller's folder of all groups, or of those below a group where only these are mounted.
-type mountedController struct{ controller, root, point string }
-
-// folder is a group's folder.
-func (m mountedController) folder(group string) string {
-	return path.Join(m.point, strings.TrimPrefix(group, strings.TrimSuffix(m.root, "/")))
-}
-
-// findHierarchy looks at what is mounted; the unified hierarchy wins if it has the cpu controller.
+// findHierarchy looks at what is mounted.
 func findHierarchy(root fs.FS) (*hierarchy, error) {
-	mounts, err := fs.ReadFile(root, "proc/self/mountinfo")
+	trees, err := cgroup.Find(root)
 	if err != nil {
-		return nil, fmt.Errorf("finding the control groups: %w", err)
+		return nil, err
 	}
-	h := &hierarchy{root: root}
-	for _, m := range parseCgroupMounts(mounts) {
-		for _, controller := range m.controllers {
-			place := mountedController{controller, m.root, m.point}
-			switch controller {
-			case "":
-				has, err := fs.ReadFile(root, path.Join(m.point, "cgroup.controllers"))
-				if err == nil && slices.Contains(strings.Fields(string(has)), "cpu") {
-					return &hierarchy{root: root, unified: true, usage: place, cpu: place}, nil
-				}
-			case "cpu":
-				h.cpu = place
-			case "cpuacct":
-				h.usage = place
-			}
-		}
-	}
-	if h.cpu.point == "" || h.usage.point == "" {
+	cpu, ok := trees.Of("cpu")
+	usage, accounted := trees.Of("cpuacct")
+	if !ok || !accounted {
 		return nil, errors.New("the kernel offers no control groups for processors")
 	}
-	return h, nil
+	return &hierarchy{root: root, unified: trees.Unified, usage: usage, cpu: cpu}, nil
 }
 
 // group is the layout of a group by its path below the hierarchy.
 func (h *hierarchy) group(name string) *groupLayout {
-	return &groupLayout{root: h.root, unified: h.unified, usage: h.usage.folder(name), cpu: h.cpu.folder(name), top: h.cpu.point}
+	return &groupLayout{root: h.root, unified: h.unified, usage: h.usage.Folder(name), cpu: h.cpu.Folder(name), top: h.cpu.Point}
 }
 
 // groupLayout is where a group's files are.
@@ -227,52 +203,6 @@ func (l *groupLayout) stat(folder string) (map[string]uint64, error) {
 		return nil, err
 	}
 	return parseCPUStat(text)
-}
-
-// cgroupMount is one mounted hierarchy. The unified one's controller is "".
-type cgroupMount struct {
-	root, point string // what of the hierarchy is mounted, and where below the file system's root
-	controllers []string
-}
-
-// parseCgroupMounts reads /proc/self/mountinfo: id, parent, device, root, mount point, options, " - ", type, source,
-// super options.
-func parseCgroupMounts(text []byte) []cgroupMount {
-	var mounts []cgroupMount
-	for line := range strings.Lines(string(text)) {
-		left, right, ok := strings.Cut(line, " - ")
-		before, after := strings.Fields(left), strings.Fields(right)
-		if !ok || len(before) < 5 || len(after) < 3 {
-			continue
-		}
-		m := cgroupMount{root: before[3], point: strings.TrimPrefix(path.Clean(before[4]), "/")}
-		switch after[0] {
-		case "cgroup2":
-			m.controllers = []string{""}
-		case "cgroup":
-			m.controllers = strings.Split(after[2], ",")
-		default:
-			continue
-		}
-		mounts = append(mounts, m)
-	}
-	return mounts
-}
-
-// parseOwnCgroups reads /proc/self/cgroup, lines as "4:cpu,cpuacct:/path", into paths by controller; the unified
-// hierarchy's controller is "".
-func parseOwnCgroups(text []byte) map[string]string {
-	own := map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(parts) < 3 {
-			continue
-		}
-		for controller := range strings.SplitSeq(parts[1], ",") {
-			own[controller] = parts[2]
-		}
-	}
-	return own
 }
 
 // parseCPUMax reads "50000 100000", quota and period in one unit, and returns cores; "max 100000" is 0, no quota.

@@ -15,7 +15,7 @@ import (
 type CPU struct {
 	root  fs.FS
 	cores *float64 // as configured
-	group *cgroup
+	group *cgroupAccount
 	last  *cpuReading
 }
 
@@ -39,7 +39,7 @@ func NewCPU(o Options) (*CPU, error) {
 		return nil, &quell.UserError{Err: fmt.Errorf("agent.cgroup: %q is no control group: give %s, or a path below the hierarchy as in "+
 			"/system.slice/web.service", o.Cgroup, OwnCgroup)}
 	}
-	c.group = &cgroup{root: o.Root, name: o.Cgroup}
+	c.group = &cgroupAccount{root: o.Root, name: o.Cgroup}
 	return c, nil
 }
 

@@ -183,17 +183,16 @@ func inside(at, around string) bool {
 
 // exists says whether a group is there.
 func (h *hierarchy) exists(group string) bool {
-	info, err := fs.Stat(h.root, h.usage.folder(group))
+	info, err := fs.Stat(h.root, h.usage.Folder(group))
 	return err == nil && info.IsDir()
 }
 
 // match lists the groups of a pattern, sorted. A folder that cannot be read holds none.
 func (h *hierarchy) match(pattern string) (groups []string) {
-	top := h.usage.folder("/")
-	folders, _ := fs.Glob(h.root, h.usage.folder(pattern)) // the pattern was checked before
+	folders, _ := fs.Glob(h.root, h.usage.Folder(pattern)) // the pattern was checked before
 	for _, folder := range folders {
 		if info, err := fs.Stat(h.root, folder); err == nil && info.IsDir() {
-			groups = append(groups, path.Join("/", strings.TrimSuffix(h.usage.root, "/"), strings.TrimPrefix(folder, top)))
+			groups = append(groups, h.usage.Group(folder))
 		}
 	}
 	return groups

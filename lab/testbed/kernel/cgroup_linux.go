@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quellhq/quell/internal/cgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,52 +43,28 @@ var (
 // base is the cgroup above all of a lab's.
 func base(prefix string) string { return prefix + "-lab" }
 
-// findGroups looks where this machine's controllers are.
-func findGroups() (groups, error) {
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return groups{}, fmt.Errorf("finding the cgroups: %w", err)
-	}
-	return groupsIn(text, os.ReadFile), nil
-}
+// machine holds this machine's proc and sys.
+var machine = os.DirFS("/")
 
-// groupsIn reads a mountinfo. The unified tree wins if it has a processor controller.
-func groupsIn(mountinfo []byte, read func(string) ([]byte, error)) groups {
-	g := groups{version: 1}
-	for line := range strings.Lines(string(mountinfo)) {
-		mount, rest, ok := strings.Cut(line, " - ")
-		before, after := strings.Fields(mount), strings.Fields(rest)
-		if !ok || len(before) < 5 || len(after) < 3 {
-			continue
-		}
-		where := unescape(before[4])
-		switch after[0] {
-		case "cgroup2":
-			if has, err := read(filepath.Join(where, "cgroup.controllers")); err == nil && slices.Contains(strings.Fields(string(has)), "cpu") {
-				return unified(where)
-			}
-		case "cgroup":
-			for _, controller := range strings.Split(after[2], ",") {
-				switch controller {
-				case "cpu":
-					g.cpu = where
-				case "cpuacct":
-					g.usage = where
-				case "blkio":
-					g.io = where
-				}
-			}
-		}
+// findGroups looks where the controllers are on a machine whose proc and sys are below root.
+func findGroups(root fs.FS) (groups, error) {
+	trees, err := cgroup.Find(root)
+	if err != nil {
+		return groups{}, err
 	}
-	return g
+	point := func(controller string) string {
+		if tree, ok := trees.Of(controller); ok {
+			return "/" + tree.Point
+		}
+		return ""
+	}
+	if trees.Unified {
+		return unified(point("cpu")), nil
+	}
+	return groups{version: 1, cpu: point("cpu"), usage: point("cpuacct"), io: point("blkio")}, nil
 }
 
 func unified(root string) groups { return groups{version: 2, cpu: root, usage: root, io: root} }
-
-// unescape undoes mountinfo's \040 for a space.
-func unescape(path string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
-}
 
 // roots returns the different trees in use.
 func (g groups) roots() []string {
@@ -249,7 +226,7 @@ func (g groups) enter(group string, cmd *exec.Cmd) (leave func() error, err erro
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
 		return dir.Close, nil
 	}
-	own, err := ownGroups()
+	own, err := cgroup.Own(machine, "proc/thread-self/cgroup")
 	if err != nil {
 		return nil, err
 	}
@@ -283,24 +260,6 @@ func (g groups) controller(root string) string {
 		return "cpuacct"
 	}
 	return "blkio"
-}
-
-// ownGroups returns the calling thread's group in each version 1 hierarchy, by controller.
-func ownGroups() (map[string]string, error) {
-	text, err := os.ReadFile("/proc/thread-self/cgroup")
-	if err != nil {
-		return nil, fmt.Errorf("reading the thread's cgroups: %w", err)
-	}
-	own := map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		if _, rest, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			controllers, path, _ := strings.Cut(rest, ":")
-			for _, c := range strings.Split(controllers, ",") {
-				own[c] = path
-			}
-		}
-	}
-	return own, nil
 }
 
 // used returns the processor time, in seconds, that a group and all below it have used.

@@ -12,34 +12,34 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/need"
 )
 
-func TestGroupsIn(t *testing.T) {
+func TestFindGroups(t *testing.T) {
 	const (
-		tmpfs   = "30 20 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
-		unified = "33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n"
-		joined  = "31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n32 30 0:28 / /sys/fs/cgroup/blk\\040io rw - " +
-			"cgroup cgroup rw,blkio\n"
+		mounts = "31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n32 30 0:28 / /sys/fs/cgroup/blk\\040io rw - " +
+			"cgroup cgroup rw,blkio\n33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n"
+		two = "/sys/fs/cgroup/unified"
 	)
-	for _, c := range []struct {
-		name, mounts, controllers string
-		want                      groups
-	}{
-		{"nothing", "1 1 0:1 / / rw - ext4 /dev/sda rw\n", "", groups{version: 1}},
-		{"version 2", unified, "cpuset cpu io\n", groups{2, "/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified"}},
-		{"both, the controllers with version 1", tmpfs + joined + unified, "memory\n",
-			groups{1, "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/blk io"}},
+	for controllers, want := range map[string]groups{
+		"memory\n":        {1, "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/blk io"},
+		"cpuset cpu io\n": {2, two, two, two},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			got := groupsIn([]byte(c.mounts), func(string) ([]byte, error) { return []byte(c.controllers), nil })
-			if got != c.want {
-				t.Errorf("got %+v, want %+v", got, c.want)
-			}
+		got, err := findGroups(fstest.MapFS{
+			"proc/self/mountinfo":                      {Data: []byte(mounts)},
+			"sys/fs/cgroup/unified/cgroup.controllers": {Data: []byte(controllers)},
 		})
+		if err != nil || got != want {
+			t.Errorf("got %+v, %v; want %+v", got, err, want)
+		}
+	}
+	none, err := findGroups(fstest.MapFS{"proc/self/mountinfo": {Data: []byte("1 1 0:1 / / rw - ext4 /dev/sda rw\n")}})
+	if err != nil || none != (groups{version: 1}) {
+		t.Errorf("got %+v, %v", none, err)
 	}
 }
 

@@ -31,7 +31,7 @@ func Clean(prefix string) (removed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := findGroups()
+	g, err := findGroups(machine)
 	if err != nil {
 		return nil, err
 	}

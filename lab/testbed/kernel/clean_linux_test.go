@@ -141,7 +141,7 @@ func foreigners(t *testing.T, prefix string) *strangers {
 			}
 		})
 	}
-	g, err := findGroups()
+	g, err := findGroups(machine)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func New(o Options) (_ *Lab, err error) {
 	if err := Check(); err != nil {
 		return nil, err
 	}
-	g, err := findGroups()
+	g, err := findGroups(machine)
 	if err != nil {
 		return nil, err
 	}

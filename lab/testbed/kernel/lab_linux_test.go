@@ -50,7 +50,7 @@ func prefixOf(t testing.TB) string {
 func traces(t testing.TB, prefix string) []string {
 	t.Helper()
 	var found []string
-	g, err := findGroups()
+	g, err := findGroups(machine)
 	if err != nil {
 		t.Fatal(err)
 	}

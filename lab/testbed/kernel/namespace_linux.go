@@ -96,7 +96,7 @@ func (p Place) open() (netns.NsHandle, error) {
 // the caller's. cmd.SysProcAttr.Pdeathsig works as one expects, for the life of the whole process (the kernel itself
 // ties it to the thread that forked).
 func (p Place) Start(cmd *exec.Cmd) error {
-	groups, err := findGroups()
+	groups, err := findGroups(machine)
 	if err != nil {
 		return err
 	}
