@@ -13,7 +13,7 @@ import (
 	"sync"
 )
 
-// maxLine bounds one line of JSON: a snapshot of 10,000 instances takes about 8 MB.
+// maxLine is the limit of one line of JSON: a snapshot of 10,000 instances takes about 8 MB.
 const maxLine = 64 << 20
 
 // DecodeStrict decodes exactly one JSON value into v. Unknown and repeated fields, trailing data, and numbers that
@@ -33,8 +33,9 @@ func DecodeStrict(data []byte, v any) error {
 	return CheckKeys(data, v)
 }
 
-// CheckKeys reports a field that is given twice, or in other letters than v's type has it: encoding/json would let
-// the last one win, and takes "ID" for "id". data has been decoded into v, or into a value of its type, before.
+// CheckKeys reports a field that is given twice, or whose letters differ in case from those of v's type.
+// encoding/json would accept both: it keeps the last of two fields, and takes "ID" for "id". data must have been
+// decoded before, into v or into a value of the same type.
 func CheckKeys(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -50,17 +51,17 @@ func CheckKeys(data []byte, v any) error {
 	}
 }
 
-// keyWalker follows the tokens of a value and the type beside it.
+// keyWalker walks through the tokens of a value together with the type that they are decoded into.
 type keyWalker struct {
 	open []container
-	next reflect.Type // of the value that comes; nil: anything goes
+	next reflect.Type // type of the next value; nil: any
 }
 
 type container struct {
 	keys   map[string]bool         // seen so far; nil in an array
 	key    bool                    // the next string is a key
-	fields map[string]reflect.Type // of a struct
-	elem   reflect.Type            // of a map or an array
+	fields map[string]reflect.Type // fields of a struct
+	elem   reflect.Type            // element type of a map or an array
 }
 
 func (w *keyWalker) take(tok json.Token) error {
@@ -155,14 +156,14 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// Lines reads JSON lines: one object a line, empty lines skipped. Errors name the file and the line.
+// Lines reads JSON lines: one object per line, empty lines are skipped. Errors name the file and the line.
 type Lines struct {
 	name string
 	r    *bufio.Reader
 	line int
 }
 
-// NewLines reads from r; name stands in messages.
+// NewLines reads from r; name is used in messages.
 func NewLines(name string, r io.Reader) *Lines {
 	return &Lines{name: name, r: bufio.NewReaderSize(r, 64<<10)}
 }
@@ -210,13 +211,13 @@ func (l *Lines) read() ([]byte, error) {
 	}
 }
 
-// SnapshotReader reads recorded snapshots, one a line, in order of time.
+// SnapshotReader reads recorded snapshots, one per line, in order of time.
 type SnapshotReader struct {
 	lines *Lines
 	last  *Snapshot
 }
 
-// NewSnapshotReader reads from r; name stands in messages.
+// NewSnapshotReader reads from r; name is used in messages.
 func NewSnapshotReader(name string, r io.Reader) *SnapshotReader {
 	return &SnapshotReader{lines: NewLines(name, r)}
 }

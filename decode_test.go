@@ -129,7 +129,8 @@ func TestReadingRefusesWhatJSONCannotSay(t *testing.T) {
 	}
 }
 
-// TestDecodeStrictKnowsEmbeddedAndFreeKeys: an embedded struct's fields count as its own, and keys of maps are free.
+// TestDecodeStrictKnowsEmbeddedAndFreeKeys checks that the fields of an embedded struct count as the struct's own,
+// and that maps may have any key.
 func TestDecodeStrictKnowsEmbeddedAndFreeKeys(t *testing.T) {
 	var states []BackendState
 	if err := DecodeStrict([]byte(`[{"id":"a","address":"b:1","weight":1,"healthy":true,"in_flight":3}]`), &states); err != nil ||

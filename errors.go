@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrNoData says that something needed was never measured or trained. Test for it with errors.Is.
+// ErrNoData says that required data was never measured or trained. Test for it with errors.Is.
 var ErrNoData = errors.New("no data")
 
 // InvalidError says which part of a value breaks which rule.
@@ -26,9 +26,9 @@ func (e *InvalidError) Error() string {
 	return e.Path + ": " + e.Problem
 }
 
-// OwnedError says that a balancer obeys another controller, which renewed its lease not long ago.
+// OwnedError says that the balancer obeys another controller, whose lease has not expired.
 type OwnedError struct {
-	Balancer string        `json:"balancer"` // which, for people
+	Balancer string        `json:"balancer"` // name of the balancer, for people
 	Owner    Owner         `json:"owner"`
 	Lease    time.Duration `json:"lease_ns"` // how long after its last renewal the owner's lease ends
 }
@@ -38,13 +38,13 @@ func (e *OwnedError) Error() string {
 		e.Balancer, cmp.Or(e.Owner.Name, e.Owner.ID), e.Lease)
 }
 
-// UserError is a mistake in a command line or a file: the command ends with status 2.
+// UserError is a user's mistake in a command line or a file. The command ends with status 2.
 type UserError struct{ Err error }
 
 func (e *UserError) Error() string { return e.Err.Error() }
 func (e *UserError) Unwrap() error { return e.Err }
 
-// problems collects rule breaches under a path.
+// problems collects broken rules under a path.
 type problems struct {
 	path []string
 	errs []error
@@ -61,7 +61,7 @@ func (p *problems) in(step string, check func()) {
 	p.path = p.path[:len(p.path)-1]
 }
 
-// mostShown bounds how many breaches one message lists: thousands of instances may share one mistake.
+// mostShown limits how many broken rules one message lists, because thousands of instances may have the same mistake.
 const mostShown = 20
 
 func (p *problems) err() error {

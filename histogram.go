@@ -12,13 +12,13 @@ import (
 	"sync"
 )
 
-// mostCounts bounds the counters of a histogram in a reading: 256 KiB once it is decoded. Microseconds up to a day with
-// three significant figures take 29,000.
+// mostCounts limits the counters of a histogram in a reading: 256 KiB decoded. Values in microseconds up to one day
+// with three significant digits take 29,000 counters.
 const mostCounts = 32 << 10
 
-// Places in an encoded histogram (HdrHistogram V2, compressed): base64 of two 32-bit numbers, a cookie and the length of what
-// follows, and then, deflated, a header: cookie, length, offset and significant figures (32 bits each), lowest and highest value
-// (64 bits each), ratio.
+// Offsets in an encoded histogram (HdrHistogram V2, compressed). The encoding is base64 of two 32-bit numbers, a cookie and the
+// length of the rest. The rest is deflated and begins with a header: cookie, length, offset and significant digits (32 bits
+// each), lowest and highest value (64 bits each), ratio.
 const (
 	outerHeader   = 8
 	innerHeader   = 40
@@ -26,7 +26,7 @@ const (
 	lowestAt      = 16
 	highestAt     = 24
 	mostFigures   = 5
-	largestLowest = 1 << 40 // beyond it the geometry overflows
+	largestLowest = 1 << 40 // beyond it the number of buckets overflows
 )
 
 // inflaters are reused: a new one takes 40 KB.
@@ -42,8 +42,8 @@ func (i *inflater) reset(from io.Reader) (err error) {
 	return i.reader.(zlib.Resetter).Reset(from, nil)
 }
 
-// checkHistogram looks at the header of an encoded histogram before anybody decodes it: 42 bytes can ask for 49 MB of counters.
-// An empty one is right.
+// checkHistogram checks the header of an encoded histogram before the histogram is decoded, because 42 bytes can ask for 49 MB
+// of counters. An empty string is valid.
 func checkHistogram(encoded []byte) error {
 	if len(encoded) == 0 {
 		return nil
@@ -81,8 +81,8 @@ func histogramHeader(encoded []byte) (header [innerHeader]byte, err error) {
 	return header, nil
 }
 
-// histogramCounts is how many counters a geometry has. A bucket covers twice the values of the one before in the same
-// number of steps, fine enough for the significant figures.
+// histogramCounts returns how many counters a histogram with this header has. Each bucket covers twice the range of
+// the one before it in the same number of steps, which are fine enough for the significant digits.
 func histogramCounts(figures int32, lowest, highest int64) int64 {
 	finest := uint64(2)
 	for range figures {

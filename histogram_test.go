@@ -14,7 +14,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// forged encodes an empty histogram that claims a geometry.
+// forged encodes an empty histogram with a false header.
 func forged(t testing.TB, figures int32, lowest, highest int64) []byte {
 	t.Helper()
 	inner := binary.BigEndian.AppendUint32(nil, uint32(hdrhistogram.V2EncodingCookieBase|0x10))

@@ -13,8 +13,9 @@ import (
 
 const module = "github.com/quellhq/quell"
 
-// mayImport is ARCHITECTURE.md's "Imports point one way", wing by wing: for each package of this module, the others that
-// it may import. "." is the root package. A pattern serves packages that have no row of their own.
+// mayImport is the table behind "Imports point one way" in ARCHITECTURE.md: for each package of this module, the
+// packages of this module that it may import. "." is the root package. A pattern stands for packages that have no row of
+// their own.
 var mayImport = map[string][]string{
 	".": {},
 
@@ -56,7 +57,7 @@ var mayImport = map[string][]string{
 	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
 	"daemon":     {"*"},
 
-	// Apparatus: what plays, simulates and judges.
+	// Apparatus: plays, simulates and judges scenarios.
 	"lab/scenario":         {".", "config", "config/keys", "policy"},
 	"lab/testbed/*":        {"."},
 	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand", "internal/atomicfile"},
@@ -65,7 +66,7 @@ var mayImport = map[string][]string{
 	"lab/arena":            {".", "stats", "model", "policy", "lab/scenario", "lab/sim", "internal/lockfile", "internal/figure"},
 	"lab/experiment":       {"*"},
 
-	// Small things that many need. Two of them, need and golden, are for tests alone.
+	// Small shared packages. Two of them, need and golden, are only for tests.
 	"internal/*":        {},
 	"internal/figure":   {"internal/atomicfile"},
 	"internal/lifeline": {"."},
@@ -76,7 +77,7 @@ var mayImport = map[string][]string{
 	"examples":    {},
 }
 
-// leaves are seen by nothing below them: who imports one would turn an arrow round.
+// leaves may be imported by no product package: an import of one would make a cycle of layers.
 var leaves = map[string][]string{
 	"cmd/quell":      {},
 	"cmd/results":    {},
@@ -89,7 +90,7 @@ type listed struct {
 	Imports    []string
 }
 
-// packages asks the go command for this module's packages, tests left out.
+// packages lists this module's packages with the go command, without tests.
 func packages(t *testing.T) []listed {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
@@ -114,7 +115,7 @@ func packages(t *testing.T) []listed {
 	return all
 }
 
-// local turns an import path into a name of the table; ok says whether it belongs to this module.
+// local turns an import path into a name of the table; ok is false for packages of other modules.
 func local(importPath string) (name string, ok bool) {
 	if importPath == module {
 		return ".", true
@@ -131,7 +132,7 @@ func allowed(name string) (row []string, ok bool) {
 	return row, ok
 }
 
-// apparatus says whether a package belongs to the lab's wing.
+// apparatus returns whether a package belongs to the lab.
 func apparatus(name string) bool { return strings.HasPrefix(name, "lab/") }
 
 func TestImportsPointOneWay(t *testing.T) {
@@ -163,7 +164,7 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
-// The domain stays free of other people's code, too: whoever reads a Plan needs the standard library only.
+// The root package must import only the standard library, so that a program that reads a Plan needs nothing else.
 func TestDomainUsesStandardLibraryOnly(t *testing.T) {
 	for _, p := range packages(t) {
 		if p.ImportPath != module {

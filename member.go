@@ -2,7 +2,7 @@ package quell
 
 import "time"
 
-// Member is an instance as a scaler sees it.
+// Member is an instance as a scaler reports it.
 type Member struct {
 	ID      string    `json:"id"`
 	Type    string    `json:"type,omitempty"`
@@ -10,41 +10,41 @@ type Member struct {
 	Probe   string    `json:"probe,omitempty"` // host:port of the probe server, if there is one
 	State   State     `json:"state"`           // Starting, Ready, Draining (stopping) or Failed (exited by itself)
 	Started time.Time `json:"started"`         // when the start command was given
-	Exited  time.Time `json:"exited,omitzero"` // of a failed one, where its scaler knows: when it exited
+	Exited  time.Time `json:"exited,omitzero"` // when a failed instance exited, if its scaler knows
 }
 
-// Backend is an instance as a balancer is told of it.
+// Backend is an instance as it is given to a balancer.
 type Backend struct {
 	ID       string  `json:"id"`
 	Address  string  `json:"address"`
 	Probe    string  `json:"probe,omitempty"`
-	Weight   float64 `json:"weight"`             // fraction of traffic; 0 sends nothing new
+	Weight   float64 `json:"weight"`             // fraction of traffic; 0: no new requests
 	Draining bool    `json:"draining,omitempty"` // open requests finish, no new ones arrive
-	// Held says that a draining backend stays: a person took it out. Its open requests are never cut.
+	// Held says that a person took the draining backend out of rotation. Its open requests are never cut.
 	Held bool `json:"held,omitempty"`
 }
 
 // Held says who took an instance out of rotation by hand, and since when.
 type Held struct {
-	By    string    `json:"by"` // a person, or the balancer where it was done
+	By    string    `json:"by"` // a person, or the balancer at which it was done
 	Since time.Time `json:"since"`
 }
 
 // Owner is the controller that a balancer obeys.
 type Owner struct {
-	ID   string `json:"id"`             // of the controller's memory: the same after a restart
+	ID   string `json:"id"`             // of the controller's memory, so it is the same after a restart
 	Name string `json:"name,omitempty"` // for people
 }
 
-// BackendState is what a balancer says of a backend when read back.
+// BackendState is a backend as the balancer reports it.
 type BackendState struct {
 	Backend
 	Healthy  bool   `json:"healthy"`
-	Health   string `json:"health,omitempty"` // while checks fail: what the last one asked and what it got
+	Health   string `json:"health,omitempty"` // while checks fail: the last check's request and its answer
 	InFlight int64  `json:"in_flight"`
-	// Foreign marks a backend that the balancer had before Quell gave it any.
+	// Foreign marks a backend that the balancer had before Quell gave it one.
 	Foreign bool `json:"foreign,omitempty"`
-	// ByHand is set where somebody took the backend out at the balancer itself. No Apply puts it back.
-	// A zero Since means that the balancer does not know.
+	// ByHand is set if somebody took the backend out of rotation at the balancer itself. Apply does not put it back. A
+	// zero Since means that the balancer does not know the time.
 	ByHand *Held `json:"by_hand,omitempty"`
 }

@@ -37,7 +37,7 @@ type Latency struct {
 	N    int      `json:"n,omitempty"`
 }
 
-// Of returns the given statistic in milliseconds, and whether it is there.
+// Of returns the given statistic in milliseconds, and whether it is present.
 func (l *Latency) Of(m Metric) (float64, bool) {
 	if l == nil {
 		return 0, false
@@ -67,11 +67,11 @@ type ProbeStats struct {
 	StddevMS float64 `json:"stddev_ms"`
 	N        int     `json:"n"`
 
-	By *Probing `json:"by,omitempty"` // how they were made; absent where that was not told
+	By *Probing `json:"by,omitempty"` // how the probes were made; absent if not reported
 }
 
-// Probing is how a machine is probed: Count downloads of Bytes each, headers not counted, in a period, and by what kind of process.
-// What probes tell is comparable between probings of equal size only.
+// Probing says how a machine is probed: Count downloads of Bytes each, without headers, per period, and by what kind of process.
+// Only probes of equal size can be compared.
 type Probing struct {
 	Bytes   int64   `json:"bytes"`
 	Count   int     `json:"count,omitempty"`
@@ -79,11 +79,11 @@ type Probing struct {
 	From    string  `json:"from,omitempty"`
 }
 
-// sameSize is how far the sizes of probes may be apart, as a share, to tell the same.
+// sameSize is the relative difference up to which probes count as equal in size.
 const sameSize = 0.05
 
-// Alike says whether probes of one kind can be held against those of the other: whether they are of equal size, within 5%. One that
-// is not known is taken for the other.
+// Alike returns whether two kinds of probes can be compared, that is, whether their sizes differ by at most 5%. An unknown one is
+// taken to be equal.
 func (p *Probing) Alike(other *Probing) bool {
 	if p == nil || other == nil {
 		return true
@@ -99,18 +99,20 @@ type CPUTime struct {
 	Steal  float64 `json:"steal"`
 }
 
-// PressureFull is the key of a control group's pressure in which none of its tasks ran while some waited for a processor.
+// PressureFull is the key of the share of time in which none of a control group's tasks ran while some waited for a
+// processor.
 const PressureFull = "cpu_full"
 
-// Sched is how the tasks of a machine, or of a control group, got processors in a window: sums over tasks and processors, in seconds.
+// Sched says how the tasks of a machine or of a control group used processors in a window: sums over tasks and processors, in
+// seconds.
 type Sched struct {
 	Cores      float64  `json:"cores,omitempty"` // processors of the machine, or the group's quota; absent: no quota
 	RunS       float64  `json:"run_s"`           // processor time
 	UserS      *float64 `json:"user_s,omitempty"`
 	SystemS    *float64 `json:"system_s,omitempty"`
-	WaitS      *float64 `json:"wait_s,omitempty"`      // in run queues, while others ran or the quota was used up
+	WaitS      *float64 `json:"wait_s,omitempty"`      // waiting in run queues, while others ran or the quota was used up
 	TaskRunS   *float64 `json:"task_run_s,omitempty"`  // processor time of one task: the mean over the seconds of wait_s
-	ThrottledS *float64 `json:"throttled_s,omitempty"` // while the quota was used up, summed over processors, not over tasks
+	ThrottledS *float64 `json:"throttled_s,omitempty"` // stopped because the quota was used up; summed over processors, not over tasks
 }
 
 // Instance is one member of a service's group, with the newest observation of it.
@@ -118,32 +120,33 @@ type Instance struct {
 	ID       string   `json:"id"`
 	Type     string   `json:"type,omitempty"`
 	State    State    `json:"state"`
-	Health   string   `json:"health,omitempty"`   // while health checks fail: what the last one asked and got
-	Weight   *float64 `json:"weight,omitempty"`   // the fraction of traffic sent there now
+	Health   string   `json:"health,omitempty"`   // while health checks fail: the last check's request and its answer
+	Weight   *float64 `json:"weight,omitempty"`   // fraction of the traffic it gets now
 	Override *float64 `json:"override,omitempty"` // the weight that a person set
-	Factor   *Factor  `json:"factor,omitempty"`   // what a fast policy leaves of its share
+	Factor   *Factor  `json:"factor,omitempty"`   // the part of its share that a fast policy leaves
 	AgeS     *float64 `json:"age_s,omitempty"`
-	Held     *Held    `json:"held,omitempty"` // taken out by a person: no capacity, not Quell's to put back
-	// the instance whose place it is to take: until then starting, and not part of the group
+	Held     *Held    `json:"held,omitempty"` // a person took it out of rotation: it has no capacity, and Quell does not put it back
+	// Replaces is the instance that this one will replace. Until then its state is starting and it is not part of the
+	// group.
 	Replaces    string               `json:"replaces,omitempty"`
 	Limits      map[Resource]float64 `json:"limits,omitempty"`
 	Settings    map[string]float64   `json:"settings,omitempty"`
 	Observation *Observation         `json:"observation,omitempty"`
 }
 
-// Snapshot is what is known of a service at the end of one sampling period; or of a host, and then each instance is one of its control
-// groups.
+// Snapshot is what is known of a service at the end of one sampling period. A snapshot of a host has the host's control groups as
+// instances.
 type Snapshot struct {
 	At          time.Time    `json:"at"`
 	Service     string       `json:"service,omitempty"`
-	Host        string       `json:"host,omitempty"`         // in place of a service
+	Host        string       `json:"host,omitempty"`         // for a host, in place of a service
 	Machine     *Observation `json:"machine,omitempty"`      // of the whole host
 	ArrivalRate *float64     `json:"arrival_rate,omitempty"` // requests per second offered to the service
-	Coming      int          `json:"coming,omitempty"`       // instances that were ordered and that the scaler does not list yet
+	Coming      int          `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
 	Instances   []Instance   `json:"instances"`
 }
 
-// Set writes down the weights that people set, by instance. Those of unknown instances are ignored.
+// Set enters the weights that people set, by instance. Unknown instances are ignored.
 func (s *Snapshot) Set(overrides map[string]float64) {
 	for i := range s.Instances {
 		if w, ok := overrides[s.Instances[i].ID]; ok {
@@ -152,7 +155,7 @@ func (s *Snapshot) Set(overrides map[string]float64) {
 	}
 }
 
-// Cut writes down what a fast policy leaves of the shares, by instance.
+// Cut enters the factors of a fast policy, by instance.
 func (s *Snapshot) Cut(factors map[string]Factor) {
 	for i := range s.Instances {
 		s.Instances[i].Factor = nil
@@ -162,10 +165,11 @@ func (s *Snapshot) Cut(factors map[string]Factor) {
 	}
 }
 
-// Source is the kind of part that took a reading.
+// Source is the kind of process that took a reading.
 type Source string
 
-// The sources of readings: the machine itself, the prober where the traffic comes from, and balancers.
+// The sources of readings: the agent on the machine, the prober, which runs where the traffic comes from, and
+// balancers.
 const (
 	FromAgent    Source = "agent"
 	FromProber   Source = "prober"
@@ -178,19 +182,19 @@ var Sources = []Source{FromAgent, FromProber, FromBalancer}
 // UnmarshalText accepts exactly the names in Sources.
 func (s *Source) UnmarshalText(b []byte) error { return parseEnum(s, "source", b, Sources) }
 
-// Reading is one source's part of an observation, as it travels on the bus. The receiver stamps it with its own
-// clock; Observation.At is the sender's and is only shown.
+// Reading is the part of an observation that one source sends over the bus. The receiver stamps it with its own
+// clock. Observation.At is the sender's clock and is only displayed.
 type Reading struct {
 	Service     string      `json:"service"`
 	Instance    string      `json:"instance"`
 	Source      Source      `json:"source"`
-	Sender      string      `json:"sender"`         // tells several balancers or probers apart
-	Fast        bool        `json:"fast,omitempty"` // of a fast policy's period
+	Sender      string      `json:"sender"`         // distinguishes several balancers or probers
+	Fast        bool        `json:"fast,omitempty"` // covers a fast policy's period
 	Observation Observation `json:"observation"`
 	Requests    int64       `json:"requests,omitempty"`    // balancer: requests finished in the window
 	Errors      int64       `json:"errors,omitempty"`      // balancer: failed among them
 	LatencyHDR  []byte      `json:"latency_hdr,omitempty"` // balancer: HdrHistogram (V2, compressed) of microseconds
-	ConnectHDR  []byte      `json:"connect_hdr,omitempty"` // balancer: the same of connect times
+	ConnectHDR  []byte      `json:"connect_hdr,omitempty"` // balancer: connect times in the same form
 
 	Limits   map[Resource]float64 `json:"limits,omitempty"`   // agent: the limits in force, in the units of Limit
 	Settings map[string]float64   `json:"settings,omitempty"` // agent: the settings in force, by Setting.Key

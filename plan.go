@@ -2,14 +2,14 @@ package quell
 
 import "time"
 
-// Plan is what a policy wants to be in force after a snapshot, and why. It is data: printed, compared, stored,
-// replayed. Empty parts ask for nothing.
+// Plan is what a policy wants to be in force after a snapshot, and why. It is data: it can be printed, compared,
+// stored and replayed. Empty parts ask for nothing.
 type Plan struct {
 	At                    time.Time           `json:"at"`
 	Service               string              `json:"service,omitempty"`
-	Host                  string              `json:"host,omitempty"` // in place of a service
+	Host                  string              `json:"host,omitempty"` // for a host, in place of a service
 	Policy                string              `json:"policy"`
-	Weights               map[string]float64  `json:"weights,omitempty"` // over the instances that stay; sum 1
+	Weights               map[string]float64  `json:"weights,omitempty"` // of the instances that stay; sum 1
 	Group                 *GroupChange        `json:"group,omitempty"`
 	Limits                []Limit             `json:"limits,omitempty"`
 	Settings              []Setting           `json:"settings,omitempty"`
@@ -18,14 +18,14 @@ type Plan struct {
 	Capacity              map[string]float64  `json:"capacity,omitempty"` // effective capacity, before headroom
 	PredictedMS           map[string]float64  `json:"predicted_ms,omitempty"`
 	PredictedAtCapacityMS map[string]float64  `json:"predicted_at_capacity_ms,omitempty"`
-	Severity              map[string]float64  `json:"severity,omitempty"` // what was used, calibration included
+	Severity              map[string]float64  `json:"severity,omitempty"` // as used for the decision, after calibration
 	Cause                 map[string]Resource `json:"cause,omitempty"`
-	Limiter               map[string]string   `json:"limiter,omitempty"` // what binds the capacity: a resource, of several; override; errors
+	Limiter               map[string]string   `json:"limiter,omitempty"` // what limits the capacity: one of several resources, "override", "errors" or "cut"
 	Waits                 map[string]Waits    `json:"waits,omitempty"`   // of control groups
 	Reasons               []Reason            `json:"reasons,omitempty"`
 }
 
-// Part is a part of a plan that asks for something to be done.
+// Part is a part of a plan that asks for an action.
 type Part string
 
 // The parts, in the order in which they are carried out.
@@ -38,7 +38,7 @@ const (
 	FactorPart   Part = "factor"
 )
 
-// Asks lists the parts that ask for something. The other fields of a plan only explain it.
+// Asks lists the parts that ask for an action. The other fields of a plan only explain it.
 func (p *Plan) Asks() (parts []Part) {
 	for _, part := range []struct {
 		name Part
@@ -58,15 +58,15 @@ func (p *Plan) Asks() (parts []Part) {
 	return parts
 }
 
-// Waits says how much of the time in which a control group wanted to run it waited for a processor, and for whom: fractions of that time.
-// The four parts sum to Share. What a kernel does not tell is absent.
+// Waits says which fraction of the time in which a control group wanted to run it had to wait for a processor, and for whom it waited.
+// The four parts add up to Share. Values that the kernel does not report are absent.
 type Waits struct {
 	Share      *float64 `json:"share,omitempty"`
 	Own        *float64 `json:"own,omitempty"`        // for other tasks of the group
 	Quota      *float64 `json:"quota,omitempty"`      // for the next period of its own quota
-	Neighbours *float64 `json:"neighbours,omitempty"` // for tasks of this machine that are not the group's
-	Hypervisor *float64 `json:"hypervisor,omitempty"` // for the processors of the machine itself, which were stolen
-	Neighbour  string   `json:"neighbour,omitempty"`  // the group that ran most of all neighbours; absent: processes of no group
+	Neighbours *float64 `json:"neighbours,omitempty"` // for tasks of this machine outside the group
+	Hypervisor *float64 `json:"hypervisor,omitempty"` // for processors that the hypervisor gave to other machines (steal)
+	Neighbour  string   `json:"neighbour,omitempty"`  // the neighbouring group that ran most; absent: processes outside all groups
 }
 
 // GroupChange asks for instances to be added and removed.
@@ -75,13 +75,13 @@ type GroupChange struct {
 	Remove []string `json:"remove,omitempty"`
 }
 
-// Factor is what a fast policy leaves of an instance's share until a moment: Value from 0 to 1.
+// Factor multiplies an instance's share until a given time. Value is from 0 to 1. Fast policies set it.
 type Factor struct {
 	Value float64   `json:"value"`
 	Until time.Time `json:"until"`
 }
 
-// Left is what is left of an instance's share at a moment: 1 where nothing is cut, or not any more.
+// Left returns the factor at a given time: 1 if there is no cut, or the cut has expired.
 func (f *Factor) Left(at time.Time) float64 {
 	if f == nil || !at.Before(f.Until) {
 		return 1
@@ -89,7 +89,7 @@ func (f *Factor) Left(at time.Time) float64 {
 	return f.Value
 }
 
-// Empty says whether the change asks for nothing.
+// Empty returns whether the change asks for nothing.
 func (g *GroupChange) Empty() bool { return g == nil || g.Add == 0 && len(g.Remove) == 0 }
 
 // Limit bounds an instance's use of a resource; Value is in Unit.
@@ -108,10 +108,10 @@ type Setting struct {
 	Value    float64 `json:"value"`
 }
 
-// Key is the setting's name among those of its instance, such as apache.MaxRequestWorkers.
+// Key names the setting among those of its instance, for example apache.MaxRequestWorkers.
 func (s *Setting) Key() string { return s.Target + "." + s.Name }
 
-// Reason tells a person why a part of a plan is as it is. An empty Instance means the group.
+// Reason explains a part of a plan to a person. An empty Instance means the whole group.
 type Reason struct {
 	Code     string `json:"code"`
 	Instance string `json:"instance"`

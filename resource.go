@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Resource is something that neighbours on one physical machine compete for.
+// Resource is something that machines on the same physical host compete for.
 type Resource string
 
 // The resources Quell knows. Memory stands for last-level cache and memory bandwidth.
@@ -23,10 +23,10 @@ var Resources = []Resource{CPU, Network, Disk, Memory}
 // UnmarshalText accepts exactly the names in Resources.
 func (r *Resource) UnmarshalText(b []byte) error { return parseEnum(r, "resource", b, Resources) }
 
-// State is where an instance is in its life.
+// State is where an instance is in its life cycle.
 type State string
 
-// An instance is failed when the balancer's health check fails; one whose agent is silent is stale, not failed.
+// An instance is failed when the balancer's health check fails. One whose agent is silent is stale, not failed.
 const (
 	Starting State = "starting"
 	Ready    State = "ready"
@@ -40,7 +40,7 @@ var States = []State{Starting, Ready, Draining, Failed}
 // UnmarshalText accepts exactly the names in States.
 func (s *State) UnmarshalText(b []byte) error { return parseEnum(s, "state", b, States) }
 
-// Metric is the statistic of response time that the SLO is about.
+// Metric is the statistic of response time that the SLO refers to.
 type Metric string
 
 // The metrics an SLO can name.
@@ -90,10 +90,10 @@ func (m *InterferenceModel) UnmarshalText(b []byte) error {
 	return parseEnum(m, "interference model", b, InterferenceModels)
 }
 
-// ScaleOut selects how many instances a capacity shortage adds at once.
+// ScaleOut selects how many instances are added at once when capacity is short.
 type ScaleOut string
 
-// One adds one instance and waits for its first severity; Predicted adds what the shortfall asks for.
+// One adds one instance and waits for its first severity; Predicted adds as many as the shortfall needs.
 const (
 	One       ScaleOut = "one"
 	Predicted ScaleOut = "predicted"
@@ -105,10 +105,10 @@ var ScaleOuts = []ScaleOut{One, Predicted}
 // UnmarshalText accepts exactly the names in ScaleOuts.
 func (s *ScaleOut) UnmarshalText(b []byte) error { return parseEnum(s, "scale-out rule", b, ScaleOuts) }
 
-// Scheduling is how a balancer picks an instance for the next request.
+// Scheduling is the algorithm by which a balancer picks an instance for the next request.
 type Scheduling string
 
-// The built-in balancer's schedulings; weights apply to all of them but Prequal, which only leaves out who has none.
+// The built-in balancer's algorithms. All but Prequal use the weights; Prequal only skips instances with weight 0.
 const (
 	RoundRobin Scheduling = "roundrobin"
 	LeastConn  Scheduling = "leastconn"

@@ -1,27 +1,27 @@
 package quell
 
-// Result is the account of one policy's run through a scenario, as demo, sim and lab write it.
+// Result is the outcome of one policy's run through a scenario, as the commands demo, sim and lab write it.
 type Result struct {
 	Scenario        string     `json:"scenario"`
 	Policy          string     `json:"policy"`
 	Scheduling      Scheduling `json:"scheduling"`
-	Balancer        string     `json:"balancer,omitempty"` // where the rig has several
-	Fixed           int        `json:"fixed"`              // the group's size where the policy does not scale, else 0
+	Balancer        string     `json:"balancer,omitempty"` // if there are several
+	Fixed           int        `json:"fixed"`              // the group's size if the policy does not scale, else 0
 	Seed            uint64     `json:"seed"`
 	DurationS       float64    `json:"duration_s"`
 	Requests        int64      `json:"requests"`
 	Errors          int64      `json:"errors"`
 	LatencyMS       Latency    `json:"latency_ms"`
 	SLO             SLOResult  `json:"slo"`
-	InstanceSeconds float64    `json:"instance_seconds"` // start command to exit
+	InstanceSeconds float64    `json:"instance_seconds"` // from start command to exit
 	MeanInstances   float64    `json:"mean_instances"`
 	MaxInstances    int        `json:"max_instances"`
 	Decisions       int        `json:"decisions"` // plans that changed something
 	ReactionS       *Reaction  `json:"reaction_s,omitempty"`
-	Warnings        []string   `json:"warnings,omitempty"` // what makes the figures doubtful
+	Warnings        []string   `json:"warnings,omitempty"` // why the figures may be wrong
 }
 
-// SLOResult tells how long the objective was missed.
+// SLOResult says for how long the objective was missed.
 type SLOResult struct {
 	Metric         Metric  `json:"metric"`
 	ThresholdMS    float64 `json:"threshold_ms"`
@@ -30,7 +30,7 @@ type SLOResult struct {
 	RequestsOver   int64   `json:"requests_over"` // slower than the threshold, whatever the metric, or failed
 }
 
-// Reaction is the time from each mark to the first applied plan that changed weights or group size after it.
+// Reaction is the time from each mark to the first applied plan after it that changed weights or group size.
 type Reaction struct {
 	Median float64 `json:"median"`
 	Max    float64 `json:"max"`

@@ -13,7 +13,7 @@ type Service struct {
 	Mode     Mode
 }
 
-// SLO is the response-time objective that must hold at every instance.
+// SLO is the response-time objective that every instance must meet.
 type SLO struct {
 	Metric    Metric
 	Threshold time.Duration // R_th
@@ -22,15 +22,15 @@ type SLO struct {
 // ThresholdMS is the threshold in milliseconds, the unit of the models.
 func (s SLO) ThresholdMS() float64 { return float64(s.Threshold) / float64(time.Millisecond) }
 
-// Policy selects the policy. Settings are its own: a value of the type that its row in package policy declares; nil: its defaults.
+// Policy selects a policy. Settings has the type that the policy's row in package policy declares; nil means the defaults.
 type Policy struct {
 	Name     string
 	Settings any
 	Fast     Fast
 }
 
-// Fast selects a policy that runs beside another one at a period of its own, and cuts the shares that the other one gives. The zero
-// value is none.
+// Fast selects a policy that runs next to the main one at its own shorter period and cuts the shares that the main one gives. The
+// zero value means none.
 type Fast struct {
 	Name     string
 	Settings any
@@ -44,8 +44,8 @@ func (p Policy) String() string { return p.Name }
 type Group struct {
 	Min       int
 	Max       int
-	Initial   int           // instances started where there are none yet; at least Min
-	Fixed     bool          // nothing can be added or removed: a list of machines that somebody else runs
+	Initial   int           // instances started if there are none yet; at least Min
+	Fixed     bool          // the group is a list of machines that somebody else runs: nothing can be added or removed
 	Startup   time.Duration // how long an instance may take to become ready
 	Protected []string      // never removed or replaced
 	Replace   Replace
@@ -56,17 +56,17 @@ type Replace struct {
 	Every time.Duration // least time between two replacements that plans ask for
 }
 
-// Guard limits what any policy may do; shares are fractions, zero turns a rule off.
+// Guard limits what any policy may do. Shares are fractions. Zero turns a rule off.
 type Guard struct {
-	Floor      float64       // least weight, as a fraction of an equal share
-	Step       float64       // largest change of a weight, as a fraction of an equal share
-	SlowStart  time.Duration // ramp of a new instance's weight
-	StaleAfter int           // periods without a reading until an instance is stale
+	Floor      float64       // lowest weight, as a fraction of an equal share
+	Step       float64       // largest change of a weight in one plan, as a fraction of an equal share
+	SlowStart  time.Duration // time over which a new instance's weight rises to its full share
+	StaleAfter int           // periods without a reading after which an instance is stale
 	Fade       int           // further periods over which a stale instance moves to an equal share
-	ErrorRate  float64       // above this an instance never gains weight
+	ErrorRate  float64       // an instance with a higher error rate never gains weight
 }
 
-// Reporting is how often readings are needed: at the period of the fastest policy.
+// Reporting is how often readings are needed: the period of the fastest policy.
 func (s Service) Reporting() time.Duration {
 	if fast := s.Policy.Fast.Sampling; fast > 0 {
 		return fast

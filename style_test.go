@@ -11,10 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// longest is how many columns a line of Go may have; a tab is one.
+// longest is the limit of columns of a line of Go; a tab counts as one.
 const longest = 140
 
-// TestLinesAreShort finds lines that are too long. Text between backquotes stays as it is.
+// TestLinesAreShort finds lines that are too long. Text in backquotes is exempt.
 func TestLinesAreShort(t *testing.T) {
 	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -43,7 +43,7 @@ func TestLinesAreShort(t *testing.T) {
 	}
 }
 
-// quotedLines are the lines with text between backquotes.
+// quotedLines are the lines with text in backquotes.
 func quotedLines(source []byte) map[int]bool {
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile("", -1, len(source))

@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// Shown says whether a character can be shown on a terminal as it is. Control characters can move the cursor and forge
-// lines, characters that change the direction of text can turn it around.
+// Shown returns whether a character is safe to print on a terminal. Control characters can move the cursor and forge
+// lines; characters that change the direction of text can reverse it.
 func Shown(r rune) bool {
 	return r != utf8.RuneError && !unicode.IsControl(r) && !unicode.Is(unicode.Cf, r) && r != '\u2028' && r != '\u2029'
 }
 
-// Printable makes text from outside fit to be shown: what cannot be shown is escaped as in Go, and what exceeds the given number
-// of bytes is cut off.
+// Printable makes untrusted text safe to print: unsafe characters are escaped as in Go, and text beyond the given number of
+// bytes is cut off.
 func Printable(s string, most int) string {
 	cut := len(s) > most
 	if cut {
@@ -28,7 +28,7 @@ func Printable(s string, most int) string {
 		switch {
 		case r == utf8.RuneError:
 			if c := s[i]; c >= utf8.RuneSelf && cut && len(s)-i < utf8.UTFMax {
-				continue // the cut went through a character
+				continue // a multi-byte character was cut
 			}
 			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case Shown(r):

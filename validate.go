@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Bounds beyond which a reading is absurd rather than extreme. A utilisation may pass 1 a little, where a
-// capacity was configured too low; severity 1e6 is a probe a million times slower than alone.
+// Limits beyond which a reading is wrong rather than extreme. A utilisation may exceed 1 a little if the configured
+// capacity is too low. A severity of 1e6 is a probe a million times slower than alone.
 const (
 	maxUtilization = 2
 	maxSeverity    = 1e6
@@ -17,17 +17,17 @@ const (
 	maxIDBytes     = 256
 )
 
-// SumTolerance is the relative tolerance with which sums are compared with sums.
+// SumTolerance is the relative tolerance for comparing sums.
 const SumTolerance = 1e-9
 
-// AtMost says whether a <= b within SumTolerance, the comparison of load with capacity.
+// AtMost returns whether a <= b within SumTolerance. It compares load with capacity.
 func AtMost(a, b float64) bool {
 	return a <= b+SumTolerance*math.Max(math.Abs(a), math.Abs(b))
 }
 
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// Validate returns every rule that the snapshot breaks, as *InvalidError values joined, or nil.
+// Validate returns all rules that the snapshot breaks, as joined *InvalidError values, or nil.
 func (s *Snapshot) Validate() error {
 	var p problems
 	if s.At.IsZero() {
@@ -92,7 +92,7 @@ func (in *Instance) check(p *problems) {
 	}
 }
 
-// Validate returns every rule that the reading breaks, joined, or nil. Times are not judged: clocks differ.
+// Validate returns all rules that the reading breaks, joined, or nil. Times are not checked, because clocks differ.
 func (r *Reading) Validate() error {
 	var p problems
 	p.id("service", r.Service)
@@ -119,7 +119,7 @@ func (r *Reading) Validate() error {
 	return p.err()
 }
 
-// inside checks what is in force inside an instance.
+// inside checks the limits and settings of an instance.
 func (p *problems) inside(limits map[Resource]float64, settings map[string]float64) {
 	for r, v := range sorted(limits) {
 		p.resource("limits", r)
@@ -130,7 +130,7 @@ func (p *problems) inside(limits map[Resource]float64, settings map[string]float
 	}
 }
 
-// Validate returns every rule that the limit breaks, joined, or nil.
+// Validate returns all rules that the limit breaks, joined, or nil.
 func (l *Limit) Validate() error {
 	var p problems
 	p.id("instance", l.Instance)
@@ -140,7 +140,7 @@ func (l *Limit) Validate() error {
 	return p.err()
 }
 
-// Validate returns every rule that the setting breaks, joined, or nil.
+// Validate returns all rules that the setting breaks, joined, or nil.
 func (s *Setting) Validate() error {
 	var p problems
 	p.id("instance", s.Instance)
@@ -150,7 +150,7 @@ func (s *Setting) Validate() error {
 	return p.err()
 }
 
-// Validate returns every rule that the observation breaks, joined, or nil.
+// Validate returns all rules that the observation breaks, joined, or nil.
 func (o *Observation) Validate() error {
 	var p problems
 	o.check(&p)
@@ -281,7 +281,7 @@ func (p *problems) byResource(field string, m map[Resource]float64, most float64
 	}
 }
 
-// sorted ranges over a map in the order of its keys, so that messages come in the same order every time.
+// sorted iterates over a map in the order of its keys, so that messages are always in the same order.
 func sorted[K ~string, V any](m map[K]V) func(yield func(K, V) bool) {
 	return func(yield func(K, V) bool) {
 		if len(m) == 0 {

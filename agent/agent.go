@@ -1,6 +1,6 @@
-// Package agent reports from inside an instance: once per sampling period it reads the machine and publishes what it
-// read. It also runs the probe server, and puts the limits and settings in force that it is told. It is meant to be left running on small
-// machines: it holds one observation at a time and sleeps between two of them.
+// Package agent reports from an instance: once per sampling period it reads the machine's sensors and publishes a reading. It also runs
+// the probe server, and applies the limits and settings that the controller orders. It is meant for small machines: it keeps one
+// observation in memory and sleeps between readings.
 package agent
 
 import (
@@ -20,27 +20,27 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// Sampler reads the machine: what was measured since the previous call, and the sensors that failed. The first call
-// only primes. *sensor.Set is one.
+// Sampler reads the machine. It returns what was measured since the previous call, and the sensors that failed. The
+// first call only sets the starting point. *sensor.Set is one.
 type Sampler interface {
 	Sample(now time.Time) (quell.Observation, []sensor.Failure)
 }
 
 var _ Sampler = (*sensor.Set)(nil)
 
-// Options says what an agent reports, and to whom.
+// Options configure an agent.
 type Options struct {
 	Service  string
 	Instance string
 	// Period is the sampling period T.
 	Period  time.Duration
 	Sampler Sampler
-	// Publish sends one reading; it has one period of time.
+	// Publish sends one reading. It must finish within one period.
 	Publish func(context.Context, quell.Reading) error
 	// ProbeServer answers probes on ProbeListener while the agent runs; both or neither.
 	ProbeServer   *probe.Server
 	ProbeListener net.Listener
-	// Limiters and Setters are the drivers that put orders in force, by resource and by the server that they set.
+	// Limiters and Setters are the drivers that apply orders, by resource and by the server whose parameters they set.
 	Limiters map[quell.Resource]Limiter
 	Setters  map[string]Setter
 	Now      func() time.Time      // nil means time.Now
@@ -55,8 +55,8 @@ type Agent struct {
 	publishing outage.Log
 	sensing    map[string]*outage.Log // by sensor
 
-	inside  sync.Mutex             // guards the drivers, and what follows
-	reading map[string]*outage.Log // back what is in force
+	inside  sync.Mutex             // guards the drivers and the fields below
+	reading map[string]*outage.Log // by driver: failures of reading back
 }
 
 // New checks o and registers the metrics.
@@ -86,8 +86,8 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// Run samples and publishes until ctx ends; then it stops the probe server and returns nil. Neither a sensor nor the
-// bus can end it; a probe server that may not start, as Server.Start says, does.
+// Run samples and publishes until ctx ends. Then it stops the probe server and returns nil. Failing sensors or a
+// failing bus do not end it; a probe server that cannot start does, see Server.Start.
 func (a *Agent) Run(ctx context.Context) error {
 	if a.opts.ProbeServer != nil {
 		if err := a.opts.ProbeServer.Start(a.opts.ProbeListener); err != nil {
@@ -95,14 +95,14 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		defer a.stopProbes(ctx)
 	}
-	a.sample() // primes; there is nothing to publish yet
+	a.sample() // sets the starting point; there is nothing to publish yet
 	for tick.Sleep(ctx, tick.Until(a.opts.Now(), a.opts.Period)) {
 		a.report(ctx)
 	}
 	return nil
 }
 
-// stopProbes gives open downloads a moment to finish.
+// stopProbes gives open downloads a short time to finish.
 func (a *Agent) stopProbes(ctx context.Context) {
 	const moment = 2 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moment)
@@ -131,7 +131,7 @@ func (a *Agent) report(ctx context.Context) {
 	a.publishing.Report(err)
 }
 
-// sample reads the machine and tells of every sensor that failed or recovered.
+// sample reads the machine and logs sensors that fail or recover.
 func (a *Agent) sample() quell.Observation {
 	obs, failures := a.opts.Sampler.Sample(a.opts.Now())
 	failed := make(map[string]bool, len(failures))

@@ -20,7 +20,7 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// machine is a sampler that numbers its samples, and whose sensors fail in the samples given.
+// machine is a sampler that numbers its samples, and whose sensors fail in the given samples.
 type machine struct {
 	samples int
 	fails   map[int][]string
@@ -36,7 +36,7 @@ func (m *machine) Sample(now time.Time) (quell.Observation, []sensor.Failure) {
 	return obs, failures
 }
 
-// journal is a bus that takes its time, or fails, for some of the readings.
+// journal is a bus that is slow or fails for some of the readings.
 type journal struct {
 	readings []quell.Reading
 	at       []time.Duration // after the start
@@ -60,7 +60,7 @@ func (j *journal) publish(ctx context.Context, r quell.Reading) error {
 	return nil
 }
 
-// run runs an agent for the given time inside a bubble.
+// run runs an agent for the given time with synthetic time.
 func run(t *testing.T, o Options, duration time.Duration) {
 	t.Helper()
 	a, err := New(o)

@@ -11,9 +11,9 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// BenchmarkReport is the whole work of one period: reading this machine's files, encoding and handing over. At one
-// observation per second an agent may take 0.5% of a core, which is 5 ms of it. Nearly all of the allocations are the
-// files' contents; nothing is kept from one period to the next but the last counters.
+// BenchmarkReport is the whole work of one period: reading this machine's files, encoding and publishing. At one
+// observation per second an agent may use 0.5% of a processor, which is 5 ms. Almost all allocations are the files'
+// contents. Only the last counters are kept from one period to the next.
 func BenchmarkReport(b *testing.B) {
 	if _, err := os.Stat("/proc/net/dev"); err != nil {
 		b.Skip("this machine has no /proc")

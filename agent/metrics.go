@@ -7,7 +7,7 @@ import (
 	"github.com/quellhq/quell/probe"
 )
 
-// metrics are what the agent tells about itself.
+// metrics are the agent's Prometheus metrics.
 type metrics struct {
 	observations  prometheus.Counter
 	publishErrors prometheus.Counter
@@ -25,7 +25,7 @@ func newMetrics() metrics {
 	}
 }
 
-// register adds the metrics to r, if there is one, and the probe server's if there is one.
+// register adds the metrics to r, if it is set, and those of the probe server, if there is one.
 func (m metrics) register(r prometheus.Registerer, server *probe.Server) error {
 	if r == nil {
 		return nil

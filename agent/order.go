@@ -11,24 +11,24 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// Limiter bounds this machine's use of one resource.
+// Limiter limits this machine's use of one resource.
 type Limiter interface {
-	// Limit puts a bound in force. It refuses a unit that it does not know.
+	// Limit applies a limit. It refuses a unit that it does not know.
 	Limit(ctx context.Context, l quell.Limit) error
-	// InForce reads the bound back; ok is false where there is none.
+	// InForce reads the limit back; ok is false if there is none.
 	InForce(ctx context.Context) (value float64, ok bool, err error)
 }
 
 // Setter sets the parameters of one server on this machine.
 type Setter interface {
-	// Set puts a parameter in force.
+	// Set applies a parameter.
 	Set(ctx context.Context, name string, value float64) error
 	// InForce reads the parameters back, by name.
 	InForce(ctx context.Context) (map[string]float64, error)
 }
 
-// Order puts limits and settings in force. What this agent has no driver for is refused; the rest is done. The error says which are not in
-// force, and why.
+// Order applies limits and settings. Those without a driver are refused; the others are applied. The error says which are not in force,
+// and why.
 func (a *Agent) Order(ctx context.Context, limits []quell.Limit, settings []quell.Setting) error {
 	a.inside.Lock()
 	defer a.inside.Unlock()
@@ -46,7 +46,7 @@ func (a *Agent) Order(ctx context.Context, limits []quell.Limit, settings []quel
 	return errors.Join(errs...)
 }
 
-// check refuses what is meant for another machine.
+// check refuses orders for another machine.
 func (a *Agent) check(instance string) error {
 	if instance != a.opts.Instance {
 		return fmt.Errorf("it is for %q, and this is %q", instance, a.opts.Instance)
@@ -84,7 +84,7 @@ func (a *Agent) set(ctx context.Context, s quell.Setting) error {
 	return nil
 }
 
-// inForce reads back all limits and settings. What cannot be read is left out and told.
+// inForce reads back all limits and settings. What cannot be read is left out and logged.
 func (a *Agent) inForce(ctx context.Context) (limits map[quell.Resource]float64, settings map[string]float64) {
 	a.inside.Lock()
 	defer a.inside.Unlock()
@@ -115,7 +115,7 @@ func (a *Agent) inForce(ctx context.Context) (limits map[quell.Resource]float64,
 	return limits, settings
 }
 
-// readBack tells when reading back fails, and when it works again.
+// readBack logs when reading back fails and when it works again.
 func (a *Agent) readBack(what string, err error) {
 	if a.reading[what] == nil {
 		a.reading[what] = &outage.Log{Logger: a.opts.Logger, What: "reading back " + what}

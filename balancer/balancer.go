@@ -1,5 +1,5 @@
-// Package balancer is what a driver of a balancer declares of itself. A driver is a package below this one: its settings with
-// their keys stand beside its code, and one line in daemon/drivers.go names it.
+// Package balancer defines what a driver of a balancer declares. A driver is a package below this one. Its settings and their
+// keys are next to its code, and one line in daemon/drivers.go adds it.
 package balancer
 
 import (
@@ -11,27 +11,27 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Kind is a driver's row: its name in balancer.kind, a few words about it, and its settings.
+// Kind describes a driver: its name in balancer.kind, a short description, and its settings.
 type Kind = keys.Kind[Settings]
 
-// Settings are what a configuration says of a balancer of one kind. Config and daemon ask them for more through small interfaces of
-// their own.
+// Settings are the configuration of one kind of balancer. Packages config and daemon use more methods, if present, through small
+// interfaces.
 type Settings interface {
-	// Keys are the kind's own keys below `balancer`. What is read by them goes into the settings.
+	// Keys are the kind's own keys below `balancer`. Reading them fills the settings.
 	Keys() keys.Table
-	// Check reports what keys do not agree on.
+	// Check reports keys that contradict each other.
 	Check(d *keys.Decoder)
-	// Where says where the balancer is, for people.
+	// Where returns where the balancer is, for people.
 	Where() string
 	// New makes the driver. The balancer need not run yet.
 	New(s Service) (Driver, error)
 }
 
-// Service is what a driver is told of the service that it works for.
+// Service is what a driver needs to know about its service.
 type Service struct {
 	Name     string
 	Balancer string        // balancer.name
-	Data     string        // folder of what must outlive the process
+	Data     string        // folder for files that must survive the process
 	Period   time.Duration // the sampling period
 	Fast     time.Duration // the period of a fast policy; 0: there is none
 	Drain    time.Duration // how long open requests may take to finish
@@ -40,13 +40,14 @@ type Service struct {
 
 // Driver spreads traffic over backends.
 type Driver interface {
-	// Apply makes the balancer's backends exactly these.
+	// Apply replaces the balancer's backends by exactly these.
 	Apply(ctx context.Context, backends []quell.Backend) error
-	// State reads back what is in force.
+	// State reads back the backends in force.
 	State(ctx context.Context) ([]quell.BackendState, error)
 }
 
-// Made returns a new driver as a Driver. With an error it is none: a nil pointer in an interface would not be nil.
+// Made returns a new driver as a Driver. With an error it returns nil, because an interface that holds a nil pointer
+// is not nil.
 func Made[D Driver](driver D, err error) (Driver, error) {
 	if err != nil {
 		return nil, err
@@ -56,14 +57,15 @@ func Made[D Driver](driver D, err error) (Driver, error) {
 
 // Meter measures a balancer's requests from the controller's process.
 type Meter interface {
-	// Pace changes how often readings are made, as at a reload: the sampling period, and a fast policy's, 0 if there is none.
+	// Pace changes how often readings are made, for example at a reload: every sampling period, and every period of a fast
+	// policy, 0 if there is none.
 	Pace(period, fast time.Duration)
-	// Stop ends it, and waits for that.
+	// Stop ends the measuring and waits until it has ended.
 	Stop()
 }
 
-// Part is one process of a balancer, which can be asked by itself for what is in force.
+// Part is one process of a balancer. It can be asked on its own which backends are in force.
 type Part struct {
-	About string // such as "balancer at /run/b.sock: backends"
+	About string // for example "balancer at /run/b.sock: backends"
 	Open  func() (Driver, error)
 }

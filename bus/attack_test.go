@@ -115,7 +115,7 @@ func underControl(t *testing.T, opts ServerOptions, o Options) *controlled {
 	return c
 }
 
-// wantUntouched says that nothing of the controller's was reached.
+// wantUntouched checks that the attack changed nothing of the controller's.
 func (c *controlled) wantUntouched(t *testing.T) {
 	t.Helper()
 	if err := c.conn.nc.Flush(); err != nil {
@@ -135,7 +135,7 @@ func (c *controlled) wantUntouched(t *testing.T) {
 	}
 }
 
-// attempts is what a stolen credential is tried on.
+// attempts are the publishes that each stolen credential is tried with.
 func attempts(own string) map[string]string {
 	return map[string]string{
 		"pause":                            "quell.video.command.sensor." + own,
@@ -237,7 +237,7 @@ func TestWhatABalancerCannotDo(t *testing.T) {
 	}
 }
 
-// An operator asks; the stores themselves are out of reach.
+// Operators may ask the controller. The stores themselves are not reachable for them.
 func TestWhatAnOperatorCannotDo(t *testing.T) {
 	c := underControl(t, ServerOptions{}, Options{})
 	text, err := c.ring.Issue(Grant{Operator, "video", "anna"}, 0)
@@ -247,7 +247,7 @@ func TestWhatAnOperatorCannotDo(t *testing.T) {
 	nc, denied := raw(t, c.server.URL(), text)
 	wantRefused(t, nc, denied, attempts("i1"))
 	c.wantUntouched(t)
-	// What the sender says of itself does not count, and no answer goes elsewhere than to an inbox.
+	// The sender field that the client fills in is ignored, and answers go only to inboxes.
 	if err := nc.PublishRequest("quell.video.command.operator.anna", "quell.video.reading.agent.i1",
 		[]byte(`{"name":"pause","by":"root"}`)); err != nil {
 		t.Fatal(err)
@@ -319,7 +319,7 @@ func TestWhoShowsNothingCanDoNothing(t *testing.T) {
 	c.wantUntouched(t)
 }
 
-// A token that every process shows, as before there were roles, is enough to report and to look, not to command.
+// A shared token, as used before roles existed, allows readings and status but no commands.
 func TestWhatASharedTokenCanDo(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		t.Run(fmt.Sprint("commands ", allowed), func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestWhatASharedTokenCanDo(t *testing.T) {
 			if refused := strings.Contains(r.Error, "operator's credential"); err != nil || refused == allowed {
 				t.Errorf("pause: %+v, %v", r, err)
 			}
-			// A command line of before there were roles asks on another subject.
+			// A command line from before roles existed asks on another subject.
 			m, err := nc.Request("quell.video.command", []byte(`{"name":"pause","by":"root"}`), patience)
 			if err != nil {
 				t.Fatal(err)
@@ -359,7 +359,7 @@ func TestWhatASharedTokenCanDo(t *testing.T) {
 	}
 }
 
-// One that sends without end is cut off; others notice nothing.
+// A sender that floods the bus is disconnected. Other connections are not affected.
 func TestAFloodIsCutOff(t *testing.T) {
 	c := underControl(t, ServerOptions{}, Options{})
 	text, err := c.ring.Issue(Grant{Sensor, "video", "i1"}, 0)

@@ -57,7 +57,7 @@ func BenchmarkAppend(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
 }
 
-// BenchmarkPutState measures the state of 10,000 instances.
+// BenchmarkPutState measures writing the state of 10,000 instances.
 func BenchmarkPutState(b *testing.B) {
 	s := state(b, embedded(b))
 	value := noise(1, 2<<20)

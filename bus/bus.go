@@ -1,7 +1,7 @@
 // Package bus carries Quell's messages over NATS, embedded or external: readings from agents, probers and balancers
-// to the controller, commands to it, and what a controller must not forget: its policy's state, its journal and
-// the lease that keeps a second controller away. An embedded server writes synchronously: what was acknowledged
-// survives a killed process.
+// to the controller, and commands to the controller. It also stores what must survive a restart of the controller:
+// the policy's state, the journal, and the lease that keeps a second controller from acting. An embedded server
+// writes synchronously: what was acknowledged survives a killed process.
 package bus
 
 import (
@@ -24,30 +24,33 @@ import (
 // ErrNotConnected says that the bus cannot be reached at present. The connection keeps trying by itself.
 var ErrNotConnected = errors.New("not connected to the bus")
 
-// Options say how to reach a bus.
+// Options configure a connection to a bus.
 type Options struct {
 	URL    string  // of an external bus, as nats://host:4222, or several with commas between; tls:// asks for TLS. Unused when Server is set.
 	Server *Server // an embedded server, reached inside the process
 	Token  string
 	TLS    TLS
-	// Identify returns what to show to the bus, and is asked again at every attempt to connect; nil shows Token.
+	// Identify returns the identity to present. It is called at every attempt to connect. If it is nil, Token is
+	// presented.
 	Identify func() (Identity, error)
-	// Persistent connections go on trying whatever happens; without it a bus that refuses the first attempt is an error.
+	// Persistent connections keep trying after every failure. Without it, a refused first attempt is an error.
 	Persistent bool
-	// SharedMayCommand lets the controller at this end obey those who show only a shared token.
+	// SharedMayCommand makes this controller obey commands from clients that present only a shared token.
 	SharedMayCommand bool
-	Name             string       // shown by the server, as "agent i-7"
+	Name             string       // shown by the server, for example "agent i-7"
 	Logger           *slog.Logger // nil discards
 
 	// Replicas is how many copies of each store a cluster keeps; 0 means as many as it can hold, up to 3.
 	Replicas int
 
-	// Ping is how often the server is asked whether it is there; one that leaves two unanswered is left. 0 means 10 s.
+	// Ping is the time between pings to the server. The connection moves to another server after two pings without an
+	// answer. 0 means 10 s.
 	Ping time.Duration
 
 	// Now stamps received readings and times leases; nil means time.Now.
 	Now func() time.Time
-	// Validate judges readings on both ends; nil accepts whatever decodes.
+	// Validate checks readings when they are sent and when they are received. If it is nil, every reading that decodes is
+	// accepted.
 	Validate func(*quell.Reading) error
 }
 
@@ -55,7 +58,7 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// Identity is what a process shows to the bus; either may be empty.
+// Identity is what a process presents to the bus. Either field may be empty.
 type Identity struct {
 	Token      string
 	Credential []byte // a credential file's text
@@ -69,19 +72,19 @@ type Conn struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	packer *packer
-	noise  outage.Kinds // what the server or the library says of a connection that goes on
+	noise  outage.Kinds // errors that the server or the library reports while the connection stays up
 
 	mu        sync.Mutex
 	link      Link
-	met       bool                     // it has been up
-	own       Grant                    // what was shown last; the zero value is no credential
-	moved     time.Time                // when the server was last left for another
+	met       bool                     // it has been connected at least once
+	own       Grant                    // the grant of the credential presented last; zero: no credential
+	moved     time.Time                // when the connection last moved to another server
 	sightings map[string]leaseSighting // by service
 }
 
-// Connect returns a connection, also while the server cannot be reached yet: it then keeps trying for ever, and goes on
-// doing so when it is lost or refused later. A server that refuses the first attempt is a *quell.UserError unless
-// opts.Persistent is set; a URL that makes no sense always is.
+// Connect returns a connection, even while the server cannot be reached. It keeps trying to connect, also when the
+// connection is lost or refused later. If the server refuses the first attempt, Connect returns a *quell.UserError,
+// unless opts.Persistent is set. An invalid URL is always a *quell.UserError.
 func Connect(opts Options) (*Conn, error) {
 	c, err := newConn(opts)
 	if err != nil {
@@ -128,7 +131,7 @@ func newConn(opts Options) (*Conn, error) {
 		link:  Link{Since: opts.Now()}, sightings: map[string]leaseSighting{}}, nil
 }
 
-// destination checks where to connect to and returns it as it may be shown.
+// destination checks the URL and returns it without secrets.
 func destination(opts *Options) (string, error) {
 	if opts.Server != nil {
 		return opts.Server.String(), nil
@@ -160,7 +163,7 @@ func withoutUser(u *url.URL, raw string) string {
 	return shown.String()
 }
 
-// Err says why the bus cannot be used at present; nil while it can.
+// Err returns the reason why the bus cannot be used at present, nil if it can.
 func (c *Conn) Err() error {
 	l := c.Link()
 	switch {
@@ -175,7 +178,7 @@ func (c *Conn) Err() error {
 // Connected says whether the bus can be reached now.
 func (c *Conn) Connected() bool { return c.nc.IsConnected() }
 
-// Close ends the connection; what was published before is still sent, within a second.
+// Close ends the connection. Messages that were published before are still sent, for at most one second.
 func (c *Conn) Close() {
 	if c.Connected() {
 		if err := c.nc.FlushTimeout(time.Second); err != nil {
@@ -185,7 +188,7 @@ func (c *Conn) Close() {
 	c.nc.Close()
 }
 
-// bounded bounds one exchange that needs no store, and refuses it at once while the bus cannot be reached.
+// bounded limits the time of one exchange that needs no store. It fails at once while the bus cannot be reached.
 func (c *Conn) bounded(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if !c.Connected() {
 		return nil, nil, fmt.Errorf("%w at %s", ErrNotConnected, c.where)
@@ -194,7 +197,8 @@ func (c *Conn) bounded(ctx context.Context) (context.Context, context.CancelFunc
 	return bounded, cancel, nil
 }
 
-// request bounds one exchange with the server's store, and refuses it at once while the bus cannot be reached or its store is closed.
+// request limits the time of one exchange with the server's store. It fails at once while the bus cannot be reached or its store is
+// closed.
 func (c *Conn) request(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if isPatient(ctx) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -207,7 +211,7 @@ func (c *Conn) request(ctx context.Context) (context.Context, context.CancelFunc
 	if err != nil || c.opts.Server == nil {
 		return bounded, cancel, err
 	}
-	// A store that fails leaves requests without an answer.
+	// A store that fails does not answer requests.
 	unwatch := context.AfterFunc(c.opts.Server.store.now(), cancel)
 	return bounded, func() { unwatch(); cancel() }, nil
 }

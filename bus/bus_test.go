@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// The test binary plays processes that get killed or run out of disk: see childRoles.
+// The test binary also runs as child processes that are killed or run out of disk, see childRoles.
 func TestMain(m *testing.M) {
 	if role, ok := childRoles()[os.Getenv(childRole)]; ok {
 		os.Exit(role(os.Getenv(childDir)))
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 const (
 	childRole = "QUELL_BUS_TEST_ROLE"
 	childDir  = "QUELL_BUS_TEST_DIR"
-	patience  = 20 * time.Second // far beyond what anything takes on a busy machine
+	patience  = 20 * time.Second // far longer than anything takes on a busy machine
 )
 
 func startServer(t testing.TB, opts ServerOptions) *Server {
@@ -58,7 +58,7 @@ func guarded(t testing.TB, opts ServerOptions) (*Server, Keyring) {
 	return startServer(t, opts), *opts.Keyring
 }
 
-// as is how to connect with a credential.
+// as returns options that present a credential.
 func as(s *Server, ring Keyring, role Role, id string) Options {
 	return Options{URL: s.URL(), Identify: ring.Identify(Grant{role, "video", id}), Name: id}
 }
@@ -79,7 +79,7 @@ func embedded(t testing.TB) *Conn {
 	return connect(t, Options{Server: startServer(t, ServerOptions{})})
 }
 
-// smallMessages is embedded with a server whose messages are small, so that values need several before they are large.
+// smallMessages is embedded with a small limit on messages, so that small values already need several messages.
 func smallMessages(t testing.TB) *Conn {
 	t.Helper()
 	return connect(t, Options{Server: startServer(t, ServerOptions{MaxPayload: leastPayload})})
@@ -107,7 +107,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// wantUserError checks that a mistake is named as one and the message helps.
+// wantUserError checks that err is a *quell.UserError whose message helps.
 func wantUserError(t testing.TB, err error, words ...string) {
 	t.Helper()
 	var user *quell.UserError
@@ -213,7 +213,7 @@ func TestAConnectionSurvivesARestartOfItsServer(t *testing.T) {
 	eventually(t, "connected again", c.Connected)
 }
 
-// A token that is wrong for a while, on either side, must cost no more than that while.
+// A connection recovers soon after a wrong token is corrected, on either side.
 func TestARefusedConnectionGoesOnTrying(t *testing.T) {
 	address, dir := freeAddress(t), t.TempDir()
 	var shown atomic.Value
@@ -302,7 +302,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// TestABusThatIsNotThereIsToldOnce connects where nobody listens.
+// TestABusThatIsNotThereIsToldOnce connects to a port where nothing listens.
 func TestABusThatIsNotThereIsToldOnce(t *testing.T) {
 	t.Parallel()
 	var log lines

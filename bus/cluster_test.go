@@ -32,7 +32,7 @@ type node struct {
 
 func (n *node) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", n.Client) }
 
-// serveNode is what a node's process does. It ends with its parent, which holds the other end of its standard input.
+// serveNode runs a node in a child process. It ends with its parent, which holds the other end of its standard input.
 func serveNode(text string) int {
 	var n node
 	if err := json.Unmarshal([]byte(text), &n); err != nil {
@@ -128,7 +128,7 @@ func (n *node) awaitReady(t *testing.T) {
 	})
 }
 
-// within tries until there is no error.
+// within repeats try until it returns no error.
 func within(t *testing.T, most time.Duration, what string, try func() error) {
 	t.Helper()
 	deadline := time.Now().Add(most)
@@ -157,7 +157,8 @@ func freePorts(t *testing.T, n int) (ports []int) {
 	return ports
 }
 
-// TestANodeIsLost kills the server that leads the lease's store. Lease, state and journal go on, and nothing written is lost.
+// TestANodeIsLost kills the server that leads the lease's store. Lease, state and journal keep working, and nothing that was
+// written is lost.
 func TestANodeIsLost(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t)
@@ -186,7 +187,7 @@ func leaseLeader(t *testing.T, conn *Conn) string {
 	return stream.CachedInfo().Cluster.Leader
 }
 
-// keeper returns what a controller does in each period: renew the lease, keep its state, write its journal, and read both back.
+// keeper does what a controller does in each period: renew the lease, write its state and its journal, and read both back.
 func keeper(t *testing.T, conn *Conn) func(round int) error {
 	t.Helper()
 	ctx := context.Background()
@@ -225,7 +226,7 @@ func keeper(t *testing.T, conn *Conn) func(round int) error {
 	return keep
 }
 
-// wantReplicas says how many copies each store has.
+// wantReplicas checks the number of copies of each store.
 func wantReplicas(t *testing.T, url string, want int) {
 	t.Helper()
 	nc, err := nats.Connect(url)
@@ -265,7 +266,7 @@ func wantReplicas(t *testing.T, url string, want int) {
 	})
 }
 
-// TestStoresAreRaised says that stores which were made with one copy get more once a controller opens them.
+// TestStoresAreRaised checks that a store with one copy gets more copies when a controller opens it.
 func TestStoresAreRaised(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t)

@@ -13,10 +13,10 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// CommandName is something that a controller can be asked.
+// CommandName names a command to a controller.
 type CommandName string
 
-// What a controller can be asked.
+// The commands that a controller accepts.
 const (
 	Status   CommandName = "status"
 	Pause    CommandName = "pause"
@@ -24,31 +24,31 @@ const (
 	Override CommandName = "override"
 	Clear    CommandName = "clear"
 	Drain    CommandName = "drain"   // take an instance out of rotation until undrain
-	Undrain  CommandName = "undrain" // put it back, whoever took it out
-	Replace  CommandName = "replace" // put a fresh instance in its place
+	Undrain  CommandName = "undrain" // put it back in rotation, whoever took it out
+	Replace  CommandName = "replace" // start a new instance that takes its place
 )
 
 // CommandNames lists every known command.
 var CommandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace}
 
-// Command asks a controller for something.
+// Command is a request to a controller.
 type Command struct {
 	Name     CommandName `json:"name"`
 	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain, replace
 	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic
 	Force    bool        `json:"force,omitempty"`    // drain: even the last instance in rotation
-	// By is who asks. The controller's end sets it, from the credential and the connection; what is sent in it does not count.
+	// By names the sender. The receiver sets it from the credential and the connection; a value in the message is ignored.
 	By string `json:"by,omitempty"`
 }
 
-// Bounds of what a command may hold, in bytes.
+// Limits of the fields of a command, in bytes.
 const (
 	maxCommand  = 16 << 10
 	maxBy       = maxGrantID + 64
 	maxQuestion = maxInstanceName
 )
 
-// Reply is what a controller answers. A non-empty Error says that the command was not carried out.
+// Reply is a controller's answer. If Error is not empty, the command was not carried out.
 type Reply struct {
 	Error string          `json:"error,omitempty"`
 	Body  json.RawMessage `json:"body,omitempty"`
@@ -76,8 +76,9 @@ func (c Command) check() error {
 	return nil
 }
 
-// Serve answers the commands for a service. Those of one role are answered one at a time, so a flood of questions from one
-// cannot delay another's pause. The handler's context ends with stop, which waits for a moment at most for running handlers.
+// Serve answers the commands for a service. Commands from one role are answered one at a time, so a flood of requests from
+// one role cannot delay a pause from another. stop cancels the handler's context and waits a short time for running
+// handlers.
 func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply) (stop func(), err error) {
 	subject, err := commandSubject(service)
 	if err != nil {
@@ -98,7 +99,7 @@ func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply
 	return func() { cancel(); unsubscribe() }, nil
 }
 
-// subscribeAll listens on several subjects, on each one message at a time.
+// subscribeAll subscribes to several subjects and handles one message at a time on each.
 func (c *Conn) subscribeAll(handle nats.MsgHandler, subjects ...string) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -117,7 +118,7 @@ func (c *Conn) subscribeAll(handle nats.MsgHandler, subjects ...string) (stop fu
 	return stop, nil
 }
 
-// reply carries a command out for whom the bus says that it comes from.
+// reply runs a command with the sender that the bus reports.
 func (c *Conn) reply(ctx context.Context, m *nats.Msg, handle func(context.Context, Command) Reply) Reply {
 	who, err := subjectGrant(m.Subject)
 	if err != nil {
@@ -145,13 +146,13 @@ func decodeCommand(data []byte) (cmd Command, err error) {
 	return cmd, cmd.check()
 }
 
-// sharedMayCommand says whether those who show no credential are obeyed. On an external bus that this controller itself uses
-// without a credential nobody can have one.
+// sharedMayCommand returns whether clients without a credential are obeyed. They are obeyed on an external bus that this
+// controller itself uses without a credential, because nobody can have one there.
 func (c *Conn) sharedMayCommand() bool {
 	return c.opts.SharedMayCommand || c.opts.Server == nil && c.grant().Role == ""
 }
 
-// by names who asks: the credential's name, and the host where the bus is embedded and knows it.
+// by names the sender: the credential's name, and the host if the bus is embedded and knows it.
 func (c *Conn) by(who Grant, inbox string) string {
 	name := who.ID
 	if who.Role == shared {
@@ -169,7 +170,7 @@ func (c *Conn) by(who Grant, inbox string) string {
 	return name
 }
 
-// answer sends a reply in as many messages as it needs.
+// answer sends a reply, split into several messages if it is too large for one.
 func (c *Conn) answer(inbox string, r Reply) error {
 	if !strings.HasPrefix(inbox, inboxes) {
 		return errors.New("the command came without an inbox for the answer")
@@ -193,8 +194,8 @@ func (c *Conn) answer(inbox string, r Reply) error {
 	return nil
 }
 
-// Ask puts a command to the controller of a service and returns its answer; a refused command is an answer, with
-// Reply.Error set. Without a deadline in ctx it waits ten seconds.
+// Ask sends a command to the controller of a service and returns its answer. A refused command is not an error:
+// Reply.Error is set. Without a deadline in ctx it waits ten seconds.
 func (c *Conn) Ask(ctx context.Context, service string, cmd Command) (Reply, error) {
 	if err := cmd.check(); err != nil {
 		return Reply{}, userErrorf("%w", err)
@@ -213,7 +214,7 @@ func (c *Conn) Ask(ctx context.Context, service string, cmd Command) (Reply, err
 	return c.put(ctx, service, subject, data)
 }
 
-// put puts a question to the controller of a service.
+// put sends a request to the controller of a service.
 func (c *Conn) put(ctx context.Context, service, subject string, data []byte) (Reply, error) {
 	ctx, cancel, err := c.bounded(ctx)
 	if err != nil {
@@ -224,7 +225,8 @@ func (c *Conn) put(ctx context.Context, service, subject string, data []byte) (R
 	return answer, c.explainSilence(service, err)
 }
 
-// ownSubject ends a subject with the name of the holder of this end's credential: the bus takes no other's.
+// ownSubject appends the name of this side's credential to a subject. The bus accepts messages of that holder only
+// there.
 func (c *Conn) ownSubject(subject, service, what string) (string, error) {
 	own := c.grant()
 	switch {
@@ -238,7 +240,7 @@ func (c *Conn) ownSubject(subject, service, what string) (string, error) {
 	return subject + "." + string(own.Role) + "." + escape(own.ID), nil
 }
 
-// errNoController says that nobody answers for a service.
+// errNoController says that no controller answers for a service.
 var errNoController = errors.New("no controller answers")
 
 func (c *Conn) explainSilence(service string, err error) error {

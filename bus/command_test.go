@@ -21,7 +21,7 @@ func TestCommandsAreAnswered(t *testing.T) {
 	}
 	client := connect(t, as(s, ring, Operator, "anna"))
 	weight := 0.25
-	want := Command{Name: Override, Instance: "i1", Weight: &weight, By: "root"} // who asks is not for the asker to say
+	want := Command{Name: Override, Instance: "i1", Weight: &weight, By: "root"} // the sender cannot choose its own name
 	reply, err := client.Ask(t.Context(), "video", want)
 	want.By = "anna@" + hostOf("127.0.0.1")
 	if err != nil || reply.Error != "" || string(reply.Body) != `{"paused":true}` {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// childRoles are what the test binary does as a child process.
+// childRoles are the roles that the test binary plays as a child process.
 func childRoles() map[string]func(dir string) int {
 	return map[string]func(string) int{"append": appendForEver, "fill": fillDisk, "reopen": reopenDisk, "node": serveNode}
 }
@@ -21,7 +21,7 @@ func child(ctx context.Context, role, dir string) *exec.Cmd {
 	return cmd
 }
 
-// appendForEver prints the number of each entry and snapshot once it was acknowledged.
+// appendForEver prints the number of each entry and snapshot when it was acknowledged.
 func appendForEver(dir string) int {
 	s, err := StartServer(ServerOptions{StoreDir: dir})
 	if err != nil {
@@ -56,7 +56,7 @@ func TestWhatWasAcknowledgedSurvivesAKill(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	last := -1
-	for range 2 { // the second process goes on where the first was killed
+	for range 2 { // the second process continues where the first was killed
 		last = killWhileAppending(ctx, t, dir, last)
 	}
 	s, err := OpenStore(dir)
@@ -73,7 +73,7 @@ func TestWhatWasAcknowledgedSurvivesAKill(t *testing.T) {
 	wantRuns(t, "snapshots", snapshots(t, j, epoch), last)
 }
 
-// killWhileAppending returns how many were acknowledged, on top of those before.
+// killWhileAppending returns how many entries and snapshots were acknowledged, including those before.
 func killWhileAppending(ctx context.Context, t *testing.T, dir string, before int) int {
 	t.Helper()
 	cmd := child(ctx, "append", dir)
@@ -99,8 +99,8 @@ func killWhileAppending(ctx context.Context, t *testing.T, dir string, before in
 	return before + acknowledged
 }
 
-// wantRuns checks that two runs of 0, 1, 2, ... hold everything that was acknowledged, in order. Each may hold one more,
-// which was written but not yet acknowledged.
+// wantRuns checks that entries and snapshots are each the numbers 0, 1, 2, ... in order, with everything that was
+// acknowledged. Each may hold one more, which was written but not yet acknowledged.
 func wantRuns(t *testing.T, what string, got []string, last int) {
 	t.Helper()
 	runs, next := 0, 0

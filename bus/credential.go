@@ -12,14 +12,14 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// A credential is a file in NATS's own format: a claim that the controller's key signed, and the key that proves its
-// holder. The claim names role, service and id, and the subjects that the role may use, so that an external NATS grants the
-// same as the embedded one.
+// A credential is a file in NATS's own format. It holds a claim that the controller's key signed, and a private key that
+// proves who holds it. The claim names role, service and id, and the subjects that the role may use, so an external NATS
+// grants the same rights as the embedded bus.
 
 // credential is a parsed credential.
 type credential struct {
 	grant      Grant
-	claim      string // as it is shown
+	claim      string // as sent to the server
 	key        nkeys.KeyPair
 	generation int
 	expires    time.Time // zero: never
@@ -54,7 +54,7 @@ const (
 	generationTag = "generation:"
 )
 
-// parseClaim checks that a claim was signed by whom it names and is one of Quell's.
+// parseClaim checks the signature of a claim and that the claim is one of Quell's.
 func parseClaim(claim string) (*credential, *jwt.UserClaims, error) {
 	claims, err := jwt.DecodeUserClaims(claim)
 	if err != nil {
@@ -84,7 +84,7 @@ func parseClaim(claim string) (*credential, *jwt.UserClaims, error) {
 	return c, claims, nil
 }
 
-// signClaim makes a credential's text. A zero expires is never.
+// signClaim makes the text of a credential. A zero expires means that it never expires.
 func signClaim(signer nkeys.KeyPair, g Grant, generation int, expires time.Time) (text []byte, public string, err error) {
 	user, err := nkeys.CreateUser()
 	if err != nil {
@@ -116,7 +116,7 @@ func signClaim(signer nkeys.KeyPair, g Grant, generation int, expires time.Time)
 	return text, public, err
 }
 
-// sameSubjects says whether a claim allows what its role may do in this version.
+// sameSubjects returns whether a claim allows exactly the subjects that its role may use in this version.
 func sameSubjects(claims *jwt.UserClaims, g Grant) bool {
 	s := g.subjects()
 	return strings.Join(claims.Pub.Allow, " ") == strings.Join(s.publish, " ") &&

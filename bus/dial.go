@@ -20,28 +20,29 @@ import (
 const (
 	dialTimeout    = 2 * time.Second
 	firstAttempts  = 5
-	firstWait      = 250 * time.Millisecond // between attempts to connect; doubled each time
+	firstWait      = 250 * time.Millisecond // between attempts to connect; doubled after each failure
 	longestWait    = 5 * time.Second
-	reconnectSpace = 64 << 10 // bytes kept for a lost connection; stale readings are refused before they fill it
+	reconnectSpace = 64 << 10 // bytes buffered while the connection is lost; stale readings are refused before they fill it
 	pingInterval   = 10 * time.Second
 )
 
-// Link says how a connection stands.
+// Link is the state of a connection.
 type Link struct {
 	Up      bool
 	Since   time.Time
-	Problem string // why it is down
+	Problem string // why it is not connected
 }
 
-// Link returns how the connection stands now.
+// Link returns the present state of the connection.
 func (c *Conn) Link() Link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.link
 }
 
-// open connects to the bus. It tries itself first, so that mistakes come back at once, and then leaves the server to the
-// retries. A server that refuses a certificate may hang up before its reason is read: it is asked several times.
+// open connects to the bus. It tries once itself, so that a user's mistakes are returned at once, and then leaves
+// retries to the library. A server that refuses a certificate may close the connection before the client has read the
+// reason, so open tries several times.
 func (c *Conn) open(part string) (nc *nats.Conn, err error) {
 	options, err := c.natsOptions(part)
 	if err != nil {
@@ -60,7 +61,7 @@ func (c *Conn) open(part string) (nc *nats.Conn, err error) {
 	c.failed(part, err)
 	var trying atomic.Pointer[nats.Conn]
 	wait := func(n int) time.Duration {
-		if nc := trying.Load(); nc != nil { // before the first success no handler is told why an attempt failed
+		if nc := trying.Load(); nc != nil { // before the first success handlers get no reason why an attempt failed
 			c.failed(part, nc.LastError())
 		}
 		return backoff(n)
@@ -107,8 +108,8 @@ func (c *Conn) natsOptions(part string) ([]nats.Option, error) {
 	return append(options, secure, c.identify, nats.CustomInboxPrefix(c.grant().inbox())), nil
 }
 
-// identify shows what opts.Identify says at each attempt. The claim goes as a user's name too: a server that has accounts of its
-// own kind, as the embedded one, drops it elsewhere. A user or token that stands in the URL goes before.
+// identify presents what opts.Identify returns at each attempt. The claim is also sent as the user name, because a server with
+// accounts configured, such as the embedded one, drops it from the usual field. A user or token in the URL has precedence.
 func (c *Conn) identify(o *nats.Options) error {
 	var shown *credential
 	o.UserJWT = func() (claim string, err error) {
@@ -121,7 +122,7 @@ func (c *Conn) identify(o *nats.Options) error {
 	if u, err := url.Parse(c.opts.URL); err == nil && u.User != nil {
 		return nil
 	}
-	// The errors of these two are those of UserJWT.
+	// The errors of these two methods are returned by UserJWT.
 	o.UserInfo = func() (user, password string) {
 		if _, own, _ := c.identity(); own != nil {
 			return own.claim, ""
@@ -132,7 +133,7 @@ func (c *Conn) identify(o *nats.Options) error {
 	return nil
 }
 
-// parse returns the credential; nil where there is none.
+// parse returns the credential, nil if there is none.
 func (id Identity) parse() (*credential, error) {
 	if len(id.Credential) == 0 {
 		return nil, nil
@@ -140,7 +141,7 @@ func (id Identity) parse() (*credential, error) {
 	return parseCredential(id.Credential)
 }
 
-// identity is what to show now.
+// identity returns what to present now.
 func (c *Conn) identity() (id Identity, shown *credential, err error) {
 	id.Token = c.opts.Token
 	if c.opts.Identify != nil {
@@ -161,14 +162,14 @@ func (c *Conn) identity() (id Identity, shown *credential, err error) {
 	return id, shown, nil
 }
 
-// grant is what was shown last.
+// grant returns the grant that was presented last.
 func (c *Conn) grant() Grant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.own
 }
 
-// backoff is how long to wait before the nth attempt: a fleet whose bus comes back must not arrive in one instant.
+// backoff is the wait before the nth attempt. It is random, so that a fleet does not reconnect all at once.
 func backoff(n int) time.Duration {
 	wait := longestWait
 	if doublings := n - 1; doublings < 10 {
@@ -193,8 +194,8 @@ func (c *Conn) connected(part string) {
 	}
 }
 
-// failed logs an outage when it begins, and again only when its reason changes. That no server can be reached is no reason: the attempts
-// that follow say why.
+// failed logs when an outage begins, and again only when its reason changes. "No server can be reached" is not counted as a reason: the
+// attempts that follow give one.
 func (c *Conn) failed(part string, err error) {
 	if err == nil || part != "" || errors.Is(err, nats.ErrNoServers) {
 		return
@@ -212,12 +213,12 @@ func (c *Conn) failed(part string, err error) {
 	switch {
 	case was.Up || was.Problem == "":
 		c.log.Warn("no connection to the bus, trying again and again", "error", err)
-	case outage.Kind(was.Problem) != outage.Kind(err.Error()): // servers that take turns differ in their addresses only
+	case outage.Kind(was.Problem) != outage.Kind(err.Error()): // different servers give the same error with different addresses
 		c.log.Warn("still no connection to the bus", "error", err)
 	}
 }
 
-// complained takes what the server or the library says of a connection that goes on.
+// complained handles an error that the server or the library reports while the connection stays up.
 func (c *Conn) complained(part string, err error) {
 	if refusal(err) {
 		c.failed(part, err)
@@ -226,7 +227,7 @@ func (c *Conn) complained(part string, err error) {
 	c.noise.Note(err.Error())
 }
 
-// refusal says whether the bus can be reached and turns this process away.
+// refusal returns whether the bus can be reached but rejects this process.
 func refusal(err error) bool {
 	for _, refusal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked,
 		nats.ErrAccountAuthExpired, nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrTLS} {
@@ -244,7 +245,8 @@ func refusal(err error) bool {
 		errors.As(err, &network) && network.Op == tlsAlert
 }
 
-// tlsAlert is how crypto/tls marks what the other side objected to, such as a client's certificate.
+// tlsAlert is the text by which crypto/tls marks an error that the other side reported, such as a rejected client
+// certificate.
 const tlsAlert = "remote error"
 
 func (c *Conn) refused(err error) error {

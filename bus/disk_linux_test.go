@@ -17,10 +17,10 @@ import (
 
 const (
 	smallDisk = 3 << 20
-	ballast   = 512 << 10 // deleted to make space again
+	ballast   = 512 << 10 // deleted to free space again
 )
 
-// fillDisk mounts a small disk, alone in its mount namespace, fills it with a journal, and says what it sees.
+// fillDisk mounts a small disk in its own mount namespace, fills it with a journal, and prints what happens.
 func fillDisk(dir string) int {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", smallDisk)); err != nil {
 		return childFailed(err)
@@ -41,8 +41,8 @@ func fillDisk(dir string) int {
 	return 0
 }
 
-// reopenDisk is fillDisk with a bus that goes on: leases are kept and taken while the disk is full, and once there is space the same bus
-// writes again.
+// reopenDisk is like fillDisk, but the bus keeps running: leases are renewed and taken while the disk is full, and writing works again
+// once there is space.
 func reopenDisk(dir string) int {
 	weight := filepath.Join(dir, "ballast")
 	err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", smallDisk))
@@ -136,7 +136,7 @@ func overflow(dir, weight string) error {
 	return nil
 }
 
-// fillJournal appends until that fails, twice.
+// fillJournal appends until it fails, twice.
 func fillJournal(dir string) (acknowledged int, full error) {
 	s, err := StartServer(ServerOptions{StoreDir: dir})
 	if err != nil {
@@ -176,7 +176,7 @@ func countEntries(dir string) (n int, err error) {
 	return n, errors.Join(err, s.Shutdown())
 }
 
-// A bus whose disk was full goes on by itself, and nobody loses a lease by it.
+// A bus whose disk was full recovers by itself, and no lease is lost.
 func TestTheStoreReopens(t *testing.T) {
 	if out := onSmallDisk(t, "reopen"); strings.TrimSpace(out) != "went on" {
 		t.Error(out)
@@ -198,7 +198,7 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-// onSmallDisk plays a role in a process that may mount a disk of its own, and returns what it says.
+// onSmallDisk runs a role in a child process that may mount its own disk, and returns its output.
 func onSmallDisk(t *testing.T, role string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)

@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// An external NATS that is configured as NATSConfig says grants the same.
+// An external NATS that is configured with NATSConfig grants the same rights.
 func TestAnExternalNATSGrantsTheSame(t *testing.T) {
 	ring := Keyring{t.TempDir()}
 	if err := ring.Make(); err != nil {
@@ -53,7 +53,7 @@ func TestAnExternalNATSGrantsTheSame(t *testing.T) {
 	}
 	nc, denied := raw(t, s.ClientURL(), sensor)
 	subjects := attempts("i1")
-	delete(subjects, "the system's account") // it is another one here: nobody listens
+	delete(subjects, "the system's account") // the external server has another system account, where nobody listens
 	wantRefused(t, nc, denied, subjects)
 	for _, o := range []Options{{URL: s.ClientURL()}, {URL: s.ClientURL(), Token: "t"},
 		{URL: s.ClientURL(), Identify: func() (Identity, error) { return Identity{Credential: revoked}, nil }}} {
@@ -91,7 +91,7 @@ func external(t *testing.T, ring Keyring, more string) *server.Server {
 	return s
 }
 
-// A leaf node that is told the account that NATSConfig names passes on the readings of those who show credentials there.
+// A leaf node that uses the account that NATSConfig names forwards the readings of clients with credentials.
 func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
 	ring := Keyring{t.TempDir()}
 	if err := ring.Make(); err != nil {
@@ -128,7 +128,7 @@ func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
 		select {
 		case <-got:
 			return nil
-		case <-time.After(20 * time.Millisecond): // the leaf node is not connected yet: send another
+		case <-time.After(20 * time.Millisecond): // the leaf node is not connected yet: send again
 			return errors.New("none arrived")
 		}
 	})
@@ -136,7 +136,7 @@ func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
 		t.Error("the leaf node lets in who shows nothing")
 	}
 
-	// Nobody behind it commands, and the link's file opens nothing else.
+	// No client behind the leaf node may command, and the leaf's own credential allows nothing else.
 	obey, err := controller.Serve("video", func(context.Context, Command) Reply { return Reply{} })
 	if err != nil {
 		t.Fatal(err)

@@ -17,23 +17,23 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// gate decides who may connect to an embedded bus, and as what.
+// gate decides who may connect to an embedded bus, and with which rights.
 type gate struct {
 	ring         *Keyring      // nil: no credentials are known
 	key          nkeys.KeyPair // that credentials must be signed by
 	issuer       string        // its public part
-	inside       string        // what connections inside the process show
-	token        string        // a shared one; empty: none
-	certificates bool          // a certificate that the authority signed is worth a shared token
+	inside       string        // the secret that connections inside the process present
+	token        string        // the shared token; empty: none
+	certificates bool          // a client with a certificate that the authority signed has the rights of a shared token
 	log          *slog.Logger
 
 	mu      sync.Mutex // guards what follows
 	revoked generations
-	stamp   fileStamp // of the file they were read from
+	stamp   fileStamp // of the file of revocations when it was last read
 	conns   map[uint64]guest
-	held    map[Grant]int       // how many of them each grant has
-	shut    map[Grant]time.Time // until when grants are shut out
-	refusal string              // the last one logged
+	held    map[Grant]int       // how many connections each grant has
+	shut    map[Grant]time.Time // until when each grant is refused
+	refusal string              // the last refusal that was logged
 }
 
 // guest is a connection that was let in.
@@ -79,7 +79,8 @@ func newGate(opts *ServerOptions, inside string) (*gate, error) {
 	return g, g.reload()
 }
 
-// reload reads what was revoked, if it changed. A folder that was emptied gets its key and what was revoked back.
+// reload reads the revocations if the file changed. If the folder was emptied, the key and the revocations are
+// written back.
 func (g *gate) reload() error {
 	if g.ring == nil {
 		return nil
@@ -128,14 +129,14 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-// judge says who a connection is. Credentials go before tokens.
+// judge determines who a connection is. Credentials have precedence over tokens.
 func (g *gate) judge(c server.ClientAuthentication) (who guest, deadline time.Time, err error) {
 	o := c.GetOpts()
 	if equal(o.Token, g.inside) {
 		return guest{grant: inside, inside: true}, deadline, nil
 	}
 	err = errNothingShown
-	if o.Username != "" { // the claim; the server drops it from where NATS has it, as it has no operator
+	if o.Username != "" { // the claim; the server drops it from its usual field because no operator is configured
 		if who, deadline, err = g.credential(o.Username, o.Sig, c.GetNonce()); err == nil {
 			return who, deadline, nil
 		}
@@ -179,7 +180,8 @@ func (g *gate) credential(claim, signature string, nonce []byte) (guest, time.Ti
 	return guest{grant: c.grant, generation: c.generation}, c.expires, nil
 }
 
-// enter notes a connection, unless its grant was revoked, is shut out or has too many.
+// enter registers a connection. It refuses a grant that is revoked, temporarily shut out, or has too many
+// connections.
 func (g *gate) enter(id uint64, who guest) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -224,14 +226,15 @@ func (g *gate) refuse(c server.ClientAuthentication, err error) {
 	}
 }
 
-// Periods of the watch over connections.
+// Periods of checking connections.
 const (
 	lookEvery  = time.Second
-	countEvery = 5 // looks
+	countEvery = 5 // checks
 	shutFor    = 10 * time.Second
 )
 
-// watch ends connections whose credential was revoked, and those that send more than their role may, until ctx ends.
+// watch ends connections whose credential was revoked, and connections that send more than their role may. It runs
+// until ctx ends.
 func (g *gate) watch(ctx context.Context, s *server.Server) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -255,7 +258,7 @@ func (g *gate) watch(ctx context.Context, s *server.Server) {
 	}
 }
 
-// open lists the connections of the server.
+// open lists the server's connections.
 func open(s *server.Server) []*server.ConnInfo {
 	const all = 1 << 20
 	list, err := s.Connz(&server.ConnzOptions{Limit: all})
@@ -267,7 +270,7 @@ func open(s *server.Server) []*server.ConnInfo {
 
 func (g *gate) cutOff(s *server.Server, id uint64, why string) {
 	g.log.Warn("the bus ended a connection", "error", why)
-	_ = s.DisconnectClientByID(id) // it may have gone by itself
+	_ = s.DisconnectClientByID(id) // it may already be closed
 }
 
 func (g *gate) unwelcome() map[uint64]string {
@@ -291,7 +294,7 @@ func (g *gate) forget(id uint64) {
 	}
 }
 
-// count forgets connections that are gone, and returns those that sent too much since the last count.
+// count forgets closed connections and returns those that sent too much since the last count.
 func (g *gate) count(now []*server.ConnInfo, passed time.Duration) map[uint64]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -327,7 +330,7 @@ func (g *gate) count(now []*server.ConnInfo, passed time.Duration) map[uint64]st
 	return tooMuch
 }
 
-// host finds the host of a grant's connection that listens at an inbox; "" if it is gone.
+// host returns the host of a grant's connection that listens at an inbox, "" if it is closed.
 func (g *gate) host(s *server.Server, who Grant, inbox string) string {
 	list, err := s.Connz(&server.ConnzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, FilterSubject: inbox, Username: true,
 		Limit: mostCallers})
@@ -344,10 +347,10 @@ func (g *gate) host(s *server.Server, who Grant, inbox string) string {
 	return ""
 }
 
-// mostCallers bounds how many connections that listen at one inbox are looked at; there is one.
+// mostCallers limits how many connections listening at one inbox are examined; normally there is one.
 const mostCallers = 16
 
-// hostOf names a host: this one by its name.
+// hostOf returns the name of a host. This host is called by its own name.
 func hostOf(ip string) string {
 	if addr := net.ParseIP(ip); addr != nil && !addr.IsLoopback() {
 		return ip

@@ -13,9 +13,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// A person reads a journal by asking the controller for pages of it: only controllers reach the streams.
+// Users read a journal by asking the controller for pages of it, because only controllers can reach the streams.
 
-// History is a journal as a person reads it.
+// History is a journal as users read it.
 type History struct {
 	conn    *Conn
 	service string
@@ -26,7 +26,7 @@ func (c *Conn) History(service string) *History { return &History{c, service} }
 
 type historyQuery struct {
 	Since     time.Time `json:"since"`
-	After     uint64    `json:"after"` // the last record that was seen
+	After     uint64    `json:"after"` // the last record that the reader has
 	Snapshots bool      `json:"snapshots,omitempty"`
 }
 
@@ -34,7 +34,7 @@ type historyPage struct {
 	Records []historyRecord `json:"records"`
 	More    bool            `json:"more,omitempty"`
 	None    bool            `json:"none,omitempty"`    // there is no journal
-	Damaged string          `json:"damaged,omitempty"` // what could not be read
+	Damaged string          `json:"damaged,omitempty"` // the part that could not be read
 }
 
 type historyRecord struct {
@@ -42,7 +42,7 @@ type historyRecord struct {
 	Data []byte `json:"data"`
 }
 
-// pageBytes is about how much a page holds.
+// pageBytes is the approximate size of a page.
 const pageBytes = 4 << 20
 
 var errPageFull = errors.New("the page is full")
@@ -92,7 +92,7 @@ func historyReply(ctx context.Context, j *Journal, data []byte) Reply {
 	return Reply{Body: body}
 }
 
-// page reads as many whole records as fit a page, and one at least.
+// page reads as many whole records as fit a page, at least one.
 func (j *Journal) page(ctx context.Context, q historyQuery) (page historyPage, err error) {
 	records := j.entries
 	if q.Snapshots {
@@ -153,7 +153,8 @@ func (h *History) ReadSnapshots(ctx context.Context, since time.Time, fn func(qu
 	return errors.Join(err, errors.Join(damaged...))
 }
 
-// direct says whether a journal can be read although no controller answers: on an external bus, by those who may.
+// direct returns whether a journal can be read while no controller answers: only on an external bus, with a
+// credential that may.
 func (h *History) direct(err error) bool {
 	role := h.conn.grant().Role
 	return errors.Is(err, errNoController) && h.conn.Connected() && (role == "" || role == Controller)

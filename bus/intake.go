@@ -10,19 +10,20 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Intake is what becomes of the readings of a service.
+// Intake says what to do with the readings of a service.
 type Intake struct {
 	Accept func(r quell.Reading, received time.Time)
 	Reject func(error)
-	// Known says whether an instance belongs to the service; nil knows all. All others share one allowance.
+	// Known returns whether an instance belongs to the service; nil accepts all. All unknown instances share one
+	// allowance.
 	Known func(instance string) bool
 }
 
-// Every subject of readings has an allowance, so that one that floods costs no other anything: what exceeds it is dropped
-// before it is decoded. A sampling period of 10 ms, the shortest, with readings of 8 kB stays below it. Decoding 1 MiB takes
-// some 15 ms.
+// Each subject of readings has its own allowance, so a sender that floods the bus does not affect the others. Messages
+// beyond the allowance are dropped before they are decoded. A sampling period of 10 ms, the shortest, with readings of 8 kB
+// stays below it. Decoding 1 MiB takes about 15 ms.
 const (
-	readingCost     = 512     // of a message beside its bytes
+	readingCost     = 512     // of a message in addition to its bytes
 	readingsPerS    = 1 << 20 // cost per second and subject
 	readingsAtOnce  = 4 << 20
 	strangersPerS   = 2 << 20 // of all unknown instances together
@@ -34,10 +35,10 @@ var (
 	errStrangers = errors.New("more readings of unknown instances came than are taken in; the rest is dropped")
 )
 
-// allowances bound what is taken in.
+// allowances limit how many readings are accepted.
 type allowances struct {
 	known func(instance string) bool
-	most  int // subjects that are remembered
+	most  int // limit of remembered subjects
 
 	mu        sync.Mutex
 	bySubject map[string]*allowance
@@ -52,7 +53,7 @@ func newAllowances(known func(string) bool) *allowances {
 		strangers: allowance{rate: strangersPerS, most: strangersAtOnce}}
 }
 
-// take says whether a message may be decoded.
+// take returns whether a message may be decoded.
 func (a *allowances) take(m *nats.Msg, now time.Time) error {
 	cost := float64(len(m.Data) + readingCost)
 	instance, err := instanceOf(m.Subject)
@@ -80,7 +81,7 @@ func (a *allowances) take(m *nats.Msg, now time.Time) error {
 	return nil
 }
 
-// mostSubjects bounds how many subjects are remembered; those of instances that are gone go first.
+// mostSubjects is the limit of remembered subjects; subjects of removed instances are forgotten first.
 const mostSubjects = 1 << 17
 
 func (a *allowances) room() {
@@ -97,11 +98,11 @@ func (a *allowances) room() {
 	}
 }
 
-// allowance is a store that fills at a rate, up to a bound.
+// allowance is a token bucket.
 type allowance struct {
 	rate, most float64
 	left       float64
-	at         time.Time // when left was true; zero: full
+	at         time.Time // when left was computed; zero: full
 }
 
 func (a *allowance) take(cost float64, now time.Time) bool {

@@ -51,7 +51,7 @@ func TestAllowances(t *testing.T) {
 	}
 }
 
-// The fastest honest sender, every 10 ms, is never held up.
+// An honest sender at the shortest period, 10 ms, is never limited.
 func TestAnHonestSenderIsNeverHeldUp(t *testing.T) {
 	a, now := newAllowances(nil), epoch
 	for range 10_000 {

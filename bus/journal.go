@@ -16,7 +16,7 @@ import (
 // Kind says what an entry of the journal records.
 type Kind string
 
-// A plan entry holds a plan and what came of it; an event entry holds a text.
+// A plan entry holds a plan and its outcome; an event entry holds a text.
 const (
 	PlanEntry  Kind = "plan"
 	EventEntry Kind = "event"
@@ -25,15 +25,15 @@ const (
 // Entry is one line of a service's journal.
 type Entry struct {
 	At      time.Time   `json:"at"`
-	Seq     uint64      `json:"seq,omitempty"` // rises along the journal, with gaps; set by Read
+	Seq     uint64      `json:"seq,omitempty"` // increases along the journal, with gaps; set by Read
 	Kind    Kind        `json:"kind"`
 	Plan    *quell.Plan `json:"plan,omitempty"`
 	Applied bool        `json:"applied,omitempty"`
 	Mode    quell.Mode  `json:"mode,omitempty"`
 	Text    string      `json:"text,omitempty"`
 	Changes []string    `json:"changes,omitempty"`
-	Why     string      `json:"why,omitempty"`   // a plan that was not applied: why not
-	Would   []string    `json:"would,omitempty"` // a plan that was not tried: what it would have changed
+	Why     string      `json:"why,omitempty"`   // why a plan was not applied
+	Would   []string    `json:"would,omitempty"` // what a plan that was not tried would have changed
 }
 
 func (e *Entry) check() error {
@@ -48,10 +48,10 @@ func (e *Entry) check() error {
 	return nil
 }
 
-// JournalOptions bound a journal.
+// JournalOptions limit a journal.
 type JournalOptions struct {
-	Bytes          int64 // most on disk, a quarter of it for entries and the rest for snapshots; at least 16 MiB, 0 means 64 MiB
-	FlushSnapshots int   // snapshots that are written together; 0 means 30
+	Bytes          int64 // limit on disk: a quarter for entries, the rest for snapshots; at least 16 MiB, 0 means 64 MiB
+	FlushSnapshots int   // number of snapshots written together; 0 means 30
 }
 
 const (
@@ -60,8 +60,8 @@ const (
 	entryShare       = 4       // entries get one part in four,
 	leastEntries     = 6 << 20 // and at least this
 	defaultFlush     = 30
-	flushBytes       = 4 << 20  // uncompressed snapshots are written at this size
-	mostBuffered     = 16 << 20 // and given up at this one, when writing keeps failing
+	flushBytes       = 4 << 20  // snapshots are written when they reach this size, uncompressed
+	mostBuffered     = 16 << 20 // and discarded at this size, when writing keeps failing
 	plansStream      = "quell_plans_"
 	snapshotsStream  = "quell_snapshots_"
 	snapshotTooLarge = maxValue - flushBytes
@@ -69,7 +69,7 @@ const (
 	keepingSnapshots = "journal snapshots"
 )
 
-// Journal is what a service's controller writes down. One process at a time may write; any number may read.
+// Journal is the record of a service's controller. One process at a time may write; any number may read.
 type Journal struct {
 	service   string
 	conn      *Conn
@@ -129,7 +129,7 @@ func (c *Conn) Services(ctx context.Context) ([]string, error) {
 	return services, nil
 }
 
-// Append writes an entry and returns once it is on disk. After an error the entry may still turn out to be there.
+// Append writes an entry and returns when it is on disk. After an error the entry may nevertheless have been written.
 func (j *Journal) Append(ctx context.Context, e Entry) error {
 	record, err := j.encode(e)
 	if err != nil {
@@ -138,7 +138,7 @@ func (j *Journal) Append(ctx context.Context, e Entry) error {
 	return j.explain(appending, j.entries.append(ctx, record, e.At))
 }
 
-// encode checks an entry and returns it as it is stored.
+// encode checks an entry and returns its stored form.
 func (j *Journal) encode(e Entry) ([]byte, error) {
 	if err := e.check(); err != nil {
 		return nil, fmt.Errorf("append to the journal of service %q: %w", j.service, err)
@@ -158,9 +158,9 @@ func (j *Journal) explain(doing string, err error) error {
 	return j.conn.explain(fmt.Sprintf("%s of service %q", doing, j.service), err)
 }
 
-// Read calls fn with the entries from since on, in the order they were appended, up to the present end. An error of fn
-// ends it and is returned. Without a journal the error wraps quell.ErrNoData. Entries that cannot be decoded are
-// passed over and reported after the last one.
+// Read calls fn with the entries from since on, in the order in which they were appended, up to the present end. If fn
+// returns an error, Read stops and returns it. If there is no journal, the error wraps quell.ErrNoData. Entries that
+// cannot be decoded are skipped and reported after the last one.
 func (j *Journal) Read(ctx context.Context, since time.Time, fn func(Entry) error) error {
 	var damaged []error
 	err := j.entries.read(ctx, since, 0, func(seq uint64, record []byte) error {
@@ -175,8 +175,8 @@ func (j *Journal) Read(ctx context.Context, since time.Time, fn func(Entry) erro
 	return j.explain("read the journal", errors.Join(err, errors.Join(damaged...)))
 }
 
-// AppendSnapshot keeps a snapshot in memory, and writes those kept once they are many or large. What was not yet written
-// when the process dies is lost; Flush writes it.
+// AppendSnapshot keeps a snapshot in memory. Snapshots are written together when there are enough of them. Snapshots
+// that were not yet written are lost when the process dies; Flush writes them.
 func (j *Journal) AppendSnapshot(ctx context.Context, s quell.Snapshot) error {
 	full, err := j.add(s)
 	if err != nil || !full {
@@ -185,7 +185,7 @@ func (j *Journal) AppendSnapshot(ctx context.Context, s quell.Snapshot) error {
 	return j.Flush(ctx)
 }
 
-// add keeps a snapshot in memory, and says whether those there are to be written.
+// add keeps a snapshot in memory and returns whether the snapshots should be written now.
 func (j *Journal) add(s quell.Snapshot) (full bool, err error) {
 	doing := fmt.Sprintf("journal a snapshot of service %q", j.service)
 	line, err := json.Marshal(s)
@@ -205,14 +205,14 @@ func (j *Journal) add(s quell.Snapshot) (full bool, err error) {
 	return j.buffered >= j.flushAt || len(j.buffer) >= flushBytes, nil
 }
 
-// Flush writes the snapshots that are still in memory and returns once they are on disk.
+// Flush writes the snapshots in memory and returns when they are on disk.
 func (j *Journal) Flush(ctx context.Context) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.flush(ctx)
 }
 
-// flush keeps the snapshots for another attempt when it fails, unless they have become too many.
+// flush keeps the snapshots for another attempt if writing fails, unless they have become too many.
 func (j *Journal) flush(ctx context.Context) error {
 	if j.buffered == 0 {
 		return nil
@@ -229,7 +229,7 @@ func (j *Journal) flush(ctx context.Context) error {
 	return err
 }
 
-// take hands the snapshots in memory over.
+// take returns the snapshots in memory and empties the buffer.
 func (j *Journal) take() (record []byte, newest time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -238,13 +238,13 @@ func (j *Journal) take() (record []byte, newest time.Time) {
 	return record, newest
 }
 
-// drop lets go of a buffer that one large service needed.
+// drop frees a buffer that grew large.
 func (j *Journal) drop() {
 	j.buffer, j.buffered, j.newest = nil, 0, time.Time{}
 }
 
-// ReadSnapshots calls fn with the snapshots from since on, oldest first, those still in this journal's memory
-// included. Errors are as with Read.
+// ReadSnapshots calls fn with the snapshots from since on, oldest first, including those in this journal's memory.
+// Errors are those of Read.
 func (j *Journal) ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error {
 	if err := j.Flush(ctx); err != nil {
 		return err

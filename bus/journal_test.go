@@ -147,7 +147,7 @@ func TestBadEntries(t *testing.T) {
 	}
 }
 
-// bigPlan does not fit one message, compressed as it is.
+// bigPlan does not fit one message even when it is compressed.
 func bigPlan(instances int) *quell.Plan {
 	random := rand.New(rand.NewPCG(3, 4))
 	p := &quell.Plan{At: epoch, Service: "video", Weights: map[string]float64{}, Capacity: map[string]float64{},
@@ -182,7 +182,8 @@ func TestAnEntryLargerThanTheJournal(t *testing.T) {
 	wantUserError(t, err, "bus.journal_bytes")
 }
 
-// TestARecordThatIsStoredTwiceCountsOnce stores messages again whose answers were lost, so late that the server has forgotten them.
+// TestARecordThatIsStoredTwiceCountsOnce stores messages again because their answers were lost, so late that the server no longer
+// recognises them as duplicates.
 func TestARecordThatIsStoredTwiceCountsOnce(t *testing.T) {
 	j := journal(t, embedded(t), JournalOptions{})
 	appendEvents(t, j, 1)
@@ -235,7 +236,7 @@ func TestUnfinishedEntriesAreIgnored(t *testing.T) {
 	c := embedded(t)
 	j := journal(t, c, JournalOptions{})
 	appendEvents(t, j, 1)
-	// As a writer that was killed after its first message leaves it.
+	// This is what a writer that was killed after its first message leaves behind.
 	unfinished := func() {
 		msgs, err := j.entries.prepare(noise(1, 2*chunkBytes), epoch.Add(time.Hour))
 		if err != nil {
@@ -416,7 +417,7 @@ func TestSnapshotsWaitWhileTheBusIsAway(t *testing.T) {
 	}
 }
 
-// crowd is a snapshot of n instances with figures that compress as real ones do.
+// crowd is a snapshot of n instances whose numbers compress as well as real ones.
 func crowd(i, n int) quell.Snapshot {
 	random := rand.New(rand.NewPCG(uint64(i), 9))
 	s := quell.Snapshot{At: epoch.Add(time.Duration(i) * time.Second), Service: "video"}
@@ -432,8 +433,8 @@ func crowd(i, n int) quell.Snapshot {
 	return s
 }
 
-// TestSnapshotsOfACrowdKeepTheBound writes what 10,000 observations a second make, three of each instance, for longer
-// than the journal reaches back.
+// TestSnapshotsOfACrowdKeepTheBound writes 10,000 observations per second, three of each instance, for longer than
+// the journal can hold.
 func TestSnapshotsOfACrowdKeepTheBound(t *testing.T) {
 	dir := t.TempDir()
 	c := connect(t, Options{Server: startServer(t, ServerOptions{StoreDir: dir})})

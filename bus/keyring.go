@@ -21,21 +21,21 @@ import (
 )
 
 // Keyring is the folder in which a controller keeps the key that signs credentials, and credentials for the processes on its
-// own machine. Whoever can read the key can make any credential.
+// own machine. Anybody who can read the key can make any credential.
 type Keyring struct{ Dir string }
 
-// The files of a keyring, beside the credentials.
+// The files of a keyring, next to the credentials.
 const (
 	accountFile  = "account.nk"    // signs credentials
-	operatorFile = "operator.nk"   // signs the account for an external NATS; made when it is asked for
+	operatorFile = "operator.nk"   // signs the account for an external NATS; made when first needed
 	systemFile   = "system.nk"     // of that NATS's system account
-	revokedFile  = "revoked.json"  // least generations that still count
-	issuedFile   = "issued.jsonl"  // what was made
+	revokedFile  = "revoked.json"  // the lowest valid generation of each grant
+	issuedFile   = "issued.jsonl"  // a record of the credentials that were made
 	ringLock     = "keyring.lock"  // held while files change
-	lockPatience = 5 * time.Second // for another command that holds it
+	lockPatience = 5 * time.Second // wait for another command that holds it
 )
 
-// Make creates the folder and the key where there are none.
+// Make creates the folder and the key if they do not exist.
 func (k Keyring) Make() error {
 	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of credentials: %w", err)
@@ -58,14 +58,14 @@ func (k Keyring) seed(name string, create func() (nkeys.KeyPair, error)) (nkeys.
 		return nil, err
 	}
 	if err := atomicfile.Create(filepath.Join(k.Dir, name), append(seed, '\n'), 0o600); errors.Is(err, fs.ErrExist) {
-		return k.key(name) // somebody else was faster
+		return k.key(name) // another process made it first
 	} else if err != nil {
 		return nil, fmt.Errorf("write %s: %w", filepath.Join(k.Dir, name), err)
 	}
 	return key, nil
 }
 
-// restore writes back what a running controller knows of a folder that was emptied.
+// restore writes the key and the revocations back to a folder that was emptied under a running controller.
 func (k Keyring) restore(key nkeys.KeyPair, revoked generations) error {
 	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of credentials: %w", err)
@@ -104,7 +104,7 @@ func (k Keyring) write(name string, data []byte) error {
 // longestFile bounds a file's name; longer ones are hashed.
 const longestFile = 200
 
-// Path is where the credential of a grant is kept.
+// Path is the file of a grant's credential.
 func (k Keyring) Path(g Grant) string {
 	name := string(g.Role)
 	if g.ID != name {
@@ -116,7 +116,7 @@ func (k Keyring) Path(g Grant) string {
 	return filepath.Join(k.Dir, name+".creds")
 }
 
-// Issued is one line of what was made.
+// Issued is a record of one credential.
 type Issued struct {
 	At      time.Time `json:"at"`
 	Role    Role      `json:"role"`
@@ -125,12 +125,13 @@ type Issued struct {
 	Key     string    `json:"key"` // public
 	Expires time.Time `json:"expires,omitzero"`
 	Revoked bool      `json:"revoked,omitempty"` // set by List
-	Found   bool      `json:"found,omitempty"`   // made by Find, for a process of this machine; else a person made it
+	Found   bool      `json:"found,omitempty"`   // made by Find for a process on this machine; otherwise a person made it
 
 	Generation int `json:"generation"`
 }
 
-// Issue makes a credential that is good for the given time, 0 meaning for ever, and returns its text. It is not kept.
+// Issue makes a credential that is valid for the given time, 0 meaning for ever, and returns its text. It does not
+// store it.
 func (k Keyring) Issue(g Grant, good time.Duration) ([]byte, error) { return k.issue(g, good, false) }
 
 func (k Keyring) issue(g Grant, good time.Duration, found bool) ([]byte, error) {
@@ -164,7 +165,7 @@ func (k Keyring) issue(g Grant, good time.Duration, found bool) ([]byte, error) 
 }
 
 func (k Keyring) note(line []byte) error {
-	release, err := k.lock() // the ledger may be about to be replaced
+	release, err := k.lock() // the file of issued credentials may be about to be replaced
 	if err != nil {
 		return err
 	}
@@ -177,7 +178,7 @@ func (k Keyring) note(line []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// Keep makes a credential and keeps it in the folder, in place of the one before.
+// Keep makes a credential and stores it in the folder, replacing the previous one.
 func (k Keyring) Keep(g Grant, good time.Duration) (text []byte, err error) {
 	if text, err = k.Issue(g, good); err != nil {
 		return nil, err
@@ -185,8 +186,9 @@ func (k Keyring) Keep(g Grant, good time.Duration) (text []byte, err error) {
 	return text, k.write(filepath.Base(k.Path(g)), text)
 }
 
-// Find returns the credential of a grant that is kept in the folder. One that is missing, or no longer good, is made anew where
-// the key can be read: a process that may read the key needs no file handed to it. Otherwise a missing one is fs.ErrNotExist.
+// Find returns the stored credential of a grant. If it is missing or no longer valid and the key can be read, Find makes a new
+// one: a process that may read the key needs no credential from anybody. If the key cannot be read, a missing credential is
+// fs.ErrNotExist.
 func (k Keyring) Find(g Grant) ([]byte, error) {
 	text, err := os.ReadFile(k.Path(g))
 	signer, noKey := k.key(accountFile)
@@ -201,10 +203,11 @@ func (k Keyring) Find(g Grant) ([]byte, error) {
 	return k.keepOrGo(g)
 }
 
-// unkept are credentials that this process made and could not write down, by path.
+// unkept are credentials that this process made but could not store, by path.
 var unkept sync.Map
 
-// keepOrGo makes a credential that need not be kept where the disk is full: this process remembers it, another one makes one anew.
+// keepOrGo makes a credential that need not be stored if the disk is full: this process keeps it in memory, and another one makes
+// a new one.
 func (k Keyring) keepOrGo(g Grant) ([]byte, error) {
 	if text, ok := unkept.Load(k.Path(g)); ok {
 		if signer, err := k.key(accountFile); err == nil && k.good(text.([]byte), g, signer) {
@@ -239,7 +242,7 @@ func (k Keyring) good(text []byte, g Grant, signer nkeys.KeyPair) bool {
 	return err == nil && sameSubjects(claims, g)
 }
 
-// Identify shows the credential of a grant, see Options.Identify.
+// Identify presents the credential of a grant, see Options.Identify.
 func (k Keyring) Identify(g Grant) func() (Identity, error) {
 	return func() (Identity, error) {
 		text, err := k.Find(g)
@@ -247,7 +250,7 @@ func (k Keyring) Identify(g Grant) func() (Identity, error) {
 	}
 }
 
-// generations are the least ones that still count, by grant. They count up, so no clock matters.
+// generations are the lowest valid generations by grant. They are counters, so clocks do not matter.
 type generations map[string]int
 
 func grantKey(g Grant) string { return string(g.Role) + "/" + escape(g.Service) + "/" + escape(g.ID) }
@@ -268,7 +271,7 @@ func (k Keyring) revoked() (generations, error) {
 	return g, nil
 }
 
-// Revoke ends every credential of a grant that was made so far, whoever has copies of it. A running controller notices within
+// Revoke makes all credentials of a grant that exist so far invalid, including copies. A running controller notices within
 // two seconds.
 func (k Keyring) Revoke(g Grant) error {
 	if err := g.check(); err != nil {
@@ -307,7 +310,7 @@ func (k Keyring) lock() (release func() error, err error) {
 	}
 }
 
-// List returns what was made, oldest first.
+// List returns the credentials that were made, oldest first.
 func (k Keyring) List() ([]Issued, error) {
 	revoked, err := k.revoked()
 	if err != nil {
@@ -321,7 +324,7 @@ func (k Keyring) List() ([]Issued, error) {
 	for line := range bytes.Lines(data) {
 		var i Issued
 		if err := json.Unmarshal(line, &i); err != nil {
-			continue // a line that a killed process left half written
+			continue // an incomplete line from a killed process
 		}
 		i.Revoked = i.Generation < revoked[grantKey(i.grant())]
 		list = append(list, i)
@@ -329,14 +332,14 @@ func (k Keyring) List() ([]Issued, error) {
 	return list, nil
 }
 
-// External says whether a configuration for an external NATS was made with this keyring.
+// External returns whether a configuration for an external NATS was made with this keyring.
 func (k Keyring) External() bool {
 	_, err := os.Stat(filepath.Join(k.Dir, operatorFile))
 	return err == nil
 }
 
 // NATSConfig returns the part of an external NATS server's configuration that makes it accept this keyring's credentials
-// and grant them the same as the embedded bus.
+// and grant the same rights as the embedded bus.
 func (k Keyring) NATSConfig() (string, error) {
 	operator, err := k.seed(operatorFile, nkeys.CreateOperator)
 	if err != nil {
@@ -357,7 +360,7 @@ func (k Keyring) NATSConfig() (string, error) {
 	return natsConfig(operator, system, account, revocations)
 }
 
-// revocations are in NATS's own form, which knows keys and times.
+// revocations are in NATS's own form, which is by key and time.
 func (k Keyring) revocations() (jwt.RevocationList, error) {
 	list, err := k.List()
 	if err != nil {

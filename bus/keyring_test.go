@@ -29,7 +29,7 @@ func TestRevoking(t *testing.T) {
 	if !other.Connected() {
 		t.Error("another's credential was ended too")
 	}
-	anew := connect(t, as(c.server, c.ring, Sensor, "i1")) // made and shown at once: no clock decides
+	anew := connect(t, as(c.server, c.ring, Sensor, "i1")) // made and presented at once: the clock does not decide
 	if !anew.Connected() {
 		t.Error("the credential made after it is refused")
 	}
@@ -39,7 +39,7 @@ func TestRevoking(t *testing.T) {
 	}
 }
 
-// A data folder that is emptied under a running controller costs neither the way to command it nor what was revoked.
+// If the data folder is emptied under a running controller, it can still be commanded and revocations stay in force.
 func TestAnEmptiedKeyringComesBack(t *testing.T) {
 	s, ring := guarded(t, ServerOptions{})
 	g := Grant{Operator, "video", "mallory"}
@@ -111,7 +111,7 @@ func TestKeyringFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A file that was copied from elsewhere, or of another key, is made anew by who has the key.
+	// A credential that was copied from elsewhere, or signed by another key, is made again by a process that has the key.
 	for name, damage := range map[string]func() error{
 		"damaged":         func() error { return os.WriteFile(ring.Path(g), []byte("x"), 0o600) },
 		"of another key":  func() error { return os.Remove(filepath.Join(ring.Dir, accountFile)) },
@@ -149,10 +149,10 @@ func TestGrantsAreChecked(t *testing.T) {
 			t.Errorf("%+v was granted", bad)
 		}
 	}
-	// Names are escaped, so none can widen its subject.
+	// Names are escaped, so no name can widen its subject.
 	for _, id := range []string{"*", ">", "i1.>", "a b", "ü"} {
 		for _, subject := range (Grant{Sensor, "my.video", id}).subjects().publish {
-			own := strings.TrimSuffix(subject, ".*") // of an answer, whatever the question was
+			own := strings.TrimSuffix(subject, ".*") // of an answer, for any request
 			if strings.ContainsAny(own, "*> ") || !strings.HasSuffix(own, "."+escape(id)) || strings.Contains(escape(id), ".") {
 				t.Errorf("%q may publish on %s", id, subject)
 			}

@@ -13,14 +13,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrLeaseLost says that a lease has run out or was taken over: its holder must stop acting.
+// ErrLeaseLost says that a lease expired or was taken over: its holder must stop acting.
 var ErrLeaseLost = errors.New("the lease was lost")
 
 // HeldError says that another controller holds a service.
 type HeldError struct {
 	Service string
 	Holder  string
-	RetryIn time.Duration // when the lease can be taken over, should its holder not renew it
+	RetryIn time.Duration // when the lease can be taken over if its holder does not renew it
 }
 
 func (e *HeldError) Error() string {
@@ -40,7 +40,8 @@ var (
 	errLeaseChanged = errors.New("somebody else wrote it")
 )
 
-// leaseStore keeps one record per service; write succeeds only on the revision it names, 0 meaning that there is none.
+// leaseStore keeps one record per service. write succeeds only if the stored revision is the one given; 0 means that
+// there is no record.
 type leaseStore interface {
 	read(ctx context.Context, service string) (leaseRecord, error)
 	write(ctx context.Context, service string, value []byte, revision uint64) (uint64, error)
@@ -54,18 +55,18 @@ type leaseRecord struct {
 
 type leaseValue struct {
 	Holder string        `json:"holder"`
-	ID     string        `json:"id"` // of the taking, so that a holder knows its own
+	ID     string        `json:"id"` // chosen when the lease is taken, so that a holder recognises its own
 	TTL    time.Duration `json:"ttl_ns"`
 }
 
-// leaseSighting is a revision and when this side first saw it. A lease has run out when its revision has stood still for
-// its time to live by the watcher's own clock: clocks need not agree.
+// leaseSighting is a revision and when this process first saw it. A lease has expired when its revision did not change
+// for its time to live by the watcher's own clock, so clocks need not agree.
 type leaseSighting struct {
 	revision uint64
 	at       time.Time
 }
 
-// Lease is the right to control a service. It must be renewed, best by Keep.
+// Lease is the right to control a service. It must be renewed, usually by Keep.
 type Lease struct {
 	store   leaseStore
 	now     func() time.Time
@@ -78,9 +79,9 @@ type Lease struct {
 	expires  time.Time // zero once lost or released
 }
 
-// Lease takes the lease of a service, or returns a *HeldError. The lease of a controller that died can be taken once it was
-// seen unchanged for its time to live, so a waiting controller calls again; the same holder takes its own back at
-// once, so holder must name the installation (or the process) that no second one shares.
+// Lease takes the lease of a service, or returns a *HeldError. The lease of a dead controller can be taken when it was seen
+// unchanged for its time to live, so a waiting controller calls this again. The same holder takes its own lease back at
+// once, so holder must be unique to the installation or the process.
 func (c *Conn) Lease(ctx context.Context, service, holder string, ttl time.Duration) (*Lease, error) {
 	if _, err := serviceToken(service); err != nil {
 		return nil, err
@@ -137,7 +138,7 @@ func (l *Lease) take(ctx context.Context, sight func(service string, revision ui
 	return &HeldError{Service: l.service, Holder: record.Holder, RetryIn: record.TTL}
 }
 
-// write counts the time to live from before the exchange, so that the holder stops no later than another may start.
+// write counts the time to live from before the exchange, so that the holder stops before another may start.
 func (l *Lease) write(ctx context.Context, revision uint64) error {
 	value, err := json.Marshal(l.value)
 	if err != nil {
@@ -160,8 +161,8 @@ func (l *Lease) Valid() bool {
 	return l.now().Before(l.expires)
 }
 
-// Renew holds the lease for another time to live. An error that wraps ErrLeaseLost is final; after any other the lease is
-// held as long as it is Valid.
+// Renew extends the lease by its time to live. An error that wraps ErrLeaseLost is final. After any other error the lease
+// is still held while Valid returns true.
 func (l *Lease) Renew(ctx context.Context) error {
 	l.renewing.Lock()
 	defer l.renewing.Unlock()
@@ -217,7 +218,7 @@ func (l *Lease) end() {
 	l.expires = time.Time{}
 }
 
-// Release gives the lease up, so that another controller need not wait. It may be called again.
+// Release gives the lease up, so that another controller need not wait. Further calls do nothing.
 func (l *Lease) Release(ctx context.Context) error {
 	l.renewing.Lock()
 	defer l.renewing.Unlock()
@@ -231,7 +232,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	return nil
 }
 
-// Keep renews the lease until ctx ends, and then releases it and returns nil. When the lease is lost before, it returns an
+// Keep renews the lease until ctx ends, then releases it and returns nil. If the lease is lost before that, it returns an
 // error that wraps ErrLeaseLost.
 func (l *Lease) Keep(ctx context.Context) error {
 	tick := time.NewTicker(l.value.TTL / renewals / 2)
@@ -303,7 +304,7 @@ func (s *kvLeases) write(ctx context.Context, service string, value []byte, revi
 		return 0, err
 	}
 	var written uint64
-	lost := false // an answer was: what was asked may have been done
+	lost := false // an answer was lost: the write may have been done
 	err = s.c.insist(ctx, func(ctx context.Context) (err error) {
 		if revision == 0 {
 			written, err = kv.Create(ctx, escape(service), value)
@@ -338,7 +339,7 @@ func (s *kvLeases) remove(ctx context.Context, service string, revision uint64) 
 	return err
 }
 
-// changed says whether a write failed because the revision was another.
+// changed returns whether a write failed because the stored revision was another.
 func changed(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, jetstream.ErrKeyExists) || errors.As(err, &api) &&

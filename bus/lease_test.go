@@ -40,7 +40,7 @@ func rivals(t *testing.T) (a, b *Conn, advance func(time.Duration)) {
 	return a, b, func(d time.Duration) { clockA.advance(d); clockB.advance(d) }
 }
 
-// A lease lasts as long as it does, and is given to nobody else before, when the clock of its holder or of a rival is set.
+// A lease lasts its full time, and nobody else gets it earlier, even if the clock of its holder or of a rival is changed.
 func TestALeaseOverlooksThatAClockIsSet(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, time.Hour} {
 		s := startServer(t, ServerOptions{})
@@ -109,7 +109,7 @@ func TestOneControllerAService(t *testing.T) {
 	if err := l.Release(t.Context()); err != nil {
 		t.Errorf("releasing again: %v", err)
 	}
-	wantHeld(t, a, "host-a", "host-b", ttl) // it was not the other's that went
+	wantHeld(t, a, "host-a", "host-b", ttl) // the lease that expired was not the other's
 }
 
 func TestTakeoverAfterTheTimeToLive(t *testing.T) {
@@ -125,7 +125,7 @@ func TestTakeoverAfterTheTimeToLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	advance(1)
-	wantHeld(t, b, "host-b", "host-a", ttl) // renewed: the wait starts anew
+	wantHeld(t, b, "host-b", "host-a", ttl) // renewed: the wait starts again
 	advance(ttl)
 	if l.Valid() {
 		t.Error("valid when another may take it")
@@ -309,7 +309,7 @@ func TestKeepEndsWhenTheLeaseIsLost(t *testing.T) {
 func TestALeaseWhoseRecordVanishedIsWrittenAgain(t *testing.T) {
 	store := &memoryLeases{}
 	l := taken(t, store)
-	store.record = nil // as when an external bus lost its store
+	store.record = nil // as if an external bus lost its store
 	if err := l.Renew(t.Context()); err != nil || store.record == nil {
 		t.Errorf("not written again: %v", err)
 	}

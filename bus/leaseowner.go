@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The leases of an embedded bus are in its process's memory: the bus ends with the controller that runs it, and a full disk costs
-// nobody a lease. Controllers elsewhere that were pointed at such a bus ask its process over plain NATS. On an external bus, where
-// nobody answers there, leases are kept in its store.
+// An embedded bus keeps its leases in the memory of its process. The bus ends with the controller that runs it, and a full disk cannot
+// cost anybody a lease. Other controllers that use such a bus ask its process over plain NATS. An external bus does not answer there;
+// its leases are kept in its store.
 //
 //	quell.<service>.lease   a leaseRequest, answered by a leaseAnswer
 
@@ -67,18 +67,18 @@ func (m *ownLeases) remove(_ context.Context, service string, revision uint64) e
 	return nil
 }
 
-// leaseRequest reads a lease; with a value it writes it on that revision, and with Remove it gives it up.
+// leaseRequest reads a lease. With a value it writes the lease if the revision matches, with Remove it removes it.
 type leaseRequest struct {
 	Value    json.RawMessage `json:"value,omitempty"`
 	Revision uint64          `json:"revision,omitempty"`
 	Remove   bool            `json:"remove,omitempty"`
 }
 
-// leaseAnswer holds what is there now, or was written. Revision is 0 where nobody holds the lease.
+// leaseAnswer holds the present record, or the one just written. Revision is 0 if nobody holds the lease.
 type leaseAnswer struct {
 	Value    json.RawMessage `json:"value,omitempty"`
 	Revision uint64          `json:"revision,omitempty"`
-	Changed  bool            `json:"changed,omitempty"` // somebody else wrote it: nothing was done
+	Changed  bool            `json:"changed,omitempty"` // somebody else wrote it in between: nothing was done
 	Error    string          `json:"error,omitempty"`
 }
 
@@ -87,7 +87,7 @@ func leaseSubject(service string) (string, error) {
 	return "quell." + s + ".lease", err
 }
 
-// serveLeases answers other controllers for as long as the connection lasts.
+// serveLeases answers other controllers until the connection ends.
 func (c *Conn) serveLeases(leases *ownLeases) error {
 	_, err := c.nc.QueueSubscribe("quell.*.lease", "leases", func(m *nats.Msg) {
 		answer := answerLease(leases, m)
@@ -130,7 +130,7 @@ func answerLease(leases *ownLeases, m *nats.Msg) leaseAnswer {
 	return leaseAnswer{Value: stored.value, Revision: stored.revision}
 }
 
-// check says what is wrong with a lease that somebody wants written.
+// check returns what is wrong with a lease to be written.
 func (r *leaseRecord) check(value []byte) error {
 	if err := json.Unmarshal(value, &r.leaseValue); err != nil {
 		return fmt.Errorf("a lease that cannot be decoded: %w", err)
@@ -141,7 +141,7 @@ func (r *leaseRecord) check(value []byte) error {
 	return nil
 }
 
-// askedLeases are those of a bus that another controller runs, or of an external one.
+// askedLeases are the leases of a bus that another controller runs, or of an external bus.
 type askedLeases struct {
 	c        *Conn
 	external *kvLeases
@@ -160,7 +160,7 @@ func (s askedLeases) ask(ctx context.Context, service string, r leaseRequest) (a
 	if err != nil {
 		return a, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, attempt) // the server may hang
+	ctx, cancel := context.WithTimeout(ctx, attempt) // the server may not answer
 	defer cancel()
 	reply, err := s.c.nc.RequestWithContext(ctx, subject, data)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/quellhq/quell/internal/lockfile"
 )
 
-// lockName holds the lock that keeps two servers out of one store, which NATS itself does not. The lock ends with its
-// process, however that ends; the file stays.
+// lockName is a file with a lock that keeps two servers from using one store; NATS itself does not prevent that. The
+// lock ends with its process in every case; the file stays.
 const lockName = "bus.lock"
 
-// freeSpace is what must be writable at the start, in bytes; with less the store could not even be opened.
+// freeSpace is what must be writable at the start, in bytes; with less space the store cannot be opened.
 const freeSpace = 64 << 10
 
 type dirLock struct{ file *os.File }

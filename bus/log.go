@@ -14,14 +14,15 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// untilHeader holds the newest time in a record, in nanoseconds since 1970, so that a reader can skip old ones unread.
+// untilHeader holds the newest time in a record, in nanoseconds since 1970, so that a reader can skip old records
+// without decoding them.
 const untilHeader = "Quell-Until"
 
-// pullBytes is how much a reader asks for at once.
+// pullBytes is how much a reader requests at once.
 const pullBytes = 4 << 20
 
-// recordLog is a bounded sequence of records in one stream; when it is full the oldest go. Each record is compressed and
-// takes as many messages as it needs.
+// recordLog is a bounded sequence of records in one stream; when it is full the oldest are removed. Each record is
+// compressed and split into as many messages as it needs.
 type recordLog struct {
 	conn     *Conn
 	name     string
@@ -32,9 +33,9 @@ type recordLog struct {
 	upkeep upkeep
 }
 
-// contentOf is how many bytes of messages a log may keep so that it never takes more than so much on disk. The server
-// writes blocks, of sizes that it chooses by the bound, and deletes them when the last of their messages goes; it makes
-// room after it has written.
+// contentOf is how many bytes of messages a log may keep so that the files stay within the given size. The server
+// writes blocks, whose size it derives from the limit. It deletes a block when the last of its messages is removed, and
+// frees space only after it has written.
 func contentOf(disk int64) int64 {
 	const (
 		smallBlock, largeBlock = 4 << 20, 8 << 20
@@ -47,7 +48,7 @@ func contentOf(disk int64) int64 {
 	return disk - smallBlock - slack
 }
 
-// append returns once the record is on disk. After an error the record may still turn out to be there.
+// append returns when the record is on disk. After an error the record may nevertheless have been written.
 func (l *recordLog) append(ctx context.Context, record []byte, until time.Time) error {
 	msgs, err := l.prepare(record, until)
 	if err != nil {
@@ -56,7 +57,8 @@ func (l *recordLog) append(ctx context.Context, record []byte, until time.Time) 
 	return l.store(ctx, msgs)
 }
 
-// prepare packs a record, whose newest time is until, into messages. However often they are stored, readers see the record once.
+// prepare splits a record into messages; until is the record's newest time. If messages are stored more than once, readers still
+// see the record once.
 func (l *recordLog) prepare(record []byte, until time.Time) ([]*nats.Msg, error) {
 	msgs, err := l.conn.messages(l.subject, record)
 	if err != nil {
@@ -72,7 +74,7 @@ func (l *recordLog) prepare(record []byte, until time.Time) ([]*nats.Msg, error)
 	return msgs, nil
 }
 
-// store returns once a record's messages are on disk. It may be called again after an error.
+// store returns when a record's messages are on disk. It may be called again after an error.
 func (l *recordLog) store(ctx context.Context, msgs []*nats.Msg) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +89,7 @@ func (l *recordLog) store(ctx context.Context, msgs []*nats.Msg) error {
 	return l.publish(ctx, msgs)
 }
 
-// space bounds what messages take on disk.
+// space is an upper limit of what messages take on disk.
 func space(msgs []*nats.Msg) (bytes int64) {
 	for _, m := range msgs {
 		bytes += int64(len(m.Data)) + headerBytes
@@ -122,8 +124,8 @@ func (l *recordLog) publish(ctx context.Context, msgs []*nats.Msg) error {
 	return nil
 }
 
-// read calls fn with the records there are now, behind the one numbered after, whose newest time is not before since, oldest first. Records
-// that cannot be decompressed are passed over and reported at the end.
+// read calls fn with the present records, oldest first: those after the record numbered after whose newest time is not before since.
+// Records that cannot be decompressed are skipped and reported at the end.
 func (l *recordLog) read(ctx context.Context, since time.Time, after uint64, fn func(seq uint64, record []byte) error) error {
 	messages, last, err := l.messages(ctx, after)
 	if err != nil || messages == nil {
@@ -133,7 +135,7 @@ func (l *recordLog) read(ctx context.Context, since time.Time, after uint64, fn 
 	var (
 		whole   assembler
 		damaged []error
-		behind  bool // the server that reads does not have yet what the leading one has
+		behind  bool // the server that reads lags behind the leader
 	)
 	for {
 		m, seq, pending, err := next(ctx, messages, behind)
@@ -159,7 +161,7 @@ func (l *recordLog) read(ctx context.Context, since time.Time, after uint64, fn 
 	}
 }
 
-// messages opens the stream for reading up to its present end; nil when it is empty.
+// messages opens the stream for reading up to its present end; nil if it is empty.
 func (l *recordLog) messages(ctx context.Context, after uint64) (_ jetstream.MessagesContext, last uint64, err error) {
 	ctx, cancel, err := l.conn.request(ctx)
 	if err != nil {
@@ -214,7 +216,7 @@ func next(ctx context.Context, messages jetstream.MessagesContext, behind bool) 
 	return m, meta.Sequence.Stream, meta.NumPending, nil
 }
 
-// take hands a message to the assembler unless its record is too old. A message that is not ours is passed over.
+// take passes a message to the assembler unless its record is too old. Messages that are not Quell's are skipped.
 func (l *recordLog) take(whole *assembler, m jetstream.Msg, since time.Time) (packed []byte, complete bool) {
 	until, err := strconv.ParseInt(m.Headers().Get(untilHeader), 10, 64)
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Orders tell the agent of an instance what to put in force there. They travel on a subject of the instance's own, which only a
-// controller may publish to; the answer comes on one that only that instance's agent may.
+// Orders tell the agent of an instance which limits and settings to put in force. They are sent on the instance's own subject,
+// where only a controller may publish. The answer is sent on a subject where only that instance's agent may publish.
 type Orders struct {
 	Limits   []quell.Limit   `json:"limits,omitempty"`
 	Settings []quell.Setting `json:"settings,omitempty"`
 }
 
-// maxOrders bounds orders, in bytes.
+// maxOrders is the limit of a message with orders, in bytes.
 const maxOrders = 64 << 10
 
-// check says why orders are not for the instance, or make no sense.
+// check returns why orders are invalid or not for this instance.
 func (o *Orders) check(instance string) error {
 	if len(o.Limits)+len(o.Settings) == 0 {
 		return errors.New("orders that ask for nothing")
@@ -47,7 +47,7 @@ func (o *Orders) check(instance string) error {
 	return nil
 }
 
-// orderSubject is where an instance's agent hears orders, answerSubject where it answers.
+// orderSubject is where an instance's agent receives orders, answerSubject is where it answers.
 func orderSubject(service, instance string) (string, error) {
 	return instanceSubject(service, "agent", instance, "set")
 }
@@ -64,8 +64,8 @@ func instanceSubject(service, what, instance, last string) (string, error) {
 	return "quell." + s + "." + what + "." + i + "." + last, err
 }
 
-// ServeOrders carries out the orders for an instance, one at a time. An agent without a credential of its own gets none: the bus would
-// not let it listen. stop waits for a moment at most for running handlers.
+// ServeOrders carries out the orders for an instance, one at a time. An agent without its own credential receives none, because the
+// bus does not let it subscribe. stop waits a short time for running handlers.
 func (c *Conn) ServeOrders(service, instance string, handle func(context.Context, Orders) error) (stop func(), err error) {
 	subject, err := orderSubject(service, instance)
 	if err != nil {
@@ -121,8 +121,8 @@ func decodeOrders(data []byte, instance string) (o Orders, err error) {
 	return o, o.check(instance)
 }
 
-// Order gives orders to the agent of an instance and waits until it has carried them out. An agent that refuses them, or does not answer
-// before ctx ends, is an error; one that does not answer may have carried them out.
+// Order sends orders to the agent of an instance and waits until they are carried out. It returns an error if the agent refuses them or
+// does not answer before ctx ends; in the second case they may have been carried out.
 func (c *Conn) Order(ctx context.Context, service, instance string, orders Orders) error {
 	if err := orders.check(instance); err != nil {
 		return err
@@ -173,5 +173,5 @@ func (c *Conn) awaitAnswer(ctx context.Context, sub *nats.Subscription, instance
 	return nil
 }
 
-// maxAnswer bounds what is shown of an agent's answer, in bytes.
+// maxAnswer limits how much of an agent's answer is shown, in bytes.
 const maxAnswer = 1 << 10

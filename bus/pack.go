@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// chunkBytes bounds a chunk of a packed value; a message also holds headers.
+	// chunkBytes is the limit of a chunk of a packed value; a message also holds headers.
 	chunkBytes = 512 << 10
-	// maxValue bounds a value before packing, in bytes: several times what a service of 10,000 instances needs.
+	// maxValue is the limit of a value before packing, in bytes: several times what a service of 10,000 instances needs.
 	maxValue = 64 << 20
 	// partHeader marks a chunk as <value>/<index>/<count>.
 	partHeader = "Quell-Part"
-	// headerBytes is what a message's headers may take beside a chunk.
+	// headerBytes is the space for a message's headers in addition to the chunk.
 	headerBytes = 4 << 10
 	window      = 1 << 20
 )
 
-// packer compresses values; several goroutines may use it. It runs no goroutines, so nothing needs closing.
+// packer compresses values. Several goroutines may use it. It starts no goroutines, so it need not be closed.
 type packer struct {
 	enc *zstd.Encoder
 	dec *zstd.Decoder
@@ -56,7 +56,7 @@ func (p *packer) unpack(packed []byte) ([]byte, error) {
 	return value, nil
 }
 
-// split cuts packed data into chunks of at most size bytes; there is always one.
+// split cuts packed data into chunks of at most size bytes. There is always at least one.
 func split(packed []byte, size int) [][]byte {
 	var chunks [][]byte
 	for len(packed) > size {
@@ -81,7 +81,7 @@ func (c *Conn) messages(subject string, value []byte) ([]*nats.Msg, error) {
 	return msgs, nil
 }
 
-// chunkSize respects an external server whose messages are smaller than ours.
+// chunkSize is smaller if an external server accepts only smaller messages.
 func (c *Conn) chunkSize() int {
 	if most := int(c.nc.MaxPayload()) - headerBytes; most > 0 && most < chunkBytes {
 		return most
@@ -89,7 +89,7 @@ func (c *Conn) chunkSize() int {
 	return chunkBytes
 }
 
-// part says which chunk of which value a message carries.
+// part returns which chunk of which value a message carries.
 type part struct {
 	id           string
 	index, count int
@@ -110,15 +110,15 @@ func parsePart(text string) (part, error) {
 	return part{fields[0], index, count}, nil
 }
 
-// assembler puts chunks together again. What is incomplete, because its writer was killed or because its beginning was
-// dropped for space, is left out; what was stored twice, because its writer got no answer, counts once.
+// assembler joins chunks to values. It leaves out incomplete values, whose writer was killed or whose beginning was
+// removed for space. It counts a value once if it was stored twice because the writer got no answer.
 type assembler struct {
 	last  part
 	data  []byte
 	whole string // id of the value that was completed last
 }
 
-// add takes the next chunk and returns the packed value that it completes, if any.
+// add takes the next chunk and returns the packed value if this chunk completes it.
 func (a *assembler) add(p part, chunk []byte) (packed []byte, complete bool) {
 	if p == a.last || p.id == a.whole {
 		return nil, false

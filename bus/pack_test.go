@@ -18,7 +18,7 @@ func TestPartHeader(t *testing.T) {
 	}
 }
 
-// Whatever messages are missing, every value whose chunks all came, one after the other, is there, and no other.
+// Whichever messages are missing: every value whose chunks all arrived in sequence is returned, and no other.
 func TestAssemblerProperty(t *testing.T) {
 	type message struct {
 		part

@@ -14,17 +14,17 @@ import (
 // maxReading bounds an encoded reading, in bytes.
 const maxReading = 256 << 10
 
-// A controller that lags behind drops what exceeds this, and the log says so.
+// A controller that lags behind drops messages beyond this limit, and the log says so.
 const (
 	pendingReadings     = 100_000
 	pendingReadingBytes = 64 << 20
 )
 
-// stopWait bounds how long a stop function waits for a callback that is running.
+// stopWait limits how long a stop function waits for a running callback.
 const stopWait = 2 * time.Second
 
 // PublishReading sends a reading to the controller of its service. While the bus cannot be reached it returns
-// ErrNotConnected and keeps nothing: a reading that arrived late would pass for a fresh one.
+// ErrNotConnected and buffers nothing, because a reading that arrives late would look like a fresh one.
 func (c *Conn) PublishReading(r quell.Reading) error {
 	subject, err := c.publishSubject(&r)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Conn) PublishReading(r quell.Reading) error {
 	return nil
 }
 
-// publishSubject is where a reading goes. The holder of a balancer's credential publishes in its own name.
+// publishSubject is the subject of a reading. A holder of a balancer's credential publishes under its own name.
 func (c *Conn) publishSubject(r *quell.Reading) (string, error) {
 	subject, err := readingSubject(r.Service, r.Instance, r.Source)
 	if err != nil {
@@ -76,10 +76,10 @@ func encodeReading(r *quell.Reading, validate func(*quell.Reading) error) ([]byt
 	return data, nil
 }
 
-// SubscribeReadings hands every good reading of the service to in.Accept, one at a time, with the time it was received by
-// this side's clock, and the reason for every bad one to in.Reject. They come over a connection of their own: what the
-// controller asks the bus for, its lease above all, never waits behind readings. stop waits, for a moment at most, for a
-// running callback; none starts after it.
+// SubscribeReadings calls in.Accept with every valid reading of the service, one at a time, with the time at which this
+// process received it, and in.Reject with the reason for every invalid one. Readings use their own connection, so that
+// the controller's other requests, above all its lease, never wait behind readings. stop waits a short time for a running
+// callback; none starts after it.
 func (c *Conn) SubscribeReadings(service string, in Intake) (stop func(), err error) {
 	svc, err := serviceToken(service)
 	if err != nil {
@@ -133,7 +133,8 @@ func (c *Conn) subscribe(nc *nats.Conn, subject string, handle nats.MsgHandler) 
 	}, nil
 }
 
-// settle waits until the server knows of a subscription or its end, so that publishers on other connections find it so.
+// settle waits until the server has processed a subscription or its end, so that publishers on other connections see
+// the change.
 func (c *Conn) settle(nc *nats.Conn, within time.Duration) {
 	if !nc.IsConnected() {
 		return
@@ -143,7 +144,7 @@ func (c *Conn) settle(nc *nats.Conn, within time.Duration) {
 	}
 }
 
-// decodeReading accepts exactly one JSON object with known fields, whose names are those of the subject.
+// decodeReading accepts exactly one JSON object with known fields, whose names match the subject.
 func decodeReading(subject string, data []byte, validate func(*quell.Reading) error) (quell.Reading, error) {
 	var r quell.Reading
 	if len(data) > maxReading {

@@ -20,7 +20,7 @@ func reading(instance string) quell.Reading {
 		At: epoch, WindowS: 10, RequestRate: &rate, Utilization: map[quell.Resource]float64{quell.Network: 0.42}}}
 }
 
-// into takes readings in, and fails the test at every bad one.
+// into accepts readings, and fails the test at every invalid one.
 func into(t testing.TB, accept func(quell.Reading, time.Time)) Intake {
 	return Intake{Accept: accept, Reject: func(err error) { t.Error(err) }}
 }
@@ -32,7 +32,7 @@ type received struct {
 
 func TestReadingsTravel(t *testing.T) {
 	s := startServer(t, ServerOptions{Listen: "127.0.0.1:0", Token: "t"})
-	clock := epoch.Add(time.Hour) // unlike the sender's
+	clock := epoch.Add(time.Hour) // differs from the sender's
 	controller := connect(t, Options{Server: s, Now: func() time.Time { return clock }})
 	agent := connect(t, Options{URL: s.URL(), Token: "t"})
 
@@ -51,7 +51,7 @@ func TestReadingsTravel(t *testing.T) {
 			t.Errorf("got %+v at %s, want %+v at %s", r.reading, r.at, want, clock)
 		}
 	}
-	other := reading("i1") // of a service nobody listens for
+	other := reading("i1") // of a service without a subscriber
 	if err := agent.PublishReading(other); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func FuzzDecodeReading(f *testing.F) {
 		}
 		again, err := encodeReading(&r, nil)
 		if err != nil {
-			// Escapes can make what was sent grow beyond the bound.
+			// Escaping can make a message larger than the limit.
 			if len(data) < maxReading/6 {
 				t.Fatalf("accepted %q but cannot encode it: %v", data, err)
 			}
@@ -182,7 +182,7 @@ func FuzzDecodeReading(f *testing.F) {
 	})
 }
 
-// normal compares readings as they look on the wire, where absent and empty are one.
+// normal compares readings in their encoded form, where absent and empty are the same.
 func normal(t *testing.T, r quell.Reading) string {
 	data, err := json.Marshal(r)
 	if err != nil {

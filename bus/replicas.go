@@ -9,24 +9,25 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// mostReplicas is how many copies a store gets in a cluster: one server may be lost without a loss of data or of the lease.
+// mostReplicas is the number of copies of a store in a cluster: one server may fail without loss of data or of the lease.
 const mostReplicas = 3
 
-// recheckReplicas is how long a store that has fewer copies than it should is left so. A server that was away may be back.
+// recheckReplicas is the time until a store with too few copies is checked again, because a missing server may be back.
 const recheckReplicas = time.Minute
 
-// upkeep remembers of a store when it was opened and whether it has all the copies it should.
+// upkeep remembers when a store was opened and whether it has all its copies.
 type upkeep struct {
 	opened time.Time
 	whole  bool
 }
 
-// due says whether the store must be opened again.
+// due returns whether the store must be opened again.
 func (u *upkeep) due(now time.Time) bool {
 	return u.opened.IsZero() || !u.whole && now.Sub(u.opened) >= recheckReplicas
 }
 
-// replicate opens a store, and raises one that exists, to as many copies as the servers can hold. create gets a number of copies.
+// replicate opens a store with as many copies as the servers can hold, and gives an existing store more copies if it has too few.
+// create is called with the number of copies.
 func (c *Conn) replicate(ctx context.Context, u *upkeep, create func(ctx context.Context, replicas int) error) error {
 	wanted := c.replicas()
 	for i, n := range wanted {
@@ -43,17 +44,17 @@ func (c *Conn) replicate(ctx context.Context, u *upkeep, create func(ctx context
 }
 
 const (
-	// attempt is how long one request to a cluster may take: while servers elect a leader it can be lost without an answer.
+	// attempt limits one request to a cluster. While servers elect a leader, a request can be lost without an answer.
 	attempt = 2 * time.Second
-	// attemptPause is how long to wait where no server answers for a store.
+	// attemptPause is the wait before the next attempt when no server answers for a store.
 	attemptPause = 200 * time.Millisecond
 )
 
-// silence is how long a server may leave the store's requests unanswered before the connection goes to another one, which may see more of
-// the cluster. Servers elect a leader within 4 to 9 s, so it may be too early, which costs nothing.
+// silence is how long a server may leave store requests unanswered before the connection moves to another server, which may reach more of
+// the cluster. An election takes 4 to 9 s, so the move may be unnecessary, but it does no harm.
 const silence = 6 * time.Second
 
-// insist asks an external bus again, until ctx ends, as long as nobody answers. What is asked must bear being done twice.
+// insist repeats a request to an external bus, until ctx ends, while nobody answers. The request must be safe to repeat.
 func (c *Conn) insist(ctx context.Context, ask func(ctx context.Context) error) error {
 	if c.opts.Server != nil {
 		return ask(ctx)
@@ -81,7 +82,7 @@ func (c *Conn) insist(ctx context.Context, ask func(ctx context.Context) error) 
 	}
 }
 
-// moveOn leaves a server that does not answer for another.
+// moveOn connects to another server because this one does not answer.
 func (c *Conn) moveOn() {
 	c.mu.Lock()
 	again := time.Since(c.moved) < silence
@@ -98,8 +99,8 @@ func (c *Conn) moveOn() {
 	}
 }
 
-// silent says that a request got no answer from a store, or only that it has no leader at present, or that the same message was sent before
-// and the servers have not agreed on it yet.
+// silent returns whether a request got no answer from a store, or an answer that means the same: there is no leader at present, or the
+// same message was sent before and the servers have not yet agreed on it.
 func silent(err error) bool {
 	const notEnabled, notEnabledForAccount, sameInProcess = 10076, 10039, 10158
 	var api *jetstream.APIError
@@ -118,7 +119,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// replicas are the numbers of copies to try, most first.
+// replicas are the numbers of copies to try, highest first.
 func (c *Conn) replicas() []int {
 	switch {
 	case c.opts.Server != nil:
@@ -129,7 +130,8 @@ func (c *Conn) replicas() []int {
 	return []int{mostReplicas, 1}
 }
 
-// tooFewServers says that the servers cannot hold so many copies: there is one only, some are away, or they are full.
+// tooFewServers returns whether the servers cannot hold that many copies: there is only one, some are away, or they
+// are full.
 func tooFewServers(err error) bool {
 	const (
 		noPeers               = 10005

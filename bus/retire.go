@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// mostRetired is how many credentials of instances that are gone stay revoked and in the ledger. Instances get no id twice, and readings of
-// an instance that nobody knows are dropped, so that older ones are forgotten does no harm.
+// mostRetired is how many credentials of removed instances stay listed as revoked. Older ones can be forgotten safely: an id is never
+// used twice, and readings of unknown instances are dropped.
 const mostRetired = 1000
 
-// Retire revokes and removes the credentials that Find made for the sensors of instances that are gone, and returns the ids. Those made
-// after the given moment stay, since their instances may not be known yet, and so do those of ids for which a person made one.
+// Retire revokes and removes the credentials that Find made for the sensors of removed instances, and returns the ids. It keeps those
+// made after the given time, since their instances may not be known yet, and ids for which a person made a credential.
 func (k Keyring) Retire(service string, before time.Time, gone func(id string) bool) (ids []string, err error) {
 	if _, err := os.Stat(filepath.Join(k.Dir, issuedFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -56,7 +56,7 @@ func (k Keyring) Retire(service string, before time.Time, gone func(id string) b
 	return ids, k.rewrite(kept)
 }
 
-// retirable are the instances that are gone and whose credentials in force were all found, none made by a person.
+// retirable are the removed instances whose valid credentials were all made by Find, none by a person.
 func retirable(list []Issued, service string, before time.Time, gone func(id string) bool) (ids []string) {
 	stays := map[string]bool{}
 	for _, made := range list {
@@ -74,7 +74,7 @@ func retirable(list []Issued, service string, before time.Time, gone func(id str
 	return ids
 }
 
-// forgetRetired leaves out the oldest revoked credentials that Find had made, beyond mostRetired, and what says that they were revoked.
+// forgetRetired removes the oldest revoked credentials made by Find from the list, beyond mostRetired, with their revocations.
 func forgetRetired(list []Issued, revoked generations) (kept []Issued) {
 	retired := 0
 	for _, made := range slices.Backward(list) {
@@ -100,11 +100,11 @@ func forgetRetired(list []Issued, revoked generations) (kept []Issued) {
 
 func (i Issued) grant() Grant { return Grant{i.Role, i.Service, i.ID} }
 
-// rewrite replaces the ledger; the caller holds the lock.
+// rewrite replaces the file of issued credentials. The caller holds the lock.
 func (k Keyring) rewrite(list []Issued) error {
 	var text bytes.Buffer
 	for _, made := range list {
-		made.Revoked = false // what was revoked stands elsewhere
+		made.Revoked = false // revocations are stored in another file
 		line, err := json.Marshal(made)
 		if err != nil {
 			return err

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestACredentialEndsWithItsInstance retires instances of which one runs, one is new, and one has a credential that a person made.
+// TestACredentialEndsWithItsInstance retires instances: one still runs, one is new, and one has a credential that a person made.
 func TestACredentialEndsWithItsInstance(t *testing.T) {
 	c := underControl(t, ServerOptions{}, Options{})
 	sensors := map[string]*Conn{}

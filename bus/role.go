@@ -9,23 +9,23 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Role says what a credential allows.
+// Role determines what a credential allows.
 type Role string
 
-// What each role may do stands in Grant.permissions.
+// Grant.permissions lists what each role may do.
 const (
 	Sensor     Role = "sensor"     // publish its own readings, receive and answer its own commands
 	Balancer   Role = "balancer"   // publish readings of every instance, in its own name; receive its backends
 	Controller Role = "controller" // everything
 	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain, replace
-	Leaf       Role = "leaf"       // carry agents' and balancers' messages between a leaf node and an external NATS
-	shared     Role = "token"      // a token that every process shows, as before there were roles: readings and status
+	Leaf       Role = "leaf"       // forward messages of agents and balancers between a leaf node and an external NATS
+	shared     Role = "token"      // a token that all processes share, as before roles existed: readings and status
 )
 
 // Roles lists the roles that a credential can have.
 var Roles = []Role{Sensor, Balancer, Controller, Operator, Leaf}
 
-// Grant is a role of somebody: the instance of a sensor, the name of a balancer or of a person.
+// Grant is a role with its holder: the instance of a sensor, or the name of a balancer or of a person.
 type Grant struct {
 	Role    Role
 	Service string
@@ -68,14 +68,14 @@ func roleNames() string {
 // inside is whoever runs the embedded bus.
 var inside = Grant{Role: Controller, ID: "controller"}
 
-// sharedGrant is what a shared token grants.
+// sharedGrant is the grant of a shared token.
 func sharedGrant() Grant { return Grant{Role: shared, ID: "shared"} }
 
-// subjects are what a role may publish and subscribe to. Nothing else is allowed.
+// subjects are what a role may publish and subscribe to. Everything else is denied.
 type subjects struct{ publish, subscribe []string }
 
-// subjects is the table of the roles. JetStream's own subjects, by which the streams of journal, state and lease are reached,
-// stand in no row but the controller's.
+// subjects is the table of the roles. Only the controller's row has JetStream's own subjects, which give access to the
+// streams of journal, state and lease.
 func (g Grant) subjects() subjects {
 	svc, id := "quell."+escape(g.Service), escape(g.ID)
 	inbox := g.inbox() + ".>"
@@ -95,17 +95,17 @@ func (g Grant) subjects() subjects {
 	case Controller:
 		return subjects{[]string{">"}, []string{">"}}
 	}
-	// A shared token is of any service. Its answers come to inboxes of the library's own making.
+	// A shared token is valid for every service. Its answers come to inboxes that the library names.
 	return subjects{
 		[]string{"quell.*.reading.*.*", "quell.*.command", "quell.*.command.token.shared", "quell.*.history.token.shared"},
 		[]string{inboxes + ".*", inboxes + ".*.*"},
 	}
 }
 
-// inboxes is what every inbox begins with.
+// inboxes is the prefix of every inbox.
 const inboxes = "_INBOX"
 
-// inbox is where answers to a role come: others can neither listen there nor be taken for it.
+// inbox is where answers to a role arrive. Nobody else can subscribe there, or send requests with it.
 func (g Grant) inbox() string {
 	if g.Role == shared || g.Role == "" {
 		return inboxes
@@ -118,12 +118,12 @@ func (g Grant) permissions() *server.Permissions {
 	return &server.Permissions{Publish: &server.SubjectPermission{Allow: s.publish}, Subscribe: &server.SubjectPermission{Allow: s.subscribe}}
 }
 
-// limits bound what the holders of one grant may do to the bus; beyond them they are cut off.
+// limits bound what the holders of one grant may do to the bus; connections beyond them are closed.
 type limits struct {
 	connections int
-	messages    int64 // a second and connection
+	messages    int64 // per second and connection
 	bytes       int64
-	shutOut     bool // for a moment, when one of them was cut off
+	shutOut     bool // refuse the grant for a while when one of its connections was closed
 }
 
 func (r Role) limits() limits {
@@ -138,8 +138,8 @@ func (r Role) limits() limits {
 	return limits{connections: 50_000, messages: 100_000, bytes: 64 << 20}
 }
 
-// subjectGrant is the role and the name that a subject of commands ends with: the bus lets nobody publish there but the holder
-// of that grant.
+// subjectGrant returns the role and name at the end of a command subject. The bus lets only the holder of that grant publish
+// there.
 func subjectGrant(subject string) (Grant, error) {
 	tokens := strings.Split(subject, ".")
 	const named = 5 // quell.<service>.command.<role>.<id>

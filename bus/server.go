@@ -18,12 +18,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// ServerOptions describe an embedded bus.
+// ServerOptions configure an embedded bus.
 type ServerOptions struct {
-	Listen     string   // host:port, port 0 picks one; empty: reachable only inside the process
+	Listen     string   // host:port, port 0 picks a free one; empty: reachable only inside the process
 	StoreDir   string   // holds journals, states and leases; created if missing
 	Keyring    *Keyring // whose credentials are accepted; nil: none are
-	Token      string   // that is worth a shared role: readings of every instance, and the status; empty: none is
+	Token      string   // that grants a shared role: readings of every instance, and the status; empty: none
 	TLS        TLS
 	MaxPayload int          // largest message in bytes; 0 means 1 MiB
 	Logger     *slog.Logger // gets the server's own messages at debug level; nil discards
@@ -33,10 +33,10 @@ const (
 	defaultPayload = 1 << 20
 	leastPayload   = 64 << 10
 	largestPayload = 64 << 20
-	maxStore       = 1 << 50 // streams have bounds of their own; a free-disk guess would refuse them on a nearly full disk
+	maxStore       = 1 << 50 // streams have their own limits; a limit derived from the free space would refuse them on a nearly full disk
 	maxMemory      = 16 << 20
 	maxPending     = 32 << 20 // bytes waiting for a client that does not read
-	maxControlLine = 32 << 10 // a credential of a long name must fit
+	maxControlLine = 32 << 10 // enough for a credential with a long name
 	startWait      = 10 * time.Second
 	shutdownWait   = 10 * time.Second
 )
@@ -45,7 +45,7 @@ const (
 type Server struct {
 	nats   *server.Server
 	url    string
-	inside string // what connections inside the process show
+	inside string // the secret that connections inside the process present
 	log    *slog.Logger
 	dir    string
 	lock   *dirLock
@@ -53,7 +53,7 @@ type Server struct {
 	leases *ownLeases
 	store  storeHealth
 
-	ended context.Context // when Shutdown begins
+	ended context.Context // done when Shutdown begins
 	end   context.CancelFunc
 	work  sync.WaitGroup
 
@@ -61,8 +61,8 @@ type Server struct {
 	stopErr error
 }
 
-// StartServer starts a bus inside this process. It handles no signals and never ends the process. Nobody can use it but
-// this process, the holders of a credential or token, and those of a certificate where clients' certificates are verified.
+// StartServer starts a bus inside this process. It handles no signals and never ends the process. Only this process,
+// holders of a credential or token, and holders of a client certificate, where those are verified, can use it.
 func StartServer(opts ServerOptions) (*Server, error) {
 	conf, err := opts.natsOptions()
 	if err != nil {
@@ -74,8 +74,8 @@ func StartServer(opts ServerOptions) (*Server, error) {
 	return start(opts, conf)
 }
 
-// OpenStore opens the store of a bus that is not running, to read it: reachable only inside the process. It creates
-// nothing: a folder that is missing or holds no store is a *quell.UserError.
+// OpenStore opens the store of a bus that is not running, for reading. It can be reached only inside the process. It
+// creates nothing: a folder that is missing or holds no store is a *quell.UserError.
 func OpenStore(dir string) (*Server, error) {
 	opts := ServerOptions{StoreDir: dir}
 	conf, err := opts.natsOptions()
@@ -177,7 +177,7 @@ func start(opts ServerOptions, conf *server.Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// launch turns every way in which NATS reports a failed start into an error.
+// launch returns every way in which NATS reports a failed start as an error.
 func (s *Server) launch(conf *server.Options) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -199,7 +199,7 @@ func (s *Server) launch(conf *server.Options) (err error) {
 	return nil
 }
 
-// portFree asks the system itself, whose error is clearer than the server's.
+// portFree tries to listen itself, because the system's error is clearer than the server's.
 func portFree(listen string) error {
 	if listen == "" {
 		return nil
@@ -242,7 +242,8 @@ func (s *Server) String() string {
 	return s.url
 }
 
-// Shutdown ends the bus, within ten seconds, and lets go of its folder. Further calls do nothing and return the same.
+// Shutdown ends the bus within ten seconds and unlocks its folder. Further calls do nothing and return the same
+// error.
 func (s *Server) Shutdown() error {
 	s.stop.Do(func() {
 		s.end()

@@ -54,7 +54,7 @@ func TestPortInUse(t *testing.T) {
 	dir := t.TempDir()
 	_, err = StartServer(ServerOptions{Listen: l.Addr().String(), StoreDir: dir})
 	wantWords(t, err, l.Addr().String(), "port is in use")
-	startServer(t, ServerOptions{StoreDir: dir}) // the failed start let go of the folder
+	startServer(t, ServerOptions{StoreDir: dir}) // the failed start unlocked the folder
 }
 
 func TestTheListenerIsOnlyWhereItWasAskedFor(t *testing.T) {
@@ -134,7 +134,7 @@ func TestAStoreIsReadWithoutAController(t *testing.T) {
 	}
 }
 
-// What is acknowledged must not wait in the system's cache for a power failure.
+// What is acknowledged must be on disk, not only in the system's cache, in case the power fails.
 func TestTheStoreIsWrittenSynchronously(t *testing.T) {
 	if s := startServer(t, ServerOptions{}); !s.nats.JetStreamConfig().SyncAlways {
 		t.Error("the store is not synced at every write")

@@ -35,8 +35,8 @@ func bareServer(t *testing.T) *nats.Conn {
 	return nc
 }
 
-// TestReadingTheJournalOutlastsAnElection answers for a cluster: at first not at all, then that it has no leader, and then
-// that there is no journal.
+// TestReadingTheJournalOutlastsAnElection plays a cluster: first it does not answer, then it says that it has no leader,
+// and then that there is no journal.
 func TestReadingTheJournalOutlastsAnElection(t *testing.T) {
 	t.Parallel()
 	cluster := bareServer(t)
@@ -63,8 +63,8 @@ func TestReadingTheJournalOutlastsAnElection(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsLostLosesNoEntry answers for servers that lose their quorum after they got an entry, refuse the next one for a
-// reason that passes, and never take the third.
+// TestAnAnswerThatIsLostLosesNoEntry plays servers that lose their quorum after they got an entry, refuse the next one for a
+// temporary reason, and never accept the third.
 func TestAnAnswerThatIsLostLosesNoEntry(t *testing.T) {
 	t.Parallel()
 	const (
@@ -120,7 +120,7 @@ func TestAnAnswerThatIsLostLosesNoEntry(t *testing.T) {
 	}
 }
 
-// runs says how often each of a sequence of texts comes in a row.
+// runs returns how often each text of a sequence occurs in a row.
 func runs(texts []string) (lengths []int) {
 	for i, text := range texts {
 		if i == 0 || text != texts[i-1] {

@@ -15,12 +15,12 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// A value that fits one message is kept whole under its key. A larger one is kept in chunks, in one of two slots that
-// are written in turn, and the key names the slot: a reader gets the old value or the new one, and a writer that dies
-// on the way leaves the old one in force.
+// A value that fits one message is stored whole under its key. A larger one is stored as chunks in one of two slots,
+// used in turn, and the key names the slot. So a reader gets either the old value or the new one, and if a writer
+// dies half way the old value stays in force.
 const slots = 2
 
-// readAttempts is how often Get starts anew when writers overtake it.
+// readAttempts is how often Get starts again when a writer replaces the value meanwhile.
 const readAttempts = 5
 
 var errOvertaken = errors.New("the value changed while it was read")
@@ -34,16 +34,16 @@ type State struct {
 	mu     sync.Mutex // held by Put
 	kv     jetstream.KeyValue
 	upkeep upkeep
-	sole   bool // a value that another writer has put since is not replaced
+	sole   bool // refuse to replace a value that another writer has put since
 
 	cached sync.Mutex // guards heads
 	heads  map[string]stateHead
 }
 
-// errOverwritten says that another writer has put a value since this one did or read it.
+// errOverwritten says that another writer replaced the value since this one wrote or read it.
 var errOverwritten = errors.New("another controller has written it since")
 
-// last is what this side last read or wrote under a key.
+// last is what this process last read or wrote under a key.
 func (s *State) last(name string) (stateHead, bool) {
 	s.cached.Lock()
 	defer s.cached.Unlock()
@@ -78,9 +78,9 @@ func (c *Conn) State(service string) (*State, error) {
 	return &State{conn: c, service: service, bucket: "quell_state_" + svc, heads: map[string]stateHead{}}, nil
 }
 
-// stateHead is the first line under a key; a value in no chunks follows it.
+// stateHead is the first line stored under a key. A value without chunks follows it.
 type stateHead struct {
-	ID     string `json:"id"` // starts every chunk
+	ID     string `json:"id"` // prefix of every chunk's name
 	Slot   int    `json:"slot"`
 	Chunks int    `json:"chunks"`
 
@@ -88,7 +88,7 @@ type stateHead struct {
 	revision uint64
 }
 
-// Put keeps a value, of at most 64 MiB, and returns once it is on disk.
+// Put stores a value of at most 64 MiB and returns when it is on disk.
 func (s *State) Put(ctx context.Context, key string, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,8 +165,8 @@ func (s *State) writeHead(ctx context.Context, kv jetstream.KeyValue, name strin
 	return s.replaceHead(ctx, kv, name, head, append(append(line, '\n'), whole...), revision)
 }
 
-// replaceHead writes what stands under a key if nobody else did since revision was read: a request of a controller that was cut off
-// can arrive when another one has long led.
+// replaceHead writes under a key only if nobody else did since revision was read. A delayed request of a controller that lost its
+// lease could otherwise overwrite its successor's value.
 func (s *State) replaceHead(ctx context.Context, kv jetstream.KeyValue, name string, head stateHead, value []byte, revision uint64) error {
 	err := s.conn.insist(ctx, func(ctx context.Context) (err error) {
 		if revision == 0 {
@@ -179,7 +179,7 @@ func (s *State) replaceHead(ctx context.Context, kv jetstream.KeyValue, name str
 	if changed(err) {
 		found, readErr := s.readHead(ctx, kv, name)
 		switch {
-		case readErr == nil && found.ID == head.ID: // an answer was lost, the value was not
+		case readErr == nil && found.ID == head.ID: // the answer was lost, but the value was written
 			head, err = found, nil
 		case readErr == nil || errors.Is(readErr, jetstream.ErrKeyNotFound):
 			err = errOverwritten
@@ -225,13 +225,13 @@ func chunkKey(name string, slot, index int) string {
 	return name + "." + strconv.Itoa(slot) + "." + strconv.Itoa(index)
 }
 
-// Get returns the value that was put last under key, or an error that wraps quell.ErrNoData when there is none.
+// Get returns the value that was put last under key. If there is none, the error wraps quell.ErrNoData.
 func (s *State) Get(ctx context.Context, key string) ([]byte, error) {
 	value, _, err := s.fetch(ctx, key)
 	return value, err
 }
 
-// fetch returns the id of the putting too.
+// fetch also returns the id of the Put that wrote the value.
 func (s *State) fetch(ctx context.Context, key string) (value []byte, id string, err error) {
 	doing := fmt.Sprintf("read state %q of service %q", key, s.service)
 	name, err := token("state key", key, maxInstanceName)
@@ -294,7 +294,7 @@ func (s *State) readValue(ctx context.Context, kv jetstream.KeyValue, name strin
 	return packed, head.ID, nil
 }
 
-// noKey keeps a missing chunk, which is damage, from passing for a value that was never put.
+// noKey turns "not found" for a chunk, which means damage, into another error than "no value was ever put".
 func noKey(err error) error {
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return errors.New("it is missing")

@@ -21,7 +21,7 @@ func state(t testing.TB, c *Conn) *State {
 	return s
 }
 
-// noise does not compress, so its size is what has to be kept.
+// noise does not compress, so its size is its stored size.
 func noise(seed uint64, size int) []byte {
 	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 	data := make([]byte, size)
@@ -104,14 +104,14 @@ func TestAWriterThatDiesLeavesTheOldValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a writer has done when it is killed before the head is written.
+	// This is what a writer has done when it is killed before it writes the head.
 	if _, err := s.kv.Put(t.Context(), chunkKey("k", (head.Slot+1)%slots, 0), []byte("of another value")); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := s.Get(t.Context(), "k"); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
-	// A reader whose head is old must notice that its slot is being written again.
+	// A reader with an old head must notice that its slot is being rewritten.
 	if _, err := s.kv.Put(t.Context(), chunkKey("k", head.Slot, 1), []byte("of a third value")); err != nil {
 		t.Fatal(err)
 	}

@@ -12,21 +12,21 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// ErrStoreClosed says that the embedded bus cannot write its store at present. It opens the store again by itself.
+// ErrStoreClosed says that the embedded bus cannot write its store at present. The bus reopens the store by itself.
 var ErrStoreClosed = errors.New("the store of the embedded bus cannot be written; it is opened again once its disk has space")
 
-// reopenEvery is how often a store that failed is looked at.
+// reopenEvery is how often a failed store is checked.
 const reopenEvery = time.Second
 
-// storeHealth says whether the store of an embedded bus can be written. It fails as on a full disk: NATS then closes it. It is opened
-// again once there is space, with what is on the disk.
+// storeHealth tracks whether the store of an embedded bus can be written. When the disk is full, NATS closes the store. It is
+// reopened when there is space, with the data that is on the disk.
 type storeHealth struct {
-	opening sync.Mutex // held while the store is opened anew
+	opening sync.Mutex // held while the store is reopened
 
-	mu     sync.Mutex      // guards what follows; NATS reports failures while it opens
-	failed context.Context // ends when the store fails; a new one for each time that it was opened
+	mu     sync.Mutex      // guards what follows; NATS reports failures while it opens the store
+	failed context.Context // ends when the store fails; a new one after each reopening
 	fail   context.CancelCauseFunc
-	opens  bool // somebody looks after it
+	opens  bool // a goroutine is trying to reopen it
 }
 
 func (h *storeHealth) renew() {
@@ -42,7 +42,7 @@ func (h *storeHealth) now() context.Context {
 	return h.failed
 }
 
-// storeFailed notes that the store cannot be written, and looks after it until it can.
+// storeFailed marks the store as failed and tries to reopen it until that works.
 func (s *Server) storeFailed(err error) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
@@ -55,14 +55,15 @@ func (s *Server) storeFailed(err error) {
 	s.work.Go(s.reopen)
 }
 
-// Failed is closed when the store can no longer be written, as on a full disk. Once it is open again there is another channel.
+// Failed returns a channel that is closed when the store can no longer be written, for example because the disk is full. After
+// a reopening there is a new channel.
 func (s *Server) Failed() <-chan struct{} { return s.store.now().Done() }
 
-// Err says why the store cannot be written; nil while it can.
+// Err returns why the store cannot be written; nil if it can.
 func (s *Server) Err() error { return context.Cause(s.store.now()) }
 
-// Reopen closes the store and opens what is in its folder now, as after somebody emptied that. What was not yet written is lost; nil means
-// that it is open.
+// Reopen closes the store and opens what is in its folder now, for example after somebody emptied the folder. Data that was not yet
+// written is lost. nil means that the store is open.
 func (s *Server) Reopen() error {
 	s.store.opening.Lock()
 	defer s.store.opening.Unlock()
@@ -85,7 +86,7 @@ func (s *Server) reopen() {
 	}
 }
 
-// openStore opens the store anew where its folder can be written; the caller holds the lock.
+// openStore reopens the store if its folder can be written. The caller holds the lock.
 func (s *Server) openStore() error {
 	if s.ended.Err() != nil {
 		return errors.New("the bus has ended")
@@ -105,7 +106,7 @@ func (s *Server) openStore() error {
 	return nil
 }
 
-// renew tries whether the folder can be written. One that was emptied gets a new lock.
+// renew checks whether the folder can be written. If the folder was emptied, it makes a new lock file.
 func (l *dirLock) renew(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create the bus store %s: %w", dir, err)
@@ -130,7 +131,7 @@ func (l *dirLock) renew(dir string) error {
 	return old.Close()
 }
 
-// Reopen opens the store of the embedded bus anew, as after its folder was emptied; on an external bus there is nothing to do.
+// Reopen reopens the store of the embedded bus, for example after its folder was emptied. It does nothing on an external bus.
 func (c *Conn) Reopen() error {
 	if c.opts.Server == nil {
 		return nil

@@ -8,14 +8,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Names become part of subjects, stream names and file names, whose lengths are bounded.
+// Names become part of subjects, stream names and file names, so their length is limited.
 const (
 	maxServiceName  = 64
 	maxInstanceName = 255
 )
 
-// escape turns any name into a token of [A-Za-z0-9_-] that is safe in subjects, stream names, keys and paths: letters,
-// digits and '-' stand for themselves, every other byte is '_' and two hex digits. Different names never meet.
+// escape turns any name into a token of [A-Za-z0-9_-] that is safe in subjects, stream names, keys and paths. Letters,
+// digits and '-' stay, every other byte becomes '_' and two hex digits. Different names give different tokens.
 func escape(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
@@ -65,7 +65,7 @@ func token(what, name string, longest int) (string, error) {
 	return escape(name), nil
 }
 
-// instanceOf is the instance that a reading's subject names.
+// instanceOf returns the instance in a reading's subject.
 func instanceOf(subject string) (string, error) {
 	const before = 4
 	for range before {

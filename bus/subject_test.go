@@ -14,7 +14,7 @@ func TestEscape(t *testing.T) {
 		"I-7":         "I-7",
 		"10.0.0.1:80": "10_2e0_2e0_2e1_3a80",
 		"a b":         "a_20b",
-		"a_20b":       "a_5f20b", // must not meet the one above
+		"a_20b":       "a_5f20b", // must differ from the one above
 		"*":           "_2a",
 		">":           "_3e",
 		"../etc":      "_2e_2e_2fetc",

@@ -8,13 +8,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TLS names PEM files. A server with Cert and Key speaks TLS, and with CA too admits only clients whose certificate CA
-// signed. A client trusts CA (else the system's authorities) and shows Cert if it has one.
+// TLS names PEM files. A server with Cert and Key uses TLS; with CA it also requires client certificates that CA
+// signed. A client trusts CA, or the system's authorities if CA is empty, and presents Cert if it is set.
 type TLS struct{ CA, Cert, Key string }
 
 func (t TLS) verifiesClients() bool { return t.CA != "" && t.Cert != "" }
 
-// server returns nil when no TLS is asked for.
+// server returns nil if TLS is not configured.
 func (t TLS) server() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
@@ -30,8 +30,8 @@ func (t TLS) server() (*tls.Config, error) {
 	return conf, nil
 }
 
-// clientOption makes a connection use the files, which are read again at each attempt. Unless later is set they must be
-// readable now.
+// clientOption makes a connection use the files, which are read again at each attempt. Unless later is set, they must
+// be readable now.
 func (t TLS) clientOption(later bool) (nats.Option, error) {
 	if t == (TLS{}) {
 		return func(*nats.Options) error { return nil }, nil

@@ -78,7 +78,7 @@ func TestTLSFiles(t *testing.T) {
 
 type certificateFiles struct{ server, client TLS }
 
-// certificates makes an authority and a certificate of it for each side.
+// certificates makes an authority and a certificate for each side.
 func certificates(t testing.TB) certificateFiles {
 	t.Helper()
 	dir := t.TempDir()

@@ -14,22 +14,22 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// ErrLater says that what was to be kept is in memory, and is written once the bus stores it.
+// ErrLater says that the value is in memory and will be written when the bus accepts it.
 var ErrLater = errors.New("kept in memory until the bus stores again")
 
 const (
 	writerWait  = time.Second // how long a caller waits for the store
-	mostWaiting = 64 << 20    // bytes that wait for the store; beyond, the oldest are given up
-	retryPause  = time.Second // after a refusal
+	mostWaiting = 64 << 20    // limit of bytes that wait for the store; beyond it the oldest are dropped
+	retryPause  = time.Second // after the store refused a write
 )
 
-// Writer keeps a service's journal and memory in an external bus, whose servers may take seconds to answer, as while they elect a
-// leader. It writes everything in order, each record once, and lets its caller wait for a moment only: what is not stored by then
-// stays in memory until it can be, and the caller gets an error that wraps ErrLater.
+// Writer stores a service's journal and memory in an external bus, whose servers may take seconds to answer, for example while
+// they elect a leader. It writes everything in order, each record once. A caller waits at most writerWait. What is not stored by
+// then stays in memory until it can be stored, and the caller gets an error that wraps ErrLater.
 type Writer struct {
 	journal *Journal
 	state   *State
-	holds   func() bool // whether this controller has the lease: without it no memory is written
+	holds   func() bool // returns whether this controller has the lease; without it no memory is written
 	log     *slog.Logger
 
 	end  context.CancelFunc
@@ -37,14 +37,14 @@ type Writer struct {
 	done chan struct{}
 
 	mu      sync.Mutex // guards what follows
-	queue   []*writing // the first is under way
+	queue   []*writing // the first is being written
 	bytes   int
-	begun   time.Time          // when the first was
+	begun   time.Time          // when writing the first began
 	late    time.Time          // since when the store lags behind
-	refusal error              // what the store said last, where it answers and does not store
-	full    bool               // records were given up since then
-	lost    int                // records given up, and those that cannot be stored
-	values  map[string]*[]byte // newest of each key that is not stored
+	refusal error              // the store's last answer, if it answered but did not store
+	full    bool               // records were dropped since then
+	lost    int                // records that were dropped or that cannot be stored
+	values  map[string]*[]byte // the newest value of each key that is not stored yet
 }
 
 // writing is one record, or the newest value of a key.
@@ -53,10 +53,10 @@ type writing struct {
 	size int
 	do   func(ctx context.Context) error
 	done chan struct{}
-	err  error // once done
+	err  error // set when done
 }
 
-// Writer returns one for a journal and a state; Close ends it. holds must be quick.
+// Writer returns a writer for a journal and a state; Close ends it. holds must return quickly.
 func (c *Conn) Writer(j *Journal, s *State, holds func() bool) *Writer {
 	s.sole = true
 	return newWriter(&Writer{journal: j, state: s, holds: holds, log: c.log})
@@ -79,7 +79,7 @@ func (w *Writer) Append(ctx context.Context, e Entry) error {
 	return w.journal.explain(appending, w.store(ctx, w.journal.entries, record, e.At))
 }
 
-// AppendSnapshot keeps a snapshot in memory, and writes those kept once they are many or large.
+// AppendSnapshot keeps a snapshot in memory. Snapshots are written together when there are enough of them.
 func (w *Writer) AppendSnapshot(ctx context.Context, s quell.Snapshot) error {
 	full, err := w.journal.add(s)
 	if err != nil || !full {
@@ -97,7 +97,7 @@ func (w *Writer) store(ctx context.Context, l *recordLog, record []byte, until t
 	return w.hand(ctx, &writing{what: l.name, size: int(space(msgs)), do: func(ctx context.Context) error { return l.store(ctx, msgs) }})
 }
 
-// Put keeps a value. One that waits already is replaced: only the newest counts.
+// Put stores a value. It replaces a value of the same key that still waits, because only the newest counts.
 func (w *Writer) Put(ctx context.Context, key string, value []byte) error {
 	w.mu.Lock()
 	_, waits := w.values[key]
@@ -131,7 +131,7 @@ func (w *Writer) putNewest(ctx context.Context, key string) error {
 	return err
 }
 
-// Get returns the value that was put last, by this controller or by another that has led since.
+// Get returns the value that was put last, by this controller or by another one that has led since.
 func (w *Writer) Get(ctx context.Context, key string) ([]byte, error) {
 	before := w.state.lastID(key)
 	value, id, err := w.state.fetch(ctx, key)
@@ -147,7 +147,7 @@ func (w *Writer) Get(ctx context.Context, key string) ([]byte, error) {
 	return value, err
 }
 
-// hand queues a writing, and waits for it unless the store lags behind already.
+// hand queues a write. It waits for it, unless the store already lags behind.
 func (w *Writer) hand(ctx context.Context, x *writing) error {
 	x.done = make(chan struct{})
 	w.mu.Lock()
@@ -169,7 +169,7 @@ func (w *Writer) hand(ctx context.Context, x *writing) error {
 	return w.await(ctx, x)
 }
 
-// makeRoom gives up the oldest records when too many wait.
+// makeRoom drops the oldest records when too many wait.
 func (w *Writer) makeRoom() {
 	for i := 1; i < len(w.queue) && w.bytes > mostWaiting; {
 		if w.queue[i].size == 0 {
@@ -193,7 +193,8 @@ func (w *Writer) await(ctx context.Context, x *writing) error {
 	return w.lags()
 }
 
-// lags says since when, and why where the store says so; the same every time, so that it is logged once.
+// lags says since when the store lags behind, and why if the store said so. The text stays the same, so that it is
+// logged once.
 func (w *Writer) lags() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,8 +240,8 @@ func (w *Writer) run(ctx context.Context) {
 	}
 }
 
-// again says whether a writing that failed is to be tried again, and notes why it failed if the store answered. A value that the store
-// refuses stays with the values, and is put with the next one.
+// again returns whether a failed write is to be tried again, and notes the reason if the store answered. A value that the store
+// refuses stays in values and is put again with the next one.
 func (w *Writer) again(x *writing, err error) bool {
 	switch {
 	case err == nil:
@@ -256,7 +257,7 @@ func (w *Writer) again(x *writing, err error) bool {
 	return true
 }
 
-// unfit says that a record will never be stored, whatever becomes of the bus.
+// unfit returns whether a record can never be stored, whatever the state of the bus.
 func unfit(err error) bool {
 	const tooLarge = 10054
 	var api *jetstream.APIError
@@ -287,11 +288,11 @@ func (w *Writer) drop(x *writing, err error) {
 	x.finish(err)
 }
 
-// Close waits until everything is written, as long as ctx lasts, and ends the writer. The error says what was lost since the writer
-// began; a record that was under way at the end may turn out to be there.
+// Close waits until everything is written or ctx ends, and ends the writer. The error says what was lost since the writer began. A
+// record that was being written at the end may have been stored.
 func (w *Writer) Close(ctx context.Context) error {
 	last := &writing{what: "end", do: func(context.Context) error { return nil }}
-	_ = w.hand(ctx, last) // it waits for a moment only
+	_ = w.hand(ctx, last) // it waits only for writerWait
 	select {
 	case <-last.done:
 	case <-ctx.Done():
@@ -318,12 +319,13 @@ func (w *Writer) Close(ctx context.Context) error {
 
 type patientKey struct{}
 
-// patient marks a context in which the store is asked until it answers, however long that takes and whether or not the bus is there.
+// patient marks a context whose requests are repeated until the store answers, however long that takes and even if the bus is not
+// connected.
 func patient(ctx context.Context) context.Context { return context.WithValue(ctx, patientKey{}, true) }
 
 func isPatient(ctx context.Context) bool { return ctx.Value(patientKey{}) != nil }
 
-// Unavailable says that the store could not be asked at present, which says nothing of what it holds.
+// Unavailable returns whether the store could not be asked. Such an error says nothing about what the store holds.
 func Unavailable(err error) bool {
 	return silent(err) || errors.Is(err, ErrNotConnected) || errors.Is(err, ErrStoreClosed) || errors.Is(err, context.Canceled)
 }

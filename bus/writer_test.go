@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// writerOn returns a writer of the service "shop", and the switch of its lease.
+// writerOn returns a writer of the service "shop", and a switch that says whether it has the lease.
 func writerOn(t *testing.T, c *Conn) (*Writer, *atomic.Bool) {
 	t.Helper()
 	j, err := c.Journal("shop", JournalOptions{})
@@ -33,8 +33,8 @@ func writerOn(t *testing.T, c *Conn) (*Writer, *atomic.Bool) {
 	return w, &holds
 }
 
-// TestNobodyWaitsForAStoreThatIsAway stops all servers of a cluster for a while. What was written meanwhile is there afterwards, in order
-// and once.
+// TestNobodyWaitsForAStoreThatIsAway stops all servers of a cluster for a while. What was written in that time is stored afterwards, in
+// order and once.
 func TestNobodyWaitsForAStoreThatIsAway(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t)
@@ -107,7 +107,7 @@ func (s *away) write(n int) *writing {
 	}}
 }
 
-// TestDecisionsGoOnWhileTheStoreIsAway decides every 300 ms for a minute in which the store answers nothing.
+// TestDecisionsGoOnWhileTheStoreIsAway decides every 300 ms for a minute in which the store does not answer.
 func TestDecisionsGoOnWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const period, decisions = 300 * time.Millisecond, 190
@@ -131,7 +131,7 @@ func TestDecisionsGoOnWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestCloseSaysWhatWasLost ends while the store is away.
+// TestCloseSaysWhatWasLost closes the writer while the store does not answer.
 func TestCloseSaysWhatWasLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &away{until: time.Now().Add(time.Minute)}
@@ -153,8 +153,8 @@ func TestCloseSaysWhatWasLost(t *testing.T) {
 	})
 }
 
-// TestOnlyTheLeaderWritesTheMemory: what a controller remembers replaces nothing that its follower wrote, however late it arrives; and what
-// nobody has overtaken is not lost.
+// TestOnlyTheLeaderWritesTheMemory checks that a controller's late write never replaces what its successor wrote, and that a write that
+// nobody has replaced is not lost.
 func TestOnlyTheLeaderWritesTheMemory(t *testing.T) {
 	server := embedded(t)
 	a, aLeads := writerOn(t, server)
@@ -179,17 +179,17 @@ func TestOnlyTheLeaderWritesTheMemory(t *testing.T) {
 	aLeads.Store(false)
 	put(a, "a2", ErrLater)
 	get(b, "a1")
-	get(a, "a2") // nobody else wrote: it goes on from what it knows
+	get(a, "a2") // nobody else wrote: it continues from its own value
 	put(b, "b1", nil)
 	put(a, "a3", ErrLater)
 	get(a, "b1")
 	aLeads.Store(true)
 	put(a, "a4", nil)
-	put(b, "b2", errOverwritten) // as one that was cut off
+	put(b, "b2", errOverwritten) // as a controller that was disconnected
 	get(b, "a4")
 }
 
-// TestTooMuchThatWaitsIsGivenUp bounds the memory.
+// TestTooMuchThatWaitsIsGivenUp checks the limit of memory.
 func TestTooMuchThatWaitsIsGivenUp(t *testing.T) {
 	w := &Writer{}
 	size := mostWaiting / 4

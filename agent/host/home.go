@@ -20,10 +20,11 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// LongestSocket is what a kernel takes of a socket's path, in bytes.
+// LongestSocket is the longest path of a Unix socket that the kernel accepts, in bytes.
 const LongestSocket = 107
 
-// Home is the folder of a host policy's journal, memory and socket. One agent at a time has it, over all of its reloads.
+// Home is the folder of a host policy's journal, memory and socket. Only one agent at a time may use it. It stays open
+// over the agent's reloads.
 type Home struct {
 	dir     string
 	release func() error
@@ -32,10 +33,11 @@ type Home struct {
 	shown   atomic.Pointer[Status]
 }
 
-// Socket is the path of the socket in a folder.
+// Socket returns the path of the socket in a folder.
 func Socket(dir string) string { return filepath.Join(dir, "agent.sock") }
 
-// Open takes a folder, which it makes if it is missing, and answers on its socket. A folder that another agent has is a *quell.UserError.
+// Open locks a folder, creating it if it is missing, and answers on its socket. If another agent uses the folder, the error is a
+// *quell.UserError.
 func Open(dir string, log *slog.Logger) (*Home, error) {
 	if path := Socket(dir); len(path) > LongestSocket {
 		return nil, &quell.UserError{Err: fmt.Errorf("data: the path of the socket %s is longer than %d bytes: choose a shorter folder", path,
@@ -59,7 +61,8 @@ func Open(dir string, log *slog.Logger) (*Home, error) {
 	return h, nil
 }
 
-// listen answers with the status. A file that is in the way was left by an agent that was killed: this one has the lock.
+// listen answers requests for the status. It removes an old socket file: this agent has the lock, so a killed agent left
+// it.
 func (h *Home) listen(log *slog.Logger) error {
 	path := Socket(h.dir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -89,12 +92,12 @@ func (h *Home) listen(log *slog.Logger) error {
 	return nil
 }
 
-// Close gives the folder back. No loop may use it any more.
+// Close unlocks the folder. No loop may use it afterwards.
 func (h *Home) Close() error {
 	return errors.Join(h.server.Close(), h.journal.close(), h.release())
 }
 
-// Status is what was published last.
+// Status returns the status that was published last.
 func (h *Home) Status() Status {
 	if s := h.shown.Load(); s != nil {
 		return *s
@@ -102,10 +105,10 @@ func (h *Home) Status() Status {
 	return Status{}
 }
 
-// Clear forgets what was published: no policy runs.
+// Clear removes the published status, because no policy runs.
 func (h *Home) Clear() { h.shown.Store(nil) }
 
-// Ask returns the status of the agent that has a folder.
+// Ask requests the status from the agent that uses a folder.
 func Ask(ctx context.Context, dir string) (json.RawMessage, error) {
 	const patience = 5 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -133,7 +136,7 @@ func Ask(ctx context.Context, dir string) (json.RawMessage, error) {
 
 func (h *Home) memory() string { return filepath.Join(h.dir, "memory.json") }
 
-// remember returns the memory that was kept; an empty one where there is none, or with an error where it cannot be read.
+// remember returns the stored memory. It is empty if there is none, and returned with an error if it cannot be read.
 func (h *Home) remember() (st policy.State, err error) {
 	data, err := os.ReadFile(h.memory())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +151,7 @@ func (h *Home) remember() (st policy.State, err error) {
 	return st, nil
 }
 
-// keep replaces the memory in one step. It is not forced to disk: a killed agent finds it again, and a machine that lost power begins anew.
+// keep replaces the stored memory in one step. It does not sync to disk: the memory survives a killed agent, but not a power failure.
 func (h *Home) keep(st policy.State) error {
 	data, err := json.Marshal(st)
 	if err != nil {

@@ -23,10 +23,10 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// machine is a reader whose groups wait as the test says, by sample; the first sample only primes.
+// machine is a reader whose groups wait as the test says, by sample. The first sample only sets the starting point.
 type machine struct {
 	samples int
-	waits   func(sample int) map[string]float64 // seconds in a second, by group; each runs for half a second
+	waits   func(sample int) map[string]float64 // seconds of waiting per second, by group; each group also runs for half a second
 	fails   func(sample int) []sensor.Failure
 }
 
@@ -65,13 +65,13 @@ func open(t *testing.T, dir string) *Home {
 // reports is a policy that every test can run.
 var reports = quell.Policy{Name: policy.NamesOf(policy.HostScope)[0]}
 
-// homeless is a home without a socket, for tests in a bubble.
+// homeless is a home without a socket, for tests with synthetic time.
 func homeless(t *testing.T) *Home {
 	dir := t.TempDir()
 	return &Home{dir: dir, journal: &journal{path: filepath.Join(dir, "journal.jsonl"), most: journalBytes / 2}}
 }
 
-// run runs a loop for the given time inside a bubble.
+// run runs a loop for the given time with synthetic time.
 func run(t *testing.T, o Options, duration time.Duration) {
 	t.Helper()
 	o.Host, o.Policy = "h1", reports
@@ -105,7 +105,7 @@ func entries(t *testing.T, path string) (list []bus.Entry) {
 	return list
 }
 
-// The loop decides each period, writes down what changes, and tells all of it on its socket and in metrics.
+// The loop decides each period, writes changes to the journal, and shows its state on its socket and in metrics.
 func TestLoopDecidesAndTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home, registry := homeless(t), prometheus.NewRegistry()
@@ -149,7 +149,8 @@ func TestLoopDecidesAndTells(t *testing.T) {
 	})
 }
 
-// A loop that was killed goes on with what it remembered; one whose memory makes no sense says so and begins anew.
+// A loop that was killed continues with its stored memory. If the memory is invalid, the loop says so and starts with
+// an empty one.
 func TestLoopRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := homeless(t)
@@ -176,7 +177,7 @@ func TestLoopRemembers(t *testing.T) {
 	})
 }
 
-// What cannot be written or read is told, and stops nothing.
+// Failures to read or write are reported and do not end the loop.
 func TestLoopSurvivesFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home, registry := homeless(t), prometheus.NewRegistry()
@@ -258,7 +259,7 @@ func TestNewChecksItsOptions(t *testing.T) {
 	}
 }
 
-// One agent has the folder at a time; a socket that a killed one left is replaced.
+// Only one agent may use the folder; a socket that a killed agent left is replaced.
 func TestHomeIsForOneAgent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "agent")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -312,7 +313,7 @@ func TestJournalIsBounded(t *testing.T) {
 	}
 }
 
-// A line that a kill cut off is not gone on with.
+// An incomplete line that a killed agent left is removed before the next entry.
 func TestJournalAfterAKill(t *testing.T) {
 	j := &journal{path: filepath.Join(t.TempDir(), "journal.jsonl"), most: 1 << 20}
 	e := bus.Entry{At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Kind: bus.EventEntry, Text: "a"}
@@ -340,7 +341,7 @@ func TestJournalAfterAKill(t *testing.T) {
 	}
 }
 
-// A disk that is full costs the entry, not the ones before it, and no half a line.
+// On a full disk the new entry is lost, earlier ones stay, and no incomplete line is left.
 func TestJournalOnAFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("this machine has no /dev/full")

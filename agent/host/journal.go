@@ -12,10 +12,10 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// journalBytes bounds a journal on disk: the file that grows, and the one before it.
+// journalBytes is the limit of a journal on disk: the present file and the one before it.
 const journalBytes = 16 << 20
 
-// journal is a file of JSON lines, bus.Entry each. When it has grown to its bound it is put aside in the place of the one before.
+// journal is a file of JSON lines, each a bus.Entry. When it reaches its limit it is renamed, which replaces the previous file.
 type journal struct {
 	path string
 	most int64 // bytes of one file
@@ -24,7 +24,7 @@ type journal struct {
 	size int64
 }
 
-// append writes an entry. After an error nothing of it is in the file, and the next one opens the file anew.
+// append writes an entry. After an error nothing of the entry is in the file, and the next call opens the file again.
 func (j *journal) append(e bus.Entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -47,7 +47,7 @@ func (j *journal) write(line []byte) error {
 	}
 	n, err := j.file.WriteAt(line, j.size)
 	if err != nil {
-		if n > 0 { // the disk is full: no half a line stays
+		if n > 0 { // the disk is full: remove the incomplete line
 			err = errors.Join(err, j.file.Truncate(j.size))
 		}
 		return err
@@ -56,10 +56,10 @@ func (j *journal) write(line []byte) error {
 	return nil
 }
 
-// aside is where the journal before the present one is.
+// aside returns the path of the previous file.
 func (j *journal) aside() string { return j.path + ".1" }
 
-// open goes on after the last whole line: what a kill left of another one is cut off.
+// open continues after the last whole line. It removes an incomplete line that a killed agent left.
 func (j *journal) open() error {
 	if j.file != nil {
 		return nil

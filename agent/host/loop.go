@@ -1,5 +1,5 @@
-// Package host runs a policy over the control groups of the machine that an agent is on, in the agent itself. It needs neither controller
-// nor bus: what it reads, decides and remembers is on the machine.
+// Package host runs a policy over the control groups of the agent's machine, inside the agent. It needs neither controller nor bus:
+// readings, decisions and memory stay on the machine.
 package host
 
 import (
@@ -21,26 +21,27 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// Reader reads the machine and its control groups; the first call only primes. *sensor.Groups is one.
+// Reader reads the machine and its control groups. The first call only sets the starting point. *sensor.Groups is
+// one.
 type Reader interface {
 	Sample(now time.Time) (quell.Snapshot, []sensor.Failure)
 }
 
 var _ Reader = (*sensor.Groups)(nil)
 
-// Options say what a loop decides about, and how.
+// Options configure a loop.
 type Options struct {
 	Host    string        // name of the machine
 	Period  time.Duration // of one snapshot and one plan
 	Policy  quell.Policy  // of scope host
 	Reader  Reader
-	Home    *Home                 // outlives the loop
+	Home    *Home                 // used by several loops, one after the other
 	Now     func() time.Time      // nil means time.Now
 	Logger  *slog.Logger          // nil is silent
 	Metrics prometheus.Registerer // nil registers none
 }
 
-// Loop senses and decides once per period. Nothing that fails ends it.
+// Loop reads and decides once per period. No failure ends it.
 type Loop struct {
 	opts      Options
 	engine    *policy.HostEngine
@@ -48,7 +49,7 @@ type Loop struct {
 	state     policy.State
 	unread    map[string]*outage.Log // by what could not be read
 	keeping   map[string]*outage.Log // journal, memory
-	written   string                 // what the last plan in the journal asked for and named
+	written   string                 // reasons and refused parts of the last plan in the journal
 	kept      time.Time
 	decisions int
 	problems  map[string]string
@@ -62,7 +63,7 @@ const (
 	memoryPart  = "memory"
 )
 
-// New checks o, takes up the memory in its home, and registers the metrics.
+// New checks o, loads the memory from its home, and registers the metrics.
 func New(o Options) (*Loop, error) {
 	if o.Host == "" || o.Period <= 0 || o.Reader == nil || o.Home == nil {
 		return nil, errors.New("a host's loop needs Host, Period, Reader and Home")
@@ -88,7 +89,7 @@ func New(o Options) (*Loop, error) {
 	return l, nil
 }
 
-// Run senses and decides until ctx ends.
+// Run reads and decides until ctx ends.
 func (l *Loop) Run(ctx context.Context) error {
 	state, err := l.opts.Home.remember()
 	l.state = state
@@ -99,7 +100,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	l.write(bus.Entry{At: l.opts.Now(), Kind: bus.EventEntry,
 		Text: fmt.Sprintf("policy %s runs on %s, every %v", l.opts.Policy.Name, l.opts.Host, l.opts.Period)})
-	_, failures := l.opts.Reader.Sample(l.opts.Now()) // primes
+	_, failures := l.opts.Reader.Sample(l.opts.Now()) // sets the starting point
 	l.opts.Home.shown.Store(&Status{Host: l.opts.Host, Policy: l.opts.Policy.Name, SamplingS: l.opts.Period.Seconds(),
 		Unread: l.tell(failures)})
 	for tick.Sleep(ctx, tick.Until(l.opts.Now(), l.opts.Period)) {
@@ -109,7 +110,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// step is one period.
+// step reads and decides once.
 func (l *Loop) step() {
 	now := l.opts.Now()
 	snapshot, failures := l.opts.Reader.Sample(now)
@@ -129,7 +130,8 @@ func (l *Loop) step() {
 	})
 }
 
-// Guard lists the parts of a plan that nothing in the agent carries out. Such a plan is an error: none of it is done.
+// Guard lists the parts of a plan that the agent cannot carry out. If there are any, the plan is an error and nothing
+// of it is done.
 func Guard(p quell.Plan) (refused []string) {
 	for _, part := range []struct {
 		name  string
@@ -145,7 +147,7 @@ func Guard(p quell.Plan) (refused []string) {
 	return refused
 }
 
-// record writes a plan down where it names, or asks for, something else than the last one.
+// record writes a plan to the journal if its reasons or refused parts differ from those of the last one.
 func (l *Loop) record(plan quell.Plan, refused []string) {
 	named := strings.Join(refused, " ")
 	for _, r := range plan.Reasons {
@@ -163,10 +165,10 @@ func (l *Loop) record(plan quell.Plan, refused []string) {
 	}
 }
 
-// write appends to the journal, and says whether that went well. A full disk costs the entry and nothing else.
+// write appends to the journal and returns whether that worked. If the disk is full, only the entry is lost.
 func (l *Loop) write(e bus.Entry) bool { return l.report(journalPart, l.opts.Home.journal.append(e)) }
 
-// keep writes the memory, at most once a second; at the end, where now is zero, in any case.
+// keep writes the memory, at most once per second. A zero now writes it in any case.
 func (l *Loop) keep(now time.Time) {
 	if !now.IsZero() && now.Sub(l.kept) < time.Second && !now.Before(l.kept) {
 		return
@@ -186,7 +188,7 @@ func (l *Loop) report(part string, err error) bool {
 	return false
 }
 
-// troubles are what fails at present, as a copy.
+// troubles returns a copy of the present failures.
 func (l *Loop) troubles() map[string]string {
 	if len(l.problems) == 0 {
 		return nil
@@ -198,7 +200,7 @@ func (l *Loop) troubles() map[string]string {
 	return list
 }
 
-// tell logs what could not be read when that begins and when it is over, and lists it.
+// tell lists what could not be read. It logs when such a failure begins and when it ends.
 func (l *Loop) tell(failures []sensor.Failure) map[string]string {
 	list := map[string]string{}
 	for _, f := range failures {
@@ -221,7 +223,7 @@ func (l *Loop) tell(failures []sensor.Failure) map[string]string {
 	return list
 }
 
-// Status is what the agent's socket tells of a host's policy.
+// Status is what the agent's socket returns about a host's policy.
 type Status struct {
 	Host      string             `json:"host"`
 	Policy    string             `json:"policy"`
@@ -231,12 +233,12 @@ type Status struct {
 	Machine   *quell.Observation `json:"machine,omitempty"`
 	Groups    []quell.Instance   `json:"groups,omitempty"`
 	Plan      *quell.Plan        `json:"plan,omitempty"`
-	Refused   []string           `json:"refused,omitempty"`  // parts of the plan that nothing carries out
+	Refused   []string           `json:"refused,omitempty"`  // parts of the plan that the agent cannot carry out
 	Unread    map[string]string  `json:"unread,omitempty"`   // what cannot be read, and why
-	Problems  map[string]string  `json:"problems,omitempty"` // what else fails at present: journal, memory
+	Problems  map[string]string  `json:"problems,omitempty"` // other present failures: journal, memory
 }
 
-// ReasonOf is the text about a group, "" if there is none.
+// ReasonOf returns the plan's text about a group, "" if there is none.
 func (s Status) ReasonOf(group string) string {
 	if s.Plan == nil {
 		return ""

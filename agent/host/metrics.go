@@ -37,7 +37,7 @@ var (
 		[]string{"group", "cause"}, nil)
 )
 
-// collector tells of the last decision.
+// collector exports the last decision as metrics.
 type collector struct{ home *Home }
 
 // Describe implements prometheus.Collector.
