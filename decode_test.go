@@ -38,6 +38,8 @@ func TestSnapshotReaderRefuses(t *testing.T) {
 		"negative arrivals":   {`{"at":"2026-01-01T00:00:10Z","service":"s","arrival_rate":-2,"instances":[]}`, `arrival_rate: -2 is negative`},
 		"error rate over 1":   {obs(`"error_rate":1.5`), `error_rate: 1.5 is more than 1`},
 		"absurd utilization":  {obs(`"utilization":{"network":7}`), `utilization.network: 7 is more than 2`},
+		"a probe of nothing":  {obs(`"probe":{"cpu":{"mean_ms":1,"n":1,"by":{}}}`), `probe.cpu.by.bytes: 0 bytes, 0 times: no probe`},
+		"an endless reason":   {obs(`"probe_failed":{"disk":"` + strings.Repeat("x", 1025) + `"}`), `probe_failed.disk: longer than 1024 bytes`},
 		"absurd severity":     {obs(`"severity":{"network":1e9}`), `severity.network: 1e+09 is more than`},
 		"unknown resource":    {obs(`"severity":{"netwrok":1}`), `unknown resource "netwrok"`},
 		"probe never taken":   {obs(`"probe":{"network":{"mean_ms":0,"stddev_ms":0,"n":0}}`), `a probe that was not taken is left out`},

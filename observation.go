@@ -1,6 +1,7 @@
 package quell
 
 import (
+	"fmt"
 	"math"
 	"time"
 )
@@ -25,6 +26,7 @@ type Observation struct {
 	Slowdown         *float64                `json:"slowdown,omitempty"`
 	Credits          map[Resource]float64    `json:"credits,omitempty"`
 	Sched            *Sched                  `json:"sched,omitempty"`
+	ProbeFailed      map[Resource]string     `json:"probe_failed,omitempty"` // why what should be probed told nothing
 }
 
 // Latency summarises N response times, in milliseconds.
@@ -70,10 +72,13 @@ type ProbeStats struct {
 	By *Probing `json:"by,omitempty"` // how the probes were made; absent if not reported
 }
 
-// Probing says how a machine is probed: Count downloads of Bytes each, without headers, per period, and by what kind of process.
-// Only probes of equal size can be compared.
+// Probing says how a machine is probed: Count probes per period, what each of them takes, and by what kind of process. Only probes of
+// equal size can be compared.
 type Probing struct {
-	Bytes   int64   `json:"bytes"`
+	// network: of a download, headers not counted; memory: of the buffer that is walked through; disk: of an operation
+	Bytes   int64   `json:"bytes,omitempty"`
+	RunMS   float64 `json:"run_ms,omitempty"` // cpu: the nominal processor time of a computation
+	Write   bool    `json:"write,omitempty"`  // disk: operations are synced writes, not reads
 	Count   int     `json:"count,omitempty"`
 	PeriodS float64 `json:"period_s,omitempty"`
 	From    string  `json:"from,omitempty"`
@@ -82,13 +87,31 @@ type Probing struct {
 // sameSize is the relative difference up to which probes count as equal in size.
 const sameSize = 0.05
 
-// Alike returns whether two kinds of probes can be compared, that is, whether their sizes differ by at most 5%. An unknown one is
-// taken to be equal.
+// Alike returns whether two kinds of probes can be compared, that is, whether they do the same and their sizes differ by at most 5%.
+// An unknown one is taken to be equal.
 func (p *Probing) Alike(other *Probing) bool {
 	if p == nil || other == nil {
 		return true
 	}
-	return math.Abs(float64(p.Bytes-other.Bytes)) <= sameSize*float64(max(p.Bytes, other.Bytes))
+	return p.Write == other.Write && near(float64(p.Bytes), float64(other.Bytes)) && near(p.RunMS, other.RunMS)
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) <= sameSize*max(a, b) }
+
+// Sound says whether it describes a probe at all: one that takes something.
+func (p *Probing) Sound() bool {
+	return p.Bytes >= 0 && p.RunMS >= 0 && p.Count >= 0 && float64(p.Bytes)+p.RunMS > 0
+}
+
+// Size is what one probe takes, for people.
+func (p *Probing) Size() string {
+	switch {
+	case p.RunMS > 0:
+		return fmt.Sprintf("%.3g ms of computing", p.RunMS)
+	case p.Write:
+		return fmt.Sprintf("synced writes of %d bytes", p.Bytes)
+	}
+	return fmt.Sprintf("%d bytes", p.Bytes)
 }
 
 // CPUTime is how an instance's processors spent the window, as fractions of their total time.

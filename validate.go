@@ -15,6 +15,7 @@ const (
 	maxRate        = 1e12
 	maxMS          = 1e9
 	maxIDBytes     = 256
+	maxReasonBytes = 1024
 )
 
 // SumTolerance is the relative tolerance for comparing sums.
@@ -174,6 +175,12 @@ func (o *Observation) check(p *problems) {
 	p.byResource("utilization", o.Utilization, maxUtilization)
 	p.byResource("severity", o.Severity, maxSeverity)
 	p.byResource("credits", o.Credits, maxRate)
+	for r, why := range sorted(o.ProbeFailed) {
+		p.resource("probe_failed", r)
+		if len(why) > maxReasonBytes {
+			p.addf("probe_failed."+string(r), "longer than %d bytes", maxReasonBytes)
+		}
+	}
 	for r, v := range sorted(o.Probe) {
 		p.resource("probe", r)
 		p.in("probe."+string(r), func() { v.check(p) })
@@ -232,9 +239,10 @@ func (s *ProbeStats) check(p *problems) {
 }
 
 func (b *Probing) check(p *problems) {
-	if b.Bytes < 1 || b.Count < 0 {
-		p.addf("bytes", "%d bytes, %d times: no probe", b.Bytes, b.Count)
+	if !b.Sound() {
+		p.addf("bytes", "%s, %d times: no probe", b.Size(), b.Count)
 	}
+	p.number("run_ms", b.RunMS, maxMS)
 	p.number("period_s", b.PeriodS, maxMS)
 	if len(b.From) > maxIDBytes {
 		p.addf("from", "longer than %d bytes", maxIDBytes)

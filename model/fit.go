@@ -116,7 +116,7 @@ func probingOf(rows []TrainingRow) (by *quell.Probing, err error) {
 		case by == nil:
 			by = row.By
 		case !by.Alike(row.By):
-			return nil, fmt.Errorf("some rows were probed with %d bytes, others with %d: fit the rows of one training", by.Bytes, row.By.Bytes)
+			return nil, fmt.Errorf("some rows were probed with %s, others with %s: fit the rows of one training", by.Size(), row.By.Size())
 		}
 	}
 	return by, nil

@@ -327,7 +327,7 @@ func TestModelsKnowTheirProbing(t *testing.T) {
 	}
 	rows[2].By = &quell.Probing{Bytes: 125_000, Count: 8, PeriodS: 10}
 	if _, _, err := Fit(rows, FitOptions{Metric: quell.Mean}); err == nil ||
-		!strings.Contains(err.Error(), "some rows were probed with 10000 bytes, others with 125000") {
+		!strings.Contains(err.Error(), "some rows were probed with 10000 bytes, others with 125000 bytes") {
 		t.Errorf("got %v", err)
 	}
 }

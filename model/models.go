@@ -72,8 +72,8 @@ func (c *check) trained(t *Trained) {
 	}
 	for _, r := range sortedKeys(t.By) {
 		c.resource("trained.by."+string(r), r)
-		if t.By[r].Bytes < 1 {
-			c.addf("trained.by."+string(r)+".bytes", "%d is no size of a probe", t.By[r].Bytes)
+		if by := t.By[r]; !by.Sound() {
+			c.addf("trained.by."+string(r)+".bytes", "%d is no size of a probe", by.Bytes)
 		}
 	}
 	for _, r := range sortedKeys(t.Errors) {

@@ -30,7 +30,7 @@ func (s *Prima) describeResource(d *describer, r quell.Resource) error {
 			d.printf("one request per second uses %.3g%% of an instance\n", 100*use)
 		}
 		if by, ok := t.By[r]; ok {
-			d.printf("probed with %d bytes, %d times in %gs\n", by.Bytes, by.Count, by.PeriodS)
+			d.printf("probed with %s, %d times in %gs\n", by.Size(), by.Count, by.PeriodS)
 		}
 		if e, ok := t.Errors[r]; ok {
 			e.write(&d.out, t.Metric)

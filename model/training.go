@@ -120,7 +120,7 @@ func (r *TrainingRow) Validate() error {
 	c.between("probe_ms.mean", r.ProbeMS.Mean, minProbeMS, maxValue)
 	c.between("probe_ms.stddev", r.ProbeMS.Stddev, 0, maxValue)
 	c.atLeast("probe_ms.n", float64(r.ProbeMS.N), 1)
-	if r.By != nil && r.By.Bytes < 1 {
+	if r.By != nil && !r.By.Sound() {
 		c.addf("by.bytes", "%d is no size of a probe", r.By.Bytes)
 	}
 	if r.CPU != nil {

@@ -37,18 +37,32 @@ func explain(in *Input, g *group, plan *quell.Plan) {
 func noteProbing(in *Input, g *group, plan *quell.Plan) {
 	for i, c := range in.contended {
 		var ids []string
-		bytes := int64(0)
+		var found quell.Probing
 		for k := range g.members {
 			if m := &g.members[k]; m.senses[i].otherwise {
-				ids, bytes = append(ids, m.ID), m.Observation.Probe[c.resource].By.Bytes
+				ids, found = append(ids, m.ID), *m.Observation.Probe[c.resource].By
 			}
 		}
 		if len(ids) > 0 {
 			addReason(plan, "probed_otherwise", "",
-				"the models%s were made with probes of %d bytes, and %s: %d bytes tell no severity by them. Set probe.size to %d, or train again",
-				in.of(i), c.baseline.By().Bytes, strings.Join(ids, ", "), bytes, c.baseline.By().Bytes)
+				"the models%s were made with probes of %s, and %s: %s tell no severity by them. %s, or train again",
+				in.of(i), c.baseline.By().Size(), strings.Join(ids, ", "), found.Size(), probeAs(c))
 		}
 	}
+}
+
+// probeAs says how to probe a resource as its models were made.
+func probeAs(c contended) string {
+	by := c.baseline.By()
+	switch c.resource {
+	case quell.Network:
+		return fmt.Sprintf("Set probe.size to %d", by.Bytes)
+	case quell.CPU:
+		return fmt.Sprintf("Set agent.probing.run to %gms", by.RunMS)
+	case quell.Memory:
+		return fmt.Sprintf("Set agent.probing.buffer to %d", by.Bytes)
+	}
+	return fmt.Sprintf("Set agent.probing.writes to %t", by.Write)
 }
 
 // noteUntold says which instances are judged without a resource that they have not told for too long.

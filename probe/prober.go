@@ -185,14 +185,14 @@ func (p *Prober) follow(ctx context.Context, t Target) {
 		start := time.Now()
 		end = tick.After(end, start, p.opts.Period)
 		length := end.Sub(start)
-		singles, tried, err := p.window(ctx, s, start, stratify(rng, p.countIn(length), length))
+		singles, tried, err := p.window(ctx, s, start, Stratify(rng, p.countIn(length), length))
 		if !tick.SleepUntil(ctx, end) {
 			return // an instance that was removed ends before its prober: that is no failure
 		}
 		if tried {
 			probing.Report(err)
 		}
-		stats, ok := summarise(singles)
+		stats, ok := Summarise(singles)
 		if !ok {
 			continue
 		}
@@ -229,15 +229,15 @@ func (p *Prober) publish(ctx context.Context, t Target, window time.Duration, st
 // window takes one probe per slot and returns their times in milliseconds. A slot that passed while the probe before
 // it was still running is left out, so that a slow target is not probed in bursts; tried says whether any was not. The error is
 // that of the last probe where none went well.
-func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots []slot) (singles []float64, tried bool, err error) {
+func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots []Slot) (singles []float64, tried bool, err error) {
 	singles = make([]float64, 0, len(slots))
 	well := false
 	for _, slot := range slots {
-		if time.Since(start) > slot.until {
+		if time.Since(start) > slot.Until {
 			p.missed.Add(1)
 			continue
 		}
-		if !tick.SleepUntil(ctx, start.Add(slot.at)) {
+		if !tick.SleepUntil(ctx, start.Add(slot.At)) {
 			return singles, tried, err
 		}
 		r := s.probe(ctx)
@@ -276,11 +276,11 @@ func (p *Prober) Collect(ctx context.Context, t Target, duration time.Duration) 
 	}
 	defer s.close()
 	start := time.Now()
-	singles, _, last := p.window(ctx, s, start, stratify(p.random(t.Instance, p.collected.Add(1)), n, duration))
+	singles, _, last := p.window(ctx, s, start, Stratify(p.random(t.Instance, p.collected.Add(1)), n, duration))
 	if !tick.SleepUntil(ctx, start.Add(duration)) {
 		return quell.ProbeStats{}, singles, fmt.Errorf("probing instance %q: %w", t.Instance, ctx.Err())
 	}
-	stats, ok := summarise(singles)
+	stats, ok := Summarise(singles)
 	if !ok {
 		return stats, nil, errors.Join(fmt.Errorf("probing instance %q at %s: %w", t.Instance, t.Address, quell.ErrNoData), last)
 	}

@@ -25,18 +25,18 @@ const (
 	headerBytes = 160
 )
 
-// slot is the part of a window in which one probe starts: at At, and not after Until.
-type slot struct{ at, until time.Duration }
+// Slot is the part of a window in which one probe starts: at At, and not after Until. Both count from the start of the window.
+type Slot struct{ At, Until time.Duration }
 
-// stratify splits a window into n equal parts and picks a uniformly random moment in each. Gaps then vary between
+// Stratify splits a window into n equal parts and picks a uniformly random moment in each. Gaps then vary between
 // nothing and two parts, so that probes beat with nothing that recurs, and still cover the window evenly.
-func stratify(rng *rand.Rand, n int, window time.Duration) []slot {
-	slots := make([]slot, n)
+func Stratify(rng *rand.Rand, n int, window time.Duration) []Slot {
+	slots := make([]Slot, n)
 	part := float64(window) / float64(n)
 	for k := range slots {
-		slots[k] = slot{
-			at:    time.Duration((float64(k) + rng.Float64()) * part),
-			until: time.Duration(float64(k+1) * part),
+		slots[k] = Slot{
+			At:    time.Duration((float64(k) + rng.Float64()) * part),
+			Until: time.Duration(float64(k+1) * part),
 		}
 	}
 	return slots
@@ -121,9 +121,9 @@ func mistake(format string, args ...any) error {
 	return &quell.UserError{Err: fmt.Errorf(format, args...)}
 }
 
-// summarise returns mean, sample standard deviation and number of single probes; absent if there is none. One probe
+// Summarise returns mean, sample standard deviation and number of single probes; absent if there is none. One probe
 // alone has a deviation of 0.
-func summarise(singles []float64) (quell.ProbeStats, bool) {
+func Summarise(singles []float64) (quell.ProbeStats, bool) {
 	switch len(singles) {
 	case 0:
 		return quell.ProbeStats{}, false

@@ -18,8 +18,8 @@ func TestStratify(t *testing.T) {
 		n := rapid.IntRange(1, 200).Draw(t, "n")
 		window := time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Hour)).Draw(t, "window"))
 		seed := rapid.Uint64().Draw(t, "seed")
-		slots := stratify(rand.New(rand.NewPCG(seed, 1)), n, window)
-		if again := stratify(rand.New(rand.NewPCG(seed, 1)), n, window); !slices.Equal(slots, again) {
+		slots := Stratify(rand.New(rand.NewPCG(seed, 1)), n, window)
+		if again := Stratify(rand.New(rand.NewPCG(seed, 1)), n, window); !slices.Equal(slots, again) {
 			t.Fatal("the same seed gives other slots")
 		}
 		if len(slots) != n {
@@ -27,10 +27,10 @@ func TestStratify(t *testing.T) {
 		}
 		var before time.Duration
 		for k, s := range slots {
-			if s.at < before || s.at > s.until {
-				t.Fatalf("slot %d at %v is outside [%v, %v]", k, s.at, before, s.until)
+			if s.At < before || s.At > s.Until {
+				t.Fatalf("slot %d at %v is outside [%v, %v]", k, s.At, before, s.Until)
 			}
-			before = s.until
+			before = s.Until
 		}
 		if before > window || before < window-time.Microsecond {
 			t.Fatalf("the slots end at %v, want %v", before, window)
@@ -43,8 +43,8 @@ func TestStratifyIsUniform(t *testing.T) {
 	const draws, bins = 4000, 8
 	var hits [bins]int
 	for range draws {
-		for _, s := range stratify(rng, 2, 2*time.Second) {
-			hits[int(s.at%time.Second*bins/time.Second)]++
+		for _, s := range Stratify(rng, 2, 2*time.Second) {
+			hits[int(s.At%time.Second*bins/time.Second)]++
 		}
 	}
 	for bin, n := range hits {
@@ -160,7 +160,7 @@ func TestSummarise(t *testing.T) {
 		{[]float64{1, 3}, quell.ProbeStats{MeanMS: 2, StddevMS: math.Sqrt2, N: 2}, true},
 		{[]float64{5, 5, 5}, quell.ProbeStats{MeanMS: 5, N: 3}, true},
 	} {
-		got, ok := summarise(c.singles)
+		got, ok := Summarise(c.singles)
 		if got != c.want || ok != c.ok {
 			t.Errorf("%v: got %+v, %t; want %+v, %t", c.singles, got, ok, c.want, c.ok)
 		}
