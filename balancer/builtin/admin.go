@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// maxAdminBody bounds a list of backends: 10,000 of them take about 2 MB.
+// maxAdminBody is the limit of a list of backends in bytes: 10,000 of them take about 2 MB.
 const maxAdminBody = 16 << 20
 
 // Status is what GET /state answers on the admin socket.
@@ -21,13 +21,13 @@ type Status struct {
 	Started    time.Time            `json:"started"`
 	Unrouted   int64                `json:"unrouted"` // requests that found no instance, since the start
 	Backends   []quell.BackendState `json:"backends"`
-	Owner      *quell.Owner         `json:"owner,omitempty"` // the controller that is obeyed
+	Owner      *quell.Owner         `json:"owner,omitempty"` // the controller that the balancer obeys
 }
 
-// ownerHeader names the controller that sends a list of backends. A list without it is taken for a person's.
+// ownerHeader names the controller that sends a list of backends. A list without it is taken to come from a person.
 const ownerHeader = "Quell-Owner"
 
-// schedulingBody is what PUT /scheduling takes.
+// schedulingBody is the body of PUT /scheduling.
 type schedulingBody struct {
 	Scheduling quell.Scheduling `json:"scheduling"`
 }
@@ -35,12 +35,12 @@ type schedulingBody struct {
 // adminError is the body of a refusal.
 type adminError struct {
 	Error string            `json:"error"`
-	Owned *quell.OwnedError `json:"owned,omitempty"` // the refusal is for another controller's sake
+	Owned *quell.OwnedError `json:"owned,omitempty"` // set if another controller owns the balancer
 }
 
-// adminHandler is the API on the admin socket: GET /state, PUT /backends (the whole list, all or nothing), PUT and
-// DELETE /backends/ID/hold (take an instance out of rotation, put it back), PUT /scheduling, PUT /owner (take or renew the
-// lease of a controller), DELETE /owner/ID (end it) and POST /take-over (the listening sockets go to another process).
+// adminHandler is the API on the admin socket: GET /state, PUT /backends (the whole list, all or nothing), PUT and DELETE
+// /backends/ID/hold (take an instance out of rotation, put it back), PUT /scheduling, PUT /owner (take or renew a
+// controller's lease), DELETE /owner/ID (end it) and POST /take-over (pass the listening sockets to another process).
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
@@ -114,5 +114,5 @@ func answer(w http.ResponseWriter, err error) {
 func reply(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the asker is gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have closed the connection
 }

@@ -137,7 +137,7 @@ func TestClientSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// leaveDeadSocket does what a killed process does.
+// leaveDeadSocket leaves a socket file as a killed process does.
 func leaveDeadSocket(t *testing.T, path string) {
 	t.Helper()
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -239,7 +239,7 @@ func FuzzBackends(f *testing.F) {
 		if quell.DecodeStrict(data, &backends) != nil || checkBackends(backends) != nil {
 			return
 		}
-		for _, b := range backends { // what passes must be usable
+		for _, b := range backends { // a list that passes the check must be usable
 			be := newBackend(b, nil, &o, &places{makeRoom: func() {}})
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()

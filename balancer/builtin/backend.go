@@ -22,16 +22,16 @@ type backend struct {
 	id, address string
 
 	// Guarded by the pool's lock.
-	spec      quell.Backend // as asked for
+	spec      quell.Backend // as requested
 	candidate route.Candidate
 	health    healthState
-	checked   string      // what the last failing check asked and got; empty once one has passed
-	byHand    *quell.Held // taken out here by hand: no Apply puts it back
-	leaving   bool        // no longer asked for: gone as soon as its last request is done
-	drainEnd  *time.Timer // of one on its way out: when open requests are cut
+	checked   string      // the last failing check's request and its answer; empty after a check that passed
+	byHand    *quell.Held // taken out of rotation at this balancer by a person: Apply does not put it back
+	leaving   bool        // no longer listed: removed when its last request is done
+	drainEnd  *time.Timer // timer after which open requests are cut, for a backend that is being removed
 	unwatch   context.CancelFunc
 
-	failing   outage.Flood // requests that this instance let fail
+	failing   outage.Flood // requests that failed at this instance
 	meter     *meter
 	conns     *connections
 	transport atomic.Pointer[http.Transport]
@@ -47,7 +47,7 @@ func newBackend(spec quell.Backend, m *meter, o *Options, places *places) *backe
 	return b
 }
 
-// configure makes new requests follow the options' time-outs. Open ones keep those that they began with.
+// configure applies the options' time-outs to new requests. Open requests keep theirs.
 func (b *backend) configure(o *Options) {
 	b.conns.connect.Store(int64(o.Timeouts.Connect))
 	b.conns.idle.Store(int64(o.Timeouts.UpstreamIdle))
@@ -64,11 +64,11 @@ func (b *backend) configure(o *Options) {
 // draining says that no new requests may arrive.
 func (b *backend) draining() bool { return b.spec.Draining || b.leaving || b.byHand != nil }
 
-// timed says that open requests are cut when Options.Drain is over: the backend is on its way out.
+// timed returns whether open requests are cut after Options.Drain, because the backend is being removed.
 func (b *backend) timed() bool { return b.leaving || b.spec.Draining && !b.spec.Held }
 
-// send makes one attempt. An error that is a *dialError means that nothing was sent. A request that finds its kept
-// connection closed before a byte of it was sent goes out again on another one, whatever its method.
+// send makes one attempt. A *dialError means that nothing was sent. If a kept connection turns out to be closed
+// before a byte of the request was sent, the request is sent again on another one, whatever its method.
 func (b *backend) send(req *http.Request, x *exchange) (*http.Response, error) {
 	attempt := *req
 	target := *req.URL
@@ -92,7 +92,7 @@ func (b *backend) send(req *http.Request, x *exchange) (*http.Response, error) {
 	}
 }
 
-// follow makes the exchange know the connection that its request goes out on, by the trace that ReverseProxy set.
+// follow records in the exchange which connection its request uses, through the trace that ReverseProxy set.
 func (x *exchange) follow(ctx context.Context) context.Context {
 	trace := httptrace.ContextClientTrace(ctx)
 	if trace == nil {
@@ -104,7 +104,7 @@ func (x *exchange) follow(ctx context.Context) context.Context {
 			x.outbound = c
 			x.turn = c.begin(info.Reused)
 			if x.upload != nil && !info.Reused {
-				x.upload.forget() // a new connection is not found closed
+				x.upload.forget() // a new connection cannot turn out to be closed
 			}
 		}
 	}
@@ -117,7 +117,7 @@ type dialError struct{ err error }
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// errDrained is why a request that was given to a backend just before the end of its drain cannot connect.
+// errDrained is the error of a request that was given to a backend just before the end of its drain.
 var errDrained = errors.New("the instance is drained")
 
 func isDialError(err error) bool {
@@ -125,11 +125,11 @@ func isDialError(err error) bool {
 	return errors.As(err, &d)
 }
 
-// places bounds the connections to all instances.
+// places limits the connections to all instances.
 type places struct {
 	most     atomic.Int64 // 0: no limit
 	taken    atomic.Int64
-	makeRoom func() // closes kept connections that carry no request
+	makeRoom func() // closes idle kept connections
 }
 
 func (p *places) take() bool {
@@ -151,8 +151,8 @@ func (p *places) takeFree() bool {
 
 func (p *places) leave() { p.taken.Add(-1) }
 
-// connections opens a backend's connections, times that, and can cut them all. It also keeps how long the instance
-// leaves a connection open on which nothing is asked.
+// connections opens a backend's connections, measures connect times, and can cut all of them. It also records how
+// long the instance keeps an idle connection open.
 type connections struct {
 	connect atomic.Int64 // time-out, as time.Duration
 	idle    atomic.Int64 // as configured
@@ -188,7 +188,7 @@ func (c *connections) dial(ctx context.Context, network, address string) (net.Co
 	return conn, nil
 }
 
-// closed forgets a connection.
+// closed forgets a closed connection.
 func (c *connections) closed(conn *outbound) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,7 +198,7 @@ func (c *connections) closed(conn *outbound) {
 	}
 }
 
-// cut closes every connection, whatever it carries, and refuses new ones until restored.
+// cut closes all connections, busy or not, and refuses new ones until restored.
 func (c *connections) cut() {
 	c.mu.Lock()
 	c.isCut = true

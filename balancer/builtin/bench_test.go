@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// site is a backend that answers 1 KiB, without its balancer and behind it.
+// site measures a backend that answers 1 KiB, directly and behind the balancer.
 func site(b *testing.B, o Options) (direct, balanced string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,8 +30,7 @@ func site(b *testing.B, o Options) (direct, balanced string) {
 	return ln.Addr().String(), s.Addr()
 }
 
-// requester sends the same GET again and again on one connection, as cheaply as it can: what is measured is the
-// balancer.
+// requester repeats the same GET on one connection with little work, so that the balancer dominates the measurement.
 type requester struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -61,7 +60,7 @@ func (r *requester) get() error {
 	return err
 }
 
-// BenchmarkThroughput is a closed loop of 32 kept connections; client, balancer and backend share the machine.
+// BenchmarkThroughput runs a closed loop of 32 kept connections. Client, balancer and backend share the machine.
 func BenchmarkThroughput(b *testing.B) {
 	for _, scheduling := range quell.Schedulings {
 		b.Run(string(scheduling), func(b *testing.B) {
@@ -90,7 +89,7 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkAddedLatency alternates between the backend itself and the way through the balancer, one request at a time.
+// BenchmarkAddedLatency alternates between the backend itself and the balancer, one request at a time.
 func BenchmarkAddedLatency(b *testing.B) {
 	direct, balanced := site(b, Options{Health: checkedOnce()})
 	without, through := newRequester(b, direct), newRequester(b, balanced)

@@ -21,11 +21,11 @@ import (
 type Client struct {
 	socket string
 	http   *http.Client
-	owner  atomic.Pointer[quell.Owner] // in whose name lists are sent; nil: a person's
+	owner  atomic.Pointer[quell.Owner] // the controller in whose name lists are sent; nil: a person
 }
 
-// NewClient returns a driver for the balancer whose Options.Admin is the path. Every call opens
-// a connection of its own, so that a restarted balancer is no matter.
+// NewClient returns a driver for the balancer with the admin socket at this path (Options.Admin). Every call opens a
+// new connection, so it also works after the balancer was restarted.
 func NewClient(socketPath string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socketPath)
@@ -39,11 +39,11 @@ func (c *Client) Apply(ctx context.Context, backends []quell.Backend) error {
 	if err := checkBackends(backends); err != nil {
 		return err
 	}
-	return c.put(ctx, "/backends", append([]quell.Backend{}, backends...)) // none is an empty list, not null
+	return c.put(ctx, "/backends", append([]quell.Backend{}, backends...)) // send an empty list, not null
 }
 
-// Own makes a controller the balancer's owner, or renews its lease; what is applied from then on is applied in its name.
-// It fails with a *quell.OwnedError while another controller's lease runs.
+// Own makes a controller the balancer's owner, or renews its lease. Later lists are sent in its name. It fails with a
+// *quell.OwnedError while another controller's lease is valid.
 func (c *Client) Own(ctx context.Context, owner quell.Owner) error {
 	if err := c.put(ctx, "/owner", owner); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (c *Client) Own(ctx context.Context, owner quell.Owner) error {
 	return nil
 }
 
-// Disown ends the owner's lease: another controller may come at once.
+// Disown ends the owner's lease, so that another controller can take over at once.
 func (c *Client) Disown(ctx context.Context) error {
 	owner := c.owner.Swap(nil)
 	if owner == nil {
@@ -62,7 +62,7 @@ func (c *Client) Disown(ctx context.Context) error {
 	return err
 }
 
-// Hold takes an instance out of rotation as a person does: no Apply puts it back.
+// Hold takes an instance out of rotation on behalf of a person: Apply does not put it back.
 func (c *Client) Hold(ctx context.Context, id string) error {
 	_, err := c.do(ctx, http.MethodPut, "/backends/"+url.PathEscape(id)+"/hold", nil)
 	return err
@@ -74,13 +74,13 @@ func (c *Client) Release(ctx context.Context, id string) error {
 	return err
 }
 
-// State returns the backends as the balancer has them, those included that still drain.
+// State returns the balancer's backends, including those that are still draining.
 func (c *Client) State(ctx context.Context) ([]quell.BackendState, error) {
 	s, err := c.Status(ctx)
 	return s.Backends, err
 }
 
-// Status returns everything that the balancer says of itself.
+// Status returns the balancer's whole status.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	data, err := c.do(ctx, http.MethodGet, "/state", nil)
@@ -93,7 +93,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// SetScheduling changes how the balancer chooses, until its next restart.
+// SetScheduling changes the scheduling until the balancer's next restart.
 func (c *Client) SetScheduling(ctx context.Context, s quell.Scheduling) error {
 	return c.put(ctx, "/scheduling", schedulingBody{s})
 }

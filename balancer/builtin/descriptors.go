@@ -11,20 +11,20 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// descriptors says how the process's open files are shared out, so that clients can never take those that health checks,
-// the admin socket, metrics, probes and the bus need.
+// descriptors divides the process's open files, so that clients can never use up those that health checks, the admin
+// socket, metrics, probes and the bus need.
 type descriptors struct {
-	limit    int // of open files; 0: not known
-	clients  int // connections of clients at most; 0: no limit
-	upstream int // connections to instances at most; 0: no limit
-	checks   int // health checks at a time
+	limit    int // of open files; 0: unknown
+	clients  int // limit of clients' connections; 0: no limit
+	upstream int // limit of connections to instances; 0: no limit
+	checks   int // health checks at the same time
 }
 
-// fewestClients is how many clients a balancer must have room for to be of any use.
+// fewestClients is the smallest number of clients with which a balancer is useful.
 const fewestClients = 16
 
-// shareOut keeps 64 and a quarter of the files (at most 8192) free of traffic. A client takes up to two of the others:
-// its own connection and one to an instance. maxConns 0 asks for as many clients as there is room for.
+// shareOut reserves 64 files and a quarter of the limit (at most 8192) for everything but traffic. A client may need
+// two of the rest: its own connection and one to an instance. maxConns 0 means as many clients as possible.
 func shareOut(limit, maxConns int) (d descriptors, err error) {
 	if limit == 0 {
 		return descriptors{clients: maxConns, checks: 256}, nil
@@ -43,7 +43,7 @@ func shareOut(limit, maxConns int) (d descriptors, err error) {
 	return d, nil
 }
 
-// shortfall says what to do where the limit of open files leaves room for fewer clients than asked for, or "".
+// shortfall says what to do if the limit of open files allows fewer clients than configured, else "".
 func (d descriptors) shortfall(maxConns int) string {
 	if maxConns <= d.clients || d.limit == 0 {
 		return ""
@@ -53,10 +53,10 @@ func (d descriptors) shortfall(maxConns int) string {
 	return fmt.Sprintf("raise it to %d (LimitNOFILE= of a systemd unit, or ulimit -n), or lower balancer.max_conns", need)
 }
 
-// errNoDescriptors says that the connections to instances take all files that they may.
+// errNoDescriptors says that connections to instances use all the files reserved for them.
 var errNoDescriptors = errors.New("too many open connections to instances")
 
-// ownFault says whether an error is the balancer's own, or its client's: it tells nothing about the instance.
+// ownFault returns whether an error is the balancer's or the client's fault, and so says nothing about the instance.
 func ownFault(err error) bool {
 	for _, own := range []error{
 		errNoDescriptors, context.Canceled,
@@ -66,6 +66,6 @@ func ownFault(err error) bool {
 			return true
 		}
 	}
-	var lookup *net.DNSError // keeps the text alone
+	var lookup *net.DNSError // the network is fine, but the name did not resolve
 	return errors.As(err, &lookup) && strings.HasSuffix(lookup.Err, syscall.EMFILE.Error())
 }

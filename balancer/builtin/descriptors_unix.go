@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// openFiles is the process's limit of open files; 0 where there is none. The Go runtime has raised it to the hard limit.
+// openFiles is the process's limit of open files, 0 if there is none. The Go runtime has raised it to the hard limit.
 func openFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {
@@ -16,7 +16,8 @@ func openFiles() int {
 	return int(limit.Cur)
 }
 
-// peerClosed says whether the other end of a connection without a request has closed it, or sent something unasked.
+// peerClosed returns whether the other end of an idle connection has closed it, or sent something that was not
+// requested.
 func peerClosed(conn syscall.Conn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {

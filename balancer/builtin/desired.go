@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// checkBackends returns every rule that a desired list breaks, as *quell.InvalidError values joined, or nil.
+// checkBackends returns all rules that a list of backends breaks, as joined *quell.InvalidError values, or nil.
 func checkBackends(desired []quell.Backend) error {
 	var errs []error
 	seen := make(map[string]bool, len(desired))
@@ -39,7 +39,7 @@ func checkBackends(desired []quell.Backend) error {
 	return errors.Join(errs...)
 }
 
-// maxWeight keeps sums of weights finite. Quell's own weights are fractions, a person may prefer percents.
+// maxWeight keeps sums of weights finite. Quell's own weights are fractions; a person may prefer percentages.
 const maxWeight = 1e6
 
 func isHeaderValue(s string) bool {

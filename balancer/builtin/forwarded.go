@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// forward says on whose behalf the request is made. What a trusted proxy says of its client is kept, and this
-// balancer's word on the proxy is added; what anybody else says is replaced. Query strings are passed on as they came.
+// forward sets the headers that name the client. Those from a trusted proxy are kept and extended by the proxy's
+// address; those from others are replaced. Query strings are passed on unchanged.
 func (p *proxy) forward(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	rules := p.gate.rules.Load()
@@ -41,7 +41,7 @@ func element(r *httputil.ProxyRequest) string {
 	return text
 }
 
-// peerOfRequest is the address of the connection that a request came on; the zero Addr if it has none.
+// peerOfRequest returns the remote address of a request's connection; the zero Addr if there is none.
 func peerOfRequest(remote string) netip.Addr {
 	peer, err := netip.ParseAddrPort(remote)
 	if err != nil {

@@ -6,42 +6,42 @@ import (
 	"strings"
 )
 
-// framing follows the requests on a client's connection and finds those whose length is given twice, by Content-Length
-// and by Transfer-Encoding, or by a Transfer-Encoding that HTTP/1.0 does not know. Two parties that read such a request
-// differently can be made to disagree on where the next one begins. net/http drops the Content-Length silently, so
-// nothing behind it can tell. RFC 9112, section 6.1 and 6.3.
+// framing follows the requests on a client's connection. It finds requests whose length is given twice, by
+// Content-Length and by Transfer-Encoding, or by a Transfer-Encoding that HTTP/1.0 does not know. Two servers may
+// disagree on where such a request ends, which allows request smuggling. net/http drops the Content-Length silently, so
+// code behind it cannot see the conflict. RFC 9112, sections 6.1 and 6.3.
 //
 //	line ──blank──> skipping (Content-Length) ──────────────────────────┐
 //	 ^  │                                                               │
 //	 │  └─blank──> chunkSize <──> chunkData; size 0 ──> trailer ──blank─┤
 //	 └──────────────────────────────────────────────────────────────────┘
 //
-// What is malformed otherwise is net/http's to refuse: framing then stops looking.
+// Other malformed requests are left to net/http: framing then stops checking.
 type framing struct {
 	phase   phase
-	part    []byte // of a line whose end has not arrived
-	inHead  bool   // the request line has passed
+	part    []byte // beginning of a line whose end has not arrived
+	inHead  bool   // the request line has been read
 	old     bool   // HTTP/1.0
 	length  int64  // Content-Length, -1 without
 	chunked bool
-	remain  int64 // bytes to skip
+	remain  int64 // bytes of the body still to skip
 }
 
 type phase int
 
 const (
-	inLine phase = iota // of a head
+	inLine phase = iota // in a head
 	skipping
 	inChunkSize
 	inChunkData
 	inTrailer
-	blind // the rest is not looked at
+	blind // the rest is not checked
 )
 
-// inBody says whether the next byte is not one of a head.
+// inBody returns whether the next byte belongs to a body.
 func (f *framing) inBody() bool { return f.phase != inLine && f.phase != blind }
 
-// scan takes in the next bytes. It returns the index of the end of the line that makes a request ambiguous, or -1.
+// scan reads the next bytes. It returns the index of the end of the line that makes a request ambiguous, or -1.
 func (f *framing) scan(b []byte) int {
 	for at := 0; at < len(b); {
 		switch f.phase {
@@ -77,7 +77,7 @@ func (f *framing) bodyPartDone() {
 	}
 }
 
-// whole joins a line's last part with those that came before, without the carriage return.
+// whole joins the end of a line with its earlier parts and removes the carriage return.
 func (f *framing) whole(last []byte) []byte {
 	line := last
 	if len(f.part) > 0 {
@@ -87,7 +87,7 @@ func (f *framing) whole(last []byte) []byte {
 	return bytes.TrimSuffix(line, []byte{'\r'})
 }
 
-// line takes in a whole line and says whether the request is still unambiguous.
+// line reads a whole line and returns whether the request is still unambiguous.
 func (f *framing) line(line []byte) bool {
 	switch {
 	case f.phase == inChunkSize:
@@ -106,7 +106,7 @@ func (f *framing) line(line []byte) bool {
 	return true
 }
 
-// field looks at a line of a head. Only names that begin with the right letter are looked at closely.
+// field checks a header line. Only names that begin with the right letter are compared.
 func (f *framing) field(line []byte) bool {
 	switch line[0] | 0x20 {
 	case 'c':
@@ -151,6 +151,6 @@ func (f *framing) chunk(line []byte) {
 	case n == 0:
 		f.phase = inTrailer
 	default:
-		f.phase, f.remain = inChunkData, n+2 // and the line break behind the data
+		f.phase, f.remain = inChunkData, n+2 // includes the line break after the data
 	}
 }

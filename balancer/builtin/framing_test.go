@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// rawly sends bytes in the given parts and returns what comes back until the balancer closes the connection.
+// rawly sends the given parts and returns what comes back until the balancer closes the connection.
 func rawly(t testing.TB, s *Server, parts ...string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr())
@@ -24,7 +24,7 @@ func rawly(t testing.TB, s *Server, parts ...string) string {
 	defer conn.Close()
 	for i, part := range parts {
 		if i > 0 {
-			time.Sleep(2 * time.Millisecond) // so that most of them arrive apart; nothing hangs on it
+			time.Sleep(2 * time.Millisecond) // so that most parts arrive separately; the result does not depend on it
 		}
 		if _, err := io.WriteString(conn, part); err != nil {
 			break
@@ -92,7 +92,8 @@ func TestBodiesMayLookLikeHeads(t *testing.T) {
 	}
 }
 
-// However requests are cut into reads, framing finds their ends, and nothing wrong with them; and the one that is wrong.
+// However requests are split into reads, framing finds their ends, accepts the valid ones, and reports the ambiguous
+// one.
 func TestFramingFollowsPipelinedRequests(t *testing.T) {
 	request := rapid.Custom(func(t *rapid.T) string {
 		var b bytes.Buffer

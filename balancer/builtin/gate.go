@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// gate bounds accepted connections: how many there are at a time, further ones wait in the kernel's queue; and how many
-// one client has, further ones are closed.
+// gate limits accepted connections. Beyond the limit of all connections, further ones wait in the kernel's queue.
+// Beyond the limit of one client, further ones are closed.
 type gate struct {
 	log   *slog.Logger
 	rules atomic.Pointer[clientRules]
@@ -24,7 +24,7 @@ type gate struct {
 	clients  map[netip.Addr]*visitor
 	refused  int64 // connections closed because their client had too many
 	isClosed bool
-	fullFrom time.Time // zero: there is room
+	fullFrom time.Time // when it became full; zero: there is room
 }
 
 // visitor is a client with open connections.
@@ -40,7 +40,7 @@ func newGate(most, each int, rules *clientRules, log *slog.Logger) *gate {
 	return g
 }
 
-// resize changes the bounds; connections above a new one stay.
+// resize changes the limits. Open connections above a new limit stay.
 func (g *gate) resize(most, each int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -48,7 +48,7 @@ func (g *gate) resize(most, each int) {
 	g.freed.Broadcast()
 }
 
-// enter waits for room for one more connection, and says whether the gate is open.
+// enter waits until there is room for one more connection. It returns false if the gate was closed.
 func (g *gate) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,7 +63,7 @@ func (g *gate) enter() bool {
 	return true
 }
 
-// fullSpell is how long there must be room again before another time without is told.
+// fullSpell is how long there must have been room before another lack of room is logged.
 const fullSpell = time.Minute
 
 func (g *gate) noteFull() {
@@ -81,7 +81,7 @@ func (g *gate) leave() {
 	g.freed.Signal()
 }
 
-// admit counts a connection at its client, or refuses it.
+// admit counts a connection for its client, or refuses it.
 func (g *gate) admit(conn net.Conn) *inbound {
 	c := &inbound{Conn: conn, peer: peerOf(conn), rules: &g.rules, leave: g.leave}
 	if !c.peer.IsValid() || g.rules.Load().trusts(c.peer) {
@@ -111,7 +111,7 @@ func (g *gate) refuse(client netip.Addr, v *visitor) {
 	g.refused++
 }
 
-// goodbye forgets a client with its last connection.
+// goodbye forgets a client when its last connection is closed.
 func (g *gate) goodbye(client netip.Addr, v *visitor) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -125,7 +125,7 @@ func (g *gate) goodbye(client netip.Addr, v *visitor) {
 	}
 }
 
-// counts returns open connections, and how many were refused so far.
+// counts returns the open connections, and how many were refused so far.
 func (g *gate) counts() (open int, refused int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -145,7 +145,7 @@ type gatedListener struct {
 	gate *gate
 }
 
-// tooMany is what a client hears whose connection is not admitted.
+// tooMany is the answer to a client whose connection is refused.
 const tooMany = "HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
 
 // Accept implements net.Listener.

@@ -13,7 +13,7 @@ import (
 	"unicode"
 )
 
-// healthState counts checks in a row.
+// healthState counts successes and failures in a row.
 type healthState struct {
 	up       bool
 	everUp   bool
@@ -21,7 +21,7 @@ type healthState struct {
 	passes   int
 }
 
-// observe takes in one check and says whether the state changed. The very first success is enough.
+// observe records one check and returns whether the state changed. The first success is enough to become healthy.
 func (h *healthState) observe(ok bool, fall, rise int) (changed bool) {
 	if ok {
 		h.failures, h.passes = 0, h.passes+1
@@ -39,12 +39,12 @@ func (h *healthState) observe(ok bool, fall, rise int) (changed bool) {
 	return false
 }
 
-// checker asks backends how they are, each on a connection of its own, so that a server that stopped accepting shows.
+// checker checks backends, each time on a new connection, so that a server that stopped accepting is noticed.
 type checker struct {
 	opts   Health
 	client *http.Client
 	dialer net.Dialer
-	slots  chan struct{} // as many checks as may be made at a time
+	slots  chan struct{} // limits the checks at the same time
 }
 
 func newChecker(o *Options, slots chan struct{}) *checker {
@@ -95,7 +95,7 @@ func (c *checker) check(ctx context.Context, address string) error {
 	req.Header.Set("User-Agent", "quell-health")
 	resp, err := c.client.Do(req)
 	if err != nil {
-		var asked *url.Error // it says the whole address again
+		var asked *url.Error // its text repeats the address
 		if errors.As(err, &asked) {
 			err = asked.Err
 		}
@@ -108,12 +108,12 @@ func (c *checker) check(ctx context.Context, address string) error {
 	return nil
 }
 
-// shownBody bounds what is repeated of an answer.
+// shownBody limits how much of an answer is shown.
 const shownBody = 80
 
-// bodyStart quotes how a body begins, for a message: enough to recognise who answered.
+// bodyStart quotes the beginning of a body for a message, so that a reader recognises which server answered.
 func bodyStart(body io.Reader) string {
-	data, _ := io.ReadAll(io.LimitReader(body, 4*shownBody)) // whatever came in time
+	data, _ := io.ReadAll(io.LimitReader(body, 4*shownBody)) // as much as arrived in time
 	text := []rune(printable(string(data)))
 	switch {
 	case len(text) == 0:
@@ -124,13 +124,13 @@ func bodyStart(body io.Reader) string {
 	return fmt.Sprintf(", body %q", string(text))
 }
 
-// printable makes one line of a text from elsewhere.
+// printable turns untrusted text into one printable line.
 func printable(s string) string {
 	words := strings.FieldsFunc(strings.ToValidUTF8(s, ""), func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' })
 	return strings.Join(words, " ")
 }
 
-// checkOnce makes one health check as a balancer would; the error says what was asked and what came.
+// checkOnce makes one health check as the balancer does. The error names the request and the answer.
 func checkOnce(ctx context.Context, h Health, address string) error {
 	o := Options{Health: h}
 	return newChecker(&o, make(chan struct{}, 1)).check(ctx, address)

@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// record is a log that a test reads while others write.
+// record is a log that can be read while it is written.
 type record struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -34,7 +34,7 @@ func (r *record) String() string {
 
 func (r *record) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r, nil)) }
 
-// A failing check says what it asked and what it got: a file server that knows no /healthz is the commonest mistake.
+// A failing check names its request and the answer. The most common mistake is a file server without /healthz.
 func TestFailingCheckSaysWhatItGot(t *testing.T) {
 	server := func(handler http.HandlerFunc) string {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -78,7 +78,7 @@ func TestFailingCheckSaysWhatItGot(t *testing.T) {
 	}
 }
 
-// However many requests fail at an instance, the log has one line while they do.
+// However many requests fail at an instance, the log has one line as long as they fail.
 func TestFailingRequestsAreOneLine(t *testing.T) {
 	var log record
 	s := start(t, Options{Logger: log.logger()})

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// clientRules are what clients are held to; they may change while connections are open.
+// clientRules are the limits for clients. They may change while connections are open.
 type clientRules struct {
 	body, write, upgrade time.Duration // 0: no limit
 	trusted              []netip.Prefix
@@ -21,13 +21,13 @@ func clientRulesOf(o *Options) *clientRules {
 	return &clientRules{body: o.Timeouts.Body, write: o.Timeouts.Write, upgrade: o.Timeouts.Upgrade, trusted: o.TrustedProxies}
 }
 
-// trusts says whether an address is that of a proxy whose word on its clients counts.
+// trusts returns whether an address is that of a trusted proxy.
 func (r *clientRules) trusts(peer netip.Addr) bool {
 	return slices.ContainsFunc(r.trusted, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
-// inbound is a client's connection. It ends one on which a body, or a client that takes a response, comes to a halt,
-// and refuses requests of ambiguous length.
+// inbound is a client's connection. It closes the connection when a request body stalls or when the client stops
+// reading a response, and it refuses requests of ambiguous length.
 type inbound struct {
 	net.Conn
 	peer     netip.Addr
@@ -36,18 +36,18 @@ type inbound struct {
 	once     sync.Once
 	upgraded atomic.Bool // what follows is not HTTP
 
-	// Used by Read alone, which is not called twice at a time.
+	// The fields below are used only by Read, which is not called concurrently.
 	framing framing
-	insert  []byte // what the server reads next, in place of what the client sent
+	insert  []byte // what the server reads next, instead of the client's bytes
 
-	wrote atomic.Int64 // when the client last took something, in ns since epoch; 0: never
-	armed atomic.Int64 // until when it has time to take the next part, likewise; 0: not bounded
+	wrote atomic.Int64 // when the client last read something, in ns since epoch; 0: never
+	armed atomic.Int64 // deadline of the present write, in ns since epoch; 0: none
 }
 
-// epoch makes moments small numbers of the monotonic clock.
+// epoch is the zero of this file's times, so that they are small numbers of the monotonic clock.
 var epoch = time.Now()
 
-// malformed is a line of a head that no server accepts: net/http answers it with 400 and closes the connection.
+// malformed is a header line that no server accepts: net/http answers it with 400 and closes the connection.
 const malformed = "\r\nambiguous length\r\n\r\n"
 
 // Read implements net.Conn.
@@ -69,7 +69,7 @@ func (c *inbound) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// patience is how long a client may send nothing now. While a head is awaited, that is http.Server's business.
+// patience returns how long the client may send nothing. While a header is awaited, http.Server enforces that.
 func (c *inbound) patience() time.Duration {
 	switch {
 	case c.upgraded.Load():
@@ -80,7 +80,7 @@ func (c *inbound) patience() time.Duration {
 	return 0
 }
 
-// readWithin gives the client a limited time; while it takes what is sent to it, the connection is not idle.
+// readWithin sets the client's read deadline. While the client reads a response, the connection is not idle.
 func (c *inbound) readWithin(b []byte, limit time.Duration) (int, error) {
 	if limit <= 0 {
 		return c.Conn.Read(b)
@@ -103,7 +103,7 @@ func (c *inbound) readWithin(b []byte, limit time.Duration) (int, error) {
 	}
 }
 
-// Write implements net.Conn. It fails when the client takes nothing for the time allowed.
+// Write implements net.Conn. It fails if the client reads nothing for the allowed time.
 func (c *inbound) Write(b []byte) (n int, err error) {
 	for {
 		if err := c.arm(); err != nil {
@@ -121,7 +121,8 @@ func (c *inbound) Write(b []byte) (n int, err error) {
 	}
 }
 
-// arm sets the time for the next write. Between many short ones the clock of the connection is left alone.
+// arm sets the deadline of the next write. Between many short writes it leaves the deadline unchanged, because
+// setting it is expensive.
 func (c *inbound) arm() error {
 	limit := c.rules.Load().write
 	now, armed := time.Since(epoch), time.Duration(c.armed.Load())
@@ -154,7 +155,7 @@ func (c *inbound) Close() error {
 	return c.Conn.Close()
 }
 
-// peerOf is the address at the other end; connections that are not TCP have none.
+// peerOf returns the remote address; connections that are not TCP have none.
 func peerOf(conn net.Conn) netip.Addr {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -163,11 +164,11 @@ func peerOf(conn net.Conn) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// clientOf is what counts as one client: an IPv4 address, or the /64 that an IPv6 customer has to itself.
+// clientOf returns what counts as one client: an IPv4 address, or the /64 network of an IPv6 address.
 func clientOf(peer netip.Addr) netip.Addr {
 	if !peer.Is6() {
 		return peer
 	}
-	prefix, _ := peer.Prefix(64) // never fails for 64 bits of an IPv6 address
+	prefix, _ := peer.Prefix(64) // cannot fail for 64 bits of an IPv6 address
 	return prefix.Addr()
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// slowConn is a client's connection in a bubble, with the rules given, and the client's end of it.
+// slowConn returns a server's connection with the given rules, in synthetic time, and the client's end of it.
 func slowConn(rules clientRules) (c *inbound, client net.Conn) {
 	server, client := net.Pipe()
 	c = &inbound{Conn: server, rules: &atomic.Pointer[clientRules]{}, leave: func() {}}
@@ -53,7 +53,7 @@ func TestAHeadIsNotABody(t *testing.T) {
 		defer client.Close()
 		go func() {
 			io.WriteString(client, "POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
-			time.Sleep(time.Minute) // the connection is kept
+			time.Sleep(time.Minute) // the connection stays open
 			io.WriteString(client, "GET / HTTP/1.1\r\n\r\n")
 		}()
 		b := make([]byte, 1000)
@@ -66,7 +66,7 @@ func TestAHeadIsNotABody(t *testing.T) {
 	})
 }
 
-// An answer that the client takes while its own body pauses, as in a conversation, is a sign of life.
+// A client that reads an answer while its own body pauses, as in a conversation, counts as alive.
 func TestAConversationIsNotIdle(t *testing.T) {
 	for name, upgraded := range map[string]bool{"body": false, "upgraded": true} {
 		t.Run(name, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestWhatCountsAsOneClient(t *testing.T) {
 	}
 }
 
-// addressed is a connection of which only the other end's address is asked.
+// addressed is a connection of which only the remote address is used.
 type addressed struct{ at net.Addr }
 
 func (a addressed) RemoteAddr() net.Addr             { return a.at }

@@ -31,7 +31,7 @@ func TestLearnersGiveTheSlowInstanceLess(t *testing.T) {
 	}
 }
 
-// recorder notes what the picker is told.
+// recorder records the calls of the picker.
 type recorder struct {
 	route.Learner
 	told *[]route.Answer
@@ -42,7 +42,8 @@ func (r recorder) Done(c *route.Candidate, a route.Answer) {
 	r.Learner.Done(c, a)
 }
 
-// Answers and failures of the instance are learned; that a client goes amid an answer says nothing about it.
+// Answers and failures of an instance are learned. A client that leaves in the middle of an answer says nothing about
+// the instance.
 func TestWhatIsLearned(t *testing.T) {
 	s := start(t, Options{Scheduling: quell.EWMA})
 	in := newInstance(t, "a", func(w http.ResponseWriter, r *http.Request) {

@@ -11,21 +11,21 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// memory keeps the last backends and the owner in files beside the admin socket, so that traffic flows at once when the
-// balancer restarts, whether or not there is a controller, and nobody else takes it over meanwhile.
+// memory stores the last backends and the owner in files next to the admin socket. A restarted balancer then serves at
+// once, even without a controller, and no other controller can take it over before the owner returns.
 type memory struct{ backends, owner string }
 
 func memoryFor(adminSocket string) memory {
 	return memory{adminSocket + ".backends.json", adminSocket + ".owner.json"}
 }
 
-// kept is a backend as it is remembered.
+// kept is the stored form of a backend.
 type kept struct {
 	quell.Backend
 	ByHand *quell.Held `json:"by_hand,omitempty"`
 }
 
-// load returns nil, nil where nothing was kept.
+// load returns nil, nil if nothing was stored.
 func (m memory) load() ([]kept, error) {
 	var backends []kept
 	err := read(m.backends, &backends)
@@ -42,7 +42,7 @@ func (m memory) load() ([]kept, error) {
 	return backends, nil
 }
 
-// loadOwner returns the zero value where nobody owned the balancer.
+// loadOwner returns the zero value if there was no owner.
 func (m memory) loadOwner() (owner quell.Owner, err error) {
 	if err := read(m.owner, &owner); err != nil {
 		return quell.Owner{}, fmt.Errorf("reading the last owner from %s: %w", m.owner, err)
@@ -50,7 +50,7 @@ func (m memory) loadOwner() (owner quell.Owner, err error) {
 	return owner, nil
 }
 
-// read leaves v as it is where there is no file.
+// read leaves v unchanged if there is no file.
 func read(path string, v any) error {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +63,7 @@ func read(path string, v any) error {
 }
 
 func (m memory) save(backends []kept) error {
-	if err := replace(m.backends, append([]kept{}, backends...)); err != nil { // none is an empty list, not null
+	if err := replace(m.backends, append([]kept{}, backends...)); err != nil { // store an empty list, not null
 		return fmt.Errorf("keeping the backends: %w", err)
 	}
 	return nil
@@ -76,7 +76,7 @@ func (m memory) saveOwner(owner quell.Owner) error {
 	return nil
 }
 
-// replace writes a whole file: a crash leaves the old or the new content.
+// replace writes a file so that after a crash it has either the old or the new content.
 func replace(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

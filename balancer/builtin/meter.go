@@ -9,21 +9,21 @@ import (
 	"github.com/quellhq/quell/balancer/measure"
 )
 
-// result is how one request ended at the instance that had the last word on it.
+// result is how a request ended at the last instance that was tried.
 type result struct {
-	code    string        // class of the status, or "aborted" where the response never got to its end
-	failed  bool          // no connection, 5xx, or cut off by the instance or by a client tired of waiting
+	code    string        // class of the status, or "aborted" if the response was incomplete
+	failed  bool          // no connection, 5xx, or ended early by the instance or by a client that waited too long
 	took    time.Duration // from the request's arrival to the last byte
-	counted bool          // whether took is a response time: it is not for failures, nor for upgraded connections
+	counted bool          // took is a response time; false for failures and upgraded connections
 }
 
-// meter measures one instance. It outlives a backend that moves to another address under the same name.
+// meter measures one instance. It is kept when the instance gets a new backend at another address.
 type meter struct {
 	mu        sync.Mutex
-	began     time.Time // of the current window
+	began     time.Time // start of the current window
 	tally     *measure.Tally
 	open      int64
-	openSince time.Time // until when openTime is accounted
+	openSince time.Time // openTime includes everything up to here
 	openTime  time.Duration
 
 	metrics *instanceMetrics
@@ -72,8 +72,8 @@ func (m *meter) connected(took time.Duration) {
 	m.tally.Connect(took)
 }
 
-// account adds up open requests over time, so that the window's mean is exact. Callers look at the clock before they get
-// the lock, so a later one may bring an earlier time.
+// account adds the time of open requests, so that the window's mean is exact. Callers read the clock before they take
+// the lock, so a later call may have an earlier time.
 func (m *meter) account(now time.Time) {
 	if now.Before(m.openSince) {
 		return
@@ -82,8 +82,8 @@ func (m *meter) account(now time.Time) {
 	m.openSince = now
 }
 
-// rotate ends the window and starts the next with an empty tally. It returns the old tally, how long the window was, and the
-// mean number of open requests in it.
+// rotate ends the window and starts the next with an empty tally. It returns the old tally, the length of the window, and
+// the mean number of open requests in it.
 func (m *meter) rotate(now time.Time, empty *measure.Tally) (old *measure.Tally, window time.Duration, meanOpen float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// codeAborted stands where a response never got to its end.
+// codeAborted is the code of an incomplete response.
 const codeAborted = "aborted"
 
 // codes are the values of the label code.
@@ -66,7 +66,7 @@ func (m *metrics) registerer(o *Options) prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"service": o.Service, "balancer": o.Name}, m.registry)
 }
 
-// follow adds what is read from the pool whenever somebody scrapes.
+// follow adds metrics that are read from the pool at each scrape.
 func (m *metrics) follow(p *pool, g *gate, o *Options) {
 	perInstance := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{"instance"}, nil)
@@ -98,7 +98,8 @@ func (m *metrics) forget(id string) {
 	m.moved.DeletePartialMatch(of)
 }
 
-// handler serves /metrics and /healthz: the balancer serves, and on a second line, whether it is connected to the bus.
+// handler serves /metrics and /healthz. /healthz says that the balancer serves, and on a second line whether it is
+// connected to the bus.
 func (m *metrics) handler(bus func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))

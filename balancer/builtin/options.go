@@ -1,8 +1,8 @@
-// Package builtin is Quell's own load balancer: an HTTP/1.1 reverse proxy that runs in its own process, is told its
-// backends over an admin socket, and measures each of them. Client is the controller's side of that socket.
+// Package builtin is Quell's own load balancer: an HTTP/1.1 reverse proxy in its own process. It gets its backends
+// over an admin socket and measures each of them. Client is the controller's side of that socket.
 //
-// A server goes from New through Start to Shutdown. One request flows handler (proxy.go) -> pool (pool.go, which asks
-// package route) -> backend (backend.go) -> meter (meter.go); health.go and reporting.go work beside it.
+// A server goes from New through Start to Shutdown. A request passes handler (proxy.go) -> pool (pool.go, which uses
+// package route) -> backend (backend.go) -> meter (meter.go). health.go and reporting.go run next to it.
 package builtin
 
 import (
@@ -17,80 +17,82 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// InstanceHeader is the response header that names the instance which answered.
+// InstanceHeader is the response header that names the instance that answered.
 const InstanceHeader = "X-Quell-Instance"
 
 // Options configure a Server. Listen is required; everything else has a default.
 type Options struct {
-	Name    string // tells several balancers of a service apart
-	Service string // the service whose traffic this is
+	Name    string // distinguishes several balancers of a service
+	Service string // the service whose requests these are
 
 	Listen  string // host:port for the service's clients
-	Admin   string // path of the admin socket, mode 0600; empty: no admin API, and nothing outlives a restart
+	Admin   string // path of the admin socket, mode 0600; empty: no admin API, and nothing is kept over a restart
 	Metrics string // host:port for /metrics and /healthz; empty: neither
 
-	// Inherited are sockets that need not be opened; one for an address that is not configured is closed.
+	// Inherited are open sockets from the previous process. Those for addresses that are not configured are closed.
 	Inherited Inherited
 
 	Scheduling quell.Scheduling // default leastconn
-	Seed       uint64           // of the schedulings that draw at random
+	Seed       uint64           // of the algorithms that draw at random
 
 	Health   Health
 	Timeouts Timeouts
 
-	// MaxConns is how many connections clients may have at a time; further ones wait to be accepted. 0: as many as the
-	// limit of open files leaves room for, and never more than that.
+	// MaxConns is the limit of clients' connections at a time; further ones wait to be accepted. 0: as many as the limit
+	// of open files allows. The limit of open files applies in any case.
 	MaxConns int
-	// MaxConnsSet says that somebody chose MaxConns, and is to be warned where the open files leave room for fewer.
+	// MaxConnsSet says that somebody chose MaxConns. Then a warning is logged if the limit of open files allows fewer.
 	MaxConnsSet bool
-	// MaxConnsPerClient is how many of them one address may have, or one /64 of IPv6; further ones are closed. nil: half
-	// of all; 0: no limit. Trusted proxies have none.
+	// MaxConnsPerClient is the limit of connections of one address, or of one /64 of IPv6; further ones are closed. nil:
+	// half of MaxConns; 0: no limit. Trusted proxies have no limit.
 	MaxConnsPerClient *int
-	// TrustedProxies are the networks whose X-Forwarded-* and Forwarded headers are kept. Those of others are replaced.
+	// TrustedProxies are the networks whose X-Forwarded-* and Forwarded headers are kept. Those from others are replaced.
 	TrustedProxies []netip.Prefix
 
 	MaxHeaderBytes int           // of a request; default 64 KiB
-	Drain          time.Duration // how long a backend on its way out may keep open requests; default 30 s
-	Lease          time.Duration // how long a controller that fell silent keeps others out; default 15 s
-	// Linger is how long Shutdown leaves kept connections open, so that a request that is on its way is answered, as the last
-	// one. Default 0.
+	Drain          time.Duration // how long a backend that is being removed may keep open requests; default 30 s
+	Lease          time.Duration // how long a controller that no longer renews keeps others out; default 15 s
+	// Linger is how long Shutdown keeps idle connections open, so that a request already on its way is still answered.
+	// Default 0.
 	Linger time.Duration
 
-	// Period is the sampling period: one reading per backend is handed to Publish at its end. Default 10 s.
+	// Period is the sampling period. At its end Publish gets one reading per backend. Default 10 s.
 	Period time.Duration
-	// Fast is the period of a fast policy, which divides Period: at its end, too, a reading is made. 0: there is none.
+	// Fast is the period of a fast policy and divides Period. Readings are also made at its end. 0: there is none.
 	Fast    time.Duration
-	Publish func(context.Context, []quell.Reading) error // nil: readings are not wanted
-	// Bus says why the bus cannot be reached, for metrics and /healthz; nil tells nothing. Traffic never depends on it.
+	Publish func(context.Context, []quell.Reading) error // nil: no readings are made
+	// Bus returns why the bus cannot be reached, for metrics and /healthz. nil: they say nothing about it. Traffic never
+	// depends on the bus.
 	Bus func() error
 
 	Logger *slog.Logger
 }
 
-// Health says how backends are checked. A backend is unhealthy until its first check succeeds; from then on Fall
-// failures in a row make it unhealthy, Rise successes in a row healthy. A connection that traffic cannot open counts
+// Health configures health checks. A backend is unhealthy until its first check succeeds. After that, Fall failures
+// in a row make it unhealthy and Rise successes in a row healthy. A failure to open a connection for traffic counts
 // as a failed check.
 type Health struct {
-	Path     string        // asked with GET, 2xx and 3xx are good; empty: a connection that opens is good
+	Path     string        // requested with GET, 2xx and 3xx are good; empty: it is enough that a connection opens
 	Interval time.Duration // default 2 s
 	Timeout  time.Duration // default 1 s
 	Fall     int           // default 3
 	Rise     int           // default 2
 }
 
-// Timeouts bound what either side may make the balancer wait for. Bodies may stream for as long as they like, if they
-// do not come to a halt; there is none on the bodies of responses.
+// Timeouts limit how long the balancer waits for clients and instances. Bodies may take any time as long as they do
+// not stall. There is no time-out on response bodies from instances.
 type Timeouts struct {
 	Connect        time.Duration // opening a connection to a backend; default 2 s
-	ResponseHeader time.Duration // from the whole request sent to the response's header; default 60 s
-	Idle           time.Duration // kept connections of clients; default 90 s
-	ReadHeader     time.Duration // a client sending its request's header; default 10 s
-	// UpstreamIdle is for kept connections to backends. It must be below the time after which the backends close them, or
-	// requests meet the closing. Where a backend tells or shows that time, less is used. Default 1.5 s.
+	ResponseHeader time.Duration // from the end of the request to the response's header; default 60 s
+	Idle           time.Duration // idle connections of clients; default 90 s
+	ReadHeader     time.Duration // a client sending its request header; default 10 s
+	// UpstreamIdle is how long an idle connection to a backend is kept. It must be shorter than the backend's own
+	// time-out, or requests are sent on connections that are just being closed. If a backend announces or shows a shorter
+	// time, that is used. Default 1.5 s.
 	UpstreamIdle time.Duration
-	Body         time.Duration // a client sending nothing of a body that is due; 0: no limit
-	Write        time.Duration // a client taking nothing of a response; 0: no limit
-	Upgrade      time.Duration // an upgraded connection on which nobody sends; 0: no limit
+	Body         time.Duration // a client sending no part of its request body; 0: no limit
+	Write        time.Duration // a client reading no part of a response; 0: no limit
+	Upgrade      time.Duration // an upgraded connection on which neither side sends; 0: no limit
 }
 
 func (o Options) withDefaults() Options {

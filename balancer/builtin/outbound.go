@@ -11,29 +11,29 @@ import (
 	"time"
 )
 
-// outbound is a connection to an instance. Before a request goes out on one that was kept, it is looked at: a request
-// that meets the instance's closing is lost, and one that may not be sent twice fails.
+// outbound is a connection to an instance. Before a request is sent on a kept connection, the connection is checked:
+// a request that meets the instance's close is lost, and fails if it may not be sent twice.
 type outbound struct {
 	net.Conn
 	of *connections
 
-	stale  atomic.Bool  // closed, or about to be: nothing may be sent any more
+	stale  atomic.Bool  // closed, or about to be: nothing more may be sent
 	sent   atomic.Int64 // bytes of the present request
 	reused atomic.Bool
 	turns  atomic.Int64 // requests so far
-	use    atomic.Int64 // the number of the present request, negative; or since when there is none, in ns since epoch
+	use    atomic.Int64 // the negative number of the present request; or since when the connection is idle, in ns since epoch
 
-	// freed is how long it carried no request before the present one.
+	// freed is how long the connection was idle before the present request.
 	freed atomic.Int64
 }
 
-// errStale is what a request gets that must not go out on a kept connection.
+// errStale is the error for a request on a kept connection that must not be used.
 var errStale = errors.New("the kept connection is no longer good")
 
-// lookAfter is how long a connection was free before it is looked at. On a busier one there was no time to close it.
+// lookAfter is how long a connection must be idle before it is checked. A busier one had no time to be closed.
 const lookAfter = 20 * time.Millisecond
 
-// begin readies the connection for a request, whose first bytes follow, and numbers it.
+// begin prepares the connection for a new request and numbers it.
 func (c *outbound) begin(reused bool) (turn int64) {
 	turn = c.turns.Add(1)
 	since := c.use.Swap(-turn)
@@ -53,13 +53,14 @@ func (c *outbound) begin(reused bool) (turn int64) {
 	return turn
 }
 
-// end says that the request is over, unless the connection has the next one already. Until then the instance may
-// close it at any time.
+// end marks the request as finished, unless the connection has already begun the next one. From then on the instance
+// may close the connection at any time.
 func (c *outbound) end(turn int64, now time.Time) {
 	c.use.CompareAndSwap(-turn, int64(now.Sub(epoch)))
 }
 
-// unused says whether a request was given a kept connection that had gone, so that nothing of it was sent.
+// unused returns whether a request was given a kept connection that was already closed, so that nothing of it was
+// sent.
 func (c *outbound) unused() bool { return c.reused.Load() && c.sent.Load() == 0 }
 
 // Write implements net.Conn.
@@ -82,7 +83,7 @@ func (c *outbound) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// learnFromLoss takes it that a kept connection which broke under a request was closed for want of one.
+// learnFromLoss assumes that a kept connection that broke under a request was closed because it had been idle.
 func (c *outbound) learnFromLoss() { c.of.closedAfter(time.Now(), time.Duration(c.freed.Load())) }
 
 // Close implements net.Conn.
@@ -91,7 +92,7 @@ func (c *outbound) Close() error {
 	return c.Conn.Close()
 }
 
-// learnFrom takes an instance at its word on how long it keeps connections.
+// learnFrom uses the time that an instance announces for idle connections.
 func (c *outbound) learnFrom(h http.Header) {
 	if c == nil {
 		return
@@ -106,18 +107,18 @@ func (c *outbound) learnFrom(h http.Header) {
 	}
 }
 
-// learned is how long an instance keeps connections, as it says or was seen to do.
+// learned is how long an instance keeps idle connections, as announced or observed.
 type learned struct {
 	keeps time.Duration
 	until time.Time
 }
 
 const (
-	// learnedFor is how long what was learned holds: a restarted instance may be another.
+	// learnedFor is how long such an observation is used, because a restarted instance may behave differently.
 	learnedFor = 10 * time.Minute
-	// leastLearned leaves out closes at once, which are not for want of requests.
+	// leastLearned excludes immediate closes, which do not come from an idle time-out.
 	leastLearned = 50 * time.Millisecond
-	// safeShare of an instance's time is used: requests and closings take a while on their way.
+	// safeShare is the share of an instance's time-out that is used, because requests and closes take time to arrive.
 	safeShare = 0.8
 )
 
@@ -130,14 +131,14 @@ func (c *connections) learn(now time.Time, keeps time.Duration) {
 	}
 }
 
-// closedAfter takes in that the instance closed a connection which had been without a request for so long.
+// closedAfter records that the instance closed a connection that had been idle for that long.
 func (c *connections) closedAfter(now time.Time, after time.Duration) {
 	if after >= leastLearned {
 		c.learn(now, after)
 	}
 }
 
-// keepAlive is how long a kept connection may be free and still be used.
+// keepAlive is how long an idle connection may still be used.
 func (c *connections) keepAlive(now time.Time) time.Duration {
 	idle := time.Duration(c.idle.Load())
 	c.mu.Lock()

@@ -19,8 +19,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// shortTempered is a server whose connections must not be without a request for longer than it says: it resets those on
-// which one comes later, as one that was closing them just then.
+// shortTempered is a server with a short idle time-out. It resets a connection on which a request arrives later, like a
+// server that was just closing it.
 type shortTempered struct {
 	address string
 	served  atomic.Int64
@@ -69,7 +69,7 @@ func post(t *testing.T, c *http.Client, s *Server) answered {
 	return r
 }
 
-// rest leaves the connection to i1 without a request for at least so long.
+// rest leaves the connection to i1 idle for at least that long.
 func rest(t *testing.T, s *Server, pause time.Duration) {
 	t.Helper()
 	waitFor(t, "the last request's end", func() bool { return stateOf(t, s, "i1").InFlight == 0 })
@@ -92,7 +92,7 @@ func TestAKeptConnectionIsLeftBeforeTheInstanceClosesIt(t *testing.T) {
 	}
 }
 
-// The first request that is lost to a closing connection is the last.
+// Only the first request is lost to a closing connection.
 func TestALostRequestTeaches(t *testing.T) {
 	s := start(t, Options{Health: Health{Interval: time.Hour}, Timeouts: Timeouts{UpstreamIdle: time.Hour}})
 	in := newShortTempered(t, 60*time.Millisecond)
@@ -137,7 +137,7 @@ func TestWhatIsLearnedOfAnInstance(t *testing.T) {
 		}
 	}
 	c := newConnections()
-	c.closedAfter(now, time.Millisecond) // at once: not for want of requests
+	c.closedAfter(now, time.Millisecond) // immediate: not an idle time-out
 	if got := c.keepAlive(now); got != 3*time.Second {
 		t.Errorf("after a close at once: %v", got)
 	}
@@ -169,7 +169,7 @@ func TestAClosedConnectionTeaches(t *testing.T) {
 	}
 }
 
-// When nothing of it was sent, a request with a body goes out again, once.
+// If nothing of a request with a body was sent, it is sent again, once.
 func TestARequestThatFindsItsConnectionClosedIsSentAgain(t *testing.T) {
 	s := start(t, Options{Timeouts: Timeouts{UpstreamIdle: time.Hour}})
 	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
@@ -299,7 +299,7 @@ func TestKeptConnectionsGiveWay(t *testing.T) {
 	a, b := newInstance(t, "a", nil), newInstance(t, "b", nil)
 	applyHealthy(t, s, a.backend(1), b.backend(1))
 	s.pool.places.most.Store(1)
-	for range 6 { // each instance's connection is in the other's way
+	for range 6 { // each instance's connection takes the place of the other's
 		if r := get(t, client(t), s); r.status != http.StatusOK {
 			t.Errorf("%+v", r)
 		}
@@ -327,7 +327,7 @@ func TestOpenFilesAreSharedOut(t *testing.T) {
 	if _, err := shareOut(100, 0); !errors.As(err, &mistake) || !strings.Contains(err.Error(), "LimitNOFILE=") {
 		t.Errorf("of 100: %v", err)
 	}
-	for _, maxConns := range []int{100, 10000, 100000} { // what is advised is enough
+	for _, maxConns := range []int{100, 10000, 100000} { // the advised limit is sufficient
 		d, _ := shareOut(300, maxConns)
 		var need int
 		if _, err := fmt.Sscanf(d.shortfall(maxConns), "raise it to %d", &need); err != nil {
@@ -339,7 +339,8 @@ func TestOpenFilesAreSharedOut(t *testing.T) {
 	}
 }
 
-// TestOnlyALimitThatSomebodySetIsWarnedOf logs at level info where the default is more than the open files allow.
+// TestOnlyALimitThatSomebodySetIsWarnedOf checks that a default above the limit of open files is logged only at level
+// info.
 func TestOnlyALimitThatSomebodySetIsWarnedOf(t *testing.T) {
 	for set, want := range map[bool]string{true: "level=WARN", false: "level=INFO"} {
 		files, err := shareOut(1024, 10000)

@@ -8,13 +8,14 @@ import (
 )
 
 // ownership is the controller that the balancer obeys, guarded by Server.applying. A controller that is gone keeps
-// others out until its lease ends; the same one goes on at once.
+// others out until its lease ends; the same one may return at once.
 type ownership struct {
 	quell.Owner
 	until time.Time // by the monotonic clock
 }
 
-// Own makes a controller the owner, or renews its lease. It fails with a *quell.OwnedError while another one's runs.
+// Own makes a controller the owner, or renews its lease. It fails with a *quell.OwnedError while another one's lease
+// is valid.
 func (s *Server) Own(_ context.Context, owner quell.Owner) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -59,7 +60,7 @@ func (s *Server) keepOwner() {
 	}
 }
 
-// applyAs is Apply for a controller that must own the balancer.
+// applyAs is Apply for a controller, which must own the balancer.
 func (s *Server) applyAs(id string, desired []quell.Backend) error {
 	if err := checkBackends(desired); err != nil {
 		return err
@@ -77,8 +78,8 @@ func (s *Server) applyAs(id string, desired []quell.Backend) error {
 	return nil
 }
 
-// applyByHand is for lists that no controller sent: a person's. A backend that it begins to drain is held, one that it
-// ceases to drain is put back; the rest is in force until the controller puts its own in force again.
+// applyByHand applies a list that a person sent. A backend that the list begins to drain is held, and one that it no
+// longer drains is released. The rest is in force until the controller applies its next list.
 func (s *Server) applyByHand(desired []quell.Backend) error {
 	if err := checkBackends(desired); err != nil {
 		return err
@@ -107,7 +108,7 @@ func (s *Server) applyByHand(desired []quell.Backend) error {
 	return nil
 }
 
-// hold takes one instance out by hand, or puts it back.
+// hold takes one instance out of rotation on behalf of a person, or puts it back.
 func (s *Server) hold(id string, held *quell.Held) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -118,8 +119,8 @@ func (s *Server) hold(id string, held *quell.Held) error {
 	return nil
 }
 
-// byHand is what is told of an instance that somebody takes out here.
+// byHand describes who took an instance out at this balancer.
 func byHand() *quell.Held { return &quell.Held{By: "balancer", Since: time.Now().UTC()} }
 
-// Release puts an instance back that was taken out here by hand.
+// Release puts an instance back that a person took out at this balancer.
 func (s *Server) Release(_ context.Context, id string) error { return s.hold(id, nil) }

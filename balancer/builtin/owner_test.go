@@ -29,7 +29,7 @@ func mustApply(t *testing.T, c *Client, backends ...quell.Backend) {
 	}
 }
 
-// wantRefused says that a controller is told whom the balancer obeys.
+// wantRefused checks that a controller is told which controller owns the balancer.
 func wantRefused(t *testing.T, err error, owner quell.Owner) {
 	t.Helper()
 	var owned *quell.OwnedError
@@ -38,7 +38,7 @@ func wantRefused(t *testing.T, err error, owner quell.Owner) {
 	}
 }
 
-// A second controller changes nothing while the first one's lease runs, over restarts of the balancer too.
+// A second controller changes nothing while the first one's lease is valid, even if the balancer is restarted.
 func TestOneControllerAtATime(t *testing.T) {
 	path := socketPath(t)
 	s := start(t, Options{Admin: path, Lease: time.Hour})
@@ -47,12 +47,12 @@ func TestOneControllerAtATime(t *testing.T) {
 	mustOwn(t, first, one)
 	mustApply(t, first, in.backend(1))
 	wantRefused(t, second.Own(t.Context(), other), one)
-	second.owner.Store(&other) // as one that had the balancer before
+	second.owner.Store(&other) // as if it had owned the balancer before
 	wantRefused(t, second.Apply(t.Context(), []quell.Backend{in.backend(.5)}), one)
 	if b := stateOf(t, s, "i1"); b.Weight != 1 {
 		t.Errorf("the refused list is in force: %+v", b)
 	}
-	mustOwn(t, NewClient(path), one) // the same controller, restarted
+	mustOwn(t, NewClient(path), one) // the same controller after a restart
 	stop(t, s)
 	start(t, Options{Admin: path, Lease: time.Hour})
 	wantRefused(t, second.Own(t.Context(), other), one)
@@ -76,7 +76,7 @@ func TestALeaseEnds(t *testing.T) {
 	waitFor(t, "the lease of a controller that fell silent to end", func() bool { return second.Own(t.Context(), other) == nil })
 }
 
-// What a person takes out stays out, whatever a controller applies, until it is put back by hand or released.
+// An instance that a person takes out stays out, whatever a controller applies, until it is put back or released.
 func TestHeldByHand(t *testing.T) {
 	path := socketPath(t)
 	s := start(t, Options{Admin: path, Drain: time.Millisecond})
@@ -127,7 +127,7 @@ func TestHeldByHand(t *testing.T) {
 	}
 }
 
-// A hold outlives the balancer, moves with the instance, and ends with it.
+// A hold survives a restart of the balancer, moves with the instance, and ends with it.
 func TestAHoldOutlivesTheBalancer(t *testing.T) {
 	path := socketPath(t)
 	s := start(t, Options{Admin: path})
@@ -155,7 +155,7 @@ func TestAHoldOutlivesTheBalancer(t *testing.T) {
 	}
 }
 
-// Requests to an instance that a person drains are not cut after Options.Drain: it is not on its way out.
+// Requests to an instance that a person drains are not cut after Options.Drain, because it is not being removed.
 func TestHeldRequestsAreNotCut(t *testing.T) {
 	release := make(chan struct{})
 	in := newInstance(t, "a", func(w http.ResponseWriter, r *http.Request) { <-release })

@@ -15,15 +15,15 @@ import (
 
 // pool holds the backends and chooses among them.
 //
-//	asked for ──> unhealthy <── checks, failed connections ──> healthy
-//	                  │                                           │
-//	                  └──> draining, or no longer asked for <─────┘
-//	                           └── no request left, Drain over ──> gone, if no longer asked for
+//	listed ──> unhealthy <── checks, failed connections ──> healthy
+//	               │                                           │
+//	               └──> draining, or no longer listed <────────┘
+//	                        └── no request left, Drain over ──> removed, if no longer listed
 //
-// Requests go to the healthy ones; if there is none, to all that do not drain.
+// Requests go to healthy backends. If there is none, they go to all that are not draining.
 type pool struct {
 	metrics  *metrics
-	unrouted atomic.Int64 // requests that found no backend at all
+	unrouted atomic.Int64 // requests that found no backend
 	places   *places      // connections to all backends
 	patience atomic.Int64 // Health.Timeout
 	slots    chan struct{}
@@ -34,14 +34,14 @@ type pool struct {
 	mu      sync.Mutex
 	opts    *Options
 	checker *checker
-	own     outage.Log // errors of the balancer's own
+	own     outage.Log // the balancer's own errors
 	picker  route.Picker
-	learner route.Learner // the picker, if it learns; else nil
-	listed  []*backend    // asked for, in that order
+	learner route.Learner // the picker, if it learns from answers; else nil
+	listed  []*backend    // in the order of the list
 	leaving []*backend
 	meters  map[string]*meter // by instance; kept until their last window is reported
 
-	// Those that may get requests now, and the same ones as the picker sees them.
+	// The backends that may get requests now, and the same in the picker's form.
 	eligible   []*backend
 	candidates []*route.Candidate
 	closed     bool
@@ -59,7 +59,7 @@ func newPool(o *Options, m *metrics, d descriptors) (*pool, error) {
 	return p, p.setScheduling(o.Scheduling)
 }
 
-// configure puts changed options in force. Health checks begin anew, their results so far stay.
+// configure applies changed options. Health checks restart; their results so far are kept.
 func (p *pool) configure(o *Options) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *pool) configure(o *Options) {
 	}
 }
 
-// closeKept closes every connection that carries no request.
+// closeKept closes every idle connection.
 func (p *pool) closeKept() {
 	p.mu.Lock()
 	all := append(slices.Clone(p.listed), p.leaving...)
@@ -89,7 +89,7 @@ func (p *pool) closeKept() {
 	}
 }
 
-// apply makes the pool hold exactly the desired backends, which were checked before.
+// apply replaces the pool's backends by the given list, which was checked before.
 func (p *pool) apply(desired []quell.Backend, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +133,7 @@ func (p *pool) reuseOrAdd(spec quell.Backend, had []*backend, now time.Time) *ba
 	return b
 }
 
-// heldAmong is the hold of an instance, which stays when it moves to another address.
+// heldAmong returns the hold of an instance, which is kept when the instance moves to another address.
 func heldAmong(backends []*backend, id string) *quell.Held {
 	for _, b := range backends {
 		if b.id == id && b.byHand != nil {
@@ -143,7 +143,7 @@ func heldAmong(backends []*backend, id string) *quell.Held {
 	return nil
 }
 
-// hold takes an instance out of rotation by hand, or puts it back where held is nil. It says whether there is one.
+// hold takes an instance out of rotation, or puts it back if held is nil. It returns whether the instance exists.
 func (p *pool) hold(id string, held *quell.Held) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,7 +159,7 @@ func (p *pool) hold(id string, held *quell.Held) bool {
 	return true
 }
 
-// retire lets a backend's open requests finish and then forgets it.
+// retire lets a backend's open requests finish and then removes it.
 func (p *pool) retire(b *backend) {
 	if !b.leaving {
 		b.leaving = true
@@ -170,7 +170,7 @@ func (p *pool) retire(b *backend) {
 	p.forgetIfIdle(b)
 }
 
-// timeDrain starts or stops the clock of a backend that has begun or ceased to leave.
+// timeDrain starts the timer of a backend that is being removed, or stops it if the backend stays.
 func (p *pool) timeDrain(b *backend) {
 	switch {
 	case b.timed() && b.drainEnd == nil:
@@ -191,8 +191,8 @@ func (p *pool) forgetIfIdle(b *backend) {
 	p.leaving = slices.DeleteFunc(p.leaving, func(other *backend) bool { return other == b })
 }
 
-// refresh works out who may get requests. When no backend is healthy, all are tried rather than none: the checks may
-// be what is wrong.
+// refresh computes which backends may get requests. If no backend is healthy, all are tried rather than none, because
+// the checks may be wrong.
 func (p *pool) refresh() {
 	p.eligible, p.candidates = nil, nil
 	p.admit(func(b *backend) bool { return b.health.up })
@@ -211,8 +211,8 @@ func (p *pool) admit(good func(*backend) bool) {
 	}
 }
 
-// acquire chooses a backend that was not tried yet for a request, or returns nil. met is the number of requests that
-// were open there.
+// acquire chooses a backend for a request among those not tried yet, or returns nil. met is the number of requests
+// that were open there.
 func (p *pool) acquire(now time.Time, tried []*backend) (b *backend, met int64) {
 	b, met = p.pick(now, tried)
 	if b != nil {
@@ -256,7 +256,7 @@ type ending struct {
 	at time.Time
 }
 
-// release gives back what acquire handed out; e is nil if the end says nothing about the backend.
+// release ends what acquire began; e is nil if the result says nothing about the backend.
 func (p *pool) release(b *backend, e *ending) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -268,7 +268,7 @@ func (p *pool) release(b *backend, e *ending) {
 	p.forgetIfIdle(b)
 }
 
-// state lists the backends asked for, then those that still drain.
+// state lists the backends of the list, then those that are still draining.
 func (p *pool) state() []quell.BackendState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -289,7 +289,7 @@ func (p *pool) state() []quell.BackendState {
 	return states
 }
 
-// asked lists the backends asked for, as they are remembered.
+// asked lists the requested backends in their stored form.
 func (p *pool) asked() []kept {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -312,7 +312,7 @@ func (p *pool) setScheduling(s quell.Scheduling) error {
 	return nil
 }
 
-// takeMeters returns the meters by instance. Those whose instance is gone are returned for the last time.
+// takeMeters returns the meters by instance. Those of removed instances are returned for the last time.
 func (p *pool) takeMeters() map[string]*meter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -347,7 +347,7 @@ func (p *pool) close() {
 	p.refresh()
 }
 
-// watch checks a backend's health from now on, until unwatch.
+// watch starts checking a backend's health, until unwatch.
 func (p *pool) watch(b *backend) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.unwatch = cancel

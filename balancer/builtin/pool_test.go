@@ -111,7 +111,7 @@ func TestDrainLosesNothing(t *testing.T) {
 	for range 5 {
 		apply(t, s, a.backend(1))
 		waitFor(t, "b to be drained", func() bool { return !listed(s, "b") })
-		b.kill() // nothing may be left there
+		b.kill() // nothing may remain
 		l.more(t, 50)
 		b.start(t)
 		applyHealthy(t, s, a.backend(0.5), b.backend(0.5))
@@ -139,7 +139,7 @@ func held(t *testing.T, id string) (in *instance, release func()) {
 	return in, func() { close(free) }
 }
 
-// openRequest leaves one request in flight at the instance and returns where its answer will come.
+// openRequest leaves one request open at the instance and returns a channel for its answer.
 func openRequest(t *testing.T, s *Server, id string) <-chan answered {
 	t.Helper()
 	c, answer := client(t), make(chan answered, 1)
@@ -258,7 +258,8 @@ func TestInstanceMovesToAnotherAddress(t *testing.T) {
 	}
 }
 
-// A model of the pool: whatever is applied while requests come and go, State is the list plus what still drains.
+// The test compares the pool with a model: whatever is applied while requests come and go, State is the list plus the
+// backends that still drain.
 func TestPoolFollowsItsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{Health: Health{Interval: time.Hour}, Drain: time.Hour}.withDefaults()
@@ -323,7 +324,7 @@ func checkModel(t *rapid.T, p *pool, desired []quell.Backend, held []*backend) {
 	}
 }
 
-// refusingTransport fails checks without a network.
+// refusingTransport fails checks without using the network.
 type refusingTransport struct{}
 
 func (refusingTransport) RoundTrip(*http.Request) (*http.Response, error) {

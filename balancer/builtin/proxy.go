@@ -16,18 +16,18 @@ import (
 	"github.com/quellhq/quell/route"
 )
 
-// errNoBackend says that no backend may get requests at all.
+// errNoBackend says that no backend may get requests.
 var errNoBackend = errors.New("no instance is available")
 
-// proxy carries requests to backends and accounts how each ended.
+// proxy passes requests to backends and records how each ended.
 type proxy struct {
 	pool     *pool
 	gate     *gate
 	reverse  *httputil.ReverseProxy
 	log      *slog.Logger
 	unrouted outage.Flood   // requests for which there is no instance
-	active   sync.WaitGroup // requests in work, upgraded connections included
-	ending   atomic.Bool    // connections are not kept
+	active   sync.WaitGroup // requests in progress, including upgraded connections
+	ending   atomic.Bool    // shutting down: connections are not kept
 }
 
 func newProxy(p *pool, g *gate, log *slog.Logger) *proxy {
@@ -37,37 +37,37 @@ func newProxy(p *pool, g *gate, log *slog.Logger) *proxy {
 		Transport:     x,
 		ErrorHandler:  x.refuse,
 		BufferPool:    &bufferPool{},
-		FlushInterval: -1, // whatever has come is passed on at once
+		FlushInterval: -1, // pass data on as soon as it arrives
 		ErrorLog:      outage.ErrorLog(log),
 	}
 	return x
 }
 
-// exchange is one request on its way, known to all who handle it through the request's context.
+// exchange is the state of one request. All code that handles the request finds it in the request's context.
 type exchange struct {
 	arrived  time.Time
-	request  *http.Request // as the server read it: it gets the trailers
+	request  *http.Request // as the server read it; it gets the trailers
 	header   http.Header   // of the response
-	client   *inbound      // nil for a connection that is not the balancer's own
+	client   *inbound      // nil if the connection was not accepted by the balancer
 	backend  *backend      // the last one tried
 	sent     time.Time
-	met      int64 // requests that were open there then
+	met      int64 // requests that were open there at that moment
 	patience time.Duration
-	outbound *outbound // the last connection tried, and which of its requests this is
+	outbound *outbound // the last connection tried, and the number of the request on it
 	turn     int64
 	upload   *upload
 	download *download
 	status   int
-	refused  bool // answered by the balancer, because no backend did
-	own      bool // because of an error of the balancer's own
-	complete bool // the response got to its end
+	refused  bool // answered by the balancer because no backend did
+	own      bool // because of the balancer's own error
+	complete bool // the response was complete
 }
 
 type exchangeKey struct{}
 
 func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKey{}).(*exchange) }
 
-// inboundKey is where a request's context has its *inbound.
+// inboundKey is the context key of a request's *inbound.
 type inboundKey struct{}
 
 func withInbound(ctx context.Context, conn net.Conn) context.Context {
@@ -91,18 +91,18 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 	if r.ContentLength != 0 {
-		// Or the server would swallow the rest of an upload as soon as an instance begins to answer.
+		// Otherwise the server would read and discard the rest of an upload as soon as an instance begins to answer.
 		_ = http.NewResponseController(w).EnableFullDuplex() // always supported for HTTP/1
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
-	defer p.finish(x, r.Context()) // also when a broken copy ends the handler by panicking
+	defer p.finish(x, r.Context()) // also when a broken copy ends the handler with a panic
 	p.reverse.ServeHTTP(w, r)
 	x.complete = true
 }
 
-// RoundTrip sends the request to a backend. One that cannot be reached hands it on to the next, which is always safe
-// because nothing was sent; a request that was sent is repeated only as far as http.Transport does by itself: on a kept
-// connection that turns out to be dead, if the method is safe and has no body.
+// RoundTrip sends the request to a backend. If that cannot be reached, the next one is tried, which is safe because
+// nothing was sent. A request that was sent is repeated only where http.Transport does so itself: on a kept connection
+// that turns out to be closed, if the method is safe and there is no body.
 func (p *proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req)
 	if req.Body != nil {
@@ -137,7 +137,7 @@ func (p *proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// move hands the request over to a backend that was not tried, if there is one.
+// move passes the request to a backend that was not tried yet, if there is one.
 func (p *proxy) move(ctx context.Context, x *exchange, tried []*backend) bool {
 	if ctx.Err() != nil || !x.canRepeat() {
 		return false
@@ -160,12 +160,12 @@ func (p *proxy) move(ctx context.Context, x *exchange, tried []*backend) bool {
 func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 	x.status = resp.StatusCode
 	resp.Header.Set(InstanceHeader, x.backend.id)
-	if resp.StatusCode != http.StatusSwitchingProtocols { // there the body is the connection itself
+	if resp.StatusCode != http.StatusSwitchingProtocols { // in that case the body is the connection itself
 		x.download = &download{body: resp.Body, client: ctx}
 		resp.Body = x.download
 		return
 	}
-	x.header.Del("Connection") // the instance's says Upgrade
+	x.header.Del("Connection") // the instance's header says Upgrade
 	if x.client != nil {
 		x.client.upgraded.Store(true)
 	}
@@ -187,13 +187,14 @@ func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Retry-After", "1")
 	}
 	if x.upload != nil && x.upload.broken.Load() {
-		h.Set("Connection", "close") // where the next request would begin is not known
+		h.Set("Connection", "close") // the beginning of the next request is unknown
 	}
 	w.WriteHeader(x.status)
 	io.WriteString(w, text+"\n")
 }
 
-// tell logs when requests begin to fail and when that is over. A client that leaves, or whose request is broken, is no trouble.
+// tell logs when requests begin to fail and when they work again. A client that leaves or sends a broken request is not a
+// failure.
 func (p *proxy) tell(x *exchange, client context.Context, err error) {
 	switch {
 	case client.Err() != nil || x.status < 500:
@@ -224,7 +225,7 @@ func (x *exchange) explain(ctx context.Context, err error) (status int, text str
 	}
 }
 
-// finish accounts the exchange at the last backend tried.
+// finish records the exchange at the last backend tried.
 func (p *proxy) finish(x *exchange, client context.Context) {
 	if x.backend == nil {
 		return
@@ -246,9 +247,10 @@ func (x *exchange) ending(now time.Time, failed bool) *ending {
 	return &ending{route.Answer{Took: now.Sub(x.sent), InFlight: x.met, Failed: failed}, now}
 }
 
-// result judges the exchange. A client that leaves before there is an answer counts against the instance, which may be
-// hanging, if it waited for as long as a health check may take; one that leaves sooner, or amid its own upload, or while
-// an answer streams, as video players do, does not. Nor does an error of the balancer's own.
+// result judges the exchange. If a client leaves before there is an answer, the request counts as failed if the client
+// waited at least as long as a health check may take, because the instance may hang. It does not count if the client
+// leaves sooner, during its own upload, or during the answer, as video players do. The balancer's own errors do not
+// count either.
 func (x *exchange) result(now time.Time, client context.Context) result {
 	r := result{code: codeClass(x.status), took: now.Sub(x.arrived)}
 	switch {
@@ -265,7 +267,7 @@ func (x *exchange) result(now time.Time, client context.Context) result {
 	return r
 }
 
-// download is a response's body. It notes whether the backend broke off, rather than the client.
+// download is a response body. It records whether the backend, and not the client, broke off.
 type download struct {
 	body   io.ReadCloser
 	client context.Context

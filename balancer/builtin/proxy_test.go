@@ -192,7 +192,7 @@ func TestUnsentPOSTIsMovedWhole(t *testing.T) {
 	}
 }
 
-// rude reads a request's header and closes the connection without an answer, but is polite to health checks.
+// rude reads a request header and closes the connection without an answer. It answers health checks.
 func rude(t *testing.T, id string) *instance {
 	return newInstance(t, id, func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
@@ -205,7 +205,7 @@ func rude(t *testing.T, id string) *instance {
 }
 
 func TestSentRequestIsNotRepeated(t *testing.T) {
-	for _, method := range []string{http.MethodPost, http.MethodGet} { // the GET on a new connection: it may be what kills
+	for _, method := range []string{http.MethodPost, http.MethodGet} { // the GET on a new connection: it may be the one that is lost
 		t.Run(method, func(t *testing.T) {
 			s := start(t, Options{})
 			one, two := rude(t, "one"), rude(t, "two")

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/internal/tick"
 )
 
-// reporter turns what the meters counted into readings, one window after the other.
+// reporter turns what the meters counted into readings, window by window.
 type reporter struct {
 	opts      *Options
 	pool      *pool
@@ -29,8 +29,8 @@ func newReporter(o *Options, p *pool) *reporter {
 	return r
 }
 
-// run publishes at the end of every period until the context ends. Readings that cannot be published are lost: the next
-// ones matter more.
+// run publishes at the end of every period until the context ends. Readings that cannot be published are dropped,
+// because newer ones follow.
 func (r *reporter) run(ctx context.Context) {
 	for tick.Sleep(ctx, tick.Until(time.Now(), r.pace.Shortest())) {
 		r.publish(ctx, r.readings(time.Now()))
@@ -63,7 +63,7 @@ func (r *reporter) readings(now time.Time) []quell.Reading {
 	}
 	switch {
 	case !fast:
-		clear(r.stretches) // of a fast policy that a reload took away
+		clear(r.stretches) // after a reload removed the fast policy
 	case r.pace.Ends(now):
 		readings = append(readings, r.endStretches(now)...)
 	}
@@ -87,7 +87,7 @@ func (r *reporter) stretch(instance string) *measure.Stretch {
 	return s
 }
 
-// endStretches are the readings of the sampling period that was told in shorter windows.
+// endStretches returns the readings of the whole sampling period, which were already reported in shorter windows.
 func (r *reporter) endStretches(now time.Time) []quell.Reading {
 	readings := make([]quell.Reading, 0, len(r.stretches))
 	for _, id := range slices.Sorted(maps.Keys(r.stretches)) {

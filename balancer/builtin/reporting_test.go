@@ -86,7 +86,7 @@ func TestPercentilesAreWithinAPercent(t *testing.T) {
 		o := tally.Observation(time.Time{}, window, open)
 		for metric, share := range map[quell.Metric]float64{quell.P50: .5, quell.P90: .9, quell.P95: .95, quell.P99: .99} {
 			got, _ := o.LatencyMS.Of(metric)
-			rank := max(1, int(math.Round(share*float64(len(us))))) // as HdrHistogram has it
+			rank := max(1, int(math.Round(share*float64(len(us))))) // as HdrHistogram defines it
 			exact := us[rank-1]
 			want := float64(min(exact, measure.MaxUS)) / 1000
 			if math.Abs(got-want) > 0.01*want+0.001 {
@@ -161,7 +161,7 @@ func TestWindowsDoNotRunIntoEachOther(t *testing.T) {
 	}
 }
 
-// What a fast policy is told of each of its periods, the others are told of all of them at the end of the sampling period.
+// A fast policy gets a reading of each of its periods; the others get one reading at the end of the sampling period.
 func TestFastWindowsAddUp(t *testing.T) {
 	s := start(t, Options{Period: time.Hour, Fast: 20 * time.Minute})
 	in := newInstance(t, "i1", nil)

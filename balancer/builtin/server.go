@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// Server is one load balancer. Its methods may be called concurrently; Start once.
+// Server is one load balancer. Its methods may be called concurrently, but Start only once.
 type Server struct {
 	opts     Options
 	files    descriptors
@@ -27,7 +27,7 @@ type Server struct {
 	reporter *reporter
 	memory   memory
 
-	// applying keeps what is in force and what is remembered the same. It guards scheduling, configured and owner too.
+	// applying keeps the pool and its stored state the same. It also guards scheduling, configured and owner.
 	applying   sync.Mutex
 	scheduling quell.Scheduling
 	configured quell.Scheduling // by the options; the admin socket may have set another
@@ -43,10 +43,10 @@ type Server struct {
 	stopLoops  context.CancelFunc
 	loops      sync.WaitGroup
 
-	stopReports context.CancelFunc // of readings, which the successor publishes under the same name
+	stopReports context.CancelFunc // stops reporting; the next process publishes under the same name
 }
 
-// New checks the options and builds a server that does nothing yet. Options that cannot be are a *quell.UserError.
+// New checks the options and builds a server that does nothing yet. Invalid options are a *quell.UserError.
 func New(o Options) (*Server, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -69,7 +69,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// eachClient is how many connections one client may have.
+// eachClient is the limit of connections of one client.
 func (s *Server) eachClient(o *Options) int {
 	if o.MaxConnsPerClient != nil {
 		return *o.MaxConnsPerClient
@@ -77,9 +77,9 @@ func (s *Server) eachClient(o *Options) int {
 	return (s.files.clients + 1) / 2
 }
 
-// Reconfigure puts these of the options in force without a pause: Scheduling, if it is another than the last configured,
-// Health, MaxConns, MaxConnsPerClient, TrustedProxies, Drain, Period and Timeouts but for Idle and ReadHeader. The others
-// stay as they were at the start. Options that cannot be are a *quell.UserError and change nothing.
+// Reconfigure applies these options without interruption: Scheduling, if it differs from the last configured, Health,
+// MaxConns, MaxConnsPerClient, TrustedProxies, Drain, Period, and Timeouts except Idle and ReadHeader. The others keep
+// the value they had at the start. Invalid options are a *quell.UserError and change nothing.
 func (s *Server) Reconfigure(o Options) error {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -122,8 +122,8 @@ func (s *Server) warnOfFiles(o *Options) {
 	}
 }
 
-// Start returns when the server listens everywhere it should, with the backends it had before a restart. The context
-// bounds the start alone.
+// Start returns when the server listens on all its addresses, with the backends it had before a restart. The context
+// limits only the start.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.listen(ctx); err != nil {
 		s.closeEndpoints()
@@ -145,7 +145,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// listen opens the admin socket last: whoever sees it can rely on all of the server.
+// listen opens the admin socket last, so that the server is complete when a client sees the socket.
 func (s *Server) listen(ctx context.Context) error {
 	have := s.opts.Inherited.fitting(&s.opts)
 	if s.opts.Admin != "" && have.Admin == nil {
@@ -184,7 +184,7 @@ func (s *Server) listenAdmin(have Inherited) (net.Listener, error) {
 	return ln, nil
 }
 
-// insideGate keeps those who ask for metrics, or for the admin API, from taking all the files set aside.
+// insideGate keeps clients of metrics and of the admin API from using up the files reserved for those.
 func (s *Server) insideGate() *gate { return newGate(16, 0, &clientRules{}, s.opts.Logger) }
 
 func listenTCP(ctx context.Context, inherited net.Listener, what, address string) (net.Listener, error) {
@@ -201,7 +201,8 @@ func listenTCP(ctx context.Context, inherited net.Listener, what, address string
 	return ln, nil
 }
 
-// recall takes up the backends from before a restart. A file that cannot be read costs a warning, not the service.
+// recall loads the backends from before a restart. If the file cannot be read, a warning is logged and the server
+// starts anyway.
 func (s *Server) recall() {
 	if s.opts.Admin == "" {
 		return
@@ -224,7 +225,7 @@ func (s *Server) recall() {
 	s.recallOwner()
 }
 
-// recallOwner gives the controller from before the restart the time of a lease to come back.
+// recallOwner gives the owner from before the restart one lease time to return.
 func (s *Server) recallOwner() {
 	owner, err := s.memory.loadOwner()
 	if err != nil {
@@ -236,9 +237,9 @@ func (s *Server) recallOwner() {
 	s.owner = ownership{owner, time.Now().Add(s.opts.Lease)}
 }
 
-// Apply puts exactly these backends in force, or none of the change if the list breaks a rule (*quell.InvalidError
-// values, joined). A backend that is no longer listed, or is listed as draining, gets no new requests; its open ones may
-// finish until Options.Drain is over. One that is not listed disappears from State when they have.
+// Apply replaces the backends by exactly these, or changes nothing if the list breaks a rule (joined *quell.InvalidError
+// values). A backend that is no longer listed, or is listed as draining, gets no new requests; its open ones may finish
+// until Options.Drain is over. One that is not listed disappears from State when they have finished.
 func (s *Server) Apply(_ context.Context, desired []quell.Backend) error {
 	if err := checkBackends(desired); err != nil {
 		return err
@@ -249,13 +250,13 @@ func (s *Server) Apply(_ context.Context, desired []quell.Backend) error {
 	return nil
 }
 
-// put puts checked backends in force and remembers them. s.applying is held.
+// put applies checked backends and stores them. s.applying is held.
 func (s *Server) put(desired []quell.Backend) {
 	s.pool.apply(desired, time.Now())
 	s.keep()
 }
 
-// keep remembers what is in force. s.applying is held.
+// keep stores what is in force. s.applying is held.
 func (s *Server) keep() {
 	if s.opts.Admin == "" {
 		return
@@ -265,13 +266,13 @@ func (s *Server) keep() {
 	}
 }
 
-// State returns the backends as they are. It never fails.
+// State returns the present backends. It never fails.
 func (s *Server) State(context.Context) ([]quell.BackendState, error) { return s.pool.state(), nil }
 
-// Backends is State for those in the same process, as the prober that follows its targets.
+// Backends is State for callers in the same process, such as the prober.
 func (s *Server) Backends() []quell.BackendState { return s.pool.state() }
 
-// Status returns everything the admin socket tells.
+// Status returns the status that the admin socket reports.
 func (s *Server) Status() Status {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -281,7 +282,7 @@ func (s *Server) Status() Status {
 	}
 }
 
-// liveOwner is the controller whose lease runs, if one's does. s.applying is held.
+// liveOwner returns the controller with a valid lease, if there is one. s.applying is held.
 func (s *Server) liveOwner() *quell.Owner {
 	if s.owner.ID == "" || !time.Now().Before(s.owner.until) {
 		return nil
@@ -290,7 +291,7 @@ func (s *Server) liveOwner() *quell.Owner {
 	return &owner
 }
 
-// SetScheduling changes how backends are chosen, until the next restart.
+// SetScheduling changes the scheduling until the next restart.
 func (s *Server) SetScheduling(scheduling quell.Scheduling) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -313,7 +314,7 @@ func (s *Server) MetricsAddr() string {
 }
 
 // Shutdown stops accepting, lets open requests finish until the context ends, cuts the rest, and stops everything. It
-// returns the context's error if something had to be cut.
+// returns the context's error if something was cut.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.linger(ctx)
 	err := s.drain(ctx)
@@ -326,7 +327,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// linger answers what comes on kept connections, as their last request, while nobody new is accepted.
+// linger answers the last requests on kept connections while no new ones are accepted.
 func (s *Server) linger(ctx context.Context) {
 	if s.traffic == nil || s.opts.Linger <= 0 {
 		return
@@ -347,7 +348,7 @@ func (s *Server) linger(ctx context.Context) {
 	}
 }
 
-// drain also waits for upgraded connections, which http.Server gives out of its hands.
+// drain also waits for upgraded connections, which http.Server does not track.
 func (s *Server) drain(ctx context.Context) error {
 	if s.traffic == nil {
 		return nil
@@ -377,14 +378,14 @@ func (s *Server) endpoints() []*endpoint {
 	return slices.DeleteFunc(all, func(e *endpoint) bool { return e == nil })
 }
 
-// endpoint is one listener and what answers on it.
+// endpoint is one listener with its handler.
 type endpoint struct {
 	socket   net.Listener // as it was opened
 	listener net.Listener // behind a gate
 	server   *http.Server
 }
 
-// newEndpoint bounds how long and how much a client may send before it says what it wants.
+// newEndpoint limits the time and size of request headers.
 func (s *Server) newEndpoint(ln net.Listener, g *gate, h http.Handler) *endpoint {
 	return &endpoint{socket: ln, listener: &gatedListener{Listener: ln, gate: g}, server: &http.Server{
 		Handler: h, ReadHeaderTimeout: s.opts.Timeouts.ReadHeader, IdleTimeout: s.opts.Timeouts.Idle,

@@ -48,7 +48,7 @@ func TestPortInUse(t *testing.T) {
 		if err := s.Start(t.Context()); err == nil || !strings.Contains(err.Error(), what+" address "+taken+" is in use") {
 			t.Errorf("%v", err)
 		}
-		stop(t, s) // must do no harm
+		stop(t, s) // must be harmless
 	}
 }
 
@@ -223,7 +223,7 @@ func TestReconfigured(t *testing.T) {
 	if got := s.Status().Scheduling; got != quell.RoundRobin {
 		t.Errorf("scheduling %s", got)
 	}
-	if err := s.SetScheduling(quell.EWMA); err != nil { // by the admin socket
+	if err := s.SetScheduling(quell.EWMA); err != nil { // through the admin socket
 		t.Fatal(err)
 	}
 	if err := s.Reconfigure(o); err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Kind is Quell's own balancer, in a process of its own.
+// Kind is Quell's own balancer, which runs in its own process.
 var Kind = balancer.Kind{Name: "builtin", About: "quell balancer", Defaults: func() balancer.Settings { return defaults() }}
 
-// Settings are what a configuration says of it.
+// Settings are its configuration.
 type Settings struct {
 	Listen     string // where clients connect
 	Admin      string // path of the Unix socket that the controller uses
@@ -22,12 +22,12 @@ type Settings struct {
 	Scheduling quell.Scheduling
 	Health     Health
 	Timeouts   Timeouts
-	MaxConns   int // 0: no limit but that of open files
+	MaxConns   int // 0: only the limit of open files
 	// MaxConnsSet says that the file has the key.
 	MaxConnsSet bool
-	// MaxConnsPerClient is of one client address; nil: half of those that the balancer takes; 0: no limit.
+	// MaxConnsPerClient is for one client address; nil: half of MaxConns; 0: no limit.
 	MaxConnsPerClient *int
-	TrustedProxies    []netip.Prefix // whose X-Forwarded-* and Forwarded are believed
+	TrustedProxies    []netip.Prefix // whose X-Forwarded-* and Forwarded headers are kept
 }
 
 func defaults() *Settings {
@@ -89,7 +89,7 @@ func timeoutKeys(t *Timeouts) keys.Table {
 	}
 }
 
-// Check reports what its keys do not agree on.
+// Check reports keys that contradict each other.
 func (s *Settings) Check(d *keys.Decoder) {
 	if d.Sound("balancer.max_conns", "balancer.max_conns_per_client") && s.MaxConnsPerClient != nil && s.MaxConns > 0 &&
 		*s.MaxConnsPerClient > s.MaxConns {
@@ -117,33 +117,33 @@ func (s *Settings) Files(data string) []*string {
 	return []*string{&s.Admin}
 }
 
-// Process says how the balancer's own process reads the keys: which of them again at SIGHUP, which of those at the start only, and which
-// the controller reads as well.
+// Process says which keys the balancer's own process reads: which again at SIGHUP, which only at the start, and which the controller
+// reads as well.
 func (s *Settings) Process() (again, once, shared []string) {
 	return []string{"scheduling", "health", "max_conns", "max_conns_per_client", "trusted_proxies", "timeouts"},
 		[]string{"timeouts.idle", "timeouts.read_header"}, []string{"admin"}
 }
 
-// OwnBackends says that nobody but this service's controller can have made the backends.
+// OwnBackends says that only this service's controller can have made the backends.
 func (s *Settings) OwnBackends(bool) bool { return true }
 
-// Where is the admin socket.
+// Where returns the admin socket.
 func (s *Settings) Where() string { return s.Admin }
 
-// New makes the controller's side of the admin socket.
+// New makes a driver that uses the admin socket.
 func (s *Settings) New(balancer.Service) (balancer.Driver, error) { return NewClient(s.Admin), nil }
 
-// Parts is the balancer itself.
+// Parts lists the balancer itself.
 func (s *Settings) Parts(in balancer.Service) []balancer.Part {
 	return []balancer.Part{{About: "balancer at " + s.Admin + ": backends", Open: func() (balancer.Driver, error) { return s.New(in) }}}
 }
 
-// CheckHealth asks an instance once, as the balancer does.
+// CheckHealth checks an instance once, as the balancer does.
 func (s *Settings) CheckHealth(ctx context.Context, address string) (asked string, err error) {
 	return "GET " + s.Health.Path, checkOnce(ctx, s.Health, address)
 }
 
-// Options are those of the balancer's own process, as far as a configuration has them.
+// Options returns the options of the balancer's own process that a configuration sets.
 func (s *Settings) Options(in balancer.Service) Options {
 	return Options{
 		Name: in.Balancer, Service: in.Name, Listen: s.Listen, Admin: s.Admin, Metrics: s.Metrics,

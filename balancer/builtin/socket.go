@@ -15,11 +15,11 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// maxSocketPath leaves room for the temporary name in what the kernels allow (104 bytes on macOS, 108 on Linux).
+// maxSocketPath leaves room for the temporary name within the kernel's limit (104 bytes on macOS, 108 on Linux).
 const maxSocketPath = 90
 
-// checkSocketFree says whether an admin socket can be made at the path: nothing is there, or a socket on which nobody
-// answers, left by a process that was killed.
+// checkSocketFree checks that an admin socket can be made at the path: there is nothing, or a dead socket that a
+// killed process left.
 func checkSocketFree(path string) error {
 	if len(path) > maxSocketPath {
 		return &quell.UserError{Err: fmt.Errorf("admin socket %s: the path is longer than %d bytes", path, maxSocketPath)}
@@ -42,8 +42,8 @@ func checkSocketFree(path string) error {
 	return nil
 }
 
-// listenUnix makes the socket in a private folder and moves it to its place, so that at no moment anybody else can
-// connect, and a dead socket is replaced in one step.
+// listenUnix makes the socket in a private folder and renames it to its path. So nobody else can connect at any
+// moment, and a dead socket is replaced in one step.
 func listenUnix(path string) (net.Listener, error) {
 	private, err := os.MkdirTemp(filepath.Dir(path), ".q")
 	if err != nil {
@@ -63,12 +63,12 @@ func listenUnix(path string) (net.Listener, error) {
 	return &unlinkingListener{Listener: ln, path: path}, nil
 }
 
-// unlinkingListener removes the socket from where it was moved to.
+// unlinkingListener removes the socket from its final path.
 type unlinkingListener struct {
 	net.Listener
 	path string
 	once sync.Once
-	kept atomic.Bool // it outlasts this process
+	kept atomic.Bool // the socket stays after this process ends
 }
 
 // SyscallConn implements syscall.Conn.

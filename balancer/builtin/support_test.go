@@ -16,13 +16,13 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// instance is a backend on a real socket that can be told to feel sick, and be killed and brought back.
+// instance is a backend on a real socket that can fail its health checks, be killed and be restarted.
 type instance struct {
 	id      string
 	address string
 	handler http.HandlerFunc
 	sick    atomic.Bool
-	served  atomic.Int64 // health checks not included
+	served  atomic.Int64 // without health checks
 
 	mu     sync.Mutex
 	server *http.Server
@@ -74,7 +74,7 @@ func (in *instance) backend(weight float64) quell.Backend {
 	return quell.Backend{ID: in.id, Address: in.address, Weight: weight}
 }
 
-// start runs a balancer whose health checks are quick, until the test ends.
+// start runs a balancer with frequent health checks until the test ends.
 func start(t testing.TB, o Options) *Server {
 	t.Helper()
 	o.Listen = "127.0.0.1:0"
@@ -100,7 +100,7 @@ func stop(t testing.TB, s *Server) {
 	}
 }
 
-// checkedOnce makes the first check the last one that a test sees.
+// checkedOnce makes the first check the last one during a test.
 func checkedOnce() Health { return Health{Path: "/health", Interval: time.Hour} }
 
 func apply(t testing.TB, s *Server, backends ...quell.Backend) {
@@ -201,7 +201,7 @@ func socketPath(t testing.TB) string {
 	return filepath.Join(dir, "admin.sock")
 }
 
-// load sends GETs from several connections until stopped, and tells what went wrong.
+// load sends GETs on several connections until stopped, and reports what failed.
 type load struct {
 	stop   context.CancelFunc
 	done   sync.WaitGroup
@@ -230,7 +230,7 @@ func startLoad(t testing.TB, s *Server, connections int) *load {
 	return l
 }
 
-// more waits until so many further requests were answered.
+// more waits until that many further requests were answered.
 func (l *load) more(t testing.TB, n int64) {
 	t.Helper()
 	until := l.sent.Load() + n

@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// Inherited is what a server need not make anew: listening sockets that systemd opened, or that the balancer before this
-// one hands over, and what that one knew. Fields may be nil.
+// Inherited is what a server need not create: listening sockets from systemd or from the balancer before this one, and
+// what that one knew. Fields may be nil.
 type Inherited struct {
 	Traffic, Metrics, Admin net.Listener
-	Lasting                 bool              // they are systemd's, and stay when the process ends
-	Healthy                 map[string]string // addresses by id of the instances that passed their health checks
+	Lasting                 bool              // systemd owns them: they stay open when the process ends
+	Healthy                 map[string]string // addresses by id of instances that passed their health checks
 }
 
-// handover is what goes from the old balancer to the new one, beside the sockets, in one line.
+// handover is the line that the old balancer sends to the new one together with the sockets.
 type handover struct {
-	Sockets []string          `json:"sockets"` // what each is for, in the order in which they are sent
+	Sockets []string          `json:"sockets"` // the purpose of each socket, in the order in which they are sent
 	Lasting bool              `json:"lasting"`
 	Healthy map[string]string `json:"healthy"`
 }
@@ -34,20 +34,21 @@ type handover struct {
 const (
 	takeOverPath   = "/take-over"
 	takeOverAnswer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: quell-take-over\r\n\r\n"
-	serving        = "serving\n" // what the new balancer says when it accepts connections
+	serving        = "serving\n" // what the new balancer sends when it accepts connections
 
-	// takeOverWait is how long the new balancer may take to start. Until it serves, the old one goes on.
+	// takeOverWait is how long the new balancer may take to start. Until it accepts connections, the old one continues.
 	takeOverWait = 30 * time.Second
 )
 
-// errTakeOver is why a second process does not get the sockets.
+// errTakeOver says why a second process does not get the sockets.
 var errTakeOver = errors.New("another process is taking over already")
 
-// HandedOver is closed when another process has taken over: it accepts connections, this one does not any more. What
-// remains is Shutdown, which lets open requests finish.
+// HandedOver returns a channel that is closed when another process has taken over: it accepts connections, and this
+// one no longer does. The caller then calls Shutdown, which lets open requests finish.
 func (s *Server) HandedOver() <-chan struct{} { return s.handedOver }
 
-// serveTakeOver sends the listening sockets to whoever asks, who may do so by the admin socket's permissions.
+// serveTakeOver sends the listening sockets to the client. The permissions of the admin socket decide who may
+// connect.
 func (s *Server) serveTakeOver(w http.ResponseWriter, _ *http.Request) {
 	if !s.handing.TryLock() {
 		reply(w, http.StatusConflict, adminError{Error: errTakeOver.Error()})
@@ -77,7 +78,7 @@ func (s *Server) serveTakeOver(w http.ResponseWriter, _ *http.Request) {
 	s.step(conn)
 }
 
-// offer sends the sockets and waits until the other process serves.
+// offer sends the sockets and waits until the other process accepts connections.
 func (s *Server) offer(conn *net.UnixConn) error {
 	if err := conn.SetDeadline(time.Now().Add(takeOverWait)); err != nil {
 		return err
@@ -120,7 +121,7 @@ func (s *Server) offer(conn *net.UnixConn) error {
 	return nil
 }
 
-// step aside: the other process accepts connections now.
+// The other process accepts connections now, so this one stops.
 func (s *Server) step(conn net.Conn) {
 	s.proxy.ending.Store(true)
 	s.stopReports()
@@ -133,7 +134,7 @@ func (s *Server) step(conn net.Conn) {
 		}
 	}
 	s.opts.Logger.Info("another process has taken over: open requests may finish")
-	_, _ = io.WriteString(conn, "\n") // it may have ended
+	_, _ = io.WriteString(conn, "\n") // the other process may have ended
 	close(s.handedOver)
 }
 
@@ -152,11 +153,11 @@ type TakeOver struct {
 	conn *net.UnixConn
 }
 
-// ErrNobody says that no balancer runs at an admin socket.
+// ErrNobody says that no balancer listens on an admin socket.
 var ErrNobody = errors.New("no balancer runs there")
 
-// AskToTakeOver gets the listening sockets of the balancer at an admin socket, which goes on accepting connections until
-// Serving is called. It fails with ErrNobody if none runs there.
+// AskToTakeOver gets the listening sockets of the balancer at an admin socket. That balancer accepts connections until
+// Serving is called. If none runs there, the error is ErrNobody.
 func AskToTakeOver(ctx context.Context, adminSocket string) (*TakeOver, error) {
 	dialled, err := (&net.Dialer{}).DialContext(ctx, "unix", adminSocket)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
@@ -206,14 +207,14 @@ func (t *TakeOver) receive() error {
 	return t.adopt(h.Sockets, files)
 }
 
-// refusal tells why there is no take-over, from the beginning of the answer.
+// refusal extracts the reason of a refused take-over from the beginning of the answer.
 func (t *TakeOver) refusal(begun []byte) error {
 	resp, err := http.ReadResponse(bufio.NewReader(io.MultiReader(bytes.NewReader(begun), t.conn)), nil)
 	if err != nil {
 		return fmt.Errorf("it does not answer as a balancer does: %w", err)
 	}
 	defer resp.Body.Close()
-	data, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // the status says enough
+	data, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // the status is enough
 	if resp.StatusCode == http.StatusNotFound {
 		return errors.New("it is of a version that cannot hand over: restart it")
 	}
@@ -268,10 +269,11 @@ func (t *TakeOver) adopt(names []string, files []*os.File) error {
 	return nil
 }
 
-// Close ends the talk with the old balancer. Before Serving, everything is left to it.
+// Close ends the exchange with the old balancer. Before Serving, the old one keeps everything.
 func (t *TakeOver) Close() { t.conn.Close() }
 
-// Serving tells the old balancer that this one accepts connections, and waits until the old one does not any more.
+// Serving tells the old balancer that this one accepts connections, and waits until the old one has stopped
+// accepting.
 func (t *TakeOver) Serving() error {
 	if _, err := io.WriteString(t.conn, serving); err != nil {
 		return fmt.Errorf("telling the old balancer: %w", err)
@@ -282,11 +284,11 @@ func (t *TakeOver) Serving() error {
 	return nil
 }
 
-// SameAddress says whether a socket is the one for an address as configured: no host means every interface, and port 0
+// SameAddress returns whether a socket is the one for a configured address. No host means every interface, and port 0
 // any port.
 func SameAddress(ln net.Listener, configured string) bool {
 	if ln.Addr().Network() == "unix" {
-		return true // the path was that of the socket that was asked
+		return true // the path is the one of the socket that was asked
 	}
 	want, err := net.ResolveTCPAddr("tcp", configured)
 	have, ok := ln.Addr().(*net.TCPAddr)
@@ -313,7 +315,7 @@ func (i Inherited) fitting(o *Options) Inherited {
 	return i
 }
 
-// assume takes over what another process knew of the instances' health, until the checks say otherwise.
+// assume uses another process's knowledge of the instances' health until the checks say otherwise.
 func (p *pool) assume(healthy map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

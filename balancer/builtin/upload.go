@@ -9,28 +9,28 @@ import (
 	"sync/atomic"
 )
 
-// upload is a request's body as the client sends it. It keeps the beginning until it is known that the connection to
-// the instance is good, so that another attempt can send the same.
+// upload is a client's request body. It keeps the beginning until the connection to the instance is known to be good,
+// so that another attempt can send the same bytes.
 type upload struct {
 	body   io.Reader
 	kept   []byte
-	lost   bool        // bytes were handed out that are not kept
-	keep   bool        // whether to go on keeping
-	broken atomic.Bool // the client's fault
-	late   atomic.Bool // it sent nothing for too long
+	lost   bool        // bytes were passed on that are not kept
+	keep   bool        // whether to keep more bytes
+	broken atomic.Bool // the client broke off
+	late   atomic.Bool // the client sent nothing for too long
 }
 
 // mostKept is more than the transport reads before it sends the first byte.
 const mostKept = 64 << 10
 
-// forget stops keeping, if nothing was read yet: no further attempt is expected.
+// forget stops keeping bytes, if nothing was read yet, because no further attempt is expected.
 func (u *upload) forget() {
 	if len(u.kept) == 0 {
 		u.keep = false
 	}
 }
 
-// prepare gives an attempt the body from its beginning, and trailers, if the request has them.
+// prepare gives an attempt the body from its beginning, and the trailers, if the request has any.
 func (x *exchange) prepare(attempt *http.Request) {
 	if x.upload == nil {
 		return
@@ -49,18 +49,18 @@ func (x *exchange) prepare(attempt *http.Request) {
 	attempt.Body = r
 }
 
-// canRepeat says whether another attempt can send the request from its beginning.
+// canRepeat returns whether another attempt can send the request from its beginning.
 func (x *exchange) canRepeat() bool {
 	return x.upload == nil || !x.upload.lost && !x.upload.broken.Load()
 }
 
-// reading is the body of one attempt. Closing it does nothing, so that a failed attempt leaves the rest to the next;
-// the server closes what is under it. Attempts come one after the other.
+// reading is the body of one attempt. Closing it does nothing, so that a failed attempt leaves the rest to the next
+// one; the server closes the client's body. Attempts run one after the other.
 type reading struct {
 	upload  *upload
-	at      int           // how much of what is kept it has handed out
+	at      int           // how many of the kept bytes it has passed on
 	request *http.Request // where trailers arrive
-	trailer http.Header   // where they go to; nil: nowhere
+	trailer http.Header   // where they are copied to; nil: nowhere
 }
 
 // Read implements io.Reader.
@@ -92,7 +92,7 @@ func (r *reading) Read(b []byte) (int, error) {
 // Close implements io.Closer.
 func (*reading) Close() error { return nil }
 
-// trail hands over the trailers, announced or not, which have arrived with the body's end.
+// trail passes on the trailers, announced or not, which arrive at the end of the body.
 func (r *reading) trail() {
 	if r.trailer == nil {
 		return
@@ -104,9 +104,9 @@ func (r *reading) trail() {
 	}
 }
 
-// mayTrail leaves out the fields that must not stand in a trailer, because they say how to read, route, authorise or
-// answer the request: an instance that merges trailers into the header would take a client's word for the balancer's.
-// RFC 9110, section 6.5.1.
+// mayTrail excludes fields that are not allowed in a trailer, because they control framing, routing, authorisation or
+// the response. An instance that merges trailers into the header would otherwise trust a client's field as if the
+// balancer had set it. RFC 9110, section 6.5.1.
 func mayTrail(name string) bool {
 	if strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Proxy-") || strings.HasPrefix(name, "If-") {
 		return false

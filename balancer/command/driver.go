@@ -1,5 +1,5 @@
-// Package command drives a balancer that Quell does not know through programs of the user's: one that is given the
-// backends on its standard input, and perhaps one that tells what is in force.
+// Package command drives other balancers through the user's programs: one gets the backends on its standard input,
+// and an optional one prints what is in force.
 package command
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/quellhq/quell/internal/program"
 )
 
-// Options configure a Driver. A command is a program and its arguments; no shell comes between.
+// Options configure a Driver. A command is a program with its arguments; it is not run by a shell.
 type Options struct {
 	Service string
 	// Command gets {"service":"...","backends":[...]} on standard input and ends with status 0 when exactly these
@@ -27,9 +27,9 @@ type Options struct {
 	Command []string
 	// StateCommand prints a JSON list of quell.BackendState. Without one, State returns what was last applied.
 	StateCommand []string
-	Timeout      time.Duration // of either command with all its children; default 10 s
-	// Memory is the file that keeps, over restarts of the controller, which backends were in service, so that what
-	// somebody else drains is known from what Quell does. Empty: none.
+	Timeout      time.Duration // of either command with all its child processes; default 10 s
+	// Memory is a file that records which backends were in service, so that after a restart of the controller a drain by
+	// somebody else is still distinguished from one by Quell. Empty: none.
 	Memory string
 	Logger *slog.Logger
 }
@@ -100,7 +100,7 @@ func (d *Driver) tell(ctx context.Context, backends []quell.Backend) error {
 	return nil
 }
 
-// State runs the state command, or else returns the backends last applied, taken to be healthy.
+// State runs the state command. Without one it returns the backends last applied, as healthy.
 func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

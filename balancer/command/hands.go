@@ -13,13 +13,13 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// hands tells what somebody else drained from what Quell did: a backend that was in service, that nobody here asked to
-// drain since, and that drains, is held by hand.
+// hands distinguishes drains by somebody else from Quell's own. A backend counts as held by a person if it was in
+// service, Quell has not drained it since, and it drains.
 type hands struct {
 	path     string          // of the file that keeps serving over restarts of the controller; empty: none
 	serving  map[string]bool // seen in service since Quell last took it out
-	held     map[string]bool // by hand
-	released map[string]bool // put back by an operator; not seen in service yet
+	held     map[string]bool // by a person
+	released map[string]bool // put back by an operator, and not seen in service yet
 }
 
 func recall(path string) (*hands, error) {
@@ -44,7 +44,8 @@ func recall(path string) (*hands, error) {
 	return h, nil
 }
 
-// asked notes, before it is done, what Quell is about to ask for, and returns that with what is held left out of service.
+// asked records what Quell is about to apply, before it is done, and returns the list with the held backends out of
+// service.
 func (h *hands) asked(backends []quell.Backend) ([]quell.Backend, error) {
 	before := maps.Clone(h.serving)
 	list, listed := slices.Clone(backends), map[string]bool{}
@@ -84,7 +85,7 @@ func (h *hands) found(states []quell.BackendState) error {
 	return h.keep(before)
 }
 
-// keep writes down who is in service where that has changed.
+// keep stores which backends are in service, if that changed.
 func (h *hands) keep(before map[string]bool) error {
 	if h.path == "" || maps.Equal(before, h.serving) {
 		return nil
@@ -99,7 +100,7 @@ func (h *hands) keep(before map[string]bool) error {
 	return nil
 }
 
-// Release puts a backend back that somebody else drained: the command is told so at once.
+// Release puts a backend back that somebody else drained. The command is run at once.
 func (d *Driver) Release(ctx context.Context, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -110,7 +111,7 @@ func (d *Driver) Release(ctx context.Context, id string) error {
 	delete(d.hands.serving, id)
 	d.hands.released[id] = true
 	if d.last == nil {
-		return nil // the next Apply tells it
+		return nil // the next Apply does it
 	}
 	return d.tell(ctx, d.last)
 }

@@ -55,7 +55,7 @@ func (b *bench) state(id string) quell.BackendState {
 	return quell.BackendState{}
 }
 
-// drains does what a person does at the balancer.
+// drains changes the file as a person does.
 func (b *bench) drains(id string, draining bool) {
 	b.t.Helper()
 	var now []quell.BackendState
@@ -108,7 +108,7 @@ func TestADrainByHandIsLeft(t *testing.T) {
 	if s := b.state("2"); s.ByHand != nil || s.Draining || s.Weight != .5 {
 		t.Errorf("released: %+v", s)
 	}
-	// What Quell drains itself is nobody's hand.
+	// A backend that Quell drains itself is not marked as held.
 	two.Draining, two.Weight = true, 0
 	b.apply(one, two)
 	b.again()

@@ -8,16 +8,16 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Kind is a balancer that programs of the user's drive.
+// Kind is a balancer that the user's own programs control.
 var Kind = balancer.Kind{
 	Name: "command", About: "your own, through programs",
 	Defaults: func() balancer.Settings { return &Settings{} },
 }
 
-// Settings are what a configuration says of it.
+// Settings are its configuration.
 type Settings struct {
 	Command      []string
-	StateCommand []string // empty: what is in force cannot be asked
+	StateCommand []string // empty: what is in force cannot be read back
 }
 
 // Keys is the table of its keys.
@@ -28,10 +28,10 @@ func (s *Settings) Keys() keys.Table {
 	}
 }
 
-// Check has nothing to report.
+// Check finds nothing to report.
 func (s *Settings) Check(*keys.Decoder) {}
 
-// Where is the program.
+// Where returns the program.
 func (s *Settings) Where() string { return strings.Join(s.Command, " ") }
 
 // New makes the driver.
@@ -41,7 +41,7 @@ func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
 	}))
 }
 
-// Parts is the state command, if there is one.
+// Parts lists the state command, if there is one.
 func (s *Settings) Parts(in balancer.Service) []balancer.Part {
 	if len(s.StateCommand) == 0 {
 		return nil

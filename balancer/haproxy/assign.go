@@ -14,9 +14,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// assign finds a server for every backend, and marks as leaving what is not wanted any more. What changes is kept before
-// it is done, so that a crash between leaves nothing unknown behind. An instance without a server does not hold up the
-// others; it is an error where none has one.
+// assign finds a server for every backend, and marks servers that are no longer wanted as leaving. Changes are stored
+// before they are made, so that after a crash every server is known. An instance without a server does not delay the
+// others; it is an error if no instance has one.
 func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*view) error {
 	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Leaving && d.gone(e, views) || d.misplaced(e, views) })
 	byID := make(map[string]*entry, len(d.entries))
@@ -44,14 +44,14 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 	return nil
 }
 
-// remember brings the memory up to date. Where that fails requests still matter more, and it is tried again.
+// remember stores the memory. If that fails, serving requests is more important: it is tried again later.
 func (d *Driver) remember() {
 	now := encodeEntries(d.entries)
 	d.changed = false
 	if bytes.Equal(now, d.kept) {
 		return
 	}
-	d.stale = true // a restart of HAProxy should begin with what is so now
+	d.stale = true // so that a restart of HAProxy begins with the present state
 	err := saveEntries(d.opts.Memory, now)
 	d.remembered.Report(err)
 	if err == nil {
@@ -59,7 +59,7 @@ func (d *Driver) remember() {
 	}
 }
 
-// assignOne brings the entry of an instance up to date, and finds a server for a new one. With an error it stays as it was.
+// assignOne updates the entry of an instance, and finds a server for a new one. After an error the entry is unchanged.
 func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views []*view) error {
 	e.Leaving = false
 	if e.Address != b.Address {
@@ -84,8 +84,9 @@ func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views
 	return nil
 }
 
-// place picks the server of a new instance: the one that HAProxy's configuration calls the same; a slot that has its
-// address already, as where the memory was lost; a free slot; or one that is added. The last two begin out of service.
+// place picks the server of a new instance: the server of the same name in HAProxy's configuration; a slot that
+// already has its address, if the memory was lost; a free slot; or a server that is added. The last two start out of
+// service.
 func (d *Driver) place(id, address string, views []*view) (name string, begins bool, err error) {
 	taken := map[string]bool{}
 	for _, other := range d.entries {
@@ -113,25 +114,25 @@ func (d *Driver) place(id, address string, views []*view) (name string, begins b
 		d.opts.Slots, d.opts.Backend)
 }
 
-// misplaced says whether a server has vanished from all configurations, while slots can take its place.
+// misplaced returns whether a server has vanished from all configurations, while slots can replace it.
 func (d *Driver) misplaced(e *entry, views []*view) bool {
 	return d.opts.Slots != "" && !slices.Contains(views, nil) && !anywhere(e.Server, views)
 }
 
-// isSlot tells by the name: server-template appends a number to the prefix.
+// isSlot checks the name: server-template appends a number to the prefix.
 func (d *Driver) isSlot(server string) bool {
 	number, ok := strings.CutPrefix(server, d.opts.Slots)
 	return d.opts.Slots != "" && ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// anywhere says whether one of the HAProxies has the server.
+// anywhere returns whether any of the HAProxies has the server.
 func anywhere(server string, views []*view) bool {
 	return slices.ContainsFunc(views, func(v *view) bool { return v != nil && v.servers[server] != nil })
 }
 
-// gone says whether a server that leaves is out of service everywhere. One that HAProxy's configuration declares is
-// remembered all the same: a reload brings it back. So is one that was added, while a HAProxy cannot be asked; a slot is
-// not, because one that comes back in service is noticed.
+// gone returns whether a leaving server is out of service everywhere and may be forgotten. A server that HAProxy's
+// configuration declares is not forgotten, because a reload brings it back. Nor is an added server while a HAProxy
+// cannot be asked. A slot may be forgotten, because its return to service is noticed.
 func (d *Driver) gone(e *entry, views []*view) bool {
 	if !e.Added && !d.isSlot(e.Server) {
 		return false
@@ -150,8 +151,7 @@ func (d *Driver) gone(e *entry, views []*view) bool {
 	return true
 }
 
-// resolve turns host:port into ip:port. A name that HAProxy itself resolved, because its configuration has it, is taken
-// from there.
+// resolve turns host:port into ip:port. If HAProxy itself resolves the name, its result is used.
 func resolve(ctx context.Context, address, server string, views []*view) (string, error) {
 	if a, err := netip.ParseAddrPort(address); err == nil {
 		return a.String(), nil

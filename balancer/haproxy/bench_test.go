@@ -9,8 +9,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// BenchmarkApply100Weights is one plan that changes the weights of 100 servers of a real HAProxy, from the call until the
-// last change is acknowledged; and with a state file, which the look after it writes, outside of that time.
+// BenchmarkApply100Weights measures one plan that changes the weights of 100 servers of a real HAProxy, from the call
+// until the last change is acknowledged. In the variant with a state file, that file is written afterwards and not
+// measured.
 func BenchmarkApply100Weights(b *testing.B) {
 	b.Run("weights", func(b *testing.B) { benchmarkApply(b, false) })
 	b.Run("weights and state file", func(b *testing.B) { benchmarkApply(b, true) })

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// TestDocumentedConfigurations asks HAProxy about those in the documentation and in the examples.
+// TestDocumentedConfigurations lets HAProxy check the configurations in the documentation and in the examples.
 func TestDocumentedConfigurations(t *testing.T) {
 	program := need.Program(t, "haproxy")
 	page, err := os.ReadFile("../../docs/balancers/haproxy.md")
@@ -36,7 +36,8 @@ func TestDocumentedConfigurations(t *testing.T) {
 	}
 }
 
-// TestSocketsThatCannotBeOpened: root may open every socket, so the message is held against the error itself.
+// TestSocketsThatCannotBeOpened checks the message of a permission error directly, because root may open every
+// socket.
 func TestSocketsThatCannotBeOpened(t *testing.T) {
 	s := newSocket("/run/haproxy.sock")
 	for err, want := range map[error]string{

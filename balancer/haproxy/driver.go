@@ -16,25 +16,25 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// Driver drives a backend. Its methods may be called concurrently.
+// Driver controls the servers of one backend. Its methods may be called concurrently.
 type Driver struct {
 	opts      Options
 	processes []*process
-	owning    sync.Mutex // one Own at a time
+	owning    sync.Mutex // held during Own
 
 	mu      sync.Mutex
 	entries []*entry
-	kept    []byte                   // as they are in the memory
-	changed bool                     // traces differ from what is kept
-	asked   map[string]quell.Backend // of the last Apply; nil before the first
+	kept    []byte                   // as stored in the memory
+	changed bool                     // traces differ from the stored ones
+	asked   map[string]quell.Backend // the list of the last Apply; nil before the first
 	since   map[string]time.Time     // by server: when it began to leave
-	told    map[string]bool          // what was reported once
-	stale   bool                     // the state file is older than what is in force
+	told    map[string]bool          // what was already reported
+	stale   bool                     // the state file is older than the state in force
 
 	placed, remembered, saved outage.Log
 }
 
-// New checks the options and reads the memory; HAProxy need not run yet. Mistakes in the options are a *quell.UserError.
+// New checks the options and reads the memory. HAProxy need not run yet. Invalid options are a *quell.UserError.
 func New(o Options) (*Driver, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Close brings the state file up to date and ends the connections.
+// Close updates the state file and closes the connections.
 func (d *Driver) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,10 +69,10 @@ func (d *Driver) Close() {
 	}
 }
 
-// Apply makes every HAProxy's servers exactly these, those aside that Quell has nothing to do with. A HAProxy that cannot
-// be reached is logged and does not hold up the others; it is an error where none can be. So it is with an instance that
-// no server can be found for. Servers that are no longer wanted drain first and are taken away by a later Apply, when
-// their last request is done. The state file follows with the next State.
+// Apply makes every HAProxy's servers exactly these, except servers that Quell does not manage. A HAProxy that cannot be
+// reached is logged and does not delay the others; it is an error if none can be reached. The same holds for instances
+// for which there is no server. Servers that are no longer wanted drain first and are removed by a later Apply, when
+// their last request is done. The state file is updated by the next State.
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -97,7 +97,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	return errors.Join(unplaced, err)
 }
 
-// saveState brings the state file up to date.
+// saveState updates the state file.
 func (d *Driver) saveState(ctx context.Context) {
 	if d.stale && d.opts.StateFile != "" {
 		err := d.processes[0].saveState(ctx)
@@ -106,9 +106,10 @@ func (d *Driver) saveState(ctx context.Context) {
 	}
 }
 
-// State returns what is in force, merged over all HAProxies that can be reached. Where every one has what the last Apply
-// asked for, the weights are those asked for, though HAProxy rounds them. An instance that one of them lacks, or has
-// otherwise than asked, comes without an address, so that it differs and Apply is called again.
+// State returns what is in force, merged over all HAProxies that can be reached. If every HAProxy has what the last
+// Apply requested, the weights are the requested ones, although HAProxy rounds them. An instance that is missing or
+// different in one of them is returned without an address, so that it differs from the request and Apply is called
+// again.
 func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +125,7 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	return d.merge(targets, views), nil
 }
 
-// views looks at all processes at once. Those that cannot be reached have none.
+// views asks all processes at once. Those that cannot be reached have no view.
 func (d *Driver) views(ctx context.Context, look func(*process, context.Context) (*view, error)) ([]*view, error) {
 	views, errs := make([]*view, len(d.processes)), make([]error, len(d.processes))
 	var all sync.WaitGroup
@@ -135,7 +136,7 @@ func (d *Driver) views(ctx context.Context, look func(*process, context.Context)
 	return views, d.unlessSome(errs)
 }
 
-// unlessSome is an error only where every process had one. Single ones are logged when they begin and end.
+// unlessSome returns an error only if every process had one. Single errors are logged when they begin and end.
 func (d *Driver) unlessSome(errs []error) error {
 	if len(errs) > 1 {
 		for i, err := range errs {
@@ -165,7 +166,7 @@ func (d *Driver) applyAll(ctx context.Context, targets []target, views []*view) 
 	for _, p := range d.processes {
 		d.changed = p.takeNoticed() || d.changed
 	}
-	for i := range errs { // one that went away since it was looked at does not hold up the others
+	for i := range errs { // one that became unreachable since it was asked does not delay the others
 		if reached && away(i) {
 			d.processes[i].report(errs[i])
 			errs[i] = nil
@@ -174,7 +175,7 @@ func (d *Driver) applyAll(ctx context.Context, targets []target, views []*view) 
 	return slices.Contains(done, true), errors.Join(errs...)
 }
 
-// checkBackends refuses what makes no sense.
+// checkBackends refuses invalid lists.
 func checkBackends(backends []quell.Backend) error {
 	seen := map[string]bool{}
 	for i, b := range backends {
@@ -189,8 +190,7 @@ func checkBackends(backends []quell.Backend) error {
 	return nil
 }
 
-// targets is how the servers shall be. Before the first Apply that is not known: then nothing is asked of them but that
-// they are there.
+// targets are the requested servers. Before the first Apply the request is unknown: then servers only have to exist.
 func (d *Driver) targets(views []*view) []target {
 	var targets []target
 	var shares []float64
@@ -219,7 +219,7 @@ func (d *Driver) targets(views []*view) []target {
 	return targets
 }
 
-// timed notes when a server began to leave: not before anything was asked of it.
+// timed records when a server began to leave, at the earliest with the first Apply.
 func (d *Driver) timed(t target, now time.Time) target {
 	if !t.leaving || d.asked == nil {
 		delete(d.since, t.server)
@@ -232,7 +232,7 @@ func (d *Driver) timed(t target, now time.Time) target {
 	return t
 }
 
-// strays are slots in service that stand for no instance, as after a start with an old state file.
+// strays are slots in service that belong to no instance, for example after a start with an old state file.
 func (d *Driver) strays(views []*view, taken map[string]bool) []string {
 	var found []string
 	for _, v := range views {
@@ -249,7 +249,7 @@ func (d *Driver) strays(views []*view, taken map[string]bool) []string {
 	return found
 }
 
-// settle compares weights with what was asked, to notice when somebody else changes them.
+// settle compares weights with the requested ones, to notice when somebody else changes them.
 func (d *Driver) settle(targets []target, views []*view) {
 	if d.asked == nil {
 		return
@@ -261,7 +261,8 @@ func (d *Driver) settle(targets []target, views []*view) {
 	}
 }
 
-// warn reports, once each, what in the backend works against Quell. Whose a server is shows with the first Apply.
+// warn reports, once each, settings of the backend that work against Quell. Which servers belong to Quell is known
+// after the first Apply.
 func (d *Driver) warn(views []*view) {
 	ours, nobodys := map[string]bool{}, len(d.entries) == 0
 	for _, e := range d.entries {
@@ -292,10 +293,11 @@ func (d *Driver) warn(views []*view) {
 	}
 }
 
-// weighted are the algorithms that honour weights which change, as `show stat` calls them: random is unknown to it.
+// weighted are the algorithms that use weights changed at run time, by their names in `show stat`, which does not
+// report random.
 var weighted = []string{"roundrobin", "leastconn", "random", "unknown"}
 
-// once warns of a server, or of the backend where that is empty.
+// once warns about a server, or about the backend if server is empty.
 func (d *Driver) once(i int, server, what string) {
 	if key := fmt.Sprint(i, server, what); !d.told[key] {
 		d.told[key] = true
@@ -303,8 +305,8 @@ func (d *Driver) once(i int, server, what string) {
 	}
 }
 
-// Instance is the instance that a server stands for. While nothing was ever applied, as where Quell only advises, a
-// declared server stands for the instance of its name.
+// Instance returns the instance that a server belongs to. If nothing was ever applied, for example in advise mode, a
+// declared server belongs to the instance of its name.
 func (d *Driver) Instance(server string) (id string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

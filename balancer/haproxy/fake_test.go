@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fake listens as a HAProxy would, and answers by a function; false hangs up.
+// fake listens like a HAProxy and answers by a function; if that returns false, it closes the connection.
 func fake(t *testing.T, answer func(command string) (string, bool)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -44,7 +44,7 @@ func fake(t *testing.T, answer func(command string) (string, bool)) string {
 	return path
 }
 
-// TestOddAnswers: none of them is taken for a backend, and each has one line of explanation.
+// TestOddAnswers checks that no invalid answer is taken for a backend, and that each gives a one-line explanation.
 func TestOddAnswers(t *testing.T) {
 	good := map[string]string{"show info": "Pid: 7\nVersion: 2.6\n", "show servers state app": stateText + "\n",
 		"show stat 3 6 -1": statText + "\n"}
@@ -81,7 +81,7 @@ func TestOddAnswers(t *testing.T) {
 	}
 }
 
-// TestConnectionIsKept over many exchanges, and opened again when HAProxy closed it in between.
+// TestConnectionIsKept checks that a connection is used for many exchanges, and opened again after HAProxy closed it.
 func TestConnectionIsKept(t *testing.T) {
 	opened := 0
 	path := fake(t, func(command string) (string, bool) {
@@ -113,7 +113,7 @@ func TestConnectionIsKept(t *testing.T) {
 	}
 }
 
-// TestAHangIsBounded by the caller's time.
+// TestAHangIsBounded checks that an exchange ends with the caller's time.
 func TestAHangIsBounded(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)

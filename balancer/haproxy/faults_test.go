@@ -17,7 +17,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// TestOthersAreReported: weights changed by somebody else, servers of somebody else, and agent-checks, once each.
+// TestOthersAreReported covers changed weights, foreign servers, and agent-checks, each reported once.
 func TestOthersAreReported(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, declared("a", a.address(), "theirs", b.address())+"\nserver b "+b.address()+" agent-check agent-port 1 agent-inter 1h")
@@ -43,7 +43,8 @@ func TestOthersAreReported(t *testing.T) {
 	}
 }
 
-// TestTwoControllersOnOneBackend, of different services: each puts its own back, and both say so.
+// TestTwoControllersOnOneBackend has two controllers of different services: each restores its own servers, and both
+// report it.
 func TestTwoControllersOnOneBackend(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l, other := newLab(t, declared("a", a.address(), "b", b.address())), &sayings{}
@@ -61,7 +62,8 @@ func TestTwoControllersOnOneBackend(t *testing.T) {
 	}
 }
 
-// TestSlotInServiceForNobody, as after a start with an old state file, is taken out.
+// TestSlotInServiceForNobody takes a slot out of service that belongs to no instance, as after a start with an old
+// state file.
 func TestSlotInServiceForNobody(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "server-template slot 1-2 "+b.address()+" check inter 200ms")
@@ -74,7 +76,7 @@ func TestSlotInServiceForNobody(t *testing.T) {
 	}
 }
 
-// TestFilesThatCannotBeWritten are reported once, and hold nothing up.
+// TestFilesThatCannotBeWritten checks that they are reported once and delay nothing.
 func TestFilesThatCannotBeWritten(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, declared("a", a.address(), "b", b.address()))
@@ -92,7 +94,7 @@ func TestFilesThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestDamagedMemory is an error that says what to do.
+// TestDamagedMemory gives an error that says what to do.
 func TestDamagedMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	for _, text := range []string{"{", `[{"id":"a","server":"s;t"}]`, `[{"id":"","server":"s"}]`, `[null]`} {
@@ -106,7 +108,7 @@ func TestDamagedMemory(t *testing.T) {
 	}
 }
 
-// TestMistakesAreNamed: each has one message that says what to do.
+// TestMistakesAreNamed checks that each mistake gives one message that says what to do.
 func TestMistakesAreNamed(t *testing.T) {
 	a := newInstance(t, 0)
 	l := newLab(t, "")
@@ -144,7 +146,8 @@ func TestMistakesAreNamed(t *testing.T) {
 		"cannot be the name of a server")
 }
 
-// TestFrontendCalledAsTheBackend: counters are the backend's, not those of a frontend of the same name.
+// TestFrontendCalledAsTheBackend checks that counters are read from the backend, not from a frontend of the same
+// name.
 func TestFrontendCalledAsTheBackend(t *testing.T) {
 	a := newInstance(t, 0)
 	l := newLab(t, declared("a", a.address()))
@@ -161,7 +164,7 @@ func TestFrontendCalledAsTheBackend(t *testing.T) {
 	open.Wait()
 }
 
-// TestBackendThatIgnoresWeights, or counts no requests, is reported once.
+// TestBackendThatIgnoresWeights checks that a backend that ignores weights, or counts no requests, is reported once.
 func TestBackendThatIgnoresWeights(t *testing.T) {
 	for how, want := range map[string]string{"balance first": "balance first does not share", "mode tcp": "mode tcp", "balance random": ""} {
 		a := newInstance(t, 0)
@@ -195,7 +198,7 @@ func TestBackendThatIgnoresWeights(t *testing.T) {
 	}
 }
 
-// TestRestartThatKeepsThePid, as in a container, is noticed by the uptime.
+// TestRestartThatKeepsThePid checks that a restart with the same pid, as in a container, is noticed by the uptime.
 func TestRestartThatKeepsThePid(t *testing.T) {
 	uptime, said := 100, &sayings{}
 	path := fake(t, func(command string) (string, bool) {
@@ -222,7 +225,8 @@ func TestRestartThatKeepsThePid(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoHangs: it takes connections and does not answer. The other gets its weights all the same, and soon.
+// TestOneOfTwoHangs checks that a HAProxy that accepts connections but does not answer does not delay the weights of
+// the other.
 func TestOneOfTwoHangs(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address())), newLab(t, declared("a", a.address(), "b", b.address()))
@@ -235,9 +239,9 @@ func TestOneOfTwoHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	signal(syscall.SIGSTOP) // it may still answer the first look
+	signal(syscall.SIGSTOP) // it may still answer the first query
 	want := []quell.Backend{backend("a", a, 0.75), backend("b", b, 0.25)}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // as much as a controller's step may take
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // the time limit of a controller's step
 	defer cancel()
 	if _, err := d.State(ctx); err != nil {
 		t.Error(err)
@@ -262,7 +266,8 @@ func TestOneOfTwoHangs(t *testing.T) {
 	}
 }
 
-// TestTooFewSlots: who has no server waits, weights of the others are in force, and a slot that becomes free is given.
+// TestTooFewSlots checks that an instance without a slot waits, that the others' weights are in force, and that a
+// freed slot is used.
 func TestTooFewSlots(t *testing.T) {
 	a, b, x := newInstance(t, 0), newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "server-template slot 1-2 127.0.0.1:1 disabled")
@@ -284,11 +289,11 @@ func TestTooFewSlots(t *testing.T) {
 	}
 	settle(t, d, backend("b", b, 0.5), backend("x", x, 0.5))
 	f.wantNoFailures()
-	// Not even where the new one is all there is.
+	// Even if the new instance is the only one.
 	settle(t, d, backend("a", a, 1))
 }
 
-// TestLostMemory: slots are recognised by their addresses, and nobody is taken out of service for it.
+// TestLostMemory checks that slots are recognised by their addresses, and that no instance is taken out of service.
 func TestLostMemory(t *testing.T) {
 	a, b := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
 	l := newLab(t, "server-template slot 1-2 127.0.0.1:1 disabled")
@@ -303,7 +308,7 @@ func TestLostMemory(t *testing.T) {
 	f.wantNoFailures()
 }
 
-// TestSlotThatVanished from HAProxy's configuration: its instance gets another one.
+// TestSlotThatVanished removes a slot from HAProxy's configuration: its instance gets another slot.
 func TestSlotThatVanished(t *testing.T) {
 	a := newInstance(t, 0)
 	l := newLab(t, "server-template slot 1-2 127.0.0.1:1 disabled")
@@ -318,7 +323,7 @@ func TestSlotThatVanished(t *testing.T) {
 	}
 }
 
-// TestServersThatAreNoSlots although their names begin alike: they are somebody else's.
+// TestServersThatAreNoSlots checks that servers with similar names are left alone.
 func TestServersThatAreNoSlots(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "server static "+b.address()+"\nserver-template s 1-2 127.0.0.1:1 disabled")
@@ -337,7 +342,7 @@ func TestServersThatAreNoSlots(t *testing.T) {
 	}
 }
 
-// TestServerGoneFromOneOfTwo: the other weights are in force there, too.
+// TestServerGoneFromOneOfTwo checks that the other weights are in force there, too.
 func TestServerGoneFromOneOfTwo(t *testing.T) {
 	a, b, c := newInstance(t, 0), newInstance(t, 0), newInstance(t, 0)
 	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address(), "c", c.address())), newLab(t,
@@ -358,7 +363,7 @@ func TestServerGoneFromOneOfTwo(t *testing.T) {
 	}
 }
 
-// TestNameThatMoved: HAProxy resolves names by itself, and is not turned back to where they led before.
+// TestNameThatMoved checks that HAProxy resolves names itself, and is not reset to an earlier address.
 func TestNameThatMoved(t *testing.T) {
 	text := strings.Replace(stateText, "3 b 2 s2 ::1 0 8", "3 b 2 s2 10.0.0.9 0 0", 1)
 	servers, _, err := parseState(text)
@@ -376,7 +381,7 @@ func TestNameThatMoved(t *testing.T) {
 	}
 }
 
-// TestNameThatCannotBeResolved holds up its own instance only.
+// TestNameThatCannotBeResolved checks that only its own instance is delayed.
 func TestNameThatCannotBeResolved(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "")
@@ -388,7 +393,8 @@ func TestNameThatCannotBeResolved(t *testing.T) {
 	}
 }
 
-// TestPartlyRefused: what HAProxy refuses is reported, and does not stop the rest; where it refuses all, that is an error.
+// TestPartlyRefused checks that a command that HAProxy refuses is reported and does not stop the others; if all are
+// refused, that is an error.
 func TestPartlyRefused(t *testing.T) {
 	a, b, c := newInstance(t, 0), newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, declared("a", a.address(), "b", b.address()))
@@ -407,7 +413,7 @@ func TestPartlyRefused(t *testing.T) {
 	settle(t, d, want[0], want[1])
 }
 
-// TestKilledWhileItIsChanged: whatever was half done is made whole by the next steps.
+// TestKilledWhileItIsChanged checks that the next steps complete a change that was interrupted.
 func TestKilledWhileItIsChanged(t *testing.T) {
 	l := newLab(t, "")
 	l.start()
@@ -427,7 +433,7 @@ func TestKilledWhileItIsChanged(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				_ = d.Apply(context.Background(), plan(round)) // it fails while HAProxy is away
+				_ = d.Apply(context.Background(), plan(round)) // fails while HAProxy is down
 			}
 		}
 	}()
@@ -444,7 +450,8 @@ func TestKilledWhileItIsChanged(t *testing.T) {
 	}
 }
 
-// TestLongAdviceThenAction: a slot that stands for nobody drains from the first Apply on, however long it was looked at.
+// TestLongAdviceThenAction checks that the drain of an unused slot is timed from the first Apply, however long the
+// driver only watched before.
 func TestLongAdviceThenAction(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "server-template slot 1-2 "+b.address())

@@ -7,25 +7,26 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// trace is what is known of an instance's server in one HAProxy: who took it out, if anybody did.
+// trace is what is known of an instance's server in one HAProxy: whether somebody took it out, and who.
 //
-// A server that is out is out by hand, unless Quell took it out, or HAProxy began with it so: slots and servers added at
-// run time begin in maintenance with every new process. What was set by hand is never undone, and done again in a process
-// that forgot it at a restart. A server that is put in service in the same process has been put back by hand.
+// A server that is out of service was taken out by a person, unless Quell took it out, or HAProxy started with it so:
+// slots and servers added at run time are in maintenance in every new process. A state that a person set is never undone,
+// and it is set again in a process that lost it at a restart. A server that is put in service in the same process has
+// been put back by a person.
 type trace struct {
-	Process string `json:"process,omitempty"` // in which it was last seen in service
-	Out     bool   `json:"out,omitempty"`     // Quell took it out, or has not put it in service yet; kept before that is done
-	ByHand  string `json:"by_hand,omitempty"` // drain or maint: the state that somebody else set
-	Seen    string `json:"seen,omitempty"`    // the process in which that was last seen
+	Process string `json:"process,omitempty"` // the process in which it was last seen in service
+	Out     bool   `json:"out,omitempty"`     // Quell took it out, or has not put it in service yet; stored before that is done
+	ByHand  string `json:"by_hand,omitempty"` // drain or maint: the state that a person set
+	Seen    string `json:"seen,omitempty"`    // the process in which that state was last seen
 }
 
-// States of a server that are set by hand, as `set server ... state` calls them.
+// States that a person can set, as `set server ... state` calls them.
 const (
 	drainState = "drain"
 	maintState = "maint"
 )
 
-// forced is the state that was set through the runtime API or the configuration; empty where none was.
+// forced returns the state that was set through the runtime API or the configuration, "" if none was.
 func (s *server) forced() string {
 	switch {
 	case s.admin&forcedMaint != 0:
@@ -36,11 +37,11 @@ func (s *server) forced() string {
 	return ""
 }
 
-// follow brings the trace up to a look at the server.
+// follow updates the trace from the server's present state.
 func (tr *trace) follow(process string, s *server, t *target) {
 	state := s.forced()
 	switch {
-	case tr.forgotten(process, state, t): // it is done again
+	case tr.forgotten(process, state, t): // set it again
 	case state == "":
 		tr.ByHand, tr.Seen, tr.Process = "", "", process
 		tr.Out = tr.Out && !t.serves()
@@ -53,12 +54,12 @@ func (tr *trace) follow(process string, s *server, t *target) {
 	}
 }
 
-// forgotten says whether a new process lacks the state that was set by hand in the one before.
+// forgotten returns whether a new process lacks a state that a person set in the previous one.
 func (tr *trace) forgotten(process, state string, t *target) bool {
 	return tr.ByHand != "" && tr.Seen != process && (state == "" || t.begins && state != tr.ByHand)
 }
 
-// traceAt is the trace in a HAProxy; nil for a server that stands for no instance.
+// traceAt returns the trace in a HAProxy; nil for a server that belongs to no instance.
 func (t *target) traceAt(v *view) *trace {
 	if v.index >= len(t.traces) {
 		return nil
@@ -66,7 +67,7 @@ func (t *target) traceAt(v *view) *trace {
 	return t.traces[v.index]
 }
 
-// byHand is the state that somebody else set in a HAProxy.
+// byHand returns the state that a person set in a HAProxy.
 func (t *target) byHand(v *view) string {
 	if tr := t.traceAt(v); tr != nil {
 		return tr.ByHand
@@ -74,10 +75,10 @@ func (t *target) byHand(v *view) string {
 	return ""
 }
 
-// held says whether somebody else's state is in force, or about to be again.
+// held returns whether a state that a person set is in force, or will be set again.
 func (t *target) held(v *view) bool { return t.serves() && t.byHand(v) != "" }
 
-// notice follows all servers of a view, and says whether anything is new.
+// notice follows all servers of a view, and returns whether anything changed.
 func notice(v *view, targets []target) (changed bool) {
 	for i := range targets {
 		t := &targets[i]
@@ -92,7 +93,7 @@ func notice(v *view, targets []target) (changed bool) {
 	return changed
 }
 
-// noticeAll follows the servers of all views and keeps what is new.
+// noticeAll follows the servers of all views and stores changes.
 func (d *Driver) noticeAll(targets []target, views []*view) {
 	for i, v := range views {
 		if v == nil {
@@ -118,7 +119,7 @@ func (d *Driver) inServiceElsewhere(t *target, views []*view) bool {
 	return false
 }
 
-// disclaim notes, before it is done, what Quell itself takes out.
+// disclaim records, before it is done, which servers Quell itself takes out.
 func (d *Driver) disclaim(targets []target) {
 	for i := range targets {
 		for _, tr := range targets[i].traces {
@@ -130,7 +131,7 @@ func (d *Driver) disclaim(targets []target) {
 	d.remember()
 }
 
-// tracesOf are an entry's, in the order of the sockets.
+// tracesOf returns an entry's traces, in the order of the sockets.
 func (d *Driver) tracesOf(e *entry) []*trace {
 	if e.At == nil {
 		e.At = map[string]*trace{}
@@ -145,17 +146,17 @@ func (d *Driver) tracesOf(e *entry) []*trace {
 	return traces
 }
 
-// unborn marks a server that is out because Quell has not put it in service yet.
+// unborn marks a server that is out only because Quell has not put it in service yet.
 func (d *Driver) unborn(e *entry) {
 	for _, tr := range d.tracesOf(e) {
 		*tr = trace{Out: true}
 	}
 }
 
-// heldHere is what is told of an instance that somebody took out in HAProxy. Since when is not known there.
+// heldHere describes an instance that a person took out in HAProxy. HAProxy does not record the time.
 func heldHere() *quell.Held { return &quell.Held{By: "haproxy"} }
 
-// outEverywhere says whether a server that Quell was never told about is out of service in every HAProxy that has it.
+// outEverywhere returns whether a server that Quell never managed is out of service in every HAProxy that has it.
 func outEverywhere(name string, views []*view) bool {
 	for _, v := range views {
 		if v != nil && v.servers[name] != nil && v.servers[name].forced() == "" {
@@ -165,7 +166,7 @@ func outEverywhere(name string, views []*view) bool {
 	return true
 }
 
-// Release puts an instance back that somebody took out in HAProxy: the next Apply does it.
+// Release puts an instance back that a person took out in HAProxy; the next Apply does it.
 func (d *Driver) Release(_ context.Context, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

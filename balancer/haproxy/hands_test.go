@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// hands is a HAProxy with two instances, one of which somebody takes out of rotation.
+// hands is a HAProxy with two instances, one of which a person takes out of rotation.
 type hands struct {
 	*lab
 	d       *Driver
@@ -22,7 +22,7 @@ type hands struct {
 	names   map[string]string
 }
 
-// A fleet that stays, slots, slots with a state file, and servers added at run time.
+// A fixed fleet, slots, slots with a state file, and servers added at run time.
 var fleets = []string{"declared", "slots", "slots and state file", "added"}
 
 func newHands(t *testing.T, fleet string) *hands {
@@ -64,7 +64,7 @@ func (h *hands) want() []quell.Backend {
 	return []quell.Backend{backend("a", h.a, 0.5), backend("b", h.b, 0.5)}
 }
 
-// set does what a person does.
+// set sends the commands that a person would send.
 func (h *hands) set(id, what string) {
 	h.t.Helper()
 	if answer := h.ask("set server app/" + h.names[id] + " " + what)[0]; answer != "" {
@@ -72,10 +72,11 @@ func (h *hands) set(id, what string) {
 	}
 }
 
-// restart ends HAProxy and starts it anew.
+// restart ends HAProxy and starts it again.
 func (h *hands) restart() { h.kill(); h.start() }
 
-// byHand lists the instances that are out by hand, once the driver has had several looks, with commands where it wants any.
+// byHand lists the instances that a person took out, after the driver has read the state several times and applied commands
+// if needed.
 func (h *hands) byHand() []string {
 	h.t.Helper()
 	for range 4 {
@@ -99,7 +100,7 @@ func (h *hands) byHand() []string {
 	return held
 }
 
-// wantOut says that b is held, in the state that was set, and that a serves.
+// wantOut checks that b is held in the state that was set, and that a serves.
 func (h *hands) wantOut(when, state string) {
 	h.t.Helper()
 	if held := h.byHand(); !slices.Equal(held, []string{"b"}) {
@@ -125,7 +126,8 @@ func (h *hands) wantNobodyOut(when string) {
 	}
 }
 
-// TestAStateSetByHandIsLeft through restarts of everything, until somebody sets the server ready.
+// TestAStateSetByHandIsLeft checks that such a state survives restarts of both programs until somebody sets the
+// server ready.
 func TestAStateSetByHandIsLeft(t *testing.T) {
 	for _, fleet := range fleets {
 		for _, state := range []string{drainState, maintState} {
@@ -153,7 +155,7 @@ func TestAStateSetByHandIsLeft(t *testing.T) {
 	}
 }
 
-// TestASetWhileNobodyLooks: the state is set, and taken back, while no controller runs.
+// TestASetWhileNobodyLooks sets the state, and takes it back, while no controller runs.
 func TestASetWhileNobodyLooks(t *testing.T) {
 	for _, fleet := range fleets {
 		t.Run(fleet, func(t *testing.T) {
@@ -172,7 +174,8 @@ func TestASetWhileNobodyLooks(t *testing.T) {
 	}
 }
 
-// TestQuellsOwnStatesAreNobodysHand: what Quell drains and takes away itself is told apart, whatever restarts.
+// TestQuellsOwnStatesAreNobodysHand checks that servers that Quell drains and removes are not taken for a person's,
+// whatever restarts.
 func TestQuellsOwnStatesAreNobodysHand(t *testing.T) {
 	for _, fleet := range fleets {
 		t.Run(fleet, func(t *testing.T) {
@@ -187,7 +190,7 @@ func TestQuellsOwnStatesAreNobodysHand(t *testing.T) {
 				settle(t, h.d, draining...)
 				h.wantNobodyOut("no longer drained, after " + name)
 			}
-			// What a restart begins with is nobody's doing.
+			// The state after a restart is nobody's doing.
 			h.restart()
 			h.wantNobodyOut("restarted")
 			h.kill()
@@ -204,7 +207,7 @@ func TestQuellsOwnStatesAreNobodysHand(t *testing.T) {
 	}
 }
 
-// TestAReusedServerIsNotHeld: what was set for an instance does not bind the next one in its slot.
+// TestAReusedServerIsNotHeld checks that a state set for an instance does not apply to the next instance in its slot.
 func TestAReusedServerIsNotHeld(t *testing.T) {
 	for _, state := range []string{drainState, maintState} {
 		t.Run(state, func(t *testing.T) {
@@ -214,7 +217,7 @@ func TestAReusedServerIsNotHeld(t *testing.T) {
 			h.wantOut("at once", state)
 			settle(t, h.d, backend("a", h.a, 1))
 			c := newInstance(t, 0)
-			for range 2 { // its slot is free after a look
+			for range 2 { // its slot is free after the next read
 				settle(t, h.d, backend("a", h.a, 0.5), backend("c", c, 0.5))
 			}
 			states, err := h.d.State(context.Background())
@@ -230,7 +233,7 @@ func TestAReusedServerIsNotHeld(t *testing.T) {
 	}
 }
 
-// TestWeightsByHandArePutBack beside a server that is held.
+// TestWeightsByHandArePutBack checks that Quell restores weights while another server is held.
 func TestWeightsByHandArePutBack(t *testing.T) {
 	h := newHands(t, "declared")
 	c := newInstance(t, 0)
@@ -247,7 +250,7 @@ func TestWeightsByHandArePutBack(t *testing.T) {
 	})
 }
 
-// TestReleased: an operator may put back through Quell what was taken out in HAProxy.
+// TestReleased checks that an operator may put back through Quell what was taken out in HAProxy.
 func TestReleased(t *testing.T) {
 	for _, fleet := range fleets {
 		t.Run(fleet, func(t *testing.T) {
@@ -274,7 +277,8 @@ func TestReleased(t *testing.T) {
 	}
 }
 
-// TestWhatWasOutBeforeQuellCame stays out: a server that the configuration disables, or that was drained before.
+// TestWhatWasOutBeforeQuellCame checks that a server stays out that the configuration disables or that was drained
+// before.
 func TestWhatWasOutBeforeQuellCame(t *testing.T) {
 	h := &hands{lab: newLab(t, ""), a: newInstance(t, 0), b: newInstance(t, 0), names: map[string]string{"a": "a", "b": "b"}}
 	h.configure(strings.TrimSuffix(declared("a", h.a.address(), "b", h.b.address()), "\n")+" disabled", "")
@@ -297,7 +301,7 @@ func TestWhatWasOutBeforeQuellCame(t *testing.T) {
 	h.wantOut("drained, and the memory is lost", drainState)
 }
 
-// TestOutOfOneOfSeveral is left so, and its instance goes on behind the other HAProxy.
+// TestOutOfOneOfSeveral checks that a server taken out of one HAProxy stays out there and serves behind the other.
 func TestOutOfOneOfSeveral(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	one, two := newLab(t, declared("a", a.address(), "b", b.address())), newLab(t, declared("a", a.address(), "b", b.address()))

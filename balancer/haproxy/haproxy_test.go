@@ -27,7 +27,7 @@ func declared(list ...string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestWeightsShareTheTraffic: under both schedulings that honour weights.
+// TestWeightsShareTheTraffic checks the shares under both algorithms that use weights.
 func TestWeightsShareTheTraffic(t *testing.T) {
 	for _, balance := range []string{"roundrobin", "leastconn"} {
 		t.Run(balance, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestWeightsShareTheTraffic(t *testing.T) {
 	}
 }
 
-// TestNothingDiffers: what was applied reads back as asked for, and is not applied again.
+// TestNothingDiffers checks that applied weights read back as requested, and are not applied again.
 func TestNothingDiffers(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, declared("a", a.address(), "b", b.address()))
@@ -67,7 +67,7 @@ func TestNothingDiffers(t *testing.T) {
 	if same, err := step(d, want); !same || err != nil {
 		t.Errorf("what was applied differs: %v", err)
 	}
-	// A controller that begins anew finds shares that it need not change.
+	// A restarted controller finds shares that it need not change.
 	d2 := l.driver(func(o *Options) { o.Memory = filepath.Join(l.dir, "memory.json") })
 	states, err = d2.State(context.Background())
 	if err != nil || len(states) != 2 || states[0].Probe != "127.0.0.1:1" {
@@ -78,7 +78,7 @@ func TestNothingDiffers(t *testing.T) {
 	if after := l.weights(); !maps.Equal(before, after) {
 		t.Errorf("taking over changed %v to %v", before, after)
 	}
-	// Proportional weights share alike, and are left alone.
+	// Proportional weights mean the same shares, and are left alone.
 	apply(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
 	l.ask("set server app/a weight 10", "set server app/b weight 10")
 	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
@@ -87,7 +87,7 @@ func TestNothingDiffers(t *testing.T) {
 	}
 }
 
-// TestServersComeAndGo under load, with servers added at run time and with slots.
+// TestServersComeAndGo adds and removes instances under load, with servers added at run time and with slots.
 func TestServersComeAndGo(t *testing.T) {
 	for name, c := range map[string]struct{ backend, slots string }{
 		"added": {"", ""},
@@ -101,13 +101,13 @@ func TestServersComeAndGo(t *testing.T) {
 			settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
 			f := l.flow(8, "/")
 			for round := range 3 {
-				// One comes, first without a share.
+				// An instance is added, at first without a share.
 				settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5), backend("x", x, 0))
 				f.more(20)
 				settle(t, d, backend("a", a, 0.3), backend("b", b, 0.3), backend("x", x, 0.4))
 				count := x.served.Load()
 				await(t, "the new one to serve", func() (bool, any) { return x.served.Load() > count+10, round })
-				// One drains until nothing is open, and goes.
+				// An instance drains until no request is open, and is removed.
 				settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5), quell.Backend{ID: "x", Address: x.address(), Draining: true})
 				await(t, "the drain to end", func() (bool, any) {
 					s, err := d.State(context.Background())
@@ -129,7 +129,7 @@ func TestServersComeAndGo(t *testing.T) {
 	}
 }
 
-// TestRemovalWaitsForOpenRequests although nobody drained the server before it was taken away.
+// TestRemovalWaitsForOpenRequests removes a server that was not drained before.
 func TestRemovalWaitsForOpenRequests(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "")
@@ -144,7 +144,7 @@ func TestRemovalWaitsForOpenRequests(t *testing.T) {
 	}
 }
 
-// TestReload under load with other weights in the configuration.
+// TestReload reloads under load, with other weights in the configuration.
 func TestReload(t *testing.T) {
 	a, b := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
 	l := newLab(t, declared("a", a.address(), "b", b.address()))
@@ -171,7 +171,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestReloadBetweenLookAndApply: the commands reach the new process.
+// TestReloadBetweenLookAndApply checks that the commands reach the new process.
 func TestReloadBetweenLookAndApply(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, declared("a", a.address(), "b", b.address()))
@@ -185,8 +185,8 @@ func TestReloadBetweenLookAndApply(t *testing.T) {
 	}
 }
 
-// TestKilledAndRestarted: only what was in flight fails, and what runs again has the weights at once where HAProxy reads
-// the state file, with addresses of slots and all.
+// TestKilledAndRestarted checks that only requests in flight fail, and that a restarted HAProxy with a state file has
+// weights and slots' addresses at once.
 func TestKilledAndRestarted(t *testing.T) {
 	a, b := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
 	l := newLab(t, "")
@@ -226,7 +226,8 @@ func TestKilledAndRestarted(t *testing.T) {
 	}
 }
 
-// TestReloadKeepsSlots: with the state file a reload loses no request although the configuration knows no instance.
+// TestReloadKeepsSlots checks that with the state file a reload loses no request although the configuration has no
+// instance.
 func TestReloadKeepsSlots(t *testing.T) {
 	a, b := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
 	l := newLab(t, "")
@@ -243,7 +244,7 @@ func TestReloadKeepsSlots(t *testing.T) {
 	f.wantNoFailures()
 }
 
-// TestRestartBringsAddedServersBack: HAProxy forgets those, the driver does not.
+// TestRestartBringsAddedServersBack checks that the driver adds servers again that HAProxy lost in a restart.
 func TestRestartBringsAddedServersBack(t *testing.T) {
 	a := newInstance(t, 0)
 	l := newLab(t, "")
@@ -261,7 +262,8 @@ func TestRestartBringsAddedServersBack(t *testing.T) {
 	}
 }
 
-// TestSeveralHAProxies: all get the same, requests in flight are summed, a dead one holds up nobody and is reported.
+// TestSeveralHAProxies checks that all get the same servers, that requests in flight are summed, and that a dead one
+// delays nothing and is reported.
 func TestSeveralHAProxies(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address())), newLab(t, declared("a", a.address(), "b", b.address()))
@@ -306,7 +308,7 @@ func TestSeveralHAProxies(t *testing.T) {
 	}
 }
 
-// TestDrainAfterAReload: the old process may have requests that the new one knows nothing of, so the drain takes its time.
+// TestDrainAfterAReload checks that a drain waits longer after a reload, because the old process may still have requests.
 func TestDrainAfterAReload(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, declared("a", a.address(), "b", b.address()))
@@ -336,7 +338,7 @@ func TestDrainAfterAReload(t *testing.T) {
 	}
 }
 
-// TestOverTCP: the runtime API at an address.
+// TestOverTCP uses the runtime API over TCP.
 func TestOverTCP(t *testing.T) {
 	a := newInstance(t, 0)
 	l := newLab(t, "")
@@ -347,7 +349,7 @@ func TestOverTCP(t *testing.T) {
 	settle(t, d, backend("i1", a, 1))
 }
 
-// TestMasterWorker: reloads by SIGUSR2 under load. The master's own socket is not the one to drive.
+// TestMasterWorker reloads by SIGUSR2 under load. The driver does not use the master's own socket.
 func TestMasterWorker(t *testing.T) {
 	a, b := newInstance(t, 2*time.Millisecond), newInstance(t, 2*time.Millisecond)
 	l := newLab(t, declared("a", a.address(), "b", b.address()))

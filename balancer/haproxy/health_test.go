@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What HAProxy says of a failing check is handed on: that its path is unknown to the instance is the commonest mistake.
+// HAProxy's text about a failing check is passed on. The most common mistake is a path that the instance does not have.
 func TestFailingCheckIsToldInHAProxysWords(t *testing.T) {
 	well := newInstance(t, 0)
 	files := httptest.NewServer(http.NotFoundHandler())

@@ -24,7 +24,8 @@ import (
 
 const patience = 15 * time.Second
 
-// lab is a real HAProxy in front of web servers of this process. Every HAProxy it starts is ended by its own handle.
+// lab is a real HAProxy in front of web servers of this process. Every HAProxy that it starts is stopped through its
+// own handle.
 type lab struct {
 	t       testing.TB
 	dir     string
@@ -42,7 +43,7 @@ func newLab(t testing.TB, backend string) *lab {
 	t.Helper()
 	l := &lab{t: t, program: need.Program(t, "haproxy"), traffic: freeAddress(t), said: &sayings{}}
 	var err error
-	if l.dir, err = os.MkdirTemp("", "qh"); err != nil { // paths of sockets are bounded
+	if l.dir, err = os.MkdirTemp("", "qh"); err != nil { // the length of a socket's path is limited
 		t.Fatal(err)
 	}
 	l.socket, l.config = filepath.Join(l.dir, "s"), filepath.Join(l.dir, "haproxy.cfg")
@@ -97,7 +98,7 @@ func (l *lab) startMaster(socket string) {
 	l.t.Helper()
 	l.run([]string{"-W", "-S", socket})
 	master, ended := l.running, l.ended
-	l.t.Cleanup(func() { // before it is killed, which would leave the worker behind
+	l.t.Cleanup(func() { // before it is killed, which would leave the worker running
 		_ = master.Process.Signal(syscall.SIGTERM)
 		<-ended
 	})
@@ -122,7 +123,7 @@ func (l *lab) run(args []string) {
 	l.running, l.ended = cmd, ended
 }
 
-// answers waits until the right process does.
+// answers waits until the expected process answers.
 func (l *lab) answers(is func(pid int64) bool) {
 	l.t.Helper()
 	await(l.t, "HAProxy to answer", func() (bool, any) {
@@ -137,12 +138,12 @@ func (l *lab) answers(is func(pid int64) bool) {
 	})
 }
 
-// reload starts a second HAProxy that takes over from the first, listening sockets included.
+// reload starts a second HAProxy that takes over from the first, including listening sockets.
 func (l *lab) reload() {
 	l.t.Helper()
 	old, ended := l.running, l.ended
 	l.t.Cleanup(func() {
-		_ = old.Process.Kill() // it may be gone
+		_ = old.Process.Kill() // it may already have ended
 		<-ended
 	})
 	l.start("-x", l.socket, "-sf", fmt.Sprint(old.Process.Pid))
@@ -164,7 +165,7 @@ func (l *lab) stop() {
 	}
 }
 
-// driver makes one for the lab.
+// driver makes a driver for the lab.
 func (l *lab) driver(change func(*Options)) *Driver {
 	l.t.Helper()
 	o := Options{
@@ -182,7 +183,7 @@ func (l *lab) driver(change func(*Options)) *Driver {
 	return d
 }
 
-// ask runs commands beside the driver.
+// ask runs commands on another connection than the driver's.
 func (l *lab) ask(commands ...string) []string {
 	l.t.Helper()
 	s := newSocket(l.socket)
@@ -239,7 +240,7 @@ func (s *sayings) String() string {
 
 func (s *sayings) count(words string) int { return strings.Count(s.String(), words) }
 
-// await polls until something is so.
+// await polls until a condition holds.
 func await(t testing.TB, what string, is func() (bool, any)) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
@@ -255,7 +256,7 @@ func await(t testing.TB, what string, is func() (bool, any)) {
 
 var nextPort atomic.Int64
 
-// freeAddress is a loopback address below the ports that the system gives out by itself.
+// freeAddress is a loopback address whose port is below those that the system assigns.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	nextPort.CompareAndSwap(0, 11000+int64(os.Getpid()*37%15000))
@@ -270,7 +271,7 @@ func freeAddress(t testing.TB) string {
 	return ""
 }
 
-// instance is a web server that counts.
+// instance is a web server that counts requests.
 type instance struct {
 	*httptest.Server
 	served atomic.Int64
@@ -279,7 +280,7 @@ type instance struct {
 
 func (i *instance) address() string { return i.Listener.Addr().String() }
 
-// newInstance answers after a while; a request for /slow takes 300 ms.
+// newInstance answers after a delay; a request for /slow takes 300 ms.
 func newInstance(t testing.TB, takes time.Duration) *instance {
 	i := &instance{}
 	i.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -297,7 +298,7 @@ func newInstance(t testing.TB, takes time.Duration) *instance {
 	return i
 }
 
-// flow is clients that ask one request after the other.
+// flow is a number of clients that each send one request after the other.
 type flow struct {
 	t      testing.TB
 	stop   chan struct{}
@@ -305,7 +306,7 @@ type flow struct {
 	mu     sync.Mutex
 	done   int
 	failed []string
-	began  []time.Time // of the failed ones
+	began  []time.Time // of the failed requests
 }
 
 func (l *lab) flow(clients int, path string) *flow {
@@ -318,7 +319,7 @@ func (l *lab) flow(clients int, path string) *flow {
 	return f
 }
 
-// client keeps its connection or opens one for each request: then net/http does not ask again where a request was cut.
+// client keeps its connection, or opens one for each request, so that net/http does not repeat a request that was cut.
 func (f *flow) client(url string, keeps bool) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: !keeps}, Timeout: patience}
 	defer client.CloseIdleConnections()
@@ -358,7 +359,7 @@ func get(client *http.Client, url string) string {
 	return ""
 }
 
-// more waits until so many further requests succeeded.
+// more waits until that many further requests succeeded.
 func (f *flow) more(n int) {
 	f.t.Helper()
 	good := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.done - len(f.failed) }
@@ -391,7 +392,7 @@ func apply(t testing.TB, d *Driver, backends ...quell.Backend) {
 	}
 }
 
-// step is what the controller does again and again: look, and apply where something differs.
+// step does what the controller does periodically: read the state, and apply if something differs.
 func step(d *Driver, backends []quell.Backend) (same bool, err error) {
 	states, err := d.State(context.Background())
 	if err != nil {

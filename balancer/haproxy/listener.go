@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// maxDatagram is more than HAProxy ever sends (its `len` is at most 65535).
+// maxDatagram is larger than any message that HAProxy sends (its `len` is at most 65535).
 const maxDatagram = 64 << 10
 
-// receiveBuffer is asked of the system for UDP, so that a burst of a few thousand lines is not lost.
+// receiveBuffer is the receive buffer requested for UDP, so that a burst of a few thousand lines is not lost.
 const receiveBuffer = 4 << 20
 
-// listen opens where HAProxy's log arrives: a path for a Unix datagram socket, or host:port for UDP. A path that a dead
-// process left behind is replaced. Everybody on the machine may write to the path, because HAProxy runs as a user of its
-// own: the folder around it says who can.
+// listen opens the address of HAProxy's log: a path for a Unix datagram socket, or host:port for UDP. A socket file that
+// a dead process left is replaced. Every local user may write to the socket, because HAProxy runs as another user;
+// permissions of the folder can restrict that.
 func listen(address string) (net.PacketConn, error) {
 	if !strings.Contains(address, "/") {
 		conn, err := net.ListenPacket("udp", address)
@@ -42,7 +42,7 @@ func listen(address string) (net.PacketConn, error) {
 	return conn, nil
 }
 
-// removeStale removes a socket that nobody reads.
+// removeStale removes a socket that no process reads.
 func removeStale(path string) error {
 	found, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

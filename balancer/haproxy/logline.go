@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// logged is what one line of HAProxy's log says of a request.
+// logged is what one line of HAProxy's log says about a request.
 type logged struct {
 	backend, server string
 	class           string        // first captured request header; empty without captures
-	took            time.Duration // response time, where counted
+	took            time.Duration // response time, if counted
 	counted         bool          // it succeeded, and took is known
-	connect         time.Duration // until the connection to the server was there; 0 for one that was kept
+	connect         time.Duration // until the connection to the server was open; 0 for a kept connection
 	connected       bool
 	failed          bool
 }
@@ -28,11 +28,11 @@ var (
 //
 //	quell %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %tsc {%[capture.req.hdr(0)]}
 //
-// whatever syslog header comes before it: what counts is the first word made of five times. Other messages of HAProxy's,
-// as of a server that is down, are errNotRequest.
+// with any syslog header before it: parsing starts at the first word that consists of five times. Other messages, for
+// example that a server is down, are errNotRequest.
 //
-// A request's response time is Ta - TR: from its last header line to the last byte of the response. That is what the
-// built-in balancer measures. TR is the client's own time to send its headers, and the idle time of a kept connection is
+// A request's response time is Ta - TR: from its last header line to the last byte of the response. The built-in
+// balancer measures the same. TR is the time the client takes to send its headers. The idle time of a kept connection is
 // in neither. HAProxy logs whole milliseconds.
 func parseLog(message []byte) (logged, error) {
 	head, _, quoted := bytes.Cut(message, []byte{'"'})
@@ -48,7 +48,7 @@ func parseLog(message []byte) (logged, error) {
 	return logged{}, errNotRequest
 }
 
-// times are TR, Tw, Tc, Tr, Ta in milliseconds; -1 where a request did not get so far.
+// times are TR, Tw, Tc, Tr, Ta in milliseconds; -1 for a phase that the request did not reach.
 type times [5]int64
 
 func fiveTimes(word string) (t times, ok bool) {
@@ -69,8 +69,8 @@ func fiveTimes(word string) (t times, ok bool) {
 	return t, true
 }
 
-// parseRequest reads on after the times: status, bytes and cookies unless the format is the short one, how the session
-// ended, and further on the captured headers.
+// parseRequest parses what follows the times: status, bytes and cookies (not in the short format), how the session
+// ended, and later the captured headers.
 func parseRequest(path string, t times, rest []string) (logged, error) {
 	backend, server, ok := strings.Cut(path, "/")
 	if !ok || backend == "" || server == "" || len(rest) < 2 {
@@ -91,13 +91,13 @@ func parseRequest(path string, t times, rest []string) (logged, error) {
 		return logged{}, errMalformed
 	}
 	if strings.HasPrefix(server, "<") {
-		return logged{}, errNotRequest // <NOSRV>, <STATS>: no instance had a part in it
+		return logged{}, errNotRequest // <NOSRV>, <STATS>: no instance was involved
 	}
 	return judge(logged{backend: backend, server: server, class: classOf(rest)}, t, status, ended), nil
 }
 
-// judge decides what the request counts as. A failure is what the built-in balancer calls one: a status of 5xx, no
-// response, one cut off by the server or the proxy, or a client that was tired of waiting for it.
+// judge decides whether a request failed, by the same rule as the built-in balancer: a status of 5xx, no response, a
+// response that the server or the proxy cut, or a client that waited too long and left.
 func judge(l logged, t times, status int, ended string) logged {
 	cause, phase := ended[0], ended[1]
 	byClient := cause == 'C' || cause == 'c'
@@ -115,7 +115,8 @@ func judge(l logged, t times, status int, ended string) logged {
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// classOf is the first captured request header: HAProxy writes them as {one|two}, and no brace or bar inside as it is.
+// classOf returns the first captured request header. HAProxy writes them as {one|two} and escapes braces and bars
+// inside.
 func classOf(words []string) string {
 	text := strings.Join(words, " ")
 	_, captured, ok := strings.Cut(text, "{")

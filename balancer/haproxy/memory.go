@@ -10,22 +10,22 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// entry is what is kept of an instance: which server stands for it.
+// entry is what is stored about an instance: which server belongs to it.
 type entry struct {
 	ID      string `json:"id"`
 	Server  string `json:"server"`
-	Address string `json:"address"` // as it was given
-	Numeric string `json:"numeric"` // ip:port of the same
+	Address string `json:"address"` // as given
+	Numeric string `json:"numeric"` // the same as ip:port
 	Probe   string `json:"probe,omitempty"`
 	Added   bool   `json:"added,omitempty"`   // at run time: not in HAProxy's configuration
-	Leaving bool   `json:"leaving,omitempty"` // no longer asked for
-	Drain   bool   `json:"drain,omitempty"`   // was asked to drain
-	Held    bool   `json:"held,omitempty"`    // that was because a person asked Quell for it
+	Leaving bool   `json:"leaving,omitempty"` // no longer requested
+	Drain   bool   `json:"drain,omitempty"`   // was requested to drain
+	Held    bool   `json:"held,omitempty"`    // because a person asked Quell for it
 
 	At map[string]*trace `json:"at,omitempty"` // by socket
 }
 
-// loadEntries reads the memory; none is no mistake, a damaged one is.
+// loadEntries reads the memory. A missing one is not an error, a damaged one is.
 func loadEntries(path string) ([]*entry, error) {
 	if path == "" {
 		return nil, nil
@@ -49,7 +49,7 @@ func loadEntries(path string) ([]*entry, error) {
 	return entries, nil
 }
 
-// encodeEntries is what saveEntries writes. Entries hold nothing that cannot be encoded.
+// encodeEntries returns what saveEntries writes.
 func encodeEntries(entries []*entry) []byte {
 	data, _ := json.MarshalIndent(append([]*entry{}, entries...), "", "  ")
 	return append(data, '\n')

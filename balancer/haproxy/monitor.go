@@ -22,16 +22,16 @@ type monitorOptions struct {
 	Service string
 	Sender  string         // name of these HAProxies in readings
 	Period  time.Duration  // one reading per instance at its end
-	Fast    time.Duration  // of a fast policy, which divides Period: one at its end, too; 0: there is none
-	Log     net.PacketConn // where HAProxy's log arrives; nil: there is none, and readings are coarse
+	Fast    time.Duration  // of a fast policy, which divides Period: one reading at its end, too; 0: there is none
+	Log     net.PacketConn // where HAProxy's log arrives; nil: no log, and readings are less precise
 	Publish func(context.Context, []quell.Reading)
 	Logger  *slog.Logger
 }
 
 // monitor makes readings of a driver's instances. Rates and requests in flight come from HAProxy's counters. Response
-// times come from its log: every single one. Without a log they are what the counters have, the mean total time of each
-// server's last 1024 requests, whenever those were: such a reading has no histogram, a mean without percentiles, and the
-// counter haproxy_coarse at 1.
+// times come from its log, which has every request. Without a log they come from the counters: the mean total time of
+// each server's last 1024 requests, however old those are. Such a reading has a mean, no histogram and no percentiles,
+// and the counter haproxy_coarse is 1.
 type monitor struct {
 	opts   monitorOptions
 	driver *Driver
@@ -43,7 +43,7 @@ type monitor struct {
 	heard heardOf
 }
 
-// heardOf is what the log said in a window.
+// heardOf is the log's content in a window.
 type heardOf struct {
 	servers   map[string]*heard
 	lines     int64 // about requests to the backend
@@ -56,8 +56,8 @@ type heard struct {
 	classes map[string]*measure.Durations
 }
 
-// Bounds of memory: names beyond them come from a configuration that the driver does not know, or from requests that
-// put anything into the header that is captured.
+// Limits of memory. Names beyond them come from a configuration that the driver does not know, or from clients that
+// send arbitrary values in the captured header.
 const (
 	maxServers = 4096
 	maxClasses = 16
@@ -93,7 +93,7 @@ func (m *monitor) Run(ctx context.Context) {
 	var whole window
 	for tick.Sleep(ctx, tick.Until(time.Now(), m.pace.Shortest())) {
 		counts := m.counts(ctx)
-		now := time.Now() // the counters are as of now, even where a HAProxy took its time
+		now := time.Now() // the counters are as of now, even if a HAProxy answers slowly
 		w := window{counts, m.takeLog(), now.Sub(began)}
 		began = now
 		if m.pace.Fast() {
@@ -114,7 +114,7 @@ func (m *monitor) Run(ctx context.Context) {
 
 func newHeardOf() heardOf { return heardOf{servers: map[string]*heard{}} }
 
-// takeLog ends the log's window.
+// takeLog ends the log's window and returns it.
 func (m *monitor) takeLog() heardOf {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,14 +123,14 @@ func (m *monitor) takeLog() heardOf {
 	return log
 }
 
-// window is what HAProxy's counters and its log said in a stretch of time.
+// window is what HAProxy's counters and log contain for a period of time.
 type window struct {
 	counts map[string]*count
 	log    heardOf
 	length time.Duration
 }
 
-// add joins the window that followed.
+// add appends the window that followed.
 func (w *window) add(next *window) {
 	if w.counts == nil {
 		*w = window{counts: map[string]*count{}, log: newHeardOf()}
@@ -165,7 +165,7 @@ func (m *monitor) listen() {
 	}
 }
 
-// hear takes in one message.
+// hear processes one message.
 func (m *monitor) hear(message []byte) {
 	l, err := parseLog(message)
 	m.mu.Lock()
@@ -200,7 +200,7 @@ func (h *heard) merge(o *heard) {
 	}
 }
 
-// class holds the response times of one; those beyond the bound share one.
+// class holds the response times of one class. Classes beyond the limit share one.
 func (h *heard) class(name string) *measure.Durations {
 	if h.classes[name] == nil && len(h.classes) >= maxClasses-1 {
 		name = otherClass
@@ -250,8 +250,8 @@ func (m *monitor) readings(w *window, now time.Time, fast bool) []quell.Reading 
 	return readings
 }
 
-// missing says what is wrong with a log that should have told more. Lines that cannot be read may be about other backends:
-// they matter where there are too few of this one.
+// missing says what is wrong with a log that should have more lines. Unreadable lines may be about other backends; they
+// only matter if there are too few lines about this one.
 func (w *window) missing() error {
 	lines, malformed := w.log.lines, w.log.malformed
 	var served int64
@@ -292,7 +292,7 @@ func (m *monitor) reading(c *count, h *heard, now time.Time, window time.Duratio
 	return r
 }
 
-// coarse is a reading from the counters alone.
+// coarse makes a reading from the counters alone.
 func coarse(c *count, now time.Time, window time.Duration) quell.Reading {
 	t := measure.New()
 	t.Arrived, t.Requests, t.Errors = c.arrived, c.responses, min(c.responses, c.failures)
@@ -312,7 +312,7 @@ func (c *count) meanOpen() float64 {
 	return float64(c.open) / float64(c.looks)
 }
 
-// counts looks at every HAProxy and sums what they counted since the last time.
+// counts asks every HAProxy and sums what they counted since the last call.
 func (d *Driver) counts(ctx context.Context) (map[string]*count, error) {
 	errs := make([]error, len(d.processes))
 	var all sync.WaitGroup
@@ -332,14 +332,14 @@ func (d *Driver) counts(ctx context.Context) (map[string]*count, error) {
 	return sum, errors.Join(errs...)
 }
 
-// follow joins what the next window counted.
+// follow appends the counts of the next window.
 func (c *count) follow(next *count) {
 	c.totalMS = c.mixed(next)
 	c.open, c.looks = c.open+next.open, c.looks+next.looks
 	c.arrived, c.responses, c.failures = c.arrived+next.arrived, c.responses+next.responses, c.failures+next.failures
 }
 
-// mixed is the mean total time of both, weighed by requests.
+// mixed is the mean total time of both, weighted by requests.
 func (c *count) mixed(o *count) int64 {
 	if n := c.responses + o.responses; n > 0 {
 		return (c.totalMS*c.responses + o.totalMS*o.responses) / n
@@ -347,7 +347,7 @@ func (c *count) mixed(o *count) int64 {
 	return c.totalMS
 }
 
-// add joins what another HAProxy counted: open requests are summed as means, times weighed by requests.
+// add adds another HAProxy's counts: mean open requests are summed, times weighted by requests.
 func (c *count) add(o *count) {
 	if o.looks > 0 && c.looks > 0 {
 		c.open += o.open * c.looks / o.looks

@@ -13,7 +13,8 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// TestReadingsFromTheLog: a real HAProxy's log, over UDP and over a Unix socket, in both formats, gives what clients see.
+// TestReadingsFromTheLog checks that a real HAProxy's log, over UDP and over a Unix socket, in both formats, matches what
+// clients measure.
 func TestReadingsFromTheLog(t *testing.T) {
 	for name, c := range map[string]struct{ network, format string }{
 		"udp, httplog": {"udp", ""},
@@ -74,12 +75,12 @@ func TestReadingsFromTheLog(t *testing.T) {
 	}
 }
 
-// TestCoarseReadings: without a log the counters give rates, and a mean that is marked.
+// TestCoarseReadings checks that without a log the counters give rates and a marked mean.
 func TestCoarseReadings(t *testing.T) {
 	a := newInstance(t, 20*time.Millisecond)
 	l := newLab(t, declared("a", a.address()))
 	l.start()
-	d := l.driver(nil) // that is never told anything, as where Quell only advises
+	d := l.driver(nil) // that never applies anything, as in advise mode
 	m := newMonitor(d, monitorOptions{Service: "s", Sender: "edge"})
 	_ = m.readings(&window{m.counts(context.Background()), m.takeLog(), time.Second}, time.Now(), false)
 	for range 30 {
@@ -104,7 +105,8 @@ func TestCoarseReadings(t *testing.T) {
 	}
 }
 
-// TestLogThatTellsNothing is reported, as is one that cannot be read; memory stays bounded.
+// TestLogThatTellsNothing checks that an empty log is reported, as is an unreadable one, and that memory stays
+// limited.
 func TestLogThatTellsNothing(t *testing.T) {
 	for _, c := range []struct {
 		what                     string
@@ -136,7 +138,7 @@ func TestLogThatTellsNothing(t *testing.T) {
 	}
 }
 
-// TestListen: a socket left behind is replaced, one in use and a file are not.
+// TestListen checks that a dead socket is replaced, and that a live one and a file are not.
 func TestListen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	first, err := listen(path)

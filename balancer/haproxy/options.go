@@ -1,9 +1,9 @@
-// Package haproxy drives one backend of one or several running HAProxy processes through their runtime API, and measures
-// its servers from HAProxy's log and counters. It never writes or reloads HAProxy's configuration.
+// Package haproxy drives one backend of one or several running HAProxy processes through their runtime API, and measures its servers from
+// HAProxy's log and counters. It never writes or reloads HAProxy's configuration.
 //
-// Driver (driver.go) decides how servers shall be, and which of them stands for which instance (assign.go); each process
-// (process.go) is brought to that by commands that plan.go chooses; monitor (monitor.go) makes readings of what listener.go and logline.go
-// hear.
+// Driver (driver.go) computes the wanted state of the servers, and which server belongs to which instance (assign.go). Each process
+// (process.go) is brought to that state by commands that plan.go chooses. monitor (monitor.go) makes readings of what listener.go and
+// logline.go receive.
 package haproxy
 
 import (
@@ -19,20 +19,20 @@ import (
 
 // Options configure a Driver. Sockets and Backend are required.
 type Options struct {
-	Sockets []string // paths or host:port of the runtime API, one of each HAProxy in front of the service
+	Sockets []string // paths or host:port of the runtime API, one per HAProxy in front of the service
 	Backend string   // the backend whose servers are the instances
-	// Slots is what comes before the number in the names of servers that HAProxy's configuration declares for instances that come and go
-	// (server-template). Empty: servers are added and deleted at run time, which HAProxy can do since 2.5.
+	// Slots is the prefix of the names of servers that HAProxy's configuration declares for instances that are added and removed
+	// (server-template). Empty: servers are added and deleted at run time, which HAProxy supports since 2.5.
 	Slots string
-	// Server is the parameters of servers added at run time, as in "check inter 1s fall 2 rise 2".
+	// Server are the parameters of servers added at run time, for example "check inter 1s fall 2 rise 2".
 	Server string
-	// Memory is the file that keeps which server stands for which instance over restarts of the controller; empty: none.
+	// Memory is the file that stores which server belongs to which instance, for restarts of the controller; empty: none.
 	Memory string
-	// StateFile is where HAProxy reads its servers' state when it starts (server-state-file); every State after a change
-	// brings it up to date, so that a restart begins with the weights in force. Empty: none.
+	// StateFile is the file from which HAProxy loads its servers' state when it starts (server-state-file). Every State
+	// after a change updates it, so that a restart begins with the weights in force. Empty: none.
 	StateFile string
-	Drain     time.Duration // how long a server that was taken away may keep open requests; default 30 s
-	Lease     time.Duration // how long a controller that fell silent keeps others out; default 15 s
+	Drain     time.Duration // how long a server that was removed may keep open requests; default 30 s
+	Lease     time.Duration // how long a controller that no longer renews keeps others out; default 15 s
 	Logger    *slog.Logger
 	Now       func() time.Time
 }
@@ -53,7 +53,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// names are what HAProxy accepts as the name of a server or backend; nothing else may reach a command.
+// names are what HAProxy accepts as the name of a server or backend. Nothing else is put into a command.
 var names = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
 
 func (o Options) validate() error {

@@ -11,28 +11,29 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// A HAProxy knows which controller drives a backend by a variable of its process, which every user of the runtime API
-// sees: the owner's id, a number that changes with every renewal, and the owner's name. Nobody's clock matters: a
-// controller takes the place of another one whose variable it has seen unchanged for a lease. A restart of HAProxy loses
-// the variable: its owner writes it again at once, and others wait for a lease.
+// The owner of a backend is stored in a variable of the HAProxy process, which every user of the runtime API can read:
+// the owner's id, a number that changes with every renewal, and the owner's name. Clocks are not compared: a controller
+// replaces another one when it has seen that one's variable unchanged for a lease. A restart of HAProxy loses the
+// variable. Its owner writes it again at once, and others wait for a lease.
 
 const (
-	freeOwner   = "free" // the variable of a backend whose owner has stopped
+	freeOwner   = "free" // the variable's value after the owner has stopped
 	confirmWait = 150 * time.Millisecond
 )
 
-// claim is what a process is known to say of its owner.
+// claim is the last known owner of a backend in one process.
 type claim struct {
-	value   string    // of the variable, as it was last seen
-	since   time.Time // when it was first seen so
+	value   string    // of the variable, when last read
+	since   time.Time // when this value was first read
 	foreign bool      // it was another controller's
-	renewed time.Time // by this one
-	without bool      // this HAProxy keeps no owner
+	renewed time.Time // by this controller
+	without bool      // this HAProxy cannot store an owner
 }
 
 // Own makes a controller the owner of the backend in every HAProxy that can be reached, or renews its leases. It fails
-// with a *quell.OwnedError where another controller's lease runs. Taking a backend waits a moment, to see who was first.
-// They are asked in their order, and no further than to a refusal, so that two controllers cannot end with one each.
+// with a *quell.OwnedError while another controller's lease is valid. Taking a backend includes a short wait, to see
+// which controller was first. The HAProxies are asked in order up to the first refusal, so that two controllers cannot
+// each get one.
 func (d *Driver) Own(ctx context.Context, owner quell.Owner) error {
 	d.owning.Lock()
 	defer d.owning.Unlock()
@@ -52,7 +53,7 @@ func (d *Driver) Own(ctx context.Context, owner quell.Owner) error {
 	return errors.Join(errs...)
 }
 
-// Disown lets another controller come at once.
+// Disown lets another controller take over at once.
 func (d *Driver) Disown(ctx context.Context) error {
 	d.owning.Lock()
 	defer d.owning.Unlock()
@@ -82,7 +83,7 @@ func (p *process) own(ctx context.Context, owner quell.Owner) error {
 	}
 	if p.claim.foreign && now.Sub(p.claim.since) < p.opts.Lease {
 		if value == "" {
-			id, name = parseOwner(p.claim.value) // HAProxy was restarted: its owner will be back
+			id, name = parseOwner(p.claim.value) // HAProxy was restarted: its owner will return
 		}
 		p.claim.renewed = time.Time{}
 		return &quell.OwnedError{Balancer: "backend " + p.opts.Backend + " of HAProxy at " + p.socket.address,
@@ -97,7 +98,7 @@ func (p *process) own(ctx context.Context, owner quell.Owner) error {
 	return p.take(ctx, owner)
 }
 
-// take writes this controller's name, and looks after a moment whether it still stands there.
+// take writes this controller's name, waits, and checks that it is still there.
 func (p *process) take(ctx context.Context, owner quell.Owner) error {
 	if err := p.renew(ctx, owner); err != nil || p.claim.without {
 		return err
@@ -112,7 +113,7 @@ func (p *process) take(ctx context.Context, owner quell.Owner) error {
 		return err
 	}
 	if id, _ := parseOwner(value); id != owner.ID {
-		return p.own(ctx, owner) // which finds another's, and refuses
+		return p.own(ctx, owner) // finds the other's name, and refuses
 	}
 	p.opts.Logger.Info("this controller drives the backend", "backend", p.opts.Backend, "socket", p.socket.address)
 	return nil
@@ -128,7 +129,7 @@ func (p *process) renew(ctx context.Context, owner quell.Owner) error {
 	return nil
 }
 
-// owner reads the variable; empty where there is none.
+// owner reads the variable; "" if there is none.
 func (p *process) owner(ctx context.Context) (string, error) {
 	answers, err := p.socket.exec(ctx, "get var "+ownerVariable(p.opts.Backend))
 	if err != nil {
@@ -146,7 +147,7 @@ func (p *process) owner(ctx context.Context) (string, error) {
 }
 
 func (p *process) setOwner(ctx context.Context, value string) error {
-	// HAProxy calls `set var` an experiment; the mode ends with these commands.
+	// HAProxy treats `set var` as experimental; the mode ends with these commands.
 	answers, err := p.socket.exec(ctx, "experimental-mode on", fmt.Sprintf("set var %s str(%s)", ownerVariable(p.opts.Backend), value),
 		"experimental-mode off")
 	if err != nil {
@@ -164,7 +165,7 @@ func (p *process) withoutOwner(answer string) {
 		"answer", shorten(answer))
 }
 
-// parseOwner reads a variable's value; the id is empty where nobody owns the backend.
+// parseOwner parses a variable's value; the id is "" if nobody owns the backend.
 func parseOwner(value string) (id, name string) {
 	if value == freeOwner {
 		return "", ""
@@ -174,7 +175,7 @@ func parseOwner(value string) (id, name string) {
 	return id, name
 }
 
-// ownerVariable is a backend's variable. Names of variables take letters, digits and _ only.
+// ownerVariable names a backend's variable. Only letters, digits and _ are allowed.
 func ownerVariable(backend string) string {
 	var name strings.Builder
 	name.WriteString("proc.quell_owner_")
@@ -188,7 +189,7 @@ func ownerVariable(backend string) string {
 	return name.String()
 }
 
-// plain leaves of a name what may stand in a value.
+// plain removes characters of a name that are not allowed in a value.
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune(".:/_-", r) {

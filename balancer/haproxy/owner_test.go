@@ -15,7 +15,7 @@ var (
 	west = quell.Owner{ID: "WEST", Name: "west:/var/lib/quell"}
 )
 
-// ownable is a HAProxy and a clock that the drivers go by.
+// ownable is a HAProxy, with a clock that the drivers use.
 func ownable(t *testing.T) (l *lab, now *time.Time, driver func() *Driver) {
 	t.Helper()
 	a := newInstance(t, 0)
@@ -41,7 +41,7 @@ func wantRefusal(t *testing.T, d *Driver, owner, by quell.Owner) {
 	}
 }
 
-// One controller drives a backend; the second is told which, until the first has been silent for a lease.
+// One controller drives a backend. A second one is told which, until the first has not renewed for a lease.
 func TestOneOwner(t *testing.T) {
 	_, now, driver := ownable(t)
 	first, second := driver(), driver()
@@ -51,14 +51,14 @@ func TestOneOwner(t *testing.T) {
 		*now = now.Add(10 * time.Second)
 		wantOwner(t, first, east)
 	}
-	wantOwner(t, driver(), east) // the same controller, restarted
+	wantOwner(t, driver(), east) // the same controller after a restart
 	wantRefusal(t, second, west, east)
 	*now = now.Add(15 * time.Second)
 	wantOwner(t, second, west)
 	wantRefusal(t, first, east, west)
 }
 
-// A controller that stops gives the backend free at once.
+// A controller that stops frees the backend at once.
 func TestDisown(t *testing.T) {
 	_, _, driver := ownable(t)
 	first, second := driver(), driver()
@@ -70,7 +70,7 @@ func TestDisown(t *testing.T) {
 	wantOwner(t, second, west)
 }
 
-// HAProxy forgets its owner in a restart and in a reload; that one is back at once, and nobody else comes before.
+// HAProxy loses its owner in a restart and in a reload. The owner returns at once, and nobody else takes over before.
 func TestOwnerAfterARestart(t *testing.T) {
 	for name, restart := range map[string]func(*lab){"restart": func(l *lab) { l.kill(); l.start() }, "reload": (*lab).reload} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestOwnerAfterARestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			restart(l)
-			for _, d := range []*Driver{first, second} { // they leave the process that is being replaced
+			for _, d := range []*Driver{first, second} { // close connections to the process that is being replaced
 				if _, err := d.State(context.Background()); err != nil {
 					t.Fatal(err)
 				}
@@ -95,7 +95,7 @@ func TestOwnerAfterARestart(t *testing.T) {
 	}
 }
 
-// Two that find the backend without an owner at the same moment agree on one.
+// Two controllers that find the backend without an owner at the same moment agree on one.
 func TestTwoAtTheSameMoment(t *testing.T) {
 	_, _, driver := ownable(t)
 	drivers, owners := []*Driver{driver(), driver()}, []quell.Owner{east, west}
@@ -106,7 +106,7 @@ func TestTwoAtTheSameMoment(t *testing.T) {
 	<-results
 	<-results
 	owns := 0
-	for i := range drivers { // as each controller asks with its next look
+	for i := range drivers { // as each controller does with its next step
 		if drivers[i].Own(context.Background(), owners[i]) == nil {
 			owns++
 		}
@@ -116,7 +116,7 @@ func TestTwoAtTheSameMoment(t *testing.T) {
 	}
 }
 
-// A HAProxy that keeps no variables is driven all the same, and the log says so once.
+// A HAProxy without variables is driven nevertheless, and that is logged once.
 func TestWithoutAnOwner(t *testing.T) {
 	asked := 0
 	path := fake(t, func(command string) (string, bool) {

@@ -22,11 +22,11 @@ const (
 	stateVersion1 = "1"
 )
 
-// server is a server of the backend as one HAProxy has it.
+// server is a server of the backend in one HAProxy.
 type server struct {
 	name    string
 	address string // ip:port; empty while it has none
-	fqdn    string // name that it was declared with, empty for an address
+	fqdn    string // name with which it was declared, empty for an address
 	port    string
 	weight  int
 	up      bool
@@ -34,19 +34,19 @@ type server struct {
 	agent   bool // an agent-check is configured
 
 	sessions  int64 // open now
-	total     int64 // ever
-	responses int64 // ever, of any status
-	failures  int64 // ever: 5xx, no connection, broken responses
+	total     int64 // since the start
+	responses int64 // since the start, of any status
+	failures  int64 // since the start: 5xx, no connection, broken responses
 	totalMS   int64 // mean of the last 1024 requests
 
-	check string // what the last health check got, in HAProxy's words; empty where there is none
+	check string // the last health check's result in HAProxy's words; empty if there is none
 }
 
 func (s *server) inMaint() bool    { return s.admin&anyMaint != 0 }
 func (s *server) isDraining() bool { return s.admin&anyDrain != 0 }
 
-// parseState reads `show servers state BACKEND`, whose columns differ between versions in number but not in name. id is
-// the backend's number, empty where it has no servers.
+// parseState reads `show servers state BACKEND`. The number of columns differs between versions, their names do not. id
+// is the backend's number, empty if it has no servers.
 func parseState(text string) (servers []server, id string, err error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	if len(lines) < 2 || strings.TrimSpace(lines[0]) != stateVersion1 || !strings.HasPrefix(lines[1], "# ") {
@@ -85,7 +85,7 @@ func stateOf(r *row) (server, error) {
 	return s, r.err
 }
 
-// absent turns HAProxy's dash for nothing into nothing.
+// absent turns HAProxy's "-" into "".
 func absent(s string) string {
 	if s == "-" {
 		return ""
@@ -93,11 +93,11 @@ func absent(s string) string {
 	return s
 }
 
-// scheduling is what a backend's own line of `show stat` says of it; empty where a version does not.
+// scheduling is the algorithm in the backend's line of `show stat`; empty if the version does not report it.
 type scheduling struct{ mode, algorithm string }
 
-// parseStat reads `show stat` of one backend and its servers, and adds the counters to these. Counters that a version
-// lacks stay 0.
+// parseStat reads `show stat` of one backend and its servers, and adds the counters to these servers. Counters that a
+// version lacks stay 0.
 func parseStat(text string, servers []server) (how scheduling, err error) {
 	in := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "# ")))
 	in.FieldsPerRecord, in.LazyQuotes = -1, true
@@ -121,7 +121,7 @@ func parseStat(text string, servers []server) (how scheduling, err error) {
 		}
 		s := byName[r.text("svname")]
 		if s == nil {
-			continue // it came between the two questions
+			continue // it was added between the two queries
 		}
 		s.sessions, s.total = r.number("scur"), r.number("stot")
 		for _, class := range []string{"hrsp_1xx", "hrsp_2xx", "hrsp_3xx", "hrsp_4xx", "hrsp_5xx", "hrsp_other"} {
@@ -137,9 +137,9 @@ func parseStat(text string, servers []server) (how scheduling, err error) {
 	return how, nil
 }
 
-// checkOf says what the last health check of a server got: its status, code and HAProxy's words for it.
+// checkOf returns the result of a server's last health check: status, code and HAProxy's text.
 func checkOf(r *row) string {
-	status := strings.TrimPrefix(r.text("check_status"), "* ") // a star: another one is under way
+	status := strings.TrimPrefix(r.text("check_status"), "* ") // a star means that another check is running
 	if status == "" {
 		return ""
 	}
@@ -155,16 +155,16 @@ func checkOf(r *row) string {
 	return shorten(text)
 }
 
-// info is what is needed of `show info`.
+// info is the part of `show info` that is used.
 type info struct {
 	pid      int64
 	uptime   int64  // s
-	start    string // when it began; empty where the version does not tell
-	stopping bool   // replaced by a reload: it finishes what it has and listens no more
+	start    string // start time; empty if the version does not report it
+	stopping bool   // replaced by a reload: it finishes its requests and no longer listens
 	version  string
 }
 
-// process tells a process from every other at the same socket.
+// process identifies the process among all that used the same socket.
 func (i info) process() string { return strconv.FormatInt(i.pid, 10) + "/" + i.start }
 
 func parseInfo(text string) (i info, err error) {
@@ -176,14 +176,14 @@ func parseInfo(text string) (i info, err error) {
 	}
 	i.start = values["Start_time_sec"]
 	i.version, i.stopping = values["Version"], values["Stopping"] != "" && values["Stopping"] != "0"
-	i.uptime, _ = strconv.ParseInt(values["Uptime_sec"], 10, 64) // only tells restarts that keep the pid
+	i.uptime, _ = strconv.ParseInt(values["Uptime_sec"], 10, 64) // only needed for restarts that keep the pid
 	if i.pid, err = strconv.ParseInt(values["Pid"], 10, 64); err != nil {
 		return i, fmt.Errorf("`show info` was answered with %q", shorten(text))
 	}
 	return i, nil
 }
 
-// columnsOf finds where each column stands.
+// columnsOf returns the position of each column.
 func columnsOf(names []string, required string) (map[string]int, error) {
 	columns := make(map[string]int, len(names))
 	for i, name := range names {
@@ -227,7 +227,7 @@ func (r *row) optional(name string) int64 {
 	return r.number(name)
 }
 
-// shorten bounds what a message repeats.
+// shorten limits text that is repeated in a message.
 func shorten(s string) string {
 	if s = strings.TrimSpace(s); len(s) > 100 {
 		return strings.ToValidUTF8(s[:97], "") + "..."

@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// target is how a server of the backend shall be.
+// target is the wanted state of a server.
 type target struct {
 	server   string
 	address  string // ip:port
-	named    string // the same as it was given, perhaps host:port
+	named    string // the same as given, perhaps host:port
 	share    float64
 	weight   int
 	draining bool
-	leaving  bool // on its way out: no new requests, gone when the last is done
-	overdue  bool // leaving, and its time is up
-	added    bool // not declared in HAProxy's configuration: added, and deleted, at run time
-	drained  bool // the last Apply, perhaps of an earlier controller, let it drain
+	leaving  bool // being removed: no new requests, removed when the last is done
+	overdue  bool // leaving, and its time has passed
+	added    bool // not declared in HAProxy's configuration: added and deleted at run time
+	drained  bool // drained by the last Apply, perhaps of an earlier controller
 	person   bool // it drains because a person asked Quell for it
-	begins   bool // a new HAProxy has it in maintenance, or not at all: a slot, or an added one
+	begins   bool // a new HAProxy process has it in maintenance or not at all: a slot, or an added server
 	traces   []*trace
 }
 
-// serves says whether the target takes part in the shares.
+// serves returns whether the target gets a share.
 func (t *target) serves() bool { return !t.draining && !t.leaving }
 
-// view is the backend as one HAProxy has it.
+// view is the state of the backend in one HAProxy.
 type view struct {
 	info    info
 	index   int // of the process
@@ -36,11 +36,11 @@ type view struct {
 	order   []string
 }
 
-// command is a line for the runtime API and what it answers when it did as it was told.
+// command is a line for the runtime API, with the answer that means success.
 type command struct {
 	text string
 	ok   func(answer string) bool
-	// later marks what may be refused for now and is tried again.
+	// later marks a command that may be refused for now and is tried again.
 	later bool
 }
 
@@ -57,7 +57,7 @@ func saying(words ...string) func(string) bool {
 	}
 }
 
-// commands lists what brings a HAProxy from a view to the targets; nothing where they agree. absent is an error for the
+// commands lists what brings a HAProxy from a view to the targets; nothing if they agree. absent is an error about
 // servers that it lacks and that cannot be added.
 func commands(v *view, targets []target, o *Options) (todo []command, absent error) {
 	b := builder{backend: o.Backend, parameters: o.Server}
@@ -81,8 +81,8 @@ func commands(v *view, targets []target, o *Options) (todo []command, absent err
 	return b.all, absent
 }
 
-// faithful says whether the weights in force share the traffic as well as the best whole numbers would: then they are
-// left alone, even where they are others.
+// faithful returns whether the weights in force give the shares as precisely as the best whole numbers would. Then
+// they are left alone, even if they are other numbers.
 func faithful(v *view, targets []target) bool {
 	var shares []float64
 	var have, want []int
@@ -103,18 +103,18 @@ func faithful(v *view, targets []target) bool {
 	return errorOf(have, shares) <= errorOf(want, shares)+ties
 }
 
-// inForce says whether a server is as asked, its weight aside.
+// inForce returns whether a server is as requested, except for its weight.
 func inForce(s *server, t *target) bool {
 	return (s.forced() != "") == t.draining && (t.draining || !s.isDraining() && !s.inMaint()) && t.isAt(s)
 }
 
-// isAt says whether a server has the target's address. One that HAProxy resolves by the same name has, wherever that
-// leads today.
+// isAt returns whether a server has the target's address. A server that HAProxy resolves by the same name has it,
+// whatever the name resolves to now.
 func (t *target) isAt(s *server) bool {
 	return sameAddress(s.address, t.address) || s.fqdn != "" && net.JoinHostPort(s.fqdn, s.port) == t.named
 }
 
-// sameAddress compares numbers, not spellings.
+// sameAddress compares addresses by value, not by spelling.
 func sameAddress(one, other string) bool {
 	if one == other {
 		return true
@@ -133,7 +133,7 @@ func (b *builder) set(server, what string) {
 	b.all = append(b.all, command{text: fmt.Sprintf("set server %s/%s %s", b.backend, server, what), ok: silent})
 }
 
-// add registers a server: it begins in maintenance, and its health checks are off until they are enabled.
+// add registers a server. It starts in maintenance, and its health checks are off until they are enabled.
 func (b *builder) add(t *target, byHand string) {
 	line := fmt.Sprintf("add server %s/%s %s %s weight %d", b.backend, t.server, t.address, b.parameters, t.weight)
 	b.all = append(b.all, command{text: line, ok: saying("New server registered")})
@@ -166,7 +166,7 @@ func (b *builder) change(t *target, s *server, weigh bool) {
 	}
 }
 
-// leave corrects the address of a server that somebody took out, and its state only where a new process forgot it.
+// leave corrects the address of a server that a person took out. It corrects its state only if a new process lost it.
 func (b *builder) leave(t *target, s *server, byHand string) {
 	b.move(t, s)
 	if s.forced() != byHand {
@@ -184,7 +184,7 @@ func (b *builder) move(t *target, s *server) {
 	}
 }
 
-// remove drains, and once the last request is done, which needs a look after the drain began, takes the server away.
+// remove drains the server. When the last request is done, which is known from a later read, it removes the server.
 func (b *builder) remove(t *target, s *server) {
 	empty := s.isDraining() && s.sessions == 0 || t.overdue
 	switch {

@@ -19,12 +19,12 @@ type process struct {
 	index  int // among the driver's processes
 	claim  claim
 
-	mu        sync.Mutex // guards what follows, and keeps exchanges that belong together together
-	last      *view      // as it was last seen, and changed since; nil where it must be looked at again
-	known     info       // of the last look; zero before the first
-	restarted time.Time  // when another process was found; zero before that
-	noticed   bool       // apply found somebody's hand in it
-	settled   bool       // this process has what it was told last
+	mu        sync.Mutex // guards what follows, and keeps related exchanges together
+	last      *view      // as last read, with changes made since; nil if it must be read again
+	known     info       // of the last read; zero before the first
+	restarted time.Time  // when a new process was found; zero before that
+	noticed   bool       // apply found a change that a person made
+	settled   bool       // this process has what it was sent last
 	counted   counters
 	reach     outage.Log
 	absent    outage.Log
@@ -55,7 +55,7 @@ func (p *process) lookLocked(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	restarted := p.known.pid != 0 && (p.known.pid != v.info.pid || v.info.uptime < p.known.uptime) // pids return in containers
+	restarted := p.known.pid != 0 && (p.known.pid != v.info.pid || v.info.uptime < p.known.uptime) // in containers pids repeat
 	if restarted {
 		p.restarted, p.settled = p.opts.Now(), false
 		p.opts.Logger.Info("HAProxy was restarted or reloaded", "socket", p.socket.address, "pid", v.info.pid, "version", v.info.version)
@@ -65,11 +65,11 @@ func (p *process) lookLocked(ctx context.Context) (*view, error) {
 	return v, nil
 }
 
-// handovers bounds how often a socket may lead to a process that is on its way out.
+// handovers limits how often a socket may lead to a process that is being replaced.
 const handovers = 3
 
-// read asks for the servers and then for their counters. After a reload the connection still leads to the old process,
-// which lives until it is closed: then the path leads to the new one.
+// read queries the servers and then their counters. After a reload, an open connection still leads to the old process,
+// which lives until the connection is closed; a new connection leads to the new process.
 func (p *process) read(ctx context.Context) (*view, error) {
 	for range handovers {
 		answers, err := p.socket.exec(ctx, "show info", "show servers state "+p.opts.Backend)
@@ -109,8 +109,8 @@ func (p *process) serversOf(answers []string, err error) (servers []server, id s
 	return parseState(answers[1])
 }
 
-// counters asks for those of the backend and its servers, by number: the name may lead to a frontend that is called the
-// same. same is false where another process has answered than before, whose numbers may be others.
+// counters queries the backend's and its servers' counters, by number, because a frontend may have the same name. same
+// is false if another process than before answered, whose numbers may differ.
 func (p *process) counters(ctx context.Context, i info, servers []server, id string) (v *view, same bool, err error) {
 	v = &view{info: i, index: p.index, servers: make(map[string]*server, len(servers))}
 	if id != "" {
@@ -132,7 +132,7 @@ func (p *process) counters(ctx context.Context, i info, servers []server, id str
 	return v, true, nil
 }
 
-// seen returns the last view, or looks.
+// seen returns the last view, or reads it.
 func (p *process) seen(ctx context.Context) (*view, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,14 +142,15 @@ func (p *process) seen(ctx context.Context) (*view, error) {
 	return p.lookLocked(ctx)
 }
 
-// unreachable is that a HAProxy could not be asked.
+// unreachable says that a HAProxy could not be asked.
 type unreachable struct{ error }
 
-// partly is that some commands were refused and others carried out.
+// partly says that some commands were refused and others carried out.
 type partly struct{ error }
 
-// apply brings this HAProxy to the targets, and says whether that took commands. What it knows may be old: when that
-// fails, it looks and tries once more. What is refused then is reported; it is an error where nothing could be done.
+// apply brings this HAProxy to the targets, and returns whether commands were needed. Its view may be outdated: if
+// applying fails, it reads again and tries once more. What is refused then is reported; it is an error if nothing
+// worked.
 func (p *process) apply(ctx context.Context, targets []target) (changed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +203,7 @@ func (p *process) carryOut(ctx context.Context, todo []command) error {
 		switch {
 		case c.ok(answers[i]):
 			done = true
-		case err == nil && !c.later: // the first one tells: what follows from it is refused as well
+		case err == nil && !c.later: // report the first one: those that follow from it are refused as well
 			err = fmt.Errorf("HAProxy at %s: %w", p.socket.address, refusal(c.text, answers[i]))
 		}
 	}
@@ -212,7 +213,7 @@ func (p *process) carryOut(ctx context.Context, todo []command) error {
 	return err
 }
 
-// refusal says what a refused command means.
+// refusal explains a refused command.
 func refusal(command, answer string) error {
 	hint := ""
 	switch {
@@ -230,7 +231,8 @@ func refusal(command, answer string) error {
 	return fmt.Errorf("%q was answered with %q%s", command, shorten(answer), hint)
 }
 
-// expect notes what the commands have changed. After anything but new weights the next look must be a real one.
+// expect updates the view by the commands that were sent. After anything but new weights, the next read must be a
+// real one.
 func (p *process) expect(targets []target, todo []command) {
 	for _, c := range todo {
 		if !strings.Contains(c.text, " weight ") || strings.HasPrefix(c.text, "add ") {
@@ -239,7 +241,7 @@ func (p *process) expect(targets []target, todo []command) {
 		}
 	}
 	if len(todo) == 0 {
-		return // perhaps others that are as good
+		return // other weights may be as good
 	}
 	for i := range targets {
 		if t := &targets[i]; t.serves() && !t.held(p.last) && p.last.servers[t.server] != nil {
@@ -248,7 +250,7 @@ func (p *process) expect(targets []target, todo []command) {
 	}
 }
 
-// saveState writes what HAProxy reads when it starts.
+// saveState writes the file that HAProxy loads when it starts.
 func (p *process) saveState(ctx context.Context) error {
 	answers, err := p.socket.exec(ctx, "show servers state")
 	if err != nil {
@@ -260,7 +262,7 @@ func (p *process) saveState(ctx context.Context) error {
 	return nil
 }
 
-// takeNoticed says whether apply found somebody's hand in it since this was last asked.
+// takeNoticed returns whether apply found a change by a person since the last call.
 func (p *process) takeNoticed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -269,12 +271,12 @@ func (p *process) takeNoticed() bool {
 	return noticed
 }
 
-// watchWeights reports once when somebody else changes weights in a HAProxy that had what it was told.
+// watchWeights reports once if somebody else changes weights in a HAProxy that had the requested ones.
 func (p *process) watchWeights(kept bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.settled {
-		return // it is new, or has not been told yet
+		return // it is new, or has not been sent any yet
 	}
 	if kept {
 		p.foreign.Report(nil)
@@ -284,7 +286,7 @@ func (p *process) watchWeights(kept bool) {
 		"script or an agent-check"))
 }
 
-// recentlyRestarted says whether requests may still be open in a process that this one replaced.
+// recentlyRestarted returns whether requests may still be open in a process that this one replaced.
 func (p *process) recentlyRestarted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -297,24 +299,25 @@ func (p *process) report(err error) {
 	p.reach.Report(err)
 }
 
-// counters turns HAProxy's running totals into what was counted since they were last taken out.
+// counters turns HAProxy's totals into the counts since the last takeCounts.
 type counters struct {
-	before map[string]server // of the last look
+	before map[string]server // at the last read
 	window map[string]*count
 }
 
-// count is what a window saw of one server.
+// count is what a server counted in a window.
 type count struct {
 	arrived, responses, failures int64
 	open, looks                  int64
-	totalMS                      int64 // of the newest look
+	totalMS                      int64 // at the newest read
 }
 
 func newCounters() counters {
 	return counters{before: map[string]server{}, window: map[string]*count{}}
 }
 
-// take adds a look. A server or process that was not there before began at zero; at the very first look nobody knows.
+// take adds a read of the totals. A server or process that was not there before started at zero; at the very first
+// read its start is unknown.
 func (c *counters) take(v *view, first, restarted bool) {
 	if restarted {
 		clear(c.before)

@@ -14,24 +14,25 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Kind is one HAProxy or several in front of a service.
+// Kind is one or several HAProxies in front of a service.
 var Kind = balancer.Kind{
 	Name: "haproxy", About: "a HAProxy that runs already",
 	Defaults: func() balancer.Settings { return &Settings{Health: Health{Interval: time.Second, Fall: 2, Rise: 2}} },
 }
 
-// Settings are what a configuration says of them.
+// Settings are their configuration.
 type Settings struct {
 	Sockets   []string // paths or host:port of the runtime API
 	Backend   string
-	Slots     string // prefix of the servers declared for instances; empty: they are added at run time
-	Server    string // more parameters of servers added at run time
+	Slots     string // prefix of the servers declared for instances; empty: servers are added at run time
+	Server    string // further parameters of servers added at run time
 	StateFile string // that HAProxy loads when it starts; empty: none
-	Log       string // where HAProxy's log arrives: a path or host:port; empty: there is none
+	Log       string // where HAProxy's log arrives: a path or host:port; empty: no log
 	Health    Health
 }
 
-// Health is how HAProxy checks servers that are added at run time. It has the path and the time limit from its own configuration.
+// Health configures HAProxy's checks of servers that are added at run time. Their path and time limit are in HAProxy's own
+// configuration.
 type Health struct {
 	Interval   time.Duration
 	Fall, Rise int // checks in a row until a server is taken out, and until it is back
@@ -61,7 +62,7 @@ func (s *Settings) Keys() keys.Table {
 	}
 }
 
-// oneCommand is text that becomes part of a line.
+// oneCommand checks text that becomes part of a command line.
 func oneCommand(s string) string {
 	if strings.ContainsAny(s, ";\\\n\r") {
 		return "must be one line without ; or \\"
@@ -69,7 +70,7 @@ func oneCommand(s string) string {
 	return ""
 }
 
-// Check reports what its keys do not agree on.
+// Check reports keys that contradict each other.
 func (s *Settings) Check(d *keys.Decoder) {
 	if s.Slots != "" {
 		d.Bars("balancer", "slots, whose lines in HAProxy's configuration have that", "health", "haproxy.server")
@@ -84,14 +85,14 @@ func (s *Settings) Check(d *keys.Decoder) {
 	}
 }
 
-// Where is the runtime API of each.
+// Where returns the runtime API of each.
 func (s *Settings) Where() string { return strings.Join(s.Sockets, ",") }
 
 // Files are the paths that are relative to the configuration.
 func (s *Settings) Files(string) []*string { return []*string{&s.StateFile} }
 
-// OwnBackends says whether only this service's controller can have made the backends: in front of machines that are listed, HAProxy may
-// have had servers and weights before Quell came.
+// OwnBackends returns whether only this service's controller can have made the backends. With a fixed list of machines, HAProxy may
+// have had servers and weights before Quell was installed.
 func (s *Settings) OwnBackends(ownMembers bool) bool { return ownMembers }
 
 // New makes the driver.
@@ -101,7 +102,7 @@ func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
 	})
 }
 
-// Parts are the processes, each of which tells its servers.
+// Parts are the processes, each of which reports its servers.
 func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
 	for _, socket := range s.Sockets {
 		parts = append(parts, balancer.Part{
@@ -135,7 +136,7 @@ func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish 
 	return m, nil
 }
 
-// meter is a monitor that runs.
+// meter is a running monitor.
 type meter struct {
 	monitor *monitor
 	cancel  context.CancelFunc
@@ -153,7 +154,8 @@ func (s *Settings) open(sockets []string, o Options) (balancer.Driver, error) {
 	return balancer.Made(New(o))
 }
 
-// serverParameters are what a server that is added at run time gets: HAProxy takes nothing from default-server.
+// serverParameters are the parameters of a server added at run time, because HAProxy does not apply default-server to
+// it.
 func (s *Settings) serverParameters() string {
 	checks := fmt.Sprintf("check inter %d fall %d rise %d", s.Health.Interval.Milliseconds(), s.Health.Fall, s.Health.Rise)
 	return strings.TrimSpace(checks + " " + s.Server)

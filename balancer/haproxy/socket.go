@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// Bounds of one exchange.
+// Limits of one exchange.
 const (
-	exchangeLimit = 2 * time.Second        // HAProxy answers in microseconds; one that does not within this hangs
-	hungLimit     = 200 * time.Millisecond // of one that hung, until it answers again, so that it does not hold up others
+	exchangeLimit = 2 * time.Second        // HAProxy answers in microseconds; after this time it counts as hung
+	hungLimit     = 200 * time.Millisecond // after a hang, until it answers again, so that it does not delay others
 	answerLimit   = 16 << 20               // bytes of one answer
 	batch         = 100                    // commands written before their answers are read, so that neither side blocks the other
 )
@@ -32,8 +32,8 @@ var (
 	errHangs  = errors.New("it takes connections but does not answer: is it stopped or overloaded?")
 )
 
-// socket is one persistent connection to HAProxy's runtime API, opened when it is needed and again when it broke.
-// Exchanges are serialised.
+// socket is one persistent connection to HAProxy's runtime API, opened when needed and again when it broke. Exchanges
+// run one at a time.
 type socket struct {
 	network, address string
 
@@ -43,7 +43,7 @@ type socket struct {
 	hung bool // the last exchange was not answered in time
 }
 
-// newSocket takes a path, which is anything with a slash, or a host:port.
+// newSocket takes a path, recognised by a slash, or a host:port.
 func newSocket(address string) *socket {
 	if strings.Contains(address, "/") {
 		return &socket{network: "unix", address: address}
@@ -51,8 +51,8 @@ func newSocket(address string) *socket {
 	return &socket{network: "tcp", address: address}
 }
 
-// exec sends the commands, all at once, and returns their answers, without the blank line that ends each. A connection
-// that turns out to be closed already is opened again: HAProxy closes idle ones (`stats timeout`).
+// exec sends the commands together and returns their answers, without the blank line that ends each. A connection that
+// turns out to be closed is opened again, because HAProxy closes idle ones (`stats timeout`).
 func (s *socket) exec(ctx context.Context, commands ...string) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,13 +72,13 @@ func (s *socket) exec(ctx context.Context, commands ...string) ([]string, error)
 	case err == nil:
 		s.hung = false
 		return answers, nil
-	case time.Since(began) >= limit: // not because the caller's time was up
+	case time.Since(began) >= limit: // not because the caller's time was over
 		s.hung, err = true, errHangs
 	}
 	return answers, s.explain(err)
 }
 
-// close ends the connection; the next exchange opens one.
+// close closes the connection; the next exchange opens one.
 func (s *socket) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *socket) attempt(ctx context.Context, commands []string) (answers []stri
 	return answers, nil
 }
 
-// open connects and asks for interactive mode, in which the connection stays.
+// open connects and switches to interactive mode, in which the connection stays.
 func (s *socket) open(ctx context.Context) error {
 	if s.conn != nil {
 		return nil
@@ -172,7 +172,7 @@ func readAnswer(in *bufio.Reader) (string, error) {
 	}
 }
 
-// explain says what a failed exchange means to the person who set HAProxy up.
+// explain tells the person who set HAProxy up what a failed exchange means.
 func (s *socket) explain(err error) error {
 	at := "HAProxy at " + s.address
 	found, _ := os.Stat(s.address)

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// TestSocketOfAnotherUser: somebody without the right to open it is told what to change.
+// TestSocketOfAnotherUser checks that a user without the right to open the socket is told what to change.
 func TestSocketOfAnotherUser(t *testing.T) {
 	need.Root(t)
 	l := newLab(t, "")
@@ -21,7 +21,7 @@ func TestSocketOfAnotherUser(t *testing.T) {
 	}
 	s := newSocket(l.socket)
 	defer s.close()
-	runtime.LockOSThread() // the identity is the thread's
+	runtime.LockOSThread() // the user id is the thread's
 	defer runtime.UnlockOSThread()
 	if err := syscall.Setfsuid(65534); err != nil {
 		t.Fatal(err)

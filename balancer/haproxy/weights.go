@@ -2,9 +2,9 @@ package haproxy
 
 import "math"
 
-// scale turns shares into HAProxy's weights: whole numbers from 1 to 256, and 0 for a share of 0. Shares scaled by any
-// factor mean the same, so of the scales that make the largest weight 1, 2, ... 256 it takes the one with the smallest
-// error, and of equal ones the largest.
+// scale turns shares into HAProxy's weights: whole numbers from 1 to 256, and 0 for a share of 0. Multiplying all
+// shares by a factor changes nothing, so scale tries the factors that make the largest weight 1, 2, ... 256. It takes
+// the one with the smallest error, and the largest of equal ones.
 func scale(shares []float64) []int {
 	shares = relative(shares)
 	best, least := make([]int, len(shares)), math.Inf(1)
@@ -17,8 +17,8 @@ func scale(shares []float64) []int {
 	return best
 }
 
-// relative divides by the largest share. What is far below a 256th of it is one weight anyway, and bounded so that ratios
-// stay finite.
+// relative divides by the largest share. Shares far below a 256th of it get the weight 1 anyway and are raised, so that
+// ratios stay finite.
 func relative(shares []float64) []float64 {
 	var largest float64
 	for _, s := range shares {
@@ -33,10 +33,10 @@ func relative(shares []float64) []float64 {
 	return out
 }
 
-// ties is the difference of errors that is none.
+// ties is the difference up to which errors count as equal.
 const ties = 1e-9
 
-// roundAll fills weights with the rounded shares, and returns their error. It gives up once the error exceeds the limit.
+// roundAll fills weights with the rounded shares, and returns their error. It stops when the error exceeds the limit.
 func roundAll(weights []int, shares []float64, factor, limit float64) float64 {
 	low, high := math.Inf(1), 0.0
 	for i, s := range shares {
@@ -57,9 +57,9 @@ func roundAll(weights []int, shares []float64, factor, limit float64) float64 {
 	return (high - low) / (high + low)
 }
 
-// errorOf is the largest relative deviation of the weights from the shares, under the factor between the two that makes
-// it smallest: with ratios r = weight/share that is (max r - min r) / (max r + min r). It is infinite where one of them
-// sends nothing and the other does.
+// errorOf is the largest relative deviation of the weights from the shares, for the factor between them that makes it
+// smallest: with ratios r = weight/share it is (max r - min r) / (max r + min r). It is infinite if one of the two is 0
+// and the other is not.
 func errorOf(weights []int, shares []float64) float64 {
 	low, high := math.Inf(1), 0.0
 	for i, s := range relative(shares) {

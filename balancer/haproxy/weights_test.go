@@ -30,7 +30,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestScaleIsTheBest compares with every scale there is, and with what rounding cannot exceed.
+// TestScaleIsTheBest compares with every possible scale, and with the bound of rounding errors.
 func TestScaleIsTheBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shares := rapid.SliceOfN(rapid.OneOf(rapid.Just(0.), rapid.Float64Range(1e-4, 1)), 1, 40).Draw(t, "shares")
@@ -59,7 +59,7 @@ func TestScaleIsTheBest(t *testing.T) {
 	})
 }
 
-// TestScaleOfWeightsReadBack: what a first controller finds and asks for again changes nothing.
+// TestScaleOfWeightsReadBack checks that weights that a first controller reads and requests again change nothing.
 func TestScaleOfWeightsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		have := rapid.SliceOfN(rapid.IntRange(0, 256), 1, 20).Draw(t, "weights")

@@ -6,15 +6,15 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Stretch joins windows of one instance that follow each other: what a fast policy is told of each of them, the others are told of all
-// together. The zero value is empty.
+// Stretch joins consecutive windows of one instance. A fast policy gets a reading of each window; everything else gets one reading of
+// all of them. The zero value is empty.
 type Stretch struct {
 	tally  *Tally
 	length time.Duration
 	open   float64 // mean number of open requests, times the length in seconds
 }
 
-// Add joins a window with the mean number of its open requests.
+// Add appends a window, with the mean number of open requests in it.
 func (s *Stretch) Add(t *Tally, window time.Duration, meanOpen float64) {
 	if s.tally == nil {
 		s.tally = New()
@@ -24,7 +24,7 @@ func (s *Stretch) Add(t *Tally, window time.Duration, meanOpen float64) {
 	s.open += meanOpen * window.Seconds()
 }
 
-// Reading is all windows as one.
+// Reading returns all windows as one reading.
 func (s *Stretch) Reading(at time.Time) (quell.Reading, error) {
 	var meanOpen float64
 	if s.length > 0 {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Windows that follow each other are one window: counts add up, histograms merge, open requests are a mean over time.
+// Consecutive windows become one: counts add up, histograms merge, open requests are averaged over time.
 func TestStretch(t *testing.T) {
 	var s Stretch
 	whole := New()

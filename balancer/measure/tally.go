@@ -1,5 +1,5 @@
-// Package measure counts what a balancer sees of one instance in one window, and turns it into a reading. Every
-// balancer that Quell measures through uses it, so that their readings mean the same and merge without loss.
+// Package measure counts what a balancer observes of one instance in one window, and turns it into a reading. All
+// balancers that Quell measures use it, so that their readings mean the same and can be merged without loss.
 package measure
 
 import (
@@ -10,23 +10,23 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Histograms hold 1 µs to 1 h within 1%, in 25 KB; what takes longer counts as 1 h.
+// Histograms cover 1 µs to 1 h within 1%, in 25 KB; longer times count as 1 h.
 const (
 	MaxUS  = int64(time.Hour / time.Microsecond)
 	digits = 2
 )
 
-// Tally is what is counted in one window. It is not safe for concurrent use.
+// Tally holds the counts of one window. It is not safe for concurrent use.
 type Tally struct {
-	Arrived  int64 // requests given to the instance, without those moved away again
+	Arrived  int64 // requests given to the instance, without those moved to another one
 	Requests int64 // requests that finished
-	Errors   int64 // failed among them
-	Moved    int64 // connections that could not be opened, their requests moved to another instance
+	Errors   int64 // those of them that failed
+	Moved    int64 // connections that could not be opened, whose requests were moved to another instance
 
 	latency, connect *Durations
 }
 
-// Durations is a histogram of durations of one kind, and their exact sum.
+// Durations is a histogram of durations of one kind, with their exact sum.
 type Durations struct {
 	sum       time.Duration
 	histogram *hdrhistogram.Histogram // µs
@@ -35,13 +35,13 @@ type Durations struct {
 // NewDurations returns an empty histogram.
 func NewDurations() *Durations { return &Durations{histogram: hdrhistogram.New(1, MaxUS, digits)} }
 
-// Add records one duration; a negative one counts as none.
+// Add records one duration; a negative one counts as 0.
 func (d *Durations) Add(took time.Duration) {
 	d.sum += took
-	_ = d.histogram.RecordValue(min(max(took.Microseconds(), 0), MaxUS)) // in range by construction
+	_ = d.histogram.RecordValue(min(max(took.Microseconds(), 0), MaxUS)) // cannot be out of range
 }
 
-// Reset forgets all durations and keeps the memory.
+// Reset removes all durations and keeps the allocated memory.
 func (d *Durations) Reset() {
 	d.sum = 0
 	d.histogram.Reset()
@@ -50,14 +50,14 @@ func (d *Durations) Reset() {
 // New returns an empty tally.
 func New() *Tally { return &Tally{latency: NewDurations(), connect: NewDurations()} }
 
-// Reset empties the tally and keeps its memory.
+// Reset empties the tally and keeps the allocated memory.
 func (t *Tally) Reset() {
 	t.latency.Reset()
 	t.connect.Reset()
 	*t = Tally{latency: t.latency, connect: t.connect}
 }
 
-// Merge adds what was counted in another window.
+// Merge adds the counts of another window.
 func (t *Tally) Merge(o *Tally) {
 	t.Arrived, t.Requests = t.Arrived+o.Arrived, t.Requests+o.Requests
 	t.Errors, t.Moved = t.Errors+o.Errors, t.Moved+o.Moved
@@ -77,9 +77,10 @@ func (t *Tally) Latency(d time.Duration) { t.latency.Add(d) }
 // Connect records how long a connection took to open.
 func (t *Tally) Connect(d time.Duration) { t.connect.Add(d) }
 
-// Observation is the window as an Observation. RequestRate counts requests when they arrive, so that the rates of a group
-// sum to what is offered: under overload fewer finish. ErrorRate is over those that finished, and includes connections
-// whose requests were moved elsewhere, over all attempts. meanOpen is the mean number of open requests in the window.
+// Observation returns the window as an Observation. RequestRate counts requests when they arrive, so that the rates of a
+// group add up to the offered load: under overload fewer finish. ErrorRate is the share of failed attempts: requests that
+// failed, and connections that could not be opened, over all attempts that ended. meanOpen is the mean number of open
+// requests in the window.
 func (t *Tally) Observation(at time.Time, window time.Duration, meanOpen float64) quell.Observation {
 	o := quell.Observation{At: at, WindowS: window.Seconds(), InFlight: &meanOpen}
 	if window > 0 {
@@ -97,8 +98,7 @@ func (t *Tally) Observation(at time.Time, window time.Duration, meanOpen float64
 	return o
 }
 
-// Reading adds to the observation what travels beside it: the counts, and the histograms. Service, instance and sender
-// are left to the caller.
+// Reading adds the counts and the histograms to the observation. The caller sets service, instance and sender.
 func (t *Tally) Reading(at time.Time, window time.Duration, meanOpen float64) (quell.Reading, error) {
 	r := quell.Reading{Source: quell.FromBalancer, Observation: t.Observation(at, window, meanOpen), Requests: t.Requests, Errors: t.Errors}
 	var err error
@@ -109,7 +109,7 @@ func (t *Tally) Reading(at time.Time, window time.Duration, meanOpen float64) (q
 	return r, err
 }
 
-// encode returns nil for a histogram without values: absent is absent.
+// encode returns nil for a histogram without values.
 func (d *Durations) encode() ([]byte, error) {
 	if d.histogram.TotalCount() == 0 {
 		return nil, nil
@@ -117,7 +117,7 @@ func (d *Durations) encode() ([]byte, error) {
 	return d.histogram.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 }
 
-// Summary is the durations in milliseconds, nil where there were none.
+// Summary returns statistics in milliseconds, nil if there are no durations.
 func (d *Durations) Summary() *quell.Latency {
 	n := d.histogram.TotalCount()
 	if n == 0 {
