@@ -29,8 +29,8 @@ type Plan struct {
 	Adaptive     *Adaptive // chooses among the cells by what is known already; nil: every cell is measured
 }
 
-// busiest is Plan.Most where none is given: above it queues grow for longer than a run lasts.
-const busiest = 0.95
+// Busiest is Plan.Most where none is given: above it queues grow for longer than a run lasts.
+const Busiest = 0.95
 
 // Quick takes about half a minute on eight hosts: enough for a demonstration, not for production.
 func Quick() Plan {
@@ -64,7 +64,7 @@ func (p Plan) Cells() []Cell {
 	}
 	most := p.Most
 	if most == 0 {
-		most = busiest
+		most = Busiest
 	}
 	var cells []Cell
 	for _, interference := range p.Interference {

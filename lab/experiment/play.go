@@ -218,7 +218,7 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 	if sc.Stations != (scenario.Stations{}) {
 		return refuse("stations", "another discipline than the machines have")
 	}
-	if sc.Probing != (scenario.Probing{}) {
+	if !sc.Probing.IsZero() {
 		return refuse("probing", "other probing than the balancer does")
 	}
 	if sc.Services > 1 {

@@ -160,6 +160,9 @@ func (f *file) complete(d *keys.Decoder) {
 		f.Runs = []Run{{Policy: f.Service.Policy, Scheduling: quell.LeastConn}}
 	}
 	f.Workload = onlyItsKind(f.Workload)
+	if slices.Contains(f.Probing.Resources, everyResource) {
+		f.Probing.Resources = f.contended()
+	}
 	for i, g := range f.groups {
 		if len(f.Hosts)+max(1, g.count) > mostHosts {
 			d.Refuse(fmt.Sprintf("hosts[%d].count", i), "", "makes more than %d hosts", mostHosts)

@@ -119,7 +119,7 @@ func TestOfManyServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Services != 200 || s.Stations != (Stations{Discipline: FirstCome, Neighbours: Fluid}) ||
-		s.Probing != (Probing{Count: 20, Budget: 0.01}) {
+		!reflect.DeepEqual(s.Probing, Probing{Count: 20, Budget: 0.01}) {
 		t.Errorf("%d services, %+v, %+v", s.Services, s.Stations, s.Probing)
 	}
 }

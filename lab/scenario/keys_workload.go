@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
 )
 
@@ -91,7 +92,30 @@ func probingKeys(p *Probing) keys.Table {
 		keys.Opt("count", keys.Whole(&p.Count).AtLeast(LeastProbes),
 			"probes of an instance in a sampling period").Or("one in 100ms, and at least 8"),
 		keys.Opt("budget", keys.Share(&p.Budget), "share of a host's link that probes may take").Or("`2%`"),
+		keys.Opt("resources", keys.Words(p.Resources, func(words []quell.Resource) { p.Resources = words }, quell.Resources, everyResource),
+			"what is probed: network, cpu, disk or memory, a list of them, or auto: all that requests or neighbours contend for").Or("`network`"),
 	}
+}
+
+// everyResource is how a file names all resources that its workload uses or that its neighbours are felt in.
+const everyResource quell.Resource = "auto"
+
+// contended lists the resources that requests use, and memory where neighbours on it lengthen what requests take of the processors.
+func (s *Scenario) contended() []quell.Resource {
+	demands := s.Workload.Demands(Host{Network: 1, Cores: 1, DiskIOPS: 1, Memory: 1})
+	stretched := demands[quell.CPU] > 0 && s.Workload.CacheStretch > 0
+	var list []quell.Resource
+	for _, r := range quell.Resources {
+		if demands[r] > 0 || r == quell.Memory && stretched && s.interferes(r) {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// interferes says whether neighbours come on a resource.
+func (s *Scenario) interferes(r quell.Resource) bool {
+	return slices.ContainsFunc(s.Timeline, func(e Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
 }
 
 // parts says which keys of a workload go with which kinds, and whether they must be given.

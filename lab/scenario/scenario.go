@@ -78,8 +78,20 @@ var NeighbourKinds = []Neighbours{Flows, Fluid}
 
 // Probing says how instances are probed.
 type Probing struct {
-	Count  int     // of an instance in a sampling period; 0: one in 100 ms on average, and at least 8
-	Budget float64 // share of a host's link that probes may take; 0: 2%
+	Count     int              // of an instance in a sampling period; 0: one in 100 ms on average, and at least 8
+	Budget    float64          // share of a host's link that probes may take; 0: 2%
+	Resources []quell.Resource // that are probed; empty: the network
+}
+
+// IsZero says whether nothing is said about the probing.
+func (p Probing) IsZero() bool { return p.Count == 0 && p.Budget == 0 && len(p.Resources) == 0 }
+
+// Probed lists the resources that are probed, each once, in the order of quell.Resources.
+func (p Probing) Probed() []quell.Resource {
+	if len(p.Resources) == 0 {
+		return []quell.Resource{quell.Network}
+	}
+	return slices.DeleteFunc(slices.Clone(quell.Resources), func(r quell.Resource) bool { return !slices.Contains(p.Resources, r) })
 }
 
 // LeastProbes is how many probes of a period tell interference from chance.

@@ -88,9 +88,6 @@ func fileClass(bytes float64) class {
 	return class{{kindOf(quell.Network), always(bytes + headerBytes)}}
 }
 
-// probeClass stands for the probes where a world's resources are counted up.
-func probeClass() class { return fileClass(0) }
-
 // arrive is one arrival of the open process.
 func (c *clients) arrive() {
 	switch c.load.Kind {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,7 +17,7 @@ type instance struct {
 	candidate route.Candidate // weight and open requests
 	place     int             // among the balancer's candidates; -1: not there
 	meter     meter
-	prober    *prober
+	probers   []*prober // one for each resource that is probed; none before it was ready
 
 	id      string
 	number  int // of its start, from 0
@@ -85,6 +86,11 @@ func (s *simulation) start(n int) (started int) {
 	return started
 }
 
+// probes is the prober of a resource.
+func (in *instance) probes(k kind) *prober {
+	return in.probers[slices.IndexFunc(in.probers, func(p *prober) bool { return kindOf(p.plan.resource) == k })]
+}
+
 func (s *simulation) freeHost() (int, bool) {
 	if s.usedHosts < len(s.Scenario.Hosts) {
 		s.usedHosts++
@@ -109,7 +115,7 @@ func (s *simulation) becomeReady(in *instance) {
 		in.glimpse = &glimpse{mark: mark{began: s.w.now}}
 	}
 	in.meter.classes = make([]classMeter, len(s.Scenario.Workload.Classes))
-	in.prober = newProber(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))
+	in.probers = newProbers(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))
 	s.watch(in)
 	if !s.spreading { // many become ready at one moment: once for all
 		s.spreading = true
@@ -137,8 +143,8 @@ func (s *simulation) down(in *instance) {
 	in.state = quell.Failed
 	s.paid += s.overlap(in.started, s.w.now)
 	s.freed = append(s.freed, in.host)
-	if in.prober != nil {
-		in.prober.stop()
+	for _, p := range in.probers {
+		p.stop()
 	}
 	if in.candidate.InFlight > 0 {
 		s.failOpen(in)

@@ -92,11 +92,12 @@ func (s *simulation) physics(host int, c conditions) *physics {
 		}
 		p.others[k], p.othersSq[k] = c.uses[k], c.uses[k]*p.servers[k]*work
 	}
-	network := kindOf(quell.Network)
-	probe := s.probes[host]
-	work := probe.class[0].amount.next() / h.perSecond[network]
-	p.others[network] += work / probe.spacing
-	p.othersSq[network] += work * work / probe.spacing
+	for _, probe := range s.probes[host] {
+		k := kindOf(probe.resource)
+		work := probe.class[0].amount.next() / h.perSecond[k]
+		p.others[k] += work / probe.spacing / p.servers[k]
+		p.othersSq[k] += work * work / probe.spacing
+	}
 	return p
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -25,16 +26,22 @@ func (s *simulation) watch(in *instance) {
 	for _, k := range s.used {
 		in.usedAt[k] = s.w.carried(in.host, quell.Resources[k], ownService)
 	}
-	probes := math.Round(float64(in.prober.plan.count) * length / s.service.Sampling.Seconds())
-	in.prober.window(start, length, int(math.Max(1, probes)), func() {
-		s.w.agenda.add(max(start+length, s.w.now), func() {
-			if in.state == quell.Failed {
+	probing := len(in.probers)
+	for _, p := range in.probers {
+		probes := math.Round(float64(p.plan.count) * length / s.service.Sampling.Seconds())
+		p.window(start, length, int(math.Max(1, probes)), func() {
+			if probing--; probing > 0 {
 				return
 			}
-			s.send(in)
-			s.watch(in)
+			s.w.agenda.add(max(start+length, s.w.now), func() {
+				if in.state == quell.Failed {
+					return
+				}
+				s.send(in)
+				s.watch(in)
+			})
 		})
-	})
+	}
 }
 
 // untilEnd is tick.Until in the time of the simulation, in seconds.
@@ -56,9 +63,15 @@ func (s *simulation) send(in *instance) {
 		o.Utilization[quell.Resources[k]] = s.noisy(max(0, carried)) / window
 	}
 	o.CPU = cpuTime(&s.Scenario.Workload, o.Utilization)
-	if p, ok := in.prober.statistics(); ok {
-		p.MeanMS = s.noisy(p.MeanMS)
-		o.Probe = map[quell.Resource]quell.ProbeStats{probed: p}
+	substitute(o.Utilization, scenario.Probing(s.Probing))
+	for _, prober := range in.probers {
+		if p, ok := prober.statistics(); ok {
+			p.MeanMS = s.noisy(p.MeanMS)
+			if o.Probe == nil {
+				o.Probe = make(map[quell.Resource]quell.ProbeStats, len(in.probers))
+			}
+			o.Probe[prober.plan.resource] = p
+		}
 	}
 	if s.Faults.Lost > 0 && s.rng.Float64() < s.Faults.Lost {
 		return
@@ -68,6 +81,15 @@ func (s *simulation) send(in *instance) {
 		s.receive(in, r)
 	} else {
 		s.receiveLate(in, r)
+	}
+}
+
+// substitute takes the use of the processors for that of the memory where requests are not told to use it but neighbours are felt in it, as
+// an agent does on a machine that cannot measure its memory traffic.
+func substitute(use map[quell.Resource]float64, p scenario.Probing) {
+	_, told := use[quell.Memory]
+	if busy, ok := use[quell.CPU]; ok && !told && slices.Contains(p.Resources, quell.Memory) {
+		use[quell.Memory] = busy
 	}
 }
 
@@ -104,7 +126,7 @@ func (s *simulation) report() {
 	for _, in := range s.members {
 		m := &in.meter
 		window := s.w.now - m.began
-		if in.prober == nil || window <= 0 { // it was never ready
+		if in.probers == nil || window <= 0 { // it was never ready
 			continue
 		}
 		m.account(s.w.now, in.candidate.InFlight)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -22,21 +23,81 @@ const (
 	mostBytes     = 1_000_000
 )
 
-// probed is what simulated probes feel: the link, as live ones do.
-const probed = quell.Network
+// What a live agent's probes cost, each at most: a share of the resource, and an amount. Such a probe takes half a millisecond of a
+// processor or of the reference machine's memory bandwidth, or one disk operation of 4 KiB.
+const (
+	machineBudget   = 0.005
+	mostProbeS      = 0.0005
+	diskProbeBytes  = 4 << 10
+	chasedBytes     = 64 << 20
+	operationsOfOne = 1
+)
 
-// probePlan is what follows for one host.
+// probePlan is what follows for one resource of one host.
 type probePlan struct {
-	count   int
-	spacing float64 // mean seconds between two probes
-	class   class
-	by      *quell.Probing
+	resource quell.Resource
+	count    int
+	spacing  float64 // mean seconds between two probes
+	class    class
+	by       *quell.Probing
+}
+
+// classes stand for the probes where a world's resources are counted up.
+func (p Probing) classes() (list []class) {
+	for _, r := range scenario.Probing(p).Probed() {
+		list = append(list, class{{kindOf(r), always(0)}})
+	}
+	return list
+}
+
+// plans is how a host is probed: the link as a prober does, the rest as an agent does.
+func (p Probing) plans(sampling time.Duration, h scenario.Host) (plans []probePlan, err error) {
+	for _, r := range scenario.Probing(p).Probed() {
+		plan, err := p.planOf(r, sampling, h)
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, plan)
+	}
+	return plans, nil
+}
+
+func (p Probing) planOf(r quell.Resource, sampling time.Duration, h scenario.Host) (probePlan, error) {
+	if r == quell.Network {
+		return p.plan(sampling, h.Network)
+	}
+	return p.machinePlan(r, sampling, h), nil
+}
+
+// machinePlan is how an agent probes a resource of its machine: as often as the link is probed, or as often as the budget allows.
+func (p Probing) machinePlan(r quell.Resource, sampling time.Duration, h scenario.Host) probePlan {
+	count := p.perPeriod(sampling)
+	by := &quell.Probing{PeriodS: sampling.Seconds(), From: string(quell.FromAgent)}
+	spare := machineBudget * sampling.Seconds() // of the whole resource, in a period
+	amount := 0.0
+	switch r {
+	case quell.Disk:
+		count = max(1, min(count, int(spare*h.DiskIOPS)))
+		amount, by.Bytes = operationsOfOne, diskProbeBytes
+	case quell.CPU:
+		amount = min(mostProbeS, spare*h.Cores/float64(count))
+		by.RunMS = 1000 * amount
+	default:
+		amount = min(mostProbeS, spare*h.Memory/float64(count))
+		by.Bytes = chasedBytes
+	}
+	by.Count = count
+	spacing := sampling.Seconds() / float64(count)
+	return probePlan{resource: r, count: count, spacing: spacing, class: class{{kindOf(r), always(amount)}}, by: by}
+}
+
+// perPeriod is how often the link is probed in a sampling period.
+func (p Probing) perPeriod(sampling time.Duration) int {
+	return cmp.Or(p.Count, max(leastProbes, int(sampling/probeSpacing)))
 }
 
 func (p Probing) plan(sampling time.Duration, bitsPerSecond float64) (probePlan, error) {
-	if p.Count == 0 {
-		p.Count = max(leastProbes, int(sampling/probeSpacing))
-	}
+	p.Count = p.perPeriod(sampling)
 	if p.Budget == 0 {
 		p.Budget = defaultBudget
 	}
@@ -49,12 +110,13 @@ func (p Probing) plan(sampling time.Duration, bitsPerSecond float64) (probePlan,
 	}
 	bytes = min(bytes, mostBytes) + headerBytes
 	by := &quell.Probing{Bytes: int64(bytes) - headerBytes, Count: p.Count, PeriodS: sampling.Seconds(), From: "balancer"}
-	return probePlan{count: p.Count, spacing: spacing, class: class{{kindOf(probed), always(bytes)}}, by: by}, nil
+	downloads := class{{kindOf(quell.Network), always(bytes)}}
+	return probePlan{resource: quell.Network, count: p.Count, spacing: spacing, class: downloads, by: by}, nil
 }
 
 // prober probes one host, window after window: in each of n equal parts of a window one probe at a random moment. A
-// probe that takes longer than a part counts as having taken that long. The first one opens the connection and does
-// not count.
+// probe that takes longer than a part counts as having taken that long. The first one of the link opens the connection and
+// does not count.
 type prober struct {
 	w        *world
 	plan     probePlan
@@ -62,7 +124,7 @@ type prober struct {
 	instance int32
 	rng      *rand.Rand
 
-	warm    bool
+	warm    bool // probes count
 	stopped bool
 	slots   []float64
 	slot    int
@@ -71,12 +133,28 @@ type prober struct {
 	then    func()
 }
 
-// proberStream keeps the probers' random numbers apart from those of arrivals, neighbours and faults.
-const proberStream = 1 << 32
+// proberStream keeps the probers' random numbers apart from those of arrivals, neighbours and faults; machineProbers, those of the
+// resources of one machine.
+const (
+	proberStream   = 1 << 32
+	machineProbers = 1 << 40
+)
 
 func newProber(w *world, plan probePlan, host int, instance int32, seed uint64) *prober {
-	return &prober{w: w, plan: plan, host: host, instance: instance, ref: nobody,
-		rng: rand.New(rand.NewPCG(seed, proberStream+uint64(instance)))}
+	stream := proberStream + uint64(instance)
+	if plan.resource != quell.Network {
+		stream += machineProbers * uint64(1+kindOf(plan.resource))
+	}
+	return &prober{w: w, plan: plan, host: host, instance: instance, ref: nobody, rng: rand.New(rand.NewPCG(seed, stream)),
+		warm: plan.resource != quell.Network}
+}
+
+// newProbers makes a prober for each plan.
+func newProbers(w *world, plans []probePlan, host int, instance int32, seed uint64) (probers []*prober) {
+	for _, plan := range plans {
+		probers = append(probers, newProber(w, plan, host, instance, seed))
+	}
+	return probers
 }
 
 // window takes n probes over the seconds from start on, and calls then after the last one. The singles, in

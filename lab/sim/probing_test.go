@@ -23,12 +23,12 @@ func TestProbesAreScaledToTheWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.schedule()
-		for len(s.instances) == 0 || s.instances[0].prober == nil {
+		for len(s.instances) == 0 || s.instances[0].probers == nil {
 			s.w.step()
 		}
 		length := s.untilEnd() / s.service.Sampling.Seconds()
 		shortest, longest = min(shortest, length), max(longest, length)
-		if got := len(s.instances[0].prober.slots); math.Abs(float64(got)-40*length) > 0.5 {
+		if got := len(s.instances[0].probers[0].slots); math.Abs(float64(got)-40*length) > 0.5 {
 			t.Errorf("seed %d: %d probes in a window of %.2f periods, want 40 a period", seed+1, got, length)
 		}
 	}
@@ -41,7 +41,7 @@ func TestProbesAreScaledToTheWindow(t *testing.T) {
 func TestTrainingProbesForAsLongAsTheRun(t *testing.T) {
 	m := &Trainer{Scenario: plainScenario(1, 0.3, 40e6, time.Second), Probing: Probing{Count: 50}} // a period is 10 s
 	for run, want := range map[time.Duration]int{10 * time.Second: 49, 30 * time.Second: 149} {
-		row, err := m.Measure(t.Context(), train.RunRequest{Resource: probed, Cell: train.Cell{Level: 0.2}, WarmUp: time.Second, Run: run,
+		row, err := m.Measure(t.Context(), train.RunRequest{Resource: quell.Network, Cell: train.Cell{Level: 0.2}, WarmUp: time.Second, Run: run,
 			Seed: 3})
 		if err != nil {
 			t.Fatal(err)

@@ -80,7 +80,7 @@ type simulation struct {
 	arrivals *loadgen.Arrivals // nil: users bring the load
 	intended time.Duration     // moment of the newest request, since the beginning of the account
 	rng      *rand.Rand        // of phases and faults
-	probes   []probePlan
+	probes   [][]probePlan     // by host
 
 	boot, zero, end float64 // when load begins, when the account begins, when both end
 	sampled         float64 // when the last snapshot was taken
@@ -174,7 +174,7 @@ func newSimulation(o Options) (*simulation, error) {
 		s.Discipline = sc.Stations.Discipline
 	}
 	s.Fluid = s.Fluid || sc.Stations.Neighbours == scenario.Fluid
-	if s.Probing == (Probing{}) {
+	if scenario.Probing(s.Probing).IsZero() {
 		s.Probing = Probing(sc.Probing)
 	}
 	s.Failures = slices.Clone(s.Failures)
@@ -203,17 +203,17 @@ func (s *simulation) prepareHosts() (err error) {
 	load := &s.Scenario.Workload
 	classes := classesOf(load)
 	s.used = resourcesOf(classes)
-	s.w = newWorld(s.Scenario.Hosts, s.Discipline, s.seed, append(classes, probeClass())...)
+	s.w = newWorld(s.Scenario.Hosts, s.Discipline, s.seed, append(classes, s.Probing.classes()...)...)
 	s.w.done, s.w.cacheStretch = s.done, load.CacheStretch
 	if s.clients, err = newClients(s.w, load, s.seed, s.end, s.ask); err != nil {
 		return err
 	}
 	for _, h := range s.Scenario.Hosts {
-		plan, err := s.Probing.plan(s.Scenario.Service.Sampling, h.Network)
+		plans, err := s.Probing.plans(s.Scenario.Service.Sampling, h)
 		if err != nil {
 			return err
 		}
-		s.probes = append(s.probes, plan)
+		s.probes = append(s.probes, plans)
 	}
 	for _, f := range s.Failures {
 		s.w.agenda.add(s.zero+f.At.Seconds(), func() { s.crash(f) })

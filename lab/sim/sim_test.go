@@ -19,7 +19,7 @@ import (
 )
 
 func asked(level, interference float64, seed uint64) train.RunRequest {
-	return train.RunRequest{Resource: probed, Cell: train.Cell{Level: level, Interference: interference}, WarmUp: 5 * time.Second,
+	return train.RunRequest{Resource: quell.Network, Cell: train.Cell{Level: level, Interference: interference}, WarmUp: 5 * time.Second,
 		Run: time.Minute, Seed: seed}
 }
 

@@ -120,7 +120,7 @@ func (s *simulation) done(ref int32) {
 	r := &s.w.requests[ref]
 	in := s.instances[r.instance]
 	if r.owner == ownProbe {
-		in.prober.arrived(ref)
+		in.probes(r.class[0].resource).arrived(ref)
 		return
 	}
 	latency := duration(s.w.now - r.entered)

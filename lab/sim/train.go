@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -34,15 +36,15 @@ func Plan() train.Plan {
 	return p
 }
 
-// Train makes every run of the plan in virtual time, as many at once as there are processors. The rows come in
-// the order of their seeds: the same arguments give the same rows.
-func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uint64) ([]model.TrainingRow, error) {
+// Train makes every run of the plan for every resource that is probed and used, in virtual time, as many at once as there are
+// processors. The rows come by resource, in the order of their seeds: the same arguments give the same rows.
+func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uint64) (rows []model.TrainingRow, err error) {
 	if err := sc.Validate(); err != nil {
 		return nil, &quell.UserError{Err: err}
 	}
-	if _, ok := sc.Workload.Demands(sc.Hosts[0])[probed]; !ok {
-		return nil, &quell.UserError{Err: fmt.Errorf("workload.classes: nothing uses the %s, which the probes measure: training would learn "+
-			"nothing; give --models, or run policies that need none", probed)}
+	resources, err := trained(sc)
+	if err != nil {
+		return nil, err
 	}
 	machines := make([]train.Machine, runtime.GOMAXPROCS(0))
 	for i := range machines {
@@ -50,12 +52,76 @@ func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uin
 			Scenario: sc, Discipline: sc.Stations.Discipline, Fluid: sc.Stations.Neighbours == scenario.Fluid, Probing: Probing(sc.Probing),
 		}
 	}
-	return train.Run(ctx, train.Options{Plan: plan, Resource: probed, Machines: machines, Seed: seed})
+	for _, r := range resources {
+		own := seed
+		if r != quell.Network {
+			own += trainingSeeds * uint64(1+kindOf(r))
+		}
+		part, err := train.Run(ctx, train.Options{Plan: planOf(sc, plan, r), Resource: r, Machines: machines, Seed: own})
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, part...)
+	}
+	return rows, nil
+}
+
+// trainingSeeds keeps the seeds of one resource's runs apart from those of another one's.
+const trainingSeeds = 1 << 40
+
+// trained lists the resources that are probed and that requests use, or that they are slowed down in.
+func trained(sc *scenario.Scenario) (list []quell.Resource, err error) {
+	probed := sc.Probing.Probed()
+	for _, r := range probed {
+		if ownPart(sc, r) > 0 {
+			list = append(list, r)
+		}
+	}
+	if len(list) > 0 {
+		return list, nil
+	}
+	return nil, &quell.UserError{Err: fmt.Errorf("workload.classes: nothing uses the %s, which the probes measure: training would learn "+
+		"nothing; set probing.resources to what requests use, give --models, or run policies that need none", probed[0])}
+}
+
+// told is the resource whose use stands for that of r: the processors' for the memory's where requests are not told to use it; see
+// substitute.
+func told(sc *scenario.Scenario, r quell.Resource) quell.Resource {
+	if r == quell.Memory && sc.Workload.CacheStretch > 0 && sc.Workload.Demands(sc.Hosts[0])[r] == 0 {
+		return quell.CPU
+	}
+	return r
+}
+
+// ownPart is how much of a resource the service uses at a load of 1, which fills the resource that requests take most of.
+func ownPart(sc *scenario.Scenario, r quell.Resource) float64 {
+	return sc.Workload.Demands(sc.Hosts[0])[told(sc, r)] * sc.RatePerSecond(1)
+}
+
+// planOf leaves to the neighbours on a resource what the service leaves there: a level is one of the resource that requests take most of.
+func planOf(sc *scenario.Scenario, plan train.Plan, r quell.Resource) train.Plan {
+	part := ownPart(sc, r)
+	if len(plan.Only) > 0 || quell.AtMost(1, part) {
+		return plan
+	}
+	most := cmp.Or(plan.Most, train.Busiest)
+	uses := slices.Clone(plan.Interference)
+	for step := 0.1; quell.AtMost(uses[len(uses)-1]+step, 0.8); {
+		uses = append(uses, uses[len(uses)-1]+step)
+	}
+	for _, use := range uses {
+		for _, level := range plan.Levels {
+			if quell.AtMost(level*part+use, most) {
+				plan.Only = append(plan.Only, train.Cell{Level: level, Interference: use})
+			}
+		}
+	}
+	return plan
 }
 
 // Measure implements train.Machine.
 func (t *Trainer) Measure(ctx context.Context, r train.RunRequest) (model.TrainingRow, error) {
-	plan, err := t.Probing.plan(t.Scenario.Service.Sampling, t.Scenario.Hosts[0].Network)
+	plan, err := t.Probing.planOf(r.Resource, t.Scenario.Service.Sampling, t.Scenario.Hosts[0])
 	if err != nil {
 		return model.TrainingRow{}, err
 	}
@@ -65,17 +131,19 @@ func (t *Trainer) Measure(ctx context.Context, r train.RunRequest) (model.Traini
 
 // Probes implements train.ProbedMachine.
 func (t *Trainer) Probes(ctx context.Context, r train.RunRequest, p train.Probing) ([]float64, error) {
+	if r.Resource != quell.Network {
+		return nil, &quell.UserError{Err: fmt.Errorf("probes of %s have a fixed size: only those of the %s can be chosen", r.Resource,
+			quell.Network)}
+	}
 	_, singles, err := t.run(ctx, r, probePlan{
-		count: p.Count, spacing: p.Spacing().Seconds(), class: class{{kindOf(r.Resource), always(float64(p.Bytes) + headerBytes)}},
+		resource: r.Resource, count: p.Count, spacing: p.Spacing().Seconds(),
+		class: class{{kindOf(r.Resource), always(float64(p.Bytes) + headerBytes)}},
 	})
 	return singles, err
 }
 
 // run returns a run's row and its single probe times.
 func (t *Trainer) run(ctx context.Context, r train.RunRequest, plan probePlan) (model.TrainingRow, []float64, error) {
-	if r.Resource != probed {
-		return model.TrainingRow{}, nil, &quell.UserError{Err: fmt.Errorf("no simulated probe measures %s, only %s", r.Resource, probed)}
-	}
 	sc := t.Scenario
 	r.WarmUp, r.Run = settled(&sc.Workload, r.WarmUp, r.Run)
 	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
@@ -85,9 +153,9 @@ func (t *Trainer) run(ctx context.Context, r train.RunRequest, plan probePlan) (
 	if err != nil {
 		return model.TrainingRow{}, nil, err
 	}
-	world := newWorld(sc.Hosts[:1], t.Discipline, r.Seed, append(classesOf(&sc.Workload), probeClass())...)
+	world := newWorld(sc.Hosts[:1], t.Discipline, r.Seed, append(classesOf(&sc.Workload), class{{kindOf(r.Resource), always(0)}})...)
 	world.cacheStretch = sc.Workload.CacheStretch
-	e := &exercise{resource: r.Resource, from: r.WarmUp.Seconds(), w: world}
+	e := &exercise{resource: r.Resource, told: told(sc, r.Resource), from: r.WarmUp.Seconds(), w: world}
 	e.classes = make([][]time.Duration, len(sc.Workload.Classes))
 	if e.clients, err = newClients(world, &sc.Workload, r.Seed, (r.WarmUp + r.Run).Seconds(), e.ask); err != nil {
 		return model.TrainingRow{}, nil, err
@@ -111,6 +179,7 @@ func settled(load *scenario.Workload, warmUp, run time.Duration) (time.Duration,
 // exercise is one training run.
 type exercise struct {
 	resource  quell.Resource
+	told      quell.Resource // whose use by the service stands for that of the resource; see substitute
 	w         *world
 	clients   *clients
 	prober    *prober
@@ -235,8 +304,9 @@ func (e *exercise) measure(length float64) {
 	})
 }
 
+// carried is what the service, and its neighbours, used of the resource so far, in seconds of the whole resource.
 func (e *exercise) carried() (own, neighbours float64) {
 	neighbours = e.w.carried(0, e.resource, ownNeighbours)
 	s := &e.w.stations[e.w.hosts[0].stations[kindOf(e.resource)]]
-	return e.w.carried(0, e.resource, ownService), neighbours + (1-s.share)*e.w.now
+	return e.w.carried(0, e.told, ownService), neighbours + (1-s.share)*e.w.now
 }

@@ -53,7 +53,7 @@ func TestTrainingRowsHoldTheObservation(t *testing.T) {
 func heldOutRows(t *testing.T, machines []train.Machine) []model.TrainingRow {
 	t.Helper()
 	rows, err := train.Run(t.Context(), train.Options{
-		Plan: train.HeldOut(heldOut, 20*time.Minute, 5*time.Second), Resource: probed, Machines: machines, Seed: 1_000_003,
+		Plan: train.HeldOut(heldOut, 20*time.Minute, 5*time.Second), Resource: quell.Network, Machines: machines, Seed: 1_000_003,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -105,8 +105,9 @@ func TestAdaptivePlanNeedsFewerRuns(t *testing.T) {
 func TestManySmallProbesBeatOneLarge(t *testing.T) {
 	const period = 4 * time.Second
 	scores, err := train.ProbingStudy{
-		Probings: []train.Probing{{Period: period, Count: 1, Bytes: 1_000_000}, {Period: period, Count: 20, Bytes: 20_000}}, Resource: probed,
-		Cells: []train.Cell{{Level: 0.2, Interference: 0.3}, {Level: 0.4, Interference: 0.3}}, Run: 20 * time.Minute, WarmUp: 5 * time.Second,
+		Probings: []train.Probing{{Period: period, Count: 1, Bytes: 1_000_000}, {Period: period, Count: 20, Bytes: 20_000}},
+		Resource: quell.Network,
+		Cells:    []train.Cell{{Level: 0.2, Interference: 0.3}, {Level: 0.4, Interference: 0.3}}, Run: 20 * time.Minute, WarmUp: 5 * time.Second,
 		Machines: []train.ProbedMachine{&Trainer{Scenario: noisyNeighbour()}, &Trainer{Scenario: noisyNeighbour()}}, Seed: 1,
 	}.Study(t.Context())
 	if err != nil {

@@ -148,7 +148,7 @@ func (w *world) enter(ref int32, hostIndex int) {
 	d := r.class[r.stage]
 	at := h.stations[d.resource]
 	work := r.size * d.amount.next() / h.perSecond[d.resource]
-	if d.resource == kindOf(quell.CPU) {
+	if d.resource == kindOf(quell.CPU) && r.owner != ownProbe { // a processor's probe is held against its own processor time
 		work *= h.stretch
 	}
 	w.stations[at].add(w.now, work, r.owner, ref)
