@@ -27,11 +27,12 @@ var mayImport = map[string][]string{
 	"route":  {"."},
 
 	// Sense and carry.
-	"sensor":     {".", "internal/cgroup"},
-	"probe":      {".", "internal/outage", "internal/tick"},
-	"agent":      {".", "sensor", "probe", "internal/outage", "internal/tick"},
-	"agent/host": {".", "bus", "policy", "sensor", "internal/lockfile", "internal/outage", "internal/tick"},
-	"bus":        {".", "internal/lockfile", "internal/outage", "internal/atomicfile"},
+	"sensor":      {".", "internal/cgroup"},
+	"probe":       {".", "internal/outage", "internal/tick"},
+	"probe/local": {".", "probe", "sensor", "internal/tick"},
+	"agent":       {".", "sensor", "probe", "internal/outage", "internal/tick"},
+	"agent/host":  {".", "bus", "policy", "sensor", "internal/lockfile", "internal/outage", "internal/tick"},
+	"bus":         {".", "internal/lockfile", "internal/outage", "internal/atomicfile"},
 
 	// Act.
 	"balancer":         {".", "config/keys"},
@@ -52,7 +53,7 @@ var mayImport = map[string][]string{
 	"loadgen":    {"."},
 	"chart":      {".", "model", "internal/figure"},
 	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile"},
-	"config":     {".", "balancer", "config/keys", "loadgen", "policy", "scaler", "sensor"},
+	"config":     {".", "balancer", "config/keys", "loadgen", "policy", "probe/local", "scaler", "sensor"},
 	"config/*":   {"."},
 	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
 	"daemon":     {"*"},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
 )
 
@@ -65,15 +66,16 @@ func (f *File) owners() []owner {
 		{"probe.from", controller, balancer},
 		{"agent", agents, nil},
 		{"agent.interface", nil, agents}, {"agent.root", nil, agents}, {"agent.cgroup", nil, agents}, {"agent.policy", nil, agents},
+		{"agent.probes", nil, agents}, {"agent.probing", nil, agents},
 		probing("agent.capacity", AgentProcess),
 		{"train", nil, nil}, // quell train reads the file when it starts
 	}...)
 }
 
-// keepers have something in the data folder: the agents, too, where they run a policy.
+// keepers have something in the data folder: the agents, too, where they run a policy or probe the disk there.
 func (f *File) keepers() []string {
 	list := []string{ControllerProcess, BalancerProcess}
-	if f.Agent.Policy.Chosen.Name != "" {
+	if f.Agent.Policy.Chosen.Name != "" || slices.Contains(f.Agent.Probing.Resources, quell.Disk) && f.Agent.Probing.Folder == "" {
 		list = append(list, AgentProcess)
 	}
 	return list

@@ -6,6 +6,7 @@
 package config
 
 import (
+	"cmp"
 	"path/filepath"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/scaler"
 	"github.com/quellhq/quell/sensor"
 )
@@ -122,12 +124,24 @@ type Probe struct {
 // Agent is what runs on an instance.
 type Agent struct {
 	Instance  string                     // its id; empty: given on the command line
-	Capacity  map[quell.Resource]float64 // network in bit/s, cpu in cores; absent ones are detected
+	Capacity  map[quell.Resource]float64 // network in bit/s, cpu in cores, disk in operations/s, memory in bytes/s; else detected or unknown
 	Interface string                     // network interface; empty: that of the default route
 	Root      string                     // of the file system that sensors read
 	Cgroup    string                     // whose processor time is the instance's; empty: the whole machine's
 	Metrics   string                     // empty: off
+	DiskBytes int64                      // bytes per second that the disk can read and write; 0: not known
+	Probing   Probing
 	Policy    AgentPolicy
+}
+
+// Probing is what the agent probes on its own machine, and how.
+type Probing struct {
+	Resources []quell.Resource // empty: none
+	Budget    float64          // share of each resource that its probes may take
+	Run       time.Duration    // processor time of one processor probe
+	Buffer    int64            // bytes that memory probes walk through
+	Folder    string           // of the disk probe's file; empty: AgentDir
+	Writes    bool             // the disk probe writes and syncs instead of reading
 }
 
 // AgentPolicy is a policy that runs on the machine itself, for its control groups.
@@ -141,6 +155,9 @@ type AgentPolicy struct {
 func usualGroups() []sensor.Group {
 	return []sensor.Group{{Path: "/system.slice/*"}, {Path: "/machine.slice/*"}, {Path: "/user.slice/*"}}
 }
+
+// ProbeDir is the folder of the disk probe's file.
+func (f *File) ProbeDir() string { return cmp.Or(f.Agent.Probing.Folder, f.AgentDir()) }
 
 // AgentDir is the folder of what the agent's policy keeps.
 func (f *File) AgentDir() string { return filepath.Join(f.Data, "agent") }
@@ -202,7 +219,10 @@ func (t Drivers) Defaults() File {
 		Probe: Probe{
 			Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
 		},
-		Agent: Agent{Capacity: map[quell.Resource]float64{}, Root: "/", Policy: AgentPolicy{Sampling: time.Second, Groups: usualGroups()}},
+		Agent: Agent{
+			Capacity: map[quell.Resource]float64{}, Root: "/", Policy: AgentPolicy{Sampling: time.Second, Groups: usualGroups()},
+			Probing: Probing{Budget: local.MostBudget, Run: local.UsualRun, Buffer: local.UsualBuffer},
+		},
 		Train: Train{
 			Plan: QuickPlan, Run: 10 * time.Second, Repeat: 3, MaxRepeat: 5, Interval: 0.05, Confidence: 0.95, Budget: 90, Bound: 0.02,
 			Testbed: EmulatedTestbed, Hosts: 4, Network: 40e6, FileSize: 50_000, Arrivals: loadgen.Poisson, Seed: 1,

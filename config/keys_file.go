@@ -11,6 +11,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/sensor"
 )
 
@@ -117,13 +118,15 @@ func probeKeys(p *Probe) keys.Table {
 func agentKeys(a *Agent) keys.Table {
 	return keys.Table{
 		keys.Opt("instance", keys.Ident(&a.Instance), "id of the instance that the agent runs on"),
-		keys.Opt("capacity", capacityKeys(a.Capacity), "what an instance has of each resource").Or("detected"),
+		keys.Opt("capacity", capacityKeys(a), "what an instance has of each resource").Or("detected"),
 		keys.Opt("interface", keys.Ident(&a.Interface), "network interface that is watched").Or("that of the default route"),
 		keys.Opt("root", keys.Text(&a.Root), "root of the file system that sensors read"),
 		keys.Opt("cgroup", keys.Text(&a.Cgroup),
 			"control group whose processor time is the instance's own, over its quota: self, or a path as /system.slice/web.service").
 			Or("the whole machine"),
 		keys.Opt("metrics", keys.OptionalAddress(&a.Metrics), "the agent's metrics; off turns it off"),
+		probesKey(&a.Probing),
+		keys.Opt("probing", probingKeys(&a.Probing), "how the agent probes what `probes` names"),
 		keys.Opt("policy", agentPolicyKeys(&a.Policy),
 			"a policy that the agent runs itself, for control groups of its machine; it needs neither controller nor bus").Or("none"),
 	}
@@ -147,12 +150,56 @@ func controlGroupKeys(g *sensor.Group) keys.Table {
 	}
 }
 
-func capacityKeys(c map[quell.Resource]float64) keys.Table {
-	var bits, cores float64
+// probesKey names what the agent probes.
+func probesKey(p *Probing) keys.Key {
+	const off, auto quell.Resource = "off", "auto"
+	known := local.Resources()
+	written := p.Resources
+	switch {
+	case len(written) == 0:
+		written = []quell.Resource{off}
+	case len(written) == len(known):
+		written = []quell.Resource{auto}
+	}
+	read := func(words []quell.Resource) {
+		switch words[0] {
+		case off:
+			p.Resources = nil
+		case auto:
+			p.Resources = known
+		default:
+			p.Resources = words
+		}
+	}
+	return keys.Opt("probes", keys.Words(written, read, known, off, auto),
+		"what the agent probes on its own machine: cpu, memory or disk, a list such as [cpu, disk], auto: all of them, or off")
+}
+
+func probingKeys(p *Probing) keys.Table {
+	return keys.Table{
+		keys.Opt("budget", keys.Share(&p.Budget).Above(0).Between(0, local.MostBudget),
+			"share that probes may take of each resource: of the processors' time, of the disk's operations"),
+		keys.Opt("run", keys.Duration(&p.Run).Between(50*time.Microsecond, 10*time.Millisecond), "processor time of one processor probe"),
+		keys.Opt("buffer", keys.Size(&p.Buffer).Between(64<<10, 1<<30),
+			"what memory probes walk through: more than a processor's private caches, less than what it shares"),
+		keys.Opt("folder", keys.Text(&p.Folder), "where the disk probe has its file of 4 MiB: on the disk that the service uses").
+			Or("the agent's part of data"),
+		keys.Opt("writes", keys.Bool(&p.Writes), "the disk probe writes and syncs instead of reading"),
+	}
+}
+
+func capacityKeys(a *Agent) keys.Table {
+	c := a.Capacity
+	var bits, cores, operations float64
+	traffic := int64(c[quell.Memory])
 	return keys.Table{
 		keys.Opt("network", keys.Entry(c, quell.Network, keys.Bandwidth(&bits)).Above(0),
 			"bandwidth of the interface").Or("what the kernel says"),
 		keys.Opt("cpu", keys.Entry(c, quell.CPU, keys.Decimal(&cores)).Above(0), "cores").Or("those present"),
+		keys.Opt("disk", keys.Entry(c, quell.Disk, keys.Decimal(&operations)).Above(0), "operations per second of its disk").Or("not known"),
+		keys.Opt("disk_bytes", keys.Size(&a.DiskBytes).Above(0), "bytes per second that its disk reads and writes").Or("not known"),
+		keys.Opt("memory", keys.Size(&traffic).Above(0).Into(func(n int64) { c[quell.Memory] = float64(n) }),
+			"bytes per second between its processors and its memory, where the kernel counts them (resctrl)").Or("not known"),
 	}
 }
 

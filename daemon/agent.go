@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/probe"
+	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/sensor"
 )
 
@@ -120,6 +122,7 @@ type generation struct {
 	file     *config.File
 	agent    *agent.Agent // nil without a service
 	loop     *host.Loop   // nil without a policy of the agent's own
+	probes   *local.Probes
 	registry *prometheus.Registry
 	listener *net.TCPListener // outlives the agent's, which is on the same socket; nil without a service
 }
@@ -139,6 +142,9 @@ func (g *generation) run(ctx context.Context) error {
 	}
 	if g.loop != nil {
 		parts = append(parts, g.loop.Run)
+	}
+	if g.probes != nil {
+		parts = append(parts, g.probes.Run)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -180,10 +186,7 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	if err != nil {
 		return nil, err
 	}
-	sensors, err := sensor.New(sensor.Options{
-		Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Cgroup: file.Agent.Cgroup,
-		Exclude: server.BytesSent,
-	})
+	sensors, probes, err := Sensors(file, server.BytesSent)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +206,26 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
-	return &generation{file, a, loop, registry, listener}, nil
+	return &generation{file, a, loop, probes, registry, listener}, nil
+}
+
+// Sensors are what a configuration's agent reads of its machine, and the probes of which some of them tell once these run. exclude are
+// bytes sent that are no use by the service.
+func Sensors(file *config.File, exclude func() uint64) (*sensor.Set, *local.Probes, error) {
+	a := &file.Agent
+	root := os.DirFS(a.Root)
+	probes, err := local.New(local.Options{
+		Resources: a.Probing.Resources, Period: file.Service.Sampling, Budget: a.Probing.Budget, Run: a.Probing.Run, Buffer: a.Probing.Buffer,
+		Folder: file.ProbeDir(), Writes: a.Probing.Writes, Cores: a.Capacity[quell.CPU], Operations: a.Capacity[quell.Disk], Root: root,
+		Seed: rand.Uint64(),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	sensors, err := sensor.New(sensor.Options{
+		Root: root, Interface: a.Interface, Capacity: a.Capacity, Cgroup: a.Cgroup, Exclude: exclude, More: probes.Sensors(),
+	})
+	return sensors, probes, err
 }
 
 // again returns another listener on the same socket: connections wait in it while no one serves.

@@ -46,6 +46,8 @@ type Options struct {
 	// Exclude returns the bytes that the probe server has sent since it started; they are no use by the service.
 	// Nil excludes nothing.
 	Exclude func() uint64
+	// More are sensors that this machine has as well, such as those of its probes.
+	More []Sensor
 }
 
 // New returns the sensors that every machine has: network, cpu and pressure. A capacity that is no positive number
@@ -56,7 +58,7 @@ func New(o Options) (*Set, error) {
 	if err := errors.Join(errNetwork, errCPU); err != nil {
 		return nil, err
 	}
-	return NewSet(network, cpu, NewPressure(o)), nil
+	return NewSet(append([]Sensor{network, cpu, NewPressure(o)}, o.More...)...), nil
 }
 
 // Set samples several sensors as one. It is not safe for concurrent use.

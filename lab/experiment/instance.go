@@ -132,10 +132,7 @@ func Probe(ctx context.Context, path string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	sensors, err := sensor.New(sensor.Options{
-		Root: os.DirFS(file.Agent.Root), Interface: file.Agent.Interface, Capacity: file.Agent.Capacity, Cgroup: file.Agent.Cgroup,
-		Exclude: server.BytesSent,
-	})
+	sensors, probes, err := daemon.Sensors(file, server.BytesSent)
 	if err != nil {
 		return err
 	}
@@ -149,8 +146,7 @@ func Probe(ctx context.Context, path string, log *slog.Logger) error {
 		return err
 	}
 	defer stopMeter()
-	<-ctx.Done()
-	return nil
+	return probes.Run(ctx)
 }
 
 // meter answers what the machine's sensors say, and how much of its resources the service has used since the first time it was asked.

@@ -1,0 +1,93 @@
+package local
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+var memoryKind = kind{
+	resource: quell.Memory,
+	by:       func(o *Options) quell.Probing { return quell.Probing{Bytes: o.Buffer} },
+	purse:    func(o *Options) purse { return processorPurse(o, guessedWalk) },
+	open:     openMemory,
+}
+
+const (
+	// accesses of one probe: 128 KiB of cache lines.
+	accesses    = 2048
+	guessedWalk = 300 * time.Microsecond // of one probe
+	lineBytes   = 64
+	leastBuffer = 64 << 10
+)
+
+// line is a cache line that says which one follows.
+type line struct {
+	next uint32
+	_    [lineBytes/4 - 1]uint32
+}
+
+// memoryProbe follows a chain through a buffer, of which the processor cannot guess the next line.
+type memoryProbe struct {
+	thread thread
+	walk   func()        // a fixed number of accesses
+	paid   time.Duration // the thread's processor time up to the last probe
+}
+
+func openMemory(o *Options) (prober, error) {
+	t, err := openThread()
+	if err != nil {
+		return nil, err
+	}
+	lines, at := cycle(int(o.Buffer/lineBytes), rand.New(rand.NewPCG(o.Seed, uint64(o.Buffer)))), uint32(0)
+	p := &memoryProbe{thread: t, walk: func() { at = chase(lines, at) }}
+	first, err := p.probe()
+	if err == nil {
+		err = resolves(t.used, time.Duration(first.ms*float64(time.Millisecond)), "processor")
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	return p, nil
+}
+
+// probe returns the processor time of the walk: it grows with what neighbours take of shared caches and of the memory's bandwidth,
+// not with what they take of the processors.
+func (p *memoryProbe) probe() (sample, error) {
+	before := p.thread.used()
+	p.walk()
+	after := p.thread.used()
+	s := sample{ms: milliseconds(after - before), cost: (after - p.paid).Seconds()}
+	p.paid = after
+	if s.ms <= 0 {
+		return s, errors.New("the thread's clock stood still through a probe")
+	}
+	return s, nil
+}
+
+func (p *memoryProbe) close() error { return p.thread.close() }
+
+// cycle returns lines that form one cycle through all of them, in random order (Sattolo, 1986).
+func cycle(n int, rng *rand.Rand) []line {
+	lines := make([]line, n)
+	for i := range lines {
+		lines[i].next = uint32(i)
+	}
+	for i := n - 1; i > 0; i-- {
+		j := rng.IntN(i)
+		lines[i].next, lines[j].next = lines[j].next, lines[i].next
+	}
+	return lines
+}
+
+// chase follows the cycle and returns where it got.
+//
+//go:noinline
+func chase(lines []line, at uint32) uint32 {
+	for range accesses {
+		at = lines[at].next
+	}
+	return at
+}
