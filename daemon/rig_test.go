@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -42,7 +43,9 @@ type rig struct {
 	bus      string
 	lifeline *os.File // what processes hold, and the other end
 	hold     *os.File
-	procs    []*proc // in order of start
+
+	launching sync.Mutex // machines start beside the test
+	procs     []*proc    // in order of start
 }
 
 // newRig writes a configuration of a service with the given parts: scaler, and more keys of the file.
@@ -159,6 +162,8 @@ func (r *rig) launch(name string, cmd *exec.Cmd) *proc {
 }
 
 func (r *rig) tryLaunch(name string, cmd *exec.Cmd) (*proc, error) {
+	r.launching.Lock()
+	defer r.launching.Unlock()
 	p := &proc{name: name, cmd: cmd, done: make(chan struct{}), log: filepath.Join(r.dir, fmt.Sprintf("%s-%d.log", name, len(r.procs)))}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -214,6 +219,8 @@ func (p *proc) ends(t *testing.T) int {
 
 // end asks every process to end, the oldest first, and kills those that do not.
 func (r *rig) end() {
+	r.launching.Lock()
+	defer r.launching.Unlock()
 	for _, p := range r.procs {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
 	}
