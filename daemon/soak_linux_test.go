@@ -164,7 +164,7 @@ func whole(st controller.Status) bool {
 			serving++
 		}
 	}
-	return serving >= soakMin && serving == len(st.Instances) && math.Abs(sum-1) < 1e-6
+	return serving >= soakMin && serving == len(st.Instances) && len(st.Pending) == 0 && math.Abs(sum-1) < 1e-6
 }
 
 // heals waits until the service is whole again, and looks at what must hold at any time.
@@ -244,12 +244,13 @@ func (s *soak) anInstance() string {
 	return ids[s.random.IntN(len(ids))]
 }
 
-// replace orders a fresh instance in the place of one.
+// replace orders a fresh instance in the place of one, and waits until that has begun: before, the service looks whole.
 func (s *soak) replace(id string) {
 	s.t.Helper()
 	if out, status := s.quell("replace", id, "--config", s.config); status != 0 {
 		s.t.Errorf("quell replace %s: status %d: %s", id, status, out)
 	}
+	s.awaitStatus("the replacement of "+id, func(st controller.Status) bool { return len(st.Pending) > 0 })
 }
 
 func (s *soak) freeze(pid int, most time.Duration) {
