@@ -4,6 +4,7 @@ package lockfile
 import (
 	"errors"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,16 +21,27 @@ func Hold(file *os.File) error {
 	return err
 }
 
-// Take makes a file if it is missing and holds it until release, which leaves the file. The error is ErrHeld, or what
-// opening or locking it said.
+// A killed process may leave a child between fork and exec, which holds a copy of the descriptor until it runs its own program: Take asks
+// for the lock for so long.
+const (
+	outlast = time.Second
+	retry   = 10 * time.Millisecond
+)
+
+// Take makes a file if it is missing and holds it until release, which leaves the file. The error is ErrHeld, after a second in which
+// another holder did not give it up, or what opening or locking it said.
 func Take(path string, perm os.FileMode) (release func() error, err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, perm)
 	if err != nil {
 		return nil, err
 	}
-	if err := Hold(file); err != nil {
+	deadline := time.Now().Add(outlast)
+	for err = Hold(file); errors.Is(err, ErrHeld) && time.Now().Before(deadline); err = Hold(file) {
+		time.Sleep(retry)
+	}
+	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	// The lock is given back explicitly: a child between fork and exec may hold a copy of the descriptor.
+	// The lock is given back explicitly: the same children may hold it after the file is closed.
 	return func() error { return errors.Join(unix.Flock(int(file.Fd()), unix.LOCK_UN), file.Close()) }, nil
 }

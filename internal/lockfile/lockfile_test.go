@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestTakeIsForOneAtATime(t *testing.T) {
@@ -25,6 +27,30 @@ func TestTakeIsForOneAtATime(t *testing.T) {
 	if err := release(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A lock that is given up within a moment is waited for: a child of a killed process held it.
+func TestTakeOutlastsAMoment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	synctest.Test(t, func(t *testing.T) {
+		release, err := Take(path, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(outlast / 2)
+			if err := release(); err != nil {
+				t.Error(err)
+			}
+		}()
+		next, err := Take(path, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := next(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestHoldEndsWithTheFile(t *testing.T) {
