@@ -19,7 +19,7 @@ import (
 
 func TestKilledControllerLosesNothing(t *testing.T) {
 	dir := t.TempDir()
-	killController(t, dir)
+	killController(t, dir, "serve")
 	d := open(t, options(dir, "serve"))
 	if n := countState(d, quell.Ready); n != 2 {
 		t.Fatalf("%d instances are ready right after adoption: %+v", n, members(t, d))
@@ -45,9 +45,9 @@ func TestKilledControllerLosesNothing(t *testing.T) {
 }
 
 // killController runs a controller in another process until its two instances are ready, and ends it with KILL.
-func killController(t *testing.T, dir string) {
+func killController(t *testing.T, dir, mode string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], dir)
+	cmd := exec.Command(os.Args[0], dir, mode)
 	cmd.Env = append(os.Environ(), roleEnv+"=controller", quickExit)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

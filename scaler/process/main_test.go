@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	case "instance":
 		runInstance(os.Args[1], os.Args[2:])
 	case "controller":
-		runController(os.Args[1])
+		runController(os.Args[1], os.Args[2])
 	default:
 		os.Exit(m.Run())
 	}
@@ -78,9 +78,9 @@ func followLifeline() {
 }
 
 // runController starts two instances, says so when they are ready, and waits to be killed.
-func runController(dir string) {
+func runController(dir, mode string) {
 	time.AfterFunc(time.Minute, func() { os.Exit(9) })
-	d, err := New(options(dir, "serve"))
+	d, err := New(options(dir, mode))
 	if err != nil {
 		panic(err)
 	}

@@ -38,7 +38,7 @@ func TestALostListIsMadeAgain(t *testing.T) {
 	onLinux(t)
 	dir := t.TempDir()
 	endMarked(t, dir)
-	killController(t, dir)
+	killController(t, dir, "serve")
 	l, _, err := (&folder{dir: dir}).load()
 	if err != nil || len(l.Instances) != 2 {
 		t.Fatalf("%+v, %v", l, err)
@@ -69,7 +69,7 @@ func TestAStartThatWasNotNoted(t *testing.T) {
 	onLinux(t)
 	dir := t.TempDir()
 	endMarked(t, dir)
-	killController(t, dir)
+	killController(t, dir, "serve")
 	f := &folder{dir: dir}
 	l, _, err := f.load()
 	if err != nil {

@@ -139,6 +139,7 @@ func (d *Driver) adopt() error {
 		seen = now
 	}
 	var found []*running
+	ended := map[int]string{}
 	for _, r := range slices.Clone(l.Instances) {
 		r.locate()
 		r.Started = now.Add(-max(0, now.Sub(r.Started))) // from here on by this process's own clock, whatever the wall shows
@@ -149,9 +150,13 @@ func (d *Driver) adopt() error {
 		case alive:
 			found = append(found, newRunning(r, nil))
 		default:
+			if r.Exited == nil && r.PID != 0 {
+				ended[r.PID] = r.ID
+			}
 			d.missing(r, seen)
 		}
 	}
+	d.endRemains(ended)
 	if err := d.folder.save(l, now); err != nil {
 		return err
 	}
@@ -176,6 +181,23 @@ func (d *Driver) missing(r *record, seen time.Time) {
 	}
 	if r.Stopping {
 		d.forget(r)
+	}
+}
+
+// endRemains kills what instances left behind that ended while no driver ran, by pid and id. What carries an instance's mark in its process
+// group is no stranger.
+func (d *Driver) endRemains(ended map[int]string) {
+	if len(ended) == 0 {
+		return
+	}
+	found, err := findMarked(d.opts.Dir)
+	if err != nil {
+		d.opts.Logger.Warn("what ended instances left behind is not looked for", "error", err)
+	}
+	for _, m := range found {
+		if id, of := ended[m.group]; of && id == m.ID {
+			syscall.Kill(-m.group, unix.SIGKILL)
+		}
 	}
 }
 
