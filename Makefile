@@ -1,7 +1,7 @@
 # make demo    build the program and show it at work, on this machine alone
 # make test    what CI runs: formatting, vet, staticcheck, every test
 # make bench   benchmarks      make fuzz     every fuzz target for a short time
-# make soak    half an hour of random faults over a running service      make results the experiments behind docs/results
+# make soak    half an hour of random faults over running services      make results the experiments behind docs/results
 GO ?= go
 
 # Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
@@ -9,7 +9,7 @@ GO ?= go
 TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio
 
 # Packages whose tests run a second time under the race detector: those in which goroutines share memory.
-RACE = ./agent ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe ./scaler/... ./lab/testbed/... ./train
+RACE = ./agent/... ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe ./scaler/... ./lab/testbed/... ./train
 
 FUZZTIME ?= 20s
 PAGES ?=
@@ -46,11 +46,15 @@ envoy:
 race:
 	$(GO) test -race $(RACE)
 
-# SOAK is for how long, SEED where the random sequence of faults begins.
+# SOAK is for how long, SEED where the random sequence of faults begins. Beside it KILLS services of everything at once are started one
+# after the other, and each process of theirs is killed; KILL_SEED is the first one's.
 SOAK ?= 30m
 SEED ?= 1
+KILLS ?= 30
+KILL_SEED ?= 1
 soak: programs
-	QUELL_SOAK=$(SOAK) QUELL_SOAK_SEED=$(SEED) $(GO) test -count 1 -timeout 2h -run 'TestSoak$$' -v ./daemon
+	QUELL_SOAK=$(SOAK) QUELL_SOAK_SEED=$(SEED) QUELL_KILL_SEEDS=$(KILLS) QUELL_KILL_SEED=$(KILL_SEED) \
+		$(GO) test -count 1 -timeout 2h -run 'TestSoak$$|TestKilledAtRandom$$' -v ./daemon
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...

@@ -67,6 +67,9 @@ type Options struct {
 	OwnMembers, OwnBackends bool
 	Drain                   time.Duration // how long open requests of a removed instance may take
 	Agents                  Agents        // put limits and settings in force; nil: plans that ask for any fail
+	// Amend adds to each decision's plan before it is carried out; nil: nothing. Tests ask for limits and settings by it, of which no policy
+	// asks yet.
+	Amend func(*quell.Snapshot, *quell.Plan)
 	// Lead reports whether this controller may act, for at least StepLimit from when it was asked; nil means always. It
 	// is asked before anything is done, so it should be cheap.
 	Lead func(ctx context.Context) (bool, error)
@@ -343,6 +346,9 @@ func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 	}
 	s.Cut(c.mem.Factors)
 	plan, state := c.engine.Decide(s, c.mem.State)
+	if c.opts.Amend != nil {
+		c.opts.Amend(s, &plan)
+	}
 	if c.noModels != nil {
 		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "no_models", Text: c.missing()})
 	}

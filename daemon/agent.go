@@ -28,12 +28,17 @@ import (
 // Agent reports from the machine it runs on, answers probes, and runs a policy over the machine's control groups if it is to, until ctx
 // ends. A configuration without a service asks for the policy alone: then there is no bus. instance overrides the configuration's. Each
 // value from reload reads the configuration again; a bad one is logged and the running one stays.
-func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, log *slog.Logger) (err error) {
-	file, err := Drivers().LoadAgent(path)
+func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, log *slog.Logger) error {
+	return (&reporter{path: path, log: log}).live(ctx, instance, reload)
+}
+
+func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.Signal) (err error) {
+	file, err := Drivers().LoadAgent(r.path)
 	if err != nil {
 		return err
 	}
-	r := &reporter{path: path, started: file, log: log}
+	r.started = file
+	log := r.log
 	if err := r.introduce(instance); err != nil {
 		return err
 	}
@@ -112,6 +117,8 @@ type reporter struct {
 	started        *config.File // as it was at the start
 	conn           *bus.Conn    // nil without a service
 	own            hostPolicy
+	limiters       map[quell.Resource]agent.Limiter // this version has no driver of either kind; tests have
+	setters        map[string]agent.Setter
 	log            *slog.Logger
 	shown          atomic.Pointer[prometheus.Registry]
 	now            atomic.Pointer[agent.Agent] // who takes orders
@@ -201,7 +208,8 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	}
 	a, err := agent.New(agent.Options{
 		Service: r.started.Service.Name, Instance: r.instance, Period: file.Service.Sampling, Sampler: sensors,
-		Publish: publisher(r.conn), ProbeServer: server, ProbeListener: own, Logger: r.log, Metrics: registry,
+		Publish: publisher(r.conn), ProbeServer: server, ProbeListener: own, Limiters: r.limiters, Setters: r.setters,
+		Logger: r.log, Metrics: registry,
 	})
 	if err != nil {
 		return nil, errors.Join(err, own.Close())

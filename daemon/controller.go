@@ -23,7 +23,14 @@ import (
 
 // Controller runs a service's controller until ctx ends. Each value from reload reads the configuration and the
 // models again; bad ones are logged and the running ones stay.
-func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *slog.Logger) (err error) {
+func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *slog.Logger) error {
+	return runController(ctx, path, nil, reload, log)
+}
+
+// amend is controller.Options.Amend.
+type amend = func(*quell.Snapshot, *quell.Plan)
+
+func runController(ctx context.Context, path string, more amend, reload <-chan os.Signal, log *slog.Logger) (err error) {
 	file, models, err := load(path, log)
 	if err != nil {
 		return err
@@ -50,7 +57,7 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 	if err != nil {
 		return err
 	}
-	c, err := newController(file, models, driver, conn, lease, pipe, log, &stop)
+	c, err := newController(file, models, more, driver, conn, lease, pipe, log, &stop)
 	if err != nil {
 		return err
 	}
@@ -135,8 +142,8 @@ func keepCredentials(file *config.File) error {
 }
 
 func newController(
-	file *config.File, models *model.Models, driver controller.Balancer, conn *bus.Conn, lease *leader, pipe *os.File, log *slog.Logger,
-	stop *cleanups,
+	file *config.File, models *model.Models, more amend, driver controller.Balancer, conn *bus.Conn, lease *leader, pipe *os.File,
+	log *slog.Logger, stop *cleanups,
 ) (*controller.Controller, error) {
 	name := file.Service.Name
 	journal, err := conn.Journal(name, bus.JournalOptions{Bytes: file.Bus.JournalBytes})
@@ -168,7 +175,8 @@ func newController(
 	return controller.New(controller.Options{
 		Service: file.Service, Models: models, Balancer: driver, Scaler: instances, Journal: written, Memory: memory,
 		Fixed: fixed, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
-		Agents: agents{conn, name}, Marker: markIn(file.Data), Reopen: conn.Reopen, OwnMembers: ownMembers(file), OwnBackends: ownBackends(file),
+		Agents: agents{conn, name}, Amend: more, Marker: markIn(file.Data), Reopen: conn.Reopen,
+		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file),
 	})
 }
 

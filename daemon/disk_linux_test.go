@@ -20,8 +20,18 @@ import (
 // roleVariable makes the test binary play a part of a test.
 const roleVariable = "DAEMON_TEST_ROLE"
 
-// playRole fills a small disk, which only this process sees, and becomes a controller that keeps its data there.
-func playRole(_ string, args []string) int {
+// playRole plays a part of a test.
+func playRole(role string, args []string) int {
+	if role == fullDiskRole {
+		return fillDisk(args)
+	}
+	return playToy(role, args)
+}
+
+const fullDiskRole = "full-disk"
+
+// fillDisk fills a small disk, which only this process sees, and becomes a controller that keeps its data there.
+func fillDisk(args []string) int {
 	program, config, dir := args[0], args[1], args[2]
 	err := errors.Join(os.MkdirAll(dir, 0o755), unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"), fill(filepath.Join(dir, "ballast")))
 	if err == nil {
@@ -52,7 +62,7 @@ func TestAFullDisk(t *testing.T) {
 	r := newRig(t, "")
 	r.write(hosts(r))
 	cmd := exec.Command(os.Args[0], quellProgram, r.config, filepath.Join(r.dir, "data"))
-	cmd.Env = append(os.Environ(), roleVariable+"=full-disk")
+	cmd.Env = append(os.Environ(), roleVariable+"="+fullDiskRole)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},

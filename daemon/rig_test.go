@@ -242,6 +242,11 @@ func (r *rig) end() {
 // await polls until something is so. what it returns says how things stand.
 func (r *rig) await(what string, is func() (bool, any)) {
 	r.t.Helper()
+	r.awaitFor(patience, what, is)
+}
+
+func (r *rig) awaitFor(patience time.Duration, what string, is func() (bool, any)) {
+	r.t.Helper()
 	deadline := time.Now().Add(patience)
 	for {
 		ok, state := is()
@@ -405,24 +410,35 @@ func (r *rig) journal(conn *bus.Conn) (entries []bus.Entry) {
 	return entries
 }
 
-// pids reads the ledger of the process scaler.
-func (r *rig) pids() map[string]int {
+// listed is an instance in the ledger of the process scaler.
+type listed struct {
+	ID      string     `json:"id"`
+	PID     int        `json:"pid"`
+	Address string     `json:"address"`
+	Exited  *time.Time `json:"exited"`
+}
+
+// ledger is that of the process scaler.
+func (r *rig) ledger() []listed {
 	r.t.Helper()
 	data, err := os.ReadFile(filepath.Join(r.dir, "data", "instances", "instances.json"))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	var ledger struct {
-		Instances []struct {
-			ID  string `json:"id"`
-			PID int    `json:"pid"`
-		} `json:"instances"`
+		Instances []listed `json:"instances"`
 	}
 	if err := json.Unmarshal(data, &ledger); err != nil {
 		r.t.Fatal(err)
 	}
+	return ledger.Instances
+}
+
+// pids are those of the instances in it.
+func (r *rig) pids() map[string]int {
+	r.t.Helper()
 	pids := map[string]int{}
-	for _, in := range ledger.Instances {
+	for _, in := range r.ledger() {
 		pids[in.ID] = in.PID
 	}
 	return pids

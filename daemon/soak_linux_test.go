@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -65,16 +63,61 @@ type soak struct {
 	remote   string // the balancer's configuration
 	control  *proc
 	balancer *proc
-
-	mu     sync.Mutex
-	faults []fault
+	faults   faults
 }
 
-// fault is one that was made. A request that it may have cut off began before its end and ended after its begin.
+// faults are those that were made, in order.
+type faults []fault
+
+// fault is one of them. A request that it may have cut off began before its end and ended after its begin.
 type fault struct {
 	what       string
 	excuses    bool // it may cut off requests
 	begin, end time.Time
+}
+
+// make makes a fault and notes when it was.
+func (f *faults) make(t *testing.T, what string, excuses bool, do func()) {
+	t.Helper()
+	made := fault{what: what, excuses: excuses, begin: time.Now()}
+	*f = append(*f, made)
+	do()
+	made.end = time.Now()
+	(*f)[len(*f)-1] = made
+	t.Logf("%s: %s, %s", made.begin.Format("15:04:05.0"), what, made.end.Sub(made.begin).Round(time.Millisecond))
+}
+
+// last is what the last one was.
+func (f faults) last() string {
+	if len(f) == 0 {
+		return "the start"
+	}
+	return f[len(f)-1].what
+}
+
+// excuse names the fault that cut a request off.
+func (f faults) excuse(r failure) string {
+	for _, x := range f {
+		if x.excuses && r.began.Before(x.end) && r.ended.After(x.begin) {
+			return x.what
+		}
+	}
+	return ""
+}
+
+// judge ends the load: what failed must be excused.
+func (f faults) judge(t *testing.T, load *traffic) {
+	t.Helper()
+	excused := 0
+	for _, r := range load.failures() {
+		if f.excuse(r) == "" {
+			t.Errorf("a request failed for no reason of its own, %s to %s: %s", r.began.Format("15:04:05.000"), r.ended.Format("15:04:05.000"),
+				r.why)
+		} else {
+			excused++
+		}
+	}
+	t.Logf("%d faults; %d requests, %d failed that a killed process held", len(f), load.done, excused)
 }
 
 const (
@@ -170,7 +213,7 @@ func whole(st controller.Status) bool {
 // heals waits until the service is whole again, and looks at what must hold at any time.
 func (s *soak) heals() {
 	s.t.Helper()
-	last := s.faults[len(s.faults)-1].what
+	last := s.faults.last()
 	s.awaitStatus("the service to be whole after: "+last, func(st controller.Status) bool { return whole(st) })
 	s.await("the balancer to serve the whole group after: "+last, func() (bool, any) {
 		got, err := s.weights()
@@ -224,16 +267,7 @@ func (s *soak) breakOne() {
 		{"a cut wire to the bus", false, func() { s.wire.cut(true); s.wait(3 * time.Second); s.wire.cut(false) }},
 	}
 	k := kinds[s.random.IntN(len(kinds))]
-	f := fault{what: k.what, excuses: k.excuses, begin: time.Now()}
-	s.mu.Lock()
-	s.faults = append(s.faults, f)
-	n := len(s.faults) - 1
-	s.mu.Unlock()
-	k.do()
-	s.mu.Lock()
-	s.faults[n].end = time.Now()
-	s.mu.Unlock()
-	s.t.Logf("%s: %s, %s", f.begin.Format("15:04:05.0"), k.what, time.Since(f.begin).Round(time.Millisecond))
+	s.faults.make(s.t, k.what, k.excuses, k.do)
 }
 
 // wait lets a fault last for a random time up to most.
@@ -283,13 +317,7 @@ func (s *soak) takeOver() {
 // listens waits until the balancer takes connections again.
 func (s *soak) listens() {
 	s.t.Helper()
-	s.await("the balancer to listen", func() (bool, any) {
-		conn, err := net.Dial("tcp", s.traffic)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil, err
-	})
+	s.await("the balancer to listen", func() (bool, any) { return listens(s.traffic) })
 }
 
 func (s *soak) fillDisk(most time.Duration) {
@@ -307,16 +335,7 @@ func (s *soak) fillDisk(most time.Duration) {
 // judge ends the load and holds the record against what must hold.
 func (s *soak) judge(load *traffic) {
 	s.t.Helper()
-	excused := 0
-	for _, f := range load.failures() {
-		if what := s.excuse(f); what == "" {
-			s.t.Errorf("a request failed for no reason of its own, %s to %s: %s", f.began.Format("15:04:05.000"), f.ended.Format("15:04:05.000"),
-				f.why)
-		} else {
-			excused++
-		}
-	}
-	s.t.Logf("%d faults; %d requests, %d failed that a killed process held", len(s.faults), load.done, excused)
+	s.faults.judge(s.t, load)
 	st, err := s.status()
 	if err != nil {
 		s.t.Fatal(err)
@@ -331,16 +350,4 @@ func (s *soak) judge(load *traffic) {
 		}
 		last = e
 	}
-}
-
-// excuse names the fault that cut a request off.
-func (s *soak) excuse(r failure) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, f := range s.faults {
-		if f.excuses && r.began.Before(f.end) && r.ended.After(f.begin) {
-			return f.what
-		}
-	}
-	return ""
 }

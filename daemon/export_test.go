@@ -1,0 +1,21 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/agent"
+)
+
+// AmendedController is Controller, with something added to its plans.
+func AmendedController(ctx context.Context, path string, more func(*quell.Snapshot, *quell.Plan), log *slog.Logger) error {
+	return runController(ctx, path, more, nil, log)
+}
+
+// DrivingAgent is Agent, with drivers of limits and settings.
+func DrivingAgent(
+	ctx context.Context, path, instance string, limiters map[quell.Resource]agent.Limiter, setters map[string]agent.Setter, log *slog.Logger,
+) error {
+	return (&reporter{path: path, limiters: limiters, setters: setters, log: log}).live(ctx, instance, nil)
+}

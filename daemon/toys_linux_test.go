@@ -1,0 +1,302 @@
+package daemon_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/agent"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/internal/lifeline"
+)
+
+// The roles of a service that has what this version lacks: a policy that asks for limits and settings, and drivers that carry them out.
+const (
+	controllerRole = "controller" // of the configuration that is its argument
+	machineRole    = "machine"    // an instance with its agent
+	agentRole      = "agent"      // of a machine's folder
+)
+
+// playToy plays one of these roles until it is told to end.
+func playToy(role string, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	var err error
+	switch role {
+	case controllerRole:
+		err = daemon.AmendedController(ctx, args[0], readWish(filepath.Dir(args[0])), log)
+	case machineRole:
+		err = runMachine(ctx, args[0], args[1], args[2], args[3])
+	case agentRole:
+		err = runAgent(ctx, args[0], log)
+	}
+	if err != nil {
+		log.Error(role+" ended", "error", err)
+		return 1
+	}
+	return 0
+}
+
+// wish is what the toy policy asks for inside every instance.
+type wish struct {
+	Limit   float64 `json:"limit"` // of the network, bit/s
+	Workers float64 `json:"workers"`
+}
+
+// asBefore is what machines come with.
+var asBefore = wish{1e9, 100}
+
+const wishFile = "wish.json"
+
+// readWish returns the toy policy that asks for the wish in a folder. It asks nothing of instances that have not told what they have.
+func readWish(folder string) func(*quell.Snapshot, *quell.Plan) {
+	return func(s *quell.Snapshot, plan *quell.Plan) {
+		var w wish
+		data, err := os.ReadFile(filepath.Join(folder, wishFile))
+		if err != nil || json.Unmarshal(data, &w) != nil {
+			return
+		}
+		for i := range s.Instances {
+			in := &s.Instances[i]
+			if in.State != quell.Ready || in.Limits == nil {
+				continue
+			}
+			plan.Limits = append(plan.Limits, quell.Limit{Instance: in.ID, Resource: quell.Network, Value: w.Limit, Unit: "bit/s"})
+			plan.Settings = append(plan.Settings, quell.Setting{Instance: in.ID, Target: "toy", Name: "workers", Value: w.Workers})
+		}
+	}
+}
+
+// replaceFile writes a file that is never half there.
+func replaceFile(path string, data []byte) error {
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// toyFile is a driver that keeps a value in a file, and beside it all values that it was told.
+type toyFile string
+
+const (
+	limitFile   = "limit"
+	workersFile = "workers"
+	toldSuffix  = ".told"
+)
+
+func (f toyFile) put(value float64) error {
+	text := strconv.FormatFloat(value, 'g', -1, 64)
+	if err := replaceFile(string(f), []byte(text)); err != nil {
+		return err
+	}
+	told, err := os.OpenFile(string(f)+toldSuffix, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = told.WriteString(text + "\n")
+	return errors.Join(err, told.Close())
+}
+
+func (f toyFile) get() (float64, error) {
+	data, err := os.ReadFile(string(f))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(string(data), 64)
+}
+
+// told lists the values that the driver was told.
+func (f toyFile) told() ([]float64, error) {
+	data, err := os.ReadFile(string(f) + toldSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var values []float64
+	for _, text := range strings.Fields(string(data)) {
+		v, wrong := strconv.ParseFloat(text, 64)
+		values, err = append(values, v), errors.Join(err, wrong)
+	}
+	return values, err
+}
+
+type toyLimiter struct{ toyFile }
+
+func (l toyLimiter) Limit(_ context.Context, to quell.Limit) error { return l.put(to.Value) }
+
+func (l toyLimiter) InForce(context.Context) (float64, bool, error) {
+	v, err := l.get()
+	return v, err == nil, err
+}
+
+type toySetter struct{ toyFile }
+
+func (s toySetter) Set(_ context.Context, name string, value float64) error {
+	if name != "workers" {
+		return fmt.Errorf("there is no parameter %q", name)
+	}
+	return s.put(value)
+}
+
+func (s toySetter) InForce(context.Context) (map[string]float64, error) {
+	v, err := s.get()
+	return map[string]float64{"workers": v}, err
+}
+
+func runAgent(ctx context.Context, folder string, log *slog.Logger) error {
+	ctx, cancel, _, err := lifeline.Tie(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	return daemon.DrivingAgent(ctx, filepath.Join(folder, "agent.yaml"), "",
+		map[quell.Resource]agent.Limiter{quell.Network: toyLimiter{toyFile(filepath.Join(folder, limitFile))}},
+		map[string]agent.Setter{"toy": toySetter{toyFile(filepath.Join(folder, workersFile))}}, log)
+}
+
+// furnish makes a machine's folder: what is in force there, and its agent's configuration and credential.
+func furnish(service, id, probe string) (folder string, err error) {
+	folder = filepath.Join(service, id)
+	credential, err := bus.Keyring{Dir: filepath.Join(service, "data", "credentials")}.Issue(
+		bus.Grant{Role: bus.Sensor, Service: "shop", ID: id}, 0)
+	if err != nil {
+		return "", err
+	}
+	address, err := os.ReadFile(filepath.Join(service, "bus"))
+	if err != nil {
+		return "", err
+	}
+	config := fmt.Sprintf(`service: shop
+slo: {metric: mean, threshold: 500ms}
+sampling: %s
+data: data
+bus: {url: "nats://%s", credentials: bus.creds}
+probe: {listen: %q, timeout: 300ms}
+agent:
+  instance: %s
+  interface: lo
+  capacity: {network: 1Gbps}
+  root: %q
+  metrics: off
+  policy: {name: waits, sampling: 150ms, groups: [{cgroup: /web}]}
+`, sampling, address, probe, id, filepath.Join(service, "machine"))
+	for name, text := range map[string]string{
+		limitFile: "1e+09", workersFile: "100", "bus.creds": string(credential), "agent.yaml": config,
+	} {
+		if err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600)); err != nil {
+			return "", err
+		}
+	}
+	return folder, nil
+}
+
+// runMachine serves requests, and keeps an agent running beside.
+func runMachine(ctx context.Context, service, id, address, probe string) error {
+	ctx, cancel, pipe, err := lifeline.Tie(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	folder, err := furnish(service, id, probe)
+	if err != nil {
+		return err
+	}
+	m := &toyMachine{folder: folder, pipe: pipe}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: m.handler()}
+	go func() { _ = server.Serve(listener) }() // it ends with the shutdown
+	defer func() { _ = server.Shutdown(context.Background()) }()
+	return m.keepAgent(ctx)
+}
+
+// toyMachine is an instance whose answers can be made slow, and whose agent can be killed.
+type toyMachine struct {
+	folder string
+	pipe   *os.File     // the lifeline
+	wait   atomic.Int64 // nanoseconds
+
+	mu    sync.Mutex
+	agent *os.Process
+}
+
+func (m *toyMachine) handler() http.Handler {
+	body := []byte(strings.Repeat("x", 20000))
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/file", func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(time.Duration(m.wait.Load()))
+		_, _ = w.Write(body)
+	})
+	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) {
+		wait, _ := time.ParseDuration(r.FormValue("for")) // nothing is not slow
+		m.wait.Store(int64(wait))
+	})
+	mux.HandleFunc("/kill-agent", func(http.ResponseWriter, *http.Request) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.agent != nil {
+			_ = m.agent.Kill() // it may have ended
+		}
+	})
+	return mux
+}
+
+// keepAgent starts the agent again whenever it ends, as a machine's supervisor does, and ends it at last.
+func (m *toyMachine) keepAgent(ctx context.Context) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	const pause = 100 * time.Millisecond
+	for ctx.Err() == nil {
+		cmd := exec.CommandContext(ctx, program, m.folder)
+		cmd.Env = append(os.Environ(), roleVariable+"="+agentRole)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		lifeline.Give(cmd, m.pipe)
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.WaitDelay = 5 * time.Second
+		if err := m.run(cmd); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+func (m *toyMachine) run(cmd *exec.Cmd) error {
+	m.mu.Lock()
+	err := cmd.Start()
+	m.agent = cmd.Process
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	_ = cmd.Wait() // however it ended, it is started again
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.agent = nil
+	return nil
+}
