@@ -17,7 +17,7 @@ func (c *Controller) order(ctx context.Context, n int, inPlaceOf string) (starte
 	}
 	ids, err := c.opts.Scaler.Start(ctx, n)
 	if inPlaceOf != "" && len(ids) > 0 {
-		c.nameFresh(map[string]string{inPlaceOf: ids[0]})
+		c.nameFresh(inPlaceOf, ids[0])
 	}
 	parts := ids
 	if later := c.mem.Roll.Answer(ids, err != nil); later > 0 {
@@ -29,7 +29,12 @@ func (c *Controller) order(ctx context.Context, n int, inPlaceOf string) (starte
 // callRoll compares what the scaler lists with what it listed before and with what was ordered. Orders that nobody came of are told.
 func (c *Controller) callRoll(ctx context.Context, v *view) {
 	roll := c.mem.Roll
-	c.nameFresh(roll.Look(c.now(), v.members))
+	for _, a := range roll.Look(c.now(), v.members) {
+		c.nameFresh(a.For, a.ID)
+		if c.leading && !a.Named { // by a scaler that names them later, or by a controller that was killed meanwhile
+			c.event(ctx, fmt.Sprintf("started %s: the scaler lists it now, and it was ordered before", a.ID))
+		}
+	}
 	if c.leading {
 		startup := c.opts.Service.Group.Startup
 		for _, late := range roll.Overdue(c.now(), startup) {

@@ -95,6 +95,8 @@ func TestAnOrderOutlivesTheController(t *testing.T) {
 			r.scaler.appear(2)
 			r.pass(2 * time.Second)
 			r.wantWeights(map[string]float64{"i1": .5, "i2": .5})
+			r.wantEvent("started i1: the scaler lists it now, and it was ordered before")
+			r.wantEvent("started i2: the scaler lists it now, and it was ordered before")
 		})
 	})
 }

@@ -101,12 +101,11 @@ func (c *Controller) endReplacement(ctx context.Context, v *view, text string) {
 	}
 }
 
-// nameFresh notes which instances have come to take another's place.
-func (c *Controller) nameFresh(came map[string]string) {
+// nameFresh notes which instance has come to take another's place.
+func (c *Controller) nameFresh(old, fresh string) {
 	for i := range c.mem.Replacing {
-		r := &c.mem.Replacing[i]
-		if id := came[r.Old]; id != "" && r.New == "" {
-			r.New = id
+		if r := &c.mem.Replacing[i]; r.Old == old && r.New == "" {
+			r.New = fresh
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package life
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -153,7 +154,7 @@ func TestOrdersForAPlace(t *testing.T) {
 		t.Errorf("%d are coming, %d for old", r.Coming(), r.ComingFor("old"))
 	}
 	came := r.Look(sec(3), []quell.Member{{ID: "old", State: quell.Ready}, {ID: "x", State: quell.Starting}})
-	if came["old"] != "x" || r.ComingFor("old") != 0 || r.Coming() != 1 {
+	if !slices.Equal(came, []Arrival{{ID: "x", For: "old"}}) || r.ComingFor("old") != 0 || r.Coming() != 1 {
 		t.Errorf("came %v; %d for old, %d others", came, r.ComingFor("old"), r.Coming())
 	}
 	r.Order(sec(4), 1, "old")

@@ -114,20 +114,17 @@ const remembered = time.Hour
 
 // Look takes in what the scaler lists now. An instance costs from the start that the scaler tells; one that was listed as failed costs
 // until the exit that it tells, or until now. One that is gone costs until now: its end is late by the time between two looks at most.
-// Whoever was not listed before has come of an order: of the one that names it, or else of the oldest that waits for any. Those that are to
-// take another's place are returned, by whose.
-func (r *Roll) Look(now time.Time, members []quell.Member) (came map[string]string) {
+// Whoever was not listed before has come of an order: of the one that names it, or else of the oldest that waits for any. Those are
+// returned.
+func (r *Roll) Look(now time.Time, members []quell.Member) (came []Arrival) {
 	listed := make(map[string]bool, len(members))
 	for i := range members {
 		m := &members[i]
 		listed[m.ID] = true
 		stay, known := r.Stays[m.ID]
 		if !known {
-			if old := r.arrived(m.ID); old != "" {
-				if came == nil {
-					came = map[string]string{}
-				}
-				came[old] = m.ID
+			if a, ordered := r.arrived(m.ID); ordered {
+				came = append(came, a)
 			}
 			stay.From = within(time.Time{}, m.Started, now)
 		}
@@ -167,19 +164,32 @@ func within(earliest, told, now time.Time) time.Time {
 	return told
 }
 
-// arrived takes an instance that is listed for the first time off an order, and says whose place it is for.
-func (r *Roll) arrived(id string) (inPlaceOf string) {
-	named := func(o Order) bool { return slices.Contains(o.IDs, id) }
-	if i := slices.IndexFunc(r.Orders, named); i >= 0 {
-		o := &r.Orders[i]
-		inPlaceOf = o.For
+// Arrival is an instance that came of an order.
+type Arrival struct {
+	ID    string
+	For   string // the instance whose place it is to take; empty: the group grows
+	Named bool   // the scaler's answer to the order named it
+}
+
+// arrived takes an instance that is listed for the first time off an order, if it has come of one.
+func (r *Roll) arrived(id string) (a Arrival, ordered bool) {
+	a.ID = id
+	i := slices.IndexFunc(r.Orders, func(o Order) bool { return slices.Contains(o.IDs, id) })
+	if a.Named = i >= 0; !a.Named {
+		i = slices.IndexFunc(r.Orders, func(o Order) bool { return o.Count > 0 })
+	}
+	if i < 0 {
+		return a, false
+	}
+	o := &r.Orders[i]
+	a.For = o.For
+	if a.Named {
 		o.IDs = slices.DeleteFunc(o.IDs, func(other string) bool { return other == id })
-	} else if i := slices.IndexFunc(r.Orders, func(o Order) bool { return o.Count > 0 }); i >= 0 {
-		r.Orders[i].Count--
-		inPlaceOf = r.Orders[i].For
+	} else {
+		o.Count--
 	}
 	r.dropFilled()
-	return inPlaceOf
+	return a, true
 }
 
 // ms is how long the stay has been, in whole milliseconds: sums of them are the same in any order.

@@ -138,7 +138,10 @@ func TestOrders(t *testing.T) {
 	if n := named.Answer([]string{"x", "y"}, false); n != 0 || named.Coming() != 2 {
 		t.Errorf("%d come later, %d are coming", n, named.Coming())
 	}
-	if named.Look(sec(2), list("a", "b", "stranger", "y")); named.Coming() != 1 {
+	if came := named.Look(sec(2), list("a", "b", "stranger", "y")); len(came) != 1 || came[0] != (Arrival{ID: "y", Named: true}) {
+		t.Errorf("came %+v", came)
+	}
+	if named.Coming() != 1 {
 		t.Errorf("%d are coming, and only x is not listed", named.Coming())
 	}
 
