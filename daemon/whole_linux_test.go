@@ -228,7 +228,7 @@ func (w *world) instance() string {
 	w.t.Helper()
 	var ids []string
 	for _, in := range w.ledger() {
-		if in.Exited == nil {
+		if in.Exited == nil && in.PID > 0 { // 0: it is about to be started
 			ids = append(ids, in.ID)
 		}
 	}
@@ -238,7 +238,9 @@ func (w *world) instance() string {
 // killInstance kills the process that serves; its agent is left to the scaler.
 func (w *world) killInstance(id string) {
 	w.t.Helper()
-	_ = syscall.Kill(w.pids()[id], syscall.SIGKILL) // it may have ended
+	if pid := w.pids()[id]; pid > 0 {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+	}
 	w.await(id+" to be dead", func() (bool, any) { is, err := listens(w.address(id)); return !is, err })
 }
 
