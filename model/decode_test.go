@@ -40,9 +40,8 @@ func TestDecodeTheContractsExample(t *testing.T) {
 			ResponseTime: map[quell.Resource][]ResponseTime{quell.Network: {
 				{Utilization: 0.1, LatencyMS: quell.Latency{Mean: &ms, P90: &p90}, Runs: 5}}},
 			Interference: map[quell.Resource][]Interference{quell.Network: {{0.1, 0.3, 0.42, 5}}},
-		}},
+		}, &Dial{PeakRate: 1000, Queueing: map[quell.Resource]Queueing{quell.Network: {1, 2, 3}}}},
 		Kept: map[string]json.RawMessage{
-			"dial":    []byte(`{"peak_rate":1000,"queueing":{"network":[1,2,3]}}`),
 			"ice":     []byte(`{"estimator":{"intercept":0.06}}`),
 			"mrburst": []byte(`{}`),
 			"acs":     []byte(`{"discount":0.9}`),

@@ -5,6 +5,7 @@ import "encoding/json"
 // kinds is the table of sections, in the order in which models.json has them. Only a section's own files, and what uses it, know its name.
 var kinds = []kind{
 	primaKind,
+	dialKind,
 }
 
 // Section is a part of the models that is fitted, read and used by itself. Its kind stands in a file of its own, with a line in the table.

@@ -1,0 +1,347 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/stats"
+)
+
+// Constants of the fit.
+const (
+	detectConfidence = 0.95 // that a window of an undisturbed instance stays below the bound
+	leastQueueing    = 4    // rows for the coefficients of Eq. 1
+	leastUses        = 3    // different uses among them
+	leastSamples     = 10   // of the classifier
+	leafSamples      = 3
+	dialFolds        = 10
+	dialSeed         = 1
+	byClassGain      = 0.8 // classes are told apart where that lowers the variance of what is left to this share
+)
+
+// dialFit is a section in the making.
+type dialFit struct {
+	Dial
+	rows, calm []TrainingRow // with an observation and a p90; of them those without interference
+	report     DialReport
+}
+
+// fitDial fits DIAL's section to the rows that hold what its classifier looks at. There is none if no row does, as in the simulator.
+func fitDial(in fitting) (Section, SectionReport, error) {
+	var f dialFit
+	for _, r := range in.rows {
+		if _, ok := p90Of(&r); !ok || r.Observation == nil || !tells(r.Observation) {
+			continue
+		}
+		if f.rows = append(f.rows, r); r.isolated() {
+			f.calm = append(f.calm, r)
+		}
+	}
+	if len(f.rows) == 0 {
+		return nil, nil, nil
+	}
+	f.report.Rows, f.report.Calm = len(f.rows), len(f.calm)
+	f.peakRate()
+	f.detection()
+	f.expectations()
+	f.queueing()
+	if err := f.classifier(in.Unscored); err != nil {
+		return nil, nil, fmt.Errorf("dial: %w", err)
+	}
+	f.report.Dial = &f.Dial
+	return &f.Dial, &f.report, nil
+}
+
+// tells says whether an observation has what the classifier looks at.
+func tells(o *quell.Observation) bool {
+	_, retransmits := o.TCP[retransmitRate]
+	_, connects := o.TCP[connectP90]
+	return o.CPU != nil || retransmits || connects
+}
+
+func p90Of(r *TrainingRow) (float64, bool) {
+	ms, ok := r.LatencyMS.Of(quell.P90)
+	return ms, ok && ms > 0
+}
+
+// peakRate finds the first resource that requests fill.
+func (f *dialFit) peakRate() {
+	most := 0.0
+	for _, resource := range quell.Resources {
+		var rates, uses []float64
+		for _, r := range f.calm {
+			if use, ok := useOf(&r, resource); ok && r.RequestRate > 0 {
+				rates, uses = append(rates, r.RequestRate), append(uses, use)
+			}
+		}
+		if len(rates) > 0 {
+			_, slope := stat.LinearRegression(rates, uses, nil, true)
+			most = math.Max(most, slope)
+		}
+	}
+	if most > 0 {
+		f.PeakRate = 1 / most
+	} else {
+		f.leave("peak_rate", "no calm row has requests and a utilization")
+	}
+}
+
+func (f *dialFit) leave(part, why string) { f.report.Missing = append(f.report.Missing, part+": "+why) }
+
+// useOf is the instance's own use of a resource.
+func useOf(r *TrainingRow, resource quell.Resource) (float64, bool) {
+	if r.Resource == resource {
+		return r.Utilization, true
+	}
+	use, ok := r.Observation.Utilization[resource]
+	return use, ok
+}
+
+// detection finds the bounds of calm response times: a one-sided prediction bound for one window. Response times are divided by what the
+// load explains, so that a load that varies does not widen the bound.
+func (f *dialFit) detection() {
+	var points []point
+	rates := make([]float64, 0, len(f.calm))
+	for _, r := range f.calm {
+		ms, _ := p90Of(&r)
+		if rates = append(rates, r.RequestRate); f.PeakRate > 0 {
+			points = append(points, point{x: r.RequestRate / f.PeakRate, y: ms})
+		}
+	}
+	if len(rates) == 0 {
+		f.leave("detect_ms", "no row is calm (interfering 0)")
+		return
+	}
+	slices.Sort(rates)
+	f.DetectRate = stat.Quantile(0.5, stat.Empirical, rates, nil)
+	fitted := 1 // parameters that the same rows were used for
+	if q, ok := fitQueueing(points, true); ok {
+		f.Calm, fitted = q, 3
+	}
+	byClass := map[string][]float64{}
+	var all []float64
+	for _, r := range f.calm {
+		ms, _ := p90Of(&r)
+		growth := f.growth(r.RequestRate)
+		all = append(all, ms/growth)
+		for class, l := range r.Observation.LatencyByClassMS {
+			if ms, ok := l.Of(quell.P90); ok && ms > 0 {
+				byClass[class] = append(byClass[class], ms/growth)
+			}
+		}
+	}
+	bound, ok := predictionBound(all, fitted)
+	if !ok {
+		f.leave("detect_ms", fmt.Sprintf("%d calm rows do not tell how response times scatter", len(all)))
+		return
+	}
+	f.DetectMS = bound
+	for class, values := range byClass {
+		if bound, ok := predictionBound(values, fitted); ok {
+			if f.DetectByClassMS == nil {
+				f.DetectByClassMS = map[string]float64{}
+			}
+			f.DetectByClassMS[class] = bound
+		}
+	}
+}
+
+// predictionBound is the value that one more like these stays below with detectConfidence, where some parameters were fitted to them.
+func predictionBound(values []float64, fitted int) (float64, bool) {
+	n, free := float64(len(values)), float64(len(values)-fitted)
+	if free < 1 {
+		return 0, false
+	}
+	mean := stat.Mean(values, nil)
+	squares := 0.0
+	for _, v := range values {
+		squares += (v - mean) * (v - mean)
+	}
+	return mean + stats.TQuantile(detectConfidence, free)*math.Sqrt(squares/free*(1+1/n)), true
+}
+
+// expectations fit the times of a calm machine's processors to its requests.
+func (f *dialFit) expectations() {
+	for name, of := range map[string]func(*quell.CPUTime) float64{
+		expectedUser:   func(c *quell.CPUTime) float64 { return c.User },
+		expectedSystem: func(c *quell.CPUTime) float64 { return c.System },
+	} {
+		var rows []TrainingRow
+		var uses []float64
+		for _, r := range f.calm {
+			if c := r.Observation.CPU; c != nil {
+				rows, uses = append(rows, r), append(uses, of(c))
+			}
+		}
+		if e, ok := expect(rows, uses); ok {
+			if f.Expected == nil {
+				f.Expected = map[string]Expected{}
+			}
+			f.Expected[name] = e
+		} else {
+			f.leave("expected."+name, "too few calm rows with processor times")
+		}
+	}
+}
+
+// expect fits uses to requests: by class where that explains clearly more than their sum.
+func expect(rows []TrainingRow, uses []float64) (Expected, bool) {
+	total, left, ok := regress(rows, uses, nil)
+	if !ok {
+		return Expected{}, false
+	}
+	mix, requests := map[string]float64{}, 0.0
+	for _, r := range rows {
+		requests += r.RequestRate
+		for class, rate := range r.Observation.RequestRates {
+			mix[class] += rate
+		}
+	}
+	classes := sortedKeys(mix)
+	if len(classes) < 2 {
+		return total, true
+	}
+	by, leftBy, ok := regress(rows, uses, classes)
+	if !ok || leftBy >= byClassGain*left {
+		return total, true
+	}
+	if _, told := by.PerRequest[OtherClasses]; !told { // a class that appears after training costs what a request cost in training
+		for _, class := range classes {
+			by.PerRequest[OtherClasses] += by.PerRequest[class] * mix[class] / requests
+		}
+	}
+	return by, true
+}
+
+// regress fits uses to the requests of each class and to those of no class; left is the variance of what is not explained.
+func regress(rows []TrainingRow, uses []float64, classes []string) (e Expected, left float64, ok bool) {
+	a, others := make([][]float64, len(rows)), 0.0
+	for i, r := range rows {
+		rest := r.RequestRate
+		a[i] = []float64{1}
+		for _, class := range classes {
+			a[i] = append(a[i], r.Observation.RequestRates[class])
+			rest -= r.Observation.RequestRates[class]
+		}
+		a[i] = append(a[i], math.Max(rest, 0))
+		others = math.Max(others, rest/math.Max(r.RequestRate, math.SmallestNonzeroFloat64))
+	}
+	columns := len(classes) + 2
+	if len(rows) <= columns {
+		return e, 0, false
+	}
+	x, err := stats.LeastSquares(a, uses)
+	if err != nil {
+		return e, 0, false
+	}
+	e = Expected{Intercept: x[0], PerRequest: map[string]float64{}}
+	for j, class := range classes {
+		e.PerRequest[class] = x[1+j]
+	}
+	if others > 1e-6 || len(classes) == 0 {
+		e.PerRequest[OtherClasses] = x[columns-1]
+	}
+	for i := range a {
+		gap := uses[i] - floats.Dot(a[i], x)
+		left += gap * gap
+	}
+	return e, left / float64(len(rows)-columns), true
+}
+
+// queueing fits Eq. 1 for each resource that was trained, to what the service and the interferer used of it.
+func (f *dialFit) queueing() {
+	for _, resource := range resourcesOf(f.rows) {
+		var points []point
+		for _, r := range ofResource(f.rows, resource) {
+			if rho := r.Utilization + r.Interfering; rho < saturated {
+				ms, _ := p90Of(&r)
+				points = append(points, point{x: rho, y: ms})
+			}
+		}
+		q, ok := fitQueueing(points, true)
+		if !ok {
+			f.leave("queueing."+string(resource), "response times do not grow with its use, or rows are too few")
+			continue
+		}
+		linear, _ := fitQueueing(points, false)
+		e := QueueingError{Rows: len(points)}
+		e.MeanRelative, e.MaxRelative = q.off(points)
+		e.Linear, _ = linear.off(points)
+		put(&f.Queueing, resource, q)
+		put(&f.Errors, resource, e)
+	}
+}
+
+// fitQueueing fits Eq. 1 to uses and p90s, with the square term or without. Relative errors count: response times scatter more where they
+// are longer. It is false where the rows tell no growth.
+func fitQueueing(points []point, square bool) (Queueing, bool) {
+	uses := map[float64]bool{}
+	a, b := make([][]float64, len(points)), make([]float64, len(points))
+	for i, p := range points {
+		x := 1 / (1 - math.Min(p.x, fullest))
+		uses[p.x] = true
+		if a[i], b[i] = []float64{1 / p.y, x / p.y}, 1; square {
+			a[i] = append(a[i], x*x/p.y)
+		}
+	}
+	if len(points) < leastQueueing || len(uses) < leastUses {
+		return nil, false
+	}
+	c, err := stats.LeastSquares(a, b, 0)
+	if err != nil {
+		return nil, false
+	}
+	q := append(Queueing(c), 0)[:3]
+	return q, q[1] > 0 || q[2] > 0
+}
+
+// off returns the mean and the largest relative error.
+func (q Queueing) off(points []point) (mean, largest float64) {
+	for _, p := range points {
+		gap := math.Abs(q.MS(p.x)-p.y) / p.y
+		mean += gap / float64(len(points))
+		largest = math.Max(largest, gap)
+	}
+	return mean, largest
+}
+
+// classifier fits the tree. Calm rows are of no class of contention; disturbed ones count where the instance is slower for it.
+func (f *dialFit) classifier(unscored bool) error {
+	var samples []stats.Sample
+	var classes []string
+	for _, r := range f.rows {
+		class := string(r.Resource)
+		if r.isolated() {
+			class = NotContended
+		} else if ms, _ := p90Of(&r); ms <= f.Bounds(r.RequestRate).All {
+			f.report.Unfelt++
+			continue
+		}
+		samples = append(samples, stats.Sample{Features: f.Features(r.Observation), Class: class})
+		classes = append(classes, class)
+	}
+	if len(samples) < leastSamples || len(slices.Compact(slices.Sorted(slices.Values(classes)))) < 2 {
+		f.leave("classifier", fmt.Sprintf("%d rows are calm, or slowed by interference; at least %d of both kinds are needed",
+			len(samples), leastSamples))
+		return nil
+	}
+	fit := func(samples []stats.Sample) (*stats.Tree, error) {
+		return stats.FitTree(samples, stats.TreeOptions{Criterion: stats.GainRatio, MinLeaf: leafSamples,
+			Folds: min(dialFolds, len(samples)), Seed: dialSeed})
+	}
+	var err error
+	if f.Classifier, err = fit(samples); err != nil || unscored {
+		return err
+	}
+	folds, err := stats.StratifiedFolds(classes, min(dialFolds, len(samples)), dialSeed)
+	if err != nil {
+		return err
+	}
+	f.Validated, err = stats.CrossValidate(samples, folds, fit)
+	return err
+}

@@ -1,0 +1,375 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+)
+
+// dialExample is the section as the contract for models.json has it.
+const dialExample = `{"format":"quell-models/1",
+ "dial":{"peak_rate":1000,"detect_ms":5.0,"detect_by_class_ms":{"HomePage":4.0},
+  "expected":{"cpu_user":{"intercept":0.01,"per_request":{"HomePage":0.0002}},"cpu_system":{"intercept":0.0,"per_request":{"HomePage":0.0001}}},
+  "classifier":{"feature":"connect_ms_p90","threshold":3.0,
+    "above":{"class":"network","count":50,"errors":1},
+    "below":{"feature":"cpu_user_ratio","threshold":1.2,"above":{"class":"memory"},"below":{"class":"none"}}},
+  "queueing":{"network":[1,2,0.5],"cpu":[-1,0,3]}}}`
+
+func TestDialAsInTheContract(t *testing.T) {
+	m := decoded(t, dialExample)
+	d := m.Dial()
+	if d == nil || d.PeakRate != 1000 || d.DetectMS != 5 || d.DetectByClassMS["HomePage"] != 4 ||
+		d.Expected["cpu_user"].PerRequest["HomePage"] != 0.0002 || d.Classifier.Leaves() != 3 || d.Queueing[quell.CPU][2] != 3 {
+		t.Fatalf("got %+v", d)
+	}
+	var text bytes.Buffer
+	if err := m.Encode(&text); err != nil {
+		t.Fatal(err)
+	}
+	if again := decoded(t, text.String()); !reflect.DeepEqual(again, m) {
+		t.Errorf("written as\n%s", &text)
+	}
+	if got := d.Lacking(quell.Network) + d.Lacking(quell.Disk); got != "queueing.disk" {
+		t.Errorf("lacks %q", got)
+	}
+	if got := (&Dial{}).Lacking(quell.CPU); got != "detect_ms" {
+		t.Errorf("nothing lacks %q", got)
+	}
+	if decoded(t, `{"format":"quell-models/1"}`).Dial() != nil {
+		t.Error("models without the section have one")
+	}
+}
+
+func TestDialMistakes(t *testing.T) {
+	for name, c := range map[string]struct{ section, want string }{
+		"not an object":       {`7`, `line 2: dial: must be an object`},
+		"an unknown field":    {`{"peakrate":1}`, `dial: unknown field "peakrate"`},
+		"a class of its own":  {`{"classifier":{"class":"gpu"}}`, `dial.classifier.class: unknown class "gpu" (known: cpu, disk, memory, network, none)`},
+		"another feature":     {`{"classifier":{"feature":"x","threshold":1,"above":{"class":"cpu"},"below":{"class":"none"}}}`, `dial.classifier.feature: unknown feature "x"`},
+		"a test of nothing":   {"{\"classifier\":{\"feature\":\"iowait\",\"threshold\":1,\"above\":{\"class\":\"cpu\"},\n\"below\":{}}}", `line 3: dial.classifier.below.class: is missing`},
+		"no number":           {`{"classifier":{"feature":"iowait","threshold":"NaN","above":{"class":"cpu"},"below":{"class":"none"}}}`, `dial.classifier.threshold: "NaN" is no number`},
+		"two coefficients":    {`{"queueing":{"cpu":[1,2]}}`, `dial.queueing.cpu: has 2 coefficients; give c0, c1 and c2 of Eq. 1`},
+		"four coefficients":   {`{"queueing":{"cpu":[1,2,3,4]}}`, `dial.queueing.cpu: has 4 coefficients`},
+		"decreasing":          {`{"queueing":{"cpu":[1,-2,3]}}`, `dial.queueing.cpu: c1 is -2: response times would fall as the resource fills; give 0 or more`},
+		"constant":            {`{"queueing":{"cpu":[1,0,0]}}`, `dial.queueing.cpu: c1 and c2 are 0: response times would say nothing of the resource; leave it out`},
+		"an unknown resource": {`{"queueing":{"gpu":[1,2,3]}}`, `unknown resource "gpu"`},
+		"a calm curve":        {`{"calm":[1]}`, `dial.calm: has 1 coefficients`},
+		"another expectation": {`{"expected":{"steal":{"intercept":0,"per_request":{}}}}`, `dial.expected.steal: unknown feature "steal" (known: cpu_system, cpu_user)`},
+		"half an expectation": {`{"expected":{"cpu_user":{"intercept":0}}}`, `dial.expected.cpu_user.per_request: is missing`},
+		"a class that saves":  {`{"expected":{"cpu_user":{"intercept":0,"per_request":{"a":-1}}}}`, `dial.expected.cpu_user.per_request.a: -1 is outside 0 to 1e+09`},
+		"a rate below 0":      {`{"peak_rate":-1}`, `dial.peak_rate: -1 is outside`},
+	} {
+		_, err := Decode(strings.NewReader("{\"format\":\"quell-models/1\",\n\"dial\":" + c.section + "}"))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %s", name, err, c.want)
+		}
+	}
+}
+
+// Hidden is the inverse of MS in what neighbours use.
+func TestQueueingIsInverted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := Queueing{rapid.Float64Range(-5, 20).Draw(t, "c0"), rapid.Float64Range(0, 10).Draw(t, "c1"), rapid.Float64Range(0, 10).Draw(t, "c2")}
+		if q[1]+q[2] < 1e-3 {
+			q[1] = 1
+		}
+		own := rapid.Float64Range(0, 0.9).Draw(t, "own")
+		hidden := rapid.Float64Range(0, 0.998-own).Draw(t, "hidden")
+		if got := q.Hidden(q.MS(own+hidden), own); math.Abs(got-hidden) > 1e-6 {
+			t.Fatalf("%v, own %v: %v, want %v", q, own, got, hidden)
+		}
+		if a, b := q.MS(own), q.MS(own+0.05); a >= b {
+			t.Fatalf("%v falls from %v to %v", q, a, b)
+		}
+		ms := rapid.Float64Range(0, 1e9).Draw(t, "ms")
+		if got := q.Hidden(ms, own); !(got >= 0 && got < 1-own) {
+			t.Fatalf("%v, own %v, %v ms: %v", q, own, ms, got)
+		}
+	})
+}
+
+func TestHidden(t *testing.T) {
+	for _, c := range []struct {
+		why           string
+		q             Queueing
+		ms, own, want float64
+	}{
+		{"below what an empty machine takes", Queueing{5, 1, 0}, 4, 0.2, 0},
+		{"just that", Queueing{5, 1, 0}, 5, 0.2, 0},
+		{"what the own use explains", Queueing{5, 1, 0}, 7, 0.6, 0},
+		{"without a square term", Queueing{5, 1, 0}, 7, 0.2, 0.3},
+		{"with nothing else", Queueing{5, 0, 1}, 9, 0.2, 0.3},
+		{"beyond all", Queueing{5, 1, 0}, 1e12, 0.2, 0.799},
+	} {
+		if got := c.q.Hidden(c.ms, c.own); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%s: %v, want %v", c.why, got, c.want)
+		}
+	}
+}
+
+func TestDialFeatures(t *testing.T) {
+	d := decoded(t, dialExample).Dial()
+	rate := 100.0
+	o := &quell.Observation{RequestRate: &rate, RequestRates: map[string]float64{"HomePage": 100},
+		CPU: &quell.CPUTime{User: 0.06, System: 0.01, IOWait: 0.2}, TCP: map[string]float64{"connect_ms_p90": 0.4, "rtt_ms": 3}}
+	want := map[string]float64{"cpu_user_ratio": 2, "cpu_system_ratio": 1, "iowait": 0.2, "connect_ms_p90": 0.4}
+	if got := d.Features(o); !sameFeatures(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	o.RequestRates = nil // nothing is known of these requests, and next to nothing expected of them: 0.01 for user time, 0 for system time
+	delete(want, "cpu_system_ratio")
+	if want["cpu_user_ratio"] = 6; !sameFeatures(d.Features(o), want) {
+		t.Errorf("of no class: %v", d.Features(o))
+	}
+	if got := d.Features(&quell.Observation{}); len(got) != 0 {
+		t.Errorf("of nothing measured: %v", got)
+	}
+}
+
+func sameFeatures(a, b map[string]float64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, v := range a {
+		if w, ok := b[name]; !ok || math.Abs(v-w) > 1e-9 {
+			return false
+		}
+	}
+	return true
+}
+
+// A class that appears after training costs what is known of other requests.
+func TestExpectedOfAnotherClass(t *testing.T) {
+	e := Expected{Intercept: 1, PerRequest: map[string]float64{"a": 2, OtherClasses: 3}}
+	for _, c := range []struct {
+		rate    float64
+		classes map[string]float64
+		want    float64
+	}{
+		{0, nil, 1}, {10, map[string]float64{"a": 10}, 21}, {10, map[string]float64{"a": 4, "new": 6}, 1 + 8 + 18},
+		{10, nil, 31}, {10, map[string]float64{"a": 12}, 25}, {5, map[string]float64{OtherClasses: 5}, 16},
+	} {
+		if got := e.At(c.rate, c.classes); got != c.want {
+			t.Errorf("%v of %v: %v, want %v", c.rate, c.classes, got, c.want)
+		}
+	}
+}
+
+// law is a machine of which everything is known: what each class of requests uses, and the p90 by Eq. 1.
+type law struct {
+	*rand.Rand
+	noise float64
+}
+
+var lawful = map[quell.Resource]Queueing{
+	quell.CPU: {4, 2, 0.3}, quell.Network: {2, 4, 0.6}, quell.Disk: {3, 3, 0.5}, quell.Memory: {4, 2, 0.4},
+}
+
+func (l law) about(v float64) float64 { return v * math.Exp(l.noise*l.NormFloat64()) }
+
+// row is a run at a level of the resource under interference. 1000 requests per second fill the first resource.
+func (l law) row(resource quell.Resource, level, interfering float64) TrainingRow {
+	rate := 1000 * level
+	home := rate * (0.3 + 0.4*l.Float64())
+	calm := Queueing{3, 3, 0.5}.MS(level)
+	p90 := calm
+	if interfering > 0 {
+		p90 += lawful[resource].MS(level+interfering) - lawful[resource].MS(level)
+	}
+	p90 = l.about(p90)
+	slow := l.about(2 * p90)
+	cpu := &quell.CPUTime{User: l.about(0.02 + 0.0002*home + 0.0006*(rate-home)), System: l.about(0.01 + 0.0002*rate), IOWait: l.about(0.02)}
+	tcp := map[string]float64{"connect_ms_p90": l.about(0.5), "retransmit_rate": l.about(0.2)}
+	if interfering > 0 {
+		switch resource {
+		case quell.CPU:
+			cpu.User, cpu.System = cpu.User*0.8, cpu.System*1.5
+		case quell.Memory:
+			cpu.User, cpu.System = cpu.User*1.6, cpu.System*1.4
+		case quell.Disk:
+			cpu.IOWait *= 8
+		case quell.Network:
+			tcp["connect_ms_p90"] *= 10
+		}
+	}
+	ms := quell.Latency{P90: &p90, N: 100}
+	return TrainingRow{Resource: resource, Level: level, Interfering: interfering, Utilization: level, RequestRate: rate, LatencyMS: ms,
+		ProbeMS: ProbeRun{Mean: 1, Stddev: 0.1, N: 10},
+		Observation: &quell.Observation{RequestRate: &rate, RequestRates: map[string]float64{"home": home, "search": rate - home},
+			LatencyMS: &ms, LatencyByClassMS: map[string]quell.Latency{"search": {P90: &slow, N: 50}},
+			Utilization: map[quell.Resource]float64{resource: level, quell.CPU: 0.5 * level}, CPU: cpu, TCP: tcp}}
+}
+
+func (l law) rows() []TrainingRow {
+	var rows []TrainingRow
+	for _, resource := range quell.Resources {
+		for level := 1; level <= 7; level++ {
+			for interfering := 0; interfering <= 6 && level+interfering < 10; interfering++ {
+				if resource == quell.CPU && interfering > 4 {
+					continue
+				}
+				rows = append(rows, l.row(resource, float64(level)/10, float64(interfering)/10))
+			}
+		}
+	}
+	return rows
+}
+
+func fittedDial(t *testing.T, rows []TrainingRow) (*Dial, *DialReport) {
+	t.Helper()
+	m, report, err := Fit(rows, FitOptions{Service: "shop", Metric: quell.P90})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range report.Sections {
+		if dial, ok := part.(*DialReport); ok {
+			return m.Dial(), dial
+		}
+	}
+	t.Fatalf("no report of DIAL in %v", report)
+	return nil, nil
+}
+
+func TestFitDial(t *testing.T) {
+	l := law{rand.New(rand.NewPCG(1, 2)), 0.04}
+	d, report := fittedDial(t, l.rows())
+	if len(report.Missing) > 0 || d.Lacking(quell.Disk) != "" {
+		t.Errorf("not fitted: %v", report.Missing)
+	}
+	if math.Abs(d.PeakRate-1000) > 1 {
+		t.Errorf("peak rate %v", d.PeakRate)
+	}
+	home, search := d.Expected["cpu_user"].PerRequest["home"], d.Expected["cpu_user"].PerRequest["search"]
+	if math.Abs(home-0.0002) > 5e-5 || math.Abs(search-0.0006) > 5e-5 {
+		t.Errorf("user time %v", d.Expected["cpu_user"])
+	}
+	if other := d.Expected["cpu_user"].PerRequest[OtherClasses]; math.Abs(other-0.0004) > 5e-5 {
+		t.Errorf("a class that appears later costs %v", other)
+	}
+	for _, r := range quell.Resources {
+		if e := d.Errors[r]; e.MeanRelative > 0.061 || e.Rows < 20 {
+			t.Errorf("%s: %+v", r, e)
+		}
+	}
+	if e := d.Errors[quell.Network]; e.Linear < 1.2*e.MeanRelative {
+		t.Errorf("the square term does not matter: %+v", e)
+	}
+	if n, right := d.Validated.Total(); n < 80 || float64(right) < 0.9*float64(n) {
+		t.Errorf("%d of %d are right\n%s%s", right, n, d.Validated, d.Classifier)
+	}
+	var b strings.Builder
+	report.write(&b, quell.P90)
+	if !strings.Contains(b.String(), "without the square term") || !strings.Contains(b.String(), "each by a tree fitted to others") {
+		t.Errorf("the report says\n%s", &b)
+	}
+	again, _ := fittedDial(t, law{rand.New(rand.NewPCG(1, 2)), 0.04}.rows())
+	if !reflect.DeepEqual(again, d) {
+		t.Error("the same rows give another section")
+	}
+}
+
+// A calm window exceeds the bound with a chance of 5%, at the load of the training and at a third of it.
+func TestBoundsOfCalmWindows(t *testing.T) {
+	const fits, windows = 20, 200
+	above, byClass := map[float64]int{}, 0
+	for seed := range uint64(fits) {
+		l := law{rand.New(rand.NewPCG(seed, 3)), 0.08}
+		var rows []TrainingRow
+		for range 4 {
+			for level := 1; level <= 7; level++ {
+				rows = append(rows, l.row(quell.Network, float64(level)/10, 0))
+			}
+		}
+		d, _ := fittedDial(t, rows)
+		for _, level := range []float64{0.2, 0.6} {
+			for range windows {
+				r := l.row(quell.Network, level, 0)
+				b := d.Bounds(r.RequestRate)
+				if *r.LatencyMS.P90 > b.All {
+					above[level]++
+				}
+				if *r.Observation.LatencyByClassMS["search"].P90 > b.ByClass["search"] {
+					byClass++
+				}
+			}
+		}
+	}
+	for level, n := range above {
+		if share := float64(n) / (fits * windows); share < 0.02 || share > 0.08 {
+			t.Errorf("at level %v %.1f%% of calm windows are above the bound", level, 100*share)
+		}
+	}
+	if share := float64(byClass) / (2 * fits * windows); share < 0.02 || share > 0.08 {
+		t.Errorf("%.1f%% of calm windows of a class are above its bound", 100*share)
+	}
+}
+
+// Rows that hold nothing of what DIAL looks at give no section, and those that hold some of it say what is missing.
+func TestFitDialOfLittle(t *testing.T) {
+	rows := law{rand.New(rand.NewPCG(1, 2)), 0.04}.rows()
+	bare := slices.Clone(rows)
+	for i := range bare {
+		bare[i].Observation = nil
+	}
+	if m, _, err := Fit(bare, FitOptions{Metric: quell.P90}); err != nil || m.Dial() != nil {
+		t.Errorf("rows without observations: %v, %v", m.Dial(), err)
+	}
+	for name, c := range map[string]struct {
+		rows []TrainingRow
+		want []string
+	}{
+		"calm rows only":   {slices.DeleteFunc(slices.Clone(rows), disturbed), []string{"classifier: "}},
+		"two rows":         {rows[:2], []string{"classifier: ", "queueing.", "expected.cpu_user: "}},
+		"no class's times": {withoutClasses(rows), nil},
+	} {
+		d, report := fittedDial(t, c.rows)
+		for _, want := range c.want {
+			if !strings.Contains(strings.Join(report.Missing, "\n"), want) {
+				t.Errorf("%s: %v does not tell of %s", name, report.Missing, want)
+			}
+		}
+		if _, err := json.Marshal(d); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func disturbed(r TrainingRow) bool { return r.Interfering > 0 }
+
+func withoutClasses(rows []TrainingRow) []TrainingRow {
+	out := slices.Clone(rows)
+	for i := range out {
+		o := *out[i].Observation
+		o.RequestRates, o.LatencyByClassMS = nil, nil
+		out[i].Observation = &o
+	}
+	return out
+}
+
+func TestDescribeDial(t *testing.T) {
+	d, _ := fittedDial(t, law{rand.New(rand.NewPCG(1, 2)), 0.04}.rows())
+	m := &Models{Sections: []Section{d}}
+	var b strings.Builder
+	if err := Describe(&b, m, ShowOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"DIAL\n", "an instance alone serves at most 1000 requests per second", "suffers above a p90 of",
+		"cpu_user: ", "which resource is contended for\n", "p90 in ms over the use of a resource", "classifier: "} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &b)
+		}
+	}
+	pictures, err := Draw(m, ShowOptions{})
+	if err != nil || len(pictures) == 0 || len(pictures[0].Layers) != 4 {
+		t.Errorf("drawn: %v, %v", pictures, err)
+	}
+}
