@@ -231,7 +231,8 @@ func Sensors(file *config.File, exclude func() uint64) (*sensor.Set, *local.Prob
 		return nil, nil, err
 	}
 	sensors, err := sensor.New(sensor.Options{
-		Root: root, Interface: a.Interface, Capacity: a.Capacity, Cgroup: a.Cgroup, Exclude: exclude, More: probes.Sensors(),
+		Root: root, Interface: a.Interface, Capacity: a.Capacity, DiskBytes: float64(a.DiskBytes), Cgroup: a.Cgroup, Exclude: exclude,
+		Wanted: a.Probing.Resources, More: probes.Sensors(),
 	})
 	return sensors, probes, err
 }

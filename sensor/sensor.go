@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -38,8 +39,12 @@ type Options struct {
 	Root fs.FS
 	// Interface is the network interface to watch; empty means the one of the default route.
 	Interface string
-	// Capacity overrides what is detected: network in bit/s, cpu in cores.
+	// Capacity overrides what is detected: network in bit/s, cpu in cores. That of disk (operations/s) and memory (bytes/s) is never detected.
 	Capacity map[quell.Resource]float64
+	// DiskBytes is what the disk reads and writes per second; 0 means not known.
+	DiskBytes float64
+	// Wanted are the resources beyond network and cpu whose own use is told.
+	Wanted []quell.Resource
 	// Cgroup is the control group whose processor time is the service's own: OwnCgroup, or a path below the hierarchy;
 	// empty means that the whole machine's is.
 	Cgroup string
@@ -50,15 +55,30 @@ type Options struct {
 	More []Sensor
 }
 
-// New returns the sensors that every machine has: network, cpu and pressure. A capacity that is no positive number
-// is a *quell.UserError.
+// New returns the sensors that every machine has: network, cpu and pressure, and those that o asks for. A capacity that is no positive
+// number is a *quell.UserError.
 func New(o Options) (*Set, error) {
 	network, errNetwork := NewNetwork(o)
 	cpu, errCPU := NewCPU(o)
 	if err := errors.Join(errNetwork, errCPU); err != nil {
 		return nil, err
 	}
-	return NewSet(append([]Sensor{network, cpu, NewPressure(o)}, o.More...)...), nil
+	set := []Sensor{network, cpu, NewPressure(o)}
+	if slices.Contains(o.Wanted, quell.Disk) || o.Capacity[quell.Disk] > 0 || o.DiskBytes > 0 {
+		disk, err := NewDisk(o)
+		if err != nil {
+			return nil, err
+		}
+		set = append(set, disk)
+	}
+	if slices.Contains(o.Wanted, quell.Memory) || o.Capacity[quell.Memory] > 0 {
+		memory, err := NewMemory(o)
+		if err != nil {
+			return nil, err
+		}
+		set = append(set, memory)
+	}
+	return NewSet(append(set, o.More...)...), nil
 }
 
 // Set samples several sensors as one. It is not safe for concurrent use.
