@@ -86,6 +86,7 @@ func NewServer(o ServerOptions) *Server {
 		IdleTimeout:       idle,
 		MaxHeaderBytes:    4 << 10,
 		ErrorLog:          outage.ErrorLog(o.Logger),
+		ConnContext:       remember,
 	}
 	return s
 }
@@ -104,7 +105,7 @@ func (s *Server) Start(l net.Listener) error {
 	}
 	s.started = true
 	go func() {
-		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(stamping(l)); !errors.Is(err, http.ErrServerClosed) {
 			s.logger.Error("probe server stopped", "address", l.Addr().String(), "error", err)
 		}
 	}()
@@ -139,7 +140,7 @@ func (s *Server) serveProbe(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
-		s.download(w, size)
+		s.download(w, r, size)
 	default:
 		s.say(w, http.StatusServiceUnavailable, "too many probes at once")
 	}
@@ -156,8 +157,15 @@ func (s *Server) allowed(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(shown[:], s.token[:]) == 1
 }
 
-func (s *Server) download(w http.ResponseWriter, size int64) {
-	s.head(w, http.StatusOK, "application/octet-stream", size)
+// waitedHeader says how many microseconds a request waited on this machine before it was answered, for a processor above all. That is
+// no property of the link.
+const waitedHeader = "Quell-Waited-Us"
+
+func (s *Server) download(w http.ResponseWriter, r *http.Request, size int64) {
+	if d, ok := waited(r.Context()); ok {
+		w.Header().Set(waitedHeader, strconv.FormatInt(d.Microseconds(), 10))
+	}
+	s.head(w, http.StatusOK, "", size)
 	control := http.NewResponseController(w)
 	for size > 0 {
 		// A writer that knows no deadlines is one that cannot stall on a socket.
@@ -185,10 +193,16 @@ func (s *Server) head(w http.ResponseWriter, status int, contentType string, siz
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", length)
-	h.Set("Content-Type", contentType)
+	h["Content-Type"] = nil // none is guessed
+	if contentType != "" {
+		h.Set("Content-Type", contentType)
+	}
 	w.WriteHeader(status)
 	lines := len("HTTP/1.1 200 \r\n") + len(http.StatusText(status)) + len("Date: \r\n") + len(http.TimeFormat) + len("\r\n")
 	for name, values := range h {
+		if len(values) == 0 {
+			continue
+		}
 		lines += len(name) + len(": \r\n") + len(values[0])
 	}
 	s.sent.Add(uint64(lines))

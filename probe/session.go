@@ -101,7 +101,8 @@ func (s *session) attempt(ctx context.Context) result {
 	return result{kind: measured, took: took, bytes: bytes}
 }
 
-// download measures from sending the request to the last byte of the answer.
+// download measures from sending the request to the last byte of the answer, less what the request waited for an answer on the other
+// machine, where that is told.
 func (s *session) download() (took time.Duration, bytes int64, err error) {
 	start := time.Now()
 	if err := s.request.Write(s.conn); err != nil {
@@ -128,6 +129,9 @@ func (s *session) download() (took time.Duration, bytes int64, err error) {
 	}
 	if response.Close {
 		s.close()
+	}
+	if us, err := strconv.ParseInt(response.Header.Get(waitedHeader), 10, 64); err == nil && us > 0 && us < took.Microseconds() {
+		took -= time.Duration(us) * time.Microsecond
 	}
 	return took, headerBytes + n, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -136,11 +137,18 @@ func Probe(ctx context.Context, path string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	stopProbes, err := daemon.ServeHTTP("the probe server (probe.listen)", file.Probe.Listen, server, log)
+	listener, err := net.Listen("tcp", file.Probe.Listen)
 	if err != nil {
-		return err
+		return fmt.Errorf("opening the probe server (probe.listen): %w", err)
 	}
-	defer stopProbes()
+	if err := server.Start(listener); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = server.Shutdown(ending) // downloads that are still open are cut off
+	}()
 	stopMeter, err := daemon.ServeHTTP("the meter (agent.metrics)", file.Agent.Metrics, &meter{sensors: sensors}, log)
 	if err != nil {
 		return err

@@ -1,0 +1,115 @@
+package probe
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// stamping makes connections of a listener tell when the kernel received what was read of them last. Other listeners than TCP's stay
+// as they are.
+func stamping(l net.Listener) net.Listener {
+	if _, ok := l.(*net.TCPListener); !ok {
+		return l
+	}
+	return stampingListener{l}
+}
+
+type stampingListener struct{ net.Listener }
+
+// Accept returns a connection as it is where the kernel gives no times.
+func (l stampingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return conn, nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return conn, nil
+	}
+	refused := error(nil)
+	err = raw.Control(func(fd uintptr) { refused = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+	if err != nil || refused != nil {
+		return conn, nil
+	}
+	return &stampedConn{TCPConn: tcp, raw: raw}, nil
+}
+
+// stampedConn reads with the kernel's time of arrival.
+type stampedConn struct {
+	*net.TCPConn
+	raw     syscall.RawConn
+	arrived atomic.Int64 // ns since 1970; 0: not known
+}
+
+// Read implements net.Conn. One reads at a time, as net/http does.
+func (c *stampedConn) Read(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	var control [64]byte
+	var length int
+	failed := c.raw.Read(func(fd uintptr) bool {
+		for {
+			n, length, _, _, err = unix.Recvmsg(int(fd), p, control[:], 0)
+			if err != unix.EINTR {
+				return err != unix.EAGAIN
+			}
+		}
+	})
+	switch {
+	case failed != nil: // a deadline, or the connection was closed
+		return 0, failed
+	case err != nil:
+		return 0, &net.OpError{Op: "read", Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+	case n == 0:
+		return 0, io.EOF
+	}
+	c.arrived.Store(stampIn(control[:length]))
+	return n, nil
+}
+
+// stampIn returns the time of arrival among control messages; 0 if there is none.
+func stampIn(control []byte) int64 {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return 0
+	}
+	for _, m := range messages {
+		var at unix.Timespec
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= int(unsafe.Sizeof(at)) {
+			at = *(*unix.Timespec)(unsafe.Pointer(&m.Data[0]))
+			return at.Nano()
+		}
+	}
+	return 0
+}
+
+type connKey struct{}
+
+// remember keeps a connection in the context of its requests.
+func remember(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// waited returns for how long the request of a context has waited on this machine: since the kernel received it. ok is false where that is
+// not known, or the wall clock was set meanwhile.
+func waited(ctx context.Context) (d time.Duration, ok bool) {
+	c, ok := ctx.Value(connKey{}).(*stampedConn)
+	if !ok {
+		return 0, false
+	}
+	at := c.arrived.Load()
+	d = time.Duration(time.Now().UnixNano() - at)
+	return d, at > 0 && d >= 0
+}

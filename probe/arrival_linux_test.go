@@ -1,0 +1,79 @@
+package probe
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A connection tells when the kernel received what was read last, however late it is read.
+func TestArrival(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stamped := stamping(l)
+	defer stamped.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := stamped.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := remember(t.Context(), conn)
+	if _, ok := waited(ctx); ok {
+		t.Error("nothing was read, and it has waited")
+	}
+	const late = 20 * time.Millisecond
+	buffer := make([]byte, 16)
+	for range 100 { // the kernel begins to take times a moment after it is asked to
+		if _, err := client.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(late)
+		if n, err := conn.Read(buffer); n != 1 || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		if d, ok := waited(ctx); ok {
+			if d < late {
+				t.Errorf("it waited %v, want at least %v", d, late)
+			}
+			break
+		}
+	}
+	if _, ok := waited(ctx); !ok {
+		t.Error("the kernel never told a time")
+	}
+	_ = conn.SetReadDeadline(time.Unix(1, 0))
+	if _, err := conn.Read(buffer); err == nil || !err.(net.Error).Timeout() {
+		t.Errorf("after the deadline: %v", err)
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	client.Close()
+	if n, err := conn.Read(buffer); n != 0 || err == nil || err.Error() != "EOF" {
+		t.Errorf("after the end: %d bytes, %v", n, err)
+	}
+}
+
+func TestArrivalIsUnknown(t *testing.T) {
+	if _, ok := waited(context.Background()); ok {
+		t.Error("a request without a connection has waited")
+	}
+	future := &stampedConn{}
+	future.arrived.Store(time.Now().Add(time.Hour).UnixNano())
+	if d, ok := waited(remember(t.Context(), future)); ok {
+		t.Errorf("the clock was set back, and a request has waited %v", d)
+	}
+	for _, control := range [][]byte{nil, make([]byte, 3), unix.UnixRights(1)} {
+		if at := stampIn(control); at != 0 {
+			t.Errorf("%v: a time of %d", control, at)
+		}
+	}
+}
