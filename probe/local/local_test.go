@@ -1,0 +1,263 @@
+package local
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/probe"
+	"github.com/quellhq/quell/sensor"
+)
+
+// fake is a thread whose clocks are set by hand.
+type fake struct{ wall, cpu, wait time.Duration }
+
+func (f *fake) now() time.Duration             { return f.wall }
+func (f *fake) used() time.Duration            { return f.cpu }
+func (f *fake) waited() (time.Duration, error) { return f.wait, nil }
+func (f *fake) nap(d time.Duration)            { f.wall += d }
+func (f *fake) close() error                   { return nil }
+
+// runs lets the thread run for that long, and wait for a processor on the way.
+func (f *fake) runs(cpu, wait time.Duration) {
+	f.cpu, f.wait, f.wall = f.cpu+cpu, f.wait+wait, f.wall+cpu+wait
+}
+
+// count is a quota that stopped its group so often.
+type count uint64
+
+func (c *count) Count() (uint64, error) { return uint64(*c), nil }
+
+func TestCPUProbe(t *testing.T) {
+	const run = 500 * time.Microsecond
+	for _, c := range []struct {
+		why       string
+		cpu, wait time.Duration // of the computation
+		woken     time.Duration // waited after the nap
+		stopped   count         // by the own quota meanwhile
+		want      float64       // ms
+		fails     error
+	}{
+		{"alone", run, 0, 0, 0, 0.5, nil},
+		{"it waits to be run", run, 0, 3 * time.Millisecond, 0, 3.5, nil},
+		{"it is interrupted", run, time.Millisecond, 0, 0, 1.5, nil},
+		{"both", run, time.Millisecond, 3 * time.Millisecond, 0, 4.5, nil},
+		{"beside a busy hyper-thread it computes longer, and waits no longer", 2 * run, 0, 0, 0, 0.5, nil},
+		{"the own quota stopped it", run, 50 * time.Millisecond, 0, 1, 0, errOwnQuota},
+	} {
+		thread, quota := &waking{woken: c.woken}, count(7)
+		p := &cpuProbe{thread: thread, quota: &quota, run: run, work: func() { thread.runs(c.cpu, c.wait); quota += c.stopped }}
+		s, err := p.probe()
+		if math.Abs(s.ms-c.want) > 1e-9 || !errors.Is(err, c.fails) || s.cost != c.cpu.Seconds() {
+			t.Errorf("%s: %+v, %v; want %v ms", c.why, s, err, c.want)
+		}
+	}
+	still := &cpuProbe{thread: &fake{}, quota: new(count), run: run, work: func() {}}
+	if s, err := still.probe(); err == nil || s.ms != 0 {
+		t.Errorf("a clock that stands still: %+v, %v", s, err)
+	}
+}
+
+// waking is a thread that waits for a processor when its nap is over.
+type waking struct {
+	fake
+	woken time.Duration
+}
+
+func (w *waking) nap(d time.Duration) { w.fake.nap(d); w.runs(0, w.woken) }
+
+func TestMemoryProbe(t *testing.T) {
+	thread := &fake{}
+	p := &memoryProbe{thread: thread, walk: func() { thread.runs(200*time.Microsecond, 5*time.Millisecond) }}
+	thread.runs(50*time.Microsecond, 0) // between two probes
+	if s, err := p.probe(); err != nil || s.ms != 0.2 || math.Abs(s.cost-250e-6) > 1e-12 {
+		t.Errorf("%+v, %v: a wait for a processor is none for the memory", s, err)
+	}
+	p.walk = func() {}
+	if s, err := p.probe(); err == nil {
+		t.Errorf("a clock that stands still: %+v", s)
+	}
+}
+
+func TestCycleGoesThroughAllLines(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 300).Draw(t, "lines")
+		lines := cycle(n, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)))
+		at, seen := uint32(0), 0
+		for {
+			seen++
+			if at = lines[at].next; at == 0 || seen > n {
+				break
+			}
+		}
+		if seen != n {
+			t.Fatalf("it comes back after %d of %d lines", seen, n)
+		}
+	})
+}
+
+func TestCoarseClocks(t *testing.T) {
+	ticking := func(step, every int) func() time.Duration {
+		readings := 0
+		return func() time.Duration { readings++; return time.Duration(readings/every*step) * time.Nanosecond }
+	}
+	const length = 500 * time.Microsecond
+	if err := resolves(ticking(300, 1), length, "processor"); err != nil {
+		t.Error(err)
+	}
+	for why, clock := range map[string]func() time.Duration{
+		"steps of 4 ms":       ticking(4_000_000, 100),
+		"one that never runs": func() time.Duration { return 0 },
+	} {
+		if err := resolves(clock, length, "processor"); err == nil || !strings.Contains(err.Error(), "too coarse to measure 500µs") {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+}
+
+// Whatever probes cost, they take no more than comes in, and one probe's worth that was left over.
+func TestPurse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cost := rapid.Float64Range(1e-5, 1e-1)
+		p := purse{perSecond: rapid.Float64Range(1e-4, 1).Draw(t, "per second"), most: 8, cost: cost.Draw(t, "guess")}
+		window := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(time.Minute)).Draw(t, "window"))
+		steady := cost.Draw(t, "cost")
+		p.cost = max(p.cost, steady) // a guess that is too low costs once
+		var spent, probes float64
+		const windows = 50
+		for range windows {
+			for range p.draw(window) {
+				p.pay(steady)
+				spent, probes = spent+steady, probes+1
+			}
+		}
+		seconds := windows * window.Seconds()
+		if most := p.perSecond*seconds + max(p.cost, steady) + 1e-9; spent > most {
+			t.Fatalf("%v spent of %v", spent, most)
+		}
+		if probes > 8*seconds+1 {
+			t.Fatalf("%v probes in %v s", probes, seconds)
+		}
+	})
+}
+
+func TestPurseAdapts(t *testing.T) {
+	for _, c := range []struct {
+		why             string
+		perSecond, cost float64
+		least, most     int // probes in 100 s
+	}{
+		{"two cores: eight a second", 0.01, 550e-6, 799, 801},
+		{"one core: the budget allows just that", 0.005, 550e-6, 790, 801},
+		{"a fifth of a core", 0.001, 550e-6, 170, 185},
+		{"probes that cost ten times what was thought", 0.005, 5e-3, 90, 103},
+		{"nothing comes in", 0, 550e-6, 0, 0},
+	} {
+		p, n := purse{perSecond: c.perSecond, most: 8, cost: 500e-6}, 0
+		for range 100 {
+			for range p.draw(time.Second) {
+				n++
+				p.pay(c.cost)
+			}
+		}
+		if n < c.least || n > c.most {
+			t.Errorf("%s: %d probes", c.why, n)
+		}
+	}
+	disk := diskKind.purse(&Options{Budget: 0.005, Operations: 200})
+	if n := disk.draw(time.Second); n != 1 {
+		t.Errorf("%d operations a second on a disk of 200", n)
+	}
+}
+
+func TestCores(t *testing.T) {
+	quarter := fstest.MapFS{
+		"proc/self/mountinfo":              {Data: []byte("29 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")},
+		"proc/self/cgroup":                 {Data: []byte("0::/web\n")},
+		"sys/fs/cgroup/cgroup.controllers": {Data: []byte("cpu")}, "sys/fs/cgroup/web/cpu.max": {Data: []byte("25000 100000\n")},
+	}
+	if n := cores(&Options{Root: quarter}); n != 0.25 {
+		t.Errorf("%v cores under a quota of a quarter", n)
+	}
+	if n := cores(&Options{Root: quarter, Cores: 1}); n != 1 {
+		t.Errorf("%v cores of one that is configured", n)
+	}
+	if n := cores(&Options{Root: fstest.MapFS{}}); n < 1 {
+		t.Errorf("%v cores", n)
+	}
+}
+
+// What cannot be probed says why, each period, and tells nothing; what can, goes on.
+func TestFollowerTellsWhy(t *testing.T) {
+	o := &Options{Period: time.Second, Run: UsualRun}
+	why := errors.New("there is none")
+	f := &follower{opts: o, kind: kind{
+		resource: quell.CPU, by: cpuKind.by, open: func(*Options) (prober, error) { return nil, why },
+	}}
+	now := time.Unix(100, 0)
+	set := sensor.NewSet(f)
+	if f.ready(now) {
+		t.Fatal("it is ready")
+	}
+	for range 2 {
+		obs, failures := set.Sample(now)
+		if len(failures) != 1 || !errors.Is(failures[0].Err, why) || len(obs.Probe) > 0 || obs.ProbeFailed[quell.CPU] == "" {
+			t.Fatalf("%+v, %v", obs, failures)
+		}
+	}
+	opened := 0
+	f.open = func(*Options) (prober, error) { opened++; return &scripted{}, nil }
+	if f.ready(now.Add(again-1)) || !f.ready(now.Add(again)) || !f.ready(now.Add(again)) || opened != 1 {
+		t.Fatalf("opened %d times", opened)
+	}
+	f.note(&[]float64{3}[0], nil)
+	f.note(nil, errOwnQuota) // some of a period's probes tell nothing: the others count
+	obs, failures := set.Sample(now)
+	if p := obs.Probe[quell.CPU]; len(failures) > 0 || p.N != 1 || p.MeanMS != 3 || p.By.RunMS != 0.5 || len(obs.ProbeFailed) > 0 {
+		t.Fatalf("%+v, %v", obs, failures)
+	}
+}
+
+// A prober that broke is closed and made anew after a while.
+func TestABrokenProberIsMadeAnew(t *testing.T) {
+	broken := &scripted{err: &brokenError{os.ErrClosed}}
+	f := &follower{opts: &Options{Period: time.Second}, kind: diskKind, prober: broken, purse: purse{cost: 1}}
+	f.window(t.Context(), time.Now(), []probe.Slot{{Until: time.Hour}, {Until: time.Hour}})
+	if f.prober != nil || !broken.closed || broken.probes != 1 || !errors.Is(f.failed, os.ErrClosed) || f.ready(time.Now()) {
+		t.Errorf("%+v, %+v", f, broken)
+	}
+}
+
+// scripted is a prober that says always the same.
+type scripted struct {
+	err    error
+	probes int
+	closed bool
+}
+
+func (s *scripted) probe() (sample, error) { s.probes++; return sample{ms: 1, cost: 1}, s.err }
+func (s *scripted) close() error           { s.closed = true; return nil }
+
+func TestOptionsThatCannotWork(t *testing.T) {
+	good := Options{Period: time.Second, Root: fstest.MapFS{}}
+	for want, change := range map[string]func(*Options){
+		"no probe on the instance measures network": func(o *Options) { o.Resources = []quell.Resource{quell.Network} },
+		"a budget of 0.02":                          func(o *Options) { o.Budget = 0.02 },
+		"a buffer of 5 bytes":                       func(o *Options) { o.Buffer = 5 },
+		"need a Root and a Period":                  func(o *Options) { o.Period = 0 },
+	} {
+		o := good
+		change(&o)
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
