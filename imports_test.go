@@ -78,7 +78,7 @@ var mayImport = map[string][]string{
 	"examples":    {},
 }
 
-// leaves may be imported by no product package: an import of one would make a cycle of layers.
+// leaves are packages that only the listed packages may import.
 var leaves = map[string][]string{
 	"cmd/quell":      {},
 	"cmd/results":    {},

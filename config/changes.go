@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Changed lists the keys whose values differ between two configurations, sorted. Defaults that follow from other keys
-// are not listed beside these, nor the keys that one of them has because it chooses another policy.
+// Changed lists the keys whose values differ between two configurations, sorted. It leaves out defaults that follow
+// from other keys, and keys that only one of the two has because it chooses another policy.
 func Changed(a, b *File) []string {
 	var keys []string
 	for path, value := range b.values {
@@ -23,21 +23,21 @@ func Changed(a, b *File) []string {
 	return keys
 }
 
-// The processes that read a configuration, as sentences call them.
+// The processes that read a configuration, as sentences name them.
 const (
 	ControllerProcess = "the controller"
 	BalancerProcess   = "the balancer"
 	AgentProcess      = "the agents"
 )
 
-// owner says who has read the keys below a path: who must be restarted to read them again, and who does so at SIGHUP. The
-// longest path counts.
+// owner says which processes read the keys below a path: which must be restarted to read them again, and which do so at
+// SIGHUP. The longest matching path counts.
 type owner struct {
 	path            string
 	restart, hangUp []string
 }
 
-// owners is the table of them; the controller reads the keys of its service again at the SIGHUP that is reported.
+// owners is the table. The controller reads its service's keys again at the SIGHUP that is being reported.
 func (f *File) owners() []owner {
 	everybody := []string{ControllerProcess, BalancerProcess, AgentProcess}
 	controller, balancer, agents := []string{ControllerProcess}, []string{BalancerProcess}, []string{AgentProcess}
@@ -72,7 +72,7 @@ func (f *File) owners() []owner {
 	}...)
 }
 
-// keepers have something in the data folder: the agents, too, where they run a policy or probe the disk there.
+// keepers use the data folder; agents do so if they run a policy or probe the disk there.
 func (f *File) keepers() []string {
 	list := []string{ControllerProcess, BalancerProcess}
 	if f.Agent.Policy.Chosen.Name != "" || slices.Contains(f.Agent.Probing.Resources, quell.Disk) && f.Agent.Probing.Folder == "" {
@@ -81,7 +81,7 @@ func (f *File) keepers() []string {
 	return list
 }
 
-// owners are those of the balancer's keys. The controller drives a balancer with the keys that it read at its start, unless that is a
+// owners returns the rows of the balancer's keys. The controller uses the keys that it read at its start, unless the balancer is a
 // process of its own, which reads most of them itself.
 func (b Balancer) owners() []owner {
 	controller, itself := []string{ControllerProcess}, []string{BalancerProcess}
@@ -123,7 +123,7 @@ func (f *File) Restarts(process string, changed []string) []string {
 	return slices.DeleteFunc(slices.Clone(changed), func(key string) bool { return !slices.Contains(f.ownerOf(key).restart, process) })
 }
 
-// needs says what applies a key, or "" where a reload of the controller does.
+// needs returns what applies a key, "" if a reload of the controller does.
 func (o owner) needs() string {
 	var parts []string
 	if who := listing(o.restart); who != "" {
@@ -135,8 +135,8 @@ func (o owner) needs() string {
 	return listing(parts)
 }
 
-// NeedsRestart says, of keys that changed, what must be done to apply them: one sentence for each way, as in "probe.count
-// changed: send SIGHUP to the balancer to apply it." It is empty where a reload of the controller applies everything.
+// NeedsRestart says what must be done to apply changed keys: one sentence for each way, for example "probe.count changed:
+// send SIGHUP to the balancer to apply it." It is empty if a reload of the controller applies everything.
 func (f *File) NeedsRestart(changed []string) string {
 	byNeed := map[string][]string{}
 	for _, key := range changed {
@@ -155,7 +155,7 @@ func (f *File) NeedsRestart(changed []string) string {
 	return strings.Join(sentences, " ")
 }
 
-// listing joins words as a sentence does.
+// listing joins words as in a sentence.
 func listing(words []string) string {
 	switch n := len(words); n {
 	case 0:

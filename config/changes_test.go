@@ -71,7 +71,7 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// TestEveryKeyHasAnOwner keeps the table of owners complete.
+// TestEveryKeyHasAnOwner checks that the table of owners is complete.
 func TestEveryKeyHasAnOwner(t *testing.T) {
 	f := drivers.Defaults()
 	values := map[string]string{}

@@ -16,10 +16,10 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Check reads a configuration and looks for everything that can be found wrong without running it: the mistakes that
-// Load finds, and beyond them what a process would only meet later, such as files that are not there, secrets that others
-// can read, and settings with which nothing would be probed. All mistakes come together, as those of Parse. Where the
-// file could be read, it is returned beside them.
+// Check reads a configuration and reports everything that can be found wrong without running it: the mistakes that Load
+// finds, and those that a process would find later, such as missing files, secrets that others can read, and settings
+// with which nothing would be probed. All mistakes are reported together, as in Parse. If the file could be read, it is
+// returned with them.
 func (t Drivers) Check(path string) (*File, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
@@ -40,7 +40,7 @@ func (t Drivers) Check(path string) (*File, error) {
 	return f, d.Err()
 }
 
-// checkFleet wants instances, and settings that agree with their list.
+// checkFleet requires instances, and settings that agree with their list.
 func checkFleet(d *keys.Decoder, f *File) {
 	members, fixed := f.Scaler.Listed()
 	n := len(members)
@@ -65,7 +65,7 @@ func checkFleet(d *keys.Decoder, f *File) {
 	}
 }
 
-// checkProbing wants what a prober needs where the policy needs a prober.
+// checkProbing checks the settings of the prober if the policy needs one.
 func checkProbing(d *keys.Decoder, f *File) {
 	if !d.Sound("policy.name", "probe", "agent.capacity") {
 		return
@@ -91,16 +91,17 @@ func checkProbing(d *keys.Decoder, f *File) {
 	}
 }
 
-// sizesProbes says whether the size of a probe is given, or can be told from what an instance's network carries.
+// sizesProbes returns whether the size of a probe is given, or can be computed from the capacity of an instance's
+// network.
 func (f *File) sizesProbes() bool {
 	_, network := f.Agent.Capacity[quell.Network]
 	return f.Probe.Size > 0 || f.Probe.Capacity > 0 || network
 }
 
-// Unprobed says that no prober is to run: its probes would have no size, and the policy decides without them.
+// Unprobed says that no prober runs, because its probes would have no size and the policy does not need them.
 func (f *File) Unprobed() bool { return !f.sizesProbes() && !policy.Feels(f.Service.Policy.Name) }
 
-// leastToken is the fewest characters of a token: shorter ones can be guessed.
+// leastToken is the shortest length of a token; shorter ones can be guessed.
 const leastToken = 16
 
 const newToken = "make one with: openssl rand -hex 32"
@@ -125,14 +126,15 @@ func checkSecrets(d *keys.Decoder, f *File) {
 	checkCredentials(d, f)
 }
 
-// checkCredentials looks at the file of this process's credential. It may be missing: the controller's machine finds its own.
+// checkCredentials checks the file of this process's credential. It may be missing, because on the controller's machine
+// credentials are found automatically.
 func checkCredentials(d *keys.Decoder, f *File) {
 	if f.Bus.Credentials != "" && d.Sound("bus.credentials") {
 		checkPrivate(d, "bus.credentials", f.values["bus.credentials"], f.Bus.Credentials)
 	}
 }
 
-// checkTokenFile looks at a file that holds a token; written is how the configuration calls it.
+// checkTokenFile checks a file that holds a token; written is its name in the configuration.
 func checkTokenFile(d *keys.Decoder, key, written, path string) {
 	token, err := Token("", path)
 	if err != nil {
@@ -204,7 +206,7 @@ func checkTLSFiles(d *keys.Decoder, f *File) {
 	}
 }
 
-// checkPlaces looks at the other files and folders that the configuration names.
+// checkPlaces checks the other files and folders that the configuration names.
 func checkPlaces(d *keys.Decoder, f *File) {
 	if f.Models != "" && d.Sound("models") {
 		if info, err := os.Stat(f.Models); errors.Is(err, fs.ErrNotExist) {

@@ -12,8 +12,8 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// checkFile holds the parts of a configuration against each other. A check is left out where one of its parts has a
-// problem already.
+// checkFile checks the parts of a configuration against each other. A check is skipped if one of its parts already
+// has a problem.
 func checkFile(d *keys.Decoder, f *File) {
 	checkControlGroups(d, f.Agent.Policy.Groups)
 	if f.Local() {
@@ -33,7 +33,7 @@ func checkFile(d *keys.Decoder, f *File) {
 	d.Apart("probe.listen", f.Probe.Listen, "agent.metrics", f.Agent.Metrics)
 }
 
-// checkControlGroups refuses names of patterns, and names and paths that are given twice.
+// checkControlGroups refuses patterns with names, and names and paths that are given twice.
 func checkControlGroups(d *keys.Decoder, groups []sensor.Group) {
 	for i, g := range groups {
 		at := fmt.Sprintf("agent.policy.groups[%d]", i)
@@ -52,7 +52,7 @@ func checkControlGroups(d *keys.Decoder, groups []sensor.Group) {
 	}
 }
 
-// CheckService checks a service that stands at the given path.
+// CheckService checks a service at the given path.
 func CheckService(d *keys.Decoder, path string, s quell.Service) {
 	at := func(key string) string { return keys.Join(path, key) }
 	minimum, maximum := at("group.min"), at("group.max")
@@ -73,7 +73,7 @@ func CheckService(d *keys.Decoder, path string, s quell.Service) {
 	}
 }
 
-// checkBounds holds the least size of a group against the largest.
+// checkBounds compares the smallest with the largest size of a group.
 func checkBounds(d *keys.Decoder, path string, g quell.Group) {
 	minimum, maximum := keys.Join(path, "group.min"), keys.Join(path, "group.max")
 	if d.Sound(minimum, maximum) && g.Min > g.Max {
@@ -134,7 +134,7 @@ func checkTrain(d *keys.Decoder, t Train) {
 	}
 }
 
-// loopback says whether an address can be reached from this machine only.
+// loopback returns whether an address can be reached only from this machine.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// What is read of a file with mistakes, by the names of its keys.
+// The parts that are read of a file with mistakes, by their keys.
 var (
 	localPart   = []string{"data"}
 	contactPart = []string{"service", "bus", "data"}
@@ -17,8 +17,8 @@ var (
 )
 
 // LoadContact reads what a command needs to reach the controller of a service: service, bus and data. Mistakes in the
-// rest of the file do not stop it: pause and override must work while somebody is still editing. They are returned
-// beside the file. An error says that service or bus themselves cannot be read, and lists every mistake.
+// rest of the file are returned with it but do not stop the command, because pause and override must work while
+// somebody is still editing the file. An error means that service or bus cannot be read, and lists every mistake.
 func (t Drivers) LoadContact(path string) (*File, keys.Problems, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
@@ -28,7 +28,7 @@ func (t Drivers) LoadContact(path string) (*File, keys.Problems, error) {
 }
 
 // LoadLocal reads what a command needs to reach an agent of this machine that runs a policy: data. Mistakes in the rest of the file are
-// returned as those of LoadContact.
+// returned as in LoadContact.
 func (t Drivers) LoadLocal(path string) (*File, keys.Problems, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
@@ -37,8 +37,8 @@ func (t Drivers) LoadLocal(path string) (*File, keys.Problems, error) {
 	return t.parsePart(path, data, localPart)
 }
 
-// LoadHost reads what an emulated machine needs of the service that it belongs to: service, bus, data, sampling and probe. Mistakes in the
-// rest of the file stop no instance, and are returned as those of LoadContact.
+// LoadHost reads what an emulated machine needs to know about its service: service, bus, data, sampling and probe. Mistakes in the rest
+// of the file stop no instance, and are returned as in LoadContact.
 func (t Drivers) LoadHost(path string) (*File, keys.Problems, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
@@ -47,13 +47,13 @@ func (t Drivers) LoadHost(path string) (*File, keys.Problems, error) {
 	return t.parsePart(path, data, hostPart)
 }
 
-// ParseContact is LoadContact for a file that was read already. Only Path, Service.Name, Bus and Data of the result
-// are to be relied on.
+// ParseContact is LoadContact for a file that has already been read. Only Path, Service.Name, Bus and Data of the
+// result are valid.
 func (t Drivers) ParseContact(name string, data []byte) (*File, keys.Problems, error) {
 	return t.parsePart(name, data, contactPart)
 }
 
-// parsePart reads some keys of a file; all must be without a mistake.
+// parsePart reads some keys of a file, which must be free of mistakes.
 func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys.Problems, error) {
 	f := t.Defaults()
 	f.Path = name
@@ -65,7 +65,7 @@ func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys
 	if f.Local() && slices.Contains(part, "service") && d.Sound("service") {
 		return nil, nil, errLocal(name)
 	}
-	if !d.Sound(part...) { // what these keys agree on with others matters to a process only
+	if !d.Sound(part...) { // contradictions between these keys and others matter only to the processes
 		return nil, nil, d.Err()
 	}
 	f.derive(d)
@@ -74,7 +74,7 @@ func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys
 	return &f, d.Problems(), nil
 }
 
-// parsePartAlone reads some keys out of a file that is no valid YAML as a whole.
+// parsePartAlone reads some keys of a file that is not valid YAML as a whole.
 func (t Drivers) parsePartAlone(name string, data []byte, part []string, whole *keys.Decoder) (*File, keys.Problems, error) {
 	f := t.Defaults()
 	f.Path = name
@@ -93,8 +93,8 @@ func (t Drivers) parsePartAlone(name string, data []byte, part []string, whole *
 
 var sectionStart = regexp.MustCompile(`^["']?([A-Za-z_]+)["']?[ \t]*:`)
 
-// onlySections empties every line that does not belong to one of the named keys at the left margin. Places stay as
-// they are in the file.
+// onlySections empties every line that does not belong to one of the named top-level keys. Line numbers stay the
+// same.
 func onlySections(text string, names []string) string {
 	lines := strings.Split(text, "\n")
 	keep := false

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// TestContactDespiteMistakes holds that a pause reaches its controller whatever is wrong elsewhere in the file.
+// TestContactDespiteMistakes checks that a pause reaches its controller whatever is wrong in the other parts of the
+// file.
 func TestContactDespiteMistakes(t *testing.T) {
 	const head = "service: video\nbus: {url: 'nats://h:1', token: x}\n"
 	for name, c := range map[string]struct {
 		text     string
-		mistakes string // one of them
+		mistakes string // one that must be reported
 	}{
 		"no mistake":       {head + "slo: {metric: mean, threshold: 75ms}\n", ""},
 		"slo is missing":   {head, "slo is missing"},
@@ -38,7 +39,7 @@ func TestContactDespiteMistakes(t *testing.T) {
 	}
 }
 
-// TestHostDespiteMistakes holds that an emulated machine starts whatever is wrong in parts that it does not read.
+// TestHostDespiteMistakes checks that an emulated machine starts whatever is wrong in parts that it does not read.
 func TestHostDespiteMistakes(t *testing.T) {
 	const head = "service: video\nsampling: 2s\nprobe: {token: secret-of-a-test}\nbus: {url: 'nats://h:1'}\n"
 	for name, c := range map[string]struct{ text, refused string }{
@@ -61,7 +62,7 @@ func TestHostDespiteMistakes(t *testing.T) {
 	}
 }
 
-// TestContactRefused holds that a command is never sent to a controller that the file does not name clearly.
+// TestContactRefused checks that a command is never sent to a controller that the file does not name clearly.
 func TestContactRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"no service":          {"slo: {metric: mean, threshold: 75ms}\n", "service is missing"},

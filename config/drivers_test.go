@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/scaler/fixed"
 )
 
-// inventory is a driver that this package has never heard of.
+// inventory is a driver that this package does not know.
 type inventory struct {
 	path  string
 	slots int
@@ -34,7 +34,7 @@ func (i *inventory) New(scaler.Surroundings) (scaler.Driver, error) {
 func (i *inventory) Files(string) []*string       { return []*string{&i.path} }
 func (i *inventory) Follow(service quell.Service) { i.slots = service.Group.Max }
 
-// TestADriverIsKnownByItsRow: what a driver declares is all that a configuration needs of it.
+// TestADriverIsKnownByItsRow checks that a configuration needs nothing of a driver but what its row declares.
 func TestADriverIsKnownByItsRow(t *testing.T) {
 	table := drivers
 	table.Scalers = []scaler.Kind{fixed.Kind, {Name: "inventory", About: "a file", Defaults: func() scaler.Settings { return &inventory{} }}}

@@ -1,8 +1,8 @@
-// Package config reads Quell's configuration: YAML, strictly, into typed values. A file with mistakes gives all of them
-// at once, each with its place and what to do.
+// Package config reads Quell's configuration: YAML, strictly, into typed values. All mistakes in a file are reported
+// together, each with its place and what to do.
 //
-// Tables of keys (keys_*.go) say what a file may hold; config/keys reads a file by such a table; checks.go holds what
-// keys must agree on; Reference prints the tables.
+// Tables of keys (keys_*.go) say what a file may hold; config/keys reads a file by such a table; checks.go has the
+// rules between keys; Reference prints the tables.
 package config
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// File is a configuration. Every process of a service reads the same one and takes its part. Paths in it are ready to
-// be opened: those that the file gives relative are relative to the file's folder.
+// File is a configuration. Every process of a service reads the same file and uses its part. Relative paths in the
+// file were made relative to the file's folder.
 type File struct {
 	Path     string // of the file itself
 	Service  quell.Service
-	Models   string // models.json; empty if there is none yet
-	Data     string // folder of everything that Quell keeps
-	Listen   string // the controller's metrics and health; empty: off
+	Models   string // models.json; empty if there are no models yet
+	Data     string // folder of all files that Quell keeps
+	Listen   string // address of the controller's metrics and health; empty: off
 	Bus      Bus
 	Balancer Balancer
 	Scaler   Scaler
@@ -34,62 +34,62 @@ type File struct {
 	Agent    Agent
 	Train    Train
 
-	values map[string]string // of every key, as they were read
+	values map[string]string // of every key, as read
 	places *keys.Decoder
 }
 
-// Bus is how the processes talk. With a URL a server that already runs is used, otherwise the controller runs one.
+// Bus configures the message bus. With a URL an existing server is used, otherwise the controller runs one.
 type Bus struct {
 	URL           string
-	Listen        string // of the controller's own server
-	Credentials   string // file of this process's credential; empty: the one in Keyring, if there is one
+	Listen        string // address of the controller's own server
+	Credentials   string // file of this process's credential; empty: the one in Keyring, if any
 	Token         string
 	TokenFile     string
-	TokenCommands bool // whoever shows the token may command as an operator
+	TokenCommands bool // a client with the token may command as an operator
 	TLS           TLS
 	JournalBytes  int64
-	Replicas      int    // copies of each store in a cluster; 0: as many as it holds, up to 3
+	Replicas      int    // copies of each store in a cluster; 0: as many as possible, up to 3
 	StoreDir      string // of the controller's own server; inside File.Data
-	Keyring       string // folder of the controller's key and the credentials of this machine; inside File.Data
+	Keyring       string // folder of the controller's key and this machine's credentials; inside File.Data
 }
 
 // TLS names the files of a transport secured by certificates; empty ones are not used.
 type TLS struct{ CA, Cert, Key string }
 
-// Drivers is the table of drivers that a configuration can name; the first of each is the default. Files are read by it.
+// Drivers is the table of drivers that a configuration can name; the first of each kind is the default.
 type Drivers struct {
 	Balancers []balancer.Kind
 	Scalers   []scaler.Kind
 }
 
-// Balancer is what spreads requests over the instances.
+// Balancer configures what distributes requests over the instances.
 type Balancer struct {
 	Kind     string
-	Name     string // tells several balancers apart
+	Name     string // distinguishes several balancers
 	Drain    time.Duration
 	Settings balancer.Settings // of the kind
 }
 
-// ownProcess is a balancer that is a process of Quell's own: it reads the configuration itself, and probes.
+// ownProcess is a balancer that is one of Quell's own processes: it reads the configuration itself, and probes.
 type ownProcess interface {
-	// Process lists the keys that it reads again at SIGHUP, of those the ones that it reads at the start only, and those that the controller
-	// reads as well. All others it reads at the start.
+	// Process returns the keys that the balancer reads again at SIGHUP, the exceptions below these that it reads only at its start, and
+	// the keys that the controller reads as well. All other keys are read at its start.
 	Process() (again, once, shared []string)
 }
 
-// probes says whether the balancer can measure probes.
+// probes returns whether the balancer can measure probes.
 func (b Balancer) probes() bool {
 	_, own := b.Settings.(ownProcess)
 	return own
 }
 
-// Scaler is what starts and stops instances.
+// Scaler configures what starts and stops instances.
 type Scaler struct {
 	Kind     string
 	Settings scaler.Settings // of the kind
 }
 
-// Listed returns the instances of a fleet whose size never changes, and whether it is one. In the file they are the list
+// Listed returns the instances of a group whose size never changes, and whether it is one. In the file they are the list
 // scaler.instances.
 func (s Scaler) Listed() (members []quell.Member, fixed bool) {
 	list, fixed := s.Settings.(interface{ Listed() []quell.Member })
@@ -99,35 +99,35 @@ func (s Scaler) Listed() (members []quell.Member, fixed bool) {
 	return list.Listed(), true
 }
 
-// Prober is who measures the probe.
+// Prober is the process that measures probes.
 type Prober string
 
-// The probe is measured where the traffic comes from, or by the controller where the balancer cannot.
+// Probes are measured at the balancer, where the traffic comes from, or by the controller if the balancer cannot.
 const (
 	FromBalancer   Prober = "balancer"
 	FromController Prober = "controller"
 )
 
-// Probe is the measurement that feels interference.
+// Probe configures the measurement that detects interference.
 type Probe struct {
-	Size      int64   // bytes of one download; 0: follows from the budget
+	Size      int64   // bytes of one download; 0: computed from the budget
 	Count     int     // downloads per sampling period and instance
-	Budget    float64 // share of an instance's network capacity that the probe may use
+	Budget    float64 // share of an instance's network capacity that probes may use
 	Token     string
 	TokenFile string
-	Listen    string // of the agent's probe server
+	Listen    string // address of the agent's probe server
 	From      Prober
 	Timeout   time.Duration
 	Capacity  float64 // bit/s of an instance's network, for the budget; 0: not given
 }
 
-// Agent is what runs on an instance.
+// Agent configures the process on an instance.
 type Agent struct {
-	Instance  string                     // its id; empty: given on the command line
+	Instance  string                     // id of the instance; empty: given on the command line
 	Capacity  map[quell.Resource]float64 // network in bit/s, cpu in cores, disk in operations/s, memory in bytes/s; else detected or unknown
 	Interface string                     // network interface; empty: that of the default route
-	Root      string                     // of the file system that sensors read
-	Cgroup    string                     // whose processor time is the instance's; empty: the whole machine's
+	Root      string                     // root of the file system that sensors read
+	Cgroup    string                     // control group whose processor time counts as the instance's; empty: the whole machine
 	Metrics   string                     // empty: off
 	DiskBytes int64                      // bytes per second that the disk can read and write; 0: not known
 	Probing   Probing
@@ -144,14 +144,14 @@ type Probing struct {
 	Writes    bool             // the disk probe writes and syncs instead of reading
 }
 
-// AgentPolicy is a policy that runs on the machine itself, for its control groups.
+// AgentPolicy configures a policy that runs on the machine itself, for its control groups.
 type AgentPolicy struct {
 	Chosen   quell.Policy // of scope host; its name is empty if there is none
 	Sampling time.Duration
 	Groups   []sensor.Group
 }
 
-// usualGroups are what runs beside each other on a machine with systemd: services, containers and virtual machines, and people.
+// usualGroups are what usually runs on a machine with systemd: services, containers and virtual machines, and users.
 func usualGroups() []sensor.Group {
 	return []sensor.Group{{Path: "/system.slice/*"}, {Path: "/machine.slice/*"}, {Path: "/user.slice/*"}}
 }
@@ -159,10 +159,10 @@ func usualGroups() []sensor.Group {
 // ProbeDir is the folder of the disk probe's file.
 func (f *File) ProbeDir() string { return cmp.Or(f.Agent.Probing.Folder, f.AgentDir()) }
 
-// AgentDir is the folder of what the agent's policy keeps.
+// AgentDir is the folder of the files that the agent's policy keeps.
 func (f *File) AgentDir() string { return filepath.Join(f.Data, "agent") }
 
-// Local says that the file names no service: it is for agents that run a policy on their own machine, and for nothing else.
+// Local returns whether the file names no service: it is only for agents that run a policy on their own machine.
 func (f *File) Local() bool { return f.Service.Name == "" }
 
 // The plans of a training.
@@ -173,7 +173,7 @@ const (
 	CustomPlan   TrainPlan = "custom"
 )
 
-// TrainPlan selects what a training measures. The plans themselves are the trainer's.
+// TrainPlan selects what a training measures. Package train defines the plans.
 type TrainPlan string
 
 // The testbeds of a training.
@@ -182,32 +182,32 @@ const (
 	KernelTestbed   Testbed = "kernel"
 )
 
-// Testbed is what the machines of a training are made of.
+// Testbed is the kind of machines that a training uses.
 type Testbed string
 
-// Train is how models are trained on a testbed's hosts. Levels to Confidence are those of a custom plan; the others have
-// their own.
+// Train configures how models are trained on a testbed's hosts. Levels to Confidence are for a custom plan; the other
+// plans have their own values.
 type Train struct {
-	Resource     quell.Resource // that models are of; the policy's unless given
+	Resource     quell.Resource // resource to train; default: the policy's
 	Plan         TrainPlan
 	Levels       []float64     // utilisations, increasing
-	Interference []float64     // of the interferer, increasing, beginning with 0
+	Interference []float64     // utilisations of the interferer, increasing, beginning with 0
 	Run          time.Duration // length of one run
-	Repeat       int           // fewest runs of a level
-	MaxRepeat    int           // most runs of a level
-	Interval     float64       // a level is done when the width of its confidence interval is at most this share of the mean
-	Confidence   float64       // of that interval
-	Budget       int           // of plan adaptive: runs at most
-	Bound        float64       // of plan adaptive: ends when the capacity's standard error is at most this utilisation; 0: never
+	Repeat       int           // smallest number of runs of a level
+	MaxRepeat    int           // largest number of runs of a level
+	Interval     float64       // a level is done when its confidence interval is at most this wide, as a share of the mean
+	Confidence   float64       // of that interval, as a fraction
+	Budget       int           // of plan adaptive: largest number of runs
+	Bound        float64       // of plan adaptive: stop when the capacity's standard error is at most this utilisation; 0: never
 	Testbed      Testbed
-	Hosts        int     // at once
+	Hosts        int     // number of machines used at once
 	Network      float64 // bit/s of a host's link
 	FileSize     int64   // bytes
 	Arrivals     loadgen.Process
 	Seed         uint64
 }
 
-// Defaults returns the configuration of a file that says nothing. Keys that must be given are empty.
+// Defaults returns the configuration of an empty file. Required keys are empty.
 func (t Drivers) Defaults() File {
 	return File{
 		Service:  quell.DefaultService(),

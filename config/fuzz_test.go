@@ -8,8 +8,8 @@ import (
 	"github.com/quellhq/quell/internal/golden"
 )
 
-// FuzzParse holds that no file brings the parser down, that what it accepts is valid, and that what it refuses is
-// refused with places inside the file.
+// FuzzParse checks that no file makes the parser panic, that accepted files are valid, and that mistakes have places
+// inside the file.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil {

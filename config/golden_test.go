@@ -37,7 +37,7 @@ func checkBeside(t *testing.T, name string, data []byte) error {
 		if err := os.WriteFile(name, []byte(f.text), f.mode); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(name, f.mode); err != nil { // whatever the umask took away
+		if err := os.Chmod(name, f.mode); err != nil { // independent of the umask
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +48,7 @@ func checkBeside(t *testing.T, name string, data []byte) error {
 	return err
 }
 
-// TestCheckedFiles holds that files without mistakes pass the longer check too.
+// TestCheckedFiles checks that files without mistakes pass Check.
 func TestCheckedFiles(t *testing.T) {
 	const fleet = `scaler: {instances: [{id: a, address: "h:1", probe: "h:2"}]}` + "\n"
 	for name, text := range map[string]string{
@@ -63,7 +63,7 @@ func TestCheckedFiles(t *testing.T) {
 	}
 }
 
-// TestBadFiles holds every rule against a file that breaks it, and the message against the file beside it.
+// TestBadFiles has one file for each rule, which breaks it, and compares the message with the file next to it.
 func TestBadFiles(t *testing.T) {
 	golden.BadFiles(t, "testdata/bad/*.yaml", func(t *testing.T, file string) error {
 		name, data := filepath.Base(file), read(t, file)

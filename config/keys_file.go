@@ -30,7 +30,8 @@ func (t Drivers) fileKeys(f *File) keys.Table {
 	)
 }
 
-// serviceKeys are those of a file that may also be for an agent's policy alone: require says what it lacks.
+// serviceKeys are the keys of a service. They are not marked as required, because a file may be for an agent's policy
+// only; require reports what is missing.
 func serviceKeys(s *quell.Service) keys.Table {
 	table := ServiceKeys(s)
 	for i, k := range table {
@@ -233,7 +234,7 @@ func trainKeys(t *Train) keys.Table {
 	}
 }
 
-// trainArrivals is the name of an arrival process; exponential gaps are what Poisson arrivals have.
+// trainArrivals is the name of an arrival process; poisson and exponential mean the same.
 func trainArrivals(dst *loadgen.Process) keys.Value {
 	known := []loadgen.Process{loadgen.Poisson, loadgen.Deterministic, loadgen.Exponential}
 	return keys.OneOf(dst, known).Into(func(p loadgen.Process) {

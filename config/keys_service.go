@@ -12,7 +12,7 @@ import (
 // Scheduling is the name of a balancer's scheduling.
 func Scheduling(dst *quell.Scheduling) keys.Value { return keys.OneOf(dst, quell.Schedulings) }
 
-// ServiceKeys is the part of a configuration that every policy shares, also the service of a scenario.
+// ServiceKeys is the part of a configuration that does not depend on the policy. Scenarios use it, too.
 func ServiceKeys(s *quell.Service) keys.Table {
 	return keys.Table{
 		keys.Req("service", serviceName(&s.Name), "name of the service"),
@@ -58,7 +58,7 @@ func guardKeys(g *quell.Guard) keys.Table {
 	}
 }
 
-// longestService is what the bus takes of a service's name, in bytes.
+// longestService is the longest name of a service that the bus accepts, in bytes.
 const longestService = 64
 
 func serviceName(dst *string) *keys.Scalar[string] {

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Load reads and parses a configuration file of a service.
+// Load reads and parses a service's configuration file.
 func (t Drivers) Load(path string) (*File, error) {
 	f, err := t.LoadAgent(path)
 	if err == nil && f.Local() {
@@ -20,7 +20,7 @@ func (t Drivers) Load(path string) (*File, error) {
 	return f, err
 }
 
-// LoadAgent reads a configuration file as an agent does: it may also be one without a service, for agent.policy alone.
+// LoadAgent reads a configuration file for an agent. The file may lack a service and have only agent.policy.
 func (t Drivers) LoadAgent(path string) (*File, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
@@ -29,13 +29,13 @@ func (t Drivers) LoadAgent(path string) (*File, error) {
 	return t.Parse(path, data)
 }
 
-// errLocal says that a file is for agents alone.
+// errLocal says that a file is only for agents.
 func errLocal(path string) error {
 	return &quell.UserError{Err: fmt.Errorf("%s names no service: it is for `quell agent` and `quell status --local` only; set service "+
 		"and slo for more", path)}
 }
 
-// Parse reads a configuration. The name is that of its file: it appears in errors, and paths are relative to its folder.
+// Parse reads a configuration. name is the file's name: it is used in errors, and paths are relative to its folder.
 // Mistakes are returned as a *quell.UserError that wraps Problems.
 func (t Drivers) Parse(name string, data []byte) (*File, error) {
 	f, d, _ := t.parse(name, data)
@@ -46,7 +46,8 @@ func (t Drivers) Parse(name string, data []byte) (*File, error) {
 	return f, nil
 }
 
-// parse reads a configuration as far as it can. ok says that it could be read as a whole; paths are as written.
+// parse reads as much of a configuration as it can. ok is false if the file could not be read as a whole. Paths are
+// as written.
 func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok bool) {
 	file := t.Defaults()
 	file.Path = name
@@ -57,19 +58,19 @@ func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok b
 	file.values, file.places = map[string]string{}, d
 	t.fileKeys(&file).Currents("", file.values)
 	t.require(d, &file)
-	checkBounds(d, "", file.Service.Group) // of a fixed fleet they are replaced by the number of instances
+	checkBounds(d, "", file.Service.Group) // for a fixed list of machines they are replaced by the number of instances
 	file.derive(d)
 	checkFile(d, &file)
 	return &file, d, true
 }
 
-// Problem is something wrong with the value of a key, with its place in the file, or that of the nearest part around it.
+// Problem is a mistake in the value of a key, with its place in the file, or the place of the nearest part around it.
 func (f *File) Problem(key, text string) keys.Problem {
 	at := f.places.PlaceOf(key)
 	return keys.Problem{File: f.Path, Line: at.Line, Column: at.Column, Text: text}
 }
 
-// Token returns a secret that a configuration gives in place or as a file, or "" if it gives none.
+// Token returns a secret that a configuration gives directly or as a file, "" if it gives none.
 func Token(token, file string) (string, error) {
 	if token != "" || file == "" {
 		return token, nil
@@ -85,7 +86,7 @@ func Token(token, file string) (string, error) {
 	return token, nil
 }
 
-// require wants a service, or else an agent's policy and nothing of a service.
+// require reports a missing service, or, without one, a missing agent policy and keys that need a service.
 func (t Drivers) require(d *keys.Decoder, f *File) {
 	service := required(ServiceKeys(&f.Service))
 	if !d.Given("agent.policy") || slices.ContainsFunc(service, func(k keys.Key) bool { return d.Given(k.Name) }) {
@@ -103,7 +104,7 @@ func required(table keys.Table) keys.Table {
 	return slices.DeleteFunc(table, func(k keys.Key) bool { return !k.Required })
 }
 
-// derive fills in the defaults that follow from what the file says.
+// derive sets the defaults that follow from other keys.
 func (f *File) derive(d *keys.Decoder) {
 	if members, _ := f.Scaler.Listed(); len(members) > 0 {
 		// Nothing can be added or removed, and leaving an instance without traffic would save nothing.
@@ -129,7 +130,7 @@ func (f *File) derive(d *keys.Decoder) {
 	}
 }
 
-// resolve makes the paths of a file in the given folder ready to be opened.
+// resolve makes relative paths relative to the given folder.
 func (f *File) resolve(folder string) {
 	f.Bus.StoreDir, f.Bus.Keyring = filepath.Join(f.Data, "bus"), filepath.Join(f.Data, "credentials")
 	paths := []*string{
@@ -148,8 +149,8 @@ func (f *File) resolve(folder string) {
 	}
 }
 
-// CheckInstance returns a *quell.UserError where the file lists its instances and this one is none of them: an agent
-// under such a name would report to nobody.
+// CheckInstance returns a *quell.UserError if the file lists its instances and this one is not among them: readings
+// under such a name would be ignored.
 func (f *File) CheckInstance(id string) error {
 	members, _ := f.Scaler.Listed()
 	ids := idsOf(members)

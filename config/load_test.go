@@ -33,7 +33,7 @@ func read(t testing.TB, path string) []byte {
 	return data
 }
 
-// TestFullFile reads a file in which every key has a value of its own.
+// TestFullFile reads a file that sets every key to a value other than its default.
 func TestFullFile(t *testing.T) {
 	got, err := drivers.Parse("/etc/quell/quell.yaml", read(t, "testdata/full.yaml"))
 	if err != nil {
@@ -110,7 +110,7 @@ func TestFullFile(t *testing.T) {
 	}
 }
 
-// TestFullFileSetsEveryKey keeps the full file full: keys that exclude one of its own are the only ones it lacks.
+// TestFullFileSetsEveryKey checks that the full file has every key, except those that exclude one of its own.
 func TestFullFileSetsEveryKey(t *testing.T) {
 	excluded := []string{"bus.url", "bus.token", "probe.token_file"}
 	f := drivers.Defaults()
@@ -272,7 +272,7 @@ func TestRefusedBeforeParsing(t *testing.T) {
 	}
 }
 
-// indented is a map in a map in a map.
+// indented is a map within a map within a map.
 func indented(depth int) string {
 	var b strings.Builder
 	for i := range depth {
@@ -331,7 +331,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestProblemsStayReadable bounds what a broken file prints: 50 problems, and how many more there are.
+// TestProblemsStayReadable checks that at most 50 problems of a file are printed, and how many more there are.
 func TestProblemsStayReadable(t *testing.T) {
 	_, err := drivers.Parse("quell.yaml", []byte(least+"group: {protected: ["+strings.Repeat("'', ", 3000)+"i1]}\n"))
 	if lines := strings.Count(err.Error(), "\n") + 1; lines != 51 || !strings.HasSuffix(err.Error(), "more") {
@@ -361,7 +361,7 @@ func TestWhereNothingIsProbed(t *testing.T) {
 	}
 }
 
-// TestResources reads the forms that prima's resource may have, and writes them back.
+// TestResources reads the forms that prima's resource may have, and writes them.
 func TestResources(t *testing.T) {
 	for text, want := range map[string]policy.Resources{
 		"cpu": policy.ResourcesOf(quell.CPU), "[cpu]": policy.ResourcesOf(quell.CPU), "auto": policy.AllKnown(),
@@ -381,7 +381,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// A file without a service is for an agent's own policy: it needs nothing else, and may have nothing of a service.
+// A file without a service is for an agent's own policy. It needs nothing else and may not have a service's keys.
 func TestAFileWithoutAService(t *testing.T) {
 	f, err := drivers.Parse("/etc/agent.yaml", []byte("agent: {policy: {name: waits}}\ndata: kept\n"))
 	if err != nil || !f.Local() || len(f.Agent.Policy.Groups) == 0 || f.AgentDir() != "/etc/kept/agent" {
@@ -410,7 +410,7 @@ func TestAFileWithoutAService(t *testing.T) {
 	if f, err := drivers.Check(path); err != nil || !f.Local() {
 		t.Errorf("config check: %v", err)
 	}
-	// A service may have such a policy beside it, and its agents are then asked in spite of mistakes elsewhere.
+	// A service may also configure such a policy. Its agents can then be asked in spite of mistakes in other parts.
 	if f, err := drivers.Parse("quell.yaml", []byte(least+"agent: {policy: {name: waits}}\n")); err != nil || f.Local() {
 		t.Errorf("beside a service: %v", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/scaler/process"
 )
 
-// drivers are those that the tests' files name. The table of all of them is the daemon's, which this package knows nothing of.
+// drivers are those that the tests' files name. The full table is in package daemon, which this package does not import.
 var drivers = Drivers{
 	Balancers: []balancer.Kind{builtin.Kind, command.Kind, haproxy.Kind},
 	Scalers:   []scaler.Kind{fixed.Kind, process.Kind, scalercommand.Kind},

@@ -12,7 +12,8 @@ import (
 	"github.com/quellhq/quell/scaler/process"
 )
 
-// TestWrittenFilesReadBack holds that a file that is written says what it was written from, whatever the kinds.
+// TestWrittenFilesReadBack checks that a written file reads back to what it was written from, for all kinds of
+// drivers.
 func TestWrittenFilesReadBack(t *testing.T) {
 	for name, text := range map[string]string{
 		"every key": string(read(t, "testdata/full.yaml")),
@@ -48,7 +49,7 @@ func valuesOf(f *File) map[string]string {
 	return values
 }
 
-// TestServiceIsWrittenWhole holds that odd values of a service and of its policy's settings are written as they are.
+// TestServiceIsWrittenWhole checks that unusual values of a service and of its policy's settings are written exactly.
 func TestServiceIsWrittenWhole(t *testing.T) {
 	f := drivers.Defaults()
 	s := &f.Service

@@ -10,23 +10,23 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
-// actuator carries one part of plans out.
+// actuator carries out one part of plans.
 type actuator interface {
-	// differs says in words what a plan asks for that is not in force.
+	// differs describes what a plan asks for that is not in force.
 	differs(v *view, plan *quell.Plan) []string
-	// apply puts it in force, and says in words what it changed, also with an error.
+	// apply puts it in force, and describes what it changed, also with an error.
 	apply(ctx context.Context, v *view, plan *quell.Plan) (changes []string, err error)
-	// readBack says in words what was asked for before and does not read back so yet.
+	// readBack describes what was requested before and is not in force yet.
 	readBack(v *view) []string
 }
 
-// actuated is a part of plans and who carries it out.
+// actuated is a part of plans with its actuator.
 type actuated struct {
 	part quell.Part
 	by   actuator
 }
 
-// actuators lists who carries plans out, in the order of the parts. A part of a plan that has nobody here is an error.
+// actuators lists the actuators in the order of the parts. A part of a plan without an actuator is an error.
 func (c *Controller) actuators() []actuated {
 	all := []actuated{{quell.GroupPart, groupActuator{c}}, {quell.ReplacePart, replaceActuator{c}}, {quell.WeightsPart, weightsActuator{c}}}
 	if c.fast != nil {
@@ -38,7 +38,7 @@ func (c *Controller) actuators() []actuated {
 	return all
 }
 
-// asks says in words what a plan would change, and what of it could not be carried out.
+// asks describes what a plan would change, and what of it could not be carried out.
 func (c *Controller) asks(v *view, plan *quell.Plan) []string {
 	var parts []string
 	for _, a := range c.actuators() {
@@ -50,7 +50,7 @@ func (c *Controller) asks(v *view, plan *quell.Plan) []string {
 	return parts
 }
 
-// apply carries out what of the plan is not in force, and says what it changed.
+// apply carries out what of the plan is not in force, and describes what it changed.
 func (c *Controller) apply(ctx context.Context, v *view, plan *quell.Plan) ([]string, error) {
 	var changes []string
 	var errs []error
@@ -61,7 +61,7 @@ func (c *Controller) apply(ctx context.Context, v *view, plan *quell.Plan) ([]st
 	return changes, errors.Join(append(errs, c.nobodyFor(plan))...)
 }
 
-// nobodyFor is the error of a plan that asks for what nobody here carries out.
+// nobodyFor is the error about a plan that asks for a part without an actuator.
 func (c *Controller) nobodyFor(plan *quell.Plan) error {
 	has := map[quell.Part]bool{}
 	for _, a := range c.actuators() {
@@ -79,7 +79,7 @@ func (c *Controller) nobodyFor(plan *quell.Plan) error {
 	return fmt.Errorf("policy %s asks for %s, and this controller has nothing that carries that out", plan.Policy, strings.Join(missing, ", "))
 }
 
-// pending says what was applied and does not read back so yet.
+// pending describes what was applied and does not read back so yet.
 func (c *Controller) pending(v *view) (words []string) {
 	for _, a := range c.actuators() {
 		words = append(words, a.by.readBack(v)...)
@@ -87,7 +87,7 @@ func (c *Controller) pending(v *view) (words []string) {
 	return words
 }
 
-// groupActuator starts instances and lets those that are removed drain.
+// groupActuator starts instances and drains those that are removed.
 type groupActuator struct{ c *Controller }
 
 func (a groupActuator) differs(_ *view, plan *quell.Plan) (words []string) {
@@ -103,7 +103,7 @@ func (a groupActuator) differs(_ *view, plan *quell.Plan) (words []string) {
 	return words
 }
 
-// apply leaves a fixed group alone: what a plan asks of it is advice.
+// apply does nothing for a fixed group: what a plan asks of it is only advice.
 func (a groupActuator) apply(ctx context.Context, _ *view, plan *quell.Plan) ([]string, error) {
 	if plan.Group.Empty() || a.c.opts.Fixed {
 		return nil, nil
@@ -118,14 +118,14 @@ func (a groupActuator) readBack(v *view) []string {
 	return []string{fmt.Sprintf("%d instance(s) ordered, and not listed by the scaler yet", v.coming)}
 }
 
-// composed stands for a fast policy's cuts: where there is one, a plan's weights are composed with them, and nothing is left to do.
+// composed is the actuator of a fast policy's cuts. It has nothing to do, because a plan's weights already contain the cuts.
 type composed struct{}
 
 func (composed) differs(*view, *quell.Plan) []string                         { return nil }
 func (composed) apply(context.Context, *view, *quell.Plan) ([]string, error) { return nil, nil }
 func (composed) readBack(*view) []string                                     { return nil }
 
-// weightsActuator sets the balancer: shares, who drains, and who is no longer there.
+// weightsActuator sets the balancer's backends: shares, which instances drain, and which are removed.
 type weightsActuator struct{ c *Controller }
 
 func (a weightsActuator) differs(v *view, plan *quell.Plan) []string {
@@ -135,8 +135,8 @@ func (a weightsActuator) differs(v *view, plan *quell.Plan) []string {
 	return nil
 }
 
-// apply brings the balancer to the plan's shares; to those in force where it has none, as when nobody is ready, perhaps for a balancer that
-// has just started and checked nobody yet.
+// apply sets the plan's shares. If the plan has none, because no instance is ready, it keeps those in force; a balancer that has just
+// started may not have checked any instance yet.
 func (a weightsActuator) apply(ctx context.Context, v *view, plan *quell.Plan) ([]string, error) {
 	c, weights := a.c, plan.Weights
 	if len(weights) == 0 {
@@ -153,7 +153,7 @@ func (a weightsActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (
 	return []string{changed}, nil
 }
 
-// readBack holds the balancer against the last plan. Shares that the balancer lost are put back at the next look.
+// readBack compares the balancer with the last plan. Shares that the balancer lost are set again at the next look.
 func (a weightsActuator) readBack(v *view) []string {
 	if !a.c.acting() || a.c.adopt {
 		return nil

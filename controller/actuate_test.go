@@ -17,13 +17,13 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// fakeAgents keep what they are told, by instance and name.
+// fakeAgents record their orders, by instance and name.
 type fakeAgents struct {
 	mu     sync.Mutex
 	values map[string]float64
 	orders int
 	fault  map[string]error // by instance
-	hang   bool             // until the caller's patience is over
+	hang   bool             // until the caller's time limit
 }
 
 func (a *fakeAgents) Order(ctx context.Context, instance string, o bus.Orders) error {
@@ -48,14 +48,14 @@ func (a *fakeAgents) Order(ctx context.Context, instance string, o bus.Orders) e
 	return nil
 }
 
-// report has the agent of an instance tell what is in force.
+// report makes the agent of an instance report what is in force.
 func (r *rig) report(instance string, limits map[quell.Resource]float64, settings map[string]float64) {
 	reading := quell.Reading{Service: "shop", Instance: instance, Source: quell.FromAgent, Sender: instance, Limits: limits,
 		Settings: settings}
 	r.c.Observe(reading, time.Now())
 }
 
-// follow is a step whose plan is changed before it is carried out, as by a policy that asks for more.
+// follow is a step whose plan is changed before it is carried out, as if a policy asked for more.
 func (r *rig) follow(change func(*quell.Plan)) bus.Entry {
 	r.t.Helper()
 	ctx := context.Background()
@@ -82,7 +82,7 @@ func (r *rig) follow(change func(*quell.Plan)) bus.Entry {
 
 func nothing(*quell.Plan) {}
 
-// A field of a plan either asks for something, and then it is a part, or explains.
+// Each field of a plan either asks for an action, and is a part, or only explains.
 func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
 	explains := []string{
 		"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Reasons",
@@ -236,7 +236,7 @@ func TestAgentsThatDoNotObey(t *testing.T) {
 	}
 }
 
-// One agent that fails keeps nobody else from being told.
+// An agent that fails does not keep the others from getting their orders.
 func TestAgentsAreToldAtOnce(t *testing.T) {
 	play(t, withAgents, func(r *rig) {
 		r.step()

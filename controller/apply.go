@@ -12,20 +12,20 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
-// view is what scaler and balancer say at one moment.
+// view is what scaler and balancer report at one moment.
 type view struct {
 	members  []quell.Member
 	backends map[string]quell.BackendState
-	leaving  map[string]time.Time   // members that are to drain, and since when
-	held     map[string]hold        // members that a person took out
-	ending   map[string]bool        // members that the scaler was told to end
+	leaving  map[string]time.Time   // members to be drained, and since when
+	held     map[string]hold        // members that a person took out of rotation
+	ending   map[string]bool        // members that the scaler was told to stop
 	coming   int                    // instances that were ordered and are not listed yet
-	places   map[string]string      // members that are to take another's place, and whose
+	places   map[string]string      // members that will replace another one, and which one
 	last     map[string]quell.State // of members, in the last snapshot
-	snapshot *quell.Snapshot        // made of this view; nil between two decisions
+	snapshot *quell.Snapshot        // made from this view; nil between two decisions
 }
 
-// group is the members with all that is known of them.
+// group returns the members with everything that is known about them.
 func (v *view) group() []life.Instance {
 	group := make([]life.Instance, len(v.members))
 	for i, m := range v.members {
@@ -74,9 +74,9 @@ func (c *Controller) firstLook(members []quell.Member, states []quell.BackendSta
 	c.log.Info("scaler and balancer answer", "instances", len(members), "backends", len(states))
 }
 
-// tend follows the instances' lives between periods: one that became ready is shown to the balancer without
-// traffic, so that health checks and probes can begin; one that has drained is stopped. It also puts back what the
-// balancer lost or somebody changed there.
+// tend follows the instances between decisions. An instance that became ready is added to the balancer without
+// traffic, so that health checks and probes can begin. One that has drained is stopped. Backends that the balancer
+// lost or somebody changed are restored.
 func (c *Controller) tend(ctx context.Context) {
 	c.work.Lock()
 	defer c.release()
@@ -84,7 +84,7 @@ func (c *Controller) tend(ctx context.Context) {
 	limited, cancel := c.limit(ctx)
 	defer cancel()
 	if c.leading {
-		_ = c.lead(limited) // counted there
+		_ = c.lead(limited) // an error is counted there
 	}
 	if !c.acting() && !c.first {
 		return
@@ -98,7 +98,7 @@ func (c *Controller) tend(ctx context.Context) {
 	c.keep(limited, v)
 }
 
-// keep keeps in force what was planned, if this controller acts.
+// keep keeps the last plan in force, if this controller may act.
 func (c *Controller) keep(ctx context.Context, v view) {
 	if !c.acting() {
 		return
@@ -109,7 +109,7 @@ func (c *Controller) keep(ctx context.Context, v view) {
 	}
 }
 
-// begin starts the first instances of a group that has none.
+// begin starts the first instances of an empty group.
 func (c *Controller) begin(ctx context.Context, v view) {
 	if c.begun || len(v.members) > 0 || v.coming > 0 || c.opts.Fixed {
 		c.begun = true
@@ -125,8 +125,8 @@ func (c *Controller) begin(ctx context.Context, v view) {
 	}
 }
 
-// weightsInForce is what the last plan said. A controller that begins to act takes over what the balancer has, and so
-// changes nothing by itself.
+// weightsInForce returns the last plan's weights. A controller that begins to act adopts the balancer's weights, so
+// that taking over changes nothing.
 func (c *Controller) weightsInForce(v view) map[string]float64 {
 	if c.adopt {
 		c.adoptWeights(v)
@@ -147,7 +147,7 @@ func (c *Controller) adoptWeights(v view) {
 	c.adopt = false
 }
 
-// changeGroup marks instances as removed and has the scaler start new ones.
+// changeGroup marks instances as removed and makes the scaler start new ones.
 func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange) ([]string, error) {
 	var changes []string
 	for _, id := range change.Remove {
@@ -169,7 +169,7 @@ func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange)
 	return changes, nil
 }
 
-// moved describes how shares differ from those in force; empty if they do not.
+// moved describes how shares differ from those in force, "" if they do not.
 func moved(v *view, weights map[string]float64) string {
 	var parts []string
 	for id, w := range weights {
@@ -184,8 +184,8 @@ func moved(v *view, weights map[string]float64) string {
 	return "weights " + strings.Join(parts, " ")
 }
 
-// reconcile makes the balancer's backends what they should be: ready members with their weights, draining ones
-// until they are empty, failed ones until they are given up. Where nothing differs, nothing is touched.
+// reconcile sets the balancer's backends: ready members with their weights, draining ones until they have no request
+// left, failed ones until they are given up. If nothing differs, it does not call the balancer.
 func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]float64) error {
 	group := v.group()
 	c.adoptDrains(group)
@@ -201,11 +201,11 @@ func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]f
 	return nil
 }
 
-// endWait bounds one attempt to end instances. They get their own time to end in, so that is long.
+// endWait limits one attempt to stop instances. It is long because they get their own time to end.
 const endWait = 5 * time.Minute
 
-// endDrained lets the scaler end what has drained, beside the loop: an instance may take its time. One that could not
-// be ended stays marked as drained, and is tried again.
+// endDrained makes the scaler stop drained instances in the background, because an instance may take its time. One
+// that could not be stopped stays marked as drained, and is tried again.
 func (c *Controller) endDrained(ctx context.Context) {
 	ids := c.finished
 	c.finished = nil
@@ -222,7 +222,7 @@ func (c *Controller) endDrained(ctx context.Context) {
 		c.work.Lock()
 		defer c.release()
 		if err == nil {
-			return // they are forgotten once the scaler no longer lists them
+			return // they are forgotten when the scaler no longer lists them
 		}
 		for _, id := range ids {
 			delete(c.ending, id)
@@ -233,7 +233,7 @@ func (c *Controller) endDrained(ctx context.Context) {
 	})
 }
 
-// adoptDrains goes on with drains that an earlier controller began and could not write down.
+// adoptDrains continues drains that an earlier controller began but could not store.
 func (c *Controller) adoptDrains(group []life.Instance) {
 	for i := range group {
 		if in := &group[i]; in.Orphaned() {
@@ -253,7 +253,7 @@ func (c *Controller) forgetGone(v view) {
 	c.forgetHolds(present)
 }
 
-// Members are the instances that the last look at the scaler showed.
+// Members returns the instances that the scaler listed at the last look.
 func (c *Controller) Members() []quell.Member {
 	return c.shown.read().members
 }

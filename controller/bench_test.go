@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// crowd is readings of n instances from all sources, as they come in a period.
+// crowd returns readings of n instances from all sources, as they arrive in a period.
 func crowd(b *testing.B, n int) []quell.Reading {
 	b.Helper()
 	h := hdrhistogram.New(1, time.Hour.Microseconds()*24, 2)
@@ -63,7 +63,7 @@ func joinBus(b *testing.B, o bus.Options) *bus.Conn {
 	return c
 }
 
-// benchController has n instances that are ready, and everything but the journal faked.
+// benchController has n ready instances. Everything but the journal is faked.
 func benchController(b *testing.B, n int, journal Journal) *Controller {
 	b.Helper()
 	balancer := &fakeBalancer{}
@@ -83,7 +83,7 @@ func benchController(b *testing.B, n int, journal Journal) *Controller {
 	return c
 }
 
-// processorTime is what this process has used.
+// processorTime is the processor time of this process so far.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -93,8 +93,9 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkIntake takes readings of 10,000 instances in through the embedded bus, over TCP, decoded and checked. Its
-// figure, cores at 10,000 observations a second, has the senders' work in it, which is done elsewhere in life.
+// BenchmarkIntake receives readings of 10,000 instances through the embedded bus, over TCP, decoded and checked. Its
+// result, processors used at 10,000 observations per second, includes the senders' work, which is on other machines
+// in production.
 func BenchmarkIntake(b *testing.B) {
 	conn, server := embeddedBus(b, "127.0.0.1:0")
 	senders := joinBus(b, bus.Options{URL: server.URL()})
@@ -124,8 +125,8 @@ func BenchmarkIntake(b *testing.B) {
 	b.ReportMetric((processorTime(b)-began).Seconds()/float64(b.N)*10_000, "cores@10k/s")
 }
 
-// BenchmarkStep is a period of the loop with fresh readings of every instance: gather, decide with a policy that costs
-// nothing, and a journal on disk.
+// BenchmarkStep is one period of the loop with fresh readings of every instance: gather, decide with a policy that
+// costs nothing, and a journal on disk.
 func BenchmarkStep(b *testing.B) {
 	for _, n := range []int{100, 1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// anchored is a moment of the past, as somebody wrote it down, on this process's own clock: how long ago it was no longer changes
-// when the wall clock is set. One that lies in the future, by a clock that was set back since, counts as now.
+// anchored converts a stored time to this process's monotonic clock, so that its age does not change when the wall clock is set.
+// A time in the future, written before the clock was set back, counts as now.
 func anchored(at, now time.Time) time.Time { return now.Add(-max(0, now.Sub(at))) }
 
-// dates keeps the times of starts, which scalers tell by the wall clock, as they were when they were first seen.
+// dates keeps start times as they were when first seen, because scalers report them by the wall clock.
 type dates map[string]dated
 
 type dated struct{ told, at time.Time }
@@ -24,7 +24,8 @@ func (d dates) of(id string, told, now time.Time) time.Time {
 	return known.at
 }
 
-// watchClock tells when the wall clock was set since the last step: what is written down from then on has other times.
+// watchClock logs when the wall clock was set since the last step, because later times in the journal are by the new
+// clock.
 func (c *Controller) watchClock(ctx context.Context) {
 	now, last := c.now(), c.stepped
 	c.stepped = now

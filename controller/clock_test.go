@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell/internal/wallclock"
 )
 
-// Somebody sets the clock while the controller runs: decisions come as often as before, readings and instances are as old as they
-// are, drains last as long as they should, and the journal tells of it.
+// Somebody sets the clock while the controller runs: decisions come as often as before, ages of readings and instances stay
+// right, drains last as long as they should, and the journal says that the clock was set.
 func TestTheClockIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{
 		"back by an hour": -time.Hour, "forward by an hour": time.Hour, "back by part of a period": -1300 * time.Millisecond,
@@ -31,9 +31,9 @@ func TestTheClockIsSet(t *testing.T) {
 				defer quiet()
 				go reportAll(ctx, r, clock)
 				r.run(5 * time.Second)
-				r.balancer.set(func(b *fakeBalancer) { b.inFlight["i3"] = 1 }) // it never gets empty
+				r.balancer.set(func(b *fakeBalancer) { b.inFlight["i3"] = 1 }) // never without open requests
 				r.scaler.set(func(s *fakeScaler) {
-					for i := range s.members { // as a list command tells it: without a monotonic reading
+					for i := range s.members { // as a list command reports it: without a monotonic reading
 						s.members[i].Started = clock.Wall().Add(-5 * time.Second)
 					}
 				})
@@ -89,7 +89,7 @@ func reportAll(ctx context.Context, r *rig, clock *wallclock.Clock) {
 	}
 }
 
-// A drain that an earlier controller wrote down by a clock that was ahead ends in its time.
+// A drain that an earlier controller stored by a clock that was ahead still ends in time.
 func TestARestartAfterTheClockWasSetBack(t *testing.T) {
 	play(t, func(r *rig) {
 		r.opts.Drain = 8 * time.Second

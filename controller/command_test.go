@@ -64,14 +64,14 @@ func TestPauseAndResume(t *testing.T) {
 		r.do(bus.Command{Name: bus.Resume})
 		r.pass(3 * time.Second)
 		r.wantWeights(map[string]float64{"i1": 1. / 3, "i2": 1. / 3, "i3": 1. / 3})
-		events := r.journal.events()[1:] // the first tells of the first instances
+		events := r.journal.events()[1:] // the first event is about the first instances
 		if !slices.Equal(events, []string{"paused by ann", "resumed by ann"}) {
 			t.Errorf("events %q", events)
 		}
 	})
 }
 
-// What a person does at the balancer during a pause is theirs: it is not undone afterwards but where the policy says so.
+// A change at the balancer that a person makes during a pause is kept after it, except where the policy's plan differs.
 func TestWhatWasDoneDuringAPauseStays(t *testing.T) {
 	play(t, lopsided, func(r *rig) {
 		r.run(3 * time.Second)
@@ -141,7 +141,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A pause that a restart would forget is none.
+// A pause that cannot be stored for a restart is refused.
 func TestACommandThatCannotBeStoredIsTakenBack(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)
@@ -155,7 +155,7 @@ func TestACommandThatCannotBeStoredIsTakenBack(t *testing.T) {
 	})
 }
 
-// Before the memory was read nobody may change it: that would overwrite it.
+// Before the memory was read no command may change it, because that would overwrite it.
 func TestCommandsBeforeTheLoopAreRefused(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		if reply := r.ask(bus.Command{Name: bus.Pause}); reply.Error == "" || len(r.memory.values) > 0 {
@@ -276,7 +276,7 @@ func TestChangesAreTold(t *testing.T) {
 	})
 }
 
-// A reload that changes the policy hands the shares over by steps, though the new one would not move them by itself.
+// A reload that changes the policy moves the shares by steps, even if the new policy by itself would keep them.
 func TestAReloadHandsSharesOverBySteps(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Policy.Name = "lr" }, func(r *rig) {
 		r.run(time.Second)

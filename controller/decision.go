@@ -6,15 +6,15 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// outcome is what became of a plan.
+// outcome is the outcome of a plan.
 type outcome struct {
-	changes []string // what was changed, in words
+	changes []string // descriptions of what was changed
 	applied bool     // the plan is in force now
-	why     string   // where it is not: why; "failed: " and the error where it was tried
-	would   []string // where nothing was tried: what would have been changed
+	why     string   // why it was not applied; "failed: " and the error if it was tried
+	would   []string // what would have been changed, if it was not tried
 }
 
-// idle says why plans are not carried out at present; empty while they are.
+// idle says why plans are not carried out at present, "" if they are.
 func (c *Controller) idle() string {
 	switch {
 	case !c.leading:
@@ -33,8 +33,8 @@ func (c *Controller) idle() string {
 	return ""
 }
 
-// tell logs a decision that changed something, or would have, with its reasons. One that only repeats the last is not
-// logged again.
+// tell logs a decision that changed something, or would have, with its reasons. A decision equal to the last one is
+// not logged again.
 func (c *Controller) tell(plan *quell.Plan, o outcome) {
 	text := strings.Join(o.changes, "; ")
 	if len(o.would) > 0 {

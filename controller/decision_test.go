@@ -11,7 +11,8 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// logged lets the rig's controller write into a buffer, without times. It is read once the controller rests.
+// logged makes the rig's controller log into a buffer, without times. The buffer is read when the controller does not
+// run.
 func logged(b *bytes.Buffer) func(*rig) {
 	plain := func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
@@ -47,7 +48,7 @@ func TestDecisionsAreLoggedOnce(t *testing.T) {
 	})
 }
 
-// A journal says of a plan that was not applied why, and what it would have changed.
+// The journal says of a plan that was not applied why, and what it would have changed.
 func TestJournalSaysWhyNot(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Mode = quell.Advise; r.opts.Service.Group.Min = 1 }, func(r *rig) {
 		r.scaler.set(func(s *fakeScaler) { s.add() })
@@ -75,7 +76,7 @@ func TestJournalSaysWhyNot(t *testing.T) {
 	})
 }
 
-// What has not happened yet has no time.
+// A time that has not come yet is absent.
 func TestStatusBeforeTheFirstDecision(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		if got := r.get("/status").Body.String(); strings.Contains(got, "0001-01-01") || strings.Contains(got, `"at"`) {
@@ -84,7 +85,8 @@ func TestStatusBeforeTheFirstDecision(t *testing.T) {
 	})
 }
 
-// The status of an instance whose health checks fail says what they asked and got, and so does the plan that gives it up.
+// When health checks of an instance fail, its status shows their request and answer, and so does the plan that gives it
+// up.
 func TestStatusSaysWhatTheHealthCheckGot(t *testing.T) {
 	const why = `GET /healthz: 404 Not Found, body "no such file"`
 	play(t, func(r *rig) { r.balancer.why = why }, func(r *rig) {
@@ -102,7 +104,7 @@ func TestStatusSaysWhatTheHealthCheckGot(t *testing.T) {
 	})
 }
 
-// reasonsGiven is the text of the first reason with this code in the journal.
+// reasonsGiven returns the text of the first reason with this code in the journal.
 func reasonsGiven(r *rig, code string) string {
 	for _, e := range r.journal.plans() {
 		for _, reason := range e.Plan.Reasons {

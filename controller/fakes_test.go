@@ -20,11 +20,11 @@ import (
 
 var errBroken = errors.New("it is broken")
 
-// fault is how a fake misbehaves.
+// fault is the misbehaviour of a fake.
 type fault struct {
 	mu   sync.Mutex
 	err  error
-	hang bool // until the caller's patience is over
+	hang bool // until the caller's time limit
 }
 
 func (f *fault) set(err error) {
@@ -52,13 +52,13 @@ func (f *fault) strike(ctx context.Context) error {
 type fakeBalancer struct {
 	mu       sync.Mutex
 	fault    fault // of both methods
-	refuse   fault // of Apply alone
+	refuse   fault // of Apply only
 	backends []quell.Backend
 	sick     map[string]bool
-	why      string // what the checks of sick ones got
+	why      string // the failing checks' result
 	inFlight map[string]int64
-	byHand   map[string]quell.Held // taken out at the balancer
-	foreign  bool                  // its backends were there before Quell
+	byHand   map[string]quell.Held // taken out at the balancer by a person
+	foreign  bool                  // the backends were there before Quell
 	applied  [][]quell.Backend
 }
 
@@ -98,7 +98,7 @@ func (b *fakeBalancer) Release(_ context.Context, id string) error {
 	return nil
 }
 
-// set changes the balancer behind the controller's back.
+// set changes the balancer without the controller.
 func (b *fakeBalancer) set(change func(*fakeBalancer)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,17 +131,17 @@ func (b *fakeBalancer) backend(id string) (quell.Backend, bool) {
 	return b.backends[i], true
 }
 
-// fakeScaler's instances are ready at once, unless slow.
+// fakeScaler's instances are ready at once, unless slow is set.
 type fakeScaler struct {
 	mu       sync.Mutex
 	fault    fault
 	stop     fault
 	report   error
 	slow     bool
-	later    bool          // Start names nobody, and nobody is listed before appear
-	ordered  int           // by Start, with later
-	stays    bool          // instances that were stopped are still listed
-	stopTake time.Duration // how long Stop takes
+	later    bool          // Start returns no ids, and the list has them only after appear
+	ordered  int           // with later: number of instances ordered by Start
+	stays    bool          // stopped instances are still listed
+	stopTake time.Duration // duration of Stop
 	members  []quell.Member
 	next     int
 	starts   []int
@@ -172,7 +172,7 @@ func (s *fakeScaler) Start(ctx context.Context, n int) ([]string, error) {
 	return ids, nil
 }
 
-// appear lists n of those that were ordered.
+// appear lists n of the ordered instances.
 func (s *fakeScaler) appear(n int) {
 	s.set(func(s *fakeScaler) {
 		for range n {
@@ -344,7 +344,7 @@ func testService() quell.Service {
 	return s
 }
 
-// rig is a controller among fakes, in a bubble of synthetic time.
+// rig is a controller with fakes, in synthetic time.
 type rig struct {
 	t        *testing.T
 	balancer *fakeBalancer
@@ -357,7 +357,7 @@ type rig struct {
 	stop     func()
 }
 
-// play runs body in a bubble with a controller that change may alter before it is made. It does not run yet.
+// play runs body in synthetic time with a controller whose options change may alter. The controller does not run yet.
 func play(t *testing.T, change func(*rig), body func(*rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -397,7 +397,7 @@ func (r *rig) kill() {
 	}
 }
 
-// run starts the loop, and lets it go on for a while: to just when it takes a step, for a whole number of periods.
+// run starts the loop and lets it run for a while: until just after a step, for a whole number of periods.
 func (r *rig) run(d time.Duration) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -451,7 +451,7 @@ func (r *rig) wantIDs(want ...string) {
 	}
 }
 
-// untouched says that body changes nothing at the balancer or the scaler.
+// untouched checks that body changes nothing at the balancer or the scaler.
 func (r *rig) untouched(body func()) {
 	r.t.Helper()
 	starts := func() int { r.scaler.mu.Lock(); defer r.scaler.mu.Unlock(); return len(r.scaler.starts) }

@@ -21,7 +21,7 @@ func TestFailingPartsAreSurvived(t *testing.T) {
 	for _, c := range []struct {
 		name, part string
 		fault      func(*rig) *fault
-		decides    bool // decisions are written down meanwhile
+		decides    bool // decisions are recorded meanwhile
 		acts       bool // decisions are carried out meanwhile
 	}{
 		{"the scaler", "look", func(r *rig) *fault { return &r.scaler.fault }, false, false},
@@ -78,7 +78,7 @@ func TestFailingPartsAreSurvived(t *testing.T) {
 	}
 }
 
-// A balancer that was never started is waited for. That is no failure, and is told once.
+// The controller waits for a balancer that was never started. That is not a failure, and it is logged once.
 func TestABalancerThatIsNotThereYet(t *testing.T) {
 	var log bytes.Buffer
 	play(t, func(r *rig) {
@@ -97,7 +97,7 @@ func TestABalancerThatIsNotThereYet(t *testing.T) {
 	})
 }
 
-// What the balancer refused is not in force: it is neither told nor remembered as done, and done later.
+// What the balancer refused is not in force: it is neither reported nor stored as done, and is done later.
 func TestARefusedPlanIsNotInForce(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)
@@ -127,7 +127,7 @@ func TestARefusedPlanIsNotInForce(t *testing.T) {
 	})
 }
 
-// While a driver hangs, what happened before can be looked at, at once, and the loop goes on after a bounded time.
+// While a driver hangs, the earlier status can be read at once, and the loop continues after a limited time.
 func TestAHangingPartHidesNothing(t *testing.T) {
 	for name, part := range map[string]func(*rig) *fault{
 		"the scaler":   func(r *rig) *fault { return &r.scaler.fault },
@@ -179,7 +179,7 @@ func TestStepLimit(t *testing.T) {
 	}
 }
 
-// lead is a lease that the test gives and takes.
+// lead is a lease that the test grants and revokes.
 type lead struct {
 	mu   sync.Mutex
 	held bool
@@ -223,7 +223,7 @@ func TestWithoutTheLeaseNothingIsDone(t *testing.T) {
 	})
 }
 
-// The lease is asked for between periods too: one that was lost does not last until the next decision.
+// The lease is also checked between periods: a controller that lost it stops before the next decision.
 func TestALostLeaseIsNoticedBetweenPeriods(t *testing.T) {
 	l := &lead{held: true}
 	play(t, func(r *rig) {
@@ -257,7 +257,8 @@ func TestALeaseThatCannotBeRenewedIsKeptWhileItLasts(t *testing.T) {
 	})
 }
 
-// Whoever takes over goes on from what the other one remembered, not from what it knew when it started.
+// A controller that takes over continues from what the previous leader stored, not from what it knew at its own
+// start.
 func TestTakingOver(t *testing.T) {
 	l := &lead{held: false, err: errors.New("held by another")}
 	play(t, func(r *rig) { r.opts.Lead = l.ask }, func(r *rig) {
@@ -329,8 +330,8 @@ func TestWhatIsRemembered(t *testing.T) {
 	})
 }
 
-// A balancer that has just started has checked nobody yet. Where it finds nobody healthy, the weights stay what they are: its
-// requests go to all that have some.
+// A balancer that has just started has not checked any instance. If it finds none healthy, the weights stay: its requests go
+// to all instances with a weight.
 func TestNobodyIsHealthyForAWhile(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)
@@ -341,7 +342,7 @@ func TestNobodyIsHealthyForAWhile(t *testing.T) {
 	})
 }
 
-// endingBalancer tells the controller to end as soon as it has changed something.
+// endingBalancer ends the controller as soon as it has changed something.
 type endingBalancer struct {
 	*fakeBalancer
 	end func()

@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
-// What senders that are ever new leave behind is bounded, and those that were there before go on.
+// Memory for senders with ever new names is limited, and earlier senders are not affected.
 func TestWhatIsKeptOfReadingsIsBounded(t *testing.T) {
 	large := func(instance, sender string) quell.Reading {
 		r := quell.Reading{Service: "shop", Instance: instance, Source: quell.FromBalancer, Sender: sender, LatencyHDR: make([]byte, 100<<10)}
@@ -46,7 +46,7 @@ func TestWhatIsKeptOfReadingsIsBounded(t *testing.T) {
 	}
 }
 
-// A group that is not known yet is not a flood: the first readings of 10,000 instances come before the first snapshot.
+// An unknown group is not a flood: the first readings of 10,000 instances arrive before the first snapshot.
 func TestTheFirstReadingsOfALargeGroupAreKept(t *testing.T) {
 	g, _ := gathering()
 	r := balancerReading(t, "i1", "east", 7)

@@ -14,22 +14,22 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
-// gather keeps the newest readings of a service and merges them into snapshots. Readings are stamped with the
-// time they came here; a sender's clock is never believed.
+// gather keeps the newest readings of a service and merges them into snapshots. Readings are dated when they arrive
+// here; a sender's clock is never used.
 type gather struct {
 	mu       sync.Mutex
 	service  quell.Service
 	readings map[string][]life.Received // by instance, in the order of life.BySender
-	fast     map[string][]life.Received // the same of a fast policy's periods
+	fast     map[string][]life.Received // the same, of a fast policy's periods
 	listed   map[string]bool            // members at the last snapshot
-	shown    time.Time                  // of the last snapshot
+	shown    time.Time                  // time of the last snapshot
 	lives    map[string]life.Past
 	alive    map[string]bool // the instances of the last snapshot; nil before the first
-	kept     int             // bytes of readings, about
+	kept     int             // approximate bytes of readings
 	started  dates
 	total    map[quell.Source]int
 	rejected int
-	bad      outage.Kinds // of readings that were dropped
+	bad      outage.Kinds // reasons for which readings were dropped
 	strange  strangers
 	log      *slog.Logger
 }
@@ -57,7 +57,7 @@ func (g *gather) add(r quell.Reading, at time.Time) {
 	readings := g.readings
 	if r.Fast {
 		if readings = g.fast; g.service.Policy.Fast.Name == "" {
-			return // of a sender that has not heard yet that nobody wants it
+			return // from a sender that does not know yet that there is no fast policy
 		}
 	}
 	from, came := readings[r.Instance], life.Received{Reading: r, At: at}
@@ -78,12 +78,12 @@ func (g *gather) add(r quell.Reading, at time.Time) {
 	readings[r.Instance] = life.Put(from, came)
 }
 
-// Bounds of what is kept of readings between two snapshots, so that nobody who may send can take the controller's memory.
+// Limits of the readings kept between two snapshots, so that no sender can exhaust the controller's memory.
 const (
 	mostSenders   = 64       // of one instance
-	mostKept      = 64 << 20 // bytes in all, and
-	keptEach      = 16 << 10 // as many for each instance of the group
-	mostStrangers = 16 << 20 // bytes of all before those of unknown instances are refused
+	mostKept      = 64 << 20 // bytes in all, plus
+	keptEach      = 16 << 10 // this much for each instance of the group
+	mostStrangers = 16 << 20 // bytes of all readings, beyond which those of unknown instances are refused
 )
 
 var (
@@ -92,7 +92,8 @@ var (
 	errStrangers = errors.New("too many readings of instances that the service does not have")
 )
 
-// room says whether a reading can be kept. Those of known senders that do not grow always can.
+// room returns whether a reading can be kept. A reading of a known sender that is not larger than the previous one
+// always can.
 func (g *gather) room(instance string, senders int, replaces bool, grows int) error {
 	switch {
 	case replaces && grows <= 0:
@@ -107,7 +108,7 @@ func (g *gather) room(instance string, senders int, replaces bool, grows int) er
 	return nil
 }
 
-// bulk is about what a reading takes in memory, in bytes.
+// bulk is the approximate size of a reading in memory, in bytes.
 func bulk(r *quell.Reading) int {
 	if r.Instance == "" {
 		return 0
@@ -118,7 +119,7 @@ func bulk(r *quell.Reading) int {
 	return each + len(r.LatencyHDR) + len(r.ConnectHDR) + class*entries
 }
 
-// knows says whether an instance was in the last snapshot; before the first everyone is known.
+// knows returns whether an instance was in the last snapshot; before the first one it returns true.
 func (g *gather) knows(instance string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -132,7 +133,7 @@ func (g *gather) reject(err error) {
 	g.rejectOne(err)
 }
 
-// longestBad bounds such a message, in bytes: what it quotes came from outside.
+// longestBad limits such a message, in bytes, because it quotes text from outside.
 const longestBad = 300
 
 func (g *gather) rejectOne(err error) {
@@ -150,7 +151,7 @@ func (g *gather) totals() (bySource map[quell.Source]int, rejected int) {
 	return maps.Clone(g.total), g.rejected
 }
 
-// note takes down what a look shows between two snapshots.
+// note records what a look shows between two snapshots.
 func (g *gather) note(group []life.Instance) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,7 +164,7 @@ func (g *gather) note(group []life.Instance) {
 	}
 }
 
-// snapshot merges the newest readings of the members. Readings of instances that are gone are forgotten.
+// snapshot merges the newest readings of the members. Readings of removed instances are forgotten.
 func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -206,7 +207,7 @@ func bulkOf(readings map[string][]life.Received) (sum int) {
 	return sum
 }
 
-// glimpse is what a fast policy sees: the states of the members, and what was counted in the last of its periods.
+// glimpse is the snapshot for a fast policy: the states of the members, and the counts of the last fast period.
 func (g *gather) glimpse(now time.Time, v view) quell.Snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -218,7 +219,7 @@ func (g *gather) glimpse(now time.Time, v view) quell.Snapshot {
 	return life.Snapshot(now, &g.service, group)
 }
 
-// merge joins an instance's readings, and forgets those that are over or damaged.
+// merge joins an instance's readings, and forgets those that are too old or damaged.
 func (g *gather) merge(now time.Time, id string) *quell.Observation {
 	return g.mergeOf(g.readings, g.service.Sampling, now, id)
 }

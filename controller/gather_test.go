@@ -39,7 +39,7 @@ func proberReading(id, from string, p quell.ProbeStats) quell.Reading {
 		Probe: map[quell.Resource]quell.ProbeStats{quell.Network: p}}}
 }
 
-// balancerReading is of requests that took the given times in milliseconds.
+// balancerReading is a reading of requests with the given times in milliseconds.
 func balancerReading(t interface{ Fatal(...any) }, id, from string, ms ...float64) quell.Reading {
 	r := quell.Reading{Service: "shop", Instance: id, Source: quell.FromBalancer, Sender: from, Requests: int64(len(ms))}
 	rate, open, failed := float64(len(ms)), 1., 0.
@@ -93,7 +93,7 @@ func TestHowOldAnObservationIs(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		heard []heard
-		want  int // seconds ago; -1 where nothing is known
+		want  int // seconds ago; -1 if unknown
 	}{
 		{"nothing", nil, -1},
 		{"all of them now", []heard{{agent, 0}, {prober, 0}, {balancer, 0}}, 0},
@@ -250,10 +250,10 @@ func noise(n int) []byte {
 	return b
 }
 
-// Whatever valid readings say together, the snapshot can be written, and keeps its own rules.
+// Whatever valid readings are merged, the snapshot is valid and can be encoded.
 func TestSnapshotsAreValid(t *testing.T) {
 	whole := encoded(t, 5, 8)
-	histograms := [][]byte{nil, whole, whole[:len(whole)-4]} // the last is cut off behind its header
+	histograms := [][]byte{nil, whole, whole[:len(whole)-4]} // the last is cut off after its header
 	rapid.Check(t, func(t *rapid.T) {
 		g, v := gathering()
 		for i := range v.members {

@@ -9,11 +9,10 @@ import (
 	"github.com/quellhq/quell/internal/tick"
 )
 
-// cuts are what a fast policy leaves of shares, by instance.
+// cuts are a fast policy's factors by instance.
 type cuts = map[string]quell.Factor
 
-// nextGlance is when the readings of the fast policy's period after that of the last glance should have come; false where there is no such
-// policy.
+// nextGlance is when the readings of the next fast period should have arrived; false if there is no fast policy.
 func (c *Controller) nextGlance(last time.Time) (time.Time, bool) {
 	period := c.shown.read().fast
 	if period == 0 {
@@ -23,8 +22,8 @@ func (c *Controller) nextGlance(last time.Time) (time.Time, bool) {
 	return tick.After(last.Add(-settle), c.now().Add(-settle), period).Add(settle), true
 }
 
-// Glance runs the fast policy once: what it cuts is in force at once, on top of what the last decision wanted. Otherwise it does what is
-// done between two decisions.
+// Glance runs the fast policy once. Its cuts are applied at once, on top of the last decision's weights. Glance also does what is done
+// between two decisions.
 func (c *Controller) Glance(ctx context.Context) {
 	c.work.Lock()
 	defer c.release()
@@ -32,7 +31,7 @@ func (c *Controller) Glance(ctx context.Context) {
 	limited, cancel := c.limit(ctx)
 	defer cancel()
 	if c.leading {
-		_ = c.lead(limited) // counted there
+		_ = c.lead(limited) // an error is counted there
 	}
 	if c.fast == nil || !c.leading {
 		return
@@ -56,14 +55,14 @@ func (c *Controller) Glance(ctx context.Context) {
 	c.compose(ctx, limited, &view, &wanted, differ(before, wanted.Factor))
 }
 
-// compose brings the cuts into force, and writes down what changed.
+// compose applies the cuts, and records what changed.
 func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *quell.Plan, news bool) {
 	view.snapshot.Cut(wanted.Factor)
 	plan, state := c.engine.Compose(view.snapshot, c.mem.State)
 	c.mem.State = state
 	plan.Factor, plan.Reasons = wanted.Factor, append(wanted.Reasons, plan.Reasons...)
 	o := c.carryOut(limited, view, &plan)
-	c.cutting = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps back
+	c.cutting = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps to return
 	c.showCuts(&plan, o)
 	if !news && len(o.changes) == 0 {
 		return
@@ -77,7 +76,7 @@ func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *q
 	c.remember(ctx)
 }
 
-// differ says whether other shares are cut than before, or by more or less.
+// differ returns whether other shares are cut than before, or by other factors.
 func differ(before, after cuts) bool {
 	if len(before) != len(after) {
 		return true
@@ -90,7 +89,7 @@ func differ(before, after cuts) bool {
 	return false
 }
 
-// showCuts brings the status up to date with what a fast policy changed.
+// showCuts updates the status after a change of the cuts.
 func (c *Controller) showCuts(plan *quell.Plan, o outcome) {
 	reasons := reasonsByInstance(plan)
 	rows := make([]InstanceStatus, len(c.status.Instances))
@@ -110,7 +109,7 @@ func (c *Controller) showCuts(plan *quell.Plan, o outcome) {
 	}
 }
 
-// cutOf is what is left of an instance's share; nil where nothing is cut.
+// cutOf returns the factor of an instance's share; nil if it is not cut.
 func cutOf(factors cuts, id string) *float64 {
 	if f, ok := factors[id]; ok {
 		return &f.Value

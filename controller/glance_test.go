@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/internal/tick"
 )
 
-// hurried is a rig whose service samples every ten seconds, with a fast policy at one second.
+// hurried is a rig whose service samples every ten seconds, with a fast policy every second.
 func hurried(r *rig) {
 	s := &r.opts.Service
 	s.Sampling, s.Group.Min = 10*time.Second, 3
@@ -58,8 +58,8 @@ func (r *rig) reportServed(ms [3]float64) {
 	}
 }
 
-// An instance that becomes slow loses its share within two seconds, although decisions come every ten; it gets it back, and the
-// decisions between change nothing of it.
+// An instance that becomes slow loses its share within two seconds, although decisions are made every ten. It gets the share
+// back later, and the decisions in between do not interfere.
 func TestAFastPolicyCutsBetweenDecisions(t *testing.T) {
 	play(t, hurried, func(r *rig) {
 		ms := r.serve(20, 20, 20)
@@ -83,7 +83,7 @@ func TestAFastPolicyCutsBetweenDecisions(t *testing.T) {
 		if n := len(r.journal.plans()) - quiet; n < 2 || n > 4 {
 			t.Errorf("%d plans in the journal for one cut of a few steps", n)
 		}
-		r.pass(8 * time.Second) // over a decision
+		r.pass(8 * time.Second) // longer than until the next decision
 		if w := r.balancer.weights()["i2"]; w > 0.06 {
 			t.Errorf("after a decision i2 has %.3f of the requests again", w)
 		}
@@ -101,7 +101,7 @@ func TestAFastPolicyCutsBetweenDecisions(t *testing.T) {
 	})
 }
 
-// equal wants i1 and i2 to have these weights.
+// equal expects these weights of i1 and i2.
 func equal(t *testing.T, r *rig, first, second float64) {
 	t.Helper()
 	w := r.balancer.weights()
@@ -110,7 +110,7 @@ func equal(t *testing.T, r *rig, first, second float64) {
 	}
 }
 
-// A cut is remembered by the controller that comes next; one whose configuration has no fast policy gives the share back.
+// A restarted controller remembers a cut. One whose configuration has no fast policy gives the share back.
 func TestCutsOutliveTheController(t *testing.T) {
 	play(t, hurried, func(r *rig) {
 		r.serve(20, 600, 20)
@@ -131,7 +131,7 @@ func TestCutsOutliveTheController(t *testing.T) {
 	})
 }
 
-// In advise mode, and while it is paused, nothing is cut; the journal says what would be.
+// In advise mode and during a pause nothing is cut; the journal says what would be.
 func TestAPauseHoldsCuts(t *testing.T) {
 	play(t, hurried, func(r *rig) {
 		ms := r.serve(20, 20, 20)
@@ -156,7 +156,7 @@ func TestAPauseHoldsCuts(t *testing.T) {
 	})
 }
 
-// What a person set is never cut.
+// A weight that a person set is never cut.
 func TestAnOverrideIsNotCut(t *testing.T) {
 	play(t, hurried, func(r *rig) {
 		ms := r.serve(20, 20, 20)
@@ -169,7 +169,7 @@ func TestAnOverrideIsNotCut(t *testing.T) {
 	})
 }
 
-// Readings of a fast period are not mistaken for those of the sampling period, whether a fast policy wants them or not.
+// Readings of a fast period are not taken for those of the sampling period, whether there is a fast policy or not.
 func TestFastReadingsAreApart(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Guard.StaleAfter = 3 }, func(r *rig) {
 		r.run(3 * time.Second)

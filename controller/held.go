@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// Releaser is a balancer that can put back an instance that somebody took out there by hand.
+// Releaser is a balancer that can put back an instance that a person took out there.
 type Releaser interface {
 	Release(ctx context.Context, id string) error
 }
@@ -21,18 +21,18 @@ type Releaser interface {
 type hold struct {
 	quell.Held
 	ordered bool  // with quell drain
-	open    int64 // requests that it still answers
-	empty   bool  // the balancer has it out, and no request is open
+	open    int64 // number of open requests
+	empty   bool  // the balancer has it out of rotation, and no request is open
 }
 
-// holds says whether a person took the instance out.
+// holds returns whether a person took the instance out.
 func (v *view) holds(id string) bool {
 	_, held := v.held[id]
 	return held
 }
 
-// noteHolds finds out which members a person took out: with quell drain, or at the balancer itself. What began or ended
-// since the last look is written down.
+// noteHolds finds the members that a person took out, with quell drain or at the balancer itself. Changes since the
+// last look are recorded.
 func (c *Controller) noteHolds(ctx context.Context, v *view) {
 	v.held = map[string]hold{}
 	for _, m := range v.members {
@@ -77,7 +77,7 @@ func (c *Controller) noteByHand(ctx context.Context, id string, b quell.BackendS
 	}
 }
 
-// note writes an event down where this controller leads, and logs it anyhow.
+// note logs an event, and records it in the journal if this controller leads.
 func (c *Controller) note(ctx context.Context, text string) {
 	if c.leading {
 		c.event(ctx, text)
@@ -86,15 +86,15 @@ func (c *Controller) note(ctx context.Context, text string) {
 	}
 }
 
-// forgetHolds drops those of instances that are gone.
+// forgetHolds removes holds of instances that are gone.
 func (c *Controller) forgetHolds(present map[string]bool) {
 	gone := func(id string, _ quell.Held) bool { return !present[id] }
 	maps.DeleteFunc(c.mem.Held, gone)
 	maps.DeleteFunc(c.mem.ByHand, gone)
 }
 
-// drain takes an instance out of rotation until undrain. Its open requests may finish in their own time, and it is
-// neither stopped nor replaced. The reply says what was done; the status tells when the instance is empty.
+// drain takes an instance out of rotation until undrain. Its open requests may take any time, and it is neither
+// stopped nor replaced. The reply says what was done; the status shows when no request is left.
 func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 	reply := c.change(ctx, fmt.Sprintf("%s taken out of rotation by %s", cmd.Instance, cmd.By), func() error {
 		v, err := c.look(ctx)
@@ -111,7 +111,7 @@ func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 	return c.enforced(ctx, cmd, reply)
 }
 
-// drainable says why an instance cannot be taken out.
+// drainable returns why an instance cannot be taken out.
 func (c *Controller) drainable(v view, cmd bus.Command) error {
 	others := 0
 	found := false
@@ -178,8 +178,8 @@ func (c *Controller) releaseAt(ctx context.Context, id, by string) error {
 	return nil
 }
 
-// enforced brings the balancer to a hold that has begun or ended, at once and in a pause too: a person asked for it.
-// Where that fails it is tried again with every look.
+// enforced applies a hold that began or ended to the balancer, at once and also during a pause, because a person
+// asked for it. If that fails, it is tried again with every look.
 func (c *Controller) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply) bus.Reply {
 	if reply.Error != "" {
 		return reply
@@ -198,7 +198,7 @@ func (c *Controller) enforced(ctx context.Context, cmd bus.Command, reply bus.Re
 		err = c.setOne(limited, v, cmd.Instance)
 	}
 	if err == nil {
-		_, err = c.look(limited) // how it is now
+		_, err = c.look(limited) // read the present state
 	}
 	if err != nil {
 		c.failed("apply", err)
@@ -208,7 +208,7 @@ func (c *Controller) enforced(ctx context.Context, cmd bus.Command, reply bus.Re
 	return reply
 }
 
-// setOne changes one backend and leaves the others as the balancer has them.
+// setOne changes one backend and leaves the others as they are at the balancer.
 func (c *Controller) setOne(ctx context.Context, v view, id string) error {
 	var backends []quell.Backend
 	for _, key := range slices.Sorted(maps.Keys(v.backends)) {
@@ -229,9 +229,9 @@ func (c *Controller) setOne(ctx context.Context, v view, id string) error {
 	return nil
 }
 
-// showLook brings the rows of a status up to the last look.
+// showLook updates the rows of a status from the last look.
 func (c *Controller) showLook(rows []InstanceStatus) []InstanceStatus {
-	rows = slices.Clone(rows) // others read the old ones
+	rows = slices.Clone(rows) // others may be reading the old ones
 	for i := range rows {
 		row := &rows[i]
 		row.Held, row.Open, row.Empty, row.Missing = nil, nil, false, nil

@@ -13,7 +13,7 @@ import (
 // three is a service that keeps three instances.
 func three(r *rig) { r.opts.Service.Group.Initial, r.opts.Service.Group.Min = 3, 3 }
 
-// takeOut does at the balancer what a person does there; Quell is told nothing.
+// takeOut takes an instance out at the balancer, as a person does; Quell is not told.
 func (r *rig) takeOut(id string) {
 	r.balancer.set(func(b *fakeBalancer) { b.byHand[id] = quell.Held{By: "haproxy"} })
 }
@@ -43,8 +43,8 @@ func (r *rig) wantEvent(words ...string) {
 	}
 }
 
-// A state set by hand at the balancer is shown, other instances carry the load, no plan changes it, and it ends when it is taken back
-// there.
+// A state set by a person at the balancer is shown, the other instances take the load, no plan changes it, and it ends when it is
+// taken back there.
 func TestAnInstanceHeldAtTheBalancer(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)
@@ -52,7 +52,7 @@ func TestAnInstanceHeldAtTheBalancer(t *testing.T) {
 		r.takeOut("i3")
 		r.pass(5 * time.Second)
 		r.wantEvent("i3 was taken out of rotation by hand at haproxy", "quell undrain i3")
-		r.wantIDs("i1", "i2", "i3", "i4") // the least size is of those in rotation
+		r.wantIDs("i1", "i2", "i3", "i4") // group.min counts instances in rotation
 		in := r.journal.newest().Instances[2]
 		if in.Held == nil || in.Held.By != "haproxy" || in.Held.Since.Before(began) || in.Held.Since.After(began.Add(time.Second)) ||
 			in.Weight != nil || in.State != quell.Ready {
@@ -85,7 +85,8 @@ func TestAnInstanceHeldAtTheBalancer(t *testing.T) {
 	})
 }
 
-// All traffic goes to the others before the next decision, and what health checks say of a held one replaces nothing.
+// All traffic goes to the others before the next decision, and failing health checks of a held instance do not get it
+// replaced.
 func TestAHeldInstanceThatFails(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)
@@ -180,7 +181,7 @@ func TestDrainIsRefused(t *testing.T) {
 	})
 }
 
-// A person who paused the service still drains and undrains; nothing else is touched.
+// During a pause a person can still drain and undrain; nothing else is changed.
 func TestDrainInAPause(t *testing.T) {
 	play(t, lopsided, func(r *rig) {
 		r.run(3 * time.Second)
@@ -199,7 +200,8 @@ func TestDrainInAPause(t *testing.T) {
 	})
 }
 
-// A controller whose memory was lost takes nobody's drain for one of its own that ends with the instance.
+// A controller whose memory was lost does not take a person's drain for one of its own, which would end with the
+// instance.
 func TestHoldsSurviveALostMemory(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)

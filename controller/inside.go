@@ -14,16 +14,17 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// Agents put limits and settings in force inside instances.
+// Agents apply limits and settings inside instances.
 type Agents interface {
-	// Order tells an instance's agent what to put in force. An error says what is not in force, and why.
+	// Order sends orders to an instance's agent. The error says what is not in force, and why.
 	Order(ctx context.Context, instance string, orders bus.Orders) error
 }
 
-// agentWait bounds how long agents may take to carry orders out: those that hang cost a part of one period.
+// agentWait limits how long agents may take to carry out orders, so that one that hangs delays only a part of one
+// period.
 func agentWait(sampling time.Duration) time.Duration { return min(sampling/2, 2*time.Second) }
 
-// inside is what plans ask of one value inside an instance: a limit or a setting.
+// inside is one value inside an instance that plans can ask for: a limit or a setting.
 type inside struct {
 	instance, name string
 	value          float64
@@ -31,17 +32,17 @@ type inside struct {
 	orders         bus.Orders
 }
 
-// insideActuator carries out a part of plans that agents put in force.
+// insideActuator carries out a part of plans that agents apply.
 type insideActuator struct {
 	agents   Agents
 	wanted   func(*quell.Plan) []inside
 	inForce  func(*quell.Instance) func(name string) (float64, bool)
-	asked    []asked // what was applied, until it reads back
+	asked    []asked // applied values until they read back
 	sampling func() time.Duration
 	now      func() time.Time
 }
 
-// asked is a value that an agent was told.
+// asked is a value that was sent to an agent.
 type asked struct {
 	inside
 	at time.Time
@@ -72,7 +73,7 @@ func settingInForce(in *quell.Instance) func(string) (float64, bool) {
 	return func(name string) (float64, bool) { v, ok := in.Settings[name]; return v, ok }
 }
 
-// reads says what is in force by the last snapshot, and whether the instance is there.
+// reads returns the value in force as of the last snapshot, and whether the instance exists.
 func (a *insideActuator) reads(v *view, w inside) (value float64, known, there bool) {
 	i := slices.IndexFunc(v.snapshot.Instances, func(in quell.Instance) bool { return in.ID == w.instance })
 	if i < 0 {
@@ -82,7 +83,7 @@ func (a *insideActuator) reads(v *view, w inside) (value float64, known, there b
 	return value, known, true
 }
 
-// same compares what was asked for with what is read back, which may be rounded.
+// same compares a requested value with the one read back, which may be rounded.
 func same(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Max(math.Abs(a), math.Abs(b)) }
 
 func (a *insideActuator) missing(v *view, plan *quell.Plan) (list []inside) {
@@ -101,7 +102,7 @@ func (a *insideActuator) differs(v *view, plan *quell.Plan) (words []string) {
 	return words
 }
 
-// apply tells all agents at once. Instances that the plan names and that are not there are an error.
+// apply sends orders to all agents at once. It is an error if the plan names an instance that does not exist.
 func (a *insideActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (changes []string, err error) {
 	list := a.missing(v, plan)
 	if len(list) == 0 {
@@ -138,8 +139,8 @@ func (a *insideActuator) note(w inside) {
 	a.asked = append(a.asked, asked{w, a.now()})
 }
 
-// readBack says what agents carried out and do not report. What reads back once is settled: a plan that still asks for it when it is lost
-// applies it again.
+// readBack describes what agents carried out and do not report yet. A value that has been read back is finished: if it is lost later and
+// a plan still asks for it, it is applied again.
 func (a *insideActuator) readBack(v *view) (words []string) {
 	a.asked = slices.DeleteFunc(a.asked, func(x asked) bool {
 		value, known, there := a.reads(v, x.inside)

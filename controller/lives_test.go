@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-const patience = 20 * time.Second // of the synthetic clock
+const patience = 20 * time.Second // in synthetic time
 
 func TestAGroupBeginsAndSettles(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Group.Initial = 3 }, func(r *rig) {
@@ -67,7 +67,8 @@ func TestAReadyInstanceIsShownBeforeItGetsTraffic(t *testing.T) {
 	})
 }
 
-// Both get a share before their first health check, as nobody is ready. The one that is checked late is not missing.
+// Both get a share before their first health check, because no instance is ready. The one that is checked late is not
+// missing.
 func TestAnInstanceThatIsCheckedLateIsNotReplaced(t *testing.T) {
 	play(t, func(r *rig) {
 		r.scaler.slow = true
@@ -85,7 +86,7 @@ func TestAnInstanceThatIsCheckedLateIsNotReplaced(t *testing.T) {
 	})
 }
 
-// shrunk has three instances, of which the youngest, i3, is to go, with two requests open there.
+// shrunk has three instances. The youngest, i3, is to be removed and has two open requests.
 func shrunk(t *testing.T, body func(*rig)) {
 	play(t, func(r *rig) { r.opts.Service.Group.Initial = 3 }, func(r *rig) {
 		r.run(3 * time.Second)
@@ -161,7 +162,7 @@ func TestARestartGoesOnWithADrain(t *testing.T) {
 	for name, forget := range map[string]bool{"from the memory": false, "from the balancer, with the memory lost": true} {
 		t.Run(name, func(t *testing.T) {
 			shrunk(t, func(r *rig) {
-				r.opts.Service.Group.Max = 5 // nothing else makes it drain again
+				r.opts.Service.Group.Max = 5 // no other reason to drain it again
 				r.kill()
 				if forget {
 					r.memory.values = map[string][]byte{}
@@ -249,7 +250,7 @@ func TestAnInstanceThatExitsIsReplaced(t *testing.T) {
 	})
 }
 
-// An unhealthy instance loses its weight with the first plan after it failed. It must stay failed all the same.
+// An unhealthy instance loses its weight with the first plan after it failed. It must still be failed afterwards.
 func TestAnInstanceThatFailsItsHealthChecksIsReplaced(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)
@@ -332,7 +333,7 @@ func TestMovedInstances(t *testing.T) {
 	})
 }
 
-// lopsided is a service whose policy keeps the weights that it finds, and two instances.
+// lopsided is a service with two instances whose policy keeps the weights that it finds.
 func lopsided(r *rig) {
 	r.opts.Service.Policy.Name = "lr"
 	r.scaler.add()

@@ -11,21 +11,23 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
-// A memory that was lost takes a pause, overrides and drains with it, so a controller that finds none must know whether there was
-// one. It keeps a mark outside the store, and looks for what a first start cannot find: backends and instances of its own.
+// If the memory is lost, a pause, overrides and drains are lost with it. So a controller that finds no memory must know whether
+// there was one. It keeps a mark outside the store, and looks for what cannot exist at a first start: backends and instances of
+// its own.
 
-// Mark is kept outside the store.
+// Mark is stored outside the memory's store.
 type Mark struct {
 	Format  string `json:"format"`
 	Service string `json:"service"`
-	Orders  int    `json:"orders"` // of operators, that the memory must hold
-	Owner   string `json:"owner"`  // by which a balancer knows this controller again
+	Orders  int    `json:"orders"` // number of operators' orders; the memory must have as many
+	Owner   string `json:"owner"`  // the id by which a balancer recognises this controller
 }
 
 // MarkFormat is the format of a Mark.
 const MarkFormat = "quell-installation/1"
 
-// Marker keeps the mark. Read returns an error wrapping quell.ErrNoData where there is none; any other error is a mark that is damaged.
+// Marker stores the mark. Read returns an error wrapping quell.ErrNoData if there is none; any other error means that the mark is
+// damaged.
 type Marker interface {
 	Read() (Mark, error)
 	Write(Mark) error
@@ -34,7 +36,7 @@ type Marker interface {
 // unmarked is the number of orders in a mark that was never written.
 const unmarked = -1
 
-// remembered takes up what the store holds, and says why that is not what was there; empty if it is.
+// remembered loads the stored memory, and returns why it is not the latest one, "" if it is.
 func (c *Controller) remembered(m *memory, found bool, damage error) (lost string) {
 	c.marked, c.first = unmarked, false
 	if c.opts.Marker == nil {
@@ -55,27 +57,28 @@ func (c *Controller) remembered(m *memory, found bool, damage error) (lost strin
 	case found:
 		return ""
 	case errors.Is(err, quell.ErrNoData):
-		c.first = true // unless the first look finds what is ours
+		c.first = true // unless the first look finds own instances
 		return ""
 	}
 	return "the controller's memory is gone: the store is empty, and this is no first start"
 }
 
-// judge decides, once scaler and balancer have answered, whether a controller without memory starts for the first time.
+// judge decides, after scaler and balancer have answered, whether a controller without memory starts for the first
+// time.
 func (c *Controller) judge(ctx context.Context, v view) {
 	if !c.first {
 		return
 	}
 	c.first = false
 	if owned := new(quell.OwnedError); errors.As(c.refused, &owned) && owned.Owner.Name != c.opts.Name {
-		return // what is there is another controller's
+		return // what exists belongs to another controller
 	}
 	if trace := c.trace(v); trace != "" {
 		c.lose(ctx, "the controller's memory is gone: the data folder is empty, but "+trace)
 	}
 }
 
-// trace says what there is that only an earlier run can have left; empty if there is nothing.
+// trace describes what only an earlier run can have left, "" if there is nothing.
 func (c *Controller) trace(v view) string {
 	if c.opts.OwnMembers && len(v.members) > 0 {
 		return fmt.Sprintf("%d instances run that it started", len(v.members))
@@ -86,7 +89,7 @@ func (c *Controller) trace(v view) string {
 	if !c.opts.Fixed {
 		return fmt.Sprintf("the balancer has %d backends that it set", len(v.backends))
 	}
-	equal := 1 / float64(len(v.backends)) // as a balancer begins with a fleet that is listed
+	equal := 1 / float64(len(v.backends)) // as a balancer begins with a listed fleet
 	for _, b := range v.backends {
 		if b.Draining || life.Moves(b, true, equal) {
 			return "the balancer has weights that it set"
@@ -95,14 +98,14 @@ func (c *Controller) trace(v view) string {
 	return ""
 }
 
-// lose goes over to advice until an operator resumes.
+// lose switches to advice until an operator resumes.
 func (c *Controller) lose(ctx context.Context, why string) {
 	c.mem.Lost = why
 	c.log.Error("nothing is changed until `quell resume`: a pause, overrides and drains may be forgotten", "because", why)
 	c.event(ctx, why+"; a pause, overrides and drains may be forgotten, so nothing is changed until quell resume")
 }
 
-// saved notes that the memory was stored, and keeps the mark.
+// saved records that the memory was stored, and stores the mark.
 func (c *Controller) saved() error {
 	if c.opts.Marker == nil || c.marked == c.mem.Orders {
 		return nil
@@ -114,8 +117,8 @@ func (c *Controller) saved() error {
 	return nil
 }
 
-// watchFolder finds out that the data folder was emptied under a running controller, which still knows everything: it opens its store
-// anew, and the next save writes the memory and the mark again.
+// watchFolder notices that the data folder was emptied under a running controller, which still has everything in memory. It reopens
+// the store, and the next save writes the memory and the mark again.
 func (c *Controller) watchFolder(ctx context.Context) {
 	if c.opts.Marker == nil || c.marked == unmarked || !c.leading {
 		return
@@ -133,7 +136,7 @@ func (c *Controller) watchFolder(ctx context.Context) {
 	c.event(ctx, "the data folder was emptied or its mark damaged: the memory is written anew, the journal before this is lost")
 }
 
-// notThere says whether the store cannot be reached at present, which says nothing of what it holds.
+// notThere returns whether the store cannot be reached at present. That says nothing about what it holds.
 func notThere(err error) bool {
 	return bus.Unavailable(err)
 }

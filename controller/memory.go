@@ -16,29 +16,29 @@ const memoryKey = "controller"
 
 // memory is what must survive a restart.
 type memory struct {
-	Owner     string                `json:"owner,omitempty"` // by which a balancer knows this controller again
+	Owner     string                `json:"owner,omitempty"` // the id by which a balancer recognises this controller
 	State     policy.State          `json:"state"`
 	Fast      policy.State          `json:"fast,omitzero"`      // of the fast policy
-	Factors   cuts                  `json:"factors,omitempty"`  // what it leaves of shares
-	Weights   map[string]float64    `json:"weights,omitempty"`  // of the last plan that was applied
+	Factors   cuts                  `json:"factors,omitempty"`  // its factors by instance
+	Weights   map[string]float64    `json:"weights,omitempty"`  // of the last applied plan
 	Draining  map[string]time.Time  `json:"draining,omitempty"` // since when
 	Paused    bool                  `json:"paused,omitempty"`
 	PausedBy  string                `json:"paused_by,omitempty"`
 	Overrides map[string]float64    `json:"overrides,omitempty"`
 	Held      map[string]quell.Held `json:"held,omitempty"`      // taken out with quell drain
 	ByHand    map[string]quell.Held `json:"by_hand,omitempty"`   // taken out at the balancer
-	Orders    int                   `json:"orders,omitempty"`    // of operators, so far
-	Lost      string                `json:"lost,omitempty"`      // why earlier memory is gone; nothing is changed meanwhile
+	Orders    int                   `json:"orders,omitempty"`    // number of operators' orders so far
+	Lost      string                `json:"lost,omitempty"`      // why earlier memory is gone; nothing is changed until an operator resumes
 	Replacing []life.Replacement    `json:"replacing,omitempty"` // in the order in which they are carried out
-	Replaced  time.Time             `json:"replaced,omitzero"`   // when a plan last asked for one that was taken up
-	Roll      *life.Roll            `json:"roll,omitempty"`      // who is listed, who was ordered, and what instances cost
+	Replaced  time.Time             `json:"replaced,omitzero"`   // when a plan's last replacement was accepted
+	Roll      *life.Roll            `json:"roll,omitempty"`      // which instances are listed and ordered, and what instances cost
 }
 
 func newMemory() memory {
 	return memory{Draining: map[string]time.Time{}, Held: map[string]quell.Held{}, ByHand: map[string]quell.Held{}, Roll: life.NewRoll()}
 }
 
-// damagedError says that the memory is there and makes no sense.
+// damagedError says that the memory exists but is invalid.
 type damagedError struct{ err error }
 
 func (e *damagedError) Error() string {
@@ -92,7 +92,7 @@ func (c *Controller) restore(ctx context.Context) error {
 	return nil
 }
 
-// keepOwner stores an owner's id before a balancer hears of it; but for a first start, of which is not yet known that it is one.
+// keepOwner stores an owner's id before it is sent to a balancer, except when it is not known yet whether this is a first start.
 func (c *Controller) keepOwner(ctx context.Context) error {
 	if c.first {
 		return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Two balancers see very different response times. The 90th percentile of all is neither of theirs, nor their mean.
+// Two balancers measure very different response times. The 90th percentile of all requests is neither of theirs, nor
+// their mean.
 func TestResponseTimesMergeAsHistograms(t *testing.T) {
 	g, v := gathering()
 	fast := slices.Repeat([]float64{10}, 95)
@@ -32,7 +33,8 @@ func TestResponseTimesMergeAsHistograms(t *testing.T) {
 	}
 }
 
-// Balancers that count no single requests know means only: those merge by requests, and nothing else is made of them.
+// Balancers without single response times report only means. Those are merged weighted by requests, and give no
+// percentiles.
 func TestMeansWithoutHistogramsMergeAsMeans(t *testing.T) {
 	g, v := gathering()
 	for from, mean := range map[string]float64{"east": 10, "west": 40} {
@@ -85,7 +87,7 @@ func TestWhatBalancersCountAddsUp(t *testing.T) {
 	half, all := .5, 1.
 	b.Observation.ErrorRate = &half
 	a.ConnectHDR, b.ConnectHDR = encoded(t, 2), encoded(t, 8)
-	refused := balancerReading(t, "i2", "east") // every connection refused: no request got there
+	refused := balancerReading(t, "i2", "east") // every connection was refused: no request got there
 	refused.Observation.ErrorRate, refused.LatencyHDR = &all, nil
 	for _, r := range []quell.Reading{a, b, refused} {
 		g.add(r, epoch)
@@ -106,8 +108,8 @@ func TestWhatBalancersCountAddsUp(t *testing.T) {
 	}
 }
 
-// A balancer that reports without an instance has given its requests to the others: the last reading of the dead one is of a window
-// that is over. One that left within the window has its part in it, once.
+// A balancer that reports without an instance has given its requests to the others, so a removed instance's last reading, of a past
+// window, is not counted. An instance that left within the window counts for its part of it, once.
 func TestArrivalsAreThoseOfTheLastWindow(t *testing.T) {
 	second := func(n float64) time.Time { return epoch.Add(time.Duration(n * float64(time.Second))) }
 	rated := func(id, from string, rate float64) quell.Reading {
@@ -125,7 +127,7 @@ func TestArrivalsAreThoseOfTheLastWindow(t *testing.T) {
 	}
 	all := func(g *gather, at float64) {
 		g.add(rated("i1", "east", 60), second(at))
-		g.add(rated("i2", "east", 40), second(at+0.01)) // readings come one after the other
+		g.add(rated("i2", "east", 40), second(at+0.01)) // readings arrive one after the other
 		g.add(rated("i1", "west", 10), second(at+0.05))
 	}
 
@@ -137,7 +139,7 @@ func TestArrivalsAreThoseOfTheLastWindow(t *testing.T) {
 	g.add(rated("i1", "west", 10), second(1))
 	expect(g, v, 1.2, 110)
 
-	g, v = gathering() // i2 is gone within the window, in which it got a quarter of its requests
+	g, v = gathering() // i2 is removed within the window, in which it got a quarter of its requests
 	all(g, 0)
 	expect(g, v, 0.2, 110)
 	v.members = v.members[:1]
@@ -148,7 +150,7 @@ func TestArrivalsAreThoseOfTheLastWindow(t *testing.T) {
 	g.add(rated("i1", "east", 100), second(2))
 	expect(g, v, 2.2, 110)
 
-	g, v = gathering() // nobody knows i9
+	g, v = gathering() // i9 is unknown
 	all(g, 0)
 	g.add(rated("i9", "east", 500), second(0))
 	expect(g, v, 0.2, 110)
@@ -198,7 +200,7 @@ func TestWhatWasReceivedIsNotChanged(t *testing.T) {
 	b.ConnectHDR = encoded(t, 3)
 	g.add(b, epoch)
 	first := asJSON(t, g.snapshot(epoch, v))
-	g.shown = time.Time{} // or its probes would not be told again
+	g.shown = time.Time{} // otherwise its probes would not be reported again
 	if again := asJSON(t, g.snapshot(epoch, v)); again != first {
 		t.Errorf("the same readings say at first\n%s\nand then\n%s", first, again)
 	}

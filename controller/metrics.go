@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// metrics shows the status to Prometheus at the moment of a scrape.
+// metrics exports the status to Prometheus at the time of a scrape.
 type metrics struct{ c *Controller }
 
 var (
@@ -131,10 +131,10 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// held is what the metrics call the state of instances that a person took out.
+// held is the state of instances that a person took out, as the metrics name it.
 const held quell.State = "held"
 
-// coming is what the metrics call the state of instances that the scaler does not list yet.
+// coming is the state of ordered instances that the scaler does not list yet, as the metrics name it.
 const coming = "coming"
 
 func bit(b bool) float64 {
@@ -144,8 +144,8 @@ func bit(b bool) float64 {
 	return 0
 }
 
-// Handler serves /metrics, /healthz (the process is alive), /readyz (a decision was made within three periods, and the bus can be reached)
-// and /status (JSON).
+// Handler serves /metrics, /healthz (the process is alive), /readyz (the last decision is at most three periods old, and the bus can be
+// reached) and /status (JSON).
 func (c *Controller) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics{c})
@@ -182,7 +182,7 @@ func (c *Controller) readyz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "this controller does not lead, and knows of none that does: "+s.NotLeading, http.StatusServiceUnavailable)
 		return
 	}
-	if s.Store != "" { // it decides and acts as ever
+	if s.Store != "" { // it decides and acts as usual
 		fmt.Fprintln(w, "ok, from memory: "+s.Store)
 		return
 	}

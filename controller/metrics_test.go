@@ -76,7 +76,7 @@ func TestStatusPage(t *testing.T) {
 	})
 }
 
-// What binds an instance's capacity is shown in the status and as a metric.
+// Status and metrics show what limits an instance's capacity.
 func TestTheLimiterIsShown(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.step()

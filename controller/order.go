@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// order has the scaler start n instances, and says in words which they are; empty where none was started. The order is stored before: a
-// controller that is killed meanwhile would order them twice. One may be for the place of another instance.
+// order makes the scaler start n instances, and describes them; "" if none was started. The order is stored first, because a controller
+// that is killed in between would otherwise order them twice. An order may be for the replacement of an instance.
 func (c *Controller) order(ctx context.Context, n int, inPlaceOf string) (started string, err error) {
 	c.mem.Roll.Order(c.now(), n, inPlaceOf)
-	if c.unsaved = c.save(ctx); c.unsaved != nil { // as on a full disk, which must not keep an instance from being replaced
+	if c.unsaved = c.save(ctx); c.unsaved != nil { // for example on a full disk, which must not keep an instance from being replaced
 		c.failed("memory", c.unsaved)
 	}
 	ids, err := c.opts.Scaler.Start(ctx, n)
@@ -26,7 +26,7 @@ func (c *Controller) order(ctx context.Context, n int, inPlaceOf string) (starte
 	return strings.Join(parts, ", "), err
 }
 
-// callRoll compares what the scaler lists with what it listed before and with what was ordered. Orders that nobody came of are told.
+// callRoll compares the scaler's list with its previous list and with the orders. Orders that produced no instance are reported.
 func (c *Controller) callRoll(ctx context.Context, v *view) {
 	roll := c.mem.Roll
 	for _, a := range roll.Look(c.now(), v.members) {

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// later is a service whose scaler names instances only in its list.
+// later is a service whose scaler names new instances only in its list.
 func later(r *rig) { r.scaler.later = true }
 
 func TestInstancesThatAreNamedLater(t *testing.T) {
@@ -37,7 +37,7 @@ func TestInstancesThatAreNamedLater(t *testing.T) {
 	})
 }
 
-// wantOrders checks what Start was asked for.
+// wantOrders checks the arguments of Start.
 func (r *rig) wantOrders(want ...int) {
 	r.t.Helper()
 	r.scaler.mu.Lock()
@@ -101,7 +101,7 @@ func TestAnOrderOutlivesTheController(t *testing.T) {
 	})
 }
 
-// killedScaler's controller dies while it starts instances.
+// killedScaler kills the controller while it starts instances.
 type killedScaler struct {
 	*fakeScaler
 	die func()
@@ -130,7 +130,7 @@ func TestInstanceSeconds(t *testing.T) {
 		r.pass(500 * time.Millisecond)
 		before := r.c.Status().InstanceSeconds
 		r.c.shown.mu.Lock()
-		r.c.shown.now.cost.MS -= 100 // it turns out that i1 had ended a moment ago
+		r.c.shown.now.cost.MS -= 100 // i1 had in fact ended a moment earlier
 		r.c.shown.mu.Unlock()
 		if after := r.c.Status().InstanceSeconds; after < before {
 			t.Errorf("the cost fell from %v to %v s", before, after)

@@ -8,17 +8,18 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Ownable is a balancer that obeys one controller at a time. Controllers on one bus share an owner's id, which stands in
-// their memory; those on buses of their own know nothing of each other but what the balancer says.
+// Ownable is a balancer that obeys one controller at a time. Controllers on one bus share an owner's id, which is in
+// their memory. Controllers on different buses know of each other only through the balancer.
 type Ownable interface {
-	// Own takes the balancer, or renews its lease. A *quell.OwnedError says that another controller's lease runs.
+	// Own makes this controller the owner, or renews its lease. A *quell.OwnedError says that another controller's lease
+	// is valid.
 	Own(ctx context.Context, owner quell.Owner) error
-	// Disown ends the lease, so that another controller may come at once.
+	// Disown ends the lease, so that another controller can take over at once.
 	Disown(ctx context.Context) error
 }
 
-// own keeps the balancer's lease while this controller leads and may act. A balancer that cannot be reached is reported
-// by the look that follows.
+// own keeps the balancer's lease while this controller leads and may act. If the balancer cannot be reached, the next
+// look reports it.
 func (c *Controller) own(ctx context.Context) {
 	balancer, ok := c.opts.Balancer.(Ownable)
 	if !ok || !c.leading || c.opts.Service.Mode != quell.Act {
@@ -38,7 +39,7 @@ func (c *Controller) own(ctx context.Context) {
 	}
 }
 
-// disown gives the balancer free when this controller stops.
+// disown frees the balancer when this controller stops.
 func (c *Controller) disown() {
 	c.work.Lock()
 	defer c.release()
@@ -53,5 +54,5 @@ func (c *Controller) disown() {
 	}
 }
 
-// newOwner is an id that no other controller has.
+// newOwner returns an id that no other controller has.
 func newOwner() string { return rand.Text() }

@@ -13,7 +13,7 @@ func TestAStepWaitsForTheReadingsOfItsPeriod(t *testing.T) {
 		uses := []float64{.1, .2, .3}
 		go func() {
 			for _, use := range uses {
-				time.Sleep(tick.Until(time.Now(), time.Second) + 50*time.Millisecond) // on its way for a while
+				time.Sleep(tick.Until(time.Now(), time.Second) + 50*time.Millisecond) // the reading is delayed
 				r.c.Observe(agentReading("i1", use), time.Now())
 			}
 		}()
@@ -25,7 +25,7 @@ func TestAStepWaitsForTheReadingsOfItsPeriod(t *testing.T) {
 	})
 }
 
-// A step that takes most of a period costs no decision.
+// A step that takes most of a period does not skip a decision.
 func TestASlowStepKeepsThePeriods(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		first := r.c.nextStep(time.Time{})

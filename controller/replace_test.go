@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// The last instance in rotation is not taken out because a fresh one waits for its place.
+// The last instance in rotation is not taken out because a new one waits for its place.
 func TestAFreshInstanceIsNotInRotation(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Group.Min, r.opts.Service.Group.Max = 1, 1 }, func(r *rig) {
 		r.run(3 * time.Second)
@@ -28,12 +28,12 @@ func TestAFreshInstanceIsNotInRotation(t *testing.T) {
 	})
 }
 
-// full is a service of two instances that may have no more.
+// full is a service of two instances with group.max 2.
 func full(r *rig) { r.opts.Service.Group.Max = 2 }
 
 var replaceFirst = bus.Command{Name: bus.Replace, Instance: "i1"}
 
-// wantPending waits for the next decision, and checks where the replacement stands.
+// wantPending waits for the next decision, and checks the state of the replacement.
 func (r *rig) wantPending(want string) {
 	r.t.Helper()
 	r.pass(2 * time.Second)
@@ -42,7 +42,7 @@ func (r *rig) wantPending(want string) {
 	}
 }
 
-// At group.max there is one more for a while.
+// At group.max there is one more instance for a while.
 func TestReplacement(t *testing.T) {
 	play(t, full, func(r *rig) {
 		r.run(3 * time.Second)
@@ -228,7 +228,7 @@ func TestFreshInstancesThatFail(t *testing.T) {
 	})
 }
 
-// fullScaler starts nothing more.
+// fullScaler starts no more instances.
 type fullScaler struct{ *fakeScaler }
 
 func (*fullScaler) Start(context.Context, int) ([]string, error) { return nil, errFull }
@@ -239,7 +239,7 @@ type errorText string
 
 func (e errorText) Error() string { return string(e) }
 
-// The fresh instance takes the place of one that fails meanwhile; no second one is started.
+// The new instance replaces one that fails meanwhile; no second one is started.
 func TestTheOldInstanceFailsMeanwhile(t *testing.T) {
 	for name, fail := range map[string]func(*rig){
 		"it exits":               func(r *rig) { r.scaler.state("i1", quell.Failed) },
@@ -271,7 +271,7 @@ func TestTheOldInstanceFailsMeanwhile(t *testing.T) {
 func TestPlansAskForReplacements(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Group.Protected = []string{"i2"} }, func(r *rig) {
 		r.run(3 * time.Second)
-		r.kill() // by hand from here on
+		r.kill() // stepped by the test from here on
 		ask := func(ids ...string) bus.Entry {
 			return r.follow(func(p *quell.Plan) { p.Replace = ids })
 		}
@@ -299,14 +299,14 @@ func TestPlansAskForReplacements(t *testing.T) {
 	})
 }
 
-// mortal counts what a controller does to the world, and kills it after some of that: nothing that it tries then has an effect.
+// mortal counts a controller's actions and kills it after some of them: its later actions have no effect.
 type mortal struct {
 	left atomic.Int64
 }
 
 func (m *mortal) dead() bool { return m.left.Load() < 0 }
 
-// does says whether the controller still lives to do it.
+// does returns whether the controller is still alive for this action.
 func (m *mortal) does() bool { return m.left.Add(-1) >= 0 }
 
 type mortalMemory struct {
@@ -352,7 +352,7 @@ func (x mortalScaler) Stop(ctx context.Context, ids []string) error {
 	return x.fakeScaler.Stop(ctx, ids)
 }
 
-// Whenever the controller is killed, the next one goes on, and starts nothing twice.
+// Whenever the controller is killed, the next one continues, and starts nothing twice.
 func TestAReplacementOutlivesTheController(t *testing.T) {
 	for _, named := range []bool{true, false} {
 		for effects := int64(0); effects < 25; effects++ {
@@ -403,7 +403,7 @@ func TestAReplacementOutlivesTheController(t *testing.T) {
 	}
 }
 
-// ordered is how many a fake that names nobody has yet to list.
+// ordered is how many ordered instances a fake has yet to list.
 func ordered(s *fakeScaler) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,10 +27,10 @@ type Status struct {
 	Paused          bool                 `json:"paused"`
 	PausedBy        string               `json:"paused_by,omitempty"`
 	Refused         string               `json:"refused,omitempty"`     // the balancer obeys another controller: nothing is changed
-	Lost            string               `json:"lost,omitempty"`        // what was forgotten; nothing is changed until an operator resumes
+	Lost            string               `json:"lost,omitempty"`        // which memory was lost; nothing is changed until an operator resumes
 	NotLeading      string               `json:"not_leading,omitempty"` // why it does not lead
-	Standby         bool                 `json:"standby,omitempty"`     // because another controller does
-	Store           string               `json:"store,omitempty"`       // why what is decided cannot be kept over a restart
+	Standby         bool                 `json:"standby,omitempty"`     // because another controller leads
+	Store           string               `json:"store,omitempty"`       // why decisions cannot be stored for a restart
 	Overrides       map[string]float64   `json:"overrides,omitempty"`
 	Models          string               `json:"models"` // "in use", or why there are none
 	SLO             string               `json:"slo"`
@@ -38,44 +38,44 @@ type Status struct {
 	Load            float64              `json:"load"`     // summed utilisation
 	Capacity        *float64             `json:"capacity"` // summed effective capacity, if known
 	Instances       []InstanceStatus     `json:"instances"`
-	Coming          int                  `json:"coming,omitempty"` // instances that were ordered and that the scaler does not list yet
+	Coming          int                  `json:"coming,omitempty"` // instances that were ordered but that the scaler does not list yet
 	Reasons         []quell.Reason       `json:"reasons"`          // of the last plan
-	Changes         []string             `json:"changes"`          // what the last decision that changed something changed
+	Changes         []string             `json:"changes"`          // what the last effective decision changed
 	ChangedAt       time.Time            `json:"changed_at,omitzero"`
-	Pending         []string             `json:"pending,omitempty"` // what was applied before the last decision and did not read back so
+	Pending         []string             `json:"pending,omitempty"` // what was applied earlier and is not in force yet
 	Decisions       int                  `json:"decisions"`
 	InstanceSeconds float64              `json:"instance_seconds"`
-	UnknownSenders  []UnknownSender      `json:"unknown_senders,omitempty"` // report of instances that the service does not have
+	UnknownSenders  []UnknownSender      `json:"unknown_senders,omitempty"` // agents that report for unknown instances
 	Rejected        int                  `json:"rejected_readings"`
 	Bus             string               `json:"bus,omitempty"`          // why the bus cannot be reached
 	Failures        map[string]int       `json:"failures,omitempty"`     // since the start, by part
-	LastFailure     map[string]string    `json:"last_failure,omitempty"` // of those that go on, by part
+	LastFailure     map[string]string    `json:"last_failure,omitempty"` // present failures, by part
 	LastFailureAt   map[string]time.Time `json:"last_failure_at,omitempty"`
 }
 
-// InstanceStatus is one row of it. Readings that were not taken are absent.
+// InstanceStatus is an instance's row. Readings that were not taken are absent.
 type InstanceStatus struct {
 	ID          string      `json:"id"`
 	Address     string      `json:"address"`
 	State       quell.State `json:"state"`
-	Health      string      `json:"health,omitempty"` // while health checks fail: what the last one asked and got
+	Health      string      `json:"health,omitempty"` // while health checks fail: the last check's request and its answer
 	Stale       bool        `json:"stale,omitempty"`
-	Unprobed    bool        `json:"unprobed,omitempty"` // it reports, but its severity is missing for too long
+	Unprobed    bool        `json:"unprobed,omitempty"` // it reports, but its severity has been missing for too long
 	AgeS        float64     `json:"age_s"`
 	Weight      *float64    `json:"weight,omitempty"` // planned
-	Cut         *float64    `json:"cut,omitempty"`    // what the fast policy leaves of its share
+	Cut         *float64    `json:"cut,omitempty"`    // the factor of a fast policy on its share
 	RequestRate *float64    `json:"request_rate,omitempty"`
 	ErrorRate   *float64    `json:"error_rate,omitempty"`
 	Utilization *float64    `json:"utilization,omitempty"`
 	Severity    *float64    `json:"severity,omitempty"`
 	Capacity    *float64    `json:"capacity,omitempty"`
-	Limiter     string      `json:"limiter,omitempty"`    // what binds it, where that is not the only resource there is
-	LatencyMS   *float64    `json:"latency_ms,omitempty"` // in the SLO's metric
+	Limiter     string      `json:"limiter,omitempty"`    // what limits its capacity, unless that is the only resource
+	LatencyMS   *float64    `json:"latency_ms,omitempty"` // the SLO's metric
 	PredictedMS *float64    `json:"predicted_ms,omitempty"`
-	Replaces    string      `json:"replaces,omitempty"`      // the instance whose place it is to take
-	Missing     *time.Time  `json:"missing_since,omitempty"` // from the scaler's list, while the balancer finds it healthy
+	Replaces    string      `json:"replaces,omitempty"`      // the instance that it will replace
+	Missing     *time.Time  `json:"missing_since,omitempty"` // since when the scaler does not list it although the balancer finds it healthy
 	Held        *quell.Held `json:"held,omitempty"`          // taken out of rotation by a person
-	Open        *int64      `json:"open_requests,omitempty"` // of a held one
+	Open        *int64      `json:"open_requests,omitempty"` // of a held one: open requests
 	Empty       bool        `json:"empty,omitempty"`         // held, and no request is open
 	Reason      string      `json:"reason,omitempty"`
 
@@ -83,11 +83,11 @@ type InstanceStatus struct {
 	Settings map[string]float64         `json:"settings,omitempty"` // the same
 }
 
-// shown is what others may look at while a step is under way.
+// shown is what other goroutines may read during a step.
 type shown struct {
 	mu   sync.Mutex
 	now  outside
-	most float64 // instance-seconds that were shown
+	most float64 // highest instance-seconds shown so far
 }
 
 type outside struct {
@@ -98,7 +98,8 @@ type outside struct {
 	cost     life.Cost
 }
 
-// seconds are the instance-seconds until now. They never fall, though an instance may turn out to have ended a moment ago.
+// seconds returns the instance-seconds until now. They never decrease, even if an instance turns out to have ended
+// earlier.
 func (s *shown) seconds(now time.Time) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +138,7 @@ func (c *Controller) busErr() error {
 	return c.opts.Bus()
 }
 
-// release ends a piece of work and lets others see what came of it.
+// release ends exclusive work and publishes the status.
 func (c *Controller) release() {
 	c.show()
 	c.work.Unlock()
@@ -184,7 +185,7 @@ func (c *Controller) show() {
 	})
 }
 
-// report keeps what the last decision saw and wanted.
+// report keeps what the last decision was based on and what it wants.
 func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []string) {
 	snapshot := v.snapshot
 	s := Status{At: snapshot.At, ArrivalRate: snapshot.ArrivalRate, Reasons: plan.Reasons, Pending: pending}
@@ -215,7 +216,7 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 	c.status = s
 }
 
-// reasonsByInstance are the last reasons that a plan gives for each instance.
+// reasonsByInstance returns the last reason that a plan gives for each instance.
 func reasonsByInstance(plan *quell.Plan) map[string]string {
 	reasons := map[string]string{}
 	for _, r := range plan.Reasons {
@@ -256,7 +257,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 	return row
 }
 
-// resource is the one in whose utilisation loads and capacities are told.
+// resource is the one whose utilisation is shown as load and capacity.
 func (c *Controller) resource() quell.Resource {
 	if c.noModels != nil {
 		return policy.Resource(c.opts.Service.Policy)
@@ -271,8 +272,8 @@ func entry[K comparable](m map[K]float64, key K) *float64 {
 	return nil
 }
 
-// Command carries out what a person asks for: status, pause, resume, override, clear, drain, undrain, replace. What changes the control is
-// written to the journal and survives a restart. A controller that stands by lets the one that leads answer first.
+// Command carries out a person's command: status, pause, resume, override, clear, drain, undrain, replace. Changes are recorded in the
+// journal and survive a restart. A standby controller waits so that the leader answers first.
 func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	if !c.shown.read().status.Leading {
 		select {
@@ -301,7 +302,7 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	return bus.Reply{Error: fmt.Sprintf("unknown command %q", cmd.Name)}
 }
 
-// standbyPause is how much later than a leader a controller that stands by answers.
+// standbyPause is how much later a standby controller answers than a leader.
 const standbyPause = 500 * time.Millisecond
 
 func replyWith(v any) bus.Reply {
@@ -312,7 +313,7 @@ func replyWith(v any) bus.Reply {
 	return bus.Reply{Body: body}
 }
 
-// change alters the memory, stores it and writes an event; if it cannot be stored it is taken back.
+// change changes the memory, stores it and records an event. If it cannot be stored the change is undone.
 func (c *Controller) change(ctx context.Context, text string, alter func() error) bus.Reply {
 	c.work.Lock()
 	defer c.release()
@@ -333,7 +334,7 @@ func (c *Controller) change(ctx context.Context, text string, alter func() error
 		return bus.Reply{Error: err.Error()}
 	}
 	c.event(ctx, text)
-	if err != nil { // a full disk must not keep anybody from the brake; the memory is stored once that is possible
+	if err != nil { // a full disk must not prevent a pause; the memory is stored later
 		c.unsaved = err
 		c.failed("memory", err)
 		until := "there is disk space"

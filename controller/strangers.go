@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// UnknownSender reports of an instance that the service does not have: an agent with the wrong name, most likely.
+// UnknownSender reports for an instance that the service does not have: most likely an agent with a wrong name.
 type UnknownSender struct {
 	Instance string       `json:"instance"`
 	Source   quell.Source `json:"source"`
@@ -18,7 +18,7 @@ type UnknownSender struct {
 	Readings int          `json:"readings"`
 }
 
-// strangers are the senders whose instance was in no snapshot while they reported.
+// strangers are senders whose instance was in no snapshot while they reported.
 type strangers struct {
 	seen map[strangerKey]*stranger
 }
@@ -34,11 +34,11 @@ type stranger struct {
 	told        bool
 }
 
-// mostStrange bounds the senders that are followed. Others are not shown.
+// mostStrange limits the senders that are tracked. Others are not shown.
 const mostStrange = 100
 
-// lasting is for how many periods a sender must go on, so that the last words of an instance that has just been removed
-// do not count.
+// lasting is for how many periods a sender must report before it is shown, so that the last readings of a removed
+// instance do not count.
 const lasting = 3
 
 func (s *strangers) note(r *quell.Reading, at time.Time) {
@@ -58,14 +58,14 @@ func (s *strangers) note(r *quell.Reading, at time.Time) {
 	found.readings++
 }
 
-// forget drops those that fell silent and those whose instance has come.
+// forget removes senders that are silent and those whose instance now exists.
 func (s *strangers) forget(now time.Time, period time.Duration, alive map[string]bool) {
 	maps.DeleteFunc(s.seen, func(key strangerKey, x *stranger) bool {
 		return alive[key.instance] || now.Sub(x.last) > lasting*period
 	})
 }
 
-// list returns those that have gone on for long enough, in order.
+// list returns senders that have reported for long enough, in order.
 func (s *strangers) list(period time.Duration) []UnknownSender {
 	var all []UnknownSender
 	for key, x := range s.seen {
@@ -80,7 +80,7 @@ func (s *strangers) list(period time.Duration) []UnknownSender {
 	return all
 }
 
-// tellStrangers logs, once each, who reports of an instance that the service does not have.
+// tellStrangers logs, once each, which senders report for unknown instances.
 func (g *gather) tellStrangers() {
 	for _, u := range g.strange.list(g.service.Sampling) {
 		x := g.strange.seen[strangerKey{u.Instance, sender{u.Source, u.Sender}}]
@@ -93,7 +93,7 @@ func (g *gather) tellStrangers() {
 	}
 }
 
-// unknown lists who reports of instances that the service does not have.
+// unknown lists which senders report for unknown instances.
 func (g *gather) unknown() []UnknownSender {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// An agent under a wrong name is shown and logged once; the last words of an instance that was removed are not.
+// An agent with a wrong name is shown and logged once; the last readings of a removed instance are not.
 func TestUnknownSendersAreShown(t *testing.T) {
 	var log bytes.Buffer
 	play(t, logged(&log), func(r *rig) {
@@ -43,7 +43,7 @@ func TestUnknownSendersAreShown(t *testing.T) {
 	})
 }
 
-// Whoever makes up names does not take memory.
+// Invented names do not use up memory.
 func TestUnknownSendersAreBounded(t *testing.T) {
 	g, v := gathering()
 	g.snapshot(epoch, v)
@@ -56,7 +56,7 @@ func TestUnknownSendersAreBounded(t *testing.T) {
 	}
 }
 
-// A flood of bad readings is two lines, whatever they say.
+// A flood of bad readings gives two log lines, whatever the readings say.
 func TestAFloodOfBadReadingsIsTwoLines(t *testing.T) {
 	var log bytes.Buffer
 	play(t, logged(&log), func(r *rig) {

@@ -12,32 +12,32 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// unlisted is an instance that the scaler no longer lists while the balancer has it and finds it healthy. A list may be
-// wrong, as where a program fails without saying so; requests that are answered are not. So it goes on serving. It is given
-// up once its health checks fail too, or once it has been missing for missingWait while others that are listed serve: then
-// one with each decision. A list that leaves nothing is never believed while the balancer finds somebody healthy.
+// unlisted is an instance that the scaler no longer lists while the balancer finds it healthy. A list may be wrong, for
+// example when a program fails silently, but answered requests prove that the instance works. So it keeps serving. It is
+// given up when its health checks fail too, or when it has been missing for missingWait while listed instances serve; then
+// one instance per decision. An empty list is never believed while the balancer finds an instance healthy.
 type unlisted struct {
 	member  quell.Member
 	since   time.Time
 	givenUp bool
 }
 
-// Reporter is a scaler that knows of something that a person should look at.
+// Reporter is a scaler that may have problems that a person should know about.
 type Reporter interface {
 	Report() error
 }
 
-// missingWait is for how long an instance that is healthy may be missing from the scaler's list.
+// missingWait is how long a healthy instance may be missing from the scaler's list.
 func missingWait(sampling time.Duration) time.Duration { return max(10*sampling, 30*time.Second) }
 
-// keepMissing adds to the members those that only the balancer knows, as long as they are not given up.
+// keepMissing adds instances that only the balancer knows to the members, until they are given up.
 func (c *Controller) keepMissing(ctx context.Context, v *view) {
 	if c.opts.Fixed {
-		return // the list is what somebody wrote
+		return // a person wrote this list
 	}
 	listed := map[string]quell.Member{}
 	for _, m := range c.members {
-		listed[m.ID] = m // as they were
+		listed[m.ID] = m // with their last data
 	}
 	now := map[string]bool{}
 	for _, m := range v.members {
@@ -78,13 +78,13 @@ func (c *Controller) miss(ctx context.Context, id string, was quell.Member, b qu
 		was = quell.Member{ID: id, Address: b.Address, Probe: b.Probe, State: quell.Ready}
 	}
 	if was.Address == "" {
-		return // nobody knows where it is
+		return // its address is unknown
 	}
 	c.unlisted[id] = &unlisted{member: was, since: c.now()}
 	c.note(ctx, fmt.Sprintf("%s is missing from the scaler's list, and the balancer finds it healthy: it goes on serving", id))
 }
 
-// askScaler counts what the scaler reports, and shows it.
+// askScaler counts the scaler's problems, and shows them.
 func (c *Controller) askScaler() {
 	if r, ok := c.opts.Scaler.(Reporter); ok {
 		if err := r.Report(); err != nil {
@@ -93,7 +93,8 @@ func (c *Controller) askScaler() {
 	}
 }
 
-// judgeMissing tells which instances are missing, and gives up one that has been for too long. It belongs to a decision.
+// judgeMissing reports missing instances, and gives one up that has been missing for too long. It runs before a
+// decision.
 func (c *Controller) judgeMissing(ctx context.Context, v *view) {
 	var ids []string
 	for _, id := range slices.Sorted(maps.Keys(c.unlisted)) {

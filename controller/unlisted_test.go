@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// lose takes instances off the scaler's list; they go on running.
+// lose removes instances from the scaler's list; they keep running.
 func (r *rig) lose(ids ...string) (lost []quell.Member) {
 	r.scaler.set(func(s *fakeScaler) {
 		s.members = slices.DeleteFunc(s.members, func(m quell.Member) bool {
@@ -24,7 +24,7 @@ func (r *rig) lose(ids ...string) (lost []quell.Member) {
 	return lost
 }
 
-// A list that is empty for a while removes nobody, starts nobody, and is reported while it lasts.
+// A list that is empty for a while removes and starts no instance, and is reported while it lasts.
 func TestAnEmptyListRemovesNobody(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)
@@ -55,7 +55,7 @@ func TestAnEmptyListRemovesNobody(t *testing.T) {
 	})
 }
 
-// What is missing for longer than the wait is given up where others serve, one instance with each decision.
+// An instance that is missing for longer than the limit is given up if others serve, one per decision.
 func TestAShrunkenListIsBelievedInTheEnd(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)
@@ -84,7 +84,7 @@ func TestAShrunkenListIsBelievedInTheEnd(t *testing.T) {
 	})
 }
 
-// An instance that is gone from the list and does not answer either is gone.
+// An instance that is not listed and does not answer is removed.
 func TestAnInstanceThatIsReallyGone(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)
@@ -107,7 +107,7 @@ func TestAnInstanceThatIsReallyGone(t *testing.T) {
 		}
 		r.wantEvent("i3 is given up: the scaler does not list it and the balancer does not find it healthy")
 	})
-	play(t, three, func(r *rig) { // somebody takes it off the balancer
+	play(t, three, func(r *rig) { // a person removes it from the balancer
 		r.run(3 * time.Second)
 		r.lose("i3")
 		r.pass(5 * time.Second)
@@ -119,7 +119,7 @@ func TestAnInstanceThatIsReallyGone(t *testing.T) {
 	})
 }
 
-// A list that a person wrote is believed at once, and what a balancer had before Quell is not taken up.
+// A list that a person wrote is believed at once, and backends that the balancer had before Quell are not adopted.
 func TestWhatIsNotMissing(t *testing.T) {
 	for name, change := range map[string]func(*rig){
 		"a fleet that stays": func(r *rig) { r.opts.Fixed = true },

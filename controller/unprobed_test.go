@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// An instance whose agent reports, while its probe port lets nobody in, does not keep the group from growing. Status and metrics name it.
+// An agent reports, but its probe port is blocked: the group can still grow, and status and metrics name the instance.
 func TestAClosedProbePortStopsNothing(t *testing.T) {
 	play(t, func(r *rig) {
 		s := &r.opts.Service

@@ -19,7 +19,7 @@ import (
 // bomb is an encoded histogram of 52 bytes that asks for 49 MB of counters.
 const bomb = "HISTFAAAAB54nJJpmSzMgACsUJqx/j8E2H+ACAACAAD//5XnCfQ="
 
-// peakMemory is the most memory that a process has had, in bytes.
+// peakMemory returns the peak memory of a process, in bytes.
 func peakMemory(t *testing.T, p *proc) int {
 	t.Helper()
 	for line := range strings.Lines(readFile(t, fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))) {
@@ -35,8 +35,8 @@ func peakMemory(t *testing.T, p *proc) int {
 	return 0
 }
 
-// Histograms that ask for memory, large readings of ever new senders, and instances that nobody knows: the controller keeps
-// the lease, decides, and stays small.
+// Under an attack with huge histograms, large readings of ever new senders, and unknown instances, the controller keeps its
+// lease, decides, and uses little memory.
 func TestAFloodOfReadings(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
@@ -89,7 +89,7 @@ func TestAFloodOfReadings(t *testing.T) {
 	}
 }
 
-// What a stolen credential of an agent is good for: that agent's readings.
+// With a stolen credential of an agent an attacker can send only that agent's readings.
 func TestAStolenCredential(t *testing.T) {
 	t.Parallel()
 	r := plainService(t)
@@ -158,7 +158,7 @@ func TestAStolenCredential(t *testing.T) {
 	}
 }
 
-// A person's own credential stands beside what they did, and ends when it is revoked.
+// Actions with a person's own credential are recorded with its name, and it no longer works when it is revoked.
 func TestNamedOperators(t *testing.T) {
 	t.Parallel()
 	r := plainService(t)

@@ -17,18 +17,18 @@ import (
 	"github.com/quellhq/quell/probe"
 )
 
-// BalancerRun says how a balancer runs, beside its configuration.
+// BalancerRun says how a balancer is started, in addition to its configuration.
 type BalancerRun struct {
-	TakeOver bool             // takes the listening sockets over from the balancer that runs
-	Reload   <-chan os.Signal // each value reads the configuration again; a bad one is logged and the running one stays
-	Stop     <-chan os.Signal // the signals that end ctx come here too: the second ends at once, whatever is open
+	TakeOver bool             // takes the listening sockets over from a running balancer
+	Reload   <-chan os.Signal // each value makes it read the configuration again; a bad one is logged and the running one stays
+	Stop     <-chan os.Signal // also gets the signals that end ctx: the second one ends the process at once, with open requests
 }
 
-// ErrHandedOver is why a balancer ends that another process has taken over from. It is no failure.
+// ErrHandedOver says that a balancer ends because another process has taken over. It is not a failure.
 var ErrHandedOver = errors.New("another process has taken over")
 
-// Balancer runs the built-in balancer, and beside it the prober, until ctx ends, or, with ErrHandedOver, until another process has taken
-// over. Then open requests may finish for balancer.drain.
+// Balancer runs the built-in balancer, and the prober in the same process. It ends when ctx ends or, with ErrHandedOver, when another
+// process has taken over. Then open requests may finish for balancer.drain.
 func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logger) (err error) {
 	file, settings, err := loadBalancer(path)
 	if err != nil {
@@ -58,17 +58,17 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 	p.stopProbing()
 	limit, hurry := p.file.Balancer.Drain, run.Stop
 	switch {
-	case stop == handedOver: // a signal is the second order to end
+	case stop == handedOver: // a signal now is already the second request to end
 		watchStop, cancelWatch := context.WithCancel(ctx)
 		defer cancelWatch()
 		return errors.Join(ErrHandedOver, p.drain(watchStop, limit, nil))
-	case asked.Err() == nil: // the process that it must not outlive has ended
+	case asked.Err() == nil: // the parent process has ended
 		limit, hurry = min(limit, stopWait), nil
 	}
 	return p.drain(context.WithoutCancel(ctx), limit, hurry)
 }
 
-// loadBalancer reads a configuration whose balancer is to run here.
+// loadBalancer reads a configuration, whose balancer must be the built-in one.
 func loadBalancer(path string) (*config.File, *builtin.Settings, error) {
 	file, err := Drivers().Load(path)
 	if err != nil {
@@ -82,7 +82,8 @@ func loadBalancer(path string) (*config.File, *builtin.Settings, error) {
 	return file, settings, nil
 }
 
-// startServer starts the server on new sockets, on those of systemd, or on those of the balancer that it takes over from.
+// startServer starts the server on new sockets, on those of systemd, or on those of the balancer from which it takes
+// over.
 func startServer(
 	ctx context.Context, file *config.File, settings *builtin.Settings, conn *bus.Conn, takeOver bool, log *slog.Logger,
 ) (*builtin.Server, error) {
@@ -130,7 +131,7 @@ func canceled(ctx context.Context) context.Context {
 	return ctx
 }
 
-// running is a balancer at work. Its fields are one goroutine's.
+// running is a running balancer. One goroutine uses its fields.
 type running struct {
 	path          string
 	started, file *config.File // as it was at the start, and as it is in force
@@ -140,7 +141,7 @@ type running struct {
 	stopProbing   func()
 }
 
-// probe starts the prober, if the balancer is to have one.
+// probe starts the prober, if the balancer has one.
 func (p *running) probe(ctx context.Context) {
 	p.stopProbing = func() {}
 	if p.file.Probe.From != config.FromBalancer {
@@ -170,7 +171,7 @@ const (
 	handedOver
 )
 
-// until reloads whenever it is asked to, until the balancer is to end.
+// until handles reloads until the balancer has to end.
 func (p *running) until(ctx context.Context, reload <-chan os.Signal) reason {
 	for {
 		select {
@@ -184,7 +185,7 @@ func (p *running) until(ctx context.Context, reload <-chan os.Signal) reason {
 	}
 }
 
-// reload puts a changed configuration in force, or keeps the running one.
+// reload applies a changed configuration, or keeps the running one.
 func (p *running) reload(ctx context.Context) {
 	file, settings, err := loadBalancer(p.path)
 	if err == nil {
@@ -196,20 +197,20 @@ func (p *running) reload(ctx context.Context) {
 	}
 	before := p.file
 	p.file = file
-	p.stopProbing() // its keys, or what the token's file holds, may have changed
+	p.stopProbing() // its keys, or the content of the token's file, may have changed
 	p.probe(ctx)
 	logReload(p.log, config.BalancerProcess, p.started, before, file,
 		"restart the balancer to apply this, without a gap by `quell balancer --take-over`")
 }
 
-// drain lets open requests finish for so long, until ctx ends, or until the second value of stop.
+// drain lets open requests finish for the given time, until ctx ends, or until the second value of stop.
 func (p *running) drain(ctx context.Context, limit time.Duration, stop <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	finished := make(chan struct{})
 	defer close(finished)
 	go func() {
-		for range 2 { // the first is why the balancer stops
+		for range 2 { // the first one is why the balancer stops
 			select {
 			case <-stop:
 			case <-finished:
@@ -234,7 +235,7 @@ func open(server *builtin.Server) (n int64) {
 	return n
 }
 
-// linger is how long kept connections stay open for a last request, when a balancer stops.
+// linger is how long idle connections stay open for a last request when a balancer stops.
 const linger = time.Second
 
 func balancerOptions(file *config.File, settings *builtin.Settings, conn *bus.Conn, log *slog.Logger) builtin.Options {
@@ -243,7 +244,7 @@ func balancerOptions(file *config.File, settings *builtin.Settings, conn *bus.Co
 	o.Publish = func(_ context.Context, readings []quell.Reading) error {
 		for _, r := range readings {
 			if err := conn.PublishReading(r); err != nil {
-				return err // the others would fail likewise
+				return err // the others would fail for the same reason
 			}
 		}
 		return nil
@@ -251,8 +252,8 @@ func balancerOptions(file *config.File, settings *builtin.Settings, conn *bus.Co
 	return o
 }
 
-// seed gives a balancer that knows no backends those of a fixed fleet, in equal shares, so that traffic flows before
-// and without a controller.
+// seed gives a balancer without backends those of a fixed list of machines, with equal shares, so that traffic flows
+// before the controller runs.
 func seed(ctx context.Context, server *builtin.Server, file *config.File) error {
 	members, fixed := file.Scaler.Listed()
 	if len(server.Backends()) > 0 || !fixed {
@@ -294,7 +295,7 @@ func newProber(
 	return probe.NewProber(o)
 }
 
-// probing is how a configuration's instances are probed.
+// probing is how the instances of a configuration are probed.
 func probing(file *config.File) probe.Options {
 	p := file.Probe
 	o := probe.Options{
@@ -309,7 +310,7 @@ func probing(file *config.File) probe.Options {
 	return o
 }
 
-// Probing says how a configuration's instances are probed; false where that is not given.
+// Probing returns how the instances of a configuration are probed; false if the configuration does not say.
 func Probing(file *config.File) (quell.Probing, bool) {
 	prober, err := probe.NewProber(probing(file))
 	if err != nil {

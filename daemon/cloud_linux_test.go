@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// cloud starts and ends machines as the scaler's commands ask, and lies when told to.
+// cloud starts and stops machines for the scaler's commands, and can report a wrong list.
 type cloud struct {
 	*httptest.Server
 	s *soak
@@ -122,14 +122,14 @@ func (p *proc) ended() bool {
 	}
 }
 
-// lie makes the list another one; "" is the truth.
+// lie sets the reported list; "" means the true one.
 func (c *cloud) lie(untruth string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.untruth = untruth
 }
 
-// alive lists the machines that run, in order.
+// alive lists the running machines, in order.
 func (c *cloud) alive() (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +152,7 @@ func (c *cloud) kill(id string) {
 	c.mu.Lock()
 	m := c.machines[id]
 	c.mu.Unlock()
-	_ = m.proc.cmd.Process.Kill() // it may be gone
+	_ = m.proc.cmd.Process.Kill() // it may already have ended
 	<-m.proc.done
 }
 
@@ -164,7 +164,7 @@ func (c *cloud) terminate(id string) {
 	if m == nil {
 		return
 	}
-	_ = m.proc.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+	_ = m.proc.cmd.Process.Signal(syscall.SIGTERM) // it may already have ended
 	select {
 	case <-m.proc.done:
 	case <-time.After(4 * time.Second):

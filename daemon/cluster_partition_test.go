@@ -7,16 +7,16 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// pairs are any two of the three nodes.
+// pairs are all pairs of the three nodes.
 var pairs = [][2]int{{0, 1}, {0, 2}, {1, 2}}
 
-// between does something with both wires of a pair.
+// between applies a function to both wires of a pair.
 func (c *clustered) between(pair [2]int, do func(*wire)) {
 	do(c.routes[pair])
 	do(c.routes[[2]int{pair[1], pair[0]}])
 }
 
-// reach sends between two nodes until something arrives, or for so long in vain.
+// reach sends between two nodes until a message arrives, or until the given time has passed.
 func (c *clustered) reach(from, to *natsNode, most time.Duration) bool {
 	c.t.Helper()
 	a, b := c.client(from), c.client(to)
@@ -46,12 +46,12 @@ func (c *clustered) client(n *natsNode) *nats.Conn {
 	return nc
 }
 
-// partition is how long two nodes are apart: as long as elections take, and longer than a controller stays with a server
-// whose store is silent.
+// partition is how long two nodes are separated: longer than elections take, and longer than a controller stays with a
+// server whose store does not answer.
 const partition = 7 * time.Second
 
-// TestTwoServersOfTheBusAreApart keeps any two of the three servers from each other, while both reach the third. What they send is lost at
-// first, and then they know.
+// TestTwoServersOfTheBusAreApart separates each pair of the three servers, while both reach the third. At first they lose messages
+// without noticing, then connections fail.
 func TestTwoServersOfTheBusAreApart(t *testing.T) {
 	t.Parallel()
 	c := newClustered(t)
@@ -82,7 +82,7 @@ func TestTwoServersOfTheBusAreApart(t *testing.T) {
 	c.wantRecord()
 }
 
-// wantApart says that two nodes do not reach each other, and that both reach the third.
+// wantApart checks that two nodes do not reach each other, and that both reach the third.
 func (c *clustered) wantApart(pair [2]int) {
 	c.t.Helper()
 	a, b, third := c.nodes[pair[0]], c.nodes[pair[1]], c.nodes[3-pair[0]-pair[1]]

@@ -24,8 +24,8 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// natsNode is a server of the bus's cluster, in a process of its own. Its routes to the others go through wires, and only
-// through these: what it tells of itself is an address that nobody listens on.
+// natsNode is a server of the bus's cluster, in its own process. It is connected to the others only through wires: it
+// announces an address where nobody listens.
 type natsNode struct {
 	Name   string
 	Listen string
@@ -41,7 +41,7 @@ const (
 	nowhere  = "127.0.0.1:1"
 )
 
-// serveNode is what a node's process does, until its parent is gone or asks it to end.
+// serveNode runs a node's process, until its parent ends or asks it to end.
 func serveNode(text string) int {
 	var n natsNode
 	err := json.Unmarshal([]byte(text), &n)
@@ -76,7 +76,7 @@ func splitPort(address string) (host string, port int) {
 	return host, port
 }
 
-// clustered is a service of two controllers, one balancer and two machines with agents, on a bus of three servers.
+// clustered is a service with two controllers, one balancer and two machines with agents, on a bus of three servers.
 type clustered struct {
 	*rig
 	nodes    []*natsNode
@@ -119,9 +119,9 @@ func newClustered(t *testing.T) *clustered {
 		c.startNode(n)
 	}
 	c.service(strings.Join(urls, ","))
-	t.Cleanup(func() { // before the bus, which they give their lease back to
+	t.Cleanup(func() { // before the bus stops, because the controllers release their lease there
 		for _, x := range c.controls {
-			_ = x.proc.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+			_ = x.proc.cmd.Process.Signal(syscall.SIGTERM) // it may already have ended
 			x.proc.ends(t)
 		}
 	})
@@ -201,7 +201,7 @@ func (x *control) status() (s controller.Status, err error) {
 	return s, err
 }
 
-// leader waits until a controller other than this one leads and decides.
+// leader waits until a controller other than the given one leads and decides.
 func (c *clustered) leader(other *control) (found *control) {
 	c.t.Helper()
 	deadline := time.Now().Add(3 * patience) // a lease, an election of the bus, and a busy machine
@@ -217,7 +217,7 @@ func (c *clustered) leader(other *control) (found *control) {
 	return nil
 }
 
-// decides waits until a controller has decided for that many periods.
+// decides waits until a controller has decided for the given number of periods.
 func (c *clustered) decides(x *control, periods time.Duration) {
 	c.t.Helper()
 	var first time.Time
@@ -230,7 +230,7 @@ func (c *clustered) decides(x *control, periods time.Duration) {
 	})
 }
 
-// watch notes how long it takes from decision to decision, and that never two controllers lead.
+// watch records the time between decisions, and checks that never two controllers lead.
 func (c *clustered) watch() {
 	for {
 		select {
@@ -267,14 +267,14 @@ func (c *clustered) unwatch() {
 	c.watched.Wait()
 }
 
-// forget leaves out the decisions that were seen so far.
+// forget drops the decisions seen so far.
 func (c *clustered) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen = nil
 }
 
-// gap returns the longest time between decisions since it was last asked for.
+// gap returns the longest time between decisions since the last call.
 func (c *clustered) gap() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,8 +283,8 @@ func (c *clustered) gap() time.Duration {
 	return longest
 }
 
-// wantDecisions holds that nobody waited for a decision much longer than the servers took to elect a leader: how long that is, is
-// theirs and the machine's affair.
+// wantDecisions checks that no decision waited much longer than the servers' election took. The length of the election itself is
+// not checked.
 func (c *clustered) wantDecisions(when string, election time.Duration) {
 	c.t.Helper()
 	gap := c.gap()
@@ -294,7 +294,7 @@ func (c *clustered) wantDecisions(when string, election time.Duration) {
 	}
 }
 
-// storeLeader waits until a server other than this one leads the store of the leases.
+// storeLeader waits until a server other than the given one leads the store of the leases.
 func (c *clustered) storeLeader(other *natsNode) (found *natsNode) {
 	c.t.Helper()
 	deadline := time.Now().Add(3 * patience)
@@ -336,7 +336,7 @@ func leaseLeader(address string) string {
 	return stream.CachedInfo().Cluster.Leader
 }
 
-// wantRecord reads the journal: in order, no decision twice, and none that was seen is missing.
+// wantRecord checks the journal: in order, no decision twice, and none of the seen ones missing.
 func (c *clustered) wantRecord() {
 	c.t.Helper()
 	var urls []string
@@ -359,7 +359,7 @@ func (c *clustered) wantRecord() {
 	})
 }
 
-// decisions are the times of those in the journal.
+// decisions returns the times of the decisions in the journal.
 func (c *clustered) decisions(conn *bus.Conn) (map[int64]bool, error) {
 	c.t.Helper()
 	j, err := conn.Journal("shop", bus.JournalOptions{})
@@ -383,7 +383,7 @@ func (c *clustered) decisions(conn *bus.Conn) (map[int64]bool, error) {
 	})
 }
 
-// mostGap is what losing a node may cost beyond the election.
+// mostGap is the longest allowed delay after the loss of a node, in addition to the election.
 const mostGap = 5 * time.Second
 
 // TestAServerOfTheBusIsLost kills, and then stops, the server that leads the store of the leases.

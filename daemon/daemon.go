@@ -1,4 +1,4 @@
-// Package daemon wires a configuration to the processes of Quell: controller, agent and balancer.
+// Package daemon builds Quell's processes from a configuration: controller, agent and balancer.
 package daemon
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// stopWait bounds how long a part may take to end.
+// stopWait limits how long a part may take to end.
 const stopWait = 10 * time.Second
 
-// attentive is how often controllers and balancers ask the server of the bus whether it is there; one that hangs is left after three times
-// as long. They are few; the thousands of agents take their time.
+// attentive is how often controllers and balancers ping the server of the bus; they leave a server that hangs after three times as long.
+// The thousands of agents ping less often.
 const attentive = time.Second
 
-// join connects to the bus that a configuration names, for good: a bus that is away or refuses is tried again. What is
-// shown to it is read again at each attempt. Readings are judged on both ends.
+// join connects to the configured bus permanently: if the bus is away or refuses, it tries again. The credential is
+// read again at each attempt. Readings are checked by sender and receiver.
 func join(file *config.File, server *bus.Server, role bus.Role, id string, log *slog.Logger) (*bus.Conn, error) {
 	o := busOptions(file, role, id)
 	o.Server, o.Logger, o.Persistent = server, log, true
@@ -46,9 +46,9 @@ func busOptions(file *config.File, role bus.Role, id string) bus.Options {
 	}
 }
 
-// identify reads what a process shows to the bus: the credential that the configuration names, or where that file is missing the
-// one that the controller of this machine keeps for it; and the token. On an external bus the kept ones count once that was set up for
-// them.
+// identify reads what a process presents to the bus: the configured credential, or, if that file is missing, the credential that the
+// controller on this machine keeps for it; and the token. For an external bus, the controller's credentials are used only after the
+// bus was set up for them.
 func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 	if id.Token, err = config.Token(file.Bus.Token, file.Bus.TokenFile); err != nil {
 		return id, err
@@ -64,7 +64,7 @@ func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 		id.Credential, err = ring.Find(g)
 	}
 	switch {
-	case err == nil && len(id.Credential) > 0: // one file names bus.credentials for all machines, and this is the controller's
+	case err == nil && len(id.Credential) > 0: // one file names bus.credentials for all machines, and this machine is the controller's
 		return id, nil
 	case named != nil:
 		return id, &quell.UserError{Err: fmt.Errorf("bus.credentials: %w", named)}
@@ -84,7 +84,8 @@ func busOf(file *config.File) string {
 	return "nats://" + reachable(file.Bus.Listen)
 }
 
-// reachable is where a listener on this machine can be dialled: one on all addresses answers on loopback.
+// reachable returns an address at which a listener can be reached from this machine: loopback if it listens on all
+// addresses.
 func reachable(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
@@ -93,7 +94,7 @@ func reachable(listen string) string {
 	return listen
 }
 
-// Connect joins the bus as a person's command: a bus that refuses it is an error at once.
+// Connect connects to the bus for a person's command: if the bus refuses, it returns an error at once.
 func Connect(file *config.File) (*bus.Conn, error) {
 	o := busOptions(file, bus.Operator, string(bus.Operator))
 	if _, err := o.Identify(); err != nil {

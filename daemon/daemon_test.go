@@ -18,7 +18,8 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-// TestResize: a longer sampling period needs a longer lease, and what is held for a shorter one is taken anew.
+// TestResize checks that a longer sampling period leads to a longer lease, and that an existing shorter lease is
+// taken again.
 func TestResize(t *testing.T) {
 	l := &leader{least: 10 * time.Second}
 	l.resize(time.Second)

@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// roleVariable makes the test binary play a part of a test; here there are none.
+// roleVariable makes the test binary run a part of a test; here there are none.
 const roleVariable = "DAEMON_TEST_ROLE"
 
 func playRole(string, []string) int { return 100 }

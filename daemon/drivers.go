@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/scaler/process"
 )
 
-// Drivers is the table of drivers, by which every configuration is read. A driver's keys, and what is made of them, stand in its package.
+// Drivers is the table of drivers with which every configuration is read. A driver's keys and constructor are in its package.
 func Drivers() config.Drivers {
 	return config.Drivers{
 		Balancers: []balancer.Kind{
@@ -30,7 +30,7 @@ func Drivers() config.Drivers {
 	}
 }
 
-// serviceOf is what a balancer's driver is told of its service.
+// serviceOf is what a balancer's driver needs to know about its service.
 func serviceOf(file *config.File, log *slog.Logger) balancer.Service {
 	return balancer.Service{
 		Name: file.Service.Name, Balancer: file.Balancer.Name, Data: file.Data,

@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/daemon"
 )
 
-// Every driver has a name and a few words of its own, and no key that stands beside those of every kind.
+// Every driver has its own name and description, and no key that is also a common key.
 func TestDriversDeclareThemselves(t *testing.T) {
 	seen := map[string]bool{}
 	check := func(section, name, about string, table keys.Table, common ...string) {
@@ -35,7 +35,8 @@ func TestDriversDeclareThemselves(t *testing.T) {
 	}
 }
 
-// What a driver can do is asked of its settings: no code hangs on its name. A lab writes configurations, which name drivers.
+// Code uses a driver through its settings and never depends on its name. Lab packages may name drivers, because they write
+// configurations.
 func TestNobodyAsksForADriversKind(t *testing.T) {
 	asks := regexp.MustCompile(`(Balancer|Scaler)\.Kind *(==|!=)|switch [^{]*(Balancer|Scaler)\.Kind|\b(builtin|command|haproxy|fixed|process)\.Kind\.Name`)
 	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// sluggish is a server whose answers can be made slow.
+// sluggish is a server whose answers can be delayed.
 type sluggish struct {
 	*httptest.Server
 	wait atomic.Int64 // nanoseconds
@@ -34,8 +34,8 @@ func newSluggish(t *testing.T) *sluggish {
 
 func (s *sluggish) slow(d time.Duration) { s.wait.Store(int64(d)) }
 
-// A server that becomes slow loses its share by a fast policy beside equal weights, keeps a little while a controller is killed and the
-// next one takes over, gets it back when it is well, and no request fails.
+// A fast policy runs with equal weights. A server that becomes slow loses its share, keeps a small one while the controller is killed
+// and the next one takes over, and gets the share back when it is fast again. No request fails.
 func TestAFastPolicyOnALiveFleet(t *testing.T) {
 	t.Parallel()
 	servers := []*sluggish{newSluggish(t), newSluggish(t), newSluggish(t)}

@@ -19,7 +19,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// lopsided gives i1 seven parts of ten, so that weights can be told from new ones.
+// lopsided gives i1 70% of the traffic, so that these weights are distinguishable from fresh ones.
 func (r *rig) lopsided() map[string]float64 {
 	r.t.Helper()
 	if out, status := r.quell("override", "i1", "0.7", "--config", r.config); status != 0 {
@@ -63,7 +63,7 @@ func TestTheControllerIsKilled(t *testing.T) {
 	load.wantNoFailures()
 }
 
-// wantPrefix says that nothing of a journal was lost or moved.
+// wantPrefix checks that no entry of a journal was lost or moved.
 func wantPrefix(t *testing.T, now, before []bus.Entry) {
 	t.Helper()
 	if len(before) < 3 || len(now) <= len(before) {
@@ -140,7 +140,7 @@ func TestAnInstanceIsKilled(t *testing.T) {
 	r.wantCredentials("sensor-i1.creds", "sensor-i3.creds")
 }
 
-// wantCredentials waits until these are the sensors' credentials.
+// wantCredentials waits until these sensors' credentials exist, and no others.
 func (r *rig) wantCredentials(want ...string) {
 	r.t.Helper()
 	var got []string
@@ -201,7 +201,7 @@ func (r *rig) wantGone(pids map[string]int) {
 	}
 }
 
-// plainService is one instance that somebody else runs, with an agent beside it.
+// plainService has one instance that is not managed by Quell, with an agent.
 func plainService(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, "")
@@ -297,7 +297,7 @@ func TestAbsurdReadings(t *testing.T) {
 func TestReloading(t *testing.T) {
 	t.Parallel()
 	r := plainService(t)
-	address, probe := freeAddress(t), freeAddress(t) // other ones than before: that needs a restart
+	address, probe := freeAddress(t), freeAddress(t) // other addresses than before, which needs a restart
 	r.awaitStatus("a decision", func(s controller.Status) bool { return !s.At.IsZero() })
 	running := r.procs[1]
 
@@ -310,7 +310,7 @@ func TestReloading(t *testing.T) {
 	if err != nil || s.Policy != "static" {
 		t.Fatalf("policy %q after a bad file, %v", s.Policy, err)
 	}
-	for _, command := range []string{"pause", "resume"} { // a bad file does not hold the emergency brake up
+	for _, command := range []string{"pause", "resume"} { // a bad file must not prevent a pause
 		out, status := r.quell(command, "--config", r.config)
 		if s, err := r.status(); status != 0 || err != nil || s.Paused != (command == "pause") ||
 			!has(out, "warning: 1 mistake(s)", command+"d by") {

@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell/balancer/builtin"
 )
 
-// reader is an instance in this process that reads what it is sent, and answers as the emulated machines do.
+// reader is an instance in this process that reads request bodies, and answers as the emulated machines do.
 func reader(t *testing.T) string {
 	t.Helper()
 	file := make([]byte, 20000)
@@ -35,7 +35,8 @@ func (r *rig) withFiles(limit int) *proc {
 	return r.launch("balancer", exec.Command("sh", "-c", script, quellProgram, r.config))
 }
 
-// drip opens connections from an address of this machine, each with a body that never ends. They close with the test.
+// drip opens connections from a local address, each with a body that never ends. They are closed at the end of the
+// test.
 func (r *rig) drip(from string, connections int) {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
 	var all sync.WaitGroup
@@ -53,7 +54,7 @@ func (r *rig) drip(from string, connections int) {
 	all.Wait()
 }
 
-// clientAt asks from an address of this machine, each time on a new connection.
+// clientAt sends requests from a local address, each on a new connection.
 func clientAt(address string) *http.Client {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 	return &http.Client{Timeout: patience, Transport: &http.Transport{
@@ -64,7 +65,8 @@ func clientAt(address string) *http.Client {
 	}}
 }
 
-// wantHealthy looks at the balancer for a while: its admin socket answers, the instance is healthy, files are left.
+// wantHealthy checks the balancer for a while: its admin socket answers, the instance is healthy, and there are files
+// left.
 func (r *rig) wantHealthy(p *proc, limit int) {
 	r.t.Helper()
 	for range 20 {
@@ -121,7 +123,7 @@ func TestSlowBodiesFromManyAddressesEnd(t *testing.T) {
 		r.drip(fmt.Sprintf("127.0.1.%d", i+1), 40)
 	}
 	r.wantHealthy(balancer, limit)
-	if why := ask(clientAt("127.0.0.2"), "http://"+r.traffic+"/file"); why != "" { // it waits until the bodies' time is over
+	if why := ask(clientAt("127.0.0.2"), "http://"+r.traffic+"/file"); why != "" { // it waits until the bodies' time-out
 		t.Errorf("a request behind them: %s", why)
 	}
 	if has(balancer.said(), "unhealthy") {

@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// haproxyService brings up examples/haproxy at addresses of its own: HAProxy, the controller, two machines.
+// haproxyService starts examples/haproxy with its own addresses: HAProxy, the controller, two machines.
 func haproxyService(t *testing.T) *rig {
 	t.Helper()
 	program := need.Program(t, "haproxy")
@@ -25,7 +25,7 @@ func haproxyService(t *testing.T) *rig {
 		"127.0.0.1:8080", r.traffic, "127.0.0.1:9464", r.metrics, "127.0.0.1:4222", r.bus,
 		"[quell, host, --config, quell.yaml", "["+quellProgram+", host, --config, "+r.config, "service: files", "service: shop",
 		"sampling: 1s", "sampling: "+sampling.String(), "guard: {stale_after: 5}", "guard: {stale_after: 10}",
-		// nothing outlives this test
+		// nothing may outlive this test
 		"inter 1s", "inter 100ms", "hard-stop-after 30s", "hard-stop-after 30s\n  nbthread 2\n  maxconn 1000", "budget: 2%", "timeout: 300ms",
 		"linger: 30s", "lifeline: true",
 	)
@@ -47,8 +47,8 @@ func haproxyService(t *testing.T) *rig {
 	return r
 }
 
-// TestHAProxy plays the whole loop: machines come up behind HAProxy and serve, what HAProxy logs is measured, one that is
-// killed is replaced, and a HAProxy that is killed and started again goes on as it was.
+// TestHAProxy runs the whole loop: machines start behind HAProxy and serve, requests in HAProxy's log are measured, a
+// killed machine is replaced, and a HAProxy that is killed and started again continues as before.
 func TestHAProxy(t *testing.T) {
 	t.Parallel()
 	r := haproxyService(t)
@@ -67,7 +67,7 @@ func TestHAProxy(t *testing.T) {
 	}
 	r.awaitServing("i1", "i3")
 	load.more(50)
-	load.failures() // requests to the killed machine: HAProxy finds out by its checks
+	load.failures() // requests to the killed machine fail until HAProxy's checks notice
 
 	steady := flow(r)
 	steady.more(50)
@@ -85,7 +85,7 @@ func TestHAProxy(t *testing.T) {
 	r.inHAProxy("i1", "i3")
 }
 
-// inHAProxy waits until a fresh driver finds these instances, in equal shares.
+// inHAProxy waits until a new driver finds these instances, with equal shares.
 func (r *rig) inHAProxy(ids ...string) {
 	r.t.Helper()
 	d, err := haproxy.New(haproxy.Options{Sockets: []string{r.admin}, Backend: "files", Slots: "slot",

@@ -31,8 +31,8 @@ func (r *rig) haproxy(command string) string {
 	return strings.TrimSpace(string(answer))
 }
 
-// wantNoFailuresBut is wantNoFailures unless health checks found an instance too slow, as on a machine that is busy with
-// something else: then there may have been nobody to ask.
+// wantNoFailuresBut is wantNoFailures, unless health checks found an instance too slow, which can happen on a busy
+// machine: then there may have been no healthy instance.
 func (f *traffic) wantNoFailuresBut(r *rig) {
 	r.t.Helper()
 	f.more(50)
@@ -47,7 +47,8 @@ func (f *traffic) wantNoFailuresBut(r *rig) {
 	}
 }
 
-// slotOf is the server that has the address of an instance: which one was ready first took the first slot.
+// slotOf returns the server that has the address of an instance, because the order of the slots depends on which
+// instance was ready first.
 func (r *rig) slotOf(id string) string {
 	r.t.Helper()
 	s, err := r.status()
@@ -87,7 +88,7 @@ func held(s controller.Status, id string) *quell.Held {
 	return nil
 }
 
-// decidesOn waits for further decisions: what would be undone, would be by then.
+// decidesOn waits for further decisions, after which an unwanted change would be visible.
 func (r *rig) decidesOn(n int) {
 	r.t.Helper()
 	from := time.Now()
@@ -111,7 +112,7 @@ func TestADrainByHandAtHAProxyStays(t *testing.T) {
 	})
 	r.decidesOn(4)
 	drained := r.adminState(slot)
-	if drained != "12" { // forced drain, of a slot that the configuration begins in maintenance
+	if drained != "12" { // forced drain, of a slot that the configuration starts in maintenance
 		t.Fatalf("%s has admin state %s: the drain was undone", slot, drained)
 	}
 	r.procs[1].kill(t)
@@ -144,7 +145,7 @@ func TestADrainByHandAtTheBalancerStays(t *testing.T) {
 	if err != nil || len(states) != 2 {
 		t.Fatalf("%+v, %v", states, err)
 	}
-	// Somebody sends the whole list, with other weights and i2 out.
+	// A person sends the whole list, with other weights and i2 taken out.
 	err = admin.Apply(ctx, []quell.Backend{
 		{ID: "i1", Address: states[0].Address, Probe: states[0].Probe, Weight: .9},
 		{ID: "i2", Address: states[1].Address, Probe: states[1].Probe, Weight: .1, Draining: true},
@@ -197,7 +198,7 @@ func TestDrainAndUndrainFromTheCommandLine(t *testing.T) {
 	r.procs[0].kill(t)
 	r.start("controller")
 	r.awaitStatus("the next controller", func(s controller.Status) bool { return s.Leading && held(s, "i2") != nil })
-	r.decidesOn(8) // longer than balancer.drain: it is not on its way out
+	r.decidesOn(8) // longer than balancer.drain: it is not being removed
 	if out, status := r.quell("status", "--config", r.config); status != 0 || !has(out, "i2", "held by", "empty") {
 		t.Errorf("%d, %s", status, out)
 	}

@@ -14,14 +14,14 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// hostPolicy is what stays of an agent's own policy over its reloads.
+// hostPolicy is the part of an agent's own policy that lasts over reloads.
 type hostPolicy struct {
 	name string // of the machine
 	log  *slog.Logger
-	home *host.Home // nil before the first configuration that has a policy
+	home *host.Home // nil until a configuration has a policy
 }
 
-// loop makes the loop that a configuration asks for; nil if it asks for none.
+// loop makes the configured loop; nil if the configuration has no policy.
 func (p *hostPolicy) loop(file *config.File, registry *prometheus.Registry) (*host.Loop, error) {
 	own := file.Agent.Policy
 	if own.Chosen.Name == "" {
@@ -41,7 +41,7 @@ func (p *hostPolicy) loop(file *config.File, registry *prometheus.Registry) (*ho
 	})
 }
 
-// idle tells that no policy runs any more.
+// idle records that no policy runs any more.
 func (p *hostPolicy) idle() {
 	if p.home != nil {
 		p.home.Clear()
@@ -55,7 +55,8 @@ func (p *hostPolicy) close() error {
 	return p.home.Close()
 }
 
-// AskAgent returns the status of the agent of this machine that has a configuration's data folder, as JSON of a host.Status.
+// AskAgent returns the status of the agent on this machine that uses a configuration's data folder, as JSON of a
+// host.Status.
 func AskAgent(ctx context.Context, file *config.File) (json.RawMessage, error) {
 	return host.Ask(ctx, file.AgentDir())
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// programs is a group of machines that is driven by programs: what starts machines names none, and they are listed later.
+// programs is a group of machines that is controlled by programs. The start program prints no ids, and the machines are
+// listed later.
 type programs struct {
 	*rig
 	folder  string
-	members []string // as they are listed
+	members []string // as listed
 	ids     []string
 }
 
@@ -55,7 +56,7 @@ func (c *programs) appear(id string) {
 	c.list()
 }
 
-// vanish takes a machine off the list.
+// vanish removes a machine from the list.
 func (c *programs) vanish(id string) {
 	c.t.Helper()
 	i := slices.Index(c.ids, id)
@@ -63,7 +64,7 @@ func (c *programs) vanish(id string) {
 	c.list()
 }
 
-// said is what a program was given, one line a run.
+// said returns the input of each run of a program, one line per run.
 func (c *programs) said(program string) []string {
 	data, _ := os.ReadFile(filepath.Join(c.folder, program)) // it may not have run yet
 	return strings.Fields(string(data))
@@ -76,8 +77,8 @@ func (c *programs) wantSaid(program string, want ...string) {
 	}
 }
 
-// TestInstancesThatAreNamedLater: the program that starts instances prints nothing, as a cloud's group does. The list shows them later.
-// The controller waits for them, also when it is killed meanwhile, and orders nothing twice. The same holds for a replacement.
+// TestInstancesThatAreNamedLater has a start program that prints nothing, as with a cloud's scaling group. The list shows the instances
+// later. The controller waits for them, also when it is killed meanwhile, and orders nothing twice. The same holds for a replacement.
 func TestInstancesThatAreNamedLater(t *testing.T) {
 	t.Parallel()
 	c := newPrograms(t, "{min: 2, max: 2, startup: 1m}")

@@ -12,33 +12,32 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// leader keeps the service's lease, by writing as seldom as is safe. What is asked for waits for the bus for a moment only: a lease
-// that is held is held, whether or not the bus answers just now.
+// leader holds the service's lease and renews it as rarely as is safe. Callers wait for the bus only briefly: a valid lease stays
+// valid whether or not the bus answers.
 type leader struct {
 	conn            *bus.Conn
 	service, holder string
 	now             func() time.Time
-	least           time.Duration // of the lease
+	least           time.Duration // shortest lease
 
-	exchange sync.Mutex // held while the bus is asked
+	exchange sync.Mutex // held during an exchange with the bus
 
 	mu      sync.Mutex // guards what follows
 	ttl     time.Duration
-	margin  time.Duration // to lead is to hold the lease for so long at least
+	margin  time.Duration // how long the lease must still be valid in order to lead
 	lease   *bus.Lease
-	renewed time.Time // the lease is held for ttl from then on
-	asking  *asking   // under way
+	renewed time.Time // when the lease was last renewed; it lasts for ttl from then
+	asking  *asking   // the present exchange
 }
 
 // asking is one exchange with the bus.
 type asking struct {
 	begun time.Time
 	done  chan struct{}
-	err   error // once done
+	err   error // set when done
 }
 
-// leastLease is how long a lease lasts at least. A cluster of servers elects a new leader within 10 s: a lease that is kept there outlasts
-// that.
+// leastLease is the shortest duration of a lease. A cluster elects a new leader within 10 s, so the lease lasts longer than an election.
 func leastLease(file *config.File) time.Duration {
 	if file.Bus.URL != "" {
 		return 20 * time.Second
@@ -47,12 +46,12 @@ func leastLease(file *config.File) time.Duration {
 }
 
 const (
-	askingWait   = time.Second     // how long a decision waits for the lease to be renewed
-	longestAsked = 5 * time.Second // one exchange
-	renewEvery   = 4 * time.Second // at most: the earlier, the longer an outage of the bus may be
+	askingWait   = time.Second     // how long a decision waits for a renewal
+	longestAsked = 5 * time.Second // limit of one exchange
+	renewEvery   = 4 * time.Second // at most: the earlier it is renewed, the longer an outage of the bus may be
 )
 
-// resize fits the lease to a sampling period. One that is held is taken anew, which its holder can at once.
+// resize adapts the lease to a sampling period. A lease that is held is taken again, which its holder can do at once.
 func (l *leader) resize(sampling time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +62,7 @@ func (l *leader) resize(sampling time.Duration) {
 	}
 }
 
-// lead says whether the lease is held for the margin at least. While another controller holds it, the error is the
+// lead returns nil if the lease is valid for at least the margin. While another controller holds it, the error is the
 // same every time.
 func (l *leader) lead(ctx context.Context) (bool, error) {
 	a := l.ask(ctx)
@@ -78,14 +77,14 @@ func (l *leader) lead(ctx context.Context) (bool, error) {
 	return l.holds(), nil
 }
 
-// holds says whether the lease is held for the margin at least, without asking anybody.
+// holds returns whether the lease is valid for at least the margin, without asking the bus.
 func (l *leader) holds() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lease != nil && l.now().Sub(l.renewed) <= l.ttl-l.margin
 }
 
-// ask begins to take or renew the lease, or returns what is under way; nil where nothing has to be done.
+// ask begins to take or renew the lease, or returns the present exchange; nil if there is nothing to do.
 func (l *leader) ask(ctx context.Context) *asking {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +122,7 @@ func (l *leader) renew(ctx context.Context, a *asking, lease *bus.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.lease != lease: // it was given up meanwhile
+	case l.lease != lease: // it was released meanwhile
 	case err == nil:
 		l.renewed = asked
 	case errors.Is(err, bus.ErrLeaseLost):
@@ -151,7 +150,7 @@ func (l *leader) end(a *asking, err error) {
 	close(a.done)
 }
 
-// release gives the lease up, once what is under way has ended.
+// release releases the lease after the present exchange has ended.
 func (l *leader) release() error {
 	l.exchange.Lock()
 	defer l.exchange.Unlock()

@@ -29,7 +29,7 @@ func (c *clock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// leaders returns two that want the same service, on one bus.
+// leaders returns two that compete for the same service on one bus.
 func leaders(t *testing.T) (a, b *leader, c *clock) {
 	t.Helper()
 	ring := bus.Keyring{Dir: t.TempDir()}
@@ -86,18 +86,18 @@ func TestASilentLeaderIsFollowed(t *testing.T) {
 	a.want(t, false, "held by the controller b")
 }
 
-// A leader that cannot renew stops while the lease still lasts, early enough to finish what it is doing.
+// A leader that cannot renew stops while the lease is still valid, early enough to finish its present step.
 func TestALeaderThatCannotRenewStopsInTime(t *testing.T) {
 	a, _, c := leaders(t)
 	a.want(t, true, "")
-	silent, cancel := context.WithCancel(t.Context()) // in which the bus never answers
+	silent, cancel := context.WithCancel(t.Context()) // the bus does not answer until it is cancelled
 	cancel()
 	for _, s := range []struct {
 		after time.Duration
 		leads bool
 		err   error
 	}{
-		{4 * time.Second, true, nil}, // nothing had to be renewed yet
+		{4 * time.Second, true, nil}, // no renewal was due yet
 		{2 * time.Second, true, context.Canceled},
 		{4 * time.Second, true, context.Canceled},
 		{time.Millisecond, false, context.Canceled},

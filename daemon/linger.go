@@ -20,12 +20,12 @@ import (
 type lingering interface {
 	// Lingering is how long they do; 0: for ever.
 	Lingering() time.Duration
-	// EndInstances ends them if no controller has looked after them since then.
+	// EndInstances stops them if no controller has managed them since then.
 	EndInstances(ctx context.Context, s scaler.Surroundings, since time.Time) error
 }
 
-// startLingerer starts the process that ends the instances once no controller has run for scaler.linger. It holds one end of a pipe
-// whose other end is this process's, so it notices however this process ends. It needs no help from the instances.
+// startLingerer starts the process that stops the instances when no controller has run for scaler.linger. It holds one end of a
+// pipe whose other end is in this process, so it notices the end of this process in any case. The instances need not cooperate.
 func startLingerer(file *config.File, path string, log *slog.Logger, stop *cleanups) error {
 	if s, ok := file.Scaler.Settings.(lingering); !ok || s.Lingering() == 0 {
 		return nil
@@ -41,7 +41,7 @@ func startLingerer(file *config.File, path string, log *slog.Logger, stop *clean
 	defer read.Close()
 	cmd := exec.Command(program, "linger", "--config", path)
 	lifeline.Give(cmd, read)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // ctrl-C is for the controller
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // ctrl-C is only for the controller
 	if said, err := os.OpenFile(filepath.Join(file.Data, "instances", "linger.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644); err == nil {
 		defer said.Close()
 		cmd.Stdout, cmd.Stderr = said, said
@@ -58,7 +58,8 @@ func startLingerer(file *config.File, path string, log *slog.Logger, stop *clean
 	return nil
 }
 
-// Linger waits until the controller that started it is gone and, unless another one comes within scaler.linger, ends the instances.
+// Linger waits until the controller that started it has ended. Unless another one starts within scaler.linger, it stops the
+// instances.
 func Linger(ctx context.Context, path string, log *slog.Logger) error {
 	file, err := Drivers().Load(path)
 	if err != nil {
@@ -66,7 +67,7 @@ func Linger(ctx context.Context, path string, log *slog.Logger) error {
 	}
 	instances, ok := file.Scaler.Settings.(lingering)
 	if !ok {
-		return nil // they have been configured otherwise since
+		return nil // the scaler's configuration has changed since
 	}
 	pipe, err := lifeline.Inherited()
 	if err != nil {

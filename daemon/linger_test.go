@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// lingeringService is what the quick start has: instances that wait so long for a controller.
+// lingeringService is the service of the quick start: instances that wait the given time for a controller.
 func lingeringService(t *testing.T, linger string) *rig {
 	t.Helper()
 	r := newRig(t, "")
@@ -21,8 +21,8 @@ func lingeringService(t *testing.T, linger string) *rig {
 	return r
 }
 
-// TestTheControllerIsRestartedInTime: killed or stopped, and started again after some seconds, a controller finds its instances as they
-// were, and no request fails. Nothing is left once everything is stopped.
+// TestTheControllerIsRestartedInTime kills or stops a controller and starts it again after some seconds. It finds its instances
+// unchanged, and no request fails. Nothing is left once everything is stopped.
 func TestTheControllerIsRestartedInTime(t *testing.T) {
 	t.Parallel()
 	r := lingeringService(t, "6s")
@@ -38,7 +38,7 @@ func TestTheControllerIsRestartedInTime(t *testing.T) {
 		},
 	} {
 		end(r.controller())
-		time.Sleep(2 * time.Second) // as a restart takes
+		time.Sleep(2 * time.Second) // the duration of a restart
 		began := time.Now()
 		r.start("controller")
 		r.awaitStatus("the next controller", func(s controller.Status) bool { return s.Leading && s.At.After(began.Add(3*sampling)) })
@@ -46,7 +46,7 @@ func TestTheControllerIsRestartedInTime(t *testing.T) {
 			t.Fatalf("processes %v, want %v", now, pids)
 		}
 	}
-	time.Sleep(5 * time.Second) // those who waited for the earlier controllers find this one
+	time.Sleep(5 * time.Second) // the processes that waited after the earlier controllers see this one
 	load.wantNoFailures()
 	for id, pid := range pids {
 		if !running(pid) {
@@ -64,7 +64,7 @@ func TestTheControllerIsRestartedInTime(t *testing.T) {
 	})
 }
 
-// controller is the process that was started as such last.
+// controller returns the controller's process that was started last.
 func (r *rig) controller() (last *proc) {
 	r.t.Helper()
 	for _, p := range r.procs {

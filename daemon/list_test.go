@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// TestALostLedger: instances.json is gone when the controller starts again. The instances are found by their marks.
+// TestALostLedger removes instances.json before the controller starts again. The instances are found by their marks.
 func TestALostLedger(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -35,7 +35,7 @@ func TestALostLedger(t *testing.T) {
 	load.wantNoFailuresBut(r)
 }
 
-// TestAnEmptyList: the program that lists the instances prints none of them for a while, without an error. Traffic flows on.
+// TestAnEmptyList has a list program that prints no instances for a while, without an error. Traffic continues.
 func TestAnEmptyList(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")

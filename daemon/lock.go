@@ -9,8 +9,8 @@ import (
 	"github.com/quellhq/quell/internal/lockfile"
 )
 
-// lockData makes the data folder and takes it for this controller alone: the lease tells installations apart by it,
-// so two controllers with one folder would both be given the lease. The lock ends with the process.
+// lockData makes the data folder and locks it for this controller. The lease identifies installations by this folder,
+// so two controllers with one folder would both get the lease. The lock ends with the process.
 func lockData(folder string) (release func() error, err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("making the data folder: %w", err)

@@ -11,7 +11,8 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// A log tells when a process started and with what, that it reached what it needs, what was decided, and why it ended.
+// The log says when a process started and with which configuration, that it reached what it needs, what was decided,
+// and why it ended.
 func TestLogsTellALife(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")

@@ -15,7 +15,8 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// TestLostMemory: a controller whose memory was damaged while it did not run changes nothing until an operator says so.
+// TestLostMemory checks that a controller whose memory was damaged while it did not run changes nothing until an
+// operator resumes.
 func TestLostMemory(t *testing.T) {
 	t.Parallel()
 	files := func(t *testing.T, r *rig, parts ...string) []string {
@@ -50,7 +51,7 @@ func TestLostMemory(t *testing.T) {
 			_, _ = rand.Read(noise) // never fails
 			return os.WriteFile(path, noise, 0o600)
 		}),
-		"an old store": func(t *testing.T, r *rig) { // from before the operator's orders, as a backup would be
+		"an old store": func(t *testing.T, r *rig) { // from before the operator's orders, like a backup
 			t.Helper()
 			old := filepath.Join(r.dir, "old")
 			if err := errors.Join(os.RemoveAll(filepath.Join(r.dir, "data", "bus")),
@@ -77,7 +78,7 @@ func TestLostMemory(t *testing.T) {
 			t.Parallel()
 			r := emulatedService(t)
 			if err := os.CopyFS(filepath.Join(r.dir, "old"), os.DirFS(filepath.Join(r.dir, "data", "bus"))); err != nil {
-				t.Logf("copying a store in use: %v", err) // a file may come and go meanwhile
+				t.Logf("copying a store in use: %v", err) // a file may appear and disappear meanwhile
 			}
 			weights := r.lopsided()
 			if out, status := r.quell("pause", "--config", r.config); status != 0 {
@@ -112,7 +113,7 @@ func TestLostMemory(t *testing.T) {
 			if out, status := r.quell("resume", "--config", r.config); status != 0 {
 				t.Fatal(out)
 			}
-			// with a new identity once the balancer has given the old one up
+			// with a new identity after its lease at the balancer has expired
 			r.awaitStatus("it to act", func(s controller.Status) bool { return s.Lost == "" && s.Refused == "" && !s.Paused && s.Leading })
 			r.wantMetric("quell_acting", "1")
 		})
@@ -124,7 +125,8 @@ func running(pid int) bool {
 	return err == nil && process.Signal(syscall.Signal(0)) == nil
 }
 
-// TestTheDataFolderIsEmptied: a controller that runs on writes everything that it knows again, so the next one goes on from there.
+// TestTheDataFolderIsEmptied checks that a running controller writes everything it knows again, and that the next one continues
+// from there.
 func TestTheDataFolderIsEmptied(t *testing.T) {
 	t.Parallel()
 	r := emulatedService(t)
@@ -168,8 +170,8 @@ func TestTheDataFolderIsEmptied(t *testing.T) {
 	load.wantNoFailures()
 }
 
-// TestAFirstStartActs: without any memory, and nothing there that an earlier run left, a controller acts at once, also in front of a
-// balancer that has served before it came.
+// TestAFirstStartActs checks that a controller without memory acts at once if an earlier run left nothing, also with a balancer that
+// served before.
 func TestAFirstStartActs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
@@ -181,7 +183,7 @@ func TestAFirstStartActs(t *testing.T) {
 	}
 }
 
-// wantReady asks whether the controller is ready.
+// wantReady checks /readyz.
 func (r *rig) wantReady(status int, says string) {
 	r.t.Helper()
 	client := http.Client{Timeout: patience}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// quellProgram is the binary under test. The processes of these tests are real ones.
+// quellProgram is the binary under test. The tests start real processes.
 var quellProgram string
 
 func TestMain(m *testing.M) {

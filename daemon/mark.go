@@ -13,12 +13,12 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// mark keeps, beside the bus's store, that this installation has had a memory: see controller.Mark.
+// mark records outside the bus's store that this installation has had a memory, see controller.Mark.
 type mark struct{ path string }
 
 func markIn(data string) mark { return mark{filepath.Join(data, "installation.json")} }
 
-// Read returns an error that wraps quell.ErrNoData where there is no mark. A mark that makes no sense is an error too.
+// Read returns an error that wraps quell.ErrNoData if there is no mark. An invalid mark is an error too.
 func (m mark) Read() (controller.Mark, error) {
 	var found controller.Mark
 	data, err := os.ReadFile(m.path)
@@ -37,7 +37,7 @@ func (m mark) Read() (controller.Mark, error) {
 	return found, nil
 }
 
-// Write replaces the mark in one step that survives a crash at any point.
+// Write replaces the mark in one step, so that a crash leaves the old or the new one.
 func (m mark) Write(next controller.Mark) error {
 	data, err := json.MarshalIndent(next, "", "  ")
 	if err != nil {

@@ -18,17 +18,17 @@ import (
 	"github.com/quellhq/quell/probe"
 )
 
-// Answer is what a part of a running service said when it was asked.
+// Answer is the answer of one part of a running service.
 type Answer struct {
 	Asked string
 	Got   string
 	OK    bool
 }
 
-// askWait bounds one question.
+// askWait limits one request.
 const askWait = 3 * time.Second
 
-// Online asks every part of a running service that its configuration names: bus, controller, balancers, the
+// Online checks every part of a running service that its configuration names: bus, controller, balancers, the
 // instances' health and their probe servers. It changes nothing.
 func Online(ctx context.Context, file *config.File) []Answer {
 	answers := askBus(ctx, file)
@@ -40,7 +40,7 @@ func Online(ctx context.Context, file *config.File) []Answer {
 	return append(answers, askInstances(ctx, file, instances)...)
 }
 
-// said makes an answer of what came, or of the error.
+// said makes an Answer from a result or an error.
 func said(asked, got string, err error) Answer {
 	if err != nil {
 		return Answer{Asked: asked, Got: err.Error()}
@@ -71,7 +71,7 @@ func askBus(ctx context.Context, file *config.File) []Answer {
 	}
 }
 
-// askBalancers reads back what is in force, and the instances in it.
+// askBalancers reads the backends in force and returns the instances among them.
 func askBalancers(ctx context.Context, file *config.File) (answers []Answer, instances []quell.Member) {
 	b, ok := file.Balancer.Settings.(interface {
 		Parts(balancer.Service) []balancer.Part
@@ -124,7 +124,7 @@ func backendsText(states []quell.BackendState) string {
 	return strings.Join(parts, ", ")
 }
 
-// askInstances asks all instances at once, for their health and for a few probes.
+// askInstances checks all instances at once: their health and a few probes.
 func askInstances(ctx context.Context, file *config.File, instances []quell.Member) []Answer {
 	answers := make([][]Answer, len(instances))
 	var all sync.WaitGroup
@@ -140,7 +140,8 @@ func askInstances(ctx context.Context, file *config.File, instances []quell.Memb
 	return slices.Concat(answers...)
 }
 
-// askHealth asks as the balancer does; of a balancer whose checks Quell does not know, it only connects.
+// askHealth checks an instance as the balancer does. For a balancer whose checks Quell does not know, it only
+// connects.
 func askHealth(ctx context.Context, file *config.File, m quell.Member) Answer {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// What runs answers, and what does not is named with the question and what came of it.
+// Parts that run answer; for others the request and the error are shown.
 func TestConfigCheckOnline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")

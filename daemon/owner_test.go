@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// rival is a second installation, with a bus and a data folder of its own, on the balancer of this one.
+// rival is a second installation with its own bus and data folder that uses the balancer of this one.
 func (r *rig) rival() *rig {
 	r.t.Helper()
 	other := newRig(r.t, "")
@@ -30,7 +30,7 @@ func (r *rig) rival() *rig {
 	return other
 }
 
-// ready asks the controller's /readyz.
+// ready requests the controller's /readyz.
 func (r *rig) ready() (status int, text string) {
 	resp, err := http.Get("http://" + r.metrics + "/readyz")
 	if err != nil {
@@ -42,8 +42,8 @@ func (r *rig) ready() (status int, text string) {
 	return resp.StatusCode, string(body[:n])
 }
 
-// Two controllers that know nothing of each other drive one balancer: the first goes on, also after a crash, the second
-// changes nothing and says so, and takes over when the first one has stopped.
+// Two controllers that do not know of each other use one balancer. The first keeps control, also after a crash. The
+// second changes nothing, says so, and takes over when the first has stopped.
 func TestASecondControllerIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, service := range map[string]func(*testing.T) *rig{"built-in balancer": emulatedService, "HAProxy": haproxyService} {

@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// occupy listens where a process wants to.
+// occupy listens on an address that a process needs.
 func occupy(t *testing.T, address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", address)
@@ -23,7 +23,7 @@ func occupy(t *testing.T, address string) {
 	t.Cleanup(func() { ln.Close() })
 }
 
-// wantFree says that nobody listens at the addresses.
+// wantFree checks that nobody listens on the addresses.
 func wantFree(t *testing.T, addresses ...string) {
 	t.Helper()
 	for _, address := range addresses {
@@ -36,7 +36,7 @@ func wantFree(t *testing.T, addresses ...string) {
 	}
 }
 
-// wantRefusal says that a process ended by itself, with one clear message.
+// wantRefusal checks that a process ended by itself, with one clear message.
 func wantRefusal(t *testing.T, p *proc, status int, words ...string) {
 	t.Helper()
 	got, said := p.ends(t), p.said()
@@ -130,7 +130,7 @@ func replaceIn(t *testing.T, path, old, new string) {
 	}
 }
 
-// A folder below a file cannot be made, by root neither.
+// A folder below a file cannot be made, not even by root.
 func TestAFolderThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
@@ -143,8 +143,8 @@ func TestAFolderThatCannotBeWritten(t *testing.T) {
 	wantFree(t, r.bus, r.metrics)
 }
 
-// What is refused for a while costs readings and nothing else: the balancer serves, and everybody goes on trying. Agent and
-// balancer are as on other machines: they do not find the controller's folder.
+// While the bus refuses connections, only readings are lost: the balancer serves, and all processes keep trying. Agent and
+// balancer run as on other machines, without access to the controller's folder.
 func TestATokenThatIsWrongForAWhile(t *testing.T) {
 	t.Parallel()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("here")) }))
@@ -196,7 +196,7 @@ func TestATokenThatIsWrongForAWhile(t *testing.T) {
 	}
 }
 
-// TestMistakesInTheFile leaves out an emulated machine, which mistakes elsewhere do not stop.
+// TestMistakesInTheFile does not cover emulated machines, which mistakes in other parts do not stop.
 func TestMistakesInTheFile(t *testing.T) {
 	t.Parallel()
 	for _, process := range []string{"controller", "balancer", "agent"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// TestReplacingUnderLoad: an instance is replaced while requests flow, and the controller is killed in the middle. No request fails.
+// TestReplacingUnderLoad replaces an instance while requests flow, and kills the controller in the middle. No request fails.
 func TestReplacingUnderLoad(t *testing.T) {
 	t.Parallel()
 	r := emulatedService(t)
@@ -33,7 +33,7 @@ func TestReplacingUnderLoad(t *testing.T) {
 	load.wantNoFailuresBut(r)
 }
 
-// TestAgentsRefuseOrdersWithoutADriver: orders reach the agent of an instance over the bus, and its answer comes back.
+// TestAgentsRefuseOrdersWithoutADriver sends orders to the agent of an instance over the bus, and gets its answer.
 func TestAgentsRefuseOrdersWithoutADriver(t *testing.T) {
 	t.Parallel()
 	r := plainService(t)

@@ -12,11 +12,12 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// retireEvery is how often credentials of instances that are gone are looked for, and how old they are at least: the controller knows an
-// instance before its agent has one.
+// retireEvery is how often credentials of removed instances are searched for, and their minimum age: the controller knows an instance
+// before its agent has a credential.
 const retireEvery = 10 * time.Second
 
-// retiring revokes and removes what agents on this machine found by themselves, once their instance is gone, while this controller leads.
+// retiring revokes and removes credentials that agents on this machine found by themselves, once their instance is removed, while this
+// controller leads.
 func retiring(ctx context.Context, file *config.File, c *controller.Controller, lease *leader, log *slog.Logger) {
 	ring := bus.Keyring{Dir: file.Bus.Keyring}
 	failures := outage.Kinds{Logger: log, What: "credentials of instances that are gone stay for now", Level: slog.LevelWarn}

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// clients is how many requests are under way at once.
+// clients is the number of requests open at once.
 const clients = 4
 
-// traffic is a steady flow of GETs through the balancer.
+// traffic sends GETs through the balancer all the time.
 type traffic struct {
 	t    *testing.T
 	url  string
@@ -29,7 +29,7 @@ type failure struct {
 	why          string
 }
 
-// flow begins, and ends with the test at the latest.
+// flow starts it; it ends with the test at the latest.
 func flow(r *rig) *traffic {
 	f := &traffic{t: r.t, url: "http://" + r.traffic + "/file", stop: make(chan struct{})}
 	for range clients {
@@ -60,7 +60,7 @@ func (f *traffic) client() {
 	}
 }
 
-// ask says what is wrong with the answer.
+// ask returns what is wrong with an answer.
 func ask(client *http.Client, url string) string {
 	resp, err := client.Get(url)
 	if err != nil {
@@ -77,7 +77,7 @@ func ask(client *http.Client, url string) string {
 	return ""
 }
 
-// more waits until so many further requests are done.
+// more waits until that many further requests are done.
 func (f *traffic) more(n int) {
 	f.t.Helper()
 	count := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.done }
@@ -90,7 +90,7 @@ func (f *traffic) more(n int) {
 	}
 }
 
-// end stops the flow, once.
+// end stops the traffic, once.
 func (f *traffic) end() {
 	select {
 	case <-f.stop:
@@ -100,13 +100,13 @@ func (f *traffic) end() {
 	f.all.Wait()
 }
 
-// failures ends the flow and returns what failed.
+// failures stops the traffic and returns what failed.
 func (f *traffic) failures() []failure {
 	f.end()
 	return f.failed
 }
 
-// wantNoFailures lets some more requests pass.
+// wantNoFailures waits for some more requests and checks that none failed.
 func (f *traffic) wantNoFailures() {
 	f.t.Helper()
 	f.more(50)

@@ -20,7 +20,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// keeper is an instance in this process that answers at once, but holds requests for /held until they are let go.
+// keeper is an instance in this process that answers at once, but holds requests for /held until they are released.
 type keeper struct {
 	address string
 	held    atomic.Int64
@@ -52,7 +52,7 @@ func newKeeper(t *testing.T) *keeper {
 	return k
 }
 
-// kept brings up a balancer in front of a keeper; its keys are parts of balancer.
+// kept starts a balancer in front of a keeper, with further keys below balancer.
 func kept(t *testing.T, balancerKeys string) (*rig, *keeper) {
 	t.Helper()
 	r, k := newRig(t, ""), newKeeper(t)
@@ -69,7 +69,7 @@ func (r *rig) keepers(balancerKeys string, k *keeper) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for _, key := range []string{"drain", "health"} { // the rig's own give way
+	for _, key := range []string{"drain", "health"} { // replace the rig's own values
 		if strings.Contains(balancerKeys, "\n  "+key+":") || strings.HasPrefix(balancerKeys, "  "+key+":") {
 			first := strings.Index(string(text), "\n  "+key+":")
 			end := first + 1 + strings.Index(string(text)[first+1:], "\n")
@@ -81,7 +81,7 @@ func (r *rig) keepers(balancerKeys string, k *keeper) {
 	}
 }
 
-// probe is an address that nobody listens on.
+// an address for the probe where nobody listens
 func (r *rig) probe() string { return "127.0.0.1:1" }
 
 func (r *rig) awaitHealthy() {
@@ -92,7 +92,7 @@ func (r *rig) awaitHealthy() {
 	})
 }
 
-// occupy sends a request that stays open at the instance. The channel gets what became of it.
+// occupy sends a request that stays open at the instance. The channel gets its result.
 func (r *rig) occupy(k *keeper) <-chan string {
 	r.t.Helper()
 	before, ended := k.held.Load(), make(chan string, 1)
@@ -144,7 +144,8 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-// onslaught asks from new connections all the time, and on kept ones that must not be closed under a request.
+// onslaught sends requests on new connections all the time, and on kept connections that must not be closed during a
+// request.
 type onslaught struct {
 	stop   chan struct{}
 	all    sync.WaitGroup
@@ -186,7 +187,7 @@ func (r *rig) onslaught() *onslaught {
 	return o
 }
 
-// tell posts, which nobody repeats when a connection breaks.
+// tell sends a POST, which nobody repeats when a connection breaks.
 func tell(client *http.Client, url string) string {
 	resp, err := client.Post(url, "text/plain", strings.NewReader("an order"))
 	if err != nil {
@@ -300,7 +301,7 @@ func TestNobodyToTakeOverFrom(t *testing.T) {
 	r.await("the start", func() (bool, any) { return has(p.said(), "no balancer runs", "took_over=false"), p.said() })
 }
 
-// activate starts the balancer as systemd does, on sockets that it keeps.
+// activate starts the balancer as systemd does, on sockets that the test keeps.
 func (r *rig) activate(sockets []*os.File, names string) *proc {
 	r.t.Helper()
 	script := fmt.Sprintf(`LISTEN_PID=$$ LISTEN_FDS=%d LISTEN_FDNAMES=%s exec "$0" balancer --config "$1"`, len(sockets), names)
@@ -445,7 +446,7 @@ func (r *rig) replace(old, with string) {
 	}
 }
 
-// probeOf is where the configuration's agent answers probes.
+// probeOf returns the agent's probe address.
 func (r *rig) probeOf() string {
 	r.t.Helper()
 	text, err := os.Open(r.config)

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// wire carries connections to a server of the bus until it is cut or stalls.
+// wire forwards connections to a server of the bus until it is cut or stalls.
 type wire struct {
 	address string
 	to      string
-	flow    sync.RWMutex // held while it stalls
+	flow    sync.RWMutex // locked while it stalls
 	mu      sync.Mutex
 	isCut   bool
 	conns   map[net.Conn]bool
@@ -75,7 +75,8 @@ func (w *wire) pass(to io.Writer, from io.Reader) {
 	}
 }
 
-// stall holds back what is sent, as a network that loses packets does: nobody is told. It arrives once the wire flows again.
+// stall delays all data, as a network does that loses packets: neither end notices. The data arrives when the wire works
+// again.
 func (w *wire) stall(stall bool) {
 	if stall {
 		w.flow.Lock()
@@ -96,7 +97,7 @@ func (w *wire) hold(conns ...net.Conn) bool {
 	return true
 }
 
-// cut ends connections, and all that are tried until it is mended: both ends know at once.
+// cut closes connections, and refuses new ones until it is mended: both ends notice at once.
 func (w *wire) cut(cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -66,6 +66,6 @@ func ownFault(err error) bool {
 			return true
 		}
 	}
-	var lookup *net.DNSError // the network is fine, but the name did not resolve
+	var lookup *net.DNSError // wraps the cause only as text
 	return errors.As(err, &lookup) && strings.HasSuffix(lookup.Err, syscall.EMFILE.Error())
 }

@@ -92,8 +92,7 @@ func (o *arenaOptions) run(ctx context.Context, paths []string, out, errs io.Wri
 	return err
 }
 
-// loadContest reads a scenario, and what is said beside it, in a file of the same name that ends in .md, on why its runs
-// come out as they do.
+// loadContest reads a scenario, and the text that explains its results from the file of the same name that ends in .md.
 func loadContest(path string) (*scenario.Scenario, string, error) {
 	sc, err := scenario.Load(path)
 	if err != nil {

@@ -72,8 +72,7 @@ func configCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// checkModels says whether the policy can work with the models that a configuration names. That they are missing is told
-// by config.Check.
+// checkModels checks whether the policy can work with the configured models. config.Check reports missing files.
 func checkModels(file *config.File) error {
 	if file == nil || file.Models == "" || !isFile(file.Models) {
 		return nil
@@ -88,7 +87,7 @@ func checkModels(file *config.File) error {
 	return nil
 }
 
-// writeAnswers prints what was asked and what came, and is an error where something did not answer as it should.
+// writeAnswers prints requests and answers, and returns an error if a part did not answer as it should.
 func writeAnswers(w io.Writer, answers []daemon.Answer) error {
 	failed := 0
 	for _, a := range answers {
@@ -107,5 +106,5 @@ func writeAnswers(w io.Writer, answers []daemon.Answer) error {
 	return nil
 }
 
-// showHelp is what a command that only groups others does.
+// showHelp is what a command does that only groups others.
 func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }

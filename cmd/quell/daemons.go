@@ -81,7 +81,7 @@ func balancerCommand() *cobra.Command {
 	return cmd
 }
 
-// lingerCommand is run by the controller, which it outlives.
+// lingerCommand is started by the controller and outlives it.
 func lingerCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{

@@ -61,7 +61,7 @@ func demoCommand() *cobra.Command {
 	return cmd
 }
 
-// load reads the scenario and fits it to the flags.
+// load reads the scenario and adapts it to the flags.
 func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
 	name, data := "the demo's scenario", examples.NoisyNeighbour
 	if o.scenario != "" {
@@ -93,7 +93,7 @@ func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
 	return sc, nil
 }
 
-// warmUp is how long the first load is offered before the account begins, where the scenario says nothing.
+// warmUp is how long the first load is offered before measuring starts, if the scenario does not say.
 const warmUp = 4 * time.Second
 
 func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Writer) (err error) {
@@ -106,7 +106,7 @@ func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Wri
 	}
 	defer func() {
 		if err != nil && o.dir == "" {
-			_ = os.RemoveAll(dir) // nobody knows its name
+			_ = os.RemoveAll(dir) // the folder is temporary
 		}
 	}()
 	view := newDemoView(out, sc)
@@ -142,8 +142,8 @@ func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Wri
 	return writeResults(o.json, results)
 }
 
-// check finds mistakes before a minute has gone into training: models that a policy cannot work with, and a file for
-// the results that cannot be written.
+// check finds mistakes before a minute of training: models that a policy cannot use, and a results file that cannot
+// be written.
 func (o *demoOptions) check(sc *scenario.Scenario) error {
 	if o.json != "" {
 		f, err := os.OpenFile(o.json, os.O_CREATE|os.O_WRONLY, 0o644)
@@ -208,7 +208,7 @@ func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, 
 	return path, models.Save(path)
 }
 
-// startGroups brings up every run's group at once.
+// startGroups starts every run's group at once.
 func startGroups(ctx context.Context, rig *experiment.Emulated, sc *scenario.Scenario) ([]*experiment.EmulatedGroup, error) {
 	groups := make([]*experiment.EmulatedGroup, len(sc.Runs))
 	errs := make([]error, len(sc.Runs))

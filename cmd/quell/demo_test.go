@@ -13,8 +13,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// TestDemo plays the demo's scenario in five seconds, with models at hand instead of a training: every run is accounted,
-// and nothing is left running.
+// TestDemo runs the demo's scenario in five seconds, with ready models instead of a training: every run has results, and
+// no process is left.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	work := t.TempDir()
@@ -59,7 +59,7 @@ func readResults(t *testing.T, path string) []quell.Result {
 	return results
 }
 
-// processesOf lists command lines that name the folder; none where the kernel does not show them.
+// processesOf lists command lines that contain the folder; none if the kernel does not show them.
 func processesOf(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	if runtime.GOOS != "linux" {

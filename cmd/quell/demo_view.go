@@ -26,7 +26,7 @@ type demoView struct {
 	terminal bool
 	sc       *scenario.Scenario
 	bar      *progressBar
-	rows     int           // drawn by the last frame
+	rows     int           // by the last frame
 	printed  time.Duration // of the last plain line
 }
 
@@ -62,7 +62,7 @@ func (v *demoView) playing() {
 	fmt.Fprintf(v.w, "Playing %s for %s, the same requests for each: %s.\n\n", v.sc.Name, v.sc.Duration, strings.Join(titles, ", "))
 }
 
-// plainEvery is how often a line is printed where there is no terminal.
+// plainEvery is how often a line is printed if there is no terminal.
 const plainEvery = 5 * time.Second
 
 func (v *demoView) frame(f experiment.Frame) {
@@ -106,7 +106,7 @@ func (v *demoView) redraw(f experiment.Frame) {
 	fmt.Fprintf(v.w, "\x1b[J%s", text)
 }
 
-// fitScreen cuts a frame to the terminal: a line that wraps, or a frame that scrolls, could not be drawn over.
+// fitScreen cuts a frame to the terminal's size, because a frame that wraps or scrolls cannot be overwritten.
 func fitScreen(w io.Writer, text string) string {
 	width, height := 80, 24
 	if f, ok := w.(*os.File); ok {
@@ -132,7 +132,7 @@ func (v *demoView) latency(r experiment.RunFrame) string {
 	return fmt.Sprintf("%.0f ms%s", r.LatencyMS, mark)
 }
 
-// line is one moment in one line.
+// line describes one moment in one line.
 func (v *demoView) line(f experiment.Frame) {
 	var parts []string
 	for _, r := range f.Runs {
@@ -169,7 +169,7 @@ func running(r experiment.RunFrame) int {
 	return n
 }
 
-// thinking is the run whose decisions are worth showing: the last one that is not static.
+// thinking is the run whose decisions are shown: the last one that is not static.
 func thinking(f experiment.Frame) (experiment.RunFrame, bool) {
 	for _, r := range slices.Backward(f.Runs) {
 		if r.Run.Policy.Name != policy.Plain {
@@ -195,7 +195,7 @@ func latest(r experiment.RunFrame) string {
 	return ""
 }
 
-// summarise prints the comparison, whether it was fair, where things lie and what to try next.
+// summarise prints the comparison, whether it was fair, where the files are and what to try next.
 func summarise(w io.Writer, sc *scenario.Scenario, results []quell.Result, groups []*experiment.EmulatedGroup, dir, models string) error {
 	fmt.Fprintln(w)
 	if err := experiment.WriteTable(w, sc, results); err != nil {

@@ -33,7 +33,8 @@ func readDoc(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestConfigurationReference keeps the tables of keys in docs/configuration.md those that the program prints.
+// TestConfigurationReference checks that the tables of keys in docs/configuration.md are those that the program
+// prints.
 func TestConfigurationReference(t *testing.T) {
 	const name = "docs/configuration.md"
 	text := readDoc(t, name)
@@ -67,7 +68,7 @@ func TestConfigurationReference(t *testing.T) {
 	t.Errorf("%s is out of date: go test ./cmd/quell -run Reference -update", name)
 }
 
-// docFile is a block of docs/files.md that shows a whole file.
+// docFile returns a block of docs/files.md that shows a whole file.
 func docFile(t *testing.T, name string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(readDoc(t, "docs/files.md"), "<!-- file: "+name+" -->\n```json\n")
@@ -78,7 +79,7 @@ func docFile(t *testing.T, name string) string {
 	return block
 }
 
-// TestDocumentedPlan feeds the documented snapshot to `quell plan` and expects the documented plan.
+// TestDocumentedPlan passes the documented snapshot to `quell plan` and expects the documented plan.
 func TestDocumentedPlan(t *testing.T) {
 	var line bytes.Buffer
 	if err := json.Compact(&line, []byte(docFile(t, "snapshot.json"))); err != nil {
@@ -122,7 +123,7 @@ func TestDocumentedModels(t *testing.T) {
 	}
 }
 
-// tables is what the documentation shows of models: sizes of samples are left out of latencies there, like errors.
+// tables is the part of models that the documentation shows: it leaves out errors and the sizes of samples.
 func tables(m *model.Models) string {
 	for _, rows := range m.Prima().ResponseTime {
 		for i := range rows {
@@ -140,7 +141,7 @@ func tables(m *model.Models) string {
 	return string(data)
 }
 
-// TestDocumentedMembers holds the list of a command scaler against the type that is read.
+// TestDocumentedMembers decodes the documented list of a command scaler with the type that reads it.
 func TestDocumentedMembers(t *testing.T) {
 	var members []quell.Member
 	if err := quell.DecodeStrict([]byte(docFile(t, "members.json")), &members); err != nil {
@@ -151,7 +152,7 @@ func TestDocumentedMembers(t *testing.T) {
 	}
 }
 
-// TestSetBackends runs the example of a balancer's program on the documented backends.
+// TestSetBackends runs the example program of a balancer on the documented backends.
 func TestSetBackends(t *testing.T) {
 	need.Program(t, "jq")
 	for name, c := range map[string]struct{ input, want string }{
@@ -181,7 +182,7 @@ func TestSetBackends(t *testing.T) {
 	}
 }
 
-// TestSetBackendsRefusesWhatItCannotRead leaves the file that is in force alone.
+// TestSetBackendsRefusesWhatItCannotRead checks that invalid input leaves the file in force unchanged.
 func TestSetBackendsRefusesWhatItCannotRead(t *testing.T) {
 	need.Program(t, "jq")
 	file := filepath.Join(t.TempDir(), "upstream.conf")
@@ -200,8 +201,8 @@ func TestSetBackendsRefusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// TestArchitectureMap looks every file and function up that ARCHITECTURE.md's tables name: files end in .go, functions belong to the last
-// file before them.
+// TestArchitectureMap checks every file and function in ARCHITECTURE.md's tables: names that end in .go are files, functions belong to
+// the last file before them.
 func TestArchitectureMap(t *testing.T) {
 	for heading, least := range map[string]int{"## From a reading to a weight": 30, "## From the paper to the code": 50} {
 		_, table, ok := strings.Cut(readDoc(t, "ARCHITECTURE.md"), heading)
@@ -215,7 +216,7 @@ func TestArchitectureMap(t *testing.T) {
 	}
 }
 
-// lookUp holds the names in a table's code spans against the files, and counts them.
+// lookUp checks that the names in a table's code spans exist in the files, and counts them.
 func lookUp(t *testing.T, table string) (checked int) {
 	t.Helper()
 	for line := range strings.Lines(table) {
@@ -237,7 +238,7 @@ func lookUp(t *testing.T, table string) (checked int) {
 	return checked
 }
 
-// declarations lists a file's functions, methods as Type.Name.
+// declarations lists a file's functions; methods as Type.Name.
 func declarations(t *testing.T, name string) map[string]bool {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(repository(t), name), nil, parser.SkipObjectResolution)
@@ -283,7 +284,7 @@ func documents(t *testing.T) []string {
 	return pages
 }
 
-// TestLinks follows every link inside the documentation, down to the heading.
+// TestLinks follows every link inside the documentation, including headings.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	for _, page := range documents(t) {
@@ -325,7 +326,7 @@ func headings(page string) map[string]bool {
 	return anchors
 }
 
-// TestDocumentedMetrics finds every metric of the controller and the balancer in the guide.
+// TestDocumentedMetrics checks that the guide names every metric of the controller and the balancer.
 func TestDocumentedMetrics(t *testing.T) {
 	guide := readDoc(t, "docs/guide.md")
 	name := regexp.MustCompile(`"(quell_[a-z_]*[a-z])"`)
@@ -343,7 +344,7 @@ func TestDocumentedMetrics(t *testing.T) {
 	}
 }
 
-// TestDependencies holds docs/dependencies.md against go.mod.
+// TestDependencies compares docs/dependencies.md with go.mod.
 func TestDependencies(t *testing.T) {
 	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(repository(t), "go.mod")).Output()
 	if err != nil {

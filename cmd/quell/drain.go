@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/daemon"
 )
 
-// drainPoll is how often a drain that is waited for is looked at.
+// drainPoll is how often a waiting drain checks the status.
 const drainPoll = 200 * time.Millisecond
 
 func drainCommand() *cobra.Command {
@@ -61,7 +61,7 @@ func replaceCommand() *cobra.Command {
 		})
 }
 
-// askDone sends a command that changes the control and returns what was done.
+// askDone sends a command that changes something and returns the controller's text about it.
 func askDone(cmd *cobra.Command, path string, c bus.Command) (string, error) {
 	body, err := ask(cmd, path, c)
 	if err != nil {
@@ -74,9 +74,9 @@ func askDone(cmd *cobra.Command, path string, c bus.Command) (string, error) {
 	return reply.Done, nil
 }
 
-// awaitEmpty says when no request is open at a drained instance any more. A controller that restarts meanwhile is waited for.
+// awaitEmpty waits until no request is open at a drained instance, also over a restart of the controller.
 func awaitEmpty(cmd *cobra.Command, path, instance string, timeout time.Duration) error {
-	file, _, err := daemon.Drivers().LoadContact(path) // its mistakes have been told
+	file, _, err := daemon.Drivers().LoadContact(path) // mistakes were reported before
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,8 @@ func notEmpty(instance string, open int64, after time.Duration, last error) erro
 	return errors.New(text + "; quell status shows them")
 }
 
-// openAt is how many requests a drained instance still answers; at least 1 while the balancer has not taken it out.
+// openAt returns how many requests are open at a drained instance; at least 1 while the balancer still has it in
+// rotation.
 func openAt(s controller.Status, instance string) (int64, error) {
 	for _, row := range s.Instances {
 		switch {
@@ -142,7 +143,7 @@ func openAt(s controller.Status, instance string) (int64, error) {
 	return 0, nil // it has ended
 }
 
-// heldText is what a status says of an instance that a person took out.
+// heldText is a status's text about an instance that a person took out.
 func heldText(row controller.InstanceStatus) string {
 	text := fmt.Sprintf(", held by %s since %s", row.Held.By, row.Held.Since.Local().Format(time.DateTime))
 	switch {

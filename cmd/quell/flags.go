@@ -14,13 +14,13 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// configVariable names the configuration file for every command that is not given --config.
+// configVariable names the configuration file for every command without --config.
 const configVariable = "QUELL_CONFIG"
 
-// configPlaces are tried in turn where neither flag nor variable names a file.
+// configPlaces are tried in turn if neither flag nor variable names a file.
 var configPlaces = []string{"./quell.yaml", "/etc/quell/quell.yaml"}
 
-// configFlag adds --config. The path is there when the command runs.
+// configFlag adds --config. The path is set when the command runs.
 func configFlag(cmd *cobra.Command, path *string) {
 	addConfigFlag(cmd, path)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return findConfig(cmd, path) }
@@ -31,7 +31,7 @@ func addConfigFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "config", "", "configuration file (default: $"+configVariable+", "+strings.Join(configPlaces, ", ")+")")
 }
 
-// findConfig sets the path to the configuration file that is meant.
+// findConfig sets the path to the configuration file.
 func findConfig(cmd *cobra.Command, path *string) (err error) {
 	if cmd.Flags().Changed("config") {
 		return nil
@@ -40,8 +40,8 @@ func findConfig(cmd *cobra.Command, path *string) (err error) {
 	return err
 }
 
-// defaultConfig is the file that the environment names, or else the first of these that is there. One that cannot be
-// looked at counts as there, so that reading it says why.
+// defaultConfig is the file that the environment variable names, or else the first of these that exists. A file that
+// cannot be examined counts as existing, so that reading it gives the reason.
 func defaultConfig(environment string, places []string) (string, error) {
 	if environment != "" {
 		return environment, nil

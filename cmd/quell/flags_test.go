@@ -18,7 +18,7 @@ func TestDefaultConfig(t *testing.T) {
 		!strings.Contains(err.Error(), "give --config FILE, set QUELL_CONFIG, or make "+first+" or "+second) {
 		t.Errorf("nothing is there: %v", err)
 	}
-	for _, path := range []string{second, first} { // the later one first, so that each is the answer once
+	for _, path := range []string{second, first} { // the later one first, so that each is the result once
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

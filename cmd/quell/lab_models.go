@@ -22,18 +22,18 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// needsModels says whether any of the runs that are to be played does, or the command itself.
+// needsModels returns whether one of the selected runs, or the command itself, needs models.
 func (o *labRun) needsModels(sc *scenario.Scenario) bool {
 	return o.validate || o.probing || slices.ContainsFunc(o.chosen(sc), func(r scenario.Run) bool { return policy.Feels(r.Policy.Name) })
 }
 
-// labTraining is what models depend on: scenarios with the same inputs share them.
+// labTraining holds everything that models depend on. Scenarios with the same values share models.
 type labTraining struct {
 	Plan     train.Plan
 	Resource quell.Resource
 	Network  float64
-	Cores    float64 `json:",omitzero"` // where the hosts' are limited
-	DiskIOPS float64 `json:",omitzero"` // likewise
+	Cores    float64 `json:",omitzero"` // if the hosts' processors are limited
+	DiskIOPS float64 `json:",omitzero"` // if limited
 	Workload scenario.Workload
 	Budget   float64
 	Spacing  time.Duration // of probes
@@ -46,12 +46,12 @@ func (o *labRun) training() labTraining {
 	w := o.scenario.Workload
 	w.Load, w.Step = 0, nil
 	if w.Arrivals == scenario.Ramp || w.Kind == scenario.Video {
-		w.Arrivals = scenario.Poisson // as in the paper, sensitivity to other arrivals is what is tested
+		w.Arrivals = scenario.Poisson // as in the paper: whether models also hold for other arrivals is what is tested
 	}
-	if w.Kind == scenario.Users { // whose number no level says: the same requests, arriving by themselves
+	if w.Kind == scenario.Users { // for users no level gives a number of users: the same requests arrive independently
 		w.Kind, w.Arrivals, w.Users, w.Think = scenario.Classes, scenario.Poisson, 0, 0
 	}
-	w.System, w.CacheStretch = 0, 0 // of simulated machines
+	w.System, w.CacheStretch = 0, 0 // only for simulated machines
 	host := experiment.KernelHost(o.scenario, o.scenario.Hosts[0])
 	t := labTraining{
 		Plan: labPlan(), Resource: policy.Resource(o.scenario.Service.Policy), Network: host.Network, Cores: host.Cores, DiskIOPS: host.DiskIOPS,
@@ -67,8 +67,8 @@ func (o *labRun) training() labTraining {
 	return t
 }
 
-// labPlan covers loads from none, as an instance that is spared has, up to what a queue on the link can bear, and
-// neighbours beside each.
+// labPlan covers loads from zero, as for a spared instance, up to the largest load that a queue on the link can
+// carry, each with several levels of interference.
 func labPlan() train.Plan {
 	p := train.Full()
 	p.Levels = []float64{0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
@@ -77,8 +77,8 @@ func labPlan() train.Plan {
 	return p
 }
 
-// sessionLabPlan has fewer cells: sessions take long to come to rest at a level, so each run is long. Its lowest level is no
-// load at all, for sessions come too rarely at a low one.
+// sessionLabPlan has fewer cells, because sessions need long to settle at a level, so each run is long. Its lowest level is
+// no load at all, because at a low level there are too few sessions.
 func sessionLabPlan() train.Plan {
 	p := labPlan()
 	p.Levels, p.Interference = []float64{0, 0.2, 0.35, 0.5, 0.65}, []float64{0, 0.15, 0.3, 0.45, 0.6}
@@ -103,10 +103,10 @@ func (t labTraining) key() (string, error) {
 	return hex.EncodeToString(sum[:6]), nil
 }
 
-// prepareModels trains on the lab's own machines, all at once, unless the same has been done before into the same folder.
+// prepareModels trains on the lab's own machines, all at once, unless the folder already has models from the same inputs.
 func (o *labRun) prepareModels(ctx context.Context, program string, machines experiment.Machines, errs io.Writer) (string, error) {
 	if o.models != "" {
-		if _, err := loadModels(o.models); err != nil { // not only after the scenario, from a controller's log
+		if _, err := loadModels(o.models); err != nil { // check now, and not from a controller's log after the scenario
 			return "", err
 		}
 		return filepath.Abs(o.models)
@@ -143,7 +143,8 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 	return path, models.Save(path)
 }
 
-// train makes the runs of a plan on all of the lab's machines at once. Rows are kept in dir: an interrupted training goes on.
+// train makes the runs of a plan on all of the lab's machines at once. Rows are stored in dir, so that an interrupted
+// training can continue.
 func (o *labRun) train(
 	ctx context.Context, t labTraining, dir, program string, machines experiment.Machines, errs io.Writer,
 ) (rows []model.TrainingRow, err error) {
@@ -173,7 +174,7 @@ func (t labTraining) settings(seed uint64) train.Settings {
 	return s
 }
 
-// hosts are the lab's machines as a training sees them; what they write goes below dir.
+// hosts are the lab's machines as a training uses them; their files are below dir.
 func (o *labRun) hosts(t labTraining, dir, program string, machines experiment.Machines) experiment.Training {
 	var ids []string
 	for _, h := range o.scenario.Hosts {

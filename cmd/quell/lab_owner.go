@@ -18,17 +18,17 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// playerVariable names the player's end of the sockets between it and the lab's owner. Where it is set, this process is
+// playerVariable names the player's end of the sockets between it and the lab's owner. If it is set, this process is
 // the player.
 const playerVariable = "QUELL_LAB_FD"
 
-// player is what a process inside a lab has of it.
+// player is the connection of a process inside a lab to the lab's owner.
 type player struct {
 	experiment.Machines
 	gone <-chan struct{}
 }
 
-// insideLab returns nil in a process that no owner started.
+// insideLab returns nil if no owner started this process.
 func insideLab() *player {
 	fd, err := strconv.Atoi(os.Getenv(playerVariable))
 	if err != nil {
@@ -49,7 +49,7 @@ func insideLab() *player {
 
 var errOwnerGone = errors.New("the process that owns the lab is gone: `quell lab clean` removes what is left")
 
-// with ends a context when the owner is gone.
+// with returns a context that also ends when the owner has ended.
 func (p *player) with(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -65,8 +65,8 @@ func (p *player) with(ctx context.Context) (context.Context, context.CancelFunc)
 // playerWait is how long an interrupted player may take to end before it is killed.
 const playerWait = 30 * time.Second
 
-// ownLab makes a lab, runs this command line again in its clients' namespace, and removes the lab. A terminal that is
-// closed ends it as ctrl-C does, unless it was started with nohup.
+// ownLab makes a lab, runs the same command line again in its clients' namespace, and removes the lab. Closing the
+// terminal ends it like ctrl-C, unless it was started with nohup.
 func ownLab(ctx context.Context, o kernel.Options, errs io.Writer) (err error) {
 	if !signal.Ignored(syscall.SIGHUP) {
 		var stop context.CancelFunc
@@ -99,8 +99,7 @@ func ownLab(ctx context.Context, o kernel.Options, errs io.Writer) (err error) {
 	return awaitPlayer(ctx, cmd, errs)
 }
 
-// playerCommand is this process's command line again. It has a process group of its own: ctrl-C reaches the owner, which
-// passes it on.
+// playerCommand is this process's command line again, in its own process group: the owner gets ctrl-C and passes it on.
 func playerCommand(end *os.File) (*exec.Cmd, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -133,7 +132,7 @@ func awaitPlayer(ctx context.Context, cmd *exec.Cmd, errs io.Writer) error {
 	}
 }
 
-// playerEnded turns a player's exit status into this process's own: it has said itself what was wrong.
+// playerEnded turns a player's exit status into this process's. The player has already printed its errors.
 func playerEnded(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Exited() {
@@ -145,7 +144,7 @@ func playerEnded(err error) error {
 	return nil
 }
 
-// andRemoved joins how a player ended and how removing its lab did. A mere status would silence the latter.
+// andRemoved joins the errors of the player and of removing its lab. A bare exit status would hide the latter.
 func andRemoved(player, removing error) error {
 	if removing == nil {
 		return player
@@ -157,12 +156,12 @@ func andRemoved(player, removing error) error {
 	return errors.Join(player, removing)
 }
 
-// statusError ends this process with that status and without a word.
+// statusError ends this process with that status and without a message.
 type statusError int
 
 func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// labMachines shows a lab's machines to its player.
+// labMachines gives a player access to the lab's machines.
 type labMachines struct{ lab *kernel.Lab }
 
 func (l labMachines) machine(host string) (*kernel.Machine, error) {

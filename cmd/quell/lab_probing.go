@@ -29,10 +29,11 @@ func labProbingCommand() *cobra.Command {
 	return cmd
 }
 
-// probingPeriod makes one download of 1 MB take 5% of a link of 100 Mbit/s.
+// probingPeriod makes one download of 1 MB per period use 5% of a link of 100 Mbit/s.
 const probingPeriod = 1600 * time.Millisecond
 
-// probings are budgets from 1 to 5% of a link, as one download in a period or as many; first the paper's, 1 MB at 5%.
+// probings are budgets from 1 to 5% of a link, as one download per period or as many small ones; the first is the
+// paper's, 1 MB at 5%.
 func probings(network float64) []train.Probing {
 	var all []train.Probing
 	for _, budget := range []float64{0.05, 0.02, 0.01} {
@@ -44,7 +45,7 @@ func probings(network float64) []train.Probing {
 	return all
 }
 
-// study measures the probings at a moderate load beside a neighbour, and keeps probing.json.
+// study measures the probings at a moderate load next to a neighbour, and writes probing.json.
 func (o *labRun) study(ctx context.Context, program, dir string, machines experiment.Machines, out io.Writer) error {
 	path := filepath.Join(dir, "probing.json")
 	if _, err := os.Stat(path); err == nil && o.resume {

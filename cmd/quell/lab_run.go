@@ -25,11 +25,11 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// labRun is one call of `quell lab run`. It runs twice: the owner makes the lab and starts the same command line again
-// inside it, as the player, which trains and plays; the owner then takes the lab down, however the player ended.
+// labRun is one call of `quell lab run`. It runs twice. The owner makes the lab and starts the same command line again
+// inside it, as the player, which trains and plays. The owner then removes the lab, however the player ended.
 type labRun struct {
 	policies []string
-	runs     []int // by number, from 1; none: all
+	runs     []int // numbers from 1; none: all
 	json     string
 	out      string
 	prefix   string
@@ -68,7 +68,7 @@ func labRunCommand() *cobra.Command {
 	return cmd
 }
 
-// flags are those of `lab run` and `lab validate`.
+// flags adds the flags of `lab run` and `lab validate`.
 func (o *labRun) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.json, "json", "", "write the results to this file")
@@ -79,7 +79,7 @@ func (o *labRun) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.quick, "quick", false, "train with few short runs")
 }
 
-// command is the owner's or, inside the lab, the player's.
+// command runs as the owner or, inside the lab, as the player.
 func (o *labRun) command(cmd *cobra.Command, args []string) error {
 	o.name = args[0]
 	if err := o.load(cmd.Flags().Changed); err != nil {
@@ -93,7 +93,7 @@ func (o *labRun) command(cmd *cobra.Command, args []string) error {
 	return o.own(cmd.Context(), cmd.ErrOrStderr())
 }
 
-// load reads the scenario and fits it to the flags.
+// load reads the scenario and adapts it to the flags.
 func (o *labRun) load(given func(string) bool) error {
 	name, data, err := labScenario(o.name)
 	if err != nil {
@@ -130,10 +130,10 @@ func (o *labRun) load(given func(string) bool) error {
 	return err
 }
 
-// plays says whether the run of that index is to be played.
+// plays returns whether the run with that index is selected.
 func (o *labRun) plays(index int) bool { return len(o.runs) == 0 || slices.Contains(o.runs, index+1) }
 
-// chosen are the runs that are to be played.
+// chosen are the selected runs.
 func (o *labRun) chosen(sc *scenario.Scenario) []scenario.Run {
 	var runs []scenario.Run
 	for i, r := range sc.Runs {
@@ -144,7 +144,7 @@ func (o *labRun) chosen(sc *scenario.Scenario) []scenario.Run {
 	return runs
 }
 
-// labScenario returns the experiment of that name, or a file's.
+// labScenario returns the experiment of that name from the library, or reads a file.
 func labScenario(name string) (file string, data []byte, err error) {
 	if strings.HasSuffix(name, ".yaml") || strings.ContainsRune(name, filepath.Separator) {
 		data, err = os.ReadFile(name)
@@ -162,8 +162,8 @@ func labScenario(name string) (file string, data []byte, err error) {
 	return name, data, nil
 }
 
-// playable says what a lab cannot do of a scenario: play it, or train for it where models are needed and none are given. What it says
-// is about the runs as they are written in the file, before any were left out.
+// playable returns what a lab cannot do with a scenario: play it, or train for it if models are needed and none are given. Run
+// numbers in the error are those in the file, before any runs were left out.
 func (o *labRun) playable(sc *scenario.Scenario, written []scenario.Run) error {
 	file := *sc
 	file.Runs = written
@@ -209,7 +209,7 @@ func headline(data []byte) string {
 	return text
 }
 
-// own makes the lab and has the same command line run inside it.
+// own makes the lab and runs the same command line inside it.
 func (o *labRun) own(ctx context.Context, errs io.Writer) error {
 	if err := kernel.Check(o.programs()...); err != nil {
 		return err
@@ -323,7 +323,7 @@ func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, er
 	return writeResults(o.json, results)
 }
 
-// interrupted says nothing more about what the owner has said already.
+// interrupted suppresses errors that the owner has already reported.
 func (o *labRun) interrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), errOwnerGone) {
 		return statusError(exitFailed)
@@ -331,7 +331,7 @@ func (o *labRun) interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// kept returns the record of a run that was played before from the same inputs, where that is asked for.
+// kept returns the record of a run that was played before from the same inputs, if reuse is requested.
 func (o *labRun) kept(rig *experiment.Kernel, index int) (*experiment.Record, error) {
 	if !o.resume {
 		return nil, nil
@@ -339,7 +339,7 @@ func (o *labRun) kept(rig *experiment.Kernel, index int) (*experiment.Record, er
 	run := o.scenario.Runs[index]
 	record, err := experiment.LoadRecord(experiment.RecordPath(rig.Dir, index, run))
 	if err != nil {
-		return nil, nil // there is none, or none that can be used
+		return nil, nil // there is no usable record
 	}
 	inputs, err := experiment.Inputs(o.scenario, run, rig.Models)
 	if err != nil || record.Inputs != inputs {
@@ -348,7 +348,7 @@ func (o *labRun) kept(rig *experiment.Kernel, index int) (*experiment.Record, er
 	return record, nil
 }
 
-// playOne plays one run and keeps its record.
+// playOne plays one run and stores its record.
 func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int, out io.Writer) (result quell.Result, err error) {
 	sc, run := *o.scenario, o.scenario.Runs[index]
 	sc.Runs = []scenario.Run{run}

@@ -24,13 +24,13 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// labProcess is `quell lab run` of the small scenario in a lab of its own, which is removed in the end whatever happens.
+// labProcess is `quell lab run` of the small scenario in its own lab, which is removed at the end in any case.
 type labProcess struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	prefix string
 	out    string
-	log    string // the first run's controller's
+	log    string // log of the first run's controller
 	said   *strings.Builder
 }
 
@@ -41,7 +41,7 @@ func startLab(t *testing.T, name string) *labProcess {
 	return l.start()
 }
 
-// startWorkLab is startLab for the scenario of dynamic work.
+// startWorkLab is startLab for the scenario with dynamic work.
 func startWorkLab(t *testing.T, name string) *labProcess {
 	t.Helper()
 	l := prepareLab(t, name, "work", []string{"haproxy", "stress-ng"})
@@ -80,7 +80,7 @@ func (l *labProcess) start() *labProcess {
 	return l
 }
 
-// awaitPlaying waits until the balancer serves: the run's log of the balancer's and controller's instances is there.
+// awaitPlaying waits until the balancer serves, which is when the logs of a run's processes exist.
 func (l *labProcess) awaitPlaying() {
 	l.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -107,7 +107,7 @@ func (l *labProcess) processes() []string {
 	return strings.Fields(string(out))
 }
 
-// secondRefused checks that a lab of another prefix may not play the same run into the same folder.
+// secondRefused checks that a lab with another prefix may not play the same run into the same folder.
 func (l *labProcess) secondRefused() {
 	l.t.Helper()
 	other := l.prefix + "x"
@@ -122,7 +122,7 @@ func (l *labProcess) secondRefused() {
 	}
 }
 
-// clean checks that `quell lab clean` finds nothing, or removes all that is left.
+// clean checks that `quell lab clean` finds nothing, or removes everything that is left.
 func (l *labProcess) clean(leftovers bool) {
 	l.t.Helper()
 	removed, err := kernel.Clean(l.prefix)
@@ -137,8 +137,8 @@ func (l *labProcess) clean(leftovers bool) {
 	}
 }
 
-// TestLabRun plays the small scenario with real programs: the share of the instance beside the neighbour falls, no
-// request fails, and nothing is left.
+// TestLabRun plays the small scenario with real programs: the share of the instance next to the neighbour decreases,
+// no request fails, and nothing is left.
 func TestLabRun(t *testing.T) {
 	l := startLab(t, "run")
 	if err := l.cmd.Wait(); err != nil {
@@ -153,7 +153,8 @@ func TestLabRun(t *testing.T) {
 	}
 }
 
-// record is that of the scenario's first run, in which no request may have failed and at least so many came.
+// record returns that of the scenario's first run, in which no request may have failed and at least the given number
+// arrived.
 func (l *labProcess) record(name string, least int64) *experiment.Record {
 	l.t.Helper()
 	var results []quell.Result
@@ -175,7 +176,8 @@ func (l *labProcess) record(name string, least int64) *experiment.Record {
 	return record
 }
 
-// TestLabWork: instances do what requests of classes ask for, and one whose neighbour takes the processor is slower.
+// TestLabWork checks that instances do the work that classes of requests ask for, and that one whose neighbour uses
+// the processor is slower.
 func TestLabWork(t *testing.T) {
 	l := startWorkLab(t, "work")
 	if err := l.cmd.Wait(); err != nil {
@@ -191,9 +193,9 @@ func TestLabWork(t *testing.T) {
 	}
 }
 
-// TestLabInterrupted: ctrl-C, or a terminal that is closed, stops everything and leaves nothing.
+// TestLabInterrupted checks that ctrl-C, or closing the terminal, stops everything and leaves nothing.
 func TestLabInterrupted(t *testing.T) {
-	caught := make(chan os.Signal, 1) // under nohup the labs would inherit that the signal is ignored, which they heed
+	caught := make(chan os.Signal, 1) // under nohup the labs would inherit that the signal is ignored, and obey that
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
 	for name, sent := range map[string]os.Signal{"int": os.Interrupt, "hup": syscall.SIGHUP} {
@@ -212,7 +214,7 @@ func TestLabInterrupted(t *testing.T) {
 	}
 }
 
-// TestLabNotRemoved: what a lab leaves behind is told however its player ended.
+// TestLabNotRemoved checks that remains of a lab are reported however its player ended.
 func TestLabNotRemoved(t *testing.T) {
 	left, broken := errors.New("processes [7] do not end"), errors.New("broken")
 	for _, c := range []struct {
@@ -235,7 +237,8 @@ func TestLabNotRemoved(t *testing.T) {
 	}
 }
 
-// TestLabPlayerKilled: the owner removes everything even so. While it played, nobody else could play into its folder.
+// TestLabPlayerKilled checks that the owner removes everything even then. While it played, nobody else could play
+// into its folder.
 func TestLabPlayerKilled(t *testing.T) {
 	l := startLab(t, "player")
 	l.awaitPlaying()
@@ -254,7 +257,7 @@ func TestLabPlayerKilled(t *testing.T) {
 	l.clean(false)
 }
 
-// TestLabOwnerKilled: the player ends what runs, and what is left `quell lab clean` removes.
+// TestLabOwnerKilled checks that the player stops everything that runs, and that `quell lab clean` removes the rest.
 func TestLabOwnerKilled(t *testing.T) {
 	for name, start := range map[string]func(*testing.T, string) *labProcess{"owner": startLab, "workowner": startWorkLab} {
 		t.Run(name, func(t *testing.T) {
@@ -278,7 +281,7 @@ func TestLabOwnerKilled(t *testing.T) {
 	}
 }
 
-// TestLabRefuses: what a lab cannot play, and what is not there, is said before anything is made.
+// TestLabRefuses checks that what a lab cannot play, and missing programs, are reported before anything is made.
 func TestLabRefuses(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, old, change string) string {
@@ -332,7 +335,7 @@ func TestLabRefuses(t *testing.T) {
 	}
 }
 
-// writeScenario writes one of request classes, with these keys besides.
+// writeScenario writes a scenario with request classes and the given further keys.
 func writeScenario(t *testing.T, classes, keys string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "own.yaml")
@@ -348,7 +351,7 @@ workload: {kind: classes, load: 0.5, classes: [` + classes + `]}
 	return path
 }
 
-// TestLabLooksAtChosenRuns: what is wrong with a run that is left out is no matter, and of the others the place is said as it is in the
+// TestLabLooksAtChosenRuns checks that mistakes in a run that is left out are ignored, and that those in others have their place in the
 // file.
 func TestLabLooksAtChosenRuns(t *testing.T) {
 	const network, cpu = "{name: a, network: 60KB}", "{name: a, cpu: 5ms}"
@@ -359,7 +362,7 @@ func TestLabLooksAtChosenRuns(t *testing.T) {
 	for name, c := range map[string]struct {
 		classes, keys string
 		o             labRun
-		want          string // empty: it is played
+		want          string // expected message; empty: it is played
 		programs      string
 	}{
 		"all": {network, rules, labRun{}, ":9:34: runs[2].scheduling: HAProxy has no prequal", ""},
@@ -399,8 +402,8 @@ func TestLabLooksAtChosenRuns(t *testing.T) {
 	}
 }
 
-// TestLabLibrary: every experiment of the library is named after its file, can be played on a lab as far as its machines
-// go, and says what it repeats.
+// TestLabLibrary checks that every experiment of the library is named after its file, can be played on a lab if there
+// are such machines, and says which experiment it repeats.
 func TestLabLibrary(t *testing.T) {
 	library := examples.Lab()
 	if len(library) < 15 {
@@ -420,7 +423,8 @@ func TestLabLibrary(t *testing.T) {
 	}
 }
 
-// TestLabTraining: plans begin without load; users and arrivals that ask for the same share models, hosts of other sizes do not.
+// TestLabTraining checks that plans begin without load, that users and arrivals with the same requests share models, and that
+// hosts of other sizes do not.
 func TestLabTraining(t *testing.T) {
 	of := func(cores, workload string) labTraining {
 		sc, err := scenario.Parse("mix.yaml", []byte(`
@@ -456,7 +460,7 @@ workload: {`+workload+`, classes: [{name: a, cpu: 1ms, network: 60KB}]}
 	}
 }
 
-// TestLabModelsAreLookedAt before a scenario is played with them.
+// TestLabModelsAreLookedAt checks models before a scenario is played with them.
 func TestLabModelsAreLookedAt(t *testing.T) {
 	o := labRun{models: filepath.Join(t.TempDir(), "missing.json")}
 	_, err := o.prepareModels(t.Context(), "", nil, nil)

@@ -34,7 +34,7 @@ func labValidateCommand() *cobra.Command {
 	return cmd
 }
 
-// measureHeldOut measures the held-out points, keeps validation.json and prints how far the models are off.
+// measureHeldOut measures the held-out points, writes validation.json and prints the models' errors.
 func (o *labRun) measureHeldOut(ctx context.Context, program, models, dir string, machines experiment.Machines, out, errs io.Writer) error {
 	path := filepath.Join(dir, "validation.json")
 	if _, err := os.Stat(path); err == nil && o.resume {
@@ -46,7 +46,7 @@ func (o *labRun) measureHeldOut(ctx context.Context, program, models, dir string
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	o.scenario.Seed += 1_000_003 // other arrivals than those that the models were fitted to
+	o.scenario.Seed += 1_000_003 // other arrivals than those of the training
 	fmt.Fprintf(errs, "Measuring %d held-out points for %s each.\n", len(t.Plan.Only), o.heldOut)
 	rows, err := o.train(ctx, t, dir, program, machines, errs)
 	if err != nil {

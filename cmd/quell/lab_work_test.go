@@ -17,7 +17,7 @@ import (
 	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
-// startWork is `quell lab work` on a port of its own, once it answers.
+// startWork starts `quell lab work` on a free port and waits until it answers.
 func startWork(t *testing.T) (cmd *exec.Cmd, said *strings.Builder, url string) {
 	t.Helper()
 	free, err := new(experiment.Ports).Free(1)
@@ -50,10 +50,10 @@ func startWork(t *testing.T) (cmd *exec.Cmd, said *strings.Builder, url string) 
 	}
 }
 
-// Who is told to end finishes what it has begun: a request under way gets its whole answer.
+// A server that is told to stop finishes open requests with their whole answers.
 func TestWorkFinishesWhatItHasBegun(t *testing.T) {
 	cmd, said, url := startWork(t)
-	const size = 64 << 20 // more than sockets hold
+	const size = 64 << 20 // more than socket buffers can hold
 	resp, err := http.Get(fmt.Sprintf("%s/work?class=home&cpu=1000us&bytes=%d", url, size))
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestWorkFinishesWhatItHasBegun(t *testing.T) {
 	}
 }
 
-// What it cannot read or listen on is one message.
+// A file that cannot be read, or an address that cannot be used, gives one message.
 func TestWorkRefuses(t *testing.T) {
 	short := filepath.Join(t.TempDir(), "short")
 	if err := os.WriteFile(short, []byte("too little"), 0o600); err != nil {
@@ -91,8 +91,8 @@ func TestWorkRefuses(t *testing.T) {
 	}
 }
 
-// A folder on no disk is refused before it is made, where the disk is worked on; it is told there and then, not from a service that did
-// not become ready in time.
+// If the work uses the disk, a folder that is not on a disk is refused at once, and not by a service that does not become ready in
+// time.
 func TestLabWantsADisk(t *testing.T) {
 	need.Root(t)
 	for _, program := range []string{"haproxy", "stress-ng"} {

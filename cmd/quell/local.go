@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell/daemon"
 )
 
-// localStatus shows what this machine's agent decides by itself.
+// localStatus shows the status of this machine's agent and its own policy.
 func localStatus(cmd *cobra.Command, path string, asJSON bool) error {
 	file, mistakes, err := daemon.Drivers().LoadLocal(path)
 	if err != nil {
@@ -75,7 +75,7 @@ func writeLocalStatus(w io.Writer, s host.Status) error {
 	return writeUnread(w, s)
 }
 
-// writeUnread ends a status with what fails at present.
+// writeUnread ends a status with the present failures.
 func writeUnread(w io.Writer, s host.Status) error {
 	for _, part := range s.Refused {
 		fmt.Fprintf(w, "\nthe plan asks for %s, which nothing in the agent carries out", part)
@@ -89,7 +89,7 @@ func writeUnread(w io.Writer, s host.Status) error {
 	return err
 }
 
-// used is how many processors a group kept busy.
+// used is how many processors a group used.
 func used(obs *quell.Observation) string {
 	if obs == nil || obs.Sched == nil || obs.WindowS <= 0 {
 		return "-"

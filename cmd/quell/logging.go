@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/daemon"
 )
 
-// logOptions are the flags of every process that runs for long.
+// logOptions are the flags of every long-running process.
 type logOptions struct {
 	format  choice
 	level   choice
@@ -42,7 +42,7 @@ func (o *logOptions) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// run runs a process, and logs its start and why it ended. Mistakes of the user are told without the log.
+// run runs a process, and logs its start and why it ended. User's mistakes are printed and not logged.
 func (o *logOptions) run(cmd *cobra.Command, config string, process func(context.Context, *slog.Logger) error) error {
 	log := o.logger(cmd.ErrOrStderr())
 	log.Info(cmd.Name()+" starts", "version", buildVersion(), "config", config)
@@ -63,7 +63,7 @@ func (o *logOptions) run(cmd *cobra.Command, config string, process func(context
 	return err
 }
 
-// choice is the value of a flag: one of a few words.
+// choice is a flag whose value is one of a few words.
 type choice struct {
 	is    string
 	known []string

@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	return exitFailed
 }
 
-// newRoot builds the command tree; reached is set once a command line has been understood.
+// newRoot builds the command tree; reached is set when a command line has been parsed.
 func newRoot(reached *bool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "quell",
@@ -72,7 +72,7 @@ func newRoot(reached *bool) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmd.ValidateRequiredFlags(); err != nil { // cobra itself asks only after this
+			if err := cmd.ValidateRequiredFlags(); err != nil { // cobra itself checks only after this
 				return err
 			}
 			*reached = true
@@ -91,7 +91,7 @@ func newRoot(reached *bool) *cobra.Command {
 	return root
 }
 
-// userErrorf makes a mistake of the user: exit status 2.
+// userErrorf makes a user's mistake: exit status 2.
 func userErrorf(format string, args ...any) error {
 	return &quell.UserError{Err: fmt.Errorf(format, args...)}
 }
@@ -99,7 +99,7 @@ func userErrorf(format string, args ...any) error {
 // newLogger writes plain lines for people to standard error.
 func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
-// someNamed asks for one such argument or more.
+// someNamed requires at least one such argument.
 func someNamed(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -109,7 +109,7 @@ func someNamed(name string) cobra.PositionalArgs {
 	}
 }
 
-// named asks for exactly these arguments.
+// named requires exactly these arguments.
 func named(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {

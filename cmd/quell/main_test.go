@@ -16,12 +16,12 @@ import (
 )
 
 // TestMain puts this test binary on the path under the name quell, so that scripts and the README's commands run the
-// real command line in a process of its own.
+// real command line in its own process.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"quell": main})
 }
 
-// TestScripts runs the command line as a user does: one file of testdata/script for each matter.
+// TestScripts runs the command line as a user does: one file in testdata/script per topic.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -50,7 +50,8 @@ func repository(t *testing.T) string {
 	return root
 }
 
-// exits runs `exits STATUS PROGRAM [ARGS...]` and checks the exit status; stdout and stderr then hold what it said.
+// exits runs `exits STATUS PROGRAM [ARGS...]` and checks the exit status; stdout and stderr then hold the program's
+// output.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits STATUS PROGRAM [ARGS...]")
@@ -73,7 +74,7 @@ func statusOf(err error) int {
 	return exit.ExitCode()
 }
 
-// tear cuts the end of a file's last line off.
+// tear cuts off the end of a file's last line.
 func tear(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: tear FILE")
@@ -85,7 +86,7 @@ func tear(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.Truncate(path, info.Size()-torn))
 }
 
-// plans turns the plans on stdout into lines that a person can compare, and writes them to the named file.
+// plans converts the plans on stdout to lines that a person can compare, and writes them to the named file.
 func plans(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: plans FILE")
@@ -99,7 +100,7 @@ func plans(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(lines, "\n")+"\n"), 0o644))
 }
 
-// brief is a plan in one line: its second, weights in thousandths, and what it asks of the group.
+// brief is a plan in one line: its second, weights in thousandths, and its change of the group.
 func brief(p quell.Plan) string {
 	parts := []string{p.At.Format("04:05")}
 	for _, id := range slices.Sorted(maps.Keys(p.Weights)) {

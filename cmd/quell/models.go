@@ -66,7 +66,7 @@ func trainCommand() *cobra.Command {
 	return cmd
 }
 
-// runTraining makes the runs that the store lacks, and says how many it kept, however the training ends.
+// runTraining makes the runs that the store lacks, and reports how many it stored, however the training ends.
 func runTraining(
 	ctx context.Context, cmd *cobra.Command, hosts experiment.Training, o train.Options, store *train.Store, out string,
 ) error {
@@ -209,7 +209,7 @@ func describe(cmd *cobra.Command, models *model.Models, threshold time.Duration)
 	return w.Flush()
 }
 
-// thresholds is the one that is given, in milliseconds, or none.
+// thresholds holds the given threshold in milliseconds, or nothing.
 func thresholds(given time.Duration) []float64 {
 	if given == 0 {
 		return nil

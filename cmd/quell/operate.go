@@ -79,14 +79,14 @@ func ask(cmd *cobra.Command, path string, c bus.Command) (json.RawMessage, error
 	return reply.Body, nil
 }
 
-// contact reads how to reach the service's controller. Mistakes elsewhere in the file are told and do not matter.
+// contact reads how to reach the service's controller. Mistakes in other parts of the file are only reported.
 func contact(cmd *cobra.Command, path string) (*config.File, error) {
 	file, mistakes, err := daemon.Drivers().LoadContact(path)
 	warnOf(cmd, path, len(mistakes))
 	return file, err
 }
 
-// warnOf tells of mistakes in the parts of a configuration that a command does not need.
+// warnOf reports mistakes in the parts of a configuration that a command does not need.
 func warnOf(cmd *cobra.Command, path string, mistakes int) {
 	if mistakes > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(),
@@ -195,7 +195,7 @@ func writeInside(w io.Writer, instances []controller.InstanceStatus) {
 	}
 }
 
-// capacity is a cell with what binds the capacity, where that is said.
+// capacity is a cell with the capacity and, if known, what limits it.
 func capacity(i controller.InstanceStatus) string {
 	text := cell(i.Capacity, "%.3f")
 	if i.Limiter != "" {
@@ -204,7 +204,7 @@ func capacity(i controller.InstanceStatus) string {
 	return text
 }
 
-// writeProblems ends a status with what fails at present.
+// writeProblems ends a status with the present failures.
 func writeProblems(w io.Writer, s controller.Status) error {
 	for _, p := range []struct{ what, why string }{{"memory lost", s.Lost}, {"not kept over a restart", s.Store}} {
 		if p.why != "" {
@@ -228,7 +228,7 @@ func writeProblems(w io.Writer, s controller.Status) error {
 	return err
 }
 
-// age shows how long an instance lives, or a dash where nobody knows.
+// age shows the age of an instance, or a dash if it is unknown.
 func age(seconds float64) string {
 	if seconds == 0 {
 		return "-"
@@ -236,7 +236,7 @@ func age(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
-// cell shows a reading, or a dash where none was taken.
+// cell shows a reading, or a dash if there is none.
 func cell(v *float64, format string) string {
 	if v == nil {
 		return "-"
@@ -244,7 +244,7 @@ func cell(v *float64, format string) string {
 	return fmt.Sprintf(format, *v)
 }
 
-// simpleCommand makes a command that changes the control and says what was done.
+// simpleCommand makes a command that changes something at the controller and prints what was done.
 func simpleCommand(use, short string, args cobra.PositionalArgs, build func([]string) (bus.Command, error)) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
@@ -311,7 +311,7 @@ func journalCommand() *cobra.Command {
 			w := journalWriter{w: cmd.OutOrStdout(), json: asJSON, all: all}
 			from := time.Now().Add(-since)
 			if dir != "" && !cmd.Flags().Changed("since") {
-				from = time.Time{} // a journal that is kept may be old
+				from = time.Time{} // a stored journal may be old
 			}
 			if snapshots {
 				err = journal.ReadSnapshots(cmd.Context(), from, func(s quell.Snapshot) error { return w.line(s) })
@@ -337,13 +337,13 @@ func journalCommand() *cobra.Command {
 	return cmd
 }
 
-// journal is what can be read of one.
+// journal is a source of entries and snapshots.
 type journal interface {
 	Read(ctx context.Context, since time.Time, fn func(bus.Entry) error) error
 	ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error
 }
 
-// openJournal reaches a journal through a running controller or in a folder. kept is the data folder of the controller, if it is on this
+// openJournal opens a journal through a running controller or in a folder. kept is the controller's data folder, if it is on this
 // machine.
 func openJournal(cmd *cobra.Command, path, dir, service string) (_ journal, kept string, closeAll func(), err error) {
 	if path != "" && dir != "" {
@@ -373,10 +373,10 @@ func openJournal(cmd *cobra.Command, path, dir, service string) (_ journal, kept
 	return conn.History(service), kept, conn.Close, nil
 }
 
-// openStore reaches the journal in a folder.
+// openStore opens the journal in a folder.
 func openStore(dir, service string) (_ journal, closeAll func(), err error) {
 	if store := filepath.Join(dir, "bus"); isDir(store) {
-		dir = store // the controller's data folder was named
+		dir = store // the controller's data folder was given
 	}
 	server, err := bus.OpenStore(dir)
 	if err != nil {
@@ -405,7 +405,7 @@ func openStore(dir, service string) (_ journal, closeAll func(), err error) {
 	return j, closeAll, nil
 }
 
-// onlyService is the service whose journal a folder holds, where it holds just one.
+// onlyService returns the service whose journal a folder holds, if it holds only one.
 func onlyService(conn *bus.Conn, wanted string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -433,7 +433,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// journalWriter prints entries. Advice that only repeats the last one is left out unless all is wanted.
+// journalWriter prints entries. Advice that repeats the previous one is left out unless all is set.
 type journalWriter struct {
 	w         io.Writer
 	json, all bool
@@ -486,7 +486,7 @@ func (j *journalWriter) entry(e bus.Entry) error {
 	return nil
 }
 
-// groupText says in words how a group should change.
+// groupText describes a change of the group.
 func groupText(g *quell.GroupChange) string {
 	var parts []string
 	if g.Add > 0 {
@@ -498,7 +498,7 @@ func groupText(g *quell.GroupChange) string {
 	return strings.Join(parts, "; ")
 }
 
-// done says in words what came of a plan; empty where it changes nothing.
+// done describes the outcome of a plan; empty if it changes nothing.
 func done(e bus.Entry) string {
 	changes := strings.Join(e.Changes, "; ")
 	switch {
@@ -506,7 +506,7 @@ func done(e bus.Entry) string {
 		return changes
 	case len(e.Would) > 0:
 		return e.Why + ": would " + strings.Join(e.Would, "; ")
-	case e.Why == "" && e.Mode == quell.Advise: // written by a version that did not say more
+	case e.Why == "" && e.Mode == quell.Advise: // written by an old version that did not record more
 		return "advise mode: would " + planned(e.Plan)
 	case e.Why == "":
 		return "not applied: " + planned(e.Plan)
@@ -518,7 +518,7 @@ func done(e bus.Entry) string {
 	return changes + "; the rest " + e.Why
 }
 
-// planned says in words what a plan asked for.
+// planned describes what a plan asked for.
 func planned(p *quell.Plan) string {
 	var parts []string
 	if !p.Group.Empty() {

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// TestJournalWords holds what a person reads of each outcome of a plan.
+// TestJournalWords checks the text for each outcome of a plan.
 func TestJournalWords(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.Local)
 	plan := &quell.Plan{
@@ -35,7 +35,7 @@ func TestJournalWords(t *testing.T) {
 		c.entry.Kind, c.entry.At, c.entry.Plan = bus.PlanEntry, at, plan
 		var out strings.Builder
 		j := journalWriter{w: &out}
-		for range 2 { // what repeats is shown once
+		for range 2 { // repetitions are shown once
 			if err := j.entry(c.entry); err != nil {
 				t.Fatal(err)
 			}

@@ -47,8 +47,8 @@ func planCommand() *cobra.Command {
 	return cmd
 }
 
-// loadEngine compiles a policy with its models. Lacking a section it needs is the user's mistake here: there is no
-// live group to hold meanwhile.
+// loadEngine compiles a policy with its models. A missing section is the user's mistake here, because there is no
+// live group that must go on without it.
 func loadEngine(service quell.Service, modelsPath string) (*policy.Engine, error) {
 	models, err := loadModels(modelsPath)
 	if err != nil {

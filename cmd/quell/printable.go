@@ -9,10 +9,10 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// longestText bounds a text from the bus that is shown, in bytes.
+// longestText limits a text from the bus that is shown, in bytes.
 const longestText = 4 << 10
 
-// printable makes every text in what came over the bus fit to be shown on a terminal. v is a pointer.
+// printable makes every text in a value from the bus safe to print on a terminal. v is a pointer.
 func printable(v any) { clean(reflect.ValueOf(v).Elem()) }
 
 func clean(v reflect.Value) {
@@ -38,7 +38,7 @@ func clean(v reflect.Value) {
 	}
 }
 
-// cleanMap puts cleaned keys and values in place of a map's own, which cannot be set.
+// cleanMap replaces a map's keys and values by safe ones, because they cannot be changed in place.
 func cleanMap(v reflect.Value) {
 	if v.IsNil() {
 		return
@@ -55,7 +55,7 @@ func cleanMap(v reflect.Value) {
 	v.Set(cleaned)
 }
 
-// printableJSON escapes what cannot be shown in the texts of JSON; what it means stays the same.
+// printableJSON escapes unsafe characters in the strings of JSON, without changing their meaning.
 func printableJSON(data []byte) []byte {
 	if bytes.IndexFunc(data, func(r rune) bool { return r > '~' && !quell.Shown(r) }) < 0 {
 		return data

@@ -14,7 +14,7 @@ import (
 
 const hostile = "x\x1b]0;pwned\x07\x1b[2J\r\nweb-9  ready\u202e\u009b31m"
 
-// wantHarmless says that no text can move the cursor or forge a line.
+// wantHarmless checks that no text can move the cursor or forge a line.
 func wantHarmless(t *testing.T, out string, lines int) {
 	t.Helper()
 	if strings.ContainsFunc(strings.ReplaceAll(out, "\n", ""), func(r rune) bool { return !quell.Shown(r) }) ||

@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// progressBar shows how far long work is: one line redrawn on a terminal, a line now and then elsewhere.
+// progressBar shows the progress of long work: one line redrawn on a terminal, or a line now and then elsewhere.
 type progressBar struct {
 	w        io.Writer
 	terminal bool
@@ -41,7 +41,7 @@ func (b *progressBar) showArena(p arena.Progress) {
 	b.draw("arena", p.Done, p.Known, fmt.Sprintf("%d of %d runs", p.Done, p.Known)+left(p.Left)+": "+p.Doing)
 }
 
-// left says how long work still takes, where that is a second at least.
+// left says how long work will still take, if that is at least a second.
 func left(d time.Duration) string {
 	if d = d.Round(time.Second); d <= 0 {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// TestProgressWithoutATerminal: the end is a line too, and does not say that nothing is left to wait for.
+// TestProgressWithoutATerminal checks that the end is printed as a line, without a remaining time.
 func TestProgressWithoutATerminal(t *testing.T) {
 	var out strings.Builder
 	bar := newProgressBar(&out)

@@ -18,8 +18,8 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// block is a shell block of the README with what its mark asks for: `<!-- test: run -->` for commands that end by
-// themselves, `<!-- test: start, until COMMAND -->` for a process that goes on, `<!-- test: skip, REASON -->`.
+// block is a shell block of the README with its mark: `<!-- test: run -->` for commands that end by themselves, `<!--
+// test: start, until COMMAND -->` for a process that keeps running, `<!-- test: skip, REASON -->`.
 type block struct {
 	mark, argument, text string
 }
@@ -43,8 +43,8 @@ func readmeBlocks(t *testing.T) []block {
 	return blocks
 }
 
-// TestReadme runs the README's commands as it gives them, one after the other in one folder, on ports of their own.
-// Blocks that are skipped say why; the demo is covered by TestDemo.
+// TestReadme runs the README's commands as they are, in order, in one folder, with free ports. Skipped blocks say
+// why; TestDemo covers the demo.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	need.Program(t, "curl")
@@ -71,10 +71,10 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// reader does what the README says.
+// reader follows the README.
 type reader struct {
 	t     *testing.T
-	dir   string // where the next command runs
+	dir   string // folder of the next command
 	ports *strings.Replacer
 }
 
@@ -90,14 +90,14 @@ func newReader(t *testing.T) *reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = bytes.Replace(text, []byte("linger: 30s"), []byte("lifeline: true"), 1) // nothing outlives this test
+	text = bytes.Replace(text, []byte("linger: 30s"), []byte("lifeline: true"), 1) // nothing may outlive this test
 	if err := os.WriteFile(path, []byte(r.ports.Replace(string(text))), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// freePorts replaces the documented ports of this machine by ones that nothing listens on.
+// freePorts replaces the documented ports of this machine by free ones.
 func freePorts(t *testing.T, documented ...string) *strings.Replacer {
 	t.Helper()
 	free, err := new(experiment.Ports).Free(len(documented))
@@ -111,7 +111,7 @@ func freePorts(t *testing.T, documented ...string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// run executes a block in one shell and stays where it changed to.
+// run executes a block in one shell and keeps the folder to which it changed.
 func (r *reader) run(text string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
@@ -130,7 +130,7 @@ func (r *reader) run(text string) {
 	r.dir = strings.TrimSpace(string(pwd))
 }
 
-// start runs a command until the end of the test, and waits for the README's sign that it works.
+// start runs a command until the end of the test, and waits until the command given in the mark succeeds.
 func (r *reader) start(text, until string) {
 	r.t.Helper()
 	line := strings.Fields(r.ports.Replace(text))

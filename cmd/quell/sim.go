@@ -64,8 +64,8 @@ func (o *simOptions) load(path string, seeded bool) (*scenario.Scenario, error) 
 	return sc, choosePolicies(path, data, sc, o.policies)
 }
 
-// choosePolicies keeps the runs of these policies, and adds one under least connections for each that has none. The scenario is as
-// its file says: what in it does not agree with a run that is added is said with its place there.
+// choosePolicies keeps the runs of these policies, and adds a run under least connections for each policy without one. If an added
+// run conflicts with the scenario, the error names the flag and the place in the file.
 func choosePolicies(name string, data []byte, sc *scenario.Scenario, policies []string) error {
 	if len(policies) == 0 {
 		return nil
@@ -130,7 +130,7 @@ func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io
 }
 
 // simulate plays all runs of all services, as many at once as there are processors. The results are in order of runs,
-// and of services in each, whose seeds go up from the scenario's.
+// and of services in each. The services' seeds count up from the scenario's.
 func simulate(ctx context.Context, sc *scenario.Scenario, models *model.Models) ([]quell.Result, error) {
 	services := max(1, sc.Services)
 	results, failures := make([]quell.Result, len(sc.Runs)*services), make([]error, len(sc.Runs)*services)
@@ -150,7 +150,7 @@ func simulate(ctx context.Context, sc *scenario.Scenario, models *model.Models) 
 	return results, firstOf(failures)
 }
 
-// firstOf is the first failure of each kind: services that are alike fail alike.
+// firstOf returns the first failure of each kind, because equal services fail in the same way.
 func firstOf(failures []error) error {
 	var first []error
 	seen := map[string]bool{}
@@ -163,7 +163,7 @@ func firstOf(failures []error) error {
 	return errors.Join(first...)
 }
 
-// writeResults writes results as a JSON array, if a file is named.
+// writeResults writes results as a JSON array, if a file is given.
 func writeResults(path string, results []quell.Result) error {
 	if path == "" {
 		return nil

@@ -18,8 +18,8 @@ slo: {metric: mean, threshold: 40ms}
 train: {plan: custom, levels: [10%, 20%], interference: [0%, 30%], run: 1s, repeat: 1, max_repeat: 1, hosts: 1}
 `
 
-// TestTrainingSurvivesItsEnd: a training that is killed or interrupted after its first row goes on with the same
-// command, and ends with each row once.
+// TestTrainingSurvivesItsEnd kills or interrupts a training after its first row: the same command continues it, and
+// each row is there once at the end.
 func TestTrainingSurvivesItsEnd(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) {

@@ -15,10 +15,10 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// TestTwin plays one scenario file on emulated hosts and in the simulator, with the same models. What must hold on
-// any machine is asserted: the same requests, nothing lost, the same order of the policies by mean response time,
-// costs of fixed groups within 15% of each other. Response times of a busy machine are reported; docs/results/twin.md
-// compares them over seeds.
+// TestTwin plays one scenario file on emulated hosts and in the simulator, with the same models. It checks what must
+// hold on any machine: the same requests, nothing lost, the same order of the policies by mean response time, costs
+// of fixed groups within 15% of each other. Response times depend on how busy the machine is, so they are only
+// printed; docs/results/twin.md compares them over seeds.
 func TestTwin(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(repository(t), "examples", "scenarios", "twin.yaml")
@@ -44,7 +44,8 @@ func TestTwin(t *testing.T) {
 	if !roundRobinIsSlowest(simulated) {
 		t.Error("something is not faster than round robin in the simulator")
 	}
-	// Another process on the machine may slow one run more than a neighbour does: the order counts in one of three plays.
+	// Another process on the machine may slow one run more than a neighbour does, so the order must be right in one of
+	// three tries.
 	for attempt := 1; ; attempt++ {
 		live := playLive(t, file, models)
 		for i := range live {
@@ -102,8 +103,8 @@ runs: [{policy: static, scheduling: leastconn, fixed: 1}, {policy: static, sched
 judge: {window: 1s, requests: 10}
 `
 
-// TestTwinOfVideoSessions plays video sessions beside a neighbour on emulated hosts and in the simulator: the same sessions,
-// nothing lost, and in both a second host helps.
+// TestTwinOfVideoSessions plays video sessions next to a neighbour on emulated hosts and in the simulator: the same
+// sessions, nothing lost, and in both a second host helps.
 func TestTwinOfVideoSessions(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "television.yaml")
@@ -124,7 +125,8 @@ func TestTwinOfVideoSessions(t *testing.T) {
 		simulated = append(simulated, r)
 		t.Logf("%d of them: mean %.1f ms live, %.1f simulated; %d and %d chunks", r.Fixed, *live[i].LatencyMS.Mean, *r.LatencyMS.Mean,
 			live[i].Requests, r.Requests)
-		// Chunks follow on each other, so how many fall into the run depends a little on how fast they come.
+		// A client requests each chunk after the previous one, so the number of chunks in a run depends a little on the
+		// speed.
 		if math.Abs(float64(live[i].Requests)/float64(r.Requests)-1) > 0.05 || live[i].Errors+r.Errors > 0 {
 			t.Errorf("%d chunks live, %d simulated; %d and %d failed", live[i].Requests, r.Requests, live[i].Errors, r.Errors)
 		}

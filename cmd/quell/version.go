@@ -26,7 +26,7 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// fingerprint tells builds of this program apart, whatever they call themselves.
+// fingerprint identifies a build of this program, independent of its version.
 func fingerprint() (string, error) {
 	path, err := os.Executable()
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// ListenAddress is the host:port that a process listens on; no host means every interface, port 0 any free port.
+// ListenAddress is the host:port on which a process listens. No host means every interface, port 0 any free port.
 func ListenAddress(dst *string) *Scalar[string] {
 	return Text(dst).Then(func(s string) string { return AddressProblem(s, false) })
 }
 
-// OptionalAddress is a listenAddress that `off` turns off.
+// OptionalAddress is a ListenAddress that can also be `off`.
 func OptionalAddress(dst *string) *Scalar[string] {
 	v := Text(dst).Then(func(s string) string {
 		if s == "off" {
@@ -34,7 +34,7 @@ func OptionalAddress(dst *string) *Scalar[string] {
 	return v
 }
 
-// RemoteAddress is the host:port of something to connect to.
+// RemoteAddress is a host:port to connect to.
 func RemoteAddress(dst *string) *Scalar[string] {
 	return Text(dst).Then(func(s string) string { return AddressProblem(s, true) })
 }
@@ -52,10 +52,11 @@ func PathOrAddress(dst *string) *Scalar[string] {
 	})
 }
 
-// maxSocketPath is what fits into a sockaddr_un.
+// maxSocketPath is the longest path that fits into a sockaddr_un.
 const maxSocketPath = 107
 
-// AddressProblem says what is wrong with a host:port, or "". A remote one can be connected to.
+// AddressProblem returns what is wrong with a host:port, "" if nothing. It must be possible to connect to a remote
+// one.
 func AddressProblem(s string, remote bool) string {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -74,7 +75,7 @@ func AddressProblem(s string, remote bool) string {
 	return ""
 }
 
-// Ports is a range of ports, ends included; the zero value means any free ports.
+// Ports is a range of ports, both ends included; the zero value means any free ports.
 type Ports struct{ First, Last int }
 
 // Count returns how many ports the range holds; 0 for any free ports.
@@ -92,7 +93,7 @@ func (p Ports) String() string {
 	return fmt.Sprintf("%d-%d", p.First, p.Last)
 }
 
-// PortRange is a range of ports, ends included.
+// PortRange is a range of ports, both ends included.
 func PortRange(dst *Ports) *Scalar[Ports] {
 	return Parsed(dst, "a range of ports as in 9000-9099", parsePorts, Ports.String)
 }
@@ -119,7 +120,7 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	return netip.ParsePrefix(s)
 }
 
-// wholeNetwork refuses 10.1.2.3/8: either the address or the length is a slip.
+// wholeNetwork refuses 10.1.2.3/8, because the address does not match the length.
 func wholeNetwork(p netip.Prefix) string {
 	if p != p.Masked() {
 		return fmt.Sprintf("%s has bits beyond its length: write %s, or %s", p, p.Masked(), p.Addr())

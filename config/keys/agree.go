@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// First returns the first path that the file sets.
+// First returns the first of the paths that the file sets.
 func (d *Decoder) First(paths ...string) string {
 	return paths[max(0, slices.IndexFunc(paths, d.Given))]
 }
 
-// Apart refuses one address for two listeners of one process.
+// Apart refuses the same address for two listeners of one process.
 func (d *Decoder) Apart(a, atA, b, atB string) {
 	if d.Sound(a, b) && samePort(atA, atB) {
 		d.Refuse(d.First(b, a), "use another port", "%s and %s cannot both listen on %s", a, b, atA)
 	}
 }
 
-// Needs reports keys that are missing although another choice asks for them.
+// Needs reports keys that are missing although another value requires them.
 func (d *Decoder) Needs(section, why string, names ...string) {
 	for _, name := range names {
 		if path := Join(section, name); d.Sound(path) && !d.Given(path) {
@@ -28,7 +28,7 @@ func (d *Decoder) Needs(section, why string, names ...string) {
 	}
 }
 
-// Require reports those of a file's own keys that are missing, and are needed after all.
+// Require reports required keys of the file's own that are missing.
 func (d *Decoder) Require(needed ...Key) {
 	for _, k := range needed {
 		if !d.Given(k.Name) && !d.broken[k.Name] {
@@ -38,7 +38,7 @@ func (d *Decoder) Require(needed ...Key) {
 	}
 }
 
-// Bars refuses keys that mean nothing under another choice.
+// Bars refuses keys that have no meaning together with another value.
 func (d *Decoder) Bars(section, why string, names ...string) {
 	for _, name := range names {
 		if path := Join(section, name); d.Given(path) {
@@ -54,7 +54,7 @@ func (d *Decoder) Either(a, b, why string) {
 	}
 }
 
-// Increasing refuses a list that does not go up.
+// Increasing refuses a list that does not increase.
 func (d *Decoder) Increasing(path string, shares []float64) {
 	for i := 1; i < len(shares); i++ {
 		if item := fmt.Sprintf("%s[%d]", path, i); d.Sound(path) && shares[i] <= shares[i-1] {
@@ -64,7 +64,7 @@ func (d *Decoder) Increasing(path string, shares []float64) {
 	}
 }
 
-// samePort says whether two listen addresses exclude each other.
+// samePort returns whether two listen addresses cannot be used together.
 func samePort(a, b string) bool {
 	_, port, err := net.SplitHostPort(a)
 	return err == nil && a == b && port != "0"

@@ -7,33 +7,34 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Form is one of the forms that a map can have: what the choosing key says then, and the further keys that belong to it.
+// Form is one form of a map with alternatives: the value of the choosing key, and the further keys that belong to it.
 type Form struct {
 	Name string
 	Keys Table
 }
 
-// Choice is a map in which one key says which further keys there may be.
+// Choice is a map in which the value of one key decides which further keys it may have.
 type Choice struct {
 	by     Key
 	common Table                               // keys that every form has
-	forms  []Form                              // as they are before a file is read
-	open   func() (keys Table, closing func()) // the keys of the form that is chosen, and what is to be done when they are read
+	forms  []Form                              // with their values before a file is read
+	open   func() (keys Table, closing func()) // returns the keys of the chosen form, and what must be done after they were read
 }
 
-// ChoiceBy makes a map whose further keys hang on by. The forms are for messages and the reference; open is asked once by is read.
+// ChoiceBy makes a map whose further keys depend on by. forms is for messages and the reference; open is called once after by was
+// read.
 func ChoiceBy(by Key, forms []Form, open func() (keys Table, closing func())) *Choice {
 	return &Choice{by: by, forms: forms, open: open}
 }
 
-// Kind is a driver that a configuration can choose, with settings of its own.
+// Kind is a driver that a configuration can choose, with its own settings.
 type Kind[S interface{ Keys() Table }] struct {
 	Name, About string
 	Defaults    func() S // the settings before a file is read; their keys read into them
 }
 
-// ByKind makes a map in which the key kind chooses a driver, and with it the settings that hold the further keys. Names that are
-// expected and not supported have a message of their own.
+// ByKind makes a map in which the key kind chooses a driver and so the settings with the further keys. For names in unsupported
+// the error says that they are known but not supported.
 func ByKind[S interface{ Keys() Table }](kind *string, settings *S, kinds []Kind[S], unsupported ...string) *Choice {
 	names, about, forms := make([]string, len(kinds)), make([]string, len(kinds)), make([]Form, len(kinds))
 	for i, k := range kinds {
@@ -65,7 +66,7 @@ func (c *Choice) read(d *Decoder, n ast.Node) {
 	}
 	c.choose(d, entries)
 	if d.broken[Join(d.path, c.by.Name)] {
-		return // whose the other keys are cannot be told
+		return // unknown whose keys the others are
 	}
 	defer func(outer func(string) (string, string)) { d.elsewhere = outer }(d.elsewhere)
 	at := d.path
@@ -77,7 +78,7 @@ func (c *Choice) read(d *Decoder, n ast.Node) {
 	closing()
 }
 
-// choose reads the key that chooses, wherever it stands.
+// choose reads the choosing key, wherever it is in the map.
 func (c *Choice) choose(d *Decoder, entries []*ast.MappingValueNode) {
 	for _, e := range entries {
 		if name, ok := e.Key.(*ast.StringNode); ok && name.Value == c.by.Name {
@@ -87,14 +88,14 @@ func (c *Choice) choose(d *Decoder, entries []*ast.MappingValueNode) {
 	}
 }
 
-// whole is the map as a table: the choosing key with its value, those that all forms have, and those of one.
+// whole is the map as a table: the choosing key with its value, the common keys, and the keys of one form.
 func (c *Choice) whole(form Table, chooser Value) Table {
 	by := c.by
 	by.Value = chooser
 	return slices.Concat(Table{by}, c.common, form)
 }
 
-// done is a value that has been read.
+// done is a value that has already been read.
 type done struct{}
 
 func (done) read(*Decoder, ast.Node) {}
@@ -112,7 +113,7 @@ func (c *Choice) owners(path string) string {
 	return strings.Join(owners, ", ")
 }
 
-// now is the map as a table, in the form that is chosen.
+// now is the map as a table, in the chosen form.
 func (c *Choice) now() Table {
 	keys, _ := c.open()
 	return c.whole(keys, c.by.Value)
@@ -134,20 +135,20 @@ func (c *Choice) inside() (Table, string) {
 	return all, "."
 }
 
-// alike says whether two keys differ in their forms alone.
+// alike returns whether two keys differ only in their forms.
 func (k Key) alike(other Key) bool {
 	_, a, _ := strings.Cut(k.meaning, ": ")
 	_, b, _ := strings.Cut(other.meaning, ": ")
 	return k.Name == other.Name && a == b && k.shown() == other.shown()
 }
 
-// short is a map for which a single value may stand.
+// short is a map that can also be written as a single value.
 type short struct {
 	*Choice
 	word Value
 }
 
-// ShortOr reads a single value by word, and a map by whole.
+// ShortOr reads a single value with word, and a map with whole.
 func ShortOr(word Value, whole *Choice) Value { return &short{whole, word} }
 
 func (s *short) read(d *Decoder, n ast.Node) {

@@ -1,5 +1,5 @@
 // Package keys reads YAML files by tables of keys, strictly, into typed values. A table says which keys a map may hold,
-// how their values are written, and what they mean. A file with mistakes gives all of them at once, each with its place
+// how their values are written, and what they mean. All mistakes in a file are reported together, each with its place
 // and what to do.
 package keys
 
@@ -13,64 +13,65 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Decoder walks a file's tree into typed values. It collects every problem and remembers where each key stands, so that
-// later checks can point at it.
+// Decoder reads a file's tree into typed values. It collects every problem and remembers the place of each key, so that
+// later checks can name it.
 type Decoder struct {
 	file   string
-	path   string // of the value being read, as in timeline[2].interfere.host
+	path   string // of the value being read, for example timeline[2].interfere.host
 	places map[string]Place
 	broken map[string]bool // paths that already have a problem
 	found  Problems
 
-	elsewhere func(path string) (owners, hint string) // who has a key that the map being read does not have; nil: nobody
+	elsewhere func(path string) (owners, hint string) // returns which other maps have a key that the present map does not have; nil: none
 }
 
-// Value reads a node into the place it was made for.
+// Value reads a node of the file into its destination.
 type Value interface {
 	read(d *Decoder, n ast.Node)
-	// initial is how the default would be written in a file, "" if there is none.
+	// initial is the default as written in a file, "" if there is none.
 	initial() string
-	// node is how the value as it is now would be written, empty if there is none.
+	// node is the present value as written in a file, empty if there is none.
 	node() node
 }
 
 // Table is the table of keys that a map may have.
 type Table []Key
 
-// Key is one row of a section.
+// Key is one row of a table.
 type Key struct {
 	Name     string
 	Value    Value
 	meaning  string
 	Required bool
-	standing string // says what the default is, where the value itself cannot
+	standing string // describes the default if the value itself cannot
 }
 
-// Opt is a key that may be left out: then its value stays as it is.
+// Opt is an optional key: without it the value stays as it is.
 func Opt(name string, v Value, meaning string) Key {
 	return Key{Name: name, Value: v, meaning: meaning}
 }
 
-// Req is a key that must be given.
+// Req is a required key.
 func Req(name string, v Value, meaning string) Key {
 	return Key{Name: name, Value: v, meaning: meaning, Required: true}
 }
 
-// Meaning says what the key is for.
+// Meaning sets the description of the key.
 func (k Key) Meaning() string { return k.meaning }
 
-// Or describes a default that follows from something else.
+// Or describes a default that depends on something else.
 func (k Key) Or(standing string) Key {
 	k.standing = standing
 	return k
 }
 
-// NewDecoder makes a decoder of the named file.
+// NewDecoder makes a decoder for the named file.
 func NewDecoder(file string) *Decoder {
 	return &Decoder{file: file, places: map[string]Place{}, broken: map[string]bool{}}
 }
 
-// Decode reads a whole file by its table of keys. Where it returns false there is nothing to check further.
+// Decode reads a whole file by its table of keys. It returns false if nothing could be read, so that there is nothing
+// to check further.
 func (d *Decoder) Decode(data []byte, keys Table) bool {
 	root, ok := d.tree(data)
 	if !ok {
@@ -84,13 +85,13 @@ func (d *Decoder) Decode(data []byte, keys Table) bool {
 	return !d.broken[""]
 }
 
-// Problems returns everything found, in order.
+// Problems returns all problems, in order.
 func (d *Decoder) Problems() Problems {
 	d.found.Sort()
 	return d.found
 }
 
-// Err returns everything found, in order, or nil.
+// Err returns all problems in order as an error, or nil.
 func (d *Decoder) Err() error {
 	if len(d.found) == 0 {
 		return nil
@@ -107,17 +108,17 @@ func (d *Decoder) problem(n ast.Node, text, hint string) {
 	d.ProblemAt(start(n), text, hint)
 }
 
-// most bounds the problems that are collected.
+// most limits the problems that are collected.
 const most = 1000
 
-// Spoil notes that a path has a problem.
+// Spoil marks a path as having a problem.
 func (d *Decoder) Spoil(path string) {
 	if len(d.broken) < most {
 		d.broken[path] = true
 	}
 }
 
-// ProblemAt reports something at a place of the file.
+// ProblemAt reports a problem at a place in the file.
 func (d *Decoder) ProblemAt(p Place, text, hint string) {
 	if len(d.found) >= most {
 		return
@@ -125,13 +126,13 @@ func (d *Decoder) ProblemAt(p Place, text, hint string) {
 	d.found = append(d.found, Problem{File: d.file, Line: p.Line, Column: p.Column, Text: text, Hint: hint})
 }
 
-// Refuse reports that a value which can be read must not be what it is.
+// Refuse reports that a readable value is not allowed.
 func (d *Decoder) Refuse(path, hint, format string, args ...any) {
 	d.Spoil(path)
 	d.ProblemAt(d.PlaceOf(path), path+": "+fmt.Sprintf(format, args...), hint)
 }
 
-// PlaceOf returns where a path stands in the file, or the nearest part around it.
+// PlaceOf returns the place of a path in the file, or of the nearest part around it.
 func (d *Decoder) PlaceOf(path string) Place {
 	for {
 		if p, ok := d.places[path]; ok {
@@ -144,17 +145,17 @@ func (d *Decoder) PlaceOf(path string) Place {
 	}
 }
 
-// Broken says whether a path itself has a problem.
+// Broken returns whether a path itself has a problem.
 func (d *Decoder) Broken(path string) bool { return d.broken[path] }
 
-// Given says whether the file sets a path.
+// Given returns whether the file sets a path.
 func (d *Decoder) Given(path string) bool {
 	_, ok := d.places[path]
 	return ok
 }
 
-// Sound says whether the paths, all that is inside them and all that is around them are free of problems so far, so that
-// a check of what they say together makes sense.
+// Sound returns whether the paths, and all parts inside and around them, are free of problems so far, so that checks
+// between them make sense.
 func (d *Decoder) Sound(paths ...string) bool {
 	for _, path := range paths {
 		for bad := range d.broken {
@@ -166,7 +167,7 @@ func (d *Decoder) Sound(paths ...string) bool {
 	return true
 }
 
-// Within says whether a path is another one or part of it.
+// Within returns whether a path is equal to another one or part of it.
 func Within(path, around string) bool {
 	rest, ok := strings.CutPrefix(path, around)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
@@ -182,7 +183,7 @@ func (d *Decoder) step(name string, n ast.Node, read func(ast.Node)) {
 	}
 }
 
-// Join extends a path by a key or by an [index].
+// Join appends a key or an [index] to a path.
 func Join(path, name string) string {
 	if path == "" || strings.HasPrefix(name, "[") {
 		return path + name
@@ -210,7 +211,7 @@ func (s Table) Names() []string {
 	return names
 }
 
-// has says whether a table holds a key, by its path within it.
+// has returns whether a table has a key, by its path within it.
 func (s Table) has(path string) bool {
 	name, rest, inside := strings.Cut(path, ".")
 	k, known := s.find(name)
@@ -256,7 +257,7 @@ func (s Table) read(d *Decoder, n ast.Node) {
 	s.missing(d, n, seen)
 }
 
-// ownersOf lists who has a key that the map being read does not have, "" if nobody, and says what to do.
+// ownersOf returns which maps have a key that the present map does not have, "" if none, and a hint.
 func (d *Decoder) ownersOf(path string) (owners, hint string) {
 	if d.elsewhere == nil {
 		return "", ""
@@ -264,7 +265,8 @@ func (d *Decoder) ownersOf(path string) (owners, hint string) {
 	return d.elsewhere(path)
 }
 
-// spoil holds the keys that misspelt ones were probably meant to be for broken, so that they are not missed as well.
+// spoil marks the keys that were probably meant by misspelt ones as broken, so that they are not also reported as
+// missing.
 func (s Table) spoil(d *Decoder, meant []string, seen map[string]Place) {
 	for _, name := range meant {
 		if _, given := seen[name]; !given {
@@ -283,7 +285,7 @@ func (s Table) missing(d *Decoder, n ast.Node, seen map[string]Place) {
 	}
 }
 
-// entries returns what a map holds.
+// entries returns the content of a map.
 func (d *Decoder) entries(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -309,7 +311,7 @@ func (d *Decoder) keyName(k ast.MapKeyNode) (string, bool) {
 	return "", false
 }
 
-// describe names the sort of a node for a message.
+// describe names the type of a node for a message.
 func describe(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
@@ -328,7 +330,7 @@ func describe(n ast.Node) string {
 	return "the number " + Shorten(n.GetToken().Value)
 }
 
-// Shorten bounds what a message repeats of the file.
+// Shorten limits how much of the file a message repeats.
 func Shorten(s string) string {
 	if len(s) <= 40 {
 		return s

@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Optional is a map of keys that may be absent: then its place stays nil.
+// Optional is a map of keys that may be absent: then its destination stays nil.
 type Optional[T any] struct {
 	Table // for the reference
 	dst   **T
@@ -23,7 +23,7 @@ func Maybe[T any](dst **T, keys func(*T) Table) *Optional[T] {
 	return &Optional[T]{Table: keys(new(T)), dst: dst, keys: keys}
 }
 
-// Then adds a check of what its keys say together; path is where they stand.
+// Then adds a check of the keys together; path is the place of the map.
 func (o *Optional[T]) Then(agree func(d *Decoder, path string)) *Optional[T] {
 	o.agree = agree
 	return o
@@ -37,13 +37,13 @@ func (o *Optional[T]) read(d *Decoder, n ast.Node) {
 	}
 }
 
-// pointer is a value that may be absent: then its place stays nil.
+// pointer is a value that may be absent: then its destination stays nil.
 type pointer[T any] struct {
 	dst   **T
 	value func(*T) Value
 }
 
-// Pointer reads a value that may be absent: then its place stays nil. What reads it is made by value.
+// Pointer reads a value that may be absent: then its destination stays nil. value makes the Value that reads it.
 func Pointer[T any](dst **T, value func(*T) Value) Value { return &pointer[T]{dst, value} }
 
 func (p *pointer[T]) read(d *Decoder, n ast.Node) {
@@ -70,14 +70,14 @@ func (p *pointer[T]) node() node {
 	return p.value(*p.dst).node()
 }
 
-// named is what stands in another file, which the file names: as an absolute path, or from its own folder.
+// named is the content of another file, which the file names by an absolute path or relative to its own folder.
 type named[T any] struct {
 	dst   *T
 	what  string
 	parse func(io.Reader) (T, error)
 }
 
-// FileOf reads another file by parse; what is the word for it in messages.
+// FileOf reads another file with parse; what names its content in messages.
 func FileOf[T any](dst *T, what string, parse func(io.Reader) (T, error)) Value {
 	return &named[T]{dst, what, parse}
 }

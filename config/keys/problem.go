@@ -10,7 +10,7 @@ import (
 // Problem is one mistake in a file.
 type Problem struct {
 	File         string
-	Line, Column int // from 1; 0 when the file could not be read at all
+	Line, Column int // from 1; 0 if the file could not be read at all
 	Text         string
 	Hint         string // what to do; may be empty
 }
@@ -26,10 +26,10 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, text)
 }
 
-// Problems is every mistake in a file, in the order of their places.
+// Problems are all mistakes in a file, ordered by place.
 type Problems []Problem
 
-// shown bounds the length of an error message.
+// shown limits the length of an error message.
 const shown = 50
 
 func (p Problems) Error() string {
@@ -61,7 +61,7 @@ func Nearest(word string, known []string) (string, bool) {
 	return at, at != ""
 }
 
-// Suggest ends a message about an unknown word: with the nearest known one, or with all of them.
+// Suggest ends a message about an unknown word: with the nearest known word, or with all of them.
 func Suggest(word string, known []string) string {
 	if near, ok := Nearest(word, known); ok {
 		return fmt.Sprintf(", did you mean %q?", near)
@@ -69,8 +69,8 @@ func Suggest(word string, known []string) string {
 	return fmt.Sprintf(" (known: %s)", strings.Join(known, ", "))
 }
 
-// distance counts the letters to insert, drop, change or swap with their neighbour to turn a into b (optimal string
-// alignment). Words too long to be a slip are far from everything.
+// distance counts the letters to insert, delete, change or swap with their neighbour to turn a into b (optimal string
+// alignment). Words that are too long for a typing mistake have a large distance.
 func distance(a, b string) int {
 	if len(a) > 64 {
 		return len(a)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Currents lists the values of all keys of a table, as a file would write them.
+// Currents lists the values of all keys of a table, as written in a file.
 func (s Table) Currents(prefix string, into map[string]string) {
 	for _, k := range s {
 		path := Join(prefix, k.Name)
@@ -34,7 +34,7 @@ func Print(w io.Writer, keys Table) error {
 	return err
 }
 
-// holder is a value that holds further keys; behind is what stands between its own name and theirs.
+// holder is a value that contains further keys; behind is what separates its name from theirs.
 type holder interface {
 	inside() (keys Table, behind string)
 }
@@ -60,7 +60,7 @@ func (s Table) rows(b *strings.Builder, prefix string) {
 	}
 }
 
-// shown says what a key is without the file.
+// shown is the value of a key without a file, for the reference.
 func (k Key) shown() string {
 	switch initial := k.Value.initial(); {
 	case k.Required:

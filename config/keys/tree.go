@@ -17,8 +17,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Bounds of a file. The YAML parser's time grows with the square of nesting and of keys in one map, so both are bounded
-// before it runs.
+// Limits of a file. The YAML parser's time grows with the square of the nesting and of the number of keys in one map,
+// so both are limited before it runs.
 const (
 	maxBytes  = 1 << 20
 	maxTokens = 50_000
@@ -35,7 +35,7 @@ func placeOf(t *token.Token) Place {
 	return Place{t.Position.Line, t.Position.Column}
 }
 
-// start returns where a node begins: a map in block style begins at its first key, not at the colon behind it.
+// start returns where a node begins: a map in block style begins at its first key, not at the colon after it.
 func start(n ast.Node) Place {
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -48,7 +48,7 @@ func start(n ast.Node) Place {
 	return placeOf(n.GetToken())
 }
 
-// tree turns a file into its one document's root.
+// tree returns the root of a file's single document.
 func (d *Decoder) tree(data []byte) (root ast.Node, ok bool) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	switch {
@@ -65,7 +65,7 @@ func (d *Decoder) tree(data []byte) (root ast.Node, ok bool) {
 }
 
 func (d *Decoder) parse(text string) (ast.Node, bool) {
-	// The library has panicked on odd input before; a file must never bring Quell down.
+	// The library has panicked on unusual input before; a file must never crash Quell.
 	defer func() {
 		if r := recover(); r != nil {
 			d.ProblemAt(Place{1, 1}, "the file cannot be read as YAML", "")
@@ -83,7 +83,7 @@ func (d *Decoder) parse(text string) (ast.Node, bool) {
 	return d.onlyDocument(file)
 }
 
-// bounded refuses files that are too deep or have too many parts.
+// bounded refuses files that are nested too deeply or have too many parts.
 func (d *Decoder) bounded(tokens token.Tokens) bool {
 	if len(tokens) > maxTokens {
 		d.ProblemAt(placeOf(tokens[maxTokens]), fmt.Sprintf("the file has more than %d parts", maxTokens), "")
@@ -140,7 +140,8 @@ func (d *Decoder) onlyDocument(file *ast.File) (ast.Node, bool) {
 	return bodies[0], true
 }
 
-// plain peels off what YAML can put around a value, and reports it: Quell reads plain YAML only.
+// plain unwraps what YAML can put around a value, such as anchors and tags, and reports it, because Quell does not
+// support it.
 func (d *Decoder) plain(n ast.Node) (ast.Node, bool) {
 	switch n := n.(type) {
 	case nil:
@@ -161,7 +162,7 @@ func (d *Decoder) plain(n ast.Node) (ast.Node, bool) {
 	return nil, false
 }
 
-// ReadFile reads no more of a file than Parse accepts, and one byte, so that Parse notices.
+// ReadFile reads at most one byte more of a file than Parse accepts, so that Parse notices a file that is too large.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

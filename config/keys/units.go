@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// errSyntax says that a text is not of the wanted form; the caller says what that is.
+// errSyntax says that a text does not have the expected form; the caller adds which form that is.
 var errSyntax = errors.New("wrong form")
 
-// unit is a suffix and what it multiplies by.
+// unit is a suffix and its factor.
 type unit struct {
 	suffix string
 	factor float64
 }
 
-// bandwidths are decimal, in bit/s. Values are written in the first unit that suits them.
+// bandwidths are decimal, in bit/s. Values are written in the first unit that fits.
 var bandwidths = []unit{
 	{"Gbps", 1e9}, {"Mbps", 1e6}, {"kbps", 1e3}, {"bps", 1},
 	{"Kbps", 1e3}, {"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}, {"bit/s", 1},
@@ -29,10 +29,10 @@ var sizes = []unit{
 	{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"kB", 1e3}, {"B", 1},
 }
 
-// maxSize bounds sizes to what arithmetic on them can bear.
+// maxSize limits sizes so that arithmetic with them cannot overflow.
 const maxSize = 1 << 50
 
-// ParseReal reads a plain decimal number; NaN, infinities, hexadecimal and underscores are refused.
+// ParseReal reads a plain decimal number. It refuses NaN, infinities, hexadecimal and underscores.
 func ParseReal(s string) (float64, error) {
 	if strings.Trim(s, "0123456789+-.eE") != "" {
 		return 0, errSyntax
@@ -91,10 +91,10 @@ func parseDuration(s string) (time.Duration, error) {
 	return whole + part, nil
 }
 
-// maxDays keeps durations within what time.Duration holds.
+// maxDays limits durations to the range of time.Duration.
 const maxDays = 100_000
 
-// ParseDuration reads a duration of a command line, as a file writes it: 75ms, 10s, 1h30m, 1d. The error says how to
+// ParseDuration reads a duration on a command line, written as in a file: 75ms, 10s, 1h30m, 1d. The error says how to
 // write one.
 func ParseDuration(s string) (time.Duration, error) {
 	d, err := parseDuration(s)
@@ -107,7 +107,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return 0, errors.New("must be " + durationKind)
 }
 
-// ParseShare reads a share of a command line, as a file writes it: 5% or 0.05. The error says how to write one.
+// ParseShare reads a share on a command line, written as in a file: 5% or 0.05. The error says how to write one.
 func ParseShare(s string) (float64, error) {
 	x, err := parseShare(s)
 	if err != nil {
@@ -159,7 +159,7 @@ func parseUnit(s string, units []unit) (float64, error) {
 func formatReal(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 func formatSeed(n uint64) string  { return strconv.FormatUint(n, 10) }
 
-// FormatShare writes a fraction in percent, with no more digits than a person would where these are enough.
+// FormatShare writes a fraction as a percentage, with few digits if they are exact.
 func FormatShare(x float64) string {
 	text := strconv.FormatFloat(x*100, 'g', 10, 64) + "%"
 	if back, err := parseShare(text); err != nil || back != x {
@@ -168,7 +168,7 @@ func FormatShare(x float64) string {
 	return text
 }
 
-// FormatDuration writes 10s and 1h30m where the standard library writes 1h30m0s.
+// FormatDuration writes 10s and 1h30m instead of the standard library's 1h30m0s.
 func FormatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -183,7 +183,8 @@ func FormatDuration(d time.Duration) string {
 func formatBandwidth(x float64) string { return formatUnit(x, bandwidths) }
 func formatSize(n int64) string        { return formatUnit(float64(n), sizes) }
 
-// formatUnit writes a value in the first unit that leaves at least 1 and at most three decimals, or in single ones.
+// formatUnit writes a value in the first unit in which it is at least 1 and has at most three decimals, or without a
+// unit.
 func formatUnit(x float64, units []unit) string {
 	for _, u := range units {
 		if y := x / u.factor; u.factor == 1 || math.Abs(y) >= 1 && y*1000 == math.Trunc(y*1000) {

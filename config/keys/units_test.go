@@ -46,7 +46,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestWrittenValuesReadBack holds that messages and the reference write values as files may have them.
+// TestWrittenValuesReadBack checks that messages and the reference write values in a form that files accept.
 func TestWrittenValuesReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(0, maxSize).Draw(t, "bytes")

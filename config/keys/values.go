@@ -13,17 +13,17 @@ import (
 
 // Scalar reads one single value of a file.
 type Scalar[T any] struct {
-	kind    string // what it is and how it is written, for messages
+	kind    string // type and notation of the value, for messages
 	parse   func(string) (T, error)
 	format  func(T) string
 	accepts func(ast.Node) bool
 	set     func(T)
-	start   string // the default, as a file would write it
-	quoted  bool   // it is text, and a file that Quell writes has it in quotes
+	start   string // the default, as written in a file
+	quoted  bool   // the value is text, and is written in quotes
 	rules   []Rule[T]
 }
 
-// Rule is what a value must keep to; it returns what is wrong, or "".
+// Rule is a condition on a value; it returns what is wrong, or "".
 type Rule[T any] func(T) string
 
 func (s *Scalar[T]) initial() string { return s.start }
@@ -47,7 +47,7 @@ func (s *Scalar[T]) read(d *Decoder, n ast.Node) {
 	s.set(v)
 }
 
-// quoteHint helps where a text looks like a number to YAML, or a number like text.
+// quoteHint helps with text that looks like a number to YAML, and with numbers in quotes.
 func (s *Scalar[T]) quoteHint(n ast.Node) string {
 	if isText(n) {
 		if _, err := s.parse(written(n)); err == nil {
@@ -75,19 +75,19 @@ func (s *Scalar[T]) Then(r Rule[T]) *Scalar[T] {
 	return s
 }
 
-// First adds a rule that is judged before those that there are.
+// First adds a rule that is checked before the others.
 func (s *Scalar[T]) First(r Rule[T]) *Scalar[T] {
 	s.rules = slices.Insert(s.rules, 0, r)
 	return s
 }
 
-// Into hands the value to a function.
+// Into passes the value to a function.
 func (s *Scalar[T]) Into(set func(T)) *Scalar[T] {
 	s.set = set
 	return s
 }
 
-// Ordered is a scalar with a size.
+// Ordered is a scalar whose values can be compared.
 type Ordered[T cmp.Ordered] struct{ Scalar[T] }
 
 // Need adds a rule; text says what a value must be.
@@ -116,7 +116,7 @@ func (s *Ordered[T]) Below(high T) *Ordered[T] {
 	return s.Need("below "+s.format(high), func(v T) bool { return v < high })
 }
 
-// Between refuses values outside the two.
+// Between refuses values outside the range.
 func (s *Ordered[T]) Between(low, high T) *Ordered[T] {
 	return s.Need("between "+s.format(low)+" and "+s.format(high), func(v T) bool { return v >= low && v <= high })
 }
@@ -125,7 +125,7 @@ func measure[T cmp.Ordered](dst *T, kind string, parse func(string) (T, error), 
 	return &Ordered[T]{*Parsed(dst, kind, parse, format)}
 }
 
-// Parsed reads a single value by a parser of its own; format writes it as the parser reads it.
+// Parsed reads a single value with a given parser; format writes it so that the parser can read it.
 func Parsed[T any](dst *T, kind string, parse func(string) (T, error), format func(T) string) *Scalar[T] {
 	return &Scalar[T]{kind: kind, parse: parse, format: format, accepts: isSingle, set: func(v T) { *dst = v }, start: format(*dst)}
 }
@@ -170,7 +170,7 @@ func Decimal(dst *float64) *Ordered[float64] {
 	return number(dst, "a finite number", ParseReal, formatReal)
 }
 
-// Seed is a whole number that is not negative.
+// Seed is a non-negative whole number.
 func Seed(dst *uint64) *Ordered[uint64] {
 	return number(dst, "a whole number, not negative", parseSeed, formatSeed)
 }
@@ -217,7 +217,7 @@ func isNameRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r)
 }
 
-// OneOf is one of a few known words. Those in unsupported are words of the field that a person may well try.
+// OneOf is one of a few known words. Those in unsupported are common words that get their own error message.
 func OneOf[T ~string](dst *T, known []T, unsupported ...string) *Scalar[T] {
 	words := make([]string, len(known))
 	for i, k := range known {
@@ -237,15 +237,15 @@ func OneOf[T ~string](dst *T, known []T, unsupported ...string) *Scalar[T] {
 	})
 }
 
-// List reads a list; each item is read by the value that item makes for it.
+// List reads a list; item returns the Value that reads one item.
 type List[T any] struct {
 	dst   *[]T
 	item  func(*T) Value
-	blank T   // what an item is before it is read
-	least int // fewest items
+	blank T   // an item before it is read
+	least int // smallest number of items
 }
 
-// ListOf reads a list by what item makes for each; blank is an item before it is read.
+// ListOf reads a list; item returns the Value that reads one item, and blank is an item before it is read.
 func ListOf[T any](dst *[]T, blank T, item func(*T) Value) *List[T] {
 	return &List[T]{dst: dst, item: item, blank: blank}
 }
@@ -336,8 +336,8 @@ type WordList[T ~string] struct {
 	set               func([]T)
 }
 
-// Words reads one of the known words, or a list of them without repetition, such as [network, cpu]. The words in alone stand in no list.
-// now is what a file would say before it is read.
+// Words reads one of the known words, or a list of them without repetition, such as [network, cpu]. The words in alone cannot be in a
+// list. now is the value before a file is read.
 func Words[T ~string](now []T, set func([]T), known []T, alone ...T) *WordList[T] {
 	return &WordList[T]{now: now, known: known, alone: alone, set: set}
 }

@@ -18,7 +18,7 @@ func Write(w io.Writer, t, defaults Table) error {
 	return err
 }
 
-// node is a value as YAML: on the line of its key, or in lines below it. One without either holds nothing.
+// node is a value as YAML: on the line of its key, or in lines below it. If both are empty there is no value.
 type node struct {
 	inline string
 	lines  []string
@@ -58,7 +58,7 @@ func (s Table) lines(defaults Table) (lines []string) {
 	return lines
 }
 
-// lines are those that differ from the defaults. The keys of a form have those of the form.
+// lines are those that differ from the defaults. The keys of a form are compared with those of the same form.
 func (c *Choice) lines(defaults *Choice) []string {
 	standing := slices.Concat(Table{defaults.by}, defaults.common)
 	for _, f := range c.forms {
@@ -94,7 +94,7 @@ func (o *Optional[T]) node() node {
 	return o.keys(*o.dst).node()
 }
 
-// node is empty: the name of the other file is not kept.
+// node is empty, because the name of the other file is not kept.
 func (f *named[T]) node() node { return node{} }
 
 func indented(by string, lines []string) []string {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPointersAreWrittenWhereTheyAreSet holds that a value that may be absent is written as it is, 0 too.
+// TestPointersAreWrittenWhereTheyAreSet checks that an optional value is written if it is set, even to 0.
 func TestPointersAreWrittenWhereTheyAreSet(t *testing.T) {
 	var limit *int
 	table := func() Table {
