@@ -372,7 +372,7 @@ func TestResources(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", text, f, err)
 		}
 		var b bytes.Buffer
-		if err := keys.Write(&b, ServiceKeys(&f.Service), nil); err != nil {
+		if err := keys.Write(&b, ServiceKeys(&f.Service), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		if again, err := drivers.Parse("quell.yaml", b.Bytes()); err != nil || !reflect.DeepEqual(again.Service, f.Service) {

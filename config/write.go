@@ -6,9 +6,13 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Write writes a configuration as a file that reads back to the same configuration. Keys that have their default are
-// left out.
+// Write writes a configuration as a file that reads back to the same configuration. It leaves out keys at their default, unless the file
+// that the configuration was read from has them.
 func (t Drivers) Write(w io.Writer, f *File) error {
 	defaults := t.Defaults()
-	return keys.Write(w, t.fileKeys(f), t.fileKeys(&defaults))
+	var given func(string) bool
+	if f.places != nil {
+		given = f.places.Given
+	}
+	return keys.Write(w, t.fileKeys(f), t.fileKeys(&defaults), given)
 }

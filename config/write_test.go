@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/scaler/process"
 )
@@ -22,6 +23,8 @@ func TestWrittenFilesReadBack(t *testing.T) {
 		"no limit":  least + "balancer: {max_conns_per_client: 0}\nlisten: off\nagent: {capacity: {cpu: 1.5}}\n",
 		"haproxy": least + "balancer: {kind: haproxy, drain: 3s, haproxy: {sockets: [/run/a, '10.0.0.1:9999'], backend: app}}\n" +
 			"scaler: {kind: process, command: [web, --port, '{port}', \"a 'b'\"], lifeline: true}\n",
+		"a listed group": least + "scaler: {kind: fixed, instances: [{id: a, address: '10.0.0.1:80'}]}\n" +
+			"group: {min: 1, max: 1, initial: 1}\nprobe: {timeout: 1s, count: 8}\n",
 		"commands": least + "balancer: {kind: command, command: [apply, '7']}\nscaler: {kind: command, start: [up], stop: [down], list: [ls]}\n",
 	} {
 		from, d, _ := drivers.parse("quell.yaml", []byte(text))
@@ -40,6 +43,29 @@ func TestWrittenFilesReadBack(t *testing.T) {
 		if want, got := valuesOf(from), valuesOf(back); !maps.Equal(got, want) {
 			t.Errorf("%s: got %v\nwant %v\nfrom\n%s", name, got, want, b.String())
 		}
+	}
+}
+
+// TestGivenKeysAreWritten checks that a key stays in the file if the user wrote it, even at its default. For example, the balancer warns of
+// too few open files only if max_conns is in the file.
+func TestGivenKeysAreWritten(t *testing.T) {
+	const text = least + "balancer: {max_conns: 10000, health: {fall: 3}, drain: 30s}\npolicy: {name: prima}\nguard: {step: 50%}\n"
+	from, err := drivers.Parse("quell.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := drivers.Write(&b, from); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"  max_conns: 10000\n", "    fall: 3\n", "  drain: 30s\n", "  name: prima\n", "  step: 50%\n"} {
+		if !strings.Contains(b.String(), line) {
+			t.Errorf("%q is lost in\n%s", line, b.String())
+		}
+	}
+	back, err := drivers.Parse("quell.yaml", []byte(b.String()))
+	if err != nil || !back.Balancer.Settings.(*builtin.Settings).MaxConnsSet {
+		t.Errorf("read back: %v, %+v", err, back)
 	}
 }
 

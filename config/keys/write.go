@@ -7,10 +7,14 @@ import (
 	"strings"
 )
 
-// Write writes what a table holds as a file that reads back to the same values. Keys that hold nothing are left out, and so
-// are those that have the same value in defaults, a table of the same keys; it may be nil.
-func Write(w io.Writer, t, defaults Table) error {
-	lines := t.lines(defaults)
+// Write writes what a table holds as a file that reads back to the same values. It leaves out keys without a value, and keys with the same
+// value in defaults, a table of the same keys. given returns whether a user wrote the key at a path: such a key is written even at its
+// default, because a default may change, and some keys mean more when they are written. Defaults and given may be nil.
+func Write(w io.Writer, t, defaults Table, given func(path string) bool) error {
+	if given == nil {
+		given = func(string) bool { return false }
+	}
+	lines := t.lines("", defaults, given)
 	if len(lines) == 0 {
 		return nil
 	}
@@ -33,22 +37,26 @@ func (s *Scalar[T]) node() node {
 
 func (w *WordList[T]) node() node { return node{inline: w.initial()} }
 
-func (s Table) node() node { return node{lines: s.lines(nil)} }
+func (s Table) node() node {
+	return node{lines: s.lines("", nil, func(string) bool { return false })}
+}
 
-func (s Table) lines(defaults Table) (lines []string) {
+// lines are those of the keys that differ from the defaults or that a user wrote. path is where the table is.
+func (s Table) lines(path string, defaults Table, given func(string) bool) (lines []string) {
 	for _, k := range s {
 		n, standing := k.Value.node(), node{}
+		at := Join(path, k.Name)
 		if d, ok := defaults.find(k.Name); ok {
 			standing = d.Value.node()
 			switch inner := k.Value.(type) {
 			case Table:
-				n.lines, standing = inner.lines(d.Value.(Table)), node{}
+				n.lines, standing = inner.lines(at, d.Value.(Table), given), node{}
 			case *Choice:
-				n.lines, standing = inner.lines(d.Value.(*Choice)), node{}
+				n.lines, standing = inner.lines(at, d.Value.(*Choice), given), node{}
 			}
 		}
 		switch {
-		case n.inline == standing.inline && slices.Equal(n.lines, standing.lines):
+		case !given(at) && n.inline == standing.inline && slices.Equal(n.lines, standing.lines):
 		case n.inline != "":
 			lines = append(lines, k.Name+": "+n.inline)
 		case len(n.lines) > 0:
@@ -58,15 +66,16 @@ func (s Table) lines(defaults Table) (lines []string) {
 	return lines
 }
 
-// lines are those that differ from the defaults. The keys of a form are compared with those of the same form.
-func (c *Choice) lines(defaults *Choice) []string {
+// lines are those of the keys that differ from the defaults or that a user wrote. The keys of a form are compared with those of the same
+// form.
+func (c *Choice) lines(path string, defaults *Choice, given func(string) bool) []string {
 	standing := slices.Concat(Table{defaults.by}, defaults.common)
 	for _, f := range c.forms {
 		if f.Name == c.by.Value.initial() {
 			standing = append(standing, f.Keys...)
 		}
 	}
-	return c.now().lines(standing)
+	return c.now().lines(path, standing, given)
 }
 
 func (l *List[T]) node() node {

@@ -16,7 +16,7 @@ func TestPointersAreWrittenWhereTheyAreSet(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b strings.Builder
-		if err := Write(&b, table(), nil); err != nil || b.String() != want {
+		if err := Write(&b, table(), nil, nil); err != nil || b.String() != want {
 			t.Errorf("written %q, %v, want %q", b.String(), err, want)
 		}
 		now := map[string]string{}
