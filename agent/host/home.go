@@ -54,7 +54,7 @@ func Open(dir string, log *slog.Logger) (*Home, error) {
 	if err != nil {
 		return nil, fmt.Errorf("taking the folder of agent.policy: %w", err)
 	}
-	h := &Home{dir: dir, release: release, journal: &journal{path: filepath.Join(dir, "journal.jsonl"), most: journalBytes / 2}}
+	h := &Home{dir: dir, release: release, journal: journalOf(dir)}
 	if err := h.listen(log); err != nil {
 		return nil, errors.Join(err, release())
 	}

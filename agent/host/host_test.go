@@ -68,7 +68,7 @@ var reports = quell.Policy{Name: policy.NamesOf(policy.HostScope)[0]}
 // homeless is a home without a socket, for tests with synthetic time.
 func homeless(t *testing.T) *Home {
 	dir := t.TempDir()
-	return &Home{dir: dir, journal: &journal{path: filepath.Join(dir, "journal.jsonl"), most: journalBytes / 2}}
+	return &Home{dir: dir, journal: journalOf(dir)}
 }
 
 // run runs a loop for the given time with synthetic time.
@@ -337,6 +337,54 @@ func TestJournalAfterAKill(t *testing.T) {
 		t.Errorf("%d entries, want 4", got)
 	}
 	if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+}
+
+// A journal is read over both of its files, from a given time on, while the agent may write.
+func TestReadJournal(t *testing.T) {
+	dir := t.TempDir()
+	var got []string
+	read := func(since time.Time) error {
+		got = nil
+		return ReadJournal(dir, since, func(e bus.Entry) error {
+			got = append(got, e.Text)
+			return nil
+		})
+	}
+	if err := read(time.Time{}); !errors.Is(err, quell.ErrNoData) || !strings.Contains(err.Error(), "start quell agent") {
+		t.Errorf("without a journal: %v", err)
+	}
+	j := journalOf(dir)
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i, text := range []string{"a", "b", "c", "d"} {
+		if text == "c" {
+			j.most = 1 // the next entry begins a new file
+		}
+		if err := j.append(bus.Entry{At: start.Add(time.Duration(i) * time.Second), Kind: bus.EventEntry, Text: text}); err != nil {
+			t.Fatal(err)
+		}
+		if text == "c" {
+			j.most = journalBytes
+		}
+	}
+	if err := read(time.Time{}); err != nil || strings.Join(got, "") != "abcd" {
+		t.Errorf("read %v, %v", got, err)
+	}
+	if err := read(start.Add(2 * time.Second)); err != nil || strings.Join(got, "") != "cd" {
+		t.Errorf("from the third on: %v, %v", got, err)
+	}
+	if _, err := j.file.WriteAt([]byte("{}\n{\"at\":\"2026"), j.size); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(time.Time{}); err == nil || !strings.Contains(err.Error(), "1 damaged lines") || strings.Join(got, "") != "abcd" {
+		t.Errorf("with a damaged line and half of one: %v, %v", got, err)
+	}
+	stop := errors.New("stop")
+	if err := ReadJournal(dir, time.Time{}, func(bus.Entry) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("a reader that stops: %v", err)
+	}
+	if err := j.close(); err != nil {
 		t.Fatal(err)
 	}
 }

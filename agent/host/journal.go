@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"time"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 )
 
@@ -22,6 +27,100 @@ type journal struct {
 
 	file *os.File
 	size int64
+}
+
+// journalOf returns the journal in an agent's folder.
+func journalOf(dir string) *journal {
+	return &journal{path: filepath.Join(dir, "journal.jsonl"), most: journalBytes / 2}
+}
+
+// ReadJournal calls fn with the entries from since on in the journal of an agent's folder, oldest first. The agent may run meanwhile. If
+// fn returns an error, ReadJournal stops and returns it. Without a journal the error wraps quell.ErrNoData. Lines that cannot be decoded
+// are skipped and reported at the end; an incomplete last line is not reported.
+func ReadJournal(dir string, since time.Time, fn func(bus.Entry) error) error {
+	files, err := journalOf(dir).files()
+	if err != nil {
+		return fmt.Errorf("reading the agent's journal: %w", err)
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("%w: no agent has kept a journal in %s: start quell agent with agent.policy", quell.ErrNoData, dir)
+	}
+	damaged := 0
+	for _, f := range files {
+		if err == nil {
+			err = eachEntry(f, func(e bus.Entry) error {
+				if e.At.Before(since) {
+					return nil
+				}
+				return fn(e)
+			}, &damaged)
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err == nil && damaged > 0 {
+		err = fmt.Errorf("%d damaged lines in the journal in %s were skipped", damaged, dir)
+	}
+	return err
+}
+
+// files opens the previous and the present file, as far as they exist. If the agent renames the present file in between, both are the same
+// file, and they are opened again.
+func (j *journal) files() ([]*os.File, error) {
+	for {
+		var files []*os.File
+		var infos []os.FileInfo
+		for _, path := range []string{j.path, j.aside()} {
+			f, err := os.Open(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			var info os.FileInfo
+			if err == nil {
+				files = append(files, f)
+				info, err = f.Stat()
+			}
+			if err != nil {
+				return nil, errors.Join(err, closeAll(files))
+			}
+			infos = append(infos, info)
+		}
+		if len(infos) < 2 || !os.SameFile(infos[0], infos[1]) {
+			slices.Reverse(files)
+			return files, nil
+		}
+		if err := closeAll(files); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func closeAll(files []*os.File) (err error) {
+	for _, f := range files {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// eachEntry calls fn with the entries of a file, and counts the lines that are none.
+func eachEntry(r io.Reader, fn func(bus.Entry) error, damaged *int) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading the agent's journal: %w", err)
+		}
+		var e bus.Entry
+		if json.Unmarshal(line, &e) != nil || e.At.IsZero() || e.Kind == bus.PlanEntry && e.Plan == nil {
+			*damaged++
+			continue
+		}
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
 }
 
 // append writes an entry. After an error nothing of the entry is in the file, and the next call opens the file again.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent/host"
+	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/daemon"
 )
 
@@ -37,6 +38,19 @@ func localStatus(cmd *cobra.Command, path string, asJSON bool) error {
 	}
 	printable(&s)
 	return writeLocalStatus(cmd.OutOrStdout(), s)
+}
+
+// localJournal calls fn with the entries from since on in the journal of this machine's agent.
+func localJournal(cmd *cobra.Command, path string, since time.Time, fn func(bus.Entry) error) error {
+	if err := findConfig(cmd, &path); err != nil {
+		return err
+	}
+	file, mistakes, err := daemon.Drivers().LoadLocal(path)
+	if err != nil {
+		return err
+	}
+	warnOf(cmd, path, len(mistakes))
+	return host.ReadJournal(file.AgentDir(), since, fn)
 }
 
 func writeLocalStatus(w io.Writer, s host.Status) error {

@@ -294,22 +294,28 @@ func overrideCommand() *cobra.Command {
 func journalCommand() *cobra.Command {
 	var path, dir, service string
 	var since time.Duration
-	var asJSON, all, snapshots bool
+	var asJSON, all, snapshots, local bool
 	cmd := &cobra.Command{
-		Use:   "journal [--config FILE | --dir DIR] [--since 1h] [--service NAME]",
-		Short: "Show what was decided and why",
+		Use:   "journal [--config FILE | --dir DIR] [--local] [--since 1h] [--service NAME]",
+		Short: "Show what was decided and why; --local: by the policy of this machine's agent",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if since < 0 {
 				return userErrorf("--since %s: must not be negative; write how far to look back, as in 1h or 1d", keys.FormatDuration(since))
+			}
+			w := journalWriter{w: cmd.OutOrStdout(), json: asJSON, all: all}
+			from := time.Now().Add(-since)
+			if local && (dir != "" || service != "" || snapshots) {
+				return userErrorf("--local excludes --dir, --service and --snapshots: it reads the entries in the agent's folder")
+			}
+			if local {
+				return localJournal(cmd, path, from, w.entry)
 			}
 			journal, kept, closeAll, err := openJournal(cmd, path, dir, service)
 			if err != nil {
 				return err
 			}
 			defer closeAll()
-			w := journalWriter{w: cmd.OutOrStdout(), json: asJSON, all: all}
-			from := time.Now().Add(-since)
 			if dir != "" && !cmd.Flags().Changed("since") {
 				from = time.Time{} // a stored journal may be old
 			}
@@ -328,6 +334,7 @@ func journalCommand() *cobra.Command {
 		},
 	}
 	addConfigFlag(cmd, &path)
+	cmd.Flags().BoolVar(&local, "local", false, "read the journal of this machine's agent (agent.policy), without controller and bus")
 	cmd.Flags().StringVar(&dir, "dir", "", "data folder of a controller that does not run, in place of --config")
 	cmd.Flags().StringVar(&service, "service", "", "name of the service; default: the configuration's, or the only one in the folder")
 	durationFlag(cmd.Flags(), &since, "since", time.Hour, "how far to look back; with --dir the default is everything")
@@ -461,7 +468,9 @@ func (j *journalWriter) entry(e bus.Entry) error {
 		return err
 	}
 	what := done(e)
-	if !j.all && (what == "" || what == j.advice) {
+	if e.Plan.Host != "" && what == "" {
+		what = reported(e.Plan)
+	} else if !j.all && (what == "" || what == j.advice) {
 		return nil
 	}
 	j.advice = what
@@ -484,6 +493,14 @@ func (j *journalWriter) entry(e bus.Entry) error {
 		}
 	}
 	return nil
+}
+
+// reported describes a plan of an agent that changes nothing. Agents write a plan when its reasons differ from those of the last one.
+func reported(p *quell.Plan) string {
+	if len(p.Reasons) == 0 {
+		return "nothing to report any more"
+	}
+	return "reports"
 }
 
 // groupText describes a change of the group.
