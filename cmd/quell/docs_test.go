@@ -16,6 +16,9 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/agent/host"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/need"
 	"github.com/quellhq/quell/lab/scenario"
@@ -150,6 +153,54 @@ func TestDocumentedMembers(t *testing.T) {
 	if len(members) != 2 || members[0].State != quell.Ready {
 		t.Errorf("read %+v", members)
 	}
+}
+
+// TestDocumentedFields checks that docs/files.md names every field of snapshots, plans, readings, journal, status and members in the
+// section about it, and that its tables name no others.
+func TestDocumentedFields(t *testing.T) {
+	text := readDoc(t, "docs/files.md")
+	for heading, types := range map[string][]reflect.Type{
+		"Snapshots":                  typesOf(quell.Snapshot{}, quell.Instance{}, quell.Observation{}),
+		"Plans":                      typesOf(quell.Plan{}),
+		"Readings":                   typesOf(quell.Reading{}),
+		"Journal":                    typesOf(bus.Entry{}),
+		"Status":                     typesOf(controller.Status{}, controller.InstanceStatus{}, host.Status{}),
+		"A scaler of kind `command`": typesOf(quell.Member{}),
+	} {
+		_, section, ok := strings.Cut(text, "\n## "+heading+"\n")
+		if !ok {
+			t.Errorf("docs/files.md has no section %s", heading)
+			continue
+		}
+		section, _, _ = strings.Cut(section, "\n## ")
+		fields := map[string]bool{}
+		for _, typ := range types {
+			for i := range typ.NumField() {
+				name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+				fields[name] = true
+				if !strings.Contains(section, "`"+name+"`") {
+					t.Errorf("%s: %s.%s is not documented", heading, typ, name)
+				}
+			}
+		}
+		for _, row := range fieldRow.FindAllStringSubmatch(section, -1) {
+			for _, name := range strings.Split(row[1], ", ") {
+				if !fields[strings.Trim(name, "`")] {
+					t.Errorf("%s: there is no field %s", heading, name)
+				}
+			}
+		}
+	}
+}
+
+// fieldRow is a table's row that begins with names of fields.
+var fieldRow = regexp.MustCompile("(?m)^\\| (`[a-z_]+`(?:, `[a-z_]+`)*) \\|")
+
+func typesOf(values ...any) (types []reflect.Type) {
+	for _, v := range values {
+		types = append(types, reflect.TypeOf(v))
+	}
+	return types
 }
 
 // TestSetBackends runs the example program of a balancer on the documented backends.
