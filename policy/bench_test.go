@@ -9,8 +9,8 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// sharingModels are the tables that training would give on a link shared equally (processor sharing): with a
-// response time of 10 ms alone, severity is U_int/(1-U-U_int) and the response 10 ms/(1-U-U_int).
+// sharingModels are the tables that a training would give on a link that is shared equally (processor sharing): with
+// a response time of 10 ms without neighbours, severity is U_int/(1-U-U_int) and the response time 10 ms/(1-U-U_int).
 func sharingModels(tb testing.TB) *model.Models {
 	tb.Helper()
 	prima := &model.Prima{
@@ -44,7 +44,7 @@ func sharingModels(tb testing.TB) *model.Models {
 	return m
 }
 
-// crowd is a snapshot of n instances at one utilisation, of which 30% suffer from neighbours.
+// crowd is a snapshot of n instances at one utilisation, 30% of which suffer from neighbours.
 func crowd(n int, use float64) *quell.Snapshot {
 	at := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
 	s := &quell.Snapshot{At: at, Service: "video"}
@@ -65,12 +65,12 @@ func crowd(n int, use float64) *quell.Snapshot {
 	return s
 }
 
-// BenchmarkPRIMA is one Decide, guard included and JSON excluded, after the memory has filled.
+// BenchmarkPRIMA is one Decide with the guard and without JSON, after the memory has filled.
 func BenchmarkPRIMA(b *testing.B) {
 	for _, n := range []int{100, 1000, 10_000} {
 		for _, tc := range []struct {
 			name string
-			use  float64 // the threshold of 25 ms leaves 0.6 of an instance alone
+			use  float64 // with a threshold of 25 ms an instance without neighbours can carry 0.6
 		}{{"steady", 0.40}, {"shift", 0.45}, {"out", 0.55}, {"in", 0.20}} {
 			b.Run(fmt.Sprintf("%d/%s", n, tc.name), func(b *testing.B) {
 				service := quell.DefaultService()

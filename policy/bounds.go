@@ -8,14 +8,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// eased says which rules of the guard give way because no shares fit into all of them. The zero value is none.
+// eased says which rules of the guard are relaxed because no shares satisfy all of them. The zero value means none.
 type eased struct {
-	step, floor              float64 // by how much they give way, from 0 to 1: all of it
+	step, floor              float64 // how far they are relaxed, from 0 to 1: completely
 	slowStart, errors, stale bool
 }
 
-// setShares sets the shares of the instances that stay. What a person set is in force at once, and the others share the
-// rest; then each rule bounds what an instance may have.
+// setShares sets the shares of the instances that stay. Shares that people set are used at once, and the others share
+// the rest. Then each rule bounds the shares.
 func (gd *guarded) setShares() {
 	gd.cut()
 	gd.fix()
@@ -35,8 +35,8 @@ func (gd *guarded) setShares() {
 	}
 }
 
-// fix takes up what people set, and lets the others share the rest in the policy's proportions, or equally if it gives
-// them nothing.
+// fix applies the shares that people set, and divides the rest among the others in the policy's proportions, or
+// equally if the policy gives them nothing.
 func (gd *guarded) fix() {
 	fixed := fixByHand(gd.staying)
 	if fixed.count > 0 || fixed.refused {
@@ -102,10 +102,10 @@ func (gd *guarded) tellStale(m *member, moved float64) {
 
 func (gd *guarded) equal() float64 { return 1 / float64(len(gd.staying)) }
 
-// settle returns the shares that guard.step counts from: the present ones, after those that leave, those that are new and
-// those that a person set have made room or taken it, in proportion to what the others have. A new instance begins with
-// what the policy gives it, up to an equal share. An instance with errors gains nothing by it, if others can take it. It
-// returns nil if no instance that stays has a share yet: then the first ones are free.
+// settle returns the shares from which guard.step counts: the present shares, scaled in proportion to make room for new
+// instances and for shares that people set, or to use the room of instances that leave. A new instance starts with the
+// policy's share, up to an equal share. An instance with errors gains nothing by the scaling if others can take it. If no
+// instance that stays has a share yet, settle returns nil: then the first shares are unrestricted.
 func (gd *guarded) settle() []float64 {
 	known := false
 	for _, m := range gd.staying {
@@ -146,10 +146,10 @@ func (gd *guarded) settled(give eased) []fraction {
 	return list
 }
 
-// isNew says whether an instance has had no share yet.
+// isNew returns whether an instance has had no share yet.
 func (m *member) isNew() bool { return m.weight() == 0 && !m.mem.Joined }
 
-// ramp is what guard.slow_start lets an instance have; one without readings goes its own way.
+// ramp is the largest share that guard.slow_start allows; it does not apply to an instance without readings.
 func (gd *guarded) ramp(m *member) float64 {
 	rule := gd.in.Service.Guard.SlowStart
 	if rule == 0 || m.kept || m.AgeS == nil || m.age() >= rule {
@@ -158,7 +158,7 @@ func (gd *guarded) ramp(m *member) float64 {
 	return m.share * math.Max(0.1, float64(m.age())/float64(rule))
 }
 
-// fractions are the policy's shares with the bounds of all rules, some of which give way.
+// fractions are the policy's shares with the bounds of all rules, some of which are relaxed.
 func (gd *guarded) fractions(give eased) []fraction {
 	list := make([]fraction, len(gd.staying))
 	for i, m := range gd.staying {
@@ -172,7 +172,7 @@ func (gd *guarded) fractions(give eased) []fraction {
 	return list
 }
 
-// step is how far a share may move: 1, as far as it likes.
+// step is how far a share may move; 1 means any distance.
 func (gd *guarded) step(give eased) float64 {
 	if gd.in.Service.Guard.Step == 0 {
 		return 1
@@ -181,8 +181,9 @@ func (gd *guarded) step(give eased) float64 {
 	return step + math.Max(0, 1-step)*give.step
 }
 
-// bound narrows what the step leaves an instance. Earlier rules win: what a person set, stale readings, errors, and a
-// floor for those that may have one. A ramp makes an instance lose nothing that the step or the floor leaves it.
+// bound narrows an instance's bounds within the step. Earlier rules have precedence: shares that people set, stale
+// readings, errors, and a floor for those that may have one. A ramp never takes away what the step or the floor
+// guarantees.
 func (gd *guarded) bound(m *member, low, high float64, give eased) (float64, float64) {
 	if m.fixed != nil {
 		return *m.fixed, *m.fixed
@@ -205,11 +206,11 @@ func (gd *guarded) bound(m *member, low, high float64, give eased) (float64, flo
 	return low, high
 }
 
-// waiting says whether an instance has no weight yet because nothing is known of it.
+// waiting returns whether an instance has no weight yet because nothing is known about it.
 func (m *member) waiting() bool { return m.weight() == 0 && m.share == 0 && !m.rated() }
 
-// ease finds what has to give way so that some shares are within all bounds: guard.step first, then guard.floor, each as
-// little as possible, and the others only if that does not do.
+// ease finds which rules must be relaxed so that some shares are within all bounds: first guard.step, then guard.floor,
+// each as little as possible, and the others only if that is not enough.
 func (gd *guarded) ease() eased {
 	last := eased{slowStart: true, errors: true, stale: true}
 	for _, give := range []eased{{}, {slowStart: true}, {slowStart: true, errors: true}, last} {
@@ -229,7 +230,7 @@ func (gd *guarded) ease() eased {
 
 func (gd *guarded) fits(give eased) bool { return feasible(gd.fractions(give)) }
 
-// least finds how little of what gives way altogether is enough.
+// least finds the smallest sufficient relaxation.
 func (gd *guarded) least(give func(part float64) eased) eased {
 	short, enough := 0.0, 1.0
 	for range 30 {
@@ -242,7 +243,7 @@ func (gd *guarded) least(give func(part float64) eased) eased {
 	return give(enough)
 }
 
-// explain says what the rules changed, and which gave way.
+// explain records what the rules changed, and which rules were relaxed.
 func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
 	for i, m := range gd.staying {
 		want := list[i].want
@@ -281,10 +282,10 @@ func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
 	}
 }
 
-// mostNamed bounds how many instances a reason names.
+// mostNamed limits how many instances a reason names.
 const mostNamed = 3
 
-// explainStep names instances that guard.step keeps from getting the policy's share in this plan.
+// explainStep names instances that guard.step keeps from the policy's share in this plan.
 func (gd *guarded) explainStep(list []fraction, shares []float64, give eased) {
 	step := gd.step(give)
 	if gd.base == nil || step >= 1 {

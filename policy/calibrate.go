@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// minCollected is how many response times a calibration wants before it believes their mean.
+	// minCollected is how many response times calibration needs before it uses their mean.
 	minCollected = 30
-	// mostCollected is how many of them one snapshot may count for, so that no sum of them overflows.
+	// mostCollected is how many of them one snapshot may contribute, so that no sum overflows.
 	mostCollected = 1 << 40
-	// leastOffset is the severity below which a decaying correction is forgotten: a thousandth of the probe time.
+	// leastOffset is the severity below which a decaying correction is dropped: a thousandth of the probe time.
 	leastOffset = 0.001
 )
 
-// calibrate corrects predictions that turn out too low (PRIMA, section IV). Where the response time predicted for
-// an instance lies within delta of the threshold, the measured one is collected for a short time; if it exceeds
-// the threshold in all of that time, the severity that explains it in the response-time model is used instead, within the
-// range that the model was trained for: a single slow window says nothing, and no window says more than the model knows.
+// calibrate corrects predictions that turn out too low (PRIMA, section IV). If the response time predicted for an instance is within
+// delta of the threshold, measured response times are collected for a short time. If all of them exceed the threshold, calibration
+// uses the severity that explains them in the response-time model, within the range in which the model was trained. One slow window
+// is not enough.
 //
-// The correction is kept as an offset to the measured severity that decays slowly, and the band is judged with it:
-// otherwise the lower load that follows would leave the band and undo the correction. Measurements that the offset does
-// not explain end it sooner. Of several resources the one is corrected whose predicted response time is the longest; when another one
-// takes its place, the correction is forgotten. It returns whether an offset was raised now.
+// The correction is kept as an offset to the measured severity, which decays slowly. Whether an instance is within delta of the
+// threshold is decided with the offset: otherwise the lower load that follows would end the condition and undo the correction.
+// Measurements that the offset does not explain end it earlier. With several resources, the one with the longest predicted response
+// time is corrected. If another one takes its place, the correction is dropped. calibrate returns whether it raised an offset.
 func calibrate(in *Input, set PRIMASettings, g *group, plan *quell.Plan) bool {
 	if set.Calibrate == 0 {
 		return false
@@ -74,7 +74,8 @@ func (m *member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool 
 	return true
 }
 
-// corrected is the resource whose severity calibration corrects. What was learned of one that the policy goes by no more is forgotten.
+// corrected is the resource whose severity calibration corrects. What was learned for a resource that the policy no longer uses is
+// dropped.
 func (m *member) corrected(in *Input) int {
 	mem := m.prima()
 	if !in.several() && mem.Of == "" {
@@ -88,13 +89,13 @@ func (m *member) corrected(in *Input) int {
 	return i
 }
 
-// correct begins anew, with another resource.
+// correct starts again with another resource.
 func (mem *primaInstance) correct(of quell.Resource) {
 	mem.Of, mem.Offset, mem.Good = of, 0, 0
 	mem.forgetCollected()
 }
 
-// predict is the response time, in milliseconds, that the models expect of an instance as it is, and the resource that makes it that long.
+// predict returns the response time in milliseconds that the models predict for an instance now, and the resource that determines it.
 func (m *member) predict(in *Input) (longest float64, by int) {
 	longest = -1
 	for i := range m.senses {
@@ -109,13 +110,13 @@ func (m *member) predict(in *Input) (longest float64, by int) {
 	return longest, by
 }
 
-// explain returns what must be added to the severity so that it explains a response time, within the range that was trained.
+// explain returns what must be added to the severity so that the model gives the response time, within the trained range.
 func (s *sense) explain(in *Input, i int, use, latencyMS float64) float64 {
 	predictor := in.contended[i].predictor
 	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-s.severity)
 }
 
-// newLatency returns the response time of an observation that was not seen before, and how many requests it is of: 0 if there is none.
+// newLatency returns the response time of an observation that was not used before, and its number of requests: 0 if there is none.
 func (m *member) newLatency(service *quell.Service) (ms float64, n int) {
 	mem := m.prima()
 	if !m.fresh || mem.CollectedAt != nil && mem.CollectedAt.Equal(m.Observation.At) {
@@ -130,7 +131,7 @@ func (m *member) newLatency(service *quell.Service) (ms float64, n int) {
 	return ms, min(m.Observation.LatencyMS.N, mostCollected)
 }
 
-// doubt halves the offset where more than confirm measurements in a row ask for less than half of it.
+// doubt halves the offset after more than confirm consecutive measurements that need less than half of it.
 func (mem *primaInstance) doubt(explained float64, n, confirm int) {
 	switch {
 	case n < minCollected && mem.Offset > 0:
@@ -144,7 +145,7 @@ func (mem *primaInstance) doubt(explained float64, n, confirm int) {
 	}
 }
 
-// collect keeps the least response time, and says whether enough are there to judge.
+// collect keeps the lowest response time, and returns whether there are enough to decide.
 func (mem *primaInstance) collect(latencyMS, use float64, n, confirm int) bool {
 	if mem.Collected == 0 || latencyMS < mem.CollectedMS {
 		mem.CollectedMS, mem.CollectedUse = latencyMS, use

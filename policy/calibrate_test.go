@@ -36,7 +36,7 @@ func TestCalibrationOffset(t *testing.T) {
 	tell(&decay, "CalibrationDecay", 0.5)
 	off := calibrating(0)
 	tell(&off, "Calibrate", 0)
-	const slow = "use=0.46 cap=0.5 lat=90" // 69 ms predicted; 90 ms are explained by a severity of 0.28
+	const slow = "use=0.46 cap=0.5 lat=90" // 69 ms are predicted; a severity of 0.28 explains 90 ms
 	for _, tc := range []struct {
 		why     string
 		service quell.Service
@@ -93,7 +93,7 @@ func TestCalibrationOffset(t *testing.T) {
 	}
 }
 
-// However slow the windows, the correction stays within what was trained, and good periods end it.
+// However slow the windows, the correction stays within the trained range, and good periods end it.
 func TestCalibrationIsBounded(t *testing.T) {
 	for _, ms := range []int{500, 9000} {
 		s := calibrating(1)
@@ -128,14 +128,14 @@ func TestCalibrationIsBounded(t *testing.T) {
 	}
 }
 
-// A raised severity lowers the capacity, and load is shifted at once: the calibration has waited already.
+// A raised severity lowers the capacity, and load is shifted at once, because calibration has already waited.
 func TestCalibrationShiftsLoad(t *testing.T) {
 	s := calibrating(1)
 	e := engine(t, s, goldenModels(t))
 	rows := []string{"i1 weight=0.6 use=0.46 cap=0.5 lat=90", "i2 weight=0.4 use=0.3 cap=0.5 lat=40"}
 	st := play(t, e, at("i1=0.6 i2=0.4", rows...), at("i1=0.419 i2=0.581 calibrated shift", rows...))
 
-	// With the lower load nothing is undone, and nothing moves back.
+	// With the lower load the correction stays and no load moves back.
 	plan, _ := e.Decide(snap(t, 2, "i1 weight=0.419 use=0.318 cap=0.5 lat=60", "i2 weight=0.581 use=0.442 cap=0.5 lat=60"), st)
 	wantWeights(t, plan, map[string]float64{"i1": .419, "i2": .581})
 	if c := plan.Capacity["i1"]; math.Abs(c-(.5-.28*.95/2)) > 1e-9 {
@@ -163,7 +163,7 @@ func TestCalibrationSaysWhy(t *testing.T) {
 	t.Errorf("no reason given: %v", plan.Reasons)
 }
 
-// The metric of the SLO is what is collected.
+// Calibration collects the SLO's metric.
 func TestCalibrationCollectsTheMetric(t *testing.T) {
 	s := calibrating(0)
 	e := engine(t, s, goldenModels(t))

@@ -7,9 +7,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Compose is the plan between two decisions of a service's policy, where a fast one cuts shares meanwhile: the shares that the last
-// decision wanted, times what the snapshot's factors leave of them, within the guard's bounds. It changes weights only. Of the memory
-// it changes only what tells the next decision which shares were wanted. prev is not changed.
+// Compose returns the plan between two decisions of a service's policy while a fast policy cuts shares: the shares that the last
+// decision wanted, multiplied by the snapshot's factors, within the guard's bounds. It changes only weights. In the memory it changes
+// only the record of the wanted shares, for the next decision. prev is not changed.
 func (e *Engine) Compose(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	in := e.input(s)
 	in.between = true
@@ -24,7 +24,7 @@ func (e *Engine) Compose(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	return plan, prev.withClamped(g)
 }
 
-// withClamped is the memory with what the guard noted of the shares.
+// withClamped returns the memory with the guard's record of the shares.
 func (s State) withClamped(g *group) State {
 	instances := make(map[string]InstanceState, len(s.Instances))
 	for id, mem := range s.Instances {
@@ -40,8 +40,8 @@ func (s State) withClamped(g *group) State {
 	return s
 }
 
-// cut takes from shares what a fast policy cuts; the others get it. What a person set stays, and cuts that would leave nothing are not in
-// force.
+// cut applies a fast policy's factors to shares; the other instances get the rest. Shares that people set are not cut. Cuts that would
+// leave nothing are not applied.
 func (gd *guarded) cut() {
 	var whole, left float64
 	var cuts []string
@@ -73,7 +73,7 @@ func (gd *guarded) cut() {
 // Fast runs a service's fast policy. It is immutable and safe for concurrent use.
 type Fast struct{ engine *Engine }
 
-// NewFast compiles a service's fast policy; nil where it has none.
+// NewFast compiles a service's fast policy; nil if there is none.
 func NewFast(service quell.Service) (*Fast, error) {
 	fast := service.Policy.Fast
 	if fast.Name == "" {
@@ -87,11 +87,11 @@ func NewFast(service quell.Service) (*Fast, error) {
 	return &Fast{engine}, nil
 }
 
-// Decide returns a plan that holds factors and reasons only, and the memory to hand in with the next snapshot. prev is not changed.
+// Decide returns a plan with only factors and reasons, and the memory for the next snapshot. prev is not changed.
 func (f *Fast) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	e := f.engine
 	st := prev.carried(e.service.Policy.Name)
-	st.HandingOver = false // it has no shares of its own
+	st.HandingOver = false // a fast policy has no shares of its own
 	in := e.input(s)
 	g := perceive(in, prev.Instances)
 	if prev.Policy != st.Policy {

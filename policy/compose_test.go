@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// cutTo writes what is left of a share into a snapshot.
+// cutTo writes a factor into a snapshot.
 func cutTo(s *quell.Snapshot, id string, left float64, seconds int) {
 	for i := range s.Instances {
 		if s.Instances[i].ID == id {
@@ -30,7 +30,7 @@ func weighs(t *testing.T, what string, got, want map[string]float64) {
 	}
 }
 
-// A cut takes from one share what the others get in proportion, and the next decision and the end of the cut give it back.
+// The others get a cut share in proportion. The next decision keeps the cut, and its end gives the share back.
 func TestCompose(t *testing.T) {
 	s := guarding("prima", func(s *quell.Service) { s.Group.Min = 3 })
 	e := engine(t, s, goldenModels(t))

@@ -7,8 +7,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// explain records what the models say of each instance: its capacity, and the response time at the load that the
-// plan, as the guard left it, gives the instance.
+// explain records the models' results for each instance: its capacity, and the response time at the load that the
+// plan gives it after the guard.
 func explain(in *Input, g *group, plan *quell.Plan) {
 	n := len(g.rated)
 	plan.Capacity = make(map[string]float64, n)
@@ -32,8 +32,8 @@ func explain(in *Input, g *group, plan *quell.Plan) {
 	}
 }
 
-// noteProbing says that instances are probed in another way than the models were made by. Their probes are not used: what one kind
-// of probe takes alone says nothing of another kind.
+// noteProbing reports instances that are probed in another way than the models were made with. Their probes are not used, because
+// probe times of different kinds cannot be compared.
 func noteProbing(in *Input, g *group, plan *quell.Plan) {
 	for i, c := range in.contended {
 		var ids []string
@@ -51,7 +51,7 @@ func noteProbing(in *Input, g *group, plan *quell.Plan) {
 	}
 }
 
-// probeAs says how to probe a resource as its models were made.
+// probeAs says how to probe a resource as for the models.
 func probeAs(c contended) string {
 	by := c.baseline.By()
 	switch c.resource {
@@ -65,7 +65,8 @@ func probeAs(c contended) string {
 	return fmt.Sprintf("Set agent.probing.writes to %t", by.Write)
 }
 
-// noteUntold says which instances are judged without a resource that they have not told for too long.
+// noteUntold reports instances whose readings of a resource have been missing for too long, and which are judged
+// without it.
 func noteUntold(in *Input, g *group, plan *quell.Plan) {
 	if !in.several() {
 		return
@@ -87,7 +88,7 @@ func noteUntold(in *Input, g *group, plan *quell.Plan) {
 	}
 }
 
-// noteSeverity records what the instances feel, of any policy that goes by it.
+// noteSeverity records the instances' severity, for every policy that uses it.
 func noteSeverity(g *group, plan *quell.Plan) {
 	plan.Severity = make(map[string]float64, len(g.rated))
 	for _, m := range g.rated {
@@ -95,7 +96,7 @@ func noteSeverity(g *group, plan *quell.Plan) {
 	}
 }
 
-// blame names the neighbours' part in an instance's state, with the evidence.
+// blame reports what neighbours do to an instance, with the evidence.
 func (m *member) blame(in *Input, plan *quell.Plan) {
 	s, resource := m.bound(), in.contended[m.binds].resource
 	if plan.Cause == nil {

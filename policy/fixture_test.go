@@ -23,11 +23,11 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //
 //	"i1 weight=0.5 use=0.4 cap=0.3 age=100"
 //
-// Keys: weight, use, age; cpu and cpusf are use and severity of the processor; sf is the severity, cap the severity that
-// leaves this capacity under the golden models and 75 ms; lat a mean response time of n requests (100); err the error rate; probe a mean of
-// 10 probes; seen how many seconds old the observation is; hand the weight that a person set; for the instance whose place it is to take. A
-// bare word is a state (ready), "held" by a person, or "silent", which leaves the observation out. A row "arrivals=70" is the service's;
-// "coming=2" are instances that were ordered and are not listed yet.
+// Keys: weight, use, age. cpu and cpusf are use and severity of the processor. sf is the severity; cap is instead the severity that
+// leaves this capacity under the golden models and 75 ms. lat is a mean response time of n requests (100), err the error rate, probe a
+// mean of 10 probes, seen the age of the observation in seconds, hand the weight that a person set, for the instance that this one will
+// replace. A bare word is a state (ready), "held" by a person, or "silent", which leaves the observation out. A row "arrivals=70" is the
+// service's; "coming=2" are ordered instances that are not listed yet.
 func snap(tb testing.TB, k int, rows ...string) *quell.Snapshot {
 	tb.Helper()
 	s := &quell.Snapshot{At: start.Add(time.Duration(k+1) * period * time.Second), Service: "video"}
@@ -122,7 +122,7 @@ func engine(tb testing.TB, s quell.Service, m *model.Models) *Engine {
 	return e
 }
 
-// brief is a plan in one line: weights, what is added and removed, and the codes of its reasons but "interference".
+// brief is a plan in one line: weights, changes of the group, and the codes of its reasons except "interference".
 func brief(p quell.Plan) string {
 	var words []string
 	for _, id := range slices.Sorted(maps.Keys(p.Weights)) {
@@ -144,7 +144,7 @@ func brief(p quell.Plan) string {
 	return strings.Join(words, " ")
 }
 
-// step is one snapshot of a sequence and the plan in brief that must follow.
+// step is one snapshot of a sequence and the brief plan that must follow.
 type step struct {
 	rows []string
 	want string
@@ -152,7 +152,7 @@ type step struct {
 
 func at(want string, rows ...string) step { return step{rows, want} }
 
-// play runs the steps one sampling period apart, the memory carried along, and returns it.
+// play runs the steps one sampling period apart, carries the memory along, and returns it.
 func play(t *testing.T, e *Engine, steps ...step) State {
 	t.Helper()
 	var st State
@@ -166,7 +166,7 @@ func play(t *testing.T, e *Engine, steps ...step) State {
 	return st
 }
 
-// follow makes the next snapshot's weights those of a plan, as a balancer would read them back.
+// follow sets the next snapshot's weights to those of a plan, as a balancer would report them.
 func follow(s *quell.Snapshot, p quell.Plan) {
 	for i := range s.Instances {
 		if w, ok := p.Weights[s.Instances[i].ID]; ok {
@@ -175,7 +175,7 @@ func follow(s *quell.Snapshot, p quell.Plan) {
 	}
 }
 
-// hasReason says whether a plan gives a reason with this code and instance.
+// hasReason returns whether a plan gives a reason with this code and instance.
 func hasReason(p quell.Plan, code, id string) bool {
 	return slices.ContainsFunc(p.Reasons, func(r quell.Reason) bool { return r.Code == code && r.Instance == id })
 }

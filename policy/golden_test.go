@@ -89,7 +89,7 @@ func wantGroup(t *testing.T, p quell.Plan, add int, remove ...string) {
 	}
 }
 
-// TestTableVIII: capacity 50 each; loads 50, 70, 120, 180, 300 end with 1, 2, 3, 4, 6 instances, equal shares.
+// TestTableVIII: capacity 50 each; loads 50, 70, 120, 180, 300 end with 1, 2, 3, 4, 6 instances and equal shares.
 func TestTableVIII(t *testing.T) {
 	plans := replay(t, golden("prima", 75, 0), "table8.jsonl")
 	adds := []int{0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 2, 0, 0, 0}
@@ -120,8 +120,8 @@ func TestTableVIIIOneAtATime(t *testing.T) {
 	}
 }
 
-// TestTableIX: utilisations 19.5 and 48.3; then 19.5, 9, 48.3, 12, 27.3 over ten while scale-in is not confirmed;
-// then the nine largest (301.25) suffice for 300.
+// TestTableIX: utilisations 19.5 and 48.3; then 19.5, 9, 48.3, 12, 27.3 over ten instances while scaling in is not
+// confirmed; then the nine largest (301.25) suffice for 300.
 func TestTableIX(t *testing.T) {
 	plans := replay(t, golden("prima", 75, 1), "table9.jsonl")
 	at300 := func(p quell.Plan, id string) float64 { return 300 * p.Weights[id] }
@@ -152,7 +152,7 @@ func TestTableIX(t *testing.T) {
 	}
 }
 
-// TestTableX: keeps exactly the six instances of 50 for a load of 300: sufficient means >=.
+// TestTableX keeps exactly the six instances of 50 for a load of 300: sufficient means >=.
 func TestTableX(t *testing.T) {
 	p := replay(t, golden("prima", 75, 0), "table10.jsonl")[0]
 	wantGroup(t, p, 0, "i10", "i3", "i9", "i4")

@@ -10,24 +10,24 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// group is a snapshot's instances by what can be done with them.
+// group holds a snapshot's instances, sorted by what can be done with them.
 type group struct {
 	members     []member  // all, in the snapshot's order
-	ready       []*member // in the same order
-	rated       []*member // ready, with utilisation and severity known: their capacity can be told
-	unrated     []*member // ready, without
-	starting    int       // those that were ordered and are not listed yet among them
-	held        int       // taken out by a person: they take up room, and are nobody's to use or to remove
+	ready       []*member // in the snapshot's order
+	rated       []*member // ready, with known utilisation and severity, so that their capacity can be computed
+	unrated     []*member // the other ready ones
+	starting    int       // starting, including ordered instances that are not listed yet
+	held        int       // taken out by a person: they count against group.max, and are neither used nor removed
 	outstanding int       // starting, or ready without a first severity
 	weightless  bool      // no ready instance has a weight yet
-	handingOver bool      // the weights in force are another policy's
-	rates       []float64 // of exchange: how much of the first resource is used for a unit of each
+	handingOver bool      // the weights in force are from another policy
+	rates       []float64 // by resource: use of the first resource per unit of this one
 	load        float64
-	due         float64 // what of it those have to carry whose capacity can be told
-	loadText    string  // of due
+	due         float64 // the part of the load that the rated instances must carry
+	loadText    string  // due as text
 }
 
-// perceive reads the snapshot, with what is remembered of its instances.
+// perceive reads the snapshot, and fills gaps from the memory of its instances.
 func perceive(in *Input, remembered map[string]InstanceState) *group {
 	n, k := len(in.Snapshot.Instances), len(in.contended)
 	g := &group{members: make([]member, n), ready: make([]*member, 0, n), rated: make([]*member, 0, n)}
@@ -52,11 +52,11 @@ func perceive(in *Input, remembered map[string]InstanceState) *group {
 	return g
 }
 
-// leastPart is the least use of a resource, as a part of that of the first one, by which it is judged: what requests do not want binds
-// nobody.
+// leastPart is the lowest use of a resource, relative to that of the first one, at which the resource is considered: a resource that
+// requests hardly use limits nothing.
 const leastPart = 1e-6
 
-// used sums what the instances that told all use of each of several resources.
+// used sums the use of each resource over the instances that reported all of them.
 func (g *group) used(in *Input) (sum [maxContended]float64) {
 	if !in.several() {
 		return sum
@@ -73,8 +73,8 @@ func (g *group) used(in *Input) (sum [maxContended]float64) {
 	return sum
 }
 
-// exchange finds how much of the first resource the service uses for a unit of each: by what instances use at present, or, without any
-// load, by what training learned of a request.
+// exchange computes how much of the first resource the service uses per unit of each: from the instances' present use or, without any
+// load, from what the training learned of a request.
 func exchange(in *Input, used [maxContended]float64) []float64 {
 	rates := make([]float64, len(in.contended))
 	for i := range rates {
@@ -90,7 +90,7 @@ func exchange(in *Input, used [maxContended]float64) []float64 {
 	return rates
 }
 
-// trainedRate is the exchange by what a request took in training; 1 where that is not known.
+// trainedRate is the exchange according to the training; 1 if unknown.
 func trainedRate(first, other *contended) float64 {
 	if first.predictor == nil || other.predictor == nil {
 		return 1
@@ -103,7 +103,8 @@ func trainedRate(first, other *contended) float64 {
 	return a / math.Max(b, leastPart*a)
 }
 
-// carries tells what an instance uses, by the first resource, or by the others where that was not told or nobody uses it.
+// carries returns an instance's load in units of the first resource. If that was not reported or nobody uses it, the load
+// is converted from the other resources.
 func (m *member) carries(rates []float64, byFirst bool) {
 	if first := &m.senses[0]; first.hasUse && (byFirst || len(rates) == 1) {
 		m.use, m.hasUse = first.use, true
@@ -116,7 +117,7 @@ func (m *member) carries(rates []float64, byFirst bool) {
 	}
 }
 
-// memories is what is to be remembered of the instances.
+// memories is the memory of the instances for the next snapshot.
 func (g *group) memories() map[string]InstanceState {
 	memories := make(map[string]InstanceState, len(g.members))
 	for i := range g.members {
@@ -125,21 +126,22 @@ func (g *group) memories() map[string]InstanceState {
 	return memories
 }
 
-// place sums the load U over the instances that carry some, a stale one with its last reading. An instance that
-// never told its severity is waited for, but not beyond the time after which it counts as stale: a machine without
-// an agent or a probe must not keep the group from changing for ever. What it carries then is no load of the others.
+// place sums the load U over the instances that carry any; for a stale one it uses the last reading. It waits for an
+// instance that never reported a severity, but not longer than a reading may be old, because a machine without an
+// agent or a probe must not block changes of the group for ever. After that its load is not counted as load of the
+// others.
 func (g *group) place(m *member) {
 	if m.Held != nil {
 		g.held++
 		if m.fresh {
-			g.load += m.use // what it still carried goes to the others
+			g.load += m.use // its load goes to the others
 		}
 		return
 	}
 	switch m.State {
 	case quell.Starting:
 		if m.Replaces != "" {
-			return // the one whose place it is to take still counts
+			return // the instance that it will replace still counts
 		}
 		g.starting++
 		g.outstanding++
@@ -159,8 +161,8 @@ func (g *group) place(m *member) {
 	}
 }
 
-// addArrivals corrects the load for demand that saturated instances cannot carry, and tells what of it is due to those whose
-// capacity is known. Those for which nothing waits any more take their part of it.
+// addArrivals corrects the load for demand that saturated instances cannot carry, and computes the part that the rated
+// instances must carry. Unrated instances that are no longer waited for take their part.
 func (g *group) addArrivals(in *Input) {
 	out, weight := 0, 0.0
 	g.due = g.load
@@ -186,7 +188,7 @@ func (g *group) addArrivals(in *Input) {
 	}
 }
 
-// offered is the load that arrives, where that can be told. Resources of which it is known what a request takes come first.
+// offered returns the offered load, if it can be computed. Resources whose use per request is known have precedence.
 func (in *Input) offered() (load float64, ok bool) {
 	if !in.byCapacity || in.Snapshot.ArrivalRate == nil {
 		return 0, false
@@ -195,11 +197,10 @@ func (in *Input) offered() (load float64, ok bool) {
 	return *in.Snapshot.ArrivalRate * perRequest, ok
 }
 
-// present begins the plan with the weights in force: as they are where they form a whole, in proportion where an
-// instance left, equal where none is known. Where the guard clamped the last plan and that plan is in force, it
-// begins with what the policy wanted instead: otherwise a ramp or a step would end where it began. While another policy's
-// weights are handed over it begins with equal shares, or with what this policy wanted since: the other one's extremes
-// say nothing of what this one would have done.
+// present starts the plan with the weights in force: unchanged if they sum to 1, scaled if an instance left, equal if
+// there are none. If the guard changed the last plan and that plan is in force, the plan starts with what the policy
+// wanted instead, because otherwise a ramp or a step would end where it began. During a handover from another policy it
+// starts with equal shares, or with what this policy has wanted since.
 func (g *group) present(handingOver, begun bool) {
 	g.handingOver = handingOver
 	applied := g.lastPlanInForce() && (begun || !handingOver)
@@ -223,8 +224,8 @@ func (g *group) present(handingOver, begun bool) {
 	}
 }
 
-// lastPlanInForce says whether the instances whose weights were clamped have the weights that came out. Balancers
-// round weights, so a hundredth is no difference.
+// lastPlanInForce returns whether the instances whose weights the guard changed have the planned weights. Balancers
+// round weights, so a difference of a hundredth is ignored.
 func (g *group) lastPlanInForce() bool {
 	equal := 1 / float64(len(g.ready))
 	return !slices.ContainsFunc(g.ready, func(m *member) bool {
@@ -233,7 +234,7 @@ func (g *group) lastPlanInForce() bool {
 	})
 }
 
-// arrived says whether the weights in force are those of the plan, as nearly as any balancer rounds them.
+// arrived returns whether the weights in force are those of the plan, within the rounding of balancers.
 func (g *group) arrived() bool {
 	equal := 1 / float64(len(g.ready))
 	return !slices.ContainsFunc(g.ready, func(m *member) bool {
@@ -241,7 +242,7 @@ func (g *group) arrived() bool {
 	})
 }
 
-// isWhole says whether weights with this sum are complete.
+// isWhole returns whether weights with this sum are complete.
 func isWhole(sum float64) bool { return quell.AtMost(sum, 1) && quell.AtMost(1, sum) }
 
 // equal gives every ready instance the same share.
@@ -251,9 +252,9 @@ func (g *group) equal() {
 	}
 }
 
-// byCapacity sorts the rated instances by capacity, largest first, behind those whose share a person set; of equals the older one is first,
-// then the one that comes first in the snapshot. Instances that answer with errors come last: where some can go, they do, rather than be
-// left with a load that they must not gain. (An unstable sort is three times as fast for thousands of them.)
+// byCapacity sorts the rated instances by capacity, largest first, after those whose share a person set. Among equals the older one is
+// first, then the first in the snapshot. Instances with errors are last: if some instances can be removed, they are, because they must
+// not gain load. (An unstable sort is three times as fast for thousands of them.)
 func (g *group) byCapacity() []*member {
 	sorted := slices.Clone(g.rated)
 	slices.SortFunc(sorted, func(a, b *member) int {
@@ -293,10 +294,10 @@ func (g *group) addOne(in *Input, plan *quell.Plan, code, why string) {
 	}
 }
 
-// most is how many instances may be in rotation or on their way there: held ones take up room.
+// most is how many instances may be in rotation or starting. Held instances count against it.
 func (g *group) most(in *Input) int { return max(0, in.Service.Group.Max-g.held) }
 
-// limit says in words how large the group may be.
+// limit describes the limit of the group's size.
 func (g *group) limit(in *Input) string {
 	text := fmt.Sprintf("the group may have at most %d instance(s)", in.Service.Group.Max)
 	if g.held > 0 {
@@ -305,7 +306,7 @@ func (g *group) limit(in *Input) string {
 	return text
 }
 
-// noteHeld says which instances a person took out.
+// noteHeld reports which instances a person took out.
 func noteHeld(g *group, plan *quell.Plan) {
 	for i := range g.members {
 		if m := &g.members[i]; m.Held != nil {

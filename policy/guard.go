@@ -8,12 +8,12 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// failedFor is for how many consecutive snapshots an instance must be failed before it is given up: one failed
-// health check between two snapshots is no reason to end it.
+// failedFor is for how many consecutive snapshots an instance must be failed before it is given up. One failed health
+// check is not enough.
 const failedFor = 2
 
-// guard clamps a plan, whatever policy made it: the group first, then the shares. Every rule bounds shares; the plan
-// gets those nearest to the policy's that are within all bounds. It is pure, and says what it changed.
+// guard bounds a plan of any policy: the group first, then the shares. Every rule bounds shares. The plan gets those
+// shares within all bounds that are nearest to the policy's. guard is pure, and reports what it changed.
 func guard(in *Input, g *group, plan *quell.Plan) {
 	gd := &guarded{in: in, group: g, plan: plan}
 	gd.boundGroup()
@@ -28,15 +28,15 @@ type guarded struct {
 	group   *group
 	plan    *quell.Plan
 	staying []*member // ready, and not removed
-	base    []float64 // of those that stay: the shares that guard.step counts from; nil where there are none yet
+	base    []float64 // their shares from which guard.step counts; nil if there are none yet
 }
 
 func (gd *guarded) reason(code, instance, format string, args ...any) {
 	addReason(gd.plan, code, instance, format, args...)
 }
 
-// boundGroup keeps the group within its bounds, gives up failed instances and never removes protected ones. A
-// failed instance that may still recover takes up room: what is added for it stays within the bounds too.
+// boundGroup keeps the group within its bounds, gives up failed instances and never removes protected ones. A failed
+// instance that may still recover counts against group.max.
 func (gd *guarded) boundGroup() {
 	change := quell.GroupChange{}
 	if gd.plan.Group != nil {
@@ -68,8 +68,8 @@ func (gd *guarded) boundGroup() {
 	}
 }
 
-// youngest picks up to n instances to remove, first those that are still starting, then the youngest ones; among
-// instances of equal age, the one listed last.
+// youngest picks up to n instances to remove: first those that are still starting, then the youngest; among instances
+// of equal age, the one listed last.
 func (g *group) youngest(n int, leaving []string) []string {
 	if n <= 0 {
 		return nil
@@ -92,7 +92,7 @@ func (g *group) youngest(n int, leaving []string) []string {
 	return ids
 }
 
-// readiness is less for an instance that is still starting.
+// readiness is lower for an instance that is still starting.
 func (m *member) readiness() int {
 	if m.State == quell.Starting {
 		return 0
@@ -102,7 +102,7 @@ func (m *member) readiness() int {
 
 // failed lists the failed instances that are given up, and counts the others.
 func (gd *guarded) failed() (givenUp []string, recovering int) {
-	var sick, other []string // other: no health check said why, as where a process exited before it was ever in the balancer
+	var sick, other []string // other: not by a health check, for example a process that exited before it was ever in the balancer
 	for i := range gd.group.members {
 		m := &gd.group.members[i]
 		switch {

@@ -167,7 +167,7 @@ func TestFailedIsGivenUpAfterTwoSnapshots(t *testing.T) {
 	}
 }
 
-// The guard holds whatever policy made the plan.
+// The guard's rules hold for plans of every policy.
 func TestGuardHoldsAnyPolicy(t *testing.T) {
 	service := guarding("static", func(s *quell.Service) { s.Group.Min = 2; protect("i1")(s) })
 	e := engine(t, service, nil)
@@ -209,7 +209,7 @@ func stale(after, fade int) func(*quell.Service) {
 }
 
 // A stale instance keeps its weight, and moves to an equal share over `fade` periods in equal steps, whether or not
-// the plans are carried out.
+// plans are applied.
 func TestStaleFades(t *testing.T) {
 	const fresh = "i2 weight=0.2 use=0.05 cap=0.125"
 	row := func(seen string) []string { return []string{"i1 weight=0.8 use=0.45 cap=0.5 seen=" + seen, fresh} }
@@ -248,7 +248,7 @@ func TestStaleFades(t *testing.T) {
 	})
 }
 
-// What a stale instance keeps is not changed by what the others do, nor by normalising.
+// The share that a stale instance keeps does not change with the others' shares or with normalising.
 func TestStaleKeepsItsWeightWhileOthersShift(t *testing.T) {
 	service := guarding("prima", stale(1, 1000))
 	play(t, engine(t, service, goldenModels(t)),
@@ -268,8 +268,8 @@ func TestSilentInstanceOfStaticIsStale(t *testing.T) {
 	}
 }
 
-// Where the plans are carried out, a ramp, a step and a hold end where the policy wanted to go: the policy goes on
-// from what it wanted, not from what the guard made of it.
+// If plans are applied, a ramp, a step and a hold end at the policy's wish: the policy continues from what it wanted,
+// not from the guard's result.
 func TestGuardLetsThePolicyArrive(t *testing.T) {
 	shift := []string{"i1 weight=0.5 use=0.25 cap=0.1", "i2 weight=0.5 use=0.3 cap=0.5"}
 	calm := []string{"i1 weight=0.5 use=0.05 cap=0.1", "i2 weight=0.5 use=0.46 cap=0.5"}
@@ -313,7 +313,7 @@ func TestGuardLetsThePolicyArrive(t *testing.T) {
 	}
 }
 
-// Weights that somebody else changed are where the policy goes on from.
+// If somebody else changed weights, the policy continues from those.
 func TestGuardRespectsWeightsOfOthers(t *testing.T) {
 	play(t, engine(t, guarding("prima", maxStep(.4)), goldenModels(t)),
 		at("i1=0.3 i2=0.7 shift step", "i1 weight=0.5 use=0.25 cap=0.1", "i2 weight=0.5 use=0.3 cap=0.5"),
@@ -321,8 +321,8 @@ func TestGuardRespectsWeightsOfOthers(t *testing.T) {
 	)
 }
 
-// TestASeverityAges: a machine that still reports its use but is probed no more becomes stale for a policy that
-// decides by severity, and for no other.
+// TestASeverityAges checks that a machine that reports its use but is no longer probed becomes stale for policies
+// that use severity, and only for those.
 func TestASeverityAges(t *testing.T) {
 	for _, tc := range []struct {
 		policy string
@@ -340,7 +340,7 @@ func TestASeverityAges(t *testing.T) {
 	}
 }
 
-// Only where a health check failed does the plan say so: a process may have exited before anybody checked it.
+// The plan mentions a health check only if one failed, because a process may exit before it is checked.
 func TestWhyInstancesAreGivenUp(t *testing.T) {
 	service := guarding("static", func(*quell.Service) {})
 	snapshot := snap(t, 0, "i1 weight=1", "i2 failed", "i3 failed")
@@ -363,7 +363,7 @@ func TestWhyInstancesAreGivenUp(t *testing.T) {
 	}
 }
 
-// A fleet that nobody can change is told what its failed machine answered, and no word of adding one.
+// For a fixed fleet the plan says what the failed machine answered, and does not ask for a new one.
 func TestFailedMachineOfAFixedFleet(t *testing.T) {
 	service := guarding("static", fixedFleet(2))
 	snapshot := snap(t, 0, "i1 weight=0.5", "i2 weight=0.5 failed")

@@ -6,7 +6,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// An instance that a person took out counts as no capacity, others carry its load, and no plan removes or replaces it.
+// An instance that a person took out has no capacity, others carry its load, and no plan removes or replaces it.
 func TestHeldInstances(t *testing.T) {
 	for _, tc := range []struct {
 		why, policy string

@@ -11,8 +11,8 @@ import (
 type hostSpec[S any] struct {
 	name, about string
 	defaults    S
-	keys        func(*S) keys.Table // of the settings, as they stand below `agent.policy` in a configuration
-	memory      func() any          // an empty memory; nil if it keeps none
+	keys        func(*S) keys.Table // of the settings, below `agent.policy` in a configuration
+	memory      func() any          // returns an empty memory; nil if the policy has none
 	decide      func(s *quell.Snapshot, settings S, st *State) quell.Plan
 }
 
@@ -43,17 +43,16 @@ func NewHostEngine(p quell.Policy) (*HostEngine, error) {
 	return &HostEngine{r.name, r.decideHost(settings)}, nil
 }
 
-// Decide returns the plan that should be in force after the snapshot, whose instances are control groups, and the memory to hand in with
-// the next one. prev is not changed.
+// Decide returns the plan for a snapshot whose instances are control groups, and the memory for the next one. prev is not changed.
 func (e *HostEngine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	st := prev.carried(e.policy)
-	st.HandingOver = false // groups have no shares that could be handed over
+	st.HandingOver = false // groups have no shares
 	plan := e.decides(s, &st)
 	plan.At, plan.Host, plan.Policy = s.At, s.Host, e.policy
 	return plan, st
 }
 
-// findIn is find for one scope: a policy of another one is a mistake.
+// findIn is find for one scope: a policy of another scope is a mistake.
 func findIn(scope Scope, p quell.Policy) (row, any, error) {
 	r, settings, err := find(p)
 	if err == nil && r.scope != scope {

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Recommendation is a size that hpa once wanted the group to have.
+// Recommendation is a group size that hpa computed at some time.
 type Recommendation struct {
 	At time.Time `json:"at"`
 	N  int       `json:"n"`
@@ -22,7 +22,7 @@ type hpaMemory struct {
 	Recommended []Recommendation `json:"recommended,omitempty"` // within the stabilisation window, oldest first
 }
 
-// HPASettings are what hpa can be told.
+// HPASettings are the settings of hpa.
 type HPASettings struct {
 	Resource    quell.Resource // whose utilisation counts
 	Utilization float64        // the target
@@ -44,7 +44,7 @@ var hpaSpec = spec[HPASettings]{
 	decide:   hpa,
 }
 
-// hpaTargets are its whole frontier.
+// hpaTargets are the targets that the arena tries.
 func hpaTargets(s HPASettings) (list []variant[HPASettings]) {
 	for _, target := range []float64{0.3, 0.4, 0.5, 0.6, 0.7, 0.8} {
 		s.Utilization = target
@@ -53,8 +53,8 @@ func hpaTargets(s HPASettings) (list []variant[HPASettings]) {
 	return list
 }
 
-// The constants of the Kubernetes HorizontalPodAutoscaler. Its stabilisation of 300 s at a decision every 15 s is given
-// in periods here, as groups are sampled at any pace.
+// The constants of the Kubernetes HorizontalPodAutoscaler. Its stabilisation of 300 s at one decision every 15 s is
+// given in periods here, because sampling periods vary.
 const (
 	hpaTolerance        = 0.1
 	stabilisedPeriods   = 20
@@ -63,10 +63,10 @@ const (
 	unknownWhenInExcess = 1.0
 )
 
-// hpa is utilisation-target autoscaling as Kubernetes' HorizontalPodAutoscaler does it, under equal weights: the group is
-// to have ceil(n * mean utilisation / target) instances. It grows at once and shrinks to the largest size that was wanted
-// within the stabilisation window. It knows nothing of neighbours: an instance they slow down looks as busy as any other.
-// Instances whose share a person set are left out of it: they cannot take what the others have too much.
+// hpa scales to a target utilisation as Kubernetes' HorizontalPodAutoscaler does, with equal weights: the group's size is
+// ceil(n * mean utilisation / target). It grows at once, and shrinks to the largest size recommended within the
+// stabilisation window. It does not consider neighbours: an instance that they slow down looks as busy as any other.
+// Instances whose share a person set are not counted, because they cannot take load from the others.
 func hpa(in *Input, set HPASettings, g *group, st *State) quell.Plan {
 	var plan quell.Plan
 	g.equal()
@@ -88,10 +88,9 @@ func hpa(in *Input, set HPASettings, g *group, st *State) quell.Plan {
 	return plan
 }
 
-// recommended is the size that brings the mean utilisation to the target; within the tolerance it is the present one.
-// Where the others have too much, instances that are starting, or have not told their utilisation, count as idle. Where the
-// others have too little, those that have not told it count as full and those that are starting not at all. If that turns
-// the decision round, there is none.
+// recommended is the size that brings the mean utilisation to the target; within the tolerance it is the present size. When
+// scaling out, instances that are starting or have not reported count as idle. When scaling in, those that have not
+// reported count as fully used and those that are starting are not counted. If that reverses the decision, nothing changes.
 func (g *group) recommended(target float64) int {
 	current := g.scaled()
 	var sum float64
@@ -118,7 +117,7 @@ func (g *group) recommended(target float64) int {
 	return int(math.Min(math.Ceil(float64(counted)*ratio-quell.SumTolerance), math.MaxInt32))
 }
 
-// scaled is how many instances the target is for.
+// scaled is the number of instances that share the load.
 func (g *group) scaled() int { return len(g.ready) + g.starting - len(g.set()) }
 
 // set lists the instances whose share a person set.
@@ -131,8 +130,8 @@ func (g *group) set() (ids []string) {
 	return ids
 }
 
-// remembering returns what was recommended within the window, with the newest; the old slice stays as it is. What is later than the
-// newest is from before the clock was set back.
+// remembering returns the recommendations within the window, with the newest; the old slice is not changed. Entries later than the
+// newest are from before the clock was set back and are dropped.
 func remembering(old []Recommendation, newest Recommendation, window time.Duration) []Recommendation {
 	recent := slices.DeleteFunc(slices.Clone(old), func(r Recommendation) bool {
 		age := newest.At.Sub(r.At)

@@ -11,10 +11,10 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Name is the name of a policy that decides for a service, as a configuration has it.
+// Name is the name of a policy that decides for a service.
 func Name(dst *string) keys.Value { return nameOf(ServiceScope, dst) }
 
-// nameOf is the name of a policy of one scope. That of another one has a message of its own. Beside them other words may be known.
+// nameOf is the name of a policy of one scope. A name of another scope gives its own message. further words may be allowed.
 func nameOf(scope Scope, dst *string, words ...string) *keys.Scalar[string] {
 	return keys.OneOf(dst, append(words, NamesOf(scope)...)).First(func(name string) string {
 		if r, _, err := find(quell.Policy{Name: name}); err == nil && r.scope != scope {
@@ -24,14 +24,14 @@ func nameOf(scope Scope, dst *string, words ...string) *keys.Scalar[string] {
 	})
 }
 
-// Keys is a policy with its own settings, as a configuration has it: a map with the name and that policy's keys. A policy
-// that is chosen by another name than the one before begins with its defaults.
+// Keys is a policy with its own settings: a map with the name and that policy's keys. A policy that is chosen by another
+// name than before starts with its defaults.
 func Keys(dst *quell.Policy) *keys.Choice {
 	return choice(ServiceScope, dst, keys.Opt("name", Name(&dst.Name), about(ServiceScope))).
 		Beside(keys.Opt("fast", fastKeys(&dst.Fast), "a policy that runs beside it at a shorter period, and cuts shares: its name, or a map"))
 }
 
-// HostKeys is a policy for the control groups of a machine with its own settings, as Keys is a service's. There is no default.
+// HostKeys is the same for a policy for a machine's control groups. There is no default.
 func HostKeys(dst *quell.Policy) *keys.Choice {
 	return choice(HostScope, dst, keys.Req("name", nameOf(HostScope, &dst.Name), about(HostScope)))
 }
@@ -62,7 +62,7 @@ func forms(scope Scope) (list []keys.Form) {
 	return list
 }
 
-// about is a line about each of a scope's policies, for the reference.
+// about has a line about each of a scope's policies, for the reference.
 func about(scope Scope) string {
 	var lines []string
 	for _, r := range rows {
@@ -73,13 +73,13 @@ func about(scope Scope) string {
 	return strings.Join(lines, "; ")
 }
 
-// noFast is the name that stands for no fast policy, and defaultFast is how often one runs.
+// noFast is the name for no fast policy, and defaultFast is the default period of one.
 const (
 	noFast      = "none"
 	defaultFast = time.Second
 )
 
-// fastKeys is a fast policy with its own settings, or its name alone.
+// fastKeys is a fast policy with its own settings, or only its name.
 func fastKeys(dst *quell.Fast) keys.Value {
 	name, sampling := cmp.Or(dst.Name, noFast), cmp.Or(dst.Sampling, defaultFast)
 	open := func() (keys.Table, func()) {
@@ -108,7 +108,7 @@ func fastKeys(dst *quell.Fast) keys.Value {
 	return keys.ShortOr(word, whole)
 }
 
-// Agree checks what a policy's settings, which stand at a path, say together, and with the rest of the service.
+// Agree checks a policy's settings, at a path in the file, against each other and against the service.
 func Agree(d *keys.Decoder, path string, service quell.Service) {
 	agreeFast(d, keys.Join(path, "fast.sampling"), strings.TrimSuffix(path, "policy")+"sampling", service)
 	if r, settings, err := find(service.Policy); err == nil {
@@ -116,7 +116,7 @@ func Agree(d *keys.Decoder, path string, service quell.Service) {
 	}
 }
 
-// agreeFast checks that decisions come at a multiple of the fast policy's period, so that the readings of whole periods can be joined.
+// agreeFast checks that the sampling period is a multiple of the fast policy's period, so that readings of fast periods can be joined.
 func agreeFast(d *keys.Decoder, path, slow string, service quell.Service) {
 	fast := service.Policy.Fast.Sampling
 	if fast == 0 || !d.Sound(path, slow) || service.Sampling > fast && service.Sampling%fast == 0 {
@@ -126,7 +126,8 @@ func agreeFast(d *keys.Decoder, path, slow string, service quell.Service) {
 		keys.FormatDuration(fast), keys.FormatDuration(service.Sampling))
 }
 
-// Difference says in which keys a policy's settings differ from another form of it, such as "headroom 70%, spare 1".
+// Difference describes in which keys a policy's settings differ from another variant, such as "headroom 70%, spare
+// 1".
 func Difference(from, to quell.Policy) string {
 	before, after := currents(from), currents(to)
 	var changes []string
@@ -151,7 +152,7 @@ func currents(p quell.Policy) map[string]string {
 	return values
 }
 
-// The keys that several policies have.
+// Keys that several policies have.
 
 func resourceKey(dst *quell.Resource) keys.Key {
 	return keys.Opt("resource", keys.OneOf(dst, quell.Resources), "the resource that is contended for: cpu, network, disk or memory")

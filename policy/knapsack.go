@@ -8,12 +8,12 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// CurvePoint is what one observation said of an instance: requests per second, and the mean response time of N of them.
+// CurvePoint is one observation of an instance: requests per second, and the mean response time of N requests.
 type CurvePoint struct {
 	At   time.Time `json:"at"`
 	Rate float64   `json:"rate"`
 	MS   float64   `json:"ms"`
-	N    int       `json:"n,omitempty"` // 0: not known, counts as 1
+	N    int       `json:"n,omitempty"` // 0: unknown, counts as 1
 }
 
 // knapsackInstance is what knapsack remembers of an instance.
@@ -23,20 +23,20 @@ type knapsackInstance struct {
 
 func (m *member) knapsack() *knapsackInstance { return m.mem.Memory.(*knapsackInstance) }
 
-// The learning of curves.
+// Constants of learning the curves.
 const (
 	pointsKept   = 12
-	pointFades   = 0.8 // each older point counts this much of the next newer one
-	priorSpread  = 0.1 // spread of rates, as a share of their mean, at which data and prior weigh the same
-	steepest     = 5.0 // bounds of beta
+	pointFades   = 0.8 // weight of each point relative to the next newer one
+	priorSpread  = 0.1 // spread of rates, as a fraction of their mean, at which data and prior have equal weight
+	steepest     = 5.0 // limits of beta
 	flattest     = 0.05
-	exploring    = 0.05 // least share, of an equal one: without requests nothing is learned
-	fullCapacity = 0.95 // load, as a share of all curves' ends, from which only capacity counts
+	exploring    = 0.05 // lowest share, as a fraction of an equal one: without requests nothing is learned
+	fullCapacity = 0.95 // load, as a fraction of the curves' total capacity, above which shares follow capacity alone
 )
 
-// KnapsackSettings are what knapsack can be told.
+// KnapsackSettings are the settings of knapsack.
 type KnapsackSettings struct {
-	Tolerance float64 // no weight moves by less than this share of itself
+	Tolerance float64 // no weight moves by less than this fraction of itself
 }
 
 var knapsackSpec = spec[KnapsackSettings]{
@@ -48,10 +48,10 @@ var knapsackSpec = spec[KnapsackSettings]{
 	decide:   knapsack,
 }
 
-// knapsack is like KnapsackLB (Gandhi and Narayana, 2023): it learns for every instance how latency grows with its load,
-// and chooses the weights that minimise the mean latency predicted for all requests. It does not scale the group. It
-// differs from the original in what it learns from, the balancer's own readings instead of probes at weights set for the
-// purpose; in the curve, a/(1-bx) instead of a polynomial; and in the solution, exact for such curves instead of an
+// knapsack is like KnapsackLB (Gandhi and Narayana, 2023). It learns how each instance's latency grows with its load,
+// and chooses the weights that minimise the predicted mean latency of all requests. It does not scale the group. It
+// differs from the original in three points: it learns from the balancer's readings instead of probes at special
+// weights; the curve is a/(1-bx) instead of a polynomial; and the solution is exact for such curves instead of an
 // integer program.
 func knapsack(in *Input, set KnapsackSettings, g *group, _ *State) quell.Plan {
 	rememberedOf[knapsackInstance](g)
@@ -69,7 +69,8 @@ func knapsack(in *Input, set KnapsackSettings, g *group, _ *State) quell.Plan {
 	return plan
 }
 
-// learnCurve adds the newest observation of a ready instance to its points; another life begins without any.
+// learnCurve adds the newest observation of a ready instance to its points. A restarted instance begins without
+// points.
 func (m *member) learnCurve() {
 	if m.State != quell.Ready {
 		m.knapsack().Curve = nil
@@ -89,7 +90,7 @@ func (m *member) learnCurve() {
 		CurvePoint{m.Observation.At, *m.Observation.RequestRate, ms, m.Observation.LatencyMS.N})
 }
 
-// offered is how many requests come in a second.
+// offered is the number of requests per second.
 func offered(in *Input, g *group) float64 {
 	if in.Snapshot.ArrivalRate != nil {
 		return *in.Snapshot.ArrivalRate
@@ -107,10 +108,9 @@ func offered(in *Input, g *group) float64 {
 // carry up to alpha/beta requests per second.
 type latencyCurve struct{ alpha, beta float64 }
 
-// fitCurve is a least-squares fit of 1/latency = alpha - beta*rate, which is linear; points count by their requests, newer
-// ones more. A single
-// server under processor sharing has beta = 1 exactly, whatever its neighbours take. That is the prior: where rates have
-// hardly differed, the data cannot tell beta.
+// fitCurve is a least-squares fit of 1/latency = alpha - beta*rate, which is linear. Points are weighted by their
+// requests, newer ones more. A single server under processor sharing has beta = 1 exactly, whatever its neighbours use.
+// That is the prior, because similar rates do not determine beta.
 func fitCurve(points []CurvePoint) latencyCurve {
 	var n, x, y float64
 	weight := 1.0
@@ -137,8 +137,8 @@ func fitCurve(points []CurvePoint) latencyCurve {
 
 func (p *CurvePoint) requests() float64 { return float64(max(1, p.N)) }
 
-// minimising returns the shares of the ready instances that minimise the predicted mean latency at a total rate. Those
-// without a curve get an equal share.
+// minimising returns the shares of the ready instances that minimise the predicted mean latency at a total rate.
+// Instances without a curve get an equal share.
 func (g *group) minimising(rate float64) []float64 {
 	n := float64(len(g.ready))
 	curves, shares := make([]latencyCurve, len(g.ready)), make([]float64, len(g.ready))
@@ -163,9 +163,9 @@ func (g *group) minimising(rate float64) []float64 {
 	return shares
 }
 
-// leastLatency splits a rate over curves so that the sum of rate_i * latency_i(rate_i) is least; curves without an alpha
-// get nothing. There the slopes alpha/(alpha-beta*x)^2 are equal, so x = (alpha - sqrt(alpha)*s)/beta for one s, which is
-// found by bisection.
+// leastLatency divides a rate over curves so that the sum of rate_i * latency_i(rate_i) is minimal; curves without an
+// alpha get nothing. At the minimum the slopes alpha/(alpha-beta*x)^2 are equal, so x = (alpha - sqrt(alpha)*s)/beta for
+// one s, which is found by bisection.
 func leastLatency(curves []latencyCurve, rate float64) []float64 {
 	rates := make([]float64, len(curves))
 	fill := func(s float64) (sum float64) {
@@ -201,7 +201,7 @@ func leastLatency(curves []latencyCurve, rate float64) []float64 {
 	return rates
 }
 
-// moves says whether some share would move by more than the tolerance, as a share of itself.
+// moves returns whether some share would move by more than the tolerance, as a fraction of itself.
 func (g *group) moves(shares []float64, tolerance float64) bool {
 	for i, m := range g.ready {
 		if math.Abs(shares[i]-m.share) > tolerance*m.share {

@@ -15,7 +15,7 @@ type leastMemory struct {
 // leastInstance is what they remember of an instance.
 type leastInstance struct {
 	Placed bool `json:"placed,omitempty"` // it has had its first share
-	Waited int  `json:"waited,omitempty"` // lsf: snapshots in which it might have had it, but for a severity
+	Waited int  `json:"waited,omitempty"` // lsf: snapshots in which only a severity was missing for its first share
 }
 
 func (m *member) least() *leastInstance { return m.mem.Memory.(*leastInstance) }
@@ -28,8 +28,8 @@ func (m *member) response(in *Input) (float64, bool) {
 	return m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
 }
 
-// least acts on a measured and confirmed violation only. One instance alone, or a group in which every instance that might
-// take more load violates, gets one more.
+// least acts only on a measured and confirmed violation. It adds an instance if there is only one, or if all instances
+// that may take more load violate the objective.
 func least(in *Input, confirm int, g *group, st *State, what string, value func(*member) (float64, bool)) quell.Plan {
 	var plan quell.Plan
 	violating, relief := 0, 0
@@ -55,8 +55,8 @@ func least(in *Input, confirm int, g *group, st *State, what string, value func(
 	return plan
 }
 
-// welcome gives an equal share to instances that never had one, if they may have it, and takes it from the others in
-// proportion. One that was given a share of 0 keeps it.
+// welcome gives an equal share to instances that never had one, if they may have one, and takes it from the others in
+// proportion. An instance that was given a share of 0 keeps it.
 func (g *group) welcome(may func(*member) bool) {
 	rememberedOf[leastInstance](g)
 	for i := range g.members {
@@ -87,9 +87,9 @@ func (g *group) welcome(may func(*member) bool) {
 	}
 }
 
-// reverse sorts the instances by value and gives the one with the lowest value the largest share of the sum, and
-// so on. Tied values share their shares equally; all zero means equal. Instances without a value, such as new ones
-// that have answered nothing yet, keep the share they have. It returns whether any instance has a value.
+// reverse sorts the instances by value and gives the one with the lowest value the largest part of the sum, and so
+// on. Instances with equal values get equal shares; if all are zero, all shares are equal. Instances without a value,
+// such as new ones without an answer, keep their share. It returns whether any instance has a value.
 func (g *group) reverse(value func(*member) (float64, bool)) bool {
 	type entry struct {
 		*member
@@ -118,7 +118,7 @@ func (g *group) reverse(value func(*member) (float64, bool)) bool {
 		}
 		for _, e := range entries[i:j] {
 			e.share = rest * shares / float64(j-i)
-			e.least().Placed = true // also where its share is 0
+			e.least().Placed = true // even if its share is 0
 		}
 		i = j
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// The threshold is 75 ms; "lat" is what was measured.
+// The threshold is 75 ms; "lat" is the measured response time.
 func TestLeastOnce(t *testing.T) {
 	for _, tc := range []struct {
 		why    string
@@ -153,8 +153,8 @@ func TestLeastSequences(t *testing.T) {
 	}
 }
 
-// LR starts a second instance; the new one must get load although it has no response time yet, and the violation of
-// the first goes on meanwhile.
+// LR starts a second instance. The new one must get load although it has no response time yet, while the first one
+// still violates the objective.
 func TestLRDoesNotStarveANewInstance(t *testing.T) {
 	e := engine(t, guarding("lr", confirm(1)), nil)
 	var st State

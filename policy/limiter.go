@@ -2,17 +2,17 @@ package policy
 
 import "math"
 
-// The limiters: what bounds the capacity of an instance. Each resource that the policy goes by is one, by the models' effective capacity
-// and under its own name. Others bound how much of that counts.
+// The limiters, which bound the capacity of an instance. Each resource of the policy is one, under its own name, by the models'
+// effective capacity. The others below bound how much of that counts.
 const (
 	limitedByHand   = "override" // a person set the share
-	limitedByErrors = "errors"   // it answers with errors, and gains nothing
+	limitedByErrors = "errors"   // it answers with errors and gains nothing
 	limitedByCut    = "cut"      // a fast policy cuts its share
 )
 
-// rate estimates, in each resource, U_int with the interference model and the largest own utilisation whose predicted response time stays
-// within the threshold while U_int holds (PRIMA, section III-B2, Eq. 2 and 3). Use of every resource grows with the requests, so each
-// capacity says how many of them the instance can take; the least binds.
+// rate estimates U_int for each resource with the interference model, and the largest own utilisation whose predicted response time stays
+// within the threshold while U_int stays the same (PRIMA, section III-B2, Eq. 2 and 3). Use of every resource grows in proportion to the
+// requests, so each capacity corresponds to a number of requests; the lowest one limits.
 func (m *member) rate(in *Input, rates []float64) {
 	threshold := in.Service.SLO.ThresholdMS()
 	m.capacity, m.left = math.Inf(1), math.Inf(1)
@@ -31,9 +31,9 @@ func (m *member) rate(in *Input, rates []float64) {
 	}
 }
 
-// limit says how much of the capacity counts. An instance whose share a person set carries that share, whatever it could;
-// one that answers with errors gains nothing, so what it has bounds it. Both are stated before headroom, as capacities are. One whose share
-// a fast policy cuts has as much less capacity.
+// limit says how much of the capacity counts. An instance whose share a person set carries that share, whatever its capacity. An instance
+// with errors may not gain load, so its present load is the limit. Both are before headroom, like capacities. If a fast policy cuts the
+// share, the capacity is reduced by the same factor.
 func (m *member) limit(load, headroom float64) {
 	m.counted, m.limiter = m.capacity, ""
 	switch {
@@ -48,7 +48,7 @@ func (m *member) limit(load, headroom float64) {
 	}
 }
 
-// limitedBy names what bounds the capacity of an instance, "" where that is the only resource there is.
+// limitedBy names what limits an instance's capacity, "" if that is the only resource.
 func (m *member) limitedBy(in *Input) string {
 	if m.limiter != "" || !in.several() {
 		return m.limiter
@@ -67,8 +67,8 @@ func (m *member) carriesAt(in *Input, rates []float64, thresholdMS float64) floa
 	return least
 }
 
-// responseAt predicts the response time, in milliseconds, at another load while U_int holds: the longest that a resource predicts, each as
-// if it alone were contended.
+// responseAt predicts the response time in milliseconds at another load while U_int stays the same: the longest that any single resource
+// gives.
 func (m *member) responseAt(in *Input, rates []float64, load float64) float64 {
 	longest := 0.0
 	for i := range m.senses {
@@ -83,7 +83,7 @@ func (m *member) responseAt(in *Input, rates []float64, load float64) float64 {
 	return longest
 }
 
-// freshCapacity is that of an instance without neighbours.
+// freshCapacity is the capacity of an instance without neighbours.
 func (in *Input) freshCapacity(rates []float64) float64 {
 	least := math.Inf(1)
 	for i := range in.contended {
@@ -92,7 +92,7 @@ func (in *Input) freshCapacity(rates []float64) float64 {
 	return least
 }
 
-// unloadedMS is the response time predicted for an instance without neighbours and without load.
+// unloadedMS is the predicted response time of an instance without neighbours and without load.
 func (in *Input) unloadedMS() float64 {
 	longest := 0.0
 	for i := range in.contended {

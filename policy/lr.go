@@ -5,7 +5,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// LRSettings are what lr can be told.
+// LRSettings are the settings of lr.
 type LRSettings struct {
 	Confirm int // W: act on the (W+1)th consecutive snapshot
 }
@@ -20,7 +20,7 @@ var leastResponseSpec = spec[LRSettings]{
 	decide:   leastResponse,
 }
 
-// leastResponse is the LR baseline: the same with the measured response time.
+// leastResponse is the LR baseline: like lsf, with the measured response time.
 func leastResponse(in *Input, set LRSettings, g *group, st *State) quell.Plan {
 	g.welcome(func(*member) bool { return true })
 	return least(in, set.Confirm, g, st, "response time", func(m *member) (float64, bool) { return m.response(in) })

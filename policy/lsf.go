@@ -5,10 +5,10 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// LSFSettings are what lsf can be told.
+// LSFSettings are the settings of lsf.
 type LSFSettings struct {
-	Resource   quell.Resource // whose severity counts
-	Confidence float64        // of the one-sided test behind Eq. 1
+	Resource   quell.Resource // whose severity is used
+	Confidence float64        // of the one-sided test in Eq. 1
 	Confirm    int            // W: act on the (W+1)th consecutive snapshot
 }
 
@@ -27,10 +27,10 @@ var leastSeveritySpec = spec[LSFSettings]{
 	decide:   leastSeverity,
 }
 
-// leastSeverity is the LSF baseline (PRIMA, section V-D): on a violation, the instances' shares of the summed
-// severity are handed out in reverse, the largest to the instance with the lowest severity. A new instance waits for
-// its first severity (Figures 2 and 3), up to guard.stale_after snapshots: if the violation that it came for still stands,
-// that gives it its first share.
+// leastSeverity is the LSF baseline (PRIMA, section V-D). On a violation, the instances' parts of the summed severity are
+// assigned in reverse: the instance with the lowest severity gets the largest share. A new instance waits for its first
+// severity (Figures 2 and 3), for at most guard.stale_after snapshots; if the violation continues then, it gets its first
+// share.
 func leastSeverity(in *Input, set LSFSettings, g *group, st *State) quell.Plan {
 	g.welcome(func(m *member) bool {
 		m.least().Waited++

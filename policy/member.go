@@ -8,57 +8,57 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// member is an instance as a policy sees it: readings in the policy's resources, filled up from memory. Amounts without a resource are in
-// utilisation of the group's first one.
+// member is an instance as a policy sees it: readings in the policy's resources, with gaps filled from memory. Amounts without a resource
+// are in utilisation of the group's first resource.
 type member struct {
 	*quell.Instance
 	position int           // in the snapshot
 	mem      InstanceState // becomes part of the next State
 
-	senses   []sense  // one for each resource that the policy goes by
+	senses   []sense  // one for each resource of the policy
 	use      float64  // U_m, the instance's own utilisation
-	capacity float64  // U_m^max, the least that its resources leave
-	left     float64  // what neighbours leave it
-	carry    float64  // utilisation at the least threshold that the group can keep: capacity, or more under overload
-	counted  float64  // as much of the capacity as the instance may be given
-	limiter  string   // what bounds that, where it is no resource
-	fixed    *float64 // its share, where a person set it
-	uncut    float64  // what a fast policy leaves of its share: 1 where it cuts nothing
-	share    float64  // the weight that the plan gives it; at first the present one
+	capacity float64  // U_m^max, the lowest over its resources
+	left     float64  // what its neighbours leave
+	carry    float64  // utilisation at the lowest threshold that the group can keep: the capacity, or more under overload
+	counted  float64  // the part of the capacity that the instance may be given
+	limiter  string   // what limits that, if it is not a resource
+	fixed    *float64 // its share, if a person set it
+	uncut    float64  // factor of a fast policy: 1 if there is no cut
+	share    float64  // the weight in the plan; at first the present one
 	wanted   float64  // share before the guard
 
-	binds     uint8 // the resource that leaves the least capacity
+	binds     uint8 // the resource with the lowest capacity
 	fresh     bool  // there is an observation that is not stale
-	overdue   bool  // its capacity has been unknown for too long to wait for it
+	overdue   bool  // its capacity has been unknown for too long, so nothing waits for it
 	protected bool
 	hasUse    bool
-	failing   bool // answers with errors: it must not gain weight
+	failing   bool // it answers with errors and must not gain weight
 	stays     bool // ready, and not removed by the plan
-	kept      bool // stale: its share is not the policy's
+	kept      bool // stale: the policy does not set its share
 }
 
-// sense is what is known of an instance in one resource, in utilisation of that one.
+// sense is what is known of an instance in one resource, as utilisation of that resource.
 type sense struct {
 	use         float64 // U_m
-	severity    float64 // SF_m, calibration included
-	measured    float64 // the same without it
+	severity    float64 // SF_m after calibration
+	measured    float64 // SF_m before calibration
 	interfering float64 // U_int
-	capacity    float64 // U_m^max, as far as this resource goes
+	capacity    float64 // U_m^max by this resource
 
 	hasUse, hasSeverity bool
-	numb                bool // no severity for longer than a reading may be old
-	out                 bool // not told for too long, while another one is: it does not count
-	otherwise           bool // probed in another way than the models were made by, so that its probes tell no severity
-	held                bool // the severity is held from before
+	numb                bool // there was no severity for longer than a reading may be old
+	out                 bool // not reported for too long, while another resource is: it does not count
+	otherwise           bool // probed in another way than the models were made with, so that the probes give no severity
+	held                bool // the severity is kept from before
 }
 
-// known says whether the capacity can be told as far as this resource goes.
+// known returns whether the capacity by this resource can be computed.
 func (s *sense) known() bool { return s.hasUse && s.hasSeverity }
 
-// bound is what is known in the resource that binds.
+// bound is what is known in the resource that limits.
 func (m *member) bound() *sense { return &m.senses[m.binds] }
 
-// weight is the fraction of traffic sent there now.
+// weight is the present share of the traffic.
 func (m *member) weight() float64 {
 	if m.Weight == nil {
 		return 0
@@ -73,10 +73,10 @@ func (m *member) age() time.Duration {
 	return time.Duration(*m.AgeS * float64(time.Second))
 }
 
-// inService says whether it is to take requests: ready, and not taken out by a person.
+// inService returns whether it gets requests: ready, and not taken out by a person.
 func (m *member) inService() bool { return m.State == quell.Ready && m.Held == nil }
 
-// rated says whether enough is known of the instance to tell its capacity: every resource that counts for it.
+// rated returns whether the instance's capacity can be computed: every resource that counts is known.
 func (m *member) rated() bool {
 	for i := range m.senses {
 		if s := &m.senses[i]; !s.out && !s.known() {
@@ -86,10 +86,11 @@ func (m *member) rated() bool {
 	return true
 }
 
-// mayGain says whether the plan can send it more: not what answers with errors, nor where a person set the share.
+// mayGain returns whether the plan can send it more load: not if it answers with errors, nor if a person set the
+// share.
 func (m *member) mayGain() bool { return !m.failing && m.fixed == nil }
 
-// perceive takes the observation in and fills gaps with the last readings.
+// perceive uses the observation and fills gaps with the last readings.
 func (m *member) perceive(in *Input) {
 	var memory [maxContended]Felt
 	felt := memory[:len(in.contended)]
@@ -114,10 +115,10 @@ func (m *member) perceive(in *Input) {
 	m.count(in.Service.Guard.StaleAfter)
 }
 
-// maxContended is how many resources there are at most.
+// maxContended is the largest number of resources.
 const maxContended = 4
 
-// recall takes the last readings over, and says whether severity has been missing for too long.
+// recall copies the last readings, and returns whether severity has been missing for too long.
 func (s *sense) recall(in *Input, felt *Felt) (numb bool) {
 	if u := felt.Utilization; u != nil {
 		s.use, s.hasUse = *u, true
@@ -129,14 +130,14 @@ func (s *sense) recall(in *Input, felt *Felt) (numb bool) {
 	return s.numb
 }
 
-// defaultPatience is for how many snapshots an instance is waited for where guard.stale_after is 0.
+// defaultPatience is for how many snapshots an instance is waited for if guard.stale_after is 0.
 const defaultPatience = 3
 
 // patience is for how many snapshots an instance is waited for.
 func (in *Input) patience() int { return cmp.Or(in.Service.Guard.StaleAfter, defaultPatience) }
 
-// wait counts the snapshots in which a policy that goes by capacity does not know all of a ready instance. After as many as a reading may
-// be old, nothing waits for it: resources that it did not tell are left out, and if it told none it counts as stale.
+// wait counts the snapshots in which a policy that uses capacity does not know everything about a ready instance. After as many as a
+// reading may be old, nothing waits for it: missing resources are left out, and if all are missing it counts as stale.
 func (m *member) wait(in *Input, numb bool) {
 	m.mem.Unprobed = false
 	if !m.inService() || !in.byCapacity {
@@ -177,7 +178,7 @@ func (m *member) hasSeverity() bool {
 	return slices.ContainsFunc(m.senses, func(s sense) bool { return s.hasSeverity })
 }
 
-// misses is what an instance has not told for too long.
+// misses lists the resources that an instance has not reported for too long.
 func (m *member) misses() string {
 	switch {
 	case m.mem.Unprobed:
@@ -196,21 +197,21 @@ func isFresh(in *Input, o *quell.Observation) bool {
 	return after == 0 || in.Snapshot.At.Sub(o.At) <= time.Duration(after)*in.Service.Sampling
 }
 
-// isNumb says whether a policy that decides by severity has had none for longer than a reading may be old: the machine
+// isNumb returns whether a policy that uses severity has had none for longer than a reading may be old: the machine
 // still reports, but nobody probes it.
 func (f *Felt) isNumb(in *Input) bool {
 	after := in.Service.Guard.StaleAfter
 	return in.feels && after > 0 && f.SeverityAt != nil && in.Snapshot.At.Sub(*f.SeverityAt) > time.Duration(after)*in.Service.Sampling
 }
 
-// isFailing says whether an instance in service answers with too many errors.
+// isFailing returns whether an instance in service answers with too many errors.
 func isFailing(in *Input, i *quell.Instance) bool {
 	most, rate := in.Service.Guard.ErrorRate, i.Observation.ErrorRate
 	return most > 0 && rate != nil && *rate > most && i.Weight != nil
 }
 
-// take stores a fresh observation's utilisation and severity. A severity that is present wins over the probe. It returns whether
-// the probe was of another kind than the models were made by, so that it tells nothing.
+// take stores a fresh observation's utilisation and severity. A given severity has precedence over the probe. It returns whether
+// the probe was of another kind than the models were made with, so that it cannot be used.
 func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise bool) {
 	at := o.At
 	if u, ok := o.Utilization[c.resource]; ok {
@@ -229,7 +230,7 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise bo
 		return true
 	}
 	if f.isNumb(in) {
-		f.Passed, f.Held = 0, 0 // what was felt before a gap holds nothing
+		f.Passed, f.Held = 0, 0 // readings from before a gap do not count
 	}
 	confirm := int32(in.confirm)
 	sf, significant := c.baseline.Severity(*f.Utilization, probe, f.Significant && f.Passed > confirm)
@@ -240,9 +241,9 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise bo
 	return false
 }
 
-// holds counts a probe reading, and says whether it is to be passed over. Interference that was felt in confirm + 1
-// readings in a row is gone only when it is missing in as many: probes are few, and one lucky window must not give an
-// instance back all its load.
+// holds counts a probe reading, and returns whether the severity is kept from before. Interference that was found in
+// confirm + 1 consecutive readings counts as gone only when it is missing in as many, because there are few probes,
+// and one lucky window must not give an instance its whole load back.
 func (f *Felt) holds(significant bool, confirm int32) bool {
 	switch {
 	case significant:
@@ -256,8 +257,8 @@ func (f *Felt) holds(significant bool, confirm int32) bool {
 	return false
 }
 
-// count keeps the guard's counters of snapshots spent failed and stale. An instance without any observation turns
-// stale after as many snapshots as an observation may be old in periods.
+// count updates the guard's counters of failed and stale snapshots. An instance without any observation becomes stale
+// after as many snapshots as an observation may be old in periods.
 func (m *member) count(staleAfter int) {
 	mem := &m.mem
 	if m.State == quell.Failed && m.Held == nil {

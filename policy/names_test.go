@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// A policy is known by its own files alone: its name stands in no other Go file, but for the default of a service.
+// A policy's name is only in its own files and in no other Go file, except for the default of a service.
 func TestAPolicysNameIsItsOwn(t *testing.T) {
 	root := ".."
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -53,12 +53,12 @@ func everyName() []string { return slices.Concat(Names(), NamesOf(FastScope), Na
 func mayName(path, name string) bool {
 	own := []string{filepath.Join("..", "policy", name+".go"), filepath.Join("..", "model", name+".go")}
 	if strings.HasPrefix(path, filepath.Join("..", "cmd", "results")+string(filepath.Separator)) {
-		return true // pages of results are named after what they are about
+		return true // pages of results are named after their subject
 	}
 	return slices.Contains(own, path) || path == filepath.Join("..", "service.go") && name == Default()
 }
 
-// Every policy has a page, the list of them is the table, and the default is the first.
+// Every policy has a page, the list of pages is the table, and the default is the first.
 func TestPoliciesAreDocumented(t *testing.T) {
 	if got := quell.DefaultService().Policy.Name; got != Default() {
 		t.Errorf("the default is %s, the first row %s", got, Default())

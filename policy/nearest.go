@@ -2,26 +2,27 @@ package policy
 
 import "math"
 
-// fraction is one instance's part of the traffic: what is wanted, and between which bounds it must lie.
+// fraction is one instance's part of the traffic: the wanted value and its bounds.
 type fraction struct{ want, low, high float64 }
 
-// leastScale is the wanted fraction, of an equal one, below which all fractions count alike in nearest.
+// leastScale is the wanted fraction, relative to an equal one, below which all fractions have the same weight in
+// nearest.
 const leastScale = 1e-9
 
-// How near to 1 a sum must come that is searched for, and how far the bounds, or what is wanted, may be off: there rounding
-// is no reason to move anything.
+// Tolerances: how near to 1 a sum must be when searching, and how far bounds or wanted values may be off without a
+// correction, because such differences are rounding.
 const (
 	exactly = 1e-12
 	nearly  = 1e-10
 )
 
-// rounds bounds the search of nearest. It ends after a few; halving alone would need about 100.
+// rounds limits the search of nearest. It ends after a few; bisection alone would need about 100.
 const rounds = 200
 
-// nearest returns the fractions within their bounds that sum to 1 and are nearest to what is wanted. The distance is the
-// sum of (x - want)² / want: a change counts by how much it changes an instance's load, so what is to be spread goes to
-// the instances in proportion to what they were to have, and nothing to those that were to have nothing. At the least,
-// x = want + want * s within the bounds, for one s. It returns false if no fractions within the bounds sum to 1.
+// nearest returns the fractions within their bounds that sum to 1 and are nearest to the wanted ones. The distance is
+// the sum of (x - want)² / want: a change counts relative to an instance's load, so a surplus goes to the instances in
+// proportion to their wanted fractions. At the minimum, x = want + want * s within the bounds, for one s. It returns
+// false if no fractions within the bounds sum to 1.
 func nearest(fractions []fraction) ([]float64, bool) {
 	if !feasible(fractions) {
 		return nil, false
@@ -44,7 +45,8 @@ func nearest(fractions []fraction) ([]float64, bool) {
 		} else {
 			to = s
 		}
-		// Newton's step is exact where no more bounds are met. Every other one of many halves the interval instead.
+		// Newton's step is exact if no further bounds are reached. If there are many steps, every second one halves the
+		// interval instead.
 		if next := s + (1-sum)/slope; slope > 0 && next > from && next < to && (i < 10 || i%2 == 0) {
 			s = next
 		} else {
@@ -54,7 +56,7 @@ func nearest(fractions []fraction) ([]float64, bool) {
 	return x, true
 }
 
-// moveBy sets x for one s, and returns the sum and how fast it grows with s.
+// moveBy sets x for one s, and returns the sum and its derivative in s.
 func moveBy(x []float64, fractions []fraction, s, least float64) (sum, slope float64) {
 	for i, f := range fractions {
 		scale := math.Max(f.want, least)
@@ -72,7 +74,7 @@ func moveBy(x []float64, fractions []fraction, s, least float64) (sum, slope flo
 	return sum, slope
 }
 
-// feasible says whether fractions within these bounds can sum to 1.
+// feasible returns whether fractions within these bounds can sum to 1.
 func feasible(fractions []fraction) bool {
 	var low, high float64
 	for _, f := range fractions {

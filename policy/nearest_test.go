@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// byExchange solves the problem of nearest in another way: it moves traffic between the two instances that gain most by it,
-// exactly as far as that lowers the distance, until no pair gains.
+// byExchange solves the same problem by another method: it moves traffic between the two instances for which that lowers
+// the distance most, until no pair improves it.
 func byExchange(fractions []fraction) []float64 {
 	n := len(fractions)
 	x := make([]float64, n)
@@ -73,7 +73,7 @@ func drawFractions(rng *rand.Rand, n int) []fraction {
 	return list
 }
 
-// What nearest finds is what another method finds, and it finds something exactly where there is something.
+// nearest agrees with another method, and finds a solution exactly if there is one.
 func TestNearestIsNearest(t *testing.T) {
 	solved := 0
 	rapid.Check(t, func(t *rapid.T) {

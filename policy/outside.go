@@ -2,17 +2,17 @@ package policy
 
 import "github.com/quellhq/quell"
 
-// Candidate is an instance as a decision from outside of this package sees it.
+// Candidate is an instance as a decision from outside this package sees it.
 type Candidate struct {
 	*quell.Instance
 	Protected bool
-	Share     float64 // what it is to have; at first what it has. Those of ready instances count
+	Share     float64 // the wanted share; at first the present one. Only those of ready instances count
 }
 
-// Outside is a decision that is no policy which can be chosen. most is how many instances may be in rotation.
+// Outside is a decision that is not a policy in the table. most is how many instances may be in rotation.
 type Outside func(s *quell.Snapshot, candidates []Candidate, most int) quell.Plan
 
-// NewOutside returns an engine that decides so under a name, and clamps what comes out as any policy's plan.
+// NewOutside returns an engine with such a decision under a name. The guard bounds its plans as for any policy.
 func NewOutside(service quell.Service, name string, decide Outside) *Engine {
 	service.Policy = quell.Policy{Name: name}
 	return &Engine{

@@ -7,13 +7,13 @@ import (
 
 // fixing is what people set of a group's shares.
 type fixing struct {
-	count   int     // instances whose share is fixed
+	count   int     // instances whose share is set
 	sum     float64 // of their shares
-	refused bool    // they would leave no instance
+	refused bool    // no instance would get traffic
 }
 
-// fixByHand takes up the weights that snapshots carry as overrides. Weights that together pass 1, or that leave no other
-// instance, are scaled to 1. Where that would leave no instance at all, they are not in force.
+// fixByHand applies the weights that snapshots carry as overrides. Weights whose sum exceeds 1, or that include all
+// instances, are scaled to 1. If all of them are 0, they are not applied.
 func fixByHand(members []*member) fixing {
 	var f fixing
 	for _, m := range members {

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// What a person sets is in force at once, whatever the step; the others share the rest in their plan's proportions.
+// A person's weight is in force at once, whatever the step; the others share the rest in their plan's proportions.
 func TestOverride(t *testing.T) {
 	for _, tc := range []struct {
 		why  string
@@ -62,7 +62,7 @@ func TestOverrideSaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// A weight that is let go goes back to what the policy wants by steps, and the wait for it is not forgotten meanwhile.
+// A weight that is cleared returns to the policy's by steps, and confirmation continues meanwhile.
 func TestAClearedOverrideReturnsBySteps(t *testing.T) {
 	for _, policy := range []string{"prima", "static", "lr", "hpa"} {
 		s := guarding(policy, func(s *quell.Service) { maxStep(.3)(s); s.Group.Min = 3 })
@@ -99,8 +99,8 @@ func wantEqual(in *quell.Snapshot) {
 	}
 }
 
-// What a person holds back is no capacity: the group grows for the others as if the instance were not there, waits for
-// confirmation as always, and neither removes what was set nor shifts for it for ever.
+// What a person holds back is not capacity. The group grows for the other instances as if this one were not there,
+// with the usual confirmation, and never removes it or shifts load for it.
 func TestCapacityThatMayNotBeUsedDoesNotCount(t *testing.T) {
 	held := []string{"a weight=0 use=0 cap=0.5 hand=0", "b weight=1 use=0.8 cap=0.5"}
 	for _, tc := range []struct {
@@ -170,7 +170,7 @@ func TestCapacityThatMayNotBeUsedDoesNotCount(t *testing.T) {
 	}
 }
 
-// Overrides keep the weights a whole, and are in force exactly where they can be.
+// Overrides keep the weights' sum at 1, and are in force exactly if they can be.
 func TestOverrideHoldsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t)

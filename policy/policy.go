@@ -1,5 +1,5 @@
-// Package policy decides: pure functions from a snapshot, models and a memory to a plan and a new memory. The
-// live controller, `quell plan` and the simulator all run the Engine of this package, guard included.
+// Package policy decides: pure functions from a snapshot, models and a memory to a plan and a new memory. The live
+// controller, `quell plan` and the simulator all use the Engine of this package, including the guard.
 package policy
 
 import (
@@ -9,23 +9,23 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// Input is what a policy decides on. The time is Snapshot.At; nothing reads a clock.
+// Input is what a policy decides on. The time is Snapshot.At; no clock is read.
 type Input struct {
 	Service  *quell.Service
 	Snapshot *quell.Snapshot
 
-	contended  []contended     // the resources that the policy goes by, at least one
+	contended  []contended     // the resources of the policy, at least one
 	protected  map[string]bool // Service.Group.Protected
-	confirm    int             // readings beyond the first that it takes for interference to be gone
-	feels      bool            // the policy decides by severity
-	between    bool            // no decision of the policy: nothing is counted
-	byCapacity bool            // and by capacity: every resource has a predictor
+	confirm    int             // consecutive readings without interference, in addition to the first, after which it counts as gone
+	feels      bool            // the policy uses severity
+	between    bool            // only shares are composed, and nothing is counted
+	byCapacity bool            // the policy uses capacity: every resource has a predictor
 }
 
-// several says whether the policy goes by more than one resource.
+// several returns whether the policy uses more than one resource.
 func (in *Input) several() bool { return len(in.contended) > 1 }
 
-// of names a resource in a sentence about an amount of it, where that is not clear by itself.
+// of returns " of the network" for a sentence about an amount, if there are several resources.
 func (in *Input) of(i int) string {
 	if !in.several() {
 		return ""
@@ -43,8 +43,8 @@ type Engine struct {
 	contended []contended
 }
 
-// NewEngine compiles a configuration with its models, which may be nil. It returns an error that wraps
-// quell.ErrNoData and names the missing section if the policy cannot work with what is there.
+// NewEngine compiles a configuration with its models, which may be nil. If the policy cannot work with these models,
+// the error wraps quell.ErrNoData and names the missing section.
 func NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
 	return newEngine(service, ServiceScope, models)
 }
@@ -68,11 +68,11 @@ func newEngine(service quell.Service, scope Scope, models *model.Models) (*Engin
 	return e, nil
 }
 
-// Resource is the one in whose utilisation the plans tell loads and capacities.
+// Resource is the one whose utilisation is the unit of loads and capacities in plans.
 func (e *Engine) Resource() quell.Resource { return e.contended[0].resource }
 
-// Decide returns the plan that should be in force after the snapshot, clamped by the guard, and the memory to hand
-// in with the next snapshot. prev is not changed.
+// Decide returns the plan for the snapshot, bounded by the guard, and the memory for the next snapshot. prev is not
+// changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	st := prev.carried(e.service.Policy.Name)
 	in := e.input(s)
@@ -108,8 +108,8 @@ func (e *Engine) input(s *quell.Snapshot) *Input {
 	}
 }
 
-// ofFixedSize bounds a group that cannot be changed by the instances that are alive: nothing is added for one that failed,
-// and none is removed.
+// ofFixedSize sets the bounds of a group that cannot be changed to its present size: nothing is added for a failed
+// instance, and none is removed.
 func ofFixedSize(service quell.Service, alive int) *quell.Service {
 	service.Group.Min, service.Group.Max = alive, alive
 	return &service

@@ -25,9 +25,9 @@ var primaSpec = spec[PRIMASettings]{
 	decide:   prima,
 }
 
-// prima keeps every instance under the response-time threshold with the fewest instances (PRIMA, section III-B3):
-// estimate each instance's effective capacity under the interference it feels, compare their sum with the load,
-// then scale out, scale in, or shift load.
+// prima keeps every instance under the response-time threshold with the fewest instances (PRIMA, section III-B3). It
+// estimates each instance's effective capacity under the present interference, compares the sum with the load, and
+// then scales out, scales in, or shifts load.
 func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	rememberedOf[primaInstance](g)
 	p := &primaPlan{in: in, set: set, group: g, mem: remembered[primaMemory](st)}
@@ -48,7 +48,7 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	p.spare = min(set.Spare, max(0, g.most(in)-p.needed))
 	switch {
 	case len(p.sorted) == 0:
-		*p.mem = primaMemory{} // nothing is known yet: the guard keeps the group at its least size
+		*p.mem = primaMemory{} // nothing is known yet: the guard keeps the group at its minimum
 		if len(g.ready) > 0 {
 			p.reason("unprobed", "", "no instance has told a severity and a utilisation yet: capacities are unknown, and the group stays as it is")
 		}
@@ -60,16 +60,16 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	return p.plan
 }
 
-// primaPlan is one decision in the making.
+// primaPlan is the state of one decision.
 type primaPlan struct {
 	in       *Input
 	set      PRIMASettings
 	group    *group
 	mem      *primaMemory
-	sorted   []*member // rated, by capacity
+	sorted   []*member // rated instances, by capacity
 	capacity float64   // of all of them
-	needed   int       // instances that suffice; one more than there are where all do not
-	spare    int       // instances kept beyond those that suffice, as far as group.max leaves room
+	needed   int       // smallest sufficient number of instances; one more than there are if all are not enough
+	spare    int       // instances kept beyond those, as far as group.max allows
 	plan     quell.Plan
 }
 
@@ -87,23 +87,24 @@ func (p *primaPlan) smallest(members []*member, margin float64) int {
 	return len(members) + 1
 }
 
-// negligible is the load, as a part of what an instance without neighbours can carry, for which one instance is enough whatever it can
-// carry: nobody is served better by adding machines for a few requests.
+// negligible is the load, relative to the capacity of an instance without neighbours, for which one instance is enough in any case:
+// more machines would not help a few requests.
 const negligible = 0.01
 
-// idle says whether there is next to no load.
+// idle returns whether there is almost no load.
 func (p *primaPlan) idle() bool { return p.group.due < negligible*p.fresh() }
 
 const (
 	// mostRelaxed is how far relax raises the threshold, as a multiple of the objective.
 	mostRelaxed = 64
-	// nearlyAll is how much of what its neighbours leave an instance may be sent: beyond it a queue grows without end.
+	// nearlyAll is the part of what its neighbours leave that an instance may be sent; above it a queue grows without
+	// limit.
 	nearlyAll = 0.95
 )
 
-// relax sets what each instance would carry at a threshold. That is the objective, or the least higher one at which shares in
-// proportion to it send no instance more than its neighbours leave. Under overload few instances may still meet the objective.
-// Shares in proportion to capacity alone would send them nearly everything: they would drown while others have room.
+// relax sets what each instance would carry at a threshold: the objective, or the lowest higher one at which proportional
+// shares send no instance more than its neighbours leave. Under overload only few instances may meet the objective. Shares in
+// proportion to capacity alone would then send them nearly all requests and overload them, while others have room.
 func (p *primaPlan) relax() {
 	for _, m := range p.sorted {
 		m.carry = m.capacity
@@ -123,8 +124,8 @@ func (p *primaPlan) relax() {
 	p.drowns(math.Exp(high))
 }
 
-// drowns sets what each instance carries at a multiple of the objective, and says whether shares in proportion to it send some
-// instance more of the load than its neighbours leave.
+// drowns sets what each instance carries at a multiple of the objective, and returns whether proportional shares send some
+// instance more load than its neighbours leave.
 func (p *primaPlan) drowns(factor float64) bool {
 	threshold, load := factor*p.in.Service.SLO.ThresholdMS(), p.group.due
 	var sum float64
@@ -154,7 +155,7 @@ func total(members []*member) float64 {
 	return sum
 }
 
-// countable sums as much of the capacities as the instances may be given.
+// countable sums the parts of the capacities that the instances may be given.
 func countable(members []*member) float64 {
 	var sum float64
 	for _, m := range members {
@@ -163,8 +164,8 @@ func countable(members []*member) float64 {
 	return sum
 }
 
-// scaleOut handles load above the summed capacities, and spares that are missing: ask for instances, and meanwhile share in
-// proportion.
+// scaleOut handles load above the summed capacities, and missing spares: it asks for instances, and shares in proportion
+// meanwhile.
 func (p *primaPlan) scaleOut() {
 	mem, set := p.mem, p.set
 	mem.ScaleIn, mem.Shift = 0, 0
@@ -204,7 +205,7 @@ func (p *primaPlan) scaleOut() {
 	}
 }
 
-// short says what is missing: capacity, or spares only.
+// short describes what is missing: capacity, or only spares.
 func (p *primaPlan) short() string {
 	if p.needed <= len(p.sorted) {
 		return fmt.Sprintf("%s needs %d instance(s), and with %d spare(s) there should be %d, not %d",
@@ -215,7 +216,7 @@ func (p *primaPlan) short() string {
 		headroom*100, len(p.sorted))
 }
 
-// helpless says that no instance has any capacity, and reports it.
+// helpless returns whether no instance has any capacity, and reports it.
 func (p *primaPlan) helpless() bool {
 	if p.capacity > 0 {
 		return false
@@ -229,13 +230,13 @@ func (p *primaPlan) helpless() bool {
 	return true
 }
 
-// futile says that more instances cannot meet the objective: even a fresh one without load misses it.
+// futile returns whether more instances cannot meet the objective, because even a new one without load misses it.
 func (p *primaPlan) futile() bool { return p.fresh() == 0 }
 
 // fresh is the capacity of an instance without neighbours.
 func (p *primaPlan) fresh() float64 { return p.in.freshCapacity(p.group.rates) }
 
-// wanted is how many instances the load and the spares ask for beyond those that are there or coming.
+// wanted is how many instances the load and the spares need beyond those that exist or are coming.
 func (p *primaPlan) wanted() int {
 	if p.set.ScaleOut == quell.One {
 		if p.group.outstanding > 0 {
@@ -250,7 +251,7 @@ func (p *primaPlan) wanted() int {
 	return max(0, missing+p.spare-p.group.outstanding)
 }
 
-// lacking is how many fresh instances would carry what all that there are cannot, at most one more than group.max.
+// lacking is how many new instances would carry the missing load, at most one more than group.max.
 func (p *primaPlan) lacking() int {
 	if p.needed <= len(p.sorted) {
 		return 0
@@ -263,7 +264,7 @@ func (p *primaPlan) lacking() int {
 	return int(math.Min(count, float64(p.in.Service.Group.Max)+1))
 }
 
-// sufficient handles load within the summed capacities: drop what is not needed, finish a scale-out, or shift load
+// sufficient handles load within the summed capacities: remove what is not needed, finish scaling out, or shift load
 // away from an instance above its own capacity.
 func (p *primaPlan) sufficient(recalibrated bool) {
 	mem, set := p.mem, p.set
@@ -307,8 +308,8 @@ func next(counter int, holds bool) int {
 	return 0
 }
 
-// surplus returns the instances that the load does not need, least capacity last. Nothing is surplus while
-// instances are coming, whose capacity is not known yet.
+// surplus returns the instances that the load does not need, the lowest capacity last. It returns none while
+// instances are coming, because their capacity is unknown.
 func (p *primaPlan) surplus() []*member {
 	if p.group.outstanding > 0 {
 		return nil
@@ -322,8 +323,8 @@ func (p *primaPlan) surplus() []*member {
 	return slices.DeleteFunc(keepers[keep:], func(m *member) bool { return m.protected || m.fixed != nil })
 }
 
-// protectedFirst returns the instances by capacity, but first those that stay in any case, so that what they carry counts. One
-// that answers with errors is no help.
+// protectedFirst returns the instances by capacity, after those that stay in any case, so that the load of these counts.
+// Instances with errors do not count as help.
 func (p *primaPlan) protectedFirst() []*member {
 	sorted := slices.Clone(p.sorted)
 	stays := func(m *member) int {
@@ -350,8 +351,8 @@ func (p *primaPlan) scaleIn(surplus []*member) {
 		strings.Join(ids, ", "))
 }
 
-// overloaded returns the instance that is furthest above its capacity in some resource, and that resource; nil if there is none. Where a
-// person set the share, no shift helps.
+// overloaded returns the instance that exceeds its capacity most in some resource, and that resource; nil if there is none. If a person
+// set the share, shifting does not help.
 func (p *primaPlan) overloaded() (worst *member, by int) {
 	most := 0.0
 	for _, m := range p.sorted {
@@ -371,20 +372,20 @@ func (p *primaPlan) overloaded() (worst *member, by int) {
 	return worst, by
 }
 
-// tooMuch says that an instance carries more of a resource than it can.
+// tooMuch reports that an instance carries more of a resource than it can.
 func (m *member) tooMuch(in *Input, by int) string {
 	s := &m.senses[by]
 	return fmt.Sprintf("%s carries %.3f%s, more than the %.3f it can within the threshold", m.ID, s.use, in.of(by), s.capacity)
 }
 
-// joining says whether an instance that can and may carry load has none yet, or all have another policy's shares.
+// joining returns whether an instance that can carry load has none yet, or all have shares of another policy.
 func (p *primaPlan) joining() bool {
 	return p.group.weightless || p.group.handingOver ||
 		slices.ContainsFunc(p.sorted, func(m *member) bool { return m.weight() == 0 && m.capacity > 0 && m.mayGain() })
 }
 
-// share gives the members weights in proportion to what they carry, equal ones where none carries any. Ready instances without
-// a severity keep what they have. Where no weight would move by more than the tolerance, all stay.
+// share gives the members weights in proportion to what they carry, equal ones if they carry nothing. Ready instances without
+// a severity keep their weight. If no weight would move by more than the tolerance, all stay.
 func (p *primaPlan) share(members []*member, tolerance float64) {
 	shares, rest := proportions(members), p.rest()
 	moves := false
@@ -399,7 +400,7 @@ func (p *primaPlan) share(members []*member, tolerance float64) {
 	}
 }
 
-// rest is what ready instances without a severity leave of the traffic.
+// rest is the part of the traffic that ready instances without a severity do not have.
 func (p *primaPlan) rest() float64 {
 	rest := 1.0
 	for _, m := range p.group.unrated {
@@ -411,7 +412,7 @@ func (p *primaPlan) rest() float64 {
 	return math.Max(0, rest)
 }
 
-// proportions are each member's part of what all carry, equal ones where none carries any.
+// proportions are each member's part of the total, equal if the total is zero.
 func proportions(members []*member) []float64 {
 	var sum float64
 	for _, m := range members {

@@ -9,16 +9,16 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// PRIMASettings are what prima can be told; shares are fractions.
+// PRIMASettings are the settings of prima; shares are fractions.
 type PRIMASettings struct {
 	Senses
-	Headroom         float64 // load may reach this share of the summed capacity
-	ScaleInMargin    float64 // scale in only if the kept capacity still leaves this much
+	Headroom         float64 // load may reach this fraction of the summed capacity
+	ScaleInMargin    float64 // scale in only if the remaining capacity still leaves this fraction
 	ScaleOut         quell.ScaleOut
-	Tolerance        float64 // no weight moves by less than this share of itself
-	Spare            int     // extra instances kept, the paper's factor of safety
+	Tolerance        float64 // no weight moves by less than this fraction of itself
+	Spare            int     // extra instances kept; the paper's factor of safety
 	Calibrate        float64 // delta of section IV; 0 turns calibration off
-	CalibrationDecay float64 // share of a calibrated severity offset forgotten per period
+	CalibrationDecay float64 // fraction of a calibrated severity offset that is dropped per period
 }
 
 func primaKeys(s *PRIMASettings) keys.Table {
@@ -53,11 +53,11 @@ func primaAgrees(d *keys.Decoder, path string, s PRIMASettings, service quell.Se
 	}
 }
 
-// moreHeadroom is what PRIMA is tried with beside the scenario's: the smaller the share, the more room.
+// moreHeadroom are further values of headroom that the arena tries; smaller values leave more room.
 const moreHeadroom = 0.7
 
-// primaVariants are the other interference model over the two schedulings that differ most, and more room, by a smaller headroom
-// and by a spare instance.
+// primaVariants are the other interference model with the two schedulings that differ most, and more room by a smaller headroom
+// or a spare instance.
 func primaVariants(s PRIMASettings) (list []variant[PRIMASettings]) {
 	add := func(change string, s PRIMASettings, over ...quell.Scheduling) {
 		list = append(list, variant[PRIMASettings]{Change: change, Settings: s, Schedulings: over})
@@ -78,7 +78,7 @@ func primaVariants(s PRIMASettings) (list []variant[PRIMASettings]) {
 	return list
 }
 
-// primaMemory is what prima remembers: for how many consecutive snapshots it saw what asks for a change.
+// primaMemory is what prima remembers: for how many consecutive snapshots each kind of change was needed.
 type primaMemory struct {
 	ScaleOut int `json:"scale_out,omitempty"` // too little capacity
 	ScaleIn  int `json:"scale_in,omitempty"`  // too much
@@ -88,13 +88,13 @@ type primaMemory struct {
 // primaInstance is what prima remembers of an instance.
 type primaInstance struct {
 	Offset       float64        `json:"offset,omitempty"`        // section IV: severity added by calibration
-	Of           quell.Resource `json:"of,omitempty"`            // the resource whose severity it is added to, where there are several
-	Good         int            `json:"good,omitempty"`          // measurements in a row that ask for less than half of the offset
+	Of           quell.Resource `json:"of,omitempty"`            // with several resources: the one whose severity is corrected
+	Good         int            `json:"good,omitempty"`          // consecutive measurements that need less than half of the offset
 	Collected    int            `json:"collected,omitempty"`     // snapshots collected in the band
 	CollectedN   int            `json:"collected_n,omitempty"`   // response times among them
-	CollectedMS  float64        `json:"collected_ms,omitempty"`  // the least of their windows'
+	CollectedMS  float64        `json:"collected_ms,omitempty"`  // the lowest window's response time
 	CollectedUse float64        `json:"collected_use,omitempty"` // utilisation in that window
-	CollectedAt  *time.Time     `json:"collected_at,omitempty"`  // the last observation that was collected
+	CollectedAt  *time.Time     `json:"collected_at,omitempty"`  // time of the last collected observation
 
 	Usual *Usual `json:"usual,omitempty"` // its capacity
 }

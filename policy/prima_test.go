@@ -11,7 +11,8 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// Under the golden models an instance alone carries 0.5 within 75 ms, and one that feels severity SF 0.5 - SF/2.
+// With the golden models an instance without neighbours carries 0.5 within 75 ms, and one with severity SF carries
+// 0.5 - SF/2.
 func TestPRIMAOnce(t *testing.T) {
 	for _, tc := range []struct {
 		why    string
@@ -155,7 +156,7 @@ func TestPRIMAOnce(t *testing.T) {
 	}
 }
 
-// With headroom 0.9 and a margin of 5% as well.
+// The same with headroom 0.9 and a margin of 5%.
 func TestProtectedInstancesCountFirst(t *testing.T) {
 	s := golden("prima", 75, 0)
 	tell(&s, "Headroom", 0.9)
@@ -166,7 +167,7 @@ func TestProtectedInstancesCountFirst(t *testing.T) {
 		"a weight=0.4 use=0.3 cap=0.5", "b weight=0.3 use=0.2 cap=0.5", "p weight=0.3 use=0.2 cap=0.479"))
 }
 
-// Where even an instance without neighbours and load misses the threshold, more of them are no help: none is added, however often
+// If even an instance without neighbours and load misses the threshold, more instances do not help: none is added, however often
 // that is seen, and the plan says so.
 func TestNothingIsAddedWhereItCannotHelp(t *testing.T) {
 	for _, mode := range quell.ScaleOuts {
@@ -190,7 +191,7 @@ func TestNothingIsAddedWhereItCannotHelp(t *testing.T) {
 	}
 }
 
-// Spares are told apart from what the load asks for.
+// The reasons distinguish spares from what the load needs.
 func TestMissingSparesAreTold(t *testing.T) {
 	s := golden("prima", 75, 0)
 	tell(&s, "Spare", 3)
@@ -226,7 +227,7 @@ func withPerRequest(tb testing.TB, v float64) *model.Models {
 	return m
 }
 
-// Confirm counts consecutive snapshots, for each direction apart.
+// Confirm counts consecutive snapshots, separately for each direction.
 func TestPRIMAConfirm(t *testing.T) {
 	var (
 		fine     = []string{"i1 weight=0.5 use=0.3 cap=0.5", "i2 weight=0.5 use=0.3 cap=0.5"}
@@ -284,8 +285,8 @@ func TestPRIMAConfirm(t *testing.T) {
 	}
 }
 
-// In an overload without remedy capacities near 0 are noise: here one instance has 49 times the other's, then the other way
-// round. The shares must not swing from end to end with them.
+// In an overload that cannot be resolved, capacities near 0 are noise: here one instance has 49 times the other's, then the
+// other way round. The shares must not follow that.
 func TestAnOverloadDoesNotSwing(t *testing.T) {
 	s := golden("prima", 75, 0)
 	s.Group.Max = 2
@@ -312,7 +313,7 @@ func TestShiftNamesTheInstanceThatIsFurthestAbove(t *testing.T) {
 	}
 }
 
-// Readings that are missing now are those of the last snapshot that had them.
+// Missing readings are replaced by those of the last snapshot that had them.
 func TestPRIMARemembers(t *testing.T) {
 	e := engine(t, golden("prima", 75, 0), goldenModels(t))
 	known := []string{"i1 weight=0.5 use=0.4 cap=0.5", "i2 weight=0.5 use=0.2 cap=0.25"}
@@ -324,8 +325,9 @@ func TestPRIMARemembers(t *testing.T) {
 	)
 }
 
-// A severity that is given wins over the probe; from the probe it follows by Eq. 1 (alone 10 ms, 1 ms spread, 40
-// probes), 0 unless significant, with hysteresis: 10 probes must reach 10.6 ms, and then fall to 10.3 ms.
+// A given severity has precedence over the probe. From the probe it follows by Eq. 1 (10 ms without neighbours, 1 ms
+// spread, 40 probes). It is 0 unless significant, with hysteresis: 10 probes must reach 10.6 ms, and then fall to
+// 10.3 ms.
 func TestSeverityFromProbes(t *testing.T) {
 	e := engine(t, golden("prima", 75, 0), goldenModels(t))
 	var st State
@@ -349,7 +351,7 @@ func TestSeverityFromProbes(t *testing.T) {
 	}
 }
 
-// Interference that was felt often enough to act on stands in for as many windows without it; less does not.
+// Interference that was found often enough to act on is kept for as many windows without it; less is not.
 func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
 	e := engine(t, golden("prima", 75, 1), goldenModels(t))
 	var st State
@@ -358,12 +360,12 @@ func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
 		want  float64
 	}{
 		{"12", .2},
-		{"10.5", 0}, // felt once only: half the margin is not enough
+		{"10.5", 0}, // found only once: half the margin is not enough
 		{"12", .2},
 		{"14", .4},
-		{"10", .4}, // held
+		{"10", .4}, // kept
 		{"12", .2},
-		{"10", .2},    // held again
+		{"10", .2},    // kept again
 		{"10.5", .05}, // half the margin is still enough
 		{"10", .05},
 		{"10", 0},   // missing twice
@@ -379,8 +381,8 @@ func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
 	}
 }
 
-// A ready instance that never tells its severity is waited for as long as guard.stale_after says, and does not
-// keep the group from changing for ever.
+// A ready instance that never reports its severity is waited for as long as guard.stale_after says, and does not
+// block changes of the group for ever.
 func TestSilentInstanceIsNotWaitedForForEver(t *testing.T) {
 	s := golden("prima", 75, 0)
 	one(&s)
@@ -394,7 +396,7 @@ func TestSilentInstanceIsNotWaitedForForEver(t *testing.T) {
 	)
 }
 
-// The plan says what was measured and predicted, the load being what the guard left each instance.
+// The plan says what was measured and predicted; the load is the one after the guard.
 func TestPRIMAExplains(t *testing.T) {
 	s := golden("prima", 75, 0)
 	s.Guard.Floor = 0.5
@@ -425,7 +427,7 @@ func TestPRIMAExplains(t *testing.T) {
 	}
 }
 
-// Without a learned use per request, arrivals say nothing of the load.
+// Without a learned use per request, arrivals say nothing about the load.
 func TestArrivalsWithoutUsePerRequest(t *testing.T) {
 	play(t, engine(t, golden("prima", 75, 0), goldenModels(t)), at("i1=1", "arrivals=1e9", "i1 weight=1 use=0.4 cap=0.5"))
 }
@@ -470,7 +472,7 @@ func TestNewEngineNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A change of policy keeps what was learned of the instances, and begins counting anew.
+// A change of policy keeps what was learned of the instances, and restarts the counters.
 func TestChangeOfPolicy(t *testing.T) {
 	e := engine(t, golden("prima", 75, 3), goldenModels(t))
 	_, st := e.Decide(snap(t, 0, "i1 weight=1 use=0.7 cap=0.3"), State{})

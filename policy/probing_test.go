@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Probes of another size than the models were made with tell no severity: the plan says so, and the instance counts as unprobed.
+// Probes of another size than the models were made with give no severity: the plan says so, and the instance counts as unprobed.
 func TestProbesOfAnotherSizeAreNotUsed(t *testing.T) {
 	models := goldenModels(t)
 	trained := *models.Trained
@@ -48,7 +48,7 @@ func TestProbesOfAnotherSizeAreNotUsed(t *testing.T) {
 	}
 }
 
-// Of several resources each has probes of its own.
+// With several resources each has its own probes.
 func TestProbesOfAnotherSizeAreToldByResource(t *testing.T) {
 	models := twins(goldenModels(t))
 	models.Trained.By = map[quell.Resource]quell.Probing{quell.Network: {Bytes: 10_000}, quell.CPU: {Bytes: 20_000}}

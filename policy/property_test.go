@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// TestDecideHoldsItsPromises plays random services, models and snapshots, absurd but valid ones among them.
+// TestDecideHoldsItsPromises plays random services, models and snapshots, including absurd but valid ones.
 func TestDecideHoldsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t)
@@ -60,7 +60,7 @@ func text(t *rapid.T, v any) string {
 	return string(data)
 }
 
-// reread is the memory after it was stored.
+// reread is the memory after it was stored and read back.
 func reread(t *rapid.T, st State) State {
 	var out State
 	if err := quell.DecodeStrict([]byte(text(t, st)), &out); err != nil {
@@ -69,7 +69,7 @@ func reread(t *rapid.T, st State) State {
 	return out
 }
 
-// leaving is what the plan removes.
+// leaving are the instances that the plan removes.
 func leaving(t *rapid.T, plan quell.Plan) map[string]bool {
 	gone := map[string]bool{}
 	if plan.Group == nil {
@@ -166,7 +166,7 @@ func checkNumbers(t *rapid.T, plan quell.Plan) {
 	}
 }
 
-// checkErrors: an instance with errors never gains weight while a healthy one could take it.
+// checkErrors checks that an instance with errors never gains weight while a healthy one could take it.
 func checkErrors(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Plan, st State) {
 	var failing []quell.Instance
 	healthy := false
@@ -176,7 +176,7 @@ func checkErrors(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Pla
 		}
 		switch o := i.Observation; {
 		case st.Instances[i.ID].StaleFor > 0:
-			return // its weight is kept whatever it is
+			return // its weight is kept in any case
 		case s.Guard.ErrorRate > 0 && isFresh(&Input{Service: &s, Snapshot: in}, o) && o.ErrorRate != nil && *o.ErrorRate > s.Guard.ErrorRate:
 			failing = append(failing, i)
 		default:
@@ -293,7 +293,7 @@ func wholeWeights(s *quell.Snapshot) {
 	}
 }
 
-// carryOut makes the weights those of the last plan.
+// carryOut sets the weights to those of the last plan.
 func carryOut(s *quell.Snapshot, last quell.Plan) {
 	for i := range s.Instances {
 		s.Instances[i].Weight = nil
@@ -326,7 +326,7 @@ func drawObservation(t *rapid.T, at time.Time) *quell.Observation {
 	return o
 }
 
-// In a group as PRIMA left it nothing changes any more: the plan in force is the plan again.
+// In a group that PRIMA has arranged nothing changes any more: the next plan equals the plan in force.
 func TestPRIMASettles(t *testing.T) {
 	models := sharingModels(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -379,7 +379,7 @@ func feel(in *quell.Snapshot, neighbours []float64, load float64) {
 	}
 }
 
-// settle carries a plan out at once: new instances have no neighbours.
+// settle applies a plan at once; new instances have no neighbours.
 func settle(in *quell.Snapshot, neighbours []float64, plan quell.Plan) []float64 {
 	var kept []quell.Instance
 	var left []float64

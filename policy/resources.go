@@ -10,19 +10,19 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// Resources are those that a policy goes by: a set, so that their order says nothing. The zero value is the default one.
+// Resources is the set of resources that a policy considers, without an order. The zero value is the default.
 type Resources struct {
-	auto bool // all that the models know
+	auto bool // all that the models have
 	set  uint // bit i is quell.Resources[i]
 }
 
-// auto is how a configuration names all resources that the models know.
+// auto is the word for all resources that the models have.
 const auto quell.Resource = "auto"
 
-// defaultResource is gone by where nothing else is said.
+// defaultResource is used if no other is configured.
 const defaultResource = quell.Network
 
-// ResourcesOf is the set of these.
+// ResourcesOf returns a set of these.
 func ResourcesOf(list ...quell.Resource) (s Resources) {
 	for _, r := range list {
 		if i := slices.Index(quell.Resources, r); i >= 0 {
@@ -32,10 +32,10 @@ func ResourcesOf(list ...quell.Resource) (s Resources) {
 	return s
 }
 
-// AllKnown is the set of all resources that the models know.
+// AllKnown returns the set of all resources that the models have.
 func AllKnown() Resources { return Resources{auto: true} }
 
-// list holds what was named, the default resource first where it is among them.
+// list returns the named resources, the default one first if it is among them.
 func (s Resources) list() (list []quell.Resource) {
 	for i, r := range quell.Resources {
 		if s.set&(1<<i) != 0 {
@@ -56,7 +56,7 @@ func rank(r quell.Resource) int {
 	return 1
 }
 
-// resourcesKey is for policies that go by several resources at once.
+// resourcesKey is for policies that can use several resources at once.
 func resourcesKey(dst *Resources) keys.Key {
 	written := dst.list()
 	if dst.auto {
@@ -71,15 +71,16 @@ func resourcesKey(dst *Resources) keys.Key {
 		"what is contended for: cpu, network, disk or memory, a list such as [network, cpu], or auto: all that the models know")
 }
 
-// contended is a resource that a policy goes by, with what the models know of it.
+// contended is a resource that a policy considers, with the models of it.
 type contended struct {
 	resource  quell.Resource
 	baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
 	predictor *model.Predictor // nil for policies that need no models
 }
 
-// contend compiles what the models know of the resources. The first one, in whose utilisation loads and capacities are told, is the one
-// that the trained requests fill first on an instance without neighbours. The error wraps quell.ErrNoData if a resource is not known.
+// contend compiles the models of the resources. The first resource, whose utilisation is the unit of loads and capacities, is the one
+// that requests fill first on an instance without neighbours, according to the training. The error wraps quell.ErrNoData if a resource
+// has no models.
 func contend(r row, senses Senses, slo quell.SLO, models *model.Models) ([]contended, error) {
 	list := senses.Resources.list()
 	if senses.Resources.auto && r.needs == allModels {
@@ -121,7 +122,7 @@ func compile(needs need, resource quell.Resource, senses Senses, metric quell.Me
 	return c, err
 }
 
-// filling is what a request per second takes of what an instance without neighbours can carry, 0 where that is not known.
+// filling is which fraction of the capacity of an instance without neighbours one request per second takes, 0 if unknown.
 func (c *contended) filling(slo quell.SLO) float64 {
 	if c.predictor == nil {
 		return 0

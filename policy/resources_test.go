@@ -17,14 +17,14 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// both goes by network and processor, whatever their order.
+// both considers network and processor, in any order.
 func both(confirm int) quell.Service {
 	s := golden("prima", 75, confirm)
 	tell(&s, "Resources", ResourcesOf(quell.CPU, quell.Network))
 	return s
 }
 
-// twins are models that know of the processor what they know of the network.
+// twins are models that have the network's tables also for the processor.
 func twins(m *model.Models) *model.Models {
 	p := m.Prima()
 	p.Isolation[quell.CPU] = p.Isolation[quell.Network]
@@ -36,7 +36,7 @@ func twins(m *model.Models) *model.Models {
 	return m
 }
 
-// Under the golden models either resource alone carries 0.5 within 75 ms, and 0.5 - SF/2 where severity SF is felt.
+// With the golden models either resource alone carries 0.5 within 75 ms, and 0.5 - SF/2 at severity SF.
 func TestTheLeastResourceBinds(t *testing.T) {
 	e := engine(t, both(0), twins(goldenModels(t)))
 	for _, tc := range []struct {
@@ -92,7 +92,7 @@ func TestReasonsNameTheResource(t *testing.T) {
 	}
 }
 
-// The plan names what binds each capacity.
+// The plan names what limits each capacity.
 func TestLimiters(t *testing.T) {
 	for _, tc := range []struct {
 		why  string
@@ -117,7 +117,7 @@ func TestLimiters(t *testing.T) {
 	}
 }
 
-// The resource that the trained requests fill first is the one in which loads and capacities are told.
+// Loads and capacities are in units of the resource that the trained requests fill first.
 func TestTheFirstResourceIsTheFullestOfTheTrained(t *testing.T) {
 	for _, tc := range []struct {
 		network, cpu float64
@@ -171,7 +171,7 @@ func TestWhatTheModelsKnow(t *testing.T) {
 	}
 }
 
-// A resource that an instance does not tell is waited for, then left out for that instance, and that is said.
+// A resource that an instance does not report is waited for, then left out for that instance, and the plan says so.
 func TestAResourceThatIsNotTold(t *testing.T) {
 	s := both(0)
 	s.Guard.StaleAfter, s.Guard.Fade = 3, 10
@@ -206,7 +206,7 @@ func TestAResourceThatIsNotTold(t *testing.T) {
 	}
 }
 
-// Calibration corrects the resource whose predicted response time is the longest.
+// Calibration corrects the resource with the longest predicted response time.
 func TestCalibrationCorrectsTheResourceThatBinds(t *testing.T) {
 	s := both(0)
 	tell(&s, "Calibrate", 0.1)
@@ -227,7 +227,7 @@ func TestCalibrationCorrectsTheResourceThatBinds(t *testing.T) {
 	}
 }
 
-// The memory of the version that went by one resource only, as it stored it.
+// The memory as a version with only one resource stored it.
 const oldMemory = `{"policy":"prima","memory":{"shift":1},"instances":{"i1":{"utilization":0.4,"severity_at":"2026-01-01T00:00:10Z",
  "severity":0.5,"significant":true,"felt":2,"held":1,"unrated_for":2,"unprobed":true,"failed_for":1,"joined":true,
  "clamped":{"wanted":0.5,"planned":0.4},
@@ -277,7 +277,7 @@ func jsonOf(t *testing.T, v any) string {
 	return string(data)
 }
 
-// pair makes what is told of the network told of the processor, too.
+// pair copies the network's readings to the processor.
 func pair(s *quell.Snapshot) *quell.Snapshot {
 	for i := range s.Instances {
 		o := s.Instances[i].Observation
@@ -314,7 +314,7 @@ func drawPRIMA(t *rapid.T) quell.Service {
 	return s
 }
 
-// What two equal resources say is what one of them says.
+// Two equal resources give the same result as one of them.
 func TestTwoEqualResourcesAreOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, m := drawPRIMA(t), twins(drawModels(t))
@@ -343,7 +343,7 @@ func TestTwoEqualResourcesAreOne(t *testing.T) {
 	})
 }
 
-// Another resource never raises what an instance can carry.
+// Another resource never raises an instance's capacity.
 func TestAResourceNeverAddsCapacity(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, m, other := drawPRIMA(t), drawModels(t), drawModels(t)
@@ -372,15 +372,15 @@ func TestAResourceNeverAddsCapacity(t *testing.T) {
 	})
 }
 
-// take copies what is told of the processor.
+// take copies the processor's readings.
 func take(to, from map[quell.Resource]float64) {
 	if v, ok := from[quell.CPU]; ok {
 		to[quell.CPU] = v
 	}
 }
 
-// In a group whose requests take of two contended resources nothing changes any more once PRIMA has settled, and every instance
-// is within the threshold by both.
+// In a group whose requests use two contended resources nothing changes after PRIMA has settled, and every instance is within
+// the threshold by both.
 func TestPRIMASettlesByTwoResources(t *testing.T) {
 	models := twins(sharingModels(t))
 	rapid.Check(t, func(t *rapid.T) {

@@ -46,7 +46,7 @@ func TestHPASizes(t *testing.T) {
 	}
 }
 
-// A group that is far too small is doubled, or gets four more where that is more.
+// A group that is far too small is doubled, or gets four more if that is more.
 func TestHPAGrowsByAsManyOrFour(t *testing.T) {
 	for size, want := range map[int]int{1: 5, 2: 6, 3: 7, 4: 8, 5: 10, 6: 12, 9: 18} {
 		s := rival("hpa", 0.1)
@@ -62,7 +62,7 @@ func TestHPAGrowsByAsManyOrFour(t *testing.T) {
 	}
 }
 
-// The group shrinks to the largest size wanted within 20 periods: a dip is not followed.
+// The group shrinks to the largest size recommended within 20 periods: it does not follow a dip.
 func TestHPAStabilises(t *testing.T) {
 	e := engine(t, rival("hpa", 0.5), nil)
 	busy := []string{"a use=0.5 age=3", "b use=0.5 age=2", "c use=0.5 age=1"}
@@ -77,7 +77,7 @@ func TestHPAStabilises(t *testing.T) {
 	}
 }
 
-// Under a steady load, whatever the size at first, the group settles within the tolerance of the target and stays.
+// Under a steady load the group settles within the tolerance of the target from any initial size, and stays there.
 func TestHPASettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rival("hpa", rapid.Float64Range(0.3, 0.8).Draw(t, "target"))
@@ -136,8 +136,8 @@ func TestFitCurveFindsTheCurve(t *testing.T) {
 	})
 }
 
-// By hand: with rates of 90 and 110 the spread is a tenth of the mean of 100, at which points and the prior, beta = 1, weigh the
-// same; points count by their requests, and each by 0.8 of the next newer one's.
+// By hand: with rates of 90 and 110 the spread is a tenth of the mean of 100, at which data and the prior, beta = 1, have equal
+// weight. Points count by their requests, and each by 0.8 of the next newer one.
 func TestFitCurveWeighsByHand(t *testing.T) {
 	point := func(rate, speed float64, n int) CurvePoint { return CurvePoint{Rate: rate, MS: 1000 / speed, N: n} }
 	for _, tc := range []struct {
@@ -208,7 +208,7 @@ func TestLeastLatencyIsLeast(t *testing.T) {
 	})
 }
 
-// knapsackSnapshot has instances that answer as single servers of a speed each, in requests per second.
+// knapsackSnapshot has instances that answer as single servers, each with a speed in requests per second.
 func knapsackSnapshot(k int, rate float64, weights, speeds []float64) *quell.Snapshot {
 	in := &quell.Snapshot{At: start.Add(time.Duration(k+1) * period * time.Second), Service: "video", ArrivalRate: &rate}
 	for i, speed := range speeds {

@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// rows is the table of policies, the first one the default of a service. Nothing outside of a policy's own file knows its name.
+// rows is the table of policies; the first one is the default of a service. A policy's name is used only in its own file.
 var rows = []row{
 	rowOf(primaSpec),
 	rowOf(leastSeveritySpec),
@@ -22,8 +22,8 @@ var rows = []row{
 	hostRowOf(waitsSpec),
 }
 
-// Scope says where a policy runs: in the controller, for a service or, fast, beside such a policy, or in the agent, for the control groups
-// of its machine.
+// Scope says where a policy runs: in the controller for a service, in the controller as a fast policy next to a service's, or in the
+// agent for the control groups of its machine.
 type Scope string
 
 const (
@@ -32,7 +32,7 @@ const (
 	HostScope    Scope = "host"
 )
 
-// where says in which place of a configuration a policy of this scope is chosen.
+// where says at which place of a configuration a policy of this scope is chosen.
 func (s Scope) where() string {
 	switch s {
 	case FastScope:
@@ -43,68 +43,68 @@ func (s Scope) where() string {
 	return "it decides for a service, as policy.name"
 }
 
-// need says which sections of the models a policy cannot do without.
+// need says which sections of the models a policy requires.
 type need int
 
 const (
 	noModels     need = iota
-	baselineOnly      // where snapshots carry probes rather than severities
+	baselineOnly      // if snapshots carry probes rather than severities
 	allModels
 )
 
-// Senses are by what a policy perceives instances, and what their neighbours take.
+// Senses say how a policy perceives instances and what their neighbours use.
 type Senses struct {
 	Resources         Resources
 	InterferenceModel quell.InterferenceModel
-	Confidence        float64 // of the one-sided test behind Eq. 1
-	Confirm           int     // W: interference is gone after as many snapshots without it as it takes to act on it
+	Confidence        float64 // of the one-sided test in Eq. 1
+	Confirm           int     // W: interference counts as gone after as many snapshots without it as are needed to act on it
 }
 
 func defaultSenses() Senses {
 	return Senses{Resources: ResourcesOf(defaultResource), InterferenceModel: quell.Joint, Confidence: 0.95, Confirm: 1}
 }
 
-// sensing is perception by another resource.
+// sensing returns senses for another resource.
 func sensing(r quell.Resource) Senses {
 	s := defaultSenses()
 	s.Resources = ResourcesOf(r)
 	return s
 }
 
-// Variant is a form of a policy that the arena plays beside the one that a scenario asks for.
+// Variant is a form of a policy that the arena plays in addition to the one that a scenario asks for.
 type Variant struct {
-	Change      string             // what is different, such as "headroom 70%"; "" along a frontier
-	Step        string             // along a frontier, such as "50%"
+	Change      string             // what is different, for example "headroom 70%"; "" for a point of a series
+	Step        string             // point of a series of settings, for example "50%"
 	Policy      quell.Policy       // with its settings
-	Schedulings []quell.Scheduling // to play over; nil: all that the policy could run on
+	Schedulings []quell.Scheduling // to play with; nil: all that can be used with the policy
 }
 
-// variant is a Variant as a policy declares it: by its settings.
+// variant is a Variant as a policy declares it, by its settings.
 type variant[S any] struct {
 	Change, Step string
 	Settings     S
 	Schedulings  []quell.Scheduling
 }
 
-// spec is a policy's row: all that it declares, with the types of its settings and of its memory.
+// spec is a policy's row: everything it declares, with the types of its settings and of its memory.
 type spec[S any] struct {
 	name, about string // about is one line for lists
 	scope       Scope
-	scales      bool // changes the number of instances
-	equal       bool // shares are equal ones, so that it does not matter whether the balancer heeds weights
+	scales      bool // it changes the number of instances
+	equal       bool // shares are equal, so the balancer need not support weights
 	needs       need
 	defaults    S
-	// of the settings, as they stand below `policy` in a configuration
+	// of the settings, below `policy` in a configuration
 	keys     func(*S) keys.Table
-	agree    func(d *keys.Decoder, path string, s S, service quell.Service) // nil: nothing to check of what keys say together
+	agree    func(d *keys.Decoder, path string, s S, service quell.Service) // nil: no keys to check against each other
 	senses   func(S) Senses                                                 // nil: the default ones
 	variants func(S) []variant[S]                                           // nil: none
-	memory   func() any                                                     // an empty memory; nil if it keeps none
-	instance func() any                                                     // an empty memory of one instance; nil if it keeps none
+	memory   func() any                                                     // returns an empty memory; nil if the policy has none
+	instance func() any                                                     // the same of one instance
 	decide   func(in *Input, settings S, g *group, st *State) quell.Plan
 }
 
-// row is a spec whose types stand behind functions.
+// row is a spec whose types are hidden behind functions.
 type row struct {
 	name, about      string
 	scope            Scope
@@ -121,7 +121,7 @@ type row struct {
 	decideHost       func(settings any) decideHost // of scope host, in place of decide
 }
 
-// decide sets the share of every ready instance, which is the present one at first, and returns the rest of the
+// decide sets the share of every ready instance, which is initially the present one, and returns the rest of the
 // plan. It updates the memory, which is already a private copy.
 type decide func(in *Input, g *group, st *State) quell.Plan
 
@@ -164,7 +164,7 @@ func rowOf[S any](s spec[S]) row {
 
 func empty[M any]() any { return new(M) }
 
-// find returns the row of a policy and its settings, the row's defaults where it has none.
+// find returns the row of a policy and its settings; the row's defaults if the policy has none.
 func find(p quell.Policy) (row, any, error) {
 	i := slices.IndexFunc(rows, func(r row) bool { return r.name == p.Name })
 	if i < 0 {
@@ -179,7 +179,7 @@ func find(p quell.Policy) (row, any, error) {
 	return rows[i], p.Settings, nil
 }
 
-// Names lists the policies that can decide for a service, the default first.
+// Names lists the policies for a service, the default first.
 func Names() []string { return NamesOf(ServiceScope) }
 
 // NamesOf lists the policies of a scope.
@@ -195,16 +195,16 @@ func NamesOf(scope Scope) (names []string) {
 // About is one line about a policy; "" if there is none of that name.
 func About(name string) string { r, _, _ := find(quell.Policy{Name: name}); return r.about }
 
-// Feels says whether a policy goes by severity, for which instances must be probed.
+// Feels returns whether a policy uses severity, which requires probes.
 func Feels(name string) bool { r, _, _ := find(quell.Policy{Name: name}); return r.needs != noModels }
 
-// KeepsSize says whether a group keeps its size under a policy.
+// KeepsSize returns whether a policy never changes the group's size.
 func KeepsSize(name string) bool {
 	r, _, err := find(quell.Policy{Name: name})
 	return err == nil && !r.scales
 }
 
-// Whole is a policy with the settings that it has where none are given.
+// Whole returns a policy with its settings, the defaults if none are given.
 func Whole(p quell.Policy) quell.Policy {
 	if _, settings, err := find(p); err == nil {
 		p.Settings = settings
@@ -216,10 +216,11 @@ func Whole(p quell.Policy) quell.Policy {
 	return p
 }
 
-// EqualShares says whether a policy gives every instance an equal share, so that a scheduling without weights serves as well.
+// EqualShares returns whether a policy gives every instance an equal share, so that a scheduling without weights serves as
+// well.
 func EqualShares(name string) bool { r, _, _ := find(quell.Policy{Name: name}); return r.equal }
 
-// ResourcesFor lists the resources that a policy goes by as far as its settings say; the default one where that hangs on the models.
+// ResourcesFor lists the resources that a policy considers according to its settings; the default one if that depends on the models.
 func ResourcesFor(p quell.Policy) []quell.Resource {
 	r, settings, err := find(p)
 	if err != nil {
@@ -231,7 +232,7 @@ func ResourcesFor(p quell.Policy) []quell.Resource {
 // Resource is the first of them.
 func Resource(p quell.Policy) quell.Resource { return ResourcesFor(p)[0] }
 
-// Variants lists the forms of a policy that the arena plays beside the one given.
+// Variants lists the forms of a policy that the arena plays in addition to the given one.
 func Variants(p quell.Policy) []Variant {
 	r, settings, err := find(p)
 	if err != nil {

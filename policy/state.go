@@ -16,37 +16,38 @@ type State struct {
 	Memory    any                      `json:"memory,omitempty"` // of that policy: a pointer to a value that is never changed
 	Instances map[string]InstanceState `json:"instances,omitempty"`
 
-	// HandingOver: another policy decided before, and the weights in force are not yet this one's.
+	// HandingOver says that another policy decided before, and that the weights in force are not yet this one's.
 	HandingOver bool `json:"handing_over,omitempty"`
 }
 
-// InstanceState is what is remembered of one instance. It is below 128 bytes: up to there a map holds values in place.
+// InstanceState is what is remembered of one instance. It is smaller than 128 bytes, because a map holds values up to
+// that size in place.
 type InstanceState struct {
 	Perceived
 	Guarded
 	Memory any `json:"memory,omitempty"` // the policy's: a pointer to a value that is never changed
 }
 
-// Perceived is what readings left behind.
+// Perceived is what is remembered of the readings.
 type Perceived struct {
-	Felt                               // where the policy goes by one resource
-	Of         map[quell.Resource]Felt `json:"of,omitempty"`          // where it goes by several; never changed
+	Felt                               // if the policy considers one resource
+	Of         map[quell.Resource]Felt `json:"of,omitempty"`          // if it considers several; never changed
 	UnratedFor int32                   `json:"unrated_for,omitempty"` // consecutive ready snapshots without a first severity or utilisation
 	Unprobed   bool                    `json:"unprobed,omitempty"`    // it reports, but has had no severity for longer than guard.stale_after
 }
 
-// Felt is what readings of one resource left behind.
+// Felt is what is remembered of the readings of one resource.
 type Felt struct {
 	Utilization *float64   `json:"utilization,omitempty"` // last reading
 	SeverityAt  *time.Time `json:"severity_at,omitempty"`
 	Severity    *float64   `json:"severity,omitempty"`    // last reading, without calibration
 	Significant bool       `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
-	Passed      int32      `json:"felt,omitempty"`        // probe readings in a row that passed it, up to confirm + 1
-	Held        int32      `json:"held,omitempty"`        // readings since, in whose place the last severity stands
+	Passed      int32      `json:"felt,omitempty"`        // consecutive probe readings that passed it, up to confirm + 1
+	Held        int32      `json:"held,omitempty"`        // readings since, for which the last severity was kept
 }
 
-// of is what was felt of the resources that a policy goes by now, in their order. Where it went by one before, nobody wrote down which:
-// that is taken for the default one, or the first.
+// of returns what is remembered of the resources that a policy considers now, in their order. A memory from one resource does not name
+// it: it is assigned to the default one, or the first.
 func (p *Perceived) of(list []contended, into []Felt) {
 	if len(list) == 1 {
 		if into[0] = p.Felt; p.Of != nil {
@@ -62,7 +63,7 @@ func (p *Perceived) of(list []contended, into []Felt) {
 	}
 }
 
-// keep stores what was felt.
+// keep stores what is remembered of a resource.
 func (p *Perceived) keep(list []contended, felt []Felt) {
 	if len(list) == 1 {
 		p.Felt, p.Of = felt[0], nil
@@ -79,19 +80,19 @@ type Guarded struct {
 	FailedFor   int      `json:"failed_for,omitempty"`   // consecutive snapshots in state failed
 	SilentFor   int      `json:"silent_for,omitempty"`   // ready snapshots without any observation, up to guard.stale_after
 	StaleFor    int      `json:"stale_for,omitempty"`    // snapshots beyond guard.stale_after without a fresh reading
-	StaleWeight *float64 `json:"stale_weight,omitempty"` // the weight it had when it became stale
+	StaleWeight *float64 `json:"stale_weight,omitempty"` // its weight when it became stale
 	Joined      bool     `json:"joined,omitempty"`       // it has had a share
-	Clamped     *Clamped `json:"clamped,omitempty"`      // set where the guard changed the weight, and during a handover
+	Clamped     *Clamped `json:"clamped,omitempty"`      // set if the guard changed the weight, and during a handover
 }
 
 // Clamped is a weight of the last plan that the guard changed.
 type Clamped struct {
 	Wanted  float64 `json:"wanted"`  // by the policy
-	Planned float64 `json:"planned"` // what the guard made of it
+	Planned float64 `json:"planned"` // the guard's result
 }
 
-// carried returns the memory without that of the instances. After a change of policy that of the old one is left behind,
-// and the shares begin to be handed over.
+// carried returns the memory without that of the instances. After a change of policy, the old policy's memory is dropped
+// and the handover of shares begins.
 func (s State) carried(policy string) State {
 	if s.Policy != policy {
 		return State{Policy: policy, HandingOver: s.Policy != ""}
@@ -100,7 +101,7 @@ func (s State) carried(policy string) State {
 	return s
 }
 
-// remembered returns the policy's own memory, a copy that it may change.
+// remembered returns a copy of the policy's own memory that it may change.
 func remembered[M any](st *State) *M {
 	mem := new(M)
 	if old, ok := st.Memory.(*M); ok {
@@ -122,14 +123,14 @@ func rememberedOf[M any](g *group) {
 	}
 }
 
-// forgetPolicy leaves behind what another policy remembers of the instances.
+// forgetPolicy drops what another policy remembers of the instances.
 func (g *group) forgetPolicy() {
 	for i := range g.members {
 		g.members[i].mem.Memory = nil
 	}
 }
 
-// UnmarshalJSON reads the policy's memory as that policy's type. That of a policy that this program does not know is left out.
+// UnmarshalJSON reads the policy's memory with that policy's type. The memory of an unknown policy is dropped.
 func (s *State) UnmarshalJSON(data []byte) error {
 	type instance struct {
 		Perceived
@@ -145,7 +146,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return err
 	}
-	k, _, _ := find(quell.Policy{Name: raw.Policy}) // none of that name keeps anything
+	k, _, _ := find(quell.Policy{Name: raw.Policy}) // an unknown policy has no memory
 	memory, err := decodeMemory(raw.Memory, k.memory)
 	if err != nil {
 		return fmt.Errorf("memory of policy %s: %w", raw.Policy, err)
@@ -165,7 +166,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// decodeMemory reads into a new value of a policy's type; nil where there is nothing, or the policy keeps nothing.
+// decodeMemory reads into a new value of a policy's type; nil if there is nothing, or the policy has no memory.
 func decodeMemory(data json.RawMessage, empty func() any) (any, error) {
 	if len(data) == 0 || empty == nil {
 		return nil, nil

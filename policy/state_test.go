@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// What is stored and read back decides as if it had never left, under every policy.
+// A memory that was stored and read back gives the same decisions, for every policy.
 func TestMemorySurvivesStorage(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func throughJSON(t *testing.T, st State) (back State) {
 	return back
 }
 
-// A policy never finds another one's memory, nor one that is stored under a name that this program does not know.
+// A policy never gets another policy's memory, nor the memory of an unknown one.
 func TestMemoryIsOnePolicys(t *testing.T) {
 	rows := []string{"i1 weight=1 use=0.7 cap=0.3 lat=90", "i2 weight=0 use=0.1 cap=0.3 lat=90"}
 	_, st := engine(t, golden("lsf", 75, 5), goldenModels(t)).Decide(snap(t, 0, rows...), State{})

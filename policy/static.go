@@ -12,14 +12,14 @@ type staticMemory struct {
 	Above int `json:"above,omitempty"` // consecutive snapshots above the utilisation
 }
 
-// StaticSettings are what static can be told.
+// StaticSettings are the settings of static.
 type StaticSettings struct {
-	Resource    quell.Resource // whose utilisation counts
+	Resource    quell.Resource // whose utilisation is used
 	Utilization float64        // add an instance above this mean utilisation; 0 turns it off
 	Confirm     int            // W: act on the (W+1)th consecutive snapshot
 }
 
-// Plain is the policy that leaves all to the balancer's own scheduling.
+// Plain is the policy that leaves everything to the balancer's own scheduling.
 const Plain = "static"
 
 var staticSpec = spec[StaticSettings]{
@@ -38,8 +38,8 @@ var staticSpec = spec[StaticSettings]{
 	decide: static,
 }
 
-// static is the balancer alone: equal weights over the ready instances. With a utilisation threshold it also adds
-// an instance while the mean utilisation is above it (PRIMA, section VI-C, uses 30%).
+// static is the balancer alone: equal weights for the ready instances. With a utilisation threshold it also adds an
+// instance while the mean utilisation is above it (PRIMA, section VI-C, uses 30%).
 func static(in *Input, set StaticSettings, g *group, st *State) quell.Plan {
 	var plan quell.Plan
 	g.equal()
@@ -54,7 +54,7 @@ func static(in *Input, set StaticSettings, g *group, st *State) quell.Plan {
 	return plan
 }
 
-// meanUse is the load per ready instance, not counting those that have not told theirs and those whose share a person set.
+// meanUse is the load per ready instance, without those that have not reported and those whose share a person set.
 func (g *group) meanUse() (float64, bool) {
 	load, known := g.load, 0
 	for _, m := range g.ready {

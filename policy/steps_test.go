@@ -14,10 +14,10 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// The sequence of an outage: under lr and under lsf, shares handed out in reverse order sent one of two instances 49%, 96%
-// and 2% of the traffic in consecutive shifts. With the default guard no share moves by more than half an equal one.
+// The sequence of an outage: shares in reverse order under lr and under lsf sent one of two instances 49%, 96% and 2% of
+// the traffic in consecutive shifts. With the default guard no share moves by more than half an equal one.
 func TestTheBaselinesSwingByStepsOnly(t *testing.T) {
-	values := [][2]float64{{51, 49}, {4, 96}, {98, 2}} // of a and b, whose shares are handed out the other way round
+	values := [][2]float64{{51, 49}, {4, 96}, {98, 2}} // of a and b, whose shares are assigned the other way round
 	for _, tc := range []struct{ policy, key string }{{"lr", "lat"}, {"lsf", "sf"}} {
 		s := guarding(tc.policy, func(s *quell.Service) { s.Guard, s.SLO.Threshold = quell.DefaultService().Guard, 50*time.Millisecond })
 		e := engine(t, s, goldenModels(t))
@@ -45,8 +45,8 @@ func TestTheBaselinesSwingByStepsOnly(t *testing.T) {
 	}
 }
 
-// After a change of policy the shares go to the new one's by steps, with and without traffic, whether or not it would
-// have moved any by itself.
+// After a change of policy the shares move to the new one's by steps, with and without traffic, even if the new
+// policy alone would keep them.
 func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 	idle := []string{"a weight=0.96 use=0 cap=0.5", "b weight=0.04 use=0 cap=0.5"}
 	for _, policy := range Names() {
@@ -72,7 +72,7 @@ func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 	}
 }
 
-// Plans that are only advised ask for the handover again and again; it begins where they are carried out.
+// Plans that are only advised ask for the handover repeatedly; it begins when they are applied.
 func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
 	for _, policy := range []string{"prima", "lr"} {
 		e := engine(t, guarding(policy, maxStep(.4)), goldenModels(t))
@@ -88,7 +88,7 @@ func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
 	}
 }
 
-// What the new policy wants meanwhile is where the shares go.
+// The shares move to what the new policy wants by then.
 func TestAHandoverGoesWhereTheNewPolicyWants(t *testing.T) {
 	e := engine(t, guarding("prima", maxStep(.2)), goldenModels(t))
 	st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}},
@@ -103,7 +103,7 @@ func TestAHandoverGoesWhereTheNewPolicyWants(t *testing.T) {
 	}
 }
 
-// The first decision of all is no handover: weights that are found stay.
+// The first decision is not a handover: existing weights stay.
 func TestAFirstPolicyTakesWeightsOver(t *testing.T) {
 	plan, st := engine(t, guarding("prima", maxStep(.2)),
 		goldenModels(t)).Decide(snap(t, 0, "a weight=0.9 use=0.3 cap=0.5", "b weight=0.1 use=0.3 cap=0.4"), State{})
@@ -112,7 +112,7 @@ func TestAFirstPolicyTakesWeightsOver(t *testing.T) {
 	}
 }
 
-// crowdOf draws n instances with everything that the guard looks at.
+// crowdOf draws n instances with everything that the guard considers.
 func crowdOf(rng *rand.Rand, k, n int) *quell.Snapshot {
 	s := &quell.Snapshot{At: start.Add(time.Duration(k+1) * period * time.Second), Service: "video"}
 	chance := func(of int) bool { return rng.IntN(of) == 0 }
@@ -154,8 +154,8 @@ func drawGuard(rng *rand.Rand) quell.Guard {
 	}
 }
 
-// Whatever the policy, the rules and the readings: the shares are a whole, a person's word is in force, and as long as
-// some shares are within all limits, the plan's are, and no others within them are nearer to what the policy wanted.
+// Whatever the policy, the rules and the readings: the shares sum to 1, a person's share is in force, and if shares
+// within all limits exist, the plan's are such shares, and no others within the limits are nearer to the policy's.
 func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 	models := goldenModels(t)
 	checked, eased := 0, 0
@@ -198,11 +198,11 @@ func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 	}
 }
 
-// limits is what the documentation promises, worked out from what went in and came out.
+// limits are the documented limits, computed from input and output.
 type limits struct {
 	ids        []string
-	fractions  []fraction // the policy's share, and between what it must come to lie
-	impossible bool       // the shares cannot even be settled for those that come, go and are set
+	fractions  []fraction // the policy's share and its bounds
+	impossible bool       // shares cannot be adapted to the instances that come, leave and are set
 }
 
 func limitsOf(s *quell.Service, in *quell.Snapshot, before, after State, plan quell.Plan) limits {
@@ -226,7 +226,7 @@ func limitsOf(s *quell.Service, in *quell.Snapshot, before, after State, plan qu
 		}
 	}
 	if l.impossible = others == 0; l.impossible {
-		return l // all by hand: scaled to a whole
+		return l // all set by people: scaled to 1
 	}
 	bases := make([]fraction, len(l.ids))
 	for i, id := range l.ids {
@@ -282,7 +282,7 @@ func limitsOf(s *quell.Service, in *quell.Snapshot, before, after State, plan qu
 	return l
 }
 
-// inProportion gives those that may vary the same multiple of what they want, as far as they may have it.
+// inProportion scales what the variable instances want by one factor, within their upper bounds.
 func inProportion(fractions []fraction) ([]float64, bool) {
 	x := make([]float64, len(fractions))
 	full := make([]bool, len(fractions))
@@ -307,14 +307,13 @@ func inProportion(fractions []fraction) ([]float64, bool) {
 			}
 		}
 		if !again {
-			return x, wanted > 1e-3 && rest >= 0 // below, what counts as nothing in nearest shows
+			return x, wanted > 1e-3 && rest >= 0 // below that, the small values that nearest ignores matter
 		}
 	}
 	return nil, false
 }
 
-// step narrows the limits to what is within a step. A stale instance's own way is bounded by it, too, and a ramp takes
-// nothing away that it leaves.
+// step narrows the limits to what is within a step. It also bounds a stale instance, and a ramp never goes below it.
 func (l *limits) step(base []float64, step float64, staying map[string]*quell.Instance, after State) {
 	for i, id := range l.ids {
 		f := &l.fractions[i]

@@ -64,7 +64,7 @@ func TestAnUnprobedInstanceDoesNotStopScaleIn(t *testing.T) {
 	}
 }
 
-// Where nobody was ever probed, capacities are unknown: nothing is done, and that is said.
+// If no instance was ever probed, capacities are unknown: nothing is done, and the plan says so.
 func TestNobodyIsProbed(t *testing.T) {
 	e := engine(t, probing(3), withPerRequest(t, 0.01))
 	var st State
@@ -80,7 +80,7 @@ func TestNobodyIsProbed(t *testing.T) {
 	}
 }
 
-// Where none of the new instances is probed, they get an equal share and carry it: the group does not grow to its maximum for it.
+// If none of the new instances is probed, they get an equal share and carry it: the group does not grow to its maximum.
 func TestUnprobedInstancesCarryTheirShare(t *testing.T) {
 	s := probing(3)
 	s.Group.Max = 50
@@ -126,7 +126,7 @@ func TestAnUnprobedInstanceIsProbedAtLast(t *testing.T) {
 	}
 }
 
-// What is missing is named.
+// The plan names what is missing.
 func TestWhatIsMissingIsNamed(t *testing.T) {
 	for _, tc := range []struct{ row, code, want string }{
 		{"n weight=0 use=0", "unprobed", "no severity of n for 4 period(s)"},

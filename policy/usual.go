@@ -8,27 +8,28 @@ import (
 )
 
 const (
-	// longestUsual is how many readings a usual capacity goes back at most, so that it follows slow changes.
+	// longestUsual is the largest number of readings in a usual capacity, so that it follows slow changes.
 	longestUsual = 60
-	// leastUsual is how many readings tell how far single ones stray.
+	// leastUsual is the number of readings from which their spread is known.
 	leastUsual = 2
-	// knownUsual is how many readings tell more than the newest one.
+	// knownUsual is the number of readings from which the mean is better than the newest one.
 	knownUsual = 5
-	// far is how many standard deviations away a reading is a change or an outlier.
+	// far is the number of standard deviations from which a reading is a change or an outlier.
 	far = 3
 )
 
-// Usual is what an instance's capacity has been since it last changed. Single readings vary with severity, and near 0 they
-// vary by all there is: weights that followed each of them would never rest.
+// Usual is the mean of an instance's capacity since it last changed. Single readings vary with severity, and near 0 they
+// vary by their whole size, so weights that followed single readings would never settle.
 type Usual struct {
 	N        int     `json:"n"`             // readings, up to longestUsual
 	Mean     float64 `json:"mean"`          // of the readings
-	Variance float64 `json:"variance"`      // of the same
-	Off      int     `json:"off,omitempty"` // readings in a row that are far above the mean; negative: far below
+	Variance float64 `json:"variance"`      // of the readings
+	Off      int     `json:"off,omitempty"` // consecutive readings far above the mean; negative: far below
 }
 
-// with returns the usual capacity with one more reading. Each counts alike until there are longestUsual of them, then older
-// ones fade. One that is far off waits: either more than confirm in a row are, and the capacity has changed, or it is passed over.
+// with returns the usual capacity with one more reading. All readings have the same weight until there are longestUsual of them;
+// then older ones fade. A reading far from the mean is kept aside: if more than confirm follow each other, the capacity has
+// changed, otherwise it is dropped.
 func (u *Usual) with(capacity, tolerance float64, confirm int) *Usual {
 	if u == nil {
 		return &Usual{N: 1, Mean: capacity}
@@ -58,10 +59,10 @@ func sign(d float64) int {
 	return 1
 }
 
-// doubt is what chance may explain of a mean's distance from the truth: twice its standard error.
+// doubt is how far chance may move the mean from the truth: twice its standard error.
 func (u *Usual) doubt() float64 { return 2 * math.Sqrt(u.Variance/float64(u.N)) }
 
-// forgetUsual leaves behind what an instance could carry before it went out of service.
+// forgetUsual drops what an instance could carry before it went out of service.
 func (p *primaPlan) forgetUsual() {
 	for i := range p.group.members {
 		if m := &p.group.members[i]; !m.inService() {
@@ -70,7 +71,7 @@ func (p *primaPlan) forgetUsual() {
 	}
 }
 
-// remember adds what the instances carry now to what they usually do.
+// remember adds the present values of what the instances carry to the usual ones.
 func (p *primaPlan) remember() {
 	unit := p.unit()
 	for _, m := range p.sorted {
@@ -80,8 +81,8 @@ func (p *primaPlan) remember() {
 	}
 }
 
-// unit is what usual capacities are measured by: 1 where the first resource is the one that fills first on an instance without neighbours.
-// As the use of another one changes beside it, the capacities of all move together; that is no change of an instance.
+// unit converts usual capacities: 1 if the first resource is the one that fills first on an instance without neighbours. If requests
+// begin to use more of another resource, all capacities change together; that is not a change of an instance.
 func (p *primaPlan) unit() float64 {
 	fresh, first := p.fresh(), p.in.contended[0].predictor.FreshCapacity(p.in.Service.SLO.ThresholdMS())
 	if fresh == 0 || first == 0 {
@@ -90,8 +91,8 @@ func (p *primaPlan) unit() float64 {
 	return fresh / first
 }
 
-// settle gives the instances weights in proportion to their usual capacities. Where no weight would move by more than the tolerance,
-// and than chance explains, all stay. It goes part of the way while one of the capacities is known from a single reading.
+// settle gives the instances weights in proportion to their usual capacities. If no weight would move by more than the tolerance,
+// and by more than chance explains, all stay. While a capacity is known from a single reading only, weights move part of the way.
 func (p *primaPlan) settle(part float64) {
 	tolerance, moves, sum := p.set.Tolerance, false, 0.0
 	for _, m := range p.sorted {
@@ -117,6 +118,6 @@ func (p *primaPlan) settle(part float64) {
 	}
 }
 
-// halfway is how far a single reading moves weights in an overload. Capacities near 0 lie within the noise of severity there: their
-// proportion would throw the load from one instance to another.
+// halfway is how far a single reading moves weights in an overload. There, capacities near 0 are smaller than the noise of
+// severity, and exact proportions would move the load back and forth.
 const halfway = 0.5

@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// crowded plays a full group of three for n periods, the capacities given by period, and returns the plans.
+// crowded plays a full group of three for n periods, with capacities given by period, and returns the plans.
 func crowded(t *testing.T, n int, confirm int, capacities func(k int) [3]float64) []quell.Plan {
 	t.Helper()
 	s := golden("prima", 75, confirm)
@@ -44,7 +44,7 @@ func changes(plans []quell.Plan) (n int) {
 	return n
 }
 
-// In an overload to which nothing can come, capacities that vary by chance alone do not move the weights for ever.
+// In an overload without further instances, capacities that vary only by chance do not move the weights for ever.
 func TestWeightsSettleInAnOverload(t *testing.T) {
 	for _, tc := range []struct {
 		why     string
@@ -74,7 +74,7 @@ func TestWeightsSettleInAnOverload(t *testing.T) {
 	}
 }
 
-// Where no instance usually has any capacity, the first that one has counts.
+// If no instance usually has any capacity, the first capacity of one counts.
 func TestUsuallyNoCapacity(t *testing.T) {
 	s := golden("prima", 75, 1)
 	s.Group.Max = 2
@@ -85,7 +85,7 @@ func TestUsuallyNoCapacity(t *testing.T) {
 	wantWeights(t, plan, map[string]float64{"i1": 2. / 3, "i2": 1. / 3})
 }
 
-// They end near the proportion of what the capacities are on average.
+// The weights end near the proportion of the mean capacities.
 func TestWeightsSettleByUsualCapacity(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	plans := crowded(t, 100, 1, func(int) [3]float64 {
@@ -98,7 +98,8 @@ func TestWeightsSettleByUsualCapacity(t *testing.T) {
 	}
 }
 
-// A neighbour that comes is answered in the period in which it is confirmed, however long all was calm; an outlier is not.
+// A neighbour that appears is answered in the period in which it is confirmed, however long it was calm before; an outlier
+// is ignored.
 func TestSettledWeightsStillReact(t *testing.T) {
 	for _, tc := range []struct {
 		why     string

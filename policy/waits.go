@@ -12,10 +12,10 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// WaitsSettings are what waits can be told.
+// WaitsSettings are the settings of waits.
 type WaitsSettings struct {
-	Window time.Duration // over which waiting is told: what is one window old counts 37%
-	Report float64       // a group that waits this share of the time it wants to run is named
+	Window time.Duration // over which waiting is averaged: the weight of a value falls to 37% after this time
+	Report float64       // a group is reported if it waits this fraction of the time in which it wants to run
 }
 
 var waitsSpec = hostSpec[WaitsSettings]{
@@ -33,10 +33,10 @@ var waitsSpec = hostSpec[WaitsSettings]{
 	decide: decideWaits,
 }
 
-// waitsMemory is what waits remembers: sums of seconds that fade.
+// waitsMemory is what waits remembers: sums of seconds with exponential decay.
 type waitsMemory struct {
 	Groups map[string]waitsOf `json:"groups,omitempty"`
-	Others float64            `json:"others_s,omitempty"` // run by processes of none of the groups
+	Others float64            `json:"others_s,omitempty"` // by processes outside all groups
 }
 
 // waitsOf are the sums of one group.
@@ -46,11 +46,11 @@ type waitsOf struct {
 	Quota      float64 `json:"quota_s"`
 	Neighbours float64 `json:"neighbours_s"`
 	Hypervisor float64 `json:"hypervisor_s"`
-	Blind      bool    `json:"blind,omitempty"` // at the last reading the kernel told nothing of its tasks' waiting
-	Cause      string  `json:"cause,omitempty"` // that was named; empty: it does not wait enough
+	Blind      bool    `json:"blind,omitempty"` // at the last reading the kernel did not report how long its tasks waited
+	Cause      string  `json:"cause,omitempty"` // the reported cause; empty: it does not wait enough
 }
 
-// decideWaits reports; it asks for nothing to be changed.
+// decideWaits only reports; its plans change nothing.
 func decideWaits(s *quell.Snapshot, set WaitsSettings, st *State) quell.Plan {
 	mem := remembered[waitsMemory](st)
 	if s.Machine == nil || s.Machine.Sched == nil || s.Machine.CPU == nil || s.Machine.WindowS <= 0 {
@@ -76,15 +76,16 @@ func decideWaits(s *quell.Snapshot, set WaitsSettings, st *State) quell.Plan {
 
 // machineShare is what a machine's processors did in a window, in seconds.
 type machineShare struct {
-	run    float64 // user and system time of everybody
-	stolen float64 // taken by the hypervisor while somebody wanted to run
+	run    float64 // user and system time of all processes
+	stolen float64 // taken by the hypervisor while something wanted to run
 }
 
-// split says for whom a group waited. Time that a quota stopped it comes first, as far as it waited at all; of the rest the hypervisor has
-// the share that it took of the busy time; what is left is laid on other tasks by the processor time that these got meanwhile.
+// split divides a group's waiting among its causes. First comes the time that a quota stopped it, as far as it waited at all. Of the rest
+// the hypervisor gets its share of the busy time. What remains is divided among other tasks by the processor time that they got
+// meanwhile.
 func (m machineShare) split(obs *quell.Observation) waitsOf {
 	sched := obs.Sched
-	m.run = max(m.run, sched.RunS) // ticks are coarser than a group's account
+	m.run = max(m.run, sched.RunS) // the machine's clock ticks are coarser than a group's account
 	w := waitsOf{Run: sched.RunS}
 	if m.run > 0 {
 		w.Hypervisor = m.stolen * sched.RunS / m.run // its share of what was stolen from running tasks
@@ -110,12 +111,12 @@ func (m machineShare) split(obs *quell.Observation) waitsOf {
 	return w
 }
 
-// waiting returns for how long a group's tasks waited, in seconds, and the share of it in which processors ran other tasks of the group
-// rather than its neighbours', of those that ran at all. run is the processor time of the whole machine.
+// waiting returns how many seconds a group's tasks waited, and in which fraction of that time processors ran other tasks of the group
+// rather than its neighbours' tasks. run is the processor time of the whole machine.
 func waiting(obs *quell.Observation, run float64) (seconds, own float64, ok bool) {
 	sched := obs.Sched
 	if sched.WaitS != nil {
-		// A task never waits for itself: beside it ran the rest of its group, and the neighbours.
+		// A task never waits for itself, so the others are the rest of its group and the neighbours.
 		itself := 0.0
 		if sched.TaskRunS != nil {
 			itself = min(*sched.TaskRunS, sched.RunS)
@@ -129,7 +130,7 @@ func waiting(obs *quell.Observation, run float64) (seconds, own float64, ok bool
 	if !ok {
 		return 0, 0, false
 	}
-	// In the part of the pressure that is full none of the group ran, so it did not wait for itself.
+	// During full pressure none of the group ran, so it did not wait for itself.
 	if full := obs.Pressure[quell.PressureFull]; some > full && run > 0 {
 		own = (some - full) / some * sched.RunS / run
 	}
@@ -151,7 +152,7 @@ func (w waitsOf) waited() float64 { return w.Own + w.Quota + w.Neighbours + w.Hy
 
 func (w waitsOf) wanted() float64 { return w.Run + w.waited() }
 
-// The causes of waiting, as reasons name them: the code is waits_ and the cause.
+// The causes of waiting. A reason's code is "waits_" followed by the cause.
 const (
 	ownCause        = "own"
 	quotaCause      = "quota"
@@ -172,8 +173,8 @@ func (w waitsOf) causes() []cause {
 	}
 }
 
-// next is the cause that is named now: the largest part of enough waiting. One that was named stays until the waiting has halved or another
-// cause is a quarter larger, so that two of one size do not take turns.
+// next is the reported cause: the largest part, if the group waits enough. A reported cause stays until the waiting has halved or another
+// cause is a quarter larger, so that two equal causes do not alternate.
 func (w waitsOf) next(report float64) string {
 	if w.Cause != "" {
 		report /= 2
@@ -190,11 +191,11 @@ func (w waitsOf) next(report float64) string {
 	return top.name
 }
 
-// leastUse is how many processors a group must have wanted over the window for its shares to say something. What an idle group waited
-// long ago fades with what it ran, and their ratio never would.
+// leastUse is how many processors a group must have wanted over the window for its shares to be reported. In an idle group, waiting
+// and running decay at the same rate, so their ratio would never change.
 const leastUse = 0.01
 
-// plan tells what is remembered, and names who waits.
+// plan builds the report from the memory.
 func (mem *waitsMemory) plan(s *quell.Snapshot, set WaitsSettings) quell.Plan {
 	plan := quell.Plan{Waits: map[string]quell.Waits{}}
 	blind := 0
@@ -239,7 +240,7 @@ func (mem *waitsMemory) told(group string) quell.Waits {
 	return told
 }
 
-// neighbourOf is the group that ran most beside this one; "" where processes of no group ran more.
+// neighbourOf is the neighbouring group that ran most; "" if processes outside all groups ran more.
 func (mem *waitsMemory) neighbourOf(group string) (name string) {
 	most := mem.Others
 	for id, w := range mem.Groups {
@@ -250,7 +251,7 @@ func (mem *waitsMemory) neighbourOf(group string) (name string) {
 	return name
 }
 
-// text says in words how a group waited, the largest part first.
+// text describes how a group waited, the largest part first.
 func (w waitsOf) text(window time.Duration, neighbour string) string {
 	wanted := w.wanted()
 	list := w.causes()

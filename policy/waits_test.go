@@ -46,7 +46,7 @@ func blind(id string, run, throttled float64) quell.Instance {
 	return quell.Instance{ID: id, Observation: &quell.Observation{Sched: &quell.Sched{RunS: run, ThrottledS: &throttled}}}
 }
 
-// shares writes what is told of a group, in tenths of percents; a part that is absent is a dash.
+// shares writes what is reported of a group, in tenths of percents; an absent part is a dash.
 func shares(w quell.Waits) string {
 	var parts []string
 	for _, p := range []*float64{w.Share, w.Own, w.Quota, w.Neighbours, w.Hypervisor} {
@@ -139,12 +139,12 @@ func TestWaitsSaysWhy(t *testing.T) {
 	}
 }
 
-// A group stays named until it waits half as much, and a cause until another one is clearly larger.
+// A group is reported until it waits half as much, and a cause until another one is clearly larger.
 func TestWaitsDoesNotFlicker(t *testing.T) {
 	e, st := hostEngine(t), State{}
 	named := func(quota, neighbours float64) string {
 		var plan quell.Plan
-		for range 60 { // ten windows: what was before has faded
+		for range 60 { // ten windows, after which earlier values have decayed
 			plan, st = e.Decide(onHost(2, 18, 0, waiter("a", 8, quota+neighbours, 8, quota)), st)
 		}
 		if len(plan.Reasons) == 0 {
@@ -210,7 +210,7 @@ func TestWaitsHoldsItsPromises(t *testing.T) {
 	})
 }
 
-// checkParts holds that parts are shares that sum to the whole, and that all of them or none are known.
+// checkParts checks that parts are shares that sum to the whole, and that either all or none of them are known.
 func checkParts(t *rapid.T, id string, w quell.Waits) {
 	if (w.Share == nil) != (w.Own == nil) || (w.Share == nil) != (w.Neighbours == nil) || w.Quota == nil || w.Hypervisor == nil {
 		t.Fatalf("%s: %s", id, shares(w))
