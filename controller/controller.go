@@ -1,5 +1,5 @@
-// Package controller runs the loop of a service: gather readings into a snapshot, decide, apply the difference to
-// what is in force, and write down what was decided and why.
+// Package controller runs the loop of a service: gather readings into a snapshot, decide, apply what differs from
+// what is in force, and record the decision with its reasons.
 package controller
 
 import (
@@ -23,61 +23,63 @@ import (
 
 // Balancer spreads traffic over backends.
 type Balancer interface {
-	// Apply makes the balancer's backends exactly these.
+	// Apply replaces the balancer's backends by exactly these.
 	Apply(ctx context.Context, backends []quell.Backend) error
-	// State reads back what is in force.
+	// State reads back the backends in force.
 	State(ctx context.Context) ([]quell.BackendState, error)
 }
 
-// Scaler owns the instances' lives.
+// Scaler starts and stops instances.
 type Scaler interface {
-	// Members returns every known instance; one that exited by itself is failed until it is stopped.
+	// Members returns every known instance. One that exited by itself is failed until it is stopped.
 	Members(ctx context.Context) ([]quell.Member, error)
-	// Start begins to start n instances and returns the ids that are known already. Without an error the others come too: Members shows
-	// them once they have ids. With an error only those were started that it returns.
+	// Start begins to start n instances and returns the ids that are known already. Without an error the others will also come: Members
+	// lists them when they have ids. With an error only the returned instances were started.
 	Start(ctx context.Context, n int) ([]string, error)
-	// Stop ends instances that no longer get requests, and forgets them.
+	// Stop stops instances that no longer get requests, and forgets them.
 	Stop(ctx context.Context, ids []string) error
 }
 
-// Journal keeps what was decided, and snapshots.
+// Journal stores decisions and snapshots.
 type Journal interface {
 	Append(ctx context.Context, e bus.Entry) error
 	AppendSnapshot(ctx context.Context, s quell.Snapshot) error
 }
 
-// Memory keeps the controller's memory over restarts. Get returns an error wrapping quell.ErrNoData for a new key.
+// Memory stores the controller's memory for restarts. Get returns an error wrapping quell.ErrNoData for a key that
+// was never put.
 type Memory interface {
 	Put(ctx context.Context, key string, value []byte) error
 	Get(ctx context.Context, key string) ([]byte, error)
 }
 
-// Options are what a controller is made of. Balancer, Scaler, Journal and Memory are required.
+// Options configure a controller. Balancer, Scaler, Journal and Memory are required.
 type Options struct {
 	Service  quell.Service
-	Models   *model.Models // nil until there are some
+	Models   *model.Models // nil until there are any
 	Balancer Balancer
 	Scaler   Scaler
 	Journal  Journal
 	Memory   Memory
-	Marker   Marker       // tells a first start from a lost memory; nil: every start without memory is a first one
-	Reopen   func() error // opens the store in a data folder that was emptied; nil: there is none of ours
-	Fixed    bool         // the scaler cannot change the group: what plans ask of it is advice
-	// OwnMembers and OwnBackends say that instances, and what a balancer has, are there by this service's controller only.
+	Marker   Marker       // distinguishes a first start from a lost memory; nil: a start without memory is always a first one
+	Reopen   func() error // reopens the store in a data folder that was emptied; nil: there is no own store
+	Fixed    bool         // the scaler cannot change the group: such parts of plans are only advice
+	// OwnMembers and OwnBackends say that only this service's controller can have made the instances or the balancer's
+	// backends.
 	OwnMembers, OwnBackends bool
 	Drain                   time.Duration // how long open requests of a removed instance may take
-	Agents                  Agents        // put limits and settings in force; nil: plans that ask for any fail
+	Agents                  Agents        // apply limits and settings; nil: plans that ask for any fail
 	// Amend adds to each decision's plan before it is carried out; nil: nothing. Tests ask for limits and settings by it, of which no policy
 	// asks yet.
 	Amend func(*quell.Snapshot, *quell.Plan)
-	// Lead reports whether this controller may act, for at least StepLimit from when it was asked; nil means always. It
-	// is asked before anything is done, so it should be cheap.
+	// Lead returns whether this controller may act for at least StepLimit from now; nil means always. It is called before
+	// every action, so it should be cheap.
 	Lead func(ctx context.Context) (bool, error)
-	// Bus says why the bus cannot be reached, for status, metrics and /readyz; nil: it always can.
+	// Bus returns why the bus cannot be reached, for status, metrics and /readyz; nil: it always can be.
 	Bus    func() error
-	Name   string // of this controller, for people who find it as a balancer's owner
+	Name   string // of this controller, shown to people as the balancer's owner
 	Logger *slog.Logger
-	Now    func() time.Time // the clock that stamps snapshots; time.Now if nil
+	Now    func() time.Time // the clock of snapshots; time.Now if nil
 }
 
 // Controller runs one service. Its methods are safe for concurrent use.
@@ -88,43 +90,43 @@ type Controller struct {
 	gather *gather
 	shown  shown
 
-	// work guards what follows: one step, reload or command at a time. It is held while drivers work, so what others
-	// look at is in shown.
+	// work guards the fields below: one step, reload or command runs at a time. It is held while drivers work, so other
+	// goroutines read what is in shown.
 	work     sync.Mutex
 	engine   *policy.Engine
-	fast     *policy.Fast // nil: there is none
-	cutting  bool         // shares are cut, or on their way back
-	noModels error        // why the configured policy does not run; equal weights meanwhile
+	fast     *policy.Fast // nil: there is no fast policy
+	cutting  bool         // shares are cut, or returning to normal
+	noModels error        // why the configured policy does not run; shares are equal meanwhile
 	mem      memory
 	leading  bool
-	looked   bool            // scaler and balancer have answered
+	looked   bool            // scaler and balancer have answered once
 	refused  error           // the balancer obeys another controller
-	adopt    bool            // the weights that the balancer has are to be taken up as ours
-	forgot   bool            // the memory began empty: holds that the balancer has are taken up too
+	adopt    bool            // the balancer's weights are to be adopted
+	forgot   bool            // the memory was empty at the start: holds at the balancer are adopted, too
 	begun    bool            // the group has had instances
-	stepped  time.Time       // when the last step was
-	held     map[string]hold // who is out of rotation by a person's hand, as the last look found it
-	first    bool            // nothing was remembered: a first start, unless the first look finds what is ours
-	marked   int             // orders in the mark that is kept
-	unsaved  error           // why the memory is not in the store as it is here
+	stepped  time.Time       // time of the last step
+	held     map[string]hold // instances that a person took out of rotation, as of the last look
+	first    bool            // the memory was empty: a first start, unless the first look finds own instances
+	marked   int             // orders counted in the stored mark
+	unsaved  error           // why the memory could not be stored
 	behind   error           // why this controller does not lead
-	finished []string        // instances that have drained, to be ended once the step is over
-	ending   map[string]bool // those that the scaler was told to end
+	finished []string        // drained instances to be stopped when the step is over
+	ending   map[string]bool // instances that the scaler was told to stop
 	members  []quell.Member
-	unlisted map[string]*unlisted // that the scaler no longer lists
-	status   Status               // of the last decision
+	unlisted map[string]*unlisted // instances that the scaler no longer lists
+	status   Status               // as of the last decision
 	told     string               // the last decision that was logged
 	counts   counts
-	turn     string                 // for what the replacement that is under way waits
+	turn     string                 // what the present replacement waits for
 	last     map[string]quell.State // of instances, in the last snapshot
 	limits   insideActuator
 	settings insideActuator
 
-	background sync.WaitGroup // what outlives a step
+	background sync.WaitGroup // goroutines that outlive a step
 }
 
-// StepLimit bounds how long the scaler and the balancer may take in one step: a driver that hangs costs decisions, not
-// the loop.
+// StepLimit limits how long the scaler and the balancer may take in one step. A driver that hangs delays decisions but
+// not the loop.
 func StepLimit(sampling time.Duration) time.Duration {
 	return min(max(5*time.Second, sampling), time.Minute)
 }
@@ -132,7 +134,7 @@ func StepLimit(sampling time.Duration) time.Duration {
 // ErrStandby says that another controller leads.
 var ErrStandby = errors.New("standing by")
 
-// New checks the configuration and prepares a controller; nothing is touched yet.
+// New checks the configuration and prepares a controller. It changes nothing yet.
 func New(opts Options) (*Controller, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -151,7 +153,8 @@ func New(opts Options) (*Controller, error) {
 	return c, nil
 }
 
-// configure compiles a configuration. A policy that lacks models is replaced by equal weights until they come.
+// configure compiles a configuration. A policy whose models are missing is replaced by equal weights until they are
+// there.
 func (c *Controller) configure(service quell.Service, models *model.Models) error {
 	engine, err := policy.NewEngine(service, models)
 	var noModels error
@@ -174,8 +177,8 @@ func (c *Controller) configure(service quell.Service, models *model.Models) erro
 	return nil
 }
 
-// Reload puts a new service configuration and models in force from the next period on. On an error the running
-// ones stay. The service's name cannot change.
+// Reload applies a new service configuration and new models from the next period on. On an error the running ones
+// stay. The service's name cannot change.
 func (c *Controller) Reload(service quell.Service, models *model.Models) error {
 	c.work.Lock()
 	defer c.release()
@@ -185,10 +188,10 @@ func (c *Controller) Reload(service quell.Service, models *model.Models) error {
 	return c.configure(service, models)
 }
 
-// Knows says whether an instance belongs to the service. Before the first look at the group every one may.
+// Knows returns whether an instance belongs to the service. Before the first look at the group it returns true.
 func (c *Controller) Knows(instance string) bool { return c.gather.knows(instance) }
 
-// Note writes down something that happened to the controller from outside, as an event.
+// Note records something that happened outside the controller as an event.
 func (c *Controller) Note(ctx context.Context, text string) {
 	c.work.Lock()
 	defer c.release()
@@ -197,15 +200,15 @@ func (c *Controller) Note(ctx context.Context, text string) {
 	c.event(ctx, text)
 }
 
-// Observe takes in a reading that came at the given time of this machine's clock.
+// Observe accepts a reading that arrived at the given time by this machine's clock.
 func (c *Controller) Observe(r quell.Reading, received time.Time) { c.gather.add(r, received) }
 
 // Reject counts a reading that broke a rule.
 func (c *Controller) Reject(err error) { c.gather.reject(err) }
 
-// Run steps once per sampling period, as soon as its readings should have come, until ctx ends. Between steps it follows
-// the instances' lives more closely.
-// Errors of the parts it drives are logged and tried again. Only a memory that is there and cannot be read ends it.
+// Run steps once per sampling period, when its readings should have arrived, until ctx ends. Between steps it follows
+// the instances more often. Errors of drivers are logged and tried again. Only a memory that exists and cannot be read
+// ends it.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.background.Wait()
 	defer c.disown()
@@ -234,21 +237,21 @@ func (c *Controller) Run(ctx context.Context) error {
 			soon, hurries = c.nextGlance(soon)
 		default:
 			c.tend(ctx)
-			if !hurries { // a reload may have brought a fast policy
+			if !hurries { // a reload may have added a fast policy
 				soon, hurries = c.nextGlance(time.Time{})
 			}
 		}
 	}
 }
 
-// nextStep is when the readings of the period after that of the last step should have come.
+// nextStep is when the readings of the next period should have arrived.
 func (c *Controller) nextStep(last time.Time) time.Time {
 	period := c.sampling()
 	settle := tick.Settle(period)
 	return tick.After(last.Add(-settle), c.now().Add(-settle), period).Add(settle)
 }
 
-// enter asks for the lead. A memory that is damaged is final: going on without it would forget a pause.
+// enter tries to become the leader. A damaged memory is final, because continuing without it would forget a pause.
 func (c *Controller) enter(ctx context.Context) error {
 	c.work.Lock()
 	defer c.release()
@@ -262,15 +265,15 @@ func (c *Controller) enter(ctx context.Context) error {
 
 func (c *Controller) sampling() time.Duration { return c.shown.read().sampling }
 
-// samplingNow is that of the configuration in force; it belongs to a piece of work.
+// samplingNow is the sampling period in force. The caller holds c.work.
 func (c *Controller) samplingNow() time.Duration { return c.opts.Service.Sampling }
 
-// limit bounds a step's work.
+// limit returns a context with the time limit of a step.
 func (c *Controller) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, StepLimit(c.opts.Service.Sampling))
 }
 
-// Step runs the loop once: gather, decide, apply, write down.
+// Step runs the loop once: gather, decide, apply, record.
 func (c *Controller) Step(ctx context.Context) {
 	c.work.Lock()
 	defer c.release()
@@ -278,7 +281,7 @@ func (c *Controller) Step(ctx context.Context) {
 	c.forgive()
 	limited, cancel := c.limit(ctx)
 	defer cancel()
-	_ = c.lead(limited) // counted there
+	_ = c.lead(limited) // an error is counted there
 	c.watchClock(limited)
 	view, err := c.look(limited)
 	if err != nil {
@@ -298,7 +301,7 @@ func (c *Controller) Step(ctx context.Context) {
 	c.finish(ctx, limited, &view, &plan)
 }
 
-// noteStates keeps the instances' states of a snapshot until the next one.
+// noteStates keeps the states of a snapshot's instances until the next one.
 func (c *Controller) noteStates(s *quell.Snapshot) {
 	c.last = make(map[string]quell.State, len(s.Instances))
 	for i := range s.Instances {
@@ -306,7 +309,7 @@ func (c *Controller) noteStates(s *quell.Snapshot) {
 	}
 }
 
-// finish carries a plan out within the limited time, and writes down what came of it.
+// finish carries out a plan within the time limit, and records the outcome.
 func (c *Controller) finish(ctx, limited context.Context, view *view, plan *quell.Plan) {
 	pending := c.pending(view)
 	o := c.carryOut(limited, view, plan)
@@ -315,7 +318,8 @@ func (c *Controller) finish(ctx, limited context.Context, view *view, plan *quel
 	c.report(view, plan, o, pending)
 }
 
-// lead finds out whether this controller may act. One that begins to goes on from what the last one remembered.
+// lead checks whether this controller may act. One that begins to lead continues from what the previous leader
+// stored.
 func (c *Controller) lead(ctx context.Context) error {
 	leading, err := true, error(nil)
 	if c.opts.Lead != nil {
@@ -338,11 +342,11 @@ func (c *Controller) lead(ctx context.Context) error {
 	return err
 }
 
-// decide runs the engine, with what people set by hand and what the fast policy cuts.
+// decide runs the engine with the weights that people set and the fast policy's cuts.
 func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 	s.Set(c.mem.Overrides)
 	if c.fast == nil {
-		c.mem.Fast, c.mem.Factors = policy.State{}, nil // of one that the configuration no longer has
+		c.mem.Fast, c.mem.Factors = policy.State{}, nil // the configuration no longer has a fast policy
 	}
 	s.Cut(c.mem.Factors)
 	plan, state := c.engine.Decide(s, c.mem.State)
@@ -366,7 +370,7 @@ func (c *Controller) missing() string {
 // carryOut applies the plan if this controller may act.
 func (c *Controller) carryOut(ctx context.Context, view *view, plan *quell.Plan) outcome {
 	if why := c.idle(); why != "" {
-		c.adopt = true // somebody else decides: their weights are taken up when this controller acts again
+		c.adopt = true // another controller decides: its weights are adopted when this one acts again
 		return outcome{why: why, would: c.asks(view, plan)}
 	}
 	changes, err := c.apply(ctx, view, plan)
@@ -380,11 +384,11 @@ func (c *Controller) carryOut(ctx context.Context, view *view, plan *quell.Plan)
 	return outcome{changes: changes, applied: true}
 }
 
-// acting says whether plans are carried out at present.
+// acting returns whether plans are carried out at present.
 func (c *Controller) acting() bool { return c.idle() == "" }
 
-// record writes the plan, the snapshot and the memory down, also when the controller is told to end meanwhile. A journal that fails does
-// not stop the control.
+// record stores the plan, the snapshot and the memory, even if the controller is told to end meanwhile. A failing journal does not stop
+// the control.
 func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, o outcome) {
 	if !c.leading {
 		return
@@ -393,12 +397,12 @@ func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.
 	defer cancel()
 	written := c.opts.Journal.Append(ctx, c.entry(plan, o))
 	if err := errors.Join(written, c.opts.Journal.AppendSnapshot(ctx, *s)); err != nil {
-		c.failed("journal", err) // one report of both: two that take turns would each be new in the log
+		c.failed("journal", err) // report both errors together: if they alternated, each would be logged as new
 	}
 	c.remember(ctx)
 }
 
-// entry is a plan as the journal keeps it.
+// entry is a plan in the form of the journal.
 func (c *Controller) entry(plan *quell.Plan, o outcome) bus.Entry {
 	return bus.Entry{At: plan.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode,
 		Changes: o.changes}
@@ -412,7 +416,7 @@ func (c *Controller) remember(ctx context.Context) {
 	}
 }
 
-// event writes down something that happened outside a plan.
+// event records something that happened outside a plan.
 func (c *Controller) event(ctx context.Context, text string) {
 	c.log.Info(text)
 	entry := bus.Entry{At: c.now(), Kind: bus.EventEntry, Text: text, Mode: c.opts.Service.Mode}
@@ -421,7 +425,8 @@ func (c *Controller) event(ctx context.Context, text string) {
 	}
 }
 
-// failed counts an error by the part it came from and logs it when it is new: the same one would repeat each period.
+// failed counts an error by the part it came from, and logs it when it is new, because the same error would repeat
+// each period.
 func (c *Controller) failed(part string, err error) {
 	if c.counts.failures == nil {
 		c.counts.failures, c.counts.last = map[string]int{}, map[string]failure{}
@@ -429,7 +434,7 @@ func (c *Controller) failed(part string, err error) {
 	c.counts.failures[part]++
 	now := failure{err.Error(), c.now()}
 	if last := c.counts.last[part]; outage.Kind(last.text) != outage.Kind(now.text) || c.over(last) {
-		if part == "look" && !c.looked { // as before the balancer was ever started
+		if part == "look" && !c.looked { // for example before the balancer was first started
 			c.log.Warn("nothing is started or changed until scaler and balancer answer", "error", err)
 		} else {
 			c.log.Error("part failed", "part", part, "error", err)
@@ -448,7 +453,7 @@ func (c *Controller) forgive() {
 	}
 }
 
-// over says whether a failure has not come back for so long that it is no problem any more.
+// over returns whether a failure has not occurred for so long that it is no longer a problem.
 func (c *Controller) over(f failure) bool {
 	return c.now().Sub(f.at) > max(10*time.Second, 3*c.opts.Service.Sampling)
 }
@@ -457,7 +462,7 @@ func (c *Controller) over(f failure) bool {
 type counts struct {
 	decisions int
 	failures  map[string]int
-	last      map[string]failure // by part, as the totals
+	last      map[string]failure // by part
 }
 
 type failure struct {

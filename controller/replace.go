@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// placesOf says whose place instances are to take.
+// placesOf returns which instances will replace which others.
 func (c *Controller) placesOf() map[string]string {
 	places := map[string]string{}
 	for i := range c.mem.Replacing {
@@ -23,8 +23,8 @@ func (c *Controller) placesOf() map[string]string {
 	return places
 }
 
-// replaceNext takes the next turn of the replacement that is under way: one at a time, so that the group is never more than one instance
-// above group.max. It belongs to a decision, which then sees what has changed.
+// replaceNext does the next step of the present replacement. There is one at a time, so that the group has at most one instance above
+// group.max. It runs before a decision, which then sees what changed.
 func (c *Controller) replaceNext(ctx context.Context, v *view) {
 	last := c.turn
 	c.turn = ""
@@ -54,7 +54,7 @@ func (c *Controller) replaceNext(ctx context.Context, v *view) {
 	}
 }
 
-// rules say when a fresh instance may take over.
+// rules say when a new instance may take over.
 func (c *Controller) rules() *life.Replacing {
 	service := &c.opts.Service
 	feels := policy.Feels(service.Policy.Name)
@@ -64,7 +64,7 @@ func (c *Controller) rules() *life.Replacing {
 	}
 }
 
-// renew orders a fresh instance. What an earlier turn ordered and did not do goes.
+// renew orders a new instance. One that an earlier attempt ordered, and that did not work, is removed.
 func (c *Controller) renew(ctx context.Context, r *life.Replacement, why string) {
 	c.drop(r.New)
 	r.Order(c.now())
@@ -81,7 +81,7 @@ func (c *Controller) renew(ctx context.Context, r *life.Replacement, why string)
 	c.event(ctx, fmt.Sprintf("started %s in place of %s: %s", started, r.Old, why))
 }
 
-// drop lets a fresh instance go that does not take over, unless a person holds it.
+// drop removes a new instance that will not take over, unless a person holds it.
 func (c *Controller) drop(fresh string) {
 	_, ordered := c.mem.Held[fresh]
 	_, byHand := c.mem.ByHand[fresh]
@@ -90,7 +90,7 @@ func (c *Controller) drop(fresh string) {
 	}
 }
 
-// endReplacement forgets the first replacement. That is stored before the balancer hears of it.
+// endReplacement removes the first replacement from the list. That is stored before the balancer is changed.
 func (c *Controller) endReplacement(ctx context.Context, v *view, text string) {
 	c.mem.Replacing = slices.Clone(c.mem.Replacing[1:])
 	v.places = c.placesOf()
@@ -110,7 +110,7 @@ func (c *Controller) nameFresh(old, fresh string) {
 	}
 }
 
-// freed adds to those that are coming the ones in whose place nobody is left: the old instance has failed.
+// freed marks replacements whose old instance has failed: they join the group as normal new instances.
 func (c *Controller) freed(s *quell.Snapshot) {
 	for i := range c.mem.Replacing {
 		old := c.mem.Replacing[i].Old
@@ -121,7 +121,7 @@ func (c *Controller) freed(s *quell.Snapshot) {
 	}
 }
 
-// replaceable says why an instance cannot be replaced.
+// replaceable returns why an instance cannot be replaced.
 func (c *Controller) replaceable(v *view, id string) error {
 	listed := slices.ContainsFunc(v.members, func(m quell.Member) bool { return m.ID == id })
 	under := func(r life.Replacement) bool { return r.Old == id || r.New == id }
@@ -143,7 +143,7 @@ func (c *Controller) replaceable(v *view, id string) error {
 	return nil
 }
 
-// replace puts a fresh instance in the place of another one. It begins with the next decision that is carried out.
+// replace starts the replacement of an instance. It begins with the next decision that is carried out.
 func (c *Controller) replace(ctx context.Context, cmd bus.Command) bus.Reply {
 	text := fmt.Sprintf("replacement of %s asked for by %s", cmd.Instance, cmd.By)
 	if c.shown.read().status.Paused {
@@ -169,10 +169,10 @@ func (c *Controller) replace(ctx context.Context, cmd bus.Command) bus.Reply {
 	})
 }
 
-// replaceActuator takes up what plans ask to be replaced.
+// replaceActuator starts the replacements that plans ask for.
 type replaceActuator struct{ c *Controller }
 
-// fresh are the instances that a plan asks for anew.
+// fresh are the instances that a plan asks for and that are not being replaced yet.
 func (a replaceActuator) fresh(plan *quell.Plan) (ids []string) {
 	for _, id := range plan.Replace {
 		_, leaving := a.c.mem.Draining[id]
@@ -191,7 +191,7 @@ func (a replaceActuator) differs(_ *view, plan *quell.Plan) (words []string) {
 	return words
 }
 
-// apply takes up one after the other, at least group.replace.every apart. A hold of a person goes before a plan.
+// apply starts them one at a time, at least group.replace.every apart. A person's hold has precedence over a plan.
 func (a replaceActuator) apply(_ context.Context, v *view, plan *quell.Plan) (changes []string, err error) {
 	c := a.c
 	var errs []error
@@ -209,7 +209,7 @@ func (a replaceActuator) apply(_ context.Context, v *view, plan *quell.Plan) (ch
 	return changes, errors.Join(errs...)
 }
 
-// readBack says where replacements stand.
+// readBack describes the state of the replacements.
 func (a replaceActuator) readBack(*view) (words []string) {
 	for i := range a.c.mem.Replacing {
 		r := &a.c.mem.Replacing[i]

@@ -25,9 +25,9 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// Agent reports from the machine it runs on, answers probes, and runs a policy over the machine's control groups if it is to, until ctx
-// ends. A configuration without a service asks for the policy alone: then there is no bus. instance overrides the configuration's. Each
-// value from reload reads the configuration again; a bad one is logged and the running one stays.
+// Agent reports readings of its machine, answers probes, and runs the configured policy over the machine's control groups, until ctx
+// ends. With a configuration without a service it only runs the policy, and there is no bus. instance overrides the configuration's.
+// Each value from reload makes it read the configuration again; a bad one is logged and the running one stays.
 func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, log *slog.Logger) error {
 	return (&reporter{path: path, log: log}).live(ctx, instance, reload)
 }
@@ -72,7 +72,7 @@ func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.S
 	return err
 }
 
-// introduce names the machine: an instance of the service, or without one whatever the machine calls itself.
+// introduce names the machine: an instance of the service, or the machine's own name if there is no service.
 func (r *reporter) introduce(instance string) error {
 	r.instance = cmp.Or(instance, r.started.Agent.Instance)
 	if r.started.Local() {
@@ -92,7 +92,7 @@ func (r *reporter) introduce(instance string) error {
 	return nil
 }
 
-// serve takes orders from the bus, if there is one, and shows metrics and health.
+// serve receives orders from the bus, if there is one, and serves metrics and health.
 func (r *reporter) serve() (stop func(), err error) {
 	unserve := func() {}
 	if r.conn != nil {
@@ -111,7 +111,7 @@ func (r *reporter) serve() (stop func(), err error) {
 	return func() { shut(); unserve() }, nil
 }
 
-// reporter is an agent that reads its configuration again when asked to: each time it runs a new agent.Agent.
+// reporter is an agent that can read its configuration again: each time it runs a new agent.Agent.
 type reporter struct {
 	path, instance string
 	started        *config.File // as it was at the start
@@ -121,17 +121,17 @@ type reporter struct {
 	setters        map[string]agent.Setter
 	log            *slog.Logger
 	shown          atomic.Pointer[prometheus.Registry]
-	now            atomic.Pointer[agent.Agent] // who takes orders
+	now            atomic.Pointer[agent.Agent] // the agent that receives orders
 }
 
-// generation is what one reading of the configuration makes.
+// generation is the set of parts made from one reading of the configuration.
 type generation struct {
 	file     *config.File
 	agent    *agent.Agent // nil without a service
 	loop     *host.Loop   // nil without a policy of the agent's own
 	probes   *local.Probes
 	registry *prometheus.Registry
-	listener *net.TCPListener // outlives the agent's, which is on the same socket; nil without a service
+	listener *net.TCPListener // kept open when the agent's own listener on the same socket is closed; nil without a service
 }
 
 func (g *generation) close() error {
@@ -141,7 +141,7 @@ func (g *generation) close() error {
 	return g.listener.Close()
 }
 
-// run runs all parts until ctx ends, or one of them does.
+// run runs all parts until ctx ends, or one of them ends.
 func (g *generation) run(ctx context.Context) error {
 	var parts []func(context.Context) error
 	if g.agent != nil {
@@ -170,7 +170,7 @@ func (g *generation) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// prepare opens all that a configuration asks for, but starts nothing.
+// prepare opens everything that a configuration needs, but starts nothing.
 func (r *reporter) prepare(file *config.File) (*generation, error) {
 	if file.Local() {
 		registry := prometheus.NewRegistry()
@@ -237,7 +237,7 @@ func Sensors(file *config.File, exclude func() uint64) (*sensor.Set, *local.Prob
 	return sensors, probes, err
 }
 
-// again returns another listener on the same socket: connections wait in it while no one serves.
+// again returns another listener on the same socket, so that connections wait in its queue while nobody accepts.
 func again(listener *net.TCPListener) (net.Listener, error) {
 	file, err := listener.File()
 	if err != nil {
@@ -247,7 +247,7 @@ func again(listener *net.TCPListener) (net.Listener, error) {
 	return net.FileListener(file)
 }
 
-// run runs one generation until ctx ends, or until the next is ready.
+// run runs one generation until ctx ends, or until the next one is ready.
 func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Signal) (next *generation, err error) {
 	r.shown.Store(g.registry)
 	r.now.Store(g.agent)
@@ -274,7 +274,7 @@ func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Sign
 	return next, err
 }
 
-// reload reads the configuration again. It returns nil where nothing changes for the agent, or the file is bad.
+// reload reads the configuration again. It returns nil if nothing changes for the agent, or the file is bad.
 func (r *reporter) reload(g *generation) (next *generation) {
 	file, err := Drivers().LoadAgent(r.path)
 	switch {
@@ -324,7 +324,7 @@ func agentHandler(shown *atomic.Pointer[prometheus.Registry], conn *bus.Conn) ht
 	return mux
 }
 
-// NewProbeServer makes the probe server that a configuration asks for.
+// NewProbeServer makes the probe server of a configuration.
 func NewProbeServer(file *config.File, log *slog.Logger) (*probe.Server, error) {
 	token, err := config.Token(file.Probe.Token, file.Probe.TokenFile)
 	if err != nil {
@@ -333,7 +333,7 @@ func NewProbeServer(file *config.File, log *slog.Logger) (*probe.Server, error) 
 	return probe.NewServer(probe.ServerOptions{Token: token, Logger: log}), nil
 }
 
-// Report runs an agent without a probe server over the given sensors until ctx ends.
+// Report runs an agent with the given sensors and without a probe server until ctx ends.
 func Report(ctx context.Context, file *config.File, instance string, sensors agent.Sampler, log *slog.Logger) error {
 	conn, err := join(file, nil, bus.Sensor, instance, log)
 	if err != nil {

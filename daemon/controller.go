@@ -21,8 +21,8 @@ import (
 	"github.com/quellhq/quell/scaler"
 )
 
-// Controller runs a service's controller until ctx ends. Each value from reload reads the configuration and the
-// models again; bad ones are logged and the running ones stay.
+// Controller runs a service's controller until ctx ends. Each value from reload makes it read the configuration and
+// the models again; bad ones are logged and the running ones stay.
 func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *slog.Logger) error {
 	return runController(ctx, path, nil, reload, log)
 }
@@ -84,8 +84,8 @@ func runController(ctx context.Context, path string, more amend, reload <-chan o
 	return c.Run(ctx)
 }
 
-// load reads a configuration and the models it names. Models that are not there yet are no mistake: the controller
-// is useful without.
+// load reads a configuration and its models. Missing models are not an error, because the controller is useful
+// without them.
 func load(path string, log *slog.Logger) (*config.File, *model.Models, error) {
 	file, err := Drivers().Load(path)
 	if err != nil {
@@ -128,7 +128,7 @@ func startBus(file *config.File, log *slog.Logger, stop *cleanups) (*bus.Conn, e
 	return conn, nil
 }
 
-// keepCredentials makes the credentials by which the other processes on this machine find the bus.
+// keepCredentials makes the credentials with which the other processes on this machine connect to the bus.
 func keepCredentials(file *config.File) error {
 	ring := bus.Keyring{Dir: file.Bus.Keyring}
 	for role, id := range map[bus.Role]string{
@@ -180,7 +180,7 @@ func newController(
 	})
 }
 
-// agents are reached over the bus.
+// agents sends orders over the bus.
 type agents struct {
 	conn    *bus.Conn
 	service string
@@ -190,7 +190,7 @@ func (a agents) Order(ctx context.Context, instance string, orders bus.Orders) e
 	return a.conn.Order(ctx, a.service, instance, orders)
 }
 
-// stores are what a controller writes to. No decision waits for the servers of an external bus.
+// stores are the controller's journal and memory. With an external bus, decisions do not wait for its servers.
 func stores(
 	file *config.File, journal *bus.Journal, state *bus.State, conn *bus.Conn, lease *leader, stop *cleanups,
 ) (controller.Journal, controller.Memory) {
@@ -206,8 +206,8 @@ func stores(
 	return writer, writer
 }
 
-// ownBackends says whether what the balancer has can only come from this service's controller. Other balancers may have had backends and
-// weights before Quell came.
+// ownBackends returns whether only this service's controller can have made the balancer's backends. Other balancers may have had
+// backends and weights before Quell was installed.
 func ownBackends(file *config.File) bool {
 	b, ok := file.Balancer.Settings.(interface{ OwnBackends(ownMembers bool) bool })
 	return ok && b.OwnBackends(ownMembers(file))
@@ -224,12 +224,12 @@ func newBalancer(file *config.File, log *slog.Logger, stop *cleanups) (balancer.
 	return driver, nil
 }
 
-// measuring is a balancer whose requests are measured from the controller's process.
+// measuring is a balancer whose requests are measured in the controller's process.
 type measuring interface {
 	Measure(driver balancer.Driver, s balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error)
 }
 
-// measure hands what such a balancer measures to the controller. It returns nil for one that measures itself.
+// measure passes such a balancer's readings to the controller. It returns nil if the balancer measures itself.
 func measure(
 	file *config.File, driver balancer.Driver, c *controller.Controller, log *slog.Logger, stop *cleanups,
 ) (balancer.Meter, error) {
@@ -260,13 +260,14 @@ func newScaler(file *config.File, pipe *os.File, log *slog.Logger, stop *cleanup
 	return driver, nil
 }
 
-// ownMembers says whether instances are there by this service's controller only.
+// ownMembers returns whether only this service's controller can have started the instances.
 func ownMembers(file *config.File) bool {
 	s, ok := file.Scaler.Settings.(interface{ OwnMembers() bool })
 	return ok && s.OwnMembers()
 }
 
-// holder names this controller in the lease: the same installation takes its own lease back after a crash.
+// holder names this controller in the lease. It stays the same for an installation, which takes its own lease back
+// after a crash.
 func holder(file *config.File) string {
 	host, _ := os.Hostname()
 	data, err := filepath.Abs(file.Data)
@@ -276,8 +277,7 @@ func holder(file *config.File) string {
 	return host + ":" + data
 }
 
-// attach connects the controller with what talks to it: readings, commands, metrics, and its own prober where the
-// balancer has none.
+// attach connects the controller with readings, commands, metrics, and its own prober if the balancer has none.
 func attach(ctx context.Context, file *config.File, c *controller.Controller, conn *bus.Conn, log *slog.Logger, stop *cleanups) error {
 	unsubscribe, err := conn.SubscribeReadings(file.Service.Name, bus.Intake{Accept: c.Observe, Reject: c.Reject, Known: c.Knows})
 	if err != nil {
@@ -320,7 +320,7 @@ func targetsOf(c *controller.Controller) []probe.Target {
 	return targets
 }
 
-// reloading puts a changed configuration in force, or keeps the running one. resized is told of the periods of one in force.
+// reloading applies a changed configuration, or keeps the running one. resized is called with the periods of a new one.
 func reloading(
 	ctx context.Context, path string, started *config.File, c *controller.Controller, resized func(quell.Service), reload <-chan os.Signal,
 	log *slog.Logger,
@@ -346,7 +346,7 @@ func reloading(
 	}
 }
 
-// reloadText says what a reload changed, and what of the changes since the start needs a restart.
+// reloadText says what a reload changed, and which changes since the start need a restart.
 func reloadText(started, running, file *config.File) string {
 	changed := config.Changed(running, file)
 	text := "reloaded the configuration and the models"

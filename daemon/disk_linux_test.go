@@ -17,7 +17,7 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// roleVariable makes the test binary play a part of a test.
+// roleVariable makes the test binary run a part of a test.
 const roleVariable = "DAEMON_TEST_ROLE"
 
 // playRole plays a part of a test.
@@ -82,8 +82,8 @@ func TestAFullDisk(t *testing.T) {
 	wantFree(t, r.bus, r.metrics)
 }
 
-// TestTheDiskFillsUp: a controller whose disk is full keeps its lease, replaces what fails, obeys an operator and says how it is; once
-// there is space everything is kept again. No request is lost by it.
+// TestTheDiskFillsUp checks that a controller whose disk is full keeps its lease, replaces failed instances, obeys an operator and
+// reports its state. Once there is space, it stores everything again. No request fails.
 func TestTheDiskFillsUp(t *testing.T) {
 	t.Parallel()
 	need.Root(t)

@@ -28,30 +28,30 @@ import (
 
 const (
 	sampling = 300 * time.Millisecond
-	patience = 20 * time.Second // for what takes a second on a machine with nothing else to do
+	patience = 20 * time.Second // for what takes a second on an idle machine
 )
 
-// rig is one service's folder, addresses and processes. Every process holds the read end of a pipe and ends with this
-// one, whatever happens here.
+// rig is one service's folder, addresses and processes. Every process holds the read end of a pipe, so it ends with
+// this process in any case.
 type rig struct {
 	t        *testing.T
 	dir      string
 	config   string
 	admin    string
-	traffic  string // where clients connect
+	traffic  string // address for clients
 	metrics  string // of the controller
 	bus      string
-	lifeline *os.File // what processes hold, and the other end
+	lifeline *os.File // end of the pipe that the processes hold, and the other end
 	hold     *os.File
 
 	launching sync.Mutex // machines start beside the test
 	procs     []*proc    // in order of start
 }
 
-// newRig writes a configuration of a service with the given parts: scaler, and more keys of the file.
+// newRig writes a configuration of a service with the given scaler and further keys.
 func newRig(t *testing.T, parts string) *rig {
 	t.Helper()
-	sockets, err := os.MkdirTemp("", "q") // paths of sockets are bounded
+	sockets, err := os.MkdirTemp("", "q") // the length of a socket's path is limited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ scaler:
 `, quellProgram, r.config)
 }
 
-// emulatedService brings up controller, balancer and two machines.
+// emulatedService starts controller, balancer and two machines.
 func emulatedService(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, "")
@@ -120,10 +120,10 @@ func emulatedService(t *testing.T) *rig {
 	return r
 }
 
-// nextPort walks through ports below those that the system gives to outgoing connections.
+// nextPort returns ports below those that the system uses for outgoing connections.
 var nextPort atomic.Int64
 
-// freeAddress is a loopback address that nothing listens on, and that no other test here is given.
+// freeAddress returns a loopback address that is not in use and that no other test here gets.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	nextPort.CompareAndSwap(0, 12000+int64(os.Getpid()*61%15000))
@@ -181,14 +181,14 @@ func (r *rig) tryLaunch(name string, cmd *exec.Cmd) (*proc, error) {
 		return nil, err
 	}
 	go func() {
-		_ = cmd.Wait() // its status stands in ProcessState
+		_ = cmd.Wait() // the status is in ProcessState
 		close(p.done)
 	}()
 	r.procs = append(r.procs, p)
 	return p, nil
 }
 
-// kill is what the kernel does to a process that takes too much memory.
+// kill kills the process as the kernel does when memory runs out.
 func (p *proc) kill(t *testing.T) {
 	t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -222,7 +222,7 @@ func (r *rig) end() {
 	r.launching.Lock()
 	defer r.launching.Unlock()
 	for _, p := range r.procs {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may already have ended
 	}
 	late := time.After(patience)
 	for _, p := range r.procs {
@@ -239,7 +239,7 @@ func (r *rig) end() {
 	}
 }
 
-// await polls until something is so. what it returns says how things stand.
+// await polls until a condition holds. what it returns describes the present state.
 func (r *rig) await(what string, is func() (bool, any)) {
 	r.t.Helper()
 	r.awaitFor(patience, what, is)
@@ -359,7 +359,7 @@ func (r *rig) keyring() bus.Keyring {
 	return bus.Keyring{Dir: filepath.Join(r.dir, "data", "credentials")}
 }
 
-// connect joins the service's bus.
+// connect connects to the service's bus.
 func (r *rig) connect() *bus.Conn {
 	r.t.Helper()
 	conn, err := bus.Connect(bus.Options{URL: "nats://" + r.bus, Name: "test",
@@ -371,7 +371,7 @@ func (r *rig) connect() *bus.Conn {
 	return conn
 }
 
-// raw joins the bus with a credential and NATS's own client, as an attacker would.
+// raw connects to the bus with a credential and NATS's own client, as an attacker would.
 func (r *rig) raw(role bus.Role, id string) *nats.Conn {
 	r.t.Helper()
 	text, err := r.keyring().Issue(bus.Grant{Role: role, Service: "shop", ID: id}, 0)
@@ -444,7 +444,7 @@ func (r *rig) pids() map[string]int {
 	return pids
 }
 
-// has says whether each of the words stands in the text.
+// has returns whether the text contains each of the words.
 func has(text string, words ...string) bool {
 	for _, w := range words {
 		if !strings.Contains(text, w) {
