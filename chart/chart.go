@@ -1,4 +1,4 @@
-// Package chart makes PNG pictures of what models draw of themselves.
+// Package chart makes PNG files from the models' pictures.
 package chart
 
 import (
@@ -27,8 +27,8 @@ const (
 	height = 5 * vg.Inch
 )
 
-// Models puts the pictures of the models into a folder, which is made if need be, and returns their names. A picture whose part of the
-// models is missing is left out; without any the error is a *quell.UserError.
+// Models writes the pictures of the models into a folder, which is made if needed, and returns their names. A picture whose part of
+// the models is missing is left out; if there is none the error is a *quell.UserError.
 func Models(dir string, m *model.Models, o model.ShowOptions) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, &quell.UserError{Err: fmt.Errorf("making the folder for the pictures: %w", err)}
@@ -51,7 +51,7 @@ func Models(dir string, m *model.Models, o model.ShowOptions) ([]string, error) 
 	return names, nil
 }
 
-// write puts the picture into a folder as a whole: a full disk leaves the one that was there.
+// write writes the picture completely or not at all, so that a full disk leaves the previous file.
 func write(p *plot.Plot, dir, name string) (path string, err error) {
 	picture, err := p.WriterTo(width, height, "png")
 	if err != nil {

@@ -112,7 +112,7 @@ func TestUnwritablePicture(t *testing.T) {
 	}
 }
 
-// TestRoundTicks: whatever an axis' ends, it has three to nine ticks within them, and no label is there twice.
+// TestRoundTicks checks that every axis has three to nine ticks within its range, and no label twice.
 func TestRoundTicks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		low := rapid.Float64Range(-100, 100).Draw(t, "low")

@@ -85,8 +85,9 @@ func modelsOf(t *testing.T, sc *scenario.Scenario) *model.Models {
 	return models
 }
 
-// TestNobodyBeatsTheClairvoyant: in no scenario, shortened, has anybody less violation for no more cost than the one who
-// knows the truth, or as little for less cost. A judge window and a thirtieth of the cost are luck.
+// TestNobodyBeatsTheClairvoyant checks that in no shortened scenario any policy has less violation at the same or lower
+// cost than the clairvoyant, or the same violation at lower cost. Differences of one judge window and of 1/30 of the
+// cost are ignored.
 func TestNobodyBeatsTheClairvoyant(t *testing.T) {
 	const seeds = 2
 	library(t, func(t *testing.T, _ string, _ []byte, sc *scenario.Scenario) {
@@ -119,8 +120,8 @@ func TestNobodyBeatsTheClairvoyant(t *testing.T) {
 	})
 }
 
-// TestTheAutoscalersBestScheduling: where one server becomes slow, the rival to be met is the autoscaler over peak-EWMA. Over least
-// connections at the same target it misses the objective.
+// TestTheAutoscalersBestScheduling checks a scenario in which one server becomes slow: the autoscaler meets the objective with
+// peak-EWMA, and misses it with least connections at the same target.
 func TestTheAutoscalersBestScheduling(t *testing.T) {
 	library(t, func(t *testing.T, _ string, _ []byte, sc *scenario.Scenario) {
 		if sc.Name != "envoy-slow" && sc.Name != "linkerd-stuck" {
@@ -141,8 +142,8 @@ func TestTheAutoscalersBestScheduling(t *testing.T) {
 	})
 }
 
-// TestWhatIsSaidLeavesFiguresToTheReport: the page's figures and comparisons are made of its results. What a person writes beside a
-// scenario says why, and names no figure and no winner that the next run could make untrue.
+// TestWhatIsSaidLeavesFiguresToTheReport checks the texts that people write about a scenario. They explain the result and must not
+// name figures or winners, which the next run could make wrong; the page generates those from its results.
 func TestWhatIsSaidLeavesFiguresToTheReport(t *testing.T) {
 	files, err := filepath.Glob("scenarios/*.md")
 	if err != nil || len(files) < 15 {
@@ -163,7 +164,8 @@ func TestWhatIsSaidLeavesFiguresToTheReport(t *testing.T) {
 	}
 }
 
-// TestMachinesRefuseWhatTheyCannotPlay: a scenario either plays on live rigs as it is, or says what does not.
+// TestMachinesRefuseWhatTheyCannotPlay checks that a scenario either plays on live rigs as it is, or reports what
+// cannot be played.
 func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 	refused := map[string]string{
 		"dial-single": "workload.classes[0].cpu", "dial-combined": "workload.classes[0].cpu", "ice-periodic": "workload.classes[0].cpu",

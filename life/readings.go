@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Received is a reading and when it came, by the receiver's clock.
+// Received is a reading with its time of arrival by the receiver's clock.
 type Received struct {
 	quell.Reading
 	At time.Time
@@ -25,12 +25,13 @@ func BySender(a, b Received) int {
 	return cmp.Or(strings.Compare(string(a.Source), string(b.Source)), strings.Compare(a.Sender, b.Sender))
 }
 
-// Find says where a sender's reading stands, or belongs, among those of an instance in the order of BySender.
+// Find returns the position of a sender's reading among those of an instance, or where to insert it, in the order of
+// BySender.
 func Find(readings []Received, r Received) (place int, there bool) {
 	return slices.BinarySearchFunc(readings, r, BySender)
 }
 
-// Put adds a reading to those of an instance, in the place of the sender's last one.
+// Put adds a reading to those of an instance, replacing the sender's previous one.
 func Put(readings []Received, r Received) []Received {
 	place, there := Find(readings, r)
 	if there {
@@ -40,8 +41,9 @@ func Put(readings []Received, r Received) []Received {
 	return slices.Insert(readings, place, r)
 }
 
-// Current drops readings of one instance whose sender fell silent while another of its kind goes on, as a balancer that was taken away, and
-// what balancers counted in a period that is over. The readings are the newest of each sender; they are overwritten.
+// Current drops two kinds of an instance's readings: those of a sender that is silent while another one of its kind still reports, for
+// example a balancer that was removed; and counts of balancers from a past period. The argument holds the newest reading of each sender,
+// and is overwritten.
 func Current(now time.Time, period time.Duration, readings []Received) []Received {
 	last := map[quell.Source]time.Time{quell.FromBalancer: now}
 	for i := range readings {
@@ -52,7 +54,7 @@ func Current(now time.Time, period time.Duration, readings []Received) []Receive
 	return slices.DeleteFunc(readings, func(r Received) bool { return !recent(last[r.Source], r.At, period) })
 }
 
-// recent says whether a reading belongs to the present period.
+// recent returns whether a reading belongs to the present period.
 func recent(now, at time.Time, period time.Duration) bool { return now.Sub(at) <= 2*period }
 
 // DamagedError says that a part of a reading cannot be used.
@@ -67,10 +69,10 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// Merge joins one instance's current readings, in the order of BySender; nil if there are none. The observation is as old as what is
-// known of the machine, from its agent and from probers, whichever is older: an agent that fell silent makes it stale although a balancer
-// still counts requests. Probes are told once: those that came before the last snapshot say nothing of the utilisation in this period.
-// Parts of readings that are damaged are left out.
+// Merge joins one instance's current readings, in the order of BySender; nil if there are none. The observation is as old as the newest
+// data of the machine, from its agent or from probers, whichever is older. So an agent that is silent makes it stale even if a balancer
+// still counts requests. Probes are used once: those from before the last snapshot say nothing about the utilisation in this period.
+// Damaged parts of readings are left out.
 func Merge(now, last time.Time, readings []Received) (o *quell.Observation, damaged []*DamagedError) {
 	if len(readings) == 0 {
 		return nil, nil
@@ -92,11 +94,11 @@ func Merge(now, last time.Time, readings []Received) (o *quell.Observation, dama
 		}
 	}
 	damaged = mergeBalancers(o, of(readings, quell.FromBalancer))
-	o.At = now.Add(-now.Sub(asOld(readings))) // as old by the wall clock too, should that have been set: snapshots are written down
+	o.At = now.Add(-now.Sub(asOld(readings))) // also by the wall clock, in case it was set, because snapshots are stored
 	return o, damaged
 }
 
-// asOld is the time of the older machine part, or of balancers where there is none.
+// asOld is the time of the older machine part, or of balancers if there is none.
 func asOld(readings []Received) time.Time {
 	agent, prober := newest(readings, quell.FromAgent), newest(readings, quell.FromProber)
 	switch {
@@ -108,7 +110,7 @@ func asOld(readings []Received) time.Time {
 	return agent.At
 }
 
-// of are the readings of one source, which stand together.
+// of returns the readings of one source, which are adjacent.
 func of(readings []Received, source quell.Source) []Received {
 	other := func(r Received) bool { return r.Source != source }
 	first := slices.IndexFunc(readings, func(r Received) bool { return r.Source == source })
@@ -131,7 +133,7 @@ func newest(readings []Received, source quell.Source) (last *Received) {
 	return last
 }
 
-// Inside is what an instance's agent told last of limits and settings in force, however long ago: orders that it carried out then hold.
+// Inside returns the limits and settings that an instance's agent last reported, however long ago, because they stay in force.
 func Inside(readings []Received) (limits map[quell.Resource]float64, settings map[string]float64) {
 	agent := newest(readings, quell.FromAgent)
 	if agent == nil {
@@ -146,7 +148,7 @@ func mergeProbes(o *quell.Observation, r *Received) {
 		if o.Probe == nil {
 			o.Probe = map[quell.Resource]quell.ProbeStats{}
 		}
-		if before, ok := o.Probe[resource]; !ok || before.By.Alike(p.By) { // probes of another size say something else
+		if before, ok := o.Probe[resource]; !ok || before.By.Alike(p.By) { // probes of another size are not comparable
 			o.Probe[resource] = pool(before, p)
 		}
 	}
@@ -163,13 +165,13 @@ func pool(a, b quell.ProbeStats) quell.ProbeStats {
 	return quell.ProbeStats{MeanMS: mean, StddevMS: math.Sqrt(squares / (n - 1)), N: int(math.Min(n, math.MaxInt32)), By: a.By}
 }
 
-// spread is the sum of squares of a sample around another mean.
+// spread is a sample's sum of squares around another mean.
 func spread(s quell.ProbeStats, mean float64) float64 {
 	return float64(s.N-1)*s.StddevMS*s.StddevMS + float64(s.N)*(s.MeanMS-mean)*(s.MeanMS-mean)
 }
 
-// mergeBalancers adds what the balancers saw of the instance. Latencies are merged as histograms, never as percentiles; what the only
-// balancer says without a histogram is taken as it is.
+// mergeBalancers adds the balancers' counts of the instance. Latencies are merged as histograms, never as percentiles. If there is
+// only one balancer, values that it reports without a histogram are used.
 func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*DamagedError) {
 	if len(readings) == 0 {
 		return nil
@@ -210,7 +212,7 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 	return damaged
 }
 
-// meanLatency is what several balancers that count no single requests know: means, merged by requests, without percentiles.
+// meanLatency merges the means of balancers without single response times, weighted by requests, without percentiles.
 func meanLatency(readings []Received) *quell.Latency {
 	var sum float64
 	var n int
@@ -234,8 +236,8 @@ func value(p *float64) float64 {
 	return *p
 }
 
-// share is a mean of fractions, weighted by requests. A balancer that could not hand over a single request, because
-// the instance refuses connections, has a rate of errors but no requests: it still counts.
+// share is a mean of fractions, weighted by requests. A balancer that could not pass on any request, because the
+// instance refuses connections, has an error rate but no requests; it still counts.
 type share struct{ sum, weight float64 }
 
 func (s *share) add(fraction *float64, requests int64) {
@@ -258,7 +260,7 @@ func (s *share) mean() *float64 {
 // histograms merges encoded histograms of microseconds.
 type histograms struct {
 	h    *hdrhistogram.Histogram
-	wide bool // h takes whatever is added
+	wide bool // h accepts all values
 }
 
 // longest is beyond what any request takes: a day, in microseconds.
@@ -297,10 +299,10 @@ func (hs *histograms) summary() *quell.Latency {
 	return &quell.Latency{Mean: ms(hs.h.Mean()), P50: at(50), P90: at(90), P95: at(95), P99: at(99), N: int(hs.h.TotalCount())}
 }
 
-// Arrivals sums the rates per second at which requests came to the balancers in their last windows; absent where no balancer reports. The
-// readings are those of each instance. A balancer reports all its instances at once. Where it has reported since without one of them, that
-// one died or left, and the others' readings hold what came instead: its last reading must not count again. An instance that left
-// within the window counts for what it got.
+// Arrivals sums the request rates of the balancers' last windows; nil if no balancer reports. The argument has the readings of each
+// instance. A balancer reports all its instances at once. If it has since reported without one of them, that instance died or left, and
+// the others' readings include its traffic, so its last reading must not be counted again. An instance that left within the window counts
+// for what it got.
 func Arrivals(now time.Time, period time.Duration, readings map[string][]Received) *float64 {
 	last := map[string]time.Time{} // by balancer
 	for _, from := range readings {

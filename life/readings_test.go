@@ -12,7 +12,7 @@ import (
 
 const period = time.Second
 
-// said is a reading of an age in seconds.
+// said is a reading with an age in seconds.
 func said(source quell.Source, sender string, age float64) Received {
 	r := Received{At: epoch.Add(-time.Duration(age * float64(time.Second)))}
 	r.Instance, r.Source, r.Sender = "i1", source, sender
@@ -100,7 +100,7 @@ func TestDamagedHistogramsAreTold(t *testing.T) {
 	}
 }
 
-// However many balancers there are, what they counted adds up, in whatever order instances are listed.
+// However many balancers there are, their counts add up, in whatever order instances are listed.
 func TestArrivalsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		readings, want := map[string][]Received{}, 0.0
@@ -151,7 +151,7 @@ func TestPutKeepsTheNewestOfEachSender(t *testing.T) {
 	}
 }
 
-// Percentiles cannot be merged, but those of the only balancer need not be.
+// Percentiles cannot be merged, but those of a single balancer are used as they are.
 func TestTheOnlyBalancerIsTakenAtItsWord(t *testing.T) {
 	mean, p95 := 12.0, 30.0
 	b := said(quell.FromBalancer, "b", 0)

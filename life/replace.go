@@ -9,49 +9,48 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Replacement puts a fresh instance in the place of another one. It is data, to be kept over restarts: from when it was asked for until the
-// old instance leaves.
+// Replacement replaces an instance by a new one. It is data that is stored for restarts, from the request until the old instance leaves.
 type Replacement struct {
 	Old     string    `json:"old"`
 	By      string    `json:"by"` // who asked for it
 	At      time.Time `json:"at"` // when
 	New     string    `json:"new,omitempty"`
-	Tries   int       `json:"tries,omitempty"`      // fresh instances that were ordered
-	Ordered time.Time `json:"ordered,omitzero"`     // when the last one was
-	Ready   time.Time `json:"ready_since,omitzero"` // the fresh one; zero: it is not
+	Tries   int       `json:"tries,omitempty"`      // number of new instances ordered
+	Ordered time.Time `json:"ordered,omitzero"`     // when the last one was ordered
+	Ready   time.Time `json:"ready_since,omitzero"` // since when the new one is ready; zero: it is not
 }
 
-// Turn is what is to be done next with a replacement.
+// Turn is the next action of a replacement.
 type Turn int
 
 // The turns, in the order of a replacement.
 const (
 	Await    Turn = iota // nothing yet
-	Renew                // have the scaler start a fresh instance; one of an earlier turn goes
-	TakeOver             // the fresh one may have a share, and the old one leaves
-	CallOff              // the old one stays as it is; a fresh one that is not in service goes
-	Over                 // the old one is gone already; a fresh one stays
+	Renew                // order a new instance; one of an earlier attempt is removed
+	TakeOver             // the new one may have a share, and the old one leaves
+	CallOff              // the old one stays; a new one that is not in service is removed
+	Over                 // the old one is already gone; a new one stays
 )
 
-// Replacing says when a fresh instance may take over.
+// Replacing says when a new instance may take over.
 type Replacing struct {
 	Startup   time.Duration // how long it may take to be listed, and again to become ready
-	SlowStart time.Duration // its age before it takes a whole share
-	Patience  time.Duration // how long it is ready before nobody waits for its first probe any more
+	SlowStart time.Duration // its age before it takes a full share
+	Patience  time.Duration // how long a ready one waits for its first probe
 	Probed    func(id string) bool
 }
 
-// Patience is for how long a fresh instance of a service is waited for to be probed: as long as a reading may be old.
+// Patience is how long a new instance waits for its first probe: as long as a reading may be old.
 func Patience(service *quell.Service) time.Duration {
 	const standing = 3 // periods, where guard.stale_after is 0
 	return time.Duration(cmp.Or(service.Guard.StaleAfter, standing)) * service.Sampling
 }
 
-// mostTries bounds the fresh instances that are ordered for one that is to be replaced.
+// mostTries limits the new instances ordered in one replacement.
 const mostTries = 3
 
-// Next says what is to be done with a replacement, and why. coming says that what was ordered is not listed yet. The group's instances have
-// the states of their last snapshot.
+// Next returns the next action of a replacement, and why. coming means that the ordered instance is not listed yet. The group's instances
+// have the states of their last snapshot.
 func (r *Replacement) Next(now time.Time, group []Instance, coming bool, rules *Replacing) (turn Turn, why string) {
 	old, fresh := find(group, r.Old), find(group, r.New)
 	if fresh == nil || !fresh.inOrder() {
@@ -95,12 +94,12 @@ func find(group []Instance, id string) *Instance {
 
 func (in *Instance) failed() bool { return in.Member.State == quell.Failed || in.Last == quell.Failed }
 
-// inOrder says whether the instance could serve.
+// inOrder returns whether the instance could serve.
 func (in *Instance) inOrder() bool {
 	return in.Member.State == quell.Ready && in.Known && in.Backend.Healthy && !in.Leaving && !in.failed()
 }
 
-// broken says why a fresh instance will not do; empty while it may.
+// broken returns why a new instance cannot be used, "" if it can.
 func (r *Replacement) broken(now time.Time, fresh *Instance, rules *Replacing) string {
 	switch {
 	case fresh == nil && r.New == "":
@@ -117,7 +116,7 @@ func (r *Replacement) broken(now time.Time, fresh *Instance, rules *Replacing) s
 	return ""
 }
 
-// again has another instance started, unless that was tried often enough.
+// again orders another instance, unless that was tried often enough.
 func (r *Replacement) again(why string) (Turn, string) {
 	if r.Tries >= mostTries {
 		return CallOff, fmt.Sprintf("%s, and %d were tried", why, r.Tries)
@@ -125,7 +124,7 @@ func (r *Replacement) again(why string) (Turn, string) {
 	return Renew, why
 }
 
-// await is the turn of a fresh instance that may still be ready, or is.
+// await is the action while the new instance may still become ready, or is ready.
 func (r *Replacement) await(now time.Time, fresh *Instance, rules *Replacing) (Turn, string) {
 	switch {
 	case r.Ready.IsZero():
@@ -138,7 +137,7 @@ func (r *Replacement) await(now time.Time, fresh *Instance, rules *Replacing) (T
 	return TakeOver, r.New + " is ready"
 }
 
-// Order notes that a fresh instance is about to be ordered.
+// Order records that a new instance is about to be ordered.
 func (r *Replacement) Order(now time.Time) {
 	r.New, r.Ready = "", time.Time{}
 	r.Ordered = now

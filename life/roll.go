@@ -7,11 +7,11 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Roll follows who is listed by a scaler: what instances cost, and which of those that were ordered have not come yet. It is data, to be
-// kept over restarts. Times without a monotonic part, as they are read back, are to be brought to this process's clock with Anchor.
+// Roll records which instances a scaler lists: what instances cost, and which ordered ones are not listed yet. It is data that is stored
+// for restarts. Times read back have no monotonic part and must be converted to this process's clock with Anchor.
 type Roll struct {
-	EndedMS int64           `json:"ended_ms,omitempty"` // of stays that are no longer remembered
-	Stays   map[string]Stay `json:"stays,omitempty"`    // by instance; those that ended for a while longer
+	EndedMS int64           `json:"ended_ms,omitempty"` // of stays that are no longer stored
+	Stays   map[string]Stay `json:"stays,omitempty"`    // by instance; ended ones are kept for a while
 	Orders  []Order         `json:"orders,omitempty"`   // the oldest first
 }
 
@@ -24,18 +24,18 @@ type Stay struct {
 // Order is a command to start instances, of which some are not listed yet.
 type Order struct {
 	At    time.Time `json:"at"`
-	Count int       `json:"count,omitempty"` // of those without a name
-	IDs   []string  `json:"ids,omitempty"`   // of those that the scaler named
-	For   string    `json:"for,omitempty"`   // the instance whose place it is to take; empty: the group grows
+	Count int       `json:"count,omitempty"` // number of instances without a name
+	IDs   []string  `json:"ids,omitempty"`   // those that the scaler named
+	For   string    `json:"for,omitempty"`   // the instance to be replaced; empty: the group grows
 }
 
 // missing is how many of an order are not listed yet.
 func (o *Order) missing() int { return o.Count + len(o.IDs) }
 
-// NewRoll is that of a group that nobody has seen yet.
+// NewRoll returns an empty one.
 func NewRoll() *Roll { return &Roll{Stays: map[string]Stay{}} }
 
-// Anchor replaces every time by one on the present clock, by a function that says which.
+// Anchor converts every stored time to the present clock with the given function.
 func (r *Roll) Anchor(on func(time.Time) time.Time) {
 	if r.Stays == nil {
 		r.Stays = map[string]Stay{}
@@ -52,13 +52,13 @@ func (r *Roll) Anchor(on func(time.Time) time.Time) {
 	}
 }
 
-// Order notes that n instances are about to be ordered. It is to be stored before the scaler hears of it: whoever goes on after a crash
-// then waits for them. One may be for the place of another instance.
+// Order records that n instances are about to be ordered. It is stored before the scaler is called, so that after a crash the next
+// controller waits for them. Instances may be ordered to replace another one.
 func (r *Roll) Order(now time.Time, n int, inPlaceOf string) {
 	r.Orders = append(r.Orders, Order{At: now, Count: n, For: inPlaceOf})
 }
 
-// Answer notes what the scaler said to the last order: the instances that it named, and whether the others come later. It says how many do.
+// Answer records the scaler's answer to the last order: the named instances, and whether others come later. It returns how many do.
 func (r *Roll) Answer(ids []string, failed bool) (later int) {
 	o := &r.Orders[len(r.Orders)-1]
 	o.Count = max(0, o.Count-len(ids))
@@ -75,10 +75,10 @@ func (r *Roll) dropFilled() {
 	r.Orders = slices.DeleteFunc(r.Orders, func(o Order) bool { return o.missing() == 0 })
 }
 
-// Coming is how many instances were ordered for the group to grow and are not listed yet.
+// Coming is how many instances that were ordered for the group to grow are not listed yet.
 func (r *Roll) Coming() int { return r.ComingFor("") }
 
-// ComingFor is how many were ordered to take an instance's place.
+// ComingFor is how many were ordered to replace an instance.
 func (r *Roll) ComingFor(old string) (n int) {
 	for i := range r.Orders {
 		if r.Orders[i].For == old {
@@ -88,7 +88,7 @@ func (r *Roll) ComingFor(old string) (n int) {
 	return n
 }
 
-// Release makes orders for an instance's place ones by which the group grows.
+// Release turns orders for an instance's replacement into orders for the group to grow.
 func (r *Roll) Release(old string) {
 	for i := range r.Orders {
 		if r.Orders[i].For == old {
@@ -97,7 +97,7 @@ func (r *Roll) Release(old string) {
 	}
 }
 
-// Overdue forgets the orders of which something is missing for longer than startup, and returns them.
+// Overdue removes the orders whose instances have been missing for longer than startup, and returns them.
 func (r *Roll) Overdue(now time.Time, startup time.Duration) []Order {
 	n := 0
 	for n < len(r.Orders) && now.Sub(r.Orders[n].At) > startup {
@@ -108,8 +108,8 @@ func (r *Roll) Overdue(now time.Time, startup time.Duration) []Order {
 	return late
 }
 
-// remembered is for how long the stay of an instance that is no longer listed is kept: one that a list only lacked for a while is not
-// counted twice.
+// remembered is how long the stay of an instance that is no longer listed is kept, so that one that is only missing from a list for a
+// while is not counted twice.
 const remembered = time.Hour
 
 // Look takes in what the scaler lists now. An instance costs from the start that the scaler tells; one that was listed as failed costs
@@ -153,7 +153,7 @@ func (r *Roll) Look(now time.Time, members []quell.Member) (came []Arrival) {
 	return came
 }
 
-// within is a time that a scaler tells, not before the earliest that is possible and not after now; now where it tells none.
+// within limits a reported time to the range from the earliest possible one to now; now if none is reported.
 func within(earliest, told, now time.Time) time.Time {
 	switch {
 	case told.IsZero() || told.After(now):
@@ -192,7 +192,7 @@ func (r *Roll) arrived(id string) (a Arrival, ordered bool) {
 	return a, true
 }
 
-// ms is how long the stay has been, in whole milliseconds: sums of them are the same in any order.
+// ms is the length of the stay in whole milliseconds, so that sums are the same in any order.
 func (s *Stay) ms(now time.Time) int64 {
 	end := s.Until
 	if end.IsZero() {
@@ -201,11 +201,11 @@ func (s *Stay) ms(now time.Time) int64 {
 	return max(0, end.Sub(s.From)).Milliseconds()
 }
 
-// Cost is what a group has cost at one moment.
+// Cost is the cost of a group at one moment.
 type Cost struct {
 	At      time.Time
 	MS      int64 // instance-milliseconds until then
-	Running int   // instances that go on
+	Running int   // instances that still run
 }
 
 // Cost sums the stays.

@@ -69,7 +69,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// Whatever comes and goes: the cost is the sum of the lives, where the scaler tells starts and exits.
+// The cost is always the sum of the instances' lives, if the scaler reports starts and exits.
 func TestCostIsTheSumOfLives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, now, cost := NewRoll(), 0.0, 0.0

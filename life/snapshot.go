@@ -7,19 +7,19 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Past is what earlier snapshots saw of an instance's health. The zero value is nothing.
+// Past is what earlier snapshots recorded of an instance's health. The zero value means nothing.
 type Past struct {
 	Healthy bool      // it has passed a health check
-	Known   time.Time // when the balancer was first seen to have it
-	Begun   bool      // it was seen before the balancer had it: a share does not prove then that it was ever healthy
+	Known   time.Time // when it was first seen at the balancer
+	Begun   bool      // it was seen before it was at the balancer, so having a share does not prove that it was ever healthy
 }
 
-// Note brings the Past up to date with what scaler and balancer say at present. It is to be called at every look, also between snapshots:
-// an instance may be shown to the balancer, and be given a share because nobody else is ready, before the next snapshot.
+// Note updates the Past from the present reports of scaler and balancer. It must be called at every look, also between snapshots, because
+// an instance may be added to the balancer and get a share between two snapshots if no other is ready.
 func (in *Instance) Note() { in.Past.Begun = in.Past.Begun || !in.Known }
 
-// Snapshot is what is known of a group at the end of a sampling period; the rate of arrivals is left out. It brings the Past of each
-// instance up to date, which belongs into the group of the next snapshot.
+// Snapshot builds the snapshot of a group at the end of a sampling period, without the arrival rate. It updates the Past of each
+// instance, which must be kept for the next snapshot.
 func Snapshot(now time.Time, service *quell.Service, group []Instance) quell.Snapshot {
 	s := quell.Snapshot{At: now, Service: service.Name, Instances: make([]quell.Instance, len(group))}
 	for i := range group {
@@ -30,8 +30,7 @@ func Snapshot(now time.Time, service *quell.Service, group []Instance) quell.Sna
 	return s
 }
 
-// awaitTurns keeps instances that are to take another's place out of the group until then. Where the other one has failed, its place is
-// free.
+// awaitTurns keeps replacing instances out of the group until it is their turn. If the other instance has failed, its place is free.
 func awaitTurns(instances []quell.Instance) {
 	for i := range instances {
 		in := &instances[i]
@@ -48,7 +47,7 @@ func awaitTurns(instances []quell.Instance) {
 	}
 }
 
-// wholeWeights makes the weights read back sum to 1, and leaves them out where there are none.
+// wholeWeights scales the weights that were read back to sum 1, and removes them if all are zero.
 func wholeWeights(instances []quell.Instance) {
 	var sum float64
 	for _, in := range instances {
@@ -68,7 +67,7 @@ func wholeWeights(instances []quell.Instance) {
 	}
 }
 
-// shown is the instance as a snapshot shows it.
+// shown is the instance as it appears in a snapshot.
 func (in *Instance) shown(now time.Time, startup time.Duration) quell.Instance {
 	m, b := &in.Member, &in.Backend
 	s := quell.Instance{
@@ -89,9 +88,9 @@ func (in *Instance) shown(now time.Time, startup time.Duration) quell.Instance {
 	return s
 }
 
-// state joins what scaler and balancer say. An instance is ready once the balancer's health check has passed, and
-// failed when it no longer does, or has not within the time that instances may take to start. One that a controller finds with a share, and
-// has not seen before, was ready.
+// state combines the reports of scaler and balancer. An instance is ready when the balancer's health check has passed. It is failed when
+// the check no longer passes, or has not passed within the time that instances may take to start. An instance that a controller first
+// sees with a share is assumed to have been ready.
 func (in *Instance) state(now time.Time, startup time.Duration) quell.State {
 	in.Note()
 	m, b := &in.Member, &in.Backend
@@ -101,7 +100,7 @@ func (in *Instance) state(now time.Time, startup time.Duration) quell.State {
 	case in.Leaving || in.Known && b.Draining && in.Held == nil:
 		return quell.Draining
 	case in.Held != nil:
-		in.Past = Past{} // once it is put back it may take its time to be healthy, as a new one
+		in.Past = Past{} // when it is put back it may take as long to be healthy as a new one
 		return m.State
 	case m.State != quell.Ready || !in.Known:
 		return quell.Starting

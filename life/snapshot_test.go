@@ -48,8 +48,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// Where nobody is ready yet, InForce gives shares before the first health check. Such a one is starting, not failed: to count it as failed
-// is to start another one in its place.
+// If no instance is ready yet, InForce gives shares before the first health check. Such an instance is starting, not failed: otherwise
+// another one would be started in its place.
 func TestAShareBeforeTheFirstCheck(t *testing.T) {
 	in := member(quell.Ready)
 	in.Known = false

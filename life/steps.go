@@ -7,19 +7,20 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Step is what is to be done with one instance.
+// Step is the next action for one instance.
 type Step int
 
-// The steps, in the order of a life. An instance that is to be shown gets a share of 0, so that health checks and probes can begin.
+// The steps, in the order of an instance's life. An instance that is only added to the balancer gets a share of 0, so that health
+// checks and probes can begin.
 const (
-	Wait  Step = iota // the balancer does not have it: it is starting, or the scaler is ending it
-	Share             // the balancer has it with its share of the requests
-	Hold              // a person took it out: its open requests finish in their own time
+	Wait  Step = iota // not at the balancer: it is starting, or the scaler is stopping it
+	Share             // at the balancer with its share of the requests
+	Hold              // a person took it out: its open requests may take any time
 	Drain             // it leaves: its open requests finish, no new ones arrive
-	Stop              // it has drained: the balancer drops it, and the scaler ends it
+	Stop              // it has drained: it is removed from the balancer and stopped
 )
 
-// Next is what is to be done with an instance now. Its open requests may take as long as limit once it leaves; 0: as long as they like.
+// Next is the step of an instance now. When it leaves, its open requests may take as long as limit; 0: any time.
 func (in *Instance) Next(now time.Time, limit time.Duration) Step {
 	switch {
 	case in.Ending || in.Leaving && in.Member.State == quell.Draining:
@@ -36,27 +37,27 @@ func (in *Instance) Next(now time.Time, limit time.Duration) Step {
 	return Wait
 }
 
-// First is how many instances are started where a group has none.
+// First is how many instances are started in an empty group.
 func First(g quell.Group) int { return min(max(g.Min, g.Initial), g.Max) }
 
-// Watch is how often a group that is sampled with a period is looked at between two decisions: whether instances became ready or have
-// drained.
+// Watch is how often a group is checked between two decisions for instances that became ready or have drained, given the sampling
+// period.
 func Watch(sampling time.Duration) time.Duration { return min(sampling/4, 500*time.Millisecond) }
 
-// Steps bring a group to what is wanted.
+// Steps bring a group to the wanted state.
 type Steps struct {
 	Backends []quell.Backend // all that the balancer should have
 	Stop     []string        // instances that the scaler should end
 }
 
-// Follow lists the steps of a group whose instances are to have the given shares of the requests. Limit is that of Instance.Next.
+// Follow lists the steps of a group whose instances are to have the given shares. Limit is that of Instance.Next.
 func Follow(now time.Time, group []Instance, weights map[string]float64, limit time.Duration) Steps {
 	s := Steps{Backends: make([]quell.Backend, 0, len(group))}
 	s.Refill(now, group, weights, limit)
 	return s
 }
 
-// Refill makes s what Follow returns, in the memory that s has.
+// Refill sets s to the result of Follow, reusing its memory.
 func (s *Steps) Refill(now time.Time, group []Instance, weights map[string]float64, limit time.Duration) {
 	s.Backends, s.Stop = s.Backends[:0], s.Stop[:0]
 	for i := range group {
@@ -79,9 +80,9 @@ func (s *Steps) Refill(now time.Time, group []Instance, weights map[string]float
 	}
 }
 
-// InForce are the shares that a group has until the next plan: those of the last one. Where these would send nothing anywhere, shares are
-// equal at once, for traffic does not wait for a decision. An instance that is to take another's place waits for its turn while
-// there is any other.
+// InForce are the shares of a group until the next plan: those of the last plan. If these would send nothing anywhere, shares are equal
+// at once, because traffic cannot wait for a decision. An instance that will replace another one waits for its turn while there is any
+// other.
 func InForce(group []Instance, planned map[string]float64) map[string]float64 {
 	var ready, waiting []string
 	var sum float64
@@ -110,15 +111,16 @@ func InForce(group []Instance, planned map[string]float64) map[string]float64 {
 	return weights
 }
 
-// Resolution is the difference of weights that no balancer could show.
+// Resolution is a difference of weights that no balancer can represent.
 const Resolution = 1e-6
 
-// Moves says whether a planned share differs from the one that a balancer has for the instance, or has not.
+// Moves returns whether a planned share differs from the balancer's share of the instance.
 func Moves(b quell.BackendState, known bool, planned float64) bool {
 	return !known || math.Abs(b.Weight-planned) > Resolution
 }
 
-// Differs says whether a balancer must be told of the backends that are wanted. What a person did there is left alone.
+// Differs returns whether the wanted backends differ from the balancer's. Changes that a person made there are
+// ignored.
 func Differs(wanted []quell.Backend, inForce map[string]quell.BackendState) bool {
 	if len(wanted) != len(inForce) {
 		return true

@@ -89,7 +89,7 @@ func TestOrphaned(t *testing.T) {
 	}
 }
 
-// anyGroup draws a group in which every instance may be in any state.
+// anyGroup draws a group in which every instance may have any state.
 func anyGroup(t *rapid.T) []Instance {
 	group := make([]Instance, rapid.IntRange(0, 5).Draw(t, "instances"))
 	yes := func(what string) bool { return rapid.Bool().Draw(t, what) }

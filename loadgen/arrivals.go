@@ -1,6 +1,6 @@
-// Package loadgen makes load: arrival processes as pure, seeded schedules; what an arrival asks for, drawn likewise; an HTTP
-// runner that follows them, open loop, or closed for users; and a recorder of what came back. Schedules and draws drive real
-// requests and simulators alike.
+// Package loadgen generates load: arrival processes as pure, seeded schedules; what an arrival requests; an HTTP runner that
+// follows them, as an open loop, or as a closed loop for users; and a recorder of the results. The same schedules are used
+// for real requests and in simulators.
 package loadgen
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Process is how the gaps between requests are spread.
+// Process is the distribution of the gaps between requests.
 type Process string
 
 // Poisson has exponential gaps; Exponential is another name for it. Deterministic has equal gaps.
@@ -28,7 +28,7 @@ type Step struct {
 	PerSecond float64
 }
 
-// ArrivalOptions describes an arrival process.
+// ArrivalOptions describe an arrival process.
 type ArrivalOptions struct {
 	Process  Process
 	Rate     []Step        // in order of At; nothing arrives before the first step
@@ -36,10 +36,10 @@ type ArrivalOptions struct {
 	Seed     uint64
 }
 
-// Arrivals is a schedule of intended send times. The same options give the same times, always.
+// Arrivals is a schedule of intended send times. The same options always give the same times.
 //
-// It is a process of rate one in rescaled time: the k-th event falls where the integral of the rate reaches the
-// sum of the first k unit gaps. So a step in the rate takes effect at its instant, in the middle of a gap too.
+// It is a process of rate one in rescaled time: the k-th event is where the integral of the rate reaches the sum of
+// the first k unit gaps. So a step in the rate takes effect immediately, even in the middle of a gap.
 type Arrivals struct {
 	steps    []Step
 	expected []float64 // expected[i] is the integral of the rate up to steps[i].At, in requests
@@ -90,7 +90,8 @@ func checkRate(steps []Step) error {
 	return nil
 }
 
-// Next returns the next intended send time since the start; times never decrease. It says false after the last.
+// Next returns the next intended send time since the start; times never decrease. It returns false after the last
+// one.
 func (a *Arrivals) Next() (at time.Duration, ok bool) {
 	if a.over {
 		return 0, false
@@ -104,12 +105,12 @@ func (a *Arrivals) Next() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// instant is where the integral of the rate reaches a.sum.
+// instant returns the time at which the integral of the rate reaches a.sum.
 func (a *Arrivals) instant() (time.Duration, bool) {
 	step := a.steps[a.at]
 	after := (a.sum - a.expected[a.at]) / step.PerSecond * float64(time.Second)
 	if !(after < float64(math.MaxInt64-step.At)) {
-		return 0, false // the rate is 0 from here on, or too small for time to hold
+		return 0, false // the rate is 0 from here on, or too small to give a representable time
 	}
 	at := step.At + time.Duration(after)
 	return at, a.end == 0 || at < a.end

@@ -24,13 +24,13 @@ type Class struct {
 // Mix draws requests of classes by their shares. The same arguments give the same requests, in order.
 type Mix struct {
 	classes     []Class
-	upTo        []float64 // of an even number from 0 to 1, for each class
+	upTo        []float64 // upper bound of a uniform number from 0 to 1, for each class
 	exponential bool
 	rng         *rand.Rand
 }
 
-// NewMix checks the classes. With exponential set, requests are larger or smaller than the mean of their class by an
-// exponential factor of mean one. Errors are *quell.InvalidError.
+// NewMix checks the classes. With exponential set, a request's demands vary by an exponential factor with mean one.
+// Errors are *quell.InvalidError.
 func NewMix(classes []Class, exponential bool, seed uint64) (*Mix, error) {
 	if len(classes) == 0 {
 		return nil, &quell.InvalidError{Path: "classes", Problem: "needs at least one class"}
@@ -51,14 +51,14 @@ func NewMix(classes []Class, exponential bool, seed uint64) (*Mix, error) {
 	return m, nil
 }
 
-// sibling draws other requests from the same classes.
+// sibling returns a mix that draws other requests from the same classes.
 func (m *Mix) sibling(seed, stream uint64) *Mix {
 	s := *m
 	s.rng = rand.New(rand.NewPCG(seed, stream))
 	return &s
 }
 
-// Draw returns the class of the next request, and by what factor its demands, all alike, differ from the means.
+// Draw returns the class of the next request, and the common factor of its demands relative to the means.
 func (m *Mix) Draw() (class int, size float64) {
 	x := m.rng.Float64()
 	for class < len(m.upTo)-1 && x >= m.upTo[class] {
@@ -70,11 +70,11 @@ func (m *Mix) Draw() (class int, size float64) {
 	return class, 1
 }
 
-// Pause draws a user's time to think, as a multiple of the mean: exponential.
+// Pause draws a user's think time, as a multiple of the mean: exponential.
 func (m *Mix) Pause() float64 { return m.rng.ExpFloat64() }
 
-// request draws a request to the path that the demands are put behind: /work?class=home&cpu=5000us&bytes=1000. Demands that
-// a class does not have are left out; of what it has there is a microsecond, a byte or an operation at least.
+// request builds the path with the demands: /work?class=home&cpu=5000us&bytes=1000. Demands that a class does not have are
+// left out; each of the others is at least one microsecond, byte or operation.
 func (m *Mix) request(at time.Duration, path string) Request {
 	which, size := m.Draw()
 	c := m.classes[which]
@@ -117,8 +117,8 @@ type UserStep struct {
 	Users int
 }
 
-// Users is a closed loop: each user waits for an answer, thinks, and asks again. It is the schedule of their coming and
-// their visits in one, for one run. A user's requests and pauses depend on the seed and on the user alone.
+// Users is a closed loop: each user waits for an answer, thinks, and sends the next request. It is the schedule of
+// users' arrivals and their visits for one run. A user's requests and pauses depend only on the seed and on the user.
 type Users struct {
 	mix   *Mix
 	path  string
@@ -126,13 +126,13 @@ type Users struct {
 	steps []UserStep
 	seed  uint64
 
-	step int // the one whose users are coming
-	came int // the user who came last, from 0
+	step int // the step whose users are arriving
+	came int // the user who arrived last, from 0
 }
 
-// NewUsers checks the steps, which are in order of At. Errors are *quell.InvalidError. A user's first request follows a first
-// pause. Path is as in Mix.Visits; think is the mean of the exponential pauses. A user who is too many leaves instead of
-// asking again. Without an end (Options.Until) the last users never leave.
+// NewUsers checks the steps, which are in order of At. Errors are *quell.InvalidError. A user pauses before the first
+// request. Path is as in Mix.Visits; think is the mean of the exponential pauses. When the number of users decreases, a user
+// leaves instead of sending the next request. Without an end (Options.Until) the last users never leave.
 func NewUsers(mix *Mix, steps []UserStep, think time.Duration, path string, seed uint64) (*Users, error) {
 	if think <= 0 {
 		return nil, &quell.InvalidError{Path: "think", Problem: "must be above zero"}
@@ -145,7 +145,7 @@ func NewUsers(mix *Mix, steps []UserStep, think time.Duration, path string, seed
 	return &Users{mix: mix, path: workPath(path), think: think, steps: steps, seed: seed, came: -1}, nil
 }
 
-// Next gives the moments at which users come, one for each.
+// Next returns the times at which users arrive.
 func (u *Users) Next() (time.Duration, bool) {
 	for u.step < len(u.steps) {
 		if u.came+1 < u.steps[u.step].Users {
@@ -158,7 +158,7 @@ func (u *Users) Next() (time.Duration, bool) {
 	return 0, false
 }
 
-// Visit returns what the user asks for who came at the moment that Next gave last.
+// Visit returns the requests of the user who arrived at the time that Next returned last.
 func (u *Users) Visit(time.Duration) Visit {
 	return &user{of: u, number: u.came, step: u.step, mix: u.mix.sibling(u.seed, contentStream+1+uint64(u.came))}
 }
@@ -167,7 +167,7 @@ func (u *Users) Visit(time.Duration) Visit {
 type user struct {
 	of     *Users
 	number int
-	step   int // the last one known to want the user
+	step   int // the last step known to include the user
 	mix    *Mix
 }
 

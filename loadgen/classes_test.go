@@ -92,7 +92,7 @@ func TestWorkRequestsSayTheirDemands(t *testing.T) {
 	})
 }
 
-// burner burns the processor time that a request asks for, of its own thread, and answers with its bytes.
+// burner uses the processor time that a request asks for in its own thread, and answers with its bytes.
 func burner(w http.ResponseWriter, r *http.Request) {
 	cpu, err := time.ParseDuration(r.URL.Query().Get("cpu"))
 	if err != nil {
@@ -106,7 +106,7 @@ func burner(w http.ResponseWriter, r *http.Request) {
 
 var burning sync.Mutex
 
-// burn uses up processor time of this process, one request after the other.
+// burn uses processor time of this process, one request after the other.
 func burn(cpu time.Duration) {
 	burning.Lock()
 	defer burning.Unlock()
@@ -125,7 +125,7 @@ func TestClassesAreServedByARealService(t *testing.T) {
 	}
 }
 
-// Interactive response time law: users / (think + response) = throughput, whatever the service is like.
+// Interactive response time law: users / (think + response) = throughput, for every service.
 func TestUsersObeyTheResponseTimeLaw(t *testing.T) {
 	classes := []Class{{Name: "only", Share: 1, Network: 1000}}
 	synctest.Test(t, func(t *testing.T) {
@@ -145,8 +145,8 @@ func TestUsersObeyTheResponseTimeLaw(t *testing.T) {
 	})
 }
 
-// When fewer are wanted the last to come leave, and when more are wanted others come: at every moment there are as many as wanted,
-// and those on their way out.
+// When the number decreases, the users who arrived last leave; when it increases, others arrive. At every moment the number is as
+// configured, plus users whose last request is still open.
 func TestUsersComeAndGo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		steps := []UserStep{{0, rapid.IntRange(0, 10).Draw(t, "users")}}

@@ -10,14 +10,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Latencies are kept in microseconds, to three digits, up to an hour.
+// Latencies are kept in microseconds, with three significant digits, up to one hour.
 const (
 	longest = int64(time.Hour / time.Microsecond)
 	digits  = 3
 )
 
 // Recorder counts samples and keeps their latencies, in total, by instance and by class. It is safe for concurrent use.
-// Latencies of failed requests are left out: a quick refusal must not make a service look fast.
+// Latencies of failed requests are left out, because a quick refusal must not make a service look fast.
 type Recorder struct {
 	mu         sync.Mutex
 	total      *record
@@ -37,7 +37,7 @@ func NewRecorder() *Recorder {
 	return &Recorder{total: newRecord(), byInstance: map[string]*record{}, byClass: map[string]*record{}}
 }
 
-// Record adds one sample. A sample that names no instance, or no class, counts in the total only.
+// Record adds one sample. A sample without an instance or class counts only in the total.
 func (r *Recorder) Record(s Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +50,7 @@ func (r *Recorder) Record(s Sample) {
 	}
 }
 
-// Merge adds everything that other holds, which stays as it is. Merging a recorder with itself does nothing.
+// Merge adds the content of other, which does not change. Merging a recorder with itself does nothing.
 func (r *Recorder) Merge(other *Recorder) {
 	if r == other {
 		return
@@ -74,7 +74,7 @@ func (r *Recorder) absorb(other *Recorder) {
 	}
 }
 
-// of returns the record of a name, which is made if need be.
+// of returns the record of a name, which is made if needed.
 func of(records map[string]*record, name string) *record {
 	rec := records[name]
 	if rec == nil {
@@ -90,7 +90,7 @@ func (r *record) add(s Sample) {
 		r.errors++
 		return
 	}
-	// The value is inside the histogram's range, which is the only thing that could fail.
+	// A value within the histogram's range cannot fail.
 	_ = r.latency.RecordValue(min(max(s.Latency().Microseconds(), 1), longest))
 }
 
@@ -100,11 +100,11 @@ func (r *record) merge(other *record) {
 	r.latency.Merge(other.latency)
 }
 
-// Stats is what a recorder holds of an instance or of all.
+// Stats are a recorder's values for one instance or for all.
 type Stats struct {
 	Requests  int64         // finished or failed
 	Errors    int64         // failed among them
-	LatencyMS quell.Latency // of those that did not fail; all absent if there were none
+	LatencyMS quell.Latency // of successful requests; absent if there were none
 }
 
 // Total returns the statistics of all samples.

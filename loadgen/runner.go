@@ -19,11 +19,11 @@ import (
 // InstanceHeader is the response header in which a balancer names the instance that answered.
 const InstanceHeader = "X-Quell-Instance"
 
-// ErrShed marks an arrival that was turned away because too many requests, or visits, were open already.
+// ErrShed marks an arrival that was dropped because too many requests, or visits, were open.
 var ErrShed = errors.New("shed by the generator: too many are open")
 
-// A request sent more than lateAfter after its time is late; more than lateShare of them means that the generator,
-// not the service, may be what is measured.
+// A request sent more than lateAfter after its intended time is late. If more than lateShare are late, the load
+// generator may be the bottleneck instead of the service.
 const (
 	lateAfter = 5 * time.Millisecond
 	lateShare = 0.01
@@ -40,20 +40,20 @@ type Schedule interface {
 type Request struct {
 	At    time.Duration // when it is intended, since the start
 	Path  string        // what to get, with its query
-	Class string        // its class; empty: classes are not told apart
-	Bytes int64         // of the answer; with fewer it has failed. 0: any number
-	Range bool          // ask for the first Bytes only, where a file may be longer
+	Class string        // its class; empty: there are no classes
+	Bytes int64         // of the answer; a shorter one has failed. 0: any number
+	Range bool          // request only the first Bytes with a Range header, if the file may be longer
 }
 
-// Visit is what one arrival asks for: a sequence of requests, each sent once the one before has ended, and not before its
-// time. So two requests of one visit are never open at once.
+// Visit is what one arrival requests: a sequence of requests, each sent after the previous one has ended, and not before
+// its time. So two requests of one visit are never open at once.
 type Visit interface {
-	// Next returns the request that follows on what ended then: on the one before, answered or failed, or on the arrival.
-	// It says false after the last.
+	// Next returns the request after the one that has just ended, successfully or not, or after the arrival. It returns
+	// false after the last one.
 	Next(ended time.Duration) (Request, bool)
 }
 
-// Visits returns the visit of each arrival, in order, one call after the other.
+// Visits returns the visit of each arrival, in order, one per call.
 type Visits func(at time.Duration) Visit
 
 // once is a visit of one request.
@@ -73,50 +73,50 @@ type Options struct {
 	URL         string               // http://host:port, a path in front is kept
 	Arrivals    Schedule             // when to send
 	Path        string               // what to get; default /
-	PathOf      func(n int64) string // if set, what the n-th request (from 0) gets, instead of Path
-	Visit       Visits               // if set, what each arrival asks for, instead of one request for Path
-	Until       time.Duration        // nothing is asked for that is intended at or after it; 0: no end
-	Start       time.Time            // what the schedule counts from; default: the call of Run
+	PathOf      func(n int64) string // if set, the path of the n-th request (from 0), instead of Path
+	Visit       Visits               // if set, the requests of each arrival, instead of one request for Path
+	Until       time.Duration        // requests intended at or after it are not sent; 0: no end
+	Start       time.Time            // zero of the schedule; default: the call of Run
 	Timeout     time.Duration        // of one request, from its sending to its last byte; default 30 s
-	MaxInFlight int                  // more open requests, or visits, than this are shed; default 20,000
-	Report      func(Sample)         // called once a request, never twice at a time; must be quick
+	MaxInFlight int                  // limit of open requests, or visits, beyond which arrivals are shed; default 20,000
+	Report      func(Sample)         // called once per request, never concurrently; must be quick
 	Logger      *slog.Logger
 }
 
-// Sample is the account of one request. Times are since the start.
+// Sample is the result of one request. Times are since the start.
 type Sample struct {
-	Intended time.Duration // when the schedule wanted it sent
-	Sent     time.Duration // when it was; for a shed one, when it was given up
+	Intended time.Duration // scheduled send time
+	Sent     time.Duration // actual send time; for a shed request, the time of shedding
 	Finished time.Duration // last byte, or failure
-	Class    string        // of the request, where classes are told apart
-	Instance string        // who answered, if the balancer says so
+	Class    string        // of the request, if there are classes
+	Instance string        // that answered, if the balancer says so
 	Status   int           // 0 without an answer
 	Bytes    int64         // of the body
 	Err      error         // why there is no complete answer
 }
 
-// Latency runs from the intended send time to the last byte, so waiting for a stalled service counts in full.
+// Latency is the time from the intended send time to the last byte, so waiting for a stalled service counts in full.
 func (s Sample) Latency() time.Duration { return s.Finished - s.Intended }
 
-// Failed says whether the request got no complete answer or a status that is not a success.
+// Failed returns whether the request got no complete answer or a status that is not a success.
 func (s Sample) Failed() bool { return s.Err != nil || s.Status < 200 || s.Status >= 400 }
 
-// Summary is the account of one run.
+// Summary is the result of one run.
 type Summary struct {
-	Visits    int64         // begun: not shed
+	Visits    int64         // number started: not shed
 	Requests  int64         // reported: answered, failed or shed
 	Errors    int64         // failed or shed
-	Shed      int64         // arrivals that were turned away; each counts as one request
+	Shed      int64         // arrivals that were dropped; each counts as one request
 	Abandoned int64         // open when the run was cancelled; not reported
 	Late      int64         // sent more than 5 ms after their time
-	WorstLate time.Duration // by how much the latest was sent late
+	WorstLate time.Duration // largest delay of a late request
 	Bytes     int64         // of bodies received
 	Elapsed   time.Duration // since the start
-	Warnings  []string      // what makes the numbers doubtful
+	Warnings  []string      // doubts about the results
 }
 
-// Runner lets arrivals in open loop: each at its intended time, however slow the answers are. An arrival is one request,
-// or a visit of several.
+// Runner sends arrivals as an open loop: each at its intended time, however slow the answers are. An arrival is one
+// request, or a visit of several.
 type Runner struct {
 	opts      Options
 	base      string
@@ -159,7 +159,8 @@ func New(o Options) (*Runner, error) {
 	}, nil
 }
 
-// newTransport keeps every connection it opened and never makes a request wait for one: either would close the loop.
+// newTransport keeps every connection it opened and never makes a request wait for one, because either would slow the
+// open loop.
 func newTransport(maxInFlight int) *http.Transport {
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
@@ -170,8 +171,8 @@ func newTransport(maxInFlight int) *http.Transport {
 	}
 }
 
-// Run follows the schedule to its end, waits for the open visits and returns the account. When ctx ends first it
-// stops sending and abandons what is open. A Runner runs once.
+// Run follows the schedule to its end, waits for the open visits and returns the summary. If ctx ends first, it stops
+// sending and abandons open requests. A Runner runs once.
 func (r *Runner) Run(ctx context.Context) Summary {
 	if t, ok := r.transport.(*http.Transport); ok {
 		defer t.CloseIdleConnections()
@@ -193,8 +194,8 @@ func (r *Runner) Run(ctx context.Context) Summary {
 	return r.finish()
 }
 
-// waitUntil sleeps until the time has come, not at all if it is past: timers wake up late by a millisecond or so,
-// and what fell due meanwhile is then sent in one go. It says false when the time is after the end, or ctx has ended.
+// waitUntil sleeps until the given time; not at all if it is past. Timers are late by about a millisecond, and what
+// was due meanwhile is then sent at once. It returns false if the time is after the end, or ctx has ended.
 func (r *Runner) waitUntil(ctx context.Context, alarm *alarm, at time.Duration) bool {
 	if r.opts.Until > 0 && at >= r.opts.Until {
 		return false
@@ -253,7 +254,7 @@ func (r *Runner) visit(n int64, at time.Duration) Visit {
 	return &once{Request{At: at, Path: path}, true}
 }
 
-// follow sends a visit's requests, each when it is due and the one before has ended.
+// follow sends a visit's requests, each when it is due and the previous one has ended.
 func (r *Runner) follow(ctx context.Context, visit Visit, ended time.Duration) {
 	var alarm alarm
 	defer alarm.stop()
@@ -389,5 +390,5 @@ func (r *Runner) finish() Summary {
 	return s
 }
 
-// FallingBehind says whether more than 1% of the requests were sent more than 5 ms after their time.
+// FallingBehind returns whether more than 1% of the requests were sent more than 5 ms late.
 func (s Summary) FallingBehind() bool { return float64(s.Late) > lateShare*float64(s.Requests) }

@@ -11,15 +11,15 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// contentStream keeps the random numbers of what is asked for apart from those of when (NewArrivals).
+// contentStream separates the random numbers of the requests' contents from those of their times (NewArrivals).
 const contentStream = 1 << 33
 
-// Video describes sessions that fetch a video in chunks: the first ones without pause, then one for every chunk's length
-// of time, or later where the one before is not there yet. PRIMA, Table I.
+// Video describes sessions that fetch a video in chunks: the first ones without pause, then one per chunk duration, or
+// later if the previous one has not arrived. PRIMA, Table I.
 type Video struct {
 	Videos   int           // to choose from, with exponential sizes
 	Zipf     float64       // exponent of their popularity
-	Sessions int           // drawn beforehand, which those that arrive are chosen from
+	Sessions int           // number drawn in advance, from which arriving sessions are chosen
 	Size     int64         // mean bytes of a session's video
 	Rate     float64       // bit/s at which it plays
 	Chunk    time.Duration // of play in one chunk
@@ -47,8 +47,8 @@ func (v Video) validate() error {
 	return nil
 }
 
-// Programme is the sessions to choose from, and the choice of each that arrives. The same description and seed give the
-// same sessions in the same order, to a simulator as to real machines.
+// Programme is the set of sessions, and the choice of one for each arrival. The same description and seed give the same
+// sessions in the same order, in simulators and on real machines.
 type Programme struct {
 	Playlists []Playlist // the drawn sessions
 	video     Video
@@ -92,7 +92,7 @@ func NewProgramme(v Video, seed uint64) (*Programme, error) {
 	return p, nil
 }
 
-// ChunkBytes is the whole number of bytes that a real client asks for as the n-th chunk, from 0, of a playlist.
+// ChunkBytes is the number of bytes that a real client requests for the n-th chunk, from 0, of a playlist.
 func (p *Programme) ChunkBytes(list, n int) int64 {
 	bytes := p.video.ChunkBytes()
 	if l := p.Playlists[list]; n == l.Chunks-1 {
@@ -101,7 +101,7 @@ func (p *Programme) ChunkBytes(list, n int) int64 {
 	return max(1, int64(math.Round(bytes)))
 }
 
-// Begin chooses what the next session that arrives plays.
+// Begin chooses the playlist of the next arriving session.
 func (p *Programme) Begin() Playback {
 	return Playback{programme: p, list: int32(p.rng.IntN(len(p.Playlists)))}
 }
@@ -110,12 +110,13 @@ func (p *Programme) Begin() Playback {
 type Playback struct {
 	programme *Programme
 	list      int32
-	asked     int32   // chunks
-	due       float64 // of the one asked for last
+	asked     int32   // requested chunks
+	due       float64 // time of the last requested one
 }
 
-// Next counts one more chunk and says when it is wanted, if the one before was there, or the session began, at a time
-// now, not before it; in seconds since anything. It says false, and counts nothing, when all chunks have been asked for.
+// Next counts one more chunk and returns when it is requested: not before now, the time at which the previous one
+// arrived or the session began. Times are in seconds from any origin. It returns false, and counts nothing, after the
+// last chunk.
 func (p *Playback) Next(now float64) (due float64, ok bool) {
 	v := &p.programme.video
 	switch asked := int(p.asked); {
@@ -135,7 +136,7 @@ func (p *Playback) Next(now float64) (due float64, ok bool) {
 // Playlist is the place of what is played among the programme's playlists.
 func (p *Playback) Playlist() int { return int(p.list) }
 
-// Last says whether the chunk that Next counted last is the session's last.
+// Last returns whether the chunk that Next counted last is the session's last.
 func (p *Playback) Last() bool { return int(p.asked) == p.programme.Playlists[p.list].Chunks }
 
 // Visits returns what each session that arrives asks for, as requests: GET PATH?bytes=N with the header Range: bytes=0-(N-1).

@@ -84,8 +84,8 @@ func TestSameSeedSameSessions(t *testing.T) {
 	}
 }
 
-// However long answers take, a session asks for its chunks in order, each after the one before has ended, the first ones at once,
-// and none earlier than the pace of play allows.
+// However long answers take, a session requests its chunks in order, each after the previous one has ended, the first ones at
+// once, and none earlier than the play rate allows.
 func TestPlaybackProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := programme(t, drawVideo(t), rapid.Uint64().Draw(t, "seed"))

@@ -50,8 +50,8 @@ func sharedLink() *Models {
 
 var sharedLinkInterference = []float64{0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7}
 
-// capacityErrors returns the mean error of capacity and how far it is too high at worst, for instances met at all
-// loads and interferences. The true capacity is 1 - U_int - 1/2.5.
+// capacityErrors returns the mean error of the capacity and the largest overestimate, for instances at all loads and
+// interferences. The true capacity is 1 - U_int - 1/2.5.
 func capacityErrors(p *Predictor) (meanError, tooHigh float64) {
 	n := 0.0
 	for u := 0.1; u < 0.9; u += 0.05 {

@@ -10,11 +10,11 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Baseline is R_iso, the probe time of an instance alone as a function of its utilisation, and the test against
-// it. It is immutable.
+// Baseline is R_iso, the probe time of an instance without neighbours as a function of its utilisation, with the test
+// against it. It is immutable.
 type Baseline struct {
 	rows []baselineRow  // in order of utilisation
-	by   *quell.Probing // how they were made; nil if that is not known
+	by   *quell.Probing // how they were made; nil if unknown
 }
 
 type baselineRow struct {
@@ -22,8 +22,8 @@ type baselineRow struct {
 	t float64 // quantile of the one-sided test
 }
 
-// CompileBaseline prepares the isolation table of a resource. Confidence is that of the one-sided test behind
-// Eq. 1, a fraction in [0.5, 1). The error wraps quell.ErrNoData if the table is missing.
+// CompileBaseline prepares the isolation table of a resource. Confidence is that of the one-sided test in Eq. 1, a
+// fraction in [0.5, 1). If the table is missing, the error wraps quell.ErrNoData.
 func CompileBaseline(m *Models, r quell.Resource, confidence float64) (*Baseline, error) {
 	if !(confidence >= 0.5 && confidence < 1) {
 		return nil, &quell.InvalidError{Path: "confidence", Problem: fmt.Sprintf("%v is outside 0.5 to below 1", confidence)}
@@ -50,18 +50,18 @@ func newBaseline(rows []Isolation, confidence float64) *Baseline {
 	return b
 }
 
-// testQuantile is t for a test whose only estimate of spread comes from n isolation probes: n - 1 degrees of
-// freedom. The window's own spread is not used (interference inflates it), so its size adds none.
+// testQuantile is t for a test whose spread is estimated only from n isolation probes: n - 1 degrees of freedom. The
+// window's own spread is not used because interference increases it.
 func testQuantile(confidence float64, n int) float64 {
 	return stats.TQuantile(confidence, float64(max(n-1, 1)))
 }
 
-// By is how the instances were probed that the table is of; nil if that is not known.
+// By returns how the table's instances were probed; nil if unknown.
 func (b *Baseline) By() *quell.Probing { return b.by }
 
 // Isolation returns the mean probe time and the standard deviation of single probes in milliseconds, linear in
-// utilisation between rows and held at the ends, and the number of probes behind the nearer row (the lower of
-// two equally near).
+// utilisation between rows and constant outside, and the number of probes of the nearer row (the lower of two equally
+// near).
 func (b *Baseline) Isolation(u float64) (meanMS, stddevMS float64, n int) {
 	meanMS, stddevMS, nearer := b.at(u)
 	return meanMS, stddevMS, nearer.N
@@ -95,11 +95,10 @@ func (b *Baseline) rowBelow(u float64) int {
 	return low
 }
 
-// Severity returns the severity factor SF = max(0, (P - R_iso) / R_iso) of PRIMA's Eq. 1 for a window of probes at
-// utilisation u, and whether P statistically exceeds R_iso. P must lie above R_iso + margin with
-// margin = t s sqrt(1/n + 1/n_iso), s and n_iso from the isolation row's single probes and t with n_iso - 1 degrees of
-// freedom; where it is known to have done so before, it has to fall to R_iso + margin/2 to be insignificant again, lest severity flicker.
-// Without significance severity is 0; a window without probes is not significant.
+// Severity returns the severity factor SF = max(0, (P - R_iso) / R_iso) of PRIMA's Eq. 1 for a window of probes at utilisation u, and
+// whether P is significantly above R_iso. P must exceed R_iso + margin with margin = t s sqrt(1/n + 1/n_iso), where s and n_iso are of
+// the isolation row's single probes and t has n_iso - 1 degrees of freedom. If P was significant before, it stays so above R_iso +
+// margin/2, so that severity does not flicker. Without significance severity is 0; a window without probes is not significant.
 func (b *Baseline) Severity(u float64, p quell.ProbeStats, wasSignificant bool) (sf float64, significant bool) {
 	if p.N <= 0 {
 		return 0, false

@@ -5,12 +5,12 @@ import "math"
 // FreshCapacity is the capacity of an instance that has no interfering neighbours.
 func (p *Predictor) FreshCapacity(thresholdMS float64) float64 { return p.Capacity(0, thresholdMS) }
 
-// Capacity is the effective capacity U_max: with the neighbours' use held, the largest utilisation up to
-// MaxUtilization whose predicted response time is within the threshold, 0 if there is none.
+// Capacity is the effective capacity U_max: the largest utilisation up to MaxUtilization whose predicted response
+// time is within the threshold while the neighbours' use stays the same, 0 if there is none.
 //
-// Predicted response never falls with utilisation, so the search halves the levels, then the pieces of the
-// interference model between two levels, then the severities trained there; on what is left the response is a
-// quadratic in utilisation, which is solved.
+// The predicted response time never decreases with utilisation. So the search bisects over the levels, then over the
+// pieces of the interference model between two levels, then over the severities trained there. In the remaining
+// interval the response is a quadratic in utilisation, which is solved.
 func (p *Predictor) Capacity(interfering, thresholdMS float64) float64 {
 	top := p.rtm.top()
 	if !(thresholdMS >= p.responseAt(0, interfering)) {
@@ -36,8 +36,8 @@ func (p *Predictor) responseAt(u, interfering float64) float64 {
 	return p.rtm.at(u, min(p.SeverityAt(u, interfering), maxValue))
 }
 
-// narrow shrinks (low, high), the response within the threshold at low and above it at high, until no edge less
-// shift lies inside.
+// narrow shrinks (low, high), where the response is within the threshold at low and above it at high, until no edge
+// minus shift is inside.
 func (p *Predictor) narrow(edges []float64, shift, interfering, thresholdMS, low, high float64) (float64, float64) {
 	first, last := firstAbove(edges, low+shift), firstAbove(edges, high+shift)
 	for first < last {
@@ -69,8 +69,8 @@ func firstAbove(edges []float64, x float64) int {
 	return low
 }
 
-// patch is a part of a strip crossed on a straight path: at time t from 0 to 1 the utilisation is low + t*(high-low),
-// the share in the strip and the severity move in proportion.
+// patch is a part of a strip that is crossed on a straight path: at time t from 0 to 1 the utilisation is low +
+// t*(high-low), and the share in the strip and the severity change linearly.
 type patch struct {
 	strip        *strip
 	low, high    float64 // utilisation
@@ -78,7 +78,7 @@ type patch struct {
 	severity, ds float64
 }
 
-// patchBetween expects severity to be linear between low and high, and no level of the surface inside.
+// patchBetween requires severity to be linear between low and high, and no level of the surface inside.
 func patchBetween(s *surface, low, high, severityLow, severityHigh float64) patch {
 	st := s.strip(low)
 	share := st.share(low)
@@ -90,8 +90,8 @@ func patchBetween(s *surface, low, high, severityLow, severityHigh float64) patc
 	}
 }
 
-// solve returns the utilisation in the patch at which the response reaches the threshold: it is within at the low
-// end and above at the high end.
+// solve returns the utilisation in the patch at which the response reaches the threshold, which it does not at the
+// low end and does at the high end.
 func (p *Predictor) solve(a patch, thresholdMS float64) float64 {
 	from, until := 0.0, 1.0
 	first, last := a.strip.piece(a.severity)+1, a.strip.piece(a.severity+a.ds)+1

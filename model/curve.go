@@ -7,8 +7,8 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// curve is a non-decreasing piecewise-linear function on [0, inf). The first knot is at 0; each knot holds the
-// slope of the piece that begins there, the last one the slope for ever after.
+// curve is a non-decreasing piecewise-linear function on [0, inf). The first knot is at 0. Each knot has the slope of
+// the piece that begins there, the last one also beyond.
 type curve []knot
 
 type knot struct{ x, y, slope float64 }
@@ -18,9 +18,9 @@ const maxSlope = 1e15
 
 func slope(dx, dy float64) float64 { return min(dy/dx, maxSlope) }
 
-// levelCurve reads one level of a table as the contract says: y made non-decreasing in x by isotonic regression
-// weighted by runs, linear between rows, held below the first; above the last, the last segment's slope but at
-// least the secant from first to last.
+// levelCurve reads one level of a table by the documented rules: y is made non-decreasing in x by isotonic regression
+// weighted by runs, is linear between rows and constant below the first row; above the last row it continues with the
+// last segment's slope, at least the secant from first to last.
 func levelCurve(rows []point) curve {
 	rows = pooled(slices.Clone(rows))
 	values := make([]stats.Weighted, len(rows))
@@ -42,7 +42,7 @@ func levelCurve(rows []point) curve {
 	return c
 }
 
-// connect sets the slopes from the knots; the last piece's goes on for ever.
+// connect computes the slopes from the knots; the last slope continues for ever.
 func (c curve) connect() {
 	for i := range len(c) - 1 {
 		c[i].slope = slope(c[i+1].x-c[i].x, c[i+1].y-c[i].y)
@@ -123,9 +123,9 @@ func unionX(c, d curve) []float64 {
 	return slices.Compact(xs)
 }
 
-// totalCurve reads interference rows as the paper's U_total = IM(SF), Eq. 3, turned round to give severity as a
-// function of total utilisation: the origin, then the rows with severity > 0 in order of severity, neighbours that
-// do not increase in both pooled at their run-weighted means. It is nil without such rows.
+// totalCurve reads interference rows as the paper's U_total = IM(SF), Eq. 3, inverted to give severity as a function
+// of total utilisation. It consists of the origin and the rows with severity > 0 in order of severity; neighbouring
+// rows that do not increase in both are pooled at their run-weighted means. It is nil without such rows.
 func totalCurve(rows []Interference) curve {
 	var points []point // x severity, y total
 	for _, r := range rows {

@@ -46,7 +46,7 @@ func known() []string {
 	return names
 }
 
-// decode parses and validates. where precedes the line number in messages.
+// decode parses and validates. where is put before the line number in messages.
 func decode(text []byte, where string) (*Models, error) {
 	f := file{where: where}
 	var top map[string]json.RawMessage
@@ -66,7 +66,7 @@ func decode(text []byte, where string) (*Models, error) {
 	return m, nil
 }
 
-// file is one JSON text on its way into a value, with what was found wrong so far.
+// file is one JSON text while it is decoded, with the mistakes found so far.
 type file struct {
 	where  string
 	layout *layout
@@ -90,7 +90,7 @@ func (f *file) models(top map[string]json.RawMessage) *Models {
 	return m
 }
 
-// texts picks the keys of a kind of section.
+// texts returns the keys of a kind of section.
 func (k kind) texts(top map[string]json.RawMessage) texts {
 	out := texts{}
 	for _, key := range k.keys {
@@ -101,8 +101,8 @@ func (k kind) texts(top map[string]json.RawMessage) texts {
 	return out
 }
 
-// keep takes sections that are not known: of a newer version, so that models outlive a step back. A name that looks like a known one
-// is a mistake, which would silently leave a table out.
+// keep keeps unknown sections, which a newer version may have written, so that the models survive a downgrade. A name that is
+// similar to a known one is a mistake, because otherwise a table would silently be left out.
 func (f *file) keep(m *Models, top map[string]json.RawMessage) {
 	names := known()
 	for _, name := range sortedKeys(top) {
@@ -157,7 +157,7 @@ func tables[R any](f *file, name string, raw json.RawMessage, required []string)
 	return out
 }
 
-// strict decodes one object: every required name is there, no unknown one is.
+// strict decodes one object: every required name must be present, and no unknown one.
 func (f *file) strict(path string, raw json.RawMessage, required []string, dst any) {
 	var names map[string]json.RawMessage
 	if json.Unmarshal(raw, &names) != nil || names == nil {
@@ -174,12 +174,12 @@ func (f *file) strict(path string, raw json.RawMessage, required []string, dst a
 	if err := d.Decode(dst); err != nil {
 		field, problem := explain(err)
 		f.addf(join(path, field), "%s", problem)
-	} else if err := quell.CheckKeys(raw, dst); err != nil && len(f.layout.repeated) == 0 { // these are told already
+	} else if err := quell.CheckKeys(raw, dst); err != nil && len(f.layout.repeated) == 0 { // reported already
 		f.addf(path, "%v", err)
 	}
 }
 
-// explain turns an error of encoding/json into the field it is about, where that is known, and what is wrong.
+// explain turns an error of encoding/json into the field, if that is known, and what is wrong.
 func explain(err error) (field, problem string) {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
@@ -201,7 +201,7 @@ func (f *file) addf(path, format string, args ...any) {
 
 func (f *file) join(err error) { f.errs = append(f.errs, unjoined(err)...) }
 
-// unjoined are the errors that errors.Join put together.
+// unjoined returns the errors that errors.Join combined.
 func unjoined(err error) []error {
 	var many interface{ Unwrap() []error }
 	switch {
@@ -213,7 +213,7 @@ func unjoined(err error) []error {
 	return []error{err}
 }
 
-// maxShown bounds how many mistakes one message lists.
+// maxShown limits how many mistakes one message lists.
 const maxShown = 20
 
 // err puts a line number before every mistake found.

@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// contractExample has the shape that contracts.md fixes.
+// contractExample has the documented shape.
 const contractExample = `{"format":"quell-models/1",
  "trained":{"at":"2026-01-01T00:00:00Z","service":"video","instance_type":"t3.medium","metric":"mean","rows":216,"per_request":{"network":0.0042}},
  "isolation":{"network":[{"utilization":0.1,"probe_ms":10.2,"stddev_ms":0.4,"n":40,"runs":5}]},
@@ -67,7 +67,7 @@ func TestEncodeDecodeRoundTrip(t *testing.T) {
 	}
 }
 
-// A newer version's models serve an older one: what it does not know is kept, said, and written again.
+// An older version can use a newer version's models: it keeps unknown sections, reports them, and writes them again.
 func TestUnknownSectionsAreKept(t *testing.T) {
 	m := decoded(t, `{"format":"quell-models/1","of tomorrow":{"a":[1,2],"deep":[[[[[[[[[[[[1]]]]]]]]]]]]},"gone":null}`)
 	var b bytes.Buffer
@@ -106,7 +106,7 @@ func TestDecodeOnlyFormat(t *testing.T) {
 	}
 }
 
-// Severity 0 may repeat in a level; everything else that says the same thing twice is a mistake.
+// Severity 0 may repeat in a level; any other duplicate is a mistake.
 func TestDecodeAllowsRepeatedSeverityZero(t *testing.T) {
 	m := decoded(t, `{"format":"quell-models/1","response_time":{"network":[
 		{"utilization":0.1,"severity":0,"latency_ms":{"mean":10},"runs":3},
@@ -236,7 +236,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 	}
 }
 
-// A file that is read can be written and read again, and predicts finite numbers.
+// A file that was read can be written and read again, and gives finite predictions.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(contractExample))
 	f.Add([]byte(`{"format":"quell-models/1","isolation":{"network":[{"utilization":0.1,"probe_ms":1,"stddev_ms":0,"n":1}]}}`))

@@ -10,14 +10,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// ShowOptions say for what models are printed and drawn. The zero value stands for the metric that they were trained for and for
-// thresholds of 1.5, 2.5 and 4 times the least trained response time.
+// ShowOptions select how models are printed and drawn. The zero value means the metric of the training, and thresholds of 1.5,
+// 2.5 and 4 times the lowest trained response time.
 type ShowOptions struct {
 	Metric       quell.Metric
 	ThresholdsMS []float64
 }
 
-// of puts in the metric of the models where none is given.
+// of fills in the metric of the models if none is given.
 func (o ShowOptions) of(m *Models) ShowOptions {
 	switch {
 	case o.Metric != "":
@@ -29,7 +29,7 @@ func (o ShowOptions) of(m *Models) ShowOptions {
 	return o
 }
 
-// Describe prints the models for people: where they come from, and what each section says.
+// Describe prints the models for people: their origin, and a summary of each section.
 func Describe(w io.Writer, m *Models, o ShowOptions) error {
 	d := describer{models: m, options: o.of(m)}
 	d.origin()

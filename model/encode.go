@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// Encode writes models.json, one row per line. Models that break a rule are not written.
+// Encode writes models.json, one row per line. Invalid models are not written.
 func (m *Models) Encode(w io.Writer) error {
 	if err := m.Validate(); err != nil {
 		return fmt.Errorf("writing models: %w", err)
@@ -27,8 +27,8 @@ func (m *Models) Encode(w io.Writer) error {
 	return err
 }
 
-// Save writes models.json in one step: a reader sees the old file or the whole new one. A link is followed; what is
-// no regular file is refused.
+// Save writes models.json in one step: a reader sees the old or the new file. A symbolic link is followed; anything
+// but a regular file is refused.
 func (m *Models) Save(path string) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target

@@ -7,18 +7,17 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Errors is how far the models of a resource are off when each cell of the training plan is left out, the model
-// fitted to the others, and the cell predicted. Only cells inside what the others of their level span are predicted,
-// the same ones for both interference models; the outermost are skipped, as nothing surrounds them. A model is nil
-// where no cell could be predicted.
+// Errors are the models' errors when each cell of the training plan is left out, the model is fitted to the others,
+// and the cell is predicted. Only cells within the range of the others of their level are predicted, the same ones
+// for both interference models. A model is nil if no cell could be predicted.
 type Errors struct {
 	ResponseTime *ModelError `json:"response_time,omitempty"`
 	Total        *ModelError `json:"total,omitempty"`
 	Joint        *ModelError `json:"joint,omitempty"`
 }
 
-// ModelError sums the errors of one model up. Relative errors are of the response time, or for the interference
-// models of the probe time 1 + SF in units of R_iso: severity itself may be 0. Severity errors are differences of SF.
+// ModelError summarises the errors of one model. Relative errors are of the response time, or for interference models
+// of the probe time 1 + SF in units of R_iso, because severity may be 0. Severity errors are differences of SF.
 type ModelError struct {
 	Cells        int      `json:"cells"` // predicted
 	Skipped      int      `json:"skipped,omitempty"`
@@ -28,7 +27,7 @@ type ModelError struct {
 	MaxSeverity  *float64 `json:"max_severity,omitempty"`
 }
 
-// measure returns the errors of the models that the tables of a resource give.
+// measure returns the errors of the models from the tables of a resource.
 func measure(response []ResponseTime, metric quell.Metric, interference []Interference) Errors {
 	return Errors{
 		ResponseTime: responseErrors(response, metric),
@@ -102,7 +101,7 @@ func jointPrediction(others []Interference, r Interference) (float64, bool) {
 
 func without[R any](rows []R, i int) []R { return slices.Concat(rows[:i], rows[i+1:]) }
 
-// spanned says whether x lies between the least and the largest of the values.
+// spanned returns whether x is between the lowest and the highest of the values.
 func spanned(x float64, values []float64) bool {
 	return len(values) > 0 && x >= slices.Min(values) && x <= slices.Max(values)
 }

@@ -11,18 +11,17 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// FitOptions says what the models are of.
+// FitOptions configure a fit.
 type FitOptions struct {
 	Service      string
 	InstanceType string
-	Metric       quell.Metric // what errors are measured on; every statistic that the rows have is kept
+	Metric       quell.Metric // for errors; every statistic of the rows is kept
 	At           time.Time
-	Unscored     bool // leaves the errors out: measuring them costs a fit for each cell
+	Unscored     bool // leaves the errors out, because measuring them needs a fit for each cell
 }
 
-// Fit makes models from training runs, with a report of how good they are. Rows that break a rule, a resource
-// without a row of interfering 0, and a metric that no row has are errors (*quell.UserError, the latter two
-// wrapping quell.ErrNoData).
+// Fit makes models from training runs, with a report about their quality. Invalid rows, a resource without a row of
+// interfering 0, and a metric that no row has are errors (*quell.UserError; the latter two wrap quell.ErrNoData).
 func Fit(rows []TrainingRow, o FitOptions) (*Models, *Report, error) {
 	if err := checkRows(rows, o.Metric); err != nil {
 		return nil, nil, &quell.UserError{Err: fmt.Errorf("fitting models: %w", err)}
@@ -84,7 +83,7 @@ func ofResource(rows []TrainingRow, resource quell.Resource) []TrainingRow {
 	return slices.DeleteFunc(slices.Clone(rows), func(r TrainingRow) bool { return r.Resource != resource })
 }
 
-// note writes down what the rows of a resource say, whatever is fitted to them: how they were probed, and what a request uses.
+// note records what the rows of a resource say in any case: how they were probed, and what a request uses.
 func (t *Trained) note(resource quell.Resource, rows []TrainingRow) error {
 	by, err := probingOf(rows)
 	if err != nil {
@@ -99,7 +98,7 @@ func (t *Trained) note(resource quell.Resource, rows []TrainingRow) error {
 	return nil
 }
 
-// put sets a value of a map that is made when it is needed.
+// put sets a value of a map, which is made if needed.
 func put[V any](m *map[quell.Resource]V, resource quell.Resource, value V) {
 	if *m == nil {
 		*m = map[quell.Resource]V{}
@@ -107,8 +106,8 @@ func put[V any](m *map[quell.Resource]V, resource quell.Resource, value V) {
 	(*m)[resource] = value
 }
 
-// probingOf returns how the rows were probed; nil if none tells. Rows that were probed in different ways tell different probe times of
-// one machine, so they make no models together.
+// probingOf returns how the rows were probed; nil if no row says. Rows that were probed in different ways have different probe times
+// for one machine, so they cannot be combined.
 func probingOf(rows []TrainingRow) (by *quell.Probing, err error) {
 	for i := range rows {
 		switch row := &rows[i]; {
@@ -122,8 +121,8 @@ func probingOf(rows []TrainingRow) (by *quell.Probing, err error) {
 	return by, nil
 }
 
-// usePerRequest is the slope of utilisation on request rate through the origin, over isolation rows: interference
-// would not change it, but a saturated resource carries less than is asked of it. 0 if there was no traffic.
+// usePerRequest is the slope of utilisation over request rate through the origin, from isolation rows. Rows with
+// interference are not used because a saturated resource carries less than requested. 0 if there was no traffic.
 func usePerRequest(rows []TrainingRow) float64 {
 	var rates, uses []float64
 	for _, r := range rows {

@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/internal/golden"
 )
 
-// run is one training run with probes that do not scatter unless stddev is given.
+// run is one training run whose probes have no spread unless stddev is given.
 func run(level, interfering, utilization, probeMS, stddev, latencyMS float64, n int) TrainingRow {
 	return TrainingRow{
 		Resource: quell.Network, Level: level, Interfering: interfering, Utilization: utilization, RequestRate: utilization * 200,
@@ -36,14 +36,14 @@ func TestFitByHand(t *testing.T) {
 	rows := []TrainingRow{
 		run(0.2, 0, 0.19, 10, 2, 20, 11),
 		run(0.2, 0, 0.21, 13, 2, 26, 21),    // pooled probe mean (110 + 273)/32
-		run(0.2, 0.301, 0.20, 20, 1, 30, 4), // one cell with the next: both round to 0.30
+		run(0.2, 0.301, 0.20, 20, 1, 30, 4), // in one cell with the next: both round to 0.30
 		run(0.2, 0.299, 0.22, 22, 1, 40, 12),
 		run(0.2, 0.78, 0.18, 90, 1, 200, 4), // 0.2 + 0.78 is too full for an interference row
 		run(0.4, 0, 0.40, 15, 1, 25, 10),
-		run(0.4, 0.1, 0.40, 14, 1, 27, 10), // faster than alone: severity 0, pooled with the row alone
+		run(0.4, 0.1, 0.40, 14, 1, 27, 10), // faster than without neighbours: severity 0, pooled with the isolated row
 	}
 	rows[3].LatencyMS.P90 = &p90
-	rows[4].RequestRate = 400 // most of which the full link never carried
+	rows[4].RequestRate = 400 // more than the full link could carry
 	m, report := fitted(t, rows)
 
 	iso := m.Prima().Isolation[quell.Network]
@@ -87,8 +87,8 @@ func TestFitByHand(t *testing.T) {
 	}
 }
 
-// Use per request is a line through the origin: what a resource carries without requests is no part of a request. By hand:
-// (20*0.12 + 40*0.22 + 80*0.42) / (20^2 + 40^2 + 80^2).
+// Use per request is a line through the origin: what a resource carries without requests does not count. By hand: (20*0.12
+// + 40*0.22 + 80*0.42) / (20^2 + 40^2 + 80^2).
 func TestUsePerRequestIsThroughTheOrigin(t *testing.T) {
 	at := func(rate, use, interfering float64) TrainingRow {
 		return TrainingRow{Utilization: use, RequestRate: rate, Interfering: interfering}
@@ -102,7 +102,7 @@ func TestUsePerRequestIsThroughTheOrigin(t *testing.T) {
 	}
 }
 
-// Runs are grouped by what was commanded where that is told, however far what was carried strays.
+// Runs are grouped by the commanded values if known, however far the carried values are from them.
 func TestFitGroupsByTheCommandedInterference(t *testing.T) {
 	rows := []TrainingRow{run(0.2, 0, 0.2, 10, 1, 20, 10), run(0.2, 0.25, 0.2, 14, 1, 25, 10), run(0.2, 0.35, 0.2, 16, 1, 30, 10)}
 	if m, _ := fitted(t, rows); len(m.Prima().Interference[quell.Network]) != 2 {
@@ -122,7 +122,7 @@ func TestFitListsWhatDidNotConverge(t *testing.T) {
 	rows := []TrainingRow{
 		run(0.1, 0, 0.1, 10, 1, 20, 10), run(0.1, 0, 0.1, 10.1, 1, 20, 10), run(0.1, 0, 0.1, 9.9, 1, 20, 10), // 2.5% by the rule
 		run(0.2, 0, 0.2, 10, 1, 20, 10), run(0.2, 0, 0.2, 14, 1, 20, 10), run(0.2, 0, 0.2, 9, 1, 20, 10), // far apart
-		run(0.3, 0, 0.3, 10, 1, 20, 10), // one run, but its trainer was content
+		run(0.3, 0, 0.3, 10, 1, 20, 10), // one run, but its trainer marked it as converged
 		run(0.4, 0, 0.4, 10, 1, 20, 10), // one run
 		run(0.4, 0.2, 0.4, 15, 1, 20, 10),
 	}
@@ -292,7 +292,7 @@ func TestFitWithoutLoad(t *testing.T) {
 	}
 }
 
-// Rows of older versions have no observation. The same measurements give the same models with it, to the bit.
+// Rows of older versions have no observation. The same measurements with it give exactly the same models.
 func TestFitOfRowsWithObservations(t *testing.T) {
 	rows := sharedLinkRuns()
 	before, _ := fitted(t, rows)
@@ -309,13 +309,13 @@ func TestFitOfRowsWithObservations(t *testing.T) {
 	}
 }
 
-// Models know how their machines were probed, and rows of two ways to probe make none together.
+// Models record how their machines were probed, and rows with different probes cannot be combined.
 func TestModelsKnowTheirProbing(t *testing.T) {
 	rows := []TrainingRow{run(0.2, 0, 0.2, 10, 1, 20, 11), run(0.2, 0.3, 0.2, 20, 1, 30, 11), run(0.4, 0, 0.4, 15, 1, 25, 11)}
 	for i := range rows {
 		rows[i].By = &quell.Probing{Bytes: 10_000, Count: 10, PeriodS: 1, From: "training"}
 	}
-	rows[1].By = nil // of an older program
+	rows[1].By = nil // of an older version
 	m, _ := fitted(t, rows)
 	var text bytes.Buffer
 	if err := m.Encode(&text); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// layout knows on which line of a JSON text each path stands, and which names are given twice in one object:
-// two things that encoding/json does not tell.
+// layout records on which line of a JSON text each path is, and which names are given twice in one object, because
+// encoding/json reports neither.
 type layout struct {
 	text     []byte
 	lines    map[string]int
@@ -19,7 +19,7 @@ type layout struct {
 	line     int
 }
 
-// maxDepth bounds what is mapped; nothing in our files nests deeper.
+// maxDepth limits the depth that is mapped; our files are never nested deeper.
 const maxDepth = 10
 
 // mapLayout expects text to be valid JSON. Values of names for which opaque is true are not entered.
@@ -29,7 +29,7 @@ func mapLayout(text []byte, opaque func(path string) bool) *layout {
 	return l
 }
 
-// lineOf returns the line of the path, or of the nearest part around it that is there.
+// lineOf returns the line of the path, or of the nearest existing part around it.
 func (l *layout) lineOf(path string) int {
 	for {
 		if line, ok := l.lines[path]; ok {
@@ -88,7 +88,7 @@ func (l *layout) object(d *json.Decoder, path string, depth int, opaque func(str
 	_, _ = d.Token()
 }
 
-// mark notes the line of a path once; offsets only grow.
+// mark records the line of a path once; offsets must increase.
 func (l *layout) mark(path string, offset int64) {
 	l.line += bytes.Count(l.text[l.counted:offset], []byte("\n"))
 	l.counted = int(offset)

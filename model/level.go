@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// level is the runs of one commanded utilisation; they share the mean of what they carried.
+// level is the runs of one commanded utilisation; they share the mean of the carried utilisation.
 type level struct {
 	commanded   float64
 	utilization float64
@@ -25,9 +25,9 @@ type cell struct {
 	rows        []TrainingRow
 }
 
-// feel sets the severity of every cell: Eq. 1 without the test for significance. The test keeps the noise of one
-// short window from being taken for interference; a cell pools whole runs that were commanded to interfere, and
-// setting its small severities to 0 would bias the tables.
+// feel sets the severity of every cell by Eq. 1 without the test for significance. The test prevents taking the noise
+// of one short window for interference. A cell pools whole runs with commanded interference, and setting small
+// severities to 0 would bias the tables.
 func (l *level) feel(alone *Baseline) {
 	isoMS, _, _ := alone.Isolation(l.utilization)
 	for i := range l.cells {
@@ -103,9 +103,9 @@ func meanLatency(rows []TrainingRow) quell.Latency {
 	return out
 }
 
-// Converged is the rule by which a level of training stops: at least three runs, and the width of the 95% confidence
-// interval of the mean probe time at most 5% of the mean (PRIMA, section III-B1). It takes the mean probe time of each run and
-// returns the relative half width with the verdict; of fewer than two runs the width is unknown, and given as +Inf.
+// Converged is the stopping rule of a training level: at least three runs, and the width of the 95% confidence interval of the
+// mean probe time at most 5% of the mean (PRIMA, section III-B1). It takes the mean probe time of each run and returns the
+// relative half width and the result. With fewer than two runs the half width is +Inf.
 func Converged(runMeansMS []float64) (relative float64, converged bool) {
 	interval, ok := stats.MeanInterval(runMeansMS, 0.95)
 	if !ok {
@@ -115,8 +115,8 @@ func Converged(runMeansMS []float64) (relative float64, converged bool) {
 	return relative, ok && len(runMeansMS) >= 3 && interval.Within(0.05)
 }
 
-// notConverged lists the cells whose last run says that the level stopped too early; isolation cells whose runs do
-// not tell are judged by the rule.
+// notConverged lists the cells whose last run says that the level stopped too early; isolation cells without that
+// information are judged by the rule.
 func (l *level) notConverged() []Cell {
 	var out []Cell
 	for _, c := range l.cells {
@@ -164,8 +164,8 @@ func groupLevels(rows []TrainingRow) ([]*level, error) {
 	return levels, nil
 }
 
-// groupCells sorts the runs of a level by the interference that was commanded, or where a row does not tell, by what
-// was carried in steps of 0.01.
+// groupCells groups the runs of a level by the commanded interference or, if a row does not have it, by the carried
+// one in steps of 0.01.
 func groupCells(rows []TrainingRow) []cell {
 	type key struct {
 		isolated, commanded bool
@@ -186,7 +186,7 @@ func groupCells(rows []TrainingRow) []cell {
 		}
 		groups[k] = append(groups[k], r)
 	}
-	byCarried := map[float64]cell{} // cells that happened to carry the same are one
+	byCarried := map[float64]cell{} // cells with the same carried interference are merged
 	for _, k := range order {
 		group := groups[k]
 		var carried float64
@@ -203,8 +203,8 @@ func groupCells(rows []TrainingRow) []cell {
 	return cells
 }
 
-// isolated says whether nothing interfered with the run; less than half a hundredth counts as nothing where the
-// commanded interference is not told.
+// isolated returns whether the run had no interference; if the commanded value is unknown, less than 0.005 counts as
+// none.
 func (r *TrainingRow) isolated() bool {
 	if r.Interfering == 0 {
 		return true

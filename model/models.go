@@ -1,7 +1,7 @@
-// Package model holds what Quell learns by training: how long the probe takes when an instance is alone, what
-// response time follows from utilisation and severity, and how severity follows from a neighbour's use. It fits
-// these tables from training runs, reads and writes them as models.json, and predicts from them. Pure, except for
-// the functions that name a file.
+// Package model holds what Quell learns by training: how long a probe takes without neighbours, how response time
+// depends on utilisation and severity, and how severity depends on a neighbour's use. It fits these tables to
+// training runs, reads and writes them as models.json, and predicts from them. It is pure, except for the functions
+// that take a file's name.
 package model
 
 import (
@@ -15,19 +15,19 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Format is the tag of the models.json that this package reads and writes.
+// Format is the format name in the models.json that this package reads and writes.
 const Format = "quell-models/1"
 
-// Models is everything that was learned of one service on one instance type.
+// Models is everything that was learned for one service on one instance type.
 type Models struct {
-	Trained  *Trained  // nil if that is not known
+	Trained  *Trained  // nil if unknown
 	Sections []Section // at most one of each kind
 
-	// Kept are sections that this version does not know, by name, as they were read. They are written again.
+	// Kept are unknown sections by name, as they were read. They are written again.
 	Kept map[string]json.RawMessage
 }
 
-// Trained tells where models come from.
+// Trained describes where models come from.
 type Trained struct {
 	At           time.Time                  `json:"at,omitzero"`
 	Service      string                     `json:"service,omitempty"`
@@ -40,9 +40,9 @@ type Trained struct {
 	By map[quell.Resource]quell.Probing `json:"by,omitempty"` // how the machines were probed
 }
 
-// Bounds of what a table may hold: they keep every prediction finite.
+// Limits of a table's values, which keep every prediction finite.
 const (
-	maxValue   = 1e9  // milliseconds or severity; more than any of them can mean
+	maxValue   = 1e9  // milliseconds or severity; larger than any real value
 	minProbeMS = 1e-6 // R_iso divides in Eq. 1
 )
 
@@ -89,8 +89,8 @@ func hasStatistic(l quell.Latency) bool {
 // weightOf is how much a row counts: its runs, or one where they are not given.
 func weightOf(runs int) float64 { return float64(max(runs, 1)) }
 
-// pooled sorts weighted points and merges those that share an x into one at their weighted mean, so that what is
-// read from a table never depends on the order of its rows.
+// pooled sorts weighted points and merges those with the same x at their weighted mean, so that the result does not
+// depend on the order of a table's rows.
 func pooled(points []point) []point {
 	slices.SortStableFunc(points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
 	var out []point
@@ -104,7 +104,7 @@ func pooled(points []point) []point {
 	return out
 }
 
-// point is a table's row seen as one value of a function.
+// point is a table's row as a point of a function.
 type point struct{ x, y, weight float64 }
 
 // merge pools two points at their weighted means.

@@ -8,7 +8,7 @@ type Picture struct {
 	Title  string
 	X, Y   Axis
 	Layers []Layer // in the order in which they are drawn
-	Right  bool    // the legend is at the right, not at the left
+	Right  bool    // the legend is at the right instead of the left
 }
 
 // Axis is one of the two of a picture.
@@ -22,11 +22,11 @@ type Axis struct {
 // Layer is one thing in a picture.
 type Layer struct {
 	Form   Form
-	Legend string // its name there; empty: it has none
+	Legend string // in the legend; empty: none
 	Points []Point
 	Colour Colour
 	Dash   Dash // of lines
-	Map    *Map // of the forms Field and Scale
+	Map    *Map // for the forms Field and Scale
 }
 
 // Form is how a layer is drawn.
@@ -35,15 +35,15 @@ type Form int
 // The forms of layers.
 const (
 	Line    Form = iota // through the points
-	Contour             // likewise; it shows on a map
+	Contour             // like Line; drawn on a map
 	Area                // within the points
-	Dots                // edged, so that light ones show
+	Dots                // with edges, so that light ones are visible
 	Marks               // small dots
 	Field               // a map
-	Scale               // nothing but a map's colours in the legend
+	Scale               // only the colours of a map in the legend
 )
 
-// Dash tells lines apart.
+// Dash distinguishes lines.
 type Dash int
 
 // The dashes of lines.
@@ -53,7 +53,7 @@ const (
 	Dotted
 )
 
-// Draw returns the pictures of the models. What is missing has none.
+// Draw returns the pictures of the models. Missing parts have no picture.
 func Draw(m *Models, o ShowOptions) ([]Picture, error) {
 	o = o.of(m)
 	var out []Picture
@@ -70,7 +70,7 @@ func Draw(m *Models, o ShowOptions) ([]Picture, error) {
 // Point is a place in a picture, by its axes.
 type Point struct{ X, Y float64 }
 
-// Colour is a grey, from 0 for black to 255 for white, or a shade of what is small and large.
+// Colour is a grey, from 0 for black to 255 for white, or a shade between small and large values.
 type Colour struct {
 	Grey   uint8
 	Shaded bool
@@ -82,7 +82,7 @@ type Map struct {
 	High float64
 	// At returns a value, or NaN where there is none.
 	At          func(x, y float64) float64
-	Least, Most float64 // value beyond which all look alike; the scale between them is logarithmic
+	Least, Most float64 // values beyond which colours no longer change; the scale between them is logarithmic
 	Unit        string
 }
 
@@ -95,7 +95,7 @@ func shade(value, least, most float64) Colour {
 	return Colour{Shaded: true, Shade: min(max(at, 0), 1)}
 }
 
-// sampled is a function between two ends; where it is NaN there is no point.
+// sampled evaluates a function between two ends; there is no point where it is NaN.
 func sampled(f func(float64) float64, from, to float64) []Point {
 	const steps = 300
 	var points []Point
@@ -108,7 +108,7 @@ func sampled(f func(float64) float64, from, to float64) []Point {
 	return points
 }
 
-// within is a value, or nothing where the picture does not reach.
+// within returns a value, or nothing outside the picture.
 func within(y, low, high float64) float64 {
 	if y < low || y > high {
 		return math.NaN()
@@ -116,10 +116,11 @@ func within(y, low, high float64) float64 {
 	return y
 }
 
-// mostNames is how many lines a legend has room for beside the curves.
+// mostNames is how many lines fit into the legend.
 const mostNames = 10
 
-// named says whether the i-th of n lines is in the legend: all of a few, some of many, the last always.
+// named returns whether the i-th of n lines is in the legend: all if there are few, some if there are many, and
+// always the last.
 func named(i, n int) bool {
 	step := (n + mostNames - 1) / mostNames
 	return (n-1-i)%step == 0

@@ -7,7 +7,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Spec says which tables of the models a predictor reads, and how.
+// Spec says which tables of the models a predictor uses, and how.
 type Spec struct {
 	Resource          quell.Resource
 	Metric            quell.Metric
@@ -15,26 +15,25 @@ type Spec struct {
 	Confidence        float64 // of the one-sided test behind Eq. 1, a fraction
 }
 
-// Predictor answers PRIMA's questions about one resource from the models. It is immutable, so any number of
-// goroutines may share one; its methods allocate nothing and always return finite numbers for finite arguments.
-// Utilisations are fractions, response times milliseconds.
+// Predictor makes PRIMA's predictions for one resource from the models. It is immutable, so goroutines may share it.
+// Its methods allocate nothing and return finite numbers for finite arguments. Utilisations are fractions, response
+// times milliseconds.
 type Predictor struct {
 	Baseline
 	rtm        *surface // response time by utilisation and severity
 	felt       severities
-	perRequest float64 // 0 where unknown
+	perRequest float64 // 0 if unknown
 }
 
 // severities is an interference model: severity as a function of utilisation and interfering utilisation.
 type severities struct {
-	total curve    // severity by total utilisation; nil for the joint model
-	joint *surface // severity by utilisation and interfering utilisation; nil for the total model
+	total curve    // severity by total utilisation; nil in the joint model
+	joint *surface // severity by utilisation and interfering utilisation; nil in the total model
 	edges []float64
 }
 
-// Compile prepares the models for prediction. The error wraps quell.ErrNoData and names the section if the models
-// lack isolation, response_time or interference of the resource, or the metric; other errors are rules that the
-// models or the spec break.
+// Compile prepares the models for prediction. If they lack isolation, response_time or interference of the resource,
+// or the metric, the error wraps quell.ErrNoData and names the section. Other errors are broken rules.
 func Compile(m *Models, s Spec) (*Predictor, error) {
 	if !slices.Contains(quell.Metrics, s.Metric) {
 		return nil, &quell.InvalidError{Path: "metric", Problem: fmt.Sprintf("unknown metric %q", s.Metric)}
@@ -107,14 +106,14 @@ func jointSurface(rows []Interference) *surface {
 	return newSurface(levels)
 }
 
-// ResponseTime is RTM(U, SF), Eq. 2. Above MaxUtilization nothing was trained and the value there is held, which is
-// a lower bound.
+// ResponseTime is RTM(U, SF), Eq. 2. Above MaxUtilization nothing was trained and the value there is used, which is a
+// lower bound.
 func (p *Predictor) ResponseTime(u, sf float64) float64 {
 	return p.rtm.at(u, min(max(sf, 0), maxValue))
 }
 
-// SeverityAt returns the severity that an instance at utilisation u feels while its neighbours use the fraction interfering, by the
-// interference model. The joint model holds its highest level above it.
+// SeverityAt returns the severity at utilisation u while neighbours use the fraction interfering, by the interference model. Above
+// its highest level the joint model uses that level.
 func (p *Predictor) SeverityAt(u, interfering float64) float64 {
 	if !(interfering > 0) {
 		return 0
@@ -129,8 +128,8 @@ func (s *severities) at(u, interfering float64) float64 {
 	return s.total.at(u + interfering)
 }
 
-// Interfering is SeverityAt turned round: the neighbours' use, in [0, 1-u], that explains severity sf felt at
-// utilisation u; on a plateau the larger value. Severity 0 means none.
+// Interfering is the inverse of SeverityAt: the neighbours' use, in [0, 1-u], that explains severity sf at
+// utilisation u; the largest value if several do. It is 0 for severity 0.
 func (p *Predictor) Interfering(u, sf float64) float64 {
 	if !(sf > 0) {
 		return 0
@@ -146,9 +145,9 @@ func (p *Predictor) Interfering(u, sf float64) float64 {
 	return max(0, min(use, 1-u))
 }
 
-// SeverityExplaining returns the least severity at which the response time at utilisation u is responseMS (PRIMA,
-// section IV): 0 if it is that long without interference, and the highest trained severity of that utilisation if
-// no severity makes it that long.
+// SeverityExplaining returns the lowest severity at which the response time at utilisation u is responseMS (PRIMA,
+// section IV). It is 0 if that is the response time without interference, and the highest trained severity of that
+// utilisation if no severity explains it.
 func (p *Predictor) SeverityExplaining(u, responseMS float64) float64 {
 	st := p.rtm.strip(u)
 	sf := st.smallest(st.share(u), responseMS)
@@ -158,14 +157,14 @@ func (p *Predictor) SeverityExplaining(u, responseMS float64) float64 {
 	return min(sf, maxValue)
 }
 
-// MaxSeverity is the highest severity that response times were trained at near utilisation u: beyond it they are extrapolated.
+// MaxSeverity is the highest trained severity near utilisation u; beyond it response times are extrapolated.
 func (p *Predictor) MaxSeverity(u float64) float64 {
 	knots := p.rtm.strip(u).knots
 	return knots[len(knots)-1].x
 }
 
-// MaxUtilization is the highest trained utilisation: no capacity exceeds it.
+// MaxUtilization is the highest trained utilisation, and the upper bound of every capacity.
 func (p *Predictor) MaxUtilization() float64 { return p.rtm.top() }
 
-// PerRequest is the utilisation that one request per second causes, if it was learned.
+// PerRequest is the utilisation per request per second, if it was learned.
 func (p *Predictor) PerRequest() (float64, bool) { return p.perRequest, p.perRequest > 0 }

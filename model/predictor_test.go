@@ -14,7 +14,7 @@ import (
 
 func mean(ms float64) quell.Latency { return quell.Latency{Mean: &ms} }
 
-// byHand is small enough to recompute every expectation below on paper.
+// byHand is small enough to compute every expectation below by hand.
 func byHand() *Models {
 	return &Models{
 		Trained: &Trained{PerRequest: map[quell.Resource]float64{quell.Network: 0.0042}},
@@ -149,7 +149,7 @@ func TestTotalByHand(t *testing.T) {
 	}
 }
 
-// The order of rows in a file must not matter, nor may two rows of one severity depend on which comes first.
+// The order of rows in a file must not matter, also for two rows with the same severity.
 func TestTotalPoolsEqualSeverities(t *testing.T) {
 	for _, rows := range [][]Interference{
 		{{0.2, 0.2, 0.5, 1}, {0.2, 0.6, 1, 1}, {0.1, 0.2, 1, 1}},
@@ -193,7 +193,8 @@ func capacityOfJointExample(threshold float64) float64 {
 	return 0.2 + 0.2*w
 }
 
-// A level of the joint model between two levels of the response bends severity there: none up to 0.5, then up to 2 at 0.8.
+// A level of the joint model between two levels of the response changes the slope of severity there: 0 up to 0.5, then up
+// to 2 at 0.8.
 func TestCapacityAcrossALevelOfTheJointModel(t *testing.T) {
 	m := byHand()
 	m.Prima().ResponseTime[quell.Network] = []ResponseTime{
@@ -275,7 +276,7 @@ func TestIsolationByHand(t *testing.T) {
 	}
 }
 
-// The test must raise false alarms as often as its confidence says, the spread of the isolation row itself included.
+// The rate of false alarms of the test must match its confidence, including the spread of the isolation row itself.
 func TestSeverityRaisesFalseAlarmsAsPromised(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	const rounds, isoProbes, windowProbes = 20000, 6, 8
@@ -344,7 +345,7 @@ func TestPerRequest(t *testing.T) {
 	}
 }
 
-// Whatever a valid file holds, a prediction is a number: rows may nearly coincide and values be extreme.
+// Every valid file gives finite predictions, even with nearly equal rows and extreme values.
 func TestPredictionsAreFinite(t *testing.T) {
 	extreme := rapid.OneOf(rapid.SampledFrom([]float64{0, 5e-324, 1e-300, 1e-9, 1, maxValue}), rapid.Float64Range(0, maxValue))
 	share := rapid.OneOf(rapid.SampledFrom([]float64{0, 5e-324, 1e-12, 0.5, 1}), rapid.Float64Range(0, 1))

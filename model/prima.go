@@ -6,15 +6,15 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Prima is what PRIMA learns of each resource: how long the probe takes when an instance is alone, what response time follows from
-// utilisation and severity, and how severity follows from a neighbour's use.
+// Prima is what PRIMA learns of each resource: how long a probe takes without neighbours, how response time depends on utilisation
+// and severity, and how severity depends on a neighbour's use.
 type Prima struct {
 	Isolation    map[quell.Resource][]Isolation
 	ResponseTime map[quell.Resource][]ResponseTime
 	Interference map[quell.Resource][]Interference
 }
 
-// Prima returns the models' tables of PRIMA, empty ones if they have none.
+// Prima returns the models' tables for PRIMA, empty ones if there are none.
 func (m *Models) Prima() *Prima {
 	if p, ok := sectionOf[*Prima](m); ok {
 		return p
@@ -24,16 +24,16 @@ func (m *Models) Prima() *Prima {
 
 var primaKind = kind{keys: []string{"isolation", "response_time", "interference"}, is: is[*Prima], decode: decodePrima, fit: fitPrima}
 
-// Isolation is the probe time of an instance without neighbours at one utilisation.
+// Isolation is the probe time at one utilisation without neighbours.
 type Isolation struct {
 	Utilization float64 `json:"utilization"`
 	ProbeMS     float64 `json:"probe_ms"`       // R_iso
 	StddevMS    float64 `json:"stddev_ms"`      // of single probes
-	N           int     `json:"n"`              // single probes
+	N           int     `json:"n"`              // number of single probes
 	Runs        int     `json:"runs,omitempty"` // absent counts as one
 }
 
-// ResponseTime is what requests took at one utilisation and severity.
+// ResponseTime is the response time at one utilisation and severity.
 type ResponseTime struct {
 	Utilization float64       `json:"utilization"`
 	Severity    float64       `json:"severity"`
@@ -41,7 +41,7 @@ type ResponseTime struct {
 	Runs        int           `json:"runs,omitempty"` // absent counts as one
 }
 
-// Interference is the severity felt at one utilisation while neighbours used Interfering of the same resource.
+// Interference is the severity at one utilisation while neighbours use Interfering of the same resource.
 type Interference struct {
 	Utilization float64 `json:"utilization"`
 	Interfering float64 `json:"interfering"`
@@ -49,7 +49,7 @@ type Interference struct {
 	Runs        int     `json:"runs,omitempty"` // absent counts as one
 }
 
-// What a row of a table must have.
+// Required fields of a table's row.
 var (
 	isolationKeys = []string{"utilization", "probe_ms", "stddev_ms", "n"}
 	responseKeys  = []string{"utilization", "severity", "latency_ms"}
@@ -78,7 +78,8 @@ func (s *Prima) check(c *check) {
 
 func sameUtilization(a, b Isolation) bool { return a.Utilization == b.Utilization }
 
-// sameState lets severity 0 repeat in a level: every run that interfered too little to be felt ends there.
+// sameState allows severity 0 to repeat in a level, because every run with too little interference to be noticed has
+// it.
 func sameState(a, b ResponseTime) bool {
 	return a.Utilization == b.Utilization && a.Severity == b.Severity && a.Severity > 0
 }
@@ -115,7 +116,7 @@ func (c *check) interference(path string, r Interference) {
 	c.atLeast(path+".runs", float64(r.Runs), 0)
 }
 
-// missing is the error for a section, or a part of one, that a prediction needs.
+// missing is the error about a missing section, or part of one, that a prediction needs.
 func missing(section string, r quell.Resource, what string) error {
 	return fmt.Errorf("the models lack %s.%s%s: train and fit that resource: %w", section, r, what, quell.ErrNoData)
 }

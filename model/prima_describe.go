@@ -8,8 +8,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// describe prints for each resource the domain of its tables, the isolation table, and the capacity that follows from a severity felt
-// at a utilization.
+// describe prints for each resource the range of its tables, the isolation table, and the capacity for a severity at a utilisation.
 func (s *Prima) describe(d *describer) error {
 	for _, r := range quell.Resources {
 		if len(s.Isolation[r])+len(s.ResponseTime[r])+len(s.Interference[r]) == 0 {
@@ -51,7 +50,7 @@ func (s *Prima) describeResource(d *describer, r quell.Resource) error {
 	return nil
 }
 
-// describeDomain prints what the tables span.
+// describeDomain prints the range of the tables.
 func (s *Prima) describeDomain(d *describer, r quell.Resource) {
 	var use, severity, interfering extent
 	for _, row := range s.ResponseTime[r] {
@@ -105,7 +104,7 @@ var (
 	shownUtilizations = []float64{0.1, 0.3, 0.5, 0.7}
 )
 
-// thresholds are those asked for, or some that suit what was trained.
+// thresholds are those requested, or some that fit the trained range.
 func (o ShowOptions) thresholds(p *Predictor) []float64 {
 	if len(o.ThresholdsMS) > 0 {
 		return o.ThresholdsMS

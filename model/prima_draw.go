@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// pictures draws for each resource the probe of an instance alone, response times, severities and capacities.
+// pictures draws for each resource the probe without neighbours, response times, severities and capacities.
 func (s *Prima) pictures(m *Models, o ShowOptions) ([]Picture, error) {
 	var out []Picture
 	for _, r := range quell.Resources {
@@ -70,15 +70,15 @@ func (a *artist) pictures() []Picture {
 	return out
 }
 
-// picture begins one whose x axis is a utilisation.
+// picture makes a picture whose x axis is a utilisation.
 func (a *artist) picture(name, title, x, y string) Picture {
 	return Picture{Name: string(a.resource) + "-" + name, Title: title, X: Axis{Label: x, High: 1, Share: true}, Y: Axis{Label: y}}
 }
 
-// thresholds are those asked for, or some that suit what was trained.
+// thresholds are those requested, or some that fit the trained range.
 func (a *artist) thresholds() []float64 { return a.options.thresholds(cmp.Or(a.joint, a.total)) }
 
-// isolation draws the probe time of an instance alone, with the spread of single probes.
+// isolation draws the probe time without neighbours, with the spread of single probes.
 func (a *artist) isolation() Picture {
 	p := a.picture("isolation", fmt.Sprintf("The probe on an instance alone (%s)", a.resource), "utilisation", "probe time, ms")
 	rows := slices.SortedFunc(slices.Values(a.Isolation[a.resource]),
@@ -142,10 +142,10 @@ func (a *artist) response() Picture {
 	return p
 }
 
-// headroom is what the legend has to itself above the longest response time, as a part of the axis below.
+// headroom is the space for the legend above the longest response time, as a part of the axis below.
 const headroom = 0.4
 
-// rank spreads severities, which crowd near 0, over the colours.
+// rank spreads severities, most of which are near 0, over the colours.
 func rank(severity float64) float64 { return math.Log1p(severity) }
 
 // jointCurves draws severity over the neighbours' use, a line for each trained utilisation.
@@ -170,7 +170,7 @@ func (a *artist) jointCurves() Picture {
 	return p
 }
 
-// totalCurve draws severity over the total utilisation: the paper's curve and what it should go through.
+// totalCurve draws severity over the total utilisation: the paper's curve and the rows that it fits.
 func (a *artist) totalCurve() Picture {
 	p := a.picture("interference-total", fmt.Sprintf("Severity by the total model, the paper's (%s)", a.resource),
 		"utilisation, own and neighbours' together", "severity")
@@ -192,7 +192,7 @@ func (a *artist) totalCurve() Picture {
 	return p
 }
 
-// drawnInterference returns the rows, and the end of the axis: what is far above most others would press them flat.
+// drawnInterference returns the rows, and the end of the axis, which leaves out values far above most others.
 func (a *artist) drawnInterference() (rows []Interference, top float64) {
 	rows = a.Interference[a.resource]
 	var severities []float64
@@ -208,7 +208,8 @@ func (a *artist) drawnInterference() (rows []Interference, top float64) {
 // edgeSteps are the points of a capacity's line on the map.
 const edgeSteps = 120
 
-// field draws the response time over both utilisations, with the lines along which it is at the thresholds: the effective capacity.
+// field draws the response time over both utilisations, with the lines along which it equals the thresholds: the effective
+// capacity.
 func (a *artist) field() Picture {
 	p := a.picture("response-map", fmt.Sprintf("Response time (%s) by own and neighbours' utilisation (%s)", a.options.Metric, a.resource),
 		"utilisation by neighbours", "own utilisation")
@@ -235,7 +236,7 @@ func (a *artist) field() Picture {
 	return p
 }
 
-// responseAt is the response time at a place on the map; nothing where the resource would be full.
+// responseAt is the response time at a point of the map; nothing where the resource would be full.
 func (a *artist) responseAt(interfering, u float64) float64 {
 	if u+interfering > 1 {
 		return math.NaN()

@@ -7,14 +7,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// saturated is the total utilisation from which on a cell says nothing about severity: the resource is full, and
-// what is felt depends on how the queue overflows.
+// saturated is the total utilisation above which a cell is not used for severity: the resource is full, and the
+// response depends on how the queue overflows.
 const saturated = 0.97
 
-// untested is a confidence that costs nothing: cells are not tested for significance.
+// untested is a placeholder confidence, because cells are not tested for significance.
 const untested = 0.5
 
-// fitPrima makes the tables of every resource that there are rows of. A resource without a row of interfering 0 is an error.
+// fitPrima makes the tables of every resource that has rows. A resource without a row of interfering 0 is an error.
 func fitPrima(in fitting) (Section, SectionReport, error) {
 	p := &Prima{
 		Isolation:    map[quell.Resource][]Isolation{},
@@ -33,7 +33,7 @@ func fitPrima(in fitting) (Section, SectionReport, error) {
 	return p, report, nil
 }
 
-// dropEmpty leaves out what has no rows.
+// dropEmpty removes resources without rows.
 func (p *Prima) dropEmpty() {
 	if len(p.ResponseTime) == 0 {
 		p.ResponseTime = nil

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// PrimaReport tells how good PRIMA's tables are, resource by resource.
+// PrimaReport describes the quality of PRIMA's tables by resource.
 type PrimaReport []ResourceReport
 
 // Prima returns the report's part about PRIMA's tables.

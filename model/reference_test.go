@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// The reading rules once more, written for plainness instead of speed: what the predictor must agree with.
+// The reading rules again, written for clarity instead of speed; the predictor must agree with them.
 
 type naiveRow struct{ u, x, y, weight float64 }
 
@@ -91,7 +91,8 @@ func naiveJoint(m *Models, u, interfering float64) float64 {
 	return naiveSurface(rows, u, interfering)
 }
 
-// randomModels draws tables with dips, ties and single-row levels, x on a grid so that no two rows nearly meet.
+// randomModels draws tables with decreases, ties and single-row levels, with x on a grid so that no two rows are
+// nearly equal.
 func randomModels(t *rapid.T) *Models {
 	m := &Models{Sections: []Section{&Prima{
 		Isolation:    map[quell.Resource][]Isolation{quell.Network: {{Utilization: 0.1, ProbeMS: 10, StddevMS: 1, N: 40}}},
@@ -117,7 +118,7 @@ func randomModels(t *rapid.T) *Models {
 			})
 		}
 	}
-	// One row that the total model can stand on, whatever was drawn.
+	// One row that the total model can use, in every drawn table.
 	m.Prima().Interference[quell.Network] = append(m.Prima().Interference[quell.Network],
 		Interference{Utilization: 0.95, Interfering: 0.01, Severity: 3})
 	return m
@@ -186,7 +187,7 @@ func TestCapacityIsTheLargestThatFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := compiled(t, randomModels(t), anyModel(t))
 		interfering := rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, 0.9)).Draw(t, "interfering")
-		// Responses that do occur cross somewhere in the middle; whole numbers hit rows and plateaus.
+		// Thresholds from real responses cross somewhere in the middle; whole numbers hit rows and plateaus.
 		u := p.MaxUtilization() * fraction(t, "share of the highest level")
 		ms := rapid.OneOf(
 			rapid.Just(p.ResponseTime(u, p.SeverityAt(u, interfering))),
@@ -215,7 +216,7 @@ func TestInterferingUndoesSeverityAt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := compiled(t, randomModels(t), anyModel(t))
 		u := fraction(t, "u")
-		// Less than rounding can tell from none is none in the total model, whose severity jumps there.
+		// A use that rounding cannot distinguish from 0 is 0 in the total model, where severity jumps.
 		interfering := (1 - u) * rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(1e-6, 1)).Draw(t, "share of the rest")
 		if interfering > 0 && interfering < 1e-9 {
 			t.Skip("no interference to speak of")

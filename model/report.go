@@ -7,7 +7,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Report tells how good a fit is.
+// Report describes the quality of a fit.
 type Report struct {
 	Service  string
 	Metric   quell.Metric
@@ -15,7 +15,7 @@ type Report struct {
 	Sections []SectionReport // of those that were fitted
 }
 
-// SectionReport tells how good the fit of a section is.
+// SectionReport describes the quality of a section's fit.
 type SectionReport interface {
 	// write prints it for people.
 	write(b *strings.Builder, metric quell.Metric)

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// surface is a function of utilisation and of a second variable x >= 0 (severity, or interfering utilisation),
-// read from a table in levels of utilisation: non-decreasing and piecewise linear in both. Between two levels it is
-// a strip, whose knots serve both edges, so that one search finds the patch on which it is bilinear.
+// surface is a function of utilisation and of a second variable x >= 0 (severity, or interfering utilisation), read
+// from a table in levels of utilisation. It is non-decreasing and piecewise linear in both. Between two levels it is
+// a strip, whose knots are those of both edges, so that one search finds the patch on which it is bilinear.
 type surface struct {
 	levels []float64 // utilisations, increasing
-	strips []strip   // strips[i] lies above levels[i]; the last one is the highest level itself
+	strips []strip   // strips[i] is above levels[i]; the last one is the highest level itself
 }
 
 type strip struct {
@@ -22,8 +22,8 @@ type strip struct {
 // pair is a knot of both edges of a strip: value and slope at the lower (a) and the upper (b) edge.
 type pair struct{ x, a, slopeA, b, slopeB float64 }
 
-// newSurface builds the surface from the rows of each level. At a level the value is the largest of the levels up
-// to it, so that it never falls with utilisation.
+// newSurface builds the surface from the rows of each level. At a level the value is the largest of the levels up to
+// it, so that it never decreases with utilisation.
 func newSurface(levels map[float64][]point) *surface {
 	s := &surface{levels: sortedKeys(levels)}
 	curves := make([]curve, len(s.levels))
@@ -56,13 +56,13 @@ func pairs(lower, upper curve) []pair {
 // top is the highest level.
 func (s *surface) top() float64 { return s.levels[len(s.levels)-1] }
 
-// at returns the value at u, held outside the levels, and x >= 0.
+// at returns the value at u, constant outside the levels, and x >= 0.
 func (s *surface) at(u, x float64) float64 {
 	st := s.strip(u)
 	return st.at(st.share(u), x)
 }
 
-// strip returns the strip that u lies on; the lowest also serves below it, the highest above.
+// strip returns the strip that contains u; the lowest also below, the highest above.
 func (s *surface) strip(u float64) *strip {
 	low, high := 0, len(s.levels)
 	for high-low > 1 {
@@ -75,7 +75,7 @@ func (s *surface) strip(u float64) *strip {
 	return &s.strips[low]
 }
 
-// share returns how far u lies from the lower to the upper edge, 0 to 1.
+// share returns the position of u between the lower and the upper edge, 0 to 1.
 func (st *strip) share(u float64) float64 { return min(max((u-st.low)*st.perUnit, 0), 1) }
 
 // piece returns the index of the last knot at or below x >= 0.
@@ -107,8 +107,8 @@ func (st *strip) slopeAt(share float64, i int) float64 {
 	return (1-share)*st.knots[i].slopeA + share*st.knots[i].slopeB
 }
 
-// largest returns the largest x at which the value is at most y, 0 where it is above y everywhere, and +Inf where
-// it never gets above y.
+// largest returns the largest x at which the value is at most y, 0 if it is above y everywhere, and +Inf if it never
+// exceeds y.
 func (st *strip) largest(share, y float64) float64 {
 	low, high := -1, len(st.knots)
 	for high-low > 1 {
@@ -124,7 +124,7 @@ func (st *strip) largest(share, y float64) float64 {
 	return st.reach(share, low, y)
 }
 
-// smallest returns the smallest x at which the value is at least y, and +Inf where it never gets there.
+// smallest returns the smallest x at which the value is at least y, and +Inf if it never is.
 func (st *strip) smallest(share, y float64) float64 {
 	i, _ := slices.BinarySearchFunc(st.knots, y, func(k pair, y float64) int {
 		if (1-share)*k.a+share*k.b < y {
@@ -138,7 +138,7 @@ func (st *strip) smallest(share, y float64) float64 {
 	return st.reach(share, i-1, y)
 }
 
-// reach returns where the piece after knot i comes to y, which is not below the value at the knot.
+// reach returns where the piece after knot i reaches y, which is at least the value at the knot.
 func (st *strip) reach(share float64, i int, y float64) float64 {
 	slope := st.slopeAt(share, i)
 	if slope == 0 {

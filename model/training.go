@@ -33,7 +33,7 @@ type TrainingRow struct {
 	Requests  int64   `json:"requests,omitempty"`
 	Errors    int64   `json:"errors,omitempty"`
 	Seed      uint64  `json:"seed,omitempty"`
-	// half the width of the confidence interval reached so far, as a share of the mean that runs are repeated for
+	// Interval is half the width of the confidence interval so far, as a fraction of the mean.
 	Interval  *float64 `json:"interval,omitempty"`
 	Converged *bool    `json:"converged,omitempty"` // whether that was narrow enough to stop
 }

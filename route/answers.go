@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// answers are a candidate's newest answers, by which it expects how long the next one takes. They are kept in order as
-// well as they came, because a picker asks several times for each answer that it gets.
+// answers are a candidate's newest answers, from which the time of the next answer is predicted. They are kept both in
+// order of arrival and sorted, because a picker uses them several times for each new answer.
 type answers struct {
 	count  int                 // kept: the first ones of sorted, and in ring those from the oldest on
 	upTo   uint64              // byte k: how many had k or fewer requests in flight
-	oldest int                 // place in ring
-	since  time.Duration       // when the oldest came
+	oldest int                 // position in ring
+	since  time.Duration       // when the oldest arrived
 	sorted [answersKept]answer // by requests in flight, then by time
 	ring   [answersKept]datedAnswer
 }
@@ -28,16 +28,16 @@ type datedAnswer struct {
 	at time.Duration
 }
 
-// few is from how many requests in flight on ranges are searched for: fewer are common, and counted.
+// few is the number of requests in flight from which ranges are searched; smaller numbers are common and are counted.
 const few = 8
 
 // ones has a one in each byte.
 const ones = 0x0101010101010101
 
-// run is where the answers with so many requests in flight stand in order, or belong.
+// run returns the range of sorted answers with this many requests in flight, or where it would be.
 func (a *answers) run(inFlight int64) (from, to int) {
 	if inFlight < few {
-		upTo := a.upTo << 8 // from the byte of no requests on, how many answers had fewer
+		upTo := a.upTo << 8 // from the byte for 0 requests on: how many answers had fewer
 		shift := uint(8 * inFlight)
 		return int(upTo >> shift & 0xff), int(a.upTo >> shift & 0xff)
 	}
@@ -45,7 +45,7 @@ func (a *answers) run(inFlight int64) (from, to int) {
 	return from, from + sort.Search(a.count-from, func(i int) bool { return a.sorted[from+i].inFlight > inFlight })
 }
 
-// place is where an answer stands in order, or belongs.
+// place returns an answer's position in the order, or where it would be.
 func (a *answers) place(x answer) int {
 	low, high := a.run(x.inFlight)
 	for low < high {
@@ -81,7 +81,7 @@ func (a *answers) add(now time.Duration, inFlight int64, seconds float64) {
 	a.since = a.ring[a.oldest].at
 }
 
-// drop leaves the oldest answer out.
+// drop removes the oldest answer.
 func (a *answers) drop() {
 	x := a.ring[a.oldest].answer
 	at := a.place(x)
@@ -92,15 +92,15 @@ func (a *answers) drop() {
 	a.since = a.ring[a.oldest].at
 }
 
-// forget drops what is too old to count.
+// forget removes answers that are too old to count.
 func (a *answers) forget(now time.Duration) {
 	for a.count > 0 && now-a.since > answersRelevant {
 		a.drop()
 	}
 }
 
-// expected is the median of the recent answers to requests that met about so many others: of those whose number was
-// nearest. It is 0 if there is none.
+// expected is the median time of recent answers to requests sent at about the same number in flight: those with the
+// nearest number. It is 0 if there is none.
 func (a *answers) expected(now time.Duration, inFlight int64) float64 {
 	if a == nil {
 		return 0
@@ -115,8 +115,8 @@ func (a *answers) expected(now time.Duration, inFlight int64) float64 {
 	return a.nearest(inFlight, from)
 }
 
-// nearest is the median of the answers whose number in flight is nearest to one that no answer has, and that would stand at a
-// place. Those as far below as others are above count with them.
+// nearest is the median of the answers whose number in flight is nearest to one that no answer has and whose position would
+// be place. Numbers equally far below and above both count.
 func (a *answers) nearest(inFlight int64, place int) float64 {
 	below, above := place, place // the runs are from below to place and from place to above
 	distance := int64(math.MaxInt64)
@@ -147,15 +147,15 @@ func (a *answers) nearest(inFlight int64, place int) float64 {
 	return a.sorted[j].seconds
 }
 
-// inFlightWindow keeps the numbers of requests in flight that the newest probes told.
+// inFlightWindow keeps the numbers of requests in flight from the newest probes.
 type inFlightWindow struct {
 	ring []int64
 	next int
 	upTo uint64 // byte k: how many are k or fewer
-	many []run  // of numbers that upTo has no byte for, in order
+	many []run  // numbers too large for a byte of upTo, in order
 }
 
-// run is a number and how often it is in the window.
+// run is a number and how often it occurs in the window.
 type run struct {
 	inFlight int64
 	count    int
@@ -195,7 +195,7 @@ func (w *inFlightWindow) drop(inFlight int64) {
 	}
 }
 
-// place is where a number's run is among the many, or belongs.
+// place returns the position of a number's run in many, or where it would be.
 func (w *inFlightWindow) place(inFlight int64) int {
 	at := 0
 	for at < len(w.many) && w.many[at].inFlight < inFlight {
@@ -204,7 +204,7 @@ func (w *inFlightWindow) place(inFlight int64) int {
 	return at
 }
 
-// quantile is the number above which a candidate is hot.
+// quantile is the number of requests in flight above which a candidate is hot.
 func (w *inFlightWindow) quantile() int64 {
 	if len(w.ring) == 0 {
 		return math.MaxInt64

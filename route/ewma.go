@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// EWMA draws two different candidates, each with a probability proportional to its weight, and picks the one where a
-// request is expected to wait less: peak latency * (inflight + 1) / weight. The peak latency follows a slow answer at
-// once and forgets it over ewmaDecay, as the balancers of Finagle and Linkerd do it, so that an instance that has become
-// slow is left after one answer. A candidate of which nothing is known gets one request and then waits for its answer.
+// EWMA draws two different candidates, each with a probability proportional to its weight, and picks the one with the
+// lower expected wait: peak latency * (inflight + 1) / weight. The peak latency rises at once with a slow answer and
+// decays over ewmaDecay, as in the balancers of Finagle and Linkerd, so an instance that became slow is avoided after
+// one answer. A candidate without answers gets one request and then waits for its answer.
 type EWMA struct {
 	rng *rand.Rand
 	now time.Duration
@@ -18,13 +18,13 @@ type EWMA struct {
 // newEWMA returns weighted peak-EWMA over the given source.
 func newEWMA(rng *rand.Rand) *EWMA { return &EWMA{rng: rng} }
 
-// ewmaDecay is after how long without answers a peak has fallen to 1/e of itself (Finagle's default).
+// ewmaDecay is the time without answers after which a peak has decayed to 1/e (Finagle's default).
 const ewmaDecay = 10 * time.Second
 
-// unknownSeconds is what an answer is expected to take that nothing is known of, while a first one is waited for.
+// unknownSeconds is the expected time of an answer from a candidate without answers, while the first one is awaited.
 const unknownSeconds = 1e6
 
-// peak is a moving average that jumps up at once and comes down slowly. The zero value knows nothing.
+// peak is a moving average that rises at once and decays slowly. The zero value has no data.
 type peak struct {
 	seconds float64
 	at      time.Duration
@@ -34,7 +34,7 @@ func (p *peak) remains(now time.Duration) float64 {
 	return math.Exp(-float64(now-p.at) / float64(ewmaDecay))
 }
 
-// value is 0 if nothing is known, or nothing any more.
+// value is 0 if there are no data, or none recent enough.
 func (p *peak) value(now time.Duration) float64 {
 	if p.seconds == 0 {
 		return 0
@@ -67,7 +67,7 @@ func (e *EWMA) Pick(candidates []*Candidate) (int, bool) {
 	return e.better(candidates, first, second), true
 }
 
-// better is the first of two unless the second, if there is one, costs less.
+// better returns the first of two unless the second, if there is one, costs less.
 func (e *EWMA) better(candidates []*Candidate, first, second int) int {
 	if second >= 0 && e.cost(candidates[second]) < e.cost(candidates[first]) {
 		return second
@@ -83,7 +83,7 @@ func (e *EWMA) cost(c *Candidate) float64 {
 	return expected * c.load()
 }
 
-// indexedEWMA draws over running sums.
+// indexedEWMA draws from cumulative sums.
 type indexedEWMA struct {
 	indexedRandom2
 	EWMA

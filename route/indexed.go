@@ -8,14 +8,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Indexed picks as a Picker does, in time logarithmic in the number of candidates (round robin: amortised, a logarithm
-// more), for groups too large to look at everybody for every request. In return it must be told what changes.
+// Indexed picks like a Picker, in time logarithmic in the number of candidates (round robin: amortised, with another
+// logarithm), for groups too large to examine all candidates for every request. It must be told about changes.
 type Indexed interface {
-	// Reset takes a new set of candidates, or new weights.
+	// Reset sets new candidates, or new weights.
 	Reset(candidates []*Candidate)
 	// Changed says that InFlight of candidate i changed.
 	Changed(i int)
-	// Pick returns the index of the candidate that the next request goes to; ok is false when none has a weight.
+	// Pick returns the index of the candidate for the next request; ok is false if none has a weight.
 	Pick() (index int, ok bool)
 }
 
@@ -36,7 +36,7 @@ func NewIndexed(s quell.Scheduling, seed uint64) (Indexed, error) {
 	return nil, fmt.Errorf("unknown scheduling %q (known: %v)", s, quell.Schedulings)
 }
 
-// leavesFor is the power of two that holds n candidates.
+// leavesFor is the smallest power of two that is at least n.
 func leavesFor(n int) int {
 	leaves := 1
 	for leaves < n {
@@ -45,7 +45,7 @@ func leavesFor(n int) int {
 	return leaves
 }
 
-// indexedLeastConn keeps the least load of every subtree.
+// indexedLeastConn keeps the lowest load of every subtree.
 type indexedLeastConn struct {
 	candidates []*Candidate
 	least      []float64
@@ -83,7 +83,7 @@ func (l *indexedLeastConn) Changed(i int) {
 	}
 }
 
-// Pick takes, beginning after the last one picked, the first candidate whose load is the least but for rounding.
+// Pick returns the first candidate after the last one picked whose load is the lowest, within rounding.
 func (l *indexedLeastConn) Pick() (int, bool) {
 	if len(l.candidates) == 0 || math.IsInf(l.least[1], 1) {
 		return 0, false
@@ -97,7 +97,8 @@ func (l *indexedLeastConn) Pick() (int, bool) {
 	return i, true
 }
 
-// first is the lowest leaf of the node's, from the given one on, whose load is within the bound; -1 if there is none.
+// first returns the lowest leaf of the node's subtree, from the given one on, whose load is within the bound; -1 if
+// there is none.
 func (l *indexedLeastConn) first(node, begin, width, from int, bound float64) int {
 	if begin+width <= from || l.least[node] > bound {
 		return -1
@@ -111,7 +112,7 @@ func (l *indexedLeastConn) first(node, begin, width, from int, bound float64) in
 	return l.first(2*node+1, begin+width/2, width/2, from, bound)
 }
 
-// indexedRandom2 keeps running sums of the weights.
+// indexedRandom2 keeps cumulative sums of the weights.
 type indexedRandom2 struct {
 	candidates []*Candidate
 	sums       []float64
@@ -143,12 +144,12 @@ func (r *indexedRandom2) Pick() (int, bool) {
 	return first, true
 }
 
-// any says whether there is somebody to draw.
+// any returns whether there is a candidate to draw.
 func (r *indexedRandom2) any() bool { return len(r.sums) > 0 && r.sums[len(r.sums)-1] > 0 }
 
 func (r *indexedRandom2) draw() int { return r.find(r.rng.Float64() * r.sums[len(r.sums)-1]) }
 
-// drawBeside draws another one than the first, if there is one.
+// drawBeside draws a second, different candidate, if there is one.
 func (r *indexedRandom2) drawBeside(first int) int {
 	weight := r.candidates[first].Weight
 	sought := r.rng.Float64() * (r.sums[len(r.sums)-1] - weight)
@@ -158,7 +159,7 @@ func (r *indexedRandom2) drawBeside(first int) int {
 	return r.find(sought)
 }
 
-// find is the first candidate whose running sum exceeds a part of the total.
+// find returns the first candidate whose cumulative sum exceeds a part of the total.
 func (r *indexedRandom2) find(sought float64) int {
 	sought = min(sought, math.Nextafter(r.sums[len(r.sums)-1], 0))
 	low, high := 0, len(r.sums)-1

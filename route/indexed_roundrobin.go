@@ -4,18 +4,18 @@ import "math"
 
 // indexedRoundRobin is RoundRobin with credits as lines: between two picks of its own, a candidate's credit grows by its
 // share of every request, so after r requests it is base + share * r. The tree keeps the highest line of every subtree
-// and the moment until which that is so; as r grows, only the subtrees whose winner changes are looked at again (a
+// and the r until which it stays the highest. As r grows, only subtrees whose winner changes are evaluated again (a
 // kinetic tournament).
 type indexedRoundRobin struct {
 	candidates []*Candidate
 	base       []float64 // credit of each candidate at r = 0
-	share      []float64 // of one request; 0 is never picked
+	share      []float64 // of one request; candidates with 0 are never picked
 	requests   float64   // r
 	winner     []int32
 	until      []float64 // the r at which a winner below may change
 }
 
-// Reset lets credits go on from what they are.
+// Reset keeps the credits.
 func (t *indexedRoundRobin) Reset(candidates []*Candidate) {
 	t.settle()
 	t.candidates, t.requests = candidates, 0
@@ -45,7 +45,7 @@ func (t *indexedRoundRobin) settle() {
 
 func (*indexedRoundRobin) Changed(int) {}
 
-// rebase is after how many requests credits are written out again, so that rounding does not add up.
+// rebase is the number of requests after which credits are written out, so that rounding errors do not accumulate.
 const rebase = 1 << 24
 
 func (t *indexedRoundRobin) Pick() (int, bool) {
@@ -71,7 +71,7 @@ func (t *indexedRoundRobin) Pick() (int, bool) {
 
 func (t *indexedRoundRobin) credit(i int32) float64 { return t.base[i] + t.share[i]*t.requests }
 
-// refresh plays the subtrees again whose winner may have changed by now.
+// refresh evaluates the subtrees again whose winner may have changed.
 func (t *indexedRoundRobin) refresh(node int) {
 	if t.until[node] > t.requests {
 		return
@@ -81,8 +81,8 @@ func (t *indexedRoundRobin) refresh(node int) {
 	t.play(node)
 }
 
-// play finds the winner of two subtrees, and when that, or what led to it, may change. Of equal credits the lower index
-// wins, as long as the other's does not grow past it.
+// play finds the winner of two subtrees, and when that may change. Among equal credits the lower index wins, unless the
+// other's credit grows faster.
 func (t *indexedRoundRobin) play(node int) {
 	a, b := t.winner[2*node], t.winner[2*node+1]
 	if t.credit(b) > t.credit(a) {

@@ -48,8 +48,8 @@ func TestIndexedLeastConnPicksAsThePickerDoes(t *testing.T) {
 	})
 }
 
-// Ties may fall otherwise by rounding, so the index is held against what round robin promises: nobody ahead of what it
-// earned by more than one request, nor behind by more than the logarithm of the group's size.
+// Ties may be decided differently by rounding, so the index is compared with the guarantees of round robin: no
+// candidate gets more than one request more than it earned, nor fewer by more than the logarithm of the group's size.
 func TestIndexedRoundRobinStaysSmooth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidates := group(rapid.SliceOfN(rapid.Float64Range(0.01, 100), 2, 40).Draw(t, "weights")...)

@@ -2,25 +2,25 @@ package route
 
 import "time"
 
-// Learner is a Picker, or an Indexed, that also goes by time and by how requests end. Its caller tells both, under the
-// lock under which it picks.
+// Learner is a Picker, or an Indexed, that also uses time and the results of requests. Its caller reports both, under
+// the lock under which it picks.
 type Learner interface {
-	// Advance tells the time, on a clock of the caller's that begins anywhere; what is earlier than before is ignored.
-	// It goes before every Pick and every Done.
+	// Advance sets the time, on a clock of the caller with any origin; earlier times than before are ignored. It must be
+	// called before every Pick and Done.
 	Advance(now time.Duration)
-	// Done says how a request ended that was sent to the candidate.
+	// Done reports the end of a request that was sent to the candidate.
 	Done(c *Candidate, a Answer)
 }
 
 // Answer is the end of a request.
 type Answer struct {
 	Took     time.Duration // from sending it to the last byte
-	InFlight int64         // of the candidate when it was sent, itself left out
+	InFlight int64         // of the candidate when the request was sent, without this request
 	Failed   bool
 }
 
-// counted is the time that an answer counts as, in seconds. A failure counts as twice what was expected of the
-// candidate, so that one that fails fast does not draw traffic; up to a minute, however many follow each other.
+// counted is the time of an answer for learning, in seconds. A failure counts as twice the expected time, at most a
+// minute, so that a candidate that fails fast does not attract traffic.
 func (a Answer) counted(expected func() float64) float64 {
 	took := max(a.Took, time.Nanosecond).Seconds()
 	if a.Failed {

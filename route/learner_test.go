@@ -32,7 +32,7 @@ func TestPeakJumpsUpAndComesDownSlowly(t *testing.T) {
 	}
 }
 
-// Ten seconds after a slow answer 1/e of it is left, of a peak beside newer answers as well as of one that is compared.
+// Ten seconds after a slow answer the peak has decayed to 1/e, with and without newer answers.
 func TestEWMAForgetsInTenSeconds(t *testing.T) {
 	var p peak
 	p.add(0, 0.1)
@@ -89,7 +89,7 @@ func TestEWMAGoesByLatencyInFlightAndWeight(t *testing.T) {
 	}
 }
 
-// The second one drawn is never the first again, and both are drawn by weight, whether by sums or not.
+// The second candidate drawn is never the first again, and both are drawn by weight, with and without sums.
 func TestEWMADrawsTwoDifferentOnes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.SampledFrom([]float64{0, 0.1, 1, 2.5}), 2, 30).Draw(t, "weights")
@@ -118,7 +118,7 @@ func TestEWMADrawsTwoDifferentOnes(t *testing.T) {
 	})
 }
 
-// learned plays requests one at a time on instances with a latency each, some of which fail, and returns the shares.
+// learned plays requests one at a time on instances with given latencies, some of which fail, and returns the shares.
 func learned(t *testing.T, s quell.Scheduling, latencies []time.Duration, failing map[int]bool) []float64 {
 	t.Helper()
 	p := mustNew(t, s, 3)
@@ -224,8 +224,8 @@ func TestPrequalsPoolKeepsItsBounds(t *testing.T) {
 	})
 }
 
-// A probe that was used counts the request that went by it: two that are alike are used by turns, and one that has filled up
-// to the quantile is left for a slower one.
+// Using a probe counts the new request in it: two equal candidates are used in turns, and one that has filled up to the
+// quantile is left for a slower one.
 func TestPrequalCountsWhatItSendsInUsedProbes(t *testing.T) {
 	candidates := group(1, 1)
 	pooled := func(seconds ...float64) *Prequal {
@@ -296,7 +296,7 @@ func TestExpectedIsTheMedianNearTheSameNumberInFlight(t *testing.T) {
 	}
 }
 
-// What is kept in order tells the same as a look at everything ever seen.
+// The sorted data give the same result as a search through everything.
 func TestAnswersAndWindowAgreeWithALookAtAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var a answers

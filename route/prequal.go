@@ -8,21 +8,20 @@ import (
 )
 
 // Prequal picks by probes of requests in flight and latency (Wydrowski et al., "Load is not what you should balance:
-// Introducing Prequal", NSDI 2024). Every request sends three probes to candidates drawn at random, for the requests
-// after it. A probe tells the candidate's requests in flight and the latency to expect at that number. Of the probes in
-// the pool, those above the 0.84 quantile of recent requests in flight are hot; the cold one of least latency is picked,
-// or if all are hot the one with the fewest requests in flight.
+// Introducing Prequal", NSDI 2024). Every request sends three probes to random candidates, for later requests. A probe
+// returns the candidate's requests in flight and the expected latency at that number. Of the probes in the pool, those
+// above the 0.84 quantile of recent requests in flight are hot. The cold probe with the lowest latency is picked, or, if
+// all are hot, the one with the fewest requests in flight.
 //
-// Weights do not apply, except that 0 is never picked. A probe costs nothing and is answered at once from what this
-// balancer knows by itself: its own requests in flight are all there are, as long as it is the only one in front of the
-// service.
+// Weights do not apply, except that a candidate with weight 0 is never picked. A probe costs nothing: the balancer
+// answers it at once from its own counts, which are complete as long as it is the only balancer of the service.
 type Prequal struct {
 	rng     *rand.Rand
 	now     time.Duration
 	pool    []probe // in any order, at most one of each candidate
-	asked   uint64  // probes ever
+	asked   uint64  // number of probes so far
 	seen    inFlightWindow
-	removed int // probes taken out, oldest and worst by turns
+	removed int // number of probes removed, oldest and worst in turns
 }
 
 // The parameters of the paper's evaluation.
@@ -33,7 +32,7 @@ const (
 	hotQuantile     = 0.84
 	probeAge        = time.Second
 	leastProbes     = 2 // with fewer in the pool, a candidate is drawn at random
-	poolGrowth      = 1 // delta: by how much more probes come into the pool than go out of use
+	poolGrowth      = 1 // delta: how many more probes enter the pool than are used up
 	inFlightsKept   = 128
 	answersKept     = 32
 	answersRelevant = 10 * time.Second
@@ -45,12 +44,12 @@ func newPrequal(rng *rand.Rand) *Prequal { return &Prequal{rng: rng} }
 // probe is an entry of the pool.
 type probe struct {
 	candidate *Candidate
-	number    uint64 // of the probes ever sent; the lower the older
+	number    uint64 // sequence number of the probe; lower is older
 	at        time.Duration
 	inFlight  int64
-	seconds   float64 // expected; 0: nothing is known
-	index     int32   // where it was among the candidates
-	uses      int32   // left; below 0: as many as come
+	seconds   float64 // expected; 0: unknown
+	index     int32   // its index among the candidates when last seen
+	uses      int32   // remaining uses; negative: unlimited
 }
 
 // Advance implements Learner.
@@ -90,14 +89,14 @@ func (p *Prequal) expire() {
 	}
 }
 
-// drop takes a probe out of the pool.
+// drop removes a probe from the pool.
 func (p *Prequal) drop(i int) {
 	last := len(p.pool) - 1
 	p.pool[i] = p.pool[last]
 	p.pool = p.pool[:last]
 }
 
-// fromPool picks by the probes of those candidates that may be picked now, and uses one up.
+// fromPool picks by the probes of candidates that may be picked now, and uses one up.
 func (p *Prequal) fromPool(candidates []*Candidate) (index int, ok bool) {
 	hot, best, known := p.seen.quantile(), -1, 0
 	for i := range p.pool {
@@ -114,14 +113,14 @@ func (p *Prequal) fromPool(candidates []*Candidate) (index int, ok bool) {
 	}
 	used := &p.pool[best]
 	index = int(used.index)
-	used.inFlight++ // by the request on its way
+	used.inFlight++ // the request being sent
 	if used.uses--; used.uses == 0 {
 		p.drop(best)
 	}
 	return index, true
 }
 
-// find says whether the probe's candidate may be picked, and where it is now.
+// find returns whether the probe's candidate may be picked, and its present index.
 func (e *probe) find(candidates []*Candidate) bool {
 	if int(e.index) >= len(candidates) || candidates[e.index] != e.candidate {
 		i := slices.Index(candidates, e.candidate)
@@ -133,7 +132,7 @@ func (e *probe) find(candidates []*Candidate) bool {
 	return e.candidate.pickable()
 }
 
-// compare is the paper's hot-cold order: below 0 if e is better than f.
+// compare is the paper's hot-cold order: negative if e is better than f.
 func (e *probe) compare(f *probe, hot int64) int {
 	switch {
 	case e.inFlight > hot && f.inFlight > hot:
@@ -150,19 +149,19 @@ func (e *probe) compare(f *probe, hot int64) int {
 	return cmp.Compare(e.inFlight, f.inFlight)
 }
 
-// goesBefore says whether e is better than f, or as good and older.
+// goesBefore returns whether e is better than f, or equal and older.
 func (e *probe) goesBefore(f *probe, hot int64) bool {
 	order := e.compare(f, hot)
 	return order < 0 || order == 0 && e.number < f.number
 }
 
-// worseThan says whether e is worse than f, or as bad and older.
+// worseThan returns whether e is worse than f, or equal and older.
 func (e *probe) worseThan(f *probe, hot int64) bool {
 	order := e.compare(f, hot)
 	return order > 0 || order == 0 && e.number < f.number
 }
 
-// anyone draws a candidate: any place, and from there on the first that may be picked.
+// anyone draws a candidate: a random position, and from there the first that may be picked.
 func (p *Prequal) anyone(candidates []*Candidate) (int, bool) {
 	if len(candidates) == 0 {
 		return 0, false
@@ -176,8 +175,7 @@ func (p *Prequal) anyone(candidates []*Candidate) (int, bool) {
 	return 0, false
 }
 
-// remove takes the oldest and the worst probe out of the pool by turns, so that neither age nor what nobody picks fills
-// it up.
+// remove removes the oldest and the worst probe in turns, so that neither old nor bad probes fill the pool.
 func (p *Prequal) remove() {
 	if len(p.pool) == 0 {
 		return
@@ -209,7 +207,7 @@ func (p *Prequal) worst() (worst int) {
 	return worst
 }
 
-// probe asks some candidates for what the next requests are to go by.
+// probe sends probes for the next requests.
 func (p *Prequal) probe(candidates []*Candidate, picked int) {
 	n := len(candidates)
 	var asked [probesPerPick]int
@@ -224,13 +222,13 @@ func (p *Prequal) probe(candidates []*Candidate, picked int) {
 		}
 		inFlight := candidates[i].InFlight
 		if i == picked {
-			inFlight++ // the request on its way is there when the probe is
+			inFlight++ // the present request will be there when the probe arrives
 		}
 		p.take(candidates, i, inFlight)
 	}
 }
 
-// take puts a probe's answer into the pool, in place of an older one of the same candidate, or of the oldest.
+// take puts a probe's answer into the pool, replacing an older one of the same candidate, or the oldest.
 func (p *Prequal) take(candidates []*Candidate, i int, inFlight int64) {
 	c := candidates[i]
 	p.seen.add(inFlight)
@@ -250,8 +248,8 @@ func (p *Prequal) take(candidates []*Candidate, i int, inFlight int64) {
 	}
 }
 
-// uses is how often a probe may be used in a group of n (the paper's b_reuse), rounded at random to be right on average.
-// In small groups most probes only renew others, and what there is may be used as long as it lasts: -1.
+// uses is how often a probe may be used in a group of n (the paper's b_reuse), rounded at random so that the mean is
+// exact. In small groups most probes only renew others, and probes have unlimited uses: -1.
 func (p *Prequal) uses(n int) int32 {
 	if n*(probesPerPick-removedPerPick) <= poolSize*probesPerPick {
 		return -1
@@ -264,7 +262,7 @@ func (p *Prequal) uses(n int) int32 {
 	return whole
 }
 
-// indexedPrequal is Prequal as it is: no part of it looks at everybody.
+// indexedPrequal is Prequal itself, because no part of it examines all candidates.
 type indexedPrequal struct {
 	Prequal
 	candidates []*Candidate

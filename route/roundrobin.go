@@ -2,16 +2,16 @@ package route
 
 import "math"
 
-// RoundRobin is smooth weighted round robin as nginx does it: in every round each candidate earns its share of one
-// request, and the one owed most is picked and pays one. Weights 5, 1, 1 give A A B A C A A, not A A A A A B C.
+// RoundRobin is smooth weighted round robin as in nginx: in every round each candidate earns its share of one request, and
+// the one with the highest credit is picked and pays one. Weights 5, 1, 1 give A A B A C A A, not A A A A A B C.
 //
-// Credits are in requests, not in weights, so that rescaled weights leave them meaningful. As long as the group stays the
-// same they sum to zero and every one stays above -1, which makes integer weights exact over each cycle of their sum,
-// whatever ties and rounding do. Serving the largest credit first keeps them within the logarithm of the group's size when
-// weights change, and a candidate that is left out neither gains nor loses.
+// Credits are in requests, not in weights, so that they stay valid when weights are rescaled. As long as the group stays
+// the same they sum to zero and each stays above -1, so integer weights are exact over each cycle of their sum, whatever
+// ties and rounding do. Serving the largest credit first keeps them within the logarithm of the group's size when weights
+// change. A candidate that is left out neither gains nor loses.
 type RoundRobin struct{}
 
-// newRoundRobin returns a smooth weighted round robin. What it remembers is in the candidates.
+// newRoundRobin returns a smooth weighted round robin. Its state is in the candidates.
 func newRoundRobin() *RoundRobin { return &RoundRobin{} }
 
 // Pick implements Picker.

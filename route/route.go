@@ -1,6 +1,6 @@
-// Package route decides which instance the next request goes to. It is pure: the live balancer and the simulator run
-// the same code. A Picker is not safe for concurrent use; its caller also keeps Candidate.InFlight up to date, under
-// the same lock.
+// Package route decides which instance gets the next request. It is pure: the live balancer and the simulator use the
+// same code. A Picker is not safe for concurrent use; its caller also updates Candidate.InFlight, under the same
+// lock.
 package route
 
 import (
@@ -12,25 +12,25 @@ import (
 )
 
 // Candidate is an instance as a Picker sees it. The caller keeps one for as long as the instance exists, because
-// pickers remember in it what they know of the instance.
+// pickers store data in it.
 type Candidate struct {
-	Weight   float64 // relative to the others'; 0 (or anything that is not a positive finite number) is never picked
+	Weight   float64 // relative to the others'; candidates with 0 (or anything that is not a positive finite number) are never picked
 	InFlight int64   // requests sent and not yet answered
 
-	credit  float64  // round robin: requests owed by now (positive) or sent ahead (negative)
-	peak    peak     // ewma: of the time that answers take
+	credit  float64  // round robin: requests owed to it (positive) or sent ahead (negative)
+	peak    peak     // ewma: of the answers' times
 	answers *answers // prequal: the newest ones; nil: none yet
 }
 
-// Picker chooses the index of the candidate that the next request goes to. ok is false when none has a weight. The
-// caller passes only those that may be picked now: healthy, not draining. The set and the weights may change from one
-// call to the next. Every implementation takes time at most linear in the number of candidates (3 to 5 µs at
-// 1000) and allocates nothing; Indexed is for groups of thousands. Some are Learners as well.
+// Picker chooses the index of the candidate for the next request. ok is false if none has a weight. The caller passes
+// only those that may be picked now: healthy, not draining. The set and the weights may change between calls. Every
+// implementation takes time at most linear in the number of candidates (3 to 5 µs at 1000) and allocates nothing; for
+// groups of thousands use Indexed. Some are also Learners.
 type Picker interface {
 	Pick(candidates []*Candidate) (index int, ok bool)
 }
 
-// New returns the picker of a scheduling. The seed matters to those that draw at random.
+// New returns the picker of a scheduling. The seed is for those that draw at random.
 func New(s quell.Scheduling, seed uint64) (Picker, error) {
 	table := map[quell.Scheduling]func() Picker{
 		quell.RoundRobin: func() Picker { return newRoundRobin() },
@@ -46,14 +46,14 @@ func New(s quell.Scheduling, seed uint64) (Picker, error) {
 	return construct(), nil
 }
 
-// stream keeps what pickers draw apart from the arrivals, neighbours and probes of the same seed.
+// stream separates the pickers' random numbers from those of arrivals, neighbours and probes with the same seed.
 const stream = 4 << 32
 
 func source(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
 
 func (c *Candidate) pickable() bool { return c.Weight > 0 && c.Weight <= math.MaxFloat64 }
 
-// load is what one more request would make of the candidate: (inflight + 1) / weight.
+// load is the candidate's load with one more request: (inflight + 1) / weight.
 func (c *Candidate) load() float64 { return float64(c.InFlight+1) / c.Weight }
 
 func totalWeight(candidates []*Candidate) float64 {

@@ -135,8 +135,8 @@ func TestRoundRobinIsExactOverEveryCycle(t *testing.T) {
 	})
 }
 
-// However weights and membership change, nobody runs ahead of what it earned by more than one request, nor falls
-// behind by more than the logarithm of the group's size (the bound of always serving the largest debt).
+// However weights and membership change, no candidate gets more than one request more than it earned, nor fewer by
+// more than the logarithm of the group's size (the bound of always serving the largest credit).
 func TestRoundRobinStaysSmoothWhileWeightsChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidates := group(rapid.SliceOfN(rapid.Float64Range(0.01, 100), 2, 12).Draw(t, "weights")...)
@@ -204,7 +204,7 @@ func TestLeastConnRotatesTies(t *testing.T) {
 	if got := counts(picks(t, newLeastConn(), group(0.1, 0.1, 0.1), 30), 3); got[0] != 10 || got[1] != 10 || got[2] != 10 {
 		t.Errorf("an idle group got %v, want 10 each", got)
 	}
-	tied := group(0.1, 0.3) // 1/0.1 and 3/0.3 differ by rounding alone
+	tied := group(0.1, 0.3) // 1/0.1 and 3/0.3 differ only by rounding
 	tied[1].InFlight = 2
 	if got := counts(picks(t, newLeastConn(), tied, 10), 2); got[0] != 5 {
 		t.Errorf("equal loads got %v, want 5 each", got)

@@ -1,5 +1,5 @@
-// Package scaler is what a driver that starts and stops instances declares of itself. A driver is a package below this one: its
-// settings with their keys stand beside its code, and one line in daemon/drivers.go names it.
+// Package scaler defines what a driver declares that starts and stops instances. A driver is a package below this one. Its
+// settings and their keys are next to its code, and one line in daemon/drivers.go adds it.
 package scaler
 
 import (
@@ -11,39 +11,40 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Kind is a driver's row: its name in scaler.kind, a few words about it, and its settings.
+// Kind describes a driver: its name in scaler.kind, a short description, and its settings.
 type Kind = keys.Kind[Settings]
 
-// Settings are what a configuration says of a scaler of one kind. Config and daemon ask them for more through small interfaces of
-// their own.
+// Settings are the configuration of one kind of scaler. Packages config and daemon use more methods, if present, through small
+// interfaces.
 type Settings interface {
-	// Keys are the kind's own keys below `scaler`. What is read by them goes into the settings.
+	// Keys are the kind's own keys below `scaler`. Reading them fills the settings.
 	Keys() keys.Table
-	// Check reports what keys do not agree on, with each other and with the service.
+	// Check reports keys that contradict each other or the service.
 	Check(d *keys.Decoder, service quell.Service)
 	// New makes the driver.
 	New(s Surroundings) (Driver, error)
 }
 
-// Surroundings are what a driver is told of the process that it works in.
+// Surroundings are what a driver needs to know about its process.
 type Surroundings struct {
-	Data     string   // folder of what must outlive the process
-	Lifeline *os.File // the read end of a pipe that the process inherited, and that breaks when it must end; nil: none
+	Data     string   // folder for files that must survive the process
+	Lifeline *os.File // the read end of a pipe that the process inherited, and that closes when the process must end; nil: none
 	Logger   *slog.Logger
 }
 
-// Driver owns the instances' lives.
+// Driver starts and stops instances.
 type Driver interface {
 	// Members returns every known instance; one that exited by itself is failed until it is stopped.
 	Members(ctx context.Context) ([]quell.Member, error)
-	// Start begins to start n instances and returns the ids that are known already. Without an error the others come too: Members shows
-	// them once they have ids. With an error only those were started that it returns.
+	// Start begins to start n instances and returns the ids that are known already. Without an error the others will also come: Members
+	// lists them when they have ids. With an error only the returned instances were started.
 	Start(ctx context.Context, n int) ([]string, error)
-	// Stop ends instances that no longer get requests, and forgets them.
+	// Stop stops instances that no longer get requests, and forgets them.
 	Stop(ctx context.Context, ids []string) error
 }
 
-// Made returns a new driver as a Driver. With an error it is none: a nil pointer in an interface would not be nil.
+// Made returns a new driver as a Driver. With an error it returns nil, because an interface that holds a nil pointer
+// is not nil.
 func Made[D Driver](driver D, err error) (Driver, error) {
 	if err != nil {
 		return nil, err

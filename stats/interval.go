@@ -26,10 +26,10 @@ func MeanInterval(values []float64, confidence float64) (Interval, bool) {
 	return Interval{Mean: mean, Half: t * stat.StdErr(stddev, float64(n)), N: n}, true
 }
 
-// Within says whether the whole width is at most this share of the mean, as a trainer that repeats runs asks (PRIMA, section III-B1).
+// Within returns whether the whole width is at most this share of the mean; training repeats runs until then (PRIMA, section III-B1).
 func (i Interval) Within(share float64) bool { return 2*i.Half <= share*math.Abs(i.Mean) }
 
-// Relative is the half width as a share of the mean; it is false for a mean of 0.
+// Relative is the half width as a share of the mean; false if the mean is 0.
 func (i Interval) Relative() (float64, bool) {
 	if i.Mean == 0 {
 		return 0, false

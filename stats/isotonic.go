@@ -6,8 +6,8 @@ type Weighted struct {
 	Weight float64
 }
 
-// Isotonic returns the non-decreasing sequence that is nearest to the given one in the weighted least-squares
-// sense, one value per input. It pools adjacent violators, which takes linear time.
+// Isotonic returns the non-decreasing sequence that is nearest to the given one in the weighted least-squares sense,
+// one value per input. It pools adjacent violators in linear time.
 func Isotonic(points []Weighted) []float64 {
 	blocks := make([]block, 0, len(points))
 	for _, p := range points {
@@ -23,7 +23,7 @@ func Isotonic(points []Weighted) []float64 {
 	return fitted
 }
 
-// WeightedMean returns the mean of the values by their weights, and 0 of none.
+// WeightedMean returns the weighted mean of the values, and 0 if there are none.
 func WeightedMean(points []Weighted) float64 {
 	var mean, weight float64
 	for _, p := range points {
@@ -33,7 +33,7 @@ func WeightedMean(points []Weighted) float64 {
 	return mean
 }
 
-// block is a run of inputs that share one fitted value.
+// block is a sequence of inputs with the same fitted value.
 type block struct {
 	Weighted
 	size int

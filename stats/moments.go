@@ -2,15 +2,15 @@ package stats
 
 import "math"
 
-// Moments summarises N values. Stddev is the sample standard deviation, 0 where N is 1.
+// Moments summarises N values. Stddev is the sample standard deviation, 0 if N is 1.
 type Moments struct {
 	Mean   float64
 	Stddev float64
 	N      int
 }
 
-// Pool returns the moments of all the values together: exactly what the values themselves would give, so the
-// spread between the parts counts as well as the spread inside them. Parts with N <= 0 do not count.
+// Pool returns the moments of all the values together, exactly as the values themselves would give, including the
+// spread between the parts. Parts with N <= 0 do not count.
 func Pool(parts []Moments) Moments {
 	var n int
 	var mean, squares float64 // squares: sum of squared deviations from the mean

@@ -30,8 +30,8 @@ func TestIsotonic(t *testing.T) {
 	}
 }
 
-// The fit is the projection onto the non-decreasing sequences: the residual is orthogonal to the fit and leans
-// away from every non-decreasing direction, of which the tails (0..0, 1..1) are the generators.
+// The fit is the projection onto the non-decreasing sequences: the residual is orthogonal to the fit, and its product
+// with every non-decreasing direction is at most 0. The tails (0..0, 1..1) generate these directions.
 func TestIsotonicIsTheNearest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		points := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Weighted {

@@ -9,15 +9,16 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// Adaptive measures first what the capacity hangs on. It begins with half of the plan's cells, once each, and
-// then chooses the next ones by expected model change (Settles, Craven and Ray 2008): it fits the models with
-// each cell's run made up, longer or shorter than they foretell, and runs those cells that would move the capacity
-// most. These lie where the models are least sure near the threshold; what lies far from it is left alone.
+// Adaptive measures first the cells on which the capacity depends most. It begins with half of the plan's cells, once
+// each, and chooses the next ones by expected model change (Settles, Craven and Ray 2008): it fits the models with an
+// assumed run of each cell, with longer or shorter times than predicted, and runs the cells that would change the
+// capacity most. These are near the threshold, where the models are uncertain; cells far from it are not measured
+// again.
 type Adaptive struct {
 	Metric      quell.Metric // of the objective
 	ThresholdMS float64
-	Budget      int     // runs at most
-	Bound       float64 // ends once the capacity's standard error is at most this, a utilisation; 0: at the end of the budget
+	Budget      int     // largest number of runs
+	Bound       float64 // stop when the capacity's standard error is at most this utilisation; 0: when the budget is used up
 	AtOnce      int     // runs chosen together: as many as there are machines, so that none waits
 }
 
@@ -47,7 +48,7 @@ func (a *Adaptive) validate() error {
 	return nil
 }
 
-// leastBudget is more than the first cells of the paper's utilisations.
+// leastBudget is larger than the number of first cells with the paper's utilisations.
 const leastBudget = 30
 
 func (a *Adaptive) round(p Plan, number int, rows []model.TrainingRow) ([]Cell, error) {
@@ -68,8 +69,8 @@ func (a *Adaptive) round(p Plan, number int, rows []model.TrainingRow) ([]Cell, 
 	return g.choose(p.Cells(), min(left, a.AtOnce)), nil
 }
 
-// first returns the cells to begin with: every level alone, and every other one of those under interference, as the
-// squares of one colour.
+// first returns the cells to begin with: every level without interference, and every second one with interference,
+// like the fields of one colour on a chessboard.
 func first(all []Cell) []Cell {
 	levels, interferences := map[float64]int{}, map[float64]int{}
 	var out []Cell
@@ -87,7 +88,7 @@ func first(all []Cell) []Cell {
 	return out
 }
 
-// guess is what the rows so far say, and what another one would change.
+// guess is the result of the rows so far, and of one more run.
 type guess struct {
 	*Adaptive
 	rows          []model.TrainingRow
@@ -95,7 +96,7 @@ type guess struct {
 	runs          map[Cell]int
 	now           *model.Predictor
 	seen          []felt
-	capacity      []float64 // of those seen
+	capacity      []float64 // of the simulated instances
 }
 
 func (g *guess) learn() error {
@@ -118,7 +119,7 @@ func cellOf(r *model.TrainingRow) Cell {
 	return Cell{r.Level, *r.InterferingLevel}
 }
 
-// untested is a confidence that costs nothing: no severity is tested here.
+// untested is a placeholder confidence, because severity is not tested here.
 const untested = 0.5
 
 func (a *Adaptive) fit(rows []model.TrainingRow) (*model.Predictor, error) {
@@ -129,10 +130,10 @@ func (a *Adaptive) fit(rows []model.TrainingRow) (*model.Predictor, error) {
 	return model.Compile(m, model.Spec{Resource: rows[0].Resource, Metric: a.Metric, InterferenceModel: quell.Joint, Confidence: untested})
 }
 
-// felt is an instance with a neighbour, as a controller sees it.
+// felt is an instance with a neighbour, as a controller observes it.
 type felt struct{ utilization, probeMS, interfering float64 }
 
-// instances meet every interference at the capacity it leaves, and at half of that.
+// instances has every interference, at the capacity that it leaves and at half of that.
 func (g *guess) instances(interferences []float64) []felt {
 	var out []felt
 	for _, interfering := range interferences {
@@ -145,7 +146,7 @@ func (g *guess) instances(interferences []float64) []felt {
 	return out
 }
 
-// capacities are what models make of the instances' probe times.
+// capacities are the models' results for the instances' probe times.
 func (g *guess) capacities(p *model.Predictor) []float64 {
 	var out []float64
 	for _, i := range g.seen {
@@ -155,8 +156,8 @@ func (g *guess) capacities(p *model.Predictor) []float64 {
 	return out
 }
 
-// uncertainty is the standard error of the capacity by the jackknife over runs (Efron 1982), the mean over the
-// instances seen. Where cells have one run each it holds the error of interpolation as well.
+// uncertainty is the standard error of the capacity by the jackknife over runs (Efron 1982), as the mean over the
+// instances. If cells have one run each it includes the interpolation error.
 func (g *guess) uncertainty() float64 {
 	squares := make([]float64, len(g.capacity))
 	for i := range g.rows {
@@ -176,8 +177,8 @@ func (g *guess) uncertainty() float64 {
 	return sum / float64(len(squares))
 }
 
-// choose returns the n cells that promise most, apart from each other; where none promises anything, as when every load
-// meets the threshold or none does, those that were measured least.
+// choose returns the n cells with the largest expected effect, not too near to each other. If none has an effect, for
+// example when every load meets the threshold, it returns those that were measured least.
 func (g *guess) choose(cells []Cell, n int) []Cell {
 	worth := make([]float64, len(cells))
 	for i, c := range cells {
@@ -200,24 +201,24 @@ func (g *guess) choose(cells []Cell, n int) []Cell {
 	return out
 }
 
-// reach is how far the knowledge of a cell reaches, as a utilisation.
+// reach is the distance, as a utilisation, within which a run says something about another cell.
 const reach = 0.2
 
-// again keeps the cell just chosen a candidate, for when nothing else matters.
+// again keeps the chosen cell a candidate, in case no other matters.
 const again = 0.05
 
 func apart(a, b Cell) float64 {
 	return math.Abs(a.Level-b.Level) + math.Abs(a.Interference-b.Interference)
 }
 
-// How far a run may be off what is expected of it, relative: of a cell that was measured, and of one that was not.
+// Assumed relative error of a run: in a cell that was measured before, and in one that was not.
 const (
 	scatter  = 0.2
 	surprise = 0.3
 )
 
-// worth is the change of capacity, summed over the instances seen, that a run of the cell would bring if it came out
-// longer or shorter than expected.
+// worth is the change of capacity, summed over the instances, if a run of the cell took longer or shorter than
+// expected.
 func (g *guess) worth(c Cell) float64 {
 	by := scatter
 	if g.runs[c] == 0 {
@@ -236,7 +237,7 @@ func (g *guess) worth(c Cell) float64 {
 	return sum
 }
 
-// expected is a run as the models foretell it, its response and probe times multiplied.
+// expected is a run as the models predict it, with its times multiplied by a factor.
 func (g *guess) expected(c Cell, response, probe float64) model.TrainingRow {
 	row := model.TrainingRow{
 		Resource: g.rows[0].Resource, Level: c.Level, InterferingLevel: &c.Interference,
@@ -252,10 +253,10 @@ func (g *guess) expected(c Cell, response, probe float64) model.TrainingRow {
 	return row
 }
 
-// leastMS keeps a foretold time positive.
+// leastMS keeps a predicted time positive.
 const leastMS = 1e-3
 
-// carried is the mean over the runs that match, or the commanded utilisation if there is none.
+// carried is the mean over the matching runs, or the commanded utilisation if there are none.
 func (g *guess) carried(commanded float64, match func(*model.TrainingRow) bool, of func(*model.TrainingRow) float64) float64 {
 	var sum, n float64
 	for i := range g.rows {

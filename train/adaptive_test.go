@@ -19,7 +19,7 @@ func trained(t *testing.T, plan Plan, seed uint64) []model.TrainingRow {
 	return rows
 }
 
-// truth is held-out points around a total of two thirds, where the response time is 30 ms.
+// truth is held-out points around a total utilisation of two thirds, where the response time is 30 ms.
 func truth() []model.TrainingRow {
 	var rows []model.TrainingRow
 	for _, c := range []Cell{{0.15, 0.5}, {0.25, 0.38}, {0.35, 0.35}, {0.45, 0.2}, {0.55, 0.13}, {0.25, 0.15}, {0.45, 0.05}} {
@@ -28,8 +28,8 @@ func truth() []model.TrainingRow {
 	return rows
 }
 
-// TestAdaptiveMeasuresNearTheThreshold: runs beyond the first ones go where the response time is within a factor of two of
-// the threshold, and with the same number of runs the capacity is no worse known than by the grid.
+// TestAdaptiveMeasuresNearTheThreshold checks that further runs are near the threshold (response time within a factor of
+// two), and that with the same number of runs the capacity is known as well as with the grid.
 func TestAdaptiveMeasuresNearTheThreshold(t *testing.T) {
 	const thresholdMS, budget = 30, 60
 	plan := Learn(quell.Mean, thresholdMS, budget, 0, 4)
@@ -63,8 +63,8 @@ func TestAdaptiveEndsWhenTheCapacityIsKnown(t *testing.T) {
 	}
 }
 
-// TestAdaptiveWithNothingToLearn: where every load meets the threshold, or none does, no run would move the capacity; the
-// budget is spread over the cells.
+// TestAdaptiveWithNothingToLearn checks that the budget is spread over the cells when every load meets the threshold, or
+// none does.
 func TestAdaptiveWithNothingToLearn(t *testing.T) {
 	for _, thresholdMS := range []float64{1e-3, 1e9} {
 		runs := map[Cell]int{}
@@ -107,7 +107,7 @@ func TestAdaptiveRefusesBadOptions(t *testing.T) {
 	}
 }
 
-// TestScoreOfPerfectRows: rows without noise at the points themselves leave no error.
+// TestScoreOfPerfectRows checks that rows without noise at the held-out points give no error.
 func TestScoreOfPerfectRows(t *testing.T) {
 	var rows []model.TrainingRow
 	for _, c := range Full().Cells() {

@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// Scores are how far models are off at points that they were not trained on.
+// Scores are the models' errors at points that they were not trained on.
 type Scores struct {
 	ResponseTime Off `json:"response_time"` // of the response time
 	Joint        Off `json:"joint"`         // of the probe time 1 + SF, by the joint model
@@ -21,14 +21,14 @@ type Scores struct {
 	Capacity     Off `json:"capacity"`      // difference of utilisations, by the joint model
 }
 
-// Off sums up absolute errors.
+// Off summarises absolute errors.
 type Off struct {
 	Mean float64 `json:"mean"`
 	P95  float64 `json:"p95"`
 }
 
-// Score fits models to rows and holds them against long runs at other points. The true capacity needs no search: at
-// a point whose response time is R, the largest utilisation within a threshold of R is the point's own.
+// Score fits models to rows and compares them with long runs at other points. The true capacity is known there: at a
+// point with response time R, the largest utilisation within a threshold of R is the point's own.
 func Score(rows, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64) (Scores, error) {
 	m, _, err := model.Fit(rows, model.FitOptions{Metric: metric})
 	if err != nil {
@@ -65,7 +65,7 @@ func Score(rows, truth []model.TrainingRow, metric quell.Metric, thresholdMS flo
 // near is the factor within which a response time counts as near the threshold.
 const near = 1.5
 
-// offOf sums up, and is 0 of nothing.
+// offOf summarises errors; of none it is 0.
 func offOf(errors []float64) Off {
 	if len(errors) == 0 {
 		return Off{}
@@ -74,14 +74,14 @@ func offOf(errors []float64) Off {
 	return Off{Mean: stat.Mean(errors, nil), P95: stat.Quantile(0.95, stat.Empirical, errors, nil)}
 }
 
-// HeldOut is the plan of long runs at points of their own, to hold models against.
+// HeldOut is the plan of long runs at separate points, for checking models.
 func HeldOut(cells []Cell, run, warmUp time.Duration) Plan {
 	p := Full()
 	p.Only, p.Run, p.WarmUp, p.Repeat, p.MaxRepeat = cells, run, warmUp, 1, 1
 	return p
 }
 
-// PlanScore is how a plan fared over several trainings.
+// PlanScore is the result of a plan over several trainings.
 type PlanScore struct {
 	Plan   string  `json:"plan"`
 	Runs   float64 `json:"runs"` // mean over the trainings

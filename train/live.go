@@ -20,26 +20,26 @@ type Target interface {
 	// Service is the URL of the service, Probe the address of the probe server.
 	Service() string
 	Probe() string
-	// Interfere sets the share of a resource that an interferer asks for. It is an error, too, if one has ended by
-	// itself since the last call.
+	// Interfere sets the share of a resource that an interferer asks for. It also returns an error if an interferer has
+	// ended by itself since the last call.
 	Interfere(r quell.Resource, use float64) error
-	// Carried returns what the service and the interferer have carried of a resource since the target's beginning, in seconds of
-	// the whole resource: a difference over a run, divided by its length, is a utilisation.
+	// Carried returns how much of a resource the service and the interferer have used since the target was started, in seconds
+	// of the whole resource. A difference over a run, divided by its length, is a utilisation.
 	Carried(r quell.Resource) (Carried, error)
 }
 
 // Carried is accumulated use, in seconds of the whole resource.
 type Carried struct {
 	Own, Interfering float64
-	Sensed           quell.Observation // what the machine's sensors measured since the question before; empty if it has none
+	Sensed           quell.Observation // the sensors' measurements since the previous call; empty if there are no sensors
 }
 
-// LiveOptions say how targets are loaded and probed. All but Visits, MaxLatency and Seed are required.
+// LiveOptions configure how targets are loaded and probed. All but Visits, MaxLatency and Seed are required.
 type LiveOptions struct {
 	Targets    []Target                     // a machine each
-	PerSecond  func(quell.Resource) float64 // arrivals per second that fill a resource: turns a level into a rate; 0: none use it
+	PerSecond  func(quell.Resource) float64 // arrivals per second that fill a resource, to turn a level into a rate; 0: requests do not use it
 	Process    loadgen.Process
-	Visits     func(seed uint64) (loadgen.Visits, error) // what a run's arrivals ask for; nil: one GET /file each
+	Visits     func(seed uint64) (loadgen.Visits, error) // what a run's arrivals request; nil: one GET /file each
 	Probe      probe.Options                             // Targets and Publish are not used
 	MaxLatency time.Duration                             // a request that takes longer counts as failed; 0: 30 s
 	Seed       uint64                                    // of the probes
@@ -80,7 +80,7 @@ func (m *live) Measure(ctx context.Context, r RunRequest) (model.TrainingRow, er
 	return row, err
 }
 
-// leastCount is the fewest downloads that a prober makes in a period of its own.
+// leastCount is the smallest number of downloads per period of a prober.
 const leastCount = 8
 
 // Probes implements ProbedMachine.
@@ -99,8 +99,7 @@ func (m *live) Probes(ctx context.Context, r RunRequest, p Probing) ([]float64, 
 	return singles, err
 }
 
-// run loads, disturbs and probes the target. An interferer that cannot be ended, because it has ended by itself, spoils
-// the run.
+// run loads, disturbs and probes the target. The run fails if the interferer has ended by itself.
 func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (_ model.TrainingRow, _ []float64, err error) {
 	if err := m.can(r, prober); err != nil {
 		return model.TrainingRow{}, nil, err
@@ -128,7 +127,7 @@ func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (_ m
 	return row, singles, err
 }
 
-// can refuses what cannot be measured or loaded.
+// can refuses resources that cannot be measured or loaded.
 func (m *live) can(r RunRequest, prober *probe.Prober) error {
 	if felt := prober.Resource(); felt != r.Resource {
 		return &quell.UserError{Err: fmt.Errorf("no probe measures %s yet, only %s: set train.resource to that", r.Resource, felt)}
@@ -139,7 +138,7 @@ func (m *live) can(r RunRequest, prober *probe.Prober) error {
 	return nil
 }
 
-// runner offers a run's level, and records what was asked for after its warm-up.
+// runner offers a run's load, and records requests after its warm-up.
 func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner, error) {
 	end := r.WarmUp + r.Run
 	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
@@ -164,7 +163,7 @@ func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner
 	return loadgen.New(o)
 }
 
-// collect probes through the part of a run that counts, and accounts what was carried meanwhile.
+// collect probes during the measured part of a run, and reads what was used in that time.
 func (m *live) collect(ctx context.Context, r RunRequest, prober *probe.Prober) (model.TrainingRow, []float64, error) {
 	select {
 	case <-ctx.Done():
@@ -199,7 +198,7 @@ func (m *live) collect(ctx context.Context, r RunRequest, prober *probe.Prober) 
 	}, singles, nil
 }
 
-// fill adds to a row what was asked for and how the requests fared.
+// fill adds the requested load and the requests' results to a row.
 func (r RunRequest) fill(row model.TrainingRow, recorder *loadgen.Recorder) (model.TrainingRow, error) {
 	total := recorder.Total()
 	if r.Level > 0 && (total.Requests == 0 || total.LatencyMS.N == 0) {
@@ -216,7 +215,7 @@ func (r RunRequest) fill(row model.TrainingRow, recorder *loadgen.Recorder) (mod
 	return row, nil
 }
 
-// observe adds to a row's observation what clients saw of the service, as a balancer would tell it.
+// observe adds the clients' measurements to a row's observation, as a balancer would report them.
 func (r RunRequest) observe(row model.TrainingRow, recorder *loadgen.Recorder) {
 	o := row.Observation
 	o.Utilization = maps.Clone(o.Utilization)

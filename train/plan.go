@@ -16,23 +16,23 @@ import (
 
 // Plan says which runs to make.
 type Plan struct {
-	Levels       []float64     // commanded utilisations of the service; at 0 the probe alone is measured
+	Levels       []float64     // commanded utilisations of the service; at 0 only the probe is measured
 	Interference []float64     // commanded utilisations of the interferer; 0 is the isolation baseline
-	Most         float64       // cells whose two utilisations together exceed this are left out; 0: 0.95
+	Most         float64       // cells with a larger sum of both utilisations are left out; 0: 0.95
 	Only         []Cell        // exactly these cells instead
 	Run          time.Duration // length of one run
-	WarmUp       time.Duration // load and interference before a run counts
-	Repeat       int           // runs of a cell at least
-	MaxRepeat    int           // and at most
+	WarmUp       time.Duration // load and interference before measuring starts
+	Repeat       int           // smallest number of runs of a cell
+	MaxRepeat    int           // largest number
 	Interval     float64       // stop when the width of the confidence interval is at most this share of the mean (PRIMA, section III-B1)
 	Confidence   float64
-	Adaptive     *Adaptive // chooses among the cells by what is known already; nil: every cell is measured
+	Adaptive     *Adaptive // chooses among the cells by the results so far; nil: every cell is measured
 }
 
-// Busiest is Plan.Most where none is given: above it queues grow for longer than a run lasts.
+// Busiest is the default of Plan.Most. Above it, queues keep growing during a run.
 const Busiest = 0.95
 
-// Quick takes about half a minute on eight hosts: enough for a demonstration, not for production.
+// Quick takes about half a minute on eight hosts. It is enough for a demonstration, not for production.
 func Quick() Plan {
 	return Plan{
 		Levels:       []float64{0.1, 0.3, 0.5, 0.65, 0.8},
@@ -57,7 +57,7 @@ type Cell struct {
 	Interference float64
 }
 
-// Cells lists the plan's cells, isolation first, without those that nothing could carry.
+// Cells lists the plan's cells, isolation first, without those whose sum is too large.
 func (p Plan) Cells() []Cell {
 	if len(p.Only) > 0 {
 		return p.Only
@@ -77,9 +77,9 @@ func (p Plan) Cells() []Cell {
 	return cells
 }
 
-// Round returns the cells to measure in a round, counted from 0, given the rows of the rounds before in order of their
-// seeds: none when the plan is at its end. A plan without Adaptive has one round. It is pure: the same rows give the
-// same cells, however many machines made them, so that an interrupted training goes on as it would have.
+// Round returns the cells to measure in a round, counted from 0, given the rows of the earlier rounds in order of
+// their seeds; none when the plan is finished. A plan without Adaptive has one round. It is pure: the same rows give
+// the same cells, whichever machines made them, so that an interrupted training continues in the same way.
 func (p Plan) Round(number int, rows []model.TrainingRow, seed uint64) ([]Cell, error) {
 	switch {
 	case p.Adaptive != nil:
@@ -90,15 +90,15 @@ func (p Plan) Round(number int, rows []model.TrainingRow, seed uint64) ([]Cell, 
 	return nil, nil
 }
 
-// shuffled mixes the cells, so that a machine that gets slower or faster meanwhile disturbs baseline and
-// interference alike and not one against the other.
+// shuffled mixes the cells, so that a machine whose speed changes meanwhile affects runs with and without
+// interference alike.
 func shuffled(cells []Cell, seed uint64) []Cell {
 	cells = slices.Clone(cells)
 	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
 	return cells
 }
 
-// mostCells is how many cells the plan measures at most.
+// mostCells is the largest number of cells that the plan measures.
 func (p Plan) mostCells() int {
 	if p.Adaptive != nil {
 		return p.Adaptive.Budget

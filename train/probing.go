@@ -13,14 +13,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Probing is what a machine is probed with: Count downloads of Bytes each, headers not counted, in a Period.
+// Probing is how a machine is probed: Count downloads of Bytes each, without headers, per Period.
 type Probing struct {
 	Period time.Duration
 	Count  int
 	Bytes  int64
 }
 
-// Share is the part of a link of so many bit/s that the downloads take.
+// Share is the share of a link, in bit/s, that the downloads use.
 func (p Probing) Share(bitsPerSecond float64) float64 {
 	return 8 * float64(p.Count) * float64(p.Bytes) / p.Period.Seconds() / bitsPerSecond
 }
@@ -29,33 +29,33 @@ func (p Probing) Share(bitsPerSecond float64) float64 {
 func (p Probing) Spacing() time.Duration { return p.Period / time.Duration(p.Count) }
 
 // ProbedMachine is a machine on which the probing can be chosen. Probes makes a run and returns the times of its single
-// probes in milliseconds, in their order.
+// probes in milliseconds, in order.
 type ProbedMachine interface {
 	Probes(ctx context.Context, r RunRequest, p Probing) ([]float64, error)
 }
 
-// ProbingStudy asks what a probe budget buys: how far the severity of one period is off under each probing.
+// ProbingStudy measures the effect of a probe budget: the error of one period's severity with each probing.
 type ProbingStudy struct {
 	Probings []Probing
 	Resource quell.Resource
 	Cells    []Cell // with interference; each level is run alone as well
 	Run      time.Duration
 	WarmUp   time.Duration
-	Machines []ProbedMachine // work at once
-	Seed     uint64          // all probings meet the same load and interference
+	Machines []ProbedMachine // used at the same time
+	Seed     uint64          // all probings get the same load and interference
 }
 
-// ProbingScore is what one probing gave.
+// ProbingScore is the result of one probing.
 type ProbingScore struct {
 	Probing
 	Windows  int     `json:"windows"`  // periods measured
 	Severity float64 `json:"severity"` // mean
 	Error    float64 `json:"error"`    // of one period's severity: root mean square over all cells
-	Alone    float64 `json:"alone"`    // the same where nothing interferes: what a test must take for noise
+	Alone    float64 `json:"alone"`    // the same without interference: the noise that a test must tolerate
 }
 
-// Study makes the runs and returns a score for each probing, in their order. The severity that a period is held
-// against is that of the whole run, so that what all probes of one kind share does not count.
+// Study makes the runs and returns a score for each probing, in order. A period's severity is compared with that of
+// the whole run, so that an error common to all probes of one kind does not count.
 func (s ProbingStudy) Study(ctx context.Context) ([]ProbingScore, error) {
 	if len(s.Machines) == 0 {
 		return nil, errors.New("a study of probing needs at least one machine")

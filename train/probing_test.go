@@ -32,7 +32,7 @@ func study(machines ...ProbedMachine) ProbingStudy {
 	}
 }
 
-// TestStudyOfProbing: where single probes scatter independently, sixteen of them are four times as good as one.
+// TestStudyOfProbing checks that sixteen probes are four times as precise as one, if single probes are independent.
 func TestStudyOfProbing(t *testing.T) {
 	scores, err := study(noisyProbes{}, noisyProbes{}).Study(t.Context())
 	if err != nil {
@@ -72,7 +72,8 @@ func TestStudyOfProbingFails(t *testing.T) {
 	}
 }
 
-// TestLiveProbesWithWhatIsAsked: one download a period is possible too, though an ordinary prober makes at least eight.
+// TestLiveProbesWithWhatIsAsked checks that one download per period is possible, although an ordinary prober makes at
+// least eight.
 func TestLiveProbesWithWhatIsAsked(t *testing.T) {
 	m := newMachine(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("file")) })
 	machines, err := Live(liveOptions(m))

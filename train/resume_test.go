@@ -20,7 +20,7 @@ import (
 )
 
 // sharedLink is a machine that behaves like processor sharing with noise: everything takes 1/(1 - U - U_int) times as
-// long. After fails runs it breaks.
+// long. It fails after a given number of runs.
 type sharedLink struct {
 	mu    sync.Mutex
 	made  []RunRequest
@@ -66,8 +66,8 @@ func inOrder(rows []model.TrainingRow) []model.TrainingRow {
 	return slices.SortedFunc(slices.Values(rows), func(a, b model.TrainingRow) int { return cmp.Compare(a.Seed, b.Seed) })
 }
 
-// TestInterruptedTrainingGoesOn: wherever a training stops, and on however many machines, going on gives the rows that
-// it would have given at once, and makes no run twice.
+// TestInterruptedTrainingGoesOn checks that an interrupted training, on any number of machines, gives the same rows as
+// one without interruption, and makes no run twice.
 func TestInterruptedTrainingGoesOn(t *testing.T) {
 	grid, adaptive := resumption(t, small()), resumption(t, Learn(quell.Mean, 30, 38, 0, 3))
 	for _, fails := range [][]int{{1}, {27}, {28}, {31}, {10, 13, 11}} {
@@ -78,7 +78,8 @@ func TestInterruptedTrainingGoesOn(t *testing.T) {
 	})
 }
 
-// resumption trains at once, and returns a check of trainings on machines that fail after so many runs each.
+// resumption trains without interruption, and returns a check of trainings on machines that fail after a given number
+// of runs each.
 func resumption(t *testing.T, plan Plan) func(t rapid.TB, fails []int) {
 	whole := inOrder(trained(t, plan, 7))
 	return func(t rapid.TB, fails []int) {
@@ -128,8 +129,7 @@ func TestRowsOfAnotherPlanAreRefused(t *testing.T) {
 	}
 }
 
-// TestRowsOfAWiderRuleCount: where cells were left sooner, as by a rule that accepts half the width, their runs count and those
-// that are missing are made.
+// TestRowsOfAWiderRuleCount checks that rows made by a less strict stopping rule are kept, and that missing runs are made.
 func TestRowsOfAWiderRuleCount(t *testing.T) {
 	wide := small()
 	wide.Interval *= 2
@@ -155,7 +155,7 @@ func TestRowsOfAWiderRuleCount(t *testing.T) {
 	}
 }
 
-// Nothing in training knows one resource from another, and rows of several make models of each as if it were alone.
+// Training treats all resources alike, and rows of several give models of each as if it were alone.
 func TestResourcesAreTrainedAlike(t *testing.T) {
 	var all []model.TrainingRow
 	alone := map[quell.Resource]*model.Models{}

@@ -18,11 +18,11 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// Settings are what a training's rows depend on, by the name under which a user knows each: rows measured under
-// other settings do not belong together.
+// Settings are what a training's rows depend on, by the names that users know. Rows measured under different settings
+// cannot be combined.
 type Settings map[string]string
 
-// differences lists what other has otherwise, in order of name.
+// differences lists the settings that differ in other, sorted by name.
 func (s Settings) differences(other Settings) []string {
 	all := maps.Clone(s)
 	maps.Copy(all, other)
@@ -42,22 +42,22 @@ func orNothing(value string) string {
 	return value
 }
 
-// Store is a file of training rows that a training appends to, and goes on with after an interruption. Beside it
-// lies a file of the settings that the rows were measured under. One process at a time holds a store.
+// Store is a file of training rows to which a training appends, and from which it continues after an interruption. A
+// second file next to it has the settings under which the rows were measured. One process at a time uses a store.
 type Store struct {
 	path  string
 	file  *os.File
-	size  int64 // of the whole lines
+	size  int64 // of the complete lines
 	rows  []model.TrainingRow
-	added int // rows saved since
+	added int // rows saved since it was opened
 }
 
 // settingsSuffix is added to a store's name for its settings.
 const settingsSuffix = ".settings"
 
-// OpenStore opens the rows at path, or begins them. What a write left half done is cut off; whole rows stay. Rows
-// measured under other settings are refused with a *quell.UserError that names what differs; with fresh, rows that
-// are there are set aside under another name, and the store begins empty.
+// OpenStore opens the rows at path, or creates the file. An incomplete last line is cut off; complete rows stay. If
+// rows were measured under other settings, the error is a *quell.UserError that names the differences. With fresh,
+// existing rows are renamed, and the store begins empty.
 func OpenStore(path string, settings Settings, fresh bool) (*Store, error) {
 	s := &Store{path: path}
 	if err := s.open(); err != nil {
@@ -77,7 +77,7 @@ func OpenStore(path string, settings Settings, fresh bool) (*Store, error) {
 	return s, nil
 }
 
-// open takes the file and its lock, which ends with the process however that ends.
+// open opens the file and locks it; the lock ends with the process in any case.
 func (s *Store) open() error {
 	if info, err := os.Stat(s.path); err == nil && !info.Mode().IsRegular() {
 		return &quell.UserError{Err: fmt.Errorf("opening the training rows: %s is not a regular file", s.path)}
@@ -100,7 +100,7 @@ func (s *Store) open() error {
 	return nil
 }
 
-// setAside gives the rows at path, and their settings, the first free name.
+// setAside renames the rows at path, and their settings, to the first free name.
 func setAside(path string) error {
 	for n := 1; ; n++ {
 		aside := fmt.Sprintf("%s.%d", path, n)
@@ -117,7 +117,7 @@ func setAside(path string) error {
 	}
 }
 
-// begin checks what is there, or writes the settings of what will be.
+// begin checks the existing settings, or writes new ones.
 func (s *Store) begin(settings Settings) error {
 	if s.size == 0 {
 		return s.writeSettings(settings)
@@ -157,7 +157,7 @@ func (s *Store) compare(settings Settings) error {
 	return nil
 }
 
-// writeSettings replaces the settings as a whole: a crash leaves the old ones or the new ones.
+// writeSettings replaces the settings in one step: a crash leaves the old or the new ones.
 func (s *Store) writeSettings(settings Settings) error {
 	data, err := json.MarshalIndent(settings, "", " ")
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *Store) writeSettings(settings Settings) error {
 	return nil
 }
 
-// mend ends the last line where only its end is missing, and cuts it off where more is.
+// mend completes the last line if only its line break is missing, and cuts it off otherwise.
 func (s *Store) mend() error {
 	data, err := io.ReadAll(s.file)
 	if err != nil {
@@ -191,10 +191,10 @@ func (s *Store) mend() error {
 	return nil
 }
 
-// Rows are those that were there when the store was opened.
+// Rows are those that existed when the store was opened.
 func (s *Store) Rows() []model.TrainingRow { return s.rows }
 
-// Save appends a row and waits until it is on the disk. A row that could not be written whole is taken back.
+// Save appends a row and waits until it is on the disk. A row that could not be written completely is removed.
 func (s *Store) Save(row model.TrainingRow) error {
 	data, err := json.Marshal(row)
 	if err != nil {
@@ -210,7 +210,7 @@ func (s *Store) Save(row model.TrainingRow) error {
 // Added is how many rows were saved since the store was opened.
 func (s *Store) Added() int { return s.added }
 
-// In returns the options of a training that goes on with the store's rows and saves its own there.
+// In returns the options of a training that continues with the store's rows and saves its own there.
 func (s *Store) In(o Options) Options {
 	o.Rows, o.Save = s.rows, s.Save
 	return o
@@ -236,5 +236,5 @@ func (s *Store) failed(err error) error {
 	return err
 }
 
-// Close lets others have the store.
+// Close unlocks the store.
 func (s *Store) Close() error { return s.file.Close() }

@@ -36,8 +36,8 @@ func stored(t *testing.T, path string, settings Settings, seeds ...uint64) {
 	}
 }
 
-// TestStoreKeepsWhatWasWhole: whatever part of the last line a crash leaves, the rows before it are there, and the next
-// one is written as if nothing had happened.
+// TestStoreKeepsWhatWasWhole checks that after a crash anywhere in the last line the rows before it are kept, and the
+// next one is written normally.
 func TestStoreKeepsWhatWasWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	settings := Settings{"train.seed": "1"}
@@ -50,7 +50,7 @@ func TestStoreKeepsWhatWasWhole(t *testing.T) {
 	for cut := range len(whole) + 1 {
 		want := 0
 		switch {
-		case cut >= len(whole)-1: // only the line's end is missing
+		case cut >= len(whole)-1: // only the line break is missing
 			want = 2
 		case cut >= second-1:
 			want = 1
@@ -148,7 +148,7 @@ func TestStoreHasOneWriter(t *testing.T) {
 	}
 }
 
-// TestStoreOnAFullDisk: what does not fit is taken back, and the message says what to do.
+// TestStoreOnAFullDisk checks that an incomplete row is removed, and that the message says what to do.
 func TestStoreOnAFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
 	if err != nil {

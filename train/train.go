@@ -16,7 +16,8 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Machine makes training runs, one at a time: it loads, disturbs and probes a machine, and leaves it undisturbed.
+// Machine makes training runs, one at a time: it loads, disturbs and probes a machine, and ends load and interference
+// afterwards.
 type Machine interface {
 	Measure(ctx context.Context, r RunRequest) (model.TrainingRow, error)
 }
@@ -25,7 +26,7 @@ type Machine interface {
 type RunRequest struct {
 	Resource quell.Resource // that the cell's utilisations are of
 	Cell
-	WarmUp time.Duration // load and interference before the run counts
+	WarmUp time.Duration // load and interference before measuring starts
 	Run    time.Duration // its length
 	Seed   uint64
 }
@@ -34,26 +35,26 @@ type RunRequest struct {
 type Options struct {
 	Plan     Plan
 	Resource quell.Resource      // that is loaded, disturbed and probed
-	Machines []Machine           // work at once
-	Rows     []model.TrainingRow // made before by the same plan and seed: these runs are not made again
+	Machines []Machine           // used at the same time
+	Rows     []model.TrainingRow // rows made before with the same plan and seed, which are not repeated
 	Save     func(model.TrainingRow) error
 	Progress func(Progress)
 	Seed     uint64
 }
 
-// Progress tells how far a training is.
+// Progress says how far a training is.
 type Progress struct {
-	Cells, CellsDone int           // an adaptive plan may end before all its cells
-	Runs             int           // made so far, those made before included
-	Kept             int           // of them, made before
+	Cells, CellsDone int           // an adaptive plan may finish before all its cells are measured
+	Runs             int           // number made so far, including those made before
+	Kept             int           // of these, those made before
 	Left             time.Duration // estimated
 	Elapsed          time.Duration
 	Last             *model.TrainingRow
 }
 
-// Run is the one way to train, on whatever machines. It makes every run of the plan that Options.Rows lacks, saves its row as soon as
-// it is done, and returns all rows in order of their seeds. The first error ends it; what was saved stays. Rows that the plan would not
-// have made are a *quell.UserError.
+// Run is the only way to train, on all kinds of machines. It makes every run of the plan that Options.Rows lacks, saves each row when
+// it is done, and returns all rows in order of their seeds. The first error ends it; saved rows are kept. Rows that do not belong to
+// the plan are a *quell.UserError.
 func Run(ctx context.Context, o Options) ([]model.TrainingRow, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -103,8 +104,8 @@ type training struct {
 	kept int // rows
 }
 
-// remember takes in the rows made before. Run numbers are in their seeds (see cell), so most that are not the plan's are
-// known at once.
+// remember takes the rows made before. A run's number is in its seed (see cell), so most rows that do not belong to the
+// plan are recognised at once.
 func (t *training) remember() error {
 	cells, repeats := uint64(t.Plan.mostCells()), uint64(t.Plan.MaxRepeat)
 	for _, row := range t.Rows {
@@ -123,7 +124,7 @@ func (t *training) remember() error {
 	return nil
 }
 
-// forgotten says whether rows are left over at the end.
+// forgotten returns whether rows are left over at the end.
 func (t *training) forgotten() error {
 	if t.kept == len(t.saved) {
 		return nil
@@ -134,14 +135,14 @@ func (t *training) forgotten() error {
 	return foreign("this plan makes no run with seed %d", slices.Min(slices.Collect(maps.Keys(t.saved))))
 }
 
-// foreign is about rows that a training with these settings cannot have made.
+// foreign is the error about rows that do not belong to a training with these settings.
 func foreign(format string, args ...any) error {
 	return &quell.UserError{Err: fmt.Errorf(format+": the rows were changed, or made by another version; give --fresh, or name another file",
 		args...)}
 }
 
-// round makes a round's cells on all machines, and leaves rows in order of their seeds: what follows must not depend
-// on which machine was first.
+// round measures a round's cells on all machines, and returns rows in order of their seeds, so that the next round
+// does not depend on which machine was first.
 func (t *training) round(ctx context.Context, cells []Cell) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -159,7 +160,7 @@ func (t *training) round(ctx context.Context, cells []Cell) error {
 	return context.Cause(ctx)
 }
 
-// work makes cell after cell on one machine until none is left.
+// work measures one cell after the other on one machine until none is left.
 func (t *training) work(ctx context.Context, machine Machine) error {
 	for {
 		number, ok := t.take()
@@ -182,8 +183,8 @@ func (t *training) take() (number int, ok bool) {
 	return t.next - 1, true
 }
 
-// cell repeats a run until the mean it is about is known well enough: the probe's in isolation or without load, the
-// response time's under interference. A cell that never gets there is kept and marked.
+// cell repeats a run until the relevant mean is precise enough: the probe time in isolation or without load, the
+// response time under interference. A cell that never becomes precise enough is kept and marked.
 func (t *training) cell(ctx context.Context, number int, machine Machine) error {
 	cell := t.cells[number]
 	var means []float64
@@ -229,7 +230,7 @@ func (t *training) judged(cell Cell, row *model.TrainingRow) float64 {
 	return mean
 }
 
-// settle notes in the row how well the mean is known and says whether to stop.
+// settle records in the row how precise the mean is, and returns whether to stop.
 func (t *training) settle(row *model.TrainingRow, means []float64) (stop bool) {
 	interval, ok := stats.MeanInterval(means, t.Plan.Confidence)
 	if !ok {

@@ -18,7 +18,7 @@ import (
 	"github.com/quellhq/quell/probe"
 )
 
-// machine is a target with a service that answers at once and an account that is made up: use grows as commanded.
+// machine is a target with a service that answers at once and simulated use, which is as commanded.
 type machine struct {
 	service, probe *httptest.Server
 	began          time.Time
@@ -29,7 +29,7 @@ type machine struct {
 	carried     float64
 	since       time.Time
 	asked       []float64
-	gone        error // what calming says if the interferer was at work
+	gone        error // error when interference is ended while the interferer was active
 }
 
 func newMachine(t *testing.T, handler http.HandlerFunc) *machine {
@@ -141,7 +141,7 @@ func TestRunMakesEveryCellOnceAndAccountsIt(t *testing.T) {
 	}
 }
 
-// checkObservation wants all that the row says in its observation too, beside what the machine's own sensors say.
+// checkObservation checks that a row's observation has all its values, in addition to the sensors' values.
 func checkObservation(t *testing.T, r model.TrainingRow) {
 	t.Helper()
 	o := r.Observation
@@ -164,7 +164,7 @@ func TestRunFailsWhenNoRequestSucceeds(t *testing.T) {
 	}
 }
 
-// A machine is not loaded with what its probes, or its requests, do not touch.
+// A machine is not loaded with a resource that its probes or its requests do not use.
 func TestOnlyWhatIsMeasuredIsTrained(t *testing.T) {
 	m := newMachine(t, func(http.ResponseWriter, *http.Request) { t.Error("a request") })
 	o := options(t, m)
@@ -312,8 +312,8 @@ func TestRunRefusesBadOptions(t *testing.T) {
 	}
 }
 
-// TestSettle: a cell is repeated until the width of the interval is at most the wanted share of the mean, but never fewer
-// times than the plan says.
+// TestSettle checks that a cell is repeated until the width of the interval is at most the wanted share of the mean, and
+// never less often than the plan says.
 func TestSettle(t *testing.T) {
 	tr := &training{Options: Options{Plan: Plan{Repeat: 3, MaxRepeat: 10, Interval: 0.05, Confidence: 0.95}}}
 	for name, tc := range map[string]struct {

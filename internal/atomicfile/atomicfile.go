@@ -1,6 +1,6 @@
-// Package atomicfile writes files whole or not at all. Whoever reads one finds the old content or the new, also after a crash at any
-// point; both the file and its folder are on the disk when a function returns. Files have the permissions that are asked for, whatever
-// the umask and an older file say.
+// Package atomicfile writes files completely or not at all. A reader finds the old or the new content, also after a crash at any
+// point. The file and its folder are on the disk when a function returns. Files get the requested permissions, whatever the umask and
+// an older file have.
 package atomicfile
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Write makes a file, or replaces the one that is there. A link is replaced, not followed.
+// Write creates a file or replaces the existing one. A symbolic link is replaced, not followed.
 func Write(path string, data []byte, mode os.FileMode) error {
 	file, err := begin(path, data, mode)
 	if err != nil {
@@ -23,7 +23,7 @@ func Write(path string, data []byte, mode os.FileMode) error {
 	return syncFolder(path)
 }
 
-// Create makes a file. Where one is there it is left alone, and the error is os.ErrExist.
+// Create creates a file. If there is one already it is not changed, and the error is os.ErrExist.
 func Create(path string, data []byte, mode os.FileMode) error {
 	file, err := begin(path, data, mode)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package figure is what the plots of several packages share.
+// Package figure has what the plots of several packages share.
 package figure
 
 import (
@@ -28,7 +28,7 @@ func (s Swatch) Thumbnail(c *draw.Canvas) {
 	c.FillPolygon(s.Color, []vg.Point{c.Min, {X: c.Min.X, Y: c.Max.Y}, c.Max, {X: c.Max.X, Y: c.Min.Y}})
 }
 
-// Write puts a picture into a file, whole or not at all: a full disk leaves the one that was there.
+// Write writes a picture to a file, completely or not at all: a full disk leaves the previous file.
 func Write(path string, picture io.WriterTo) error {
 	var b bytes.Buffer
 	if _, err := picture.WriteTo(&b); err != nil {

@@ -1,5 +1,5 @@
-// Package lifeline ends processes with an ancestor, however that ends: each holds one end of a pipe whose other end is the
-// ancestor's. The pipe carries no data; its end is the message.
+// Package lifeline ends processes when an ancestor ends in any way. Each holds one end of a pipe whose other end is the
+// ancestor's. The pipe carries no data; only its closing matters.
 package lifeline
 
 import (
@@ -57,13 +57,13 @@ func Broken(pipe *os.File) <-chan struct{} {
 	return broken
 }
 
-// Give hands a pipe to a process that is to be started.
+// Give passes a pipe to a process that will be started.
 func Give(cmd *exec.Cmd, pipe *os.File) {
 	cmd.ExtraFiles = append(cmd.ExtraFiles, pipe)
 	cmd.Env = append(Without(cmd.Environ()), fmt.Sprintf("%s=%d", Variable, 2+len(cmd.ExtraFiles)))
 }
 
-// Without returns an environment without this process's own lifeline, which is not its children's.
+// Without returns the environment without this process's lifeline, which is not for its children.
 func Without(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, Variable+"=") })
 }

@@ -1,4 +1,4 @@
-// Package lockfile keeps a file or a folder to one process. A lock ends with its process, however that ends.
+// Package lockfile gives one process exclusive use of a file or a folder. A lock ends with its process in any case.
 package lockfile
 
 import (

@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// quiet is how long a trouble must stay away to be over.
+// quiet is how long an error must not occur to be over.
 const quiet = 10 * time.Second
 
-// Flood follows a trouble that others can cause as often as they like: bad input, refused connections, requests that fail.
-// It logs the first of it, and once it has stayed away for ten seconds how often it came. It is safe for concurrent use.
+// Flood logs an error that others can cause as often as they like, such as bad input, refused connections or failing
+// requests. It logs the first one, and, when none occurred for ten seconds, how many there were. It is safe for concurrent
+// use.
 type Flood struct {
 	Logger *slog.Logger
 	What   string // as in "requests fail"
@@ -25,7 +26,7 @@ type Flood struct {
 	first, last time.Time
 }
 
-// Note counts one more. args are the attributes of the line that is logged, should this be the first.
+// Note counts one more. args are the attributes of the log line if this is the first.
 func (f *Flood) Note(args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -39,7 +40,7 @@ func (f *Flood) Note(args ...any) {
 	time.AfterFunc(quiet, f.settle)
 }
 
-// settle ends the flood, or waits on. What came once only needs no second line.
+// settle ends the flood, or keeps waiting. An error that occurred only once gets no second line.
 func (f *Flood) settle() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,10 +60,10 @@ func (f *Flood) over() bool {
 	return f.times == 0
 }
 
-// mostKinds bounds the kinds that are told apart at a time.
+// mostKinds limits the kinds that are distinguished at a time.
 const mostKinds = 10
 
-// Kinds is a Flood for each kind of a trouble. Further kinds than ten at a time count as one. It is safe for concurrent use.
+// Kinds is a Flood for each kind of an error. More than ten kinds at a time count as one. It is safe for concurrent use.
 type Kinds struct {
 	Logger *slog.Logger
 	What   string
@@ -72,7 +73,7 @@ type Kinds struct {
 	kinds map[string]*Flood
 }
 
-// Note counts one more trouble of the kind that its text is of, and logs the first of each kind.
+// Note counts one more error of the kind of its text, and logs the first of each kind.
 func (k *Kinds) Note(text string) { k.flood(Kind(text)).Note("error", text) }
 
 func (k *Kinds) flood(kind string) *Flood {
@@ -104,13 +105,13 @@ var details = regexp.MustCompile(`"[^"]*"|[0-9a-fA-F.:\[\]]*[0-9][0-9a-zA-Z.:\[\
 // longestKind bounds what tells kinds apart, in bytes.
 const longestKind = 200
 
-// Kind is a message without what differs between messages of one kind.
+// Kind is a message without the details that differ between messages of one kind.
 func Kind(text string) string {
 	return details.ReplaceAllString(text[:min(len(text), longestKind)], "#")
 }
 
-// ErrorLog is a log for a library that writes a line for every trouble of its clients, as net/http's servers do. What a
-// client does is logged at level debug; that connections cannot be accepted, and panics, are warnings.
+// ErrorLog is a log for a library that writes a line for every error of its clients, such as net/http's servers. What a
+// client causes is logged at level debug; failures to accept connections, and panics, are warnings.
 func ErrorLog(logger *slog.Logger) *log.Logger {
 	return log.New(&lines{
 		warnings: Kinds{Logger: logger, What: "serving", Level: slog.LevelWarn},

@@ -67,7 +67,7 @@ func TestAFloodIsTwoLines(t *testing.T) {
 	})
 }
 
-// Kinds are told apart, up to a bound: whoever makes up new messages does not fill the log.
+// Kinds are distinguished up to a limit: invented messages do not fill the log.
 func TestKindsOfAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log record

@@ -1,9 +1,9 @@
-// Package outage logs something that fails again and again once when it begins, and once when it is over.
+// Package outage logs a repeated failure once when it begins, and once when it is over.
 package outage
 
 import "log/slog"
 
-// Log follows one thing that is tried again and again. It is not safe for concurrent use.
+// Log tracks one repeated action. It is not safe for concurrent use.
 type Log struct {
 	Logger *slog.Logger
 	What   string // as in "publishing"

@@ -1,4 +1,4 @@
-// Package program runs programs of the user's within limits.
+// Package program runs the user's programs within limits.
 package program
 
 import (
@@ -21,13 +21,14 @@ type Limits struct {
 
 const (
 	errorTail = 2 << 10 // bytes of standard error that stand in a message
-	// pipesStay is the wait for output after a program's exit, where something it left behind holds its output open.
+	// pipesStay is how long to wait for output after a program has exited, if a process that it left behind keeps the
+	// output open.
 	pipesStay = time.Second
 )
 
-// Run runs a program and its arguments, without a shell, with input on its standard input, and returns what it printed on standard
-// output. It runs in a process group of its own; where it passes a limit or ctx ends, the group is killed. What it leaves running otherwise
-// goes on. The error of one that passes a limit or ends with another status than 0 carries the end of its standard error, and wraps ctx's.
+// Run runs a program with its arguments, without a shell, with input on its standard input, and returns its standard output. The program
+// has its own process group, which is killed if it exceeds a limit or ctx ends. Processes that it leaves behind otherwise keep running.
+// If it exceeds a limit or its exit status is not 0, the error contains the end of its standard error, and wraps ctx's error.
 func Run(ctx context.Context, argv []string, input []byte, l Limits) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.Time, fmt.Errorf("it took longer than %s", l.Time))
 	defer cancel()
@@ -87,7 +88,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is how the tail stands at the end of a message; nothing where nothing was said.
+// String is the tail for the end of a message; empty if there was no output.
 func (t *tail) String() string {
 	said := strings.TrimSpace(strings.ToValidUTF8(string(t.b), ""))
 	if said == "" {

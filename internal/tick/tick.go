@@ -1,6 +1,6 @@
-// Package tick gives everybody the same sampling periods. Each ends at a whole multiple of its length on the wall clock,
-// so that what agents, probers and balancers tell of one period is of the same stretch of time: a probe is judged by
-// the utilisation at which it was taken. Where clocks disagree, what comes late is decided on one period later.
+// Package tick gives all processes the same sampling periods. Each period ends at a whole multiple of its length on the
+// wall clock, so that readings of agents, probers and balancers cover the same time, and a probe is compared with the
+// utilisation at which it was made. If clocks differ, a late reading is used one period later.
 package tick
 
 import (
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Until returns the time to the end of the present period. An end less than half a period away is passed over: a timer
-// may fire a moment before the wall clock is there, and the clock may have been set.
+// Until returns the time to the end of the present period. An end less than half a period away is skipped, because a
+// timer may fire a moment before the wall clock reaches it, and the clock may have been set.
 func Until(now time.Time, period time.Duration) time.Duration {
 	wait := period - now.Sub(now.Truncate(period))
 	if wait < period/2 {
@@ -18,9 +18,9 @@ func Until(now time.Time, period time.Duration) time.Duration {
 	return wait
 }
 
-// After returns the end of the period after the one that ended at last. Where that is over, or not of this grid, because the
-// clock was set or the period has changed, it is the end of the present period. The wall clock says which moment that is; the time
-// returned has now's monotonic reading, so whoever waits for it waits as long if the wall clock is set meanwhile.
+// After returns the end of the period after the one that ended at last. If that is past, or not on this grid because the clock was
+// set or the period changed, it is the end of the present period. The returned time has now's monotonic reading, so a wait for it
+// does not change when the wall clock is set.
 func After(last, now time.Time, period time.Duration) time.Time {
 	wall := now.Round(0)
 	next := last.Round(0).Add(period)
@@ -30,14 +30,14 @@ func After(last, now time.Time, period time.Duration) time.Time {
 	return now.Add(Until(now, period))
 }
 
-// Ends says whether a period ended at about now, where moments are told apart by a shorter one that divides it.
+// Ends returns whether a period ended about now, to the precision of a shorter period that divides it.
 func Ends(now time.Time, short, period time.Duration) bool {
 	end := now.Round(short)
 	return end.Equal(end.Truncate(period))
 }
 
-// Settle is how long after the end of a period its readings may still be on their way: its last probe is answered, its
-// readings travel.
+// Settle is how long after the end of a period its readings may still arrive: its last probe must be answered, and
+// readings must be sent.
 func Settle(period time.Duration) time.Duration {
 	return min(period/5, 2*time.Second)
 }
@@ -45,7 +45,7 @@ func Settle(period time.Duration) time.Duration {
 // SleepUntil is Sleep until that moment.
 func SleepUntil(ctx context.Context, at time.Time) bool { return Sleep(ctx, time.Until(at)) }
 
-// Sleep waits and says whether ctx is still alive.
+// Sleep waits and returns whether ctx has not ended.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

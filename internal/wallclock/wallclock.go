@@ -1,5 +1,5 @@
-// Package wallclock gives tests a clock as a process has it whose wall clock is set while it runs: times that were taken before
-// and after differ by the wall clock as it was set, and by the monotonic clock as time went by.
+// Package wallclock gives tests a clock whose wall time can be set while a process runs: differences by the wall clock change,
+// differences by the monotonic clock do not.
 package wallclock
 
 import (

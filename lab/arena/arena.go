@@ -1,5 +1,5 @@
-// Package arena plays scenarios with every policy and every rival over many seeds, in the simulator, as many runs at
-// once as there are processors, and reports violation and cost side by side. What has finished is kept.
+// Package arena plays scenarios with every policy and every rival over many seeds, in the simulator, with as many
+// runs at once as there are processors, and reports violation and cost side by side. Finished runs are stored.
 package arena
 
 import (
@@ -17,11 +17,11 @@ import (
 // Options of an arena. Scenarios and Dir are required.
 type Options struct {
 	Scenarios []*scenario.Scenario // not changed
-	Policies  []string             // beside the scenarios' own runs; nil: every known one
+	Policies  []string             // in addition to the scenarios' own runs; nil: all
 	Seeds     int                  // from the scenario's seed on; at least 1
 	Dir       string               // results.jsonl and models go there; a run is resumed from one that is not empty
 	Jobs      int                  // runs at once; 0: as many as there are processors
-	Program   string               // that plays; results of another one are refused
+	Program   string               // fingerprint of the program; results of another one are refused
 	Progress  func(Progress)       // may be nil; never called twice at once
 }
 
@@ -49,8 +49,8 @@ type Contest struct {
 	climbed   map[Entrant]bool // sizes that were found on the way up
 }
 
-// Run plays what is missing in the folder. Runs that fail do not stop the others: their errors come joined, beside what
-// could be had. After an interruption the same call goes on.
+// Run plays the runs that are missing in the folder. Runs that fail do not stop the others; their errors are joined and
+// returned with the results. After an interruption the same call continues.
 func Run(ctx context.Context, o Options) ([]*Contest, error) {
 	contests, err := prepare(o)
 	if err != nil {
@@ -115,8 +115,8 @@ func prepare(o Options) ([]*Contest, error) {
 	return contests, nil
 }
 
-// compete plays everybody's first seed, which also finds the sizes worth trying, then the others, and then the fixed groups
-// as large as PRIMA's turned out to be.
+// compete plays every entrant's first seed, which also finds the fixed sizes worth trying, then the other seeds, and then
+// fixed groups of PRIMA's mean size.
 func (h *hall) compete(ctx context.Context) error {
 	for _, c := range h.contests {
 		for _, e := range c.Entrants {
@@ -168,7 +168,7 @@ func (h *hall) others() (round []task) {
 	return round
 }
 
-// gather hands the results to their contests, and reports what failed: of each entrant the first failure.
+// gather assigns the results to their contests, and reports failures: the first of each entrant.
 func (h *hall) gather() error {
 	var errs []error
 	told := map[string]bool{} // one training fails for several

@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Rival is a policy at its best beside PRIMA as the scenario has it: of all its forms, over every scheduling and at every size or
-// target, the two that an operator would choose.
+// Rival is a policy at its best compared with PRIMA: of all its forms, with every scheduling and at every size or target, the two
+// that an operator would choose.
 type Rival struct {
 	Policy string
 	// For PRIMA's cost or less, the form that violates least; nil if each costs more.
@@ -20,28 +20,28 @@ type Rival struct {
 	Good *Match
 }
 
-// Match is a row held against PRIMA's, seed by seed.
+// Match compares a row with PRIMA's, seed by seed.
 type Match struct {
 	Row
 	Against Verdict // of the row's violation against PRIMA's
-	Dearer  float64 // by which share of PRIMA's cost the row's is larger
+	Dearer  float64 // relative difference of the row's cost from PRIMA's
 }
 
-// Verdict compares by the 95% confidence interval of the differences seed by seed: all runs of one seed meet the same
+// Verdict compares by the 95% confidence interval of the differences seed by seed: all runs of one seed have the same
 // arrivals and neighbours.
 type Verdict string
 
-// The verdicts. Equal says that the interval holds 0: chance may be all the difference.
+// The verdicts. Equal means that the interval contains 0, so the difference may be chance.
 const (
 	Less  Verdict = "less"
 	More  Verdict = "more"
 	Equal Verdict = "as much, within chance"
 )
 
-// sameCost is what counts as PRIMA's cost or less: a hundredth above it is no difference.
+// sameCost is the factor within which costs count as equal: 1%.
 const sameCost = 1.01
 
-// Rivals holds every policy against PRIMA; none if PRIMA did not play.
+// Rivals compares every policy with PRIMA; empty if PRIMA did not play.
 func (c *Contest) Rivals() []Rival {
 	rows := c.Rows()
 	us := find(rows, primaItself)
@@ -105,7 +105,7 @@ func (c *Contest) compare(a, b Entrant) Verdict {
 	return Equal
 }
 
-// outcome says in sentences how PRIMA fared against every rival at its best. They are made of the figures, so they are true of them.
+// outcome describes how PRIMA compares with every rival at its best. The sentences are generated from the figures.
 func (c *Contest) outcome() string {
 	rivals := c.Rivals()
 	us := find(c.Rows(), primaItself)

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Entrant is one contender of a scenario: a run, and what it changes in the settings that the scenario gives its policy.
+// Entrant is one contender in a scenario: a run, and its changes to the settings that the scenario gives its policy.
 type Entrant struct {
 	Policy     string           `json:"policy"`
 	Scheduling quell.Scheduling `json:"scheduling"`
@@ -27,7 +27,7 @@ var (
 	plain   = policy.Plain
 )
 
-// strains are how full the clairvoyant lets machines get, beside what turns out best: its frontier.
+// strains are the utilisations that the clairvoyant allows, in addition to the one that turns out best.
 var strains = []float64{1, 1.3, 1.5, 2}
 
 // weighted are the schedulings that follow a policy's weights: all but Prequal, which goes by its probes alone.
@@ -114,7 +114,8 @@ func entrants(sc *scenario.Scenario, policies []string) []Entrant {
 	})
 }
 
-// variants are the forms that a policy is tried in: over every scheduling that it could run on, so that a rival is met at its best.
+// variants are the forms in which a policy is tried: with every scheduling that it could use, so that each rival is compared at its
+// best.
 func variants(sc *scenario.Scenario, name string) (list []Entrant) {
 	if name == sim.Clairvoyant {
 		for _, x := range append([]float64{0}, strains...) {

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 )
 
-// hall is one call of Run: it plays tasks, several at once, and knows how long they take.
+// hall is the state of one call of Run: it plays tasks concurrently, and estimates the remaining time.
 type hall struct {
 	Options
 	store    *store

@@ -9,8 +9,8 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// A ladder tries a rival of fixed size at other sizes than the scenario's: at larger ones until one keeps the threshold, at
-// smaller ones until one is lost.
+// A ladder tries a rival of fixed size at other sizes than the scenario's: larger ones until one keeps the threshold,
+// smaller ones until one clearly misses it.
 const (
 	ladderSteps = 6    // in each direction, at most
 	ladderRatio = 8    // a step adds this part of the size, or takes it away
@@ -99,7 +99,7 @@ func (h *hall) prune() {
 	}
 }
 
-// besides are all plays of the rivals of fixed size at PRIMA's mean size, rounded up and down, as far as they did not play.
+// besides are all plays of the rivals of fixed size at PRIMA's mean size, rounded up and down, that have not been played.
 func (h *hall) besides() (round []task) {
 	for _, c := range h.contests {
 		size, ok := h.primaSize(c)

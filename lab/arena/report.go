@@ -20,9 +20,9 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 )
 
-// Report writes a page of Markdown with every contest's best runs and plots; the plots, and a page with all runs of each contest,
-// go into a folder beside it that has its name. What came out is said in sentences made of the figures. why holds, by scenario, what
-// a person wrote on why; it is merged, so that a page can be written again.
+// Report writes a Markdown page with every contest's best runs and plots. The plots, and a page with all runs of each contest, go
+// into a folder of the same name. Results are described in sentences generated from the figures. why has, by scenario, a person's
+// explanation, which is merged in, so that a page can be written again.
 func Report(ctx context.Context, path string, contests []*Contest, why map[string]string) error {
 	if err := CheckReport(path); err != nil {
 		return err

@@ -38,8 +38,8 @@ func digest(sc *scenario.Scenario) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// store is the folder that an arena writes to: each result is there as soon as its run has finished, so that an
-// interrupted arena goes on where it stopped.
+// store is the folder of an arena: each result is stored when its run has finished, so that an interrupted arena can
+// continue.
 type store struct {
 	path    string
 	program string

@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// training is the models of one seed: each seed trains anew, so that what training leaves to chance is part of the
+// training is the models of one seed: each seed has its own training, so that its random errors are part of the
 // intervals.
 type training struct {
 	once   sync.Once

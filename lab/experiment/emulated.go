@@ -19,8 +19,8 @@ import (
 	processscaler "github.com/quellhq/quell/scaler/process"
 )
 
-// Emulated is a rig of real processes without privileges: for each run a controller, a balancer, and emulated hosts
-// that the controller's scaler starts. All hold the read end of one pipe and exit when this process is gone.
+// Emulated is a rig of real processes that needs no privileges: for each run a controller, a balancer, and emulated
+// hosts that the controller's scaler starts. All hold the read end of one pipe and exit when this process ends.
 type Emulated struct {
 	Program  string // the quell binary
 	Dir      string // one folder for each run is made here
@@ -105,7 +105,7 @@ func (g *EmulatedGroup) Processes() (controller, balancer int) {
 	return g.procs[0].cmd.Process.Pid, g.procs[1].cmd.Process.Pid
 }
 
-// Interfere sets what a neighbour takes of a host's resource, whether a machine runs there or not.
+// Interfere sets how much of a host's resource a neighbour uses, whether an instance runs there or not.
 func (g *EmulatedGroup) Interfere(host string, use map[quell.Resource]float64) error {
 	return emulated.WriteInterference(filepath.Join(g.dir, "hosts", host+".json"), use)
 }

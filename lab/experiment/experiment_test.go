@@ -243,7 +243,7 @@ func TestPlayOffersEveryKind(t *testing.T) {
 		least, most    int64 // requests in a second
 	}{
 		"file": {"{kind: file, load: 1, arrivals: deterministic, size: 10KB}", "/file", 48, 52},
-		// 10 chunks 25 times, and what a busy machine sends late of the warm-up
+		// 10 chunks 25 times, and requests of the warm-up that a busy machine sends late
 		"video": {"{kind: video, load: 0.5, arrivals: deterministic, video: {size: 10KB, chunk: 20ms, videos: 1, sessions: 1}}", "/chunk", 50,
 			330},
 		"classes": {"{kind: classes, load: 0.8, arrivals: deterministic, spread: fixed, classes: [{name: a, network: 4KB}]}", "/work", 98, 102},

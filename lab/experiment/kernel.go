@@ -50,17 +50,17 @@ const (
 	labMeter    = 9467 // of a machine in training
 )
 
-// An instance that is removed gets no new requests while the balancer waits labDrain for those it has, and then is told to end, for
-// which its server has kernel.Grace. By then clients have given up what is still open, so no removal drops what anyone waits for.
-// Processes that are still running after labEnd, which leaves the agent a second, are killed.
+// When an instance is removed it gets no new requests. The balancer waits labDrain for its open requests, then its server has
+// kernel.Grace to end. By then clients have given up on requests that are still open, so no removal drops a request that a client
+// waits for. Processes that are still running after labEnd, which leaves the agent one second, are killed.
 const (
 	labDrain = patience - kernel.Grace
 	labEnd   = kernel.Grace + time.Second
 )
 
 // LabProbeSpacing is the mean time between two probes of one instance, in training and in the runs. A probe must be several times
-// the burst that a shaper lets through at once: a smaller one passes an idle link at full speed whatever the neighbours
-// take, and an instance without load would look undisturbed.
+// larger than the burst that a traffic shaper lets through at once. A smaller one would pass an idle link at full speed whatever
+// the neighbours use, and an instance without load would look undisturbed.
 const LabProbeSpacing = 100 * time.Millisecond
 
 // Start brings up one run's group and waits until its first instances serve.
@@ -154,7 +154,7 @@ func (g *KernelGroup) Interfere(host string, use map[quell.Resource]float64) err
 	return g.rig.Machines.Interfere(host, use)
 }
 
-// Stop ends the controller, which ends the instances, and the balancer, and calms the neighbours.
+// Stop ends the controller, which ends the instances, and the balancer, and ends the neighbours' use.
 func (g *KernelGroup) Stop() error {
 	errs := []error{g.group.Stop()}
 	for _, h := range g.sc.Hosts {

@@ -13,8 +13,8 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// KernelPlayable says what in a scenario a kernel lab cannot play, as a *quell.InvalidError that says what to do. Of its runs only
-// the chosen ones are looked at; none named: all.
+// KernelPlayable returns what a kernel lab cannot play of a scenario, as a *quell.InvalidError that says what to do. It checks
+// only the chosen runs; with none named, all.
 func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
 	if err := Playable(sc, KernelResources()...); err != nil {
 		return err
@@ -33,8 +33,8 @@ func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
 	return bearable(sc)
 }
 
-// kernelHosts checks names and sizes. Agents and probes are told one size for all hosts, and models are of one; what no host is
-// limited in may differ.
+// kernelHosts checks names and sizes. Agents, probes and models have one size for all hosts; a resource that is not limited may
+// differ.
 func kernelHosts(sc *scenario.Scenario) error {
 	first := KernelHost(sc, sc.Hosts[0])
 	for i, h := range sc.Hosts {
@@ -74,8 +74,9 @@ func KernelHost(sc *scenario.Scenario, h scenario.Host) kernel.Host {
 	return made
 }
 
-// bearable refuses classes whose requests real clients would give up: mean requests that take a good part of their
-// patience on an idle host. Demands vary, and the largest of many must not reach the service's own bounds either.
+// bearable refuses classes whose requests real clients would give up: mean requests that use a large part of the
+// clients' time limit on an idle host. Demands vary, and the largest of many must not reach the service's own limits
+// either.
 func bearable(sc *scenario.Scenario) error {
 	const most = patience / 4
 	h := sc.Hosts[0]
@@ -99,8 +100,8 @@ func bearable(sc *scenario.Scenario) error {
 	return nil
 }
 
-// KernelTrainable says why a lab cannot learn models for a scenario, as a *quell.InvalidError. Probes feel links only, and a training
-// fills links: it needs requests that take most of them.
+// KernelTrainable returns why a lab cannot learn models for a scenario, as a *quell.InvalidError. A training needs requests that
+// mainly use the network.
 func KernelTrainable(sc *scenario.Scenario) error {
 	const instead = "give models with --models, or play policies that need none (static, hpa, knapsack, lr)"
 	for _, r := range policy.ResourcesFor(sc.Service.Policy) {

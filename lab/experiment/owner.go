@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// Machines are a lab's, as a player sees them.
+// Machines are a lab's machines as the player uses them.
 type Machines interface {
 	// Interfere sets what a neighbour takes of a host's resources, all of them: what is absent ends.
 	Interfere(host string, use map[quell.Resource]float64) error
@@ -21,9 +21,9 @@ type Machines interface {
 	Carried(host string, r quell.Resource) (train.Carried, error)
 }
 
-// A lab belongs to the process that made it: interferers are its children, and it removes everything in the end. The
-// player lives inside the lab, in the clients' namespace. Between them is a pair of sockets: the player's calls go over
-// it, and its end tells either side that the other one is gone.
+// A lab belongs to the process that made it: interferers are its children, and it removes everything at the end. The
+// player runs inside the lab, in the clients' namespace. The two are connected by a pair of sockets, which carries the
+// player's calls and closes when one of them ends.
 
 // ServeMachines answers a player's calls on the owner's end of the pair until the player closes its own.
 func ServeMachines(end *os.File, m Machines) error {

@@ -1,4 +1,4 @@
-// Package experiment plays a scenario on a rig and accounts the result. Demo, train and later rigs share it.
+// Package experiment plays a scenario on a rig and measures the result. Demo, training and the labs share it.
 package experiment
 
 import (
@@ -29,7 +29,7 @@ type Group interface {
 	Hold(ctx context.Context, weights map[string]float64) error
 	// Release lets them go.
 	Release(ctx context.Context, weights map[string]float64) error
-	// Changes returns when plans that changed something were applied since then, in order.
+	// Changes returns the times, in order, at which plans that changed something were applied since then.
 	Changes(ctx context.Context, since time.Time) ([]time.Time, error)
 }
 
@@ -43,16 +43,16 @@ type Player struct {
 type Options struct {
 	Scenario *scenario.Scenario
 	Players  []Player
-	WarmUp   time.Duration                       // the first load is offered for this long before the account begins
+	WarmUp   time.Duration                       // the first load is offered for this long before measuring starts
 	Watch    func(Frame)                         // called about once a second
-	Sample   func(player int, s scenario.Sample) // called for each request of the account; must be quick
+	Sample   func(player int, s scenario.Sample) // called for each measured request; must be quick
 
 	Resources []quell.Resource // that the groups' hosts have; see Playable
 }
 
-// Frame is what can be seen at one moment of a play.
+// Frame is the state of a play at one moment.
 type Frame struct {
-	At       time.Duration // since the account began; negative during the warm-up
+	At       time.Duration // since measuring started; negative during the warm-up
 	Load     float64
 	Disturbs map[string]float64 // hosts with neighbours, and what these take
 	Runs     []RunFrame
@@ -119,7 +119,7 @@ type play struct {
 	tracks      []*track
 }
 
-// track is the account of one run.
+// track measures one run.
 type track struct {
 	Player
 	sc *scenario.Scenario
@@ -161,14 +161,14 @@ func (p *play) offer(ctx context.Context, cancel context.CancelCauseFunc, parts 
 	}
 }
 
-// warn keeps what the generator says against its own figures.
+// warn records the generator's doubts about its own results.
 func (t *track) warn(warnings []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.warnings = warnings
 }
 
-// add takes a request into the account and returns it as it stands there: with a negative time in the warm-up.
+// add records a request and returns it with its time relative to the start of measuring: negative in the warm-up.
 func (t *track) add(s loadgen.Sample, warmUp time.Duration) scenario.Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -202,8 +202,8 @@ func (p *play) disturb(ctx context.Context) error {
 	return nil
 }
 
-// Playable says what in a scenario cannot be played on machines whose hosts have these resources to load and to disturb, as a
-// *quell.InvalidError. None named is those of emulated hosts: the network only.
+// Playable returns what cannot be played of a scenario on machines whose hosts have these resources to load and to disturb,
+// as a *quell.InvalidError. None means those of emulated hosts: only the network.
 func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 	if len(resources) == 0 {
 		resources = []quell.Resource{quell.Network}
@@ -244,7 +244,7 @@ func invalid(path, format string, args ...any) error {
 	return &quell.InvalidError{Path: path, Problem: fmt.Sprintf(format, args...)}
 }
 
-// mark reads every group's counters when the account begins and when it ends.
+// mark reads every group's counters when measuring starts and when it ends.
 func (p *play) mark(ctx context.Context) {
 	if !tick.SleepUntil(ctx, p.zero) {
 		return

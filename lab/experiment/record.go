@@ -22,7 +22,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// Record is all that was seen of one run: enough to draw it and to work out any figure afterwards.
+// Record is everything that was recorded of one run: enough to draw it and to compute any figure afterwards.
 type Record struct {
 	Inputs  string           `json:"inputs"` // what the run was made of, as Inputs says it
 	Run     scenario.Run     `json:"run"`
@@ -33,7 +33,7 @@ type Record struct {
 	Samples []RecordedSample `json:"samples"`
 }
 
-// Moment is what the controller knew at one time. Times are seconds since the account began, negative in the warm-up.
+// Moment is the controller's state at one time. Times are seconds since measuring started, negative in the warm-up.
 type Moment struct {
 	AtS        float64            `json:"at_s"`
 	Load       float64            `json:"load"`
@@ -147,7 +147,7 @@ func (r *Recorder) Record(run scenario.Run, result quell.Result) Record {
 	return record
 }
 
-// Save writes the record as compressed JSON, whole or not at all.
+// Save writes the record as compressed JSON, completely or not at all.
 func (r *Record) Save(path string) error {
 	var b bytes.Buffer
 	packed := gzip.NewWriter(&b)
@@ -157,7 +157,7 @@ func (r *Record) Save(path string) error {
 	return atomicfile.Write(path, b.Bytes(), 0o644)
 }
 
-// Inputs is a short name for all that a run's outcome depends on: another scenario, run or set of models gives another.
+// Inputs is a hash of everything that a run's outcome depends on: scenario, run and models.
 func Inputs(sc *scenario.Scenario, run scenario.Run, models string) (string, error) {
 	alone := *sc
 	alone.Runs = []scenario.Run{run}
@@ -200,7 +200,7 @@ func LoadRecord(path string) (*Record, error) {
 	return r, nil
 }
 
-// Phase is the account of a part of a run.
+// Phase is the summary of a part of a run.
 type Phase struct {
 	Size      float64                  // mean number of instances that were not failed
 	LatencyMS quell.Latency            // of all requests

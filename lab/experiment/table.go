@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// WriteTable prints results side by side: violation time and cost, which only mean something together.
+// WriteTable prints results side by side: violation time and cost, which must be read together.
 func WriteTable(w io.Writer, sc *scenario.Scenario, results []quell.Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "RUN\tVIOLATION\tINSTANCE-SECONDS\tMEAN SIZE\tMEAN\tP95\tP99\tREQUESTS\tFAILED\tDECISIONS\n")
@@ -75,8 +75,8 @@ func ms(v *float64) string {
 	return fmt.Sprintf("%.0f ms", *v)
 }
 
-// Verdicts says in words how PRIMA compares with the fixed runs, and whether the comparison was fair: a rival of
-// fixed size should cost no less than PRIMA used, or its violations prove nothing.
+// Verdicts describes how PRIMA compares with the fixed runs, and whether the comparison was fair: a rival of fixed
+// size should cost at least as much as PRIMA, or its violations prove nothing.
 func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 	var prima *quell.Result
 	for i := range results {

@@ -9,8 +9,8 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// HeldOut are pairs of load and interference that no plan of a lab's training contains, as Table II's: from little load
-// beside a weak neighbour up to a total of 0.75.
+// HeldOut are pairs of load and interference that are in no plan of a lab's training, as in Table II: from little load
+// with a weak neighbour up to a total of 0.75.
 func HeldOut() []train.Cell {
 	return []train.Cell{
 		{Level: 0.15, Interference: 0.05}, {Level: 0.15, Interference: 0.35}, {Level: 0.25, Interference: 0.15},
@@ -20,7 +20,7 @@ func HeldOut() []train.Cell {
 	}
 }
 
-// Validation holds models against held-out points.
+// Validation compares models with held-out points.
 type Validation struct {
 	Rows   int               `json:"rows"` // that the models were fitted to
 	Points []ValidationPoint `json:"points"`

@@ -13,8 +13,8 @@ import (
 // patience is how long a client waits for an answer.
 const patience = 10 * time.Second
 
-// generator prepares what clients ask for in a run of the scenario: the same for the same seed, on every rig. The first load, or
-// the first users, are there from the warm-up on, which comes before the account.
+// generator prepares what clients request in a run of the scenario: the same for the same seed, on every rig. The first load, or
+// the first users, are present from the warm-up on, which is before measuring starts.
 func generator(sc *scenario.Scenario, warmUp time.Duration) (o loadgen.Options, err error) {
 	o = loadgen.Options{Path: "/file", Timeout: patience, Until: warmUp + sc.Duration}
 	if sc.Workload.Kind == scenario.Users {
@@ -91,8 +91,8 @@ func mixOf(w scenario.Workload, seed uint64) (*loadgen.Mix, error) {
 	return loadgen.NewMix(classes, w.Spread == scenario.Exponential, seed)
 }
 
-// settled gives sessions time in each training run to come to rest: as many must end as begin for a level to be what it says. A
-// run begins to count after twice their mean length, and counts for as long at least.
+// settled lengthens each training run with sessions, so that as many sessions end as begin. Measuring starts after twice their
+// mean length, and lasts at least as long.
 func settled(plan train.Plan, w scenario.Workload) train.Plan {
 	if w.Kind == scenario.Video {
 		length := time.Duration(8 * float64(w.Video.Size) / w.Video.Rate * float64(time.Second))

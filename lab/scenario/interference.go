@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Interference is what a neighbour takes of a host's resource from now on, until the next interference there. Use alone is
-// constant, 0 ends it; one of Ramp, On with Off, Trace and Markov makes it vary.
+// Interference sets how much of a host's resource a neighbour uses from now on, until the next interference there. Use
+// alone is constant, 0 ends it; one of Ramp, On with Off, Trace and Markov makes it vary.
 type Interference struct {
 	Host     string // or the name of a group: then each of its hosts has a neighbour of its own
 	Resource quell.Resource
@@ -48,8 +48,8 @@ type Change struct {
 // rampSteps is into how many steps a ramp is cut.
 const rampSteps = 20
 
-// Disturbances expands the interference of the timeline into uses that are constant from change to change, in order of
-// time. A seed gives the same changes always, so that every rig and every run plays the same interference.
+// Disturbances expands the interference of the timeline into uses that are constant between changes, in order of time.
+// The same seed always gives the same changes, so that every rig and every run plays the same interference.
 func (s *Scenario) Disturbances(seed uint64) []Change {
 	var all []Change
 	for _, h := range s.Hosts {

@@ -7,7 +7,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Judge holds the requests of one run against the objective, by the account that quell.Result describes. Requests may
+// Judge compares the requests of one run with the objective, by the rules that quell.Result describes. Requests may
 // be added in any order. It keeps every latency (8 bytes each), so that its percentiles are exact.
 type Judge struct {
 	opts    JudgeOptions
@@ -26,11 +26,11 @@ type Sample struct {
 	Intended time.Duration // when it was meant to be sent, since the start of the run
 	Finished time.Duration // when its last byte arrived, or it failed
 	Instance string        // that answered; empty if unknown
-	Latency  time.Duration // from Intended to the last byte; of no account if it failed
+	Latency  time.Duration // from Intended to the last byte; ignored if it failed
 	Failed   bool
 }
 
-// Window is the verdict over one judge window.
+// Window is the result of one judge window.
 type Window struct {
 	Start    time.Duration
 	Length   time.Duration // the last window of a run may be shorter
@@ -150,8 +150,9 @@ func within(latencies []time.Duration, threshold time.Duration) int {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Reactions returns how long it took, in seconds, from each mark to the first applied change after it, in median and at
-// most. A mark that nothing followed has no reaction; without any the result is nil. Both lists are in order of time.
+// Reactions returns the time, in seconds, from each mark to the first applied change after it: the median and the
+// maximum. A mark without a later change has no reaction; without any the result is nil. Both lists are in order of
+// time.
 func Reactions(marks, changes []time.Duration) *quell.Reaction {
 	var seconds []float64
 	for _, mark := range marks {

@@ -26,22 +26,22 @@ type Scenario struct {
 	Readings  Readings
 	Stations  Stations      `json:",omitzero"`
 	Probing   Probing       `json:",omitzero"`
-	Services  int           `json:",omitzero"` // so many like services, each with hosts, clients, a controller and a seed of its own; 0: one
-	WarmUp    time.Duration // the first load is offered for this long before the account begins; 0: as the rig does
+	Services  int           `json:",omitzero"` // number of equal services, each with hosts, clients, a controller and a seed of its own; 0: one
+	WarmUp    time.Duration // the first load is offered for this long before measuring starts; 0: the rig's default
 	Timeline  []Event       // in order of time
 	Runs      []Run
 	Judge     Judging
 }
 
-// Readings is what goes wrong with them on the way to the controller. The zero value is perfect readings.
+// Readings are errors of readings on the way to the controller. The zero value means perfect readings.
 type Readings struct {
 	Noise float64       // standard deviation of utilisations and probe means, as a share of themselves
 	Lost  float64       // share of a machine's readings that never arrive
 	Late  time.Duration // mean delay of the others, exponential
 }
 
-// Stations is how the resources of machines serve what is open there. The zero value shares them, and has neighbours
-// come in flows.
+// Stations says how the machines' resources serve open work. The zero value means processor sharing, and neighbours
+// as random flows.
 type Stations struct {
 	Discipline Discipline
 	Neighbours Neighbours
@@ -63,11 +63,11 @@ var Disciplines = []Discipline{Sharing, FirstCome}
 // Neighbours is how neighbours take their share of a resource.
 type Neighbours string
 
-// Flows come at random, each with work of its own. Fluid neighbours take their share evenly. Under processor sharing
-// that leaves mean times of requests and probes of every size as they are (each is size / (1 - U - U_int) for Poisson
-// arrivals), is much faster, and makes the times vary less. On processors with several cores fluid neighbours slow down even a lone
-// request, which flows would leave a core. It holds while U and U_int together stay below 1: beyond,
-// flows would be squeezed, and a fluid neighbour is not.
+// Flows arrive at random, each with its own work. Fluid neighbours use their share evenly. Under processor sharing both give the
+// same mean times of requests and probes of every size (each is size / (1 - U - U_int) for Poisson arrivals); fluid neighbours are
+// much faster to simulate, and times vary less. On processors with several cores fluid neighbours slow down even a single request,
+// for which flows would leave a core. Both need U and U_int together below 1: above that flows would get less, and a fluid
+// neighbour does not.
 const (
 	Flows Neighbours = "flows"
 	Fluid Neighbours = "fluid"
@@ -94,7 +94,7 @@ func (p Probing) Probed() []quell.Resource {
 	return slices.DeleteFunc(slices.Clone(quell.Resources), func(r quell.Resource) bool { return !slices.Contains(p.Resources, r) })
 }
 
-// LeastProbes is how many probes of a period tell interference from chance.
+// LeastProbes is the number of probes per period that is needed to distinguish interference from chance.
 const LeastProbes = 8
 
 // Host is one physical machine; at most one of the service's instances runs on it.
@@ -112,8 +112,8 @@ type Instances struct {
 	Start   int           // of runs whose policy scales the group
 	Fixed   int           // the size of runs whose policy does not
 	Startup time.Duration // emulated boot time of an instance
-	// Weights holds the first instances' fractions of the traffic by hand until the account begins, for situations that a
-	// policy of a group of fixed size is to be found in. Empty: the policy decides from the beginning.
+	// Weights fixes the first instances' shares of the traffic until measuring starts, to test how a policy of a fixed
+	// group leaves that state. Empty: the policy decides from the beginning.
 	Weights []float64 `json:",omitempty"`
 }
 

@@ -209,7 +209,7 @@ func (c *checker) moment(s *Scenario, i int, path string) {
 	}
 }
 
-// shortest is the least length of a stretch of interference: changes more frequent than that are none.
+// shortest is the shortest length of a stretch of interference; more frequent changes would have no effect.
 const shortest = 10 * time.Millisecond
 
 func (c *checker) interference(n *Interference, path string) {

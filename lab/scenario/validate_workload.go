@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The bounds of what is accepted: beyond, a run would only fill memory.
+// The limits of accepted values; beyond them a run would only use up memory.
 const (
 	mostLoad    = 10 // times what all hosts carry
 	mostUsers   = 1_000_000
@@ -61,7 +61,7 @@ func (c *checker) step(s *Scenario) {
 	c.need(s.Duration <= 0 || step.At <= s.Duration, "workload.ramp.at", "%v is after the end of the scenario (%v)", step.At, s.Duration)
 }
 
-// load refuses what could only choke the rig. Ten times what all hosts carry is overload enough to see what happens.
+// load refuses loads that no rig can play. Ten times the capacity of all hosts is enough overload for every test.
 func (c *checker) load(s *Scenario, load float64, path string) {
 	if !notNegative(load) {
 		c.need(false, path, "must be finite and not negative, is %v", load)

@@ -133,7 +133,7 @@ func (w *Workload) Demands(h Host) map[quell.Resource]float64 {
 	return demands
 }
 
-// LoadAt returns the load at time t. Of users it is what they would offer if answers took no time.
+// LoadAt returns the load at time t. For users it is what they would offer if answers took no time.
 func (s *Scenario) LoadAt(t time.Duration) float64 {
 	if s.Workload.Kind == Users {
 		offered := float64(s.usersAt(t)) / s.Workload.Think.Seconds()
@@ -161,8 +161,8 @@ func (s *Scenario) usersAt(t time.Duration) int {
 	return users
 }
 
-// RatePerSecond returns the rate of requests, of a video workload that of sessions, for a load: at 1 it fills the resource
-// of one host that the mean request takes most of. The unit is the first host, where the first instance runs.
+// RatePerSecond returns the rate of requests (for video, of sessions) for a load. Load 1 fills the resource of one host
+// that the mean request uses most. The host is the first one, where the first instance runs.
 func (s *Scenario) RatePerSecond(load float64) float64 {
 	fills := math.Inf(1)
 	for _, seconds := range s.Workload.Demands(s.Hosts[0]) {

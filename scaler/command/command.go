@@ -28,7 +28,7 @@ import (
 	"github.com/quellhq/quell/internal/program"
 )
 
-// Options names the commands: a program and its arguments each, not interpreted by a shell. All three are needed.
+// Options names the commands: a program and its arguments each, not run by a shell. All three are required.
 type Options struct {
 	Start, Stop, List []string
 	Timeout           time.Duration // for one run of a command; 30 s by default
@@ -39,7 +39,7 @@ type Options struct {
 type Driver struct {
 	opts  Options
 	mu    sync.Mutex
-	first map[string]time.Time // when List first showed an instance that does not tell when it was started
+	first map[string]time.Time // when List first reported an instance without a start time
 }
 
 // New checks the options; its error is a *quell.UserError.
@@ -83,7 +83,7 @@ func (d *Driver) Members(ctx context.Context) ([]quell.Member, error) {
 	return members, nil
 }
 
-// date fills in the missing start times, and forgets those of instances that are gone.
+// date fills in missing start times, and forgets those of instances that are gone.
 func (d *Driver) date(members []quell.Member, at time.Time) {
 	known := d.first
 	d.first = map[string]time.Time{}
@@ -100,8 +100,8 @@ func (d *Driver) date(members []quell.Member, at time.Time) {
 	}
 }
 
-// Start asks for n instances and returns the ids printed. Where they are not n it returns them with an error. A command that prints nothing
-// names none: they come later, in the list.
+// Start asks for n instances and returns the printed ids. If their number is not n, it returns them with an error. A command that prints
+// nothing names none: they appear later in the list.
 func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("starting %d instances: the number is negative", n)
@@ -195,7 +195,7 @@ func decodeIDs(out []byte) ([]string, error) {
 	return ids, nil
 }
 
-// decodeArray tells an empty output and null, which are mistakes, from an empty array, which says "none".
+// decodeArray distinguishes empty output and null, which are mistakes, from an empty array, which means "none".
 func decodeArray[T any](out []byte, into *[]T) error {
 	if len(out) == 0 {
 		return errors.New("nothing: print a JSON array, [] for none")

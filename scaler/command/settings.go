@@ -6,10 +6,10 @@ import (
 	"github.com/quellhq/quell/scaler"
 )
 
-// Kind is a scaler that programs of the user's drive.
+// Kind is a scaler that uses the user's own programs.
 var Kind = scaler.Kind{Name: "command", About: "your own, through programs", Defaults: func() scaler.Settings { return &Settings{} }}
 
-// Settings are what a configuration says of it.
+// Settings are its configuration.
 type Settings struct{ Start, Stop, List []string }
 
 // Keys is the table of its keys.
@@ -21,7 +21,7 @@ func (s *Settings) Keys() keys.Table {
 	}
 }
 
-// Check has nothing to report.
+// Check finds nothing to report.
 func (s *Settings) Check(*keys.Decoder, quell.Service) {}
 
 // New makes the driver.

@@ -1,4 +1,4 @@
-// Package fixed is the scaler of a fleet that somebody else runs: the instances are those of the configuration, and
+// Package fixed is the scaler for machines that somebody else runs: the instances are those of the configuration, and
 // their number never changes.
 package fixed
 
@@ -18,7 +18,7 @@ var ErrFixed = errors.New("the group is fixed: its instances are those of the co
 // Driver lists the configured instances. It is safe for concurrent use.
 type Driver struct{ members []quell.Member }
 
-// New checks the configured members. Started stays zero where it is not known. Mistakes are returned together, as
+// New checks the configured members. Started is zero if it is unknown. All mistakes are returned together, as
 // *quell.UserError.
 func New(members []quell.Member) (*Driver, error) {
 	d := &Driver{members: slices.Clone(members)}
@@ -54,7 +54,7 @@ func check(m quell.Member, seen map[string]bool) error {
 	return nil
 }
 
-// Members lists every instance as ready: whether it serves is the balancer's health check to say.
+// Members lists every instance as ready: the balancer's health check decides whether it serves.
 func (d *Driver) Members(context.Context) ([]quell.Member, error) {
 	return slices.Clone(d.members), nil
 }

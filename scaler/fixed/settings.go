@@ -8,10 +8,10 @@ import (
 	"github.com/quellhq/quell/scaler"
 )
 
-// Kind is a fleet that the configuration lists.
+// Kind is a list of machines in the configuration.
 var Kind = scaler.Kind{Name: "fixed", About: "the instances listed", Defaults: func() scaler.Settings { return &Settings{} }}
 
-// Settings are what a configuration says of it. Instances have an id, an address, and perhaps a probe address and a type.
+// Settings are its configuration. Instances have an id, an address, and optionally a probe address and a type.
 type Settings struct{ Instances []quell.Member }
 
 // Keys is the table of its keys.

@@ -44,7 +44,7 @@ func TestKilledControllerLosesNothing(t *testing.T) {
 	}
 }
 
-// killController runs a controller in another process until its two instances are ready, and ends it with KILL.
+// killController runs a controller in another process until its two instances are ready, and kills it.
 func killController(t *testing.T, dir, mode string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], dir, mode)
@@ -149,7 +149,7 @@ func TestReusedPidIsNeverSignalled(t *testing.T) {
 	checkUnharmed(t, stranger)
 }
 
-// startStranger runs a process that is no instance, in a process group of its own.
+// startStranger starts a process that is not an instance, in its own process group.
 func startStranger(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "mute")
@@ -165,7 +165,8 @@ func startStranger(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// checkUnharmed ends the stranger with a signal that no driver sends: had it got another before, it would have ended by that.
+// checkUnharmed ends the process with a signal that no driver sends. If the driver had sent another signal before, the
+// process would have ended from that one.
 func checkUnharmed(t *testing.T, stranger *exec.Cmd) {
 	t.Helper()
 	stranger.Process.Signal(syscall.SIGINT)
@@ -213,7 +214,7 @@ func TestCorruptListStopsNew(t *testing.T) {
 	}
 }
 
-// answering listens on a port where every GET gets the status.
+// answering listens on a port and answers every GET with the status.
 func answering(t *testing.T, status int) int {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

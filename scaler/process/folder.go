@@ -16,11 +16,11 @@ import (
 // folder is the state folder: instances.json, its lock, and the logs.
 type folder struct {
 	dir   string
-	close func() error // gives the lock back
+	close func() error // releases the lock
 }
 
-// openFolder makes the folder where it is missing, and takes its lock: two drivers in one folder would each take the
-// other's instances for strangers. The lock goes with the process, however that ends.
+// openFolder makes the folder if it is missing, and locks it: two drivers in one folder would each not know the
+// other's instances. The lock ends with the process in any case.
 func openFolder(dir string) (*folder, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the state folder: %w", err)
@@ -38,7 +38,7 @@ func openFolder(dir string) (*folder, error) {
 func (f *folder) path() string         { return filepath.Join(f.dir, "instances.json") }
 func (f *folder) log(id string) string { return filepath.Join(f.dir, id+".log") }
 
-// load reads instances.json, and when it was last touched: its instances were seen alive then.
+// load reads instances.json, and when it was last touched: its instances were alive at that time.
 func (f *folder) load() (l *ledger, seen time.Time, err error) {
 	data, err := os.ReadFile(f.path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,7 +59,7 @@ func (f *folder) load() (l *ledger, seen time.Time, err error) {
 	return l, info.ModTime(), nil
 }
 
-// save replaces instances.json in one step that survives a crash at any point.
+// save replaces instances.json in one step, so that a crash leaves the old or the new file.
 func (f *folder) save(l *ledger, now time.Time) error {
 	data, err := l.encode()
 	if err == nil {
@@ -72,7 +72,7 @@ func (f *folder) save(l *ledger, now time.Time) error {
 }
 
 func (f *folder) replace(data []byte, now time.Time) error {
-	if err := os.MkdirAll(f.dir, 0o755); err != nil { // somebody may have emptied the folder above
+	if err := os.MkdirAll(f.dir, 0o755); err != nil { // the folder above may have been emptied
 		return err
 	}
 	if err := atomicfile.Write(f.path(), data, 0o644); err != nil {
@@ -81,5 +81,5 @@ func (f *folder) replace(data []byte, now time.Time) error {
 	return f.touch(now)
 }
 
-// touch notes that the listed instances are still alive.
+// touch records that the listed instances are still alive.
 func (f *folder) touch(now time.Time) error { return os.Chtimes(f.path(), now, now) }

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// identify tells a process from every other that has had or will have its pid: by the boot and, field 22 of
-// /proc/PID/stat, the clock tick of its start. A process that exited but was not reaped is dead. The error is
-// os.ErrProcessDone where there is no such process.
+// identify returns what distinguishes a process from every other with the same pid: the boot id and its start time in
+// clock ticks, field 22 of /proc/PID/stat. A process that exited but was not reaped counts as dead. The error is
+// os.ErrProcessDone if there is no such process.
 func identify(pid int) (identity string, dead bool, err error) {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {
@@ -38,7 +38,7 @@ func failedLook(pid int, err error) (string, bool, error) {
 	return "", false, fmt.Errorf("looking at process %d: %w", pid, err)
 }
 
-// awaitExit returns when a child has exited, and leaves it unreaped: until then no other process can get its pid.
+// awaitExit returns when a child has exited, without reaping it: until it is reaped no other process can get its pid.
 func awaitExit(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

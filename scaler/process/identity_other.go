@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// identify tells a process from every other that has had or will have its pid, by the second of its start. A process
-// that exited but was not reaped is dead. The error is os.ErrProcessDone where there is no such process.
+// identify returns what distinguishes a process from every other with the same pid: the second of its start. A
+// process that exited but was not reaped counts as dead. The error is os.ErrProcessDone if there is no such process.
 func identify(pid int) (identity string, dead bool, err error) {
 	out, err := exec.Command("ps", "-o", "stat=,lstart=", "-p", strconv.Itoa(pid)).Output()
 	state, started, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
@@ -27,7 +27,7 @@ func identify(pid int) (identity string, dead bool, err error) {
 	return strings.TrimSpace(started), strings.HasPrefix(state, "Z"), nil
 }
 
-// awaitExit returns when a child has exited, and leaves it unreaped: until then no other process can get its pid.
+// awaitExit returns when a child has exited, without reaping it: until it is reaped no other process can get its pid.
 func awaitExit(pid int) {
 	for {
 		if _, dead, _ := identify(pid); dead {

@@ -15,10 +15,10 @@ import (
 
 const ledgerFormat = "quell-instances/1"
 
-// ledger is what must survive this process: instances.json. Its methods are pure.
+// ledger is the content of instances.json, which must survive this process. Its methods are pure.
 type ledger struct {
 	Format        string    `json:"format"`
-	Next          int       `json:"next"`                     // number of the next id; never falls
+	Next          int       `json:"next"`                     // number of the next id; it never decreases
 	ExitedSeconds float64   `json:"exited_seconds,omitempty"` // in files of earlier versions; the controller counts them now
 	FreedSlots    []int     `json:"freed_slots"`              // the least recently freed first
 	Instances     []*record `json:"instances"`                // in order of start
@@ -29,11 +29,11 @@ type record struct {
 	ID           string     `json:"id"`
 	Type         string     `json:"type,omitempty"`
 	PID          int        `json:"pid,omitempty"`
-	ProcessStart string     `json:"process_start,omitempty"` // tells PID from a later process with the same number
+	ProcessStart string     `json:"process_start,omitempty"` // distinguishes it from a later process with the same PID
 	Slot         int        `json:"slot"`
 	Port         int        `json:"port"`
 	ProbePort    int        `json:"probe_port,omitempty"`
-	Address      string     `json:"address,omitempty"` // where it serves; in a file that has none, its port of 127.0.0.1
+	Address      string     `json:"address,omitempty"` // where it serves; in a file without it, its port on 127.0.0.1
 	ProbeAddress string     `json:"probe_address,omitempty"`
 	Started      time.Time  `json:"started"`
 	Stopping     bool       `json:"stopping,omitempty"`
@@ -42,7 +42,8 @@ type record struct {
 
 func newLedger() *ledger { return &ledger{Format: ledgerFormat, Next: 1} }
 
-// decodeLedger reads what encode wrote and refuses everything else: acting on a wrong pid would hit a stranger.
+// decodeLedger reads what encode wrote and refuses everything else, because signals to a wrong pid would hit another
+// process.
 func decodeLedger(data []byte) (*ledger, error) {
 	l := new(ledger)
 	if err := quell.DecodeStrict(data, l); err != nil {
@@ -75,7 +76,7 @@ func (r *record) check() error {
 	switch {
 	case r.ID == "" || strings.ContainsAny(r.ID, `/\`):
 		return fmt.Errorf("id %q", r.ID)
-	case r.PID < 0 || r.PID == 1 || r.PID > math.MaxInt32: // to signal -1 or 0 is to signal everybody
+	case r.PID < 0 || r.PID == 1 || r.PID > math.MaxInt32: // a signal to -1 or 0 goes to many processes
 		return fmt.Errorf("pid %d", r.PID)
 	case r.PID != 0 && r.ProcessStart == "":
 		return errors.New("pid without process_start")
@@ -89,7 +90,7 @@ func (r *record) check() error {
 	return nil
 }
 
-// locate fills in the addresses that files of earlier versions leave to the ports.
+// locate fills in the addresses that files of earlier versions lack.
 func (r *record) locate() {
 	if r.Address == "" {
 		r.Address = address(r.Port)
@@ -104,7 +105,7 @@ func (l *ledger) encode() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// reserve lists a new instance in the next slot, and says whether one was free.
+// reserve adds a new instance in the next slot, and returns whether one was free.
 func (l *ledger) reserve(prefix string, slots int, now time.Time) (*record, bool) {
 	slot, ok := l.nextSlot(slots)
 	if !ok {
@@ -141,7 +142,7 @@ func (l *ledger) nextSlot(slots int) (int, bool) {
 	return 0, false
 }
 
-// cancel takes back a reservation of which nothing ran; freed is FreedSlots from before it. The id stays used.
+// cancel undoes a reservation whose process never ran; freed is FreedSlots from before it. The id stays used.
 func (l *ledger) cancel(r *record, freed []int) {
 	l.remove(r)
 	l.FreedSlots = freed
@@ -155,7 +156,7 @@ func (l *ledger) find(id string) *record {
 	return l.Instances[i]
 }
 
-// exit notes the end of an instance and frees its slot.
+// exit records the end of an instance and frees its slot.
 func (l *ledger) exit(r *record, at time.Time) {
 	if at.Before(r.Started) {
 		at = r.Started
@@ -164,17 +165,17 @@ func (l *ledger) exit(r *record, at time.Time) {
 	l.FreedSlots = append(without(l.FreedSlots, r.Slot), r.Slot)
 }
 
-// without copies, so that a list kept for cancel stays as it was.
+// without copies the list, so that one kept for cancel does not change.
 func without(slots []int, slot int) []int {
 	return slices.DeleteFunc(slices.Clone(slots), func(s int) bool { return s == slot })
 }
 
-// remove takes an instance off the list.
+// remove removes an instance from the list.
 func (l *ledger) remove(r *record) {
 	l.Instances = slices.DeleteFunc(l.Instances, func(o *record) bool { return o == r })
 }
 
-// issued says whether an id like this was ever given out.
+// issued returns whether an id was ever given to an instance.
 func (l *ledger) issued(prefix, id string) bool {
 	number, ok := strings.CutPrefix(id, prefix)
 	n, err := strconv.Atoi(number)

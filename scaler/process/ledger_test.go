@@ -50,7 +50,7 @@ func TestCancelTakesBackAllButTheID(t *testing.T) {
 	}
 }
 
-// Whatever happens: no two instances in one slot, and no id twice.
+// No two instances ever have the same slot, and no id is used twice.
 func TestLedgerHoldsItsRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const slots = 3
@@ -143,7 +143,7 @@ func TestLedgerRoundTrip(t *testing.T) {
 	}
 }
 
-// Earlier versions kept the cost of instances that had ended.
+// Earlier versions kept the cost of ended instances here.
 func TestLedgerOfAnEarlierVersion(t *testing.T) {
 	l, err := decodeLedger([]byte(strings.Replace(sampleLedger, `"next": 3,`, `"next": 3, "exited_seconds": 12.5,`, 1)))
 	if err != nil {

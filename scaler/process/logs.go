@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// keptLogs is how many logs of instances that are gone stay for a look afterwards.
+// keptLogs is how many logs of ended instances are kept.
 const keptLogs = 20
 
-// openLog opens the file that an instance writes to directly, so that it can outlive this process. It is opened for
-// appending, so that the instance goes on at the start after cutLog.
+// openLog opens the file to which an instance writes directly, so that it can outlive this process. It is opened for
+// appending, so that the instance continues at the start after cutLog.
 func (f *folder) openLog(id string) (*os.File, error) {
 	return os.OpenFile(f.log(id), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 }
 
-// cutLog moves the last limit bytes of a log that has grown past limit to NAME.log.1 and empties it. Lines written
-// while it copies are lost: the instance holds the file, so it cannot be renamed.
+// cutLog moves the last limit bytes of a log that is larger than limit to NAME.log.1 and empties it. It cannot rename
+// the file, which the instance has open; lines that are written during the copy are lost.
 func (f *folder) cutLog(id string, limit int64) error {
 	info, err := os.Stat(f.log(id))
 	if err != nil || info.Size() <= limit {
@@ -51,7 +51,7 @@ func copyTail(from, to string, bytes int64) (err error) {
 	return err
 }
 
-// pruneLogs removes the oldest logs of instances that are gone.
+// pruneLogs removes the oldest logs of ended instances.
 func (f *folder) pruneLogs(listed func(id string) bool) error {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// The test binary is also the program of the instances and of a controller that gets killed.
+// The test binary is also the program of the instances and of a controller that is killed.
 const (
 	roleEnv   = "PROCESS_TEST_ROLE"
 	quickExit = "GORACE=atexit_sleep_ms=0" // the race detector waits a second at every exit otherwise
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// runInstance is an instance; mode says how it misbehaves.
+// runInstance is an instance; mode selects its misbehaviour.
 func runInstance(mode string, args []string) {
 	time.AfterFunc(time.Minute, func() { os.Exit(9) }) // whatever happens to the test
 	terms := make(chan os.Signal, 1)
@@ -77,7 +77,7 @@ func followLifeline() {
 	os.Exit(0)
 }
 
-// runController starts two instances, says so when they are ready, and waits to be killed.
+// runController starts two instances, prints a line when they are ready, and waits to be killed.
 func runController(dir, mode string) {
 	time.AfterFunc(time.Minute, func() { os.Exit(9) })
 	d, err := New(options(dir, mode))
@@ -104,7 +104,7 @@ func options(dir, mode string) Options {
 	}
 }
 
-// open is New, with everything stopped at the end of the test.
+// open is New, and stops everything at the end of the test.
 func open(t *testing.T, o Options) *Driver {
 	t.Helper()
 	d, err := New(o)

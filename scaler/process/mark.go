@@ -13,21 +13,20 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Every instance carries a mark in its environment: its own record, and the state folder that it belongs to. By it an
-// instance is found again whose line in instances.json was lost, or never written because the controller was killed
-// between the fork and the note of it.
+// Every instance has a mark in its environment: its own record, and its state folder. With the mark an instance is
+// found again if instances.json was lost, or if the controller was killed between the fork and writing it.
 const (
 	markEnv     = "QUELL_RECORD"
-	instanceEnv = "QUELL_INSTANCE" // the id, for the instance's own use
+	instanceEnv = "QUELL_INSTANCE" // the id, for use by the instance
 )
 
-// mark is what stands in an instance's environment.
+// mark is the content of the mark.
 type mark struct {
-	Folder string `json:"folder"` // absolute
+	Folder string `json:"folder"` // absolute path
 	record
 }
 
-// marks are the environment entries of an instance.
+// marks are the environment variables of an instance.
 func marks(dir string, r *record) ([]string, error) {
 	folder, err := filepath.Abs(dir)
 	if err != nil {
@@ -55,22 +54,22 @@ func readMark(environ []string, folder string) (r record, ok bool) {
 	return m.record, true
 }
 
-// marked is a process that carries a mark.
+// marked is a process with a mark.
 type marked struct {
 	record        // with pid and start
 	parent, group int
 	listens       bool // on the instance's port
 }
 
-// orphan is an instance that runs and that instances.json does not list.
+// orphan is a running instance that is not in instances.json.
 type orphan struct {
 	record
 	listens bool
-	why     string // it cannot be adopted; empty where it can
+	why     string // why it cannot be adopted; empty if it can
 }
 
-// orphansOf tells instances from what they started, which carries their mark too: an instance is the leader of a process group
-// whose parent is no part of it. An instance listens on its port, or something it started does.
+// orphansOf separates instances from processes that they started, which have the same mark. An instance is the leader of a
+// process group whose parent is outside the group, and it or a process that it started listens on its port.
 func orphansOf(found []marked) (orphans []orphan) {
 	byPID := map[int]marked{}
 	for _, m := range found {
@@ -89,7 +88,8 @@ func orphansOf(found []marked) (orphans []orphan) {
 	return orphans
 }
 
-// claim takes up an orphan: into the line that was written before its fork, or into a new one. why says what stands against it.
+// claim adopts an orphan, either into the record that was written before its fork or into a new one. why is the reason if it
+// cannot.
 func (l *ledger) claim(o orphan, slots int) (r *record, why string) {
 	r = l.find(o.ID)
 	switch {
@@ -112,7 +112,7 @@ func (l *ledger) claim(o orphan, slots int) (r *record, why string) {
 	return &taken, ""
 }
 
-// passOver makes sure that an id which was given out is not given out again.
+// passOver makes sure that an id is not used again.
 func (l *ledger) passOver(prefix, id string) {
 	number, ok := strings.CutPrefix(id, prefix)
 	if n, err := strconv.Atoi(number); ok && err == nil && n < math.MaxInt32 {
@@ -120,7 +120,7 @@ func (l *ledger) passOver(prefix, id string) {
 	}
 }
 
-// seek finds instances that run and are not listed, takes up those that can be, and remembers the others.
+// seek finds running instances that are not listed, adopts those that can be, and remembers the others.
 func (d *Driver) seek() (adopted []*record, err error) {
 	found, err := findMarked(d.opts.Dir)
 	if err != nil {
@@ -152,7 +152,7 @@ func (d *Driver) seek() (adopted []*record, err error) {
 	return adopted, nil
 }
 
-// seekAgain looks after those that could not be adopted: one may listen by now, or have ended.
+// seekAgain checks those that could not be adopted: one may listen by now, or have ended.
 func (d *Driver) seekAgain() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,7 +170,7 @@ func (d *Driver) seekAgain() error {
 	return err
 }
 
-// Report says which instances of this folder run although nobody lists them, and why they are not adopted.
+// Report lists instances of this folder that run without being listed, and why they are not adopted.
 func (d *Driver) Report() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// findMarked lists the processes that carry the mark of a state folder, as far as this user may see them.
+// findMarked lists the processes with the mark of a state folder that this user may inspect.
 func findMarked(dir string) ([]marked, error) {
 	folder, err := filepath.Abs(dir)
 	if err != nil {
@@ -24,7 +24,7 @@ func findMarked(dir string) ([]marked, error) {
 	for _, p := range procs {
 		environ, err := p.Environ()
 		if err != nil {
-			continue // it has ended, or is another user's
+			continue // it has ended, or belongs to another user
 		}
 		r, ok := readMark(environ, folder)
 		if !ok {
@@ -41,7 +41,7 @@ func findMarked(dir string) ([]marked, error) {
 	return found, nil
 }
 
-// listensOn says whether a process holds a socket that listens on a port of its network.
+// listensOn returns whether a process listens on a port in its network namespace.
 func listensOn(p procfs.Proc, port int) bool {
 	var sockets []string
 	for _, table := range []string{"tcp", "tcp6"} {
@@ -52,7 +52,7 @@ func listensOn(p procfs.Proc, port int) bool {
 	return err == nil && slices.ContainsFunc(targets, func(t string) bool { return slices.Contains(sockets, strings.TrimSpace(t)) })
 }
 
-// listening reads /proc/net/tcp, and returns the sockets that listen on a port as they stand in /proc/PID/fd.
+// listening parses /proc/net/tcp, and returns the sockets that listen on a port in the form used in /proc/PID/fd.
 func listening(table string, port int) (sockets []string) {
 	const state = "0A" // TCP_LISTEN, from include/net/tcp_states.h
 	for line := range strings.SplitSeq(table, "\n") {

@@ -2,5 +2,5 @@
 
 package process
 
-// findMarked finds nothing: other processes' environments can be read on Linux only.
+// findMarked finds nothing: other processes' environments can be read only on Linux.
 func findMarked(string) ([]marked, error) { return nil, nil }

@@ -20,7 +20,7 @@ func onLinux(t *testing.T) {
 	}
 }
 
-// endMarked ends whatever carries the mark of a folder, in case the test failed before anything adopted it.
+// endMarked ends all processes with the mark of a folder, in case the test failed before they were adopted.
 func endMarked(t *testing.T, dir string) {
 	t.Cleanup(func() {
 		found, err := findMarked(dir)
@@ -33,7 +33,7 @@ func endMarked(t *testing.T, dir string) {
 	})
 }
 
-// A list that is lost while the controller is away costs nothing: the instances are found by their marks.
+// If the list is lost while the controller does not run, the instances are found by their marks.
 func TestALostListIsMadeAgain(t *testing.T) {
 	onLinux(t)
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestALostListIsMadeAgain(t *testing.T) {
 	}
 }
 
-// One whose line was written, but not its process, because the controller was killed right after the fork.
+// An instance with a reserved record but without a pid in it, because the controller was killed right after the fork.
 func TestAStartThatWasNotNoted(t *testing.T) {
 	onLinux(t)
 	dir := t.TempDir()
@@ -86,7 +86,7 @@ func TestAStartThatWasNotNoted(t *testing.T) {
 	}
 }
 
-// What only carries the mark, such as a shell that an instance left behind, is reported and left alone.
+// A process that only has the mark, such as a shell that an instance left behind, is reported and left alone.
 func TestWhatCannotBeAdoptedIsReported(t *testing.T) {
 	onLinux(t)
 	dir := t.TempDir()
@@ -155,14 +155,14 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// An instance is told from what it started, which carries the same mark.
+// An instance is distinguished from processes that it started, which have the same mark.
 func TestOrphansAreLeaders(t *testing.T) {
 	at := record{ID: "i1", Port: 80, Slot: 1, Started: time.Now()}
 	of := func(pid int) record { r := at; r.PID = pid; return r }
 	got := orphansOf([]marked{
 		{record: of(10), parent: 1, group: 10},
 		{record: of(11), parent: 10, group: 10, listens: true}, // a worker
-		{record: of(12), parent: 10, group: 12},                // a shell in a group of its own
+		{record: of(12), parent: 10, group: 12},                // a shell in its own group
 	})
 	if len(got) != 1 || got[0].PID != 10 || !got[0].listens {
 		t.Errorf("%+v", got)

@@ -14,27 +14,27 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Options says what an instance is and where its state is kept. Command, Slots and Dir have no defaults.
+// Options describes an instance and where its state is kept. Command, Slots and Dir have no defaults.
 type Options struct {
-	// Command is a program and its arguments. {id}, {port}, {probe_port}, {slot} and {host} (the slot's host, as in
-	// h3) are replaced, here, in Env, in Address and in ProbeAddress. {port} must occur in Command or Env where it does
-	// in Address; a probe port is only given out where {probe_port} occurs.
+	// Command is a program with its arguments. {id}, {port}, {probe_port}, {slot} and {host} (the slot's host, such as
+	// h3) are replaced, here, in Env, in Address and in ProbeAddress. If {port} is in Address it must also be in Command
+	// or Env. A probe port is only assigned if {probe_port} is used.
 	Command []string
 	Env     []string // added to this process's environment, as NAME=value
-	// Address is where an instance serves, "127.0.0.1:{port}" by default; ProbeAddress is that of its probe server,
-	// "127.0.0.1:{probe_port}" by default, and none where {probe_port} does not occur.
+	// Address is where an instance serves, "127.0.0.1:{port}" by default. ProbeAddress is that of its probe server,
+	// "127.0.0.1:{probe_port}" by default, or none if {probe_port} is not used.
 	Address, ProbeAddress string
 	Type                  string // Member.Type of new instances
 	Prefix                string // of ids: i1, i2, ... by default
 	Slots                 int    // how many instances may run at once
-	// Dir is the state folder: instances.json and one log per instance. One driver at a time holds it.
+	// Dir is the state folder: instances.json and one log per instance. One driver at a time can use it.
 	Dir      string
-	LogBytes int64     // where an instance's log is cut; 10 MiB by default
+	LogBytes int64     // size at which an instance's log is cut; 10 MiB by default
 	Ports    PortRange // free on 127.0.0.1; the zero value lets the system pick them
 	Ready    Ready
 	Drain    time.Duration // from TERM to KILL; 10 s by default
-	// Lifeline is handed to every instance as file descriptor 3, named by QUELL_LIFELINE_FD: the read end of a pipe
-	// whose end of file tells the instance that this process is gone.
+	// Lifeline is passed to every instance as file descriptor 3, named by QUELL_LIFELINE_FD: the read end of a pipe that
+	// reaches end of file when this process ends.
 	Lifeline *os.File
 	Now      func() time.Time
 	Logger   *slog.Logger
@@ -43,14 +43,14 @@ type Options struct {
 // PortRange is the ports First to Last, both included.
 type PortRange struct{ First, Last int }
 
-// Ready says when an instance is ready: when a GET of Path at its address answers 2xx.
+// Ready says when an instance is ready: when a GET of Path at its address returns 2xx.
 type Ready struct {
 	Path     string        // "/" by default
 	Interval time.Duration // between tries; 50 ms by default
-	Timeout  time.Duration // an instance that is not ready by then is killed, and failed; 30 s by default
+	Timeout  time.Duration // an instance that is not ready by then is killed and failed; 30 s by default
 }
 
-// prefixRule keeps ids fit for file names, and never ambiguous with the number that follows.
+// prefixRule keeps ids valid as file names, and separate from the number that follows.
 var prefixRule = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z_-])?$`)
 
 func (o Options) withDefaults() Options {
@@ -137,12 +137,12 @@ func (o Options) checkPorts() error {
 	return nil
 }
 
-// uses says whether the placeholder occurs in the command or its environment.
+// uses returns whether the placeholder is in the command or its environment.
 func (o Options) uses(placeholder string) bool {
 	return strings.Contains(strings.Join(o.Command, "\x00")+"\x00"+strings.Join(o.Env, "\x00"), placeholder)
 }
 
-// expand fills an instance's values into the placeholders of each text.
+// expand replaces the placeholders in each text by an instance's values.
 func expand(texts []string, r *record) []string {
 	out := make([]string, len(texts))
 	for i, t := range texts {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// pickPorts finds n free ports of 127.0.0.1 that are not in used. Somebody else may take one before the instance
-// does: the instance then exits, and counts as failed.
+// pickPorts finds n free ports of 127.0.0.1 that are not in used. Another process may take one before the instance
+// does; the instance then exits and counts as failed.
 func pickPorts(n int, within PortRange, used map[int]bool) ([]int, error) {
 	var held []net.Listener // held until all are picked, so that they differ
 	defer func() {
@@ -28,7 +28,7 @@ func pickPorts(n int, within PortRange, used map[int]bool) ([]int, error) {
 		return true
 	}
 	if within == (PortRange{}) {
-		// The system may pick one that an instance has been given but does not listen on yet: then pick again.
+		// The system may pick one that was assigned to an instance that does not listen yet: then pick again.
 		for range n + 2*len(used) {
 			if len(ports) < n && !try(0) {
 				break

@@ -1,5 +1,5 @@
-// Package demand is the server's side of loadgen's requests of classes: what a query asks of a machine, and answers of
-// exactly as many bytes as it wants.
+// Package demand is the server's side of loadgen's requests of classes: it parses the work that a query asks for, and
+// makes answers of an exact size.
 package demand
 
 import (
