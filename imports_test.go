@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	// Run. The controller knows its own small interfaces, no driver; the daemon sees both sides.
 	"loadgen":    {"."},
 	"chart":      {".", "model", "internal/figure"},
-	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile"},
+	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile", "internal/tick"},
 	"config":     {".", "balancer", "config/keys", "loadgen", "policy", "probe/local", "scaler", "sensor"},
 	"config/*":   {"."},
 	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},

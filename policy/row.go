@@ -229,6 +229,21 @@ func ResourcesFor(p quell.Policy) []quell.Resource {
 	return r.senses(settings).Resources.list()
 }
 
+// GoesByAll says whether a policy goes by all resources that the models know.
+func GoesByAll(p quell.Policy) bool {
+	r, settings, err := find(p)
+	return err == nil && r.senses(settings).Resources.auto
+}
+
+// ConfidenceOf is that of a policy's test of severity.
+func ConfidenceOf(p quell.Policy) float64 {
+	r, settings, err := find(p)
+	if err != nil {
+		return defaultSenses().Confidence
+	}
+	return r.senses(settings).Confidence
+}
+
 // Resource is the first of them.
 func Resource(p quell.Policy) quell.Resource { return ResourcesFor(p)[0] }
 

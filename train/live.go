@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/probe"
@@ -20,8 +22,10 @@ type Target interface {
 	// Service is the URL of the service, Probe the address of the probe server.
 	Service() string
 	Probe() string
-	// Interfere sets the share of a resource that an interferer asks for. It also returns an error if an interferer has
-	// ended by itself since the last call.
+	// Feels says whether the machine probes a resource itself.
+	Feels(quell.Resource) bool
+	// Interfere sets the share of a resource that an interferer asks for. It is an error, too, if one has ended by
+	// itself since the last call.
 	Interfere(r quell.Resource, use float64) error
 	// Carried returns how much of a resource the service and the interferer have used since the target was started, in seconds
 	// of the whole resource. A difference over a run, divided by its length, is a utilisation.
@@ -31,16 +35,18 @@ type Target interface {
 // Carried is accumulated use, in seconds of the whole resource.
 type Carried struct {
 	Own, Interfering float64
-	Sensed           quell.Observation // the sensors' measurements since the previous call; empty if there are no sensors
+	// Sensed is what the machine's sensors and its own probes measured since the question before; empty if it has none.
+	Sensed quell.Observation
 }
 
-// LiveOptions configure how targets are loaded and probed. All but Visits, MaxLatency and Seed are required.
+// LiveOptions say how targets are loaded and probed. All but Visits, MaxLatency and Seed are required. The network is probed by downloads
+// from outside, other resources by the targets themselves.
 type LiveOptions struct {
 	Targets    []Target                     // a machine each
 	PerSecond  func(quell.Resource) float64 // arrivals per second that fill a resource, to turn a level into a rate; 0: requests do not use it
 	Process    loadgen.Process
-	Visits     func(seed uint64) (loadgen.Visits, error) // what a run's arrivals request; nil: one GET /file each
-	Probe      probe.Options                             // Targets and Publish are not used
+	Visits     func(seed uint64) (loadgen.Visits, error) // what a run's arrivals ask for; nil: one GET /file each
+	Probe      *probe.Options                            // of downloads; Targets and Publish are not used; nil: none are made
 	MaxLatency time.Duration                             // a request that takes longer counts as failed; 0: 30 s
 	Seed       uint64                                    // of the probes
 }
@@ -52,27 +58,38 @@ func Live(o LiveOptions) ([]Machine, error) {
 	}
 	var machines []Machine
 	for i, target := range o.Targets {
-		options := o.Probe
-		options.Seed = o.Seed + uint64(i)
-		options.Targets = func() []probe.Target { return nil }
-		options.Publish = func(context.Context, quell.Reading) error { return nil }
-		prober, err := probe.NewProber(options)
-		if err != nil {
-			return nil, err
+		m := &live{LiveOptions: o, target: target}
+		if o.Probe != nil {
+			options := *o.Probe
+			options.Seed = o.Seed + uint64(i)
+			var err error
+			if m.prober, err = newProber(options); err != nil {
+				return nil, err
+			}
 		}
-		machines = append(machines, &live{LiveOptions: o, target: target, prober: prober})
+		machines = append(machines, m)
 	}
 	return machines, nil
+}
+
+// newProber makes one that is only told to collect.
+func newProber(o probe.Options) (*probe.Prober, error) {
+	o.Targets = func() []probe.Target { return nil }
+	o.Publish = func(context.Context, quell.Reading) error { return nil }
+	return probe.NewProber(o)
 }
 
 // live is one target.
 type live struct {
 	LiveOptions
 	target Target
-	prober *probe.Prober
+	prober *probe.Prober // of downloads; nil: none are made
 }
 
-var _ ProbedMachine = (*live)(nil)
+var (
+	_ ProbedMachine  = (*live)(nil)
+	_ WatchedMachine = (*live)(nil)
+)
 
 // Measure implements Machine.
 func (m *live) Measure(ctx context.Context, r RunRequest) (model.TrainingRow, error) {
@@ -85,13 +102,14 @@ const leastCount = 8
 
 // Probes implements ProbedMachine.
 func (m *live) Probes(ctx context.Context, r RunRequest, p Probing) ([]float64, error) {
-	o := m.Probe
+	if m.Probe == nil {
+		return nil, errors.New("there are no downloads to choose the number and size of")
+	}
+	o := *m.Probe
 	o.Count = p.Count * ((leastCount + p.Count - 1) / p.Count)
 	o.Period = time.Duration(o.Count) * p.Spacing()
 	o.Size, o.Timeout, o.Capacity, o.Seed = p.Bytes, 0, nil, r.Seed
-	o.Targets = func() []probe.Target { return nil }
-	o.Publish = func(context.Context, quell.Reading) error { return nil }
-	prober, err := probe.NewProber(o)
+	prober, err := newProber(o)
 	if err != nil {
 		return nil, err
 	}
@@ -99,38 +117,81 @@ func (m *live) Probes(ctx context.Context, r RunRequest, p Probing) ([]float64, 
 	return singles, err
 }
 
-// run loads, disturbs and probes the target. The run fails if the interferer has ended by itself.
-func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (_ model.TrainingRow, _ []float64, err error) {
-	if err := m.can(r, prober); err != nil {
-		return model.TrainingRow{}, nil, err
+// Watch implements WatchedMachine.
+func (m *live) Watch(ctx context.Context, r RunRequest, period time.Duration) ([]quell.Observation, error) {
+	var seen []quell.Observation
+	_, err := m.loaded(ctx, r, func() error {
+		for range int(r.Run / period) {
+			w, err := m.window(ctx, r, m.prober, period)
+			if err != nil {
+				return err
+			}
+			seen = append(seen, w.sensed)
+		}
+		return nil
+	})
+	return seen, err
+}
+
+// run makes a run of one window.
+func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (row model.TrainingRow, singles []float64, err error) {
+	var w window
+	recorder, err := m.loaded(ctx, r, func() (err error) {
+		w, err = m.window(ctx, r, prober, r.Run)
+		return err
+	})
+	if err != nil {
+		return row, nil, err
 	}
-	defer func() { err = errors.Join(err, m.target.Interfere(r.Resource, 0)) }()
-	if err := m.target.Interfere(r.Resource, r.Interference); err != nil {
-		return model.TrainingRow{}, nil, err
+	p, ok := w.sensed.Probe[r.Resource]
+	if !ok || p.N == 0 {
+		return row, nil, fmt.Errorf("no probe of the machine's %s came back: %w", r.Resource, quell.ErrNoData)
+	}
+	row, err = r.fill(model.TrainingRow{
+		Resource:    r.Resource,
+		Utilization: w.own / w.seconds,
+		Interfering: w.interfering / w.seconds,
+		ProbeMS:     model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N},
+		By:          p.By,
+		DurationS:   w.seconds,
+		Observation: &w.sensed,
+	}, recorder)
+	return row, w.singles, err
+}
+
+// loaded loads and disturbs the target, and does something after the warm-up. An interferer that cannot be ended, because it has ended
+// by itself, spoils the run.
+func (m *live) loaded(ctx context.Context, r RunRequest, during func() error) (_ *loadgen.Recorder, err error) {
+	if err := m.can(r); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.target.Interfere(r.disturbed(), 0)) }()
+	if err := m.target.Interfere(r.disturbed(), r.Interference); err != nil {
+		return nil, err
 	}
 	recorder := loadgen.NewRecorder()
 	runner, err := m.runner(r, recorder)
 	if err != nil {
-		return model.TrainingRow{}, nil, err
+		return nil, err
 	}
+	loading, stop := context.WithCancel(ctx)
+	defer stop()
 	var load sync.WaitGroup
-	load.Go(func() { runner.Run(ctx) })
-	row, singles, err := m.collect(ctx, r, prober)
-	load.Wait()
+	load.Go(func() { runner.Run(loading) })
+	if tick.Sleep(ctx, r.WarmUp) {
+		err = during()
+	}
 	if err != nil {
-		return row, nil, err
+		stop()
 	}
-	if err := ctx.Err(); err != nil {
-		return row, nil, err
-	}
-	row, err = r.fill(row, recorder)
-	return row, singles, err
+	load.Wait()
+	return recorder, cmp.Or(err, ctx.Err())
 }
 
-// can refuses resources that cannot be measured or loaded.
-func (m *live) can(r RunRequest, prober *probe.Prober) error {
-	if felt := prober.Resource(); felt != r.Resource {
-		return &quell.UserError{Err: fmt.Errorf("no probe measures %s yet, only %s: set train.resource to that", r.Resource, felt)}
+// can refuses what cannot be measured or loaded.
+func (m *live) can(r RunRequest) error {
+	if felt := m.prober != nil && r.Resource == m.prober.Resource() || m.target.Feels(r.Resource); !felt {
+		return &quell.UserError{Err: fmt.Errorf("nothing probes the %s of these machines: train another resource (train.resource)", r.Resource)}
 	}
 	if r.Level > 0 && !(m.PerSecond(r.Resource) > 0) {
 		return &quell.UserError{Err: fmt.Errorf("requests use no %s, so they cannot load it", r.Resource)}
@@ -163,39 +224,47 @@ func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner
 	return loadgen.New(o)
 }
 
-// collect probes during the measured part of a run, and reads what was used in that time.
-func (m *live) collect(ctx context.Context, r RunRequest, prober *probe.Prober) (model.TrainingRow, []float64, error) {
-	select {
-	case <-ctx.Done():
-		return model.TrainingRow{}, nil, ctx.Err()
-	case <-time.After(r.WarmUp):
-	}
+// window is what was measured of a target in a while.
+type window struct {
+	seconds          float64
+	own, interfering float64           // carried, in seconds of the whole resource
+	sensed           quell.Observation // with all probes
+	singles          []float64         // of downloads, in milliseconds
+}
+
+// window probes for a while and accounts what was carried meanwhile.
+func (m *live) window(ctx context.Context, r RunRequest, prober *probe.Prober, length time.Duration) (w window, err error) {
 	before, err := m.target.Carried(r.Resource)
 	if err != nil {
-		return model.TrainingRow{}, nil, err
+		return w, err
 	}
 	began := time.Now()
-	p, singles, err := prober.Collect(ctx, probe.Target{Instance: "training", Address: m.target.Probe()}, r.Run)
-	if err != nil {
-		return model.TrainingRow{}, nil, err
+	var downloads quell.ProbeStats
+	if prober == nil {
+		if !tick.Sleep(ctx, length) {
+			return w, ctx.Err()
+		}
+	} else {
+		target := probe.Target{Instance: "training", Address: m.target.Probe()}
+		if downloads, w.singles, err = prober.Collect(ctx, target, length); err != nil {
+			return w, err
+		}
 	}
 	after, err := m.target.Carried(r.Resource)
 	if err != nil {
-		return model.TrainingRow{}, nil, err
+		return w, err
 	}
-	seconds := time.Since(began).Seconds()
-	sensed := after.Sensed
-	sensed.At, sensed.WindowS = time.Now().UTC(), seconds
-	sensed.Probe = map[quell.Resource]quell.ProbeStats{r.Resource: p}
-	return model.TrainingRow{
-		Resource:    r.Resource,
-		Utilization: (after.Own - before.Own) / seconds,
-		Interfering: (after.Interfering - before.Interfering) / seconds,
-		ProbeMS:     model.ProbeRun{Mean: p.MeanMS, Stddev: p.StddevMS, N: p.N},
-		By:          p.By,
-		DurationS:   seconds,
-		Observation: &sensed,
-	}, singles, nil
+	w.seconds = time.Since(began).Seconds()
+	w.own, w.interfering, w.sensed = after.Own-before.Own, after.Interfering-before.Interfering, after.Sensed
+	w.sensed.At, w.sensed.WindowS = time.Now().UTC(), w.seconds
+	w.sensed.Probe = maps.Clone(w.sensed.Probe)
+	if prober != nil {
+		if w.sensed.Probe == nil {
+			w.sensed.Probe = map[quell.Resource]quell.ProbeStats{}
+		}
+		w.sensed.Probe[prober.Resource()] = downloads
+	}
+	return w, nil
 }
 
 // fill adds the requested load and the requests' results to a row.

@@ -25,11 +25,15 @@ type Machine interface {
 // RunRequest asks for one run.
 type RunRequest struct {
 	Resource quell.Resource // that the cell's utilisations are of
+	Disturb  quell.Resource // that the interferer uses instead; "": the same
 	Cell
 	WarmUp time.Duration // load and interference before measuring starts
 	Run    time.Duration // its length
 	Seed   uint64
 }
+
+// disturbed is the resource that the interferer uses.
+func (r RunRequest) disturbed() quell.Resource { return cmp.Or(r.Disturb, r.Resource) }
 
 // Options of a training. Plan, Resource and Machines are required.
 type Options struct {

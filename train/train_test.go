@@ -66,6 +66,8 @@ func (m *machine) settle() {
 	m.since = now
 }
 
+func (m *machine) Feels(quell.Resource) bool { return false }
+
 // Carried says that every request used the whole resource for 2 ms.
 func (m *machine) Carried(quell.Resource) (Carried, error) {
 	m.mu.Lock()
@@ -93,7 +95,7 @@ func liveOptions(targets ...Target) LiveOptions {
 	capacity := 40e6
 	return LiveOptions{
 		Targets: targets, PerSecond: func(quell.Resource) float64 { return 500 }, Process: loadgen.Deterministic, Seed: 1,
-		Probe: probe.Options{Service: "training", Sender: "t", Period: 500 * time.Millisecond, Count: 10, Capacity: &capacity, Budget: 0.05,
+		Probe: &probe.Options{Service: "training", Sender: "t", Period: 500 * time.Millisecond, Count: 10, Capacity: &capacity, Budget: 0.05,
 			Timeout: 500 * time.Millisecond},
 	}
 }
@@ -170,7 +172,7 @@ func TestOnlyWhatIsMeasuredIsTrained(t *testing.T) {
 	o := options(t, m)
 	o.Resource = quell.Disk
 	var user *quell.UserError
-	if _, err := Run(t.Context(), o); !errors.As(err, &user) || !strings.Contains(err.Error(), "no probe measures disk yet, only network") {
+	if _, err := Run(t.Context(), o); !errors.As(err, &user) || !strings.Contains(err.Error(), "nothing probes the disk of these machines") {
 		t.Errorf("got %v", err)
 	}
 	lo := liveOptions(m)
@@ -335,5 +337,65 @@ func TestSettle(t *testing.T) {
 		if converged := row.Converged != nil && *row.Converged; converged != tc.converged {
 			t.Errorf("%s: converged is %v", name, converged)
 		}
+	}
+}
+
+// disky is a machine that probes its disk itself.
+type disky struct{ *machine }
+
+func (disky) Feels(r quell.Resource) bool { return r == quell.Disk }
+
+func (m disky) Carried(r quell.Resource) (Carried, error) {
+	c, err := m.machine.Carried(r)
+	by := quell.Probing{Bytes: 4096}
+	c.Sensed.Probe = map[quell.Resource]quell.ProbeStats{quell.Disk: {MeanMS: 3, StddevMS: 1, N: 7, By: &by}}
+	return c, err
+}
+
+// What a machine probes itself is trained without downloads; where there are some, what they tell stands beside it.
+func TestProbesOfTheMachinesOwn(t *testing.T) {
+	for _, downloads := range []bool{false, true} {
+		lo := liveOptions(disky{newMachine(t, func(http.ResponseWriter, *http.Request) {})})
+		if !downloads {
+			lo.Probe = nil
+		}
+		machines, err := Live(lo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{Resource: quell.Disk, Plan: options(t, newMachine(t, nil)).Plan, Machines: machines, Seed: 1}
+		o.Plan.Only = []Cell{{0.1, 0.3}}
+		rows, err := Run(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, network := rows[0].Observation.Probe[quell.Network]
+		r, want := rows[0], model.ProbeRun{Mean: 3, Stddev: 1, N: 7}
+		if r.Resource != quell.Disk || r.ProbeMS != want || r.By.Bytes != 4096 || network != downloads {
+			t.Errorf("row %+v, downloads %v", r, network)
+		}
+	}
+}
+
+// A neighbour on another resource than the level's is watched period by period, and ended.
+func TestWatch(t *testing.T) {
+	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
+	machines, err := Live(liveOptions(disky{m}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := machines[0].(WatchedMachine).Watch(t.Context(), RunRequest{
+		Resource: quell.Disk, Disturb: quell.CPU, Cell: Cell{0.1, 0.3}, WarmUp: 100 * time.Millisecond, Run: time.Second,
+	}, 500*time.Millisecond)
+	if err != nil || len(seen) != 2 {
+		t.Fatalf("%d periods, %v", len(seen), err)
+	}
+	for _, o := range seen {
+		if o.Probe[quell.Network].N == 0 || o.Probe[quell.Disk].N != 7 || o.WindowS < 0.4 {
+			t.Errorf("observation %+v", o)
+		}
+	}
+	if !slices.Equal(m.asked, []float64{0.3, 0}) {
+		t.Errorf("interference %v", m.asked)
 	}
 }

@@ -20,8 +20,8 @@ func labCommand() *cobra.Command {
 		Short: "Real machines in miniature: network namespaces, shaped links and cgroups of this kernel (Linux, root)",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(labListCommand(), labRunCommand(), labValidateCommand(), labProbingCommand(), labCleanCommand(), labWorkCommand(),
-		labInstanceCommand(), labProbeCommand())
+	cmd.AddCommand(labListCommand(), labRunCommand(), labValidateCommand(), labProbingCommand(), labCrosstalkCommand(), labCleanCommand(),
+		labWorkCommand(), labInstanceCommand(), labProbeCommand())
 	return cmd
 }
 

@@ -31,12 +31,13 @@ func (o *labRun) needsModels(sc *scenario.Scenario) bool {
 type labTraining struct {
 	Plan     train.Plan
 	Resource quell.Resource
+	Others   []quell.Resource `json:",omitempty"` // that are trained after it
 	Network  float64
 	Cores    float64 `json:",omitzero"` // if the hosts' processors are limited
 	DiskIOPS float64 `json:",omitzero"` // if limited
 	Workload scenario.Workload
 	Budget   float64
-	Spacing  time.Duration // of probes
+	Spacing  time.Duration // of probes of the network
 }
 
 // labProbeBudget is the share of the link that probes may use, in training and in the runs.
@@ -51,10 +52,10 @@ func (o *labRun) training() labTraining {
 	if w.Kind == scenario.Users { // for users no level gives a number of users: the same requests arrive independently
 		w.Kind, w.Arrivals, w.Users, w.Think = scenario.Classes, scenario.Poisson, 0, 0
 	}
-	w.System, w.CacheStretch = 0, 0 // only for simulated machines
-	host := experiment.KernelHost(o.scenario, o.scenario.Hosts[0])
+	w.System, w.CacheStretch = 0, 0 // of simulated machines
+	host, felt := experiment.KernelHost(o.scenario, o.scenario.Hosts[0]), experiment.Felt(o.scenario)
 	t := labTraining{
-		Plan: labPlan(), Resource: policy.Resource(o.scenario.Service.Policy), Network: host.Network, Cores: host.Cores, DiskIOPS: host.DiskIOPS,
+		Plan: labPlan(), Resource: felt[0], Others: felt[1:], Network: host.Network, Cores: host.Cores, DiskIOPS: host.DiskIOPS,
 		Workload: w,
 		Budget:   labProbeBudget, Spacing: experiment.LabProbeSpacing,
 	}
@@ -127,8 +128,7 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	fmt.Fprintf(errs, "Training on %d machines of %.0f Mbit/s.\n", len(o.scenario.Hosts), t.Network/1e6)
-	rows, err := o.train(ctx, t, dir, program, machines, errs)
+	rows, err := o.trainAll(ctx, t, dir, program, machines, errs)
 	if err != nil {
 		return "", err
 	}
@@ -143,19 +143,48 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 	return path, models.Save(path)
 }
 
-// train makes the runs of a plan on all of the lab's machines at once. Rows are stored in dir, so that an interrupted
-// training can continue.
-func (o *labRun) train(
+// trainAll trains one resource after the other.
+func (o *labRun) trainAll(
 	ctx context.Context, t labTraining, dir, program string, machines experiment.Machines, errs io.Writer,
 ) (rows []model.TrainingRow, err error) {
-	store, err := train.OpenStore(filepath.Join(dir, "training.jsonl"), t.settings(o.scenario.Seed), false)
+	levels := t.Plan.Levels
+	for _, r := range t.felt() {
+		t.Plan.Levels = experiment.Fills(o.scenario, r, levels)
+		fmt.Fprintf(errs, "Training the %s on %d machines.\n", r, len(o.scenario.Hosts))
+		of, err := o.train(ctx, t, r, dir, program, machines, errs)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, of...)
+	}
+	return rows, nil
+}
+
+// felt are the resources that are trained, in order.
+func (t labTraining) felt() []quell.Resource {
+	return append([]quell.Resource{t.Resource}, t.Others...)
+}
+
+// rowsFile is where the rows of a resource are kept.
+func rowsFile(dir string, t labTraining, r quell.Resource) string {
+	if r == t.Resource {
+		return filepath.Join(dir, "training.jsonl")
+	}
+	return filepath.Join(dir, fmt.Sprintf("training-%s.jsonl", r))
+}
+
+// train makes the runs of a plan on all of the lab's machines at once. Rows are kept in dir: an interrupted training goes on.
+func (o *labRun) train(
+	ctx context.Context, t labTraining, r quell.Resource, dir, program string, machines experiment.Machines, errs io.Writer,
+) (rows []model.TrainingRow, err error) {
+	store, err := train.OpenStore(rowsFile(dir, t, r), t.settings(r, o.scenario.Seed), false)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	bar := newProgressBar(errs)
 	defer bar.finish()
-	return o.hosts(t, dir, program, machines).Run(ctx, store.In(train.Options{Plan: t.Plan, Resource: t.Resource, Progress: bar.show}))
+	return o.hosts(t, dir, program, machines).Run(ctx, store.In(train.Options{Plan: t.Plan, Resource: r, Progress: bar.show}))
 }
 
 // host is one of the machines.
@@ -164,13 +193,16 @@ func (t labTraining) host() scenario.Host {
 }
 
 // settings are what the rows depend on.
-func (t labTraining) settings(seed uint64) train.Settings {
+func (t labTraining) settings(r quell.Resource, seed uint64) train.Settings {
 	s := t.Plan.Settings()
 	maps.Copy(s, train.Settings{
-		"resource": string(t.Resource), "network": fmt.Sprintf("%gbps", t.Network),
+		"resource": string(r), "network": fmt.Sprintf("%gbps", t.Network),
 		"cores": fmt.Sprint(t.Cores), "disk_iops": fmt.Sprint(t.DiskIOPS), "workload": fmt.Sprintf("%+v", t.Workload),
 		"probe.budget": fmt.Sprint(t.Budget), "probe.spacing": t.Spacing.String(), "seed": fmt.Sprint(seed), "only": fmt.Sprint(t.Plan.Only),
 	})
+	if len(t.Others) > 0 {
+		s["probed"] = fmt.Sprint(t.felt())
+	}
 	return s
 }
 
@@ -181,7 +213,7 @@ func (o *labRun) hosts(t labTraining, dir, program string, machines experiment.M
 		ids = append(ids, h.ID)
 	}
 	return experiment.Training{
-		Bandwidth: t.Network, Workload: t.Workload, Budget: t.Budget, Seed: o.scenario.Seed, Spacing: t.Spacing,
+		Resources: t.felt(), Bandwidth: t.Network, Workload: t.Workload, Budget: t.Budget, Seed: o.scenario.Seed, Spacing: t.Spacing,
 		Kernel: &experiment.KernelHosts{Program: program, Dir: filepath.Join(dir, "lab"), Prefix: o.prefix, Hosts: ids, Machines: machines,
 			Host: t.host()},
 	}

@@ -191,6 +191,10 @@ func (l labMachines) Carried(host string, r quell.Resource) (c train.Carried, er
 		c.Own, c.Interfering, err = m.Carried()
 	case quell.CPU:
 		c.Own, c.Interfering, err = m.CPUCarried()
+	case quell.Disk:
+		c.Own, c.Interfering, err = m.DiskCarried()
+	case quell.Memory:
+		c.Own, c.Interfering, err = m.MemoryCarried()
 	default:
 		err = fmt.Errorf("what a machine carried of its %s is not counted", r)
 	}

@@ -42,6 +42,9 @@ type labRun struct {
 	probing  bool
 	heldOut  time.Duration // how long a held-out point is measured
 
+	crosstalk bool
+	periods   int // of each cell of its matrix
+
 	name     string
 	scenario *scenario.Scenario
 	records  string // folder of the runs' records
@@ -257,7 +260,9 @@ func (o *labRun) programs() []string {
 	}
 	byResource := map[quell.Resource]string{quell.Network: "iperf3", quell.CPU: "stress-ng", quell.Memory: "stress-ng", quell.Disk: "fio"}
 	if o.needsModels(o.scenario) {
-		programs = append(programs, byResource[policy.Resource(o.scenario.Service.Policy)])
+		for _, r := range experiment.Felt(o.scenario) {
+			programs = append(programs, byResource[r])
+		}
 	}
 	for _, e := range o.scenario.Timeline {
 		if e.Interfere != nil {
@@ -280,6 +285,9 @@ func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, er
 	}
 	if o.probing {
 		return o.study(ctx, program, o.records, machines, out)
+	}
+	if o.crosstalk {
+		return o.matrix(ctx, program, o.records, machines, out, errs)
 	}
 	models, err := o.prepareModels(ctx, program, machines, errs)
 	if err != nil {

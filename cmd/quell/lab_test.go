@@ -311,14 +311,14 @@ func TestLabRefuses(t *testing.T) {
 			classes("{name: a, network: 60KB}, {name: b, cpu: 3s}")): "large.yaml:12:74: workload.classes[1]: its mean request " +
 			"takes 3s on an idle host, and clients wait for 10s: make it at most 2.5s",
 		write("linkless", file,
-			classes("{name: a, cpu: 5ms}")): "linkless.yaml:12:47: workload.classes: no class has network " +
-			"bytes",
+			classes("{name: a, cpu: 5ms}")): "linkless.yaml:12:47: workload.classes: no class uses network, " +
+			"and models of it are learned under load",
 		write("bound", file,
 			"{kind: users, users: 5, classes: [{name: a, cpu: 5ms, network: 1KB}]}"): "bound.yaml:12:44: workload.classes: the mean request " +
-			"takes 0.005 of a host's cpu where it takes 0.00016 of the link",
+			"takes 0.005 of a host's cpu where it takes 0.00016 of the network",
 		write("resource", "policy: {name: prima}",
-			"policy: {name: prima, resource: cpu}"): "resource.yaml:8:35: service.policy.resource: a lab learns models of its links, " +
-			"which are what its probes feel, not of cpu",
+			"policy: {name: prima, resource: cpu}"): "resource.yaml:12:11: workload.classes: no class uses cpu, " +
+			"and models of it are learned under load",
 		write("rule", "scheduling: leastconn",
 			"scheduling: prequal"): "runs[0].scheduling: HAProxy has no prequal: give the run balancer: builtin",
 		write("late", "warm_up: 3s",
@@ -373,10 +373,10 @@ func TestLabLooksAtChosenRuns(t *testing.T) {
 		"others of that policy":     {network, rules, labRun{policies: []string{"static"}, runs: []int{1}}, "", "haproxy"},
 		"other policies":            {network, rules, labRun{policies: []string{"hpa"}}, "", "haproxy"},
 		"without HAProxy":           {network, rules, labRun{runs: []int{4}}, "", ""},
-		"models wanted":             {cpu, models, labRun{}, ":5:47: workload.classes: no class has network bytes", ""},
-		"models wanted by a run":    {cpu, models, labRun{runs: []int{1}}, "workload.classes: no class has network bytes", ""},
+		"models wanted":             {cpu, models, labRun{}, ":5:47: workload.classes: no class uses network", ""},
+		"models wanted by a run":    {cpu, models, labRun{runs: []int{1}}, "workload.classes: no class uses network", ""},
 		"models not wanted":         {cpu, models, labRun{runs: []int{2}}, "", "haproxy"},
-		"models wanted to validate": {cpu, models, labRun{runs: []int{2}, validate: true}, "workload.classes: no class has network bytes", ""},
+		"models wanted to validate": {cpu, models, labRun{runs: []int{2}, validate: true}, "workload.classes: no class uses network", ""},
 		"no such run":               {cpu, models, labRun{runs: []int{3}}, "--run: ", ""},
 		"weights":                   {network, weights, labRun{}, "", "haproxy"},
 		"weights of another size": {network, weights, labRun{policies: []string{"hpa"}, duration: 20 * time.Second},

@@ -48,7 +48,7 @@ func (o *labRun) measureHeldOut(ctx context.Context, program, models, dir string
 	}
 	o.scenario.Seed += 1_000_003 // other arrivals than those of the training
 	fmt.Fprintf(errs, "Measuring %d held-out points for %s each.\n", len(t.Plan.Only), o.heldOut)
-	rows, err := o.train(ctx, t, dir, program, machines, errs)
+	rows, err := o.train(ctx, t, t.Resource, dir, program, machines, errs)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -20,7 +21,9 @@ import (
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/probe/local"
 	processscaler "github.com/quellhq/quell/scaler/process"
+	"github.com/quellhq/quell/train"
 )
 
 // Kernel is a rig on machines of lab/testbed/kernel, for one run at a time, played from the clients' namespace. For each run
@@ -190,16 +193,36 @@ func (g *KernelGroup) config() string {
 	p.From, p.Listen, p.TokenFile, p.Capacity = config.FromController, fmt.Sprintf("0.0.0.0:%d", labProbe), g.tokenFile(), host.Network
 	p.Count = max(8, int(file.Service.Sampling/LabProbeSpacing))
 	made := KernelHost(sc, host)
-	tellSize(&file.Agent, made.Network, made.Cores)
+	tell(&file.Agent, scenario.Host{Network: made.Network, Cores: made.Cores, DiskIOPS: made.DiskIOPS}, Felt(sc))
 	return written(file)
 }
 
-// tellSize tells an agent how large its machine is. Where processors are not limited, its cgroup has no quota to go by.
-func tellSize(a *config.Agent, network, cores float64) {
-	a.Capacity[quell.Network] = network
-	if cores > 0 {
-		a.Cgroup, a.Capacity[quell.CPU] = "self", cores
+// tell tells an agent how large its machine is, and which of its resources to probe. Where processors are not limited, its cgroup has no
+// quota to go by.
+func tell(a *config.Agent, h scenario.Host, probed []quell.Resource) {
+	a.Capacity[quell.Network] = h.Network
+	if h.Cores > 0 {
+		a.Cgroup, a.Capacity[quell.CPU] = "self", h.Cores
 	}
+	if h.DiskIOPS > 0 {
+		a.Capacity[quell.Disk] = h.DiskIOPS
+	}
+	a.Probing.Run = labProbeRun
+	outside := func(r quell.Resource) bool { return !slices.Contains(local.Resources(), r) }
+	a.Probing.Resources = slices.DeleteFunc(slices.Clone(probed), outside)
+}
+
+// labProbeRun is the processor time of a processor probe: short, so that hosts of a fifth of a core bear several a second.
+const labProbeRun = 100 * time.Microsecond
+
+// Felt lists the resources that a scenario's instances are probed for: those that its policy goes by, which are those that requests
+// use where it goes by all that the models know.
+func Felt(sc *scenario.Scenario) []quell.Resource {
+	if !policy.GoesByAll(sc.Service.Policy) {
+		return policy.ResourcesFor(sc.Service.Policy)
+	}
+	used := sc.Workload.Demands(sc.Hosts[0])
+	return slices.DeleteFunc(slices.Clone(quell.Resources), func(r quell.Resource) bool { return used[r] == 0 })
 }
 
 // Contended says whether a scenario is about a resource: its policy goes by it, its requests want of it, or a neighbour takes
@@ -207,6 +230,25 @@ func tellSize(a *config.Agent, network, cores float64) {
 func Contended(sc *scenario.Scenario, r quell.Resource) bool {
 	return slices.Contains(policy.ResourcesFor(sc.Service.Policy), r) || sc.Workload.Demands(sc.Hosts[0])[r] > 0 ||
 		slices.ContainsFunc(sc.Timeline, func(e scenario.Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
+}
+
+// Fullest is the resource that a scenario's requests fill first.
+func Fullest(sc *scenario.Scenario) quell.Resource {
+	used := uses(sc.Workload, sc.Hosts[0])
+	return slices.MaxFunc(quell.Resources, func(a, b quell.Resource) int { return cmp.Compare(used[a], used[b]) })
+}
+
+// Neighbours are those on a scenario's timeline, each once, in their order.
+func Neighbours(sc *scenario.Scenario) (list []train.Neighbour) {
+	for _, e := range sc.Timeline {
+		if e.Interfere == nil || e.Interfere.Use == 0 {
+			continue
+		}
+		if n := (train.Neighbour{Resource: e.Interfere.Resource, Use: e.Interfere.Use}); !slices.Contains(list, n) {
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 // instance is the command that starts one.

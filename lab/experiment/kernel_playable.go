@@ -2,15 +2,16 @@ package experiment
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/demand"
 	"github.com/quellhq/quell/lab/testbed/kernel"
-	"github.com/quellhq/quell/policy"
 )
 
 // KernelPlayable returns what a kernel lab cannot play of a scenario, as a *quell.InvalidError that says what to do. It checks
@@ -100,29 +101,45 @@ func bearable(sc *scenario.Scenario) error {
 	return nil
 }
 
-// KernelTrainable returns why a lab cannot learn models for a scenario, as a *quell.InvalidError. A training needs requests that
-// mainly use the network.
+// KernelTrainable says why a lab cannot learn models for a scenario, as a *quell.InvalidError. A training fills each resource that the
+// policy goes by: requests must use it, and none of the others as much as to be full before all of these.
 func KernelTrainable(sc *scenario.Scenario) error {
 	const instead = "give models with --models, or play policies that need none (static, hpa, knapsack, lr)"
-	for _, r := range policy.ResourcesFor(sc.Service.Policy) {
-		if r != quell.Network {
-			return invalid("service.policy.resource",
-				"a lab learns models of its links, which are what its probes feel, not of %s: set network; or %s", r, instead)
+	trained := Felt(sc)
+	used := uses(sc.Workload, sc.Hosts[0])
+	most := 0.0
+	for _, r := range trained {
+		if used[r] == 0 {
+			return invalid("workload.classes", "no class uses %s, and models of it are learned under load: give the classes some; or %s", r, instead)
 		}
-	}
-	demands := sc.Workload.Demands(sc.Hosts[0])
-	network := demands[quell.Network]
-	if network == 0 {
-		return invalid("workload.classes", "no class has network bytes, and models of a lab are about its links: give the answers some; or %s",
-			instead)
+		most = max(most, used[r])
 	}
 	for _, r := range quell.Resources {
-		if demands[r] > network {
+		if used[r] > most*(1+1e-9) {
 			return invalid("workload.classes",
-				"the mean request takes %.2g of a host's %s where it takes %.2g of the link (seconds of the whole), and models of a lab are about "+
-					"links: "+
-					"make answers larger, %s demands smaller, or hosts larger in it; or %s", demands[r], r, network, r, instead)
+				"the mean request takes %.2g of a host's %s where it takes %.2g of the %s (seconds of the whole), and models are learned of %s "+
+					"only: name %s in policy.resource as well, make its demands smaller, or hosts larger in it; or %s",
+				used[r], r, most, join(trained), join(trained), r, instead)
 		}
 	}
 	return nil
+}
+
+func join(list []quell.Resource) string {
+	var words []string
+	for _, r := range list {
+		words = append(words, string(r))
+	}
+	return strings.Join(words, ", ")
+}
+
+// Fills are the levels of a training of one resource, of those given: as far as requests can fill it before another one is full.
+func Fills(sc *scenario.Scenario, r quell.Resource, levels []float64) []float64 {
+	used := uses(sc.Workload, sc.Hosts[0])
+	most := slices.Max(slices.Collect(maps.Values(used)))
+	scaled := slices.Clone(levels)
+	for i := range scaled {
+		scaled[i] *= used[r] / most
+	}
+	return scaled
 }

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"errors"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	processscaler "github.com/quellhq/quell/scaler/process"
+	"github.com/quellhq/quell/train"
 )
 
 // TestLabConfigIsWhatTheDaemonsRead: for every balancer the run's file says what the scenario and the lab are.
@@ -115,11 +117,15 @@ func TestLabOfDynamicWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		agent := config.Agent{Root: "/", Capacity: map[quell.Resource]float64{quell.Network: 50e6}, Policy: file.Agent.Policy}
+		agent := config.Agent{Root: "/", Capacity: map[quell.Resource]float64{quell.Network: 50e6}, Policy: file.Agent.Policy,
+			Probing: file.Agent.Probing}
 		if want.cpu {
 			agent.Cgroup, agent.Capacity[quell.CPU] = "self", 0.5
 		}
-		if !reflect.DeepEqual(file.Agent, agent) || agent.Policy.Chosen.Name != "" {
+		if want.host.DiskIOPS > 0 {
+			agent.Capacity[quell.Disk] = want.host.DiskIOPS
+		}
+		if !reflect.DeepEqual(file.Agent, agent) || agent.Policy.Chosen.Name != "" || len(agent.Probing.Resources) > 0 {
 			t.Errorf("%s: %+v, want %+v", classes, file.Agent, agent)
 		}
 	}
@@ -155,21 +161,93 @@ func TestKernelPlayable(t *testing.T) {
 	}
 }
 
-// TestKernelTrainable: models are of links, so links must be what requests take most of.
+// TestKernelTrainable: a training fills what the policy goes by, so nothing else may be full before.
 func TestKernelTrainable(t *testing.T) {
-	for classes, path := range map[string]string{
-		"{name: a, network: 60KB}":                                "",
-		"{name: a, cpu: 1ms, disk: 1, network: 60KB}":             "",
-		"{name: a, cpu: 4ms}, {name: b, cpu: 1ms, network: 60KB}": "workload.classes",
-		"{name: a, cpu: 10ms}":                                    "workload.classes",
-		"{name: a, disk: 9, network: 10KB}":                       "workload.classes",
+	for _, c := range []struct{ resource, classes, path string }{
+		{"network", "{name: a, network: 60KB}", ""},
+		{"network", "{name: a, cpu: 1ms, disk: 1, network: 60KB}", ""},
+		{"network", "{name: a, cpu: 4ms}, {name: b, cpu: 1ms, network: 60KB}", "workload.classes"},
+		{"network", "{name: a, cpu: 10ms}", "workload.classes"},
+		{"network", "{name: a, disk: 9, network: 10KB}", "workload.classes"},
+		{"cpu", "{name: a, cpu: 10ms, network: 10KB}", ""},
+		{"cpu", "{name: a, cpu: 10ms, memory: 5ms}", ""},
+		{"disk", "{name: a, disk: 9}", ""},
+		{"disk", "{name: a, cpu: 50ms, disk: 9}", "workload.classes"},
+		{"[cpu, disk]", "{name: a, cpu: 50ms, disk: 9, network: 10KB}", ""},
+		{"[cpu, disk]", "{name: a, cpu: 50ms, network: 10KB}", "workload.classes"},
+		{"auto", "{name: a, cpu: 50ms, disk: 9, network: 10KB}", ""},
 	} {
-		err := KernelTrainable(dynamic(t, ", cores: 0.5", classes))
+		err := KernelTrainable(feeling(t, c.resource, c.classes))
 		var invalid *quell.InvalidError
-		if path == "" && err != nil || path != "" && (!errors.As(err, &invalid) || invalid.Path != path ||
+		if c.path == "" && err != nil || c.path != "" && (!errors.As(err, &invalid) || invalid.Path != c.path ||
 			!strings.Contains(err.Error(), "--models")) {
-			t.Errorf("%s: %v, want %q", classes, err, path)
+			t.Errorf("%s, %s: %v, want %q", c.resource, c.classes, err, c.path)
 		}
+	}
+}
+
+// feeling is a scenario of request classes whose policy goes by these resources.
+func feeling(t *testing.T, resource, classes string) *scenario.Scenario {
+	t.Helper()
+	sc, err := scenario.Parse("own.yaml", []byte(`
+scenario: own
+duration: 10s
+service: {slo: {metric: mean, threshold: 30ms}, policy: {name: prima, resource: `+resource+`}}
+hosts: [{id: h, count: 2, network: 50Mbps, cores: 0.5, disk_iops: 200}]
+workload: {kind: classes, load: 0.5, classes: [`+classes+`]}
+timeline: [{at: 1s, interfere: {host: h1, resource: cpu, use: 0.6}}, {at: 2s, interfere: {host: h1, resource: cpu, use: 0}},
+  {at: 3s, interfere: {host: h2, resource: cpu, use: 0.6}}, {at: 4s, interfere: {host: h2, resource: disk, use: 0.3}}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sc
+}
+
+// TestWhatInstancesFeel: agents are told to probe what the policy goes by and can be probed from inside; the levels of a training end
+// where requests fill another resource.
+func TestWhatInstancesFeel(t *testing.T) {
+	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const classes = "{name: a, cpu: 10ms, disk: 2, network: 10KB}" // 20 ms, 10 ms and 1.6 ms of the whole
+	for resource, want := range map[string]struct {
+		felt, inside []quell.Resource
+	}{
+		"network":     {[]quell.Resource{quell.Network}, nil},
+		"[disk, cpu]": {[]quell.Resource{quell.CPU, quell.Disk}, []quell.Resource{quell.CPU, quell.Disk}},
+		"auto":        {[]quell.Resource{quell.CPU, quell.Network, quell.Disk}, []quell.Resource{quell.CPU, quell.Disk}},
+	} {
+		sc := feeling(t, resource, classes)
+		if felt := Felt(sc); !slices.Equal(felt, want.felt) {
+			t.Errorf("%s: felt %v, want %v", resource, felt, want.felt)
+		}
+		g := &KernelGroup{rig: &Kernel{Program: "/opt/quell", Scenario: sc}, place: place, sockets: "/run/q",
+			group: newGroup(sc, scenario.Run{Policy: quell.Policy{Name: "static"}, Scheduling: quell.RoundRobin}, t.TempDir())}
+		if err := os.WriteFile(g.tokenFile(), []byte("secret\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := daemon.Drivers().Parse("quell.yaml", []byte(g.config()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := file.Agent; !slices.Equal(a.Probing.Resources, want.inside) || a.Capacity[quell.Disk] != 200 || a.Capacity[quell.CPU] != 0.5 {
+			t.Errorf("%s: the agent probes %v, capacities %v", resource, a.Probing.Resources, a.Capacity)
+		}
+	}
+	sc := feeling(t, "auto", classes)
+	for r, want := range map[quell.Resource][]float64{quell.CPU: {0, 0.8}, quell.Disk: {0, 0.4}, quell.Memory: {0, 0.8}} {
+		got := Fills(sc, r, []float64{0, 0.8})
+		if math.Abs(got[1]-want[1]) > 1e-9 || got[0] != 0 {
+			t.Errorf("levels of %s %v, want %v", r, got, want)
+		}
+	}
+	if r := Fullest(sc); r != quell.CPU {
+		t.Errorf("%s is full first, want cpu", r)
+	}
+	if list := Neighbours(sc); !slices.Equal(list, []train.Neighbour{{Resource: quell.CPU, Use: 0.6}, {Resource: quell.Disk, Use: 0.3}}) {
+		t.Errorf("neighbours %v", list)
 	}
 }
 

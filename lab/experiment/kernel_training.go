@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,11 +30,13 @@ type KernelHosts struct {
 	Prefix   string   // of the lab
 	Hosts    []string // ids
 	Machines Machines
-	Host     scenario.Host     // what each is like; what is 0 is not limited
-	workload scenario.Workload // the training's
-	procs    group
-	token    string // of the probe servers
-	lifeline [2]*os.File
+	Host     scenario.Host // what each is like; what is 0 is not limited
+
+	workload  scenario.Workload // the training's
+	resources []quell.Resource  // likewise
+	procs     group
+	token     string // of the probe servers
+	lifeline  [2]*os.File
 }
 
 // start starts the instances and returns them as targets. stop ends them, also after an error.
@@ -72,7 +75,8 @@ func (k *KernelHosts) startHost(ctx context.Context, host, config string) (*kern
 	if err := k.procs.launch(host, cmd, (*exec.Cmd).Start); err != nil {
 		return nil, err
 	}
-	t := &kernelTarget{host: host, address: place.Address().String(), machines: k.Machines, instance: k.procs.procs[len(k.procs.procs)-1]}
+	t := &kernelTarget{host: host, address: place.Address().String(), machines: k.Machines, probed: k.resources,
+		instance: k.procs.procs[len(k.procs.procs)-1]}
 	return t, t.await(ctx, k.procs.exited)
 }
 
@@ -95,7 +99,8 @@ func (k *KernelHosts) configure() (path string, err error) {
 	file.Service.Name, file.Service.SLO = "training", quell.SLO{Metric: quell.Mean, Threshold: time.Second}
 	file.Probe.From, file.Probe.Listen, file.Probe.Token = config.FromController, fmt.Sprintf("0.0.0.0:%d", labProbe), k.token
 	file.Agent.Metrics = fmt.Sprintf("0.0.0.0:%d", labMeter)
-	tellSize(&file.Agent, k.Host.Network, k.Host.Cores)
+	file.Service.Sampling, file.Data = time.Second, k.Dir
+	tell(&file.Agent, k.Host, k.resources)
 	return path, os.WriteFile(path, []byte(written(&file)), 0o600)
 }
 
@@ -103,7 +108,13 @@ func (k *KernelHosts) configure() (path string, err error) {
 type kernelTarget struct {
 	host, address string
 	machines      Machines
+	probed        []quell.Resource
 	instance      *process // web server and meter
+}
+
+// Feels implements train.Target: the machine's own agent probes all but the network.
+func (t *kernelTarget) Feels(r quell.Resource) bool {
+	return r != quell.Network && slices.Contains(t.probed, r)
 }
 
 func (t *kernelTarget) Service() string { return fmt.Sprintf("http://%s:%d", t.address, labInstance) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // Training describes a training on emulated hosts in this process, or on the machines of a lab.
 type Training struct {
 	Kernel    *KernelHosts      // nil: emulated hosts
+	Resources []quell.Resource  // that live instances are probed for; none: the network
 	Hosts     int               // emulated at once
 	Bandwidth float64           // bit/s of each host's link
 	Workload  scenario.Workload // what clients ask for; its load does not count
@@ -58,7 +60,7 @@ func (t Training) On(ctx context.Context, work func(context.Context, []train.Mac
 	machines, err := train.Live(train.LiveOptions{
 		Targets: targets, PerSecond: t.perSecond, Process: processOf(t.Workload.Arrivals), Seed: t.Seed,
 		Visits: func(seed uint64) (loadgen.Visits, error) { return visits(t.Workload, seed) },
-		Probe:  t.probes(token),
+		Probe:  t.downloads(token),
 	})
 	if err != nil {
 		return err
@@ -70,10 +72,13 @@ func (t Training) On(ctx context.Context, work func(context.Context, []train.Mac
 	return err
 }
 
-// probes are chosen so that the machines are probed as live instances are.
-func (t Training) probes(token string) probe.Options {
+// downloads are chosen so that the machines are probed as live instances are; nil: those are not probed by downloads.
+func (t Training) downloads(token string) *probe.Options {
+	if len(t.Resources) > 0 && !slices.Contains(t.Resources, quell.Network) {
+		return nil
+	}
 	const count = 10 // per period: only their spacing and their budget matter here
-	o := probe.Options{
+	o := &probe.Options{
 		Service: "training", Sender: "trainer", From: "training", Token: token,
 		Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth,
 	}
@@ -86,11 +91,25 @@ func (t Training) probes(token string) probe.Options {
 
 // perSecond is the rate of arrivals that fills a resource of a host; 0 if they use none of it.
 func (t Training) perSecond(r quell.Resource) float64 {
-	demand, ok := t.Workload.Demands(t.host())[r]
+	demand, ok := uses(t.Workload, t.host())[r]
 	if !ok {
 		return 0
 	}
 	return 1 / demand
+}
+
+// uses is what a request takes of a host's resources as its agent tells it, in seconds of the whole: of memory that is the processors'
+// time, which stands in for a traffic that no counter tells.
+func uses(w scenario.Workload, h scenario.Host) map[quell.Resource]float64 {
+	h.Memory = 1
+	all := w.Demands(h)
+	if h.Cores > 0 && all[quell.Memory] > 0 {
+		all[quell.CPU] += all[quell.Memory] / h.Cores
+	}
+	if all[quell.CPU] > 0 {
+		all[quell.Memory] = all[quell.CPU]
+	}
+	return all
 }
 
 // host is one of the machines.
@@ -106,7 +125,7 @@ func (t Training) targets(
 	ctx context.Context, cancel context.CancelCauseFunc, running *sync.WaitGroup,
 ) (targets []train.Target, token string, err error) {
 	if t.Kernel != nil {
-		t.Kernel.workload = t.Workload
+		t.Kernel.workload, t.Kernel.resources = t.Workload, t.Resources
 		targets, err = t.Kernel.start(ctx)
 		return targets, t.Kernel.token, err
 	}
@@ -145,6 +164,9 @@ type target struct {
 
 func (t target) Service() string { return "http://" + t.Addr() }
 func (t target) Probe() string   { return t.ProbeAddr() }
+
+// Feels implements train.Target: the only resource that emulated machines have is the network, which is probed from outside.
+func (t target) Feels(quell.Resource) bool { return false }
 
 func (t target) Interfere(r quell.Resource, use float64) error {
 	if r != emulated.Shared {

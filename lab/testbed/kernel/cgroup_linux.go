@@ -288,6 +288,54 @@ func (g groups) used(group string) (float64, error) {
 	return 0, fmt.Errorf("%s has no usage_usec", filepath.Join(g.usage, group, "cpu.stat"))
 }
 
+// diskOperation is the size of all disk operations in a lab.
+const diskOperation = 4096
+
+// operations returns how many disk operations the processes in a group have made.
+func (g groups) operations(group string) (float64, error) {
+	pids, err := members(filepath.Join(g.cpu, group))
+	if err != nil {
+		return 0, err
+	}
+	var bytes uint64
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) { // it has just ended
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		used, err := transferred(text)
+		if err != nil {
+			return 0, fmt.Errorf("process %d: %w", pid, err)
+		}
+		bytes += used
+	}
+	return float64(bytes) / diskOperation, nil
+}
+
+// transferred reads /proc/PID/io: the bytes that came from the disk and went there.
+func transferred(text []byte) (bytes uint64, err error) {
+	found := 0
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if name != "read_bytes" && name != "write_bytes" {
+			continue
+		}
+		n, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("io: %w", err)
+		}
+		bytes += n
+		found++
+	}
+	if found != 2 {
+		return 0, errors.New("io has no read_bytes and write_bytes")
+	}
+	return bytes, nil
+}
+
 // foldersOf returns a group's folders in the trees in which it is there.
 func (g groups) foldersOf(group string) (folders []string) {
 	for _, root := range g.roots() {

@@ -248,6 +248,22 @@ func TestSharedDisk(t *testing.T) {
 		t.Errorf("%d reads of the service, %d of both in %v, of a disk of %d a second", own, both, span, limit)
 	}
 	eventually(t, "the neighbour to go on", func() bool { return served(t, l) > before+own })
+	service, neighbour, err := m.DiskCarried()
+	if err != nil || service != 0 || neighbour < float64(both-own)/limit/2 || neighbour > float64(served(t, l))/limit {
+		t.Errorf("of all that runs now the service carried %v s of the disk, the neighbour %v s; %v", service, neighbour, err)
+	}
+}
+
+func TestTransferred(t *testing.T) {
+	const text = "rchar: 9\nwchar: 8\nsyscr: 7\nsyscw: 6\nread_bytes: 8192\nwrite_bytes: 4096\ncancelled_write_bytes: 4096\n"
+	if bytes, err := transferred([]byte(text)); err != nil || bytes != 12288 {
+		t.Errorf("%d bytes, %v", bytes, err)
+	}
+	for _, text := range []string{"", "read_bytes: 1\n", "read_bytes: x\nwrite_bytes: 1\n"} {
+		if _, err := transferred([]byte(text)); err == nil {
+			t.Errorf("%q is no account", text)
+		}
+	}
 }
 
 // served counts the reads that the host's disk limit has let through.

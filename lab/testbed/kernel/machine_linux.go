@@ -125,6 +125,27 @@ func (m *Machine) Carried() (own, interfering float64, err error) {
 	return float64(sent-min(sent, received)) * 8 / m.Network, float64(received) * 8 / m.Network, nil
 }
 
+// MemoryCarried returns what stands in for the traffic to memory, which no counter tells: the processor time of service and memory
+// interferer, in seconds of all of the host's cores, of one core where they are not limited.
+func (m *Machine) MemoryCarried() (own, interfering float64, err error) {
+	top := filepath.Join(base(m.lab.options.Prefix), m.ID)
+	own, errOwn := m.lab.groups.used(filepath.Join(top, "vm"))
+	interfering, err = m.lab.groups.used(filepath.Join(top, quotaGroups[quell.Memory]))
+	return own / m.cores(), interfering / m.cores(), errors.Join(errOwn, err)
+}
+
+// DiskCarried returns the operations that the processes of service and neighbour that run now have made, in seconds of the disk's limit;
+// 0 where it is not limited. With cgroup version 1 one group holds both, so its count tells nothing; the processes' own do.
+func (m *Machine) DiskCarried() (own, interfering float64, err error) {
+	if m.DiskIOPS == 0 {
+		return 0, 0, nil
+	}
+	top := filepath.Join(base(m.lab.options.Prefix), m.ID)
+	own, errOwn := m.lab.groups.operations(filepath.Join(top, "vm"))
+	interfering, err = m.lab.groups.operations(filepath.Join(top, "nb"))
+	return own / m.DiskIOPS, interfering / m.DiskIOPS, errors.Join(errOwn, err)
+}
+
 // CPUCarried returns the processor time that service and neighbour have used since the lab was made, in seconds of all
 // of the host's cores, of one core where they are not limited.
 func (m *Machine) CPUCarried() (own, interfering float64, err error) {

@@ -82,6 +82,12 @@ func (m *Machine) Carried() (own, interfering float64, err error) { return 0, 0,
 // CPUCarried fails.
 func (m *Machine) CPUCarried() (own, interfering float64, err error) { return 0, 0, errNotLinux() }
 
+// MemoryCarried fails.
+func (m *Machine) MemoryCarried() (own, interfering float64, err error) { return 0, 0, errNotLinux() }
+
+// DiskCarried fails.
+func (m *Machine) DiskCarried() (own, interfering float64, err error) { return 0, 0, errNotLinux() }
+
 // Start fails.
 func (n *Nginx) Start(context.Context) error { return errNotLinux() }
 

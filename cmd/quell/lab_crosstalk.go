@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/train"
+)
+
+func labCrosstalkCommand() *cobra.Command {
+	o := labRun{crosstalk: true}
+	cmd := &cobra.Command{
+		Use:   "crosstalk NAME|SCENARIO.yaml [--out DIR]",
+		Short: "Measure which probes feel which neighbour: all that are on the scenario's timeline, one at a time, and none",
+		Args:  named("NAME"),
+		RunE:  o.command,
+	}
+	o.flags(cmd)
+	cmd.Flags().IntVar(&o.periods, "periods", 40, "sampling periods beside each neighbour, over all hosts")
+	cmd.Flags().BoolVar(&o.resume, "resume", false, "measure nothing if --out holds a matrix")
+	return cmd
+}
+
+// baselineLoads are the loads at which the probes alone are measured, as shares of the scenario's: what it is in one period or another.
+var baselineLoads = []float64{0.6, 1, 1.4}
+
+// matrix measures which probes feel which neighbour, and keeps crosstalk.json.
+func (o *labRun) matrix(ctx context.Context, program, dir string, machines experiment.Machines, out, errs io.Writer) error {
+	path := filepath.Join(dir, "crosstalk.json")
+	if _, err := os.Stat(path); err == nil && o.resume {
+		fmt.Fprintf(out, "%s is there already.\n", path)
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	sc := o.scenario
+	study := train.CrosstalkStudy{
+		Resource: experiment.Fullest(sc), Level: sc.Workload.Load, Baseline: baselineLoads, Neighbours: experiment.Neighbours(sc),
+		Period: sc.Service.Sampling, Periods: o.periods, WarmUp: 3 * time.Second, Seed: sc.Seed,
+		Confidence: policy.ConfidenceOf(sc.Service.Policy),
+		Progress:   func(what string) { fmt.Fprintf(errs, "Measuring at %s.\n", what) },
+	}
+	var result train.Crosstalk
+	err := o.hosts(o.training(), dir, program, machines).On(ctx, func(ctx context.Context, machines []train.Machine) (err error) {
+		for _, m := range machines {
+			study.Machines = append(study.Machines, m.(train.WatchedMachine))
+		}
+		result, err = study.Study(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(result, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return writeMatrix(out, result)
+}
+
+// writeMatrix prints in how many of its periods each kind of probe felt each neighbour, and how much longer it took on average.
+func writeMatrix(out io.Writer, c train.Crosstalk) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "NEIGHBOUR\tPERIODS")
+	for _, r := range quell.Resources {
+		fmt.Fprintf(w, "\t%s", r)
+	}
+	fmt.Fprintln(w)
+	for _, cell := range c.Cells {
+		fmt.Fprintf(w, "%s\t%d", cell.Neighbour, cell.Periods())
+		for _, r := range quell.Resources {
+			f, ok := cell.Felt[r]
+			if !ok {
+				fmt.Fprint(w, "\t-")
+				continue
+			}
+			fmt.Fprintf(w, "\t%.0f%% (%+.0f%%)", 100*f.Share(), 100*f.Severity)
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}
