@@ -67,7 +67,9 @@ type sheet struct{ *plot.Plot }
 func plotOf(p model.Picture) *plot.Plot {
 	s := sheet{plot.New()}
 	s.Title.Text, s.Title.TextStyle.Font.Size, s.Title.Padding = p.Title, font.Points(13), vg.Points(8)
-	s.Add(figure.Grid())
+	if !p.Bare {
+		s.Add(figure.Grid())
+	}
 	s.Legend.Top, s.Legend.Left, s.Legend.Padding = true, !p.Right, vg.Points(2)
 	s.Legend.XOffs, s.Legend.YOffs = vg.Points(8), -vg.Points(6)
 	if p.Right {
@@ -78,6 +80,9 @@ func plotOf(p model.Picture) *plot.Plot {
 		s.draw(layer)
 	}
 	axis(&s.Y, p.Y)
+	if p.Bare {
+		s.HideAxes()
+	}
 	return s.Plot
 }
 
@@ -115,6 +120,8 @@ func (s sheet) draw(l model.Layer) {
 		s.Add(heat(l.Map))
 	case model.Scale:
 		s.scale(l.Map)
+	case model.Texts:
+		s.Add(words{l})
 	}
 	if l.Legend != "" {
 		s.Legend.Add(l.Legend, shown...)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/stats"
 )
 
 // trained is models of a link that behaves like processor sharing.
@@ -69,6 +70,26 @@ func TestModelsAreDrawn(t *testing.T) {
 				checkPicture(t, name)
 			}
 		})
+	}
+}
+
+// The section of DIAL has a picture of its tree and one of its response times.
+func TestDialIsDrawn(t *testing.T) {
+	leaf := func(class string, count, errors int) *stats.Tree {
+		return &stats.Tree{Class: class, Count: count, Errors: errors}
+	}
+	m := &model.Models{Sections: []model.Section{&model.Dial{
+		Classifier: &stats.Tree{Feature: "connect_ms_p90", Threshold: 3, Above: leaf("network", 50, 1),
+			Below: &stats.Tree{Feature: "cpu_user_ratio", Threshold: 1.2, Above: leaf("memory", 40, 0),
+				Below: &stats.Tree{Feature: "iowait", Threshold: 0.1, Above: leaf("disk", 30, 2), Below: leaf("none", 80, 0)}}},
+		Queueing: map[quell.Resource]model.Queueing{quell.Network: {2, 4, 0.6}, quell.CPU: {4, 2, 0.3}},
+	}}}
+	names, err := Models(t.TempDir(), m, model.ShowOptions{})
+	if err != nil || len(names) != 2 {
+		t.Fatalf("pictures %v, %v", names, err)
+	}
+	for _, name := range names {
+		checkPicture(t, name)
 	}
 }
 

@@ -82,21 +82,27 @@ func (s *Dial) describeQueueing(d *describer) {
 	d.table(rows)
 }
 
-// pictures draws response times over the use of each resource.
-func (s *Dial) pictures(*Models, ShowOptions) ([]Picture, error) {
-	if len(s.Queueing) == 0 {
-		return nil, nil
+// pictures draws the classifier, and response times over the use of each resource.
+func (s *Dial) pictures(*Models, ShowOptions) (out []Picture, err error) {
+	if s.Classifier != nil {
+		out = append(out, treePicture("dial-classifier", "Which resource is contended for (number of training rows)", s.Classifier))
 	}
+	if len(s.Queueing) > 0 {
+		out = append(out, s.drawQueueing())
+	}
+	return out, nil
+}
+
+func (s *Dial) drawQueueing() Picture {
 	p := Picture{Name: "dial-queueing", Title: "Response time (p90) over the use of a resource, neighbours included",
 		X: Axis{Label: "use", High: 1, Share: true}, Y: Axis{Label: "response time, ms"}}
 	names := sortedKeys(s.Queueing)
-	for i, r := range names {
-		q := s.Queueing[r]
-		p.Y.High = max(p.Y.High, 1.1*q.MS(0.9))
-		p.Layers = append(p.Layers, Layer{Legend: string(r), Colour: shade(float64(i), 0, float64(max(len(names)-1, 1)))})
+	for _, r := range names {
+		p.Y.High = max(p.Y.High, 1.1*s.Queueing[r].MS(0.9))
 	}
 	for i, r := range names {
-		p.Layers[i].Points = sampled(func(u float64) float64 { return within(s.Queueing[r].MS(u), 0, p.Y.High) }, 0, 0.98)
+		p.Layers = append(p.Layers, Layer{Legend: string(r), Colour: shade(float64(i), 0, float64(max(len(names)-1, 1))),
+			Points: sampled(func(u float64) float64 { return within(s.Queueing[r].MS(u), 0, p.Y.High) }, 0, 0.98)})
 	}
-	return []Picture{p}, nil
+	return p
 }

@@ -369,7 +369,10 @@ func TestDescribeDial(t *testing.T) {
 		}
 	}
 	pictures, err := Draw(m, ShowOptions{})
-	if err != nil || len(pictures) == 0 || len(pictures[0].Layers) != 4 {
-		t.Errorf("drawn: %v, %v", pictures, err)
+	if err != nil || len(pictures) != 2 {
+		t.Fatalf("%d pictures, %v", len(pictures), err)
+	}
+	if tree, lines := pictures[0].Layers, pictures[1].Layers; len(tree) != 9 || len(tree[8].Texts) != 17 || len(lines) != 4 {
+		t.Errorf("drawn with %d and %d layers", len(tree), len(lines))
 	}
 }

@@ -9,6 +9,7 @@ type Picture struct {
 	X, Y   Axis
 	Layers []Layer // in the order in which they are drawn
 	Right  bool    // the legend is at the right instead of the left
+	Bare   bool    // without axes and grid
 }
 
 // Axis is one of the two of a picture.
@@ -25,8 +26,9 @@ type Layer struct {
 	Legend string // in the legend; empty: none
 	Points []Point
 	Colour Colour
-	Dash   Dash // of lines
-	Map    *Map // for the forms Field and Scale
+	Dash   Dash     // of lines
+	Map    *Map     // for the forms Field and Scale
+	Texts  []string // for the form Texts: what stands at each point
 }
 
 // Form is how a layer is drawn.
@@ -41,6 +43,7 @@ const (
 	Marks               // small dots
 	Field               // a map
 	Scale               // only the colours of a map in the legend
+	Texts               // words, centred
 )
 
 // Dash distinguishes lines.
