@@ -225,14 +225,17 @@ func (f *file) tree(path string, err error) {
 func (s *Dial) print(p *printer) { p.section("dial", s) }
 
 func (s *Dial) check(c *check) {
-	for name, v := range map[string]float64{"peak_rate": s.PeakRate, "detect_ms": s.DetectMS, "detect_rate": s.DetectRate} {
-		c.between("dial."+name, v, 0, maxValue)
-	}
+	c.between("dial.peak_rate", s.PeakRate, 0, maxValue)
+	c.between("dial.detect_ms", s.DetectMS, 0, maxValue)
+	c.between("dial.detect_rate", s.DetectRate, 0, maxValue)
 	for _, class := range sortedKeys(s.DetectByClassMS) {
 		c.between("dial.detect_by_class_ms."+class, s.DetectByClassMS[class], 0, maxValue)
 	}
 	if s.Calm != nil {
 		c.queueing("dial.calm", s.Calm)
+		if len(s.Calm) == 3 && s.Calm.MS(0) <= 0 {
+			c.addf("dial.calm", "the p90 of an instance without load is %v ms; give one above 0", s.Calm.MS(0))
+		}
 	}
 	for _, name := range sortedKeys(s.Expected) {
 		c.expected("dial.expected."+name, name, s.Expected[name])

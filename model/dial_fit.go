@@ -120,7 +120,7 @@ func (f *dialFit) detection() {
 	slices.Sort(rates)
 	f.DetectRate = stat.Quantile(0.5, stat.Empirical, rates, nil)
 	fitted := 1 // parameters that the same rows were used for
-	if q, ok := fitQueueing(points, true); ok {
+	if q, ok := fitQueueing(points, true); ok && q.MS(0) > 0 {
 		f.Calm, fitted = q, 3
 	}
 	byClass := map[string][]float64{}
@@ -167,15 +167,16 @@ func predictionBound(values []float64, fitted int) (float64, bool) {
 
 // expectations fit the times of a calm machine's processors to its requests.
 func (f *dialFit) expectations() {
-	for name, of := range map[string]func(*quell.CPUTime) float64{
-		expectedUser:   func(c *quell.CPUTime) float64 { return c.User },
-		expectedSystem: func(c *quell.CPUTime) float64 { return c.System },
-	} {
+	for _, name := range dialExpectations {
 		var rows []TrainingRow
 		var uses []float64
 		for _, r := range f.calm {
-			if c := r.Observation.CPU; c != nil {
-				rows, uses = append(rows, r), append(uses, of(c))
+			switch c := r.Observation.CPU; {
+			case c == nil:
+			case name == expectedUser:
+				rows, uses = append(rows, r), append(uses, c.User)
+			default:
+				rows, uses = append(rows, r), append(uses, c.System)
 			}
 		}
 		if e, ok := expect(rows, uses); ok {

@@ -63,6 +63,7 @@ func TestDialMistakes(t *testing.T) {
 		"constant":            {`{"queueing":{"cpu":[1,0,0]}}`, `dial.queueing.cpu: c1 and c2 are 0: response times would say nothing of the resource; leave it out`},
 		"an unknown resource": {`{"queueing":{"gpu":[1,2,3]}}`, `unknown resource "gpu"`},
 		"a calm curve":        {`{"calm":[1]}`, `dial.calm: has 1 coefficients`},
+		"no time at all":      {`{"calm":[-3,1,1]}`, `dial.calm: the p90 of an instance without load is -1 ms; give one above 0`},
 		"another expectation": {`{"expected":{"steal":{"intercept":0,"per_request":{}}}}`, `dial.expected.steal: unknown feature "steal" (known: cpu_system, cpu_user)`},
 		"half an expectation": {`{"expected":{"cpu_user":{"intercept":0}}}`, `dial.expected.cpu_user.per_request: is missing`},
 		"a class that saves":  {`{"expected":{"cpu_user":{"intercept":0,"per_request":{"a":-1}}}}`, `dial.expected.cpu_user.per_request.a: -1 is outside 0 to 1e+09`},
