@@ -83,6 +83,7 @@ type world struct {
 
 const worldSize = 3
 
+// newWorld starts it. A busy machine may need some seconds until a new instance is probed: guard.stale_after leaves them.
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	program, err := os.Executable()
@@ -93,6 +94,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.write(fmt.Sprintf(`policy: {name: prima, calibrate: 0%%, fast: {name: outlier, sampling: 150ms, hold: 1s}}
 models: models.json
 group: {min: %d, max: %d, startup: 15s}
+guard: {stale_after: 50}
 probe: {capacity: 40Mbps, timeout: 300ms}
 scaler:
   kind: process
