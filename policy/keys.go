@@ -122,8 +122,8 @@ func agreeFast(d *keys.Decoder, path, slow string, service quell.Service) {
 	if fast == 0 || !d.Sound(path, slow) || service.Sampling > fast && service.Sampling%fast == 0 {
 		return
 	}
-	d.Refuse(d.First(path, slow), "", "the fast policy's period of %s must divide the sampling period of %s into two parts or more",
-		keys.FormatDuration(fast), keys.FormatDuration(service.Sampling))
+	d.Refuse(d.First(path, slow), "", "the sampling period of %s must be a multiple of the fast policy's period of %s, at least twice",
+		keys.FormatDuration(service.Sampling), keys.FormatDuration(fast))
 }
 
 // Difference describes in which keys a policy's settings differ from another variant, such as "headroom 70%, spare

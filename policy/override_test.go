@@ -170,7 +170,7 @@ func TestCapacityThatMayNotBeUsedDoesNotCount(t *testing.T) {
 	}
 }
 
-// Overrides keep the weights' sum at 1, and are in force exactly if they can be.
+// Overrides keep the weights' sum at 1, and are applied if they leave some instance traffic, and otherwise not at all.
 func TestOverrideHoldsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t)

@@ -30,7 +30,7 @@ func primaKeys(s *PRIMASettings) keys.Table {
 		confirmKey(&s.Confirm),
 		keys.Opt("headroom", keys.Share(&s.Headroom).Above(0).Between(0, 1), "load may reach this share of the summed capacity"),
 		keys.Opt("scale_in_margin", keys.Share(&s.ScaleInMargin).AtLeast(0).Below(1),
-			"scale in only if the kept capacity still leaves this much"),
+			"scale in only if this share of the remaining capacity stays free"),
 		keys.Opt("scale_out", keys.OneOf(&s.ScaleOut, quell.ScaleOuts),
 			"one: one instance at a time; predicted: as many as the shortfall asks for"),
 		toleranceKey(&s.Tolerance),

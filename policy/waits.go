@@ -24,7 +24,7 @@ var waitsSpec = hostSpec[WaitsSettings]{
 	keys: func(s *WaitsSettings) keys.Table {
 		return keys.Table{
 			keys.Opt("window", keys.Duration(&s.Window).Between(time.Second, 24*time.Hour),
-				"time over which waiting is told; what is one window old counts 37%"),
+				"time over which waiting is averaged; the weight of a value falls to 37% after one window"),
 			keys.Opt("report", keys.Share(&s.Report).Above(0).Between(0, 1),
 				"a group is named when it waits this share of the time it wants to run, until it waits half of that"),
 		}
@@ -222,7 +222,7 @@ func (mem *waitsMemory) plan(s *quell.Snapshot, set WaitsSettings) quell.Plan {
 	}
 	if blind > 0 {
 		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "waits_unknown", Text: fmt.Sprintf(
-			"of %d of %d groups the kernel tells neither pressure nor run-queue waiting: only quota and hypervisor are known",
+			"for %d of %d groups the kernel reports neither pressure nor waiting in run queues: only waiting for quota and hypervisor is known",
 			blind, len(s.Instances))})
 	}
 	return plan

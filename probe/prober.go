@@ -24,7 +24,7 @@ type Target struct {
 	Address  string // host:port
 }
 
-// Options says what is probed, how often and how much.
+// Options say what is probed, how often and with how many bytes.
 type Options struct {
 	Service string
 	Sender  string // names this prober in its readings
@@ -226,9 +226,9 @@ func (p *Prober) publish(ctx context.Context, t Target, window time.Duration, st
 	})
 }
 
-// window takes one probe per slot and returns their times in milliseconds. A slot that passed while the probe before
-// it was still running is left out, so that a slow target is not probed in bursts; tried says whether any was not. The error is
-// that of the last probe where none went well.
+// window makes one probe per slot and returns their times in milliseconds. A slot that passed while the previous probe was
+// still running is skipped, so that a slow target does not get bursts of probes. tried returns whether any probe was made. The
+// error is that of the last probe if none succeeded.
 func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots []Slot) (singles []float64, tried bool, err error) {
 	singles = make([]float64, 0, len(slots))
 	well := false

@@ -83,8 +83,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.check()
 }
 
-// usualCount is how many probes a period has where nobody said: many small ones tell more than a few large ones. Without a
-// capacity nothing bounds what they take, so there are few.
+// usualCount is the default number of probes per period: many small ones are more precise than a few large ones. Without a
+// known capacity nothing limits their share of it, so there are few.
 func (o Options) usualCount() int {
 	if o.Capacity == nil {
 		return minCount

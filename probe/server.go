@@ -35,7 +35,7 @@ const (
 	idle = 10 * time.Minute
 )
 
-// ServerOptions says who may probe.
+// ServerOptions say who may probe.
 type ServerOptions struct {
 	// Token must be shown by every probe, as in "Authorization: Bearer TOKEN". Without one the server answers on
 	// loopback addresses only.

@@ -14,8 +14,8 @@ import (
 
 var errNotKept = errors.New("the other side closes the connection after every answer: probes need it kept open")
 
-// session holds the kept-alive connection to one target. It speaks HTTP on a connection of its own, because
-// http.Client neither says in time whether a connection is new nor measures without handing over between goroutines.
+// session holds the kept-alive connection to one target. It implements HTTP itself, because http.Client does not
+// report in time whether a connection is new, and its switches between goroutines would add to the measured time.
 type session struct {
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	address  string

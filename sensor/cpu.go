@@ -95,7 +95,7 @@ func (c *CPU) read(now time.Time) (*cpuReading, error) {
 	return reading, err
 }
 
-// report returns the cores that the group used between two readings, and tells how its quota stopped it.
+// report returns how many processors the group used between two readings, and for how long its quota stopped it.
 func (before *groupReading) report(after *groupReading, obs *quell.Observation) (cores float64, err error) {
 	cores, throttled, err := before.until(after)
 	if err == nil && throttled != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Bounds of what is read in one period; more of either is told as a failure.
+// Limits of what is read in one period; exceeding them is reported as a failure.
 const (
 	mostGroups = 1000
 	mostTasks  = 20_000
@@ -27,7 +27,7 @@ type Group struct {
 	Path string
 }
 
-// pattern says whether the path stands for several groups.
+// pattern returns whether the path is a pattern for several groups.
 func (g Group) pattern() bool { return strings.ContainsAny(g.Path, `*?[\`) }
 
 // fixed is the folder of a pattern that all its groups lie in.
@@ -39,7 +39,7 @@ func (g Group) fixed() string {
 	return strings.TrimSuffix(folder, "/") + "/"
 }
 
-// Check says what is wrong with a group's path, or "".
+// Check returns what is wrong with a group's path, or "".
 func (g Group) Check() string {
 	switch _, err := path.Match(g.Path, ""); {
 	case !path.IsAbs(g.Path) || path.Clean(g.Path) != g.Path:
@@ -136,8 +136,8 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	return s, failures
 }
 
-// find lists the groups that are there, each once, sorted by name, and what is missing. A pattern that matches nothing is no failure: its
-// services may come.
+// find lists the existing groups, each once, sorted by name, and missing ones. A pattern without a match is not a failure, because its
+// services may start later.
 func (g *Groups) find(h *hierarchy) (list []found, failures []Failure) {
 	seen := map[string]string{} // paths by name
 	add := func(name, at string) {

@@ -128,7 +128,7 @@ func TestGroupsRefusesPaths(t *testing.T) {
 	mustSay(t, err, "remove the name")
 }
 
-// A machine without control groups of processors, or whose processor times cannot be read, gives what is left.
+// A machine without control groups of processors, or whose processor times cannot be read, gives the other values.
 func TestGroupsWithoutAMachine(t *testing.T) {
 	tree := unified(map[string]string{"a/cpu.stat": "usage_usec 5\n"})
 	delete(tree, "proc/stat")
@@ -142,7 +142,8 @@ func TestGroupsWithoutAMachine(t *testing.T) {
 	}
 }
 
-// What cannot be compared tells nothing: counters that went back, a quota that is new, a clock that stands.
+// Some accounts cannot be compared: counters that went back, a new quota, a clock that stands still. They give no
+// values.
 func TestGroupsAbsentStaysAbsent(t *testing.T) {
 	before := unified(map[string]string{"a/cpu.stat": "usage_usec 5000000\nuser_usec 9\n", "a/cpu.pressure": "some total=9\n"})
 	after := unified(map[string]string{

@@ -8,7 +8,8 @@ import (
 	"github.com/quellhq/quell/internal/cgroup"
 )
 
-// Quota is the processor quota of the reading process's own control group, not of those above it: what it stops, no neighbour stops.
+// Quota is the processor quota of the reading process's own control group, not of those above it: time that it stops a group is not
+// the neighbours' doing.
 type Quota struct {
 	layout *groupLayout // nil where the machine has no control groups
 	cores  float64

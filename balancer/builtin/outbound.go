@@ -30,7 +30,7 @@ type outbound struct {
 // errStale is the error for a request on a kept connection that must not be used.
 var errStale = errors.New("the kept connection is no longer good")
 
-// lookAfter is how long a connection must be idle before it is checked. A busier one had no time to be closed.
+// lookAfter is how long a connection must be idle before it is checked. A connection in frequent use is not closed for being idle.
 const lookAfter = 20 * time.Millisecond
 
 // begin prepares the connection for a new request and numbers it.

@@ -38,7 +38,7 @@ type lossRow struct {
 	Moved       int     // connections
 	HalfS, AllS float64 // until half of them and all were up again
 	becameOf
-	LastS float64 // until the last one lost
+	LastS float64 // becameOf is the outcome of readings.
 }
 
 // Use is the processor time in a second and the memory of a process.

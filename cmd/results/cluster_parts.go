@@ -20,7 +20,7 @@ const clusterRole = "QUELL_RESULTS_ROLE"
 
 const clusterService = "shop"
 
-// clusterTask is what a part is told.
+// clusterTask is the task of a part.
 type clusterTask struct {
 	Dir    string `json:",omitempty"`
 	Config string `json:",omitempty"` // of a server
@@ -205,7 +205,7 @@ func (f *fleet) publish(i int, began time.Time, stop <-chan struct{}) {
 	}
 }
 
-// watch prints how many agents are connected, and notes when one is so anew.
+// watch prints how many agents are connected, and records when one reconnects.
 func (f *fleet) watch(stop <-chan struct{}) {
 	since := make([]time.Time, len(f.conns))
 	for first := true; ; first = false {

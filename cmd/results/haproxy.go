@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// haproxyLab compares what can stand behind HAProxy on three timelines.
+// haproxyLab compares policies and schedulings behind HAProxy on three timelines.
 func haproxyLab() labPage {
 	return labPage{name: "haproxy", parts: []labPart{
 		{name: "changing-interference", trains: true, seeds: 3, title: "A neighbour that moves from host to host", sum: compare},
@@ -25,7 +25,7 @@ func haproxyLab() labPage {
 type contest struct {
 	All     []contender
 	Best    *contender // PRIMA's with the fewest violations; nil: PRIMA did not run
-	AsLarge []duel     // it against the rivals as large as its mean size rounded up
+	AsLarge []duel     // PRIMA compared with rivals of its mean size, rounded up
 	Plots   []labPlot
 
 	timeline string
@@ -33,7 +33,7 @@ type contest struct {
 
 type labPlot struct{ About, File string }
 
-// compare holds the runs against each other and draws them.
+// compare compares the runs with each other and draws them.
 func compare(f *partFigures, plots string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
 	c := &contest{All: contenders(sc, plays), timeline: sc.Name}
 	f.Contest = c
@@ -94,7 +94,7 @@ type duel struct {
 // Cost is its instance-seconds as a share of the rival's.
 func (d duel) Cost() float64 { return d.It.Cost() / d.Rival.Cost() }
 
-// muchCheaper is the cost, as a share of the rival's, below which being worse is what was paid for.
+// muchCheaper is the cost, relative to the rival's, below which more violation is the price of the lower cost.
 const muchCheaper = 0.95
 
 // Verdict compares all seeds of one with all of the other.

@@ -274,7 +274,7 @@ type reactionFigures struct {
 
 func reaction(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
 	r := plays[0][0]
-	const lasts = 7 // seconds of interference: what is done later is no reaction to it
+	const lasts = 7 // seconds of interference: later changes are not reactions to it
 	f.Reaction = &reactionFigures{Onsets: len(sc.Marks()), Failed: r.Result.Errors}
 	var delays []float64
 	for _, mark := range sc.Marks() {

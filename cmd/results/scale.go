@@ -16,8 +16,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// scalePage works out what one controller carries from measured costs, and plays 200 services as evidence. Unlike the
-// other pages it stands in docs.
+// scalePage computes what one controller can handle from measured costs, and plays 200 services as evidence. Unlike
+// the other pages it is in docs.
 func scalePage(ctx context.Context, dir string) error {
 	costs, err := measureCosts(ctx)
 	if err != nil {

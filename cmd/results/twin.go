@@ -18,7 +18,7 @@ import (
 )
 
 // twinPage plays the demo's scenario in the simulator with the seeds of the demo page, whose live results it reads,
-// and holds one against the other.
+// and compares the two.
 func twinPage(ctx context.Context, dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, "demo.json"))
 	if err != nil {

@@ -142,11 +142,11 @@ func (c *Contest) outcome() string {
 	}
 	switch {
 	case len(cheaper) > 0:
-		fmt.Fprintf(&b, ". In the mean %s %s it no more and cost%s less.", list(cheaper), verb(cheaper, "misses", "miss"), verb(cheaper, "s", ""))
+		fmt.Fprintf(&b, ". On average %s %s it no more and cost%s less.", list(cheaper), verb(cheaper, "misses", "miss"), verb(cheaper, "s", ""))
 	case asGood:
-		b.WriteString(". In the mean no rival misses it as little and costs less.")
+		b.WriteString(". On average no rival misses it as little and costs less.")
 	default:
-		b.WriteString(". In the mean no rival misses it as little, whatever it costs.")
+		b.WriteString(". On average no rival misses it as little, whatever it costs.")
 	}
 	c.outcomeOfOurs(&b, rivals)
 	return b.String()

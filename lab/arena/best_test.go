@@ -69,7 +69,7 @@ func TestRivalsAtTheirBest(t *testing.T) {
 		"`prima/leastconn` misses the objective for 10.8 ± 1.5% of the time and costs 100 ± 0 instance-seconds.",
 		"For that or less, `hpa/ewma 50%` (0.8% for 98, -2%) misses it for less of the time; " +
 			"`static/prequal x2` (11.0% for 101, +1%) cannot be told apart from it.",
-		"In the mean `hpa/ewma 50%` (0.8% for 98, -2%) misses it no more and costs less.",
+		"On average `hpa/ewma 50%` (0.8% for 98, -2%) misses it no more and costs less.",
 		"No other form of PRIMA does better for its cost or less.",
 		"The clairvoyant does no worse with `clairvoyant/leastconn` (0.0% for 60, -40%).",
 	} {
@@ -83,7 +83,7 @@ func TestOutcomeWithoutAMatch(t *testing.T) {
 	c := judged(t, map[Entrant][]float64{primaItself: {1, 2, 1}, hpaLeast: {80, 82, 81}, primaEWMA: {0, 0, 0}},
 		map[Entrant]float64{primaItself: 100, hpaLeast: 120, primaEWMA: 100})
 	for _, want := range []string{
-		"For that or less, no rival misses it for less of the time. In the mean no rival misses it as little, whatever it costs.",
+		"For that or less, no rival misses it for less of the time. On average no rival misses it as little, whatever it costs.",
 	} {
 		if got := c.outcome(); !strings.Contains(got, want) {
 			t.Errorf("it says %q\nwithout %q", got, want)

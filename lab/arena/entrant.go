@@ -67,7 +67,7 @@ func (e Entrant) run(sc *scenario.Scenario) scenario.Run {
 	return r
 }
 
-// forms are the variants of a policy, and what the scenario's own runs make of it.
+// forms are the variants of a policy, and its settings in the scenario's own runs.
 func forms(sc *scenario.Scenario, name string) []policy.Variant {
 	base := sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}})
 	list := policy.Variants(base)

@@ -74,7 +74,7 @@ func readingsKeys(r *Readings) keys.Table {
 	return keys.Table{
 		keys.Opt("noise", keys.Share(&r.Noise), "standard deviation of utilisations and probes, as a share of themselves"),
 		keys.Opt("lost", keys.Share(&r.Lost), "share of the machines' readings that never arrive"),
-		keys.Opt("late", keys.Duration(&r.Late), "mean delay of the others, exponential"),
+		keys.Opt("late", keys.Duration(&r.Late), "mean delay of the readings that arrive, exponentially distributed"),
 	}
 }
 

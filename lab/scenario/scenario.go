@@ -37,7 +37,7 @@ type Scenario struct {
 type Readings struct {
 	Noise float64       // standard deviation of utilisations and probe means, as a share of themselves
 	Lost  float64       // share of a machine's readings that never arrive
-	Late  time.Duration // mean delay of the others, exponential
+	Late  time.Duration // mean delay of the readings that arrive, exponentially distributed
 }
 
 // Stations says how the machines' resources serve open work. The zero value means processor sharing, and neighbours

@@ -10,9 +10,9 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// account judges a run as scenario.Judge does, in memory that does not grow with the run: a window's latencies are
-// dropped as soon as its last request has ended. Percentiles of the whole run come from a histogram, within 0.1%.
-// Requests must arrive in order of their intended time.
+// account judges a run by the rules of scenario.Judge, in memory that does not grow with the run: a window's
+// latencies are dropped when its last request has ended. Percentiles of the whole run come from a histogram, within
+// 0.1%. Requests must arrive in order of their intended time.
 type account struct {
 	opts    scenario.JudgeOptions
 	watch   func(Window) // may be nil
@@ -45,7 +45,7 @@ func newAccount(o scenario.JudgeOptions) *account {
 	return &account{opts: o, all: hdrhistogram.New(1, int64(time.Hour), 3)}
 }
 
-// arrive counts a request in. The number is that of its window, none for one that is not judged.
+// arrive counts a new request. It returns the number of its window, or none if the request is not judged.
 func (a *account) arrive(intended time.Duration) (window int) {
 	if intended < 0 || intended >= a.opts.Duration {
 		return unjudged

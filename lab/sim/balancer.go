@@ -31,7 +31,7 @@ func newBalancer(s quell.Scheduling, seed uint64) (*balancer, error) {
 	return b, err
 }
 
-// learn finds out who is to be told how requests end.
+// learn finds out whether a picker needs to know how requests end.
 func (b *balancer) learn() {
 	if b.large {
 		b.learner, _ = b.indexed.(route.Learner)
@@ -40,7 +40,7 @@ func (b *balancer) learn() {
 	}
 }
 
-// set tells the balancer who may get requests now. Weights may have changed.
+// set tells the balancer which instances may get requests now. Weights may have changed.
 func (b *balancer) set(members []*instance) {
 	for _, in := range b.instances {
 		in.place = -1
@@ -55,7 +55,7 @@ func (b *balancer) set(members []*instance) {
 		b.instances = append(b.instances, in)
 	}
 	if b.large {
-		b.indexed.Reset(nil) // writes down what it remembers in the candidates
+		b.indexed.Reset(nil) // writes the picker's state into the candidates
 	}
 	if b.large = len(b.candidates) >= largeGroup; b.large {
 		b.indexed.Reset(b.candidates)

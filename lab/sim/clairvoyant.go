@@ -11,21 +11,21 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Clairvoyant is the name of the policy that is told what no other can know. It is the bound for all of them, and none
-// that can be chosen: only a simulator knows the truth.
+// Clairvoyant is the name of a policy that knows data which nobody can measure. It is the bound for all others and
+// cannot be configured, because only a simulator has the data.
 const Clairvoyant = "clairvoyant"
 
-// Truth is what the clairvoyant is told: what will be, from now on until an instance that is started now can serve, in
-// sampling periods.
+// Truth is what the clairvoyant knows: the future until an instance that is started now can serve, in sampling
+// periods.
 type Truth struct {
 	Load     []float64          // requests per second, by period
 	Startup  int                // the first period in which an instance that is started now serves
 	Machines map[string]Machine // by instance
 	Free     []Machine          // which the next instances would run on, in their order
-	Strain   float64            // how full the machines may get, by what they carry within the objective
+	Strain   float64            // how much of their capacity within the objective the machines may use
 }
 
-// Machine knows what an instance can do.
+// Machine describes an instance's capacity.
 type Machine interface {
 	// Within is the highest rate, in requests per second, that the instance can carry throughout the period with the
 	// objective's metric within ms milliseconds: 0 as long as it cannot serve. Without bound on the time it is the rate
@@ -164,7 +164,8 @@ func (c *foreseen) lack() (add int) {
 	return add
 }
 
-// short says whether those that stay do not suffice when an instance that is started now could help.
+// short returns whether the instances that stay are not enough at the time when an instance that is started now could
+// help.
 func (c *foreseen) short() bool {
 	for period := c.truth.Startup; period < len(c.sum); period++ {
 		if !quell.AtMost(c.truth.Load[period], c.sum[period]) {

@@ -12,7 +12,7 @@ type clients struct {
 	w       *world
 	load    *scenario.Workload
 	mix     *loadgen.Mix // of classes
-	end     float64      // from then on nobody asks for anything
+	end     float64      // after this time there are no new requests
 	ask     func(order)
 	classes []class
 
@@ -30,7 +30,7 @@ type order struct {
 	work    class
 	size    float64 // times the demands of the class
 	class   int32
-	session int32 // to be told of the answer; alone: nobody
+	session int32 // the session that waits for the answer; alone: none
 }
 
 // alone is the session of requests that nothing follows.
@@ -106,8 +106,7 @@ func (c *clients) draw(session int32) order {
 	return order{work: c.classes[which], size: size, class: int32(which), session: session}
 }
 
-// answered tells the session of a request that it was answered, or failed. What follows happens after what is going on
-// at this moment.
+// answered tells the session that a request was answered, or failed. Its next request follows after the present event.
 func (c *clients) answered(session int32) {
 	switch {
 	case session == alone:

@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// hurry is what a fast policy adds to a simulation: windows of its own at the balancer, and cuts between two decisions.
+// hurry is what a fast policy adds to a simulation: its own windows at the balancer, and cuts between two decisions.
 type hurry struct {
 	policy  *policy.Fast
 	period  float64

@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// conditions are all that the response time of a machine depends on, beside its own load.
+// conditions are everything but its own load on which a machine's response time depends.
 type conditions struct {
 	network, cores, disk, memory float64
 	uses                         [kinds]float64 // by neighbours
@@ -18,7 +18,7 @@ type conditions struct {
 
 // law is how the objective's metric grows with an instance's rate of requests under constant conditions.
 //
-// Under processor sharing a piece of work that takes d alone takes d / (1 - rho) in the mean, rho being the use of the
+// Under processor sharing a piece of work that takes d alone takes d / (1 - rho) on average, rho being the use of the
 // resource by all, whatever the distribution of sizes (Kleinrock, Queueing Systems II, 4.4); with c servers the waiting
 // part is that of M/M/c in Sakasegawa's approximation. Its variance is taken for that of M/M/1 with work of mean s, the one
 // with the same second moment, 2 rho s = lambda E[S^2] (Ott, J. Appl. Prob. 21, 1984):

@@ -117,8 +117,8 @@ func (s *simulation) noisy(x float64) float64 {
 	return x * max(0, 1+s.Faults.Noise*s.rng.NormFloat64())
 }
 
-// report ends the balancer's window: it reads all meters, that of an instance that died as well. What was offered in the window is
-// what it gave to any instance, whether it is still there or not.
+// report ends the balancer's window: it reads all meters, also that of an instance that died. The offered load of the window is
+// everything that was sent to any instance, whether it still exists or not.
 func (s *simulation) report() {
 	s.w.agenda.add(s.w.now+s.service.Sampling.Seconds(), s.report)
 	s.offered = float64(s.traffic.routed-s.traffic.reported) / (s.w.now - s.reportedAt)

@@ -91,7 +91,7 @@ func TestKnapsackMovesLoadOffTheDisturbed(t *testing.T) {
 	}
 }
 
-// Nobody beats who knows the truth: not PRIMA on average, and with no seed by more than luck.
+// Nobody beats the clairvoyant: PRIMA not on average, and not with any seed by more than chance.
 func TestClairvoyantIsTheBound(t *testing.T) {
 	sc := noisyNeighbour()
 	models := prepared(t, sc)

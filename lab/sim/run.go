@@ -34,12 +34,12 @@ type Options struct {
 	Probing    Probing
 	Faults     Faults
 	Failures   []Failure
-	WarmUp     time.Duration // the first load is offered for this long before the account begins; 0: four sampling periods
+	WarmUp     time.Duration // the first load is offered for this long before measuring starts; 0: four sampling periods
 
 	Renewals []Renewal // instances that somebody asks to be replaced
 
-	// Strain is how full a clairvoyant lets machines get, as a share of what they carry within the objective by the laws of
-	// queueing, which hold for one instance alone. 0: whatever turns out best; see hindsight.
+	// Strain is how much of their capacity within the objective the clairvoyant lets machines use, by the laws of queueing
+	// for one instance. 0: the value that turns out best; see hindsight.
 	Strain float64
 
 	Windows func(Window) // if given, is told of every judge window once it is over, in order
@@ -48,8 +48,8 @@ type Options struct {
 	check   func(*simulation) error // for tests: called at the end
 }
 
-// Run plays one run of a scenario and accounts it as the live rig does. Mistakes in the scenario, and models that are
-// missing, are errors; overload is a result.
+// Run plays one run of a scenario and measures it as the live rig does. Mistakes in the scenario, and missing models,
+// are errors; overload is a result.
 func Run(ctx context.Context, o Options) (quell.Result, error) {
 	if o.Run.Policy.Name == Clairvoyant && o.Strain == 0 {
 		return hindsight(ctx, o)
@@ -78,11 +78,11 @@ type simulation struct {
 	used     []kind // resources that the workload uses
 	clients  *clients
 	arrivals *loadgen.Arrivals // nil: users bring the load
-	intended time.Duration     // moment of the newest request, since the beginning of the account
+	intended time.Duration     // intended time of the newest request, since measuring started
 	rng      *rand.Rand        // of phases and faults
 	probes   [][]probePlan     // by host
 
-	boot, zero, end float64 // when load begins, when the account begins, when both end
+	boot, zero, end float64 // when load begins, when measuring starts, when both end
 	sampled         float64 // when the last snapshot was taken
 	reportedAt      float64 // when the balancer's last window ended; before the first, when load began
 	offered         float64 // requests per second in that window
@@ -277,7 +277,7 @@ func (s *simulation) preparePolicy() (err error) {
 	return err
 }
 
-// play runs the events in order. After the end it goes on until the last request has ended.
+// play runs the events in order. After the end it continues until the last request has ended.
 func (s *simulation) play(ctx context.Context) error {
 	s.schedule()
 	arrival, _ := s.after(s.arrivals)

@@ -4,7 +4,7 @@ import "time"
 
 // Window is one judge window of a run. Absent statistics had no request to speak for them.
 type Window struct {
-	Start    time.Duration // since the account began
+	Start    time.Duration // since measuring started
 	Length   time.Duration
 	Requests int64 // that did not fail
 	Failed   int64

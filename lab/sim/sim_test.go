@@ -59,7 +59,7 @@ func prepared(t *testing.T, sc *scenario.Scenario) *model.Models {
 	return models
 }
 
-// Weights held by hand until the account begins are in force until then, and no longer.
+// Weights fixed until measuring starts are in force until then, and no longer.
 func TestHeldWeights(t *testing.T) {
 	sc := plainScenario(2, 0.3, 40e6, time.Minute)
 	sc.Service.Sampling = time.Second
@@ -83,7 +83,7 @@ func TestHeldWeights(t *testing.T) {
 	}
 }
 
-// played runs a scenario and holds the run against the laws that every run obeys.
+// played runs a scenario and checks the laws that every run obeys.
 func played(t *testing.T, o Options) quell.Result {
 	t.Helper()
 	o.check = func(s *simulation) error {

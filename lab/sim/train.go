@@ -16,7 +16,7 @@ import (
 )
 
 // Trainer makes training runs on a simulated machine like the scenario's first host, probed as the scenario's instances
-// will be. It keeps nothing between runs, so any number may go on at once.
+// will be. It keeps no state between runs, so several may run at once.
 type Trainer struct {
 	Scenario   *scenario.Scenario
 	Discipline Discipline
@@ -284,7 +284,7 @@ func (e *exercise) done(ref int32) {
 	e.w.leave(ref)
 }
 
-// measure accounts what is carried, and probes, for the part of the run that counts.
+// measure reads what is used, and probes, during the measured part of the run.
 func (e *exercise) measure(length float64) {
 	own, neighbours := e.carried()
 	for _, k := range resourcesOf(e.clients.classes) {

@@ -53,8 +53,7 @@ func better(a, b *quell.Result) bool {
 	return cmp.Or(cmp.Compare(a.SLO.ViolationS, b.SLO.ViolationS), cmp.Compare(a.InstanceSeconds, b.InstanceSeconds)) < 0
 }
 
-// foresight knows what will happen to a simulation: the work that will be asked for, what neighbours will take and which
-// machines will fail.
+// foresight knows the future of a simulation: the requested work, the neighbours' use and which machines will fail.
 type foresight struct {
 	s     *simulation
 	asked []float64           // requests per bin of binSeconds, from boot on
@@ -82,8 +81,8 @@ func (s *simulation) foresee() error {
 	return f.rehearse()
 }
 
-// rehearse lets the clients ask a service that answers at once, with the seed of the run, and counts. Open arrivals and
-// what they ask for are exactly those of the run; users come as often as they would if answers took no time.
+// rehearse runs the clients against a service that answers at once, with the seed of the run, and counts their work.
+// Open arrivals are exactly those of the run; users send as many requests as they would if answers took no time.
 func (f *foresight) rehearse() error {
 	s := f.s
 	f.asked = make([]float64, int((s.end-s.boot)/binSeconds)+1)
@@ -117,7 +116,7 @@ func (f *foresight) rehearse() error {
 	}
 }
 
-// truth tells the policy what it may know.
+// truth gives the policy what it may know.
 func (f *foresight) truth() *Truth {
 	s := f.s
 	period := s.service.Sampling.Seconds()

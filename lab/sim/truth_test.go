@@ -76,7 +76,8 @@ func (l *law) at(rate float64) float64 {
 	return math.Inf(1)
 }
 
-// What was rehearsed comes: exactly for open arrivals, as many as users who need not wait would ask for otherwise.
+// What was counted in advance arrives: exactly for open arrivals; for users, as many requests as if they never waited
+// for answers.
 func TestRehearsal(t *testing.T) {
 	video := scenario.DefaultVideo()
 	video.Size, video.Chunk = 550_000, 500*time.Millisecond

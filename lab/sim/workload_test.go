@@ -184,7 +184,7 @@ func TestVideoLoadFillsWhatItSays(t *testing.T) {
 	}
 }
 
-// A failed instance's users and viewers go on elsewhere, and none is lost or counted twice.
+// Users and viewers of a failed instance continue on other instances, and none is lost or counted twice.
 func TestSessionsOutliveInstances(t *testing.T) {
 	users := pages(3, time.Minute)
 	users.Workload.Kind, users.Workload.Users, users.Workload.Think = scenario.Users, 800, time.Second

@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// demand is what a request wants of one resource of its host.
+// demand is what a request needs of one resource of its host.
 type demand struct {
 	resource kind
 	amount   amounts // bytes, core-seconds, disk operations, or seconds of the reference machine's memory bandwidth
@@ -19,7 +19,7 @@ type kind int
 
 func kindOf(r quell.Resource) kind { return kind(slices.Index(quell.Resources, r)) }
 
-// amounts draws how much a request wants.
+// amounts draws how much a request needs.
 type amounts interface{ next() float64 }
 
 // always is the same amount each time.
@@ -42,7 +42,7 @@ const (
 // neighbourStream and the places of the resources behind it are the random numbers of a host's neighbours.
 const neighbourStream = 3 << 32
 
-// world is machines, the work on them and time. It knows nothing of groups and policies.
+// world is machines, the work on them and time. It does not contain groups or policies.
 type world struct {
 	now      float64
 	calendar *calendar
@@ -204,8 +204,8 @@ func (w *world) hostOf(station int32) int {
 	return int(station) / (len(w.stations) / len(w.hosts))
 }
 
-// interfere sets what neighbours take of a host's resource. Where the workload does not use it, nobody would notice, but
-// for memory: neighbours in the caches lengthen what begins on the processors from now on, in proportion to their use.
+// interfere sets how much of a host's resource neighbours use. It has no effect if the workload does not use the
+// resource, except for memory: neighbours in the caches lengthen new work on the processors in proportion to their use.
 func (w *world) interfere(hostIndex int, r quell.Resource, use float64, fluid bool) {
 	h := &w.hosts[hostIndex]
 	k := kindOf(r)

@@ -182,7 +182,7 @@ func TestSchedulerProperties(t *testing.T) {
 	})
 }
 
-// How often anyone looks must not matter: everything has its time by the bytes alone.
+// Results must not depend on how often the scheduler is called: all times follow from the bytes alone.
 func TestLookingSeldomChangesNothing(t *testing.T) {
 	play := func(step time.Duration) ([owners]uint64, time.Duration) {
 		s := megabyte(500)
@@ -226,8 +226,8 @@ func TestFifoKeepsOrder(t *testing.T) {
 	})
 }
 
-// responses plays Poisson jobs of 50,000 bytes at load rho for n jobs, with neighbours at load use, and returns the mean
-// time in the system with the half width of its 99.9% interval (batch means), in units of a job alone.
+// responses plays n Poisson jobs of 50,000 bytes at load rho, with neighbours that use a given share, and returns the
+// mean time in the system with the half width of its 99.9% interval (batch means), relative to a single job alone.
 func responses(rho, use float64, n int) (mean, half float64) {
 	const size = 50_000
 	s := &scheduler{bitsPerSecond: 40_000_000, piece: 500, maxWaiting: math.MaxInt64}
@@ -260,8 +260,8 @@ func responses(rho, use float64, n int) (mean, half float64) {
 	return m, 3.6 * sd / math.Sqrt(float64(len(batches)))
 }
 
-// Processor sharing gives a mean response of base/(1-rho) whatever the sizes are distributed like; other flows on the
-// link count into rho. Pieces of a hundredth of a job make up the last 1%.
+// With processor sharing the mean response time is base/(1-rho) for every distribution of sizes; rho includes other flows on the link. The
+// tolerance of 1% is for the size of the pieces, a hundredth of a job.
 func TestResponsesFollowProcessorSharing(t *testing.T) {
 	for _, tc := range []struct{ rho, use float64 }{{0.3, 0}, {0.6, 0}, {0.8, 0}, {0.3, 0.4}, {0.5, 0.2}} {
 		mean, half := responses(tc.rho, tc.use, 10_000)

@@ -59,8 +59,8 @@ func poisson(perSecond float64, span time.Duration) []float64 {
 	return all
 }
 
-// download asks for the file at each moment, whatever became of earlier requests, and returns how long each took, in
-// seconds.
+// download requests the file at each of the given times, independent of earlier requests, and returns how long each
+// took, in seconds.
 func download(b *testing.B, c *http.Client, url string, arrivals []float64) []float64 {
 	took := make([]float64, len(arrivals))
 	began := time.Now()
@@ -86,7 +86,7 @@ func share(arrivals []float64, need float64) []float64 {
 		left  float64
 	}
 	took := make([]float64, len(arrivals))
-	var jobs []job // in the order of arrival, hence of what is left
+	var jobs []job // in the order of arrival, which is also that of the remaining work
 	now := 0.0
 	for next := 0; next < len(arrivals) || len(jobs) > 0; {
 		until := 0.0

@@ -90,7 +90,7 @@ func TestVersion2Files(t *testing.T) {
 	}
 }
 
-// A machine's version 2 tree takes processes and accounts for them even where it has no controllers.
+// A machine's version 2 tree accepts processes and accounts for them even without controllers.
 func TestVersion2Places(t *testing.T) {
 	need.Root(t)
 	root := "/sys/fs/cgroup/unified"
@@ -136,8 +136,8 @@ func TestVersion2Places(t *testing.T) {
 	}
 }
 
-// Service and neighbour contend for the host's quota: together they get no more, and each gets some of it. How much of the machine
-// that is depends on whoever else uses it, so only bounds inside the lab's own groups are asserted.
+// Service and neighbour compete for the host's quota: together they get no more, and each gets a part. The size of the part
+// depends on other work on the machine, so only limits within the lab's own groups are asserted.
 func TestSharedCPU(t *testing.T) {
 	need.Program(t, "stress-ng")
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Cores: 0.2}}})
@@ -187,7 +187,7 @@ func mustHaveQuota(t *testing.T, l *Lab, group string, cores float64) {
 	}
 }
 
-// spin runs a process that uses a core as far as it is let.
+// spin runs a process that uses as much of a core as it can get.
 func spin(t *testing.T, p Place) (stop func()) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "while :; do :; done")
@@ -230,7 +230,8 @@ func TestInterfereMemory(t *testing.T) {
 	}
 }
 
-// Service and neighbour contend for the disk's operations: together they get no more than the limit, and each gets some.
+// Service and neighbour compete for the disk's operations: together they get no more than the limit, and each gets a
+// part.
 func TestSharedDisk(t *testing.T) {
 	need.Program(t, "fio")
 	const limit = 100
@@ -287,7 +288,7 @@ func served(t *testing.T, l *Lab) (count int) {
 	return count
 }
 
-// reads makes a process in the instance's place read past the cache, and returns how often it did.
+// reads makes a process in the instance's place read past the cache, and returns how many reads it made.
 func reads(t *testing.T, l *Lab) int {
 	t.Helper()
 	file := filepath.Join(l.options.Dir, "service.data")

@@ -17,8 +17,8 @@ import (
 // packages names the Debian package of a program where the two differ.
 var packages = map[string]string{"nginx": "nginx-light"}
 
-// Check says, as one *quell.UserError, what a lab lacks here: root's privileges, the given programs, a feature of the
-// kernel. The features are tried, in a namespace that ends with the try.
+// Check returns, as one *quell.UserError, what a lab needs and this machine lacks: root's privileges, the given
+// programs, a feature of the kernel. It tries the features in a namespace that is removed afterwards.
 func Check(programs ...string) error {
 	if err := needRoot(); err != nil {
 		return err
@@ -29,8 +29,9 @@ func Check(programs ...string) error {
 	return onThread(tryFeatures)
 }
 
-// CheckDisk says, as a *quell.UserError, why the disk of a folder cannot be limited or its files not be read past the cache, as work
-// on a disk and neighbours there want. The folder need not exist: it is tried where it will be made, and nothing stays.
+// CheckDisk returns, as a *quell.UserError, why the disk of a folder cannot be limited or its files cannot be read past the cache,
+// which work on a disk and neighbours there need. The folder need not exist: it is tried where it would be made, and nothing is
+// left.
 func CheckDisk(dir string) error {
 	there := dir
 	for _, err := os.Stat(there); errors.Is(err, fs.ErrNotExist) && filepath.Dir(there) != there; _, err = os.Stat(there) {
@@ -80,7 +81,7 @@ func needPrograms(programs ...string) error {
 	return nil
 }
 
-// needs is a part of the kernel that a step could not do without.
+// needs names the part of the kernel that a step requires.
 type needs struct {
 	what, hint string
 	err        error
@@ -113,7 +114,7 @@ func tryFeatures() error {
 	return nil
 }
 
-// lacks turns a refusal into a message for whoever can mend it.
+// lacks turns a refusal into a message that says what to change.
 func lacks(what, option, module string, err error) error {
 	hint := "the kernel must be built with " + option
 	if module != "" {

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clean removes what a lab of that prefix left behind, and says what: processes in its namespaces and cgroups, the
-// namespaces (with them go their links), the cgroups, RunDir. It touches nothing that New would not have made, and nothing of
-// other prefixes. A lab in use is taken down.
+// Clean removes what a lab with that prefix left behind, and returns what it removed: processes in its namespaces and
+// cgroups, the namespaces (and with them their links), the cgroups, RunDir. It removes nothing that New would not have made,
+// and nothing of other prefixes. A lab in use is also removed.
 func Clean(prefix string) (removed []string, err error) {
 	if err := checkPrefix(prefix); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func namespacesOf(prefix string) ([]string, error) {
 	return names, nil
 }
 
-// removeNamespace also removes a file that a killed run had no time to bind a namespace to, or no right.
+// removeNamespace also removes a file to which a killed run did not bind a namespace.
 func removeNamespace(name string) error {
 	err := netns.DeleteNamed(name)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EPERM) {
@@ -99,7 +99,7 @@ func removeNamespace(name string) error {
 	return err
 }
 
-// removeGroup waits a moment if it must: the kernel takes ended processes out of their groups a little later.
+// removeGroup waits a moment if needed, because the kernel removes ended processes from their groups a little later.
 func removeGroup(folder string) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		err := os.Remove(folder)
@@ -115,12 +115,12 @@ func removeGroup(folder string) error {
 	}
 }
 
-// patience bounds every wait for a process or for the kernel. A killed process may be inside the kernel for seconds, on a busy
-// machine for longer.
+// patience limits every wait for a process or for the kernel. A killed process may be inside the kernel for seconds, longer on
+// a busy machine.
 const patience = 30 * time.Second
 
-// killIn kills every process in the given namespaces and cgroups, this one excepted, and waits until they are gone. One that forks
-// meanwhile is followed: its children are in the same places. Quotas are lifted first, because a process needs processor time to end.
+// killIn kills every process in the given namespaces and cgroups except this one, and waits until they have ended. New processes that
+// they fork are found in the same places. Quotas are lifted first, because a process needs processor time to end.
 func killIn(spaces, folders []string) (killed []string, err error) {
 	inside := map[identity]bool{}
 	for _, name := range spaces {
@@ -153,13 +153,13 @@ func killIn(spaces, folders []string) (killed []string, err error) {
 	}
 }
 
-// liftQuota lets a group's processes have the processor. What fails here shows in the end as processes that do not end.
+// liftQuota removes a group's processor limit. If that fails, processes do not end, which is reported later.
 func liftQuota(folder string) {
 	writeExisting(filepath.Join(folder, "cpu.cfs_quota_us"), "-1") // version 1
 	writeExisting(filepath.Join(folder, "cpu.max"), "max")         // version 2
 }
 
-// killGroup kills all of a group at once, children that are being forked included, where the kernel can: version 2 since Linux 5.14.
+// killGroup kills all of a group at once, including children that are being forked, if the kernel can: version 2 since Linux 5.14.
 func killGroup(folder string) {
 	if pids, err := members(folder); err == nil && !slices.Contains(pids, os.Getpid()) {
 		writeExisting(filepath.Join(folder, "cgroup.kill"), "1")
@@ -173,7 +173,7 @@ func writeExisting(path, value string) {
 	}
 }
 
-// kill kills a process if it is still one of those meant: its number may have passed to another one.
+// kill kills a process if it is still one of those meant, because its pid may belong to another one by now.
 func kill(pid int, inside map[identity]bool, folders []string) (name string, ok bool) {
 	p, err := os.FindProcess(pid) // holds on to this very process
 	if err != nil {
@@ -187,8 +187,8 @@ func kill(pid int, inside map[identity]bool, folders []string) (name string, ok 
 	return string(bytes.TrimSpace(comm)), true
 }
 
-// belongs says whether a process is in any of the namespaces or cgroups. It looks at this one only: among many processes that fork,
-// looking at all of them for each would never come to an end.
+// belongs returns whether a process is in any of the namespaces or cgroups. It examines only this process: searching all processes
+// for each would not finish while processes fork.
 func belongs(pid int, inside map[identity]bool, folders []string) bool {
 	if id, err := identityOf(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && inside[id] {
 		return true
@@ -211,7 +211,7 @@ func processesIn(inside map[identity]bool, folders []string) ([]int, error) {
 			found[pid] = true
 		}
 	}
-	delete(found, 0) // somebody in another pid namespace: not ours
+	delete(found, 0) // a process in another pid namespace, which is not the lab's
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("looking for processes: %w", err)
@@ -236,7 +236,7 @@ func processesIn(inside map[identity]bool, folders []string) ([]int, error) {
 	return pids, nil
 }
 
-// ended says whether a process is gone but for its parent's asking.
+// ended returns whether a process has ended and only waits to be reaped.
 func ended(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -246,7 +246,7 @@ func ended(pid int) bool {
 	return len(after) > 0 && (after[0] == 'Z' || after[0] == 'X')
 }
 
-// identity tells one namespace from another.
+// identity distinguishes namespaces.
 type identity struct{ device, inode uint64 }
 
 func identityOf(path string) (identity, error) {

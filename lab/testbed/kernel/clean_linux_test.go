@@ -121,7 +121,7 @@ func TestCleanAfterAKill(t *testing.T) {
 	}
 }
 
-// strangers have names that resemble a lab's, and belong to somebody else.
+// strangers have names that are similar to a lab's but belong to others.
 type strangers struct {
 	paths   []string
 	process *exec.Cmd
@@ -179,7 +179,7 @@ func (s *strangers) mustBeThere(t *testing.T) {
 	}
 }
 
-// When a late step fails, here the limit of a disk that is none, what was made until then is removed.
+// When a late step fails, here the limit of a disk that does not exist, everything made before is removed.
 func TestNewRemovesWhatItMade(t *testing.T) {
 	need.Root(t)
 	o := Options{Prefix: prefixOf(t), Dir: "/dev/shm/" + prefixOf(t), Hosts: []Host{{ID: "h1", Network: 10e6}, {ID: "h2", DiskIOPS: 100}}}
@@ -196,7 +196,7 @@ func TestNewRemovesWhatItMade(t *testing.T) {
 	}
 }
 
-// Root of a user namespace lacks the rights, is told so, and leaves nothing.
+// Root of a user namespace lacks the rights; it gets a message, and nothing is left.
 func TestRootOfAUserNamespace(t *testing.T) {
 	need.Root(t)
 	prefix := prefixOf(t)
@@ -315,7 +315,7 @@ func TestMissingProgram(t *testing.T) {
 	}
 }
 
-// An interferer that ends by itself is told of once, and started again by the next call.
+// An interferer that ends by itself is reported once, and started again by the next call.
 func TestInterfererEnds(t *testing.T) {
 	need.Program(t, "stress-ng")
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Cores: 0.1}}})
@@ -335,7 +335,7 @@ func TestInterfererEnds(t *testing.T) {
 	interfere(t, m, quell.CPU, 0.001) // a quota below what the kernel enforces is the least that it does
 }
 
-// A master that is killed takes its workers along: they would keep the port from the next nginx.
+// When a master is killed, its workers are ended too, because they would keep the port from the next nginx.
 func TestKilledNginxLeavesNoWorkers(t *testing.T) {
 	need.Program(t, "nginx")
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1"}}})

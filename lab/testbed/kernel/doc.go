@@ -1,11 +1,10 @@
-// Package kernel makes physical machines out of one Linux kernel, for experiments as root: a host is a network namespace
-// behind a link shaped by a token bucket and a cgroup with a processor quota and a disk limit; the virtual machines on
-// it, the service's and its neighbour's, are namespaces and cgroups below. They share link, processors and disk as
-// neighbours on one machine do.
+// Package kernel makes physical machines out of one Linux kernel, for experiments as root. A host is a network namespace
+// behind a link that is shaped by a token bucket, and a cgroup with a processor quota and a disk limit. The virtual
+// machines on it, the service's and its neighbour's, are namespaces and cgroups below. They share link, processors and
+// disk like neighbours on one machine.
 //
-// Everything is made by library calls and named after a prefix, so that Clean finds what a killed run left behind.
-// Links are made inside the lab's own namespaces: the machine's own network is never touched. docs/lab.md has a
-// picture.
+// Everything is made by library calls and has names with a prefix, so that Clean finds what a killed run left behind.
+// Links are made inside the lab's own namespaces; the machine's own network is never changed. docs/lab.md has a picture.
 package kernel
 
 import (
@@ -18,15 +17,15 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// DefaultPrefix is for whoever has no other wish.
+// DefaultPrefix is used when no prefix is set.
 const DefaultPrefix = "quell"
 
-// Options says what a lab is made of.
+// Options configure a lab.
 type Options struct {
-	// Prefix begins every name. Labs with different prefixes may exist at once.
+	// Prefix is the beginning of every name. Labs with different prefixes may exist at the same time.
 	Prefix string
-	// Dir takes configurations, content and logs; it is made if it is missing, and left to the caller in the end, unless
-	// it is below RunDir.
+	// Dir is the folder for configurations, content and logs. It is made if it is missing, and not removed, unless it is
+	// below RunDir.
 	Dir string
 	// Hosts are the physical machines.
 	Hosts []Host
@@ -43,7 +42,7 @@ type Host struct {
 }
 
 var (
-	// No dash in either, so that no two prefixes can mean the same name.
+	// Neither contains a dash, so that no two prefixes can give the same name.
 	prefixPattern = regexp.MustCompile(`^[a-z][a-z0-9]{0,31}$`)
 	hostPattern   = regexp.MustCompile(`^h([1-9][0-9]{0,2})$`)
 )
@@ -78,15 +77,15 @@ func (o Options) check() error {
 	return nil
 }
 
-// Grace is how long the server of an instance may take to finish the requests that it has once it is told to end.
+// Grace is how long the server of an instance may take to finish open requests when it is stopped.
 const Grace = 5 * time.Second
 
-// Check says what is wrong with a host, as a *quell.UserError.
+// Check returns what is wrong with a host, as a *quell.UserError.
 func (h Host) Check() error {
 	if _, err := hostNumber(h.ID); err != nil {
 		return err
 	}
-	const slowest, fastest = 1e6, 100e9 // bit/s; a packet a second would be no link, and the kernel's counters have an end
+	const slowest, fastest = 1e6, 100e9 // bit/s; slower ones carry about a packet per second, and faster ones exceed the kernel's counters
 	if h.Network != 0 && !(h.Network >= slowest && h.Network <= fastest) {
 		return userErrorf("host %s: a network of %g bit/s: give 0 for no limit, or 1 Mbit/s to 100 Gbit/s", h.ID, h.Network)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// interferer is what uses one resource: programs, the one to be ended first in front.
+// interferer is what uses one resource: its programs, in the order in which they are stopped.
 type interferer struct {
 	share    float64
 	programs []*process
@@ -25,7 +25,7 @@ type interferer struct {
 func (m *Machine) set(resource quell.Resource, share float64) error {
 	now := m.uses[resource]
 	if now != nil {
-		if err := now.failed(); err != nil { // told once; the next call starts it anew
+		if err := now.failed(); err != nil { // reported once; the next call starts it again
 			delete(m.uses, resource)
 			return errors.Join(err, m.stop(now, resource))
 		}
@@ -78,8 +78,7 @@ func (i *interferer) failed() error {
 	return errors.Join(errs...)
 }
 
-// stop ends an interferer's programs, and whatever else runs in a group that is its own: a program may have started others that
-// its end does not reach.
+// stop ends an interferer's programs and everything else in its own group, because a program may have started others.
 func (m *Machine) stop(i *interferer, resource quell.Resource) error {
 	var errs []error
 	for _, p := range i.programs {
@@ -92,7 +91,7 @@ func (m *Machine) stop(i *interferer, resource quell.Resource) error {
 	return errors.Join(errs...)
 }
 
-// run starts a program and puts it before the others.
+// run starts a program and puts it first in the list.
 func (m *Machine) run(i *interferer, p Place, name, program string, args ...string) (*process, error) {
 	if err := needPrograms(program); err != nil {
 		return nil, err
@@ -144,7 +143,7 @@ func networkArgs(to string, wire float64, tcp bool) []string {
 
 func rate(bits float64) string { return strconv.FormatInt(int64(math.Round(bits)), 10) }
 
-// startStress starts stress-ng, one worker for each of the host's cores, in a group whose quota is its share.
+// startStress starts stress-ng with one worker per core of the host, in a group whose quota is its share.
 func (m *Machine) startStress(i *interferer, resource quell.Resource) error {
 	group := quotaGroups[resource]
 	if err := m.limit(group, i.share); err != nil {
@@ -156,9 +155,9 @@ func (m *Machine) startStress(i *interferer, resource quell.Resource) error {
 	return err
 }
 
-// streamCache is the cache that stress-ng is told of, whatever the machine has: it reads and writes three arrays of four times as
-// much, shared among its workers. By the machine's own cache they are gigabytes on large processors, and filling and freeing
-// those happens inside the kernel, where a quota does not hold.
+// streamCache is the cache size given to stress-ng, whatever the machine has. It reads and writes three arrays of four times that
+// size, shared among its workers. With the machine's own cache they would be gigabytes on large processors, and filling and
+// freeing them happens inside the kernel, where a quota has no effect.
 const streamCache = "4M"
 
 // stressArgs are of a stress-ng that uses a processor's time, or the memory's bandwidth, on so many cores.
@@ -171,7 +170,7 @@ func stressArgs(resource quell.Resource, dir string, cores float64) []string {
 	return append(args, "--stream", workers, "--stream-l3-size", streamCache)
 }
 
-// limit gives a group of the neighbour's that share of the host's cores.
+// limit limits a group of the neighbour's to that share of the host's cores.
 func (m *Machine) limit(group string, share float64) error {
 	g := m.lab.groups
 	if g.cpu == "" {
@@ -192,13 +191,13 @@ func (m *Machine) startDisk(i *interferer) error {
 	return err
 }
 
-// diskArgs are of a fio that reads so many blocks a second, at least one.
+// diskArgs are the arguments of a fio that reads that many blocks per second, at least one.
 func diskArgs(file string, size int, iops float64) []string {
 	return []string{"--name=interferer", "--filename=" + file, "--size=" + strconv.Itoa(size), "--rw=randread", "--bs=4k", "--direct=1",
 		"--ioengine=psync", "--thread", "--numjobs=1", "--rate_iops=" + rate(math.Max(1, iops)), "--time_based", "--runtime=1000d", "--eta=never"}
 }
 
-// fill makes a file whose blocks are all on the disk. Nobody is charged for it.
+// fill makes a file whose blocks are all on the disk. The time counts for no group.
 func fill(path string, size int) error {
 	if info, err := os.Stat(path); err == nil && info.Size() == int64(size) {
 		return nil

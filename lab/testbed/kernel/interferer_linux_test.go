@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// What is started is of a size that the scenario says, never of one that it finds on the machine.
+// Programs have the sizes of the scenario, and never sizes found on the machine.
 func TestArgumentsSaySizes(t *testing.T) {
 	for _, c := range []struct {
 		why  string
@@ -133,8 +133,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// Whatever a program does, the lab is taken down: one that ignores signals, starts others in sessions of their own again and again,
-// and is hardly given any processor time.
+// The lab is removed whatever a program does: here one ignores signals, keeps starting others in their own sessions, and gets
+// hardly any processor time.
 func TestCloseEndsWhoeverRuns(t *testing.T) {
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Cores: 0.3}}})
 	const defiant = `trap "" TERM INT HUP QUIT; while :; do setsid sh -c 'trap "" TERM INT HUP QUIT; sleep 0.2 & sleep 0.2' & sleep 0.02; done`
@@ -161,7 +161,7 @@ func TestCloseEndsWhoeverRuns(t *testing.T) {
 	}
 }
 
-// An interferer whose program leaves children that its own end does not reach is ended with all of them.
+// An interferer's program that leaves children behind is ended together with them.
 func TestInterfererTakesItsChildrenAlong(t *testing.T) {
 	need.Root(t)
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ type Lab struct {
 	machines map[string]*Machine
 }
 
-// New makes everything that o asks for; if that fails, what was made is removed. A lab of that prefix that is there
-// already, be it in use or left over, is a *quell.UserError.
+// New makes everything that o asks for; if that fails, what was made is removed. If a lab with that prefix exists, in
+// use or left over, the error is a *quell.UserError.
 func New(o Options) (_ *Lab, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -106,8 +106,8 @@ func (l *Lab) Place(host string, role Role) (Place, error) {
 // Machine returns the host of that id, or nil.
 func (l *Lab) Machine(host string) *Machine { return l.machines[host] }
 
-// Close ends the interferers, then every other process in the lab's places, and removes all that New made but
-// Options.Dir. It may be called again, and after Clean.
+// Close ends the interferers, then every other process in the lab's places, and removes everything that New made
+// except Options.Dir. It may be called again, and after Clean.
 func (l *Lab) Close() error {
 	var errs []error
 	for _, m := range l.machines {

@@ -139,7 +139,7 @@ func startNginx(t testing.TB, l *Lab, host string, files map[string]int64) strin
 	return "http://" + n.Place.Address().String()
 }
 
-// Two labs at once, with the same addresses; nothing of them is in the machine's own network.
+// Two labs at the same time, with the same addresses; nothing of them is in the machine's own network.
 func TestTwoLabs(t *testing.T) {
 	need.Root(t)
 	before := rootLinks(t)
@@ -177,7 +177,7 @@ func TestTwoLabs(t *testing.T) {
 	}
 }
 
-// A place's processes see its network and are accounted in its group, from the parent's death on they are gone.
+// A place's processes use its network and are counted in its group; they are killed when the parent dies.
 func TestStartPutsAProcessInItsPlace(t *testing.T) {
 	l := newLab(t, Options{Hosts: []Host{{ID: "h3", Cores: 1}}})
 	p := place(t, l, "h3", Instance)
@@ -229,7 +229,7 @@ func interfere(t testing.TB, m *Machine, resource quell.Resource, share float64)
 	}
 }
 
-// carriedOver returns what the interferer got through the link, as a share of it, over a span.
+// carriedOver returns how much of the link the interferer used over a period.
 func carriedOver(t *testing.T, m *Machine, span time.Duration) float64 {
 	t.Helper()
 	carried := func() float64 {

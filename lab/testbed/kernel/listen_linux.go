@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listens says whether somebody listens on a TCP port in the network of a process. The kernel is asked: a connection to
-// try it out would be taken for the work's beginning by programs that serve one client.
+// listens returns whether a process listens on a TCP port in the network of the given process. It asks the kernel,
+// because programs that serve only one client would take a test connection for that client.
 func listens(pid, port int) bool {
 	for _, file := range []string{"tcp", "tcp6"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, file))
@@ -25,7 +25,7 @@ func listens(pid, port int) bool {
 // listening is a state in a /proc/net/tcp.
 const listening = "0A"
 
-// statesOf looks into a /proc/net/tcp for the sockets of a port: after a heading, lines of number, local address, remote
+// statesOf parses /proc/net/tcp for the sockets of a port: after a heading, lines of number, local address, remote
 // address, state.
 func statesOf(table string, port int) (states []string) {
 	for line := range strings.Lines(table) {

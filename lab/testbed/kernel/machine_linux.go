@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Machine is one physical machine of a lab. Its methods may be called at once.
+// Machine is one physical machine of a lab. Its methods may be called concurrently.
 type Machine struct {
 	Host
 	lab   *Lab
@@ -33,8 +33,8 @@ func newMachine(l *Lab, h Host) (*Machine, error) {
 	return &Machine{Host: h, lab: l, nb: nb, sink: sink, uses: map[quell.Resource]*interferer{}}, nil
 }
 
-// cores is what shares of the processors refer to: the host's limit, or one core where it has none. The machine's own number
-// would make the same scenario another one elsewhere.
+// cores is the base of shares of the processors: the host's limit, or one core if there is none. With the machine's own
+// number, a scenario would mean something else on another machine.
 func (m *Machine) cores() float64 {
 	if m.Cores > 0 {
 		return m.Cores
@@ -43,12 +43,12 @@ func (m *Machine) cores() float64 {
 }
 
 // Interfere makes the neighbour use these shares of the machine's resources, from 0 to 1, and nothing else: a resource
-// left out is not used. They are what it asks for; Carried says what it got. A share of a resource whose limit the host
-// does not have is a *quell.UserError, and so is a program that is not installed. A program that has ended by itself since
-// is an error, once; the call after that starts it again.
+// that is left out is not used. They are what it asks for; Carried returns what it got. A share of a resource without a
+// limit on this host is a *quell.UserError, and so is a program that is not installed. A program that has ended by itself
+// since is an error, once; the next call starts it again.
 //
 //	network  iperf3, UDP or TCP, at that share of the link
-//	cpu      stress-ng with a quota of that share of the host's cores; of one core where they are not limited
+//	cpu      stress-ng with a quota of that share of the host's cores; of one core if they are not limited
 //	memory   stress-ng --stream on as many cores, over 48 MiB in all, with a quota of that share of them
 //	disk     fio, random reads of 4 KiB past the cache, at that share of the disk's limit
 func (m *Machine) Interfere(use map[quell.Resource]float64) error {
@@ -99,8 +99,8 @@ func (m *Machine) stopAll() error {
 }
 
 // Carried returns what the shaped link has carried since the lab was made, in seconds of the whole link: for the service
-// (with its probes' answers), and for the interferer as its receiver counted it. Bytes are those on the wire, headers
-// and all. Both are 0 where the host's network is not limited.
+// (with its probes' answers), and for the interferer as its receiver counted it. Bytes include all headers on the wire.
+// Both are 0 if the host's network is not limited.
 func (m *Machine) Carried() (own, interfering float64, err error) {
 	if m.Network == 0 {
 		return 0, 0, nil
@@ -121,7 +121,7 @@ func (m *Machine) Carried() (own, interfering float64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	// The sink was asked first: what came through in between is the service's or waits for the next reading.
+	// The receiver was read first: bytes that arrived in between count for the service or for the next reading.
 	return float64(sent-min(sent, received)) * 8 / m.Network, float64(received) * 8 / m.Network, nil
 }
 

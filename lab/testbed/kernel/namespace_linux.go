@@ -16,7 +16,8 @@ import (
 // namespaces is where named network namespaces are found, as `ip netns` has them.
 const namespaces = "/run/netns"
 
-// onThread runs f on an operating-system thread of its own, which ends with f: whatever f did to the thread stays in it.
+// onThread runs f on its own operating-system thread, which ends with f, so that changes of the thread by f affect
+// nothing else.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -26,7 +27,7 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// errTaken says that a name is somebody's already.
+// errTaken says that a name is already in use.
 var errTaken = errors.New("there already")
 
 // makeNamespace makes a named namespace and sets it up.
@@ -52,7 +53,7 @@ func setSysctls() error {
 	for _, s := range []struct{ name, value string }{
 		// Router solicitations and duplicate detection would be counted as traffic.
 		{"ipv6/conf/all/disable_ipv6", "1"},
-		// The one that every namespace may choose; others pace by a model of the link that a shaper does not fit.
+		// A congestion control that every namespace may choose; others use a model of the link that does not fit a shaper.
 		{"ipv4/tcp_congestion_control", "reno"},
 		// A load generator opens many connections to few addresses.
 		{"ipv4/ip_local_port_range", "10000 65000"},
@@ -66,7 +67,7 @@ func setSysctls() error {
 	return nil
 }
 
-// Do runs f on a thread whose network is the place's: sockets that f itself opens lie there.
+// Do runs f on a thread whose network is the place's: sockets that f itself opens are in that network.
 func (p Place) Do(f func() error) error {
 	handle, err := p.open()
 	if err != nil {
@@ -92,9 +93,8 @@ func (p Place) open() (netns.NsHandle, error) {
 	return handle, nil
 }
 
-// Start starts cmd in the place: in its namespace, and in its cgroup from the first instruction on. Waiting for it is
-// the caller's. cmd.SysProcAttr.Pdeathsig works as one expects, for the life of the whole process (the kernel itself
-// ties it to the thread that forked).
+// Start starts cmd in the place: in its namespace, and in its cgroup from the first instruction on. The caller waits
+// for it. cmd.SysProcAttr.Pdeathsig applies to this process (the kernel itself applies it to the thread that forked).
 func (p Place) Start(cmd *exec.Cmd) error {
 	groups, err := findGroups(machine)
 	if err != nil {

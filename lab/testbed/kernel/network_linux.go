@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is a namespace while the network is laid.
+// space is a namespace while the network is being made.
 type space struct {
 	ns     netns.NsHandle
 	handle *netlink.Handle
@@ -190,7 +190,7 @@ func (l *Lab) attach(to *space, port, host string, role Role) error {
 	if err := s.handle.AddrAdd(card, own); err != nil {
 		return fmt.Errorf("giving %s its address: %w", p.namespace, err)
 	}
-	// The agent finds the card to watch by the default route. It leads nowhere.
+	// The agent finds the network card by the default route, which leads nowhere.
 	if err := s.handle.RouteAdd(&netlink.Route{LinkIndex: card.Attrs().Index, Dst: everywhere(), Scope: netlink.SCOPE_LINK}); err != nil {
 		return fmt.Errorf("giving %s a default route: %w", p.namespace, err)
 	}
@@ -217,8 +217,8 @@ func shaper(link netlink.Link, rate float64) *netlink.Tbf {
 	}
 }
 
-// burst is what may pass at once, in bytes: a millisecond's worth, at least one window with its headers, which the card
-// hands over in one piece.
+// burst is how much may pass at once, in bytes: one millisecond's worth, but at least one congestion window with its
+// headers, which the card sends in one piece.
 func burst(rate float64) uint32 { return uint32(max(window*1514, min(rate/8*0.001, 1<<20))) }
 
 // How connections share the shaped link. The shaper has one queue, first come first served, and this kernel no fair
@@ -257,9 +257,9 @@ func steady(p Place, card netlink.Link) error {
 	})
 }
 
-// settle makes the windows of a host's connections hold. The kernel applies a route's locked window only to addresses of
-// which it remembers something from an earlier connection: so each pair has one, after which nothing more is
-// remembered.
+// settle makes the windows of a host's connections effective. The kernel applies a route's locked window only to
+// addresses of which it has metrics from an earlier connection. So each pair of addresses gets one connection, and after
+// that nothing more is recorded.
 func (l *Lab) settle(host string) error {
 	for _, pair := range []struct {
 		from, to Role
@@ -292,7 +292,7 @@ func (l *Lab) settle(host string) error {
 	return nil
 }
 
-// greet makes one connection, which the place that is to remember it closes last.
+// greet makes one connection, which is closed last by the place that must record its metrics.
 func greet(from, to Place) error {
 	var listener net.Listener
 	err := to.Do(func() (err error) {
@@ -325,7 +325,7 @@ func greet(from, to Place) error {
 	return to.Do(func() error { return closed(listener.Addr().(*net.TCPAddr).Port) })
 }
 
-// closed waits until no connection of a port is left in the calling thread's namespace: then the kernel has remembered it.
+// closed waits until the calling thread's namespace has no connection on a port: then the kernel has recorded its metrics.
 func closed(port int) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		table, err := os.ReadFile("/proc/thread-self/net/tcp")

@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// Nginx is a web server in a place, with a configuration of its own: one worker, files from memory.
+// Nginx is a web server in a place, with its own configuration: one worker, files from memory.
 type Nginx struct {
 	Place Place
 	Dir   string           // takes configuration, content and logs; one for each server
@@ -23,8 +23,8 @@ type Nginx struct {
 	server
 }
 
-// Start writes the configuration, starts nginx, and returns when it listens. GET /healthz answers beside the files. A
-// missing program is a *quell.UserError.
+// Start writes the configuration, starts nginx, and returns when it listens. GET /healthz answers in addition to the
+// files. A missing program is a *quell.UserError.
 func (n *Nginx) Start(ctx context.Context) error {
 	if n.run != nil {
 		return errors.New("this nginx has been started already")
@@ -40,7 +40,7 @@ func (n *Nginx) Start(ctx context.Context) error {
 	}
 	n.finish, n.hurry = syscall.SIGQUIT, syscall.SIGTERM
 	return n.start(ctx, func() (*process, error) {
-		// Its workers end with the master only if that is asked, not killed.
+		// Its workers end with the master only if it is stopped, not if it is killed.
 		return launch(n.Place, n.Dir, "nginx", syscall.SIGTERM, "nginx", "-p", n.Dir, "-c", "nginx.conf", "-e", "stderr")
 	}, n.Port)
 }
@@ -68,7 +68,7 @@ func (n *Nginx) write() error {
 	return os.WriteFile(filepath.Join(n.Dir, "nginx.conf"), []byte(text), 0o644)
 }
 
-// writeNoise writes a file that no one on the way can compress; the same each time.
+// writeNoise writes a file that cannot be compressed on the way; always the same.
 func writeNoise(path string, size int64) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -82,8 +82,8 @@ func writeNoise(path string, size int64) error {
 	return errors.Join(err, file.Close())
 }
 
-// configuration is relative to nginx's -p: a folder's name could hold anything. It runs as root, since who else might
-// read that folder is not known; the namespace has no way out of the lab.
+// configuration is relative to nginx's -p, because a folder's name may contain any character. nginx runs as root,
+// because other users may not be able to read that folder; the namespace is isolated from other networks.
 const configuration = `daemon off;
 user root;
 worker_processes 1;

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// The lab is made of parts of Linux: elsewhere everything says so.
+// The lab needs Linux. On other systems every function returns an error.
 
 func errNotLinux() error {
 	return userErrorf("the kernel lab needs Linux; this is %s", runtime.GOOS)

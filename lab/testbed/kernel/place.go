@@ -8,8 +8,8 @@ import (
 // Role is what a place is for.
 type Role string
 
-// The places of a lab. Client and Balancer are there once; the others once for each host. Sink receives what the
-// host's interferer sends, so that what it carried is counted where it arrives.
+// The places of a lab. There is one Client and one Balancer, and one of the others per host. Sink receives what the
+// host's interferer sends, so that bytes are counted where they arrive.
 const (
 	Client    Role = "client"
 	Balancer  Role = "lb"
@@ -18,8 +18,8 @@ const (
 	Sink      Role = "sink"
 )
 
-// Place is where a process runs: a network namespace and, on a host, a cgroup. It is known by its names alone, so that
-// any process of a lab can find it.
+// Place is where a process runs: a network namespace and, on a host, a cgroup. It is identified by names, so that any
+// process of a lab can find it.
 type Place struct {
 	namespace string
 	prefix    string
@@ -27,7 +27,7 @@ type Place struct {
 	address   netip.Addr
 }
 
-// PlaceOf returns the place of a role; host is "" for Client and Balancer. It does not look whether the place is there.
+// PlaceOf returns the place of a role; host is "" for Client and Balancer. It does not check that the place exists.
 func PlaceOf(prefix, host string, role Role) (Place, error) {
 	if err := checkPrefix(prefix); err != nil {
 		return Place{}, err
@@ -61,7 +61,7 @@ func PlaceOf(prefix, host string, role Role) (Place, error) {
 	return Place{}, userErrorf("place %q: there are %s, %s, %s, %s and %s", role, Client, Balancer, Instance, Neighbour, Sink)
 }
 
-// Address is the place's own, in the lab's network 10.77.0.0/16.
+// Address is the place's address in the lab's network 10.77.0.0/16.
 func (p Place) Address() netip.Addr { return p.address }
 
 // Namespace is the name of the place's network namespace, as `ip netns` shows it.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a program that the lab runs, in a process group of its own. It ends with the lab's own process.
+// process is a program that the lab runs in its own process group. It ends with the lab's own process.
 type process struct {
 	name string
 	cmd  *exec.Cmd
@@ -22,7 +22,7 @@ type process struct {
 	done chan struct{} // closed when it has ended
 }
 
-// launch starts a program in a place; what it says goes to a file of that name in dir. last is the signal that it gets
+// launch starts a program in a place; its output goes to a file of that name in dir. last is the signal that it gets
 // when this process dies.
 func launch(p Place, dir, name string, last syscall.Signal, program string, args ...string) (*process, error) {
 	path := filepath.Join(dir, name+".log")
@@ -45,8 +45,8 @@ func launch(p Place, dir, name string, last syscall.Signal, program string, args
 	return r, nil
 }
 
-// reap waits for the program, and ends what it leaves behind: the workers of a killed nginx would keep its port. The
-// group's id is the program's own until it is waited for, so its end is looked at first.
+// reap waits for the program, and ends processes that it leaves behind, because the workers of a killed nginx would
+// keep its port. The group's id belongs to the program until it is reaped, so the group is killed before.
 func (r *process) reap() {
 	for errors.Is(unix.Waitid(unix.P_PID, r.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
@@ -81,7 +81,8 @@ func (r *process) stop(signal syscall.Signal, grace time.Duration) error {
 	return fmt.Errorf("%s (process %d) does not end", r.name, r.cmd.Process.Pid)
 }
 
-// signal signals the program's whole group while its leader has not been waited for: until then the id is its own.
+// signal signals the program's whole group as long as its leader has not been reaped, because until then the id
+// belongs to it.
 func (r *process) signal(s syscall.Signal) {
 	select {
 	case <-r.done:
@@ -101,7 +102,7 @@ func (r *process) ended(within time.Duration) bool {
 	}
 }
 
-// until asks again and again until ready says yes, the program ends, or ctx does.
+// until calls ready repeatedly until it returns true, the program ends, or ctx ends.
 func (r *process) until(ctx context.Context, ready func() bool) error {
 	for !ready() {
 		select {

@@ -43,8 +43,8 @@ func sense(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(obs)
 }
 
-// An agent in an instance's place reads that place's card and that group's processor time over the host's quota; of
-// what the neighbour does it sees nothing.
+// An agent in an instance's place reads that place's network card, and that group's processor time relative to the
+// host's quota. It sees nothing of the neighbour's use.
 func TestAgentSensesItsOwnPlace(t *testing.T) {
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Network: 100e6, Cores: 0.2}}})
 	const size = 2_000_000

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// server is a program in a place that listens, finishes what it has begun when it is told to end, and ends with this
+// server is a program in a place that listens. When it is stopped it finishes open requests. It ends with this
 // process.
 type server struct {
 	run    *process
@@ -30,7 +30,7 @@ func (s *server) start(ctx context.Context, launch func() (*process, error), por
 	return nil
 }
 
-// Stop lets requests under way finish, until ctx ends, and ends the server. One that does not run is no error.
+// Stop lets open requests finish, until ctx ends, and ends the server. It is not an error if the server does not run.
 func (s *server) Stop(ctx context.Context) error {
 	if s.run == nil {
 		return nil
@@ -52,7 +52,7 @@ func (s *server) Done() <-chan struct{} {
 	return s.run.done
 }
 
-// Failed says how the server has ended, with the end of what it said. It is nil while it runs.
+// Failed returns how the server ended, with the end of its output. It is nil while it runs.
 func (s *server) Failed() error {
 	if s.run == nil {
 		return nil

@@ -11,19 +11,19 @@ import (
 	"github.com/quellhq/quell/lab/testbed/demand"
 )
 
-// WorkOptions say what a service of dynamic work has at hand.
+// WorkOptions say what a service of dynamic work can use.
 type WorkOptions struct {
-	Disk   string // file that disk operations read; none: requests for any are refused
-	Memory bool   // keep memory to read; else requests for any are refused
+	Disk   string // file that disk operations read; none: requests for disk operations are refused
+	Memory bool   // keep memory to read; otherwise requests for memory are refused
 }
 
 // Work is a small service whose requests say what they want: GET /work?class=home&cpu=5000us&disk=2&memory=300us&bytes=1000
 // burns that much processor time, reads so many blocks from the disk past the cache, reads memory for as long as the
-// reference machine would take, and answers with so many bytes, one after the other. What is left out is zero. GET /healthz
+// reference machine would take, and answers with so many bytes, one after the other. Parameters that are left out are zero. GET /healthz
 // answers at once. A file that cannot be read past the cache is a *quell.UserError.
 func Work(o WorkOptions) (http.Handler, error) {
 	s := &worker{content: demand.NewContent()}
-	if o.Memory { // before anyone waits for it: it takes a small processor a while
+	if o.Memory { // before requests arrive, because it takes a while on a small processor
 		s.stock = newStock()
 	}
 	if o.Disk != "" {
@@ -65,7 +65,7 @@ func (s *worker) work(w http.ResponseWriter, r *http.Request) {
 	s.content.Serve(w, r, d.Bytes)
 }
 
-// meet does all but the answer, until the client has gone.
+// meet does all the work except the answer, until the client has gone.
 func (s *worker) meet(ctx context.Context, d demand.Demand) error {
 	if d.CPU > 0 {
 		if err := burn(ctx, d.CPU); err != nil {
@@ -83,7 +83,7 @@ func (s *worker) meet(ctx context.Context, d demand.Demand) error {
 	return nil
 }
 
-// burn uses that much processor time: its own thread's, so that waiting for a processor does not count.
+// burn uses that much processor time of its own thread, so that waiting for a processor does not count.
 func burn(ctx context.Context, span time.Duration) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -107,8 +107,8 @@ func burn(ctx context.Context, span time.Duration) error {
 	}
 }
 
-// referenceBandwidth is the memory bandwidth, in bytes per second, of the reference machine that demands on memory are
-// about: what one thread of a present server reads.
+// referenceBandwidth is the memory bandwidth, in bytes per second, of the reference machine for demands on memory:
+// what one thread of a present-day server reads.
 const referenceBandwidth = 10e9
 
 // stock is more memory than most caches hold.
@@ -125,13 +125,13 @@ const (
 
 func newStock() *stock {
 	s := &stock{bytes: make([]byte, stockBytes)}
-	for i := range s.bytes { // a page that was never written is the one page of zeros, and stays in the cache
+	for i := range s.bytes { // write every page, because pages that were never written all map to one page of zeros, which stays in the cache
 		s.bytes[i] = byte(i)
 	}
 	return s
 }
 
-// read reads as much as the reference machine can in that time, wherever the readers before have stopped.
+// read reads as much as the reference machine can in that time, continuing where earlier reads stopped.
 func (s *stock) read(ctx context.Context, span time.Duration) error {
 	var sink byte
 	for left := int64(span.Seconds() * referenceBandwidth); left > 0; left -= piece {

@@ -19,7 +19,7 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(t.Nano()), err
 }
 
-// disk is a file that is read in blocks past the cache, so that each is an operation of the disk's.
+// disk is a file that is read in blocks past the cache, so that each block is a disk operation.
 type disk struct {
 	file   *os.File
 	blocks int64
@@ -47,7 +47,7 @@ func openDisk(path string) (*disk, error) {
 	return &disk{file: file, blocks: info.Size() / diskBlock}, nil
 }
 
-// read reads so many blocks, one after the other, each far from the one before.
+// read reads this many blocks, one after the other, each far from the previous one.
 func (d *disk) read(ctx context.Context, operations int64) error {
 	// aligned, as the kernel wants it
 	block, err := unix.Mmap(-1, 0, diskBlock, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -55,7 +55,7 @@ func (d *disk) read(ctx context.Context, operations int64) error {
 		return fmt.Errorf("making room for a block: %w", err)
 	}
 	defer func() { _ = unix.Munmap(block) }()
-	const stride = 2_654_435_761 // prime: all blocks in turn, in an order that no read-ahead guesses
+	const stride = 2_654_435_761 // prime: all blocks in turn, in an order that read-ahead does not predict
 	for range operations {
 		if _, err := d.file.ReadAt(block, d.next.Add(1)%d.blocks*stride%d.blocks*diskBlock); err != nil {
 			return fmt.Errorf("reading from the disk: %w", err)

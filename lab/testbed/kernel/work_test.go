@@ -79,7 +79,7 @@ func TestWorkEndsWithItsClient(t *testing.T) {
 	}
 }
 
-// What is burnt is processor time of the thread, however long that takes.
+// What is counted is processor time of the thread, however long that takes.
 func TestBurn(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs Linux")
