@@ -28,8 +28,8 @@ const (
 	Replace  CommandName = "replace" // start a new instance that takes its place
 )
 
-// CommandNames lists every known command.
-var CommandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace}
+// commandNames lists every known command.
+var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace}
 
 // Command is a request to a controller.
 type Command struct {
@@ -55,7 +55,7 @@ type Reply struct {
 }
 
 func (c Command) check() error {
-	if !slices.Contains(CommandNames, c.Name) {
+	if !slices.Contains(commandNames, c.Name) {
 		return fmt.Errorf("unknown command %q", c.Name)
 	}
 	if (c.Name == Drain || c.Name == Undrain || c.Name == Replace) && c.Instance == "" {

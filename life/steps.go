@@ -111,12 +111,12 @@ func InForce(group []Instance, planned map[string]float64) map[string]float64 {
 	return weights
 }
 
-// Resolution is a difference of weights that no balancer can represent.
-const Resolution = 1e-6
+// resolution is a difference of weights that no balancer can represent.
+const resolution = 1e-6
 
 // Moves returns whether a planned share differs from the balancer's share of the instance.
 func Moves(b quell.BackendState, known bool, planned float64) bool {
-	return !known || math.Abs(b.Weight-planned) > Resolution
+	return !known || math.Abs(b.Weight-planned) > resolution
 }
 
 // Differs returns whether the wanted backends differ from the balancer's. Changes that a person made there are

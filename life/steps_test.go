@@ -177,7 +177,7 @@ func TestDiffers(t *testing.T) {
 		want   bool
 	}{
 		"the same":          {func(*quell.Backend) {}, false},
-		"rounding":          {func(b *quell.Backend) { b.Weight += Resolution / 2 }, false},
+		"rounding":          {func(b *quell.Backend) { b.Weight += resolution / 2 }, false},
 		"another share":     {func(b *quell.Backend) { b.Weight += 0.01 }, true},
 		"another address":   {func(b *quell.Backend) { b.Address = "b:1" }, true},
 		"another probe":     {func(b *quell.Backend) { b.Probe = "" }, true},

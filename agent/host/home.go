@@ -20,8 +20,8 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// LongestSocket is the longest path of a Unix socket that the kernel accepts, in bytes.
-const LongestSocket = 107
+// longestSocket is the longest path of a Unix socket that the kernel accepts, in bytes.
+const longestSocket = 107
 
 // Home is the folder of a host policy's journal, memory and socket. Only one agent at a time may use it. It stays open
 // over the agent's reloads.
@@ -33,15 +33,15 @@ type Home struct {
 	shown   atomic.Pointer[Status]
 }
 
-// Socket returns the path of the socket in a folder.
-func Socket(dir string) string { return filepath.Join(dir, "agent.sock") }
+// socketIn returns the path of the socket in a folder.
+func socketIn(dir string) string { return filepath.Join(dir, "agent.sock") }
 
 // Open locks a folder, creating it if it is missing, and answers on its socket. If another agent uses the folder, the error is a
 // *quell.UserError.
 func Open(dir string, log *slog.Logger) (*Home, error) {
-	if path := Socket(dir); len(path) > LongestSocket {
+	if path := socketIn(dir); len(path) > longestSocket {
 		return nil, &quell.UserError{Err: fmt.Errorf("data: the path of the socket %s is longer than %d bytes: choose a shorter folder", path,
-			LongestSocket)}
+			longestSocket)}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder of agent.policy: %w", err)
@@ -64,7 +64,7 @@ func Open(dir string, log *slog.Logger) (*Home, error) {
 // listen answers requests for the status. It removes an old socket file: this agent has the lock, so a killed agent left
 // it.
 func (h *Home) listen(log *slog.Logger) error {
-	path := Socket(h.dir)
+	path := socketIn(h.dir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the agent's old socket: %w", err)
 	}
@@ -115,7 +115,7 @@ func Ask(ctx context.Context, dir string) (json.RawMessage, error) {
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", Socket(dir))
+			return (&net.Dialer{}).DialContext(ctx, "unix", socketIn(dir))
 		}}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/status", nil)
 	if err != nil {
@@ -124,12 +124,12 @@ func Ask(ctx context.Context, dir string) (json.RawMessage, error) {
 	answer, err := client.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("no agent with a policy answers at %s: start quell agent with agent.policy, or run this as the agent's user: %w",
-			Socket(dir), err)
+			socketIn(dir), err)
 	}
 	defer answer.Body.Close()
 	var body json.RawMessage
 	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil || answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("asking the agent at %s: status %d: %w", Socket(dir), answer.StatusCode, err)
+		return nil, fmt.Errorf("asking the agent at %s: status %d: %w", socketIn(dir), answer.StatusCode, err)
 	}
 	return body, nil
 }

@@ -265,7 +265,7 @@ func TestHomeIsForOneAgent(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(Socket(dir), nil, 0o600); err != nil {
+	if err := os.WriteFile(socketIn(dir), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := open(t, dir)
@@ -286,7 +286,7 @@ func TestHomeIsForOneAgent(t *testing.T) {
 		t.Errorf("nobody is there, and asking said %v", err)
 	}
 	open(t, dir)
-	if _, err := Open(filepath.Join(dir, strings.Repeat("x", LongestSocket)), slog.New(slog.DiscardHandler)); !errors.As(err, &user) {
+	if _, err := Open(filepath.Join(dir, strings.Repeat("x", longestSocket)), slog.New(slog.DiscardHandler)); !errors.As(err, &user) {
 		t.Errorf("a long path: %v", err)
 	}
 }
