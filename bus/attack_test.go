@@ -60,7 +60,7 @@ func (d *denials) has(subject string) bool {
 	return false
 }
 
-// wantRefused publishes to each of the subjects, which are named by what is attempted, and waits until the server has refused it.
+// wantRefused publishes to each of the subjects and waits until the server has refused it. The map's keys describe the attacks.
 func wantRefused(t *testing.T, nc *nats.Conn, denied *denials, subjects map[string]string) {
 	t.Helper()
 	for what, subject := range subjects {

@@ -56,7 +56,7 @@ func TestMixHasItsSharesAndSizes(t *testing.T) {
 	}
 }
 
-// What a request says is what was drawn, in plain ASCII.
+// A request's query holds exactly the drawn demands, in plain ASCII.
 func TestWorkRequestsSayTheirDemands(t *testing.T) {
 	fixed := mix(t, shop(), false, 1).Visits("")
 	seen := map[string]bool{}

@@ -15,8 +15,8 @@ import (
 
 // OutlierSettings are what outlier can be told; shares are fractions.
 type OutlierSettings struct {
-	Requests int           // a window with fewer finished requests tells no response time
-	Slower   float64       // how many times the others' median an instance takes at least before it is cut
+	Requests int           // a window with fewer finished requests is not used alone for a response time
+	Slower   float64       // an instance is cut if its response time is at least this many times the others' median
 	Errors   float64       // by how much more of its requests fail at least, as a share of them
 	Hold     time.Duration // how long a first cut stays before the share grows again
 	Most     float64       // the largest part of the group that is cut at once
@@ -28,11 +28,12 @@ var outlierSpec = spec[OutlierSettings]{
 	defaults: OutlierSettings{Requests: 5, Slower: 2, Errors: 0.05, Hold: 10 * time.Second, Most: 0.3},
 	keys: func(s *OutlierSettings) keys.Table {
 		return keys.Table{
-			keys.Opt("requests", keys.Whole(&s.Requests).Between(1, 1_000_000), "a window with fewer finished requests tells no response time"),
+			keys.Opt("requests", keys.Whole(&s.Requests).Between(1, 1_000_000),
+				"a window with fewer finished requests is not used alone for a response time"),
 			keys.Opt("slower", keys.Decimal(&s.Slower).Between(1.1, 1000),
-				"how many times the others' median an instance takes at least before it is cut"),
+				"an instance is cut if its response time is at least this many times the others' median"),
 			keys.Opt("errors", keys.Share(&s.Errors).Above(0).Between(0, 1),
-				"by how much more of its requests fail at least before it is cut, as a share of them"),
+				"an instance is cut if its share of failed requests exceeds the others' by at least this"),
 			keys.Opt("hold", keys.Duration(&s.Hold).Between(time.Second, time.Hour),
 				"how long a first cut stays before the share grows again; repeated ones stay longer"),
 			keys.Opt("most", keys.Share(&s.Most).Above(0).Between(0, 1),

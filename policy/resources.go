@@ -68,7 +68,7 @@ func resourcesKey(dst *Resources) keys.Key {
 		}
 	}
 	return keys.Opt("resource", keys.Words(written, read, quell.Resources, auto),
-		"what is contended for: cpu, network, disk or memory, a list such as [network, cpu], or auto: all that the models know")
+		"resources whose interference counts: cpu, network, disk or memory, a list such as [network, cpu], or auto: all in the models")
 }
 
 // contended is a resource that a policy considers, with the models of it.

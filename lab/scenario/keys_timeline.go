@@ -31,7 +31,7 @@ func checkUse(d *keys.Decoder, path string) {
 	varies := given("trace") || given("markov")
 	switch {
 	case varies && given("use"):
-		d.Refuse(use, "", "a trace and a Markov chain have uses of their own")
+		d.Refuse(use, "", "must not be given with trace or markov, which contain the uses")
 	case !varies && !given("use") && !d.Broken(path):
 		d.ProblemAt(d.PlaceOf(path), use+" is missing", "share of the host's resource that is taken; 0 ends it")
 		d.Spoil(use)

@@ -17,8 +17,8 @@ var cpuKind = kind{
 	open:     openCPU,
 }
 
-// lead is how long the thread naps before a computation. It has to be woken as a request's is: what it then waits for a processor
-// is felt before the computation begins, which is too short to be interrupted often.
+// lead is how long the thread sleeps before a computation. It must be woken like a request's thread, so that its wait for a
+// processor is measured; the computation itself is too short to be interrupted often.
 const lead = 2 * time.Millisecond
 
 // cpuProbe computes for a fixed time and compares what that took with its own processor time.
@@ -27,10 +27,10 @@ type cpuProbe struct {
 	quota  quota
 	run    time.Duration // nominal
 	work   func()        // computes for about run
-	paid   time.Duration // the thread's processor time up to the last probe
+	paid   time.Duration // the thread's processor time until the last probe
 }
 
-// quota counts how often the own group's processor quota stopped it.
+// counts how often the own group's processor quota stopped it
 type quota interface{ Count() (uint64, error) }
 
 func openCPU(o *Options) (prober, error) {
@@ -49,7 +49,7 @@ func openCPU(o *Options) (prober, error) {
 	return &cpuProbe{thread: t, quota: own, run: o.Run, work: func() { spin(n) }, paid: t.used()}, nil
 }
 
-// processorPurse is what probes that take a processor's time may have of it; guess is the time of one.
+// processorPurse is the budget of probes that use processor time; guess is the time of one probe.
 func processorPurse(o *Options, guess time.Duration) purse {
 	return purse{perSecond: o.Budget * cores(o), most: 1 / usualSpacing.Seconds(), cost: guess.Seconds()}
 }
@@ -65,9 +65,9 @@ func cores(o *Options) float64 {
 	return float64(runtime.NumCPU())
 }
 
-// probe returns the nominal time, stretched by what the computation waited for a processor, before and while it ran. A computation
-// that is slower by itself, as beside a busy hyper-thread, counts for no more. Time for which the own quota stopped the group is no
-// neighbour's doing: such a probe tells nothing.
+// probe returns the nominal time plus the time that the computation waited for a processor, before and while it ran. A computation
+// that is slower for another reason, for example a busy hyper-thread, counts no more. If the own quota stopped the group, the probe
+// is not used, because that is not the neighbours' doing.
 func (p *cpuProbe) probe() (sample, error) {
 	stopped, err := p.quota.Count()
 	if err != nil {
@@ -132,10 +132,10 @@ func spin(rounds int) uint64 {
 	return x
 }
 
-// grain is the most that a clock's step may be of what is measured by it.
+// grain is the largest step of a clock relative to a time measured with it.
 const grain = 0.05
 
-// resolves says whether a clock can measure that long, and otherwise that it is too coarse.
+// resolves returns whether a clock is precise enough to measure that time.
 func resolves(read func() time.Duration, length time.Duration, name string) error {
 	const most = 200_000 // readings: some milliseconds of a clock that moves at each
 	step := time.Duration(0)

@@ -24,6 +24,6 @@ const (
 	fileBytes  = 4 << 20
 	// spareBytes must be free on the file system, the probe's file aside: a nearly full one is left alone.
 	spareBytes = 64 << 20
-	// shortOperation is what a fast disk takes: the clock must be able to measure that.
+	// shortOperation is the time of one operation of a fast disk, which the clock must be able to measure.
 	shortOperation = 100 * time.Microsecond
 )

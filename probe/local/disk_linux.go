@@ -57,10 +57,10 @@ func hasRoom(folder string) error {
 	return nil
 }
 
-// instead is what to do where a folder does not serve.
+// instead is the advice for a folder that cannot be used.
 const instead = "set agent.probing.folder to a folder on the disk that the service uses"
 
-// noFile says why there can be no file in the folder.
+// noFile returns why there can be no file in the folder.
 func noFile(folder string, err error) error {
 	switch {
 	case errors.Is(err, unix.EROFS):
@@ -74,7 +74,7 @@ func noFile(folder string, err error) error {
 	return fmt.Errorf("making the probe's file in %s: %w; %s", folder, err, instead)
 }
 
-// prepare makes the file and sees that reads of it come from a disk.
+// prepare makes the file and checks that reads of it come from a disk.
 func (p *diskProbe) prepare(folder string) error {
 	if err := resolves(p.thread.now, shortOperation, "wall"); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (p *diskProbe) fill() (err error) {
 	return unix.Fsync(p.file)
 }
 
-// onDisk reads some blocks and looks whether the kernel counts them as read from a disk. A kernel that does not count is believed.
+// onDisk reads some blocks and checks whether the kernel counts them as read from a disk. A kernel that does not count is trusted.
 func (p *diskProbe) onDisk(folder string) error {
 	const reads = 8
 	before, counted := readBytes()
@@ -136,7 +136,7 @@ func (p *diskProbe) onDisk(folder string) error {
 	return nil
 }
 
-// readBytes is what this thread has read from disks, and whether the kernel counts that.
+// readBytes is how much this thread has read from disks, and whether the kernel counts that.
 func readBytes() (bytes uint64, counted bool) {
 	text, err := os.ReadFile("/proc/thread-self/io")
 	if err != nil {
@@ -161,7 +161,7 @@ func (p *diskProbe) probe() (sample, error) {
 	return s, err
 }
 
-// operate reads or writes one block at a random place and returns what that took, in ms.
+// operate reads or writes one block at a random position and returns the time in ms.
 func (p *diskProbe) operate(write bool) (float64, error) {
 	operation, at := unix.Pread, p.rng.Int64N(fileBytes/blockBytes)*blockBytes
 	if write {
@@ -190,7 +190,8 @@ func (p *diskProbe) operate(write bool) (float64, error) {
 	return milliseconds(took), nil
 }
 
-// errHidden says that what an operation took cannot be told from what its thread waited for a processor.
+// errHidden says that the time of an operation cannot be separated from the time that its thread waited for a
+// processor.
 var errHidden = errors.New("what the disk took cannot be told from the wait for a processor")
 
 func (p *diskProbe) close() error {

@@ -1,8 +1,8 @@
-// Package local feels interference from inside an instance. Small probes measure what its processors, its memory and its disk take
-// for a fixed piece of work; neighbours on the same host make that longer.
+// Package local measures interference from inside an instance. Small probes measure how long its processors, its memory and its
+// disk take for a fixed amount of work; neighbours on the same host make that longer.
 //
-// A probe costs at most a fixed share of its resource, and its rate adapts to that. What cannot be probed says why, and degrades
-// nothing else.
+// Probes use at most a fixed share of their resource, and their rate adapts to that. A resource that cannot be probed gives a
+// reason, and the others are not affected.
 package local
 
 import (
@@ -26,18 +26,18 @@ import (
 const (
 	// MostBudget is the share of a resource that its probes may take, if no smaller one is set.
 	MostBudget = 0.005
-	// UsualRun and UsualBuffer are what probes of processors and memory take if nothing else is set.
+	// UsualRun and UsualBuffer are the default sizes of probes of processors and memory.
 	UsualRun    = 500 * time.Microsecond
 	UsualBuffer = 8 << 20
 	// usualSpacing is the mean time between two probes of a resource where the budget allows it.
 	usualSpacing = 125 * time.Millisecond
-	// again is how long a probe that cannot be made waits before it is tried again.
+	// again is how long to wait after a probe could not be made.
 	again = time.Minute
-	// stopWait is how long Run waits for a probe that hangs, as on a disk that does not answer.
+	// stopWait is how long Run waits for a probe that hangs, for example on a disk that does not answer.
 	stopWait = 2 * time.Second
 )
 
-// Options says what is probed, how often and how much.
+// Options say what is probed, how often and with how much work.
 type Options struct {
 	Resources []quell.Resource // each one of Resources()
 	// Period is the sampling period T.
@@ -46,7 +46,7 @@ type Options struct {
 	Budget float64
 	// Run is the processor time of one processor probe; 0 means 0.5 ms.
 	Run time.Duration
-	// Buffer is what a memory probe walks through, in bytes: more than a processor's private caches, whatever the host has. 0 means 8 MiB.
+	// Buffer is the memory that a memory probe reads, in bytes: more than a processor's private caches on any host. 0 means 8 MiB.
 	Buffer int64
 	// Folder is where the disk probe's file is made, of 4 MiB. It has no name once it is open, so nothing is left of it.
 	Folder string
@@ -63,7 +63,7 @@ type Options struct {
 
 // prober takes one probe after the other of a resource, all on one OS thread.
 type prober interface {
-	// probe returns what one measured. An error says why it tells nothing; what it cost counts all the same.
+	// probe returns what one probe measured. An error says why the probe cannot be used; its cost counts nevertheless.
 	probe() (sample, error)
 	close() error
 }
@@ -77,11 +77,11 @@ type sample struct {
 // kind is how one resource is probed.
 type kind struct {
 	resource quell.Resource
-	// by says what a probe takes.
+	// by describes a probe's work.
 	by func(o *Options) quell.Probing
-	// purse says what probes may take.
+	// purse is the budget of the probes.
 	purse func(o *Options) purse
-	// open makes the prober, on the thread that is going to probe. It fails where the resource cannot be probed.
+	// open makes the prober, on the thread that will probe. It fails if the resource cannot be probed.
 	open func(o *Options) (prober, error)
 }
 
@@ -97,13 +97,13 @@ func Resources() []quell.Resource {
 	return list
 }
 
-// Probes measures an instance's own resources while Run runs. Its Sensors tell what was measured.
+// Probes measures an instance's own resources while Run runs. Its Sensors report the results.
 type Probes struct {
 	opts      Options
 	followers []*follower
 }
 
-// New checks o. It opens nothing yet. A setting that cannot work is a *quell.UserError.
+// New checks o. It opens nothing yet. Invalid settings are a *quell.UserError.
 func New(o Options) (*Probes, error) {
 	o.Budget = cmp.Or(o.Budget, MostBudget)
 	o.Run = cmp.Or(o.Run, UsualRun)
@@ -126,7 +126,7 @@ func New(o Options) (*Probes, error) {
 	return p, nil
 }
 
-// Run probes until ctx ends. It returns nil once all has stopped; a probe that hangs is waited for 2 s.
+// Run probes until ctx ends. It returns nil when everything has stopped; for a probe that hangs it waits 2 s.
 func (p *Probes) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for i, f := range p.followers {
@@ -142,7 +142,7 @@ func (p *Probes) Run(ctx context.Context) error {
 	return nil
 }
 
-// Sensors are one for each resource. Each tells the probes since it was asked last, or why there are none.
+// Sensors has one sensor per resource. Each reports the probes since its previous reading, or why there are none.
 func (p *Probes) Sensors() []sensor.Sensor {
 	var list []sensor.Sensor
 	for _, f := range p.followers {
@@ -194,7 +194,7 @@ func (f *follower) Sample(_ time.Time, obs *quell.Observation) error {
 	return nil
 }
 
-// follow probes one window after the other. They end with everybody's periods.
+// follow probes one window after the other. Windows end with the sampling periods of all processes.
 func (f *follower) follow(ctx context.Context, rng *rand.Rand) {
 	runtime.LockOSThread() // its clocks are the thread's, which ends with this goroutine
 	f.purse = f.kind.purse(f.opts)
@@ -234,7 +234,7 @@ func (f *follower) ready(now time.Time) bool {
 	return true
 }
 
-// window takes one probe per slot. A slot that passed while the probe before it was still running is left out.
+// window makes one probe per slot. A slot that passed while the previous probe was still running is skipped.
 func (f *follower) window(ctx context.Context, start time.Time, slots []probe.Slot) {
 	for _, slot := range slots {
 		if time.Since(start) > slot.Until {
@@ -254,7 +254,7 @@ func (f *follower) window(ctx context.Context, start time.Time, slots []probe.Sl
 	}
 }
 
-// note keeps what a probe told.
+// note records the result of a probe.
 func (f *follower) note(ms *float64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -263,7 +263,7 @@ func (f *follower) note(ms *float64, err error) {
 	}
 }
 
-// brokenError says that a prober has to be made anew.
+// brokenError says that a prober must be made again.
 type brokenError struct{ error }
 
 func (e *brokenError) Unwrap() error { return e.error }

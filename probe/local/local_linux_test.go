@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// All probes work on this machine, and an agent's sensors tell what they measured.
+// All probes work on this machine, and an agent's sensors report their results.
 func TestProbesOfThisMachine(t *testing.T) {
 	p, err := New(Options{
 		Resources: Resources(), Period: 500 * time.Millisecond, Folder: diskFolder(t), Root: os.DirFS("/"), Operations: 2000, Seed: 1,

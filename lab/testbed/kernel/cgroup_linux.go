@@ -22,16 +22,16 @@ import (
 // A host's processors and disk are limited by the cgroup PREFIX-lab/hK; its children are
 //
 //	vm                    the service's virtual machine
-//	nb, nb-cpu, nb-memory the neighbour's: what it runs in general, and its interferers with a quota of their own
+//	nb, nb-cpu, nb-memory the neighbour's: its programs in general, and its interferers with quotas of their own
 //
-// Balancer, load and the interferers' receivers are in PREFIX-lab/front. All together come before whatever else the machine
-// runs, so that a compiler beside the lab does not show as response time.
+// Balancer, load generator and the interferers' receivers are in PREFIX-lab/front. All of them have priority over the rest
+// of the machine, so that for example a compiler on the same machine does not increase response times.
 //
-// Files are written directly: a thread enters its group before it forks (version 1), a child is forked into it (version
-// 2), and a few numbers are read; the libraries for cgroups place whole processes only, and bring D-Bus and eBPF along.
+// Files are written directly: a thread enters its group before it forks (version 1), or a child is forked into it (version
+// 2). The libraries for cgroups can only move whole processes, and need D-Bus and eBPF.
 type groups struct {
 	version int
-	// The folders of the controllers; "" where there is none. With version 2 all of them are one.
+	// The folders of the controllers; "" if there is none. With version 2 all of them are the same.
 	cpu, usage, io string
 }
 
@@ -46,7 +46,7 @@ func base(prefix string) string { return prefix + "-lab" }
 // machine holds this machine's proc and sys.
 var machine = os.DirFS("/")
 
-// findGroups looks where the controllers are on a machine whose proc and sys are below root.
+// findGroups finds the controllers on a machine whose proc and sys are below root.
 func findGroups(root fs.FS) (groups, error) {
 	trees, err := cgroup.Find(root)
 	if err != nil {
@@ -73,7 +73,7 @@ func (g groups) roots() []string {
 	return slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
 }
 
-// check says what the hosts' limits need that this machine lacks.
+// check returns which requirements of the hosts' limits this machine lacks.
 func (g groups) check(hosts []Host) error {
 	for _, h := range hosts {
 		if h.Cores > 0 && g.cpu == "" {
@@ -88,14 +88,14 @@ func (g groups) check(hosts []Host) error {
 	return nil
 }
 
-// period over which a quota is enforced. Much longer ones would stop a service for that long once its quota is used up;
-// shorter ones than a millisecond's quota the kernel refuses.
+// period over which a quota is enforced. Much longer ones would stop a service for that long when its quota is used up;
+// the kernel refuses quotas shorter than a millisecond.
 const period = 20 * time.Millisecond
 
 // longest is the kernel's longest period.
 const longest = time.Second
 
-// front is the group of the places that lie on no host.
+// front is the group of the places that are on no host.
 const front = "front"
 
 // makeTop makes what all hosts have in common.
@@ -126,7 +126,7 @@ func (g groups) make(prefix string, h Host, disk string) error {
 	top := filepath.Join(base(prefix), h.ID)
 	for _, root := range g.roots() {
 		for _, child := range hostGroups {
-			if g.shares(root) { // one group for all: see limitDisk
+			if g.shares(root) { // one group for service and neighbour: see limitDisk
 				child = ""
 			}
 			if err := os.MkdirAll(filepath.Join(root, top, child), 0o755); err != nil {
@@ -148,12 +148,12 @@ func (g groups) make(prefix string, h Host, disk string) error {
 	return nil
 }
 
-// shares says whether in the tree at root a host has one group without children.
+// shares returns whether a host has only one group, without children, in the tree at root.
 func (g groups) shares(root string) bool {
 	return g.version == 1 && root == g.io && root != g.cpu && root != g.usage
 }
 
-// delegate hands the controllers down (version 2).
+// delegate enables the controllers for child groups (version 2).
 func (g groups) delegate(root string, inner ...string) error {
 	if g.version != 2 {
 		return nil
@@ -200,8 +200,8 @@ func (g groups) limitCPU(group string, cores float64) error {
 		g.write(g.cpu, group, "cpu.cfs_quota_us", strconv.FormatInt(quota, 10)))
 }
 
-// limitDisk limits reads, and writes, each to that many a second. Version 1 does not add up what children do, so
-// there service and neighbour are in one group of that tree, and share the limit there.
+// limitDisk limits reads and writes to that many per second each. Version 1 does not add up what child groups do, so
+// in that tree service and neighbour are in one group, and share the limit there.
 func (g groups) limitDisk(group, disk string, iops float64) error {
 	rate := strconv.FormatInt(max(1, int64(iops+0.5)), 10)
 	if g.version == 2 {
@@ -212,8 +212,8 @@ func (g groups) limitDisk(group, disk string, iops float64) error {
 		g.write(g.io, group, "blkio.throttle.write_iops_device", disk+" "+rate))
 }
 
-// enter makes what the calling thread forks next begin in a group. leave must be called after that; the calling thread
-// must be locked.
+// enter makes the next process that the calling thread forks start in a group. The caller must lock the thread before, and call leave after
+// the fork.
 func (g groups) enter(group string, cmd *exec.Cmd) (leave func() error, err error) {
 	if g.version == 2 {
 		dir, err := os.Open(filepath.Join(g.cpu, group))
@@ -336,7 +336,7 @@ func transferred(text []byte) (bytes uint64, err error) {
 	return bytes, nil
 }
 
-// foldersOf returns a group's folders in the trees in which it is there.
+// foldersOf returns a group's folders in the trees that contain it.
 func (g groups) foldersOf(group string) (folders []string) {
 	for _, root := range g.roots() {
 		if _, err := os.Stat(filepath.Join(root, group)); err == nil {
