@@ -31,7 +31,7 @@ type dialFit struct {
 	report     DialReport
 }
 
-// fitDial fits DIAL's section to the rows that hold what its classifier looks at. There is none if no row does, as in the simulator.
+// fitDial fits DIAL's section to the rows that hold what its classifier looks at. There is none if no row does.
 func fitDial(in fitting) (Section, SectionReport, error) {
 	var f dialFit
 	for _, r := range in.rows {
