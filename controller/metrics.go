@@ -25,7 +25,7 @@ var (
 	descSeverity = prometheus.NewDesc("quell_severity", "Severity factor of interference, calibration included.", perInstance, nil)
 	descCapacity = prometheus.NewDesc("quell_capacity", "Effective capacity within the threshold, as a fraction.", perInstance, nil)
 	descLimiter  = prometheus.NewDesc("quell_limiter",
-		"1 for what binds an instance's capacity, where that is not the only resource there is.", []string{"service", "instance", "limiter"}, nil)
+		"1 for what limits an instance's capacity, unless that is the only resource.", []string{"service", "instance", "limiter"}, nil)
 	descLatency   = prometheus.NewDesc("quell_latency_ms", "Response time in the metric of the objective.", perInstance, nil)
 	descPredicted = prometheus.NewDesc("quell_predicted_ms", "Response time predicted at the planned load.", perInstance, nil)
 	descOverride  = prometheus.NewDesc("quell_override", "Weight set by hand.", perInstance, nil)

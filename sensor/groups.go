@@ -334,7 +334,7 @@ func elapsed(before, after *time.Duration) *float64 {
 }
 
 // waited returns for how long tasks waited in run queues, in seconds, and how long one of them ran: the mean over that waiting. A task that
-// is seen for the first time counts with all that it has, if it can be that young. What ended in between is not known.
+// is seen for the first time counts with its whole time, if it can have started within the window. Tasks that ended in between are unknown.
 func waited(before, after map[int]taskTimes, window time.Duration) (wait, taskRun *float64) {
 	var sum, product float64
 	for id, now := range after {
