@@ -133,6 +133,9 @@ func (d *Disk) readGroup() (map[string]diskUse, error) {
 		if group, ok = own[tree.Controller]; !ok {
 			return nil, errors.New("the own group is of no hierarchy for disks")
 		}
+		if folder := ownProcesses(trees, own); folder != "" {
+			return d.readProcesses(folder)
+		}
 	}
 	folder := tree.Folder(group)
 	if trees.Unified {

@@ -59,6 +59,9 @@ func (o *labRun) training() labTraining {
 		Workload: w,
 		Budget:   labProbeBudget, Spacing: experiment.LabProbeSpacing,
 	}
+	if len(felt) > 1 || felt[0] != quell.Network {
+		t.Plan = machineLabPlan()
+	}
 	if w.Kind == scenario.Video {
 		t.Plan = sessionLabPlan()
 	}
@@ -84,6 +87,15 @@ func sessionLabPlan() train.Plan {
 	p := labPlan()
 	p.Levels, p.Interference = []float64{0, 0.2, 0.35, 0.5, 0.65}, []float64{0, 0.15, 0.3, 0.45, 0.6}
 	p.Repeat, p.MaxRepeat = 1, 2
+	return p
+}
+
+// machineLabPlan is for resources that are probed on the machine itself. A quota that is used up stops a host at once, so cells go up to
+// that point and not beyond.
+func machineLabPlan() train.Plan {
+	p := labPlan()
+	p.Levels, p.Interference = []float64{0, 0.15, 0.3, 0.45, 0.6, 0.75}, []float64{0, 0.2, 0.4, 0.6}
+	p.Most, p.Run, p.Repeat, p.MaxRepeat = 1, 14*time.Second, 2, 2
 	return p
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/probe/local"
 	processscaler "github.com/quellhq/quell/scaler/process"
+	"github.com/quellhq/quell/sensor"
 	"github.com/quellhq/quell/train"
 )
 
@@ -202,10 +203,10 @@ func (g *KernelGroup) config() string {
 func tell(a *config.Agent, h scenario.Host, probed []quell.Resource) {
 	a.Capacity[quell.Network] = h.Network
 	if h.Cores > 0 {
-		a.Cgroup, a.Capacity[quell.CPU] = "self", h.Cores
+		a.Cgroup, a.Capacity[quell.CPU] = sensor.OwnCgroup, h.Cores
 	}
 	if h.DiskIOPS > 0 {
-		a.Capacity[quell.Disk] = h.DiskIOPS
+		a.Cgroup, a.Capacity[quell.Disk] = sensor.OwnCgroup, h.DiskIOPS
 	}
 	a.Probing.Run = labProbeRun
 	outside := func(r quell.Resource) bool { return !slices.Contains(local.Resources(), r) }

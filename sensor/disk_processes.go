@@ -1,0 +1,74 @@
+package sensor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/quellhq/quell/internal/cgroup"
+)
+
+// pageBytes is the size that a disk operation is taken to have where only bytes are counted.
+const pageBytes = 4096
+
+// ownProcesses returns the folder that lists the processes of the own group for processors, where the own group for disks is one above it:
+// that one holds others as well, and with version 1 it counts them all. It returns "" where the group for disks is the service's own.
+func ownProcesses(trees *cgroup.Trees, own map[string]string) string {
+	cpu, ok := trees.Of("cpu")
+	if !ok || trees.Unified {
+		return ""
+	}
+	if inner, outer := own["cpu"], own["blkio"]; outer != "/" && strings.HasPrefix(inner, outer+"/") {
+		return cpu.Folder(inner)
+	}
+	return ""
+}
+
+// readProcesses sums what the processes in a group have read from disks and written to them. Of a process that ended its part is lost; the
+// sum goes back then, and the reading is skipped.
+func (d *Disk) readProcesses(folder string) (map[string]diskUse, error) {
+	text, err := fs.ReadFile(d.opts.Root, path.Join(folder, "cgroup.procs"))
+	if err != nil {
+		return nil, err
+	}
+	var sum diskUse
+	for _, pid := range strings.Fields(string(text)) {
+		text, err := fs.ReadFile(d.opts.Root, path.Join("proc", pid, "io"))
+		if errors.Is(err, fs.ErrNotExist) { // it has just ended
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		bytes, err := parseProcessIO(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("process %s: %w", pid, err)
+		}
+		sum.bytes += bytes
+	}
+	sum.operations = sum.bytes / pageBytes
+	return map[string]diskUse{"processes": sum}, nil
+}
+
+// parseProcessIO reads /proc/PID/io: the bytes that came from disks and went there.
+func parseProcessIO(text string) (sum uint64, err error) {
+	found := 0
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if name != "read_bytes" && name != "write_bytes" {
+			continue
+		}
+		n, err := parseCount(value)
+		if err != nil {
+			return 0, fmt.Errorf("io: %w", err)
+		}
+		sum += n
+		found++
+	}
+	if found != 2 {
+		return 0, errors.New("io has no read_bytes and write_bytes")
+	}
+	return sum, nil
+}
