@@ -14,6 +14,7 @@ import (
 // against it. It is immutable.
 type Baseline struct {
 	rows []baselineRow  // in order of utilisation
+	miss float64        // 1 - confidence: how often chance alone passes the test
 	by   *quell.Probing // how they were made; nil if unknown
 }
 
@@ -42,7 +43,7 @@ func CompileBaseline(m *Models, r quell.Resource, confidence float64) (*Baseline
 }
 
 func newBaseline(rows []Isolation, confidence float64) *Baseline {
-	b := &Baseline{}
+	b := &Baseline{miss: 1 - confidence}
 	for _, row := range rows {
 		b.rows = append(b.rows, baselineRow{Isolation: row, t: testQuantile(confidence, row.N)})
 	}
@@ -112,6 +113,17 @@ func (b *Baseline) Severity(u float64, p quell.ProbeStats, wasSignificant bool) 
 		return 0, false
 	}
 	return severityFactor(p.MeanMS, alone), true
+}
+
+// Clear says whether P exceeds R_iso by so much that chance explains this one window as rarely as it explains so many significant ones in
+// a row: the test of Severity at confidence 1 - (1 - confidence)^windows.
+func (b *Baseline) Clear(u float64, p quell.ProbeStats, windows int) bool {
+	if p.N <= 0 {
+		return false
+	}
+	alone, stddev, row := b.at(u)
+	t := testQuantile(1-math.Pow(b.miss, float64(windows)), row.N)
+	return p.MeanMS > alone+t*stddev*math.Sqrt(1/float64(p.N)+1/float64(row.N))
 }
 
 // severityFactor is Eq. 1 without the test.

@@ -197,6 +197,9 @@ func (gd *guarded) bound(m *member, low, high float64, give eased) (float64, flo
 		kept := math.Min(math.Max(m.share, low), high)
 		return kept, kept
 	}
+	if m.waiting() && !give.slowStart {
+		return 0, 0 // what the steps of others leave over would count as the share that it joins with
+	}
 	if !m.waiting() {
 		low = math.Max(low, math.Min(most, gd.in.Service.Guard.Floor*gd.equal()*(1-give.floor)))
 	}

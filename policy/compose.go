@@ -11,7 +11,7 @@ import (
 // decision wanted, multiplied by the snapshot's factors, within the guard's bounds. It changes only weights. In the memory it changes
 // only the record of the wanted shares, for the next decision. prev is not changed.
 func (e *Engine) Compose(s *quell.Snapshot, prev State) (quell.Plan, State) {
-	in := e.input(s)
+	in := e.input(s, &prev)
 	in.between = true
 	g := perceive(in, prev.Instances)
 	g.present(prev.HandingOver, prev.HandingOver && prev.Policy == e.service.Policy.Name)
@@ -92,7 +92,7 @@ func (f *Fast) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	e := f.engine
 	st := prev.carried(e.service.Policy.Name)
 	st.HandingOver = false // a fast policy has no shares of its own
-	in := e.input(s)
+	in := e.input(s, &prev)
 	g := perceive(in, prev.Instances)
 	if prev.Policy != st.Policy {
 		g.forgetPolicy()

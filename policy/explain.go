@@ -112,6 +112,20 @@ func (m *member) blame(in *Input, plan *quell.Plan) {
 		amount = fmt.Sprintf(" of it, %.3f%s,", m.capacity, in.of(0))
 	}
 	addReason(plan, "interference", m.ID,
-		"%s %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f%s within %.0f ms",
-		severity, s.severity, s.use, s.interfering, resource, s.capacity, amount, in.Service.SLO.ThresholdMS())
+		"%s %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f%s within %.0f ms%s",
+		severity, s.severity, s.use, s.interfering, resource, s.capacity, amount, in.Service.SLO.ThresholdMS(), m.besides(in))
+}
+
+// besides names the other resources in which neighbours are felt.
+func (m *member) besides(in *Input) string {
+	var felt []string
+	for i := range m.senses {
+		if s := &m.senses[i]; i != int(m.binds) && !s.out && s.measured > 0 {
+			felt = append(felt, fmt.Sprintf("about %.3f of the %s", s.interfering, in.contended[i].resource))
+		}
+	}
+	if len(felt) == 0 {
+		return ""
+	}
+	return "; they take " + strings.Join(felt, " and ") + ", too"
 }

@@ -12,16 +12,17 @@ import (
 
 // group holds a snapshot's instances, sorted by what can be done with them.
 type group struct {
-	members     []member  // all, in the snapshot's order
-	ready       []*member // in the snapshot's order
-	rated       []*member // ready, with known utilisation and severity, so that their capacity can be computed
-	unrated     []*member // the other ready ones
-	starting    int       // starting, including ordered instances that are not listed yet
-	held        int       // taken out by a person: they count against group.max, and are neither used nor removed
-	outstanding int       // starting, or ready without a first severity
-	weightless  bool      // no ready instance has a weight yet
-	handingOver bool      // the weights in force are from another policy
-	rates       []float64 // by resource: use of the first resource per unit of this one
+	members     []member              // all, in the snapshot's order
+	ready       []*member             // in the snapshot's order
+	rated       []*member             // ready, with known utilisation and severity, so that their capacity can be computed
+	unrated     []*member             // the other ready ones
+	starting    int                   // starting, including ordered instances that are not listed yet
+	held        int                   // taken out by a person: they count against group.max, and are neither used nor removed
+	outstanding int                   // starting, or ready without a first severity
+	weightless  bool                  // no ready instance has a weight yet
+	handingOver bool                  // the weights in force are from another policy
+	rates       []float64             // by resource: use of the first resource per unit of this one
+	mixed       [maxContended]float64 // by resource: recent use
 	load        float64
 	due         float64 // the part of the load that the rated instances must carry
 	loadText    string  // due as text
@@ -41,7 +42,8 @@ func perceive(in *Input, remembered map[string]InstanceState) *group {
 		m.perceive(in)
 	}
 	used := g.used(in)
-	g.rates = exchange(in, used)
+	g.mixed = in.blend(used)
+	g.rates = exchange(in, g.mixed)
 	for i := range g.members {
 		m := &g.members[i]
 		m.carries(g.rates, used[0] > 0)
@@ -73,7 +75,26 @@ func (g *group) used(in *Input) (sum [maxContended]float64) {
 	return sum
 }
 
-// exchange computes how much of the first resource the service uses per unit of each: from the instances' present use or, without any
+// mixRequests is of how many requests the use of resources is compared. What one request takes varies, and a short period holds few: of
+// the disk operations of 200 requests, two in three with none, the sum is off by a tenth, and the least of several capacities with it.
+const mixRequests = 4000
+
+// latest is how much of the comparison is the newest snapshot's where requests are not counted.
+const latest = 0.1
+
+// blend adds what is used at present of several resources to what was used before, of so many requests altogether.
+func (in *Input) blend(used [maxContended]float64) [maxContended]float64 {
+	part := latest
+	if rate := in.Snapshot.ArrivalRate; rate != nil {
+		part = math.Min(1, *rate*in.Service.Sampling.Seconds()/mixRequests)
+	}
+	for i, c := range in.contended {
+		used[i] += (1 - part) * in.used[c.resource]
+	}
+	return used
+}
+
+// exchange computes how much of the first resource the service uses per unit of each: from the instances' recent use or, without any
 // load, from what the training learned of a request.
 func exchange(in *Input, used [maxContended]float64) []float64 {
 	rates := make([]float64, len(in.contended))
@@ -115,6 +136,18 @@ func (m *member) carries(rates []float64, byFirst bool) {
 			m.use, m.hasUse = math.Max(m.use, s.use*rates[i]), true
 		}
 	}
+}
+
+// uses is what is to be remembered of the use of several resources.
+func (g *group) uses(in *Input) map[quell.Resource]float64 {
+	if !in.several() {
+		return nil
+	}
+	uses := make(map[quell.Resource]float64, len(in.contended))
+	for i, c := range in.contended {
+		uses[c.resource] = g.mixed[i]
+	}
+	return uses
 }
 
 // memories is the memory of the instances for the next snapshot.

@@ -125,6 +125,17 @@ func TestGuardOnce(t *testing.T) {
 }
 
 // fixedFleet is a list of n machines.
+// What guard.step leaves over while others give load up is no share of a new instance that has told nothing yet.
+func TestNothingGoesToTheUnknown(t *testing.T) {
+	s := golden("prima", 75, 0)
+	s.Guard.Floor, s.Guard.Step = .05, .5
+	rows := []string{"a weight=0.02 use=0.02 sf=3", "b weight=0.21 use=0.2 sf=3", "c weight=0.77 use=0.4 sf=0", "d", "e"}
+	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, rows...), State{})
+	if plan.Weights["d"] != 0 || plan.Weights["e"] != 0 || plan.Weights["c"] <= .77 {
+		t.Errorf("weights %v", plan.Weights)
+	}
+}
+
 func fixedFleet(n int) func(*quell.Service) {
 	return func(s *quell.Service) { s.Group.Min, s.Group.Max, s.Group.Fixed = n, n, true }
 }

@@ -50,6 +50,7 @@ type sense struct {
 	out                 bool // not reported for too long, while another resource is: it does not count
 	otherwise           bool // probed in another way than the models were made with, so that the probes give no severity
 	held                bool // the severity is kept from before
+	clear               bool // the severity is new, and as unlikely to be chance as readings that are confirmed
 }
 
 // known returns whether the capacity by this resource can be computed.
@@ -97,7 +98,7 @@ func (m *member) perceive(in *Input) {
 	m.mem.of(in.contended, felt)
 	if m.fresh = isFresh(in, m.Observation); m.fresh {
 		for i := range felt {
-			m.senses[i].otherwise = felt[i].take(in, &in.contended[i], m.Observation)
+			m.senses[i].otherwise, m.senses[i].clear = felt[i].take(in, &in.contended[i], m.Observation)
 		}
 		m.failing = isFailing(in, m.Instance)
 	}
@@ -211,8 +212,8 @@ func isFailing(in *Input, i *quell.Instance) bool {
 }
 
 // take stores a fresh observation's utilisation and severity. A given severity has precedence over the probe. It returns whether
-// the probe was of another kind than the models were made with, so that it cannot be used.
-func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise bool) {
+// the probe was of another kind than the models were made with, so that it cannot be used, and whether a severity is new and clear.
+func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, clear bool) {
 	at := o.At
 	if u, ok := o.Utilization[c.resource]; ok {
 		f.Utilization = &u
@@ -220,14 +221,14 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise bo
 	if sf, ok := o.Severity[c.resource]; ok {
 		f.Severity, f.SeverityAt, f.Significant = &sf, &at, sf > 0
 		f.Passed, f.Held = 0, 0
-		return false
+		return false, false
 	}
 	probe, ok := o.Probe[c.resource]
 	if !ok || c.baseline == nil || f.Utilization == nil {
-		return false
+		return false, false
 	}
 	if !c.baseline.By().Alike(probe.By) {
-		return true
+		return true, false
 	}
 	if f.isNumb(in) {
 		f.Passed, f.Held = 0, 0 // readings from before a gap do not count
@@ -235,10 +236,11 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise bo
 	confirm := int32(in.confirm)
 	sf, significant := c.baseline.Severity(*f.Utilization, probe, f.Significant && f.Passed > confirm)
 	f.SeverityAt = &at
+	clear = significant && f.Passed == 0 && c.baseline.Clear(*f.Utilization, probe, in.confirm+1)
 	if !f.holds(significant, confirm) {
 		f.Severity, f.Significant = &sf, significant
 	}
-	return false
+	return false, clear
 }
 
 // holds counts a probe reading, and returns whether the severity is kept from before. Interference that was found in

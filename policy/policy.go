@@ -14,12 +14,13 @@ type Input struct {
 	Service  *quell.Service
 	Snapshot *quell.Snapshot
 
-	contended  []contended     // the resources of the policy, at least one
-	protected  map[string]bool // Service.Group.Protected
-	confirm    int             // consecutive readings without interference, in addition to the first, after which it counts as gone
-	feels      bool            // the policy uses severity
-	between    bool            // only shares are composed, and nothing is counted
-	byCapacity bool            // the policy uses capacity: every resource has a predictor
+	used       map[quell.Resource]float64 // State.Used
+	contended  []contended                // the resources of the policy, at least one
+	protected  map[string]bool            // Service.Group.Protected
+	confirm    int                        // consecutive readings without interference, in addition to the first, after which it counts as gone
+	feels      bool                       // the policy uses severity
+	between    bool                       // only shares are composed, and nothing is counted
+	byCapacity bool                       // the policy uses capacity: every resource has a predictor
 }
 
 // several returns whether the policy uses more than one resource.
@@ -75,7 +76,7 @@ func (e *Engine) Resource() quell.Resource { return e.contended[0].resource }
 // changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	st := prev.carried(e.service.Policy.Name)
-	in := e.input(s)
+	in := e.input(s, &prev)
 	g := perceive(in, prev.Instances)
 	if prev.Policy != st.Policy {
 		g.forgetPolicy()
@@ -97,12 +98,13 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 		explain(in, g, &plan)
 	}
 	st.HandingOver = st.HandingOver && !g.arrived()
-	st.Instances = g.memories()
+	st.Instances, st.Used = g.memories(), g.uses(in)
 	return plan, st
 }
 
-func (e *Engine) input(s *quell.Snapshot) *Input {
+func (e *Engine) input(s *quell.Snapshot, prev *State) *Input {
 	return &Input{
+		used:    prev.Used,
 		Service: &e.service, Snapshot: s, contended: e.contended, protected: e.protected, confirm: e.senses.Confirm,
 		feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
 	}

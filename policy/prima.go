@@ -170,6 +170,9 @@ func (p *primaPlan) scaleOut() {
 	mem, set := p.mem, p.set
 	mem.ScaleIn, mem.Shift = 0, 0
 	mem.ScaleOut++
+	if slices.ContainsFunc(p.sorted, (*member).clearlySuffers) {
+		mem.ScaleOut = max(mem.ScaleOut, set.Confirm+1)
+	}
 	short, wanted := p.short(), p.wanted()
 	room := max(0, p.group.most(p.in)-len(p.group.ready)-p.group.starting)
 	helpless, joining := p.helpless(), p.joining()
@@ -278,6 +281,10 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 	mem.ScaleIn = next(mem.ScaleIn, len(surplus) > 0)
 	over, by := p.overloaded()
 	mem.Shift = next(mem.Shift, over != nil)
+	clear := over != nil && over.clearlySuffers()
+	if clear {
+		mem.Shift = max(mem.Shift, set.Confirm+1)
+	}
 	switch {
 	case mem.ScaleIn > set.Confirm:
 		p.scaleIn(surplus)
@@ -288,7 +295,7 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 		}
 		p.reason("join", "", "a new instance takes its share: %d instances, capacity %.3f for %s", len(p.sorted), p.capacity, p.group.loadText)
 	case mem.Shift > set.Confirm || recalibrated && over != nil:
-		if recalibrated || over.prima().Usual.N < knownUsual {
+		if clear || recalibrated || over.prima().Usual.N < knownUsual {
 			p.share(p.sorted, set.Tolerance)
 		} else {
 			p.settle(1)
@@ -350,6 +357,9 @@ func (p *primaPlan) scaleIn(surplus []*member) {
 	p.reason("scale_in", "", "%d instance(s) with capacity %.3f suffice for %s: removing %s", len(kept), total(kept), p.group.loadText,
 		strings.Join(ids, ", "))
 }
+
+// clearlySuffers says whether what binds the instance is new interference that needs no confirmation.
+func (m *member) clearlySuffers() bool { return m.bound().clear }
 
 // overloaded returns the instance that exceeds its capacity most in some resource, and that resource; nil if there is none. If a person
 // set the share, shifting does not help.

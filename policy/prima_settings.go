@@ -56,8 +56,8 @@ func primaAgrees(d *keys.Decoder, path string, s PRIMASettings, service quell.Se
 // moreHeadroom are further values of headroom that the arena tries; smaller values leave more room.
 const moreHeadroom = 0.7
 
-// primaVariants are the other interference model with the two schedulings that differ most, and more room by a smaller headroom
-// or a spare instance.
+// primaVariants are the other interference model with the two schedulings that differ most, more room by a smaller headroom
+// or a spare instance, and the default resource alone if there are several.
 func primaVariants(s PRIMASettings) (list []variant[PRIMASettings]) {
 	add := func(change string, s PRIMASettings, over ...quell.Scheduling) {
 		list = append(list, variant[PRIMASettings]{Change: change, Settings: s, Schedulings: over})
@@ -74,6 +74,10 @@ func primaVariants(s PRIMASettings) (list []variant[PRIMASettings]) {
 	if spared := s; s.Spare == 0 {
 		spared.Spare = 1
 		add("spare 1", spared, quell.LeastConn)
+	}
+	if narrow := s; s.Resources != (Resources{}) {
+		narrow.Resources = Resources{}
+		add("by "+string(defaultResource), narrow, quell.LeastConn, quell.RoundRobin)
 	}
 	return list
 }

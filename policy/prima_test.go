@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -347,6 +348,22 @@ func TestSeverityFromProbes(t *testing.T) {
 		plan, st = e.Decide(snap(t, k, tc.row), st)
 		if got := plan.Severity["i1"]; math.Abs(got-tc.want) > 1e-9 {
 			t.Errorf("%q: severity %v, want %v", tc.row, got, tc.want)
+		}
+	}
+}
+
+// What chance explains as rarely as readings that are confirmed needs no confirmation: alone 10 ms, 1 ms spread, 40 probes.
+func TestClearInterferenceIsActedOnAtOnce(t *testing.T) {
+	for probe, want := range map[float64]bool{10.8: false, 14: true} {
+		e := engine(t, golden("prima", 75, 1), goldenModels(t))
+		row := "i%d weight=0.5 use=%v probe=%v"
+		_, st := e.Decide(snap(t, 0, fmt.Sprintf(row, 1, .38, 10), fmt.Sprintf(row, 2, .38, 10)), State{})
+		plan, _ := e.Decide(snap(t, 1, fmt.Sprintf(row, 1, .45, probe), fmt.Sprintf(row, 2, .45, 10)), st)
+		if plan.Severity["i1"] == 0 {
+			t.Fatalf("a probe of %v ms is no severity", probe)
+		}
+		if added := plan.Group != nil && plan.Group.Add > 0; added != want {
+			t.Errorf("a probe of %v ms: added %v, want %v: %v", probe, added, want, plan.Reasons)
 		}
 	}
 }

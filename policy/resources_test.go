@@ -363,7 +363,7 @@ func TestAResourceNeverAddsCapacity(t *testing.T) {
 		e := engineOf(t, s, m, quell.Network, quell.CPU)
 		more, _ := e.Decide(in, State{})
 		network := slices.IndexFunc(e.contended, func(c contended) bool { return c.resource == quell.Network })
-		rate := perceive(e.input(in), nil).rates[network]
+		rate := perceive(e.input(in, &State{}), nil).rates[network]
 		for id, capacity := range more.Capacity {
 			if before, ok := less.Capacity[id]; !ok || !quell.AtMost(capacity, before*rate) {
 				t.Fatalf("%s can carry %v, and %v by the network alone (%v)", id, capacity, before*rate, ok)
@@ -422,4 +422,48 @@ func TestPRIMASettlesByTwoResources(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A neighbour on two resources at once: the one that leaves less binds, and the reason names both.
+func TestANeighbourOnTwoResources(t *testing.T) {
+	e := engine(t, both(0), twins(goldenModels(t)))
+	plan, _ := e.Decide(snap(t, 0, "a weight=0.5 use=0.2 sf=0.2 cpu=0.2 cpusf=0.5", "b weight=0.5 use=0.2 sf=0 cpu=0.2 cpusf=0"), State{})
+	if plan.Capacity["a"] != .25 || plan.Cause["a"] != quell.CPU || plan.Limiter["a"] != "cpu" {
+		t.Errorf("capacity %v, cause %v, limiter %v", plan.Capacity, plan.Cause, plan.Limiter)
+	}
+	want := "neighbours take about 0.250 of the cpu, so it can carry 0.250 of it, 0.250 of the network, within 75 ms; " +
+		"they take about 0.100 of the network, too"
+	if !slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return strings.HasSuffix(r.Text, want) }) {
+		t.Errorf("no reason ends with %q: %v", want, plan.Reasons)
+	}
+}
+
+// What requests take of each resource is compared over many of them: single periods differ by chance, and a lasting change is followed.
+func TestAPeriodsMixDoesNotSwingCapacity(t *testing.T) {
+	e := engine(t, both(0), twins(goldenModels(t)))
+	var st State
+	capacity := func(k int, cpu float64, arrivals string) float64 {
+		rows := []string{fmt.Sprintf("a weight=1 use=0.2 sf=0 cpu=%v cpusf=0", cpu)}
+		if arrivals != "" {
+			rows = append(rows, arrivals)
+		}
+		var plan quell.Plan
+		plan, st = e.Decide(snap(t, k, rows...), st)
+		return plan.Capacity["a"]
+	}
+	k := 0
+	for ; k < 40; k++ {
+		if got := capacity(k, .2+.04*math.Pow(-1, float64(k)), ""); k > 20 && got < .48 {
+			t.Errorf("snapshot %d: capacity %v, want about 0.5", k, got)
+		}
+	}
+	for ; k < 80; k++ {
+		capacity(k, .4, "")
+	}
+	if got := capacity(k, .4, ""); got > .26 {
+		t.Errorf("40 periods after requests began to take twice as much of the processor: capacity %v, want about 0.25", got)
+	}
+	if got := capacity(k+1, .2, "arrivals=800"); got < .45 {
+		t.Errorf("a period of 8000 requests: capacity %v, want about 0.5", got)
+	}
 }

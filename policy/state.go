@@ -16,6 +16,9 @@ type State struct {
 	Memory    any                      `json:"memory,omitempty"` // of that policy: a pointer to a value that is never changed
 	Instances map[string]InstanceState `json:"instances,omitempty"`
 
+	// Used is what the service lately used of each of several resources, by which one is told in terms of another.
+	Used map[quell.Resource]float64 `json:"used,omitempty"`
+
 	// HandingOver says that another policy decided before, and that the weights in force are not yet this one's.
 	HandingOver bool `json:"handing_over,omitempty"`
 }
@@ -138,10 +141,11 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		Memory json.RawMessage `json:"memory"`
 	}
 	var raw struct {
-		Policy      string              `json:"policy"`
-		Memory      json.RawMessage     `json:"memory"`
-		Instances   map[string]instance `json:"instances"`
-		HandingOver bool                `json:"handing_over"`
+		Policy      string                     `json:"policy"`
+		Memory      json.RawMessage            `json:"memory"`
+		Instances   map[string]instance        `json:"instances"`
+		Used        map[quell.Resource]float64 `json:"used"`
+		HandingOver bool                       `json:"handing_over"`
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return err
@@ -151,7 +155,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("memory of policy %s: %w", raw.Policy, err)
 	}
-	next := State{Policy: raw.Policy, Memory: memory, HandingOver: raw.HandingOver}
+	next := State{Policy: raw.Policy, Memory: memory, Used: raw.Used, HandingOver: raw.HandingOver}
 	if raw.Instances != nil {
 		next.Instances = make(map[string]InstanceState, len(raw.Instances))
 	}

@@ -218,8 +218,13 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 	if sc.Stations != (scenario.Stations{}) {
 		return refuse("stations", "another discipline than the machines have")
 	}
-	if !sc.Probing.IsZero() {
+	if sc.Probing.Count != 0 || sc.Probing.Budget != 0 {
 		return refuse("probing", "other probing than the balancer does")
+	}
+	for _, r := range sc.Probing.Resources {
+		if !has(r) {
+			return refuse("probing.resources", fmt.Sprintf("probes of the %s", r))
+		}
 	}
 	if sc.Services > 1 {
 		return refuse("services", "more than one service")
