@@ -169,7 +169,8 @@ func TestWhatIsSaidLeavesFiguresToTheReport(t *testing.T) {
 func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 	refused := map[string]string{
 		"dial-single": "workload.classes[0].cpu", "dial-combined": "workload.classes[0].cpu", "ice-periodic": "workload.classes[0].cpu",
-		"everything-at-once": "workload.classes[0].cpu",
+		"everything-at-once": "workload.classes[0].cpu", "changing-cpu": "workload.classes[0].cpu", "changing-disk": "workload.classes[0].cpu",
+		"changing-mixed": "workload.classes[0].cpu", "changing-mixed-10s": "workload.classes[0].cpu",
 	}
 	library(t, func(t *testing.T, _ string, _ []byte, sc *scenario.Scenario) {
 		err := experiment.Playable(sc)
@@ -190,7 +191,7 @@ func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 			},
 		} {
 			changed := file
-			changed.Readings, changed.Timeline = scenario.Readings{}, nil
+			changed.Readings, changed.Probing, changed.Timeline = scenario.Readings{}, scenario.Probing{}, nil
 			change(&changed)
 			if err := experiment.Playable(&changed); !errors.As(err, &invalid) || invalid.Path != path {
 				t.Errorf("got %v, want a refusal of %s", err, path)

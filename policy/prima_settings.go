@@ -75,8 +75,8 @@ func primaVariants(s PRIMASettings) (list []variant[PRIMASettings]) {
 		spared.Spare = 1
 		add("spare 1", spared, quell.LeastConn)
 	}
-	if narrow := s; s.Resources != (Resources{}) {
-		narrow.Resources = Resources{}
+	if narrow := s; s.Resources.auto || len(s.Resources.list()) > 1 {
+		narrow.Resources = ResourcesOf(defaultResource)
 		add("by "+string(defaultResource), narrow, quell.LeastConn, quell.RoundRobin)
 	}
 	return list
