@@ -143,6 +143,9 @@ func (a *Agent) sample() quell.Observation {
 		}
 		a.sensing[f.Sensor].Report(f.Err)
 	}
+	for resource, p := range obs.Probe {
+		a.metrics.probes.WithLabelValues(string(resource)).Add(float64(p.N))
+	}
 	for name, o := range a.sensing {
 		if !failed[name] {
 			o.Report(nil)

@@ -12,6 +12,7 @@ type metrics struct {
 	observations  prometheus.Counter
 	publishErrors prometheus.Counter
 	sensorErrors  *prometheus.CounterVec
+	probes        *prometheus.CounterVec
 }
 
 func newMetrics() metrics {
@@ -22,6 +23,7 @@ func newMetrics() metrics {
 		observations:  prometheus.NewCounter(counter("observations_total", "Observations taken, published or not.")),
 		publishErrors: prometheus.NewCounter(counter("publish_errors_total", "Observations that could not be published.")),
 		sensorErrors:  prometheus.NewCounterVec(counter("sensor_errors_total", "Samples in which a sensor failed."), []string{"sensor"}),
+		probes:        prometheus.NewCounterVec(counter("probes_total", "Probes of the machine's own resources."), []string{"resource"}),
 	}
 }
 
@@ -30,7 +32,7 @@ func (m metrics) register(r prometheus.Registerer, server *probe.Server) error {
 	if r == nil {
 		return nil
 	}
-	collectors := []prometheus.Collector{m.observations, m.publishErrors, m.sensorErrors}
+	collectors := []prometheus.Collector{m.observations, m.publishErrors, m.sensorErrors, m.probes}
 	if server != nil {
 		collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: "quell", Subsystem: "agent", Name: "probe_bytes_total", Help: "Bytes sent in answer to probes.",

@@ -33,6 +33,7 @@ func (t Drivers) Check(path string) (*File, error) {
 	if !f.Local() {
 		checkFleet(d, f)
 		checkProbing(d, f)
+		checkResources(d, f)
 	}
 	checkSecrets(d, f)
 	checkTLSFiles(d, f)
@@ -88,6 +89,23 @@ func checkProbing(d *keys.Decoder, f *File) {
 				fmt.Sprintf("scaler.instances[%d].probe is missing: policy %s decides by probes, and %s would never be probed", i, name, m.ID),
 				"give the address of its agent's probe server, as in 10.0.0.11:9466")
 		}
+	}
+}
+
+// checkResources wants a probe of every resource that the policy decides by, and what tells the own use of it.
+func checkResources(d *keys.Decoder, f *File) {
+	probed := f.Agent.Probing.Resources
+	if d.Given("policy.resource") && d.Sound("policy", "agent.probes") && policy.Feels(f.Service.Policy.Name) {
+		for _, r := range policy.ResourcesFor(f.Service.Policy) {
+			if r != quell.Network && !slices.Contains(probed, r) {
+				d.Refuse("policy.resource", fmt.Sprintf("add %s to agent.probes, or take it out here", r), "names %s, and nothing probes that", r)
+			}
+		}
+	}
+	_, known := f.Agent.Capacity[quell.Disk]
+	if d.Sound("agent.probes", "agent.capacity") && slices.Contains(probed, quell.Disk) && !known && f.Agent.DiskBytes == 0 {
+		d.Refuse("agent.probes", "set agent.capacity.disk to its operations per second, or agent.capacity.disk_bytes",
+			"probe the disk, of which nobody says what it can do: without its own use no severity can be told")
 	}
 }
 

@@ -79,6 +79,8 @@ type InstanceStatus struct {
 	Empty       bool        `json:"empty,omitempty"`         // held, and no request is open
 	Reason      string      `json:"reason,omitempty"`
 
+	ProbeFailed map[quell.Resource]string `json:"probe_failed,omitempty"` // why what its agent should probe told nothing
+
 	Limits   map[quell.Resource]float64 `json:"limits,omitempty"`   // in force, as its agent reports
 	Settings map[string]float64         `json:"settings,omitempty"` // the same
 }
@@ -245,7 +247,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 	if o == nil {
 		return row
 	}
-	row.RequestRate, row.ErrorRate = o.RequestRate, o.ErrorRate
+	row.RequestRate, row.ErrorRate, row.ProbeFailed = o.RequestRate, o.ErrorRate, o.ProbeFailed
 	resource := c.resource()
 	row.Utilization = entry(o.Utilization, resource)
 	if row.Severity == nil {

@@ -142,6 +142,9 @@ func writeStatus(w io.Writer, s controller.Status) error {
 		} else if i.Stale {
 			label += ", stale"
 		}
+		for _, r := range slices.Sorted(maps.Keys(i.ProbeFailed)) {
+			label += fmt.Sprintf(", %s not probed", r)
+		}
 		if i.Replaces != "" {
 			label += ", to replace " + i.Replaces
 		}

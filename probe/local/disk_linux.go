@@ -38,7 +38,7 @@ func openDisk(o *Options) (prober, error) {
 	return p, nil
 }
 
-// hasRoom makes the folder, and refuses file systems that are in memory, or nearly full.
+// hasRoom makes the folder, and refuses one in which no probe can be.
 func hasRoom(folder string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return noFile(folder, err)
@@ -46,6 +46,14 @@ func hasRoom(folder string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(folder, &fs); err != nil {
 		return noFile(folder, err)
+	}
+	return serves(folder, &fs)
+}
+
+// serves refuses a file system that is in memory, read-only or nearly full.
+func serves(folder string, fs *unix.Statfs_t) error {
+	if fs.Flags&unix.ST_RDONLY != 0 {
+		return noFile(folder, unix.EROFS)
 	}
 	if fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC {
 		return fmt.Errorf("%s is in memory, not on a disk: %s", folder, instead)
