@@ -197,6 +197,9 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	if err != nil {
 		return nil, err
 	}
+	if why := sensors.Substitute(); why != "" {
+		r.log.Info("the own use of the processors stands in for that of the memory", "because", why)
+	}
 	registry := prometheus.NewRegistry()
 	loop, err := r.own.loop(file, registry)
 	if err != nil {

@@ -165,6 +165,18 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+func TestSubstituteOfASet(t *testing.T) {
+	for want, o := range map[string]Options{
+		"": {Root: files(nil)},
+		"the kernel counts no memory traffic (resctrl)": {Root: files(nil), Wanted: []quell.Resource{quell.Memory, quell.Disk}},
+	} {
+		set, err := New(o)
+		if err != nil || set.Substitute() != want {
+			t.Errorf("%q, want %q: %v", set.Substitute(), want, err)
+		}
+	}
+}
+
 // withCPU is a sensor behind one that tells a use of processors of 40%.
 type withCPU struct{ Sensor }
 

@@ -107,6 +107,16 @@ func (s *Set) Sample(now time.Time) (quell.Observation, []Failure) {
 	return obs, failures
 }
 
+// Substitute says why the own use of the processors stands in for that of the memory; "" where it does not.
+func (s *Set) Substitute() string {
+	for _, one := range s.sensors {
+		if m, ok := one.(*Memory); ok {
+			return m.Substitute()
+		}
+	}
+	return ""
+}
+
 // configured returns the capacity of a resource in the options; absent if it is to be detected.
 func (o Options) configured(r quell.Resource) (*float64, error) {
 	v, ok := o.Capacity[r]

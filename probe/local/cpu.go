@@ -17,9 +17,9 @@ var cpuKind = kind{
 	open:     openCPU,
 }
 
-// lead is how long the thread sleeps before a computation. It must be woken like a request's thread, so that its wait for a
-// processor is measured; the computation itself is too short to be interrupted often.
-const lead = 2 * time.Millisecond
+// lead is how long before a computation its thread is woken, to nap for the rest: a bit more than what Go's timers are late by
+// themselves. A thread that is later than that has waited for a processor.
+const lead = 1200 * time.Microsecond
 
 // cpuProbe computes for a fixed time and compares what that took with its own processor time.
 type cpuProbe struct {
@@ -51,7 +51,7 @@ func openCPU(o *Options) (prober, error) {
 
 // processorPurse is the budget of probes that use processor time; guess is the time of one probe.
 func processorPurse(o *Options, guess time.Duration) purse {
-	return purse{perSecond: o.Budget * cores(o), most: 1 / usualSpacing.Seconds(), cost: guess.Seconds()}
+	return purse{perSecond: o.Budget * cores(o), most: o.rate(), cost: guess.Seconds()}
 }
 
 // cores are the processors that the instance has.
@@ -65,26 +65,21 @@ func cores(o *Options) float64 {
 	return float64(runtime.NumCPU())
 }
 
-// probe returns the nominal time plus the time that the computation waited for a processor, before and while it ran. A computation
-// that is slower for another reason, for example a busy hyper-thread, counts no more. If the own quota stopped the group, the probe
-// is not used, because that is not the neighbours' doing.
-func (p *cpuProbe) probe() (sample, error) {
+// probe returns the nominal time, stretched by what the computation waited for a processor: from when it was due until it was done. It
+// is too short to be interrupted often, so most of that is before it begins. A computation that is slower by itself, as beside a busy
+// hyper-thread, counts for no more. Time for which the own quota stopped the group is no neighbour's doing: such a probe tells nothing.
+func (p *cpuProbe) probe(late time.Duration) (sample, error) {
+	due := p.thread.now() - late + lead
 	stopped, err := p.quota.Count()
 	if err != nil {
 		return sample{}, err
 	}
-	waited, err := p.thread.waited()
-	if err != nil {
-		return sample{}, err
+	if early := due - p.thread.now(); early > 0 {
+		p.thread.nap(early)
 	}
-	p.thread.nap(lead)
-	woken, err := p.thread.waited()
-	if err != nil {
-		return sample{}, err
-	}
-	began, used := p.thread.now(), p.thread.used()
+	used := p.thread.used()
 	p.work()
-	used, took := p.thread.used()-used, p.thread.now()-began
+	used, took := p.thread.used()-used, p.thread.now()-due
 	s := sample{cost: (p.thread.used() - p.paid).Seconds()}
 	p.paid = p.thread.used()
 	stoppedSince, err := p.quota.Count()
@@ -96,7 +91,7 @@ func (p *cpuProbe) probe() (sample, error) {
 	case used <= 0:
 		return s, errors.New("the thread's clock stood still through a probe")
 	}
-	s.ms = milliseconds(p.run) * float64(max(took, used)+woken-waited) / float64(used)
+	s.ms = milliseconds(p.run) * float64(max(took, used)) / float64(used)
 	return s, nil
 }
 

@@ -14,7 +14,7 @@ var diskKind = kind{
 		if o.Operations > 0 {
 			rate = o.Budget * o.Operations
 		}
-		return purse{perSecond: rate, most: 1 / usualSpacing.Seconds(), cost: 1}
+		return purse{perSecond: rate, most: o.rate(), cost: 1}
 	},
 	open: openDisk,
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -160,7 +161,7 @@ func readBytes() (bytes uint64, counted bool) {
 }
 
 // probe returns the time of one operation, less what the thread then waited for a processor.
-func (p *diskProbe) probe() (sample, error) {
+func (p *diskProbe) probe(time.Duration) (sample, error) {
 	s := sample{cost: 1}
 	var err error
 	if s.ms, err = p.operate(p.writes); err != nil && !errors.Is(err, errHidden) {

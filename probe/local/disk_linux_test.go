@@ -27,7 +27,7 @@ func TestDiskProbeLeavesNothing(t *testing.T) {
 		}
 		told := 0
 		for range 20 { // one that cannot be told from a wait for a processor is left out
-			if s, err := p.probe(); err == nil && s.ms > 0 && s.cost == 1 {
+			if s, err := p.probe(0); err == nil && s.ms > 0 && s.cost == 1 {
 				told++
 			}
 		}

@@ -29,9 +29,11 @@ const (
 	// UsualRun and UsualBuffer are the default sizes of probes of processors and memory.
 	UsualRun    = 500 * time.Microsecond
 	UsualBuffer = 8 << 20
-	// usualSpacing is the mean time between two probes of a resource where the budget allows it.
-	usualSpacing = 125 * time.Millisecond
-	// again is how long to wait after a probe could not be made.
+	// Where the budget allows it a resource is probed this often, and in short periods more often, for 8 probes in each of a second.
+	usualSpacing = 250 * time.Millisecond
+	leastSpacing = 125 * time.Millisecond
+	perPeriod    = 8
+	// again is how long a probe that cannot be made waits before it is tried again.
 	again = time.Minute
 	// stopWait is how long Run waits for a probe that hangs, for example on a disk that does not answer.
 	stopWait = 2 * time.Second
@@ -63,8 +65,8 @@ type Options struct {
 
 // prober takes one probe after the other of a resource, all on one OS thread.
 type prober interface {
-	// probe returns what one probe measured. An error says why the probe cannot be used; its cost counts nevertheless.
-	probe() (sample, error)
+	// probe returns what one measured that was due that long ago. An error says why it tells nothing; what it cost counts all the same.
+	probe(late time.Duration) (sample, error)
 	close() error
 }
 
@@ -97,7 +99,12 @@ func Resources() []quell.Resource {
 	return list
 }
 
-// Probes measures an instance's own resources while Run runs. Its Sensors report the results.
+// rate is how many probes of a resource are wanted per second.
+func (o *Options) rate() float64 {
+	return 1 / max(leastSpacing, min(usualSpacing, o.Period/perPeriod)).Seconds()
+}
+
+// Probes measures an instance's own resources while Run runs. Its Sensors tell what was measured.
 type Probes struct {
 	opts      Options
 	followers []*follower
@@ -243,7 +250,7 @@ func (f *follower) window(ctx context.Context, start time.Time, slots []probe.Sl
 		if !tick.SleepUntil(ctx, start.Add(slot.At)) {
 			return
 		}
-		s, err := f.prober.probe()
+		s, err := f.prober.probe(time.Since(start.Add(slot.At)))
 		f.purse.pay(s.cost)
 		f.note(&s.ms, err)
 		if broken := (*brokenError)(nil); errors.As(err, &broken) {

@@ -55,13 +55,18 @@ func TestCPUProbe(t *testing.T) {
 	} {
 		thread, quota := &waking{woken: c.woken}, count(7)
 		p := &cpuProbe{thread: thread, quota: &quota, run: run, work: func() { thread.runs(c.cpu, c.wait); quota += c.stopped }}
-		s, err := p.probe()
+		s, err := p.probe(0)
 		if math.Abs(s.ms-c.want) > 1e-9 || !errors.Is(err, c.fails) || s.cost != c.cpu.Seconds() {
 			t.Errorf("%s: %+v, %v; want %v ms", c.why, s, err, c.want)
 		}
 	}
+	thread, quota := &fake{wall: time.Second}, count(0)
+	overslept := &cpuProbe{thread: thread, quota: &quota, run: run, work: func() { thread.runs(run, 0) }}
+	if s, err := overslept.probe(lead + 2*time.Millisecond); err != nil || math.Abs(s.ms-2.5) > 1e-9 {
+		t.Errorf("one that was due 2 ms ago: %+v, %v", s, err)
+	}
 	still := &cpuProbe{thread: &fake{}, quota: new(count), run: run, work: func() {}}
-	if s, err := still.probe(); err == nil || s.ms != 0 {
+	if s, err := still.probe(0); err == nil || s.ms != 0 {
 		t.Errorf("a clock that stands still: %+v, %v", s, err)
 	}
 }
@@ -78,11 +83,11 @@ func TestMemoryProbe(t *testing.T) {
 	thread := &fake{}
 	p := &memoryProbe{thread: thread, walk: func() { thread.runs(200*time.Microsecond, 5*time.Millisecond) }}
 	thread.runs(50*time.Microsecond, 0) // between two probes
-	if s, err := p.probe(); err != nil || s.ms != 0.2 || math.Abs(s.cost-250e-6) > 1e-12 {
+	if s, err := p.probe(0); err != nil || s.ms != 0.2 || math.Abs(s.cost-250e-6) > 1e-12 {
 		t.Errorf("%+v, %v: a wait for a processor is none for the memory", s, err)
 	}
 	p.walk = func() {}
-	if s, err := p.probe(); err == nil {
+	if s, err := p.probe(0); err == nil {
 		t.Errorf("a clock that stands still: %+v", s)
 	}
 }
@@ -172,9 +177,17 @@ func TestPurseAdapts(t *testing.T) {
 			t.Errorf("%s: %d probes", c.why, n)
 		}
 	}
-	disk := diskKind.purse(&Options{Budget: 0.005, Operations: 200})
+	disk := diskKind.purse(&Options{Budget: 0.005, Operations: 200, Period: time.Second})
 	if n := disk.draw(time.Second); n != 1 {
 		t.Errorf("%d operations a second on a disk of 200", n)
+	}
+}
+
+func TestRate(t *testing.T) {
+	for period, want := range map[time.Duration]float64{200 * time.Millisecond: 8, time.Second: 8, 10 * time.Second: 4} {
+		if got := (&Options{Period: period}).rate(); got != want {
+			t.Errorf("%v probes a second in periods of %v, want %v", got, period, want)
+		}
 	}
 }
 
@@ -243,8 +256,11 @@ type scripted struct {
 	closed bool
 }
 
-func (s *scripted) probe() (sample, error) { s.probes++; return sample{ms: 1, cost: 1}, s.err }
-func (s *scripted) close() error           { s.closed = true; return nil }
+func (s *scripted) probe(time.Duration) (sample, error) {
+	s.probes++
+	return sample{ms: 1, cost: 1}, s.err
+}
+func (s *scripted) close() error { s.closed = true; return nil }
 
 func TestOptionsThatCannotWork(t *testing.T) {
 	good := Options{Period: time.Second, Root: fstest.MapFS{}}

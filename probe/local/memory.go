@@ -16,9 +16,9 @@ var memoryKind = kind{
 }
 
 const (
-	// accesses of one probe: 128 KiB of cache lines.
-	accesses    = 2048
-	guessedWalk = 300 * time.Microsecond // of one probe
+	// accesses of one probe: 64 KiB of cache lines.
+	accesses    = 1024
+	guessedWalk = 150 * time.Microsecond // of one probe
 	lineBytes   = 64
 	leastBuffer = 64 << 10
 )
@@ -43,7 +43,7 @@ func openMemory(o *Options) (prober, error) {
 	}
 	lines, at := cycle(int(o.Buffer/lineBytes), rand.New(rand.NewPCG(o.Seed, uint64(o.Buffer)))), uint32(0)
 	p := &memoryProbe{thread: t, walk: func() { at = chase(lines, at) }}
-	first, err := p.probe()
+	first, err := p.probe(0)
 	if err == nil {
 		err = resolves(t.used, time.Duration(first.ms*float64(time.Millisecond)), "processor")
 	}
@@ -55,7 +55,7 @@ func openMemory(o *Options) (prober, error) {
 
 // probe returns the processor time of the walk: it grows with what neighbours take of shared caches and of the memory's bandwidth,
 // not with what they take of the processors.
-func (p *memoryProbe) probe() (sample, error) {
+func (p *memoryProbe) probe(time.Duration) (sample, error) {
 	before := p.thread.used()
 	p.walk()
 	after := p.thread.used()
