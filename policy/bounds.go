@@ -27,7 +27,9 @@ func (gd *guarded) setShares() {
 	gd.explain(list, shares, give)
 	gd.plan.Weights = make(map[string]float64, len(gd.staying))
 	for i, m := range gd.staying {
-		m.share = shares[i]
+		if m.share = shares[i]; m.uncut == 0 && m.share < exactly {
+			m.share = 0 // what rounding leaves is no share: a balancer of whole weights would make it one
+		}
 		gd.plan.Weights[m.ID] = m.share
 		if gd.group.handingOver || math.Abs(m.share-m.wanted) > quell.SumTolerance {
 			m.mem.Clamped = &Clamped{Wanted: m.wanted, Planned: m.share}
@@ -182,8 +184,8 @@ func (gd *guarded) step(give eased) float64 {
 }
 
 // bound narrows an instance's bounds within the step. Earlier rules have precedence: shares that people set, stale
-// readings, errors, and a floor for those that may have one. A ramp never takes away what the step or the floor
-// guarantees.
+// readings, errors, and a floor for those that may have one. An instance that a fast policy takes out may lose its whole
+// share at once. A ramp never takes away what the step or the floor guarantees.
 func (gd *guarded) bound(m *member, low, high float64, give eased) (float64, float64) {
 	if m.fixed != nil {
 		return *m.fixed, *m.fixed
@@ -200,7 +202,10 @@ func (gd *guarded) bound(m *member, low, high float64, give eased) (float64, flo
 	if m.waiting() && !give.slowStart {
 		return 0, 0 // what the steps of others leave over would count as the share that it joins with
 	}
-	if !m.waiting() {
+	switch {
+	case m.uncut == 0:
+		low = 0
+	case !m.waiting():
 		low = math.Max(low, math.Min(most, gd.in.Service.Guard.Floor*gd.equal()*(1-give.floor)))
 	}
 	if !give.slowStart {

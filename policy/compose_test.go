@@ -85,12 +85,21 @@ func TestCutsYield(t *testing.T) {
 
 	guarded := engine(t, guarding("static", func(s *quell.Service) { s.Guard.Floor, s.Guard.Step = 0.1, 0.5 }), nil)
 	in = snap(t, 0, "a weight=0.5 use=0.2", "b weight=0.5 use=0.2")
-	cutTo(in, "a", 0, 5)
+	cutTo(in, "a", 0.01, 5)
 	plan, st := guarded.Compose(in, State{Policy: "static"})
 	weighs(t, "guard.step", plan.Weights, map[string]float64{"a": .25, "b": .75})
 	follow(in, plan)
-	plan, _ = guarded.Compose(in, st)
-	weighs(t, "guard.floor", plan.Weights, map[string]float64{"a": .05, "b": .95})
+	floored, _ := guarded.Compose(in, st)
+	weighs(t, "guard.floor", floored.Weights, map[string]float64{"a": .05, "b": .95})
+	cutTo(in, "a", 0, 5)
+	out, _ := guarded.Compose(in, st)
+	weighs(t, "taken out: guard.floor does not hold", out.Weights, map[string]float64{"a": 0, "b": 1})
+
+	in = snap(t, 0, "a weight=0.25 use=0.2", "b weight=0.25 use=0.2", "c weight=0.25 use=0.2", "d weight=0.25 use=0.2")
+	cutTo(in, "a", 0, 5)
+	plan, _ = guarded.Compose(in, State{Policy: "static"})
+	weighs(t, "taken out: guard.step bounds what the others gain", plan.Weights,
+		map[string]float64{"a": 0, "b": 1. / 3, "c": 1. / 3, "d": 1. / 3})
 }
 
 // Whatever is cut, weights sum to 1, and no instance that is not cut loses.
@@ -109,6 +118,9 @@ func TestComposedWeightsAreWhole(t *testing.T) {
 		plan, _ := engine(t, guarding("static", func(*quell.Service) {}), nil).Compose(in, State{Policy: "static"})
 		var sum float64
 		for _, i := range in.Instances {
+			if w := plan.Weights[i.ID]; i.Factor != nil && i.Factor.Value == 0 && w > 0 && w < exactly {
+				rt.Fatalf("%s has a share of %g, which is rounding", i.ID, w)
+			}
 			sum += plan.Weights[i.ID]
 			if i.Factor == nil && plan.Weights[i.ID] < *i.Weight-1e-9 {
 				rt.Fatalf("%s goes from %g to %g", i.ID, *i.Weight, plan.Weights[i.ID])

@@ -58,6 +58,7 @@ const (
 	leastCut      = 0.5  // a cut leaves this at most
 	deepestCut    = 0.1  // and for slowness alone this at least
 	mostRepeats   = 5    // cuts after which holds grow no longer
+	failedHold    = 3    // times as long a cut stays that leaves nothing: each attempt after it costs failed requests
 	mostPooled    = 5    // windows of too few requests that are taken together
 )
 
@@ -71,6 +72,7 @@ type outlierInstance struct {
 	Cut     float64   `json:"cut,omitempty"`     // of its share: 0 nothing, 1 all
 	Until   time.Time `json:"until,omitzero"`    // when the cut may shrink
 	Repeats int       `json:"repeats,omitempty"` // cuts without a long calm between
+	Trial   bool      `json:"trial,omitempty"`   // some of the share is back since the cut was last renewed
 	Calm    time.Time `json:"calm,omitzero"`     // when the last cut was over
 	MS      float64   `json:"ms,omitempty"`      // its last response time that could be told; 0: none of late
 	Pool    pool      `json:"pool,omitzero"`     // of windows since, none of which had enough requests
@@ -307,8 +309,8 @@ func (j *judgement) first(w *window, mem *outlierInstance) {
 	if j.now.Sub(mem.Calm) > 8*j.set.Hold {
 		mem.Repeats = 0
 	}
-	mem.Repeats = min(mem.Repeats+1, mostRepeats)
-	mem.Cut, mem.Until = 1-w.leaves(), j.now.Add(j.hold(mem))
+	mem.repeat()
+	j.hold(mem, 1-w.leaves())
 }
 
 // leaves is what a cut leaves of a share: in proportion to how much slower the instance is, and nothing where requests fail.
@@ -319,13 +321,25 @@ func (w *window) leaves() float64 {
 	return math.Min(leastCut, math.Max(deepestCut, math.Exp(-w.ratio)))
 }
 
-// again is for an instance that is out of its band although its share is cut: half of what it has left goes.
+// again is for an instance that is out of its band although its share is cut: half of what it has left goes. If some of the share had come
+// back, that is a repetition.
 func (j *judgement) again(w *window, mem *outlierInstance) {
-	mem.Cut, mem.Until = 1-math.Min(w.leaves(), (1-mem.Cut)/2), j.now.Add(j.hold(mem))
+	if mem.Trial {
+		mem.repeat()
+	}
+	j.hold(mem, 1-math.Min(w.leaves(), (1-mem.Cut)/2))
 }
 
-// hold is how long a cut stays as it is: twice as long with each repetition.
-func (j *judgement) hold(mem *outlierInstance) time.Duration { return j.set.Hold << (mem.Repeats - 1) }
+// hold cuts a share, for twice as long with each repetition.
+func (j *judgement) hold(mem *outlierInstance, cut float64) {
+	hold := j.set.Hold << (mem.Repeats - 1)
+	if cut == 1 {
+		hold *= failedHold
+	}
+	mem.Cut, mem.Until, mem.Trial = cut, j.now.Add(hold), false
+}
+
+func (mem *outlierInstance) repeat() { mem.Repeats = min(mem.Repeats+1, mostRepeats) }
 
 // release lets the shares of those whose time is over grow again, and writes down what is cut.
 func (j *judgement) release(g *group) {
@@ -353,10 +367,10 @@ func (j *judgement) release(g *group) {
 func (mem *outlierInstance) grow(now time.Time, hold time.Duration) {
 	left := math.Max(deepestCut, 2*(1-mem.Cut))
 	if mem.Cut = 1 - left; mem.Cut <= 0 {
-		mem.Cut, mem.Calm = 0, now
+		mem.Cut, mem.Calm, mem.Trial = 0, now, false
 		return
 	}
-	mem.Until = now.Add(hold / 2)
+	mem.Until, mem.Trial = now.Add(hold/2), true
 }
 
 func (j *judgement) tell(m *member, mem *outlierInstance) string {

@@ -195,6 +195,49 @@ func TestOutlierLetsSharesGrowAgain(t *testing.T) {
 	}
 }
 
+// An instance that fails all requests gets none, and each attempt to send it some is later than the one before. Once it answers again its
+// share comes back.
+func TestOutlierTriesWhatFailsEverLess(t *testing.T) {
+	c := newFlock(t, 4, func(*OutlierSettings) {})
+	var left float64
+	second := func() {
+		left = 1
+		if f, ok := c.second().Factor["i1"]; ok {
+			left = f.Value
+		}
+		if c.calm(); left > 0 {
+			c.windows[0] = shown{errors: 1, open: 1}
+		} else {
+			c.windows[0] = shown{}
+		}
+	}
+	for range 30 {
+		c.second()
+	}
+	c.windows[0] = shown{errors: 1, open: 1}
+	var tries []int
+	for at := range 240 {
+		before := left
+		if second(); left > 0 && before == 0 && at > 0 {
+			tries = append(tries, at)
+		}
+	}
+	if want := []int{30, 91, 212}; !slices.Equal(tries, want) {
+		t.Errorf("tried at %v s, want %v", tries, want)
+	}
+	c.calm()
+	for range 300 {
+		plan := c.second()
+		c.calm()
+		if left = 1; len(plan.Factor) > 0 {
+			left = plan.Factor["i1"].Value
+		}
+	}
+	if left != 1 {
+		t.Errorf("it answers again, and keeps %g of its share", left)
+	}
+}
+
 // In an hour of calm nothing is cut, while the load and with it response times vary threefold, as response times of 10 to 150
 // requests do.
 func TestOutlierIsCalmInCalm(t *testing.T) {
