@@ -69,13 +69,16 @@ func lines(t *testing.T, dir string) []string {
 // Every rival enters over every scheduling that it could run on: where one is better than least connections, it is met there.
 func TestEntrants(t *testing.T) {
 	sc := brief()
-	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: subject}, Scheduling: quell.LeastConn})
+	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: subject}, Scheduling: quell.LeastConn},
+		scenario.Run{Policy: quell.Policy{Name: plain, Fast: quell.Fast{Name: "outlier"}}, Scheduling: quell.Random2},
+		scenario.Run{Policy: quell.Policy{Name: plain}, Scheduling: quell.Random2, Balancer: scenario.Envoy, Ejection: scenario.EjectionTuned})
 	var titles []string
 	for _, e := range entrants(sc, []string{plain, subject, "lsf", "hpa", "knapsack"}) {
 		titles = append(titles, e.Title())
 	}
 	want := []string{
 		"static/roundrobin x2", "static/leastconn x2", "static/random2 x2", "static/ewma x2", "static/prequal x2",
+		"static (fast outlier)/random2 x2", "static/random2 ejection tuned x2",
 		"prima/roundrobin", "prima/leastconn", "prima/random2", "prima/ewma", "prima/prequal",
 		"prima (total)/leastconn", "prima (total)/roundrobin", "prima (headroom 70%)/leastconn", "prima (spare 1)/leastconn",
 		"lsf/roundrobin", "lsf/leastconn", "lsf/random2", "lsf/ewma",

@@ -19,6 +19,8 @@ type Entrant struct {
 	Change     string           `json:"change,omitempty"` // of a variant: what is different; empty: nothing
 	Target     string           `json:"target,omitempty"` // of a variant: the step along its frontier
 	Strain     float64          `json:"strain,omitempty"` // of the clairvoyant; 0: the best one with hindsight
+	// Envoy's outlier detection, in front of a group under the policy; empty: none.
+	Ejection scenario.Ejection `json:"ejection,omitempty"`
 }
 
 // The two policies that the arena tells from the others: the one that is judged, and the one that leaves all to the balancer.
@@ -39,7 +41,11 @@ func (e Entrant) Series() string {
 	if e.Change != "" {
 		name += " (" + e.Change + ")"
 	}
-	return name + "/" + string(e.Scheduling)
+	name += "/" + string(e.Scheduling)
+	if e.Ejection != "" {
+		name += " ejection " + string(e.Ejection)
+	}
+	return name
 }
 
 // Step tells an entrant from the others of its series: a size, a target, a strain or nothing.
@@ -58,7 +64,7 @@ func (e Entrant) Title() string { return strings.TrimSpace(e.Series() + " " + e.
 
 // run is the entrant as the simulator takes it.
 func (e Entrant) run(sc *scenario.Scenario) scenario.Run {
-	r := scenario.Run{Policy: quell.Policy{Name: e.Policy}, Scheduling: e.Scheduling, Fixed: e.Fixed}
+	r := scenario.Run{Policy: quell.Policy{Name: e.Policy}, Scheduling: e.Scheduling, Fixed: e.Fixed, Ejection: e.Ejection}
 	for _, f := range forms(sc, e.Policy) {
 		if f.Change == e.Change && f.Step == e.Target {
 			r.Policy = f.Policy
@@ -82,7 +88,7 @@ func forms(sc *scenario.Scenario, name string) []policy.Variant {
 
 // entrantOf is a run of the scenario's as the entrant that does the same.
 func entrantOf(sc *scenario.Scenario, r scenario.Run) Entrant {
-	e := Entrant{Policy: r.Policy.Name, Scheduling: r.Scheduling, Fixed: sc.Size(r)}
+	e := Entrant{Policy: r.Policy.Name, Scheduling: r.Scheduling, Fixed: sc.Size(r), Ejection: r.Ejection}
 	own := sc.PolicyOf(r)
 	for _, f := range forms(sc, r.Policy.Name) {
 		if f.Policy == own {

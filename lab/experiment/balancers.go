@@ -96,16 +96,21 @@ func (g *KernelGroup) balancerSettings() (kind string, settings balancer.Setting
 }
 
 // envoyArgs come before the configuration's name. Left to itself, Envoy runs a thread for each processor of the machine.
-var envoyArgs = []string{"--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "-c"}
+var envoyArgs = []string{"--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "--file-flush-interval-msec", "200", "-c"}
 
-// envoyConfig is least request over the fixed group, with the default choice of two; responses name the instance as the
+// envoyConfig is least request over the fixed group, with the default choice of two, or round robin; responses name the instance as the
 // scaler does, which starts i1 on h1 and so on.
 func (g *KernelGroup) envoyConfig() string {
 	var endpoints strings.Builder
 	for i := range g.sc.Initial(g.run) {
 		fmt.Fprintf(&endpoints, envoyEndpoint, i+1, labInstance, i+1)
 	}
-	return fmt.Sprintf(envoyTemplate, g.place.Address(), labTraffic, endpoints.String())
+	rule := "LEAST_REQUEST"
+	if g.run.Scheduling == quell.RoundRobin {
+		rule = "ROUND_ROBIN"
+	}
+	timeout, detection, manager := g.envoyEjection()
+	return manager + fmt.Sprintf(envoyTemplate, g.place.Address(), labTraffic, timeout.Seconds(), rule, endpoints.String()) + detection
 }
 
 const envoyEndpoint = `
@@ -133,11 +138,11 @@ const envoyTemplate = `static_resources:
               - header: {key: X-Quell-Instance, value: '%%UPSTREAM_METADATA(["envoy.lb", "instance"])%%'}
               routes:
               - match: {prefix: /}
-                route: {cluster: service, timeout: 60s}
+                route: {cluster: service, timeout: %gs}
   clusters:
   - name: service
     type: STATIC
-    lb_policy: LEAST_REQUEST
+    lb_policy: %s
     connect_timeout: 1s
     load_assignment:
       cluster_name: service

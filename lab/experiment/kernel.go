@@ -158,6 +158,22 @@ func (g *KernelGroup) Interfere(host string, use map[quell.Resource]float64) err
 	return g.rig.Machines.Interfere(host, use)
 }
 
+// SetErring has the instance on a host answer every request by an error from now on, or no longer.
+func (g *KernelGroup) SetErring(host string, erring bool) error {
+	return kernel.SetErring(filepath.Join(g.hosts(), host), erring)
+}
+
+// hosts is the folder with one of each host's instance.
+func (g *KernelGroup) hosts() string { return filepath.Join(g.dir, "hosts") }
+
+// Changes also returns when Envoy ejected an instance or let one back, which no journal has.
+func (g *KernelGroup) Changes(ctx context.Context, since time.Time) ([]time.Time, error) {
+	if g.run.Ejection != "" {
+		return readEjections(g.ejections(), since)
+	}
+	return g.group.Changes(ctx, since)
+}
+
 // Stop ends the controller, which ends the instances, and the balancer, and ends the neighbours' use.
 func (g *KernelGroup) Stop() error {
 	errs := []error{g.group.Stop()}
@@ -256,7 +272,7 @@ func Neighbours(sc *scenario.Scenario) (list []train.Neighbour) {
 func (g *KernelGroup) instance() []string {
 	return append([]string{
 		g.rig.Program, "lab", "instance", "--config", filepath.Join(g.dir, "quell.yaml"), "--prefix", g.rig.Prefix,
-		"--host", "{host}", "--id", "{id}", "--dir", filepath.Join(g.dir, "hosts"), "--boot", g.sc.Instances.Startup.String(),
+		"--host", "{host}", "--id", "{id}", "--dir", g.hosts(), "--boot", g.sc.Instances.Startup.String(),
 	}, contentArgs(g.sc.Workload)...)
 }
 

@@ -31,7 +31,25 @@ func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
 			return invalid(fmt.Sprintf("runs[%d].scheduling", i), "HAProxy has no %s: give the run balancer: builtin", r.Scheduling)
 		}
 	}
+	if err := kernelErrors(sc); err != nil {
+		return err
+	}
 	return bearable(sc)
+}
+
+// kernelErrors refuses what nginx cannot be told while it runs.
+func kernelErrors(sc *scenario.Scenario) error {
+	for i, e := range sc.Timeline {
+		path := fmt.Sprintf("timeline[%d].errors", i)
+		switch {
+		case e.Errors == nil:
+		case sc.Workload.Kind != scenario.File && sc.Workload.Kind != scenario.Video:
+			return invalid(path, "a lab's instances answer by errors only where they serve files or videos: use quell sim")
+		case e.Errors.Share != 0 && e.Errors.Share != 1:
+			return invalid(path+".share", "a lab's instances answer all requests by errors or none: give 100%% or 0%%, or use quell sim")
+		}
+	}
+	return nil
 }
 
 // kernelHosts checks names and sizes. Agents, probes and models have one size for all hosts; a resource that is not limited may

@@ -33,6 +33,12 @@ type Group interface {
 	Changes(ctx context.Context, since time.Time) ([]time.Time, error)
 }
 
+// Erring is a Group whose instances can be told to answer every request by an error.
+type Erring interface {
+	// SetErring has the instance on a host do so from now on, or no longer.
+	SetErring(host string, erring bool) error
+}
+
 // Player is one run of a scenario on its group.
 type Player struct {
 	Run   scenario.Run
@@ -100,6 +106,11 @@ func Play(ctx context.Context, o Options) ([]quell.Result, error) {
 	watchers.Go(func() { p.watch(background) })
 	parts.Go(func() {
 		if err := p.disturb(ctx); err != nil {
+			cancel(err)
+		}
+	})
+	parts.Go(func() {
+		if err := p.err(ctx); err != nil {
 			cancel(err)
 		}
 	})
@@ -202,10 +213,30 @@ func (p *play) disturb(ctx context.Context) error {
 	return nil
 }
 
+// err has instances answer by errors at the moments of the timeline.
+func (p *play) err(ctx context.Context) error {
+	for _, e := range p.Scenario.Erring() {
+		if !tick.SleepUntil(ctx, p.zero.Add(e.At)) {
+			return nil
+		}
+		for _, t := range p.tracks {
+			group, ok := t.Group.(Erring)
+			if !ok {
+				return fmt.Errorf("errors on host %s: its instances cannot be told to answer by errors", e.Host)
+			}
+			if err := group.SetErring(e.Host, e.Share > 0); err != nil {
+				return fmt.Errorf("errors on host %s: %w", e.Host, err)
+			}
+		}
+	}
+	return nil
+}
+
 // Playable returns what cannot be played of a scenario on machines whose hosts have these resources to load and to disturb,
 // as a *quell.InvalidError. None means those of emulated hosts: only the network.
 func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
-	if len(resources) == 0 {
+	emulated := len(resources) == 0
+	if emulated {
 		resources = []quell.Resource{quell.Network}
 	}
 	has := func(r quell.Resource) bool { return slices.Contains(resources, r) }
@@ -233,6 +264,9 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 		path := fmt.Sprintf("timeline[%d]", i)
 		if e.Fail != nil {
 			return refuse(path+".fail", "the failure of an instance")
+		}
+		if e.Errors != nil && emulated {
+			return refuse(path+".errors", "errors of an instance")
 		}
 		if n := e.Interfere; n != nil && !has(n.Resource) {
 			return refuse(path+".interfere.resource", fmt.Sprintf("interference on %s", n.Resource))
@@ -357,7 +391,7 @@ func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
 		InstanceSeconds: seconds, MeanInstances: seconds / t.sc.Duration.Seconds(), MaxInstances: t.most,
 		Decisions: t.after.Decisions - t.before.Decisions, Warnings: t.warnings,
 	}
-	if r.Fixed == 0 || t.Run.Policy.Fast.Name != "" {
+	if r.Fixed == 0 || t.Run.Policy.Fast.Name != "" || t.Run.Ejection != "" {
 		r.ReactionS = scenario.Reactions(t.sc.Marks(), since)
 	}
 	return r
@@ -372,6 +406,9 @@ func Title(sc *scenario.Scenario, run scenario.Run) string {
 	title := fmt.Sprintf("%s/%s", name, run.Scheduling)
 	if run.Balancer != "" {
 		title = fmt.Sprintf("%s/%s-%s", name, run.Balancer, run.Scheduling)
+	}
+	if run.Ejection != "" {
+		title += " ejection " + string(run.Ejection)
 	}
 	if n := sc.Size(run); n > 0 {
 		title = fmt.Sprintf("%s x%d", title, n)

@@ -136,7 +136,10 @@ func runKeys(r *Run) keys.Table {
 			"its name, or a map of its name and its own settings"),
 		keys.Opt("scheduling", config.Scheduling(&r.Scheduling), "of the balancer: roundrobin, leastconn, random2, ewma or prequal"),
 		keys.Opt("balancer", keys.OneOf(&r.Balancer, []Balancer{Envoy, Builtin}),
-			"lab only: builtin, or envoy with policy static and scheduling random2").Or("the rig's own; in a lab HAProxy"),
+			"lab only, but for ejection: builtin, or envoy with policy static and scheduling random2 or roundrobin").
+			Or("the rig's own; in a lab HAProxy"),
+		keys.Opt("ejection", keys.OneOf(&r.Ejection, Ejections),
+			"balancer envoy: its outlier detection, as it is by default or tuned to act soon").Or("off"),
 		keys.Opt("fixed", keys.Whole(&r.Fixed).AtLeast(1), "size of the group in this run").Or("instances.fixed where the policy does not scale"),
 	}
 }

@@ -20,6 +20,8 @@ func eventKeys(e *Event) keys.Table {
 			"kind users: their number from now on; those above it leave after their next answer").Or("as before"),
 		keys.Opt("interfere", keys.Maybe(&e.Interfere, interferenceKeys).Then(checkUse), "what a neighbour takes from now on"),
 		keys.Opt("fail", keys.Maybe(&e.Fail, failureKeys), "ends the instance on a host: its process exits; simulator only"),
+		keys.Opt("errors", keys.Maybe(&e.Errors, errorKeys),
+			"requests that an instance answers by an error, from now on; simulator, and in a lab with files all of them or none"),
 		keys.Opt("mark", keys.Text(&e.Mark), "names the moment; reactions are measured from it"),
 	}
 }
@@ -66,6 +68,13 @@ func stayKeys(s *Stay) keys.Table {
 
 func failureKeys(f *Failure) keys.Table {
 	return keys.Table{keys.Req("host", keys.Ident(&f.Host), "the host, or the name of hosts with a count")}
+}
+
+func errorKeys(e *Errors) keys.Table {
+	return keys.Table{
+		keys.Req("host", keys.Ident(&e.Host), "the host, or the name of hosts with a count"),
+		keys.Req("share", keys.Share(&e.Share).Between(0, 1), "of the requests to its instance; 0 ends it"),
+	}
 }
 
 // longestTrace bounds times to what arithmetic on them can bear.

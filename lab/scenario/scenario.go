@@ -126,7 +126,7 @@ func (n Instances) Held() map[string]float64 {
 	return held
 }
 
-// Event changes the load, the interference, or both, or ends an instance, at one moment; an absent part leaves things
+// Event changes the load, the interference, the errors of an instance, or ends it, at one moment; an absent part leaves things
 // as they are.
 type Event struct {
 	At        time.Duration
@@ -134,11 +134,18 @@ type Event struct {
 	Users     *int // of a workload of users
 	Interfere *Interference
 	Fail      *Failure
-	Mark      string // names a moment that reactions are measured from; empty marks nothing
+	Errors    *Errors `json:",omitzero"`
+	Mark      string  // names a moment that reactions are measured from; empty marks nothing
 }
 
 // Failure ends the instance on a host, if there is one: its process exits, and open requests fail.
 type Failure struct{ Host string }
+
+// Errors is how many of the requests to the instance on a host are answered by an error, at once. Health checks still pass.
+type Errors struct {
+	Host  string
+	Share float64 // of the requests; 0 ends it
+}
 
 // Run is one pass through the scenario under a policy.
 type Run struct {
@@ -147,12 +154,13 @@ type Run struct {
 	Fixed      int // pins the group to this size; 0: Instances.Fixed for policies that do not scale
 	// Balancer is the program that spreads the requests where a rig has several; empty: the rig's own.
 	Balancer Balancer
+	Ejection Ejection `json:",omitzero"` // of balancer envoy
 }
 
 // Balancer is a program that spreads requests.
 type Balancer string
 
-// The balancers of a lab besides HAProxy. Envoy balances over a fixed group by least request, among two at random.
+// The balancers of a lab besides HAProxy. Envoy balances over a fixed group, by least request among two at random or by turns.
 const (
 	Envoy   Balancer = "envoy"
 	Builtin Balancer = "builtin"
@@ -182,6 +190,27 @@ func (s *Scenario) Failures() []HostFailure {
 		}
 		for _, host := range s.hostsNamed(e.Fail.Host) {
 			all = append(all, HostFailure{host, e.At})
+		}
+	}
+	return all
+}
+
+// HostErrors is what share of requests fails on one host from a moment on.
+type HostErrors struct {
+	Host  string
+	At    time.Duration
+	Share float64
+}
+
+// Erring returns when which share of requests is answered by errors on which host, in order of time.
+func (s *Scenario) Erring() []HostErrors {
+	var all []HostErrors
+	for _, e := range s.Timeline {
+		if e.Errors == nil {
+			continue
+		}
+		for _, host := range s.hostsNamed(e.Errors.Host) {
+			all = append(all, HostErrors{host, e.At, e.Errors.Share})
 		}
 	}
 	return all

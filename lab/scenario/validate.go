@@ -134,8 +134,8 @@ func (c *checker) timeline(s *Scenario) {
 		}
 		path := fmt.Sprintf("timeline[%d]", i)
 		c.moment(s, i, path+".at")
-		does := e.Load != nil || e.Users != nil || e.Interfere != nil || e.Fail != nil || e.Mark != ""
-		c.need(does, path, "does nothing: give it load, users, interfere, fail or mark")
+		does := e.Load != nil || e.Users != nil || e.Interfere != nil || e.Fail != nil || e.Errors != nil || e.Mark != ""
+		c.need(does, path, "does nothing: give it load, users, interfere, fail, errors or mark")
 		c.demand(s, e, set, path)
 		if n := e.Interfere; n != nil {
 			hosts := s.hostsNamed(n.Host)
@@ -152,6 +152,12 @@ func (c *checker) timeline(s *Scenario) {
 			hosts := s.hostsNamed(f.Host)
 			c.need(len(s.Hosts) == 0 || len(hosts) > 0, path+".fail.host", "unknown host %q", f.Host)
 			c.once(set, e.At, hosts, "fail", path+".fail")
+		}
+		if f := e.Errors; f != nil {
+			hosts := s.hostsNamed(f.Host)
+			c.need(len(s.Hosts) == 0 || len(hosts) > 0, path+".errors.host", "unknown host %q", f.Host)
+			c.use(f.Share, path+".errors.share")
+			c.once(set, e.At, hosts, "errors", path+".errors")
 		}
 	}
 }
@@ -261,8 +267,11 @@ func (c *checker) runs(s *Scenario) {
 		c.need(r.Fixed >= 0, path+".fixed", "must not be negative, is %d", r.Fixed)
 		c.need(len(s.Hosts) == 0 || r.Fixed <= len(s.Hosts), path+".fixed",
 			"%d instances need a host each, there are %d", r.Fixed, len(s.Hosts))
-		c.need(r.Balancer != Envoy || r.Policy.Name == policy.Plain && r.Scheduling == quell.Random2, path+".balancer",
-			"envoy plays only policy %s with scheduling random2, its least request", policy.Plain)
+		envoys := r.Scheduling == quell.Random2 || r.Scheduling == quell.RoundRobin
+		c.need(r.Balancer != Envoy || r.Policy.Name == policy.Plain && r.Policy.Fast.Name == "" && envoys, path+".balancer",
+			"envoy plays only policy %s with scheduling random2, its least request, or roundrobin", policy.Plain)
+		c.need(r.Ejection == "" || slices.Contains(Ejections, r.Ejection), path+".ejection", "unknown ejection %q", r.Ejection)
+		c.need(r.Ejection == "" || r.Balancer == Envoy, path+".ejection", "is Envoy's: give the run balancer: envoy")
 		r.Policy = s.PolicyOf(r)
 		first, twice := seen[r]
 		c.need(!twice, path, "is the same as runs[%d]", first)

@@ -47,7 +47,7 @@ func (b *balancer) set(members []*instance) {
 	}
 	b.candidates, b.instances = b.candidates[:0], b.instances[:0]
 	for _, in := range members {
-		if in.state != quell.Ready || !in.shown || in.draining {
+		if in.state != quell.Ready || !in.shown || in.draining || in.monitor.ejected {
 			continue
 		}
 		in.place = len(b.instances)

@@ -37,6 +37,7 @@ type instance struct {
 	usedAt   [kinds]float64  // what it had carried then
 	readings []life.Received // the newest of machine and balancer that came
 	glimpse  *glimpse        // of the fast policy; nil without one
+	monitor  monitor         // of Envoy's outlier detection
 }
 
 // meter counts an instance's requests over a balancer's window.

@@ -103,10 +103,13 @@ type simulation struct {
 	most      int
 
 	balancer  *balancer
+	ejection  *ejection // nil: none
+	patience  float64   // how long a request may take
 	deadlines deadlines
 	patrol    bool // giveUp is on the agenda
 	traffic   traffic
 	account   *account
+	erring    erring
 
 	engine    *policy.Engine
 	hurry     *hurry     // nil without a fast policy
@@ -218,6 +221,10 @@ func (s *simulation) prepareHosts() (err error) {
 	for _, f := range s.Failures {
 		s.w.agenda.add(s.zero+f.At.Seconds(), func() { s.crash(f) })
 	}
+	for _, e := range s.Scenario.Erring() {
+		host := hostIndex(s.Scenario, e.Host)
+		s.w.agenda.add(s.zero+e.At.Seconds(), func() { s.erring.set(host, e.Share, s.seed) })
+	}
 	for _, r := range s.Renewals {
 		s.w.agenda.add(s.zero+r.At.Seconds(), func() { s.renew(r.Host) })
 	}
@@ -273,6 +280,7 @@ func (s *simulation) preparePolicy() (err error) {
 			return err
 		}
 	}
+	s.newEjection()
 	s.balancer, err = newBalancer(s.Run.Scheduling, s.seed)
 	return err
 }
@@ -338,6 +346,7 @@ func (s *simulation) schedule() {
 		s.w.agenda.add(s.zero+c.At.Seconds(), func() { s.w.interfere(hosts[c.Host], c.Resource, c.Use, s.Fluid) })
 	}
 	s.scheduleUsers(s.w, s.clients)
+	s.beginSweeps()
 }
 
 // scheduleUsers lets users come and go on a stage.
@@ -360,7 +369,7 @@ func (s *simulation) result() quell.Result {
 		DurationS: sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors, LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
 		InstanceSeconds: cost, MeanInstances: cost / sc.Duration.Seconds(), MaxInstances: s.most, Decisions: len(s.changes),
 	}
-	if r.Fixed == 0 || s.hurry != nil {
+	if r.Fixed == 0 || s.hurry != nil || s.ejection != nil {
 		r.ReactionS = scenario.Reactions(sc.Marks(), s.changes)
 	}
 	return r

@@ -72,8 +72,13 @@ func (s *simulation) ask(o order) {
 	if len(in.meter.classes) > 0 {
 		in.meter.classes[o.class].arrived++
 	}
+	erring := s.errs(in.host)
+	if erring {
+		o.work, o.size = errorClass(), 1
+	}
 	ref := s.w.submitSized(o.work, o.size, ownService, in.host, int32(in.number))
 	r := &s.w.requests[ref]
+	r.erring = erring
 	r.session, r.sort = o.session, o.class
 	r.window, r.met = int32(window), int32(in.candidate.InFlight-1)
 	s.pass(ref, r.life)
@@ -84,10 +89,10 @@ func (s *simulation) pass(ref int32, life uint32) {
 	for d, ok := s.deadlines.front(); ok && !s.waits(d); d, ok = s.deadlines.front() {
 		s.deadlines.pop()
 	}
-	s.deadlines.push(deadline{s.w.now + clientTimeout, ref, life})
+	s.deadlines.push(deadline{s.w.now + s.patience, ref, life})
 	if !s.patrol {
 		s.patrol = true
-		s.w.agenda.add(s.w.now+clientTimeout, s.giveUp)
+		s.w.agenda.add(s.w.now+s.patience, s.giveUp)
 	}
 }
 
@@ -96,7 +101,7 @@ func (s *simulation) waits(d deadline) bool {
 	return r.open && r.life == d.life
 }
 
-// giveUp ends the requests whose clients have lost patience.
+// giveUp ends the requests whose clients, or the balancer, have lost patience.
 func (s *simulation) giveUp() {
 	for {
 		d, ok := s.deadlines.front()
@@ -109,7 +114,11 @@ func (s *simulation) giveUp() {
 			s.w.agenda.add(d.at, s.giveUp)
 			return
 		default:
+			in := s.instances[s.w.requests[d.ref].instance]
 			s.fail(d.ref)
+			if s.timesOut() {
+				s.heard(in, true)
+			}
 		}
 		s.deadlines.pop()
 	}
@@ -123,6 +132,12 @@ func (s *simulation) done(ref int32) {
 		in.probes(r.class[0].resource).arrived(ref)
 		return
 	}
+	if r.erring {
+		s.failed(in, r)
+		s.w.leave(ref)
+		s.heard(in, true)
+		return
+	}
 	latency := duration(s.w.now - r.entered)
 	in.meter.latencies = append(in.meter.latencies, latency)
 	if len(in.meter.classes) > 0 {
@@ -132,16 +147,22 @@ func (s *simulation) done(ref int32) {
 	s.traffic.finished++
 	s.ended(in, r, latency, false)
 	s.w.leave(ref)
+	s.heard(in, false)
 }
 
 // fail ends a request before its time.
 func (s *simulation) fail(ref int32) {
 	r := &s.w.requests[ref]
 	in := s.instances[r.instance]
+	s.failed(in, r)
+	s.w.abandon(ref, in.host)
+}
+
+// failed accounts a request that fails now.
+func (s *simulation) failed(in *instance, r *request) {
 	in.meter.failed++
 	s.traffic.failed++
 	s.ended(in, r, 0, true)
-	s.w.abandon(ref, in.host)
 }
 
 func (s *simulation) ended(in *instance, r *request, latency time.Duration, failed bool) {
@@ -161,6 +182,7 @@ func (s *simulation) failOpen(in *instance) {
 	for ref := range s.w.requests {
 		if r := &s.w.requests[ref]; r.open && r.owner == ownService && int(r.instance) == in.number {
 			s.fail(int32(ref))
+			s.heard(in, true)
 		}
 	}
 }

@@ -81,6 +81,7 @@ type request struct {
 	stage    uint8
 	owner    owner
 	open     bool
+	erring   bool // its answer is an error
 	class    class
 }
 

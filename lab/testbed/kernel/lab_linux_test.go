@@ -177,6 +177,29 @@ func TestTwoLabs(t *testing.T) {
 	}
 }
 
+// An nginx that is told so answers everything but health checks by 503, until it is told otherwise.
+func TestErringNginx(t *testing.T) {
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1"}}})
+	url := startNginx(t, l, "h1", map[string]int64{"file": 1000})
+	c := client(place(t, l, "", Client), false)
+	dir := filepath.Join(l.options.Dir, "h1-nginx")
+	if err := SetErring(dir, false); err != nil {
+		t.Errorf("one that does not err: %v", err)
+	}
+	for _, erring := range []bool{true, false} {
+		if err := SetErring(dir, erring); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, fmt.Sprintf("its files to err: %t", erring), func() bool {
+			_, err := get(c, url+"/file")
+			return (err != nil) == erring
+		})
+		if _, err := get(c, url+"/healthz"); err != nil {
+			t.Errorf("erring %t: its health check says %v", erring, err)
+		}
+	}
+}
+
 // A place's processes use its network and are counted in its group; they are killed when the parent dies.
 func TestStartPutsAProcessInItsPlace(t *testing.T) {
 	l := newLab(t, Options{Hosts: []Host{{ID: "h3", Cores: 1}}})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -21,6 +22,22 @@ type Nginx struct {
 	Port  int              // 0 means 80
 	Files map[string]int64 // by path, as "file" or "video/chunk": bytes
 	server
+}
+
+// erringFile is below the content of an nginx that is to answer every request by an error.
+const erringFile = "erring"
+
+// SetErring has an nginx of this folder answer every request by 503 from now on, but for GET /healthz, or no longer. The end takes up to a
+// second.
+func SetErring(dir string, erring bool) error {
+	path := filepath.Join(dir, "content", erringFile)
+	if erring {
+		return os.WriteFile(path, nil, 0o644)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Start writes the configuration, starts nginx, and returns when it listens. GET /healthz answers in addition to the
@@ -48,6 +65,9 @@ func (n *Nginx) Start(ctx context.Context) error {
 func (n *Nginx) write() error {
 	var err error
 	if n.Dir, err = filepath.Abs(n.Dir); err != nil {
+		return err
+	}
+	if err := SetErring(n.Dir, false); err != nil { // of a run before
 		return err
 	}
 	content := filepath.Join(n.Dir, "content")
@@ -103,6 +123,7 @@ http {
     sendfile on;
     tcp_nodelay on;
     open_file_cache max=100;
+    open_file_cache_valid 1s;
     keepalive_timeout 300s;
     keepalive_requests 1000000000;
     default_type application/octet-stream;
@@ -112,6 +133,11 @@ http {
         location = /healthz {
             default_type text/plain;
             return 200 "ok\n";
+        }
+        location / {
+            if (-f $document_root/erring) {
+                return 503;
+            }
         }
     }
 }

@@ -49,6 +49,9 @@ type server struct{}
 // Check fails.
 func Check(...string) error { return errNotLinux() }
 
+// SetErring fails.
+func SetErring(string, bool) error { return errNotLinux() }
+
 // CheckDisk fails.
 func CheckDisk(string) error { return errNotLinux() }
 

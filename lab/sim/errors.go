@@ -1,0 +1,36 @@
+package sim
+
+import "math/rand/v2"
+
+// errorClass is the work of an answer that is an error: its headers.
+func errorClass() class { return fileClass(0) }
+
+// errorStream and the places of the hosts behind it draw which requests are answered by errors.
+const errorStream = 5 << 32
+
+// erring says what share of requests instances answer by an error. The zero value is none.
+type erring map[int]*hostErrors // by host
+
+// hostErrors are those of one host.
+type hostErrors struct {
+	share float64
+	rng   *rand.Rand
+}
+
+func (e *erring) set(host int, share float64, seed uint64) {
+	if *e == nil {
+		*e = erring{}
+	}
+	known, ok := (*e)[host]
+	if !ok {
+		known = &hostErrors{rng: rand.New(rand.NewPCG(seed, errorStream+uint64(host)))}
+		(*e)[host] = known
+	}
+	known.share = share
+}
+
+// errs says whether the next request on a host is answered by an error.
+func (s *simulation) errs(host int) bool {
+	e, ok := s.erring[host]
+	return ok && e.share > 0 && e.rng.Float64() < e.share
+}
