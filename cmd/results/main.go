@@ -18,6 +18,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"cluster":  clusterPage,
 	"demo":     demoPage,
 	"haproxy":  haproxyLab().play,
+	"outlier":  outlierPage,
 	"plans":    plansPage,
 	"prima":    primaLab().play,
 	"probing":  probingPage,
@@ -27,8 +28,11 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"twin":     twinPage,
 }
 
-// labPagePart plays one part of a page of the lab again, as in prima:table-iii; prima:page only writes the page.
+// labPagePart plays one part of a page of the lab again, as in prima:table-iii; prima:page and outlier:page only write the page.
 func labPagePart(page, part string) (write func(ctx context.Context, dir string) error, ok bool) {
+	if page == "outlier" {
+		return func(ctx context.Context, dir string) error { return outlierPagePart(ctx, dir, part) }, true
+	}
 	for _, lab := range []labPage{primaLab(), haproxyLab()} {
 		if lab.name == page {
 			return func(ctx context.Context, dir string) error { return lab.playPart(ctx, dir, part) }, true

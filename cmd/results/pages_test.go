@@ -78,6 +78,7 @@ func TestPages(t *testing.T) {
 			EmulatedCells: 1, EmulatedRun: emulatedProbing, Emulated: probed(someProbings()[:1], linkBits),
 		},
 		"training": training,
+		"outlier":  newOutlierFigures(someOutliers()),
 	} {
 		t.Run(name, func(t *testing.T) { checkPage(t, name, name, figures) })
 	}

@@ -109,6 +109,41 @@ func somePlans() (grids, adaptive []train.PlanScore) {
 		[]train.PlanScore{{Plan: "adaptive, 32 runs", Runs: 32, Scores: someScores(2)}}
 }
 
+// someOutliers are a scenario in which something is wrong and one in which nothing is.
+func someOutliers() outlierData {
+	run := func(title string, x float64) outlierRun {
+		return outlierRun{Title: title, ReactionS: []float64{x / 2, x}, ViolationS: []float64{5 * x, 5, 10}, Failed: []float64{0, x, 3 * x},
+			Over: []float64{7, 7, 7}, AtFaultS: []float64{0, x, 5}, Sent: []float64{80 * x, 90}, Changes: []float64{x, 0, 2}}
+	}
+	ours, defaults, tuned := run("static (fast outlier)/leastconn x10", 2), run("static/envoy-random2 ejection defaults x10", 3),
+		run("static/envoy-random2 ejection tuned x10", 1)
+	ours.Outlier, defaults.Envoy, tuned.Envoy = true, "defaults", "tuned"
+	nothing := outlierRun{Title: "static/leastconn x10", ViolationS: []float64{40, 40, 40}, Failed: []float64{0, 0, 0}}
+	return outlierData{
+		Machine: somewhere.Machine, Load: "0.50 before and 2.25 after",
+		Simulated: []outlierCase{
+			{Scenario: "outlier-slow", DurationS: 60, Runs: []outlierRun{nothing, ours, defaults, tuned}},
+			{Scenario: "outlier-calm", DurationS: 3600, Calm: true, Runs: []outlierRun{ours, tuned}},
+		},
+		Live: []outlierCase{{Scenario: "outlier-errors", DurationS: 60, Runs: []outlierRun{nothing, ours, defaults, tuned}}},
+	}
+}
+
+// Of the requests that the instance at fault gets count those during the fault, with what clients gave up.
+func TestSentToFaulty(t *testing.T) {
+	sc, err := labPart{name: "outlier-errors"}.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &experiment.Record{Samples: []experiment.RecordedSample{
+		{AtS: 11.9, Instance: faulty}, {AtS: 12, Instance: faulty, Failed: true}, {AtS: 13, Instance: "i4"}, {AtS: 14, Failed: true},
+		{AtS: 51.9, Instance: faulty}, {AtS: 52, Instance: faulty},
+	}}
+	if got := sentToFaulty(sc, r); got != 3 {
+		t.Errorf("%g requests, want 3", got)
+	}
+}
+
 // someCosts are costs of the scale page.
 func someCosts() costs {
 	c := costs{

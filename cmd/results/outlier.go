@@ -1,0 +1,451 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/sim"
+	"github.com/quellhq/quell/policy"
+)
+
+// outlierPart is what the page consists of, beside its text.
+type outlierPart func(ctx context.Context, d *outlierData) error
+
+// outlierMeasured are the page's parts by name. What is not measured again is read from outlier.json.
+var outlierMeasured = map[string]outlierPart{
+	"simulated": simulateOutliers,
+	"live":      playOutliers,
+	"page":      func(context.Context, *outlierData) error { return nil },
+}
+
+// outlierPage compares policy outlier with Envoy's outlier detection, simulated and on real links.
+func outlierPage(ctx context.Context, dir string) error {
+	return outlierPagePart(ctx, dir, "simulated", "live")
+}
+
+func outlierPagePart(ctx context.Context, dir string, parts ...string) error {
+	var d outlierData
+	path := filepath.Join(dir, "outlier.json")
+	if data, err := os.ReadFile(path); err == nil {
+		if err := json.Unmarshal(data, &d); err != nil {
+			return fmt.Errorf("reading %s: %w", path, err)
+		}
+	}
+	for _, name := range parts {
+		measure, ok := outlierMeasured[name]
+		if !ok {
+			return fmt.Errorf("the outlier page has no part %q", name)
+		}
+		if err := measure(ctx, &d); err != nil {
+			return err
+		}
+	}
+	if err := writeJSON(path, d); err != nil {
+		return err
+	}
+	return writePage(dir, "outlier", newOutlierFigures(d))
+}
+
+// outlierData is all that was measured, as outlier.json keeps it.
+type outlierData struct {
+	Machine   string        `json:"machine"` // of the live part, in words
+	Load      string        `json:"load"`    // its load average before and after
+	Simulated []outlierCase `json:"simulated"`
+	Live      []outlierCase `json:"live"`
+}
+
+// outlierCase is one scenario.
+type outlierCase struct {
+	Scenario  string       `json:"scenario"`
+	DurationS float64      `json:"duration_s"`
+	Calm      bool         `json:"calm"` // nothing is wrong in it
+	Runs      []outlierRun `json:"runs"`
+}
+
+// outlierRun is one contender's figures, seed by seed.
+type outlierRun struct {
+	Title      string    `json:"title"`
+	Envoy      string    `json:"envoy,omitempty"` // how its detection is set
+	Outlier    bool      `json:"outlier,omitempty"`
+	ReactionS  []float64 `json:"reaction_s"` // of the seeds in which anything was done
+	ViolationS []float64 `json:"violation_s"`
+	Failed     []float64 `json:"failed"`
+	Over       []float64 `json:"over"`                 // requests above the threshold, failed ones included
+	Sent       []float64 `json:"sent,omitempty"`       // to the instance that is at fault, while it is; live only
+	AtFaultS   []float64 `json:"at_fault_s,omitempty"` // the part of the violation that this instance causes; live only
+	Changes    []float64 `json:"changes"`              // ejections and returns, changes of shares
+	Requests   float64   `json:"requests"`             // of all seeds
+}
+
+func (r *outlierRun) add(result quell.Result) {
+	if result.ReactionS != nil {
+		r.ReactionS = append(r.ReactionS, result.ReactionS.Max)
+	}
+	r.ViolationS = append(r.ViolationS, result.SLO.ViolationS)
+	r.Failed = append(r.Failed, float64(result.Errors))
+	r.Over = append(r.Over, float64(result.SLO.RequestsOver))
+	r.Requests += float64(result.Requests)
+}
+
+// newOutlierRun is a run without figures.
+func newOutlierRun(sc *scenario.Scenario, run scenario.Run) outlierRun {
+	return outlierRun{Title: experiment.Title(sc, run), Envoy: string(run.Ejection), Outlier: run.Policy.Fast.Name != ""}
+}
+
+// outlierSeeds are played of each simulated scenario, of the calm hour fewer.
+const (
+	outlierSeeds     = 20
+	outlierCalmSeeds = 10
+)
+
+// simulateOutliers plays the scenarios in the simulator, with more contenders than the lab's.
+func simulateOutliers(ctx context.Context, d *outlierData) error {
+	scenarios, err := outlierScenarios()
+	if err != nil {
+		return err
+	}
+	d.Simulated = nil
+	for _, sc := range scenarios {
+		c, err := simulateOutlier(ctx, sc)
+		if err != nil {
+			return fmt.Errorf("%s: %w", sc.Name, err)
+		}
+		d.Simulated = append(d.Simulated, c)
+	}
+	return nil
+}
+
+// outlierScenarios are those of the lab, the calm one for an hour, one in which only a part of the requests fails, and two of the
+// library.
+func outlierScenarios() (list []*scenario.Scenario, err error) {
+	add := func(sc *scenario.Scenario, problem error) *scenario.Scenario {
+		if err == nil {
+			err = problem
+		}
+		list = append(list, sc)
+		return sc
+	}
+	for _, p := range outlierParts() {
+		sc := add(p.load())
+		if err == nil && p.name == "outlier-calm" {
+			sc.Stretch(time.Hour)
+		}
+	}
+	partly := add(labPart{name: "outlier-errors"}.load())
+	for _, name := range []string{"linkerd-stuck", "envoy-slow"} {
+		add(scenario.Load(filepath.Join("examples", "scenarios", name+".yaml")))
+	}
+	if err != nil {
+		return nil, err
+	}
+	partly.Name, partly.Timeline[0].Errors = "outlier-errors, 30% of its requests", &scenario.Errors{Host: "h5", Share: 0.3}
+	for _, sc := range list {
+		for i := range sc.Timeline[1:] {
+			sc.Timeline[i+1].Mark = "" // reactions are to the onset
+		}
+	}
+	return list, nil
+}
+
+// outlierContenders are the runs of each simulated scenario.
+func outlierContenders() (runs []scenario.Run) {
+	plain := quell.Policy{Name: policy.Plain}
+	cutting := plain
+	cutting.Fast = quell.Fast{Name: "outlier"}
+	for _, s := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quell.Random2} {
+		runs = append(runs, scenario.Run{Policy: plain, Scheduling: s}, scenario.Run{Policy: cutting, Scheduling: s})
+	}
+	for _, s := range []quell.Scheduling{quell.RoundRobin, quell.Random2} {
+		for _, e := range scenario.Ejections {
+			runs = append(runs, scenario.Run{Policy: plain, Scheduling: s, Balancer: scenario.Envoy, Ejection: e})
+		}
+	}
+	return runs
+}
+
+func simulateOutlier(ctx context.Context, sc *scenario.Scenario) (outlierCase, error) {
+	c := outlierCase{Scenario: sc.Name, DurationS: sc.Duration.Seconds(), Calm: len(sc.Marks()) == 0}
+	seeds := outlierSeeds
+	if c.Calm {
+		seeds = outlierCalmSeeds
+	}
+	for _, run := range outlierContenders() {
+		results, err := simulateSeeds(ctx, sc, run, seeds)
+		if err != nil {
+			return c, err
+		}
+		r := newOutlierRun(sc, run)
+		for _, result := range results {
+			r.add(result)
+			r.Changes = append(r.Changes, float64(result.Decisions))
+		}
+		c.Runs = append(c.Runs, r)
+		fmt.Fprintf(os.Stderr, "outlier: %s of %s done\n", r.Title, sc.Name)
+	}
+	return c, nil
+}
+
+// simulateSeeds plays a run with seeds from 1 on, as many at once as there are processors.
+func simulateSeeds(ctx context.Context, sc *scenario.Scenario, run scenario.Run, seeds int) ([]quell.Result, error) {
+	results, errs := make([]quell.Result, seeds), make([]error, seeds)
+	queue := make(chan int)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := range queue {
+				results[i], errs[i] = sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: uint64(i + 1)})
+			}
+		})
+	}
+	for i := range seeds {
+		queue <- i
+	}
+	close(queue)
+	workers.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// outlierParts are the experiments of the lab.
+func outlierParts() []labPart {
+	return []labPart{
+		{name: "outlier-errors", seeds: 3},
+		{name: "outlier-stuck", seeds: 3},
+		{name: "outlier-slow", seeds: 3},
+		{name: "outlier-calm", seeds: 1},
+	}
+}
+
+// playOutliers plays what has not been played on the lab's machines, and reads all records.
+func playOutliers(ctx context.Context, d *outlierData) error {
+	before, err := loadAverage()
+	if err != nil {
+		return err
+	}
+	if err := playParts(ctx, outlierParts(), false); err != nil {
+		return err
+	}
+	after, err := loadAverage()
+	if err != nil {
+		return err
+	}
+	d.Machine, d.Load, d.Live = here().Machine, fmt.Sprintf("%s before and %s after", before, after), nil
+	for _, p := range outlierParts() {
+		sc, err := p.load()
+		if err != nil {
+			return err
+		}
+		plays, err := p.records(sc)
+		if err != nil {
+			return err
+		}
+		d.Live = append(d.Live, livePart(sc, plays))
+	}
+	return nil
+}
+
+// livePart sums up the records of a scenario, by seed.
+func livePart(sc *scenario.Scenario, plays [][]*experiment.Record) outlierCase {
+	c := outlierCase{Scenario: sc.Name, DurationS: sc.Duration.Seconds(), Calm: len(sc.Marks()) == 0}
+	for i, run := range sc.Runs {
+		r := newOutlierRun(sc, run)
+		for _, records := range plays {
+			record := records[i]
+			if record == nil {
+				continue
+			}
+			r.add(record.Result)
+			r.Changes = append(r.Changes, float64(len(record.Changes)))
+			if !c.Calm {
+				r.Sent, r.AtFaultS = append(r.Sent, sentToFaulty(sc, record)), append(r.AtFaultS, atFault(sc, record))
+			}
+		}
+		c.Runs = append(c.Runs, r)
+	}
+	return c
+}
+
+// faulty is the instance that the lab's scenarios are about: the scaler starts i5 on h5.
+const faulty = "i5"
+
+// sentToFaulty is how many requests the instance at fault got while it was. A client that gave up knows of no instance: it was that one.
+func sentToFaulty(sc *scenario.Scenario, r *experiment.Record) (n float64) {
+	from, to := sc.Timeline[0].At.Seconds(), sc.Timeline[len(sc.Timeline)-1].At.Seconds()
+	for _, s := range r.Samples {
+		if s.AtS >= from && s.AtS < to && (s.Instance == faulty || s.Instance == "" && s.Failed) {
+			n++
+		}
+	}
+	return n
+}
+
+// atFault is the violation in seconds, from the onset on, where only the requests that failed and those to the instance at fault are
+// judged: what a busy machine does to all instances is left out.
+func atFault(sc *scenario.Scenario, r *experiment.Record) float64 {
+	judge := scenario.NewJudge(scenario.JudgeOptions{SLO: sc.Service.SLO, Duration: sc.Duration, Judging: sc.Judge})
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	for _, s := range r.Samples {
+		if at := seconds(s.AtS); at >= sc.Timeline[0].At && (s.Failed || s.Instance == faulty) {
+			latency := seconds(s.LatencyMS / 1000)
+			judge.Add(scenario.Sample{Intended: at, Finished: at + latency, Instance: s.Instance, Latency: latency, Failed: s.Failed})
+		}
+	}
+	return judge.Verdict().SLO.ViolationS
+}
+
+// outlierFigures are the page's.
+type outlierFigures struct {
+	outlierData
+	Defaults, Tuned     scenario.EjectionRules
+	Seeds, CalmSeeds    int
+	Simulator, RealOnes []outlierTable
+	InShort             []outlierSum
+}
+
+func newOutlierFigures(d outlierData) outlierFigures {
+	f := outlierFigures{outlierData: d, Seeds: outlierSeeds, CalmSeeds: outlierCalmSeeds}
+	f.Defaults, _ = scenario.EjectionDefaults.Rules()
+	f.Tuned, _ = scenario.EjectionTuned.Rules()
+	for _, c := range d.Simulated {
+		f.Simulator = append(f.Simulator, newOutlierTable(c))
+	}
+	for _, c := range d.Live {
+		f.RealOnes = append(f.RealOnes, newOutlierTable(c))
+	}
+	f.InShort = []outlierSum{newOutlierSum("on real links", d.Live), newOutlierSum("simulated", d.Simulated)}
+	return f
+}
+
+// outlierSum sums up what policy outlier did in all scenarios of a kind.
+type outlierSum struct {
+	Where             string
+	InTime, Reactions int     // reactions within 2 s, and all
+	Longest           float64 // seconds
+	CalmHours         float64
+	ForNothing        float64 // changes in them
+	NoMore            []outlierDuel
+}
+
+func newOutlierSum(where string, cases []outlierCase) outlierSum {
+	const inTime = 2 // seconds
+	s := outlierSum{Where: where}
+	for _, e := range scenario.Ejections {
+		s.NoMore = append(s.NoMore, outlierDuel{Envoy: string(e)})
+	}
+	for _, c := range cases {
+		for _, r := range c.Runs {
+			switch {
+			case !r.Outlier:
+			case c.Calm:
+				s.CalmHours += c.DurationS / 3600 * float64(len(r.Changes))
+				for _, n := range r.Changes {
+					s.ForNothing += n
+				}
+			default:
+				for _, seconds := range r.ReactionS {
+					if s.Reactions++; seconds <= inTime {
+						s.InTime++
+					}
+					s.Longest = max(s.Longest, seconds)
+				}
+				for i := range s.NoMore {
+					d := c.against(r, s.NoMore[i].Envoy)
+					s.NoMore[i].NoMore, s.NoMore[i].Seeds = s.NoMore[i].NoMore+d.NoMore, s.NoMore[i].Seeds+d.Seeds
+				}
+			}
+		}
+	}
+	return s
+}
+
+// outlierTable is a scenario's part of the page.
+type outlierTable struct {
+	outlierCase
+	Rows []outlierRow
+}
+
+// outlierRow is a contender. Each figure is the median over the seeds, with the least and the most.
+type outlierRow struct {
+	Title                                                     string
+	Reaction, Violation, AtFault, Failed, Over, Sent, Changes string
+	// Against Envoy's detection, by how it is set: in how many seeds the contender is in violation for no longer than the better of
+	// Envoy's runs. Of policy outlier only.
+	Against []outlierDuel
+}
+
+// outlierDuel is a comparison seed by seed.
+type outlierDuel struct {
+	Envoy         string
+	NoMore, Seeds int
+}
+
+func newOutlierTable(c outlierCase) outlierTable {
+	t := outlierTable{outlierCase: c}
+	for _, r := range c.Runs {
+		row := outlierRow{
+			Title: r.Title, Reaction: spreadOf(r.ReactionS, "%.1f"), Violation: spreadOf(r.ViolationS, "%.0f"),
+			AtFault: spreadOf(r.AtFaultS, "%.0f"), Failed: spreadOf(r.Failed, "%.0f"), Over: spreadOf(r.Over, "%.0f"),
+			Sent: spreadOf(r.Sent, "%.0f"), Changes: spreadOf(r.Changes, "%.0f"),
+		}
+		if r.Outlier && !c.Calm {
+			for _, e := range scenario.Ejections {
+				row.Against = append(row.Against, c.against(r, string(e)))
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// judged are the violations that are compared: on a machine shared with others, those of the instance at fault.
+func (r *outlierRun) judged() []float64 {
+	if r.AtFaultS != nil {
+		return r.AtFaultS
+	}
+	return r.ViolationS
+}
+
+// against compares a contender's violation with that of the better of Envoy's runs of a setting, seed by seed.
+func (c *outlierCase) against(r outlierRun, envoy string) outlierDuel {
+	d := outlierDuel{Envoy: envoy, Seeds: len(r.ViolationS)}
+	for i, violation := range r.judged() {
+		least := -1.0
+		for _, other := range c.Runs {
+			if values := other.judged(); other.Envoy == envoy && i < len(values) && (least < 0 || values[i] < least) {
+				least = values[i]
+			}
+		}
+		if violation <= least {
+			d.NoMore++
+		}
+	}
+	return d
+}
+
+// spreadOf is the median of values with the least and the most, or that there are none.
+func spreadOf(values []float64, format string) string {
+	if len(values) == 0 {
+		return "-"
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	text := fmt.Sprintf(format, (sorted[(n-1)/2]+sorted[n/2])/2)
+	if sorted[0] == sorted[n-1] {
+		return text
+	}
+	return text + fmt.Sprintf(" ("+format+" to "+format+")", sorted[0], sorted[n-1])
+}
