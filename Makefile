@@ -69,8 +69,8 @@ fuzz:
 	done
 
 # Runs the experiments and writes their pages (two hours); PAGES picks some of:
-# cluster demo plans prima probing scale speed training twin, or prima:PART for a part of that page. The prima page needs root; what
-# it measured before is kept in .cache/lab.
+# cluster demo outlier plans prima probing scale speed training twin, or prima:PART for a part of that page. The outlier and
+# prima pages need root; what they measured before is kept in .cache/lab.
 results: build programs envoy
 	$(GO) run ./cmd/results $(PAGES)
 

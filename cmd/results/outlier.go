@@ -25,6 +25,7 @@ type outlierPart func(ctx context.Context, d *outlierData) error
 var outlierMeasured = map[string]outlierPart{
 	"simulated": simulateOutliers,
 	"live":      playOutliers,
+	"records":   func(_ context.Context, d *outlierData) error { return d.readLive() },
 	"page":      func(context.Context, *outlierData) error { return nil },
 }
 
@@ -69,6 +70,8 @@ type outlierCase struct {
 	Scenario  string       `json:"scenario"`
 	DurationS float64      `json:"duration_s"`
 	Calm      bool         `json:"calm"` // nothing is wrong in it
+	Seeds     int          `json:"seeds"`
+	Doubtful  int          `json:"doubtful,omitempty"` // runs whose load generator sent more than 1% of the requests late; live only
 	Runs      []outlierRun `json:"runs"`
 }
 
@@ -179,6 +182,7 @@ func simulateOutlier(ctx context.Context, sc *scenario.Scenario) (outlierCase, e
 	if c.Calm {
 		seeds = outlierCalmSeeds
 	}
+	c.Seeds = seeds
 	for _, run := range outlierContenders() {
 		results, err := simulateSeeds(ctx, sc, run, seeds)
 		if err != nil {
@@ -243,7 +247,13 @@ func playOutliers(ctx context.Context, d *outlierData) error {
 	if err != nil {
 		return err
 	}
-	d.Machine, d.Load, d.Live = here().Machine, fmt.Sprintf("%s before and %s after", before, after), nil
+	d.Load = fmt.Sprintf("%s before and %s after", before, after)
+	return d.readLive()
+}
+
+// readLive reads the records of what has been played.
+func (d *outlierData) readLive() error {
+	d.Machine, d.Live = here().Machine, nil
 	for _, p := range outlierParts() {
 		sc, err := p.load()
 		if err != nil {
@@ -258,15 +268,16 @@ func playOutliers(ctx context.Context, d *outlierData) error {
 	return nil
 }
 
-// livePart sums up the records of a scenario, by seed.
+// livePart sums up the records of a scenario, by seed. A seed counts once all runs have been played with it.
 func livePart(sc *scenario.Scenario, plays [][]*experiment.Record) outlierCase {
-	c := outlierCase{Scenario: sc.Name, DurationS: sc.Duration.Seconds(), Calm: len(sc.Marks()) == 0}
+	plays = slices.DeleteFunc(plays, func(records []*experiment.Record) bool { return slices.Contains(records, nil) })
+	c := outlierCase{Scenario: sc.Name, DurationS: sc.Duration.Seconds(), Calm: len(sc.Marks()) == 0, Seeds: len(plays)}
 	for i, run := range sc.Runs {
 		r := newOutlierRun(sc, run)
 		for _, records := range plays {
 			record := records[i]
-			if record == nil {
-				continue
+			if len(record.Result.Warnings) > 0 {
+				c.Doubtful++
 			}
 			r.add(record.Result)
 			r.Changes = append(r.Changes, float64(len(record.Changes)))
@@ -311,21 +322,24 @@ func atFault(sc *scenario.Scenario, r *experiment.Record) float64 {
 type outlierFigures struct {
 	outlierData
 	Defaults, Tuned     scenario.EjectionRules
-	Seeds, CalmSeeds    int
 	Simulator, RealOnes []outlierTable
 	InShort             []outlierSum
+	Overloaded          bool // most of the live runs are doubtful
 }
 
 func newOutlierFigures(d outlierData) outlierFigures {
-	f := outlierFigures{outlierData: d, Seeds: outlierSeeds, CalmSeeds: outlierCalmSeeds}
+	f := outlierFigures{outlierData: d}
 	f.Defaults, _ = scenario.EjectionDefaults.Rules()
 	f.Tuned, _ = scenario.EjectionTuned.Rules()
 	for _, c := range d.Simulated {
 		f.Simulator = append(f.Simulator, newOutlierTable(c))
 	}
+	doubtful, runs := 0, 0
 	for _, c := range d.Live {
 		f.RealOnes = append(f.RealOnes, newOutlierTable(c))
+		doubtful, runs = doubtful+c.Doubtful, runs+c.Seeds*len(c.Runs)
 	}
+	f.Overloaded = 2*doubtful > runs
 	f.InShort = []outlierSum{newOutlierSum("on real links", d.Live), newOutlierSum("simulated", d.Simulated)}
 	return f
 }

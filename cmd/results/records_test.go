@@ -122,10 +122,11 @@ func someOutliers() outlierData {
 	return outlierData{
 		Machine: somewhere.Machine, Load: "0.50 before and 2.25 after",
 		Simulated: []outlierCase{
-			{Scenario: "outlier-slow", DurationS: 60, Runs: []outlierRun{nothing, ours, defaults, tuned}},
-			{Scenario: "outlier-calm", DurationS: 3600, Calm: true, Runs: []outlierRun{ours, tuned}},
+			{Scenario: "outlier-slow", DurationS: 60, Seeds: 3, Runs: []outlierRun{nothing, ours, defaults, tuned}},
+			{Scenario: "outlier-calm", DurationS: 3600, Calm: true, Seeds: 3, Runs: []outlierRun{ours, tuned}},
 		},
-		Live: []outlierCase{{Scenario: "outlier-errors", DurationS: 60, Runs: []outlierRun{nothing, ours, defaults, tuned}}},
+		Live: []outlierCase{{Scenario: "outlier-errors", DurationS: 60, Seeds: 3, Doubtful: 4,
+			Runs: []outlierRun{nothing, ours, defaults, tuned}}},
 	}
 }
 
