@@ -81,9 +81,9 @@ func served(stretch time.Duration) float64 {
 	const workers = 2
 	for range workers {
 		go func() {
-			lines, at, n := cycle(1<<16, rand.New(rand.NewPCG(1, 1))), uint32(0), 0
+			lines, at, x, n := cycle(1<<16, rand.New(rand.NewPCG(1, 1))), uint32(0), uint64(seed), 0
 			for time.Now().Before(end) {
-				spin(20_000)
+				x = spin(x, 20_000)
 				at = chase(lines, at)
 				n++
 			}

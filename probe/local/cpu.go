@@ -45,8 +45,8 @@ func openCPU(o *Options) (prober, error) {
 	if err != nil {
 		return nil, errors.Join(err, t.close())
 	}
-	n := calibrate(t, o.Run)
-	return &cpuProbe{thread: t, quota: own, run: o.Run, work: func() { spin(n) }, paid: t.used()}, nil
+	n, x := calibrate(t, o.Run), uint64(seed)
+	return &cpuProbe{thread: t, quota: own, run: o.Run, work: func() { x = spin(x, n) }, paid: t.used()}, nil
 }
 
 // processorPurse is the budget of probes that use processor time; guess is the time of one probe.
@@ -103,10 +103,10 @@ var errOwnQuota = errors.New("the own control group's processor quota stopped ev
 // calibrate returns how many rounds of spin take that much processor time.
 func calibrate(t thread, run time.Duration) int {
 	const rounds, tries = 100_000, 10
-	best := time.Duration(0)
+	best, x := time.Duration(0), uint64(seed)
 	for range tries {
 		before := t.used()
-		spin(rounds)
+		x = spin(x, rounds)
 		if took := t.used() - before; took > 0 && (best == 0 || took < best) {
 			best = took
 		}
@@ -114,11 +114,13 @@ func calibrate(t thread, run time.Duration) int {
 	return max(1, int(rounds*float64(run)/float64(max(best, 1))))
 }
 
-// spin computes without touching memory.
+// seed is what spin begins with: anything but 0.
+const seed = 88172645463325252
+
+// spin computes without touching memory, and returns what the next call goes on with.
 //
 //go:noinline
-func spin(rounds int) uint64 {
-	x := uint64(88172645463325252)
+func spin(x uint64, rounds int) uint64 {
 	for range rounds {
 		x ^= x << 13
 		x ^= x >> 7
