@@ -61,7 +61,7 @@ func primaLab() labPage { return labPage{name: "prima", parts: primaParts()} }
 
 // play plays what has not been played of the page's experiments, and writes the page.
 func (p labPage) play(ctx context.Context, dir string) error {
-	return errors.Join(playParts(ctx, p.parts, false), p.write(dir))
+	return errors.Join(playParts(ctx, p.parts, labs, false), p.write(dir))
 }
 
 // playPart plays one part again, or with the name page none, and writes the page.
@@ -73,12 +73,12 @@ func (p labPage) playPart(ctx context.Context, dir, name string) error {
 	if i < 0 {
 		return fmt.Errorf("there is no part %q of the %s page", name, p.name)
 	}
-	return errors.Join(playParts(ctx, p.parts[i:i+1], true), p.write(dir))
+	return errors.Join(playParts(ctx, p.parts[i:i+1], labs, true), p.write(dir))
 }
 
-// playParts plays the parts whose records are not all there, or with again all, several labs at once. The first run of
+// playParts plays the parts whose records are not all there, or with again all, in that many labs at once. The first run of
 // those that train goes before, one by one: the others use its models.
-func playParts(ctx context.Context, parts []labPart, again bool) error {
+func playParts(ctx context.Context, parts []labPart, atOnce int, again bool) error {
 	var jobs []labJob
 	for _, p := range parts {
 		if p.command == "replay" {
@@ -102,7 +102,7 @@ func playParts(ctx context.Context, parts []labPart, again bool) error {
 	var workers sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	for n := range labs {
+	for n := range atOnce {
 		workers.Go(func() {
 			for j := range queue {
 				if err := j.play(ctx, n, again); err != nil {
