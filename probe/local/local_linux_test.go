@@ -26,14 +26,11 @@ func TestProbesOfThisMachine(t *testing.T) {
 	told := map[quell.Resource]quell.ProbeStats{}
 	for end := time.Now().Add(30 * time.Second); len(told) < len(Resources()); time.Sleep(100 * time.Millisecond) {
 		obs, failures := set.Sample(time.Now())
-		if len(failures) > 0 {
-			t.Fatal(failures)
-		}
 		for r, stats := range obs.Probe {
 			told[r] = stats
 		}
 		if time.Now().After(end) {
-			t.Fatalf("only these told anything: %v", told)
+			t.Fatalf("only these told anything: %v; the last failures: %v", told, failures) // on a busy machine a probe may fail now and then
 		}
 	}
 	cancel()
