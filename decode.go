@@ -33,9 +33,9 @@ func DecodeStrict(data []byte, v any) error {
 	return CheckKeys(data, v)
 }
 
-// CheckKeys reports a field that is given twice, or whose letters differ in case from those of v's type.
-// encoding/json would accept both: it keeps the last of two fields, and takes "ID" for "id". data must have been
-// decoded before, into v or into a value of the same type.
+// CheckKeys returns an error if data gives a field twice, or writes its name in other upper and lower case than the type of v does.
+// encoding/json accepts both: it keeps the last of two equal fields, and takes "ID" for "id". Before CheckKeys is called, data must have
+// been decoded into v or into a value of the same type.
 func CheckKeys(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -82,7 +82,7 @@ func (w *keyWalker) take(tok json.Token) error {
 	return nil
 }
 
-// after prepares for what follows a value: the next key, or the next element.
+// after is called at the end of a value. It prepares the walker for the next key or the next element.
 func (w *keyWalker) after() {
 	if n := len(w.open); n > 0 {
 		top := &w.open[n-1]
@@ -133,7 +133,7 @@ func enter(t reflect.Type, object bool) container {
 // fieldCache holds the result of fieldsOf by type.
 var fieldCache sync.Map
 
-// fieldsOf lists the JSON names of a struct's fields, those of embedded structs included.
+// fieldsOf returns the types of a struct's fields by JSON name. Fields of embedded structs are included.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	if known, ok := fieldCache.Load(t); ok {
 		return known.(map[string]reflect.Type)

@@ -101,7 +101,7 @@ func TestSnapshotOfTheContractRoundTrips(t *testing.T) {
 }
 
 func TestManyBreachesAreCounted(t *testing.T) {
-	s := Snapshot{Service: "s", Instances: make([]Instance, 30)} // no time, and 30 times no id and no state, 29 repeated
+	s := Snapshot{Service: "s", Instances: make([]Instance, 30)} // the time is missing; 30 times id and state are missing; 29 ids are repeated
 	err := s.Validate()
 	if lines := strings.Split(err.Error(), "\n"); len(lines) != mostShown+1 || lines[mostShown] != "and 70 more" {
 		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
@@ -131,8 +131,8 @@ func TestReadingRefusesWhatJSONCannotSay(t *testing.T) {
 	}
 }
 
-// TestDecodeStrictKnowsEmbeddedAndFreeKeys checks that the fields of an embedded struct count as the struct's own,
-// and that maps may have any key.
+// TestDecodeStrictKnowsEmbeddedAndFreeKeys checks that fields of an embedded struct are accepted like those of the outer
+// struct, and that maps may have any key.
 func TestDecodeStrictKnowsEmbeddedAndFreeKeys(t *testing.T) {
 	var states []BackendState
 	if err := DecodeStrict([]byte(`[{"id":"a","address":"b:1","weight":1,"healthy":true,"in_flight":3}]`), &states); err != nil ||

@@ -26,11 +26,11 @@ func (e *InvalidError) Error() string {
 	return e.Path + ": " + e.Problem
 }
 
-// OwnedError says that the balancer obeys another controller, whose lease has not expired.
+// OwnedError says that the balancer obeys another controller, because that controller's lease has not expired.
 type OwnedError struct {
 	Balancer string        `json:"balancer"` // name of the balancer, for people
 	Owner    Owner         `json:"owner"`
-	Lease    time.Duration `json:"lease_ns"` // how long after its last renewal the owner's lease ends
+	Lease    time.Duration `json:"lease_ns"` // the owner's lease ends this long after its last renewal
 }
 
 func (e *OwnedError) Error() string {

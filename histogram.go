@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// mostCounts limits the counters of a histogram in a reading: 256 KiB decoded. Values in microseconds up to one day
-// with three significant digits take 29,000 counters.
+// mostCounts is how many counters a histogram in a reading may have. That many take 256 KiB when decoded. A histogram of
+// values in microseconds up to one day with three significant digits has 29,000 counters.
 const mostCounts = 32 << 10
 
 // Offsets in an encoded histogram (HdrHistogram V2, compressed). The encoding is base64 of two 32-bit numbers, a cookie and the
@@ -26,7 +26,7 @@ const (
 	lowestAt      = 16
 	highestAt     = 24
 	mostFigures   = 5
-	largestLowest = 1 << 40 // beyond it the number of buckets overflows
+	largestLowest = 1 << 40 // with a larger lowest value the number of buckets overflows
 )
 
 // inflaters are reused: a new one takes 40 KB.

@@ -14,7 +14,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// forged encodes an empty histogram with a false header.
+// forged encodes an empty histogram, and writes these values into its header.
 func forged(t testing.TB, figures int32, lowest, highest int64) []byte {
 	t.Helper()
 	inner := binary.BigEndian.AppendUint32(nil, uint32(hdrhistogram.V2EncodingCookieBase|0x10))
@@ -69,7 +69,7 @@ func TestTheGeometryOfAHistogramIsBounded(t *testing.T) {
 	}
 }
 
-// The counters that a header asks for are those that the library allocates.
+// histogramCounts must return as many counters as the HdrHistogram library allocates for the same header.
 func TestCountersAreCountedAsTheLibraryDoes(t *testing.T) {
 	for figures := int32(1); figures <= 3; figures++ {
 		for _, lowest := range []int64{1, 2, 3, 1000} {

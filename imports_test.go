@@ -14,8 +14,8 @@ import (
 const module = "github.com/quellhq/quell"
 
 // mayImport is the table behind "Imports point one way" in ARCHITECTURE.md: for each package of this module, the
-// packages of this module that it may import. "." is the root package. A pattern stands for packages that have no row of
-// their own.
+// packages of this module that it may import. "." is the root package. A row with a pattern is for matching packages that
+// have no row of their own.
 var mayImport = map[string][]string{
 	".": {},
 
@@ -78,7 +78,7 @@ var mayImport = map[string][]string{
 	"examples":    {},
 }
 
-// leaves are packages that only the listed packages may import.
+// leaves lists, for some packages, the only packages that may import them.
 var leaves = map[string][]string{
 	"cmd/quell":      {},
 	"cmd/results":    {},

@@ -8,7 +8,7 @@ type Member struct {
 	Type    string    `json:"type,omitempty"`
 	Address string    `json:"address"`         // host:port of the service
 	Probe   string    `json:"probe,omitempty"` // host:port of the probe server, if there is one
-	State   State     `json:"state"`           // Starting, Ready, Draining (stopping) or Failed (exited by itself)
+	State   State     `json:"state"`           // Starting, Ready, Draining (the scaler is stopping it) or Failed (it exited by itself)
 	Started time.Time `json:"started"`         // when the start command was given
 	Exited  time.Time `json:"exited,omitzero"` // when a failed instance exited, if its scaler knows
 }
@@ -24,15 +24,15 @@ type Backend struct {
 	Held bool `json:"held,omitempty"`
 }
 
-// Held says who took an instance out of rotation by hand, and since when.
+// Held says that a person took an instance out of rotation, and since when it has been out.
 type Held struct {
-	By    string    `json:"by"` // a person, or the balancer at which it was done
+	By    string    `json:"by"` // name of the person, or of the balancer at which it was done
 	Since time.Time `json:"since"`
 }
 
 // Owner is the controller that a balancer obeys.
 type Owner struct {
-	ID   string `json:"id"`             // of the controller's memory, so it is the same after a restart
+	ID   string `json:"id"`             // stored in the controller's memory, so it is the same after a restart
 	Name string `json:"name,omitempty"` // for people
 }
 
@@ -42,9 +42,9 @@ type BackendState struct {
 	Healthy  bool   `json:"healthy"`
 	Health   string `json:"health,omitempty"` // while checks fail: the last check's request and its answer
 	InFlight int64  `json:"in_flight"`
-	// Foreign marks a backend that the balancer had before Quell gave it one.
+	// Foreign is set if the backend was in the balancer before Quell gave the balancer any.
 	Foreign bool `json:"foreign,omitempty"`
-	// ByHand is set if somebody took the backend out of rotation at the balancer itself. Apply does not put it back. A
-	// zero Since means that the balancer does not know the time.
+	// ByHand is set if a person took the backend out of rotation at the balancer itself. The driver's Apply does not put it
+	// back. A zero Since means that the balancer does not know when this happened.
 	ByHand *Held `json:"by_hand,omitempty"`
 }

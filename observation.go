@@ -26,7 +26,7 @@ type Observation struct {
 	Slowdown         *float64                `json:"slowdown,omitempty"`
 	Credits          map[Resource]float64    `json:"credits,omitempty"`
 	Sched            *Sched                  `json:"sched,omitempty"`
-	ProbeFailed      map[Resource]string     `json:"probe_failed,omitempty"` // why what should be probed told nothing
+	ProbeFailed      map[Resource]string     `json:"probe_failed,omitempty"` // why the probes of a resource gave no result
 }
 
 // Latency summarises N response times, in milliseconds.
@@ -63,7 +63,7 @@ func (l *Latency) Of(m Metric) (float64, bool) {
 	return *p, true
 }
 
-// ProbeStats summarises the N single probes of a window.
+// ProbeStats summarises the durations of the N probes of one window.
 type ProbeStats struct {
 	MeanMS   float64 `json:"mean_ms"`
 	StddevMS float64 `json:"stddev_ms"`
@@ -72,23 +72,23 @@ type ProbeStats struct {
 	By *Probing `json:"by,omitempty"` // how the probes were made; absent if not reported
 }
 
-// Probing says how a machine is probed: Count probes per period, what each of them takes, and by what kind of process. Only probes of
-// equal size can be compared.
+// Probing says how a resource of a machine is probed: how large each probe is, how many are made per period, and by what kind of process.
+// Only probes of equal size can be compared.
 type Probing struct {
-	// network: of a download, headers not counted; memory: of the buffer that is walked through; disk: of an operation
+	// Bytes is the size of a download without headers (network), of the buffer that is walked through (memory) or of one operation (disk).
 	Bytes   int64   `json:"bytes,omitempty"`
 	RunMS   float64 `json:"run_ms,omitempty"` // cpu: the nominal processor time of a computation
-	Write   bool    `json:"write,omitempty"`  // disk: operations are synced writes, not reads
+	Write   bool    `json:"write,omitempty"`  // disk: the operations are synced writes instead of reads
 	Count   int     `json:"count,omitempty"`
 	PeriodS float64 `json:"period_s,omitempty"`
 	From    string  `json:"from,omitempty"`
 }
 
-// sameSize is the relative difference up to which probes count as equal in size.
+// sameSize is the largest relative difference between the sizes of two probes that still count as equal.
 const sameSize = 0.05
 
-// Alike returns whether two kinds of probes can be compared, that is, whether they do the same and their sizes differ by at most 5%.
-// An unknown one is taken to be equal.
+// Alike returns whether two kinds of probes can be compared: both must do the same, and their sizes may differ by at most 5%. If one of
+// the two is unknown (nil), they count as alike.
 func (p *Probing) Alike(other *Probing) bool {
 	if p == nil || other == nil {
 		return true
@@ -98,12 +98,12 @@ func (p *Probing) Alike(other *Probing) bool {
 
 func near(a, b float64) bool { return math.Abs(a-b) <= sameSize*max(a, b) }
 
-// Sound says whether it describes a probe at all: one that takes something.
+// Sound returns whether p describes a possible probe: no figure is negative, and the probe has a size or a computing time above 0.
 func (p *Probing) Sound() bool {
 	return p.Bytes >= 0 && p.RunMS >= 0 && p.Count >= 0 && float64(p.Bytes)+p.RunMS > 0
 }
 
-// Size is what one probe takes, for people.
+// Size describes the size of one probe to a person.
 func (p *Probing) Size() string {
 	switch {
 	case p.RunMS > 0:
@@ -122,12 +122,12 @@ type CPUTime struct {
 	Steal  float64 `json:"steal"`
 }
 
-// PressureFull is the key of the share of time in which none of a control group's tasks ran while some waited for a
-// processor.
+// PressureFull is a key of Observation.Pressure. Its value is the share of time in which some tasks of a control group
+// waited for a processor and none of them ran.
 const PressureFull = "cpu_full"
 
-// Sched says how the tasks of a machine or of a control group used processors in a window: sums over tasks and processors, in
-// seconds.
+// Sched says how the tasks of a machine or of a control group used processors in a window. Its *S fields are sums over all tasks and
+// processors, in seconds.
 type Sched struct {
 	Cores      float64  `json:"cores,omitempty"` // processors of the machine, or the group's quota; absent: no quota
 	RunS       float64  `json:"run_s"`           // processor time
@@ -138,7 +138,7 @@ type Sched struct {
 	ThrottledS *float64 `json:"throttled_s,omitempty"` // stopped because the quota was used up; summed over processors, not over tasks
 }
 
-// Instance is one member of a service's group, with the newest observation of it.
+// Instance is one member of a service's group, with its newest observation.
 type Instance struct {
 	ID       string   `json:"id"`
 	Type     string   `json:"type,omitempty"`
@@ -146,30 +146,30 @@ type Instance struct {
 	Health   string   `json:"health,omitempty"`   // while health checks fail: the last check's request and its answer
 	Weight   *float64 `json:"weight,omitempty"`   // fraction of the traffic it gets now
 	Override *float64 `json:"override,omitempty"` // the weight that a person set
-	Factor   *Factor  `json:"factor,omitempty"`   // the part of its share that a fast policy leaves
+	Factor   *Factor  `json:"factor,omitempty"`   // the fraction of its share that a fast policy leaves it
 	AgeS     *float64 `json:"age_s,omitempty"`
 	Held     *Held    `json:"held,omitempty"` // a person took it out of rotation: it has no capacity, and Quell does not put it back
-	// Replaces is the instance that this one will replace. Until then its state is starting and it is not part of the
-	// group.
+	// Replaces is the ID of the instance that this one will replace. Until it takes that place, this instance is in state
+	// starting and is not part of the group.
 	Replaces    string               `json:"replaces,omitempty"`
 	Limits      map[Resource]float64 `json:"limits,omitempty"`
 	Settings    map[string]float64   `json:"settings,omitempty"`
 	Observation *Observation         `json:"observation,omitempty"`
 }
 
-// Snapshot is what is known of a service at the end of one sampling period. A snapshot of a host has the host's control groups as
-// instances.
+// Snapshot is what is known about a service, or about one host, at the end of a sampling period. The instances in a snapshot of a host
+// are its control groups.
 type Snapshot struct {
 	At          time.Time    `json:"at"`
 	Service     string       `json:"service,omitempty"`
-	Host        string       `json:"host,omitempty"`         // for a host, in place of a service
+	Host        string       `json:"host,omitempty"`         // set instead of Service if the snapshot is of a host
 	Machine     *Observation `json:"machine,omitempty"`      // of the whole host
 	ArrivalRate *float64     `json:"arrival_rate,omitempty"` // requests per second offered to the service
 	Coming      int          `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
 	Instances   []Instance   `json:"instances"`
 }
 
-// Set enters the weights that people set, by instance. Unknown instances are ignored.
+// Set enters the weights that people set into the snapshot. Keys are IDs of instances; unknown ones are ignored.
 func (s *Snapshot) Set(overrides map[string]float64) {
 	for i := range s.Instances {
 		if w, ok := overrides[s.Instances[i].ID]; ok {
@@ -178,7 +178,7 @@ func (s *Snapshot) Set(overrides map[string]float64) {
 	}
 }
 
-// Cut enters the factors of a fast policy, by instance.
+// Cut replaces the factors in the snapshot by those of a fast policy. Keys are IDs of instances.
 func (s *Snapshot) Cut(factors map[string]Factor) {
 	for i := range s.Instances {
 		s.Instances[i].Factor = nil
@@ -191,8 +191,8 @@ func (s *Snapshot) Cut(factors map[string]Factor) {
 // Source is the kind of process that took a reading.
 type Source string
 
-// The sources of readings: the agent on the machine, the prober, which runs where the traffic comes from, and
-// balancers.
+// The sources of readings: the agent runs on the machine itself, the prober runs where the traffic comes from, and balancers
+// report what they measure about requests.
 const (
 	FromAgent    Source = "agent"
 	FromProber   Source = "prober"
@@ -212,13 +212,13 @@ type Reading struct {
 	Instance    string      `json:"instance"`
 	Source      Source      `json:"source"`
 	Sender      string      `json:"sender"`         // distinguishes several balancers or probers
-	Fast        bool        `json:"fast,omitempty"` // covers a fast policy's period
+	Fast        bool        `json:"fast,omitempty"` // the window is one period of a fast policy
 	Observation Observation `json:"observation"`
 	Requests    int64       `json:"requests,omitempty"`    // balancer: requests finished in the window
-	Errors      int64       `json:"errors,omitempty"`      // balancer: failed among them
+	Errors      int64       `json:"errors,omitempty"`      // balancer: how many of Requests failed
 	LatencyHDR  []byte      `json:"latency_hdr,omitempty"` // balancer: HdrHistogram (V2, compressed) of microseconds
 	ConnectHDR  []byte      `json:"connect_hdr,omitempty"` // balancer: connect times in the same form
 
 	Limits   map[Resource]float64 `json:"limits,omitempty"`   // agent: the limits in force, in the units of Limit
-	Settings map[string]float64   `json:"settings,omitempty"` // agent: the settings in force, by Setting.Key
+	Settings map[string]float64   `json:"settings,omitempty"` // agent: the settings in force; keys as from Setting.Key
 }

@@ -2,14 +2,14 @@ package quell
 
 import "time"
 
-// Plan is what a policy wants to be in force after a snapshot, and why. It is data: it can be printed, compared,
-// stored and replayed. Empty parts ask for nothing.
+// Plan says what a policy wants to be in force after a snapshot, and why. A plan is plain data: it can be printed,
+// compared, stored and replayed. An empty part asks for no action.
 type Plan struct {
 	At                    time.Time           `json:"at"`
 	Service               string              `json:"service,omitempty"`
-	Host                  string              `json:"host,omitempty"` // for a host, in place of a service
+	Host                  string              `json:"host,omitempty"` // set instead of Service if the plan is for a host
 	Policy                string              `json:"policy"`
-	Weights               map[string]float64  `json:"weights,omitempty"` // of the instances that stay; sum 1
+	Weights               map[string]float64  `json:"weights,omitempty"` // of the instances that stay; their sum is 1
 	Group                 *GroupChange        `json:"group,omitempty"`
 	Limits                []Limit             `json:"limits,omitempty"`
 	Settings              []Setting           `json:"settings,omitempty"`
@@ -18,7 +18,7 @@ type Plan struct {
 	Capacity              map[string]float64  `json:"capacity,omitempty"` // effective capacity, before headroom
 	PredictedMS           map[string]float64  `json:"predicted_ms,omitempty"`
 	PredictedAtCapacityMS map[string]float64  `json:"predicted_at_capacity_ms,omitempty"`
-	Severity              map[string]float64  `json:"severity,omitempty"` // as used for the decision, after calibration
+	Severity              map[string]float64  `json:"severity,omitempty"` // the values that the decision used, after calibration
 	Cause                 map[string]Resource `json:"cause,omitempty"`
 	Limiter               map[string]string   `json:"limiter,omitempty"` // what limits the capacity: one of several resources, "override", "errors" or "cut"
 	Waits                 map[string]Waits    `json:"waits,omitempty"`   // of control groups
@@ -58,8 +58,8 @@ func (p *Plan) Asks() (parts []Part) {
 	return parts
 }
 
-// Waits says which fraction of the time in which a control group wanted to run it had to wait for a processor, and for whom it waited.
-// The four parts add up to Share. Values that the kernel does not report are absent.
+// Waits says how long a control group waited for a processor, and for whom, as fractions of the time in which it wanted to run. Own, Quota,
+// Neighbours and Hypervisor add up to Share. Values that the kernel does not report are absent.
 type Waits struct {
 	Share      *float64 `json:"share,omitempty"`
 	Own        *float64 `json:"own,omitempty"`        // for other tasks of the group
@@ -92,7 +92,7 @@ func (f *Factor) Left(at time.Time) float64 {
 // Empty returns whether the change asks for nothing.
 func (g *GroupChange) Empty() bool { return g == nil || g.Add == 0 && len(g.Remove) == 0 }
 
-// Limit bounds an instance's use of a resource; Value is in Unit.
+// Limit is the most that an instance may use of a resource. Value is in Unit.
 type Limit struct {
 	Instance string   `json:"instance"`
 	Resource Resource `json:"resource"`

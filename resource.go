@@ -26,7 +26,7 @@ func (r *Resource) UnmarshalText(b []byte) error { return parseEnum(r, "resource
 // State is where an instance is in its life cycle.
 type State string
 
-// An instance is failed when the balancer's health check fails. One whose agent is silent is stale, not failed.
+// The states. An instance is failed if the balancer's health check fails. If only its agent is silent, it is stale, not failed.
 const (
 	Starting State = "starting"
 	Ready    State = "ready"
@@ -76,7 +76,8 @@ func (m *Mode) UnmarshalText(b []byte) error { return parseEnum(m, "mode", b, Mo
 // InterferenceModel selects how severity and interfering utilisation are related.
 type InterferenceModel string
 
-// Total is the paper's U_total = IM(SF), Eq. 3; Joint is SF = IM2(U, U_int).
+// Total is Eq. 3 of the paper (PRIMA), U_total = IM(SF): the severity SF gives the total utilisation. Joint is SF = IM2(U, U_int): the
+// severity follows from the instance's own utilisation U and its neighbours' utilisation U_int.
 const (
 	Total InterferenceModel = "total"
 	Joint InterferenceModel = "joint"
@@ -93,7 +94,8 @@ func (m *InterferenceModel) UnmarshalText(b []byte) error {
 // ScaleOut selects how many instances are added at once when capacity is short.
 type ScaleOut string
 
-// One adds one instance and waits for its first severity; Predicted adds as many as the shortfall needs.
+// One adds one instance, and waits until its severity (how much neighbours slow its probes) was measured. Predicted adds as many
+// instances as the missing capacity needs.
 const (
 	One       ScaleOut = "one"
 	Predicted ScaleOut = "predicted"

@@ -5,7 +5,7 @@ type Result struct {
 	Scenario        string     `json:"scenario"`
 	Policy          string     `json:"policy"`
 	Scheduling      Scheduling `json:"scheduling"`
-	Balancer        string     `json:"balancer,omitempty"` // if there are several
+	Balancer        string     `json:"balancer,omitempty"` // set if the scenario has several
 	Fixed           int        `json:"fixed"`              // the group's size if the policy does not scale, else 0
 	Seed            uint64     `json:"seed"`
 	DurationS       float64    `json:"duration_s"`
@@ -13,7 +13,7 @@ type Result struct {
 	Errors          int64      `json:"errors"`
 	LatencyMS       Latency    `json:"latency_ms"`
 	SLO             SLOResult  `json:"slo"`
-	InstanceSeconds float64    `json:"instance_seconds"` // from start command to exit
+	InstanceSeconds float64    `json:"instance_seconds"` // sum over instances of the time from start command to exit
 	MeanInstances   float64    `json:"mean_instances"`
 	MaxInstances    int        `json:"max_instances"`
 	Decisions       int        `json:"decisions"` // plans that changed something
@@ -27,10 +27,11 @@ type SLOResult struct {
 	ThresholdMS    float64 `json:"threshold_ms"`
 	ViolationS     float64 `json:"violation_s"`
 	ViolationShare float64 `json:"violation_share"`
-	RequestsOver   int64   `json:"requests_over"` // slower than the threshold, whatever the metric, or failed
+	RequestsOver   int64   `json:"requests_over"` // single requests that were slower than the threshold (whatever Metric is) or failed
 }
 
-// Reaction is the time from each mark to the first applied plan after it that changed weights or group size.
+// Reaction summarises times in seconds: each from a mark (a named moment of the scenario) to the first plan after it that changed weights
+// or the group's size.
 type Reaction struct {
 	Median float64 `json:"median"`
 	Max    float64 `json:"max"`

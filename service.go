@@ -6,7 +6,7 @@ import "time"
 type Service struct {
 	Name     string
 	SLO      SLO
-	Sampling time.Duration // T
+	Sampling time.Duration // the sampling period, T in the paper
 	Policy   Policy
 	Group    Group
 	Guard    Guard
@@ -16,21 +16,21 @@ type Service struct {
 // SLO is the response-time objective that every instance must meet.
 type SLO struct {
 	Metric    Metric
-	Threshold time.Duration // R_th
+	Threshold time.Duration // R_th in the paper
 }
 
 // ThresholdMS is the threshold in milliseconds, the unit of the models.
 func (s SLO) ThresholdMS() float64 { return float64(s.Threshold) / float64(time.Millisecond) }
 
-// Policy selects a policy. Settings has the type that the policy's row in package policy declares; nil means the defaults.
+// Policy selects a policy. Each policy declares the type of its Settings in package policy. Nil Settings mean the defaults.
 type Policy struct {
 	Name     string
 	Settings any
 	Fast     Fast
 }
 
-// Fast selects a policy that runs next to the main one at its own shorter period and cuts the shares that the main one gives. The
-// zero value means none.
+// Fast selects a policy that runs in addition to the main one, at a shorter period (Sampling), and reduces the shares that the main one
+// gives. The zero value means that there is no fast policy.
 type Fast struct {
 	Name     string
 	Settings any
@@ -45,7 +45,7 @@ type Group struct {
 	Min       int
 	Max       int
 	Initial   int           // instances started if there are none yet; at least Min
-	Fixed     bool          // the group is a list of machines that somebody else runs: nothing can be added or removed
+	Fixed     bool          // the instances are machines that somebody else runs: none can be added or removed
 	Startup   time.Duration // how long an instance may take to become ready
 	Protected []string      // never removed or replaced
 	Replace   Replace
@@ -56,17 +56,17 @@ type Replace struct {
 	Every time.Duration // least time between two replacements that plans ask for
 }
 
-// Guard limits what any policy may do. Shares are fractions. Zero turns a rule off.
+// Guard limits what the plans of any policy may do. Zero turns a rule off.
 type Guard struct {
 	Floor      float64       // lowest weight, as a fraction of an equal share
 	Step       float64       // largest change of a weight in one plan, as a fraction of an equal share
 	SlowStart  time.Duration // time over which a new instance's weight rises to its full share
 	StaleAfter int           // periods without a reading after which an instance is stale
-	Fade       int           // further periods over which a stale instance moves to an equal share
-	ErrorRate  float64       // an instance with a higher error rate never gains weight
+	Fade       int           // further periods over which a stale instance's weight moves to an equal share
+	ErrorRate  float64       // an instance with a higher fraction of failed requests never gains weight
 }
 
-// Reporting is how often readings are needed: the period of the fastest policy.
+// Reporting returns the period at which readings are needed: that of the fast policy if there is one, else Sampling.
 func (s Service) Reporting() time.Duration {
 	if fast := s.Policy.Fast.Sampling; fast > 0 {
 		return fast

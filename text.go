@@ -13,8 +13,8 @@ func Shown(r rune) bool {
 	return r != utf8.RuneError && !unicode.IsControl(r) && !unicode.Is(unicode.Cf, r) && r != '\u2028' && r != '\u2029'
 }
 
-// Printable makes untrusted text safe to print: unsafe characters are escaped as in Go, and text beyond the given number of
-// bytes is cut off.
+// Printable makes untrusted text safe to print: unsafe characters are escaped as in Go strings, and only the first most bytes
+// are kept.
 func Printable(s string, most int) string {
 	cut := len(s) > most
 	if cut {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Limits beyond which a reading is wrong rather than extreme. A utilisation may exceed 1 a little if the configured
-// capacity is too low. A severity of 1e6 is a probe a million times slower than alone.
+// A reading above one of these limits is an error, not an extreme value. A utilisation may exceed 1 a little if the configured
+// capacity is too low. A severity of 1e6 means that a probe was a million times slower than on an idle machine.
 const (
 	maxUtilization = 2
 	maxSeverity    = 1e6
@@ -21,7 +21,7 @@ const (
 // SumTolerance is the relative tolerance for comparing sums.
 const SumTolerance = 1e-9
 
-// AtMost returns whether a <= b within SumTolerance. It compares load with capacity.
+// AtMost returns whether a <= b within SumTolerance. Policies compare load with capacity by it.
 func AtMost(a, b float64) bool {
 	return a <= b+SumTolerance*math.Max(math.Abs(a), math.Abs(b))
 }
