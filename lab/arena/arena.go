@@ -1,5 +1,6 @@
-// Package arena plays scenarios with every policy and every rival over many seeds, in the simulator, with as many
-// runs at once as there are processors, and reports violation and cost side by side. Finished runs are stored.
+// Package arena simulates scenarios under every policy and every rival, with many seeds, on all processors at once. It reports side by
+// side for how much of the time each run violated its objective, and what the run cost in instance-seconds. Results of finished runs are
+// stored.
 package arena
 
 import (
@@ -16,41 +17,41 @@ import (
 
 // Options of an arena. Scenarios and Dir are required.
 type Options struct {
-	Scenarios []*scenario.Scenario // not changed
-	Policies  []string             // in addition to the scenarios' own runs; nil: all
-	Seeds     int                  // from the scenario's seed on; at least 1
-	Dir       string               // results.jsonl and models go there; a run is resumed from one that is not empty
-	Jobs      int                  // runs at once; 0: as many as there are processors
-	Program   string               // fingerprint of the program; results of another one are refused
+	Scenarios []*scenario.Scenario // Run does not change them
+	Policies  []string             // played in addition to the scenarios' own runs; nil: all
+	Seeds     int                  // number of seeds, counted up from the scenario's own; at least 1
+	Dir       string               // folder of results.jsonl and models; if it has results already, the arena continues from them
+	Jobs      int                  // runs at once; 0: one for each processor
+	Program   string               // fingerprint of the program; stored results of another program are refused
 	Progress  func(Progress)       // may be nil; never called twice at once
 }
 
-// mostSeeds bounds memory.
+// mostSeeds limits the seeds, because every result is held in memory.
 const mostSeeds = 10_000
 
-// Progress tells how far an arena is.
+// Progress reports how far an arena has come.
 type Progress struct {
-	Doing       string // in words
-	Done, Known int    // runs; more become known as rivals of fixed size grow
+	Doing       string // the present step, in words
+	Done, Known int    // runs; Known grows when a rival of fixed size is tried at further sizes
 	Left        time.Duration
 }
 
-// Contest is one scenario with its results.
+// Contest is one scenario with the results of its runs.
 type Contest struct {
 	Scenario *scenario.Scenario
 	Seeds    []uint64
 	Entrants []Entrant
-	Results  map[Entrant][]quell.Result // in order of seeds; those that failed are absent
+	Results  map[Entrant][]quell.Result // one result for each seed, in the order of Seeds; failed runs are absent
 
 	digest    string
-	dir       string // of models
+	dir       string // folder of the trained models
 	trainings []training
 	climbers  []climber
-	climbed   map[Entrant]bool // sizes that were found on the way up
+	climbed   map[Entrant]bool // entrants with a group size that climb added
 }
 
-// Run plays the runs that are missing in the folder. Runs that fail do not stop the others; their errors are joined and
-// returned with the results. After an interruption the same call continues.
+// Run plays every run whose result is not in the folder yet. If a run fails, the others are played all the same; the errors are joined
+// and returned with the results. If a call is interrupted, the same call again continues.
 func Run(ctx context.Context, o Options) ([]*Contest, error) {
 	contests, err := prepare(o)
 	if err != nil {
@@ -115,8 +116,8 @@ func prepare(o Options) ([]*Contest, error) {
 	return contests, nil
 }
 
-// compete plays every entrant's first seed, which also finds the fixed sizes worth trying, then the other seeds, and then
-// fixed groups of PRIMA's mean size.
+// compete first plays every entrant with the first seed; these results decide which other fixed sizes are tried. Then it plays the other
+// seeds, and last groups that are fixed at PRIMA's mean size.
 func (h *hall) compete(ctx context.Context) error {
 	for _, c := range h.contests {
 		for _, e := range c.Entrants {
@@ -168,10 +169,10 @@ func (h *hall) others() (round []task) {
 	return round
 }
 
-// gather assigns the results to their contests, and reports failures: the first of each entrant.
+// gather assigns the results to their contests and reports failures. If several runs of one entrant failed, it reports the first.
 func (h *hall) gather() error {
 	var errs []error
-	told := map[string]bool{} // one training fails for several
+	told := map[string]bool{} // errors that are reported already: one failed training makes several runs fail
 	for _, c := range h.contests {
 		for _, e := range c.Entrants {
 			var first error

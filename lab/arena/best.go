@@ -10,28 +10,28 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Rival is a policy at its best compared with PRIMA: of all its forms, with every scheduling and at every size or target, the two
-// that an operator would choose.
+// Rival is a policy at its best, compared with PRIMA. Of all its forms (every scheduling with every size or target) it has the two that
+// an operator would choose.
 type Rival struct {
 	Policy string
-	// For PRIMA's cost or less, the form that violates least; nil if each costs more.
+	// Cheap is the form that violates least among those that cost at most as much as PRIMA; nil if there is none.
 	Cheap *Match
-	// For PRIMA's violation or less, the form that costs least; nil if each violates more.
+	// Good is the form that costs least among those that violate at most as much as PRIMA; nil if there is none.
 	Good *Match
 }
 
-// Match compares a row with PRIMA's, seed by seed.
+// Match compares an entrant's row with PRIMA's row, seed by seed.
 type Match struct {
 	Row
-	Against Verdict // of the row's violation against PRIMA's
-	Dearer  float64 // relative difference of the row's cost from PRIMA's
+	Against Verdict // whether the row violates more or less than PRIMA's
+	Dearer  float64 // relative difference of the row's cost from PRIMA's: 0.1 is 10% dearer
 }
 
-// Verdict compares by the 95% confidence interval of the differences seed by seed: all runs of one seed have the same
-// arrivals and neighbours.
+// Verdict says which of two entrants violates more. The test is the 95% confidence interval of their differences, seed by seed, because
+// all runs with one seed have the same arrivals and neighbours.
 type Verdict string
 
-// The verdicts. Equal means that the interval contains 0, so the difference may be chance.
+// Verdicts. Equal means that the interval contains 0, so the difference may be chance.
 const (
 	Less  Verdict = "less"
 	More  Verdict = "more"
@@ -41,7 +41,7 @@ const (
 // sameCost is the factor within which costs count as equal: 1%.
 const sameCost = 1.01
 
-// Rivals compares every policy with PRIMA; empty if PRIMA did not play.
+// Rivals compares every policy with PRIMA. It is empty if PRIMA did not play.
 func (c *Contest) Rivals() []Rival {
 	rows := c.Rows()
 	us := find(rows, primaItself)
@@ -116,7 +116,7 @@ func (c *Contest) outcome() string {
 	fmt.Fprintf(&b, "`%s` misses the objective for %s%% of the time and costs %s instance-seconds.",
 		us.Entrant.Title(), us.Violation.text(100, 1), us.Cost.text(1, 0))
 	var less, equal, cheaper []string
-	asGood := false // some rival violates as little
+	asGood := false // some rival violates as little as PRIMA
 	for _, r := range rivals {
 		if r.Policy == subject || r.Policy == sim.Clairvoyant {
 			continue
@@ -152,7 +152,7 @@ func (c *Contest) outcome() string {
 	return b.String()
 }
 
-// outcomeOfOurs adds PRIMA's other forms and the bound.
+// outcomeOfOurs adds sentences about PRIMA's other forms and about the clairvoyant, the bound for all policies.
 func (c *Contest) outcomeOfOurs(b *strings.Builder, rivals []Rival) {
 	for _, r := range rivals {
 		switch {
@@ -180,7 +180,7 @@ func (m *Match) dearer() string {
 
 func (m *Match) percent() float64 { return math.Round(100 * m.Dearer) }
 
-// list joins with commas and an and.
+// list joins the items with commas and a final "and".
 func list(items []string) string {
 	if n := len(items); n > 1 {
 		return strings.Join(items[:n-1], ", ") + " and " + items[n-1]

@@ -11,31 +11,32 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Entrant is one contender in a scenario: a run, and its changes to the settings that the scenario gives its policy.
+// Entrant is one contender in a scenario: a run, and what it changes of the settings that the scenario gives the run's policy.
 type Entrant struct {
 	Policy     string           `json:"policy"`
 	Scheduling quell.Scheduling `json:"scheduling"`
-	Fixed      int              `json:"fixed,omitempty"`  // the group's size where the policy does not scale
-	Change     string           `json:"change,omitempty"` // of a variant: what is different; empty: nothing
-	Target     string           `json:"target,omitempty"` // of a variant: the step along its frontier
-	Strain     float64          `json:"strain,omitempty"` // of the clairvoyant; 0: the best one with hindsight
-	// Envoy's outlier detection, in front of a group under the policy; empty: none.
+	Fixed      int              `json:"fixed,omitempty"`  // the group's size if the policy does not scale
+	Change     string           `json:"change,omitempty"` // of a variant: the settings that differ; empty: none
+	Target     string           `json:"target,omitempty"` // of a variant: its value of the setting that trades violation for cost
+	Strain     float64          `json:"strain,omitempty"` // of the clairvoyant; 0: the value that turns out best
+	// Ejection is the setting of Envoy's outlier detection in front of the group; empty: off.
 	Ejection scenario.Ejection `json:"ejection,omitempty"`
 }
 
-// The two policies that the arena tells from the others: the one that is judged, and the one that leaves all to the balancer.
+// Two policies that the arena treats specially: subject is the one that is judged, PRIMA; plain is the one that leaves all to the
+// balancer.
 var (
 	subject = policy.Default()
 	plain   = policy.Plain
 )
 
-// strains are the utilisations that the clairvoyant allows, in addition to the one that turns out best.
+// strains are the utilisations up to which the clairvoyant may load machines, tried in addition to the one that turns out best.
 var strains = []float64{1, 1.3, 1.5, 2}
 
-// weighted are the schedulings that follow a policy's weights: all but Prequal, which goes by its probes alone.
+// weighted are the schedulings that follow a policy's weights: all but Prequal, which uses its own probes alone.
 var weighted = slices.DeleteFunc(slices.Clone(quell.Schedulings), func(s quell.Scheduling) bool { return s == quell.Prequal })
 
-// Series is what entrants have in common that differ only in size or target.
+// Series names what several entrants have in common if they differ only in size, target or strain.
 func (e Entrant) Series() string {
 	name := e.Policy
 	if e.Change != "" {
@@ -48,7 +49,7 @@ func (e Entrant) Series() string {
 	return name
 }
 
-// Step tells an entrant from the others of its series: a size, a target, a strain or nothing.
+// Step names what distinguishes an entrant within its series: a size, a target, a strain or nothing.
 func (e Entrant) Step() string {
 	switch {
 	case e.Fixed > 0:
@@ -62,7 +63,7 @@ func (e Entrant) Step() string {
 // Title names an entrant for people.
 func (e Entrant) Title() string { return strings.TrimSpace(e.Series() + " " + e.Step()) }
 
-// run is the entrant as the simulator takes it.
+// run returns the entrant as a run that the simulator can play.
 func (e Entrant) run(sc *scenario.Scenario) scenario.Run {
 	r := scenario.Run{Policy: quell.Policy{Name: e.Policy}, Scheduling: e.Scheduling, Fixed: e.Fixed, Ejection: e.Ejection}
 	for _, f := range forms(sc, e.Policy) {
@@ -73,7 +74,7 @@ func (e Entrant) run(sc *scenario.Scenario) scenario.Run {
 	return r
 }
 
-// forms are the variants of a policy, and its settings in the scenario's own runs.
+// forms are the variants of a policy that are tried, and the settings that the scenario's own runs give it.
 func forms(sc *scenario.Scenario, name string) []policy.Variant {
 	base := sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}})
 	list := policy.Variants(base)
@@ -86,7 +87,7 @@ func forms(sc *scenario.Scenario, name string) []policy.Variant {
 	return list
 }
 
-// entrantOf is a run of the scenario's as the entrant that does the same.
+// entrantOf returns the entrant that does the same as a run of the scenario.
 func entrantOf(sc *scenario.Scenario, r scenario.Run) Entrant {
 	e := Entrant{Policy: r.Policy.Name, Scheduling: r.Scheduling, Fixed: sc.Size(r), Ejection: r.Ejection}
 	own := sc.PolicyOf(r)
@@ -103,7 +104,8 @@ func (e Entrant) fixed(sc *scenario.Scenario) bool {
 	return sc.Size(scenario.Run{Policy: quell.Policy{Name: e.Policy}}) > 0
 }
 
-// entrants lists the scenario's runs and those of the named policies, each once. Other fixed sizes come later: see climb and besides.
+// entrants lists the scenario's runs and the runs of the named policies, each once. Further fixed sizes are added later by climb and
+// besides.
 func entrants(sc *scenario.Scenario, policies []string) []Entrant {
 	var list []Entrant
 	for _, r := range sc.Runs {
@@ -120,8 +122,8 @@ func entrants(sc *scenario.Scenario, policies []string) []Entrant {
 	})
 }
 
-// variants are the forms in which a policy is tried: with every scheduling that it could use, so that each rival is compared at its
-// best.
+// variants are the forms in which a policy is tried. A policy is combined with every scheduling that it could use, so that each rival is
+// compared at its best.
 func variants(sc *scenario.Scenario, name string) (list []Entrant) {
 	if name == sim.Clairvoyant {
 		for _, x := range append([]float64{0}, strains...) {
@@ -131,7 +133,7 @@ func variants(sc *scenario.Scenario, name string) (list []Entrant) {
 	}
 	schedulings := weighted
 	if policy.EqualShares(name) || name == subject {
-		schedulings = quell.Schedulings // Prequal will do: shares are equal, or the size of the group is worth having alone
+		schedulings = quell.Schedulings // Prequal too, though it ignores weights: shares are equal, or the group's size alone is of use
 	}
 	e := Entrant{Policy: name, Fixed: sc.Size(scenario.Run{Policy: quell.Policy{Name: name}})}
 	further := policy.Variants(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}}))
@@ -148,7 +150,7 @@ func variants(sc *scenario.Scenario, name string) (list []Entrant) {
 	return list
 }
 
-// over is an entrant over each of the schedulings.
+// over combines an entrant with each of the schedulings.
 func over(schedulings []quell.Scheduling, e Entrant) []Entrant {
 	var list []Entrant
 	for _, s := range schedulings {
@@ -158,10 +160,10 @@ func over(schedulings []quell.Scheduling, e Entrant) []Entrant {
 	return list
 }
 
-// untrained says whether the entrant plays as well without models.
+// untrained says whether the entrant needs no models.
 func (e Entrant) untrained() bool { return !policy.Feels(e.Policy) }
 
-// checkPolicies turns down names that nobody answers to.
+// checkPolicies refuses names of policies that do not exist.
 func checkPolicies(names []string) error {
 	for _, name := range names {
 		if !slices.Contains(sim.Policies(), name) {

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 )
 
-// hall is the state of one call of Run: it plays tasks concurrently, and estimates the remaining time.
+// hall is the state of one call of Run: it plays tasks concurrently and estimates the remaining time.
 type hall struct {
 	Options
 	store    *store
@@ -19,13 +19,13 @@ type hall struct {
 
 	mu     sync.Mutex // guards what follows
 	failed map[play]error
-	done   int              // in this call or before
-	late   bool             // beyond the first seed
-	open   map[*Contest]int // tasks of the present round
+	done   int              // runs finished, in this call or before it
+	late   bool             // seeds after the first one are being played
+	open   map[*Contest]int // tasks of the present round that are not finished
 	times  map[*Contest]pace
 }
 
-// task is a play with its contest.
+// task is one run to play, with the contest that it belongs to.
 type task struct {
 	contest *Contest
 	entrant Entrant
@@ -34,13 +34,13 @@ type task struct {
 
 func (t task) play() play { return play{t.contest.Scenario.Name, t.entrant, t.seed} }
 
-// pace is how long runs of a scenario take.
+// pace measures how long runs of a scenario take.
 type pace struct {
 	total time.Duration
 	n     int
 }
 
-// playAll plays what is not in the store yet. Only an interruption or a result that cannot be kept is an error.
+// playAll plays the runs of a round whose results are not stored yet. It fails only if it is interrupted or a result cannot be stored.
 func (h *hall) playAll(ctx context.Context, round []task) error {
 	missing := h.missing(round)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -67,7 +67,7 @@ func (h *hall) playAll(ctx context.Context, round []task) error {
 	return context.Cause(ctx)
 }
 
-// missing counts a round in, and returns what is left of it to play.
+// missing counts the tasks of a round as known, and returns those whose results are not stored yet.
 func (h *hall) missing(round []task) (missing []task) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,7 +103,7 @@ func (h *hall) playOne(ctx context.Context, t task) error {
 	return nil
 }
 
-// play plays one run; each window is shown, if somebody looks.
+// play plays one run. If windows is not nil, it is called with every judge window.
 func (c *Contest) play(ctx context.Context, e Entrant, seed uint64, windows func(sim.Window)) (r quell.Result, err error) {
 	o := sim.Options{Scenario: c.Scenario, Run: e.run(c.Scenario), Seed: seed, Strain: e.Strain, Windows: windows}
 	if !e.untrained() {
@@ -132,7 +132,7 @@ func (h *hall) finished(t task, took time.Duration, err error) {
 	}
 }
 
-// total is how many runs there will be, as far as is known: everybody plays all seeds.
+// total is the number of runs, as far as it is known now: every known entrant plays all seeds.
 func (h *hall) total() (n int) {
 	for _, c := range h.contests {
 		n += len(c.Entrants) * len(c.Seeds)
@@ -140,7 +140,7 @@ func (h *hall) total() (n int) {
 	return n
 }
 
-// left is how long the rest will take: what is open by how long such runs took so far.
+// left estimates how long the rest will take: the number of unfinished runs of each scenario times the mean time of its finished ones.
 func (h *hall) left() time.Duration {
 	var all pace
 	for _, p := range h.times {

@@ -9,22 +9,22 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// A ladder tries a rival of fixed size at other sizes than the scenario's: larger ones until one keeps the threshold,
-// smaller ones until one clearly misses it.
+// If a rival has a fixed size, the arena also tries other sizes than the scenario's (the ladder): larger ones until one keeps the
+// threshold, smaller ones until one clearly misses it.
 const (
-	ladderSteps = 6    // in each direction, at most
-	ladderRatio = 8    // a step adds this part of the size, or takes it away
+	ladderSteps = 6    // at most, in each direction
+	ladderRatio = 8    // a step changes the size by the size divided by this
 	kept        = 0.01 // a size keeps the threshold if it is missed for no more than this share of the time
 	lost        = 0.5  // a size is lost if it is missed for at least this share of the time
 )
 
-// climber is the outermost size so far of a rival, on its way up or down.
+// climber is the largest, or the smallest, size of a rival that was tried so far.
 type climber struct {
 	Entrant
 	up bool
 }
 
-// over says whether the climber need not go on after a result.
+// over says whether the result of the climber's size shows that no further size is needed.
 func (c climber) over(r quell.Result) bool {
 	if c.up {
 		return r.SLO.ViolationShare <= kept
@@ -32,7 +32,7 @@ func (c climber) over(r quell.Result) bool {
 	return r.SLO.ViolationShare >= lost
 }
 
-// next is the size beyond this one; false if there is none.
+// next is the climber one step further; false if no such size is possible.
 func (c climber) next(sc *scenario.Scenario) (climber, bool) {
 	step := max(1, c.Fixed/ladderRatio)
 	if !c.up {
@@ -42,8 +42,8 @@ func (c climber) next(sc *scenario.Scenario) (climber, bool) {
 	return c, c.Fixed >= 1 && c.Fixed <= len(sc.Hosts)
 }
 
-// idle says whether the entrant only repeats another one: in a group of one there is nothing to share out, so one of its kind is
-// enough.
+// idle says whether the entrant would only repeat another one: in a group of one instance there is nothing to share, so one policy with
+// one scheduling is enough.
 func (e Entrant) idle() bool {
 	return e.Fixed == 1 && (e.Policy != plain || e.Scheduling != quell.LeastConn)
 }
@@ -72,8 +72,8 @@ func (h *hall) climb() (round []task) {
 	return round
 }
 
-// prune drops sizes that were tried on the way and say nothing: those that are lost, as are the next smaller and the next
-// larger one.
+// prune drops sizes whose results say nothing: climb added them, they miss the threshold for half of the time or more, and so do
+// the next smaller and the next larger size.
 func (h *hall) prune() {
 	for _, c := range h.contests {
 		sizes := map[string][]Entrant{}
@@ -99,7 +99,7 @@ func (h *hall) prune() {
 	}
 }
 
-// besides are all plays of the rivals of fixed size at PRIMA's mean size, rounded up and down, that have not been played.
+// besides lists the runs of rivals of fixed size at PRIMA's mean size, rounded down and rounded up, that have not been played yet.
 func (h *hall) besides() (round []task) {
 	for _, c := range h.contests {
 		size, ok := h.primaSize(c)
@@ -133,7 +133,7 @@ func (h *hall) primaSize(c *Contest) (float64, bool) {
 	return primaSize(results)
 }
 
-// primaItself is PRIMA as the scenario has it.
+// primaItself is PRIMA with the settings that the scenario gives it.
 var primaItself = Entrant{Policy: subject, Scheduling: quell.LeastConn}
 
 func primaSize(results []quell.Result) (mean float64, ok bool) {

@@ -20,7 +20,7 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 )
 
-// The plots' size and the strip at their right that the legend has to itself.
+// The size of plots, and the width of the strip at the right that is left to the legend.
 const (
 	plotWidth   = 11 * vg.Inch
 	plotHeight  = 5.5 * vg.Inch
@@ -28,7 +28,7 @@ const (
 	plotDPI     = 96
 )
 
-// colours tell policies apart.
+// The colours of the policies in plots.
 var (
 	colours = [...]color.NRGBA{
 		{0x1f, 0x77, 0xb4, 0xff}, {0xff, 0x7f, 0x0e, 0xff}, {0x2c, 0xa0, 0x2c, 0xff}, {0x94, 0x67, 0xbd, 0xff}, {0x8c, 0x56, 0x4b, 0xff},
@@ -42,7 +42,7 @@ var (
 	shadeColour = color.NRGBA{0x9a, 0x6a, 0x2f, 0xff}
 )
 
-// palette hands out colours: the policy's own in reds, the bound in black.
+// palette gives each policy a colour: PRIMA's forms get reds, the clairvoyant gets black.
 type palette struct{ others, own int }
 
 func (p *palette) next(name string) color.NRGBA {
@@ -83,7 +83,7 @@ func (c *canvas) save(path string) error {
 	return figure.Write(path, vgimg.PngCanvas{Canvas: img})
 }
 
-// points are rows of the trade-off plot, with error bars.
+// points are rows of the trade-off plot (violation against cost) with error bars.
 type points struct {
 	plotter.XYs
 	plotter.XErrors
@@ -101,7 +101,7 @@ func (p *points) add(r Row) {
 	p.shapes = append(p.shapes, schedulingShapes[r.Entrant.Scheduling])
 }
 
-// label is what the plot has at a point: colour and shape say the policy and the scheduling.
+// label is the text at a point. Policy and scheduling are left out, because colour and shape show them.
 func (e Entrant) label() string {
 	if _, settings, ok := strings.Cut(e.Series(), "("); ok {
 		settings, _, _ = strings.Cut(settings, ")")
@@ -110,8 +110,8 @@ func (e Entrant) label() string {
 	return e.Step()
 }
 
-// plotTradeoff draws violation against cost. Each policy has a colour: the forms that no other form of it beats are joined, the
-// others are faint dots. A point's shape is its scheduling. The front is behind them.
+// plotTradeoff draws violation against cost. Each policy has a colour. A line joins those of its forms that no other of its forms beats;
+// the others are faint dots. The shape of a point shows the scheduling. The best of all entrants are joined in the background.
 func plotTradeoff(path, name string, rows []Row) error {
 	c := newCanvas(name+": violation against cost (lower left is better)", "instance-seconds",
 		"share of the time in violation, % (square-root scale)")
@@ -145,7 +145,7 @@ func plotTradeoff(path, name string, rows []Row) error {
 	return c.save(path)
 }
 
-// schedulingShapes tell the schedulings apart.
+// schedulingShapes are the shapes of points, by scheduling.
 var schedulingShapes = map[quell.Scheduling]draw.GlyphDrawer{
 	quell.RoundRobin: draw.RingGlyph{}, quell.LeastConn: draw.BoxGlyph{}, quell.Random2: draw.TriangleGlyph{},
 	quell.EWMA: draw.CircleGlyph{}, quell.Prequal: draw.CrossGlyph{},
@@ -181,7 +181,7 @@ func byCost(rows []Row) []Row {
 	return slices.SortedStableFunc(slices.Values(rows), func(a, b Row) int { return cmp.Compare(a.Cost.Mean, b.Cost.Mean) })
 }
 
-// addFront draws the steps between the rows that nobody beats: below and left of them nobody has been.
+// addFront draws the steps between the rows that no other row beats. No row is below and left of these steps.
 func (c *canvas) addFront(rows []Row) error {
 	var best plotter.XYs
 	for _, r := range byCost(rows) {
@@ -208,7 +208,7 @@ func (c *canvas) addFront(rows []Row) error {
 	return nil
 }
 
-// addFamily draws a policy's best forms with their error bars and labels, and where its others are.
+// addFamily draws the best forms of a policy with error bars and labels, and its other forms as faint dots.
 func (c *canvas) addFamily(name string, best, others *points, col color.NRGBA) error {
 	if len(others.XYs) > 0 {
 		dots, err := plotter.NewScatter(others.XYs)
@@ -248,10 +248,10 @@ func (c *canvas) addFamily(name string, best, others *points, col color.NRGBA) e
 	return nil
 }
 
-// lowestMS keeps a logarithm finite.
+// lowestMS is the lowest response time drawn, because the logarithm of 0 is not finite.
 const lowestMS = 0.1
 
-// plotLatency draws each run's worst instance over time, on a ground that is darker where there is more interference.
+// plotLatency draws the response time of each run's worst instance over time. The background is darker when there is more interference.
 func plotLatency(path string, sc *scenario.Scenario, seed uint64, ground []shade, lines []line) error {
 	c := newCanvas(fmt.Sprintf("%s: the worst instance's latency (%s), seed %d alone", sc.Name, sc.Service.SLO.Metric, seed), "time, s", "ms")
 	low, high := sc.Service.SLO.ThresholdMS(), sc.Service.SLO.ThresholdMS()
@@ -280,7 +280,7 @@ func plotLatency(path string, sc *scenario.Scenario, seed uint64, ground []shade
 	return c.save(path)
 }
 
-// deepest is the opacity of the most interference.
+// deepest is the opacity of the background under the most interference.
 const deepest = 0x70
 
 func (c *canvas) addGround(ground []shade, low, high float64) error {
@@ -311,7 +311,7 @@ func (c *canvas) addThreshold(sc *scenario.Scenario) error {
 	return nil
 }
 
-// addLine draws a run; a window without enough requests leaves a gap.
+// addLine draws the line of one run; it has a gap at windows without enough requests.
 func (c *canvas) addLine(run line, looks *palette) error {
 	col := looks.next(run.policy)
 	var part plotter.XYs
@@ -345,7 +345,7 @@ func (c *canvas) addLine(run line, looks *palette) error {
 	return flush()
 }
 
-// shortTicks are the usual ones with as few digits as they need.
+// shortTicks are gonum's usual ticks with as few digits as they need.
 func shortTicks(low, high float64) []plot.Tick {
 	ticks := plot.DefaultTicks{}.Ticks(low, high)
 	for i := range ticks {
@@ -356,7 +356,7 @@ func shortTicks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// plainTicks are 1, 2 and 5 of every power of ten, written out.
+// plainTicks are 1, 2 and 5 times every power of ten, without exponents.
 func plainTicks(low, high float64) []plot.Tick {
 	var ticks []plot.Tick
 	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {

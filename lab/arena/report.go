@@ -20,9 +20,9 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 )
 
-// Report writes a Markdown page with every contest's best runs and plots. The plots, and a page with all runs of each contest, go
-// into a folder of the same name. Results are described in sentences generated from the figures. why has, by scenario, a person's
-// explanation, which is merged in, so that a page can be written again.
+// Report writes a Markdown page with the best runs and plots of every contest. The plots, and a page with all runs of each contest, go
+// into a folder with the page's name. The sentences about results are generated from the figures. why is a person's explanation for each
+// scenario, by its name; it is kept outside the page, so that the page can be written again.
 func Report(ctx context.Context, path string, contests []*Contest, why map[string]string) error {
 	if err := CheckReport(path); err != nil {
 		return err
@@ -52,7 +52,7 @@ func Report(ctx context.Context, path string, contests []*Contest, why map[strin
 // plotsOf is the folder of a report's plots.
 func plotsOf(path string) string { return strings.TrimSuffix(path, filepath.Ext(path)) }
 
-// CheckReport says beforehand whether a report could be written there, and changes nothing.
+// CheckReport returns why a report could not be written to the path; it changes nothing.
 func CheckReport(path string) error {
 	refuse := func(problem string) error {
 		return &quell.UserError{Err: fmt.Errorf("report %s: %s", path, problem)}
@@ -117,7 +117,7 @@ leave to chance.
 	overview(w, contests)
 }
 
-// overview is a line for each contest.
+// overview writes a line for each contest.
 func overview(w io.Writer, contests []*Contest) {
 	writeMarkdown(w, []string{
 		"scenario", "PRIMA: violation, %", "instance-seconds",
@@ -135,7 +135,7 @@ func overview(w io.Writer, contests []*Contest) {
 	})
 }
 
-// bestRivals is the last part of a line of the overview.
+// bestRivals are the columns of the overview that name the best rivals.
 func (c *Contest) bestRivals() []string {
 	var cheap, good *Match
 	for _, r := range c.Rivals() {
@@ -166,7 +166,7 @@ func writeMarkdown(w io.Writer, header []string, rows func(row func(...string)))
 	fmt.Fprintln(w)
 }
 
-// lineWidth is that of prose in Markdown.
+// lineWidth is the width of prose in Markdown.
 const lineWidth = 100
 
 // wrapped breaks a paragraph into lines between its words.
@@ -189,7 +189,7 @@ func wrapped(text string) string {
 	return b.String()
 }
 
-// all is the page with all runs of a contest.
+// all is the page that lists all runs of a contest.
 func (c *Contest) all() []byte {
 	var page bytes.Buffer
 	fmt.Fprintf(&page, "# All runs of %s\n\nWritten by `quell arena --report`. The columns are those of the arena's page.\n\n",
@@ -247,17 +247,17 @@ func (c *Contest) drawPlots(ctx context.Context, name string) error {
 	return plotLatency(name+"-latency.png", c.Scenario, c.Seeds[0], shades(c.Scenario, c.Seeds[0]), lines)
 }
 
-// line is the worst instance's latency over the windows of a run.
+// line is the response time of the worst instance in each window of a run.
 type line struct {
 	title   string
 	policy  string
 	windows []sim.Window
 }
 
-// mostLines is how many runs one can tell apart.
+// mostLines is how many lines a reader can distinguish.
 const mostLines = 6
 
-// lines plays the scenario's own runs once more with the first seed, looking at every window, and the clairvoyant.
+// lines plays the scenario's own runs and the clairvoyant once more with the first seed, and records every window.
 func (c *Contest) lines(ctx context.Context) ([]line, error) {
 	var lines []line
 	own := map[Entrant]bool{}
@@ -277,12 +277,12 @@ func (c *Contest) lines(ctx context.Context) ([]line, error) {
 	return lines, nil
 }
 
-// shade is what neighbours take over a stretch of time, relative to the most that they ever do.
+// shade is how much neighbours take during an interval, relative to the most that they take in the run.
 type shade struct {
 	from, to, depth float64 // seconds, seconds, 0 to 1
 }
 
-// shades sums the interference of all hosts that a seed brings.
+// shades adds up the interference on all hosts that a seed gives.
 func shades(sc *scenario.Scenario, seed uint64) []shade {
 	type where struct {
 		host     string

@@ -18,15 +18,15 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// Line is one line of results.jsonl: a run that has finished.
+// Line is one line of results.jsonl: the result of a finished run.
 type Line struct {
-	Program string       `json:"program"`         // that played it
-	Digest  string       `json:"scenario_digest"` // of everything in the scenario but its list of runs
+	Program string       `json:"program"`         // fingerprint of the program that played the run
+	Digest  string       `json:"scenario_digest"` // hash of everything in the scenario except its list of runs
 	Entrant Entrant      `json:"entrant"`
 	Result  quell.Result `json:"result"`
 }
 
-// digest tells versions of a scenario apart, by all that a run depends on.
+// digest is a hash of everything in a scenario that a run depends on, so that changes of the scenario are noticed.
 func digest(sc *scenario.Scenario) (string, error) {
 	plain := *sc
 	plain.Runs = nil
@@ -38,7 +38,7 @@ func digest(sc *scenario.Scenario) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// store is the folder of an arena: each result is stored when its run has finished, so that an interrupted arena can
+// store keeps the results in an arena's folder. It writes each result when the run has finished, so that an interrupted arena can
 // continue.
 type store struct {
 	path    string
@@ -49,7 +49,7 @@ type store struct {
 	done map[play]quell.Result
 }
 
-// play is one run to make.
+// play identifies one run: scenario, entrant and seed.
 type play struct {
 	scenario string
 	entrant  Entrant
@@ -58,9 +58,9 @@ type play struct {
 
 const resultsFile = "results.jsonl"
 
-// openStore takes the folder for this arena alone, and reads what an earlier one left. A last line that was cut short is
-// dropped. Results of another program, or of another version of a scenario, of which digests has the present ones by name,
-// are the user's mistake.
+// openStore locks the folder for this arena and reads the results that an earlier arena left there. If the last line was cut short, it is
+// dropped. digests has the present digest of each scenario, by name: results of another digest or of another program are a
+// *quell.UserError.
 func openStore(dir, program string, digests map[string]string) (*store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the arena's folder: %w", err)
@@ -126,7 +126,7 @@ func (s *store) take(text []byte, digests map[string]string) error {
 	return nil
 }
 
-// add writes a result down.
+// add writes a result to the file.
 func (s *store) add(p play, digest string, r quell.Result) error {
 	data, err := json.Marshal(Line{s.program, digest, p.entrant, r})
 	if err != nil {

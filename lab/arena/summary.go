@@ -13,24 +13,24 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Row is what an entrant achieved, in means over seeds.
+// Row is what an entrant achieved: means over seeds.
 type Row struct {
 	Entrant   Entrant
 	Seeds     int
-	Violation Estimate  // share of the time
-	Over      *Estimate // share of the requests that took longer than the threshold, or failed
+	Violation Estimate  // share of the time in which the objective was violated
+	Over      *Estimate // share of the requests that took longer than the threshold or failed
 	Cost      Estimate  // instance-seconds
 	MeanMS    *Estimate
 	P99MS     *Estimate
-	Front     bool // by the means, nobody else violates less for the same cost or less, or as little for less; the clairvoyant does not count
-	Best      bool // the same among the forms of its own policy
-	Own       bool // the scenario's own run, or PRIMA as the scenario has it
+	Front     bool // no entrant but the clairvoyant is better in mean violation or mean cost and at least as good in the other
+	Best      bool // no other form of the same policy is, by the same rule
+	Own       bool // a run of the scenario's own list, or PRIMA with the scenario's settings
 }
 
-// shown says whether the row is among those that a reader sees first.
+// shown says whether the row is among those that are printed first.
 func (r *Row) shown() bool { return r.Front || r.Best || r.Own }
 
-// Estimate is a mean with half the width of its 95% confidence interval, which one value does not have.
+// Estimate is a mean with half the width of its 95% confidence interval. A single value has no interval.
 type Estimate struct {
 	Mean float64
 	Half *float64
@@ -38,7 +38,7 @@ type Estimate struct {
 
 const confidence = 0.95
 
-// estimate is nil for no values.
+// estimate returns nil if there are no values.
 func estimate(values []float64) *Estimate {
 	if len(values) == 0 {
 		return nil
@@ -49,7 +49,7 @@ func estimate(values []float64) *Estimate {
 	return &Estimate{Mean: values[0]}
 }
 
-// half is how far an error bar reaches.
+// half is the length of an error bar on each side.
 func (e Estimate) half() float64 {
 	if e.Half == nil {
 		return 0
@@ -57,7 +57,7 @@ func (e Estimate) half() float64 {
 	return *e.Half
 }
 
-// text is the mean and its interval, scaled.
+// text is the mean with its interval, both multiplied by scale.
 func (e *Estimate) text(scale float64, decimals int) string {
 	if e == nil {
 		return "-"
@@ -69,7 +69,7 @@ func (e *Estimate) text(scale float64, decimals int) string {
 	return fmt.Sprintf("%s ± %.*f", mean, decimals, *e.Half*scale)
 }
 
-// Rows are the contest's entrants that have results, those that violate least first, then the cheapest.
+// Rows are the entrants that have results, in order of violation, then of cost.
 func (c *Contest) Rows() []Row {
 	own := map[Entrant]bool{primaItself: true}
 	if c.Scenario != nil {
@@ -113,7 +113,7 @@ func summarize(e Entrant, results []quell.Result) Row {
 	}
 }
 
-// markFronts marks the rows that no other beats, and those that no other form of their policy beats.
+// markFronts sets Front and Best of the rows.
 func markFronts(rows []Row) {
 	for i := range front(rows, func(r *Row) bool { return r.Entrant.Policy != sim.Clairvoyant }) {
 		rows[i].Front = true
@@ -125,7 +125,8 @@ func markFronts(rows []Row) {
 	}
 }
 
-// front is which of some rows, in order of violation, are not beaten: those cheaper than all before, and their equals.
+// front yields the indices of rows that no other row beats: rows are in order of violation, so these are the rows cheaper than all before
+// them, and equal ones.
 func front(rows []Row, who func(*Row) bool) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		var last *Row
@@ -144,7 +145,7 @@ func front(rows []Row, who func(*Row) bool) iter.Seq[int] {
 	}
 }
 
-// families are the policies of the rows, PRIMA and the bound last.
+// families are the policies of the rows; PRIMA and the clairvoyant come last.
 func families(rows []Row) []string {
 	var names []string
 	for _, r := range rows {
@@ -173,8 +174,8 @@ func (r Row) cells() []string {
 	}
 }
 
-// WriteTables prints of each contest the rows that a reader sees first: those that nobody beats, the best forms of each policy, and the
-// scenario's own runs.
+// WriteTables prints a table for each contest: the rows that no other row beats, the best forms of each policy, and the scenario's own
+// runs.
 func WriteTables(w io.Writer, contests []*Contest) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range contests {

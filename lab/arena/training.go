@@ -10,18 +10,18 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// training is the models of one seed: each seed has its own training, so that its random errors are part of the
-// intervals.
+// training is the models of one seed. Each seed has a training of its own, so that the confidence intervals include the training's random
+// errors.
 type training struct {
 	once   sync.Once
 	models *model.Models
 	err    error
 }
 
-// untrainedError is why there are no models.
+// untrainedError is why a training made no models.
 type untrainedError struct{ error }
 
-// trained returns the scenario's models by the training with a seed, which may be one of an earlier call.
+// trained returns the scenario's models from the training with a seed. A training that an earlier call made is used again.
 func (c *Contest) trained(ctx context.Context, seed uint64) (*model.Models, error) {
 	t := &c.trainings[seed-c.Seeds[0]]
 	t.once.Do(func() {
