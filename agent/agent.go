@@ -20,8 +20,8 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// Sampler reads the machine. It returns what was measured since the previous call, and the sensors that failed. The
-// first call only sets the starting point. *sensor.Set is one.
+// Sampler reads the machine. Sample returns what was measured since the previous call, and the sensors that failed. The first call only
+// sets the starting point. *sensor.Set is a Sampler.
 type Sampler interface {
 	Sample(now time.Time) (quell.Observation, []sensor.Failure)
 }
@@ -37,10 +37,10 @@ type Options struct {
 	Sampler Sampler
 	// Publish sends one reading. It must finish within one period.
 	Publish func(context.Context, quell.Reading) error
-	// ProbeServer answers probes on ProbeListener while the agent runs; both or neither.
+	// ProbeServer answers probes on ProbeListener while the agent runs. Either both are set or neither.
 	ProbeServer   *probe.Server
 	ProbeListener net.Listener
-	// Limiters and Setters are the drivers that apply orders, by resource and by the server whose parameters they set.
+	// Limiters are the drivers that apply limits, by resource. Setters are those that apply settings, by the server whose parameters they set.
 	Limiters map[quell.Resource]Limiter
 	Setters  map[string]Setter
 	Now      func() time.Time      // nil means time.Now
@@ -56,7 +56,7 @@ type Agent struct {
 	sensing    map[string]*outage.Log // by sensor
 
 	inside  sync.Mutex             // guards the drivers and the fields below
-	reading map[string]*outage.Log // by driver: failures of reading back
+	reading map[string]*outage.Log // failures of reading back, by driver
 }
 
 // New checks o and registers the metrics.
@@ -86,8 +86,8 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// Run samples and publishes until ctx ends. Then it stops the probe server and returns nil. Failing sensors or a
-// failing bus do not end it; a probe server that cannot start does, see Server.Start.
+// Run samples and publishes until ctx ends. Then it stops the probe server and returns nil. Failing sensors or a failing bus do not end
+// Run; a probe server that cannot start does (see probe.Server.Start).
 func (a *Agent) Run(ctx context.Context) error {
 	if a.opts.ProbeServer != nil {
 		if err := a.opts.ProbeServer.Start(a.opts.ProbeListener); err != nil {

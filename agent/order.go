@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// Limiter limits this machine's use of one resource.
+// Limiter limits how much this machine may use of one resource.
 type Limiter interface {
 	// Limit applies a limit. It refuses a unit that it does not know.
 	Limit(ctx context.Context, l quell.Limit) error

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stamping makes connections of a listener tell when the kernel received what was read of them last. Other listeners than TCP's stay
-// as they are.
+// stamping makes a TCP listener's connections report when the kernel received the bytes that were read last. Other listeners are returned
+// unchanged.
 func stamping(l net.Listener) net.Listener {
 	if _, ok := l.(*net.TCPListener); !ok {
 		return l
@@ -23,7 +23,7 @@ func stamping(l net.Listener) net.Listener {
 
 type stampingListener struct{ net.Listener }
 
-// Accept returns a connection as it is where the kernel gives no times.
+// Accept returns a plain connection if the kernel does not report times of arrival.
 func (l stampingListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -45,14 +45,14 @@ func (l stampingListener) Accept() (net.Conn, error) {
 	return &stampedConn{TCPConn: tcp, raw: raw}, nil
 }
 
-// stampedConn reads with the kernel's time of arrival.
+// stampedConn is a connection that notes when the kernel received what is read.
 type stampedConn struct {
 	*net.TCPConn
 	raw     syscall.RawConn
-	arrived atomic.Int64 // ns since 1970; 0: not known
+	arrived atomic.Int64 // in ns since 1970; 0: not known
 }
 
-// Read implements net.Conn. One reads at a time, as net/http does.
+// Read implements net.Conn. Only one goroutine may read at a time, as in net/http.
 func (c *stampedConn) Read(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -68,7 +68,7 @@ func (c *stampedConn) Read(p []byte) (n int, err error) {
 		}
 	})
 	switch {
-	case failed != nil: // a deadline, or the connection was closed
+	case failed != nil: // the deadline passed, or the connection was closed
 		return 0, failed
 	case err != nil:
 		return 0, &net.OpError{Op: "read", Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
@@ -79,7 +79,7 @@ func (c *stampedConn) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// stampIn returns the time of arrival among control messages; 0 if there is none.
+// stampIn returns the time of arrival in a packet's control messages, 0 if there is none.
 func stampIn(control []byte) int64 {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -97,13 +97,13 @@ func stampIn(control []byte) int64 {
 
 type connKey struct{}
 
-// remember keeps a connection in the context of its requests.
+// remember stores a connection in the context of its requests, for waited.
 func remember(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// waited returns for how long the request of a context has waited on this machine: since the kernel received it. ok is false where that is
-// not known, or the wall clock was set meanwhile.
+// waited returns how long the request of this context has waited on this machine since the kernel received it. ok is false if that time is
+// not known, or if the wall clock was set back meanwhile.
 func waited(ctx context.Context) (d time.Duration, ok bool) {
 	c, ok := ctx.Value(connKey{}).(*stampedConn)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Only Linux tells when it received what is read of a connection.
+// Only Linux reports when the kernel received what is read from a connection.
 func stamping(l net.Listener) net.Listener                     { return l }
 func remember(ctx context.Context, _ net.Conn) context.Context { return ctx }
 func waited(context.Context) (d time.Duration, ok bool)        { return 0, false }

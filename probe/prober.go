@@ -28,23 +28,23 @@ type Target struct {
 type Options struct {
 	Service string
 	Sender  string // names this prober in its readings
-	From    string // what kind of process it is in, such as balancer
-	// Targets returns the instances to be probed now; it is asked at least once a second.
+	From    string // the kind of process that it runs in, such as balancer
+	// Targets returns the instances to be probed now. It is called at least once a second.
 	Targets func() []Target
-	// Period is the sampling period T; each window of it becomes one reading.
+	// Period is the sampling period T. Each period gives one reading per target.
 	Period time.Duration
-	// Count is the probes of a target in a period, at least 8. 0 means one in 100 ms, as far as the budget leaves each 4 kB; without a
-	// capacity 8.
+	// Count is the number of probes of a target per period, at least 8. 0 means one per 100 ms, or fewer if the budget would leave a probe
+	// less than 4 kB; without a Capacity it means 8.
 	Count int
-	// Size is the bytes of one probe; 0 derives it from the budget, at most 1 MB.
+	// Size is the number of bytes of one probe. 0 means as many as the budget allows, at most 1 MB.
 	Size int64
-	// Budget is the share of the capacity that the probes of a target may take, a hard cap; 0 means 2%.
+	// Budget is the share of the capacity that the probes of a target may take. It is never exceeded. 0 means 2%.
 	Budget float64
-	// Capacity is a target's bandwidth in bit/s. Without it Size is needed, and the budget is not enforced.
+	// Capacity is a target's bandwidth in bit/s. If it is nil, Size is required and the budget is not enforced.
 	Capacity *float64
 	Token    string
-	// Timeout ends a probe, which then counts as having taken that long; 0 means Period / Count, which is 1 / Budget
-	// times the time that the probe's bytes take on an idle link.
+	// Timeout ends a probe, which then counts as having taken that long. 0 means Period / Count: the time that the probe's bytes take on an
+	// idle link, divided by Budget.
 	Timeout time.Duration
 	Publish func(context.Context, quell.Reading) error
 	Seed    uint64
@@ -53,26 +53,26 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Stats counts what a prober did since it was made.
+// Stats counts what a prober has done so far.
 type Stats struct {
-	Measured      uint64 // downloads that gave a time
-	WarmUps       uint64 // first downloads on a connection, not counted as probes
-	Timeouts      uint64 // downloads that count as taking the timeout
-	Refused       uint64 // attempts that gave no time
-	Missed        uint64 // slots that passed while the download before was still running
+	Measured      uint64 // downloads whose time was measured
+	WarmUps       uint64 // first downloads on a connection; they do not count as probes
+	Timeouts      uint64 // downloads that took at least the timeout, and count as taking it
+	Refused       uint64 // attempts without a time
+	Missed        uint64 // slots that passed while the previous download was still running
 	PublishErrors uint64
-	Bytes         uint64 // received, headers estimated
+	Bytes         uint64 // received; the headers' part is estimated
 }
 
-// Prober measures the probe servers of a service's instances and publishes one reading per instance and period. It
-// runs one goroutine and one connection for each target.
+// Prober probes the instances of a service through their probe servers. It publishes one reading per instance and period. For each target
+// it runs one goroutine and has one connection.
 type Prober struct {
 	opts Options
 	size int64
-	by   *quell.Probing // how it probes, in every reading
+	by   *quell.Probing // how it probes; part of every reading
 
 	measured, warmUps, timeouts, refused, missed, publishErrors, bytes atomic.Uint64
-	collected                                                          atomic.Uint64 // calls of Collect, to vary their gaps
+	collected                                                          atomic.Uint64 // number of calls of Collect, so that each has other gaps
 }
 
 // NewProber checks o. A setting that cannot work is a *quell.UserError. A Size above the budget is shrunk to it.
@@ -101,10 +101,10 @@ func NewProber(o Options) (*Prober, error) {
 // Size returns the bytes of one probe.
 func (p *Prober) Size() int64 { return p.size }
 
-// Resource is what downloads feel.
+// Resource returns the resource whose interference downloads measure.
 func (p *Prober) Resource() quell.Resource { return quell.Network }
 
-// Probing says how this prober probes.
+// Probing describes how this prober probes.
 func (p *Prober) Probing() quell.Probing { return *p.by }
 
 // Stats returns the counts so far.
@@ -121,7 +121,7 @@ type follower struct {
 	stop   context.CancelFunc
 }
 
-// Run probes until ctx ends, following the targets as they come and go. It returns nil once all has stopped.
+// Run probes until ctx ends. It starts and stops probing as targets come and go. It returns nil once everything has stopped.
 func (p *Prober) Run(ctx context.Context) error {
 	if p.opts.Targets == nil || p.opts.Publish == nil {
 		return errors.New("a prober cannot run without Targets and Publish")
@@ -143,7 +143,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// reconcile starts and stops followers until they are those of the targets.
+// reconcile starts and stops followers until there is one for each target.
 func (p *Prober) reconcile(ctx context.Context, running *sync.WaitGroup, followers map[string]follower) {
 	wanted := map[string]Target{}
 	for _, t := range p.opts.Targets() {
@@ -168,8 +168,9 @@ func (p *Prober) reconcile(ctx context.Context, running *sync.WaitGroup, followe
 	}
 }
 
-// follow publishes one target's windows, one after the other. They end with everybody's periods; the first is longer or
-// shorter, as is one after a probe that took long, with as many probes as its length allows.
+// follow publishes one window of a target after the other. Windows end with the sampling periods, which end at the same moments in all
+// processes. The first window, and one after a probe that took long, may be longer or shorter than a period, and its number of probes is
+// changed in proportion.
 func (p *Prober) follow(ctx context.Context, t Target) {
 	logger := p.opts.Logger.With("service", p.opts.Service, "instance", t.Instance)
 	s, err := newSession(p.opts, t, p.size)
@@ -187,7 +188,7 @@ func (p *Prober) follow(ctx context.Context, t Target) {
 		length := end.Sub(start)
 		singles, tried, err := p.window(ctx, s, start, Stratify(rng, p.countIn(length), length))
 		if !tick.SleepUntil(ctx, end) {
-			return // an instance that was removed ends before its prober: that is no failure
+			return // it was cut short because the instance was removed or the prober ends: no failure
 		}
 		if tried {
 			probing.Report(err)
@@ -207,7 +208,7 @@ func (p *Prober) follow(ctx context.Context, t Target) {
 	}
 }
 
-// countIn is the number of probes in a window of that length, at their usual spacing.
+// countIn returns the number of probes in a window of the given length, at their usual spacing.
 func (p *Prober) countIn(length time.Duration) int {
 	return max(1, int(math.Round(float64(p.opts.Count)*float64(length)/float64(p.opts.Period))))
 }
@@ -226,9 +227,9 @@ func (p *Prober) publish(ctx context.Context, t Target, window time.Duration, st
 	})
 }
 
-// window makes one probe per slot and returns their times in milliseconds. A slot that passed while the previous probe was
-// still running is skipped, so that a slow target does not get bursts of probes. tried returns whether any probe was made. The
-// error is that of the last probe if none succeeded.
+// window makes one probe per slot and returns their times in milliseconds. A slot that passed while the previous probe was still running is
+// skipped, so that a slow target does not get bursts of probes. tried is true if any probe was made. If none succeeded, the error is that
+// of the last probe.
 func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots []Slot) (singles []float64, tried bool, err error) {
 	singles = make([]float64, 0, len(slots))
 	well := false
@@ -261,9 +262,9 @@ func (p *Prober) count(k kind) *atomic.Uint64 {
 	return map[kind]*atomic.Uint64{measured: &p.measured, warmUp: &p.warmUps, timedOut: &p.timeouts, refused: &p.refused}[k]
 }
 
-// Collect probes one target for the given time, at the spacing of Run, and returns the statistics and the single
-// times in milliseconds. The first probe opens the connection and is not counted. It fails with quell.ErrNoData if
-// no probe finished, and with ctx's error if that ends. Run must not follow the same target meanwhile.
+// Collect probes one target for the given time, with the same spacing as Run. It returns the statistics and the single times in
+// milliseconds. The first probe opens the connection and is not counted. If no probe finished, the error is quell.ErrNoData; if ctx ends,
+// it is ctx's error. Run must not probe the same target meanwhile.
 func (p *Prober) Collect(ctx context.Context, t Target, duration time.Duration) (quell.ProbeStats, []float64, error) {
 	spacing := p.opts.Period / time.Duration(p.opts.Count)
 	n := int(duration / spacing)
@@ -288,7 +289,8 @@ func (p *Prober) Collect(ctx context.Context, t Target, duration time.Duration) 
 	return stats, singles, nil
 }
 
-// random returns the source of an instance's gaps: the same for the same seed, different from its neighbours'.
+// random returns the random source of the gaps between an instance's probes. The same seed gives the same gaps; each instance has different
+// ones.
 func (p *Prober) random(instance string, call uint64) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(instance))

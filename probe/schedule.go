@@ -13,23 +13,23 @@ import (
 
 const (
 	minCount = 8
-	// Where their number is not given, probes come this often, as far as the budget leaves each at least usualSize bytes.
+	// If Count is not set, probes are usualSpacing apart, or further apart if the budget would leave each less than usualSize bytes.
 	usualSpacing  = 100 * time.Millisecond
 	usualSize     = 4_000
 	maxCount      = 10_000
 	defaultBudget = 0.02
-	// minSize keeps the time on the wire above the noise of timers; maxSize keeps a probe from becoming a burst.
+	// A probe below minSize would take less time on the wire than the noise of timers; one above maxSize would be a burst.
 	minSize = 1_000
 	maxSize = 1_000_000
-	// headerBytes is what the headers of one answer take at most.
+	// headerBytes is the largest size of an answer's headers.
 	headerBytes = 160
 )
 
-// Slot is the part of a window in which one probe starts: at At, and not after Until. Both count from the start of the window.
+// Slot is the part of a window in which one probe starts: at At, but not later than Until. Both count from the start of the window.
 type Slot struct{ At, Until time.Duration }
 
-// Stratify splits a window into n equal parts and picks a uniformly random moment in each. Gaps then vary between
-// nothing and two parts, so that probes beat with nothing that recurs, and still cover the window evenly.
+// Stratify splits a window into n equal parts and picks a uniformly random moment in each. Gaps then vary between nothing and two parts, so
+// probes do not keep in step with anything periodic, and still cover the window evenly.
 func Stratify(rng *rand.Rand, n int, window time.Duration) []Slot {
 	slots := make([]Slot, n)
 	part := float64(window) / float64(n)
@@ -42,13 +42,12 @@ func Stratify(rng *rand.Rand, n int, window time.Duration) []Slot {
 	return slots
 }
 
-// allowance is the bytes that one target's probes may take in one period.
+// allowance is how many bytes one target's probes may take in one period.
 func allowance(capacity, budget float64, period time.Duration) float64 {
 	return budget * capacity * period.Seconds() / 8
 }
 
-// fitSize returns the bytes of one probe: the size asked for, or as many as the budget allows; never more than the
-// budget allows.
+// fitSize returns the bytes of one probe: Size if the budget allows that, otherwise as many as the budget allows.
 func fitSize(o Options) (int64, error) {
 	if o.Capacity == nil {
 		if o.Size == 0 {
@@ -69,7 +68,7 @@ func fitSize(o Options) (int64, error) {
 	return int64(min(most, maxSize)), nil
 }
 
-// withDefaults fills in what was left out and checks the rest.
+// withDefaults fills in the fields that are not set and checks the others.
 func (o Options) withDefaults() (Options, error) {
 	if o.Budget == 0 {
 		o.Budget = defaultBudget
@@ -83,8 +82,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.check()
 }
 
-// usualCount is the default number of probes per period: many small ones are more precise than a few large ones. Without a
-// known capacity nothing limits their share of it, so there are few.
+// usualCount is the default number of probes per period. Many small probes measure more precisely than a few large ones. Without a known
+// capacity the count is the least, because the share that probes take is then unknown.
 func (o Options) usualCount() int {
 	if o.Capacity == nil {
 		return minCount
@@ -121,8 +120,7 @@ func mistake(format string, args ...any) error {
 	return &quell.UserError{Err: fmt.Errorf(format, args...)}
 }
 
-// Summarise returns mean, sample standard deviation and number of single probes; absent if there is none. One probe
-// alone has a deviation of 0.
+// Summarise returns mean, sample standard deviation and number of single probes; false if there is none. The deviation of one probe is 0.
 func Summarise(singles []float64) (quell.ProbeStats, bool) {
 	switch len(singles) {
 	case 0:

@@ -1,6 +1,6 @@
-// Package probe feels interference from outside an instance: a server on the instance answers small downloads, and a
-// prober that sits where the traffic comes from measures how long they take (PRIMA, section III-B1). What a
-// neighbour does to the link they share shows in that time.
+// Package probe measures interference from outside an instance. A server on the instance answers small downloads, and a prober that sits
+// where the traffic comes from measures how long they take (PRIMA, section III-B1). If a neighbour uses the link that they share, downloads
+// take longer.
 package probe
 
 import (
@@ -27,29 +27,28 @@ import (
 const mostServed = 16 << 20
 
 const (
-	// blockSize is above the window of deflate, so that repeating the block does not make it compressible.
+	// blockSize is larger than the window of deflate, so that sending the block repeatedly is not compressible either.
 	blockSize = 64 << 10
-	// stall is how long a client may take over one block.
+	// stall is how long a client may take to receive one block.
 	stall = 30 * time.Second
-	// idle is longer than any gap between two probes, so that the prober's connection stays.
+	// idle is longer than any gap between two probes, so that the server does not close the prober's connection in between.
 	idle = 10 * time.Minute
 )
 
 // ServerOptions say who may probe.
 type ServerOptions struct {
-	// Token must be shown by every probe, as in "Authorization: Bearer TOKEN". Without one the server answers on
-	// loopback addresses only.
+	// Token must be sent with every probe, as "Authorization: Bearer TOKEN". If it is empty, the server answers on loopback addresses only.
 	Token string
-	// Concurrent bounds the downloads served at once; 0 means 16.
+	// Concurrent limits the number of downloads at a time; 0 means 16.
 	Concurrent int
-	// Logger hears of a server that stops by itself; nil is silent.
+	// Logger gets a message if the server stops by itself; nil is silent.
 	Logger *slog.Logger
 }
 
-// Server answers GET /probe?size=N with N bytes that do not compress, and GET /healthz. It is safe for concurrent use.
+// Server answers GET /probe?size=N with N incompressible bytes, and GET /healthz. It is safe for concurrent use.
 type Server struct {
 	token  [sha256.Size]byte
-	open   bool // no token is asked for
+	open   bool // no token is needed
 	slots  chan struct{}
 	block  []byte
 	sent   atomic.Uint64
@@ -61,7 +60,7 @@ type Server struct {
 	started bool
 }
 
-// NewServer returns a server that is not yet started; it may also be mounted as a handler elsewhere.
+// NewServer returns a server that is not yet started. It can also be used as a handler of another server.
 func NewServer(o ServerOptions) *Server {
 	if o.Concurrent <= 0 {
 		o.Concurrent = 16
@@ -91,8 +90,7 @@ func NewServer(o ServerOptions) *Server {
 	return s
 }
 
-// Start serves on l in the background. Without a token it refuses, with a *quell.UserError, a listener that others
-// than this machine can reach.
+// Start serves on l in the background. If there is no token and other machines can reach l, Start refuses it with a *quell.UserError.
 func (s *Server) Start(l net.Listener) error {
 	if s.open && !isLocal(l.Addr()) {
 		return &quell.UserError{Err: fmt.Errorf("probe.listen: %s can be reached from outside: set probe.token, or listen on a loopback address",
@@ -112,7 +110,7 @@ func (s *Server) Start(l net.Listener) error {
 	return nil
 }
 
-// Shutdown stops accepting, lets open downloads finish until ctx ends, then cuts them off.
+// Shutdown stops accepting connections and lets open downloads finish. When ctx ends, it cuts them off.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if err := s.http.Shutdown(ctx); err != nil {
 		return errors.Join(fmt.Errorf("stopping the probe server: %w", err), s.http.Close())
@@ -120,8 +118,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// BytesSent returns the bytes sent since the server was made, an estimate of the HTTP headers included, the frames of
-// TCP and below left out. It grows while a download runs.
+// BytesSent returns the bytes sent so far, including an estimate of the HTTP headers but not the headers of TCP and below. It also grows
+// during a download.
 func (s *Server) BytesSent() uint64 { return s.sent.Load() }
 
 // ServeHTTP implements http.Handler.
@@ -146,7 +144,7 @@ func (s *Server) serveProbe(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// allowed compares in constant time. Where no token is set, only this machine may probe.
+// allowed compares in constant time. If no token is set, only this machine may probe.
 func (s *Server) allowed(r *http.Request) bool {
 	if s.open {
 		addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
@@ -157,8 +155,8 @@ func (s *Server) allowed(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(shown[:], s.token[:]) == 1
 }
 
-// waitedHeader says how many microseconds a request waited on this machine before it was answered, for a processor above all. That is
-// no property of the link.
+// waitedHeader reports for how many microseconds a request waited on this machine before it was answered, mostly for a processor. That time
+// says nothing about the link.
 const waitedHeader = "Quell-Waited-Us"
 
 func (s *Server) download(w http.ResponseWriter, r *http.Request, size int64) {
@@ -168,7 +166,7 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request, size int64) {
 	s.head(w, http.StatusOK, "", size)
 	control := http.NewResponseController(w)
 	for size > 0 {
-		// A writer that knows no deadlines is one that cannot stall on a socket.
+		// A writer without deadlines is not a socket, so it cannot stall.
 		_ = control.SetWriteDeadline(time.Now().Add(stall))
 		n, err := w.Write(s.block[:min(size, blockSize)])
 		s.sent.Add(uint64(n))
@@ -183,17 +181,17 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request, size int64) {
 func (s *Server) say(w http.ResponseWriter, status int, line string) {
 	line += "\n"
 	s.head(w, status, "text/plain; charset=utf-8", int64(len(line)))
-	n, _ := w.Write([]byte(line)) // a client that has gone needs no answer
+	n, _ := w.Write([]byte(line)) // if it fails, the client is gone and needs no answer
 	s.sent.Add(uint64(n))
 }
 
-// head sends the headers and counts them as net/http writes them.
+// head sends the headers and counts their bytes as net/http writes them.
 func (s *Server) head(w http.ResponseWriter, status int, contentType string, size int64) {
 	length := strconv.FormatInt(size, 10)
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", length)
-	h["Content-Type"] = nil // none is guessed
+	h["Content-Type"] = nil // keeps net/http from guessing one
 	if contentType != "" {
 		h.Set("Content-Type", contentType)
 	}

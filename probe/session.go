@@ -14,8 +14,8 @@ import (
 
 var errNotKept = errors.New("the other side closes the connection after every answer: probes need it kept open")
 
-// session holds the kept-alive connection to one target. It implements HTTP itself, because http.Client does not
-// report in time whether a connection is new, and its switches between goroutines would add to the measured time.
+// session holds the kept-alive connection to one target. It does not use http.Client, which does not report in time whether a connection is
+// new, and whose switches between goroutines would add to the measured time.
 type session struct {
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	address  string
@@ -28,21 +28,21 @@ type session struct {
 	reader *bufio.Reader
 }
 
-// kind is what became of a probe.
+// kind is the outcome of a probe.
 type kind int
 
 const (
 	measured kind = iota
-	warmUp        // the first download on a connection: it opens it, and is not counted
-	timedOut      // took at least the timeout, which is information
+	warmUp        // the first download on a connection; it includes connecting and is not counted
+	timedOut      // took at least the timeout; counts as taking it
 	refused       // no time was measured
 )
 
 type result struct {
 	kind  kind
-	took  time.Duration // of measured and timedOut
+	took  time.Duration // set for measured and timedOut
 	bytes int64         // received
-	err   error         // of timedOut and refused
+	err   error         // set for timedOut and refused
 }
 
 func newSession(o Options, t Target, size int64) (*session, error) {
@@ -57,7 +57,7 @@ func newSession(o Options, t Target, size int64) (*session, error) {
 	return &session{dial: o.Dial, address: t.Address, request: request, size: size, timeout: o.Timeout}, nil
 }
 
-// probe takes one download. When parent ends first, the result is refused.
+// probe makes one download. If parent ends first, the result is refused.
 func (s *session) probe(parent context.Context) result {
 	ctx, cancel := context.WithTimeout(parent, s.timeout)
 	defer cancel()
@@ -67,14 +67,14 @@ func (s *session) probe(parent context.Context) result {
 		r = s.attempt(ctx) // the other side had closed the idle connection: reconnect
 	}
 	expired := errors.Is(ctx.Err(), context.DeadlineExceeded) && parent.Err() == nil
-	// A target that never accepted a connection is not there yet, which says nothing about interference.
+	// If a target has never accepted a connection, it is not running yet, and a timeout says nothing about interference.
 	if r.kind == refused && expired && s.answered {
 		r.kind, r.took = timedOut, s.timeout
 	}
 	return r
 }
 
-// attempt opens a connection if there is none and downloads once. After a failure the connection is closed.
+// attempt downloads once, and opens a connection first if there is none. After a failure the connection is closed.
 func (s *session) attempt(ctx context.Context) result {
 	fresh := s.conn == nil
 	if fresh {
@@ -85,7 +85,7 @@ func (s *session) attempt(ctx context.Context) result {
 		s.conn, s.reader, s.answered = conn, bufio.NewReader(conn), true
 	}
 	conn := s.conn
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // a closed connection needs no deadline
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // an error means that it is closed already
 	took, bytes, err := s.download()
 	if !stop() || err != nil {
 		s.close()
@@ -101,8 +101,8 @@ func (s *session) attempt(ctx context.Context) result {
 	return result{kind: measured, took: took, bytes: bytes}
 }
 
-// download measures from sending the request to the last byte of the answer, less what the request waited for an answer on the other
-// machine, where that is told.
+// download measures from sending the request to the last byte of the answer. If the other machine reports how long the request waited there
+// for an answer, that time is subtracted.
 func (s *session) download() (took time.Duration, bytes int64, err error) {
 	start := time.Now()
 	if err := s.request.Write(s.conn); err != nil {
@@ -138,7 +138,7 @@ func (s *session) download() (took time.Duration, bytes int64, err error) {
 
 func (s *session) close() {
 	if s.conn != nil {
-		_ = s.conn.Close() // nothing was left to be sent
+		_ = s.conn.Close() // an error does not matter: nothing was left to be sent
 		s.conn, s.reader = nil, nil
 	}
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/quellhq/quell/internal/cgroup"
 )
 
-// OwnCgroup is the Options.Cgroup that means the group of the reading process itself.
+// OwnCgroup, as the value of Options.Cgroup, means the control group of the reading process itself.
 const OwnCgroup = "self"
 
-// CounterThrottled is the fraction of the window's enforcement periods in which the processor quota stopped the group.
+// CounterThrottled names the counter of the fraction of the quota's enforcement periods in which the processor quota stopped the group.
 const CounterThrottled = "cpu_throttled"
 
-// cgroupAccount reads one control group's accounting of processor time, of version 1 or 2.
+// cgroupAccount reads one control group's processor time and quota, from version 1 or 2 of control groups.
 type cgroupAccount struct {
 	root fs.FS
 	name string // a path below the hierarchy, or OwnCgroup
@@ -28,10 +28,10 @@ type cgroupAccount struct {
 type groupReading struct {
 	at                 time.Time
 	used               time.Duration // processor time, since the group was made
-	quota              float64       // cores; the least of the group's and those above it; 0 is none
-	periods, throttled uint64        // of the group that has that quota
-	stopped            time.Duration // by that quota, summed over processors
-	limited            string        // folder of the group that has that quota
+	quota              float64       // the least quota of the group and of those above it, in cores; 0: none
+	periods, throttled uint64        // of the group that has that least quota
+	stopped            time.Duration // how long that quota stopped the group, summed over processors
+	limited            string        // folder of the group that has that least quota
 }
 
 // until returns the cores used between two readings, and the share of periods in which the quota stopped the group.
@@ -85,7 +85,7 @@ func (c *cgroupAccount) layout() (*groupLayout, error) {
 type hierarchy struct {
 	root       fs.FS
 	unified    bool
-	usage, cpu cgroup.Tree // the same one if unified
+	usage, cpu cgroup.Tree // the same tree if unified
 }
 
 // findHierarchy looks at what is mounted.
@@ -102,7 +102,7 @@ func findHierarchy(root fs.FS) (*hierarchy, error) {
 	return &hierarchy{root: root, unified: trees.Unified, usage: usage, cpu: cpu}, nil
 }
 
-// group is the layout of a group by its path below the hierarchy.
+// group returns the layout of the group with that path below the hierarchy.
 func (h *hierarchy) group(name string) *groupLayout {
 	return &groupLayout{root: h.root, unified: h.unified, usage: h.usage.Folder(name), cpu: h.cpu.Folder(name), top: h.cpu.Point}
 }
@@ -115,7 +115,7 @@ type groupLayout struct {
 	top        string // the mount point that cpu lies below
 }
 
-// read takes the accounts of processor time and of the quota.
+// read reads processor time and the quota's counters.
 func (l *groupLayout) read(now time.Time) (reading *groupReading, err error) {
 	reading = &groupReading{at: now}
 	if reading.used, err = l.used(); err != nil {
@@ -134,7 +134,7 @@ func (l *groupLayout) used() (time.Duration, error) {
 			return 0, err
 		}
 		us, ok := stat["usage_usec"]
-		if !ok { // 0 would be read as an idle group
+		if !ok { // without this error 0 would look like an idle group
 			return 0, errors.New("cpu.stat has no usage_usec")
 		}
 		return time.Duration(us) * time.Microsecond, nil
@@ -143,11 +143,11 @@ func (l *groupLayout) used() (time.Duration, error) {
 	return time.Duration(ns), err
 }
 
-// findQuota looks for the least quota of the group and those above it.
+// findQuota finds the least quota of the group and of the groups above it.
 func (l *groupLayout) findQuota(r *groupReading) error {
 	for folder := l.cpu; len(folder) >= len(l.top) && folder != "."; folder = path.Dir(folder) {
 		quota, err := l.quota(folder)
-		if errors.Is(err, fs.ErrNotExist) { // the hierarchy's root has none
+		if errors.Is(err, fs.ErrNotExist) { // the hierarchy's root has no quota
 			continue
 		}
 		if err != nil {
@@ -166,7 +166,7 @@ func (l *groupLayout) findQuota(r *groupReading) error {
 	return nil
 }
 
-// quota returns a group's own quota in cores; 0 is none.
+// quota returns a group's own quota in cores, 0 if it has none.
 func (l *groupLayout) quota(folder string) (float64, error) {
 	if l.unified {
 		text, err := fs.ReadFile(l.root, path.Join(folder, "cpu.max"))
@@ -205,7 +205,7 @@ func (l *groupLayout) stat(folder string) (map[string]uint64, error) {
 	return parseCPUStat(text)
 }
 
-// parseCPUMax reads "50000 100000", quota and period in one unit, and returns cores; "max 100000" is 0, no quota.
+// parseCPUMax reads "50000 100000", which is quota and period in the same unit, and returns cores. For "max 100000" it returns 0: no quota.
 func parseCPUMax(text []byte) (float64, error) {
 	fields := bytes.Fields(text)
 	if len(fields) != 2 {

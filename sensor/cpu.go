@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// CPU measures how the processors spent the window, and the service's own use of them: user and system time over
-// the capacity in cores. With a control group the use is that group's alone, and its capacity the group's quota.
+// CPU measures how the processors spent the window, and the service's own utilisation: user and system time over the capacity in cores. If
+// a control group is set, only that group's processor time counts, and the capacity is the group's quota.
 type CPU struct {
 	root  fs.FS
 	cores *float64 // as configured
@@ -25,7 +25,7 @@ type cpuReading struct {
 	group *groupReading
 }
 
-// NewCPU returns a sensor of all processors below o.Root, or of what o.Cgroup has of them.
+// NewCPU returns a sensor of all processors below o.Root, or, if o.Cgroup is set, of that group's processor time.
 func NewCPU(o Options) (*CPU, error) {
 	cores, err := o.configured(quell.CPU)
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *CPU) Name() string { return "cpu" }
 // Sample implements Sensor.
 func (c *CPU) Sample(now time.Time, obs *quell.Observation) error {
 	before := c.last
-	c.last = nil // a failure below primes anew: a reading covers exactly one window
+	c.last = nil // after a failure below, the next call only sets the starting point: a reading covers exactly one window
 	after, err := c.read(now)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (before cpuTicks) until(after cpuTicks) (quell.CPUTime, error) {
 		user:   after.user - before.user,
 		system: after.system - before.system,
 		steal:  after.steal - before.steal,
-		// The kernel only estimates these two, and lets them go back a little.
+		// The kernel only estimates these two, so they may go back a little.
 		idle:   after.idle - min(before.idle, after.idle),
 		iowait: after.iowait - min(before.iowait, after.iowait),
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/quellhq/quell/internal/cgroup"
 )
 
-// Disk measures the service's own use of the disk: its operations and its bytes over what the disk can do, the larger of the two
-// shares; of several disks the one with the largest. With a control group the use is that group's alone.
+// Disk measures the service's own utilisation of the disk: its operations and its bytes, each over what the disk can do; the larger share
+// counts, and of several disks the busiest. If a control group is set, only that group's operations and bytes count.
 type Disk struct {
 	opts       Options
 	operations *float64 // per second, as configured
@@ -30,10 +30,10 @@ type diskReading struct {
 	disks map[string]diskUse
 }
 
-// diskUse is what a disk has done, reads and writes together.
+// diskUse is what a disk has done so far, reads and writes together.
 type diskUse struct{ operations, bytes uint64 }
 
-// NewDisk returns a sensor of the machine's disks below o.Root, or of what o.Cgroup has of them.
+// NewDisk returns a sensor of the machine's disks below o.Root, or, if o.Cgroup is set, of what that group does on them.
 func NewDisk(o Options) (*Disk, error) {
 	operations, err := o.configured(quell.Disk)
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *Disk) Sample(now time.Time, obs *quell.Observation) error {
 			"operations per second of the disk, or agent.capacity.disk_bytes to its bytes per second")}
 	}
 	before := d.last
-	d.last = nil // a failure below primes anew: a reading covers exactly one window
+	d.last = nil // after a failure below, the next call only sets the starting point: a reading covers exactly one window
 	disks, err := d.read()
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (d *Disk) Sample(now time.Time, obs *quell.Observation) error {
 	return setUtilization(obs, quell.Disk, share, 1, "of the disk")
 }
 
-// share is the largest share of a disk that was used between two readings. A disk that came meanwhile has no share yet.
+// share returns the share of the busiest disk that was used between two readings. A disk that was added in between has no share yet.
 func (d *Disk) share(before, after *diskReading) (most float64, err error) {
 	seconds := after.at.Sub(before.at).Seconds()
 	if seconds <= 0 {
@@ -96,7 +96,7 @@ func (d *Disk) share(before, after *diskReading) (most float64, err error) {
 	return most, nil
 }
 
-// read takes the counters of the machine, or of the control group.
+// read reads the counters of the machine or of the control group.
 func (d *Disk) read() (map[string]diskUse, error) {
 	if d.opts.Cgroup == "" {
 		text, err := fs.ReadFile(d.opts.Root, "proc/diskstats")
@@ -148,7 +148,7 @@ func (d *Disk) readGroup() (map[string]diskUse, error) {
 	return d.readBlkio(folder)
 }
 
-// readBlkio reads the counters of a group of version 1, with those below it.
+// readBlkio reads the counters of a version 1 group, including the groups below it.
 func (d *Disk) readBlkio(folder string) (map[string]diskUse, error) {
 	disks := map[string]diskUse{}
 	for _, file := range []string{"blkio.throttle.io_serviced_recursive", "blkio.throttle.io_service_bytes_recursive"} {
@@ -173,8 +173,8 @@ func (d *Disk) readBlkio(folder string) (map[string]diskUse, error) {
 	return disks, nil
 }
 
-// parseDiskstats reads lines as "254 0 vda READS MERGED SECTORS MS WRITES MERGED SECTORS ...". Disks in memory and files are left out. A
-// partition uses no more than its disk.
+// parseDiskstats reads lines like "254 0 vda READS MERGED SECTORS MS WRITES MERGED SECTORS ...". It skips disks in memory or in files, and
+// partitions, which are counted with their disk.
 func parseDiskstats(text []byte) (map[string]diskUse, error) {
 	const sector = 512
 	disks := map[string]diskUse{}
@@ -199,12 +199,12 @@ func parseDiskstats(text []byte) (map[string]diskUse, error) {
 	return disks, nil
 }
 
-// parseIOStat reads lines as "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0".
+// parseIOStat reads lines like "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0".
 func parseIOStat(text []byte) (map[string]diskUse, error) {
 	disks := map[string]diskUse{}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
-		if len(fields) < 2 { // a disk without a count
+		if len(fields) < 2 { // a disk without counters
 			continue
 		}
 		var use diskUse
@@ -225,7 +225,7 @@ func parseIOStat(text []byte) (map[string]diskUse, error) {
 	return disks, nil
 }
 
-// parseBlkio sums lines as "8:0 Read 1" and "8:0 Write 2" by disk.
+// parseBlkio sums lines like "8:0 Read 1" and "8:0 Write 2" by disk.
 func parseBlkio(text []byte) (map[string]uint64, error) {
 	sums := map[string]uint64{}
 	for line := range strings.Lines(string(text)) {
@@ -242,7 +242,7 @@ func parseBlkio(text []byte) (map[string]uint64, error) {
 	return sums, nil
 }
 
-// parseCount reads a counter that can be added to another one and multiplied by the size of a sector.
+// parseCount reads a counter. It refuses one so large that a sum, or its product with the sector size, could overflow.
 func parseCount(text string) (uint64, error) {
 	const most = 1 << 53
 	n, err := strconv.ParseUint(text, 10, 63)

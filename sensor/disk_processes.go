@@ -10,11 +10,12 @@ import (
 	"github.com/quellhq/quell/internal/cgroup"
 )
 
-// pageBytes is the size that a disk operation is taken to have where only bytes are counted.
+// pageBytes is the assumed size of a disk operation if only bytes are counted.
 const pageBytes = 4096
 
-// ownProcesses returns the folder that lists the processes of the own group for processors, where the own group for disks is one above it:
-// that one holds others as well, and with version 1 it counts them all. It returns "" where the group for disks is the service's own.
+// ownProcesses returns the folder that lists the processes of this process's cpu group, if its group for disks (blkio) is one above that.
+// The counters of the outer group cannot be used, because they include other groups. If the blkio group is the service's own, ownProcesses
+// returns "".
 func ownProcesses(trees *cgroup.Trees, own map[string]string) string {
 	cpu, ok := trees.Of("cpu")
 	if !ok || trees.Unified {
@@ -26,8 +27,8 @@ func ownProcesses(trees *cgroup.Trees, own map[string]string) string {
 	return ""
 }
 
-// readProcesses sums what the processes in a group have read from disks and written to them. Of a process that ended its part is lost; the
-// sum goes back then, and the reading is skipped.
+// readProcesses sums what the processes in a group have read from disks and written to them. When a process ends, its part of the sum is
+// lost; the sum then goes back, and that reading is skipped.
 func (d *Disk) readProcesses(folder string) (map[string]diskUse, error) {
 	text, err := fs.ReadFile(d.opts.Root, path.Join(folder, "cgroup.procs"))
 	if err != nil {
@@ -36,7 +37,7 @@ func (d *Disk) readProcesses(folder string) (map[string]diskUse, error) {
 	var sum diskUse
 	for _, pid := range strings.Fields(string(text)) {
 		text, err := fs.ReadFile(d.opts.Root, path.Join("proc", pid, "io"))
-		if errors.Is(err, fs.ErrNotExist) { // it has just ended
+		if errors.Is(err, fs.ErrNotExist) { // the process has just ended
 			continue
 		}
 		if err != nil {
@@ -52,7 +53,7 @@ func (d *Disk) readProcesses(folder string) (map[string]diskUse, error) {
 	return map[string]diskUse{"processes": sum}, nil
 }
 
-// parseProcessIO reads /proc/PID/io: the bytes that came from disks and went there.
+// parseProcessIO reads /proc/PID/io and returns the bytes read from disks plus those written to disks.
 func parseProcessIO(text string) (sum uint64, err error) {
 	found := 0
 	for line := range strings.Lines(text) {

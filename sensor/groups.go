@@ -14,23 +14,23 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Limits of what is read in one period; exceeding them is reported as a failure.
+// Limits of what is read in one period. Exceeding one is reported as a failure.
 const (
 	mostGroups = 1000
 	mostTasks  = 20_000
 )
 
-// Group names control groups to read: a path below the hierarchy as in /system.slice/web.service, or a pattern as in
+// Group names control groups to read: either one path below the hierarchy, like /system.slice/web.service, or a pattern like
 // /system.slice/*.service, in which a star stands for any part of one name.
 type Group struct {
-	Name string // of a single group; empty: the end of its path. The groups of a pattern are named by what the pattern leaves open
+	Name string // of a single group; empty: the last part of its path. A pattern's groups are named by what its stars stand for
 	Path string
 }
 
 // pattern returns whether the path is a pattern for several groups.
 func (g Group) pattern() bool { return strings.ContainsAny(g.Path, `*?[\`) }
 
-// fixed is the folder of a pattern that all its groups lie in.
+// fixed returns the folder that contains all groups of a pattern.
 func (g Group) fixed() string {
 	folder := path.Dir(g.Path)
 	for strings.ContainsAny(folder, `*?[\`) {
@@ -55,10 +55,10 @@ func (g Group) Check() string {
 	return ""
 }
 
-// found is one group that is there.
+// found is a group that exists.
 type found struct{ name, path string }
 
-// Groups reads several control groups, of version 1 or 2, and the machine that they share. It is not safe for concurrent use.
+// Groups reads several control groups, of version 1 or 2, and the machine that they run on. It is not safe for concurrent use.
 type Groups struct {
 	root   fs.FS
 	wanted []Group
@@ -66,7 +66,7 @@ type Groups struct {
 	before *hostAccounts
 }
 
-// hostAccounts are the accounts of a machine and of its groups at one moment.
+// hostAccounts holds the counters of a machine and of its groups at one moment.
 type hostAccounts struct {
 	machine *machineAccount
 	groups  map[string]*groupAccount // by path
@@ -82,13 +82,13 @@ func NewGroups(root fs.FS, wanted []Group) (*Groups, error) {
 	return &Groups{root: root, wanted: wanted}, nil
 }
 
-// Sample returns what was measured since the previous call: a snapshot without a host's name, whose instances are the groups that are
-// there, and what could not be read. A group that is read for the first time has no observation yet.
+// Sample returns what was measured since the previous call, and what could not be read. The snapshot has no host name; its instances are
+// the groups that exist. A group that is read for the first time has no observation yet.
 func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	s := quell.Snapshot{At: now.UTC()}
 	window := now.Sub(g.last)
 	if g.last.IsZero() || window <= 0 {
-		window = 0 // nothing to compare with: primes
+		window = 0 // there is no previous reading to compare with
 	}
 	before := g.before
 	after := &hostAccounts{groups: map[string]*groupAccount{}}
@@ -136,15 +136,15 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	return s, failures
 }
 
-// find lists the existing groups, each once, sorted by name, and missing ones. A pattern without a match is not a failure, because its
-// services may start later.
+// find lists the existing groups, each once, sorted by name, and reports missing ones as failures. A pattern without a match is not a
+// failure, because its services may start later.
 func (g *Groups) find(h *hierarchy) (list []found, failures []Failure) {
 	seen := map[string]string{} // paths by name
 	add := func(name, at string) {
 		other, taken := seen[name]
 		within := slices.IndexFunc(list, func(f found) bool { return inside(at, f.path) || inside(f.path, at) })
 		switch {
-		case slices.ContainsFunc(list, func(f found) bool { return f.path == at }): // by another entry
+		case slices.ContainsFunc(list, func(f found) bool { return f.path == at }): // found by another entry
 		case taken:
 			failures = append(failures, Failure{"group " + at,
 				fmt.Errorf("it is named %s like %s, and left out: give one of the two a name of its own", name, other)})
@@ -176,20 +176,20 @@ func (g *Groups) find(h *hierarchy) (list []found, failures []Failure) {
 	return list, failures
 }
 
-// inside says whether a group lies below another one.
+// inside returns whether a group lies below another one.
 func inside(at, around string) bool {
 	return strings.HasPrefix(at, strings.TrimSuffix(around, "/")+"/")
 }
 
-// exists says whether a group is there.
+// exists returns whether a group exists.
 func (h *hierarchy) exists(group string) bool {
 	info, err := fs.Stat(h.root, h.usage.Folder(group))
 	return err == nil && info.IsDir()
 }
 
-// match lists the groups of a pattern, sorted. A folder that cannot be read holds none.
+// match lists the groups of a pattern, sorted. A folder that cannot be read counts as empty.
 func (h *hierarchy) match(pattern string) (groups []string) {
-	folders, _ := fs.Glob(h.root, h.usage.Folder(pattern)) // the pattern was checked before
+	folders, _ := fs.Glob(h.root, h.usage.Folder(pattern)) // no error: the pattern was checked before
 	for _, folder := range folders {
 		if info, err := fs.Stat(h.root, folder); err == nil && info.IsDir() {
 			groups = append(groups, h.usage.Group(folder))
@@ -198,10 +198,10 @@ func (h *hierarchy) match(pattern string) (groups []string) {
 	return groups
 }
 
-// machineAccount is a machine's accounts at one moment.
+// machineAccount holds a machine's counters at one moment.
 type machineAccount struct {
 	ticks    cpuTicks
-	wait     *float64 // seconds in run queues, where the kernel tells
+	wait     *float64 // seconds that tasks spent in run queues; nil if the kernel does not report it
 	pressure map[string]stall
 }
 
@@ -228,7 +228,7 @@ func readMachine(root fs.FS) (*machineAccount, error) {
 	return m, errors.Join(err, errSched)
 }
 
-// until returns what the machine did between two accounts.
+// until returns what the machine did between two moments.
 func (before *machineAccount) until(after *machineAccount, now time.Time, window time.Duration) (*quell.Observation, error) {
 	spent, err := before.ticks.until(after.ticks)
 	if err != nil {
@@ -249,15 +249,16 @@ func (before *machineAccount) until(after *machineAccount, now time.Time, window
 	return obs, nil
 }
 
-// groupAccount is a group's accounts at one moment.
+// groupAccount holds a group's counters at one moment.
 type groupAccount struct {
 	groupReading
 	user, system *time.Duration
 	pressure     map[string]stall
-	tasks        map[int]taskTimes // nil: pressure says how they wait, or nothing does
+	tasks        map[int]taskTimes // nil if pressure reports how tasks wait, or if nothing does
 }
 
-// readGroup returns what could be read of a group, and what could not; nothing but the error where its processor time could not.
+// readGroup returns what could be read of a group, and an error about what could not. If the processor time cannot be read, it returns only
+// the error.
 func readGroup(l *groupLayout, now time.Time, tasks *taskReader) (*groupAccount, error) {
 	reading, err := l.read(now)
 	if err != nil {
@@ -274,7 +275,7 @@ func readGroup(l *groupLayout, now time.Time, tasks *taskReader) (*groupAccount,
 	return account, err
 }
 
-// split returns user and system time, where the kernel tells them.
+// split returns user and system time, nil if the kernel does not report them.
 func (l *groupLayout) split() (user, system *time.Duration) {
 	if l.unified {
 		stat, err := l.stat(l.cpu)
@@ -302,7 +303,7 @@ func (l *groupLayout) split() (user, system *time.Duration) {
 	return of("cpuacct.usage_user"), of("cpuacct.usage_sys")
 }
 
-// until returns what the group did between two accounts.
+// until returns what the group did between two moments.
 func (before *groupAccount) until(after *groupAccount, now time.Time, window time.Duration) (*quell.Observation, error) {
 	cores, throttled, err := before.groupReading.until(&after.groupReading)
 	if err != nil {
@@ -316,7 +317,7 @@ func (before *groupAccount) until(after *groupAccount, now time.Time, window tim
 		Cores: after.quota, RunS: cores * window.Seconds(),
 		UserS: elapsed(before.user, after.user), SystemS: elapsed(before.system, after.system),
 	}
-	if before.limited == after.limited { // else a quota was set or taken away, or another one is the least now
+	if before.limited == after.limited { // otherwise a quota was set or removed, or another group has the least one now
 		obs.Sched.ThrottledS = elapsed(&before.stopped, &after.stopped)
 	}
 	if before.tasks != nil && after.tasks != nil {
@@ -333,14 +334,15 @@ func elapsed(before, after *time.Duration) *float64 {
 	return &seconds
 }
 
-// waited returns for how long tasks waited in run queues, in seconds, and how long one of them ran: the mean over that waiting. A task that
-// is seen for the first time counts with its whole time, if it can have started within the window. Tasks that ended in between are unknown.
+// waited returns how long tasks waited in run queues, in seconds, and a task's mean running time, weighted by how long each task waited. A
+// task that is seen for the first time counts with its whole time, if it can have started within the window. Tasks that ended in between
+// are not counted.
 func waited(before, after map[int]taskTimes, window time.Duration) (wait, taskRun *float64) {
 	var sum, product float64
 	for id, now := range after {
 		then, known := before[id]
 		if known && (now.run < then.run || now.wait < then.wait) || !known && now.run+now.wait > window {
-			continue // the number was given to another task, or an old task was moved here
+			continue // the task's number was reused, or an old task was moved into the group
 		}
 		w := (now.wait - then.wait).Seconds()
 		sum += w
@@ -353,10 +355,10 @@ func waited(before, after map[int]taskTimes, window time.Duration) (wait, taskRu
 	return &sum, taskRun
 }
 
-// taskReader reads what tasks ran and waited.
+// taskReader reads how long tasks ran and waited.
 type taskReader struct {
 	root fs.FS
-	told bool // by the kernel
+	told bool // the kernel reports it
 	left int
 }
 
@@ -365,7 +367,7 @@ func newTaskReader(root fs.FS) *taskReader {
 	return &taskReader{root: root, told: err == nil, left: mostTasks}
 }
 
-// err says that some groups' tasks were not read.
+// err returns an error if some groups' tasks were not read.
 func (t *taskReader) err() error {
 	if t.left >= 0 {
 		return nil
@@ -373,7 +375,7 @@ func (t *taskReader) err() error {
 	return fmt.Errorf("the groups have more than %d tasks: how the rest waits is not known; name fewer groups", mostTasks)
 }
 
-// read returns the times of the tasks of a group and of those below it; nil where they cannot be known.
+// read returns the times of the tasks of a group and of the groups below it; nil if they are unknown.
 func (t *taskReader) read(l *groupLayout) map[int]taskTimes {
 	if !t.told || t.left < 0 {
 		return nil
@@ -383,7 +385,7 @@ func (t *taskReader) read(l *groupLayout) map[int]taskTimes {
 		list = "cgroup.threads"
 	}
 	times := map[int]taskTimes{}
-	// A group or a task that ends meanwhile is left out.
+	// A group or a task that ends meanwhile is skipped.
 	_ = fs.WalkDir(t.root, l.usage, func(folder string, e fs.DirEntry, err error) error {
 		if err != nil || !e.IsDir() {
 			return nil

@@ -10,8 +10,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Memory measures the service's own use of the memory. Few machines count that (resctrl, on the machine itself and with a configured
-// capacity); on all others the own use of the processors stands in for it. It is sampled after CPU.
+// Memory measures the service's own utilisation of the memory's bandwidth. Few machines count that traffic: it needs resctrl, access to the
+// machine itself and a configured capacity. On all others the utilisation of the processors is used instead, so Memory must be sampled
+// after CPU.
 type Memory struct {
 	opts     Options
 	capacity *float64 // bytes per second, as configured
@@ -35,9 +36,9 @@ func (m *Memory) Name() string { return "memory" }
 // trafficFiles count the bytes between a cache and the memory.
 const trafficFiles = "sys/fs/resctrl/mon_data/mon_L3_*/mbm_total_bytes"
 
-// Substitute says why the processors stand in for the memory; "" where its traffic is measured.
+// Substitute returns why the processors' utilisation is used instead of the memory's; "" if the memory's traffic is measured.
 func (m *Memory) Substitute() string {
-	files, _ := fs.Glob(m.opts.Root, trafficFiles) // the pattern is sound
+	files, _ := fs.Glob(m.opts.Root, trafficFiles) // no error: the pattern is valid
 	switch {
 	case m.opts.Cgroup != "":
 		return "of a control group alone the kernel counts no memory traffic"
@@ -74,7 +75,7 @@ func (m *Memory) Sample(now time.Time, obs *quell.Observation) error {
 	return setUtilization(obs, quell.Memory, float64(sum-before.bytes)/seconds, *m.capacity, "bytes/s")
 }
 
-// read sums the traffic of all caches.
+// read returns the sum of the traffic of all caches.
 func (m *Memory) read() (sum uint64, err error) {
 	files, _ := fs.Glob(m.opts.Root, trafficFiles)
 	for _, file := range files {
@@ -83,7 +84,7 @@ func (m *Memory) read() (sum uint64, err error) {
 			return 0, fmt.Errorf("reading memory traffic: %w", err)
 		}
 		n, err := parseCount(string(bytes.TrimSpace(text)))
-		if err != nil { // also "Unavailable" and "Error", which the hardware says at times
+		if err != nil { // the hardware sometimes says "Unavailable" or "Error"
 			return 0, fmt.Errorf("memory traffic in /%s: %w", file, err)
 		}
 		sum += n

@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// traffic holds an interface's counters in bytes since it came up.
+// traffic holds the bytes that an interface has received and sent since it came up.
 type traffic struct{ rx, tx uint64 }
 
-// parseNetDev reads /proc/net/dev: two lines of headings, then a line for each interface.
+// parseNetDev reads /proc/net/dev: two header lines, then a line for each interface.
 func parseNetDev(text []byte) (map[string]traffic, error) {
 	const txColumn, columns = 8, 16
 	interfaces := map[string]traffic{}
@@ -19,7 +19,7 @@ func parseNetDev(text []byte) (map[string]traffic, error) {
 		if len(bytes.TrimSpace(line)) == 0 || bytes.ContainsRune(line, '|') {
 			continue
 		}
-		// The name of an alias holds a colon itself.
+		// The name of an alias itself contains a colon.
 		colon := bytes.LastIndexByte(line, ':')
 		if colon < 0 {
 			return nil, fmt.Errorf("line %d: no colon after the interface's name", i+1)
@@ -38,8 +38,8 @@ func parseNetDev(text []byte) (map[string]traffic, error) {
 	return interfaces, nil
 }
 
-// parseRoute reads /proc/net/route and returns the interface of the default route; of several the one with the
-// lowest metric, as the kernel does; "" if there is none.
+// parseRoute reads /proc/net/route and returns the interface of the default route, "" if there is none. If there are several, it takes the
+// one with the lowest metric, as the kernel does.
 func parseRoute(text []byte) (string, error) {
 	const up, reject = 0x1, 0x200
 	best, lowest := "", uint64(math.MaxUint64)
@@ -64,8 +64,7 @@ func parseRoute(text []byte) (string, error) {
 	return best, nil
 }
 
-// parseSpeed reads /sys/class/net/IF/speed, in Mbit/s, and returns bit/s. Interfaces without a speed of their own,
-// as most virtual ones, say -1.
+// parseSpeed reads /sys/class/net/IF/speed, in Mbit/s, and returns bit/s. Interfaces without a speed, such as most virtual ones, report -1.
 func parseSpeed(text []byte) (float64, error) {
 	mbits, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 32)
 	if err != nil {

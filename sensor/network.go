@@ -12,14 +12,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// The counters that Network adds to an observation: what the service itself sent and received, in bit/s.
+// The names of the counters that Network adds to an observation: what the service itself sent and received, in bit/s.
 const (
 	CounterTx = "network_tx_bit_s"
 	CounterRx = "network_rx_bit_s"
 )
 
-// Network measures the service's own use of a network interface: the larger of what was sent and what was received,
-// over the capacity. What the probe server sent is taken out.
+// Network measures the service's own utilisation of a network interface: the larger of the rates sent and received, over the capacity. The
+// bytes that the probe server sent are subtracted.
 type Network struct {
 	opts     Options
 	capacity *float64 // bit/s, as configured
@@ -35,7 +35,7 @@ type networkReading struct {
 	probe    uint64 // bytes sent by the probe server
 }
 
-// NewNetwork returns a sensor of the interface in o, or of the default route's.
+// NewNetwork returns a sensor of the interface o.Interface, or of the default route's interface.
 func NewNetwork(o Options) (*Network, error) {
 	capacity, err := o.configured(quell.Network)
 	if err != nil {
@@ -47,11 +47,10 @@ func NewNetwork(o Options) (*Network, error) {
 // Name is "network".
 func (n *Network) Name() string { return "network" }
 
-// Sample implements Sensor. Interface and capacity are looked up each time, so that a machine whose network comes up
-// late, or changes, is followed.
+// Sample implements Sensor. It looks up interface and capacity each time, because the network may come up late or change.
 func (n *Network) Sample(now time.Time, obs *quell.Observation) error {
 	before := n.last
-	n.last = nil // a failure below primes anew: a reading covers exactly one window
+	n.last = nil // after a failure below, the next call only sets the starting point: a reading covers exactly one window
 	after, err := n.read(now)
 	if err != nil {
 		return err
@@ -84,7 +83,7 @@ func (before *networkReading) rates(after *networkReading) (tx, rx float64, err 
 		return 0, 0, fmt.Errorf("the counters of %s went back: reading skipped", after.iface)
 	}
 	sent := after.traffic.tx - before.traffic.tx
-	// A probe counts as sent when it is handed to the kernel, a moment before the interface counts it.
+	// The probe server counts bytes when the kernel accepts them, a moment before the interface counts them.
 	sent -= min(sent, after.probe-before.probe)
 	received := after.traffic.rx - before.traffic.rx
 	return float64(sent) * 8 / seconds, float64(received) * 8 / seconds, nil

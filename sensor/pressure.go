@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Pressure reads the kernel's pressure stall information: the fraction of the last ten seconds in which some task
-// waited for a resource. Kernels before 4.20, and those started without it, give none; that is no failure.
+// Pressure reads the kernel's pressure stall information: the fraction of the last ten seconds in which some task waited for a resource.
+// Kernels before 4.20, or started without it, do not report any; that is not a failure.
 type Pressure struct{ root fs.FS }
 
 // NewPressure returns a sensor of the pressure files below o.Root.
@@ -21,7 +21,7 @@ func NewPressure(o Options) *Pressure { return &Pressure{root: o.Root} }
 // Name is "pressure".
 func (p *Pressure) Name() string { return "pressure" }
 
-// Sample implements Sensor. A file that cannot be read leaves the others' readings in place.
+// Sample implements Sensor. If a file cannot be read, the others still are.
 func (p *Pressure) Sample(_ time.Time, obs *quell.Observation) error {
 	return errors.Join(p.sample(obs, "cpu"), p.sample(obs, "io"), p.sample(obs, "memory"))
 }
@@ -45,7 +45,7 @@ func (p *Pressure) sample(obs *quell.Observation, name string) error {
 	return nil
 }
 
-// parsePressure returns avg10 of the line "some avg10=1.53 avg60=0.87 avg300=0.22 total=..." as a fraction.
+// parsePressure reads the line "some avg10=1.53 avg60=0.87 avg300=0.22 total=..." and returns avg10 as a fraction.
 func parsePressure(text []byte) (float64, error) {
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)

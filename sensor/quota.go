@@ -8,14 +8,15 @@ import (
 	"github.com/quellhq/quell/internal/cgroup"
 )
 
-// Quota is the processor quota of the reading process's own control group, not of those above it: time that it stops a group is not
-// the neighbours' doing.
+// Quota is the processor quota of the reading process's own control group, without those of the groups above it. It tells time in which the
+// quota stopped the group from interference by neighbours.
 type Quota struct {
-	layout *groupLayout // nil where the machine has no control groups
+	layout *groupLayout // nil if the machine has no control groups
 	cores  float64
 }
 
-// OwnQuota finds the own group on a machine whose proc and sys are below root. A machine without control groups has no quota.
+// OwnQuota returns the quota of this process's group on a machine whose proc and sys are below root. A machine without control groups has
+// no quota.
 func OwnQuota(root fs.FS) (*Quota, error) {
 	account := cgroupAccount{root: root, name: OwnCgroup}
 	trees, err := cgroup.Find(root)
@@ -31,7 +32,7 @@ func OwnQuota(root fs.FS) (*Quota, error) {
 	}
 	q := &Quota{layout: layout}
 	q.cores, err = layout.quota(layout.cpu)
-	if errors.Is(err, fs.ErrNotExist) { // the hierarchy's root has none
+	if errors.Is(err, fs.ErrNotExist) { // the hierarchy's root has no quota
 		return &Quota{}, nil
 	}
 	if err != nil {
@@ -40,10 +41,11 @@ func OwnQuota(root fs.FS) (*Quota, error) {
 	return q, nil
 }
 
-// Cores is the quota in cores; 0 is none.
+// Cores returns the quota in cores, 0 if there is none.
 func (q *Quota) Cores() float64 { return q.cores }
 
-// Count returns in how many of its periods the quota has stopped the group so far. A quota that is set later counts, too.
+// Count returns the number of enforcement periods so far in which the quota stopped the group. A quota that was set after OwnQuota counts,
+// too.
 func (q *Quota) Count() (uint64, error) {
 	if q.layout == nil {
 		return 0, nil

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// taskTimes are what a task ran and waited in run queues since it began.
+// taskTimes are how long a task has run and how long it has waited in run queues, since it began.
 type taskTimes struct{ run, wait time.Duration }
 
 // parseTaskSchedstat reads /proc/PID/schedstat: processor time, time in run queues, both in nanoseconds, and the number of turns.
@@ -25,8 +25,8 @@ func parseTaskSchedstat(text []byte) (taskTimes, error) {
 	return taskTimes{time.Duration(run), time.Duration(wait)}, nil
 }
 
-// parseSchedstat reads /proc/schedstat and returns the time in run queues, in seconds, summed over processors: the eighth number of a line
-// as "cpu0 0 0 0 0 0 0 RUN WAIT TURNS", in nanoseconds.
+// parseSchedstat reads /proc/schedstat and returns the time that tasks spent in run queues, in seconds, summed over processors. That is the
+// eighth number of lines like "cpu0 0 0 0 0 0 0 RUN WAIT TURNS", in nanoseconds.
 func parseSchedstat(text []byte) (seconds float64, err error) {
 	const column = 8
 	found := false

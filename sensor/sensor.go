@@ -1,9 +1,8 @@
-// Package sensor reads a machine: what the instance itself uses of its network and processors, and what the
-// kernel says of pressure.
+// Package sensor reads a machine: how much the instance itself uses of its resources, and the kernel's figures of pressure on them.
 //
-// Every file is read below an injected root, so the same code reads a live machine (os.DirFS("/")), a fake tree in
-// a test and the synthetic files of an emulated host. The procfs library wants the path of a mounted file system
-// and keeps its parsers of single files private; the few formats needed here are therefore parsed here.
+// Every file is read below an injected root, so the same code reads a live machine (os.DirFS("/")), a fake tree in a test and the synthetic
+// files of an emulated host. The procfs library needs the path of a mounted file system and does not export its parsers, so this package
+// parses the few formats itself.
 package sensor
 
 import (
@@ -17,13 +16,12 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Sensor takes one part of an observation.
+// Sensor measures one part of an observation.
 type Sensor interface {
 	// Name is short and stable: it labels a metric.
 	Name() string
-	// Sample adds what was measured since the previous call to obs. A sensor that measures differences adds
-	// nothing on its first call and on the one after a failure. An error that only the user can mend wraps
-	// *quell.UserError.
+	// Sample adds what was measured since the previous call to obs. A sensor of differences adds nothing on its first call and on the call
+	// after a failure. An error that only the user can fix wraps *quell.UserError.
 	Sample(now time.Time, obs *quell.Observation) error
 }
 
@@ -33,30 +31,30 @@ type Failure struct {
 	Err    error
 }
 
-// Options says where and how the machine is read.
+// Options say where and how the machine is read.
 type Options struct {
 	// Root holds the machine's proc and sys, as os.DirFS("/") does.
 	Root fs.FS
 	// Interface is the network interface to watch; empty means the one of the default route.
 	Interface string
-	// Capacity overrides what is detected: network in bit/s, cpu in cores. That of disk (operations/s) and memory (bytes/s) is never detected.
+	// Capacity replaces detected capacities: of network in bit/s, of cpu in cores. Those of disk (operations/s) and memory (bytes/s) are never
+	// detected.
 	Capacity map[quell.Resource]float64
-	// DiskBytes is what the disk reads and writes per second; 0 means not known.
+	// DiskBytes is how many bytes the disk can read and write per second; 0 means unknown.
 	DiskBytes float64
-	// Wanted are the resources beyond network and cpu whose own use is told.
+	// Wanted are the resources, besides network and cpu, whose utilisation is measured.
 	Wanted []quell.Resource
-	// Cgroup is the control group whose processor time is the service's own: OwnCgroup, or a path below the hierarchy;
-	// empty means that the whole machine's is.
+	// Cgroup is the control group that runs the service: OwnCgroup, or a path below the hierarchy. If it is empty, the whole machine's
+	// processor time counts as the service's.
 	Cgroup string
-	// Exclude returns the bytes that the probe server has sent since it started; they are no use by the service.
-	// Nil excludes nothing.
+	// Exclude returns the bytes that the probe server has sent so far; they do not count as the service's traffic. Nil excludes nothing.
 	Exclude func() uint64
-	// More are sensors that this machine has as well, such as those of its probes.
+	// More are additional sensors of this machine, such as those of its probes.
 	More []Sensor
 }
 
-// New returns the sensors that every machine has: network, cpu and pressure, and those that o asks for. A capacity that is no positive
-// number is a *quell.UserError.
+// New returns the sensors of network, cpu and pressure, and those that o asks for. A capacity that is not a positive number is a
+// *quell.UserError.
 func New(o Options) (*Set, error) {
 	network, errNetwork := NewNetwork(o)
 	cpu, errCPU := NewCPU(o)
@@ -81,17 +79,17 @@ func New(o Options) (*Set, error) {
 	return NewSet(append(set, o.More...)...), nil
 }
 
-// Set samples several sensors as one. It is not safe for concurrent use.
+// Set samples several sensors like one. It is not safe for concurrent use.
 type Set struct {
 	sensors []Sensor
 	last    time.Time
 }
 
-// NewSet returns a set of the given sensors, sampled in that order.
+// NewSet returns a set of the given sensors. They are sampled in that order.
 func NewSet(sensors ...Sensor) *Set { return &Set{sensors: sensors} }
 
-// Sample returns what was measured since the previous call, and the sensors that failed, each of them alone. The
-// first call only primes the differences: its observation has no window.
+// Sample returns what was measured since the previous call, and the sensors that failed; the others are not affected. The first call only
+// sets the starting point: its observation has no window.
 func (s *Set) Sample(now time.Time) (quell.Observation, []Failure) {
 	obs := quell.Observation{At: now.UTC()}
 	if !s.last.IsZero() {
@@ -107,7 +105,7 @@ func (s *Set) Sample(now time.Time) (quell.Observation, []Failure) {
 	return obs, failures
 }
 
-// Substitute says why the own use of the processors stands in for that of the memory; "" where it does not.
+// Substitute returns why the processors' utilisation is used instead of the memory's, "" if it is not.
 func (s *Set) Substitute() string {
 	for _, one := range s.sensors {
 		if m, ok := one.(*Memory); ok {
@@ -117,7 +115,7 @@ func (s *Set) Substitute() string {
 	return ""
 }
 
-// configured returns the capacity of a resource in the options; absent if it is to be detected.
+// configured returns the capacity of a resource in the options, nil if it is to be detected.
 func (o Options) configured(r quell.Resource) (*float64, error) {
 	v, ok := o.Capacity[r]
 	if !ok {
@@ -130,8 +128,8 @@ func (o Options) configured(r quell.Resource) (*float64, error) {
 	return &v, nil
 }
 
-// setUtilization stores used over capacity, both in unit. A little above 1 is a burst, or the grain of clocks; a use
-// of more than twice the capacity says that the capacity is wrong.
+// setUtilization stores used / capacity, both in the given unit. A value a little above 1 comes from a burst or from coarse clocks. A value
+// above 2 is an error: the capacity must be wrong.
 func setUtilization(obs *quell.Observation, r quell.Resource, used, capacity float64, unit string) error {
 	const absurd = 2
 	if used > absurd*capacity {

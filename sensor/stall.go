@@ -12,13 +12,13 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// stall is for how long tasks waited for a resource, since the machine or the control group was made.
+// stall is how long tasks have waited for a resource since the machine or the control group was made.
 type stall struct {
-	some time.Duration // at least one waited
+	some time.Duration // time in which at least one task waited
 	full *time.Duration
 }
 
-// parseStall reads the totals, in microseconds, of lines as "some avg10=0.00 avg60=0.00 avg300=0.00 total=12345".
+// parseStall reads the totals, in microseconds, of lines like "some avg10=0.00 avg60=0.00 avg300=0.00 total=12345".
 func parseStall(text []byte) (s stall, err error) {
 	found := false
 	for line := range bytes.Lines(text) {
@@ -52,10 +52,11 @@ func parseStall(text []byte) (s stall, err error) {
 	return s, nil
 }
 
-// resourcesUnderPressure are those that the kernel has pressure of.
+// resourcesUnderPressure are the resources for which the kernel reports pressure.
 var resourcesUnderPressure = []string{"cpu", "io", "memory"}
 
-// readStalls reads the pressure of the machine or of a group; a kernel without it, or a file that cannot be read, leaves out that resource.
+// readStalls reads the pressure of the machine or of a group. A resource is left out if the kernel does not report it or its file cannot be
+// read.
 func readStalls(root fs.FS, folder, suffix string) (map[string]stall, error) {
 	stalls := map[string]stall{}
 	var errs []error
@@ -78,7 +79,7 @@ func readStalls(root fs.FS, folder, suffix string) (map[string]stall, error) {
 	return stalls, errors.Join(errs...)
 }
 
-// pressureBetween returns the shares of the window in which tasks waited; counters that went back tell nothing.
+// pressureBetween returns the shares of the window in which tasks waited. Counters that went back are ignored.
 func pressureBetween(before, after map[string]stall, window time.Duration) map[string]float64 {
 	pressure := map[string]float64{}
 	for name, now := range after {

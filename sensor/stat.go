@@ -15,8 +15,8 @@ type cpuTicks struct {
 
 func (t cpuTicks) total() uint64 { return t.user + t.system + t.idle + t.iowait + t.steal }
 
-// parseStat reads /proc/stat. Low-priority time counts as user time and interrupts as system time; a guest's time is
-// part of user time already.
+// parseStat reads /proc/stat. Low-priority time counts as user time, interrupts as system time. A guest's time is already part of user
+// time.
 func parseStat(text []byte) (cpuTicks, error) {
 	var ticks cpuTicks
 	found := false
@@ -42,9 +42,9 @@ func parseStat(text []byte) (cpuTicks, error) {
 	return ticks, nil
 }
 
-// parseTicks reads user, nice, system, idle, iowait, irq, softirq and steal; columns beyond are left out.
+// parseTicks reads user, nice, system, idle, iowait, irq, softirq and steal; further columns are ignored.
 func parseTicks(fields [][]byte) (v [8]uint64, err error) {
-	const mostTicks = 1 << 56 // keeps every sum below from overflowing; the real ones stay far smaller
+	const mostTicks = 1 << 56 // far above real values; keeps every sum below from overflowing
 	if len(fields) < len(v) {
 		return v, fmt.Errorf("want at least %d columns of processor time, got %d", len(v), len(fields))
 	}

@@ -23,8 +23,8 @@ import (
 // longestSocket is the longest path of a Unix socket that the kernel accepts, in bytes.
 const longestSocket = 107
 
-// Home is the folder of a host policy's journal, memory and socket. Only one agent at a time may use it. It stays open
-// over the agent's reloads.
+// Home is the folder of a host policy's journal, memory and socket. Only one agent at a time may use it. It stays open when the agent
+// reloads its configuration.
 type Home struct {
 	dir     string
 	release func() error
@@ -61,8 +61,8 @@ func Open(dir string, log *slog.Logger) (*Home, error) {
 	return h, nil
 }
 
-// listen answers requests for the status. It removes an old socket file: this agent has the lock, so a killed agent left
-// it.
+// listen answers requests for the status. It removes an old socket file: this agent has the lock, so the file was left by an agent that was
+// killed.
 func (h *Home) listen(log *slog.Logger) error {
 	path := socketIn(h.dir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

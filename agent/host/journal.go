@@ -34,8 +34,8 @@ func journalOf(dir string) *journal {
 	return &journal{path: filepath.Join(dir, "journal.jsonl"), most: journalBytes / 2}
 }
 
-// ReadJournal calls fn with the entries from since on in the journal of an agent's folder, oldest first. The agent may run meanwhile. If
-// fn returns an error, ReadJournal stops and returns it. Without a journal the error wraps quell.ErrNoData. Lines that cannot be decoded
+// ReadJournal calls fn with the entries from since on in the journal of an agent's folder, oldest first. The agent may run meanwhile. If fn
+// returns an error, ReadJournal stops and returns it. If there is no journal, the error wraps quell.ErrNoData. Lines that cannot be decoded
 // are skipped and reported at the end; an incomplete last line is not reported.
 func ReadJournal(dir string, since time.Time, fn func(bus.Entry) error) error {
 	files, err := journalOf(dir).files()
@@ -63,8 +63,8 @@ func ReadJournal(dir string, since time.Time, fn func(bus.Entry) error) error {
 	return err
 }
 
-// files opens the previous and the present file, as far as they exist. If the agent renames the present file in between, both are the same
-// file, and they are opened again.
+// files opens the existing ones of the previous and the present file. If the agent renames the present file in between, both names lead to
+// the same file, and they are opened again.
 func (j *journal) files() ([]*os.File, error) {
 	for {
 		var files []*os.File
@@ -101,7 +101,7 @@ func closeAll(files []*os.File) (err error) {
 	return err
 }
 
-// eachEntry calls fn with the entries of a file, and counts the lines that are none.
+// eachEntry calls fn with the entries of a file, and counts the lines that are no entries.
 func eachEntry(r io.Reader, fn func(bus.Entry) error, damaged *int) error {
 	lines := bufio.NewReader(r)
 	for {

@@ -1,5 +1,5 @@
-// Package host runs a policy over the control groups of the agent's machine, inside the agent. It needs neither controller nor bus:
-// readings, decisions and memory stay on the machine.
+// Package host runs a policy over the control groups of the agent's machine, inside the agent. It needs no controller and no bus: readings,
+// decisions and memory stay on the machine.
 package host
 
 import (
@@ -21,8 +21,7 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// Reader reads the machine and its control groups. The first call only sets the starting point. *sensor.Groups is
-// one.
+// Reader reads the machine and its control groups. The first call of Sample only sets the starting point. *sensor.Groups is a Reader.
 type Reader interface {
 	Sample(now time.Time) (quell.Snapshot, []sensor.Failure)
 }
@@ -32,8 +31,8 @@ var _ Reader = (*sensor.Groups)(nil)
 // Options configure a loop.
 type Options struct {
 	Host    string        // name of the machine
-	Period  time.Duration // of one snapshot and one plan
-	Policy  quell.Policy  // of scope host
+	Period  time.Duration // between two snapshots, each of which gets one plan
+	Policy  quell.Policy  // one snapshot and one plan each
 	Reader  Reader
 	Home    *Home                 // used by several loops, one after the other
 	Now     func() time.Time      // nil means time.Now
@@ -45,10 +44,10 @@ type Options struct {
 type Loop struct {
 	opts      Options
 	engine    *policy.HostEngine
-	failures  *prometheus.CounterVec // by part
+	failures  *prometheus.CounterVec // counts, by part
 	state     policy.State
 	unread    map[string]*outage.Log // by what could not be read
-	keeping   map[string]*outage.Log // journal, memory
+	keeping   map[string]*outage.Log // failures of writing the journal and the memory
 	written   string                 // reasons and refused parts of the last plan in the journal
 	kept      time.Time
 	decisions int
@@ -130,8 +129,7 @@ func (l *Loop) step() {
 	})
 }
 
-// Guard lists the parts of a plan that the agent cannot carry out. If there are any, the plan is an error and nothing
-// of it is done.
+// Guard lists the parts of a plan that the agent cannot carry out. If there are any, the plan is an error and no part of it is carried out.
 func Guard(p quell.Plan) (refused []string) {
 	for _, part := range []struct {
 		name  string
@@ -168,7 +166,7 @@ func (l *Loop) record(plan quell.Plan, refused []string) {
 // write appends to the journal and returns whether that worked. If the disk is full, only the entry is lost.
 func (l *Loop) write(e bus.Entry) bool { return l.report(journalPart, l.opts.Home.journal.append(e)) }
 
-// keep writes the memory, at most once per second. A zero now writes it in any case.
+// keep writes the memory, at most once per second. If now is zero, it writes in any case.
 func (l *Loop) keep(now time.Time) {
 	if !now.IsZero() && now.Sub(l.kept) < time.Second && !now.Before(l.kept) {
 		return
@@ -228,7 +226,7 @@ type Status struct {
 	Host      string             `json:"host"`
 	Policy    string             `json:"policy"`
 	SamplingS float64            `json:"sampling_s"`
-	At        time.Time          `json:"at,omitzero"` // of the last decision; absent before the first
+	At        time.Time          `json:"at,omitzero"` // when the last decision was made; absent before the first
 	Decisions int                `json:"decisions"`
 	Machine   *quell.Observation `json:"machine,omitempty"`
 	Groups    []quell.Instance   `json:"groups,omitempty"`

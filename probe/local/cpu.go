@@ -17,20 +17,20 @@ var cpuKind = kind{
 	open:     openCPU,
 }
 
-// lead is how long before a computation its thread is woken, to nap for the rest: a bit more than what Go's timers are late by
-// themselves. A thread that is later than that has waited for a processor.
+// lead is how long before a computation its thread is woken; the thread then naps until the computation is due. lead is a bit more than the
+// delay of Go's own timers. A thread that wakes later than that has waited for a processor.
 const lead = 1200 * time.Microsecond
 
-// cpuProbe computes for a fixed time and compares what that took with its own processor time.
+// cpuProbe computes for a fixed time and compares the elapsed time with its thread's processor time.
 type cpuProbe struct {
 	thread thread
 	quota  quota
-	run    time.Duration // nominal
+	run    time.Duration // of one probe
 	work   func()        // computes for about run
-	paid   time.Duration // the thread's processor time until the last probe
+	paid   time.Duration // the thread's processor time at the end of the last probe
 }
 
-// counts how often the own group's processor quota stopped it
+// quota counts how often the processor quota stopped this process's own control group.
 type quota interface{ Count() (uint64, error) }
 
 func openCPU(o *Options) (prober, error) {
@@ -49,12 +49,12 @@ func openCPU(o *Options) (prober, error) {
 	return &cpuProbe{thread: t, quota: own, run: o.Run, work: func() { x = spin(x, n) }, paid: t.used()}, nil
 }
 
-// processorPurse is the budget of probes that use processor time; guess is the time of one probe.
+// processorPurse is the budget of probes that use processor time; guess is the expected time of one probe.
 func processorPurse(o *Options, guess time.Duration) purse {
 	return purse{perSecond: o.Budget * cores(o), most: o.rate(), cost: guess.Seconds()}
 }
 
-// cores are the processors that the instance has.
+// cores returns the number of processors that the instance has.
 func cores(o *Options) float64 {
 	if o.Cores > 0 {
 		return o.Cores
@@ -65,9 +65,10 @@ func cores(o *Options) float64 {
 	return float64(runtime.NumCPU())
 }
 
-// probe returns the nominal time, stretched by what the computation waited for a processor: from when it was due until it was done. It
-// is too short to be interrupted often, so most of that is before it begins. A computation that is slower by itself, as beside a busy
-// hyper-thread, counts for no more. Time for which the own quota stopped the group is no neighbour's doing: such a probe tells nothing.
+// probe returns the nominal time, multiplied by elapsed time over processor time. The elapsed time runs from when the computation was due
+// until it was done; most waiting is before it begins, because it is too short to be interrupted often. A computation that runs slower, for
+// example beside a busy hyper-thread, gives no longer time. If the own group's quota stopped the probe, the result is an error, because no
+// neighbour caused that.
 func (p *cpuProbe) probe(late time.Duration) (sample, error) {
 	due := p.thread.now() - late + lead
 	stopped, err := p.quota.Count()
@@ -100,7 +101,7 @@ func (p *cpuProbe) close() error { return p.thread.close() }
 var errOwnQuota = errors.New("the own control group's processor quota stopped every probe: raise the quota, or run the agent outside " +
 	"that group")
 
-// calibrate returns how many rounds of spin take that much processor time.
+// calibrate returns how many rounds of spin take the given processor time.
 func calibrate(t thread, run time.Duration) int {
 	const rounds, tries = 100_000, 10
 	best, x := time.Duration(0), uint64(seed)
@@ -114,10 +115,10 @@ func calibrate(t thread, run time.Duration) int {
 	return max(1, int(rounds*float64(run)/float64(max(best, 1))))
 }
 
-// seed is what spin begins with: anything but 0.
+// seed is the number that spin starts from; it may be anything but 0.
 const seed = 88172645463325252
 
-// spin computes without touching memory, and returns what the next call goes on with.
+// spin computes without touching memory, and returns the number from which the next call continues.
 //
 //go:noinline
 func spin(x uint64, rounds int) uint64 {
@@ -129,12 +130,12 @@ func spin(x uint64, rounds int) uint64 {
 	return x
 }
 
-// grain is the largest step of a clock relative to a time measured with it.
+// grain is the largest accepted ratio of a clock's step to the time measured with that clock.
 const grain = 0.05
 
-// resolves returns whether a clock is precise enough to measure that time.
+// resolves returns an error if a clock's steps are too coarse to measure the given time.
 func resolves(read func() time.Duration, length time.Duration, name string) error {
-	const most = 200_000 // readings: some milliseconds of a clock that moves at each
+	const most = 200_000 // number of readings: some milliseconds, if the clock moves at each
 	step := time.Duration(0)
 	before := read()
 	for range most {

@@ -10,7 +10,7 @@ var diskKind = kind{
 	resource: quell.Disk,
 	by:       func(o *Options) quell.Probing { return quell.Probing{Bytes: blockBytes, Write: o.Writes} },
 	purse: func(o *Options) purse {
-		rate := 1.0 // a second, where nobody said what the disk can do
+		rate := 1.0 // one probe per second if the disk's operations per second are not configured
 		if o.Operations > 0 {
 			rate = o.Budget * o.Operations
 		}
@@ -22,8 +22,8 @@ var diskKind = kind{
 const (
 	blockBytes = 4096
 	fileBytes  = 4 << 20
-	// spareBytes must be free on the file system, the probe's file aside: a nearly full one is left alone.
+	// spareBytes must be free on the file system in addition to the probe's file; on a fuller one the disk is not probed.
 	spareBytes = 64 << 20
-	// shortOperation is the time of one operation of a fast disk, which the clock must be able to measure.
+	// shortOperation is the time of one operation on a fast disk. The clock must be able to measure it.
 	shortOperation = 100 * time.Microsecond
 )

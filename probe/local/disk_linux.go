@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskProbe reads or writes a random block of a file of its own, past the page cache.
+// diskProbe reads or writes a random block of its own file, past the page cache.
 type diskProbe struct {
 	thread thread
 	file   int
-	block  []byte // aligned, as direct operations need it
+	block  []byte // aligned, because direct operations need that
 	writes bool
 	rng    *mathrand.Rand
 }
@@ -39,7 +39,7 @@ func openDisk(o *Options) (prober, error) {
 	return p, nil
 }
 
-// hasRoom makes the folder, and refuses one in which no probe can be.
+// hasRoom makes the folder, and returns an error if the disk cannot be probed there.
 func hasRoom(folder string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return noFile(folder, err)
@@ -51,7 +51,7 @@ func hasRoom(folder string) error {
 	return serves(folder, &fs)
 }
 
-// serves refuses a file system that is in memory, read-only or nearly full.
+// serves returns an error if the file system is in memory, read-only or nearly full.
 func serves(folder string, fs *unix.Statfs_t) error {
 	if fs.Flags&unix.ST_RDONLY != 0 {
 		return noFile(folder, unix.EROFS)
@@ -69,7 +69,7 @@ func serves(folder string, fs *unix.Statfs_t) error {
 // instead is the advice for a folder that cannot be used.
 const instead = "set agent.probing.folder to a folder on the disk that the service uses"
 
-// noFile returns why there can be no file in the folder.
+// noFile returns the error for a folder in which no file can be made.
 func noFile(folder string, err error) error {
 	switch {
 	case errors.Is(err, unix.EROFS):
@@ -83,7 +83,7 @@ func noFile(folder string, err error) error {
 	return fmt.Errorf("making the probe's file in %s: %w; %s", folder, err, instead)
 }
 
-// prepare makes the file and checks that reads of it come from a disk.
+// prepare makes the file and checks that reads of the file come from a disk.
 func (p *diskProbe) prepare(folder string) error {
 	if err := resolves(p.thread.now, shortOperation, "wall"); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (p *diskProbe) prepare(folder string) error {
 	return p.onDisk(folder)
 }
 
-// create opens a new file that nobody else can, and takes its name away: it is gone with this process, however that ends.
+// create opens a new file that nobody else can open, and removes its name: the file is gone when this process ends, in whatever way.
 func (p *diskProbe) create(folder string) (err error) {
 	path := filepath.Join(folder, "quell-probe-"+rand.Text())
 	flags := unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_DIRECT
@@ -105,20 +105,20 @@ func (p *diskProbe) create(folder string) (err error) {
 		flags |= unix.O_DSYNC
 	}
 	p.file, err = unix.Open(path, flags, 0o600)
-	if gone := os.Remove(path); err == nil { // a refused O_DIRECT may leave the name behind, too
+	if gone := os.Remove(path); err == nil { // the name may exist even if O_DIRECT was refused
 		err = gone
 	}
 	return err
 }
 
-// fill writes the whole file once, with bytes that no file system stores shorter.
+// fill writes the whole file once, with bytes that a file system cannot compress.
 func (p *diskProbe) fill() (err error) {
 	const chunk = 64 * blockBytes
 	memory, err := unix.Mmap(-1, 0, chunk, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return err
 	}
-	p.block = memory // its first block is what probes use
+	p.block = memory // probes use its first block
 	for at := int64(0); at < fileBytes; at += chunk {
 		_, _ = rand.Read(memory)
 		if n, err := unix.Pwrite(p.file, memory, at); err != nil {
@@ -130,7 +130,8 @@ func (p *diskProbe) fill() (err error) {
 	return unix.Fsync(p.file)
 }
 
-// onDisk reads some blocks and checks whether the kernel counts them as read from a disk. A kernel that does not count is trusted.
+// onDisk reads some blocks and checks that the kernel counts them as read from a disk. If the kernel does not count, the file is assumed to
+// be on a disk.
 func (p *diskProbe) onDisk(folder string) error {
 	const reads = 8
 	before, counted := readBytes()
@@ -145,7 +146,7 @@ func (p *diskProbe) onDisk(folder string) error {
 	return nil
 }
 
-// readBytes is how much this thread has read from disks, and whether the kernel counts that.
+// readBytes returns how much this thread has read from disks, and whether the kernel counts that.
 func readBytes() (bytes uint64, counted bool) {
 	text, err := os.ReadFile("/proc/thread-self/io")
 	if err != nil {
@@ -160,7 +161,7 @@ func readBytes() (bytes uint64, counted bool) {
 	return 0, false
 }
 
-// probe returns the time of one operation, less what the thread then waited for a processor.
+// probe returns the time of one operation, minus the time that the thread then waited for a processor.
 func (p *diskProbe) probe(time.Duration) (sample, error) {
 	s := sample{cost: 1}
 	var err error
@@ -194,13 +195,12 @@ func (p *diskProbe) operate(write bool) (float64, error) {
 		return 0, err
 	}
 	if took -= woken - waited; took <= 0 {
-		return 0, errHidden // it waited just before or after the operation as well
+		return 0, errHidden // the thread also waited just before or after the operation
 	}
 	return milliseconds(took), nil
 }
 
-// errHidden says that the time of an operation cannot be separated from the time that its thread waited for a
-// processor.
+// errHidden says that the time of an operation cannot be separated from the time that its thread waited for a processor.
 var errHidden = errors.New("what the disk took cannot be told from the wait for a processor")
 
 func (p *diskProbe) close() error {

@@ -1,8 +1,8 @@
-// Package local measures interference from inside an instance. Small probes measure how long its processors, its memory and its
-// disk take for a fixed amount of work; neighbours on the same host make that longer.
+// Package local measures interference from inside an instance. Small probes measure how long its processors, its memory and its disk take
+// for a fixed amount of work. Neighbours on the same host make that time longer.
 //
-// Probes use at most a fixed share of their resource, and their rate adapts to that. A resource that cannot be probed gives a
-// reason, and the others are not affected.
+// Probes use at most a fixed share of their resource; their rate is lowered to stay within it. If a resource cannot be probed, its sensor
+// reports why, and the other resources are still probed.
 package local
 
 import (
@@ -24,16 +24,17 @@ import (
 )
 
 const (
-	// MostBudget is the share of a resource that its probes may take, if no smaller one is set.
+	// MostBudget is the largest share of a resource that its probes may take, and the default.
 	MostBudget = 0.005
-	// UsualRun and UsualBuffer are the default sizes of probes of processors and memory.
+	// UsualRun is the default processor time of a processor probe. UsualBuffer is the default size of a memory probe's buffer, in bytes.
 	UsualRun    = 500 * time.Microsecond
 	UsualBuffer = 8 << 20
-	// Where the budget allows it a resource is probed this often, and in short periods more often, for 8 probes in each of a second.
+	// If the budget allows it, a resource is probed every usualSpacing, or perPeriod times per sampling period if that is more often, but not
+	// more often than every leastSpacing.
 	usualSpacing = 250 * time.Millisecond
 	leastSpacing = 125 * time.Millisecond
 	perPeriod    = 8
-	// again is how long a probe that cannot be made waits before it is tried again.
+	// again is the time until opening a prober that could not be opened is tried again.
 	again = time.Minute
 	// stopWait is how long Run waits for a probe that hangs, for example on a disk that does not answer.
 	stopWait = 2 * time.Second
@@ -41,31 +42,34 @@ const (
 
 // Options say what is probed, how often and with how much work.
 type Options struct {
-	Resources []quell.Resource // each one of Resources()
+	Resources []quell.Resource // each must be one of Resources()
 	// Period is the sampling period T.
 	Period time.Duration
-	// Budget is the share of a resource that its probes may take: of the processors' time, of the disk's operations. 0 means 0.5%, the most.
+	// Budget is the share of a resource that its probes may take: of the processors' time or of the disk's operations. 0 means 0.5%, which is
+	// also the limit.
 	Budget float64
 	// Run is the processor time of one processor probe; 0 means 0.5 ms.
 	Run time.Duration
-	// Buffer is the memory that a memory probe reads, in bytes: more than a processor's private caches on any host. 0 means 8 MiB.
+	// Buffer is the memory that a memory probe reads, in bytes. It should be larger than a processor's private caches on any host. 0 means 8
+	// MiB.
 	Buffer int64
-	// Folder is where the disk probe's file is made, of 4 MiB. It has no name once it is open, so nothing is left of it.
+	// Folder is where the disk probe's file of 4 MiB is made. The file's name is removed once it is open, so it cannot be left behind.
 	Folder string
-	// Writes makes the disk probe write and sync instead of reading.
+	// Writes makes the disk probe write and sync instead of read.
 	Writes bool
-	// Cores are the processors of the instance, for the budget; 0 means the own group's quota, or those that this process may use.
+	// Cores is the number of processors of the instance, for the budget. 0 means the quota of this process's control group, or the processors
+	// that this process may use.
 	Cores float64
-	// Operations is what the disk can do per second, for the budget; 0 means not known: one probe a second then.
+	// Operations is how many operations per second the disk can do, for the budget. 0 means unknown: then there is one probe per second.
 	Operations float64
-	// Root holds the machine's proc and sys, as os.DirFS("/") does: the own processor quota is read there.
+	// Root holds the machine's proc and sys, as os.DirFS("/") does. The quota of this process's control group is read there.
 	Root fs.FS
 	Seed uint64
 }
 
-// prober takes one probe after the other of a resource, all on one OS thread.
+// prober makes the probes of one resource, one after the other, all on one OS thread.
 type prober interface {
-	// probe returns what one measured that was due that long ago. An error says why it tells nothing; what it cost counts all the same.
+	// probe makes one probe, which was due that long ago. After an error there is no measured time, but the sample's cost still counts.
 	probe(late time.Duration) (sample, error)
 	close() error
 }
@@ -76,7 +80,7 @@ type sample struct {
 	cost float64 // seconds of a processor, or operations of a disk
 }
 
-// kind is how one resource is probed.
+// kind describes how one resource is probed.
 type kind struct {
 	resource quell.Resource
 	// by describes a probe's work.
@@ -87,10 +91,10 @@ type kind struct {
 	open func(o *Options) (prober, error)
 }
 
-// kinds is the table of what can be probed.
+// kinds lists the resources that can be probed.
 var kinds = []kind{cpuKind, memoryKind, diskKind}
 
-// Resources are those that can be probed from inside an instance.
+// Resources returns the resources that can be probed from inside an instance.
 func Resources() []quell.Resource {
 	var list []quell.Resource
 	for _, k := range kinds {
@@ -99,12 +103,12 @@ func Resources() []quell.Resource {
 	return list
 }
 
-// rate is how many probes of a resource are wanted per second.
+// rate is the wanted number of probes per second of a resource.
 func (o *Options) rate() float64 {
 	return 1 / max(leastSpacing, min(usualSpacing, o.Period/perPeriod)).Seconds()
 }
 
-// Probes measures an instance's own resources while Run runs. Its Sensors tell what was measured.
+// Probes measures an instance's own resources while Run runs. Its Sensors report the results.
 type Probes struct {
 	opts      Options
 	followers []*follower
@@ -133,7 +137,7 @@ func New(o Options) (*Probes, error) {
 	return p, nil
 }
 
-// Run probes until ctx ends. It returns nil when everything has stopped; for a probe that hangs it waits 2 s.
+// Run probes until ctx ends. It returns nil when everything has stopped, or after 2 s if a probe hangs.
 func (p *Probes) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for i, f := range p.followers {
@@ -168,8 +172,8 @@ type follower struct {
 	purse  purse
 
 	mu      sync.Mutex // guards what follows
-	singles []float64  // ms, since the last Sample
-	failed  error      // the last one; nil once a probe went well
+	singles []float64  // times since the last Sample, in ms
+	failed  error      // error of the last probe, nil if it succeeded
 }
 
 // Name implements sensor.Sensor.
@@ -201,13 +205,14 @@ func (f *follower) Sample(_ time.Time, obs *quell.Observation) error {
 	return nil
 }
 
-// follow probes one window after the other. Windows end with the sampling periods of all processes.
+// follow makes the probes of one window after the other. All windows end at multiples of the sampling period, in every process at the same
+// moments.
 func (f *follower) follow(ctx context.Context, rng *rand.Rand) {
-	runtime.LockOSThread() // its clocks are the thread's, which ends with this goroutine
+	runtime.LockOSThread() // the thread's clocks are used, and the thread ends with this goroutine
 	f.purse = f.kind.purse(f.opts)
 	defer func() {
 		if f.prober != nil {
-			_ = f.prober.close() // nothing in it is wanted any more
+			_ = f.prober.close() // an error does not matter, because nothing is read from it any more
 		}
 	}()
 	for end := (time.Time{}); ; {
@@ -223,7 +228,7 @@ func (f *follower) follow(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// ready opens the prober, or tries to do so again after a while.
+// ready returns whether the prober is open. If it is not, ready opens it, at most once in the time again.
 func (f *follower) ready(now time.Time) bool {
 	if f.prober != nil {
 		return true
@@ -254,7 +259,7 @@ func (f *follower) window(ctx context.Context, start time.Time, slots []probe.Sl
 		f.purse.pay(s.cost)
 		f.note(&s.ms, err)
 		if broken := (*brokenError)(nil); errors.As(err, &broken) {
-			_ = f.prober.close() // it is made anew
+			_ = f.prober.close() // ready opens a new one
 			f.prober, f.tried = nil, time.Now()
 			return
 		}
@@ -270,7 +275,7 @@ func (f *follower) note(ms *float64, err error) {
 	}
 }
 
-// brokenError says that a prober must be made again.
+// brokenError says that the prober cannot be used any more and must be opened again.
 type brokenError struct{ error }
 
 func (e *brokenError) Unwrap() error { return e.error }

@@ -16,24 +16,24 @@ var memoryKind = kind{
 }
 
 const (
-	// accesses of one probe: 64 KiB of cache lines.
+	// accesses is the number of accesses of one probe: 64 KiB of cache lines.
 	accesses    = 1024
-	guessedWalk = 150 * time.Microsecond // of one probe
+	guessedWalk = 150 * time.Microsecond // expected time of one probe
 	lineBytes   = 64
 	leastBuffer = 64 << 10
 )
 
-// line is a cache line that says which one follows.
+// line is a cache line that holds the index of the next one.
 type line struct {
 	next uint32
 	_    [lineBytes/4 - 1]uint32
 }
 
-// memoryProbe follows a chain through a buffer, of which the processor cannot guess the next line.
+// memoryProbe follows a chain of cache lines through a buffer. The processor cannot guess the next line.
 type memoryProbe struct {
 	thread thread
 	walk   func()        // a fixed number of accesses
-	paid   time.Duration // the thread's processor time up to the last probe
+	paid   time.Duration // the thread's processor time at the end of the last probe
 }
 
 func openMemory(o *Options) (prober, error) {
@@ -53,8 +53,8 @@ func openMemory(o *Options) (prober, error) {
 	return p, nil
 }
 
-// probe returns the processor time of the walk: it grows with what neighbours take of shared caches and of the memory's bandwidth,
-// not with what they take of the processors.
+// probe returns the processor time of the walk. It grows when neighbours use more of the shared caches or of the memory's bandwidth, but
+// not when they use the processors.
 func (p *memoryProbe) probe(time.Duration) (sample, error) {
 	before := p.thread.used()
 	p.walk()
@@ -82,7 +82,7 @@ func cycle(n int, rng *rand.Rand) []line {
 	return lines
 }
 
-// chase follows the cycle and returns where it got.
+// chase follows the cycle and returns the line that it reached.
 //
 //go:noinline
 func chase(lines []line, at uint32) uint32 {

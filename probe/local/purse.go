@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// purse holds what a resource's probes may take, in seconds of a processor or in operations of a disk, so that their rate adapts to
-// what they cost.
+// purse is the budget of a resource's probes, in seconds of a processor or in operations of a disk. If probes cost more, there are fewer.
 type purse struct {
-	perSecond float64 // what comes in
-	most      float64 // probes per second
-	cost      float64 // of one probe: a moving mean, which begins with a guess
+	perSecond float64 // income, in the same unit
+	most      float64 // limit of probes per second
+	cost      float64 // of one probe: a moving mean that begins with a guess
 
 	saved float64
-	due   float64 // probes
+	due   float64 // number of probes that may be made by rate
 }
 
-// draw returns how many probes a window may have. What is left over is kept for one probe, so that nothing is made up for in a burst.
+// draw returns how many probes a window may have. At most one probe's unused budget is kept for later, so an idle time is not followed by a
+// burst.
 func (p *purse) draw(window time.Duration) int {
 	p.saved = math.Min(p.saved, p.cost) + p.perSecond*window.Seconds()
 	p.due = math.Min(p.due, 1) + p.most*window.Seconds()
@@ -25,7 +25,7 @@ func (p *purse) draw(window time.Duration) int {
 	return int(n)
 }
 
-// pay takes what one probe has cost.
+// pay subtracts what one probe has cost, and adapts the mean cost.
 func (p *purse) pay(cost float64) {
 	const weight = 0.1
 	p.saved -= cost

@@ -2,15 +2,15 @@ package local
 
 import "time"
 
-// thread is the clocks of the OS thread that probes.
+// thread reads the clocks of the OS thread that probes.
 type thread interface {
-	// now is a clock that only runs forward.
+	// now reads a clock that never goes back.
 	now() time.Duration
-	// used is the thread's own processor time.
+	// used returns the thread's own processor time.
 	used() time.Duration
-	// waited is how long the thread has been ready to run and had no processor.
+	// waited returns how long the thread has been ready to run without a processor.
 	waited() (time.Duration, error)
-	// nap sleeps in the kernel, with nothing of the program in between when it ends.
+	// nap sleeps in the kernel, not in Go's scheduler, so that the thread continues as soon as the kernel wakes it.
 	nap(d time.Duration)
 	close() error
 }

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// osThread is the calling thread, which must stay the same.
+// osThread is the OS thread that made it. It must only be used on that thread.
 type osThread struct {
-	schedstat int // file
+	schedstat int // file descriptor
 	text      [64]byte
 }
 
@@ -26,7 +26,7 @@ func openThread() (thread, error) {
 	if _, err := t.waited(); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
-	// Sleeps end when they should, not up to 50 us later. Where that is refused they end later.
+	// With this, sleeps end on time, not up to 50 us later. If the kernel refuses it, they end later.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	return t, nil
 }
@@ -34,14 +34,14 @@ func openThread() (thread, error) {
 func (t *osThread) now() time.Duration  { return clock(unix.CLOCK_MONOTONIC) }
 func (t *osThread) used() time.Duration { return clock(unix.CLOCK_THREAD_CPUTIME_ID) }
 
-// clock reads a clock that every Linux has.
+// clock reads a clock that every Linux has, so there is no error.
 func clock(id int32) time.Duration {
 	var at unix.Timespec
 	_ = unix.ClockGettime(id, &at)
 	return time.Duration(at.Nano())
 }
 
-// waited reads the second number of schedstat, in nanoseconds.
+// waited reads the second number of the thread's schedstat, in nanoseconds.
 func (t *osThread) waited() (time.Duration, error) {
 	n, err := unix.Pread(t.schedstat, t.text[:], 0)
 	if err != nil {
