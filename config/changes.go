@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Changed lists the keys whose values differ between two configurations, sorted. It leaves out defaults that follow
-// from other keys, and keys that only one of the two has because it chooses another policy.
+// Changed lists the keys whose values differ between two configurations, sorted. It leaves out defaults that follow from other
+// keys, and keys that only one of the two has, because the other one names another policy.
 func Changed(a, b *File) []string {
 	var keys []string
 	for path, value := range b.values {
@@ -23,21 +23,22 @@ func Changed(a, b *File) []string {
 	return keys
 }
 
-// The processes that read a configuration, as sentences name them.
+// The names, in messages, of the processes that read a configuration.
 const (
 	ControllerProcess = "the controller"
 	BalancerProcess   = "the balancer"
 	AgentProcess      = "the agents"
 )
 
-// owner says which processes read the keys below a path: which must be restarted to read them again, and which do so at
-// SIGHUP. The longest matching path counts.
+// owner says which processes read the keys below a path: some must be restarted to read the keys again, others read them at SIGHUP.
+// If several paths match a key, the longest counts.
 type owner struct {
 	path            string
 	restart, hangUp []string
 }
 
-// owners is the table. The controller reads its service's keys again at the SIGHUP that is being reported.
+// owners is the table of all keys. It does not name the controller for keys that it reads at SIGHUP: messages about changed keys
+// are written when the controller has just done so.
 func (f *File) owners() []owner {
 	everybody := []string{ControllerProcess, BalancerProcess, AgentProcess}
 	controller, balancer, agents := []string{ControllerProcess}, []string{BalancerProcess}, []string{AgentProcess}
@@ -46,7 +47,7 @@ func (f *File) owners() []owner {
 	}
 	sampling := owner{"sampling", nil, []string{BalancerProcess, AgentProcess}}
 	if f.Probe.From == FromController {
-		sampling.restart = controller // its prober
+		sampling.restart = controller // the controller's prober
 		probing = func(path string, too ...string) owner { return owner{path, controller, too} }
 	}
 	return append(f.Balancer.owners(), []owner{
@@ -72,7 +73,7 @@ func (f *File) owners() []owner {
 	}...)
 }
 
-// keepers use the data folder; agents do so if they run a policy or probe the disk there.
+// keepers are the processes that use the data folder. Agents use it if they run a policy, or if they probe the disk in it.
 func (f *File) keepers() []string {
 	list := []string{ControllerProcess, BalancerProcess}
 	if f.Agent.Policy.Chosen.Name != "" || slices.Contains(f.Agent.Probing.Resources, quell.Disk) && f.Agent.Probing.Folder == "" {
@@ -81,8 +82,8 @@ func (f *File) keepers() []string {
 	return list
 }
 
-// owners returns the rows of the balancer's keys. The controller uses the keys that it read at its start, unless the balancer is a
-// process of its own, which reads most of them itself.
+// owners returns the rows of the balancer's keys. If the balancer is one of Quell's own processes, it reads most of them itself;
+// otherwise the controller uses them as they were at its start.
 func (b Balancer) owners() []owner {
 	controller, itself := []string{ControllerProcess}, []string{BalancerProcess}
 	own, ok := b.Settings.(ownProcess)
@@ -103,7 +104,7 @@ func (b Balancer) owners() []owner {
 	return list
 }
 
-// ownerOf finds the row of a key.
+// ownerOf finds the row of owners that counts for a key.
 func (f *File) ownerOf(key string) (found owner) {
 	for _, o := range f.owners() {
 		if keys.Within(key, o.path) && len(o.path) > len(found.path) {
@@ -123,7 +124,7 @@ func (f *File) Restarts(process string, changed []string) []string {
 	return slices.DeleteFunc(slices.Clone(changed), func(key string) bool { return !slices.Contains(f.ownerOf(key).restart, process) })
 }
 
-// needs returns what applies a key, "" if a reload of the controller does.
+// needs returns what must be done to apply a changed key, "" if a reload of the controller is enough.
 func (o owner) needs() string {
 	var parts []string
 	if who := listing(o.restart); who != "" {
@@ -155,7 +156,7 @@ func (f *File) NeedsRestart(changed []string) string {
 	return strings.Join(sentences, " ")
 }
 
-// listing joins words as in a sentence.
+// listing joins words with commas and "and".
 func listing(words []string) string {
 	switch n := len(words); n {
 	case 0:

@@ -16,10 +16,9 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Check reads a configuration and reports everything that can be found wrong without running it: the mistakes that Load
-// finds, and those that a process would find later, such as missing files, secrets that others can read, and settings
-// with which nothing would be probed. All mistakes are reported together, as in Parse. If the file could be read, it is
-// returned with them.
+// Check reads a configuration and reports everything that can be found wrong without running it: the mistakes that Load finds, and
+// those that a process would find later, such as missing files, secrets that others can read, and settings with which nothing would
+// be probed. The error lists all mistakes, as in Parse. If the file could be read, it is returned in spite of its mistakes.
 func (t Drivers) Check(path string) (*File, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
@@ -41,7 +40,7 @@ func (t Drivers) Check(path string) (*File, error) {
 	return f, d.Err()
 }
 
-// checkFleet requires instances, and settings that agree with their list.
+// checkFleet checks that a fixed group has instances, and that other settings agree with the list of instances.
 func checkFleet(d *keys.Decoder, f *File) {
 	members, fixed := f.Scaler.Listed()
 	n := len(members)
@@ -92,7 +91,8 @@ func checkProbing(d *keys.Decoder, f *File) {
 	}
 }
 
-// checkResources wants a probe of every resource that the policy decides by, and what tells the own use of it.
+// checkResources checks that every resource by which the policy decides is probed, and that the disk's capacity is given if it is
+// probed.
 func checkResources(d *keys.Decoder, f *File) {
 	probed := f.Agent.Probing.Resources
 	if d.Given("policy.resource") && d.Sound("policy", "agent.probes") && policy.Feels(f.Service.Policy.Name) {
@@ -116,10 +116,10 @@ func (f *File) sizesProbes() bool {
 	return f.Probe.Size > 0 || f.Probe.Capacity > 0 || network
 }
 
-// Unprobed says that no prober runs, because its probes would have no size and the policy does not need them.
+// Unprobed returns whether no prober runs, because the size of a probe is not known and the policy does not need probes.
 func (f *File) Unprobed() bool { return !f.sizesProbes() && !policy.Feels(f.Service.Policy.Name) }
 
-// leastToken is the shortest length of a token; shorter ones can be guessed.
+// leastToken is the shortest length of a token; a shorter token can be guessed.
 const leastToken = 16
 
 const newToken = "make one with: openssl rand -hex 32"
@@ -144,15 +144,15 @@ func checkSecrets(d *keys.Decoder, f *File) {
 	checkCredentials(d, f)
 }
 
-// checkCredentials checks the file of this process's credential. It may be missing, because on the controller's machine
-// credentials are found automatically.
+// checkCredentials checks the file of this process's credential. The file may be missing, because processes on the controller's
+// machine find their credentials in the data folder.
 func checkCredentials(d *keys.Decoder, f *File) {
 	if f.Bus.Credentials != "" && d.Sound("bus.credentials") {
 		checkPrivate(d, "bus.credentials", f.values["bus.credentials"], f.Bus.Credentials)
 	}
 }
 
-// checkTokenFile checks a file that holds a token; written is its name in the configuration.
+// checkTokenFile checks a file that holds a token; written is the file's name as the configuration has it.
 func checkTokenFile(d *keys.Decoder, key, written, path string) {
 	token, err := Token("", path)
 	if err != nil {
@@ -181,7 +181,7 @@ func mode(path string) (fs.FileMode, bool) {
 	return info.Mode().Perm(), true
 }
 
-// reason is what is wrong with a file, without its name.
+// reason is the text of an error about a file, without the file's name.
 func reason(err error) string {
 	var problems keys.Problems
 	if errors.As(err, &problems) {

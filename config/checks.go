@@ -33,7 +33,7 @@ func checkFile(d *keys.Decoder, f *File) {
 	d.Apart("probe.listen", f.Probe.Listen, "agent.metrics", f.Agent.Metrics)
 }
 
-// checkControlGroups refuses patterns with names, and names and paths that are given twice.
+// checkControlGroups refuses a name for a pattern of control groups, and a name or path that is given twice.
 func checkControlGroups(d *keys.Decoder, groups []sensor.Group) {
 	for i, g := range groups {
 		at := fmt.Sprintf("agent.policy.groups[%d]", i)
@@ -73,7 +73,7 @@ func CheckService(d *keys.Decoder, path string, s quell.Service) {
 	}
 }
 
-// checkBounds compares the smallest with the largest size of a group.
+// checkBounds refuses a group whose smallest size is above its largest.
 func checkBounds(d *keys.Decoder, path string, g quell.Group) {
 	minimum, maximum := keys.Join(path, "group.min"), keys.Join(path, "group.max")
 	if d.Sound(minimum, maximum) && g.Min > g.Max {

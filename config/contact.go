@@ -9,16 +9,16 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// The parts that are read of a file with mistakes, by their keys.
+// If a configuration file has mistakes, only these of its sections are read.
 var (
 	localPart   = []string{"data"}
 	contactPart = []string{"service", "bus", "data"}
 	hostPart    = append([]string{"sampling", "probe"}, contactPart...)
 )
 
-// LoadContact reads what a command needs to reach the controller of a service: service, bus and data. Mistakes in the
-// rest of the file are returned with it but do not stop the command, because pause and override must work while
-// somebody is still editing the file. An error means that service or bus cannot be read, and lists every mistake.
+// LoadContact reads what a command needs to reach the controller of a service: the sections service, bus and data. Mistakes in the
+// rest of the file are returned with it but do not stop the command, because pause and override must work while somebody is still
+// editing the file. An error means that service or bus cannot be read, and lists every mistake.
 func (t Drivers) LoadContact(path string) (*File, keys.Problems, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
@@ -27,8 +27,8 @@ func (t Drivers) LoadContact(path string) (*File, keys.Problems, error) {
 	return t.ParseContact(path, data)
 }
 
-// LoadLocal reads what a command needs to reach an agent of this machine that runs a policy: data. Mistakes in the rest of the file are
-// returned as in LoadContact.
+// LoadLocal reads what a command needs to reach an agent of this machine that runs a policy: the key data. Mistakes in the rest of
+// the file are returned as in LoadContact.
 func (t Drivers) LoadLocal(path string) (*File, keys.Problems, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
@@ -37,8 +37,8 @@ func (t Drivers) LoadLocal(path string) (*File, keys.Problems, error) {
 	return t.parsePart(path, data, localPart)
 }
 
-// LoadHost reads what an emulated machine needs to know about its service: service, bus, data, sampling and probe. Mistakes in the rest
-// of the file stop no instance, and are returned as in LoadContact.
+// LoadHost reads what an emulated machine needs to know about its service: the sections service, bus, data, sampling and probe.
+// Mistakes in the rest of the file do not stop the machine; they are returned as in LoadContact.
 func (t Drivers) LoadHost(path string) (*File, keys.Problems, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
@@ -53,7 +53,8 @@ func (t Drivers) ParseContact(name string, data []byte) (*File, keys.Problems, e
 	return t.parsePart(name, data, contactPart)
 }
 
-// parsePart reads some keys of a file, which must be free of mistakes.
+// parsePart reads only the named sections of a file. A mistake in these sections is an error; mistakes in others are returned as
+// problems.
 func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys.Problems, error) {
 	f := t.Defaults()
 	f.Path = name
@@ -65,7 +66,7 @@ func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys
 	if f.Local() && slices.Contains(part, "service") && d.Sound("service") {
 		return nil, nil, errLocal(name)
 	}
-	if !d.Sound(part...) { // contradictions between these keys and others matter only to the processes
+	if !d.Sound(part...) { // whether these sections contradict others matters only to the processes
 		return nil, nil, d.Err()
 	}
 	f.derive(d)
@@ -74,7 +75,7 @@ func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys
 	return &f, d.Problems(), nil
 }
 
-// parsePartAlone reads some keys of a file that is not valid YAML as a whole.
+// parsePartAlone reads the named sections of a file that as a whole is not valid YAML.
 func (t Drivers) parsePartAlone(name string, data []byte, part []string, whole *keys.Decoder) (*File, keys.Problems, error) {
 	f := t.Defaults()
 	f.Path = name

@@ -19,10 +19,10 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// File is a configuration. Every process of a service reads the same file and uses its part. Relative paths in the
-// file were made relative to the file's folder.
+// File is a configuration. Every process of a service reads the same file and uses some of its sections. A relative path in the
+// file starts at the file's folder; here it has that folder in front.
 type File struct {
-	Path     string // of the file itself
+	Path     string // path of the configuration file
 	Service  quell.Service
 	Models   string // models.json; empty if there are no models yet
 	Data     string // folder of all files that Quell keeps
@@ -34,29 +34,30 @@ type File struct {
 	Agent    Agent
 	Train    Train
 
-	values map[string]string // of every key, as read
+	values map[string]string // value of every key, as text
 	places *keys.Decoder
 }
 
-// Bus configures the message bus. With a URL an existing server is used, otherwise the controller runs one.
+// Bus configures the message bus. If a URL is given, the processes use that existing server; otherwise the controller runs one.
 type Bus struct {
 	URL           string
 	Listen        string // address of the controller's own server
 	Credentials   string // file of this process's credential; empty: the one in Keyring, if any
 	Token         string
 	TokenFile     string
-	TokenCommands bool // a client with the token may command as an operator
+	TokenCommands bool // whether a client with the token may also send an operator's commands
 	TLS           TLS
 	JournalBytes  int64
 	Replicas      int    // copies of each store in a cluster; 0: as many as possible, up to 3
-	StoreDir      string // of the controller's own server; inside File.Data
+	StoreDir      string // folder of the stores of the controller's own server; inside File.Data
 	Keyring       string // folder of the controller's key and this machine's credentials; inside File.Data
 }
 
-// TLS names the files of a transport secured by certificates; empty ones are not used.
+// TLS names the PEM files for connections with certificates; an empty name means that there is no such file.
 type TLS struct{ CA, Cert, Key string }
 
-// Drivers is the table of drivers that a configuration can name; the first of each kind is the default.
+// Drivers is the table of the balancers and scalers that a configuration can name. The first balancer and the first scaler are the
+// defaults.
 type Drivers struct {
 	Balancers []balancer.Kind
 	Scalers   []scaler.Kind
@@ -70,10 +71,10 @@ type Balancer struct {
 	Settings balancer.Settings // of the kind
 }
 
-// ownProcess is a balancer that is one of Quell's own processes: it reads the configuration itself, and probes.
+// ownProcess is a balancer that is one of Quell's own processes: it reads the configuration itself, and it measures probes.
 type ownProcess interface {
-	// Process returns the keys that the balancer reads again at SIGHUP, the exceptions below these that it reads only at its start, and
-	// the keys that the controller reads as well. All other keys are read at its start.
+	// Process returns the keys that the balancer reads again at SIGHUP, keys below them that it nevertheless reads only at its start,
+	// and the keys that the controller reads as well. The balancer reads all other keys at its start.
 	Process() (again, once, shared []string)
 }
 
@@ -89,8 +90,8 @@ type Scaler struct {
 	Settings scaler.Settings // of the kind
 }
 
-// Listed returns the instances of a group whose size never changes, and whether it is one. In the file they are the list
-// scaler.instances.
+// Listed returns the instances of a fixed group, one whose size never changes, and whether the group is fixed. In the file the
+// instances are the list scaler.instances.
 func (s Scaler) Listed() (members []quell.Member, fixed bool) {
 	list, fixed := s.Settings.(interface{ Listed() []quell.Member })
 	if !fixed {
@@ -102,7 +103,7 @@ func (s Scaler) Listed() (members []quell.Member, fixed bool) {
 // Prober is the process that measures probes.
 type Prober string
 
-// Probes are measured at the balancer, where the traffic comes from, or by the controller if the balancer cannot.
+// The balancer measures probes, because the service's traffic comes from there. If it cannot, the controller measures them.
 const (
 	FromBalancer   Prober = "balancer"
 	FromController Prober = "controller"
@@ -110,8 +111,8 @@ const (
 
 // Probe configures the measurement that detects interference.
 type Probe struct {
-	Size      int64   // bytes of one download; 0: computed from the budget
-	Count     int     // downloads per sampling period and instance
+	Size      int64   // bytes of one download; 0: computed from Budget
+	Count     int     // how many downloads probe an instance in each sampling period
 	Budget    float64 // share of an instance's network capacity that probes may use
 	Token     string
 	TokenFile string
@@ -124,9 +125,9 @@ type Probe struct {
 // Agent configures the process on an instance.
 type Agent struct {
 	Instance  string                     // id of the instance; empty: given on the command line
-	Capacity  map[quell.Resource]float64 // network in bit/s, cpu in cores, disk in operations/s, memory in bytes/s; else detected or unknown
-	Interface string                     // network interface; empty: that of the default route
-	Root      string                     // root of the file system that sensors read
+	Capacity  map[quell.Resource]float64 // network in bit/s, cpu in cores, disk in operations/s, memory in bytes/s; else as detected
+	Interface string                     // name of the network interface; empty: that of the default route
+	Root      string                     // folder below which sensors find /proc and /sys
 	Cgroup    string                     // control group whose processor time counts as the instance's; empty: the whole machine
 	Metrics   string                     // empty: off
 	DiskBytes int64                      // bytes per second that the disk can read and write; 0: not known
@@ -137,32 +138,32 @@ type Agent struct {
 // Probing is what the agent probes on its own machine, and how.
 type Probing struct {
 	Resources []quell.Resource // empty: none
-	Budget    float64          // share of each resource that its probes may take
+	Budget    float64          // share of each resource that probes of it may use
 	Run       time.Duration    // processor time of one processor probe
 	Buffer    int64            // bytes that memory probes walk through
-	Folder    string           // of the disk probe's file; empty: AgentDir
-	Writes    bool             // the disk probe writes and syncs instead of reading
+	Folder    string           // folder of the disk probe's file; empty: AgentDir
+	Writes    bool             // whether the disk probe writes and syncs instead of reading
 }
 
-// AgentPolicy configures a policy that runs on the machine itself, for its control groups.
+// AgentPolicy configures a policy that the agent runs itself, for control groups of its own machine.
 type AgentPolicy struct {
-	Chosen   quell.Policy // of scope host; its name is empty if there is none
+	Chosen   quell.Policy // a policy for control groups; without a name there is none
 	Sampling time.Duration
 	Groups   []sensor.Group
 }
 
-// usualGroups are what usually runs on a machine with systemd: services, containers and virtual machines, and users.
+// usualGroups are the control groups that systemd makes: of services, of containers and virtual machines, and of users.
 func usualGroups() []sensor.Group {
 	return []sensor.Group{{Path: "/system.slice/*"}, {Path: "/machine.slice/*"}, {Path: "/user.slice/*"}}
 }
 
-// ProbeDir is the folder of the disk probe's file.
+// ProbeDir is the folder in which the disk probe has its file.
 func (f *File) ProbeDir() string { return cmp.Or(f.Agent.Probing.Folder, f.AgentDir()) }
 
-// AgentDir is the folder of the files that the agent's policy keeps.
+// AgentDir is the folder in which the agent's policy keeps its files.
 func (f *File) AgentDir() string { return filepath.Join(f.Data, "agent") }
 
-// Local returns whether the file names no service: it is only for agents that run a policy on their own machine.
+// Local returns whether the file names no service. Such a file is only for agents that run a policy on their own machine.
 func (f *File) Local() bool { return f.Service.Name == "" }
 
 // The plans of a training.
@@ -185,8 +186,8 @@ const (
 // Testbed is the kind of machines that a training uses.
 type Testbed string
 
-// Train configures how models are trained on a testbed's hosts. Levels to Confidence are for a custom plan; the other
-// plans have their own values.
+// Train configures how models are trained on a testbed's hosts. The fields from Levels to Confidence are for a custom plan; the
+// other plans have values of their own.
 type Train struct {
 	Resource     quell.Resource // resource to train; default: the policy's
 	Plan         TrainPlan
@@ -196,9 +197,9 @@ type Train struct {
 	Repeat       int           // smallest number of runs of a level
 	MaxRepeat    int           // largest number of runs of a level
 	Interval     float64       // a level is done when its confidence interval is at most this wide, as a share of the mean
-	Confidence   float64       // of that interval, as a fraction
-	Budget       int           // of plan adaptive: largest number of runs
-	Bound        float64       // of plan adaptive: stop when the capacity's standard error is at most this utilisation; 0: never
+	Confidence   float64       // confidence of that interval, as a fraction
+	Budget       int           // plan adaptive: largest number of runs
+	Bound        float64       // plan adaptive: stop when the capacity's standard error is at most this utilisation; 0: never
 	Testbed      Testbed
 	Hosts        int     // number of machines used at once
 	Network      float64 // bit/s of a host's link
@@ -207,7 +208,7 @@ type Train struct {
 	Seed         uint64
 }
 
-// Defaults returns the configuration of an empty file. Required keys are empty.
+// Defaults returns the configuration of an empty file. The required keys have no value in it.
 func (t Drivers) Defaults() File {
 	return File{
 		Service:  quell.DefaultService(),

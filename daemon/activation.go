@@ -17,8 +17,8 @@ import (
 const firstInherited = 3
 
 // activated returns the sockets that systemd opened for this process (LISTEN_FDS of sd_listen_fds(3)), by the names traffic,
-// metrics and admin of their socket units (FileDescriptorName=). Sockets with other names are identified by their address: a
-// Unix socket is the admin socket, one on the port of balancer.metrics is for metrics, another one is for traffic.
+// metrics and admin of their socket units (FileDescriptorName=). Sockets with other names are identified by their address: a Unix
+// socket is the admin socket, a socket on the port of balancer.metrics is for metrics, and any other is for traffic.
 func activated(b *builtin.Settings) (in builtin.Inherited, err error) {
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
 		return in, nil

@@ -25,9 +25,10 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// Agent reports readings of its machine, answers probes, and runs the configured policy over the machine's control groups, until ctx
-// ends. With a configuration without a service it only runs the policy, and there is no bus. instance overrides the configuration's.
-// Each value from reload makes it read the configuration again; a bad one is logged and the running one stays.
+// Agent reports readings of its machine, answers probes, and runs the configured policy over the machine's control groups, until
+// ctx ends. If the configuration names no service, the agent only runs the policy and there is no bus. instance overrides
+// agent.instance. Each value from reload makes the agent read the configuration again; if that has mistakes they are logged and the
+// agent keeps the old one.
 func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, log *slog.Logger) error {
 	return (&reporter{path: path, log: log}).live(ctx, instance, reload)
 }
@@ -72,7 +73,7 @@ func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.S
 	return err
 }
 
-// introduce names the machine: an instance of the service, or the machine's own name if there is no service.
+// introduce sets the machine's name: the id of its instance, or the host's name if the configuration has no service.
 func (r *reporter) introduce(instance string) error {
 	r.instance = cmp.Or(instance, r.started.Agent.Instance)
 	if r.started.Local() {
@@ -92,7 +93,7 @@ func (r *reporter) introduce(instance string) error {
 	return nil
 }
 
-// serve receives orders from the bus, if there is one, and serves metrics and health.
+// serve receives orders from the bus, if there is one, and answers requests for metrics and health.
 func (r *reporter) serve() (stop func(), err error) {
 	unserve := func() {}
 	if r.conn != nil {
@@ -114,24 +115,24 @@ func (r *reporter) serve() (stop func(), err error) {
 // reporter is an agent that can read its configuration again: each time it runs a new agent.Agent.
 type reporter struct {
 	path, instance string
-	started        *config.File // as it was at the start
-	conn           *bus.Conn    // nil without a service
+	started        *config.File // the configuration at the start
+	conn           *bus.Conn    // nil: no service
 	own            hostPolicy
-	limiters       map[quell.Resource]agent.Limiter // this version has no driver of either kind; tests have
+	limiters       map[quell.Resource]agent.Limiter // this version has neither limiters nor tuners, only tests do
 	setters        map[string]agent.Setter
 	log            *slog.Logger
 	shown          atomic.Pointer[prometheus.Registry]
-	now            atomic.Pointer[agent.Agent] // the agent that receives orders
+	now            atomic.Pointer[agent.Agent] // the agent that receives orders now
 }
 
 // generation is the set of parts made from one reading of the configuration.
 type generation struct {
 	file     *config.File
-	agent    *agent.Agent // nil without a service
+	agent    *agent.Agent // nil: no service
 	loop     *host.Loop   // nil without a policy of the agent's own
 	probes   *local.Probes
 	registry *prometheus.Registry
-	listener *net.TCPListener // kept open when the agent's own listener on the same socket is closed; nil without a service
+	listener *net.TCPListener // kept open when the agent's own listener on the same socket is closed; nil: no service
 }
 
 func (g *generation) close() error {
@@ -141,7 +142,7 @@ func (g *generation) close() error {
 	return g.listener.Close()
 }
 
-// run runs all parts until ctx ends, or one of them ends.
+// run runs all parts until ctx ends or one of the parts ends.
 func (g *generation) run(ctx context.Context) error {
 	var parts []func(context.Context) error
 	if g.agent != nil {
@@ -220,8 +221,8 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	return &generation{file, a, loop, probes, registry, listener}, nil
 }
 
-// Sensors are what a configuration's agent reads of its machine, and the probes of which some of them tell once these run. exclude are
-// bytes sent that are no use by the service.
+// Sensors makes the sensors of a configuration's agent, and its probes; some of the sensors report the results of running probes.
+// exclude returns how many of the bytes that the machine has sent are not the service's.
 func Sensors(file *config.File, exclude func() uint64) (*sensor.Set, *local.Probes, error) {
 	a := &file.Agent
 	root := os.DirFS(a.Root)
@@ -240,7 +241,8 @@ func Sensors(file *config.File, exclude func() uint64) (*sensor.Set, *local.Prob
 	return sensors, probes, err
 }
 
-// again returns another listener on the same socket, so that connections wait in its queue while nobody accepts.
+// again returns another listener on the same socket. While the socket is open, connections wait in its queue even if no listener
+// accepts them.
 func again(listener *net.TCPListener) (net.Listener, error) {
 	file, err := listener.File()
 	if err != nil {
@@ -250,7 +252,7 @@ func again(listener *net.TCPListener) (net.Listener, error) {
 	return net.FileListener(file)
 }
 
-// run runs one generation until ctx ends, or until the next one is ready.
+// run runs one generation until ctx ends, or until a reload has made the next generation.
 func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Signal) (next *generation, err error) {
 	r.shown.Store(g.registry)
 	r.now.Store(g.agent)
@@ -277,7 +279,7 @@ func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Sign
 	return next, err
 }
 
-// reload reads the configuration again. It returns nil if nothing changes for the agent, or the file is bad.
+// reload reads the configuration again. It returns nil if nothing changes for the agent or the file has mistakes.
 func (r *reporter) reload(g *generation) (next *generation) {
 	file, err := Drivers().LoadAgent(r.path)
 	switch {

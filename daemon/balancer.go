@@ -19,16 +19,16 @@ import (
 
 // BalancerRun says how a balancer is started, in addition to its configuration.
 type BalancerRun struct {
-	TakeOver bool             // takes the listening sockets over from a running balancer
-	Reload   <-chan os.Signal // each value makes it read the configuration again; a bad one is logged and the running one stays
-	Stop     <-chan os.Signal // also gets the signals that end ctx: the second one ends the process at once, with open requests
+	TakeOver bool             // take the listening sockets over from a running balancer
+	Reload   <-chan os.Signal // each value makes it read the configuration again; one with mistakes is logged and not used
+	Stop     <-chan os.Signal // also gets the signals that end ctx: the second one ends the process at once, without waiting for requests
 }
 
 // ErrHandedOver says that a balancer ends because another process has taken over. It is not a failure.
 var ErrHandedOver = errors.New("another process has taken over")
 
-// Balancer runs the built-in balancer, and the prober in the same process. It ends when ctx ends or, with ErrHandedOver, when another
-// process has taken over. Then open requests may finish for balancer.drain.
+// Balancer runs the built-in balancer, and the prober in the same process. It ends when ctx ends or, with ErrHandedOver, when
+// another process has taken over. In both cases it then gives open requests the time balancer.drain to finish.
 func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logger) (err error) {
 	file, settings, err := loadBalancer(path)
 	if err != nil {
@@ -58,7 +58,7 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 	p.stopProbing()
 	limit, hurry := p.file.Balancer.Drain, run.Stop
 	switch {
-	case stop == handedOver: // a signal now is already the second request to end
+	case stop == handedOver: // this process no longer listens: a first signal ends it at once
 		watchStop, cancelWatch := context.WithCancel(ctx)
 		defer cancelWatch()
 		return errors.Join(ErrHandedOver, p.drain(watchStop, limit, nil))
@@ -131,10 +131,10 @@ func canceled(ctx context.Context) context.Context {
 	return ctx
 }
 
-// running is a running balancer. One goroutine uses its fields.
+// running is a running balancer. Only one goroutine uses its fields.
 type running struct {
 	path          string
-	started, file *config.File // as it was at the start, and as it is in force
+	started, file *config.File // the configuration at the start, and the one in force
 	server        *builtin.Server
 	conn          *bus.Conn
 	log           *slog.Logger
@@ -154,7 +154,7 @@ func (p *running) probe(ctx context.Context) {
 	}
 	prober, err := newProber(p.file, p.file.Balancer.Name, func() []probe.Target { return followed(p.server) }, publisher(p.conn), p.log)
 	if err != nil {
-		p.log.Error("nothing is probed, traffic flows on", "error", err) // a mistake in probe must not stop the service
+		p.log.Error("nothing is probed, traffic flows on", "error", err) // a mistake in the section probe must not stop the service
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -197,20 +197,20 @@ func (p *running) reload(ctx context.Context) {
 	}
 	before := p.file
 	p.file = file
-	p.stopProbing() // its keys, or the content of the token's file, may have changed
+	p.stopProbing() // the keys of probe, or the content of its token file, may have changed
 	p.probe(ctx)
 	logReload(p.log, config.BalancerProcess, p.started, before, file,
 		"restart the balancer to apply this, without a gap by `quell balancer --take-over`")
 }
 
-// drain lets open requests finish for the given time, until ctx ends, or until the second value of stop.
+// drain waits for open requests to finish: at most for the given time, until ctx ends, or until stop gives its second value.
 func (p *running) drain(ctx context.Context, limit time.Duration, stop <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	finished := make(chan struct{})
 	defer close(finished)
 	go func() {
-		for range 2 { // the first one is why the balancer stops
+		for range 2 { // the first signal is why the balancer stops
 			select {
 			case <-stop:
 			case <-finished:
@@ -227,7 +227,7 @@ func (p *running) drain(ctx context.Context, limit time.Duration, stop <-chan os
 	return nil
 }
 
-// open counts the requests under way.
+// open counts the requests that the server has not yet finished.
 func open(server *builtin.Server) (n int64) {
 	for _, b := range server.Backends() {
 		n += b.InFlight
@@ -244,7 +244,7 @@ func balancerOptions(file *config.File, settings *builtin.Settings, conn *bus.Co
 	o.Publish = func(_ context.Context, readings []quell.Reading) error {
 		for _, r := range readings {
 			if err := conn.PublishReading(r); err != nil {
-				return err // the others would fail for the same reason
+				return err // the other sockets would fail for the same reason
 			}
 		}
 		return nil
@@ -252,8 +252,8 @@ func balancerOptions(file *config.File, settings *builtin.Settings, conn *bus.Co
 	return o
 }
 
-// seed gives a balancer without backends those of a fixed list of machines, with equal shares, so that traffic flows
-// before the controller runs.
+// seed gives the machines of a fixed list, with equal shares, to a balancer that has no backends. So traffic flows before the
+// controller runs.
 func seed(ctx context.Context, server *builtin.Server, file *config.File) error {
 	members, fixed := file.Scaler.Listed()
 	if len(server.Backends()) > 0 || !fixed {
@@ -295,7 +295,7 @@ func newProber(
 	return probe.NewProber(o)
 }
 
-// probing is how the instances of a configuration are probed.
+// probing returns a prober's options from the configuration.
 func probing(file *config.File) probe.Options {
 	p := file.Probe
 	o := probe.Options{
@@ -310,7 +310,7 @@ func probing(file *config.File) probe.Options {
 	return o
 }
 
-// Probing returns how the instances of a configuration are probed; false if the configuration does not say.
+// Probing returns how instances are probed under this configuration; false if it does not determine that.
 func Probing(file *config.File) (quell.Probing, bool) {
 	prober, err := probe.NewProber(probing(file))
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/quellhq/quell/scaler"
 )
 
-// Controller runs a service's controller until ctx ends. Each value from reload makes it read the configuration and
-// the models again; bad ones are logged and the running ones stay.
+// Controller runs a service's controller until ctx ends. Each value from reload makes it read the configuration and the models
+// again; if they have mistakes, these are logged and the controller keeps the old ones.
 func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *slog.Logger) error {
 	return runController(ctx, path, nil, reload, log)
 }
@@ -190,7 +190,7 @@ func (a agents) Order(ctx context.Context, instance string, orders bus.Orders) e
 	return a.conn.Order(ctx, a.service, instance, orders)
 }
 
-// stores are the controller's journal and memory. With an external bus, decisions do not wait for its servers.
+// stores makes the controller's journal and memory. On an external bus, decisions do not wait for its servers to store something.
 func stores(
 	file *config.File, journal *bus.Journal, state *bus.State, conn *bus.Conn, lease *leader, stop *cleanups,
 ) (controller.Journal, controller.Memory) {
@@ -206,8 +206,8 @@ func stores(
 	return writer, writer
 }
 
-// ownBackends returns whether only this service's controller can have made the balancer's backends. Other balancers may have had
-// backends and weights before Quell was installed.
+// ownBackends returns whether nobody but this service's controller can have made the balancer's backends. With some balancers
+// backends and weights may be older than the installation of Quell.
 func ownBackends(file *config.File) bool {
 	b, ok := file.Balancer.Settings.(interface{ OwnBackends(ownMembers bool) bool })
 	return ok && b.OwnBackends(ownMembers(file))
@@ -229,7 +229,8 @@ type measuring interface {
 	Measure(driver balancer.Driver, s balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error)
 }
 
-// measure passes such a balancer's readings to the controller. It returns nil if the balancer measures itself.
+// measure starts the measuring of a balancer's requests and passes the readings to the controller. It returns nil if the balancer
+// measures its requests itself.
 func measure(
 	file *config.File, driver balancer.Driver, c *controller.Controller, log *slog.Logger, stop *cleanups,
 ) (balancer.Meter, error) {
@@ -260,14 +261,14 @@ func newScaler(file *config.File, pipe *os.File, log *slog.Logger, stop *cleanup
 	return driver, nil
 }
 
-// ownMembers returns whether only this service's controller can have started the instances.
+// ownMembers returns whether nobody but this service's controller can have started the instances.
 func ownMembers(file *config.File) bool {
 	s, ok := file.Scaler.Settings.(interface{ OwnMembers() bool })
 	return ok && s.OwnMembers()
 }
 
-// holder names this controller in the lease. It stays the same for an installation, which takes its own lease back
-// after a crash.
+// holder names this controller in the lease. The name is the same after a restart, so that a controller that crashed can take its
+// own lease again at once.
 func holder(file *config.File) string {
 	host, _ := os.Hostname()
 	data, err := filepath.Abs(file.Data)
@@ -277,7 +278,8 @@ func holder(file *config.File) string {
 	return host + ":" + data
 }
 
-// attach connects the controller with readings, commands, metrics, and its own prober if the balancer has none.
+// attach connects the controller with the bus for readings and commands, serves its metrics, and starts its prober if the balancer
+// has none.
 func attach(ctx context.Context, file *config.File, c *controller.Controller, conn *bus.Conn, log *slog.Logger, stop *cleanups) error {
 	unsubscribe, err := conn.SubscribeReadings(file.Service.Name, bus.Intake{Accept: c.Observe, Reject: c.Reject, Known: c.Knows})
 	if err != nil {
@@ -320,7 +322,8 @@ func targetsOf(c *controller.Controller) []probe.Target {
 	return targets
 }
 
-// reloading applies a changed configuration, or keeps the running one. resized is called with the periods of a new one.
+// reloading reads the configuration again at each value from reload, and applies it; if it has mistakes the controller keeps the
+// old one. It calls resized with the new periods.
 func reloading(
 	ctx context.Context, path string, started *config.File, c *controller.Controller, resized func(quell.Service), reload <-chan os.Signal,
 	log *slog.Logger,

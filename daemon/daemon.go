@@ -17,15 +17,15 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// stopWait limits how long a part may take to end.
+// stopWait limits how long each part of a process may take to end.
 const stopWait = 10 * time.Second
 
-// attentive is how often controllers and balancers ping the server of the bus; they leave a server that hangs after three times as long.
-// The thousands of agents ping less often.
+// attentive is how often controllers and balancers ping the server of the bus. They leave a server that has not answered for three
+// times as long. Agents, of which there may be thousands, ping less often.
 const attentive = time.Second
 
-// join connects to the configured bus permanently: if the bus is away or refuses, it tries again. The credential is
-// read again at each attempt. Readings are checked by sender and receiver.
+// join connects to the configured bus permanently: if the bus is away or refuses, it tries again. The credential is read again at
+// each attempt. Sender and receiver both check readings.
 func join(file *config.File, server *bus.Server, role bus.Role, id string, log *slog.Logger) (*bus.Conn, error) {
 	o := busOptions(file, role, id)
 	o.Server, o.Logger, o.Persistent = server, log, true
@@ -64,7 +64,7 @@ func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 		id.Credential, err = ring.Find(g)
 	}
 	switch {
-	case err == nil && len(id.Credential) > 0: // one file names bus.credentials for all machines, and this machine is the controller's
+	case err == nil && len(id.Credential) > 0: // the controller's machine has a keyring in place of bus.credentials
 		return id, nil
 	case named != nil:
 		return id, &quell.UserError{Err: fmt.Errorf("bus.credentials: %w", named)}
@@ -76,7 +76,7 @@ func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 		"owns %s; elsewhere set bus.credentials to a file made there with `quell credentials %s`: %w", ring.Dir, g, err)}
 }
 
-// busOf is the bus that a configuration names.
+// busOf describes the bus that a configuration names.
 func busOf(file *config.File) string {
 	if file.Bus.URL != "" {
 		return file.Bus.URL
@@ -130,7 +130,7 @@ func ServeHTTP(what, address string, handler http.Handler, log *slog.Logger) (st
 	}, nil
 }
 
-// cleanups run in reverse order, whatever happened before.
+// cleanups are functions to run at the end, in reverse order; an error of one does not stop the next.
 type cleanups struct{ all []func() error }
 
 func (c *cleanups) add(f func() error) { c.all = append(c.all, f) }

@@ -14,7 +14,8 @@ import (
 	"github.com/quellhq/quell/scaler/process"
 )
 
-// Drivers is the table of drivers with which every configuration is read. A driver's keys and constructor are in its package.
+// Drivers is the table of the balancers and scalers that a configuration can name. A driver's keys and constructor are in its
+// package.
 func Drivers() config.Drivers {
 	return config.Drivers{
 		Balancers: []balancer.Kind{

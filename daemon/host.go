@@ -41,7 +41,7 @@ func (p *hostPolicy) loop(file *config.File, registry *prometheus.Registry) (*ho
 	})
 }
 
-// idle records that no policy runs any more.
+// idle records in the agent's files that no policy runs any more.
 func (p *hostPolicy) idle() {
 	if p.home != nil {
 		p.home.Clear()

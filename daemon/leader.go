@@ -12,8 +12,8 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// leader holds the service's lease and renews it as rarely as is safe. Callers wait for the bus only briefly: a valid lease stays
-// valid whether or not the bus answers.
+// leader holds the service's lease and renews it as rarely as is safe. Callers wait for the bus only briefly, because a lease stays
+// valid until its end whether or not the bus answers.
 type leader struct {
 	conn            *bus.Conn
 	service, holder string
@@ -24,7 +24,7 @@ type leader struct {
 
 	mu      sync.Mutex // guards what follows
 	ttl     time.Duration
-	margin  time.Duration // how long the lease must still be valid in order to lead
+	margin  time.Duration // how long the lease must still be valid for this controller to lead
 	lease   *bus.Lease
 	renewed time.Time // when the lease was last renewed; it lasts for ttl from then
 	asking  *asking   // the present exchange
@@ -48,10 +48,11 @@ func leastLease(file *config.File) time.Duration {
 const (
 	askingWait   = time.Second     // how long a decision waits for a renewal
 	longestAsked = 5 * time.Second // limit of one exchange
-	renewEvery   = 4 * time.Second // at most: the earlier it is renewed, the longer an outage of the bus may be
+	renewEvery   = 4 * time.Second // longest time between renewals: the earlier they are, the longer an outage of the bus may last
 )
 
-// resize adapts the lease to a sampling period. A lease that is held is taken again, which its holder can do at once.
+// resize adapts the lease's duration to a sampling period. If the duration changes, this controller takes its lease again; because
+// it holds the lease, it need not wait.
 func (l *leader) resize(sampling time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,8 +63,8 @@ func (l *leader) resize(sampling time.Duration) {
 	}
 }
 
-// lead returns nil if the lease is valid for at least the margin. While another controller holds it, the error is the
-// same every time.
+// lead returns true if the lease is valid for at least the margin. While another controller holds the lease, every call returns the
+// same error.
 func (l *leader) lead(ctx context.Context) (bool, error) {
 	a := l.ask(ctx)
 	if a == nil {
@@ -84,7 +85,7 @@ func (l *leader) holds() bool {
 	return l.lease != nil && l.now().Sub(l.renewed) <= l.ttl-l.margin
 }
 
-// ask begins to take or renew the lease, or returns the present exchange; nil if there is nothing to do.
+// ask returns the present exchange, or begins one to take or renew the lease; nil if there is nothing to do.
 func (l *leader) ask(ctx context.Context) *asking {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +123,7 @@ func (l *leader) renew(ctx context.Context, a *asking, lease *bus.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.lease != lease: // it was released meanwhile
+	case l.lease != lease: // the lease was released meanwhile
 	case err == nil:
 		l.renewed = asked
 	case errors.Is(err, bus.ErrLeaseLost):

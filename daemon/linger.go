@@ -18,14 +18,15 @@ import (
 
 // lingering is a scaler whose instances outlive the controller for a while.
 type lingering interface {
-	// Lingering is how long they do; 0: for ever.
+	// Lingering is how long the instances outlive the controller; 0: for ever.
 	Lingering() time.Duration
-	// EndInstances stops them if no controller has managed them since then.
+	// EndInstances stops the instances if no controller has managed them after the time since.
 	EndInstances(ctx context.Context, s scaler.Surroundings, since time.Time) error
 }
 
 // startLingerer starts the process that stops the instances when no controller has run for scaler.linger. It holds one end of a
-// pipe whose other end is in this process, so it notices the end of this process in any case. The instances need not cooperate.
+// pipe whose other end is in this process, so it notices in any case that this process has ended. The instances need not do
+// anything.
 func startLingerer(file *config.File, path string, log *slog.Logger, stop *cleanups) error {
 	if s, ok := file.Scaler.Settings.(lingering); !ok || s.Lingering() == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// mark records outside the bus's store that this installation has had a memory, see controller.Mark.
+// mark is a file, outside the bus's store, which records that this installation has had a memory; see controller.Mark.
 type mark struct{ path string }
 
 func markIn(data string) mark { return mark{filepath.Join(data, "installation.json")} }

@@ -18,14 +18,14 @@ import (
 	"github.com/quellhq/quell/probe"
 )
 
-// Answer is the answer of one part of a running service.
+// Answer is what one part of a running service answered to a check.
 type Answer struct {
 	Asked string
 	Got   string
 	OK    bool
 }
 
-// askWait limits one request.
+// askWait limits how long one request may take.
 const askWait = 3 * time.Second
 
 // Online checks every part of a running service that its configuration names: bus, controller, balancers, the
@@ -71,7 +71,7 @@ func askBus(ctx context.Context, file *config.File) []Answer {
 	}
 }
 
-// askBalancers reads the backends in force and returns the instances among them.
+// askBalancers asks the balancers for the backends in force, and returns the backends that are instances.
 func askBalancers(ctx context.Context, file *config.File) (answers []Answer, instances []quell.Member) {
 	b, ok := file.Balancer.Settings.(interface {
 		Parts(balancer.Service) []balancer.Part
@@ -140,8 +140,8 @@ func askInstances(ctx context.Context, file *config.File, instances []quell.Memb
 	return slices.Concat(answers...)
 }
 
-// askHealth checks an instance as the balancer does. For a balancer whose checks Quell does not know, it only
-// connects.
+// askHealth checks an instance as the balancer does. If Quell does not know how the balancer checks, it only connects to the
+// instance.
 func askHealth(ctx context.Context, file *config.File, m quell.Member) Answer {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()

@@ -7,7 +7,7 @@ import (
 	"github.com/quellhq/quell/config"
 )
 
-// logReload logs what a reload of a process applied, and which changes since its start it could not apply.
+// logReload logs which changes a reload applied, and which changes since the process's start it could not apply.
 func logReload(log *slog.Logger, process string, started, before, now *config.File, advice string) {
 	applied := now.Reloads(process, config.Changed(before, now))
 	remaining := now.Restarts(process, config.Changed(started, now))

@@ -12,12 +12,11 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// retireEvery is how often credentials of removed instances are searched for, and their minimum age: the controller knows an instance
-// before its agent has a credential.
+// retireEvery is how often the credentials of removed instances are looked for, and the age below which none is revoked.
 const retireEvery = 10 * time.Second
 
-// retiring revokes and removes credentials that agents on this machine found by themselves, once their instance is removed, while this
-// controller leads.
+// retiring revokes and removes the credentials of removed instances while this controller leads. It does so only for credentials
+// that agents on this machine found by themselves.
 func retiring(ctx context.Context, file *config.File, c *controller.Controller, lease *leader, log *slog.Logger) {
 	ring := bus.Keyring{Dir: file.Bus.Keyring}
 	failures := outage.Kinds{Logger: log, What: "credentials of instances that are gone stay for now", Level: slog.LevelWarn}

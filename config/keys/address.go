@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// ListenAddress is the host:port on which a process listens. No host means every interface, port 0 any free port.
+// ListenAddress is the host:port on which a process listens. Without a host the process listens on every interface; with port 0, on
+// any free port.
 func ListenAddress(dst *string) *Scalar[string] {
 	return Text(dst).Then(func(s string) string { return AddressProblem(s, false) })
 }
@@ -39,7 +40,7 @@ func RemoteAddress(dst *string) *Scalar[string] {
 	return Text(dst).Then(func(s string) string { return AddressProblem(s, true) })
 }
 
-// PathOrAddress is a socket: an absolute path, or host:port.
+// PathOrAddress is the place of a socket: an absolute path for a Unix socket, or host:port.
 func PathOrAddress(dst *string) *Scalar[string] {
 	return Text(dst).Then(func(s string) string {
 		if strings.Contains(s, "/") {
@@ -55,8 +56,8 @@ func PathOrAddress(dst *string) *Scalar[string] {
 // maxSocketPath is the longest path that fits into a sockaddr_un.
 const maxSocketPath = 107
 
-// AddressProblem returns what is wrong with a host:port, "" if nothing. It must be possible to connect to a remote
-// one.
+// AddressProblem returns what is wrong with a host:port, "" if nothing. If remote, the address must be one to connect to: with a
+// host, and a port other than 0.
 func AddressProblem(s string, remote bool) string {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -120,7 +121,7 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	return netip.ParsePrefix(s)
 }
 
-// wholeNetwork refuses 10.1.2.3/8, because the address does not match the length.
+// wholeNetwork refuses a block such as 10.1.2.3/8, whose address has bits beyond its length.
 func wholeNetwork(p netip.Prefix) string {
 	if p != p.Masked() {
 		return fmt.Sprintf("%s has bits beyond its length: write %s, or %s", p, p.Masked(), p.Addr())

@@ -18,7 +18,7 @@ func (d *Decoder) Apart(a, atA, b, atB string) {
 	}
 }
 
-// Needs reports keys that are missing although another value requires them.
+// Needs reports those of the named keys of a section that are missing, because another value requires them; why says which.
 func (d *Decoder) Needs(section, why string, names ...string) {
 	for _, name := range names {
 		if path := Join(section, name); d.Sound(path) && !d.Given(path) {
@@ -28,7 +28,7 @@ func (d *Decoder) Needs(section, why string, names ...string) {
 	}
 }
 
-// Require reports required keys of the file's own that are missing.
+// Require reports which of these keys are missing at the top level of the file.
 func (d *Decoder) Require(needed ...Key) {
 	for _, k := range needed {
 		if !d.Given(k.Name) && !d.broken[k.Name] {
@@ -38,7 +38,7 @@ func (d *Decoder) Require(needed ...Key) {
 	}
 }
 
-// Bars refuses keys that have no meaning together with another value.
+// Bars refuses the named keys of a section, because they have no meaning together with another value; why says which.
 func (d *Decoder) Bars(section, why string, names ...string) {
 	for _, name := range names {
 		if path := Join(section, name); d.Given(path) {
@@ -47,14 +47,14 @@ func (d *Decoder) Bars(section, why string, names ...string) {
 	}
 }
 
-// Either refuses two keys that exclude each other.
+// Either refuses a file that sets both keys; why says why.
 func (d *Decoder) Either(a, b, why string) {
 	if d.Given(a) && d.Given(b) {
 		d.Refuse(b, "keep one of them", "%s and %s exclude each other: %s", a, b, why)
 	}
 }
 
-// Increasing refuses a list that does not increase.
+// Increasing refuses a list in which a number is not larger than the one before it.
 func (d *Decoder) Increasing(path string, shares []float64) {
 	for i := 1; i < len(shares); i++ {
 		if item := fmt.Sprintf("%s[%d]", path, i); d.Sound(path) && shares[i] <= shares[i-1] {

@@ -7,7 +7,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Form is one form of a map with alternatives: the value of the choosing key, and the further keys that belong to it.
+// Form is one form of a Choice: a value of the choosing key, and the further keys that a map with this value may have.
 type Form struct {
 	Name string
 	Keys Table
@@ -17,12 +17,12 @@ type Form struct {
 type Choice struct {
 	by     Key
 	common Table                               // keys that every form has
-	forms  []Form                              // with their values before a file is read
-	open   func() (keys Table, closing func()) // returns the keys of the chosen form, and what must be done after they were read
+	forms  []Form                              // their keys have the values from before a file is read
+	open   func() (keys Table, closing func()) // returns the keys of the chosen form, and a function to call after they were read
 }
 
-// ChoiceBy makes a map whose further keys depend on by. forms is for messages and the reference; open is called once after by was
-// read.
+// ChoiceBy makes a map whose further keys depend on by. forms is used for messages and the reference. open is called once, after
+// the key by was read.
 func ChoiceBy(by Key, forms []Form, open func() (keys Table, closing func())) *Choice {
 	return &Choice{by: by, forms: forms, open: open}
 }
@@ -30,11 +30,11 @@ func ChoiceBy(by Key, forms []Form, open func() (keys Table, closing func())) *C
 // Kind is a driver that a configuration can choose, with its own settings.
 type Kind[S interface{ Keys() Table }] struct {
 	Name, About string
-	Defaults    func() S // the settings before a file is read; their keys read into them
+	Defaults    func() S // makes the settings as they are before a file is read; their Keys write into them
 }
 
-// ByKind makes a map in which the key kind chooses a driver and so the settings with the further keys. For names in unsupported
-// the error says that they are known but not supported.
+// ByKind makes a map in which the key kind chooses a driver, whose settings have the further keys. If a file names a driver of the
+// list unsupported, the error says that Quell does not support it.
 func ByKind[S interface{ Keys() Table }](kind *string, settings *S, kinds []Kind[S], unsupported ...string) *Choice {
 	names, about, forms := make([]string, len(kinds)), make([]string, len(kinds)), make([]Form, len(kinds))
 	for i, k := range kinds {
@@ -49,7 +49,7 @@ func ByKind[S interface{ Keys() Table }](kind *string, settings *S, kinds []Kind
 	})
 }
 
-// Beside adds keys that every form has.
+// Beside adds keys that the map may have whatever its form.
 func (c *Choice) Beside(common ...Key) *Choice {
 	c.common = common
 	return c
@@ -66,7 +66,7 @@ func (c *Choice) read(d *Decoder, n ast.Node) {
 	}
 	c.choose(d, entries)
 	if d.broken[Join(d.path, c.by.Name)] {
-		return // unknown whose keys the others are
+		return // it is not known which form the other keys belong to
 	}
 	defer func(outer func(string) (string, string)) { d.elsewhere = outer }(d.elsewhere)
 	at := d.path
@@ -102,7 +102,7 @@ func (done) read(*Decoder, ast.Node) {}
 func (done) initial() string         { return "" }
 func (done) node() node              { return node{} }
 
-// owners lists the forms that have a key, by its path within the map.
+// owners lists the forms that have the key at a path within the map.
 func (c *Choice) owners(path string) string {
 	var owners []string
 	for _, f := range c.forms {
@@ -113,13 +113,13 @@ func (c *Choice) owners(path string) string {
 	return strings.Join(owners, ", ")
 }
 
-// now is the map as a table, in the chosen form.
+// now is the table of the chosen form's keys, with their present values.
 func (c *Choice) now() Table {
 	keys, _ := c.open()
 	return c.whole(keys, c.by.Value)
 }
 
-// inside lists the keys of all forms for the reference, each with the forms that have it.
+// inside lists, for the reference, the keys of all forms; each key's meaning begins with the forms that have it.
 func (c *Choice) inside() (Table, string) {
 	all := slices.Concat(Table{c.by}, c.common)
 	for _, f := range c.forms {
@@ -135,7 +135,7 @@ func (c *Choice) inside() (Table, string) {
 	return all, "."
 }
 
-// alike returns whether two keys differ only in their forms.
+// alike returns whether two keys are the same apart from the forms that they belong to.
 func (k Key) alike(other Key) bool {
 	_, a, _ := strings.Cut(k.meaning, ": ")
 	_, b, _ := strings.Cut(other.meaning, ": ")
@@ -148,7 +148,7 @@ type short struct {
 	word Value
 }
 
-// ShortOr reads a single value with word, and a map with whole.
+// ShortOr uses word to read a single value, and whole to read a map.
 func ShortOr(word Value, whole *Choice) Value { return &short{whole, word} }
 
 func (s *short) read(d *Decoder, n ast.Node) {

@@ -22,7 +22,7 @@ type Decoder struct {
 	broken map[string]bool // paths that already have a problem
 	found  Problems
 
-	elsewhere func(path string) (owners, hint string) // returns which other maps have a key that the present map does not have; nil: none
+	elsewhere func(path string) (owners, hint string) // says which other maps have a key that the present one lacks; nil: none do
 }
 
 // Value reads a node of the file into its destination.
@@ -43,10 +43,10 @@ type Key struct {
 	Value    Value
 	meaning  string
 	Required bool
-	standing string // describes the default if the value itself cannot
+	standing string // describes the default in words, if a value cannot
 }
 
-// Opt is an optional key: without it the value stays as it is.
+// Opt is an optional key: if a file lacks it, its destination keeps its value.
 func Opt(name string, v Value, meaning string) Key {
 	return Key{Name: name, Value: v, meaning: meaning}
 }
@@ -70,8 +70,8 @@ func NewDecoder(file string) *Decoder {
 	return &Decoder{file: file, places: map[string]Place{}, broken: map[string]bool{}}
 }
 
-// Decode reads a whole file by its table of keys. It returns false if nothing could be read, so that there is nothing
-// to check further.
+// Decode reads a whole file by its table of keys. It returns false if nothing could be read; then there is nothing to check
+// further.
 func (d *Decoder) Decode(data []byte, keys Table) bool {
 	root, ok := d.tree(data)
 	if !ok {
@@ -91,7 +91,7 @@ func (d *Decoder) Problems() Problems {
 	return d.found
 }
 
-// Err returns all problems in order as an error, or nil.
+// Err returns all problems, in order, as one error, or nil if there are none.
 func (d *Decoder) Err() error {
 	if len(d.found) == 0 {
 		return nil
@@ -99,7 +99,7 @@ func (d *Decoder) Err() error {
 	return &quell.UserError{Err: d.Problems()}
 }
 
-// problem reports something about the value being read.
+// problem reports a problem of the value that is being read.
 func (d *Decoder) problem(n ast.Node, text, hint string) {
 	if d.path != "" {
 		text = d.path + ": " + text
@@ -108,7 +108,7 @@ func (d *Decoder) problem(n ast.Node, text, hint string) {
 	d.ProblemAt(start(n), text, hint)
 }
 
-// most limits the problems that are collected.
+// most is the largest number of problems that are collected.
 const most = 1000
 
 // Spoil marks a path as having a problem.
@@ -126,13 +126,14 @@ func (d *Decoder) ProblemAt(p Place, text, hint string) {
 	d.found = append(d.found, Problem{File: d.file, Line: p.Line, Column: p.Column, Text: text, Hint: hint})
 }
 
-// Refuse reports that a readable value is not allowed.
+// Refuse reports that the value at a path could be read but is not allowed.
 func (d *Decoder) Refuse(path, hint, format string, args ...any) {
 	d.Spoil(path)
 	d.ProblemAt(d.PlaceOf(path), path+": "+fmt.Sprintf(format, args...), hint)
 }
 
-// PlaceOf returns the place of a path in the file, or of the nearest part around it.
+// PlaceOf returns where the value of a path is in the file. If the file does not set it, it returns the place of the nearest map or
+// list around it.
 func (d *Decoder) PlaceOf(path string) Place {
 	for {
 		if p, ok := d.places[path]; ok {
@@ -154,8 +155,8 @@ func (d *Decoder) Given(path string) bool {
 	return ok
 }
 
-// Sound returns whether the paths, and all parts inside and around them, are free of problems so far, so that checks
-// between them make sense.
+// Sound returns whether no problem has been found so far at the paths, inside them or around them. Only then do checks that compare
+// them make sense.
 func (d *Decoder) Sound(paths ...string) bool {
 	for _, path := range paths {
 		for bad := range d.broken {
@@ -167,13 +168,13 @@ func (d *Decoder) Sound(paths ...string) bool {
 	return true
 }
 
-// Within returns whether a path is equal to another one or part of it.
+// Within returns whether a path equals around or lies inside it.
 func Within(path, around string) bool {
 	rest, ok := strings.CutPrefix(path, around)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// step reads a part of the value being read.
+// step reads a named part of the value that is being read.
 func (d *Decoder) step(name string, n ast.Node, read func(ast.Node)) {
 	defer func(outer string) { d.path = outer }(d.path)
 	d.path = Join(d.path, name)
@@ -202,7 +203,7 @@ func (s Table) find(name string) (Key, bool) {
 	return Key{}, false
 }
 
-// Names lists the keys.
+// Names lists the names of the table's keys.
 func (s Table) Names() []string {
 	names := make([]string, len(s))
 	for i, k := range s {
@@ -265,8 +266,7 @@ func (d *Decoder) ownersOf(path string) (owners, hint string) {
 	return d.elsewhere(path)
 }
 
-// spoil marks the keys that were probably meant by misspelt ones as broken, so that they are not also reported as
-// missing.
+// spoil marks as broken the keys that misspelt ones were probably meant to be. So they are not also reported as missing.
 func (s Table) spoil(d *Decoder, meant []string, seen map[string]Place) {
 	for _, name := range meant {
 		if _, given := seen[name]; !given {
@@ -330,7 +330,7 @@ func describe(n ast.Node) string {
 	return "the number " + Shorten(n.GetToken().Value)
 }
 
-// Shorten limits how much of the file a message repeats.
+// Shorten cuts a text from the file that a message repeats.
 func Shorten(s string) string {
 	if len(s) <= 40 {
 		return s

@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Optional is a map of keys that may be absent: then its destination stays nil.
+// Optional is a map of keys that a file may lack. If it lacks the map, the destination stays nil.
 type Optional[T any] struct {
 	Table // for the reference
 	dst   **T
@@ -18,12 +18,12 @@ type Optional[T any] struct {
 	agree func(d *Decoder, path string)
 }
 
-// Maybe reads a map of keys that may be absent.
+// Maybe reads a map of keys that a file may lack. If it lacks the map, dst stays nil.
 func Maybe[T any](dst **T, keys func(*T) Table) *Optional[T] {
 	return &Optional[T]{Table: keys(new(T)), dst: dst, keys: keys}
 }
 
-// Then adds a check of the keys together; path is the place of the map.
+// Then adds a check that compares keys of the map; path is the map's path in the file.
 func (o *Optional[T]) Then(agree func(d *Decoder, path string)) *Optional[T] {
 	o.agree = agree
 	return o
@@ -37,13 +37,13 @@ func (o *Optional[T]) read(d *Decoder, n ast.Node) {
 	}
 }
 
-// pointer is a value that may be absent: then its destination stays nil.
+// pointer is a value that a file may lack. If it lacks the value, the destination stays nil.
 type pointer[T any] struct {
 	dst   **T
 	value func(*T) Value
 }
 
-// Pointer reads a value that may be absent: then its destination stays nil. value makes the Value that reads it.
+// Pointer reads a value that a file may lack. If it lacks the value, dst stays nil. The function value makes the reader.
 func Pointer[T any](dst **T, value func(*T) Value) Value { return &pointer[T]{dst, value} }
 
 func (p *pointer[T]) read(d *Decoder, n ast.Node) {
@@ -70,14 +70,14 @@ func (p *pointer[T]) node() node {
 	return p.value(*p.dst).node()
 }
 
-// named is the content of another file, which the file names by an absolute path or relative to its own folder.
+// named is a value that is read from another file. The first file has that file's path, absolute or relative to its own folder.
 type named[T any] struct {
 	dst   *T
 	what  string
 	parse func(io.Reader) (T, error)
 }
 
-// FileOf reads another file with parse; what names its content in messages.
+// FileOf reads another file, whose path the value is, with the function parse; the text what names its content in messages.
 func FileOf[T any](dst *T, what string, parse func(io.Reader) (T, error)) Value {
 	return &named[T]{dst, what, parse}
 }
