@@ -82,36 +82,38 @@ func CheckReport(path string) error {
 func opening(w io.Writer, contests []*Contest) {
 	fmt.Fprintf(w, `# The arena: every policy and every rival on the same work
 
-Written by %s. Each run is simulated request by request with the policies, the guard and the schedulings of the
-live system, models that are trained in the simulator for every seed anew, and the same arrivals and neighbours for all runs of one seed. A figure
-is the mean over seeds; after it, half the width of its 95%% confidence interval (Student's t), which holds what arrivals, neighbours and training
-leave to chance.
+Written by %s. Each run is simulated request by request, with the policies, the guard and the schedulings of the
+live system. The models are trained in the simulator, for every seed anew. All runs of one seed have the same arrivals and neighbours. A figure
+is the mean over seeds, followed by half the width of its 95%% confidence interval (Student's t). The interval covers the random variation of
+arrivals, neighbours and training.
 
-- *violation*: share of the time in judge windows in which some instance missed the objective, or a request failed. In a window, an instance counts
-  with at least as many requests as the section says: who sends next to nothing to a slow instance is not judged by what it answers, which is why
-  there is the next column.
-- *requests over*: share of all requests that took longer than the objective's threshold, whatever its metric, or failed. A percentile or a mean may
-  be held with some of them over.
-- *instance-seconds*: what the run cost.
-- *front*: by the means, no other run violates less for the same cost or less, or as little for less. The clairvoyant is left out of it. Rows whose
-  intervals overlap may well be in the other order.
-- *rival at its best*: each policy plays over every scheduling that it could run on, at every size or target. Of all these forms the table has the
-  two that an operator would choose beside PRIMA: the one that violates least for PRIMA's cost or less (within %.0f%%), and the one that costs least for
-  PRIMA's violation or less. *against PRIMA*: less or more where the 95%% interval of the differences, seed by seed, does not hold 0.
-- The second table has the runs on the front, the forms of each policy that no other form of it beats by the means, and the scenario's own runs. All runs
-  are on a page of their own.
-- xN: a group of that fixed size. From the scenario's size on, larger ones are tried until the first seed misses the objective for at most %.0f%% of the
-  time, and smaller ones until it misses it for at least %.0f%%, in at most %d steps each; then PRIMA's mean size, rounded down and up; all of it under every
-  scheduling, and with learned curves (knapsack). Sizes on the way that are as lost as their neighbours are left out, and a group of one plays under one
-  scheduling only, as all do the same.
-- PRIMA plays over every scheduling (over Prequal, which knows no weights, for the size of the group alone), with the other interference model, with
-  a headroom of 70%%, and with one spare instance.
-- N%%: the target of an autoscaler, or how full the clairvoyant lets machines get.
-- *clairvoyant*: the bound. It is told what nobody can measure: what neighbours take of every resource, which machines will fail and what
-  clients will ask for, until an instance that is started now can serve. From these and the laws of processor sharing it works out the fewest
-  instances and the weights that hold the objective. How full machines may get is what turns out best, seed by seed: the least violation, then the
-  least cost; with N%%, always the same, which gives its frontier. It decides once in a sampling period. What a scheduling does request by
-  request is beyond it, so a rival could in principle do better by that alone.
+- *violation*: the share of the time in judged windows in which some instance missed the objective, or a request failed. In a window, an instance
+  counts if it has at least as many requests as the section says. So a run that sends almost no requests to a slow instance is not judged by that
+  instance's response times. The next column therefore counts requests.
+- *requests over*: the share of all requests that failed or took longer than the objective's threshold, whatever its metric is. The objective on a
+  percentile or a mean can be met although some requests are over.
+- *instance-seconds*: the cost of the run.
+- *front*: judged by the means, no other run has less violation at the same or a lower cost, or the same violation at a lower cost. The clairvoyant
+  is not considered. The order of rows with overlapping intervals may be due to chance.
+- *rival*: each other policy runs over every scheduling that it supports, at every size or target. Each combination is a *form* of the policy. Of all
+  forms the table has the two that an operator would choose instead of PRIMA: the form with the least violation at PRIMA's cost or less (within
+  %.0f%%), and the form with the lowest cost at PRIMA's violation or less. *against PRIMA* says less or more if the 95%% interval of the differences,
+  seed by seed, does not contain 0.
+- The second table has the runs on the front, the forms of each policy that no other form of it beats by the means, and the scenario's own runs. All
+  runs are on a page of their own.
+- xN: a group of that fixed size. Starting from the scenario's size, larger sizes are tried until the first seed misses the objective for at most
+  %.0f%% of the time, and smaller ones until it misses it for at least %.0f%%, in at most %d steps each. PRIMA's mean size, rounded down and up, is added.
+  Each size runs under every scheduling, and with learned curves (knapsack). A tried size is left out if it, the next smaller and
+  the next larger size all miss the objective for that long or longer. A group of one runs under one scheduling only, because all of them do the same
+  there.
+- PRIMA runs over every scheduling, with the other interference model, with a headroom of 70%%, and with one spare instance. Over Prequal, which
+  ignores weights, PRIMA only sets the size of the group.
+- N%%: the target of an autoscaler, or the highest utilisation that the clairvoyant allows.
+- *clairvoyant*: the bound. It gets data that cannot be measured: what neighbours take of every resource, which machines will fail, and which requests
+  clients will make until an instance that is started now can serve. From these data and the laws of processor sharing it computes the fewest
+  instances, and the weights, that meet the objective. Its highest utilisation is found by trial, seed by seed: the one with the least violation, and
+  then the lowest cost. With N%% it is fixed; these rows are its frontier. It decides once per sampling period. It does not know what a scheduling
+  can do request by request, so another policy could in principle be better by that alone.
 
 `, "`quell arena --report`", (sameCost-1)*100, kept*100, lost*100, ladderSteps)
 	overview(w, contests)
