@@ -10,12 +10,12 @@ import (
 
 // eased says which rules of the guard are relaxed because no shares satisfy all of them. The zero value means none.
 type eased struct {
-	step, floor              float64 // how far they are relaxed, from 0 to 1: completely
+	step, floor              float64 // how far each rule is relaxed: 0 not at all, 1 completely
 	slowStart, errors, stale bool
 }
 
-// setShares sets the shares of the instances that stay. Shares that people set are used at once, and the others share
-// the rest. Then each rule bounds the shares.
+// setShares sets the shares of the instances that stay. Instances whose share a person set get it at once; the others
+// divide the rest. Then every rule bounds the shares.
 func (gd *guarded) setShares() {
 	gd.cut()
 	gd.fix()
@@ -28,7 +28,7 @@ func (gd *guarded) setShares() {
 	gd.plan.Weights = make(map[string]float64, len(gd.staying))
 	for i, m := range gd.staying {
 		if m.share = shares[i]; m.uncut == 0 && m.share < exactly {
-			m.share = 0 // what rounding leaves is no share: a balancer of whole weights would make it one
+			m.share = 0 // a share this small is rounding; a balancer with whole weights would give it the weight 1
 		}
 		gd.plan.Weights[m.ID] = m.share
 		if gd.group.handingOver || math.Abs(m.share-m.wanted) > quell.SumTolerance {
@@ -104,10 +104,10 @@ func (gd *guarded) tellStale(m *member, moved float64) {
 
 func (gd *guarded) equal() float64 { return 1 / float64(len(gd.staying)) }
 
-// settle returns the shares from which guard.step counts: the present shares, scaled in proportion to make room for new
-// instances and for shares that people set, or to use the room of instances that leave. A new instance starts with the
-// policy's share, up to an equal share. An instance with errors gains nothing by the scaling if others can take it. If no
-// instance that stays has a share yet, settle returns nil: then the first shares are unrestricted.
+// settle returns the shares from which guard.step counts. These are the present shares, scaled so that they fill what new
+// instances, instances that leave and shares that people set give or take. A new instance starts with the policy's share, at
+// most an equal one. Scaling gives an instance with errors no larger share if others can take the traffic. If no instance
+// that stays has a share yet, settle returns nil, and guard.step does not restrict the first shares.
 func (gd *guarded) settle() []float64 {
 	known := false
 	for _, m := range gd.staying {
@@ -151,7 +151,7 @@ func (gd *guarded) settled(give eased) []fraction {
 // isNew returns whether an instance has had no share yet.
 func (m *member) isNew() bool { return m.weight() == 0 && !m.mem.Joined }
 
-// ramp is the largest share that guard.slow_start allows; it does not apply to an instance without readings.
+// ramp returns the largest share that guard.slow_start allows an instance. The rule does not apply to an instance without readings.
 func (gd *guarded) ramp(m *member) float64 {
 	rule := gd.in.Service.Guard.SlowStart
 	if rule == 0 || m.kept || m.AgeS == nil || m.age() >= rule {
@@ -160,7 +160,7 @@ func (gd *guarded) ramp(m *member) float64 {
 	return m.share * math.Max(0.1, float64(m.age())/float64(rule))
 }
 
-// fractions are the policy's shares with the bounds of all rules, some of which are relaxed.
+// fractions returns the policy's shares together with the bounds that the rules set when they are relaxed as give says.
 func (gd *guarded) fractions(give eased) []fraction {
 	list := make([]fraction, len(gd.staying))
 	for i, m := range gd.staying {
@@ -174,7 +174,7 @@ func (gd *guarded) fractions(give eased) []fraction {
 	return list
 }
 
-// step is how far a share may move; 1 means any distance.
+// step returns how far a share may move in this plan; 1 means any distance.
 func (gd *guarded) step(give eased) float64 {
 	if gd.in.Service.Guard.Step == 0 {
 		return 1
@@ -183,9 +183,9 @@ func (gd *guarded) step(give eased) float64 {
 	return step + math.Max(0, 1-step)*give.step
 }
 
-// bound narrows an instance's bounds within the step. Earlier rules have precedence: shares that people set, stale
-// readings, errors, and a floor for those that may have one. An instance that a fast policy takes out may lose its whole
-// share at once. A ramp never takes away what the step or the floor guarantees.
+// bound narrows the bounds low and high of an instance's share, which guard.step gave. If rules contradict each other, the
+// earlier one in this list decides: shares that people set, stale readings, errors, the floor. An instance that a fast
+// policy takes out may lose its whole share at once. A ramp never takes away what the step or the floor guarantees.
 func (gd *guarded) bound(m *member, low, high float64, give eased) (float64, float64) {
 	if m.fixed != nil {
 		return *m.fixed, *m.fixed
@@ -200,7 +200,7 @@ func (gd *guarded) bound(m *member, low, high float64, give eased) (float64, flo
 		return kept, kept
 	}
 	if m.waiting() && !give.slowStart {
-		return 0, 0 // what the steps of others leave over would count as the share that it joins with
+		return 0, 0 // otherwise a remainder of the others' steps would count as its first share
 	}
 	switch {
 	case m.uncut == 0:
@@ -217,8 +217,8 @@ func (gd *guarded) bound(m *member, low, high float64, give eased) (float64, flo
 // waiting returns whether an instance has no weight yet because nothing is known about it.
 func (m *member) waiting() bool { return m.weight() == 0 && m.share == 0 && !m.rated() }
 
-// ease finds which rules must be relaxed so that some shares are within all bounds: first guard.step, then guard.floor,
-// each as little as possible, and the others only if that is not enough.
+// ease finds which rules must be relaxed so that shares within all bounds exist. It relaxes guard.step first, then
+// guard.floor, each as little as possible, and the other rules only if that is not enough.
 func (gd *guarded) ease() eased {
 	last := eased{slowStart: true, errors: true, stale: true}
 	for _, give := range []eased{{}, {slowStart: true}, {slowStart: true, errors: true}, last} {
@@ -238,7 +238,7 @@ func (gd *guarded) ease() eased {
 
 func (gd *guarded) fits(give eased) bool { return feasible(gd.fractions(give)) }
 
-// least finds the smallest sufficient relaxation.
+// least finds the smallest part between 0 and 1 for which give(part) relaxes the rules enough.
 func (gd *guarded) least(give func(part float64) eased) eased {
 	short, enough := 0.0, 1.0
 	for range 30 {
@@ -293,7 +293,7 @@ func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
 // mostNamed limits how many instances a reason names.
 const mostNamed = 3
 
-// explainStep names instances that guard.step keeps from the policy's share in this plan.
+// explainStep names the instances that do not get the policy's share in this plan because of guard.step.
 func (gd *guarded) explainStep(list []fraction, shares []float64, give eased) {
 	step := gd.step(give)
 	if gd.base == nil || step >= 1 {

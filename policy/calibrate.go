@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// minCollected is how many response times calibration needs before it uses their mean.
+	// minCollected is how many response times calibration collects before it uses their mean.
 	minCollected = 30
-	// mostCollected is how many of them one snapshot may contribute, so that no sum overflows.
+	// mostCollected is how many response times one snapshot may contribute, so that no sum overflows.
 	mostCollected = 1 << 40
 	// leastOffset is the severity below which a decaying correction is dropped: a thousandth of the probe time.
 	leastOffset = 0.001
@@ -18,13 +18,13 @@ const (
 
 // calibrate corrects predictions that turn out too low (PRIMA, section IV). If the response time predicted for an instance is within
 // delta of the threshold, measured response times are collected for a short time. If all of them exceed the threshold, calibration
-// uses the severity that explains them in the response-time model, within the range in which the model was trained. One slow window
-// is not enough.
+// uses the severity for which the response-time model gives these times, within the range in which the model was trained. One slow
+// window is not enough.
 //
-// The correction is kept as an offset to the measured severity, which decays slowly. Whether an instance is within delta of the
-// threshold is decided with the offset: otherwise the lower load that follows would end the condition and undo the correction.
-// Measurements that the offset does not explain end it earlier. With several resources, the one with the longest predicted response
-// time is corrected. If another one takes its place, the correction is dropped. calibrate returns whether it raised an offset.
+// The correction is kept as an offset that is added to the measured severity. The offset decays slowly. Whether an instance is within
+// delta of the threshold is decided with the offset: otherwise the correction would lower the load, and the lower load would end the
+// correction. Measurements that need no such offset end it earlier. If there are several resources, the one with the longest predicted
+// response time is corrected. If another one takes its place, the correction is dropped. calibrate returns whether it raised an offset.
 func calibrate(in *Input, set PRIMASettings, g *group, plan *quell.Plan) bool {
 	if set.Calibrate == 0 {
 		return false
@@ -74,8 +74,8 @@ func (m *member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool 
 	return true
 }
 
-// corrected is the resource whose severity calibration corrects. What was learned for a resource that the policy no longer uses is
-// dropped.
+// corrected returns the index of the resource whose severity calibration corrects. If the policy no longer uses that resource, its
+// correction is dropped.
 func (m *member) corrected(in *Input) int {
 	mem := m.prima()
 	if !in.several() && mem.Of == "" {
@@ -89,7 +89,7 @@ func (m *member) corrected(in *Input) int {
 	return i
 }
 
-// correct starts again with another resource.
+// correct drops the present correction and starts one of another resource.
 func (mem *primaInstance) correct(of quell.Resource) {
 	mem.Of, mem.Offset, mem.Good = of, 0, 0
 	mem.forgetCollected()
@@ -110,13 +110,15 @@ func (m *member) predict(in *Input) (longest float64, by int) {
 	return longest, by
 }
 
-// explain returns what must be added to the severity so that the model gives the response time, within the trained range.
+// explain returns what must be added to the severity so that the model gives the response time latencyMS. The sum stays within the trained
+// range.
 func (s *sense) explain(in *Input, i int, use, latencyMS float64) float64 {
 	predictor := in.contended[i].predictor
 	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-s.severity)
 }
 
-// newLatency returns the response time of an observation that was not used before, and its number of requests: 0 if there is none.
+// newLatency returns the response time of the instance's observation and its number of requests. Both are 0 if there is no observation
+// that was not used before.
 func (m *member) newLatency(service *quell.Service) (ms float64, n int) {
 	mem := m.prima()
 	if !m.fresh || mem.CollectedAt != nil && mem.CollectedAt.Equal(m.Observation.At) {
@@ -145,7 +147,7 @@ func (mem *primaInstance) doubt(explained float64, n, confirm int) {
 	}
 }
 
-// collect keeps the lowest response time, and returns whether there are enough to decide.
+// collect counts one more response time and keeps the lowest. It returns whether enough were collected to decide.
 func (mem *primaInstance) collect(latencyMS, use float64, n, confirm int) bool {
 	if mem.Collected == 0 || latencyMS < mem.CollectedMS {
 		mem.CollectedMS, mem.CollectedUse = latencyMS, use

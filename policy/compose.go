@@ -7,9 +7,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Compose returns the plan between two decisions of a service's policy while a fast policy cuts shares: the shares that the last
-// decision wanted, multiplied by the snapshot's factors, within the guard's bounds. It changes only weights. In the memory it changes
-// only the record of the wanted shares, for the next decision. prev is not changed.
+// Compose returns the plan for a moment between two decisions of a service's main policy, if a fast policy cuts shares. Its weights are
+// those that the last decision wanted, multiplied by the snapshot's factors, within the guard's bounds. It changes only weights. The
+// returned memory differs from prev only in the record of the wanted shares, which the next decision uses. prev is not changed.
 func (e *Engine) Compose(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	in := e.input(s, &prev)
 	in.between = true
@@ -24,7 +24,7 @@ func (e *Engine) Compose(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	return plan, prev.withClamped(g)
 }
 
-// withClamped returns the memory with the guard's record of the shares.
+// withClamped returns the memory with the guard's record of wanted and planned shares, taken from the group.
 func (s State) withClamped(g *group) State {
 	instances := make(map[string]InstanceState, len(s.Instances))
 	for id, mem := range s.Instances {
@@ -40,8 +40,8 @@ func (s State) withClamped(g *group) State {
 	return s
 }
 
-// cut applies a fast policy's factors to shares; the other instances get the rest. Shares that people set are not cut. Cuts that would
-// leave nothing are not applied.
+// cut multiplies shares by the factors of a fast policy, and gives what that frees to the other instances. Shares that people set are not
+// cut. If cuts left no instance any share, none is applied.
 func (gd *guarded) cut() {
 	var whole, left float64
 	var cuts []string
@@ -73,7 +73,7 @@ func (gd *guarded) cut() {
 // Fast runs a service's fast policy. It is immutable and safe for concurrent use.
 type Fast struct{ engine *Engine }
 
-// NewFast compiles a service's fast policy; nil if there is none.
+// NewFast compiles a service's fast policy. It returns nil if the service has none.
 func NewFast(service quell.Service) (*Fast, error) {
 	fast := service.Policy.Fast
 	if fast.Name == "" {
@@ -87,7 +87,7 @@ func NewFast(service quell.Service) (*Fast, error) {
 	return &Fast{engine}, nil
 }
 
-// Decide returns a plan with only factors and reasons, and the memory for the next snapshot. prev is not changed.
+// Decide returns a plan that has only factors and reasons, and the memory for the next snapshot. prev is not changed.
 func (f *Fast) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	e := f.engine
 	st := prev.carried(e.service.Policy.Name)

@@ -32,8 +32,8 @@ func explain(in *Input, g *group, plan *quell.Plan) {
 	}
 }
 
-// noteProbing reports instances that are probed in another way than the models were made with. Their probes are not used, because
-// probe times of different kinds cannot be compared.
+// noteProbing reports instances whose probes differ in kind from the probes that the models were fitted to. These probes are not used,
+// because durations of different kinds of probes cannot be compared.
 func noteProbing(in *Input, g *group, plan *quell.Plan) {
 	for i, c := range in.contended {
 		var ids []string
@@ -51,7 +51,7 @@ func noteProbing(in *Input, g *group, plan *quell.Plan) {
 	}
 }
 
-// probeAs says how to probe a resource as for the models.
+// probeAs says how to probe a resource in the way in which it was probed for the models.
 func probeAs(c contended) string {
 	by := c.baseline.By()
 	switch c.resource {
@@ -65,8 +65,8 @@ func probeAs(c contended) string {
 	return fmt.Sprintf("Set agent.probing.writes to %t", by.Write)
 }
 
-// noteUntold reports instances whose readings of a resource have been missing for too long, and which are judged
-// without it.
+// noteUntold reports instances that are judged without some resource, because its readings have been missing for too
+// long.
 func noteUntold(in *Input, g *group, plan *quell.Plan) {
 	if !in.several() {
 		return
@@ -96,7 +96,7 @@ func noteSeverity(g *group, plan *quell.Plan) {
 	}
 }
 
-// blame reports what neighbours do to an instance, with the evidence.
+// blame reports how neighbours slow an instance, with the measured values that show it.
 func (m *member) blame(in *Input, plan *quell.Plan) {
 	s, resource := m.bound(), in.contended[m.binds].resource
 	if plan.Cause == nil {
@@ -116,7 +116,7 @@ func (m *member) blame(in *Input, plan *quell.Plan) {
 		severity, s.severity, s.use, s.interfering, resource, s.capacity, amount, in.Service.SLO.ThresholdMS(), m.besides(in))
 }
 
-// besides names the other resources in which neighbours are felt.
+// besides names the other resources in which neighbours slow the instance.
 func (m *member) besides(in *Input) string {
 	var felt []string
 	for i := range m.senses {

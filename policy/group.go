@@ -17,12 +17,12 @@ type group struct {
 	rated       []*member             // ready, with known utilisation and severity, so that their capacity can be computed
 	unrated     []*member             // the other ready ones
 	starting    int                   // starting, including ordered instances that are not listed yet
-	held        int                   // taken out by a person: they count against group.max, and are neither used nor removed
+	held        int                   // taken out of rotation by a person: they count against group.max, get no load and are not removed
 	outstanding int                   // starting, or ready without a first severity
 	weightless  bool                  // no ready instance has a weight yet
 	handingOver bool                  // the weights in force are from another policy
-	rates       []float64             // by resource: use of the first resource per unit of this one
-	mixed       [maxContended]float64 // by resource: recent use
+	rates       []float64             // by resource: how much of the first resource the service uses per unit of this one
+	mixed       [maxContended]float64 // by resource: the service's recent use, from blend
 	load        float64
 	due         float64 // the part of the load that the rated instances must carry
 	loadText    string  // due as text
@@ -54,11 +54,11 @@ func perceive(in *Input, remembered map[string]InstanceState) *group {
 	return g
 }
 
-// leastPart is the lowest use of a resource, relative to that of the first one, at which the resource is considered: a resource that
-// requests hardly use limits nothing.
+// leastPart is a fraction of the use of the first resource. If the use of another resource is below it, that resource limits nothing,
+// because requests hardly need it.
 const leastPart = 1e-6
 
-// used sums the use of each resource over the instances that reported all of them.
+// used sums the use of each resource over the instances that reported every resource.
 func (g *group) used(in *Input) (sum [maxContended]float64) {
 	if !in.several() {
 		return sum
@@ -75,14 +75,16 @@ func (g *group) used(in *Input) (sum [maxContended]float64) {
 	return sum
 }
 
-// mixRequests is of how many requests the use of resources is compared. What one request takes varies, and a short period holds few: of
-// the disk operations of 200 requests, two in three with none, the sum is off by a tenth, and the least of several capacities with it.
+// mixRequests is how many recent requests the ratio between the uses of two resources is measured over. Requests differ, and a short period
+// has few of them. If, for example, one request in three does one disk operation, the number of operations in 200 requests is typically
+// off by a tenth, and the lowest of several capacities with it.
 const mixRequests = 4000
 
-// latest is how much of the comparison is the newest snapshot's where requests are not counted.
+// latest is the weight of the newest snapshot in recent use if the number of requests is not known.
 const latest = 0.1
 
-// blend adds what is used at present of several resources to what was used before, of so many requests altogether.
+// blend returns the recent use of several resources: the use in this snapshot plus the earlier use, which fades so that the sum covers
+// about mixRequests requests.
 func (in *Input) blend(used [maxContended]float64) [maxContended]float64 {
 	part := latest
 	if rate := in.Snapshot.ArrivalRate; rate != nil {
@@ -94,8 +96,8 @@ func (in *Input) blend(used [maxContended]float64) [maxContended]float64 {
 	return used
 }
 
-// exchange computes how much of the first resource the service uses per unit of each: from the instances' recent use or, without any
-// load, from what the training learned of a request.
+// exchange computes how much of the first resource the service uses per unit of each resource. It uses the instances' recent use or, if
+// there is no load, what one request used in training.
 func exchange(in *Input, used [maxContended]float64) []float64 {
 	rates := make([]float64, len(in.contended))
 	for i := range rates {
@@ -111,7 +113,7 @@ func exchange(in *Input, used [maxContended]float64) []float64 {
 	return rates
 }
 
-// trainedRate is the exchange according to the training; 1 if unknown.
+// trainedRate returns how much of the resource first is used per unit of other according to the training, or 1 if that is unknown.
 func trainedRate(first, other *contended) float64 {
 	if first.predictor == nil || other.predictor == nil {
 		return 1
@@ -124,8 +126,8 @@ func trainedRate(first, other *contended) float64 {
 	return a / math.Max(b, leastPart*a)
 }
 
-// carries returns an instance's load in units of the first resource. If that was not reported or nobody uses it, the load
-// is converted from the other resources.
+// carries sets an instance's load (use) in units of the first resource. If the first resource was not reported or nobody
+// uses it, the load is converted from the other resources.
 func (m *member) carries(rates []float64, byFirst bool) {
 	if first := &m.senses[0]; first.hasUse && (byFirst || len(rates) == 1) {
 		m.use, m.hasUse = first.use, true
@@ -138,7 +140,7 @@ func (m *member) carries(rates []float64, byFirst bool) {
 	}
 }
 
-// uses is what is to be remembered of the use of several resources.
+// uses returns the recent use of each resource, to be remembered. It returns nil if the policy considers only one.
 func (g *group) uses(in *Input) map[quell.Resource]float64 {
 	if !in.several() {
 		return nil
@@ -150,7 +152,7 @@ func (g *group) uses(in *Input) map[quell.Resource]float64 {
 	return uses
 }
 
-// memories is the memory of the instances for the next snapshot.
+// memories returns what is remembered of each instance until the next snapshot, by ID.
 func (g *group) memories() map[string]InstanceState {
 	memories := make(map[string]InstanceState, len(g.members))
 	for i := range g.members {
@@ -159,10 +161,10 @@ func (g *group) memories() map[string]InstanceState {
 	return memories
 }
 
-// place sums the load U over the instances that carry any; for a stale one it uses the last reading. It waits for an
-// instance that never reported a severity, but not longer than a reading may be old, because a machine without an
-// agent or a probe must not block changes of the group for ever. After that its load is not counted as load of the
-// others.
+// place puts an instance into its lists and adds its load to the load U of the group; for a stale instance it uses the last
+// reading. It waits for an instance that never reported a severity, but not longer than a reading may be old, because a
+// machine without an agent or a probe must not block changes of the group for ever. After that, the other instances are not
+// expected to carry that instance's load.
 func (g *group) place(m *member) {
 	if m.Held != nil {
 		g.held++
@@ -174,7 +176,7 @@ func (g *group) place(m *member) {
 	switch m.State {
 	case quell.Starting:
 		if m.Replaces != "" {
-			return // the instance that it will replace still counts
+			return // the instance that this one will replace is counted instead
 		}
 		g.starting++
 		g.outstanding++
@@ -194,8 +196,8 @@ func (g *group) place(m *member) {
 	}
 }
 
-// addArrivals corrects the load for demand that saturated instances cannot carry, and computes the part that the rated
-// instances must carry. Unrated instances that are no longer waited for take their part.
+// addArrivals raises the load by the demand that saturated instances cannot carry, and computes the part of the load that
+// the rated instances must carry. Unrated instances for which the policy no longer waits carry their part of it.
 func (g *group) addArrivals(in *Input) {
 	out, weight := 0, 0.0
 	g.due = g.load
@@ -221,7 +223,7 @@ func (g *group) addArrivals(in *Input) {
 	}
 }
 
-// offered returns the offered load, if it can be computed. Resources whose use per request is known have precedence.
+// offered returns the load that clients offer, if it can be computed. It prefers resources whose use per request is known.
 func (in *Input) offered() (load float64, ok bool) {
 	if !in.byCapacity || in.Snapshot.ArrivalRate == nil {
 		return 0, false
@@ -231,9 +233,9 @@ func (in *Input) offered() (load float64, ok bool) {
 }
 
 // present starts the plan with the weights in force: unchanged if they sum to 1, scaled if an instance left, equal if
-// there are none. If the guard changed the last plan and that plan is in force, the plan starts with what the policy
-// wanted instead, because otherwise a ramp or a step would end where it began. During a handover from another policy it
-// starts with equal shares, or with what this policy has wanted since.
+// there are none. If the guard changed the last plan and that plan is in force, the new plan starts with the shares that the
+// policy wanted instead, because otherwise a ramp or a step would never get further. During a handover from another policy
+// the new plan starts with equal shares, or with the shares that this policy has wanted since the handover began.
 func (g *group) present(handingOver, begun bool) {
 	g.handingOver = handingOver
 	applied := g.lastPlanInForce() && (begun || !handingOver)
@@ -267,7 +269,7 @@ func (g *group) lastPlanInForce() bool {
 	})
 }
 
-// arrived returns whether the weights in force are those of the plan, within the rounding of balancers.
+// arrived returns whether the weights in force equal the plan's weights, apart from the rounding of balancers.
 func (g *group) arrived() bool {
 	equal := 1 / float64(len(g.ready))
 	return !slices.ContainsFunc(g.ready, func(m *member) bool {
@@ -275,7 +277,7 @@ func (g *group) arrived() bool {
 	})
 }
 
-// isWhole returns whether weights with this sum are complete.
+// isWhole returns whether a sum of weights is 1, apart from rounding.
 func isWhole(sum float64) bool { return quell.AtMost(sum, 1) && quell.AtMost(1, sum) }
 
 // equal gives every ready instance the same share.
@@ -285,9 +287,9 @@ func (g *group) equal() {
 	}
 }
 
-// byCapacity sorts the rated instances by capacity, largest first, after those whose share a person set. Among equals the older one is
-// first, then the first in the snapshot. Instances with errors are last: if some instances can be removed, they are, because they must
-// not gain load. (An unstable sort is three times as fast for thousands of them.)
+// byCapacity sorts the rated instances: first those whose share a person set, then the others by capacity, largest first. Of two equal
+// instances the older one comes first, then the first in the snapshot. Instances with errors are last, so that they are the first to be
+// removed, because they must not gain load. (An unstable sort is three times as fast for thousands of instances.)
 func (g *group) byCapacity() []*member {
 	sorted := slices.Clone(g.rated)
 	slices.SortFunc(sorted, func(a, b *member) int {
@@ -312,7 +314,7 @@ func (g *group) byCapacity() []*member {
 	return sorted
 }
 
-// addOne asks for one more instance, unless some are coming or the group is full.
+// addOne asks for one more instance, unless an instance is already starting or the group is full.
 func (g *group) addOne(in *Input, plan *quell.Plan, code, why string) {
 	switch {
 	case g.starting > 0:
@@ -327,10 +329,10 @@ func (g *group) addOne(in *Input, plan *quell.Plan, code, why string) {
 	}
 }
 
-// most is how many instances may be in rotation or starting. Held instances count against it.
+// most returns how many instances may be in rotation or starting: group.max less the instances that people took out of rotation.
 func (g *group) most(in *Input) int { return max(0, in.Service.Group.Max-g.held) }
 
-// limit describes the limit of the group's size.
+// limit describes the largest allowed size of the group as text.
 func (g *group) limit(in *Input) string {
 	text := fmt.Sprintf("the group may have at most %d instance(s)", in.Service.Group.Max)
 	if g.held > 0 {
@@ -339,7 +341,7 @@ func (g *group) limit(in *Input) string {
 	return text
 }
 
-// noteHeld reports which instances a person took out.
+// noteHeld reports which instances a person took out of rotation.
 func noteHeld(g *group, plan *quell.Plan) {
 	for i := range g.members {
 		if m := &g.members[i]; m.Held != nil {

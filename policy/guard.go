@@ -12,8 +12,8 @@ import (
 // check is not enough.
 const failedFor = 2
 
-// guard bounds a plan of any policy: the group first, then the shares. Every rule bounds shares. The plan gets those
-// shares within all bounds that are nearest to the policy's. guard is pure, and reports what it changed.
+// guard bounds a plan of any policy: first the changes of the group, then the shares. Of all shares within the bounds of
+// its rules, the plan gets those that are nearest to the policy's. guard is pure, and reports what it changed.
 func guard(in *Input, g *group, plan *quell.Plan) {
 	gd := &guarded{in: in, group: g, plan: plan}
 	gd.boundGroup()
@@ -28,7 +28,7 @@ type guarded struct {
 	group   *group
 	plan    *quell.Plan
 	staying []*member // ready, and not removed
-	base    []float64 // their shares from which guard.step counts; nil if there are none yet
+	base    []float64 // shares of staying from which guard.step counts; nil if no instance has a share yet
 }
 
 func (gd *guarded) reason(code, instance, format string, args ...any) {
@@ -68,8 +68,8 @@ func (gd *guarded) boundGroup() {
 	}
 }
 
-// youngest picks up to n instances to remove: first those that are still starting, then the youngest; among instances
-// of equal age, the one listed last.
+// youngest picks up to n instances to remove: first those that are still starting, then the youngest ones. Of instances
+// with equal age it picks the one that is listed last.
 func (g *group) youngest(n int, leaving []string) []string {
 	if n <= 0 {
 		return nil
@@ -92,7 +92,7 @@ func (g *group) youngest(n int, leaving []string) []string {
 	return ids
 }
 
-// readiness is lower for an instance that is still starting.
+// readiness orders instances for removal: it is lower for an instance that is still starting.
 func (m *member) readiness() int {
 	if m.State == quell.Starting {
 		return 0
@@ -100,9 +100,9 @@ func (m *member) readiness() int {
 	return 1
 }
 
-// failed lists the failed instances that are given up, and counts the others.
+// failed lists the failed instances that are given up, and counts those that may still recover.
 func (gd *guarded) failed() (givenUp []string, recovering int) {
-	var sick, other []string // other: not by a health check, for example a process that exited before it was ever in the balancer
+	var sick, other []string // other: failed without a health check, for example because the process exited before it was in the balancer
 	for i := range gd.group.members {
 		m := &gd.group.members[i]
 		switch {
@@ -127,7 +127,7 @@ func (gd *guarded) failed() (givenUp []string, recovering int) {
 	return givenUp, recovering
 }
 
-// tellFailed says what becomes of failed instances, and what their last health checks asked and got.
+// tellFailed reports what happens to failed instances, and the requests and answers of their last health checks.
 func (gd *guarded) tellFailed(what string, ids []string) {
 	var parts []string
 	for i := range gd.group.members {

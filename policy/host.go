@@ -7,7 +7,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// hostSpec is the row of a policy that runs in the agent, for the control groups of its machine.
+// hostSpec is the row, in the table of policies, of a policy that runs in the agent for the control groups of its machine.
 type hostSpec[S any] struct {
 	name, about string
 	defaults    S
@@ -52,7 +52,7 @@ func (e *HostEngine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	return plan, st
 }
 
-// findIn is find for one scope: a policy of another scope is a mistake.
+// findIn is like find, but returns an error if the policy has another scope.
 func findIn(scope Scope, p quell.Policy) (row, any, error) {
 	r, settings, err := find(p)
 	if err == nil && r.scope != scope {

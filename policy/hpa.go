@@ -19,7 +19,7 @@ type Recommendation struct {
 
 // hpaMemory is what hpa remembers.
 type hpaMemory struct {
-	Recommended []Recommendation `json:"recommended,omitempty"` // within the stabilisation window, oldest first
+	Recommended []Recommendation `json:"recommended,omitempty"` // those within the stabilisation window, oldest first
 }
 
 // HPASettings are the settings of hpa.
@@ -44,7 +44,7 @@ var hpaSpec = spec[HPASettings]{
 	decide:   hpa,
 }
 
-// hpaTargets are the targets that the arena tries.
+// hpaTargets returns the target utilisations that the arena, which compares policies, tries.
 func hpaTargets(s HPASettings) (list []variant[HPASettings]) {
 	for _, target := range []float64{0.3, 0.4, 0.5, 0.6, 0.7, 0.8} {
 		s.Utilization = target
@@ -58,14 +58,14 @@ func hpaTargets(s HPASettings) (list []variant[HPASettings]) {
 const (
 	hpaTolerance        = 0.1
 	stabilisedPeriods   = 20
-	mostAdded           = 4 // at once, or as many as there are
+	mostAdded           = 4 // the most instances added at once; if the group is larger, as many as it has
 	unknownWhenShort    = 0.0
 	unknownWhenInExcess = 1.0
 )
 
 // hpa scales to a target utilisation as Kubernetes' HorizontalPodAutoscaler does, with equal weights: the group's size is
 // ceil(n * mean utilisation / target). It grows at once, and shrinks to the largest size recommended within the
-// stabilisation window. It does not consider neighbours: an instance that they slow down looks as busy as any other.
+// stabilisation window. It does not consider neighbours: an instance that neighbours slow looks as busy as any other.
 // Instances whose share a person set are not counted, because they cannot take load from the others.
 func hpa(in *Input, set HPASettings, g *group, st *State) quell.Plan {
 	var plan quell.Plan
@@ -88,9 +88,9 @@ func hpa(in *Input, set HPASettings, g *group, st *State) quell.Plan {
 	return plan
 }
 
-// recommended is the size that brings the mean utilisation to the target; within the tolerance it is the present size. When
-// scaling out, instances that are starting or have not reported count as idle. When scaling in, those that have not
-// reported count as fully used and those that are starting are not counted. If that reverses the decision, nothing changes.
+// recommended returns the size that brings the mean utilisation to the target, or the present size if the mean is within the
+// tolerance. When scaling out, instances that are starting or have not reported count as idle. When scaling in, those that have
+// not reported count as fully used and starting ones are not counted. If this reverses the decision, the size stays.
 func (g *group) recommended(target float64) int {
 	current := g.scaled()
 	var sum float64
@@ -130,8 +130,8 @@ func (g *group) set() (ids []string) {
 	return ids
 }
 
-// remembering returns the recommendations within the window, with the newest; the old slice is not changed. Entries later than the
-// newest are from before the clock was set back and are dropped.
+// remembering returns the old recommendations within the window, and the newest. It does not change the old slice. Old entries with a later
+// time than the newest are dropped, because they were made before the clock was set back.
 func remembering(old []Recommendation, newest Recommendation, window time.Duration) []Recommendation {
 	recent := slices.DeleteFunc(slices.Clone(old), func(r Recommendation) bool {
 		age := newest.At.Sub(r.At)

@@ -11,10 +11,11 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Name is the name of a policy that decides for a service.
+// Name returns a value of a configuration that accepts the name of a policy for a service.
 func Name(dst *string) keys.Value { return nameOf(ServiceScope, dst) }
 
-// nameOf is the name of a policy of one scope. A name of another scope gives its own message. further words may be allowed.
+// nameOf returns a value of a configuration that accepts the names of a scope's policies, and the given words. If the name belongs to
+// another scope, the error says so.
 func nameOf(scope Scope, dst *string, words ...string) *keys.Scalar[string] {
 	return keys.OneOf(dst, append(words, NamesOf(scope)...)).First(func(name string) string {
 		if r, _, err := find(quell.Policy{Name: name}); err == nil && r.scope != scope {
@@ -24,14 +25,14 @@ func nameOf(scope Scope, dst *string, words ...string) *keys.Scalar[string] {
 	})
 }
 
-// Keys is a policy with its own settings: a map with the name and that policy's keys. A policy that is chosen by another
-// name than before starts with its defaults.
+// Keys returns a value of a configuration for a policy with its settings: a map with the name and that policy's keys. If a
+// file chooses another policy than dst has, the settings start with that policy's defaults.
 func Keys(dst *quell.Policy) *keys.Choice {
 	return choice(ServiceScope, dst, keys.Opt("name", Name(&dst.Name), about(ServiceScope))).
 		Beside(keys.Opt("fast", fastKeys(&dst.Fast), "a policy that runs beside it at a shorter period, and cuts shares: its name, or a map"))
 }
 
-// HostKeys is the same for a policy for a machine's control groups. There is no default.
+// HostKeys is like Keys, for a policy that decides for a machine's control groups. There is no default policy.
 func HostKeys(dst *quell.Policy) *keys.Choice {
 	return choice(HostScope, dst, keys.Req("name", nameOf(HostScope, &dst.Name), about(HostScope)))
 }
@@ -51,7 +52,7 @@ func choice(scope Scope, dst *quell.Policy, name keys.Key) *keys.Choice {
 	})
 }
 
-// forms are the settings of a scope's policies, for messages and the reference.
+// forms returns the settings of each of a scope's policies, for messages and the configuration's reference.
 func forms(scope Scope) (list []keys.Form) {
 	for _, r := range rows {
 		if r.scope == scope {
@@ -62,7 +63,7 @@ func forms(scope Scope) (list []keys.Form) {
 	return list
 }
 
-// about has a line about each of a scope's policies, for the reference.
+// about returns a line about each of a scope's policies, for the configuration's reference.
 func about(scope Scope) string {
 	var lines []string
 	for _, r := range rows {
@@ -73,13 +74,13 @@ func about(scope Scope) string {
 	return strings.Join(lines, "; ")
 }
 
-// noFast is the name for no fast policy, and defaultFast is the default period of one.
+// noFast is the word for "no fast policy"; defaultFast is the default period of a fast policy.
 const (
 	noFast      = "none"
 	defaultFast = time.Second
 )
 
-// fastKeys is a fast policy with its own settings, or only its name.
+// fastKeys returns a value of a configuration for a fast policy: a map with its settings, or only its name.
 func fastKeys(dst *quell.Fast) keys.Value {
 	name, sampling := cmp.Or(dst.Name, noFast), cmp.Or(dst.Sampling, defaultFast)
 	open := func() (keys.Table, func()) {
@@ -108,7 +109,7 @@ func fastKeys(dst *quell.Fast) keys.Value {
 	return keys.ShortOr(word, whole)
 }
 
-// Agree checks a policy's settings, at a path in the file, against each other and against the service.
+// Agree checks that the settings of the service's policy agree with each other and with the service. path is their place in the file.
 func Agree(d *keys.Decoder, path string, service quell.Service) {
 	agreeFast(d, keys.Join(path, "fast.sampling"), strings.TrimSuffix(path, "policy")+"sampling", service)
 	if r, settings, err := find(service.Policy); err == nil {
@@ -126,8 +127,8 @@ func agreeFast(d *keys.Decoder, path, slow string, service quell.Service) {
 		keys.FormatDuration(service.Sampling), keys.FormatDuration(fast))
 }
 
-// Difference describes in which keys a policy's settings differ from another variant, such as "headroom 70%, spare
-// 1".
+// Difference describes the keys in which the settings of two variants of a policy differ, with their values in to, such as
+// "headroom 70%, spare 1".
 func Difference(from, to quell.Policy) string {
 	before, after := currents(from), currents(to)
 	var changes []string

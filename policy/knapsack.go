@@ -26,17 +26,17 @@ func (m *member) knapsack() *knapsackInstance { return m.mem.Memory.(*knapsackIn
 // Constants of learning the curves.
 const (
 	pointsKept   = 12
-	pointFades   = 0.8 // weight of each point relative to the next newer one
+	pointFades   = 0.8 // weight of each point as a fraction of the weight of the next newer one
 	priorSpread  = 0.1 // spread of rates, as a fraction of their mean, at which data and prior have equal weight
 	steepest     = 5.0 // limits of beta
 	flattest     = 0.05
-	exploring    = 0.05 // lowest share, as a fraction of an equal one: without requests nothing is learned
+	exploring    = 0.05 // lowest share, as a fraction of an equal one: an instance without requests gives no data
 	fullCapacity = 0.95 // load, as a fraction of the curves' total capacity, above which shares follow capacity alone
 )
 
 // KnapsackSettings are the settings of knapsack.
 type KnapsackSettings struct {
-	Tolerance float64 // no weight moves by less than this fraction of itself
+	Tolerance float64 // no weight changes by less than this fraction of itself
 }
 
 var knapsackSpec = spec[KnapsackSettings]{
@@ -90,7 +90,7 @@ func (m *member) learnCurve() {
 		CurvePoint{m.Observation.At, *m.Observation.RequestRate, ms, m.Observation.LatencyMS.N})
 }
 
-// offered is the number of requests per second.
+// offered returns the number of requests per second that the group gets.
 func offered(in *Input, g *group) float64 {
 	if in.Snapshot.ArrivalRate != nil {
 		return *in.Snapshot.ArrivalRate
@@ -110,7 +110,7 @@ type latencyCurve struct{ alpha, beta float64 }
 
 // fitCurve is a least-squares fit of 1/latency = alpha - beta*rate, which is linear. Points are weighted by their
 // requests, newer ones more. A single server under processor sharing has beta = 1 exactly, whatever its neighbours use.
-// That is the prior, because similar rates do not determine beta.
+// That value is the prior, because points at similar rates do not determine beta.
 func fitCurve(points []CurvePoint) latencyCurve {
 	var n, x, y float64
 	weight := 1.0
@@ -201,7 +201,7 @@ func leastLatency(curves []latencyCurve, rate float64) []float64 {
 	return rates
 }
 
-// moves returns whether some share would move by more than the tolerance, as a fraction of itself.
+// moves returns whether some share would change by more than the tolerance, which is a fraction of that share.
 func (g *group) moves(shares []float64, tolerance float64) bool {
 	for i, m := range g.ready {
 		if math.Abs(shares[i]-m.share) > tolerance*m.share {

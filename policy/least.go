@@ -12,10 +12,10 @@ type leastMemory struct {
 	Violation int `json:"violation,omitempty"` // consecutive snapshots with a measured violation
 }
 
-// leastInstance is what they remember of an instance.
+// leastInstance is what lsf and lr remember of an instance.
 type leastInstance struct {
 	Placed bool `json:"placed,omitempty"` // it has had its first share
-	Waited int  `json:"waited,omitempty"` // lsf: snapshots in which only a severity was missing for its first share
+	Waited int  `json:"waited,omitempty"` // lsf: snapshots in which it got no first share only because its severity was missing
 }
 
 func (m *member) least() *leastInstance { return m.mem.Memory.(*leastInstance) }
@@ -55,8 +55,8 @@ func least(in *Input, confirm int, g *group, st *State, what string, value func(
 	return plan
 }
 
-// welcome gives an equal share to instances that never had one, if they may have one, and takes it from the others in
-// proportion. An instance that was given a share of 0 keeps it.
+// welcome gives an equal share to each instance that never had a share, if may returns true for it. The others give up parts
+// in proportion to their shares. An instance that was given a share of 0 keeps it.
 func (g *group) welcome(may func(*member) bool) {
 	rememberedOf[leastInstance](g)
 	for i := range g.members {
@@ -65,7 +65,7 @@ func (g *group) welcome(may func(*member) bool) {
 		}
 	}
 	equal := 1 / float64(len(g.ready))
-	var settled float64 // what the others have
+	var settled float64 // the sum of the others' shares
 	rest := 1.0
 	for _, m := range g.ready {
 		if m.weight() > 0 {
@@ -87,9 +87,9 @@ func (g *group) welcome(may func(*member) bool) {
 	}
 }
 
-// reverse sorts the instances by value and gives the one with the lowest value the largest part of the sum, and so
-// on. Instances with equal values get equal shares; if all are zero, all shares are equal. Instances without a value,
-// such as new ones without an answer, keep their share. It returns whether any instance has a value.
+// reverse assigns the instances' parts of the summed values in reverse order: the instance with the lowest value gets the
+// largest part, and so on. Instances with equal values get equal shares; if all values are 0, all shares are equal. Instances
+// without a value, such as new ones without an answer, keep their share. reverse returns whether any instance has a value.
 func (g *group) reverse(value func(*member) (float64, bool)) bool {
 	type entry struct {
 		*member

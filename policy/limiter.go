@@ -2,17 +2,17 @@ package policy
 
 import "math"
 
-// The limiters, which bound the capacity of an instance. Each resource of the policy is one, under its own name, by the models'
-// effective capacity. The others below bound how much of that counts.
+// The limiters are the names of what limits an instance's capacity. The name of a resource means that the models' effective capacity in
+// that resource is the limit. The names below mean that only a part of the effective capacity counts.
 const (
 	limitedByHand   = "override" // a person set the share
-	limitedByErrors = "errors"   // it answers with errors and gains nothing
+	limitedByErrors = "errors"   // it answers with errors and must not gain load
 	limitedByCut    = "cut"      // a fast policy cuts its share
 )
 
-// rate estimates U_int for each resource with the interference model, and the largest own utilisation whose predicted response time stays
-// within the threshold while U_int stays the same (PRIMA, section III-B2, Eq. 2 and 3). Use of every resource grows in proportion to the
-// requests, so each capacity corresponds to a number of requests; the lowest one limits.
+// rate estimates, for each resource, the neighbours' utilisation U_int with the interference model, and the capacity: the largest own
+// utilisation whose predicted response time stays within the threshold while U_int stays the same (PRIMA, section III-B2, Eq. 2 and 3).
+// Because the use of every resource grows in proportion to the requests, the resource that allows the fewest requests is the limit.
 func (m *member) rate(in *Input, rates []float64) {
 	threshold := in.Service.SLO.ThresholdMS()
 	m.capacity, m.left = math.Inf(1), math.Inf(1)
@@ -31,9 +31,9 @@ func (m *member) rate(in *Input, rates []float64) {
 	}
 }
 
-// limit says how much of the capacity counts. An instance whose share a person set carries that share, whatever its capacity. An instance
-// with errors may not gain load, so its present load is the limit. Both are before headroom, like capacities. If a fast policy cuts the
-// share, the capacity is reduced by the same factor.
+// limit sets how much of the capacity counts. If a person set the instance's share, that share of the load counts, whatever the capacity
+// is. If the instance answers with errors, at most its present load counts, because it must not gain load. Both loads are divided by
+// headroom, because capacities are compared before headroom. If a fast policy cuts the share, the capacity is multiplied by its factor.
 func (m *member) limit(load, headroom float64) {
 	m.counted, m.limiter = m.capacity, ""
 	switch {
@@ -48,7 +48,7 @@ func (m *member) limit(load, headroom float64) {
 	}
 }
 
-// limitedBy names what limits an instance's capacity, "" if that is the only resource.
+// limitedBy names what limits an instance's capacity. It returns "" if that is the policy's only resource.
 func (m *member) limitedBy(in *Input) string {
 	if m.limiter != "" || !in.several() {
 		return m.limiter
@@ -56,7 +56,7 @@ func (m *member) limitedBy(in *Input) string {
 	return string(in.contended[m.binds].resource)
 }
 
-// carriesAt is what an instance would carry at another threshold, at most what its neighbours leave.
+// carriesAt returns the utilisation that an instance would carry if the threshold were thresholdMS, at most what its neighbours leave.
 func (m *member) carriesAt(in *Input, rates []float64, thresholdMS float64) float64 {
 	least := math.Inf(1)
 	for i := range m.senses {
@@ -67,8 +67,8 @@ func (m *member) carriesAt(in *Input, rates []float64, thresholdMS float64) floa
 	return least
 }
 
-// responseAt predicts the response time in milliseconds at another load while U_int stays the same: the longest that any single resource
-// gives.
+// responseAt predicts the response time in milliseconds at another load, if the neighbours' utilisation U_int stays the same. It is the
+// longest of the response times that the models of the single resources predict.
 func (m *member) responseAt(in *Input, rates []float64, load float64) float64 {
 	longest := 0.0
 	for i := range m.senses {
@@ -83,7 +83,7 @@ func (m *member) responseAt(in *Input, rates []float64, load float64) float64 {
 	return longest
 }
 
-// freshCapacity is the capacity of an instance without neighbours.
+// freshCapacity returns the capacity of an instance without neighbours.
 func (in *Input) freshCapacity(rates []float64) float64 {
 	least := math.Inf(1)
 	for i := range in.contended {
@@ -92,7 +92,7 @@ func (in *Input) freshCapacity(rates []float64) float64 {
 	return least
 }
 
-// unloadedMS is the predicted response time of an instance without neighbours and without load.
+// unloadedMS returns the predicted response time, in milliseconds, of an instance without neighbours and without load.
 func (in *Input) unloadedMS() float64 {
 	longest := 0.0
 	for i := range in.contended {

@@ -20,7 +20,7 @@ var leastResponseSpec = spec[LRSettings]{
 	decide:   leastResponse,
 }
 
-// leastResponse is the LR baseline: like lsf, with the measured response time.
+// leastResponse is the LR baseline: it is like lsf, but uses the measured response time instead of severity.
 func leastResponse(in *Input, set LRSettings, g *group, st *State) quell.Plan {
 	g.welcome(func(*member) bool { return true })
 	return least(in, set.Confirm, g, st, "response time", func(m *member) (float64, bool) { return m.response(in) })

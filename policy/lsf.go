@@ -8,7 +8,7 @@ import (
 // LSFSettings are the settings of lsf.
 type LSFSettings struct {
 	Resource   quell.Resource // whose severity is used
-	Confidence float64        // of the one-sided test in Eq. 1
+	Confidence float64        // confidence level of the one-sided test of severity in Eq. 1
 	Confirm    int            // W: act on the (W+1)th consecutive snapshot
 }
 
@@ -27,10 +27,10 @@ var leastSeveritySpec = spec[LSFSettings]{
 	decide:   leastSeverity,
 }
 
-// leastSeverity is the LSF baseline (PRIMA, section V-D). On a violation, the instances' parts of the summed severity are
-// assigned in reverse: the instance with the lowest severity gets the largest share. A new instance waits for its first
-// severity (Figures 2 and 3), for at most guard.stale_after snapshots; if the violation continues then, it gets its first
-// share.
+// leastSeverity is the LSF baseline (PRIMA, section V-D). If the objective is violated, the instances' parts of the summed
+// severity become their shares in reverse order: the instance with the lowest severity gets the largest. A new instance gets
+// its first share when its first severity is known (Figures 2 and 3). If that takes more than guard.stale_after snapshots and
+// the violation continues, it gets its first share without a severity.
 func leastSeverity(in *Input, set LSFSettings, g *group, st *State) quell.Plan {
 	g.welcome(func(m *member) bool {
 		m.least().Waited++
