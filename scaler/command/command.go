@@ -1,15 +1,15 @@
-// Package command is the scaler for everything without a driver of its own: three commands of the user's start, stop
-// and list instances.
+// Package command is the scaler for everything without a driver of its own: it starts, stops
+// and lists instances by running three commands of the user.
 //
-//	start: gets {"count":2} on standard input, prints the ids of the new instances: ["a","b"]; or nothing, where
-//	       they have none yet, as in a cloud's group: the list then shows them later
-//	stop:  gets {"ids":["a"]}; what it prints is not looked at
+//	start: gets {"count":2} on standard input, prints the ids of the new instances: ["a","b"]; or nothing if
+//	       they have no ids yet, as in a cloud's group: then they appear in the list later
+//	stop:  gets {"ids":["a"]}; what it prints is ignored
 //	list:  gets nothing, prints every instance as a quell.Member:
 //	       [{"id":"a","address":"10.0.0.1:80","state":"ready","started":"2026-01-01T00:00:00Z"}]
 //
-// A command that fails exits with another status than 0 and says why on standard error. Instances that a command
-// leaves running on this machine must be in a process group of their own (setsid): a command that takes too long is
-// killed with its group.
+// A command that fails must exit with a status other than 0 and write the reason to standard error. Instances that a command
+// leaves running on this machine must be in a process group of their own (setsid): if a command takes too long,
+// its whole process group is killed.
 package command
 
 import (
@@ -28,10 +28,10 @@ import (
 	"github.com/quellhq/quell/internal/program"
 )
 
-// Options names the commands: a program and its arguments each, not run by a shell. All three are required.
+// Options hold the three commands. Each is a program with its arguments and is not run by a shell. All three are required.
 type Options struct {
 	Start, Stop, List []string
-	Timeout           time.Duration // for one run of a command; 30 s by default
+	Timeout           time.Duration // of one run of a command; 30 s by default
 	Now               func() time.Time
 }
 
@@ -100,8 +100,8 @@ func (d *Driver) date(members []quell.Member, at time.Time) {
 	}
 }
 
-// Start asks for n instances and returns the printed ids. If their number is not n, it returns them with an error. A command that prints
-// nothing names none: they appear later in the list.
+// Start asks for n instances and returns the printed ids. If their number is not n, it returns them with an error. If the command prints
+// nothing, there are no ids yet, and the instances appear later in the list.
 func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("starting %d instances: the number is negative", n)
@@ -128,7 +128,7 @@ func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 	return ids, nil
 }
 
-// Stop asks for the end of the instances.
+// Stop runs the command that stops the instances.
 func (d *Driver) Stop(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -195,7 +195,7 @@ func decodeIDs(out []byte) ([]string, error) {
 	return ids, nil
 }
 
-// decodeArray distinguishes empty output and null, which are mistakes, from an empty array, which means "none".
+// decodeArray accepts an empty array, which means "none", but not empty output or null, which are mistakes.
 func decodeArray[T any](out []byte, into *[]T) error {
 	if len(out) == 0 {
 		return errors.New("nothing: print a JSON array, [] for none")
@@ -209,7 +209,7 @@ func decodeArray[T any](out []byte, into *[]T) error {
 	return nil
 }
 
-// run runs a command with v as JSON on its standard input; nil is nothing.
+// run runs a command with v as JSON on its standard input. If v is nil, the input is empty.
 func (d *Driver) run(ctx context.Context, argv []string, v any) (out []byte, err error) {
 	var input []byte
 	if v != nil {

@@ -54,7 +54,7 @@ func check(m quell.Member, seen map[string]bool) error {
 	return nil
 }
 
-// Members lists every instance as ready: the balancer's health check decides whether it serves.
+// Members lists every instance as ready: the balancer's health checks decide whether it gets requests.
 func (d *Driver) Members(context.Context) ([]quell.Member, error) {
 	return slices.Clone(d.members), nil
 }

@@ -31,7 +31,7 @@ func memberKeys(m *quell.Member) keys.Table {
 	}
 }
 
-// Listed are the instances, whose number never changes.
+// Listed returns the instances, whose number never changes.
 func (s *Settings) Listed() []quell.Member { return s.Instances }
 
 // Check reports instances that are listed twice, and protected ones that are not listed.

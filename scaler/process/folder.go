@@ -38,7 +38,7 @@ func openFolder(dir string) (*folder, error) {
 func (f *folder) path() string         { return filepath.Join(f.dir, "instances.json") }
 func (f *folder) log(id string) string { return filepath.Join(f.dir, id+".log") }
 
-// load reads instances.json, and when it was last touched: its instances were alive at that time.
+// load reads instances.json. seen is when the file was last touched: at that time the instances were alive.
 func (f *folder) load() (l *ledger, seen time.Time, err error) {
 	data, err := os.ReadFile(f.path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +72,7 @@ func (f *folder) save(l *ledger, now time.Time) error {
 }
 
 func (f *folder) replace(data []byte, now time.Time) error {
-	if err := os.MkdirAll(f.dir, 0o755); err != nil { // the folder above may have been emptied
+	if err := os.MkdirAll(f.dir, 0o755); err != nil { // the parent folder may have been emptied
 		return err
 	}
 	if err := atomicfile.Write(f.path(), data, 0o644); err != nil {

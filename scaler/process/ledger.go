@@ -15,7 +15,7 @@ import (
 
 const ledgerFormat = "quell-instances/1"
 
-// ledger is the content of instances.json, which must survive this process. Its methods are pure.
+// ledger is the content of instances.json, which must survive this process. Its methods only compute; they do not read or write files.
 type ledger struct {
 	Format        string    `json:"format"`
 	Next          int       `json:"next"`                     // number of the next id; it never decreases
@@ -165,7 +165,7 @@ func (l *ledger) exit(r *record, at time.Time) {
 	l.FreedSlots = append(without(l.FreedSlots, r.Slot), r.Slot)
 }
 
-// without copies the list, so that one kept for cancel does not change.
+// without returns a copy of the list without a slot. It does not change the list itself, which may be kept for cancel.
 func without(slots []int, slot int) []int {
 	return slices.DeleteFunc(slices.Clone(slots), func(s int) bool { return s == slot })
 }

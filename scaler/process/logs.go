@@ -68,7 +68,7 @@ func (f *folder) pruneLogs(listed func(id string) bool) error {
 	var errs []error
 	for _, info := range old[:max(0, len(old)-keptLogs)] {
 		name := filepath.Join(f.dir, info.Name())
-		os.Remove(name + ".1") // most have none
+		os.Remove(name + ".1") // usually there is none
 		errs = append(errs, os.Remove(name))
 	}
 	return errors.Join(errs...)

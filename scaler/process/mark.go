@@ -61,7 +61,7 @@ type marked struct {
 	listens       bool // on the instance's port
 }
 
-// orphan is a running instance that is not in instances.json.
+// orphan is a running instance that is missing from instances.json.
 type orphan struct {
 	record
 	listens bool
@@ -152,7 +152,7 @@ func (d *Driver) seek() (adopted []*record, err error) {
 	return adopted, nil
 }
 
-// seekAgain checks those that could not be adopted: one may listen by now, or have ended.
+// seekAgain checks the instances that could not be adopted before: one may listen by now, or have ended.
 func (d *Driver) seekAgain() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

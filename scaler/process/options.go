@@ -16,9 +16,9 @@ import (
 
 // Options describes an instance and where its state is kept. Command, Slots and Dir have no defaults.
 type Options struct {
-	// Command is a program with its arguments. {id}, {port}, {probe_port}, {slot} and {host} (the slot's host, such as
-	// h3) are replaced, here, in Env, in Address and in ProbeAddress. If {port} is in Address it must also be in Command
-	// or Env. A probe port is only assigned if {probe_port} is used.
+	// Command is a program with its arguments. In Command, Env, Address and ProbeAddress, {id}, {port}, {probe_port}, {slot} and {host} (the
+	// slot's host, such as h3) are replaced. If {port} is in Address it must also be in Command or Env. A probe port is only assigned if
+	// {probe_port} is used.
 	Command []string
 	Env     []string // added to this process's environment, as NAME=value
 	// Address is where an instance serves, "127.0.0.1:{port}" by default. ProbeAddress is that of its probe server,
@@ -47,10 +47,10 @@ type PortRange struct{ First, Last int }
 type Ready struct {
 	Path     string        // "/" by default
 	Interval time.Duration // between tries; 50 ms by default
-	Timeout  time.Duration // an instance that is not ready by then is killed and failed; 30 s by default
+	Timeout  time.Duration // an instance that is not ready after this time is killed and counts as failed; 30 s by default
 }
 
-// prefixRule keeps ids valid as file names, and separate from the number that follows.
+// prefixRule makes ids valid as file names. A prefix must not end with a digit, because a number follows it.
 var prefixRule = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z_-])?$`)
 
 func (o Options) withDefaults() Options {
@@ -137,7 +137,7 @@ func (o Options) checkPorts() error {
 	return nil
 }
 
-// uses returns whether the placeholder is in the command or its environment.
+// uses returns whether the placeholder occurs in the command or its environment.
 func (o Options) uses(placeholder string) bool {
 	return strings.Contains(strings.Join(o.Command, "\x00")+"\x00"+strings.Join(o.Env, "\x00"), placeholder)
 }

@@ -49,7 +49,7 @@ func pickPorts(n int, within PortRange, used map[int]bool) ([]int, error) {
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// String is how a range stands at the end of a message; nothing for the zero value.
+// String returns the range as text for the end of a message, "" for the zero value.
 func (p PortRange) String() string {
 	if p == (PortRange{}) {
 		return ""

@@ -6,9 +6,9 @@
 //	             +-- not in time,     +-- exits by itself --> failed --Stop+
 //	                 exits by itself ---------------------------^
 //
-// What must survive this process is in the state folder, so instances outlive a controller that is killed and are
-// adopted by the next. An instance is the process group of its command: it is signalled as a whole, and what its
-// first process leaves behind when it exits is killed.
+// What must survive this process is in the state folder. So instances run on if their controller is killed, and the
+// next controller adopts them. An instance is the process group of its command. The group is signalled as a whole,
+// and when the group's first process exits, its other processes are killed.
 package process
 
 import (
@@ -26,15 +26,15 @@ import (
 )
 
 var (
-	// ErrFull says that every slot is taken.
+	// ErrFull says that every slot has an instance.
 	ErrFull = errors.New("every slot is taken")
-	// ErrInUse says that another driver has the state folder.
+	// ErrInUse says that another driver uses the state folder.
 	ErrInUse = errors.New("is in use by another process")
 	// ErrClosed says that the driver has been closed.
 	ErrClosed = errors.New("the scaler is closed")
 )
 
-// killWithin bounds the wait for a process that was sent KILL.
+// killWithin limits the wait until a process that was sent KILL has ended.
 const killWithin = 5 * time.Second
 
 // Driver starts and stops instances as local processes. It is safe for concurrent use.
@@ -42,23 +42,23 @@ type Driver struct {
 	opts   Options
 	folder *folder
 	client *http.Client
-	ctx    context.Context // of everything that runs in the background
+	ctx    context.Context // the context of everything that runs in the background
 	cancel context.CancelFunc
-	hurry  chan struct{} // closed when draining must end
+	hurry  chan struct{} // closed when instances must end without waiting for their drain
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
 	ledger   *ledger
-	running  map[string]*running // those listed that have not exited
+	running  map[string]*running // listed instances that have not exited
 	orphans  []orphan            // instances that run, are not listed and cannot be adopted
-	unsaved  error               // why the ledger is not on the disk as it is here
+	unsaved  error               // why the present ledger could not be written to disk
 	closed   bool
-	detached bool // exits no longer concern this driver
+	detached bool // exits of instances are no longer recorded
 }
 
-// New takes over the state folder and adopts the instances in it that still run: those that answer are ready at
-// once. Those gone count as failed, with an exit at the time they were last seen alive. Mistakes in opts or in
-// instances.json, and a folder in use, are *quell.UserError.
+// New takes over the state folder and adopts the instances in it that still run; those that answer are ready at once. Instances that have
+// ended count as failed, with the time at which they were last seen alive as their exit. It returns a *quell.UserError if opts or
+// instances.json has mistakes, or if the folder is in use.
 func New(opts Options) (*Driver, error) {
 	opts = opts.withDefaults()
 	if err := opts.check(); err != nil {
@@ -78,8 +78,8 @@ func New(opts Options) (*Driver, error) {
 	return d, nil
 }
 
-// Members lists every instance that Start began and Stop has not ended, in order of start. One that ended while no driver ran
-// exited when it was last seen alive.
+// Members lists every instance that Start started and Stop has not ended, in order of start. If an instance ended while no driver ran, its
+// exit is the time at which it was last seen alive.
 func (d *Driver) Members(context.Context) ([]quell.Member, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,8 +107,8 @@ func (d *Driver) state(r *record) quell.State {
 	}
 }
 
-// Start starts n instances and returns their ids. With an error it returns the ids of those that were started
-// before it: ErrFull where there are no more slots, ErrClosed, or why a process could not be run.
+// Start starts n instances and returns their ids. If it fails, it returns the ids of those already started and an error: ErrFull if no slot
+// is free, ErrClosed, or why a process could not be run.
 func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("starting %d instances: the number is negative", n)
@@ -124,9 +124,9 @@ func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 	return ids, nil
 }
 
-// Stop ends instances, all at once: TERM, then KILL after Options.Drain. It returns when they are gone, and drops
-// the failed ones from the list. Ids that are gone already are no error; ids that never were are one, and then
-// nothing is stopped. When ctx ends, Stop returns and the instances still end.
+// Stop ends all given instances at the same time: with TERM, and after Options.Drain with KILL. It returns when they have ended, and
+// removes failed ones from the list. An id that has ended already is no error. If an id was never given to an instance, that is an error
+// and nothing is stopped. If ctx ends, Stop returns, and the instances still end.
 func (d *Driver) Stop(ctx context.Context, ids []string) error {
 	d.mu.Lock()
 	if d.closed {
@@ -144,7 +144,7 @@ func (d *Driver) Stop(ctx context.Context, ids []string) error {
 	return d.await(ctx, ending, d.opts.Drain+killWithin)
 }
 
-// beginStop drops failed instances and begins to end the others, which it returns. d.mu is held.
+// beginStop removes failed instances from the list, begins to end the others, and returns these. d.mu is held.
 func (d *Driver) beginStop(ids []string) []*running {
 	var ending, fresh []*running
 	for _, id := range ids {
@@ -162,7 +162,7 @@ func (d *Driver) beginStop(ids []string) []*running {
 			ending = append(ending, in)
 		}
 	}
-	d.saveOrWarn() // before the first signal, so that a next driver goes on with it
+	d.saveOrWarn() // before the first signal, so that the next driver continues the stop
 	for _, in := range fresh {
 		d.work.Go(func() { d.end(in) })
 	}
@@ -184,8 +184,8 @@ func (d *Driver) await(ctx context.Context, ending []*running, bound time.Durati
 	return nil
 }
 
-// Close gives up the state folder. With keep the instances go on, for a next driver to adopt; otherwise they are
-// stopped, and killed at once where ctx ends before they are gone. It may be called more than once.
+// Close gives up the state folder. If keep is set, the instances continue and the next driver adopts them. Otherwise they are stopped, and
+// killed if they have not ended when ctx ends. Close may be called more than once.
 func (d *Driver) Close(ctx context.Context, keep bool) error {
 	d.mu.Lock()
 	if d.closed {
@@ -224,7 +224,7 @@ func (d *Driver) ids() []string {
 	return ids
 }
 
-// forget drops an instance that has exited. d.mu is held.
+// forget removes an instance that has exited from the list. d.mu is held.
 func (d *Driver) forget(r *record) {
 	d.ledger.remove(r)
 	if err := d.folder.pruneLogs(func(id string) bool { return d.ledger.find(id) != nil }); err != nil {
@@ -232,8 +232,8 @@ func (d *Driver) forget(r *record) {
 	}
 }
 
-// saveOrWarn writes the ledger down. Where that fails, as on a full disk, the driver goes on from memory and tries again until it
-// succeeds. d.mu is held.
+// saveOrWarn writes the ledger to disk. If that fails, for example on a full disk, the driver continues from memory and tries again until
+// it succeeds. d.mu is held.
 func (d *Driver) saveOrWarn() {
 	err := d.folder.save(d.ledger, d.opts.Now())
 	switch {
@@ -245,7 +245,7 @@ func (d *Driver) saveOrWarn() {
 	d.unsaved = err
 }
 
-// saveMissed writes the ledger where that failed before, or where somebody removed it.
+// saveMissed writes the ledger if writing it failed before, or if somebody removed the file.
 func (d *Driver) saveMissed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell/scaler"
 )
 
-// Kind is processes on the controller's machine.
+// Kind is the scaler whose instances are processes on the controller's machine.
 var Kind = scaler.Kind{
 	Name: "process", About: "children of the controller",
 	Defaults: func() scaler.Settings {
@@ -24,17 +24,18 @@ var Kind = scaler.Kind{
 	},
 }
 
-// Settings are what a configuration says of them.
+// Settings are its configuration.
 type Settings struct {
 	Command []string // {id} {port} {probe_port} {slot} {host} are replaced
-	// Address and ProbeAddress are where instances are reached; the same are replaced. Empty: the ports of 127.0.0.1.
+	// Address and ProbeAddress are where instances are reached. The same placeholders are replaced in them. Empty: the assigned ports of
+	// 127.0.0.1.
 	Address, ProbeAddress string
-	Slots                 int        // most instances at once
+	Slots                 int        // limit of instances at a time
 	Ports                 keys.Ports // where instances listen
 	Ready                 Ready
 	Drain                 time.Duration
 	Lifeline              bool          // instances end with the controller
-	Linger                time.Duration // how long they outlive it if it does not come back; 0: for ever
+	Linger                time.Duration // how long they run on without a controller; 0: for ever
 }
 
 // Keys is the table of its keys.
@@ -56,7 +57,7 @@ func (s *Settings) Keys() keys.Table {
 	}
 }
 
-// Follow fills in what follows from the service where the file does not say it.
+// Follow fills in keys that the file leaves out from the service's configuration.
 func (s *Settings) Follow(service quell.Service) {
 	if s.Slots == 0 {
 		s.Slots = s.slotsFor(service.Group.Max)
@@ -66,8 +67,8 @@ func (s *Settings) Follow(service quell.Service) {
 	}
 }
 
-// slotsFor is how many slots a group has: one more than its instances, so that one of them can be replaced while all run. There is none
-// where slots are machines, of which there may be no further one, or where ports do not suffice.
+// slotsFor is the default number of slots: one more than the group's limit, so that an instance can be replaced while all run. There is no
+// further slot if slots are machines ({slot} or {host} is used), or if there are too few ports.
 func (s *Settings) slotsFor(most int) int {
 	ports := s.Ports.Count()
 	if s.names("{slot}") || s.names("{host}") || ports > 0 && ports < s.portsEach()*(most+1) {
@@ -76,7 +77,7 @@ func (s *Settings) slotsFor(most int) int {
 	return most + 1
 }
 
-// portsEach is how many ports an instance has.
+// portsEach is the number of ports that an instance needs.
 func (s *Settings) portsEach() int {
 	if s.uses("{probe_port}") {
 		return 2
@@ -84,20 +85,20 @@ func (s *Settings) portsEach() int {
 	return 1
 }
 
-// names says whether a placeholder occurs in the command or in an address.
+// names returns whether a placeholder occurs in the command or in an address.
 func (s *Settings) names(placeholder string) bool {
 	return s.uses(placeholder) || strings.Contains(s.Address, placeholder) || strings.Contains(s.ProbeAddress, placeholder)
 }
 
-// OwnMembers says that the instances are there by this service's controller only.
+// OwnMembers returns true: only this service's controller can have made the instances.
 func (s *Settings) OwnMembers() bool { return true }
 
-// placeholders lists what is replaced in the command.
+// placeholders lists the words that are replaced in the command.
 func placeholders() []string { return []string{"{id}", "{port}", "{probe_port}", "{slot}", "{host}"} }
 
 var braced = regexp.MustCompile(`\{[A-Za-z_]+\}`)
 
-// known refuses placeholders that are none.
+// known reports a word in braces that is not a placeholder.
 func known(d *keys.Decoder, path, word string) {
 	for _, p := range braced.FindAllString(word, -1) {
 		if !slices.Contains(placeholders(), p) {
@@ -106,7 +107,7 @@ func known(d *keys.Decoder, path, word string) {
 	}
 }
 
-// Check reports what its keys do not agree on.
+// Check reports keys that contradict each other or the service.
 func (s *Settings) Check(d *keys.Decoder, service quell.Service) {
 	for i, word := range s.Command {
 		known(d, fmt.Sprintf("scaler.command[%d]", i), word)
@@ -129,12 +130,12 @@ func (s *Settings) Check(d *keys.Decoder, service quell.Service) {
 	}
 }
 
-// uses says whether a placeholder occurs in the command.
+// uses returns whether a placeholder occurs in the command.
 func (s *Settings) uses(placeholder string) bool {
 	return slices.ContainsFunc(s.Command, func(word string) bool { return strings.Contains(word, placeholder) })
 }
 
-// checkAddress checks a template of addresses: with values put in, it is one that can be connected to.
+// checkAddress checks a template of addresses: with its placeholders replaced, it must be a valid address.
 func checkAddress(d *keys.Decoder, path, template string) {
 	if !d.Given(path) || !d.Sound(path) {
 		return
@@ -146,7 +147,7 @@ func checkAddress(d *keys.Decoder, path, template string) {
 	}
 }
 
-// options are those of a driver, without a lifeline.
+// options returns the options of a driver, without a lifeline.
 func (s *Settings) options(in scaler.Surroundings) Options {
 	return Options{
 		Command: s.Command, Address: s.Address, ProbeAddress: s.ProbeAddress, Slots: s.Slots, Dir: filepath.Join(in.Data, "instances"),
@@ -154,7 +155,7 @@ func (s *Settings) options(in scaler.Surroundings) Options {
 	}
 }
 
-// New makes the driver. With a lifeline and none inherited, it is a pipe of its own.
+// New makes the driver. If instances need a lifeline and the process has not inherited one, New makes a pipe for it.
 func (s *Settings) New(in scaler.Surroundings) (scaler.Driver, error) {
 	options, driver := s.options(in), &configured{lifeline: s.Lifeline}
 	if s.Lifeline {
@@ -173,14 +174,14 @@ func (s *Settings) New(in scaler.Surroundings) (scaler.Driver, error) {
 	return driver, nil
 }
 
-// configured is a driver whose instances end with it if the configuration says so.
+// configured is a driver whose instances end with the controller if the configuration says so.
 type configured struct {
 	*Driver
 	lifeline  bool
-	pipe, end *os.File // of its own; nil: none
+	pipe, end *os.File // made by New; nil: none
 }
 
-// endWait bounds how long closing may take beyond the time that instances have to end.
+// endWait limits how long closing may take in addition to the time that instances get to end.
 const endWait = 10 * time.Second
 
 // Close ends the instances, or leaves them to the next controller.
@@ -197,12 +198,12 @@ func (c *configured) closePipe() error {
 	return errors.Join(c.end.Close(), c.pipe.Close())
 }
 
-// Lingering is how long instances outlive a controller that does not come back; 0: for ever.
+// Lingering returns how long instances run on if their controller does not come back; 0: for ever.
 func (s *Settings) Lingering() time.Duration { return s.Linger }
 
-// EndInstances ends them if no controller has looked after them since then: one that has, has somebody of its own to end them.
+// EndInstances ends the instances, unless a controller has run since the given time: such a controller has its own process that ends them.
 func (s *Settings) EndInstances(ctx context.Context, in scaler.Surroundings, since time.Time) error {
-	const settle = 500 * time.Millisecond // what the controller wrote last may be a moment younger than its end
+	const settle = 500 * time.Millisecond // a controller's last write may be this much newer than the recorded time of its end
 	options := s.options(in)
 	list, err := os.Stat(filepath.Join(options.Dir, "instances.json"))
 	if errors.Is(err, os.ErrNotExist) || err == nil && list.ModTime().After(since.Add(settle)) {

@@ -18,7 +18,7 @@ import (
 	"github.com/quellhq/quell/internal/lifeline"
 )
 
-// startOne starts an instance, or leaves nothing of it but a used-up id.
+// startOne starts an instance. If it fails, nothing remains except that the id is not used again.
 func (d *Driver) startOne(ctx context.Context) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -43,14 +43,13 @@ func (d *Driver) startOne(ctx context.Context) (string, error) {
 	return r.ID, nil
 }
 
-// spawn writes the reservation down before the fork, so that the id is never given out twice, and the process
-// right after it.
+// spawn stores the reservation before the fork, so that no id is used twice, and the process id right after the fork.
 func (d *Driver) spawn(r *record) (*running, error) {
 	r.Type = d.opts.Type
 	if err := d.assignPorts(r); err != nil {
 		return nil, err
 	}
-	d.saveOrWarn() // a full disk must not keep an instance from being replaced
+	d.saveOrWarn() // a failure is ignored: a full disk must not prevent a replacement
 	cmd, err := d.fork(r)
 	if err != nil {
 		return nil, err
@@ -121,7 +120,7 @@ func (d *Driver) noteProcess(r *record, pid int) error {
 	return nil
 }
 
-// adopt takes over the instances of the driver before this one.
+// adopt takes over the instances of the previous driver.
 func (d *Driver) adopt() error {
 	l, seen, err := d.folder.load()
 	if err != nil {
@@ -142,7 +141,7 @@ func (d *Driver) adopt() error {
 	ended := map[int]string{}
 	for _, r := range slices.Clone(l.Instances) {
 		r.locate()
-		r.Started = now.Add(-max(0, now.Sub(r.Started))) // from here on by this process's own clock, whatever the wall shows
+		r.Started = now.Add(-max(0, now.Sub(r.Started))) // from here on by this process's monotonic clock, even if the wall clock is set
 		alive, err := r.alive()
 		switch {
 		case err != nil:
@@ -165,15 +164,15 @@ func (d *Driver) adopt() error {
 	return nil
 }
 
-// passOverLogs keeps a lost list from giving out ids again: a log of each instance is left.
+// passOverLogs keeps ids from being used again when instances.json was lost, because each instance has left a log.
 func (d *Driver) passOverLogs() {
-	names, _ := filepath.Glob(d.folder.log("*")) // the pattern is a good one
+	names, _ := filepath.Glob(d.folder.log("*")) // no error: the pattern is valid
 	for _, name := range names {
 		d.ledger.passOver(d.opts.Prefix, strings.TrimSuffix(filepath.Base(name), ".log"))
 	}
 }
 
-// missing notes an instance that ended, or whose start was interrupted, while no driver ran.
+// missing records that an instance ended, or that its start was interrupted, while no driver ran.
 func (d *Driver) missing(r *record, seen time.Time) {
 	if r.Exited == nil {
 		d.opts.Logger.Warn("instance is gone since the last run", "instance", r.ID, "pid", r.PID, "last_seen", seen)
@@ -184,8 +183,8 @@ func (d *Driver) missing(r *record, seen time.Time) {
 	}
 }
 
-// endRemains kills what instances left behind that ended while no driver ran, by pid and id. What carries an instance's mark in its process
-// group is no stranger.
+// endRemains kills processes that were left behind by instances that ended while no driver ran. A process is killed only if it is in such
+// an instance's process group and has its mark, so no other program is hit.
 func (d *Driver) endRemains(ended map[int]string) {
 	if len(ended) == 0 {
 		return
@@ -201,8 +200,8 @@ func (d *Driver) endRemains(ended map[int]string) {
 	}
 }
 
-// firstLook finds out which adopted instances are ready before anybody asks: seeing a whole fleet as starting, a
-// controller might act on it.
+// firstLook checks at once which adopted instances are ready. Otherwise all would be reported as starting, and a controller might act on
+// that.
 func (d *Driver) firstLook(found []*running) {
 	done := make(chan struct{})
 	for _, in := range found {
@@ -228,7 +227,7 @@ func (d *Driver) takeUp(found []*running) {
 	}
 }
 
-// tryWithin bounds one readiness check.
+// tryWithin limits the time of one readiness check.
 const tryWithin = 2 * time.Second
 
 func newClient() *http.Client {
@@ -238,7 +237,7 @@ func newClient() *http.Client {
 	}
 }
 
-// answers says why the instance is not ready, or nil.
+// answers returns why the instance is not ready, nil if it is.
 func (d *Driver) answers(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, tryWithin)
 	defer cancel()

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	lookEvery = 200 * time.Millisecond // at an adopted instance, whose exit nobody reports
+	lookEvery = 200 * time.Millisecond // between checks of an adopted instance, because the system does not report its exit
 	tendEvery = time.Second
 )
 
 // running is a listed instance that has not exited.
 type running struct {
 	*record
-	cmd    *exec.Cmd     // nil where it was adopted
+	cmd    *exec.Cmd     // nil if the instance was adopted
 	ready  bool          // guarded by Driver.mu
-	exited chan struct{} // closed once its exit is noted
+	exited chan struct{} // closed when its exit has been recorded
 
-	// signals is held to signal the process and to reap it: no signal goes to a pid that may be a stranger's.
+	// signals is held while the process is signalled or reaped. So no signal is sent to a pid that may belong to another process.
 	signals sync.Mutex
 	reaped  bool
 }
@@ -34,7 +34,7 @@ func newRunning(r *record, cmd *exec.Cmd) *running {
 	return &running{record: r, cmd: cmd, exited: make(chan struct{})}
 }
 
-// alive says whether the very process that was recorded still runs.
+// alive returns whether the recorded process still runs; a later process with the same pid does not count.
 func (r *record) alive() (bool, error) {
 	if r.PID == 0 || r.Exited != nil {
 		return false, nil
@@ -46,11 +46,11 @@ func (r *record) alive() (bool, error) {
 	return err == nil && !dead && identity == r.ProcessStart, err
 }
 
-// follow watches an instance for its exit and, unless it is ready already, until it is. d.mu is held.
+// follow waits for an instance's exit and, if it is not ready yet, until it is ready. d.mu is held.
 func (d *Driver) follow(in *running) {
 	d.running[in.ID] = in
 	if in.cmd != nil {
-		go d.watchChild(in) // not part of d.work: it reaps the child even after Close
+		go d.watchChild(in) // not counted in d.work, because it reaps the child even after Close
 	} else {
 		d.work.Go(func() { d.watchAdopted(in) })
 	}
@@ -62,8 +62,8 @@ func (d *Driver) follow(in *running) {
 func (d *Driver) watchChild(in *running) {
 	awaitExit(in.PID)
 	in.signals.Lock()
-	syscall.Kill(-in.PID, unix.SIGKILL) // what it left behind
-	in.cmd.Wait()                       // the status stands in ProcessState
+	syscall.Kill(-in.PID, unix.SIGKILL) // kill what it left behind
+	in.cmd.Wait()                       // the exit status is in ProcessState
 	in.reaped = true
 	in.signals.Unlock()
 	d.noteExit(in, in.cmd.ProcessState.String())
@@ -85,8 +85,8 @@ func (d *Driver) watchAdopted(in *running) {
 	}
 }
 
-// vanished says whether an adopted instance has exited, and kills what it left behind. Its group keeps the pid from
-// being given out again; where the pid belongs to another process there is nothing left, and nothing is signalled.
+// vanished returns whether an adopted instance has exited, and kills what it left behind. As long as its process group exists, no new
+// process gets its pid. So if the pid belongs to another process, nothing was left behind, and nothing is killed.
 func (in *running) vanished() bool {
 	in.signals.Lock()
 	defer in.signals.Unlock()
@@ -118,7 +118,7 @@ func (d *Driver) noteExit(in *running, how string) {
 	d.saveOrWarn()
 }
 
-// awaitReady asks until the instance answers, and kills it where that takes too long.
+// awaitReady checks until the instance is ready. If that takes too long, it kills the instance.
 func (d *Driver) awaitReady(in *running) {
 	ctx, cancel := context.WithTimeout(d.ctx, d.opts.Ready.Timeout)
 	defer cancel()
@@ -160,7 +160,7 @@ func (d *Driver) giveUp(in *running, why error) {
 	in.signal(unix.SIGKILL)
 }
 
-// end asks the instance to end, and then makes it.
+// end sends TERM to the instance, and KILL if it has not ended after Options.Drain.
 func (d *Driver) end(in *running) {
 	in.signal(unix.SIGTERM)
 	drain := time.NewTimer(d.opts.Drain)
@@ -168,7 +168,7 @@ func (d *Driver) end(in *running) {
 	select {
 	case <-in.exited:
 		return
-	case <-d.ctx.Done(): // closed meanwhile: the next driver goes on
+	case <-d.ctx.Done(): // the driver was closed: the next one continues
 		return
 	case <-d.hurry:
 	case <-drain.C:
@@ -177,7 +177,7 @@ func (d *Driver) end(in *running) {
 	in.signal(unix.SIGKILL)
 }
 
-// signal reaches the instance's whole process group, and nobody else. That it may be gone already is no error.
+// signal signals the instance's whole process group and no other process. It ignores errors, because the group may have ended already.
 func (in *running) signal(sig syscall.Signal) {
 	in.signals.Lock()
 	defer in.signals.Unlock()
@@ -192,7 +192,7 @@ func (in *running) signal(sig syscall.Signal) {
 	syscall.Kill(-in.PID, sig)
 }
 
-// tend keeps the record of when the instances were last seen alive, and their logs within bounds.
+// tend regularly records that the instances are alive, and cuts their logs that have become too large.
 func (d *Driver) tend() {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
@@ -227,7 +227,7 @@ func (d *Driver) tendOnce() error {
 	if len(ids) == 0 {
 		return nil
 	}
-	slices.Sort(ids) // the same trouble must read the same every time
+	slices.Sort(ids) // so that the same error always has the same text
 	errs := []error{d.folder.touch(d.opts.Now())}
 	for _, id := range ids {
 		errs = append(errs, d.folder.cutLog(id, d.opts.LogBytes))
