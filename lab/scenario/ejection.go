@@ -2,29 +2,29 @@ package scenario
 
 import "time"
 
-// Ejection is how Envoy's outlier detection is set. Empty: it is off.
+// Ejection names settings of Envoy's outlier detection. Empty: it is off.
 type Ejection string
 
-// The settings of Envoy's outlier detection in a run: Envoy's defaults, and those of somebody who wants it to act soon.
+// The settings of Envoy's outlier detection in a run: Envoy's defaults, or settings that make it act soon.
 const (
 	EjectionDefaults Ejection = "defaults"
 	EjectionTuned    Ejection = "tuned"
 )
 
-// Ejections lists the known ones.
+// Ejections lists the settings that are not empty.
 var Ejections = []Ejection{EjectionDefaults, EjectionTuned}
 
-// EjectionRules are the settings of Envoy's outlier detection that matter to requests over HTTP. The names are those of Envoy's
-// config.cluster.v3.OutlierDetection, where a field has one.
+// EjectionRules are the settings of Envoy's outlier detection that matter to requests over HTTP. A field that Envoy has too is named as
+// in Envoy's config.cluster.v3.OutlierDetection.
 //
 // What Envoy does with them (envoyproxy.io/docs/envoy/latest/intro/arch_overview/upstream/outlier, and
-// source/common/upstream/outlier_detection_impl.cc): a host is ejected at once when so many of its answers in a row are 5xx, which
-// Envoy's own answers for a request that it gave up (504) or could not bring to the host (503) are, too. At the end of each interval two
-// more rules look at the answers in it, of the hosts with enough of them and if there are enough such hosts: the share of successes is
-// below the hosts' mean by more than a multiple of their standard deviation, or the share of failures reaches a threshold. Response times
-// count for nothing. A host is not ejected if that made more than max_ejection_percent of all. It comes back, with all of its traffic, at
-// the end of the first interval after the base time, multiplied by the ejections it had; each interval in service takes one off the
-// multiple.
+// source/common/upstream/outlier_detection_impl.cc): a host is ejected at once after Consecutive answers in a row that are 5xx. If Envoy
+// gave up a request (504) or could not bring it to the host (503), Envoy's own answer counts, too. At the end of each interval two more
+// rules look at the answers of the interval. They consider only hosts with enough answers, and only if there are enough such hosts. One
+// ejects a host whose share of successes is below the hosts' mean by more than a multiple of their standard deviation; the other, a host
+// whose share of failures reaches a threshold. Response times do not count. No host is ejected if more than max_ejection_percent of all
+// would then be out. An ejected host comes back, with all of its traffic, at the end of the first interval after its time out. This time
+// is the base time multiplied by a counter. Each ejection adds one to the counter, and each interval in service takes one off.
 type EjectionRules struct {
 	Consecutive     int           // consecutive_5xx
 	Interval        time.Duration // interval
@@ -36,7 +36,7 @@ type EjectionRules struct {
 	Deviations      float64       // success_rate_stdev_factor, in standard deviations
 	FailurePercent  int           // failure_percentage_threshold; 0: enforcing_failure_percentage is 0, the rule is off
 	FailureRequests int           // failure_percentage_request_volume
-	Timeout         time.Duration // of a request, the route's; 0: longer than clients wait
+	Timeout         time.Duration // of a request, in the route; 0: longer than clients wait
 }
 
 // Rules returns the settings; false if the detection is off.

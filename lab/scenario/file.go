@@ -13,9 +13,9 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Parse reads a scenario. The name is that of its file and appears in errors, which are as those of config.Parse.
+// Parse reads a scenario. The name is that of its file and appears in errors, which have the form of config.Parse's.
 //
-// Each instance has a host of its own, so the number of hosts bounds group.max. Without runs there is one, of the
+// Each instance has a host of its own, so the number of hosts limits group.max. If the file names no runs, there is one run, under the
 // service's own policy.
 func Parse(name string, data []byte) (*Scenario, error) {
 	f := newFile()
@@ -34,8 +34,8 @@ func Parse(name string, data []byte) (*Scenario, error) {
 	return &s, nil
 }
 
-// InFile puts the place in a scenario's file before a *quell.InvalidError about a part of it, whose path is that of the
-// parsed scenario. It returns a *quell.UserError.
+// InFile makes a *quell.UserError of an error about a scenario. A *quell.InvalidError, whose path is in the parsed scenario, gets the
+// file's name and the line and column of that path; another error gets the name only.
 func InFile(name string, data []byte, err error) error {
 	var invalid *quell.InvalidError
 	if !errors.As(err, &invalid) {
@@ -47,13 +47,13 @@ func InFile(name string, data []byte, err error) error {
 	return &quell.UserError{Err: keys.Problem{File: name, Line: p.Line, Column: p.Column, Text: err.Error()}}
 }
 
-// file is a scenario as its file has it.
+// file is a scenario in the form of its file.
 type file struct {
 	Scenario
 	groups []hostGroup
 }
 
-// hostGroup is count like hosts, id1 to idN, or with a count of 0 the one host id.
+// hostGroup is an entry of hosts. With a count it stands for count equal hosts, id1 to idN; with a count of 0 it is the single host id.
 type hostGroup struct {
 	Host
 	count int
@@ -151,7 +151,7 @@ func judgeKeys(j *Judging) keys.Table {
 	}
 }
 
-// complete fills in what follows from other parts.
+// complete fills in values that follow from other parts of the file.
 func (f *file) complete(d *keys.Decoder) {
 	if !d.Given("service.service") {
 		f.Service.Name = f.Name
@@ -188,15 +188,15 @@ func (g hostGroup) hosts() []Host {
 	return hosts
 }
 
-// validate reports what the scenario's own rules find, at its place in the file. What has a problem already is left out,
-// and with it all that depends on it.
+// validate runs Scenario.Validate and reports its errors at their places in the file. Parts that have an error already are left out, and
+// so is what depends on them.
 func (f *file) validate(d *keys.Decoder) {
 	checked := f.Scenario
 	if !f.hostsKnown(d) {
 		checked.Hosts = nil
 	}
 	if !d.Given("instances.fixed") {
-		checked.Instances.Fixed = 1 // it follows from start, which is judged by itself
+		checked.Instances.Fixed = 1 // a default that follows from start, which is checked by itself
 	}
 	if !d.Sound("duration") {
 		checked.Duration = math.MaxInt64
@@ -217,7 +217,7 @@ func (f *file) validate(d *keys.Decoder) {
 	}
 }
 
-// placed returns the timeline without what events whose time cannot be told do.
+// placed returns the timeline. Events whose time is unknown, because it was wrong, are emptied.
 func (f *file) placed(d *keys.Decoder) []Event {
 	events := slices.Clone(f.Timeline)
 	for i := range events {
@@ -228,7 +228,7 @@ func (f *file) placed(d *keys.Decoder) []Event {
 	return events
 }
 
-// hostsKnown says whether it is clear which hosts there are, whatever they are like.
+// hostsKnown says whether the ids of all hosts are known, even if other things about the hosts are wrong.
 func (f *file) hostsKnown(d *keys.Decoder) bool {
 	for i := range f.groups {
 		path := fmt.Sprintf("hosts[%d]", i)
@@ -239,7 +239,7 @@ func (f *file) hostsKnown(d *keys.Decoder) bool {
 	return len(f.groups) > 0
 }
 
-// written turns a path into the expanded hosts into one into the groups that the file has.
+// written translates a path: of the hosts in the expanded list into that of the groups in the file.
 func (f *file) written(path string) string {
 	var host int
 	if n, _ := fmt.Sscanf(path, "hosts[%d]", &host); n == 0 {

@@ -10,34 +10,34 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Interference sets how much of a host's resource a neighbour uses from now on, until the next interference there. Use
-// alone is constant, 0 ends it; one of Ramp, On with Off, Trace and Markov makes it vary.
+// Interference sets how much of a host's resource a neighbour uses, until the next interference with that resource of the host. If only
+// Use is set, the use is constant, and 0 ends it. One of Ramp, On with Off, Trace and Markov makes the use vary.
 type Interference struct {
-	Host     string // or the name of a group: then each of its hosts has a neighbour of its own
+	Host     string // or the name of a group: then each of the group's hosts has a neighbour of its own
 	Resource quell.Resource
 	Use      float64 // share of the resource; not with Trace and Markov
 
-	Ramp    time.Duration // from the use before to Use over this time, in equal steps
-	On, Off time.Duration // mean lengths of times with Use and of times without, in turn, with first
-	Lengths Spread        // of On and Off
-	Trace   []TracePoint  // recorded; the last one's use stays
-	Markov  []Stay        // random states, beginning with the first
+	Ramp    time.Duration // the use goes in equal steps from its earlier value to Use within this time
+	On, Off time.Duration // mean lengths of the times with Use and without any; they alternate and begin with Use
+	Lengths Spread        // how the lengths of On and Off vary
+	Trace   []TracePoint  // a recording; the use of the last point stays
+	Markov  []Stay        // the states of a random course, which begins with the first
 }
 
-// TracePoint is a use that holds from After the event on.
+// TracePoint is a use that begins After the event and lasts until the next point.
 type TracePoint struct {
 	After time.Duration
 	Use   float64
 }
 
-// Stay is a state of Markov-modulated interference: a use that holds for an exponential time, after which each of the
-// other states is as likely to follow.
+// Stay is a state of Markov-modulated interference: the use is constant for an exponentially distributed time; then each of the other
+// states is equally likely to follow.
 type Stay struct {
 	Use  float64
 	Mean time.Duration
 }
 
-// Change is what neighbours take of one resource of one host from a moment on.
+// Change sets what neighbours take of one resource of one host from a moment on.
 type Change struct {
 	At       time.Duration
 	Host     string
@@ -45,11 +45,11 @@ type Change struct {
 	Use      float64
 }
 
-// rampSteps is into how many steps a ramp is cut.
+// rampSteps is the number of steps of a ramp.
 const rampSteps = 20
 
-// Disturbances expands the interference of the timeline into uses that are constant between changes, in order of time.
-// The same seed always gives the same changes, so that every rig and every run plays the same interference.
+// Disturbances expands the interference of the timeline into changes, in order of time; between changes the uses are constant. Equal
+// seeds give equal changes, so that every rig (simulator, emulated hosts, lab) and every run plays the same interference.
 func (s *Scenario) Disturbances(seed uint64) []Change {
 	var all []Change
 	for _, h := range s.Hosts {
@@ -59,8 +59,8 @@ func (s *Scenario) Disturbances(seed uint64) []Change {
 	return all
 }
 
-// InterferenceAt returns what neighbours take of the host's resources at time t, by the scenario's own seed. Resources
-// left alone are absent.
+// InterferenceAt returns what neighbours take of the host's resources at time t, with the scenario's own seed. A resource that no
+// neighbour uses is absent.
 func (s *Scenario) InterferenceAt(host string, t time.Duration) map[quell.Resource]float64 {
 	uses := map[quell.Resource]float64{}
 	for _, h := range s.Hosts {
@@ -80,7 +80,7 @@ func (s *Scenario) InterferenceAt(host string, t time.Duration) map[quell.Resour
 	return uses
 }
 
-// changesOf expands what the timeline has for one host. Changes of one resource are in order of time.
+// changesOf expands the interference with one host. Changes of one resource are in order of time.
 func (s *Scenario) changesOf(h Host, seed uint64) []Change {
 	var changes []Change
 	last := map[quell.Resource]float64{}
@@ -98,10 +98,10 @@ func (s *Scenario) changesOf(h Host, seed uint64) []Change {
 	return changes
 }
 
-// named says whether a name of the timeline means this host.
+// named says whether a name in the timeline means this host or its group.
 func (h Host) named(name string) bool { return name == h.ID || name == h.Group }
 
-// replaced is when the interference of event i on a host gives way to another one, or the run ends.
+// replaced is the time at which the interference of event i on a host ends, because another one replaces it or the run ends.
 func (s *Scenario) replaced(i int, h Host) time.Duration {
 	for _, e := range s.Timeline[i+1:] {
 		if n := e.Interfere; n != nil && h.named(n.Host) && n.Resource == s.Timeline[i].Interfere.Resource {
@@ -111,14 +111,14 @@ func (s *Scenario) replaced(i int, h Host) time.Duration {
 	return s.Duration
 }
 
-// stream is a source of random numbers that one event on one host has to itself.
+// stream returns a random source that only one event on one host uses.
 func stream(seed uint64, host string, event int) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(host))
 	return rand.New(rand.NewPCG(seed, h.Sum64()+uint64(event)))
 }
 
-// course is the use over time since the event, up to a moment.
+// course is the use from the event until the given time, as points relative to the event. before is the use before the event.
 func (n *Interference) course(before float64, until time.Duration, rng *rand.Rand) []TracePoint {
 	var points []TracePoint
 	switch {
@@ -143,7 +143,7 @@ func (n *Interference) course(before float64, until time.Duration, rng *rand.Ran
 	return points
 }
 
-// turns are times with and without use.
+// turns alternates times with and without use.
 func (n *Interference) turns(until time.Duration, rng *rand.Rand) []TracePoint {
 	var points []TracePoint
 	length := func(mean time.Duration) time.Duration {
@@ -161,7 +161,7 @@ func (n *Interference) turns(until time.Duration, rng *rand.Rand) []TracePoint {
 	return points
 }
 
-// changes is how often the use is expected to change in so long a time.
+// changes is the expected number of changes of the use in a time of this length.
 func (n *Interference) changes(length time.Duration) float64 {
 	switch {
 	case n.On > 0 && n.Off > 0:
@@ -191,12 +191,12 @@ func (n *Interference) states(until time.Duration, rng *rand.Rand) []TracePoint 
 	return points
 }
 
-// exponential draws a time that is never 0, so that time goes on.
+// exponential draws a time that is never 0, because the course would not go on after a time of 0.
 func exponential(mean time.Duration, rng *rand.Rand) time.Duration {
 	return max(time.Microsecond, time.Duration(rng.ExpFloat64()*float64(mean)))
 }
 
-// Stretch fits the scenario to another length, every moment and every length of its timeline in proportion.
+// Stretch changes the scenario's duration to length, and multiplies every time of its timeline by the same factor.
 func (s *Scenario) Stretch(length time.Duration) {
 	factor := float64(length) / float64(s.Duration)
 	scale := func(d *time.Duration) { *d = time.Duration(float64(*d) * factor) }

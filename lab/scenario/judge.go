@@ -7,25 +7,25 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Judge compares the requests of one run with the objective, by the rules that quell.Result describes. Requests may
-// be added in any order. It keeps every latency (8 bytes each), so that its percentiles are exact.
+// Judge compares the requests of one run with the objective, by the rules that quell.Result describes. Requests may be added in any
+// order. It stores every response time (8 bytes each), so that its percentiles are exact.
 type Judge struct {
 	opts    JudgeOptions
 	windows []tally
 }
 
-// JudgeOptions says what a run is held against. All fields must be above zero.
+// JudgeOptions is what a run is judged by. All fields must be above zero.
 type JudgeOptions struct {
 	SLO      quell.SLO
-	Duration time.Duration // of the run; requests meant for a later moment are not judged
+	Duration time.Duration // of the run; requests that were meant to be sent later are not judged
 	Judging
 }
 
-// Sample is one request as its client saw it.
+// Sample is one request as its client measured it.
 type Sample struct {
 	Intended time.Duration // when it was meant to be sent, since the start of the run
-	Finished time.Duration // when its last byte arrived, or it failed
-	Instance string        // that answered; empty if unknown
+	Finished time.Duration // when the last byte of the answer arrived, or the request failed
+	Instance string        // the instance that answered; empty if unknown
 	Latency  time.Duration // from Intended to the last byte; ignored if it failed
 	Failed   bool
 }
@@ -36,31 +36,31 @@ type Window struct {
 	Length   time.Duration // the last window of a run may be shorter
 	Violated bool
 	Failed   int64              // requests that failed
-	MetricMS map[string]float64 // the objective's metric at each instance with enough requests to count
+	MetricMS map[string]float64 // the objective's metric, by instance; only instances with enough requests in the window
 }
 
-// Verdict is the judged part of a Result.
+// Verdict is the part of a quell.Result that Judge computes.
 type Verdict struct {
-	Requests  int64 // failed ones included
+	Requests  int64 // including failed ones
 	Errors    int64
 	LatencyMS quell.Latency // of the requests that did not fail
 	SLO       quell.SLOResult
 	Windows   []Window
 }
 
-// tally collects the requests of a window.
+// tally collects the requests of one window.
 type tally struct {
-	latencies map[string][]time.Duration // by instance, of requests that did not fail
+	latencies map[string][]time.Duration // by instance; without failed requests
 	failed    int64
 }
 
-// NewJudge returns a judge that has seen no request yet.
+// NewJudge returns a judge without requests.
 func NewJudge(opts JudgeOptions) *Judge {
 	count := (opts.Duration + opts.Window - 1) / opts.Window
 	return &Judge{opts: opts, windows: make([]tally, count)}
 }
 
-// Add counts one request in the window of its intended send time.
+// Add counts a request in the window in which it was meant to be sent.
 func (j *Judge) Add(s Sample) {
 	if s.Intended < 0 || s.Intended >= j.opts.Duration {
 		return
@@ -76,7 +76,7 @@ func (j *Judge) Add(s Sample) {
 	t.latencies[s.Instance] = append(t.latencies[s.Instance], s.Latency)
 }
 
-// Verdict judges what was added so far, over the whole run.
+// Verdict judges the requests added so far, over the whole duration of the run.
 func (j *Judge) Verdict() Verdict {
 	v := Verdict{
 		SLO:     quell.SLOResult{Metric: j.opts.SLO.Metric, ThresholdMS: j.opts.SLO.ThresholdMS()},
@@ -122,8 +122,8 @@ func (j *Judge) window(i int) Window {
 	return w
 }
 
-// Summarize returns the mean and the exact percentiles of the latencies, in milliseconds: the p-th percentile is the
-// smallest latency that at least p percent of them do not exceed. No latency, no statistic. It sorts its argument.
+// Summarize returns the mean and the exact percentiles of the latencies, in milliseconds. The p-th percentile is the smallest latency
+// such that at least p percent of all are not longer. Without latencies, no statistic is set. It sorts its argument.
 func Summarize(latencies []time.Duration) quell.Latency {
 	n := len(latencies)
 	if n == 0 {
@@ -142,7 +142,7 @@ func Summarize(latencies []time.Duration) quell.Latency {
 	return quell.Latency{Mean: &mean, P50: rank(50), P90: rank(90), P95: rank(95), P99: rank(99), N: n}
 }
 
-// within counts the latencies, in order, that are no longer than the threshold.
+// within counts the latencies that are not longer than the threshold. They must be sorted.
 func within(latencies []time.Duration, threshold time.Duration) int {
 	n, _ := slices.BinarySearch(latencies, threshold+1)
 	return n
@@ -150,9 +150,8 @@ func within(latencies []time.Duration, threshold time.Duration) int {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Reactions returns the time, in seconds, from each mark to the first applied change after it: the median and the
-// maximum. A mark without a later change has no reaction; without any the result is nil. Both lists are in order of
-// time.
+// Reactions returns, in seconds, the median and the maximum of the times from each mark to the first applied change after it. A mark
+// without a later change does not count. The result is nil if no mark counts. Both lists must be in order of time.
 func Reactions(marks, changes []time.Duration) *quell.Reaction {
 	var seconds []float64
 	for _, mark := range marks {

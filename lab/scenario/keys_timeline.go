@@ -26,7 +26,7 @@ func eventKeys(e *Event) keys.Table {
 	}
 }
 
-// checkUse holds the ways to say a use against each other.
+// checkUse refuses several ways of stating a use at once.
 func checkUse(d *keys.Decoder, path string) {
 	use := keys.Join(path, "use")
 	given := func(name string) bool { return d.Given(keys.Join(path, name)) || d.Broken(keys.Join(path, name)) }
@@ -77,10 +77,10 @@ func errorKeys(e *Errors) keys.Table {
 	}
 }
 
-// longestTrace bounds times to what arithmetic on them can bear.
+// longestTrace limits the times of a trace, in seconds, so that arithmetic on them does not overflow.
 const longestTrace = 1e9
 
-// parseTrace reads lines of seconds and use. The first line may be a heading; # begins a comment line.
+// parseTrace reads lines of seconds and use. The first line may be a heading; lines that begin with # are comments.
 func parseTrace(r io.Reader) ([]TracePoint, error) {
 	lines := csv.NewReader(r)
 	lines.FieldsPerRecord, lines.Comment, lines.TrimLeadingSpace = 2, '#', true

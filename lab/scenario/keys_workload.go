@@ -97,10 +97,11 @@ func probingKeys(p *Probing) keys.Table {
 	}
 }
 
-// everyResource is how a file names all resources that its workload uses or that its neighbours are felt in.
+// everyResource means, in a file, all resources that the workload uses and all in which neighbours affect its requests.
 const everyResource quell.Resource = "auto"
 
-// contended lists the resources that requests use, and memory where neighbours on it lengthen what requests take of the processors.
+// contended lists the resources that requests use. It adds memory if neighbours use memory and thereby lengthen the requests' processor
+// time.
 func (s *Scenario) contended() []quell.Resource {
 	demands := s.Workload.Demands(Host{Network: 1, Cores: 1, DiskIOPS: 1, Memory: 1})
 	stretched := demands[quell.CPU] > 0 && s.Workload.CacheStretch > 0
@@ -113,12 +114,12 @@ func (s *Scenario) contended() []quell.Resource {
 	return list
 }
 
-// interferes says whether neighbours come on a resource.
+// interferes says whether the timeline has neighbours on a resource.
 func (s *Scenario) interferes(r quell.Resource) bool {
 	return slices.ContainsFunc(s.Timeline, func(e Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
 }
 
-// parts says which keys of a workload go with which kinds, and whether they must be given.
+// parts lists which kinds of workloads have which keys, and whether these keys are required.
 var parts = []struct {
 	key      string
 	kinds    []Kind
@@ -137,7 +138,7 @@ var parts = []struct {
 	{"think", []Kind{Users}, false},
 }
 
-// workloadParts refuses keys of other kinds of workloads, and misses those of its own.
+// workloadParts refuses keys of other kinds of workloads, and reports required keys that are missing.
 func (f *file) workloadParts(d *keys.Decoder) {
 	if !d.Given("workload") || !d.Sound("workload.kind") {
 		return
@@ -163,7 +164,7 @@ func kindsText(kinds []Kind) string {
 	return strings.Join(words, ", ")
 }
 
-// onlyItsKind drops the defaults of what other kinds of workloads have.
+// onlyItsKind removes the defaults of keys that only other kinds of workloads have.
 func onlyItsKind(w Workload) Workload {
 	kept := Workload{Kind: w.Kind, Arrivals: w.Arrivals, Load: w.Load, Step: w.Step}
 	switch w.Kind {
@@ -180,7 +181,7 @@ func onlyItsKind(w Workload) Workload {
 	return kept
 }
 
-// arrivals is the name of an arrival process; exponential gaps are what Poisson arrivals have.
+// arrivals reads the name of an arrival process; "exponential" is another name of Poisson, whose gaps are exponential.
 func arrivals(dst *Arrivals) keys.Value {
 	known := append(slices.Clone(ArrivalProcesses), "exponential")
 	return keys.OneOf(dst, known).Into(func(a Arrivals) {

@@ -12,7 +12,7 @@ func Load(path string) (*Scenario, error) {
 	return sc, err
 }
 
-// Read is Load, and returns the file's text as well, which InFile wants.
+// Read reads and parses a scenario file like Load, and also returns the file's text, which InFile needs.
 func Read(path string) (*Scenario, []byte, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package scenario describes an experiment: machines, load and interference over time, the runs to compare, and how
-// a run is judged. It is pure: the demo, the simulator and the lab play the same Scenario on different rigs.
+// Package scenario describes an experiment: machines, load and interference over time, the runs to compare, and how a run is judged. It
+// opens no connections and reads no clock: demo, simulator and lab play the same Scenario on different rigs.
 //
-// Times are since the start of a run. Loads are in units of one instance alone on its machine, uses are shares of a
-// machine's resource.
+// Times are since the start of a run. A load of 1 is what fills one instance alone on its machine. Uses are shares of a machine's
+// resource.
 package scenario
 
 import (
@@ -26,64 +26,64 @@ type Scenario struct {
 	Readings  Readings
 	Stations  Stations      `json:",omitzero"`
 	Probing   Probing       `json:",omitzero"`
-	Services  int           `json:",omitzero"` // number of equal services, each with hosts, clients, a controller and a seed of its own; 0: one
-	WarmUp    time.Duration // the first load is offered for this long before measuring starts; 0: the rig's default
+	Services  int           `json:",omitzero"` // number of equal services, each with its own hosts, clients, controller and seed; 0: one
+	WarmUp    time.Duration // how long the first load is offered before measuring starts; 0: the rig's default
 	Timeline  []Event       // in order of time
 	Runs      []Run
 	Judge     Judging
 }
 
-// Readings are errors of readings on the way to the controller. The zero value means perfect readings.
+// Readings are the errors that readings get on the way to the controller. The zero value means perfect readings.
 type Readings struct {
 	Noise float64       // standard deviation of utilisations and probe means, as a share of themselves
 	Lost  float64       // share of a machine's readings that never arrive
-	Late  time.Duration // mean delay of the readings that arrive, exponentially distributed
+	Late  time.Duration // mean delay of the readings that do arrive; exponentially distributed
 }
 
-// Stations says how the machines' resources serve open work. The zero value means processor sharing, and neighbours
-// as random flows.
+// Stations are the resources of the simulated machines. The zero value means that they serve by processor sharing, and that neighbours
+// are random flows.
 type Stations struct {
 	Discipline Discipline
 	Neighbours Neighbours
 }
 
-// Discipline is how the open work at a resource is served.
+// Discipline is how a resource serves several pieces of work.
 type Discipline string
 
-// Sharing is processor sharing: all open work advances at once, at equal speed. FirstCome serves it in the order of
-// its arrival, one piece per server: a processor's cores are a server each, other resources are one.
+// With Sharing (processor sharing) all pieces of work at a resource advance at once, at equal speed. With FirstCome they are served in
+// the order of their arrival, one piece per server: each core of a processor is a server, other resources have one.
 const (
 	Sharing   Discipline = "sharing"
 	FirstCome Discipline = "fcfs"
 )
 
-// Disciplines lists the known ones.
+// Disciplines lists all disciplines.
 var Disciplines = []Discipline{Sharing, FirstCome}
 
 // Neighbours is how neighbours take their share of a resource.
 type Neighbours string
 
-// Flows arrive at random, each with its own work. Fluid neighbours use their share evenly. Under processor sharing both give the
-// same mean times of requests and probes of every size (each is size / (1 - U - U_int) for Poisson arrivals); fluid neighbours are
-// much faster to simulate, and times vary less. On processors with several cores fluid neighbours slow down even a single request,
-// for which flows would leave a core. Both need U and U_int together below 1: above that flows would get less, and a fluid
-// neighbour does not.
+// With Flows, pieces of work arrive at random. Fluid neighbours use their share evenly. Let U be the instance's utilisation and U_int the
+// neighbours'. Under processor sharing both give the same mean times for requests and probes of every size: size / (1 - U - U_int) under
+// Poisson arrivals. Fluid neighbours are much faster to simulate, and times vary less. On processors with several cores fluid neighbours
+// slow down even a single request, while flows would leave it a core. Both need U and U_int to be below 1 together; above that, flows
+// would get less than they ask for, but a fluid neighbour gets all.
 const (
 	Flows Neighbours = "flows"
 	Fluid Neighbours = "fluid"
 )
 
-// NeighbourKinds lists the known ones.
+// NeighbourKinds lists all kinds of neighbours.
 var NeighbourKinds = []Neighbours{Flows, Fluid}
 
-// Probing says how instances are probed.
+// Probing is how instances are probed.
 type Probing struct {
-	Count     int              // of an instance in a sampling period; 0: one in 100 ms on average, and at least 8
+	Count     int              // probes of an instance in a sampling period; 0: one in 100 ms on average, and at least 8
 	Budget    float64          // share of a host's link that probes may take; 0: 2%
-	Resources []quell.Resource // that are probed; empty: the network
+	Resources []quell.Resource // the resources that are probed; empty: the network
 }
 
-// IsZero says whether nothing is said about the probing.
+// IsZero says whether all of the probing is left to the defaults.
 func (p Probing) IsZero() bool { return p.Count == 0 && p.Budget == 0 && len(p.Resources) == 0 }
 
 // Probed lists the resources that are probed, each once, in the order of quell.Resources.
@@ -94,30 +94,30 @@ func (p Probing) Probed() []quell.Resource {
 	return slices.DeleteFunc(slices.Clone(quell.Resources), func(r quell.Resource) bool { return !slices.Contains(p.Resources, r) })
 }
 
-// LeastProbes is the number of probes per period that is needed to distinguish interference from chance.
+// LeastProbes is the number of probes per period that are needed to distinguish interference from chance.
 const LeastProbes = 8
 
 // Host is one physical machine; at most one of the service's instances runs on it.
 type Host struct {
 	ID       string
-	Group    string  // like hosts that one name stands for; empty: none
+	Group    string  // name of the group of equal hosts; empty: none
 	Network  float64 // bit/s of its link
 	Cores    float64
 	DiskIOPS float64
 	Memory   float64 // memory bandwidth, relative to the reference machine
 }
 
-// Instances says how many instances a run begins with.
+// Instances is how many instances a run begins with.
 type Instances struct {
-	Start   int           // of runs whose policy scales the group
-	Fixed   int           // the size of runs whose policy does not
-	Startup time.Duration // emulated boot time of an instance
-	// Weights fixes the first instances' shares of the traffic until measuring starts, to test how a policy of a fixed
-	// group leaves that state. Empty: the policy decides from the beginning.
+	Start   int           // for runs whose policy changes the group's size
+	Fixed   int           // for runs whose policy does not change it
+	Startup time.Duration // how long an emulated instance takes to boot
+	// Weights fixes the first instances' shares of the traffic until measuring starts, to test how a policy over a fixed group leaves that
+	// state. Empty: the policy decides from the beginning.
 	Weights []float64 `json:",omitempty"`
 }
 
-// Held is Weights by instance. Instances are named in the order of their start: i1, i2, ...
+// Held is Weights by the ids of the instances, which are named in the order of their start: i1, i2, ...
 func (n Instances) Held() map[string]float64 {
 	held := map[string]float64{}
 	for i, w := range n.Weights {
@@ -126,62 +126,63 @@ func (n Instances) Held() map[string]float64 {
 	return held
 }
 
-// Event changes the load, the interference, the errors of an instance, or ends it, at one moment; an absent part leaves things
-// as they are.
+// Event changes the load, the interference or the errors of an instance, or ends an instance, at one moment. What an event leaves out
+// stays as it was.
 type Event struct {
 	At        time.Duration
 	Load      *float64
-	Users     *int // of a workload of users
+	Users     *int // only for a workload of users
 	Interfere *Interference
 	Fail      *Failure
 	Errors    *Errors `json:",omitzero"`
-	Mark      string  // names a moment that reactions are measured from; empty marks nothing
+	Mark      string  // name of a moment from which reactions are measured; empty: none
 }
 
-// Failure ends the instance on a host, if there is one: its process exits, and open requests fail.
+// Failure ends the instance on a host: its process exits, and its open requests fail. Without an instance there it does nothing.
 type Failure struct{ Host string }
 
-// Errors is how many of the requests to the instance on a host are answered by an error, at once. Health checks still pass.
+// Errors sets the share of requests to the instance on a host that get an error as their answer, at once. Its health checks still pass.
 type Errors struct {
 	Host  string
 	Share float64 // of the requests; 0 ends it
 }
 
-// Run is one pass through the scenario under a policy.
+// Run is one pass through the scenario under one policy.
 type Run struct {
-	Policy     quell.Policy // without settings: the service's policy as it is there, another one with its defaults
+	Policy     quell.Policy // without settings: if it is the service's policy, with the service's settings; else with its defaults
 	Scheduling quell.Scheduling
-	Fixed      int // pins the group to this size; 0: Instances.Fixed for policies that do not scale
-	// Balancer is the program that spreads the requests where a rig has several; empty: the rig's own.
+	Fixed      int // fixes the group's size; 0: Instances.Fixed if the policy does not scale
+	// Balancer is the program that distributes the requests, on a rig that has several; empty: the rig's default.
 	Balancer Balancer
-	Ejection Ejection `json:",omitzero"` // of balancer envoy
+	Ejection Ejection `json:",omitzero"` // for balancer envoy
 }
 
-// Balancer is a program that spreads requests.
+// Balancer is a program that distributes requests.
 type Balancer string
 
-// The balancers of a lab besides HAProxy. Envoy balances over a fixed group, by least request among two at random or by turns.
+// The balancers that a lab has in addition to HAProxy. Envoy balances over a group of fixed size, either by least request among two
+// random instances or by round robin.
 const (
 	Envoy   Balancer = "envoy"
 	Builtin Balancer = "builtin"
 )
 
-// Judging says how response times are held against the objective.
+// Judging is how response times are compared with the objective.
 type Judging struct {
 	Window   time.Duration
-	Requests int // a window counts for an instance with at least this many requests in it
+	Requests int // an instance's window is judged if it has at least this many requests
 }
 
-// DefaultJudging returns the judging of scenarios that say nothing about it.
+// DefaultJudging returns the judging of scenarios that do not set it.
 func DefaultJudging() Judging { return Judging{Window: 5 * time.Second, Requests: 30} }
 
-// HostFailure is the end of what runs on one host.
+// HostFailure is the end of the instance on one host.
 type HostFailure struct {
 	Host string
 	At   time.Duration
 }
 
-// Failures returns when what runs on which host ends, in order of time.
+// Failures lists the instances' failures in order of time.
 func (s *Scenario) Failures() []HostFailure {
 	var all []HostFailure
 	for _, e := range s.Timeline {
@@ -195,14 +196,14 @@ func (s *Scenario) Failures() []HostFailure {
 	return all
 }
 
-// HostErrors is what share of requests fails on one host from a moment on.
+// HostErrors is the share of requests that fail on one host from a moment on.
 type HostErrors struct {
 	Host  string
 	At    time.Duration
 	Share float64
 }
 
-// Erring returns when which share of requests is answered by errors on which host, in order of time.
+// Erring lists the changes of the shares of requests that are answered by errors, in order of time.
 func (s *Scenario) Erring() []HostErrors {
 	var all []HostErrors
 	for _, e := range s.Timeline {
@@ -216,7 +217,7 @@ func (s *Scenario) Erring() []HostErrors {
 	return all
 }
 
-// Marks returns the moments that reactions are measured from, in order, each once.
+// Marks returns the moments from which reactions are measured, in order, each once.
 func (s *Scenario) Marks() []time.Duration {
 	var marks []time.Duration
 	for _, e := range s.Timeline {
@@ -227,7 +228,7 @@ func (s *Scenario) Marks() []time.Duration {
 	return slices.Compact(marks)
 }
 
-// PolicyOf is a run's policy with the settings that it has there.
+// PolicyOf returns a run's policy with its settings in that run.
 func (s *Scenario) PolicyOf(run Run) quell.Policy {
 	p := run.Policy
 	if p.Settings == nil && p.Name == s.Service.Policy.Name {
@@ -239,7 +240,7 @@ func (s *Scenario) PolicyOf(run Run) quell.Policy {
 	return policy.Whole(p)
 }
 
-// Size is the group's size in a run that does not scale, else 0.
+// Size is the group's size in a run whose policy does not scale; otherwise 0.
 func (s *Scenario) Size(run Run) int {
 	if run.Fixed > 0 || !policy.KeepsSize(run.Policy.Name) {
 		return run.Fixed

@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Validate checks everything that the parts of a scenario must agree on. It returns every breach, joined, each a
-// *quell.InvalidError whose path is that of the scenario file: timeline[2].interfere.host.
+// Validate checks that the parts of a scenario are valid and fit together. It returns all errors, joined. Each is a *quell.InvalidError
+// whose path is that of the scenario file, as timeline[2].interfere.host.
 func (s *Scenario) Validate() error {
 	c := &checker{}
 	c.need(s.Name != "", "scenario", "must name the scenario")
@@ -39,10 +39,10 @@ func (s *Scenario) Validate() error {
 	return errors.Join(c.errs...)
 }
 
-// unknownDuration stands for one that was not given, or given wrongly, so that the rest can be checked.
+// unknownDuration replaces a duration that is missing or invalid, so that the rest can be checked.
 const unknownDuration = math.MaxInt64
 
-// checker collects breaches.
+// checker collects errors.
 type checker struct{ errs []error }
 
 func (c *checker) need(ok bool, path, format string, args ...any) {
@@ -73,7 +73,7 @@ func (c *checker) hosts(s *Scenario) {
 	}
 }
 
-// amount is what a host has of a resource, and what is accepted.
+// amount is how much a host has of a resource, and the accepted range.
 type amount struct {
 	name, unit         string
 	value, least, most float64
@@ -86,7 +86,7 @@ func resources(h Host) []amount {
 	}
 }
 
-// instances holds group sizes against the hosts, as each instance has a host of its own.
+// instances checks that there are enough hosts for the group's sizes, because each instance has a host of its own.
 func (c *checker) instances(s *Scenario) {
 	c.groupSize("instances.start", s.Instances.Start, len(s.Hosts))
 	c.groupSize("instances.fixed", s.Instances.Fixed, len(s.Hosts))
@@ -96,7 +96,7 @@ func (c *checker) instances(s *Scenario) {
 		"%d instances need a host each, there are %d", s.Service.Group.Min, len(s.Hosts))
 }
 
-// weights holds those by hand against the runs that they are for.
+// weights checks the fixed weights of the first instances against the runs in which they hold.
 func (c *checker) weights(s *Scenario) {
 	weights := s.Instances.Weights
 	if len(weights) == 0 {
@@ -126,8 +126,8 @@ func (c *checker) groupSize(path string, size, hosts int) {
 }
 
 func (c *checker) timeline(s *Scenario) {
-	sum := 0.0               // of the changes of interference
-	var set map[setting]bool // at the present moment: all hosts times all events would fill memory
+	sum := 0.0               // expected changes of interference
+	var set map[setting]bool // what is set at the present moment; a map of all hosts times all events would fill memory
 	for i, e := range s.Timeline {
 		if i == 0 || e.At != s.Timeline[i-1].At {
 			set = map[setting]bool{}
@@ -162,7 +162,7 @@ func (c *checker) timeline(s *Scenario) {
 	}
 }
 
-// demand checks what an event does to the load.
+// demand checks what an event changes about the load.
 func (c *checker) demand(s *Scenario, e Event, set map[setting]bool, path string) {
 	if e.Load != nil {
 		c.load(s, *e.Load, path+".load")
@@ -177,7 +177,7 @@ func (c *checker) demand(s *Scenario, e Event, set map[setting]bool, path string
 	}
 }
 
-// hostsNamed lists the ids of the hosts that a name of the timeline means.
+// hostsNamed lists the ids of the hosts that a name in the timeline means.
 func (s *Scenario) hostsNamed(name string) []string {
 	var ids []string
 	for _, h := range s.Hosts {
@@ -188,13 +188,13 @@ func (s *Scenario) hostsNamed(name string) []string {
 	return ids
 }
 
-// setting is what an event sets, and when; load has no host.
+// setting identifies what an event sets, and when; load has no host.
 type setting struct {
 	at         time.Duration
 	host, what string
 }
 
-// once refuses two values for one thing at one moment.
+// once refuses two values for one setting at the same moment.
 func (c *checker) once(set map[setting]bool, at time.Duration, hosts []string, what, path string) {
 	twice := false
 	for _, host := range hosts {
@@ -215,7 +215,7 @@ func (c *checker) moment(s *Scenario, i int, path string) {
 	}
 }
 
-// shortest is the shortest length of a stretch of interference; more frequent changes would have no effect.
+// shortest is the shortest accepted time between changes of interference; more frequent changes would have no effect.
 const shortest = 10 * time.Millisecond
 
 func (c *checker) interference(n *Interference, path string) {

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// The limits of accepted values; beyond them a run would only use up memory.
+// The limits of accepted values. Beyond them a run would only use up memory and time.
 const (
-	mostLoad    = 10 // times what all hosts carry
+	mostLoad    = 10 // times the capacity of all hosts
 	mostUsers   = 1_000_000
 	mostVideos  = 1_000_000
 	mostClasses = 100
 	mostWindows = 1_000_000
-	mostChanges = 1_000_000 // of interference, expected, all hosts and events together
+	mostChanges = 1_000_000 // expected changes of interference, for all hosts and events together
 
-	mostRequests = 1_000_000_000 // expected
-	leastBytes   = 1_000         // of an answer: of less, the headers would be a good part, which load leaves out
+	mostRequests = 1_000_000_000 // expected number in a run
+	leastBytes   = 1_000         // bytes of an answer; in a smaller one, headers matter, which the definition of load leaves out
 	leastThink   = time.Millisecond
 	mostDuration = 1000 * time.Hour
-	mostWait     = 24 * time.Hour // to start up, to warm up
+	mostWait     = 24 * time.Hour // for start-up and warm-up
 
 	mostHosts    = 100_000
 	mostServices = 10_000
@@ -49,7 +49,7 @@ func (c *checker) workload(s *Scenario) {
 	c.step(s)
 }
 
-// step checks the step of Ramp arrivals.
+// step checks the step that Ramp arrivals have.
 func (c *checker) step(s *Scenario) {
 	step := s.Workload.Step
 	c.need((step != nil) == (s.Workload.Arrivals == Ramp), "workload.ramp", "goes with arrivals: ramp, and that with it")
@@ -71,7 +71,7 @@ func (c *checker) load(s *Scenario, load float64, path string) {
 	c.need(load <= most, path, "%v is more than %d times what all %d hosts carry: at most %.4g", load, mostLoad, len(s.Hosts), most)
 }
 
-// capacity is the load that fills all hosts; without a bound where hosts or demands are not known.
+// capacity is the load that fills all hosts; infinite if hosts or demands are not known.
 func (s *Scenario) capacity() float64 {
 	if len(s.Hosts) == 0 {
 		return math.Inf(1)
@@ -160,7 +160,7 @@ func (c *checker) wait(d time.Duration, path string) {
 	c.need(d <= mostWait, path, "must be at most %v, is %v", mostWait, d)
 }
 
-// requests refuses more than anybody waits for.
+// requests refuses runs with more requests than anybody would wait for.
 func (c *checker) requests(s *Scenario) {
 	path, expected := "workload.load", s.expected()
 	if s.Workload.Kind == Users {
@@ -171,7 +171,7 @@ func (c *checker) requests(s *Scenario) {
 		expected, s.Duration, mostRequests)
 }
 
-// expected is how many requests come in a run, if answers take no time.
+// expected is the expected number of requests in a run if answers take no time.
 func (s *Scenario) expected() (sum float64) {
 	add := func(perSecond float64, from, to time.Duration) { sum += perSecond * (to - from).Seconds() }
 	if s.Workload.Kind == Users {

@@ -8,15 +8,15 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Kind is the sort of work that clients ask for.
+// Kind is the kind of work that clients request.
 type Kind string
 
-// The workloads. The simulator plays all, machines what their hosts can be loaded with.
+// The kinds of workloads. The simulator plays all; other rigs play those whose resources their hosts have.
 const (
-	File    Kind = "file"    // requests for one object of fixed size, open arrivals
-	Video   Kind = "video"   // sessions that fetch a video in chunks (PRIMA, Table I), open arrivals
-	Classes Kind = "classes" // named kinds of requests with demands of their own, open arrivals
-	Users   Kind = "users"   // the same, from users who think between an answer and their next request
+	File    Kind = "file"    // requests for one object of fixed size; open arrivals
+	Video   Kind = "video"   // sessions that fetch a video in chunks (PRIMA, Table I); open arrivals
+	Classes Kind = "classes" // named kinds of requests, each with its own demands; open arrivals
+	Users   Kind = "users"   // the same classes; users think between an answer and their next request
 )
 
 // Kinds lists the workloads.
@@ -25,74 +25,73 @@ var Kinds = []Kind{File, Video, Classes, Users}
 // Arrivals is the process by which requests or sessions arrive.
 type Arrivals string
 
-// Poisson draws exponential gaps, Deterministic leaves equal ones. Ramp is Poisson with a sudden step in the load.
+// Poisson has exponential gaps, Deterministic has equal gaps. Ramp is Poisson with a sudden step of the load.
 const (
 	Poisson       Arrivals = "poisson"
 	Deterministic Arrivals = "deterministic"
 	Ramp          Arrivals = "ramp"
 )
 
-// ArrivalProcesses lists every known arrival process.
+// ArrivalProcesses lists all arrival processes.
 var ArrivalProcesses = []Arrivals{Poisson, Deterministic, Ramp}
 
-// Spread is how a request's demands vary around the mean of its class.
+// Spread is how the demands of a request vary around the mean of its class.
 type Spread string
 
-// The spreads of demands.
+// The kinds of spread.
 const (
 	Exponential Spread = "exponential"
 	Fixed       Spread = "fixed"
 )
 
-// Spreads lists every known spread.
+// Spreads lists all kinds of spread.
 var Spreads = []Spread{Exponential, Fixed}
 
-// Workload is what clients ask for, and how much of it at the start. Which fields count depends on the kind; the others
-// are zero.
+// Workload is what clients request, and how much at the start. Which fields are used depends on the kind; the others are zero.
 type Workload struct {
 	Kind     Kind
 	Arrivals Arrivals // all kinds but Users
 	Load     float64  // at the start; all kinds but Users
-	Step     *Step    // of Ramp arrivals
+	Step     *Step    // for Ramp arrivals
 
 	Size    int64         // File: bytes of one response
 	Video   VideoSessions // Video
 	Classes []Class       // Classes and Users
 	Spread  Spread        // Classes and Users
 	System  float64       // Classes and Users: the kernel's share of the processors' time
-	// CacheStretch is by how much neighbours on a host's memory lengthen the time on its processors: a demand grows by the
-	// factor 1 + CacheStretch * use. Classes and Users.
+	// CacheStretch is how much neighbours on a host's memory lengthen the processor time of requests: it grows by the factor 1 +
+	// CacheStretch * use. For Classes and Users.
 	CacheStretch float64
-	Users        int           // Users: at the start
+	Users        int           // Users: how many there are at the start
 	Think        time.Duration // Users: mean of the exponential time between an answer and the next request
 }
 
-// Step is a load that holds from a moment on.
+// Step sets the load from a moment on.
 type Step struct {
 	At   time.Duration
 	Load float64
 }
 
-// Class is a kind of request. Its demands, means, are met one after the other: processor, disk, memory, network.
+// Class is a kind of request. Its mean demands are served one after the other: processor, disk, memory, network.
 type Class struct {
 	Name    string
-	Share   float64       // of the requests; relative to the other classes'
+	Share   float64       // of the requests, relative to the other classes' shares
 	CPU     time.Duration // on one core
 	Disk    float64       // operations
 	Memory  time.Duration // of the reference machine's memory bandwidth
 	Network int64         // bytes of the answer
 }
 
-// VideoSessions describes sessions: each fetches a video in chunks, the first ones without pause, then one for every
-// chunk's length of time, or later where the one before is not there yet.
+// VideoSessions describes sessions. Each fetches a video in chunks: first some chunks without pause, then one chunk per playing time of a
+// chunk. If the previous chunk has not arrived by then, the next one is fetched when it has.
 type VideoSessions struct {
-	Videos   int           // to choose from, with exponential sizes
+	Videos   int           // to choose from; their sizes are exponentially distributed
 	Zipf     float64       // exponent of their popularity
-	Sessions int           // drawn beforehand, which those that arrive are chosen from
+	Sessions int           // number of different sessions that are drawn beforehand; each arriving session is one of them
 	Size     int64         // mean bytes of a session's video
 	Rate     float64       // bit/s at which it plays
-	Chunk    time.Duration // of play in one chunk
-	Prefetch int           // chunks at the start without pause
+	Chunk    time.Duration // playing time of one chunk
+	Prefetch int           // chunks fetched at the start without pause
 }
 
 // DefaultVideo returns the video sessions of PRIMA, Table I.
@@ -100,11 +99,11 @@ func DefaultVideo() VideoSessions {
 	return VideoSessions{Videos: 100, Zipf: 0.8, Sessions: 160, Size: 11_000_000, Rate: 419e3, Chunk: 10 * time.Second, Prefetch: 3}
 }
 
-// ChunkBytes is the size of a whole chunk.
+// ChunkBytes is the size of a whole chunk. The last chunk of a video may be smaller.
 func (v VideoSessions) ChunkBytes() float64 { return v.Rate / 8 * v.Chunk.Seconds() }
 
-// Demands returns what a request takes of a host's resources on average, in seconds of the whole resource; what it does
-// not use is absent. Of a video workload it is what a session takes. Bytes are those of the bodies alone.
+// Demands returns what a request (for video: a session) takes of a host's resources on average, in seconds of the whole resource.
+// Resources that it does not use are absent. Bytes are counted without headers.
 func (w *Workload) Demands(h Host) map[quell.Resource]float64 {
 	demands := map[quell.Resource]float64{}
 	add := func(r quell.Resource, amount, perSecond float64) {
@@ -133,7 +132,7 @@ func (w *Workload) Demands(h Host) map[quell.Resource]float64 {
 	return demands
 }
 
-// LoadAt returns the load at time t. For users it is what they would offer if answers took no time.
+// LoadAt returns the load at time t. For users it is the load that they would offer if answers took no time.
 func (s *Scenario) LoadAt(t time.Duration) float64 {
 	if s.Workload.Kind == Users {
 		offered := float64(s.usersAt(t)) / s.Workload.Think.Seconds()
@@ -161,8 +160,8 @@ func (s *Scenario) usersAt(t time.Duration) int {
 	return users
 }
 
-// RatePerSecond returns the rate of requests (for video, of sessions) for a load. Load 1 fills the resource of one host
-// that the mean request uses most. The host is the first one, where the first instance runs.
+// RatePerSecond returns the rate of requests (for video, of sessions) that makes up a load. A load of 1 fills one resource of the first
+// host, on which the first instance runs: the resource that the mean request uses most.
 func (s *Scenario) RatePerSecond(load float64) float64 {
 	fills := math.Inf(1)
 	for _, seconds := range s.Workload.Demands(s.Hosts[0]) {
@@ -171,14 +170,14 @@ func (s *Scenario) RatePerSecond(load float64) float64 {
 	return load * fills
 }
 
-// RateStep is a rate that holds from a moment on.
+// RateStep sets the rate from a moment on.
 type RateStep struct {
 	At        time.Duration
 	PerSecond float64
 }
 
-// Rates returns the rate of requests, of a video workload that of sessions, over the whole run, beginning at 0; each
-// step changes it. Users have none: it depends on how fast they are answered.
+// Rates returns the rate of requests (for video, of sessions) over the whole run as steps; the first is at 0. With users there are none,
+// because the rate depends on how fast requests are answered.
 func (s *Scenario) Rates() []RateStep {
 	steps := []RateStep{{PerSecond: s.RatePerSecond(s.Workload.Load)}}
 	change := func(at time.Duration, load float64) {
@@ -201,13 +200,13 @@ func (s *Scenario) Rates() []RateStep {
 	return steps
 }
 
-// UserStep is a number of users that holds from a moment on.
+// UserStep sets the number of users from a moment on.
 type UserStep struct {
 	At    time.Duration
 	Users int
 }
 
-// UserSteps returns the number of users over the whole run, beginning at 0; each step changes it.
+// UserSteps returns the number of users over the whole run as steps; the first is at 0.
 func (s *Scenario) UserSteps() []UserStep {
 	steps := []UserStep{{Users: s.Workload.Users}}
 	for _, e := range s.Timeline {
@@ -223,7 +222,7 @@ func (s *Scenario) UserSteps() []UserStep {
 	return steps
 }
 
-// until returns the events that have happened at time t.
+// until returns the events up to and including time t.
 func (s *Scenario) until(t time.Duration) []Event {
 	n := slices.IndexFunc(s.Timeline, func(e Event) bool { return e.At > t })
 	if n < 0 {
