@@ -95,9 +95,9 @@ arrivals, neighbours and training.
 - *instance-seconds*: the cost of the run.
 - *front*: judged by the means, no other run has less violation at the same or a lower cost, or the same violation at a lower cost. The clairvoyant
   is not considered. The order of rows with overlapping intervals may be due to chance.
-- *rival*: each other policy runs over every scheduling that it supports, at every size or target. Each combination is a *form* of the policy. Of all
-  forms the table has the two that an operator would choose instead of PRIMA: the form with the least violation at PRIMA's cost or less (within
-  %.0f%%), and the form with the lowest cost at PRIMA's violation or less. *against PRIMA* says less or more if the 95%% interval of the differences,
+- *rival at its best*: the rivals are all other policies. Each runs over every scheduling that it supports, at every size or target; each combination
+  is a *form* of the policy. Of all forms the table has the two that an operator would choose instead of PRIMA: the form with the least violation at
+  PRIMA's cost or less (within %.0f%%), and the form with the lowest cost at PRIMA's violation or less. *against PRIMA* says less or more if the 95%% interval of the differences,
   seed by seed, does not contain 0.
 - The second table has the runs on the front, the forms of each policy that no other form of it beats by the means, and the scenario's own runs. All
   runs are on a page of their own.
