@@ -27,8 +27,8 @@ const (
 	height = 5 * vg.Inch
 )
 
-// Models writes the pictures of the models into a folder, which is made if needed, and returns their names. A picture whose part of
-// the models is missing is left out; if there is none the error is a *quell.UserError.
+// Models writes pictures of the models into a folder, which it makes if needed, and returns the pictures' names. It leaves out a
+// picture whose model is missing; if all are missing the error is a *quell.UserError.
 func Models(dir string, m *model.Models, o model.ShowOptions) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, &quell.UserError{Err: fmt.Errorf("making the folder for the pictures: %w", err)}
@@ -61,7 +61,7 @@ func write(p *plot.Plot, dir, name string) (path string, err error) {
 	return path, figure.Write(path, picture)
 }
 
-// sheet is a picture in the making.
+// sheet is a picture to which layers are being added.
 type sheet struct{ *plot.Plot }
 
 func plotOf(p model.Picture) *plot.Plot {
@@ -75,7 +75,7 @@ func plotOf(p model.Picture) *plot.Plot {
 	if p.Right {
 		s.Legend.XOffs = -vg.Points(8)
 	}
-	axis(&s.X, p.X) // before the layers: a map's outer cells reach beyond it by half
+	axis(&s.X, p.X) // set before the layers are drawn, because the outer cells of a map extend the axes by half a cell
 	for _, layer := range p.Layers {
 		s.draw(layer)
 	}
@@ -168,7 +168,7 @@ func colourOf(c model.Colour) color.Color {
 	return shade
 }
 
-// The part of the colours that shows on white.
+// The range of the palette, from 0 to 1, that is visible on white.
 const darkest, lightest = 0.12, 0.78
 
 // tenths are the ticks of a utilisation, every other one labelled.
@@ -184,8 +184,7 @@ func tenths(_, _ float64) []plot.Tick {
 	return ticks
 }
 
-// roundTicks are the multiples of 1, 2 or 5 times a power of ten that give an axis from three to nine of them, written
-// out.
+// roundTicks are from three to nine labelled ticks, at multiples of 1, 2 or 5 times a power of ten.
 func roundTicks(low, high float64) (ticks []plot.Tick) {
 	const most = 8 // steps
 	power := math.Pow10(int(math.Floor(math.Log10((high - low) / most))))
@@ -202,7 +201,7 @@ func roundTicks(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// plainTicks are a few round numbers of every power of ten, written out; fewer where the axis is long.
+// plainTicks are the labelled ticks of a logarithmic axis: a few round numbers of every power of ten, fewer if the axis is long.
 func plainTicks(low, high float64) []plot.Tick {
 	steps := []float64{1, 2, 3, 5, 7}
 	switch {
@@ -222,5 +221,5 @@ func plainTicks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// From these ratios of its ends on a logarithmic axis has fewer ticks.
+// If the ratio of its ends exceeds one of these, a logarithmic axis has fewer ticks.
 const longAxis, longestAxis = 30, 1e5

@@ -36,7 +36,7 @@ func heat(m *model.Map) *plotter.HeatMap {
 	return h
 }
 
-// part is some colours of a palette: its ends, black and white, would not be told from lines and paper.
+// part is a palette without its ends: black would look like the lines, and white like the paper.
 type part struct{ colours []color.Color }
 
 // Colors implements palette.Palette.

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// words is a layer of texts. Each stands on white, so that lines below it do not cross it.
+// words is a layer of texts. Each text has a white background, which hides the lines below it.
 type words struct{ model.Layer }
 
 // Plot implements plot.Plotter.

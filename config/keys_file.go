@@ -30,8 +30,8 @@ func (t Drivers) fileKeys(f *File) keys.Table {
 	)
 }
 
-// serviceKeys are the keys of a service. They are not marked as required, because a file may be for an agent's policy
-// only; require reports what is missing.
+// serviceKeys are the keys of a service. None is marked as required, because a file may be only for an agent's policy. If one is
+// missing in another file, require reports it.
 func serviceKeys(s *quell.Service) keys.Table {
 	table := ServiceKeys(s)
 	for i, k := range table {
@@ -59,7 +59,7 @@ func busKeys(b *Bus) keys.Table {
 	}
 }
 
-// replicas is a number of copies, or auto, which is 0.
+// replicas reads a number of copies, or the word auto, which it stores as 0.
 func replicas(dst *int) *keys.Scalar[int] {
 	const most = 5
 	parse := func(text string) (int, error) {

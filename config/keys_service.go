@@ -12,7 +12,7 @@ import (
 // Scheduling is the name of a balancer's scheduling.
 func Scheduling(dst *quell.Scheduling) keys.Value { return keys.OneOf(dst, quell.Schedulings) }
 
-// ServiceKeys is the part of a configuration that does not depend on the policy. Scenarios use it, too.
+// ServiceKeys are the keys that describe a service, in configurations and in scenarios.
 func ServiceKeys(s *quell.Service) keys.Table {
 	return keys.Table{
 		keys.Req("service", serviceName(&s.Name), "name of the service"),

@@ -20,7 +20,7 @@ func (t Drivers) Load(path string) (*File, error) {
 	return f, err
 }
 
-// LoadAgent reads a configuration file for an agent. The file may lack a service and have only agent.policy.
+// LoadAgent reads a configuration file for an agent. The file may describe no service and have only agent.policy.
 func (t Drivers) LoadAgent(path string) (*File, error) {
 	data, err := keys.ReadFile(path)
 	if err != nil {
@@ -29,14 +29,14 @@ func (t Drivers) LoadAgent(path string) (*File, error) {
 	return t.Parse(path, data)
 }
 
-// errLocal says that a file is only for agents.
+// errLocal is the error if a process other than an agent reads a file that describes no service.
 func errLocal(path string) error {
 	return &quell.UserError{Err: fmt.Errorf("%s names no service: it is for `quell agent` and `quell status --local` only; set service "+
 		"and slo for more", path)}
 }
 
-// Parse reads a configuration. name is the file's name: it is used in errors, and paths are relative to its folder.
-// Mistakes are returned as a *quell.UserError that wraps Problems.
+// Parse reads a configuration. name is the file's path: errors use it, and relative paths in the file start at its folder. Mistakes
+// are returned as a *quell.UserError that wraps Problems.
 func (t Drivers) Parse(name string, data []byte) (*File, error) {
 	f, d, _ := t.parse(name, data)
 	if err := d.Err(); err != nil {
@@ -46,8 +46,7 @@ func (t Drivers) Parse(name string, data []byte) (*File, error) {
 	return f, nil
 }
 
-// parse reads as much of a configuration as it can. ok is false if the file could not be read as a whole. Paths are
-// as written.
+// parse reads as much of a configuration as it can. ok is false if the file is not valid YAML. Paths are as the file has them.
 func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok bool) {
 	file := t.Defaults()
 	file.Path = name
@@ -58,19 +57,20 @@ func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok b
 	file.values, file.places = map[string]string{}, d
 	t.fileKeys(&file).Currents("", file.values)
 	t.require(d, &file)
-	checkBounds(d, "", file.Service.Group) // for a fixed list of machines they are replaced by the number of instances
+	checkBounds(d, "", file.Service.Group) // the group of a fixed list gets these values from the list's length below
 	file.derive(d)
 	checkFile(d, &file)
 	return &file, d, true
 }
 
-// Problem is a mistake in the value of a key, with its place in the file, or the place of the nearest part around it.
+// Problem makes a problem of the value of a key. Its place is the key's place in the file, or that of the nearest section around
+// it.
 func (f *File) Problem(key, text string) keys.Problem {
 	at := f.places.PlaceOf(key)
 	return keys.Problem{File: f.Path, Line: at.Line, Column: at.Column, Text: text}
 }
 
-// Token returns a secret that a configuration gives directly or as a file, "" if it gives none.
+// Token returns a secret that a configuration has as text or in a file; "" if it has none.
 func Token(token, file string) (string, error) {
 	if token != "" || file == "" {
 		return token, nil
@@ -86,7 +86,8 @@ func Token(token, file string) (string, error) {
 	return token, nil
 }
 
-// require reports a missing service, or, without one, a missing agent policy and keys that need a service.
+// require reports missing keys of the service. If the file describes no service, it reports a missing agent.policy, and keys that
+// need a service.
 func (t Drivers) require(d *keys.Decoder, f *File) {
 	service := required(ServiceKeys(&f.Service))
 	if !d.Given("agent.policy") || slices.ContainsFunc(service, func(k keys.Key) bool { return d.Given(k.Name) }) {
@@ -107,7 +108,7 @@ func required(table keys.Table) keys.Table {
 // derive sets the defaults that follow from other keys.
 func (f *File) derive(d *keys.Decoder) {
 	if members, _ := f.Scaler.Listed(); len(members) > 0 {
-		// Nothing can be added or removed, and leaving an instance without traffic would save nothing.
+		// In a fixed group no instance can be added or removed, and leaving one without traffic would save nothing.
 		f.Service.Group.Min, f.Service.Group.Max, f.Service.Group.Initial, f.Service.Group.Fixed = len(members), len(members), 0, true
 	}
 	if s, ok := f.Scaler.Settings.(interface{ Follow(quell.Service) }); ok {
@@ -130,7 +131,7 @@ func (f *File) derive(d *keys.Decoder) {
 	}
 }
 
-// resolve makes relative paths relative to the given folder.
+// resolve puts the given folder in front of relative paths.
 func (f *File) resolve(folder string) {
 	f.Bus.StoreDir, f.Bus.Keyring = filepath.Join(f.Data, "bus"), filepath.Join(f.Data, "credentials")
 	paths := []*string{
@@ -149,8 +150,8 @@ func (f *File) resolve(folder string) {
 	}
 }
 
-// CheckInstance returns a *quell.UserError if the file lists its instances and this one is not among them: readings
-// under such a name would be ignored.
+// CheckInstance returns a *quell.UserError if the file lists its instances and this one is not among them, because the controller
+// would ignore its readings.
 func (f *File) CheckInstance(id string) error {
 	members, _ := f.Scaler.Listed()
 	ids := idsOf(members)

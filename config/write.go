@@ -6,8 +6,8 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Write writes a configuration as a file that reads back to the same configuration. It leaves out keys at their default, unless the file
-// that the configuration was read from has them.
+// Write writes a configuration as a file; reading that file gives the same configuration. It leaves out keys at their default,
+// unless they are in the file from which the configuration was read.
 func (t Drivers) Write(w io.Writer, f *File) error {
 	defaults := t.Defaults()
 	var given func(string) bool

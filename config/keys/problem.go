@@ -10,9 +10,9 @@ import (
 // Problem is one mistake in a file.
 type Problem struct {
 	File         string
-	Line, Column int // from 1; 0 if the file could not be read at all
+	Line, Column int // counted from 1; 0 if the file could not be read at all
 	Text         string
-	Hint         string // what to do; may be empty
+	Hint         string // what to do about it; may be empty
 }
 
 func (p Problem) Error() string {
@@ -61,7 +61,7 @@ func Nearest(word string, known []string) (string, bool) {
 	return at, at != ""
 }
 
-// Suggest ends a message about an unknown word: with the nearest known word, or with all of them.
+// Suggest returns the end of a message about an unknown word: the nearest known word or, if none is near, all of them.
 func Suggest(word string, known []string) string {
 	if near, ok := Nearest(word, known); ok {
 		return fmt.Sprintf(", did you mean %q?", near)
@@ -69,8 +69,8 @@ func Suggest(word string, known []string) string {
 	return fmt.Sprintf(" (known: %s)", strings.Join(known, ", "))
 }
 
-// distance counts the letters to insert, delete, change or swap with their neighbour to turn a into b (optimal string
-// alignment). Words that are too long for a typing mistake have a large distance.
+// distance counts the letters to insert, delete, change or swap with their neighbour to turn a into b (optimal string alignment).
+// For very long words it does not count and returns a large distance.
 func distance(a, b string) int {
 	if len(a) > 64 {
 		return len(a)

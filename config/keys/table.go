@@ -34,7 +34,7 @@ func Print(w io.Writer, keys Table) error {
 	return err
 }
 
-// holder is a value that contains further keys; behind is what separates its name from theirs.
+// holder is a value that contains further keys. behind is the text between the value's name and the name of a key inside it.
 type holder interface {
 	inside() (keys Table, behind string)
 }
@@ -60,7 +60,7 @@ func (s Table) rows(b *strings.Builder, prefix string) {
 	}
 }
 
-// shown is the value of a key without a file, for the reference.
+// shown is the value that a key has without a file, as the reference shows it.
 func (k Key) shown() string {
 	switch initial := k.Value.initial(); {
 	case k.Required:

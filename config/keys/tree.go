@@ -65,7 +65,7 @@ func (d *Decoder) tree(data []byte) (root ast.Node, ok bool) {
 }
 
 func (d *Decoder) parse(text string) (ast.Node, bool) {
-	// The library has panicked on unusual input before; a file must never crash Quell.
+	// The YAML library has panicked on unusual input before; a file must never crash Quell.
 	defer func() {
 		if r := recover(); r != nil {
 			d.ProblemAt(Place{1, 1}, "the file cannot be read as YAML", "")
@@ -140,8 +140,8 @@ func (d *Decoder) onlyDocument(file *ast.File) (ast.Node, bool) {
 	return bodies[0], true
 }
 
-// plain unwraps what YAML can put around a value, such as anchors and tags, and reports it, because Quell does not
-// support it.
+// plain returns a value without the anchors and tags that YAML can put around it. It reports them as problems, because Quell does
+// not support them.
 func (d *Decoder) plain(n ast.Node) (ast.Node, bool) {
 	switch n := n.(type) {
 	case nil:
@@ -162,7 +162,7 @@ func (d *Decoder) plain(n ast.Node) (ast.Node, bool) {
 	return nil, false
 }
 
-// ReadFile reads at most one byte more of a file than Parse accepts, so that Parse notices a file that is too large.
+// ReadFile reads a file, but at most one byte more than Parse accepts: enough for Parse to notice that the file is too large.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// errSyntax says that a text does not have the expected form; the caller adds which form that is.
+// errSyntax says that a text does not have the expected form; the caller's message says which form that is.
 var errSyntax = errors.New("wrong form")
 
 // unit is a suffix and its factor.
@@ -18,7 +18,7 @@ type unit struct {
 	factor float64
 }
 
-// bandwidths are decimal, in bit/s. Values are written in the first unit that fits.
+// bandwidths are decimal, in bit/s. A value is written in the first of these units in which it has few digits.
 var bandwidths = []unit{
 	{"Gbps", 1e9}, {"Mbps", 1e6}, {"kbps", 1e3}, {"bps", 1},
 	{"Kbps", 1e3}, {"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}, {"bit/s", 1},

@@ -61,7 +61,7 @@ func (s *Scalar[T]) quoteHint(n ast.Node) string {
 	return ""
 }
 
-// written returns a single value as the file has it.
+// written returns the text of a single value in the file.
 func written(n ast.Node) string {
 	if s, ok := n.(*ast.StringNode); ok {
 		return s.Value
@@ -81,7 +81,7 @@ func (s *Scalar[T]) First(r Rule[T]) *Scalar[T] {
 	return s
 }
 
-// Into passes the value to a function.
+// Into passes the value, once it is read, to a function.
 func (s *Scalar[T]) Into(set func(T)) *Scalar[T] {
 	s.set = set
 	return s
@@ -90,7 +90,7 @@ func (s *Scalar[T]) Into(set func(T)) *Scalar[T] {
 // Ordered is a scalar whose values can be compared.
 type Ordered[T cmp.Ordered] struct{ Scalar[T] }
 
-// Need adds a rule; text says what a value must be.
+// Need adds a rule; text says, in the message, what a value must be.
 func (s *Ordered[T]) Need(text string, ok func(T) bool) *Ordered[T] {
 	s.Then(func(v T) string {
 		if ok(v) {
@@ -200,7 +200,7 @@ func notBlank(s string) string {
 	return ""
 }
 
-// Ident is text that can stand in file names, subjects and metrics.
+// Ident is text without characters that are not allowed in file names, subjects of the bus, or metrics.
 func Ident(dst *string) *Scalar[string] {
 	return Text(dst).Then(func(s string) string {
 		if len(s) > 100 {
@@ -217,7 +217,8 @@ func isNameRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r)
 }
 
-// OneOf is one of a few known words. Those in unsupported are common words that get their own error message.
+// OneOf is one of a few known words. For the words in unsupported, which users may expect to work, the error says that they are not
+// supported.
 func OneOf[T ~string](dst *T, known []T, unsupported ...string) *Scalar[T] {
 	words := make([]string, len(known))
 	for i, k := range known {
@@ -336,8 +337,8 @@ type WordList[T ~string] struct {
 	set               func([]T)
 }
 
-// Words reads one of the known words, or a list of them without repetition, such as [network, cpu]. The words in alone cannot be in a
-// list. now is the value before a file is read.
+// Words reads one of the known words, or a list of them without repetition, such as [network, cpu]. The words in alone are not
+// allowed in a list. now is the value before a file is read.
 func Words[T ~string](now []T, set func([]T), known []T, alone ...T) *WordList[T] {
 	return &WordList[T]{now: now, known: known, alone: alone, set: set}
 }

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// Write writes what a table holds as a file that reads back to the same values. It leaves out keys without a value, and keys with the same
-// value in defaults, a table of the same keys. given returns whether a user wrote the key at a path: such a key is written even at its
-// default, because a default may change, and some keys mean more when they are written. Defaults and given may be nil.
+// Write writes a table's values as a file; reading that file gives the same values. It leaves out keys without a value, and keys
+// that have the same value in defaults, a table of the same keys. given returns whether a user wrote the key at a path: such a key
+// is written even at its default, because a default may change, and because some keys mean more when they are written. Defaults and
+// given may be nil.
 func Write(w io.Writer, t, defaults Table, given func(path string) bool) error {
 	if given == nil {
 		given = func(string) bool { return false }
@@ -22,7 +23,7 @@ func Write(w io.Writer, t, defaults Table, given func(path string) bool) error {
 	return err
 }
 
-// node is a value as YAML: on the line of its key, or in lines below it. If both are empty there is no value.
+// node is a value as YAML: text on the line of its key, or lines below it. If both are empty there is no value.
 type node struct {
 	inline string
 	lines  []string
@@ -103,7 +104,7 @@ func (o *Optional[T]) node() node {
 	return o.keys(*o.dst).node()
 }
 
-// node is empty, because the name of the other file is not kept.
+// node returns no value, because the name of the other file is not kept.
 func (f *named[T]) node() node { return node{} }
 
 func indented(by string, lines []string) []string {

@@ -1,6 +1,6 @@
 // Package atomicfile writes files completely or not at all. A reader finds the old or the new content, also after a crash at any
-// point. The file and its folder are on the disk when a function returns. Files get the requested permissions, whatever the umask and
-// an older file have.
+// point. When a function returns, the file and its entry in the folder are on the disk. Files get exactly the requested
+// permissions, whatever the umask is and whichever an older file had.
 package atomicfile
 
 import (
@@ -38,7 +38,7 @@ func Create(path string, data []byte, mode os.FileMode) error {
 	return syncFolder(path)
 }
 
-// begin writes the content to a file of another name in the same folder.
+// begin writes the content to a temporary file in the same folder.
 func begin(path string, data []byte, mode os.FileMode) (*renameio.PendingFile, error) {
 	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package cgroup finds where a machine's control groups are mounted, of version 1 or 2.
+// Package cgroup finds where a machine's control groups, of version 1 or 2, are mounted.
 package cgroup
 
 import (
@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// Tree is where one controller's groups are mounted. Of a container's tree often only the part below its own group is.
+// Tree is where the groups of one controller, such as cpu, are mounted. In a container often only the part below the container's
+// own group is mounted.
 type Tree struct {
 	Controller string // as /proc/self/cgroup names it; "" in version 2
 	Point      string // where it is mounted, without the leading slash
-	root       string // what of the hierarchy is mounted there
+	root       string // path, in the hierarchy, of the group that is mounted there
 }
 
 // Folder is where a group's files are, without the leading slash, by its path below the hierarchy.
@@ -29,7 +30,7 @@ func (t Tree) Group(folder string) string {
 
 // Trees are a machine's mounted trees.
 type Trees struct {
-	Unified bool // version 2, whose one tree serves for every controller
+	Unified bool // whether it is version 2, whose only tree has every controller
 	trees   map[string]Tree
 }
 
@@ -42,8 +43,8 @@ func (t *Trees) Of(controller string) (Tree, bool) {
 	return tree, ok
 }
 
-// Find looks at what is mounted on a machine whose proc and sys are below root. Version 2 wins if it controls processors. A machine
-// without control groups has no trees.
+// Find looks at what is mounted on a machine whose proc and sys are below root. If both versions are mounted, it takes version 2 if
+// that controls processors. A machine without control groups has no trees.
 func Find(root fs.FS) (*Trees, error) {
 	text, err := fs.ReadFile(root, "proc/self/mountinfo")
 	if err != nil {
@@ -63,7 +64,7 @@ func Find(root fs.FS) (*Trees, error) {
 	return found, nil
 }
 
-// controls says whether a tree of version 2 has the processor controller.
+// controls returns whether a tree of version 2 has the controller cpu.
 func controls(root fs.FS, point string) bool {
 	has, err := fs.ReadFile(root, path.Join(point, "cgroup.controllers"))
 	return err == nil && slices.Contains(strings.Fields(string(has)), "cpu")
@@ -72,7 +73,7 @@ func controls(root fs.FS, point string) bool {
 // mount is one mounted tree.
 type mount struct {
 	root, point string
-	controllers []string // version 2: one that is ""
+	controllers []string // version 2: one controller, ""
 }
 
 // parseMounts reads /proc/self/mountinfo: id, parent, device, root, mount point, options, " - ", type, source, super options.
@@ -102,7 +103,7 @@ func unescape(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }
 
-// Own returns the groups of a process or a thread by controller, from its file as /proc/self/cgroup below root.
+// Own returns the groups of a process or a thread, by controller. file is its cgroup file below root, for example proc/self/cgroup.
 func Own(root fs.FS, file string) (map[string]string, error) {
 	text, err := fs.ReadFile(root, file)
 	if err != nil {
@@ -115,7 +116,7 @@ func Own(root fs.FS, file string) (map[string]string, error) {
 	return own, nil
 }
 
-// parseOwn reads lines as "4:cpu,cpuacct:/path"; version 2's controller is "".
+// parseOwn reads lines such as "4:cpu,cpuacct:/path"; the controller of version 2 is "".
 func parseOwn(text []byte) map[string]string {
 	own := map[string]string{}
 	for line := range strings.Lines(string(text)) {

@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// BadFiles reads every file of a pattern, each of which has mistakes, and compares what the error says with the file beside it that ends
-// with .err.
+// BadFiles reads every file of a pattern, each of which must have mistakes. It compares the error with the file of the same name
+// that ends in .err.
 func BadFiles(t *testing.T, pattern string, read func(t *testing.T, file string) error) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -28,7 +28,8 @@ func BadFiles(t *testing.T, pattern string, read func(t *testing.T, file string)
 	}
 }
 
-// Mistakes returns what an error lists. Any other than a *quell.UserError that wraps keys.Problems fails the test.
+// Mistakes returns the problems that an error lists. If the error is not a *quell.UserError that wraps keys.Problems, the test
+// fails.
 func Mistakes(t testing.TB, err error) keys.Problems {
 	t.Helper()
 	var user *quell.UserError

@@ -1,4 +1,4 @@
-// Package golden compares what a test got with a file that holds what it should be.
+// Package golden compares a test's output with a file that has the expected output.
 package golden
 
 import (
@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// Compare fails a test whose bytes are not those of the file. With -update it writes the file instead.
+// Compare fails the test if got differs from the content of the file. With -update it writes got to the file instead.
 func Compare(t testing.TB, path string, got []byte) {
 	t.Helper()
 	if *update {

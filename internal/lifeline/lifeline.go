@@ -1,5 +1,5 @@
-// Package lifeline ends processes when an ancestor ends in any way. Each holds one end of a pipe whose other end is the
-// ancestor's. The pipe carries no data; only its closing matters.
+// Package lifeline ends processes when an ancestor ends in any way. Each process holds one end of a pipe, and the ancestor holds
+// the other end. The pipe carries no data; only its closing matters.
 package lifeline
 
 import (
@@ -47,7 +47,7 @@ func Tie(ctx context.Context) (context.Context, context.CancelFunc, *os.File, er
 	return ctx, cancel, pipe, nil
 }
 
-// Broken returns a channel that is closed when the other end of the pipe is.
+// Broken returns a channel that is closed when the other end of the pipe is closed.
 func Broken(pipe *os.File) <-chan struct{} {
 	broken := make(chan struct{})
 	go func() {
@@ -63,7 +63,7 @@ func Give(cmd *exec.Cmd, pipe *os.File) {
 	cmd.Env = append(Without(cmd.Environ()), fmt.Sprintf("%s=%d", Variable, 2+len(cmd.ExtraFiles)))
 }
 
-// Without returns the environment without this process's lifeline, which is not for its children.
+// Without returns the environment without the variable of this process's lifeline, because its children must not use that pipe.
 func Without(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, Variable+"=") })
 }

@@ -1,4 +1,4 @@
-// Package lockfile gives one process exclusive use of a file or a folder. A lock ends with its process in any case.
+// Package lockfile gives one process exclusive use of a file or a folder. A lock ends with its process, however the process ends.
 package lockfile
 
 import (
@@ -12,7 +12,7 @@ import (
 // ErrHeld says that another holder has the lock.
 var ErrHeld = errors.New("held by somebody else")
 
-// Hold locks an open file until it is closed. It does not wait: a file that is held is ErrHeld.
+// Hold locks an open file until it is closed. It does not wait: if the file is already locked, the error is ErrHeld.
 func Hold(file *os.File) error {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -21,15 +21,15 @@ func Hold(file *os.File) error {
 	return err
 }
 
-// A killed process may leave a child between fork and exec, which holds a copy of the descriptor until it runs its own program: Take asks
-// for the lock for so long.
+// If a process is killed between fork and exec of a child, the child keeps a copy of the locked descriptor until its exec. So Take
+// tries again for this long.
 const (
 	outlast = time.Second
 	retry   = 10 * time.Millisecond
 )
 
-// Take makes a file if it is missing and holds it until release, which leaves the file. The error is ErrHeld, after a second in which
-// another holder did not give it up, or what opening or locking it said.
+// Take makes a file if it is missing and holds it until release, which leaves the file. If another holder does not release it
+// within a second, the error is ErrHeld; other errors are those of opening or locking the file.
 func Take(path string, perm os.FileMode) (release func() error, err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, perm)
 	if err != nil {
@@ -42,6 +42,6 @@ func Take(path string, perm os.FileMode) (release func() error, err error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	// The lock is given back explicitly: the same children may hold it after the file is closed.
+	// Unlock explicitly, because such children may hold the lock after the file is closed.
 	return func() error { return errors.Join(unix.Flock(int(file.Fd()), unix.LOCK_UN), file.Close()) }, nil
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// debian names the package of a program where the two are called differently.
+// debian returns the Debian package of a program.
 func debian(program string) string {
 	packages := map[string]string{
 		"ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "rsvg-convert": "librsvg2-bin", "ab": "apache2-utils", "nginx": "nginx-light",
@@ -28,7 +28,7 @@ func Root(t testing.TB) {
 	}
 }
 
-// Program needs a program in the search path, and returns where it is.
+// Program needs a program in the search path, and returns its path.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -43,7 +43,7 @@ func Program(t testing.TB, name string) string {
 	return ""
 }
 
-// Skip ends a test that lacks something, and says what.
+// Skip ends a test that lacks something; why says what is missing.
 func Skip(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv("QUELL_REQUIRE") == "all" {

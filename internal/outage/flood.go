@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// quiet is how long an error must not occur to be over.
+// quiet is how long an error must not have occurred before it counts as over.
 const quiet = 10 * time.Second
 
-// Flood logs an error that others can cause as often as they like, such as bad input, refused connections or failing
-// requests. It logs the first one, and, when none occurred for ten seconds, how many there were. It is safe for concurrent
-// use.
+// Flood logs an error that others can cause as often as they like, such as bad input, refused connections or failing requests. It
+// logs the first error and, when none has occurred for ten seconds, how many there were. It is safe for concurrent use.
 type Flood struct {
 	Logger *slog.Logger
 	What   string // as in "requests fail"
@@ -26,7 +25,7 @@ type Flood struct {
 	first, last time.Time
 }
 
-// Note counts one more. args are the attributes of the log line if this is the first.
+// Note counts one more error. args are the attributes of the log line if this error is the first.
 func (f *Flood) Note(args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,10 +59,10 @@ func (f *Flood) over() bool {
 	return f.times == 0
 }
 
-// mostKinds limits the kinds that are distinguished at a time.
+// mostKinds is the largest number of kinds of errors that are counted separately at a time.
 const mostKinds = 10
 
-// Kinds is a Flood for each kind of an error. More than ten kinds at a time count as one. It is safe for concurrent use.
+// Kinds is a Flood for each kind of an error. Kinds beyond ten at a time are counted together. It is safe for concurrent use.
 type Kinds struct {
 	Logger *slog.Logger
 	What   string
@@ -73,7 +72,7 @@ type Kinds struct {
 	kinds map[string]*Flood
 }
 
-// Note counts one more error of the kind of its text, and logs the first of each kind.
+// Note counts one more error, of the kind that follows from its text, and logs the first of each kind.
 func (k *Kinds) Note(text string) { k.flood(Kind(text)).Note("error", text) }
 
 func (k *Kinds) flood(kind string) *Flood {
@@ -102,7 +101,7 @@ func (k *Kinds) flood(kind string) *Flood {
 // details is what differs between messages of one kind: quoted words, addresses, numbers.
 var details = regexp.MustCompile(`"[^"]*"|[0-9a-fA-F.:\[\]]*[0-9][0-9a-zA-Z.:\[\]]*`)
 
-// longestKind bounds what tells kinds apart, in bytes.
+// longestKind is how many bytes of a message are compared to distinguish kinds.
 const longestKind = 200
 
 // Kind is a message without the details that differ between messages of one kind.
@@ -121,7 +120,7 @@ func ErrorLog(logger *slog.Logger) *log.Logger {
 
 type lines struct{ warnings, noise Kinds }
 
-// longestLine bounds what of a library's line is logged, in bytes: enough for the stack of a panic.
+// longestLine is how many bytes of a library's line are logged: enough for the stack of a panic.
 const longestLine = 8 << 10
 
 func (l *lines) Write(p []byte) (int, error) {

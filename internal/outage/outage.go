@@ -8,10 +8,10 @@ type Log struct {
 	Logger *slog.Logger
 	What   string // as in "publishing"
 
-	failed int // in a row
+	failed int // failures in a row
 }
 
-// Report takes the result of a try: nil for a success.
+// Report takes the result of one attempt: nil if it succeeded.
 func (l *Log) Report(err error) {
 	switch {
 	case err != nil && l.failed == 0:

@@ -15,7 +15,7 @@ import (
 
 // Limits bound one run.
 type Limits struct {
-	Time      time.Duration // with all its children
+	Time      time.Duration // for the program and all its children
 	OutputMiB int           // of standard output
 }
 
@@ -26,9 +26,10 @@ const (
 	pipesStay = time.Second
 )
 
-// Run runs a program with its arguments, without a shell, with input on its standard input, and returns its standard output. The program
-// has its own process group, which is killed if it exceeds a limit or ctx ends. Processes that it leaves behind otherwise keep running.
-// If it exceeds a limit or its exit status is not 0, the error contains the end of its standard error, and wraps ctx's error.
+// Run runs a program with its arguments, without a shell, with input on its standard input, and returns its standard output. The
+// program has its own process group, which is killed if the program exceeds a limit or ctx ends. If the program ends by itself,
+// processes that it leaves behind keep running. If it exceeds a limit or its exit status is not 0, the error contains the end of
+// its standard error; if ctx has ended, the error also wraps ctx's error.
 func Run(ctx context.Context, argv []string, input []byte, l Limits) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.Time, fmt.Errorf("it took longer than %s", l.Time))
 	defer cancel()
@@ -44,7 +45,7 @@ func Run(ctx context.Context, argv []string, input []byte, l Limits) ([]byte, er
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = pipesStay
 	err := cmd.Run()
-	if err == nil || errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil { // the latter exited with status 0
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil { // with ErrWaitDelay, too, the program exited with status 0
 		return out.b.Bytes(), nil
 	}
 	if ctx.Err() != nil {
@@ -61,8 +62,8 @@ func killGroup(leader int) error {
 	return err
 }
 
-// limited collects output and reports when there is more than it may hold. It does not embed the buffer, whose ReadFrom would go round the
-// limit.
+// limited collects output, up to a limit, and reports when there is more. It does not embed the buffer, because the buffer's
+// ReadFrom would bypass the limit.
 type limited struct {
 	b    bytes.Buffer
 	most int
@@ -88,7 +89,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the tail for the end of a message; empty if there was no output.
+// String returns the kept output as the end of a message; empty if there was no output.
 func (t *tail) String() string {
 	said := strings.TrimSpace(strings.ToValidUTF8(string(t.b), ""))
 	if said == "" {

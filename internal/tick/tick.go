@@ -1,6 +1,6 @@
-// Package tick gives all processes the same sampling periods. Each period ends at a whole multiple of its length on the
-// wall clock, so that readings of agents, probers and balancers cover the same time, and a probe is compared with the
-// utilisation at which it was made. If clocks differ, a late reading is used one period later.
+// Package tick gives all processes the same sampling periods. Each period ends at a whole multiple of its length on the wall clock,
+// so that readings of agents, probers and balancers cover the same time, and a probe is compared with the utilisation during that
+// probe. If a machine's clock is slow, its readings are used one period later.
 package tick
 
 import (
@@ -18,9 +18,9 @@ func Until(now time.Time, period time.Duration) time.Duration {
 	return wait
 }
 
-// After returns the end of the period after the one that ended at last. If that is past, or not on this grid because the clock was
-// set or the period changed, it is the end of the present period. The returned time has now's monotonic reading, so a wait for it
-// does not change when the wall clock is set.
+// After returns the end of the period that follows the one that ended at the time last. If that end is past, or if it is no
+// multiple of the period because the clock was set or the period changed, After returns the end of the present period. The returned
+// time has now's monotonic reading, so waiting for it takes equally long if the wall clock is set meanwhile.
 func After(last, now time.Time, period time.Duration) time.Time {
 	wall := now.Round(0)
 	next := last.Round(0).Add(period)
@@ -30,7 +30,7 @@ func After(last, now time.Time, period time.Duration) time.Time {
 	return now.Add(Until(now, period))
 }
 
-// Ends returns whether a period ended about now, to the precision of a shorter period that divides it.
+// Ends returns whether a period ended about now, give or take half of a shorter period that divides it.
 func Ends(now time.Time, short, period time.Duration) bool {
 	end := now.Round(short)
 	return end.Equal(end.Truncate(period))
@@ -42,7 +42,7 @@ func Settle(period time.Duration) time.Duration {
 	return min(period/5, 2*time.Second)
 }
 
-// SleepUntil is Sleep until that moment.
+// SleepUntil waits until that moment as Sleep does.
 func SleepUntil(ctx context.Context, at time.Time) bool { return Sleep(ctx, time.Until(at)) }
 
 // Sleep waits and returns whether ctx has not ended.

@@ -8,24 +8,25 @@ import (
 	"unsafe"
 )
 
-// Clock is the clock of a process. It goes as fast as time.Now, which may be that of a synctest bubble. It is safe for concurrent use.
+// Clock is the clock of a process. It runs as fast as time.Now, which in a synctest bubble is the bubble's clock. It is safe for
+// concurrent use.
 type Clock struct {
 	mu    sync.Mutex
 	began time.Time
-	ahead time.Duration // of the wall clock
+	ahead time.Duration // how far the wall clock is set ahead
 }
 
-// New returns a clock that is right.
+// New returns a clock whose wall time is that of time.Now.
 func New() *Clock { return &Clock{began: time.Now().Add(-time.Second)} }
 
-// Set moves the wall clock.
+// Set moves the wall clock forward by that duration.
 func (c *Clock) Set(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ahead += by
 }
 
-// Now is time.Now of that process.
+// Now returns what time.Now would return in the process with this clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,11 +34,11 @@ func (c *Clock) Now() time.Time {
 	return join(now.Round(0).Add(c.ahead), now.Sub(c.began))
 }
 
-// Wall returns what the clock on the wall shows.
+// Wall returns the wall time, without a monotonic reading.
 func (c *Clock) Wall() time.Time { return c.Now().Round(0) }
 
-// join makes a time of both readings, which no function of package time does. Its layout is that of time.Time since Go 1.9: a bit that
-// says that there are two, 33 bits of seconds since 1885 and 30 of nanoseconds; then the monotonic reading.
+// join makes a time.Time with both readings, which no function of package time does. The layout of time.Time since Go 1.9 is: a bit
+// that says that there are both readings, 33 bits of seconds since 1885, 30 bits of nanoseconds; then the monotonic reading.
 func join(wall time.Time, monotonic time.Duration) (t time.Time) {
 	const (
 		both     = 1 << 63
