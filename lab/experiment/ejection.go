@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// envoyTimeout is how long Envoy lets a request take: longer than clients wait.
+// envoyTimeout is how long Envoy waits for an answer: longer than clients wait.
 const envoyTimeout = 60 * time.Second
 
-// ejections is the file in which Envoy notes whom it ejects.
+// ejections is the file to which Envoy writes its ejections.
 func (g *KernelGroup) ejections() string { return filepath.Join(g.dir, "ejections.log") }
 
-// envoyEjection is the run's outlier detection in Envoy's configuration: the route's timeout, the end of the cluster, and a part that
-// stands by itself. What is not named has Envoy's defaults.
+// envoyEjection is the run's outlier detection as parts of Envoy's configuration: the timeout of the route, the last lines of the
+// cluster, and a section for the cluster manager. Settings that are not named have Envoy's defaults.
 func (g *KernelGroup) envoyEjection() (timeout time.Duration, detection, manager string) {
 	r, on := g.run.Ejection.Rules()
 	if !on {
@@ -58,7 +58,7 @@ type ejectionEvent struct {
 	Enforced bool      `json:"enforced"`
 }
 
-// readEjections reads from Envoy's event log when an instance was ejected or let back.
+// readEjections reads from Envoy's event log when instances were ejected or let back since a time.
 func readEjections(path string, since time.Time) (changes []time.Time, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,22 +19,22 @@ import (
 	processscaler "github.com/quellhq/quell/scaler/process"
 )
 
-// Emulated is a rig of real processes that needs no privileges: for each run a controller, a balancer, and emulated
-// hosts that the controller's scaler starts. All hold the read end of one pipe and exit when this process ends.
+// Emulated is a rig of real processes that needs no privileges. Each run has a controller, a balancer, and emulated hosts that the
+// controller's scaler starts. All of them have the read end of one pipe and exit when this process ends, because that closes the pipe.
 type Emulated struct {
-	Program  string // the quell binary
-	Dir      string // one folder for each run is made here
-	Models   string // models.json; none for policies that need none
+	Program  string // path of the quell binary
+	Dir      string // gets one folder for each run
+	Models   string // path of models.json; empty for policies that need no models
 	Scenario *scenario.Scenario
 
 	once     sync.Once
 	lifeline [2]*os.File
 	ports    Ports
-	sockets  string // short folder for Unix sockets, whose paths are bounded
+	sockets  string // a short folder for Unix sockets, because their paths have a maximal length
 	err      error
 }
 
-// Start brings up one run's group and waits until its first instances serve.
+// Start starts the group of one run and waits until its first instances answer requests.
 func (e *Emulated) Start(ctx context.Context, index int, run scenario.Run) (*EmulatedGroup, error) {
 	if err := e.prepare(); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (e *Emulated) prepare() error {
 	return e.err
 }
 
-// Close ends whatever is left of the rig's processes and removes what it made outside Dir.
+// Close ends all remaining processes of the rig and removes the files that it made outside Dir.
 func (e *Emulated) Close() {
 	for _, f := range e.lifeline {
 		if f != nil {
@@ -68,7 +68,7 @@ func (e *Emulated) Close() {
 	}
 }
 
-// EmulatedGroup is one run's processes: a controller with the emulated hosts that it starts, and the built-in balancer.
+// EmulatedGroup is the processes of one run: a controller, the emulated hosts that it starts, and the built-in balancer.
 type EmulatedGroup struct {
 	group
 	rig *Emulated
@@ -100,17 +100,17 @@ func (g *EmulatedGroup) start(ctx context.Context, index int) error {
 	return g.awaitReady(ctx)
 }
 
-// Processes are the ids of the controller and the balancer.
+// Processes returns the process ids of controller and balancer.
 func (g *EmulatedGroup) Processes() (controller, balancer int) {
 	return g.procs[0].cmd.Process.Pid, g.procs[1].cmd.Process.Pid
 }
 
-// Interfere sets how much of a host's resource a neighbour uses, whether an instance runs there or not.
+// Interfere sets how much of a host's resources a neighbour uses, also on a host without an instance.
 func (g *EmulatedGroup) Interfere(host string, use map[quell.Resource]float64) error {
 	return emulated.WriteInterference(filepath.Join(g.dir, "hosts", host+".json"), use)
 }
 
-// config is the run's configuration file: the one that `quell controller` and `quell balancer` read.
+// config is the run's configuration file, which `quell controller` and `quell balancer` read.
 func (g *EmulatedGroup) config(index int, busListen, listen string) string {
 	sc := g.rig.Scenario
 	host := sc.Hosts[0]
@@ -136,10 +136,10 @@ func (g *EmulatedGroup) config(index int, busListen, listen string) string {
 	return written(file)
 }
 
-// emulatedDrain is how long a leaving instance's open requests may take.
+// emulatedDrain is how long the open requests of an instance that is removed may take.
 const emulatedDrain = 5 * time.Second
 
-// probesPerPeriod spaces the emulated hosts' probes as their training does.
+// probesPerPeriod gives the emulated hosts the same spacing of probes as their training has.
 func probesPerPeriod(sampling time.Duration) int {
 	return max(8, int(sampling/probeSpacing))
 }

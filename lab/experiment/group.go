@@ -23,12 +23,12 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// group is what the groups of all rigs share: a run's processes, and the connection to its controller.
+// group is what the groups of all rigs have in common: the processes of a run, and a connection to its controller.
 type group struct {
 	sc    *scenario.Scenario
 	run   scenario.Run
-	dir   string // of configuration, logs and journal
-	url   string // where clients connect
+	dir   string // folder of configuration, logs and journal
+	url   string // address to which clients connect
 	conn  *bus.Conn
 	procs []*process // in order of start
 }
@@ -47,19 +47,19 @@ func (g *group) file(models, busListen string) *config.File {
 	return &f
 }
 
-// written is a configuration as the processes of a run read it.
+// written is the text of a configuration, which the processes of a run read.
 func written(f *config.File) string {
 	var b strings.Builder
-	_ = daemon.Drivers().Write(&b, f) // a builder takes everything
+	_ = daemon.Drivers().Write(&b, f) // a strings.Builder never fails
 	return b.String()
 }
 
-// runDir is the folder of a scenario's run.
+// runDir is the folder of one run of a scenario.
 func runDir(dir string, index int, run scenario.Run) string {
 	return filepath.Join(dir, fmt.Sprintf("run%d-%s-%s", index+1, run.Policy, run.Scheduling))
 }
 
-// process is a child and how it ended.
+// process is a child process and how it ended.
 type process struct {
 	what string
 	cmd  *exec.Cmd
@@ -68,14 +68,14 @@ type process struct {
 	err  error
 }
 
-// tie makes a process of Quell end when the other end of the lifeline is closed, and run as many threads on every machine: an
-// experiment is not another one where there are more processors. What it starts does the same.
+// tie makes a process of Quell end when the other end of the pipe is closed. It also fixes the number of threads of the process and of
+// the processes that it starts, so that results do not depend on how many processors the machine has.
 func tie(cmd *exec.Cmd, pipe *os.File) {
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
 	lifeline.Give(cmd, pipe)
 }
 
-// launch starts a process by the given function, with its output in a log named after what it is.
+// launch starts a process by the given function. The output goes to a log file named after what.
 func (g *group) launch(what string, cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	path := filepath.Join(g.dir, what+".log")
 	log, err := os.Create(path)
@@ -84,7 +84,7 @@ func (g *group) launch(what string, cmd *exec.Cmd, start func(*exec.Cmd) error) 
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ctrl-C reaches this process only, which then stops them in order
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ctrl-C then reaches only this process, which stops the others in order
 	if err := start(cmd); err != nil {
 		return fmt.Errorf("starting %s: %w", what, err)
 	}
@@ -97,7 +97,7 @@ func (g *group) launch(what string, cmd *exec.Cmd, start func(*exec.Cmd) error) 
 	return nil
 }
 
-// connect joins the controller's bus.
+// connect connects to the controller's bus.
 func (g *group) connect(o bus.Options) (err error) {
 	o.Name, o.Persistent = "experiment", true // the controller makes its credentials when it starts
 	ring := bus.Keyring{Dir: filepath.Join(g.dir, "data", "credentials")}
@@ -106,7 +106,7 @@ func (g *group) connect(o bus.Options) (err error) {
 	return err
 }
 
-// service is the scenario's, as the run wants it.
+// service is the scenario's service with the policy and settings of the run.
 func (g *group) service() quell.Service {
 	service := g.sc.Service
 	service.Policy = g.sc.PolicyOf(g.run)
@@ -117,11 +117,11 @@ func (g *group) service() quell.Service {
 	return service
 }
 
-// startWait bounds how long a part may take to come up. A busy machine may need most of it.
+// startWait is how long a part may take to start. On a busy machine most of it may be needed.
 const startWait = 30 * time.Second
 
-// await asks until there is nothing to wait for any more: until done returns nil. It fails with the end of a process, or with what
-// done said last when the limit is over.
+// await calls done repeatedly until it returns nil. It fails if a process has ended; after the limit it fails with the last error of
+// done.
 func (g *group) await(ctx context.Context, limit, every time.Duration, done func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -139,7 +139,7 @@ func (g *group) await(ctx context.Context, limit, every time.Duration, done func
 	}
 }
 
-// awaitReady waits until the balancer serves from as many instances as the run begins with.
+// awaitReady waits until the balancer sends requests to as many instances as the run begins with.
 func (g *group) awaitReady(ctx context.Context) error {
 	wanted := g.sc.Initial(g.run)
 	return g.await(ctx, 20*time.Second+g.sc.Instances.Startup, 50*time.Millisecond, func(ctx context.Context) error {
@@ -157,7 +157,7 @@ func (g *group) awaitReady(ctx context.Context) error {
 	})
 }
 
-// exited reports a process that ended by itself, with the end of its log.
+// exited returns an error if a process has ended by itself, with the end of its log.
 func (g *group) exited() error {
 	for _, p := range g.procs {
 		select {
@@ -169,12 +169,12 @@ func (g *group) exited() error {
 	return nil
 }
 
-// unexpected tells of the end of a process that should run.
+// unexpected is the error for a process that ended but should run.
 func (p *process) unexpected() error {
 	return fmt.Errorf("%s ended by itself (%v); it said: %s", p.what, p.cmd.ProcessState, tail(p.log))
 }
 
-// endedSoon is unexpected if the process ends within the wait, or nil.
+// endedSoon returns unexpected's error if the process ends within the given time, otherwise nil.
 func (p *process) endedSoon(wait time.Duration) error {
 	select {
 	case <-p.done:
@@ -193,25 +193,25 @@ func tail(path string) string {
 	return strings.Join(lines[max(0, len(lines)-3):], " | ")
 }
 
-// URL is where clients connect.
+// URL is the address to which clients connect.
 func (g *group) URL() string { return g.url }
 
-// Dir holds the run's configuration, logs and journal.
+// Dir contains the run's configuration, logs and journal.
 func (g *group) Dir() string { return g.dir }
 
-// Status asks the controller.
+// Status asks the controller for its status.
 func (g *group) Status(ctx context.Context) (controller.Status, error) {
 	return controller.Ask(ctx, g.conn, g.sc.Service.Name)
 }
 
-// Hold fixes instances' fractions of the traffic by hand.
+// Hold fixes fractions of the traffic, by instance, as `quell override` does.
 func (g *group) Hold(ctx context.Context, weights map[string]float64) error {
 	return g.command(ctx, weights, func(id string, w float64) bus.Command {
 		return bus.Command{Name: bus.Override, Instance: id, Weight: &w}
 	})
 }
 
-// Release lets them go.
+// Release ends what Hold fixed.
 func (g *group) Release(ctx context.Context, weights map[string]float64) error {
 	return g.command(ctx, weights, func(id string, _ float64) bus.Command {
 		return bus.Command{Name: bus.Clear, Instance: id}
@@ -232,7 +232,7 @@ func (g *group) command(ctx context.Context, weights map[string]float64, of func
 	return nil
 }
 
-// Changes reads the journal for plans that changed something.
+// Changes reads from the journal when plans that changed something were applied.
 func (g *group) Changes(ctx context.Context, since time.Time) ([]time.Time, error) {
 	journal, err := g.conn.Journal(g.sc.Service.Name, bus.JournalOptions{})
 	if err != nil {
@@ -248,8 +248,8 @@ func (g *group) Changes(ctx context.Context, since time.Time) ([]time.Time, erro
 	return changes, err
 }
 
-// Snapshots reads what the controller was told since then, in order. It is for a group that has been stopped: a running
-// controller has the last ones in memory.
+// Snapshots calls each with every snapshot that the controller decided on since the given time, in order. The group must have been
+// stopped, because a running controller still has the newest snapshots in memory.
 func (g *group) Snapshots(ctx context.Context, since time.Time, each func(quell.Snapshot)) (err error) {
 	server, err := bus.OpenStore(g.StoreDir())
 	if err != nil {
@@ -268,10 +268,10 @@ func (g *group) Snapshots(ctx context.Context, since time.Time, each func(quell.
 	return journal.ReadSnapshots(ctx, since, func(s quell.Snapshot) error { each(s); return nil })
 }
 
-// stopWait bounds how long a process may take to end before it is killed.
+// stopWait is how long a process may take to end before it is killed.
 const stopWait = 8 * time.Second
 
-// Stop ends the controller, which ends the instances, and the balancer; by id, and whatever happened before.
+// Stop ends the controller, which ends the instances, and then the balancer. It ends them even if earlier calls failed.
 func (g *group) Stop() error {
 	if g.conn != nil {
 		g.conn.Close()
@@ -293,5 +293,5 @@ func (g *group) Stop() error {
 	return errors.Join(errs...)
 }
 
-// StoreDir is where the run's journal lies once its controller has ended.
+// StoreDir is the folder of the run's journal after the controller has ended.
 func (g *group) StoreDir() string { return filepath.Join(g.dir, "data", "bus") }

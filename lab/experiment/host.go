@@ -15,13 +15,13 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// Host is an emulated machine to run; see emulated.HostOptions.
+// Host is an emulated machine that this process runs; see emulated.HostOptions.
 type Host struct {
 	emulated.HostOptions
-	Config string // the service's configuration; empty: no agent on the machine
+	Config string // path of the service's configuration; empty: no agent on the machine
 }
 
-// Run runs the machine, its service, its probe server and its agent until ctx ends or the lifeline breaks.
+// Run runs the machine, its service, its probe server and its agent until ctx ends or the lifeline's other end is closed.
 func (h Host) Run(ctx context.Context, log *slog.Logger) (err error) {
 	options := h.HostOptions
 	options.Logger = log
@@ -54,7 +54,7 @@ func (h Host) Run(ctx context.Context, log *slog.Logger) (err error) {
 	return host.Run(ctx)
 }
 
-// agent runs the ordinary agent on the machine's own file system.
+// agent runs the ordinary agent; its sensors read the emulated machine's file system.
 func (h Host) agent(ctx context.Context, file *config.File, server *probe.Server, root fs.FS, log *slog.Logger) error {
 	network, err := sensor.NewNetwork(sensor.Options{Root: root, Exclude: server.BytesSent,
 		Capacity: map[quell.Resource]float64{quell.Network: float64(h.Bandwidth)}})

@@ -22,23 +22,25 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// Instance is an instance on a host of a kernel lab: nginx, or the service of dynamic work, and beside it the ordinary
-// agent with its probe server, or in a training Probe. Both run in the host's place for instances; this process itself need not.
+// Instance is an instance on a host of a kernel lab: nginx or the service of dynamic work, and beside it the ordinary agent with its
+// probe server. In a training Probe runs instead of the agent. Service and agent run in the host's namespace and control group; this
+// process itself may run elsewhere.
 type Instance struct {
-	Config   string // the service's configuration
-	Prefix   string // of the lab
+	Config   string // path of the service's configuration
+	Prefix   string // prefix of the lab's names
 	Host     string
 	ID       string
-	Dir      string // one folder for each instance is made here
+	Dir      string // gets one folder for each instance
 	Boot     time.Duration
-	Files    map[string]int64 // that nginx serves: bytes by path
+	Files    map[string]int64 // files of nginx: bytes by path
 	Work     bool             // run the service of dynamic work instead of nginx
-	Disk     bool             // it takes requests for disk operations
-	Memory   bool             // it takes requests for memory
+	Disk     bool             // the service of dynamic work accepts requests for disk operations
+	Memory   bool             // the service of dynamic work accepts requests for memory
 	Training bool             // run Probe instead of the agent
 }
 
-// Run starts both, and ends both when ctx ends, the lifeline breaks, or one of them ends by itself: an error then.
+// Run starts the service and the agent (or Probe), and ends both when ctx ends, the lifeline's other end is closed, or one of them ends
+// by itself, which is an error.
 func (i Instance) Run(ctx context.Context, log *slog.Logger) (err error) {
 	ctx, cancel, _, err := lifeline.Tie(ctx)
 	if err != nil {
@@ -98,7 +100,8 @@ func (i Instance) service(place kernel.Place, program string) instanceService {
 	return &kernel.Nginx{Place: place, Dir: dir, Files: i.Files}
 }
 
-// agent starts it, with its output in this process's own. It ends with this process.
+// agent is the command that runs the agent or Probe in the instance's place. Its output goes to this process's own, and it ends with this
+// process.
 func (i Instance) agent(place kernel.Place, program string) (*exec.Cmd, error) {
 	args := []string{"agent", "--config", i.Config, "--instance", i.ID}
 	if i.Training {
@@ -122,8 +125,8 @@ func endAgent(agent *exec.Cmd, ended <-chan error) error {
 	}
 }
 
-// Probe answers probes on a machine in training and, on the next port, says what the service has used: as the agent
-// would sense it.
+// Probe answers probes on a machine in training. On the next port it reports how much the service has used, measured as the agent would
+// measure it.
 func Probe(ctx context.Context, path string, log *slog.Logger) error {
 	file, err := daemon.Drivers().Load(path)
 	if err != nil {
@@ -147,7 +150,7 @@ func Probe(ctx context.Context, path string, log *slog.Logger) error {
 	defer func() {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = server.Shutdown(ending) // downloads that are still open are cut off
+		_ = server.Shutdown(ending) // downloads that are still open are broken off
 	}()
 	stopMeter, err := daemon.ServeHTTP("the meter (agent.metrics)", file.Agent.Metrics, &meter{sensors: sensors}, log)
 	if err != nil {
@@ -157,26 +160,26 @@ func Probe(ctx context.Context, path string, log *slog.Logger) error {
 	return probes.Run(ctx)
 }
 
-// meter answers what the machine's sensors say, and how much of its resources the service has used since the first time it was asked.
-// Each question ends a window of the sensors.
+// meter reports what the machine's sensors measure, and how much of the machine's resources the service has used since the first request
+// to the meter. Each request ends a window of the sensors.
 type meter struct {
 	mu      sync.Mutex
 	sensors *sensor.Set
 	used    map[quell.Resource]float64
 }
 
-// meterReading is the answer.
+// meterReading is the meter's answer.
 type meterReading struct {
-	Seconds     map[quell.Resource]float64 `json:"seconds"`            // of the whole resource, since the first question
-	Observation quell.Observation          `json:"observation"`        // since the question before
-	Failures    []string                   `json:"failures,omitempty"` // of sensors, whose readings are absent
+	Seconds     map[quell.Resource]float64 `json:"seconds"`            // of the whole resource, since the first request to the meter
+	Observation quell.Observation          `json:"observation"`        // since the previous request to the meter
+	Failures    []string                   `json:"failures,omitempty"` // errors of sensors; their readings are missing
 }
 
 func (m *meter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	obs, failures := m.sensors.Sample(time.Now())
-	used := make(map[quell.Resource]float64, len(obs.Utilization)) // what has a gap is left out: its sum would be too small
+	used := make(map[quell.Resource]float64, len(obs.Utilization)) // no entry if the reading is missing: the sum would be too small
 	for r, u := range obs.Utilization {
 		used[r] = m.used[r] + u*obs.WindowS
 	}

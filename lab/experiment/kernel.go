@@ -27,47 +27,47 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// Kernel is a rig on machines of lab/testbed/kernel, for one run at a time, played from the clients' namespace. For each run
-// a balancer and a controller are started in the balancer's namespace; the controller's scaler starts the instances on
-// their hosts, and probes them over the hosts' links.
+// Kernel is a rig on the machines of lab/testbed/kernel, for one run at a time; the player is in the clients' namespace. For each run a
+// balancer and a controller are started in the balancer's namespace. The controller's scaler starts the instances on their hosts.
+// Instances are probed over their hosts' links.
 type Kernel struct {
-	Program  string // the quell binary
-	Dir      string // one folder for each run is made here
-	Models   string // models.json; none for policies that need none
-	Prefix   string // of the lab
+	Program  string // path of the quell binary
+	Dir      string // gets one folder for each run
+	Models   string // path of models.json; empty for policies that need no models
+	Prefix   string // prefix of the lab's names
 	Machines Machines
 	Scenario *scenario.Scenario
 }
 
-// KernelResources are what neighbours on these machines can take.
+// KernelResources lists the resources that neighbours on a lab's machines can use.
 func KernelResources() []quell.Resource {
 	return []quell.Resource{quell.Network, quell.CPU, quell.Memory, quell.Disk}
 }
 
-// Ports in the lab, where every namespace has its own.
+// Ports in the lab. Every namespace has its own ports, so fixed ones are always free.
 const (
-	labTraffic  = 8080 // of the balancer
+	labTraffic  = 8080 // clients connect to the balancer here
 	labBus      = 4222
 	labInstance = 80
-	labLog      = 5514 // HAProxy's, over UDP
+	labLog      = 5514 // HAProxy sends its log here, over UDP
 	labProbe    = 9466
-	labMeter    = 9467 // of a machine in training
+	labMeter    = 9467 // the meter of a machine in training
 )
 
-// When an instance is removed it gets no new requests. The balancer waits labDrain for its open requests, then its server has
-// kernel.Grace to end. By then clients have given up on requests that are still open, so no removal drops a request that a client
-// waits for. Processes that are still running after labEnd, which leaves the agent one second, are killed.
+// When an instance is removed, the balancer sends it no new requests and waits labDrain for the open ones; then the server has
+// kernel.Grace to end. Clients give up sooner, so no removal drops a request that a client still waits for. Processes that still run
+// after labEnd are killed, which leaves the agent one second.
 const (
 	labDrain = patience - kernel.Grace
 	labEnd   = kernel.Grace + time.Second
 )
 
-// LabProbeSpacing is the mean time between two probes of one instance, in training and in the runs. A probe must be several times
-// larger than the burst that a traffic shaper lets through at once. A smaller one would pass an idle link at full speed whatever
-// the neighbours use, and an instance without load would look undisturbed.
+// LabProbeSpacing is the mean time between two probes of one instance, in training and in runs. A probe must be several times larger than
+// the burst that a traffic shaper lets pass at once. A smaller probe would pass an idle link at full speed whatever the neighbours use,
+// so an instance without load would look undisturbed.
 const LabProbeSpacing = 100 * time.Millisecond
 
-// Start brings up one run's group and waits until its first instances serve.
+// Start starts the group of one run and waits until its first instances answer requests.
 func (k *Kernel) Start(ctx context.Context, index int, run scenario.Run) (*KernelGroup, error) {
 	g := &KernelGroup{rig: k, group: newGroup(k.Scenario, run, runDir(k.Dir, index, run))}
 	if err := g.start(ctx); err != nil {
@@ -76,13 +76,13 @@ func (k *Kernel) Start(ctx context.Context, index int, run scenario.Run) (*Kerne
 	return g, nil
 }
 
-// KernelGroup is one run's processes: controller and balancer, and the instances that the controller starts.
+// KernelGroup is the processes of one run: controller, balancer, and the instances that the controller starts.
 type KernelGroup struct {
 	group
 	rig      *Kernel
-	place    kernel.Place // of balancer and controller
+	place    kernel.Place // where balancer and controller run
 	lifeline [2]*os.File
-	sockets  string // short folder for Unix sockets, whose paths are bounded
+	sockets  string // a short folder for Unix sockets, because their paths have a maximal length
 }
 
 func (g *KernelGroup) start(ctx context.Context) (err error) {
@@ -98,7 +98,7 @@ func (g *KernelGroup) start(ctx context.Context) (err error) {
 	if err := os.MkdirAll(g.dir, 0o755); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(filepath.Join(g.dir, "data")); err != nil { // of a run that was interrupted
+	if err := os.RemoveAll(filepath.Join(g.dir, "data")); err != nil { // data of an interrupted run
 		return err
 	}
 	g.url = "http://" + g.at(labTraffic)
@@ -125,19 +125,19 @@ func (g *KernelGroup) start(ctx context.Context) (err error) {
 	return g.awaitServing(ctx)
 }
 
-// at is an address in the balancer's namespace.
+// at is an address in the balancer's namespace, with this port.
 func (g *KernelGroup) at(port int) string { return fmt.Sprintf("%s:%d", g.place.Address(), port) }
 
 func (g *KernelGroup) tokenFile() string { return filepath.Join(g.dir, "token") }
 
-// quell starts one of Quell's own processes beside the balancer. It ends with this one.
+// quell starts one of Quell's own commands in the balancer's namespace. It ends with this process.
 func (g *KernelGroup) quell(what, config string) error {
 	cmd := exec.Command(g.rig.Program, what, "--config", config)
 	tie(cmd, g.lifeline[0])
 	return g.launch(what, cmd, g.place.Start)
 }
 
-// awaitServing waits until requests come through the balancer.
+// awaitServing waits until the balancer forwards requests and instances answer them.
 func (g *KernelGroup) awaitServing(ctx context.Context) error {
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	return g.await(ctx, startWait, 50*time.Millisecond, func(context.Context) error {
@@ -153,20 +153,21 @@ func (g *KernelGroup) awaitServing(ctx context.Context) error {
 	})
 }
 
-// Interfere sets what a neighbour takes of a host's resources.
+// Interfere sets how much of a host's resources the neighbour uses.
 func (g *KernelGroup) Interfere(host string, use map[quell.Resource]float64) error {
 	return g.rig.Machines.Interfere(host, use)
 }
 
-// SetErring has the instance on a host answer every request by an error from now on, or no longer.
+// SetErring makes the instance on a host answer every request by an error from now on, or ends that.
 func (g *KernelGroup) SetErring(host string, erring bool) error {
 	return kernel.SetErring(filepath.Join(g.hosts(), host), erring)
 }
 
-// hosts is the folder with one of each host's instance.
+// hosts is the folder that contains a folder for the instance of each host.
 func (g *KernelGroup) hosts() string { return filepath.Join(g.dir, "hosts") }
 
-// Changes also returns when Envoy ejected an instance or let one back, which no journal has.
+// Changes returns when plans that changed something were applied, and when Envoy ejected an instance or let one back, which is in no
+// journal.
 func (g *KernelGroup) Changes(ctx context.Context, since time.Time) ([]time.Time, error) {
 	if g.run.Ejection != "" {
 		return readEjections(g.ejections(), since)
@@ -174,7 +175,7 @@ func (g *KernelGroup) Changes(ctx context.Context, since time.Time) ([]time.Time
 	return g.group.Changes(ctx, since)
 }
 
-// Stop ends the controller, which ends the instances, and the balancer, and ends the neighbours' use.
+// Stop ends the controller, which ends the instances, and the balancer. It also ends the neighbours' use of the hosts.
 func (g *KernelGroup) Stop() error {
 	errs := []error{g.group.Stop()}
 	for _, h := range g.sc.Hosts {
@@ -193,7 +194,7 @@ func (g *KernelGroup) Stop() error {
 	return errors.Join(errs...)
 }
 
-// config is the run's configuration file: the one that controller, agents and the built-in balancer read.
+// config is the run's configuration file, which controller, agents and the built-in balancer read.
 func (g *KernelGroup) config() string {
 	sc := g.rig.Scenario
 	host := sc.Hosts[0]
@@ -214,8 +215,8 @@ func (g *KernelGroup) config() string {
 	return written(file)
 }
 
-// tell tells an agent how large its machine is, and which of its resources to probe. Where processors are not limited, its cgroup has no
-// quota to go by.
+// tell sets in an agent's configuration how large its machine is and which of its resources to probe. If a host's processors are not
+// limited, the agent would find no quota that states their number.
 func tell(a *config.Agent, h scenario.Host, probed []quell.Resource) {
 	a.Capacity[quell.Network] = h.Network
 	if h.Cores > 0 {
@@ -229,11 +230,12 @@ func tell(a *config.Agent, h scenario.Host, probed []quell.Resource) {
 	a.Probing.Resources = slices.DeleteFunc(slices.Clone(probed), outside)
 }
 
-// labProbeRun is the processor time of a processor probe: short, so that hosts of a fifth of a core bear several a second.
+// labProbeRun is the processor time of one processor probe. It is short, so that a host with a fifth of a core can answer several probes
+// a second.
 const labProbeRun = 100 * time.Microsecond
 
-// Felt lists the resources that a scenario's instances are probed for: those that its policy goes by, which are those that requests
-// use where it goes by all that the models know.
+// Felt lists the resources for which a scenario's instances are probed: those that its policy names; if the policy uses all resources
+// that the models know (auto), those that requests use.
 func Felt(sc *scenario.Scenario) []quell.Resource {
 	if !policy.GoesByAll(sc.Service.Policy) {
 		return policy.ResourcesFor(sc.Service.Policy)
@@ -242,20 +244,20 @@ func Felt(sc *scenario.Scenario) []quell.Resource {
 	return slices.DeleteFunc(slices.Clone(quell.Resources), func(r quell.Resource) bool { return used[r] == 0 })
 }
 
-// Contended says whether a scenario is about a resource: its policy goes by it, its requests want of it, or a neighbour takes
-// of it. A lab's hosts are limited in those only.
+// Contended says whether a scenario uses a resource: its policy names it, its requests need it, or a neighbour takes some of it. A lab
+// limits its hosts only in such resources.
 func Contended(sc *scenario.Scenario, r quell.Resource) bool {
 	return slices.Contains(policy.ResourcesFor(sc.Service.Policy), r) || sc.Workload.Demands(sc.Hosts[0])[r] > 0 ||
 		slices.ContainsFunc(sc.Timeline, func(e scenario.Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
 }
 
-// Fullest is the resource that a scenario's requests fill first.
+// Fullest is the resource that reaches full utilisation first when the load grows.
 func Fullest(sc *scenario.Scenario) quell.Resource {
 	used := uses(sc.Workload, sc.Hosts[0])
 	return slices.MaxFunc(quell.Resources, func(a, b quell.Resource) int { return cmp.Compare(used[a], used[b]) })
 }
 
-// Neighbours are those on a scenario's timeline, each once, in their order.
+// Neighbours lists the different neighbours on a scenario's timeline in the order of their first appearance.
 func Neighbours(sc *scenario.Scenario) (list []train.Neighbour) {
 	for _, e := range sc.Timeline {
 		if e.Interfere == nil || e.Interfere.Use == 0 {
@@ -268,7 +270,7 @@ func Neighbours(sc *scenario.Scenario) (list []train.Neighbour) {
 	return list
 }
 
-// instance is the command that starts one.
+// instance is the command that starts an instance.
 func (g *KernelGroup) instance() []string {
 	return append([]string{
 		g.rig.Program, "lab", "instance", "--config", filepath.Join(g.dir, "quell.yaml"), "--prefix", g.rig.Prefix,
@@ -276,7 +278,8 @@ func (g *KernelGroup) instance() []string {
 	}, contentArgs(g.sc.Workload)...)
 }
 
-// contentArgs say what an instance serves: the file, one that holds a whole chunk of a video, or dynamic work.
+// contentArgs are the arguments that say what an instance answers with: the workload's file, a file as long as a whole chunk of a video,
+// or dynamic work.
 func contentArgs(w scenario.Workload) []string {
 	switch w.Kind {
 	case scenario.Video:

@@ -14,8 +14,8 @@ import (
 	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
-// KernelPlayable returns what a kernel lab cannot play of a scenario, as a *quell.InvalidError that says what to do. It checks
-// only the chosen runs; with none named, all.
+// KernelPlayable returns why a kernel lab cannot play a scenario, as a *quell.InvalidError that says what to change. If runs are given,
+// only they are checked; otherwise all runs.
 func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
 	if err := Playable(sc, KernelResources()...); err != nil {
 		return err
@@ -37,7 +37,7 @@ func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
 	return bearable(sc)
 }
 
-// kernelErrors refuses what nginx cannot be told while it runs.
+// kernelErrors refuses errors that nginx cannot give while it runs.
 func kernelErrors(sc *scenario.Scenario) error {
 	for i, e := range sc.Timeline {
 		path := fmt.Sprintf("timeline[%d].errors", i)
@@ -52,8 +52,8 @@ func kernelErrors(sc *scenario.Scenario) error {
 	return nil
 }
 
-// kernelHosts checks names and sizes. Agents, probes and models have one size for all hosts; a resource that is not limited may
-// differ.
+// kernelHosts checks the hosts' names and sizes. All hosts must be equally large, because agents, probes and models have one size for
+// all; only resources that are not limited may differ.
 func kernelHosts(sc *scenario.Scenario) error {
 	first := KernelHost(sc, sc.Hosts[0])
 	for i, h := range sc.Hosts {
@@ -81,7 +81,7 @@ func kernelHosts(sc *scenario.Scenario) error {
 	return nil
 }
 
-// KernelHost is a host of a scenario as a lab makes it: processors and disk are limited where they are contended.
+// KernelHost is a host of a scenario as a lab makes it. Processors and disk are limited only if the scenario uses them; see Contended.
 func KernelHost(sc *scenario.Scenario, h scenario.Host) kernel.Host {
 	made := kernel.Host{ID: h.ID, Network: h.Network}
 	if Contended(sc, quell.CPU) {
@@ -93,9 +93,8 @@ func KernelHost(sc *scenario.Scenario, h scenario.Host) kernel.Host {
 	return made
 }
 
-// bearable refuses classes whose requests real clients would give up: mean requests that use a large part of the
-// clients' time limit on an idle host. Demands vary, and the largest of many must not reach the service's own limits
-// either.
+// bearable refuses classes whose mean request, on an idle host, takes a large part of the time after which clients give up. Demands vary,
+// so many requests would take longer than that. The largest of many requests must not exceed the service's own limits either.
 func bearable(sc *scenario.Scenario) error {
 	const most = patience / 4
 	h := sc.Hosts[0]
@@ -108,7 +107,7 @@ func bearable(sc *scenario.Scenario) error {
 		}
 		operations := float64(demand.MostDisk)
 		if sc.Workload.Spread == scenario.Exponential {
-			operations /= demand.MostTime.Seconds() / most.Seconds() // as far below the bound as times are
+			operations /= demand.MostTime.Seconds() / most.Seconds() // the same ratio of bound to mean as for times
 		}
 		if c.Disk > operations {
 			return invalid(fmt.Sprintf("workload.classes[%d].disk", i),
@@ -119,8 +118,8 @@ func bearable(sc *scenario.Scenario) error {
 	return nil
 }
 
-// KernelTrainable says why a lab cannot learn models for a scenario, as a *quell.InvalidError. A training fills each resource that the
-// policy goes by: requests must use it, and none of the others as much as to be full before all of these.
+// KernelTrainable returns why a lab cannot learn models for a scenario, as a *quell.InvalidError. A training fills each resource that the
+// policy uses for its decisions. So requests must use all of these, and no other resource may be full before they are.
 func KernelTrainable(sc *scenario.Scenario) error {
 	const instead = "give models with --models, or play policies that need none (static, hpa, knapsack, lr)"
 	trained := Felt(sc)
@@ -151,7 +150,8 @@ func join(list []quell.Resource) string {
 	return strings.Join(words, ", ")
 }
 
-// Fills are the levels of a training of one resource, of those given: as far as requests can fill it before another one is full.
+// Fills returns those of the given levels to which requests can fill a resource before another resource is full. They are the levels of
+// the resource's training.
 func Fills(sc *scenario.Scenario, r quell.Resource, levels []float64) []float64 {
 	used := uses(sc.Workload, sc.Hosts[0])
 	most := slices.Max(slices.Collect(maps.Values(used)))

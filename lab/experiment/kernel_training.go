@@ -23,23 +23,23 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// KernelHosts are a lab's machines for a training: on each an instance that is loaded directly, without a balancer.
+// KernelHosts are a lab's machines for a training. Each has an instance, which gets its load directly, without a balancer.
 type KernelHosts struct {
-	Program  string   // the quell binary
-	Dir      string   // of configuration, content and logs
-	Prefix   string   // of the lab
+	Program  string   // path of the quell binary
+	Dir      string   // folder of configuration, content and logs
+	Prefix   string   // prefix of the lab's names
 	Hosts    []string // ids
 	Machines Machines
-	Host     scenario.Host // what each is like; what is 0 is not limited
+	Host     scenario.Host // size of every host; a resource of size 0 is not limited
 
-	workload  scenario.Workload // the training's
-	resources []quell.Resource  // likewise
+	workload  scenario.Workload // the training's workload
+	resources []quell.Resource  // the training's resources
 	procs     group
-	token     string // of the probe servers
+	token     string // with which the probe servers let probes in
 	lifeline  [2]*os.File
 }
 
-// start starts the instances and returns them as targets. stop ends them, also after an error.
+// start starts the instances and returns them as the training's targets. stop must be called, also after an error.
 func (k *KernelHosts) start(ctx context.Context) (targets []train.Target, err error) {
 	if k.lifeline[0], k.lifeline[1], err = os.Pipe(); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (k *KernelHosts) stop() error {
 	return err
 }
 
-// configure writes what the probe servers and meters read.
+// configure writes the configuration of the probe servers and meters.
 func (k *KernelHosts) configure() (path string, err error) {
 	k.token = rand.Text()
 	path = filepath.Join(k.Dir, "quell.yaml")
@@ -104,15 +104,15 @@ func (k *KernelHosts) configure() (path string, err error) {
 	return path, os.WriteFile(path, []byte(written(&file)), 0o600)
 }
 
-// kernelTarget shows a machine of a lab to the trainer.
+// kernelTarget gives the trainer access to a machine of a lab.
 type kernelTarget struct {
 	host, address string
 	machines      Machines
 	probed        []quell.Resource
-	instance      *process // web server and meter
+	instance      *process // web server (or service of dynamic work) and meter
 }
 
-// Feels implements train.Target: the machine's own agent probes all but the network.
+// Feels implements train.Target. It says whether the machine's own agent probes the resource, which it does for all but the network.
 func (t *kernelTarget) Feels(r quell.Resource) bool {
 	return r != quell.Network && slices.Contains(t.probed, r)
 }
@@ -124,15 +124,15 @@ func (t *kernelTarget) Interfere(r quell.Resource, use float64) error {
 	return t.machines.Interfere(t.host, map[quell.Resource]float64{r: use})
 }
 
-// Carried asks the machine's own meter for the service's part, which is what its agent would sense, and the lab for the
-// neighbour's.
+// Carried returns the service's part, which the machine's meter measures as an agent would, and the neighbour's part, which the lab
+// measures.
 func (t *kernelTarget) Carried(r quell.Resource) (train.Carried, error) {
 	c, err := t.machines.Carried(t.host, r)
 	if err != nil {
 		return c, err
 	}
 	reading, err := t.read()
-	if err != nil { // where one part of an instance ends, the rest follows: that is what there is to tell
+	if err != nil { // if one part of an instance has ended, the others follow, and that is the error worth reporting
 		return c, cmp.Or(t.instance.endedSoon(instanceWait), err)
 	}
 	own, ok := reading.Seconds[r]
@@ -143,10 +143,10 @@ func (t *kernelTarget) Carried(r quell.Resource) (train.Carried, error) {
 	return c, nil
 }
 
-// instanceWait is how long an instance of which a part has ended may take to end the rest.
+// instanceWait is how long the other parts of an instance may take to end after one part has ended.
 const instanceWait = 5 * time.Second
 
-// read asks the meter.
+// read asks the meter for its reading.
 func (t *kernelTarget) read() (reading meterReading, err error) {
 	client := http.Client{Timeout: 5 * time.Second}
 	resp, err := client.Get(fmt.Sprintf("http://%s:%d/", t.address, labMeter))
@@ -160,7 +160,7 @@ func (t *kernelTarget) read() (reading meterReading, err error) {
 	return reading, json.NewDecoder(resp.Body).Decode(&reading)
 }
 
-// await waits until service and meter answer.
+// await waits until both the service and the meter answer.
 func (t *kernelTarget) await(ctx context.Context, exited func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// LockRun locks the folder of a scenario's run below dir for this process, until release or the process's end. If
-// another process plays into it, the error is a *quell.UserError.
+// LockRun locks the folder of one run below dir, until release is called or this process ends. If another process has locked it, the
+// error is a *quell.UserError.
 func LockRun(dir string, index int, run scenario.Run) (release func() error, err error) {
 	folder := runDir(dir, index, run)
 	if err := os.MkdirAll(folder, 0o755); err != nil {

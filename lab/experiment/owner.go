@@ -13,19 +13,19 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// Machines are a lab's machines as the player uses them.
+// Machines gives the player access to a lab's machines.
 type Machines interface {
-	// Interfere sets what a neighbour takes of a host's resources, all of them: what is absent ends.
+	// Interfere sets how much of a host's resources a neighbour uses. It ends the use of resources that the map lacks.
 	Interfere(host string, use map[quell.Resource]float64) error
-	// Carried returns what a host's service and its neighbour have carried of a resource.
+	// Carried returns how much work of the service and of the neighbour a host's resource has done.
 	Carried(host string, r quell.Resource) (train.Carried, error)
 }
 
-// A lab belongs to the process that made it: interferers are its children, and it removes everything at the end. The
-// player runs inside the lab, in the clients' namespace. The two are connected by a pair of sockets, which carries the
-// player's calls and closes when one of them ends.
+// A lab belongs to the process that made it: interferers are its children, and at the end it removes everything. The player runs in a
+// process of its own, in the clients' namespace. A pair of sockets connects the two. It carries the player's calls, and it closes when
+// either process ends.
 
-// ServeMachines answers a player's calls on the owner's end of the pair until the player closes its own.
+// ServeMachines carries out the player's calls, which arrive on the owner's end of the pair, until the player closes its end.
 func ServeMachines(end *os.File, m Machines) error {
 	conn, err := net.FileConn(end)
 	if err != nil {
@@ -39,7 +39,7 @@ func ServeMachines(end *os.File, m Machines) error {
 	return nil
 }
 
-// ConnectMachines is the player's end. Its machines' calls fail once the owner is gone; gone is closed then.
+// ConnectMachines returns the machines behind the player's end of the pair. When the owner has ended, gone is closed and all calls fail.
 func ConnectMachines(end *os.File) (m Machines, gone <-chan struct{}, err error) {
 	conn, err := net.FileConn(end)
 	if err != nil {
@@ -50,9 +50,9 @@ func ConnectMachines(end *os.File) (m Machines, gone <-chan struct{}, err error)
 	return &remoteMachines{rpc.NewClient(watched)}, closed, nil
 }
 
-// MachinesPair makes the two ends.
+// MachinesPair makes the two ends of the pair of sockets.
 func MachinesPair() (owner, player *os.File, err error) {
-	syscall.ForkLock.RLock() // no child in between inherits them
+	syscall.ForkLock.RLock() // so that no child that is started meanwhile inherits them
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err == nil {
 		syscall.CloseOnExec(fds[0])
@@ -67,16 +67,16 @@ func MachinesPair() (owner, player *os.File, err error) {
 
 const ownerName = "Lab"
 
-// owner is what the player calls.
+// owner has the methods that the player calls over the sockets.
 type owner struct{ machines Machines }
 
-// InterfereCall is the argument of a call.
+// InterfereCall is the argument of Interfere over the sockets.
 type InterfereCall struct {
 	Host string
 	Use  map[quell.Resource]float64
 }
 
-// CarriedCall is the argument of a call.
+// CarriedCall is the argument of Carried over the sockets.
 type CarriedCall struct {
 	Host     string
 	Resource quell.Resource
@@ -102,7 +102,7 @@ func (m *remoteMachines) Carried(host string, r quell.Resource) (c train.Carried
 	return c, err
 }
 
-// watchedConn tells when nothing more can be read.
+// watchedConn reports when nothing more can be read from a connection.
 type watchedConn struct {
 	net.Conn
 	ended func()

@@ -1,4 +1,4 @@
-// Package experiment plays a scenario on a rig and measures the result. Demo, training and the labs share it.
+// Package experiment plays a scenario on a rig of real processes and measures the result. The demo, trainings and the labs use it.
 package experiment
 
 import (
@@ -17,29 +17,29 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Group is a running group of instances behind its own balancer and controller, on hosts that can be disturbed.
+// Group is a running group of instances with its own balancer and controller. Neighbours can be put beside the instances.
 type Group interface {
-	// URL is where clients connect.
+	// URL is the address to which clients connect.
 	URL() string
-	// Interfere sets what a neighbour takes of a host's resource.
+	// Interfere sets how much of a host's resources a neighbour uses.
 	Interfere(host string, use map[quell.Resource]float64) error
-	// Status asks the controller.
+	// Status asks the controller for its status.
 	Status(ctx context.Context) (controller.Status, error)
-	// Hold fixes instances' fractions of the traffic by hand.
+	// Hold fixes fractions of the traffic, by instance.
 	Hold(ctx context.Context, weights map[string]float64) error
-	// Release lets them go.
+	// Release ends what Hold fixed.
 	Release(ctx context.Context, weights map[string]float64) error
-	// Changes returns the times, in order, at which plans that changed something were applied since then.
+	// Changes returns the times since the given one, in order, at which plans that changed something were applied.
 	Changes(ctx context.Context, since time.Time) ([]time.Time, error)
 }
 
-// Erring is a Group whose instances can be told to answer every request by an error.
+// Erring is a Group whose instances can be made to answer every request by an error.
 type Erring interface {
-	// SetErring has the instance on a host do so from now on, or no longer.
+	// SetErring makes the instance on a host answer every request by an error from now on, or ends that.
 	SetErring(host string, erring bool) error
 }
 
-// Player is one run of a scenario on its group.
+// Player is one run of a scenario together with the group that plays it.
 type Player struct {
 	Run   scenario.Run
 	Group Group
@@ -49,40 +49,40 @@ type Player struct {
 type Options struct {
 	Scenario *scenario.Scenario
 	Players  []Player
-	WarmUp   time.Duration                       // the first load is offered for this long before measuring starts
+	WarmUp   time.Duration                       // how long the first load is offered before measuring starts
 	Watch    func(Frame)                         // called about once a second
 	Sample   func(player int, s scenario.Sample) // called for each measured request; must be quick
 
-	Resources []quell.Resource // that the groups' hosts have; see Playable
+	Resources []quell.Resource // the resources of the groups' hosts; see Playable
 }
 
 // Frame is the state of a play at one moment.
 type Frame struct {
 	At       time.Duration // since measuring started; negative during the warm-up
 	Load     float64
-	Disturbs map[string]float64 // hosts with neighbours, and what these take
+	Disturbs map[string]float64 // by host with neighbours: what these use
 	Runs     []RunFrame
 }
 
-// RunFrame is one run's part of a frame. Err says why there is no status.
+// RunFrame is the part of a frame about one run. Err is why there is no status.
 type RunFrame struct {
 	Run       scenario.Run
 	Status    controller.Status
 	Err       error
-	LatencyMS float64 // in the objective's metric over the last judge window; 0 before the first request
+	LatencyMS float64 // the objective's metric over the last judge window; 0 before the first request
 	Requests  int64
 	Errors    int64
-	Violation time.Duration // so far
+	Violation time.Duration // violation time so far
 }
 
 // StartDelay is the time from the call of Play to the first load.
 const StartDelay = 100 * time.Millisecond
 
-// watchEvery is how often a play looks at its groups.
+// watchEvery is the time between two frames.
 const watchEvery = time.Second
 
-// Play offers every group the same requests at the same moments, disturbs their hosts as the timeline says, and
-// returns one result per player, in order.
+// Play offers the same requests at the same moments to every group, puts neighbours beside instances as the timeline says, and returns
+// one result for each player, in order.
 func Play(ctx context.Context, o Options) ([]quell.Result, error) {
 	if err := Playable(o.Scenario, o.Resources...); err != nil {
 		return nil, &quell.UserError{Err: err}
@@ -154,7 +154,7 @@ func newTrack(sc *scenario.Scenario, player Player) *track {
 	}
 }
 
-// offer starts one generator for each group, all with the same seed.
+// offer starts a load generator for each group. All have the same seed.
 func (p *play) offer(ctx context.Context, cancel context.CancelCauseFunc, parts *sync.WaitGroup) {
 	for i, t := range p.tracks {
 		o, err := generator(p.Scenario, p.WarmUp)
@@ -172,14 +172,14 @@ func (p *play) offer(ctx context.Context, cancel context.CancelCauseFunc, parts 
 	}
 }
 
-// warn records the generator's doubts about its own results.
+// warn records the generator's warnings about its own accuracy.
 func (t *track) warn(warnings []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.warnings = warnings
 }
 
-// add records a request and returns it with its time relative to the start of measuring: negative in the warm-up.
+// add records a request. It returns the request with times relative to the start of measuring, which are negative during the warm-up.
 func (t *track) add(s loadgen.Sample, warmUp time.Duration) scenario.Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,7 +198,7 @@ func (p *play) note(player int, s scenario.Sample) {
 	}
 }
 
-// disturb changes the neighbours of every group's hosts at the moments of the timeline.
+// disturb changes the neighbours on every group's hosts at the moments of the timeline.
 func (p *play) disturb(ctx context.Context) error {
 	for _, c := range p.Scenario.Disturbances(p.Scenario.Seed) {
 		if !tick.SleepUntil(ctx, p.zero.Add(c.At)) {
@@ -213,7 +213,7 @@ func (p *play) disturb(ctx context.Context) error {
 	return nil
 }
 
-// err has instances answer by errors at the moments of the timeline.
+// err makes instances answer by errors, or ends that, at the moments of the timeline.
 func (p *play) err(ctx context.Context) error {
 	for _, e := range p.Scenario.Erring() {
 		if !tick.SleepUntil(ctx, p.zero.Add(e.At)) {
@@ -232,8 +232,8 @@ func (p *play) err(ctx context.Context) error {
 	return nil
 }
 
-// Playable returns what cannot be played of a scenario on machines whose hosts have these resources to load and to disturb,
-// as a *quell.InvalidError. None means those of emulated hosts: only the network.
+// Playable returns why a scenario cannot be played on hosts that have these resources, as a *quell.InvalidError. If no resources are
+// given, they are those of emulated hosts: the network only.
 func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 	emulated := len(resources) == 0
 	if emulated {
@@ -283,7 +283,7 @@ func invalid(path, format string, args ...any) error {
 	return &quell.InvalidError{Path: path, Problem: fmt.Sprintf(format, args...)}
 }
 
-// mark reads every group's counters when measuring starts and when it ends.
+// mark reads the counters of every group when measuring starts and when it ends.
 func (p *play) mark(ctx context.Context) {
 	if !tick.SleepUntil(ctx, p.zero) {
 		return
@@ -310,7 +310,7 @@ func (p *play) each(do func(*track)) {
 	all.Wait()
 }
 
-// watch follows the groups between the marks.
+// watch makes frames of the groups' states while the load is offered.
 func (p *play) watch(ctx context.Context) {
 	for next := p.start; tick.SleepUntil(ctx, next); next = next.Add(watchEvery) {
 		at := time.Since(p.zero)
@@ -416,7 +416,7 @@ func Title(sc *scenario.Scenario, run scenario.Run) string {
 	return title
 }
 
-// recent keeps the latencies of the last moments for display.
+// recent keeps the response times of the last moments, for display.
 type recent struct {
 	window  time.Duration
 	samples []loadgen.Sample

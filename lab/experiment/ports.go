@@ -7,20 +7,20 @@ import (
 	"sync"
 )
 
-// Ports of experiments lie below those that systems hand out by themselves, so that no instance, probe or client
-// takes one between its choice and its use.
+// The ports of experiments are below those that operating systems assign to clients, so that no other program gets a port between the
+// moment when it is chosen and the moment when it is opened.
 const (
 	firstPort = 20000
 	lastPort  = 29999
 )
 
-// Ports picks ports of this machine. The zero value is ready; it is safe for concurrent use.
+// Ports picks free ports of this machine. The zero value is ready; it is safe for concurrent use.
 type Ports struct {
 	mu    sync.Mutex
 	given map[int]bool
 }
 
-// Free finds n loopback addresses that nothing listens on now, none of them given before.
+// Free returns n loopback addresses on which nothing listens now, and which it has not returned before.
 func (p *Ports) Free(n int) ([]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,9 +22,9 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// Record is everything that was recorded of one run: enough to draw it and to compute any figure afterwards.
+// Record is everything that was recorded of one run. It suffices to draw the run and to compute any of its figures later.
 type Record struct {
-	Inputs  string           `json:"inputs"` // what the run was made of, as Inputs says it
+	Inputs  string           `json:"inputs"` // hash of what the run's outcome depends on; see Inputs
 	Run     scenario.Run     `json:"run"`
 	Result  quell.Result     `json:"result"`
 	Moments []Moment         `json:"moments"`
@@ -33,18 +33,18 @@ type Record struct {
 	Samples []RecordedSample `json:"samples"`
 }
 
-// Moment is the controller's state at one time. Times are seconds since measuring started, negative in the warm-up.
+// Moment is the controller's state at one time. Times are in seconds since measuring started, negative during the warm-up.
 type Moment struct {
 	AtS        float64            `json:"at_s"`
 	Load       float64            `json:"load"`
-	Disturbs   map[string]float64 `json:"disturbs,omitempty"` // hosts with neighbours, and what these take
+	Disturbs   map[string]float64 `json:"disturbs,omitempty"` // by host with neighbours: what these use
 	LatencyMS  float64            `json:"latency_ms"`         // at the clients, over the last judge window
-	ViolationS float64            `json:"violation_s"`        // so far
+	ViolationS float64            `json:"violation_s"`        // violation time so far
 	Instances  []SeenInstance     `json:"instances"`
-	Reason     string             `json:"reason,omitempty"` // the newest for the group as a whole
+	Reason     string             `json:"reason,omitempty"` // the newest reason that concerns the whole group
 }
 
-// SeenInstance is one instance at one moment; what was not measured is absent.
+// SeenInstance is one instance at one moment. Values that were not measured are absent.
 type SeenInstance struct {
 	ID          string      `json:"id"`
 	Address     string      `json:"address"`
@@ -55,7 +55,7 @@ type SeenInstance struct {
 	Capacity    *float64    `json:"capacity,omitempty"`
 }
 
-// RecordedProbe is what an instance's probes, and its agent, told the controller in one period.
+// RecordedProbe is what an instance's probes and its agent reported to the controller in one period.
 type RecordedProbe struct {
 	AtS         float64  `json:"t"`
 	Instance    string   `json:"i"`
@@ -64,7 +64,7 @@ type RecordedProbe struct {
 	Utilization *float64 `json:"u,omitempty"`
 }
 
-// RecordedSample is one request as its client saw it.
+// RecordedSample is one request as its client measured it.
 type RecordedSample struct {
 	AtS       float64 `json:"t"` // when it was meant to be sent
 	LatencyMS float64 `json:"l"`
@@ -72,13 +72,13 @@ type RecordedSample struct {
 	Failed    bool    `json:"f,omitempty"`
 }
 
-// Recorder collects the record of one run; it is for Options.Watch and Options.Sample of a play with one player.
+// Recorder collects the record of one run. Its methods are for Options.Watch and Options.Sample of a play with a single player.
 type Recorder struct {
 	mu     sync.Mutex
 	record Record
 }
 
-// Frame notes a moment.
+// Frame records a moment.
 func (r *Recorder) Frame(f Frame) {
 	if len(f.Runs) != 1 {
 		return
@@ -101,7 +101,7 @@ func (r *Recorder) Frame(f Frame) {
 	r.record.Moments = append(r.record.Moments, m)
 }
 
-// Sample notes a request.
+// Sample records a request.
 func (r *Recorder) Sample(s scenario.Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +110,7 @@ func (r *Recorder) Sample(s scenario.Sample) {
 	})
 }
 
-// Snapshot notes what the controller was told at a time since the account began.
+// Snapshot records the snapshot that the controller had at a time, in seconds since measuring started.
 func (r *Recorder) Snapshot(at float64, s quell.Snapshot, resource quell.Resource) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,14 +130,14 @@ func (r *Recorder) Snapshot(at float64, s quell.Snapshot, resource quell.Resourc
 	}
 }
 
-// Change notes when a plan that changed something was applied.
+// Change records when a plan that changed something was applied.
 func (r *Recorder) Change(at float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.record.Changes = append(r.record.Changes, at)
 }
 
-// Record returns what was collected, with the run's result.
+// Record returns what was collected, together with the run's result.
 func (r *Recorder) Record(run scenario.Run, result quell.Result) Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,7 +147,7 @@ func (r *Recorder) Record(run scenario.Run, result quell.Result) Record {
 	return record
 }
 
-// Save writes the record as compressed JSON, completely or not at all.
+// Save writes the record as compressed JSON. If it fails, there is no file or the old one.
 func (r *Record) Save(path string) error {
 	var b bytes.Buffer
 	packed := gzip.NewWriter(&b)
@@ -177,12 +177,12 @@ func Inputs(sc *scenario.Scenario, run scenario.Run, models string) (string, err
 	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// RecordPath is where a rig with that folder keeps a run's record.
+// RecordPath is where a rig with this folder stores a run's record.
 func RecordPath(dir string, index int, run scenario.Run) string {
 	return filepath.Join(runDir(dir, index, run), "record.json.gz")
 }
 
-// LoadRecord reads what Save wrote.
+// LoadRecord reads a record that Save wrote.
 func LoadRecord(path string) (*Record, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -200,24 +200,24 @@ func LoadRecord(path string) (*Record, error) {
 	return r, nil
 }
 
-// Phase is the summary of a part of a run.
+// Phase summarises a part of a run.
 type Phase struct {
-	Size      float64                  // mean number of instances that were not failed
+	Size      float64                  // mean number of instances, without failed ones
 	LatencyMS quell.Latency            // of all requests
-	Requests  int                      // that did not fail
+	Requests  int                      // without failed requests
 	Failed    int                      //
 	Instances map[string]PhaseInstance // by id
 }
 
-// PhaseInstance is one instance's part of it: means of what the controller knew, and what the clients saw.
+// PhaseInstance is one instance during a part of a run: means of what the controller knew, and what clients measured.
 type PhaseInstance struct {
-	Utilization, Severity, Capacity, Weight float64 // NaN where never measured
-	ProbeMS                                 float64 // mean of the single probes
+	Utilization, Severity, Capacity, Weight float64 // NaN if never measured
+	ProbeMS                                 float64 // mean of the single probe times
 	LatencyMS                               quell.Latency
 	PerSecond                               float64 // answered requests
 }
 
-// Phase sums up the time from begin to end, in seconds since the account began.
+// Phase summarises the time from begin to end, in seconds since measuring started.
 func (r *Record) Phase(begin, end float64) Phase {
 	p := Phase{Instances: map[string]PhaseInstance{}}
 	within := func(at float64) bool { return at >= begin && at < end }
@@ -276,7 +276,7 @@ func (r *Record) Phase(begin, end float64) Phase {
 	return p
 }
 
-// means adds up what was measured of an instance.
+// means adds up the values that were measured of an instance.
 type means struct{ u, sf, capacity, weight mean }
 
 func (m *means) add(in SeenInstance) {
@@ -301,5 +301,5 @@ func (m *mean) add(v *float64) {
 	}
 }
 
-// value is NaN where nothing was measured.
+// value is the mean, or NaN if nothing was measured.
 func (m *mean) value() float64 { return m.sum / float64(m.n) }

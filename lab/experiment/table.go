@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// WriteTable prints results side by side: violation time and cost, which must be read together.
+// WriteTable prints the results side by side. Violation time and cost stand together, because one can be had for the other.
 func WriteTable(w io.Writer, sc *scenario.Scenario, results []quell.Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "RUN\tVIOLATION\tINSTANCE-SECONDS\tMEAN SIZE\tMEAN\tP95\tP99\tREQUESTS\tFAILED\tDECISIONS\n")
@@ -32,8 +32,8 @@ func WriteTable(w io.Writer, sc *scenario.Scenario, results []quell.Result) erro
 	return nil
 }
 
-// WriteServices prints, for each run of a scenario of many services, what came of all of them together. The results are
-// in order of runs, and of services in each.
+// WriteServices prints, for each run of a scenario of many services, the results of all services together. The results are ordered by
+// run, then by service.
 func WriteServices(w io.Writer, sc *scenario.Scenario, results []quell.Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "RUN\tSERVICES\tVIOLATION\tWORST\tINSTANCE-SECONDS\tINSTANCES\tMEAN\tREQUESTS\tFAILED\tDECISIONS\n")
@@ -75,8 +75,8 @@ func ms(v *float64) string {
 	return fmt.Sprintf("%.0f ms", *v)
 }
 
-// Verdicts describes how PRIMA compares with the fixed runs, and whether the comparison was fair: a rival of fixed
-// size should cost at least as much as PRIMA, or its violations prove nothing.
+// Verdicts returns sentences that compare PRIMA with the runs of fixed size, and say whether each comparison is fair: a rival of fixed
+// size should cost at least as much as PRIMA; otherwise its violations prove nothing.
 func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 	var prima *quell.Result
 	for i := range results {
@@ -115,5 +115,5 @@ func verdict(title string, r quell.Result, prima *quell.Result) string {
 	return line
 }
 
-// unfair is how much more PRIMA may cost than the rival it is compared with at equal cost.
+// unfair is the relative difference by which PRIMA may cost more than a rival before their comparison counts as unfair.
 const unfair = 0.02

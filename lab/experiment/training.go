@@ -17,20 +17,20 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// Training describes a training on emulated hosts in this process, or on the machines of a lab.
+// Training is a training on emulated hosts in this process, or on the machines of a lab.
 type Training struct {
 	Kernel    *KernelHosts      // nil: emulated hosts
-	Resources []quell.Resource  // that live instances are probed for; none: the network
-	Hosts     int               // emulated at once
+	Resources []quell.Resource  // resources for which live instances are probed; none: the network
+	Hosts     int               // number of emulated hosts at once
 	Bandwidth float64           // bit/s of each host's link
-	Workload  scenario.Workload // what clients ask for; its load does not count
-	Budget    float64           // share of the link for probes
+	Workload  scenario.Workload // what clients request; its load is ignored
+	Budget    float64           // share of the link that probes may take
 	Spacing   time.Duration     // mean time between two probes; 0: as on the emulated rig
-	Probing   *quell.Probing    // in place of budget and spacing: how the live instances are probed
+	Probing   *quell.Probing    // how live instances are probed; replaces Budget and Spacing
 	Seed      uint64
 }
 
-// Run starts the hosts, trains on them, and ends them. Options.Machines and Options.Seed are not used.
+// Run starts the hosts, trains on them, and ends them. It ignores Options.Machines and Options.Seed.
 func (t Training) Run(ctx context.Context, o train.Options) (rows []model.TrainingRow, err error) {
 	o.Plan, o.Seed = settled(o.Plan, t.Workload), t.Seed
 	err = t.On(ctx, func(ctx context.Context, machines []train.Machine) (err error) {
@@ -41,7 +41,7 @@ func (t Training) Run(ctx context.Context, o train.Options) (rows []model.Traini
 	return rows, err
 }
 
-// On starts the hosts, does some work on them, and ends them. The machines are train.ProbedMachines as well.
+// On starts the hosts, runs work on them, and ends them. The machines that work gets also implement train.ProbedMachine.
 func (t Training) On(ctx context.Context, work func(context.Context, []train.Machine) error) (err error) {
 	if t.Spacing == 0 {
 		t.Spacing = probeSpacing
@@ -72,12 +72,13 @@ func (t Training) On(ctx context.Context, work func(context.Context, []train.Mac
 	return err
 }
 
-// downloads are chosen so that the machines are probed as live instances are; nil: those are not probed by downloads.
+// downloads are the options that make probes of the machines equal to those of live instances; nil if live instances are not probed by
+// downloads.
 func (t Training) downloads(token string) *probe.Options {
 	if len(t.Resources) > 0 && !slices.Contains(t.Resources, quell.Network) {
 		return nil
 	}
-	const count = 10 // per period: only their spacing and their budget matter here
+	const count = 10 // probes per period; any number will do, because only spacing and budget are used
 	o := &probe.Options{
 		Service: "training", Sender: "trainer", From: "training", Token: token,
 		Period: count * t.Spacing, Count: count, Budget: t.Budget, Capacity: &t.Bandwidth,
@@ -89,7 +90,7 @@ func (t Training) downloads(token string) *probe.Options {
 	return o
 }
 
-// perSecond is the rate of arrivals that fills a resource of a host; 0 if they use none of it.
+// perSecond is the rate of requests that fills a resource of a host; 0 if requests do not use it.
 func (t Training) perSecond(r quell.Resource) float64 {
 	demand, ok := uses(t.Workload, t.host())[r]
 	if !ok {
@@ -98,8 +99,8 @@ func (t Training) perSecond(r quell.Resource) float64 {
 	return 1 / demand
 }
 
-// uses is what a request takes of a host's resources as its agent tells it, in seconds of the whole: of memory that is the processors'
-// time, which stands in for a traffic that no counter tells.
+// uses is what a request takes of a host's resources, as the host's agent reports it, in seconds of the whole resource. No counter
+// measures memory traffic, so the agent reports processor time for memory.
 func uses(w scenario.Workload, h scenario.Host) map[quell.Resource]float64 {
 	h.Memory = 1
 	all := w.Demands(h)
@@ -112,7 +113,7 @@ func uses(w scenario.Workload, h scenario.Host) map[quell.Resource]float64 {
 	return all
 }
 
-// host is one of the machines.
+// host is the size of each machine.
 func (t Training) host() scenario.Host {
 	if t.Kernel != nil {
 		return t.Kernel.Host
@@ -120,7 +121,7 @@ func (t Training) host() scenario.Host {
 	return scenario.Host{Network: t.Bandwidth}
 }
 
-// targets are the machines to train on, and what their probe servers want to see.
+// targets returns the machines to train on, and the token that their probe servers require.
 func (t Training) targets(
 	ctx context.Context, cancel context.CancelCauseFunc, running *sync.WaitGroup,
 ) (targets []train.Target, token string, err error) {
@@ -156,7 +157,7 @@ func (t Training) start(ctx context.Context, cancel context.CancelCauseFunc, run
 	return targets, nil
 }
 
-// target shows an emulated host to the trainer.
+// target gives the trainer access to an emulated host.
 type target struct {
 	*emulated.Host
 	bytesPerSecond float64
@@ -165,7 +166,8 @@ type target struct {
 func (t target) Service() string { return "http://" + t.Addr() }
 func (t target) Probe() string   { return t.ProbeAddr() }
 
-// Feels implements train.Target: the only resource that emulated machines have is the network, which is probed from outside.
+// Feels implements train.Target. It says whether an agent probes the resource: never here, because emulated machines have only the
+// network, which is probed from outside.
 func (t target) Feels(quell.Resource) bool { return false }
 
 func (t target) Interfere(r quell.Resource, use float64) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// HeldOut are pairs of load and interference that are in no plan of a lab's training, as in Table II: from little load
-// with a weak neighbour up to a total of 0.75.
+// HeldOut returns pairs of load and interference that no training plan of a lab contains, as in PRIMA's Table II. They range from little
+// load with a weak neighbour to a total utilisation of 0.75.
 func HeldOut() []train.Cell {
 	return []train.Cell{
 		{Level: 0.15, Interference: 0.05}, {Level: 0.15, Interference: 0.35}, {Level: 0.25, Interference: 0.15},
@@ -20,17 +20,17 @@ func HeldOut() []train.Cell {
 	}
 }
 
-// Validation compares models with held-out points.
+// Validation compares the predictions of models with measurements that the models were not fitted to.
 type Validation struct {
-	Rows   int               `json:"rows"` // that the models were fitted to
+	Rows   int               `json:"rows"` // number of rows that the models were fitted to
 	Points []ValidationPoint `json:"points"`
 }
 
-// ValidationPoint is one of them: what was measured, and what the models say.
+// ValidationPoint is one such measurement and the models' prediction.
 type ValidationPoint struct {
 	Utilization     float64 `json:"utilization"`
 	Interfering     float64 `json:"interfering"`
-	Severity        float64 `json:"severity"` // of the probe's mean, without a test of significance
+	Severity        float64 `json:"severity"` // computed from the mean probe time, without a test of significance
 	SeverityJoint   float64 `json:"severity_joint"`
 	SeverityTotal   float64 `json:"severity_total"`
 	MeanMS          float64 `json:"mean_ms"`
@@ -39,7 +39,7 @@ type ValidationPoint struct {
 	PredictedP95MS  float64 `json:"predicted_p95_ms"`
 }
 
-// Validate predicts what the rows measured.
+// Validate computes the models' predictions for the rows' measurements.
 func Validate(models *model.Models, resource quell.Resource, rows []model.TrainingRow) ([]ValidationPoint, error) {
 	compile := func(metric quell.Metric, interference quell.InterferenceModel) (*model.Predictor, error) {
 		return model.Compile(models, model.Spec{Resource: resource, Metric: metric, InterferenceModel: interference, Confidence: 0.95})

@@ -13,8 +13,8 @@ import (
 // patience is how long a client waits for an answer.
 const patience = 10 * time.Second
 
-// generator prepares what clients request in a run of the scenario: the same for the same seed, on every rig. The first load, or
-// the first users, are present from the warm-up on, which is before measuring starts.
+// generator prepares the requests of a run. The same seed gives the same requests on every rig. The first load, or the first users, are
+// there from the beginning of the warm-up.
 func generator(sc *scenario.Scenario, warmUp time.Duration) (o loadgen.Options, err error) {
 	o = loadgen.Options{Path: "/file", Timeout: patience, Until: warmUp + sc.Duration}
 	if sc.Workload.Kind == scenario.Users {
@@ -35,7 +35,7 @@ func generator(sc *scenario.Scenario, warmUp time.Duration) (o loadgen.Options, 
 	return o, err
 }
 
-// rates is the scenario's load as rates of arrivals, with the first one stretched over the warm-up.
+// rates is the scenario's load as rates of requests. The first rate also holds during the warm-up.
 func rates(sc *scenario.Scenario, warmUp time.Duration) []loadgen.Step {
 	var steps []loadgen.Step
 	for _, s := range sc.Rates() {
@@ -44,7 +44,7 @@ func rates(sc *scenario.Scenario, warmUp time.Duration) []loadgen.Step {
 	return steps
 }
 
-// stretched shifts the moments of a scenario behind its warm-up, all but the beginning.
+// stretched adds the warm-up to a time of a scenario, unless the time is 0.
 func stretched(at, warmUp time.Duration) time.Duration {
 	if at == 0 {
 		return 0
@@ -64,7 +64,8 @@ func usersOf(sc *scenario.Scenario, warmUp time.Duration) (*loadgen.Users, error
 	return loadgen.NewUsers(mix, steps, sc.Workload.Think, "", sc.Seed)
 }
 
-// visits is what open arrivals ask for; nil: one file each. Users' requests, too, when nobody waits for answers, as in training.
+// visits is what each arrival of an open workload requests; nil: one file. Users' requests are included: in a training they arrive
+// openly.
 func visits(w scenario.Workload, seed uint64) (loadgen.Visits, error) {
 	switch w.Kind {
 	case scenario.File:
@@ -91,8 +92,8 @@ func mixOf(w scenario.Workload, seed uint64) (*loadgen.Mix, error) {
 	return loadgen.NewMix(classes, w.Spread == scenario.Exponential, seed)
 }
 
-// settled lengthens each training run with sessions, so that as many sessions end as begin. Measuring starts after twice their
-// mean length, and lasts at least as long.
+// settled lengthens the runs of a training with video sessions, so that as many sessions end as begin: warm-up and measurement each last
+// at least twice the mean length of a session.
 func settled(plan train.Plan, w scenario.Workload) train.Plan {
 	if w.Kind == scenario.Video {
 		length := time.Duration(8 * float64(w.Video.Size) / w.Video.Rate * float64(time.Second))
@@ -108,7 +109,7 @@ func processOf(a scenario.Arrivals) loadgen.Process {
 	return loadgen.Exponential
 }
 
-// loadable refuses, on behalf of hosts with these resources, a workload that needs others.
+// loadable refuses a workload that needs a resource that the hosts do not have.
 func loadable(w scenario.Workload, has func(quell.Resource) bool) error {
 	for i, c := range w.Classes {
 		for _, d := range []struct {
