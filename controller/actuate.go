@@ -12,11 +12,11 @@ import (
 
 // actuator carries out one part of plans.
 type actuator interface {
-	// differs describes what a plan asks for that is not in force.
+	// differs describes what a plan asks for that is not in force yet.
 	differs(v *view, plan *quell.Plan) []string
-	// apply puts it in force, and describes what it changed, also with an error.
+	// apply puts the plan's part in force. It describes what it changed, even if it returns an error.
 	apply(ctx context.Context, v *view, plan *quell.Plan) (changes []string, err error)
-	// readBack describes what was requested before and is not in force yet.
+	// readBack describes what was applied earlier and is not yet reported as being in force.
 	readBack(v *view) []string
 }
 
@@ -26,7 +26,7 @@ type actuated struct {
 	by   actuator
 }
 
-// actuators lists the actuators in the order of the parts. A part of a plan without an actuator is an error.
+// actuators lists the actuators in the order of the parts. If a plan has a part without an actuator, that is an error.
 func (c *Controller) actuators() []actuated {
 	all := []actuated{{quell.GroupPart, groupActuator{c}}, {quell.ReplacePart, replaceActuator{c}}, {quell.WeightsPart, weightsActuator{c}}}
 	if c.fast != nil {
@@ -38,7 +38,7 @@ func (c *Controller) actuators() []actuated {
 	return all
 }
 
-// asks describes what a plan would change, and what of it could not be carried out.
+// asks describes what a plan would change, and which parts of the plan could not be carried out.
 func (c *Controller) asks(v *view, plan *quell.Plan) []string {
 	var parts []string
 	for _, a := range c.actuators() {
@@ -50,7 +50,7 @@ func (c *Controller) asks(v *view, plan *quell.Plan) []string {
 	return parts
 }
 
-// apply carries out what of the plan is not in force, and describes what it changed.
+// apply carries out those parts of the plan that are not in force, and describes what it changed.
 func (c *Controller) apply(ctx context.Context, v *view, plan *quell.Plan) ([]string, error) {
 	var changes []string
 	var errs []error
@@ -61,7 +61,7 @@ func (c *Controller) apply(ctx context.Context, v *view, plan *quell.Plan) ([]st
 	return changes, errors.Join(append(errs, c.nobodyFor(plan))...)
 }
 
-// nobodyFor is the error about a plan that asks for a part without an actuator.
+// nobodyFor returns an error if a plan has a part without an actuator.
 func (c *Controller) nobodyFor(plan *quell.Plan) error {
 	has := map[quell.Part]bool{}
 	for _, a := range c.actuators() {
@@ -79,7 +79,7 @@ func (c *Controller) nobodyFor(plan *quell.Plan) error {
 	return fmt.Errorf("policy %s asks for %s, and this controller has nothing that carries that out", plan.Policy, strings.Join(missing, ", "))
 }
 
-// pending describes what was applied and does not read back so yet.
+// pending describes what was applied but is not yet reported as being in force.
 func (c *Controller) pending(v *view) (words []string) {
 	for _, a := range c.actuators() {
 		words = append(words, a.by.readBack(v)...)
@@ -103,7 +103,7 @@ func (a groupActuator) differs(_ *view, plan *quell.Plan) (words []string) {
 	return words
 }
 
-// apply does nothing for a fixed group: what a plan asks of it is only advice.
+// apply does nothing for a fixed group, because a plan's changes of such a group are only advice.
 func (a groupActuator) apply(ctx context.Context, _ *view, plan *quell.Plan) ([]string, error) {
 	if plan.Group.Empty() || a.c.opts.Fixed {
 		return nil, nil
@@ -135,7 +135,7 @@ func (a weightsActuator) differs(v *view, plan *quell.Plan) []string {
 	return nil
 }
 
-// apply sets the plan's shares. If the plan has none, because no instance is ready, it keeps those in force; a balancer that has just
+// apply sets the plan's shares. If no instance is ready, the plan has no shares, and apply leaves those in force: a balancer that has just
 // started may not have checked any instance yet.
 func (a weightsActuator) apply(ctx context.Context, v *view, plan *quell.Plan) ([]string, error) {
 	c, weights := a.c, plan.Weights
@@ -153,7 +153,7 @@ func (a weightsActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (
 	return []string{changed}, nil
 }
 
-// readBack compares the balancer with the last plan. Shares that the balancer lost are set again at the next look.
+// readBack compares the balancer with the last plan. Shares that the balancer lost are set again when the balancer is asked the next time.
 func (a weightsActuator) readBack(v *view) []string {
 	if !a.c.acting() || a.c.adopt {
 		return nil

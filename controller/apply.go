@@ -12,20 +12,20 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
-// view is what scaler and balancer report at one moment.
+// view is what scaler and balancer report when they are asked once (a look).
 type view struct {
 	members  []quell.Member
 	backends map[string]quell.BackendState
-	leaving  map[string]time.Time   // members to be drained, and since when
-	held     map[string]hold        // members that a person took out of rotation
+	leaving  map[string]time.Time   // members that drain, and since when
+	held     map[string]hold        // members that a person took out of rotation (holds)
 	ending   map[string]bool        // members that the scaler was told to stop
-	coming   int                    // instances that were ordered and are not listed yet
-	places   map[string]string      // members that will replace another one, and which one
-	last     map[string]quell.State // of members, in the last snapshot
+	coming   int                    // number of instances that were ordered and are not listed yet
+	places   map[string]string      // members that will replace another one, and the id of that one
+	last     map[string]quell.State // states of members in the last snapshot
 	snapshot *quell.Snapshot        // made from this view; nil between two decisions
 }
 
-// group returns the members with everything that is known about them.
+// group returns the members, each with everything that is known about it.
 func (v *view) group() []life.Instance {
 	group := make([]life.Instance, len(v.members))
 	for i, m := range v.members {
@@ -65,7 +65,7 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 	return v, nil
 }
 
-// firstLook logs that scaler and balancer answer.
+// firstLook logs that scaler and balancer have answered for the first time.
 func (c *Controller) firstLook(members []quell.Member, states []quell.BackendState) {
 	if c.looked {
 		return
@@ -74,9 +74,8 @@ func (c *Controller) firstLook(members []quell.Member, states []quell.BackendSta
 	c.log.Info("scaler and balancer answer", "instances", len(members), "backends", len(states))
 }
 
-// tend follows the instances between decisions. An instance that became ready is added to the balancer without
-// traffic, so that health checks and probes can begin. One that has drained is stopped. Backends that the balancer
-// lost or somebody changed are restored.
+// tend does what is needed between decisions. An instance that became ready is added to the balancer without traffic, so that health checks
+// and probes can begin. An instance that has drained is stopped. Backends that the balancer lost, or that somebody changed, are restored.
 func (c *Controller) tend(ctx context.Context) {
 	c.work.Lock()
 	defer c.release()
@@ -84,7 +83,7 @@ func (c *Controller) tend(ctx context.Context) {
 	limited, cancel := c.limit(ctx)
 	defer cancel()
 	if c.leading {
-		_ = c.lead(limited) // an error is counted there
+		_ = c.lead(limited) // c.lead itself counts an error
 	}
 	if !c.acting() && !c.first {
 		return
@@ -98,7 +97,7 @@ func (c *Controller) tend(ctx context.Context) {
 	c.keep(limited, v)
 }
 
-// keep keeps the last plan in force, if this controller may act.
+// keep makes sure that the last plan stays in force, if this controller may act.
 func (c *Controller) keep(ctx context.Context, v view) {
 	if !c.acting() {
 		return
@@ -169,7 +168,7 @@ func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange)
 	return changes, nil
 }
 
-// moved describes how shares differ from those in force, "" if they do not.
+// moved describes how shares differ from those in force, "" if they are equal.
 func moved(v *view, weights map[string]float64) string {
 	var parts []string
 	for id, w := range weights {
@@ -184,8 +183,8 @@ func moved(v *view, weights map[string]float64) string {
 	return "weights " + strings.Join(parts, " ")
 }
 
-// reconcile sets the balancer's backends: ready members with their weights, draining ones until they have no request
-// left, failed ones until they are given up. If nothing differs, it does not call the balancer.
+// reconcile sets the balancer's backends: ready members with their weights, draining members until they have no open request, and failed
+// members until they are given up. If nothing differs, it does not call the balancer.
 func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]float64) error {
 	group := v.group()
 	c.adoptDrains(group)
@@ -201,11 +200,11 @@ func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]f
 	return nil
 }
 
-// endWait limits one attempt to stop instances. It is long because they get their own time to end.
+// endWait limits one attempt to stop instances. It is long because instances get time to end by themselves.
 const endWait = 5 * time.Minute
 
-// endDrained makes the scaler stop drained instances in the background, because an instance may take its time. One
-// that could not be stopped stays marked as drained, and is tried again.
+// endDrained makes the scaler stop drained instances. It does so in the background, because that may take long. If an instance could not be
+// stopped, it stays marked as drained, and stopping is tried again.
 func (c *Controller) endDrained(ctx context.Context) {
 	ids := c.finished
 	c.finished = nil
@@ -222,7 +221,7 @@ func (c *Controller) endDrained(ctx context.Context) {
 		c.work.Lock()
 		defer c.release()
 		if err == nil {
-			return // they are forgotten when the scaler no longer lists them
+			return // ids are forgotten when the scaler no longer lists them
 		}
 		for _, id := range ids {
 			delete(c.ending, id)
@@ -233,7 +232,7 @@ func (c *Controller) endDrained(ctx context.Context) {
 	})
 }
 
-// adoptDrains continues drains that an earlier controller began but could not store.
+// adoptDrains continues drains that a previous controller began but could not store.
 func (c *Controller) adoptDrains(group []life.Instance) {
 	for i := range group {
 		if in := &group[i]; in.Orphaned() {
@@ -253,7 +252,7 @@ func (c *Controller) forgetGone(v view) {
 	c.forgetHolds(present)
 }
 
-// Members returns the instances that the scaler listed at the last look.
+// Members returns the instances that the scaler listed when it was last asked.
 func (c *Controller) Members() []quell.Member {
 	return c.shown.read().members
 }

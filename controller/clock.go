@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// anchored converts a stored time to this process's monotonic clock, so that its age does not change when the wall clock is set.
-// A time in the future, written before the clock was set back, counts as now.
+// anchored converts a stored time to this process's monotonic clock, so that the time's age does not change when the wall clock is set. If
+// the wall clock was set back since the time was stored, the time may be in the future; it then counts as now.
 func anchored(at, now time.Time) time.Time { return now.Add(-max(0, now.Sub(at))) }
 
-// dates keeps start times as they were when first seen, because scalers report them by the wall clock.
+// dates keeps each instance's start time as it was when first seen. Scalers report start times by the wall clock, which may be set later.
 type dates map[string]dated
 
 type dated struct{ told, at time.Time }
@@ -24,8 +24,7 @@ func (d dates) of(id string, told, now time.Time) time.Time {
 	return known.at
 }
 
-// watchClock logs when the wall clock was set since the last step, because later times in the journal are by the new
-// clock.
+// watchClock logs that the wall clock was set since the last step, because from then on the journal's times are those of the changed clock.
 func (c *Controller) watchClock(ctx context.Context) {
 	now, last := c.now(), c.stepped
 	c.stepped = now

@@ -1,5 +1,5 @@
-// Package controller runs the loop of a service: gather readings into a snapshot, decide, apply what differs from
-// what is in force, and record the decision with its reasons.
+// Package controller runs the control loop of a service. Each step gathers readings into a snapshot, decides on a plan, changes what is not
+// yet as planned, and records the decision with its reasons.
 package controller
 
 import (
@@ -31,12 +31,12 @@ type Balancer interface {
 
 // Scaler starts and stops instances.
 type Scaler interface {
-	// Members returns every known instance. One that exited by itself is failed until it is stopped.
+	// Members returns every known instance. An instance that exited by itself is listed as failed until it is stopped.
 	Members(ctx context.Context) ([]quell.Member, error)
-	// Start begins to start n instances and returns the ids that are known already. Without an error the others will also come: Members
-	// lists them when they have ids. With an error only the returned instances were started.
+	// Start begins to start n instances and returns the ids that are already known. If there is no error, Members lists the others when they
+	// have ids. If there is an error, only the returned instances were started.
 	Start(ctx context.Context, n int) ([]string, error)
-	// Stop stops instances that no longer get requests, and forgets them.
+	// Stop stops instances that get no more requests, and forgets them.
 	Stop(ctx context.Context, ids []string) error
 }
 
@@ -56,30 +56,29 @@ type Memory interface {
 // Options configure a controller. Balancer, Scaler, Journal and Memory are required.
 type Options struct {
 	Service  quell.Service
-	Models   *model.Models // nil until there are any
+	Models   *model.Models // nil while there are none
 	Balancer Balancer
 	Scaler   Scaler
 	Journal  Journal
 	Memory   Memory
-	Marker   Marker       // distinguishes a first start from a lost memory; nil: a start without memory is always a first one
-	Reopen   func() error // reopens the store in a data folder that was emptied; nil: there is no own store
-	Fixed    bool         // the scaler cannot change the group: such parts of plans are only advice
-	// OwnMembers and OwnBackends say that only this service's controller can have made the instances or the balancer's
-	// backends.
+	Marker   Marker       // tells a first start from a lost memory; nil: a start without memory always counts as the first
+	Reopen   func() error // reopens the store if its data folder was emptied; nil: the controller has no store of its own
+	Fixed    bool         // the scaler cannot change the group: a plan's changes of the group are only advice
+	// OwnMembers and OwnBackends mean that nobody but this service's controller can have made the instances and the balancer's backends.
 	OwnMembers, OwnBackends bool
 	Drain                   time.Duration // how long open requests of a removed instance may take
-	Agents                  Agents        // apply limits and settings; nil: plans that ask for any fail
-	// Amend adds to each decision's plan before it is carried out; nil: nothing. Tests ask for limits and settings by it, of which no policy
-	// asks yet.
+	Agents                  Agents        // apply limits and settings; nil: a plan that asks for any is an error
+	// Amend may add to each decision's plan before it is carried out; nil: nothing is added. Tests use it to ask for limits and settings,
+	// because no policy does so yet.
 	Amend func(*quell.Snapshot, *quell.Plan)
-	// Lead returns whether this controller may act for at least StepLimit from now; nil means always. It is called before
-	// every action, so it should be cheap.
+	// Lead returns whether this controller may act for at least StepLimit from now; nil means always. It is called before every action, so it
+	// should be fast.
 	Lead func(ctx context.Context) (bool, error)
-	// Bus returns why the bus cannot be reached, for status, metrics and /readyz; nil: it always can be.
+	// Bus returns why the bus cannot be reached, for status, metrics and /readyz. If Bus is nil, the bus counts as reachable.
 	Bus    func() error
-	Name   string // of this controller, shown to people as the balancer's owner
+	Name   string // this controller's name, shown to people as the balancer's owner
 	Logger *slog.Logger
-	Now    func() time.Time // the clock of snapshots; time.Now if nil
+	Now    func() time.Time // the clock of snapshots; nil: time.Now
 }
 
 // Controller runs one service. Its methods are safe for concurrent use.
@@ -90,27 +89,27 @@ type Controller struct {
 	gather *gather
 	shown  shown
 
-	// work guards the fields below: one step, reload or command runs at a time. It is held while drivers work, so other
-	// goroutines read what is in shown.
+	// work guards the fields below, because only one step, reload or command may run at a time. It is held while scaler and balancer are
+	// called, so other goroutines read the copy in shown instead.
 	work     sync.Mutex
 	engine   *policy.Engine
 	fast     *policy.Fast // nil: there is no fast policy
-	cutting  bool         // shares are cut, or returning to normal
-	noModels error        // why the configured policy does not run; shares are equal meanwhile
+	cutting  bool         // shares are cut, or are returning to normal
+	noModels error        // why the configured policy does not run; until it does, shares are equal
 	mem      memory
 	leading  bool
-	looked   bool            // scaler and balancer have answered once
+	looked   bool            // scaler and balancer have both answered at least once
 	refused  error           // the balancer obeys another controller
-	adopt    bool            // the balancer's weights are to be adopted
-	forgot   bool            // the memory was empty at the start: holds at the balancer are adopted, too
+	adopt    bool            // the balancer's present weights must be adopted
+	forgot   bool            // the memory was empty at the start: drains that people set at the balancer are adopted, too
 	begun    bool            // the group has had instances
-	stepped  time.Time       // time of the last step
-	held     map[string]hold // instances that a person took out of rotation, as of the last look
-	first    bool            // the memory was empty: a first start, unless the first look finds own instances
+	stepped  time.Time       // when the last step began
+	held     map[string]hold // instances that a person took out of rotation, when scaler and balancer were last asked
+	first    bool            // the memory was empty: this is a first start, unless own instances are found
 	marked   int             // orders counted in the stored mark
 	unsaved  error           // why the memory could not be stored
-	behind   error           // why this controller does not lead
-	finished []string        // drained instances to be stopped when the step is over
+	behind   error           // why this controller is not the leader
+	finished []string        // drained instances that are stopped when the step is over
 	ending   map[string]bool // instances that the scaler was told to stop
 	members  []quell.Member
 	unlisted map[string]*unlisted // instances that the scaler no longer lists
@@ -118,7 +117,7 @@ type Controller struct {
 	told     string               // the last decision that was logged
 	counts   counts
 	turn     string                 // what the present replacement waits for
-	last     map[string]quell.State // of instances, in the last snapshot
+	last     map[string]quell.State // states of instances in the last snapshot
 	limits   insideActuator
 	settings insideActuator
 
@@ -131,7 +130,7 @@ func StepLimit(sampling time.Duration) time.Duration {
 	return min(max(5*time.Second, sampling), time.Minute)
 }
 
-// ErrStandby says that another controller leads.
+// ErrStandby says that another controller is the leader, so this one waits.
 var ErrStandby = errors.New("standing by")
 
 // New checks the configuration and prepares a controller. It changes nothing yet.
@@ -153,8 +152,7 @@ func New(opts Options) (*Controller, error) {
 	return c, nil
 }
 
-// configure compiles a configuration. A policy whose models are missing is replaced by equal weights until they are
-// there.
+// configure prepares a configuration for use. If the policy's models are missing, weights are equal until the models are there.
 func (c *Controller) configure(service quell.Service, models *model.Models) error {
 	engine, err := policy.NewEngine(service, models)
 	var noModels error
@@ -177,8 +175,8 @@ func (c *Controller) configure(service quell.Service, models *model.Models) erro
 	return nil
 }
 
-// Reload applies a new service configuration and new models from the next period on. On an error the running ones
-// stay. The service's name cannot change.
+// Reload applies a new service configuration and new models from the next period on. If it returns an error, the present ones stay in
+// force. The service's name cannot change.
 func (c *Controller) Reload(service quell.Service, models *model.Models) error {
 	c.work.Lock()
 	defer c.release()
@@ -188,7 +186,7 @@ func (c *Controller) Reload(service quell.Service, models *model.Models) error {
 	return c.configure(service, models)
 }
 
-// Knows returns whether an instance belongs to the service. Before the first look at the group it returns true.
+// Knows returns whether an instance belongs to the service. Until the first snapshot it returns true for every instance.
 func (c *Controller) Knows(instance string) bool { return c.gather.knows(instance) }
 
 // Note records something that happened outside the controller as an event.
@@ -206,9 +204,9 @@ func (c *Controller) Observe(r quell.Reading, received time.Time) { c.gather.add
 // Reject counts a reading that broke a rule.
 func (c *Controller) Reject(err error) { c.gather.reject(err) }
 
-// Run steps once per sampling period, when its readings should have arrived, until ctx ends. Between steps it follows
-// the instances more often. Errors of drivers are logged and tried again. Only a memory that exists and cannot be read
-// ends it.
+// Run makes one step per sampling period, when that period's readings should have arrived, until ctx ends. Between steps it checks the
+// instances more often. Errors of scaler and balancer are logged and the call is repeated. Run ends early only if the stored memory cannot
+// be read.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.background.Wait()
 	defer c.disown()
@@ -244,14 +242,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// nextStep is when the readings of the next period should have arrived.
+// nextStep returns when the readings of the next period should have arrived.
 func (c *Controller) nextStep(last time.Time) time.Time {
 	period := c.sampling()
 	settle := tick.Settle(period)
 	return tick.After(last.Add(-settle), c.now().Add(-settle), period).Add(settle)
 }
 
-// enter tries to become the leader. A damaged memory is final, because continuing without it would forget a pause.
+// enter tries to become the leader. If the stored memory is damaged, enter fails for good, because a controller without its memory would
+// not know of a pause.
 func (c *Controller) enter(ctx context.Context) error {
 	c.work.Lock()
 	defer c.release()
@@ -265,7 +264,7 @@ func (c *Controller) enter(ctx context.Context) error {
 
 func (c *Controller) sampling() time.Duration { return c.shown.read().sampling }
 
-// samplingNow is the sampling period in force. The caller holds c.work.
+// samplingNow returns the sampling period in force. The caller holds c.work.
 func (c *Controller) samplingNow() time.Duration { return c.opts.Service.Sampling }
 
 // limit returns a context with the time limit of a step.
@@ -273,7 +272,7 @@ func (c *Controller) limit(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, StepLimit(c.opts.Service.Sampling))
 }
 
-// Step runs the loop once: gather, decide, apply, record.
+// Step makes one step of the loop: gather readings, decide, apply the plan, record it.
 func (c *Controller) Step(ctx context.Context) {
 	c.work.Lock()
 	defer c.release()
@@ -281,7 +280,7 @@ func (c *Controller) Step(ctx context.Context) {
 	c.forgive()
 	limited, cancel := c.limit(ctx)
 	defer cancel()
-	_ = c.lead(limited) // an error is counted there
+	_ = c.lead(limited) // c.lead itself counts an error
 	c.watchClock(limited)
 	view, err := c.look(limited)
 	if err != nil {
@@ -318,8 +317,7 @@ func (c *Controller) finish(ctx, limited context.Context, view *view, plan *quel
 	c.report(view, plan, o, pending)
 }
 
-// lead checks whether this controller may act. One that begins to lead continues from what the previous leader
-// stored.
+// lead checks whether this controller may act. When it becomes the leader, it continues from what the previous leader stored.
 func (c *Controller) lead(ctx context.Context) error {
 	leading, err := true, error(nil)
 	if c.opts.Lead != nil {
@@ -342,7 +340,7 @@ func (c *Controller) lead(ctx context.Context) error {
 	return err
 }
 
-// decide runs the engine with the weights that people set and the fast policy's cuts.
+// decide computes a plan with the policy, the weights that people set and the fast policy's cuts.
 func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 	s.Set(c.mem.Overrides)
 	if c.fast == nil {
@@ -359,7 +357,7 @@ func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 	return plan, state
 }
 
-// missing says what the configured policy waits for.
+// missing returns what the configured policy waits for.
 func (c *Controller) missing() string {
 	if c.opts.Models == nil {
 		return "no models yet: weights are equal and interference is not judged. Set `models:` (docs/guide.md#train)"
@@ -387,8 +385,8 @@ func (c *Controller) carryOut(ctx context.Context, view *view, plan *quell.Plan)
 // acting returns whether plans are carried out at present.
 func (c *Controller) acting() bool { return c.idle() == "" }
 
-// record stores the plan, the snapshot and the memory, even if the controller is told to end meanwhile. A failing journal does not stop
-// the control.
+// record stores the plan, the snapshot and the memory. It completes this even if the controller is told to end meanwhile. If the journal
+// fails, control continues.
 func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, o outcome) {
 	if !c.leading {
 		return
@@ -402,7 +400,7 @@ func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.
 	c.remember(ctx)
 }
 
-// entry is a plan in the form of the journal.
+// entry returns a plan as an entry of the journal.
 func (c *Controller) entry(plan *quell.Plan, o outcome) bus.Entry {
 	return bus.Entry{At: plan.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode,
 		Changes: o.changes}
@@ -425,8 +423,8 @@ func (c *Controller) event(ctx context.Context, text string) {
 	}
 }
 
-// failed counts an error by the part it came from, and logs it when it is new, because the same error would repeat
-// each period.
+// failed counts an error of one part of the controller. It logs the error only when it is new, because the same error would repeat each
+// period.
 func (c *Controller) failed(part string, err error) {
 	if c.counts.failures == nil {
 		c.counts.failures, c.counts.last = map[string]int{}, map[string]failure{}
@@ -434,7 +432,7 @@ func (c *Controller) failed(part string, err error) {
 	c.counts.failures[part]++
 	now := failure{err.Error(), c.now()}
 	if last := c.counts.last[part]; outage.Kind(last.text) != outage.Kind(now.text) || c.over(last) {
-		if part == "look" && !c.looked { // for example before the balancer was first started
+		if part == "look" && !c.looked { // normal, for example, before the balancer was first started
 			c.log.Warn("nothing is started or changed until scaler and balancer answer", "error", err)
 		} else {
 			c.log.Error("part failed", "part", part, "error", err)
@@ -443,7 +441,7 @@ func (c *Controller) failed(part string, err error) {
 	c.counts.last[part] = now
 }
 
-// forgive logs the end of failures, and forgets them.
+// forgive logs which failures have ended, and forgets them.
 func (c *Controller) forgive() {
 	for _, part := range slices.Sorted(maps.Keys(c.counts.last)) {
 		if f := c.counts.last[part]; c.over(f) {
@@ -453,7 +451,7 @@ func (c *Controller) forgive() {
 	}
 }
 
-// over returns whether a failure has not occurred for so long that it is no longer a problem.
+// over returns whether a failure last occurred so long ago that it is no longer a problem.
 func (c *Controller) over(f failure) bool {
 	return c.now().Sub(f.at) > max(10*time.Second, 3*c.opts.Service.Sampling)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// outcome is the outcome of a plan.
+// outcome is what became of a plan.
 type outcome struct {
 	changes []string // descriptions of what was changed
 	applied bool     // the plan is in force now
@@ -14,7 +14,7 @@ type outcome struct {
 	would   []string // what would have been changed, if it was not tried
 }
 
-// idle says why plans are not carried out at present, "" if they are.
+// idle returns why plans are not carried out at present, "" if they are.
 func (c *Controller) idle() string {
 	switch {
 	case !c.leading:
@@ -33,8 +33,7 @@ func (c *Controller) idle() string {
 	return ""
 }
 
-// tell logs a decision that changed something, or would have, with its reasons. A decision equal to the last one is
-// not logged again.
+// tell logs a decision and its reasons if it changed something, or would have. A decision that equals the previous one is not logged again.
 func (c *Controller) tell(plan *quell.Plan, o outcome) {
 	text := strings.Join(o.changes, "; ")
 	if len(o.would) > 0 {

@@ -20,7 +20,7 @@ type gather struct {
 	mu       sync.Mutex
 	service  quell.Service
 	readings map[string][]life.Received // by instance, in the order of life.BySender
-	fast     map[string][]life.Received // the same, of a fast policy's periods
+	fast     map[string][]life.Received // the same for readings of a fast policy's periods
 	listed   map[string]bool            // members at the last snapshot
 	shown    time.Time                  // time of the last snapshot
 	lives    map[string]life.Past
@@ -57,7 +57,7 @@ func (g *gather) add(r quell.Reading, at time.Time) {
 	readings := g.readings
 	if r.Fast {
 		if readings = g.fast; g.service.Policy.Fast.Name == "" {
-			return // from a sender that does not know yet that there is no fast policy
+			return // its sender does not know yet that there is no fast policy any more
 		}
 	}
 	from, came := readings[r.Instance], life.Received{Reading: r, At: at}
@@ -80,10 +80,10 @@ func (g *gather) add(r quell.Reading, at time.Time) {
 
 // Limits of the readings kept between two snapshots, so that no sender can exhaust the controller's memory.
 const (
-	mostSenders   = 64       // of one instance
-	mostKept      = 64 << 20 // bytes in all, plus
-	keptEach      = 16 << 10 // this much for each instance of the group
-	mostStrangers = 16 << 20 // bytes of all readings, beyond which those of unknown instances are refused
+	mostSenders   = 64       // of readings about one instance
+	mostKept      = 64 << 20 // bytes in all, in addition to
+	keptEach      = 16 << 10 // these for each instance of the group
+	mostStrangers = 16 << 20 // bytes of all readings; above this limit, readings of unknown instances are refused
 )
 
 var (
@@ -92,8 +92,8 @@ var (
 	errStrangers = errors.New("too many readings of instances that the service does not have")
 )
 
-// room returns whether a reading can be kept. A reading of a known sender that is not larger than the previous one
-// always can.
+// room returns whether a reading can be kept. If its sender is known and it is not larger than that sender's previous reading, it can
+// always be kept.
 func (g *gather) room(instance string, senders int, replaces bool, grows int) error {
 	switch {
 	case replaces && grows <= 0:
@@ -119,21 +119,21 @@ func bulk(r *quell.Reading) int {
 	return each + len(r.LatencyHDR) + len(r.ConnectHDR) + class*entries
 }
 
-// knows returns whether an instance was in the last snapshot; before the first one it returns true.
+// knows returns whether an instance was in the last snapshot. Before the first snapshot it returns true.
 func (g *gather) knows(instance string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.alive == nil || g.alive[instance]
 }
 
-// reject counts a bad reading and logs the first of a kind.
+// reject counts a bad reading and logs the first one with each kind of mistake.
 func (g *gather) reject(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.rejectOne(err)
 }
 
-// longestBad limits such a message, in bytes, because it quotes text from outside.
+// longestBad limits the text logged about a bad reading, in bytes, because that text quotes what the sender wrote.
 const longestBad = 300
 
 func (g *gather) rejectOne(err error) {
@@ -151,7 +151,7 @@ func (g *gather) totals() (bySource map[quell.Source]int, rejected int) {
 	return maps.Clone(g.total), g.rejected
 }
 
-// note records what a look shows between two snapshots.
+// note records the members' states that are seen between two snapshots.
 func (g *gather) note(group []life.Instance) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -207,7 +207,7 @@ func bulkOf(readings map[string][]life.Received) (sum int) {
 	return sum
 }
 
-// glimpse is the snapshot for a fast policy: the states of the members, and the counts of the last fast period.
+// glimpse returns the snapshot for a fast policy: the states of the members, and their counts in the last fast period.
 func (g *gather) glimpse(now time.Time, v view) quell.Snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()

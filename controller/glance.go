@@ -12,7 +12,7 @@ import (
 // cuts are a fast policy's factors by instance.
 type cuts = map[string]quell.Factor
 
-// nextGlance is when the readings of the next fast period should have arrived; false if there is no fast policy.
+// nextGlance returns when the readings of the next fast period should have arrived; false if there is no fast policy.
 func (c *Controller) nextGlance(last time.Time) (time.Time, bool) {
 	period := c.shown.read().fast
 	if period == 0 {
@@ -22,7 +22,7 @@ func (c *Controller) nextGlance(last time.Time) (time.Time, bool) {
 	return tick.After(last.Add(-settle), c.now().Add(-settle), period).Add(settle), true
 }
 
-// Glance runs the fast policy once. Its cuts are applied at once, on top of the last decision's weights. Glance also does what is done
+// Glance runs the fast policy once. It applies the policy's cuts at once, to the last decision's weights. It also does what tend does
 // between two decisions.
 func (c *Controller) Glance(ctx context.Context) {
 	c.work.Lock()
@@ -31,7 +31,7 @@ func (c *Controller) Glance(ctx context.Context) {
 	limited, cancel := c.limit(ctx)
 	defer cancel()
 	if c.leading {
-		_ = c.lead(limited) // an error is counted there
+		_ = c.lead(limited) // c.lead itself counts an error
 	}
 	if c.fast == nil || !c.leading {
 		return
@@ -62,7 +62,7 @@ func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *q
 	c.mem.State = state
 	plan.Factor, plan.Reasons = wanted.Factor, append(wanted.Reasons, plan.Reasons...)
 	o := c.carryOut(limited, view, &plan)
-	c.cutting = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps to return
+	c.cutting = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps to return to normal
 	c.showCuts(&plan, o)
 	if !news && len(o.changes) == 0 {
 		return
@@ -76,7 +76,7 @@ func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *q
 	c.remember(ctx)
 }
 
-// differ returns whether other shares are cut than before, or by other factors.
+// differ returns whether the cut shares or their factors differ from those before.
 func differ(before, after cuts) bool {
 	if len(before) != len(after) {
 		return true
@@ -109,7 +109,7 @@ func (c *Controller) showCuts(plan *quell.Plan, o outcome) {
 	}
 }
 
-// cutOf returns the factor of an instance's share; nil if it is not cut.
+// cutOf returns the factor by which an instance's share is cut, nil if it is not cut.
 func cutOf(factors cuts, id string) *float64 {
 	if f, ok := factors[id]; ok {
 		return &f.Value

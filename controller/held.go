@@ -12,15 +12,15 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// Releaser is a balancer that can put back an instance that a person took out there.
+// Releaser is a balancer that can put an instance back in rotation that a person took out there.
 type Releaser interface {
 	Release(ctx context.Context, id string) error
 }
 
-// hold is an instance that a person took out of rotation.
+// hold describes an instance that a person took out of rotation.
 type hold struct {
 	quell.Held
-	ordered bool  // with quell drain
+	ordered bool  // by the command quell drain, not at the balancer
 	open    int64 // number of open requests
 	empty   bool  // the balancer has it out of rotation, and no request is open
 }
@@ -31,8 +31,8 @@ func (v *view) holds(id string) bool {
 	return held
 }
 
-// noteHolds finds the members that a person took out, with quell drain or at the balancer itself. Changes since the
-// last look are recorded.
+// noteHolds finds the members that a person took out of rotation, either with quell drain or at the balancer itself. It records what
+// changed since its last call.
 func (c *Controller) noteHolds(ctx context.Context, v *view) {
 	v.held = map[string]hold{}
 	for _, m := range v.members {
@@ -58,7 +58,7 @@ func (c *Controller) noteHolds(ctx context.Context, v *view) {
 	c.held, c.forgot = v.held, false
 }
 
-// noteByHand follows one instance's state at the balancer.
+// noteByHand records when a person takes one instance out, or puts it back, at the balancer.
 func (c *Controller) noteByHand(ctx context.Context, id string, b quell.BackendState, known bool) {
 	was, before := c.mem.ByHand[id]
 	switch {
@@ -93,8 +93,8 @@ func (c *Controller) forgetHolds(present map[string]bool) {
 	maps.DeleteFunc(c.mem.ByHand, gone)
 }
 
-// drain takes an instance out of rotation until undrain. Its open requests may take any time, and it is neither
-// stopped nor replaced. The reply says what was done; the status shows when no request is left.
+// drain takes an instance out of rotation until undrain. Its open requests may take any time, and the instance is neither stopped nor
+// replaced. The reply says what was done; the status shows when no request is open any more.
 func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 	reply := c.change(ctx, fmt.Sprintf("%s taken out of rotation by %s", cmd.Instance, cmd.By), func() error {
 		v, err := c.look(ctx)
@@ -111,7 +111,7 @@ func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 	return c.enforced(ctx, cmd, reply)
 }
 
-// drainable returns why an instance cannot be taken out.
+// drainable returns why an instance cannot be taken out of rotation, nil if it can.
 func (c *Controller) drainable(v view, cmd bus.Command) error {
 	others := 0
 	found := false
@@ -143,7 +143,7 @@ func (c *Controller) drainable(v view, cmd bus.Command) error {
 	return nil
 }
 
-// undrain puts an instance back, whoever took it out. It gets its share with the next decision.
+// undrain puts an instance back in rotation, whoever took it out. The instance gets its share with the next decision.
 func (c *Controller) undrain(ctx context.Context, cmd bus.Command) bus.Reply {
 	reply := c.change(ctx, fmt.Sprintf("%s put back by %s", cmd.Instance, cmd.By), func() error {
 		_, held := c.mem.Held[cmd.Instance]
@@ -178,8 +178,8 @@ func (c *Controller) releaseAt(ctx context.Context, id, by string) error {
 	return nil
 }
 
-// enforced applies a hold that began or ended to the balancer, at once and also during a pause, because a person
-// asked for it. If that fails, it is tried again with every look.
+// enforced applies a hold that began or ended to the balancer. It does so at once, and even during a pause, because a person asked for it.
+// If it fails, it is tried again regularly.
 func (c *Controller) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply) bus.Reply {
 	if reply.Error != "" {
 		return reply
@@ -198,7 +198,7 @@ func (c *Controller) enforced(ctx context.Context, cmd bus.Command, reply bus.Re
 		err = c.setOne(limited, v, cmd.Instance)
 	}
 	if err == nil {
-		_, err = c.look(limited) // read the present state
+		_, err = c.look(limited) // read the state that is in force
 	}
 	if err != nil {
 		c.failed("apply", err)
@@ -208,7 +208,7 @@ func (c *Controller) enforced(ctx context.Context, cmd bus.Command, reply bus.Re
 	return reply
 }
 
-// setOne changes one backend and leaves the others as they are at the balancer.
+// setOne changes one backend and leaves the others as the balancer has them.
 func (c *Controller) setOne(ctx context.Context, v view, id string) error {
 	var backends []quell.Backend
 	for _, key := range slices.Sorted(maps.Keys(v.backends)) {
@@ -229,9 +229,9 @@ func (c *Controller) setOne(ctx context.Context, v view, id string) error {
 	return nil
 }
 
-// showLook updates the rows of a status from the last look.
+// showLook updates a status's rows with what scaler and balancer reported last.
 func (c *Controller) showLook(rows []InstanceStatus) []InstanceStatus {
-	rows = slices.Clone(rows) // others may be reading the old ones
+	rows = slices.Clone(rows) // other goroutines may be reading the old rows
 	for i := range rows {
 		row := &rows[i]
 		row.Held, row.Open, row.Empty, row.Missing = nil, nil, false, nil

@@ -16,15 +16,14 @@ import (
 
 // Agents apply limits and settings inside instances.
 type Agents interface {
-	// Order sends orders to an instance's agent. The error says what is not in force, and why.
+	// Order sends orders to an instance's agent. The error says which orders are not in force, and why.
 	Order(ctx context.Context, instance string, orders bus.Orders) error
 }
 
-// agentWait limits how long agents may take to carry out orders, so that one that hangs delays only a part of one
-// period.
+// agentWait limits how long agents may take to carry out orders, so that an agent that hangs delays only a part of one period.
 func agentWait(sampling time.Duration) time.Duration { return min(sampling/2, 2*time.Second) }
 
-// inside is one value inside an instance that plans can ask for: a limit or a setting.
+// inside is one value that plans can ask for inside an instance: a limit or a setting.
 type inside struct {
 	instance, name string
 	value          float64
@@ -37,7 +36,7 @@ type insideActuator struct {
 	agents   Agents
 	wanted   func(*quell.Plan) []inside
 	inForce  func(*quell.Instance) func(name string) (float64, bool)
-	asked    []asked // applied values until they read back
+	asked    []asked // applied values that agents do not report yet
 	sampling func() time.Duration
 	now      func() time.Time
 }
@@ -73,7 +72,7 @@ func settingInForce(in *quell.Instance) func(string) (float64, bool) {
 	return func(name string) (float64, bool) { v, ok := in.Settings[name]; return v, ok }
 }
 
-// reads returns the value in force as of the last snapshot, and whether the instance exists.
+// reads returns the value that the last snapshot reports, and whether the instance exists.
 func (a *insideActuator) reads(v *view, w inside) (value float64, known, there bool) {
 	i := slices.IndexFunc(v.snapshot.Instances, func(in quell.Instance) bool { return in.ID == w.instance })
 	if i < 0 {
@@ -83,7 +82,7 @@ func (a *insideActuator) reads(v *view, w inside) (value float64, known, there b
 	return value, known, true
 }
 
-// same compares a requested value with the one read back, which may be rounded.
+// same compares a requested value with the reported one, which may be rounded.
 func same(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Max(math.Abs(a), math.Abs(b)) }
 
 func (a *insideActuator) missing(v *view, plan *quell.Plan) (list []inside) {
@@ -133,14 +132,14 @@ func (a *insideActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (
 	return changes, errors.Join(failed...)
 }
 
-// note keeps what was applied until it reads back.
+// note remembers an applied value until the agent reports it.
 func (a *insideActuator) note(w inside) {
 	a.asked = slices.DeleteFunc(a.asked, func(x asked) bool { return x.instance == w.instance && x.name == w.name })
 	a.asked = append(a.asked, asked{w, a.now()})
 }
 
-// readBack describes what agents carried out and do not report yet. A value that has been read back is finished: if it is lost later and
-// a plan still asks for it, it is applied again.
+// readBack describes values that agents have applied but do not report yet. A value that was reported once is no longer watched: if it is
+// lost later and a plan still asks for it, it is applied again.
 func (a *insideActuator) readBack(v *view) (words []string) {
 	a.asked = slices.DeleteFunc(a.asked, func(x asked) bool {
 		value, known, there := a.reads(v, x.inside)

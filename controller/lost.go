@@ -11,15 +11,15 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
-// If the memory is lost, a pause, overrides and drains are lost with it. So a controller that finds no memory must know whether
-// there was one. It keeps a mark outside the store, and looks for what cannot exist at a first start: backends and instances of
-// its own.
+// If the memory is lost, pauses, overrides and drains are lost with it. So a controller that finds no memory must know whether there was
+// one. For this it keeps a mark outside the store. It also looks for backends and instances of its own, which cannot exist at a first
+// start.
 
 // Mark is stored outside the memory's store.
 type Mark struct {
 	Format  string `json:"format"`
 	Service string `json:"service"`
-	Orders  int    `json:"orders"` // number of operators' orders; the memory must have as many
+	Orders  int    `json:"orders"` // number of operators' orders; the memory must contain as many
 	Owner   string `json:"owner"`  // the id by which a balancer recognises this controller
 }
 
@@ -36,7 +36,7 @@ type Marker interface {
 // unmarked is the number of orders in a mark that was never written.
 const unmarked = -1
 
-// remembered loads the stored memory, and returns why it is not the latest one, "" if it is.
+// remembered loads the stored memory. It returns why the memory is not the latest one, "" if it is.
 func (c *Controller) remembered(m *memory, found bool, damage error) (lost string) {
 	c.marked, c.first = unmarked, false
 	if c.opts.Marker == nil {
@@ -57,28 +57,27 @@ func (c *Controller) remembered(m *memory, found bool, damage error) (lost strin
 	case found:
 		return ""
 	case errors.Is(err, quell.ErrNoData):
-		c.first = true // unless the first look finds own instances
+		c.first = true // unless own instances are found
 		return ""
 	}
 	return "the controller's memory is gone: the store is empty, and this is no first start"
 }
 
-// judge decides, after scaler and balancer have answered, whether a controller without memory starts for the first
-// time.
+// judge decides whether a controller without memory starts for the first time. It does so once scaler and balancer have answered.
 func (c *Controller) judge(ctx context.Context, v view) {
 	if !c.first {
 		return
 	}
 	c.first = false
 	if owned := new(quell.OwnedError); errors.As(c.refused, &owned) && owned.Owner.Name != c.opts.Name {
-		return // what exists belongs to another controller
+		return // the existing instances and backends belong to another controller
 	}
 	if trace := c.trace(v); trace != "" {
 		c.lose(ctx, "the controller's memory is gone: the data folder is empty, but "+trace)
 	}
 }
 
-// trace describes what only an earlier run can have left, "" if there is nothing.
+// trace describes instances or backends that only an earlier run can have left, "" if there are none.
 func (c *Controller) trace(v view) string {
 	if c.opts.OwnMembers && len(v.members) > 0 {
 		return fmt.Sprintf("%d instances run that it started", len(v.members))
@@ -89,7 +88,7 @@ func (c *Controller) trace(v view) string {
 	if !c.opts.Fixed {
 		return fmt.Sprintf("the balancer has %d backends that it set", len(v.backends))
 	}
-	equal := 1 / float64(len(v.backends)) // as a balancer begins with a listed fleet
+	equal := 1 / float64(len(v.backends)) // the weights with which a balancer starts if its fleet is listed
 	for _, b := range v.backends {
 		if b.Draining || life.Moves(b, true, equal) {
 			return "the balancer has weights that it set"
@@ -98,7 +97,7 @@ func (c *Controller) trace(v view) string {
 	return ""
 }
 
-// lose switches to advice until an operator resumes.
+// lose makes the controller only advise until an operator resumes it.
 func (c *Controller) lose(ctx context.Context, why string) {
 	c.mem.Lost = why
 	c.log.Error("nothing is changed until `quell resume`: a pause, overrides and drains may be forgotten", "because", why)
@@ -117,7 +116,7 @@ func (c *Controller) saved() error {
 	return nil
 }
 
-// watchFolder notices that the data folder was emptied under a running controller, which still has everything in memory. It reopens
+// watchFolder notices if the data folder was emptied while the controller runs. The controller still has everything in memory: it reopens
 // the store, and the next save writes the memory and the mark again.
 func (c *Controller) watchFolder(ctx context.Context) {
 	if c.opts.Marker == nil || c.marked == unmarked || !c.leading {
@@ -136,7 +135,7 @@ func (c *Controller) watchFolder(ctx context.Context) {
 	c.event(ctx, "the data folder was emptied or its mark damaged: the memory is written anew, the journal before this is lost")
 }
 
-// notThere returns whether the store cannot be reached at present. That says nothing about what it holds.
+// notThere returns whether the store cannot be reached at present. Such an error says nothing about what the store contains.
 func notThere(err error) bool {
 	return bus.Unavailable(err)
 }

@@ -19,9 +19,9 @@ type memory struct {
 	Owner     string                `json:"owner,omitempty"` // the id by which a balancer recognises this controller
 	State     policy.State          `json:"state"`
 	Fast      policy.State          `json:"fast,omitzero"`      // of the fast policy
-	Factors   cuts                  `json:"factors,omitempty"`  // its factors by instance
+	Factors   cuts                  `json:"factors,omitempty"`  // the fast policy's factors by instance
 	Weights   map[string]float64    `json:"weights,omitempty"`  // of the last applied plan
-	Draining  map[string]time.Time  `json:"draining,omitempty"` // since when
+	Draining  map[string]time.Time  `json:"draining,omitempty"` // since when each instance drains
 	Paused    bool                  `json:"paused,omitempty"`
 	PausedBy  string                `json:"paused_by,omitempty"`
 	Overrides map[string]float64    `json:"overrides,omitempty"`
@@ -29,8 +29,8 @@ type memory struct {
 	ByHand    map[string]quell.Held `json:"by_hand,omitempty"`   // taken out at the balancer
 	Orders    int                   `json:"orders,omitempty"`    // number of operators' orders so far
 	Lost      string                `json:"lost,omitempty"`      // why earlier memory is gone; nothing is changed until an operator resumes
-	Replacing []life.Replacement    `json:"replacing,omitempty"` // in the order in which they are carried out
-	Replaced  time.Time             `json:"replaced,omitzero"`   // when a plan's last replacement was accepted
+	Replacing []life.Replacement    `json:"replacing,omitempty"` // in the order in which they will be carried out
+	Replaced  time.Time             `json:"replaced,omitzero"`   // when the last replacement that a plan asked for was accepted
 	Roll      *life.Roll            `json:"roll,omitempty"`      // which instances are listed and ordered, and what instances cost
 }
 
@@ -83,7 +83,7 @@ func (c *Controller) restore(ctx context.Context) error {
 	if c.mem.Owner == "" {
 		c.mem.Owner = newOwner()
 		if err := c.keepOwner(ctx); err != nil {
-			c.failed("memory", err) // it is saved with the next decision
+			c.failed("memory", err) // the memory is stored with the next decision
 		}
 	}
 	if lost != "" {
@@ -92,7 +92,7 @@ func (c *Controller) restore(ctx context.Context) error {
 	return nil
 }
 
-// keepOwner stores an owner's id before it is sent to a balancer, except when it is not known yet whether this is a first start.
+// keepOwner stores the owner's id before the id is sent to a balancer. It does not do so while it is unknown whether this is a first start.
 func (c *Controller) keepOwner(ctx context.Context) error {
 	if c.first {
 		return nil

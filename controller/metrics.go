@@ -131,10 +131,10 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// held is the state of instances that a person took out, as the metrics name it.
+// held is the metrics' name of the state of instances that a person took out of rotation.
 const held quell.State = "held"
 
-// coming is the state of ordered instances that the scaler does not list yet, as the metrics name it.
+// coming is the metrics' name of the state of instances that were ordered and that the scaler does not list yet.
 const coming = "coming"
 
 func bit(b bool) float64 {
@@ -144,8 +144,8 @@ func bit(b bool) float64 {
 	return 0
 }
 
-// Handler serves /metrics, /healthz (the process is alive), /readyz (the last decision is at most three periods old, and the bus can be
-// reached) and /status (JSON).
+// Handler serves /metrics, /healthz (the process is alive), /readyz (200 if the last decision is at most three periods old and the bus can
+// be reached) and /status (JSON).
 func (c *Controller) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics{c})
@@ -182,7 +182,7 @@ func (c *Controller) readyz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "this controller does not lead, and knows of none that does: "+s.NotLeading, http.StatusServiceUnavailable)
 		return
 	}
-	if s.Store != "" { // it decides and acts as usual
+	if s.Store != "" { // without its store the controller still decides and acts
 		fmt.Fprintln(w, "ok, from memory: "+s.Store)
 		return
 	}

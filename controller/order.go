@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// order makes the scaler start n instances, and describes them; "" if none was started. The order is stored first, because a controller
-// that is killed in between would otherwise order them twice. An order may be for the replacement of an instance.
+// order makes the scaler start n instances, and returns a description of them, "" if none was started. It stores the order first: if the
+// controller is killed in between, the next one would otherwise order them a second time. inPlaceOf is the instance that the new one will
+// replace, if any.
 func (c *Controller) order(ctx context.Context, n int, inPlaceOf string) (started string, err error) {
 	c.mem.Roll.Order(c.now(), n, inPlaceOf)
-	if c.unsaved = c.save(ctx); c.unsaved != nil { // for example on a full disk, which must not keep an instance from being replaced
+	if c.unsaved = c.save(ctx); c.unsaved != nil { // the disk may be full, which must not prevent a replacement
 		c.failed("memory", c.unsaved)
 	}
 	ids, err := c.opts.Scaler.Start(ctx, n)
@@ -26,12 +27,12 @@ func (c *Controller) order(ctx context.Context, n int, inPlaceOf string) (starte
 	return strings.Join(parts, ", "), err
 }
 
-// callRoll compares the scaler's list with its previous list and with the orders. Orders that produced no instance are reported.
+// callRoll compares the scaler's list with its previous list and with the orders. It reports orders that produced no instance.
 func (c *Controller) callRoll(ctx context.Context, v *view) {
 	roll := c.mem.Roll
 	for _, a := range roll.Look(c.now(), v.members) {
 		c.nameFresh(a.For, a.ID)
-		if c.leading && !a.Named { // by a scaler that names them later, or by a controller that was killed meanwhile
+		if c.leading && !a.Named { // other instances come from a scaler that names them later, or were ordered by a controller that was killed
 			c.event(ctx, fmt.Sprintf("started %s: the scaler lists it now, and it was ordered before", a.ID))
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Ownable is a balancer that obeys one controller at a time. Controllers on one bus share an owner's id, which is in
-// their memory. Controllers on different buses know of each other only through the balancer.
+// Ownable is a balancer that obeys one controller at a time. Controllers on the same bus share one owner's id, which is in their memory.
+// Controllers on different buses learn of each other only through the balancer.
 type Ownable interface {
 	// Own makes this controller the owner, or renews its lease. A *quell.OwnedError says that another controller's lease
 	// is valid.
@@ -18,8 +18,8 @@ type Ownable interface {
 	Disown(ctx context.Context) error
 }
 
-// own keeps the balancer's lease while this controller leads and may act. If the balancer cannot be reached, the next
-// look reports it.
+// own renews the balancer's lease while this controller is the leader and may act. If the balancer cannot be reached, that is reported when
+// it is next asked for its state.
 func (c *Controller) own(ctx context.Context) {
 	balancer, ok := c.opts.Balancer.(Ownable)
 	if !ok || !c.leading || c.opts.Service.Mode != quell.Act {
@@ -39,7 +39,7 @@ func (c *Controller) own(ctx context.Context) {
 	}
 }
 
-// disown frees the balancer when this controller stops.
+// disown ends the balancer's lease when this controller stops.
 func (c *Controller) disown() {
 	c.work.Lock()
 	defer c.release()

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// placesOf returns which instances will replace which others.
+// placesOf returns which instances will replace which other ones.
 func (c *Controller) placesOf() map[string]string {
 	places := map[string]string{}
 	for i := range c.mem.Replacing {
@@ -23,8 +23,8 @@ func (c *Controller) placesOf() map[string]string {
 	return places
 }
 
-// replaceNext does the next step of the present replacement. There is one at a time, so that the group has at most one instance above
-// group.max. It runs before a decision, which then sees what changed.
+// replaceNext makes the next step of the present replacement. There is only one at a time, so that the group has at most one instance more
+// than group.max. It runs before a decision, so that the decision sees its effects.
 func (c *Controller) replaceNext(ctx context.Context, v *view) {
 	last := c.turn
 	c.turn = ""
@@ -54,7 +54,7 @@ func (c *Controller) replaceNext(ctx context.Context, v *view) {
 	}
 }
 
-// rules say when a new instance may take over.
+// rules returns the conditions under which a new instance may take over.
 func (c *Controller) rules() *life.Replacing {
 	service := &c.opts.Service
 	feels := policy.Feels(service.Policy.Name)
@@ -64,7 +64,7 @@ func (c *Controller) rules() *life.Replacing {
 	}
 }
 
-// renew orders a new instance. One that an earlier attempt ordered, and that did not work, is removed.
+// renew orders a new instance. If an earlier attempt ordered one that did not work, that one is removed.
 func (c *Controller) renew(ctx context.Context, r *life.Replacement, why string) {
 	c.drop(r.New)
 	r.Order(c.now())
@@ -81,7 +81,7 @@ func (c *Controller) renew(ctx context.Context, r *life.Replacement, why string)
 	c.event(ctx, fmt.Sprintf("started %s in place of %s: %s", started, r.Old, why))
 }
 
-// drop removes a new instance that will not take over, unless a person holds it.
+// drop removes a new instance that will not take over, unless a person holds it out of rotation.
 func (c *Controller) drop(fresh string) {
 	_, ordered := c.mem.Held[fresh]
 	_, byHand := c.mem.ByHand[fresh]
@@ -90,7 +90,7 @@ func (c *Controller) drop(fresh string) {
 	}
 }
 
-// endReplacement removes the first replacement from the list. That is stored before the balancer is changed.
+// endReplacement removes the first replacement from the list. It stores this before the balancer is changed.
 func (c *Controller) endReplacement(ctx context.Context, v *view, text string) {
 	c.mem.Replacing = slices.Clone(c.mem.Replacing[1:])
 	v.places = c.placesOf()
@@ -101,7 +101,7 @@ func (c *Controller) endReplacement(ctx context.Context, v *view, text string) {
 	}
 }
 
-// nameFresh notes which instance has come to take another's place.
+// nameFresh records which new instance will take the place of an old one.
 func (c *Controller) nameFresh(old, fresh string) {
 	for i := range c.mem.Replacing {
 		if r := &c.mem.Replacing[i]; r.Old == old && r.New == "" {
@@ -110,7 +110,7 @@ func (c *Controller) nameFresh(old, fresh string) {
 	}
 }
 
-// freed marks replacements whose old instance has failed: they join the group as normal new instances.
+// freed handles replacements whose old instance has failed: the instances ordered for them join the group like other new instances.
 func (c *Controller) freed(s *quell.Snapshot) {
 	for i := range c.mem.Replacing {
 		old := c.mem.Replacing[i].Old
@@ -143,7 +143,7 @@ func (c *Controller) replaceable(v *view, id string) error {
 	return nil
 }
 
-// replace starts the replacement of an instance. It begins with the next decision that is carried out.
+// replace accepts a person's order to replace an instance. The replacement begins with the next decision that is carried out.
 func (c *Controller) replace(ctx context.Context, cmd bus.Command) bus.Reply {
 	text := fmt.Sprintf("replacement of %s asked for by %s", cmd.Instance, cmd.By)
 	if c.shown.read().status.Paused {
@@ -172,7 +172,7 @@ func (c *Controller) replace(ctx context.Context, cmd bus.Command) bus.Reply {
 // replaceActuator starts the replacements that plans ask for.
 type replaceActuator struct{ c *Controller }
 
-// fresh are the instances that a plan asks for and that are not being replaced yet.
+// fresh returns the instances that a plan wants replaced and that are not being replaced yet.
 func (a replaceActuator) fresh(plan *quell.Plan) (ids []string) {
 	for _, id := range plan.Replace {
 		_, leaving := a.c.mem.Draining[id]
@@ -191,7 +191,8 @@ func (a replaceActuator) differs(_ *view, plan *quell.Plan) (words []string) {
 	return words
 }
 
-// apply starts them one at a time, at least group.replace.every apart. A person's hold has precedence over a plan.
+// apply starts the replacements one at a time, with at least group.replace.every in between. An instance that a person holds out of
+// rotation is not replaced by a plan.
 func (a replaceActuator) apply(_ context.Context, v *view, plan *quell.Plan) (changes []string, err error) {
 	c := a.c
 	var errs []error
@@ -209,7 +210,7 @@ func (a replaceActuator) apply(_ context.Context, v *view, plan *quell.Plan) (ch
 	return changes, errors.Join(errs...)
 }
 
-// readBack describes the state of the replacements.
+// readBack describes how far the replacements have come.
 func (a replaceActuator) readBack(*view) (words []string) {
 	for i := range a.c.mem.Replacing {
 		r := &a.c.mem.Replacing[i]

@@ -26,10 +26,10 @@ type Status struct {
 	Leading         bool                 `json:"leading"`
 	Paused          bool                 `json:"paused"`
 	PausedBy        string               `json:"paused_by,omitempty"`
-	Refused         string               `json:"refused,omitempty"`     // the balancer obeys another controller: nothing is changed
+	Refused         string               `json:"refused,omitempty"`     // the balancer obeys another controller, so nothing is changed
 	Lost            string               `json:"lost,omitempty"`        // which memory was lost; nothing is changed until an operator resumes
-	NotLeading      string               `json:"not_leading,omitempty"` // why it does not lead
-	Standby         bool                 `json:"standby,omitempty"`     // because another controller leads
+	NotLeading      string               `json:"not_leading,omitempty"` // why this controller is not the leader
+	Standby         bool                 `json:"standby,omitempty"`     // it is not the leader because another controller is
 	Store           string               `json:"store,omitempty"`       // why decisions cannot be stored for a restart
 	Overrides       map[string]float64   `json:"overrides,omitempty"`
 	Models          string               `json:"models"` // "in use", or why there are none
@@ -39,57 +39,57 @@ type Status struct {
 	Capacity        *float64             `json:"capacity"` // summed effective capacity, if known
 	Instances       []InstanceStatus     `json:"instances"`
 	Coming          int                  `json:"coming,omitempty"` // instances that were ordered but that the scaler does not list yet
-	Reasons         []quell.Reason       `json:"reasons"`          // of the last plan
-	Changes         []string             `json:"changes"`          // what the last effective decision changed
+	Reasons         []quell.Reason       `json:"reasons"`          // why the last plan is as it is
+	Changes         []string             `json:"changes"`          // what the last decision that changed anything changed
 	ChangedAt       time.Time            `json:"changed_at,omitzero"`
-	Pending         []string             `json:"pending,omitempty"` // what was applied earlier and is not in force yet
+	Pending         []string             `json:"pending,omitempty"` // what was applied earlier and is not yet reported as being in force
 	Decisions       int                  `json:"decisions"`
 	InstanceSeconds float64              `json:"instance_seconds"`
 	UnknownSenders  []UnknownSender      `json:"unknown_senders,omitempty"` // agents that report for unknown instances
 	Rejected        int                  `json:"rejected_readings"`
 	Bus             string               `json:"bus,omitempty"`          // why the bus cannot be reached
-	Failures        map[string]int       `json:"failures,omitempty"`     // since the start, by part
+	Failures        map[string]int       `json:"failures,omitempty"`     // number since the start, by part
 	LastFailure     map[string]string    `json:"last_failure,omitempty"` // present failures, by part
 	LastFailureAt   map[string]time.Time `json:"last_failure_at,omitempty"`
 }
 
-// InstanceStatus is an instance's row. Readings that were not taken are absent.
+// InstanceStatus is an instance's row in the status. Values that were not measured are absent.
 type InstanceStatus struct {
 	ID          string      `json:"id"`
 	Address     string      `json:"address"`
 	State       quell.State `json:"state"`
 	Health      string      `json:"health,omitempty"` // while health checks fail: the last check's request and its answer
 	Stale       bool        `json:"stale,omitempty"`
-	Unprobed    bool        `json:"unprobed,omitempty"` // it reports, but its severity has been missing for too long
+	Unprobed    bool        `json:"unprobed,omitempty"` // its agent reports, but its severity has been unknown for too long
 	AgeS        float64     `json:"age_s"`
-	Weight      *float64    `json:"weight,omitempty"` // planned
-	Cut         *float64    `json:"cut,omitempty"`    // the factor of a fast policy on its share
+	Weight      *float64    `json:"weight,omitempty"` // its share in the last plan
+	Cut         *float64    `json:"cut,omitempty"`    // the factor by which a fast policy cuts its share
 	RequestRate *float64    `json:"request_rate,omitempty"`
 	ErrorRate   *float64    `json:"error_rate,omitempty"`
 	Utilization *float64    `json:"utilization,omitempty"`
 	Severity    *float64    `json:"severity,omitempty"`
 	Capacity    *float64    `json:"capacity,omitempty"`
-	Limiter     string      `json:"limiter,omitempty"`    // what limits its capacity, unless that is the only resource
+	Limiter     string      `json:"limiter,omitempty"`    // the resource that limits its capacity, absent if only one resource is measured
 	LatencyMS   *float64    `json:"latency_ms,omitempty"` // the SLO's metric
 	PredictedMS *float64    `json:"predicted_ms,omitempty"`
 	Replaces    string      `json:"replaces,omitempty"`      // the instance that it will replace
 	Missing     *time.Time  `json:"missing_since,omitempty"` // since when the scaler does not list it although the balancer finds it healthy
 	Held        *quell.Held `json:"held,omitempty"`          // taken out of rotation by a person
-	Open        *int64      `json:"open_requests,omitempty"` // of a held one: open requests
+	Open        *int64      `json:"open_requests,omitempty"` // open requests, if it is held
 	Empty       bool        `json:"empty,omitempty"`         // held, and no request is open
 	Reason      string      `json:"reason,omitempty"`
 
-	ProbeFailed map[quell.Resource]string `json:"probe_failed,omitempty"` // why what its agent should probe told nothing
+	ProbeFailed map[quell.Resource]string `json:"probe_failed,omitempty"` // by resource: why its agent's probes measured nothing
 
-	Limits   map[quell.Resource]float64 `json:"limits,omitempty"`   // in force, as its agent reports
-	Settings map[string]float64         `json:"settings,omitempty"` // the same
+	Limits   map[quell.Resource]float64 `json:"limits,omitempty"`   // limits in force, as its agent reports them
+	Settings map[string]float64         `json:"settings,omitempty"` // settings in force, as its agent reports them
 }
 
 // shown is what other goroutines may read during a step.
 type shown struct {
 	mu   sync.Mutex
 	now  outside
-	most float64 // highest instance-seconds shown so far
+	most float64 // the highest number of instance-seconds shown so far
 }
 
 type outside struct {
@@ -100,8 +100,8 @@ type outside struct {
 	cost     life.Cost
 }
 
-// seconds returns the instance-seconds until now. They never decrease, even if an instance turns out to have ended
-// earlier.
+// seconds returns the instance-seconds so far. The number never decreases, even if it turns out later that an instance ended earlier than
+// assumed.
 func (s *shown) seconds(now time.Time) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *shown) write(now outside) {
 	s.now = now
 }
 
-// Status returns the state after the last step. It never waits for a driver.
+// Status returns the state after the last step. It never waits for scaler or balancer.
 func (c *Controller) Status() Status {
 	s := c.shown.read().status
 	s.InstanceSeconds = c.shown.seconds(c.now())
@@ -140,7 +140,7 @@ func (c *Controller) busErr() error {
 	return c.opts.Bus()
 }
 
-// release ends exclusive work and publishes the status.
+// release unlocks c.work and publishes the status.
 func (c *Controller) release() {
 	c.show()
 	c.work.Unlock()
@@ -187,7 +187,7 @@ func (c *Controller) show() {
 	})
 }
 
-// report keeps what the last decision was based on and what it wants.
+// report stores for the status what the last decision was based on and what it wants.
 func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []string) {
 	snapshot := v.snapshot
 	s := Status{At: snapshot.At, ArrivalRate: snapshot.ArrivalRate, Reasons: plan.Reasons, Pending: pending}
@@ -259,7 +259,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 	return row
 }
 
-// resource is the one whose utilisation is shown as load and capacity.
+// resource returns the resource whose utilisation is shown as load and capacity.
 func (c *Controller) resource() quell.Resource {
 	if c.noModels != nil {
 		return policy.Resource(c.opts.Service.Policy)
@@ -274,8 +274,8 @@ func entry[K comparable](m map[K]float64, key K) *float64 {
 	return nil
 }
 
-// Command carries out a person's command: status, pause, resume, override, clear, drain, undrain, replace. Changes are recorded in the
-// journal and survive a restart. A standby controller waits so that the leader answers first.
+// Command carries out a person's command: status, pause, resume, override, clear, drain, undrain or replace. Changes are recorded in the
+// journal and survive a restart. A controller that is not the leader waits before it answers, so that the leader answers first.
 func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	if !c.shown.read().status.Leading {
 		select {
@@ -304,7 +304,7 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	return bus.Reply{Error: fmt.Sprintf("unknown command %q", cmd.Name)}
 }
 
-// standbyPause is how much later a standby controller answers than a leader.
+// standbyPause is how much later than the leader another controller answers.
 const standbyPause = 500 * time.Millisecond
 
 func replyWith(v any) bus.Reply {
@@ -315,7 +315,7 @@ func replyWith(v any) bus.Reply {
 	return bus.Reply{Body: body}
 }
 
-// change changes the memory, stores it and records an event. If it cannot be stored the change is undone.
+// change changes the memory, stores it and records an event. If the memory cannot be stored, the change is undone.
 func (c *Controller) change(ctx context.Context, text string, alter func() error) bus.Reply {
 	c.work.Lock()
 	defer c.release()
@@ -336,7 +336,7 @@ func (c *Controller) change(ctx context.Context, text string, alter func() error
 		return bus.Reply{Error: err.Error()}
 	}
 	c.event(ctx, text)
-	if err != nil { // a full disk must not prevent a pause; the memory is stored later
+	if err != nil { // a full disk must not prevent a pause, so the memory is stored later
 		c.unsaved = err
 		c.failed("memory", err)
 		until := "there is disk space"

@@ -9,7 +9,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// UnknownSender reports for an instance that the service does not have: most likely an agent with a wrong name.
+// UnknownSender is a sender of readings about an instance that the service does not have. Most likely it is an agent with a wrong instance
+// name.
 type UnknownSender struct {
 	Instance string       `json:"instance"`
 	Source   quell.Source `json:"source"`
@@ -18,7 +19,7 @@ type UnknownSender struct {
 	Readings int          `json:"readings"`
 }
 
-// strangers are senders whose instance was in no snapshot while they reported.
+// strangers are senders whose instance has not been in any snapshot since they began to report.
 type strangers struct {
 	seen map[strangerKey]*stranger
 }
@@ -34,11 +35,11 @@ type stranger struct {
 	told        bool
 }
 
-// mostStrange limits the senders that are tracked. Others are not shown.
+// mostStrange limits the number of senders that are tracked. Further ones are not shown.
 const mostStrange = 100
 
-// lasting is for how many periods a sender must report before it is shown, so that the last readings of a removed
-// instance do not count.
+// lasting is the number of periods for which a sender must report before it is shown, so that the last readings of a removed instance are
+// not shown.
 const lasting = 3
 
 func (s *strangers) note(r *quell.Reading, at time.Time) {
@@ -58,14 +59,14 @@ func (s *strangers) note(r *quell.Reading, at time.Time) {
 	found.readings++
 }
 
-// forget removes senders that are silent and those whose instance now exists.
+// forget removes senders that no longer report, and senders whose instance now exists.
 func (s *strangers) forget(now time.Time, period time.Duration, alive map[string]bool) {
 	maps.DeleteFunc(s.seen, func(key strangerKey, x *stranger) bool {
 		return alive[key.instance] || now.Sub(x.last) > lasting*period
 	})
 }
 
-// list returns senders that have reported for long enough, in order.
+// list returns, in order, the senders that have reported for long enough.
 func (s *strangers) list(period time.Duration) []UnknownSender {
 	var all []UnknownSender
 	for key, x := range s.seen {
@@ -80,7 +81,7 @@ func (s *strangers) list(period time.Duration) []UnknownSender {
 	return all
 }
 
-// tellStrangers logs, once each, which senders report for unknown instances.
+// tellStrangers logs which senders report for unknown instances, once for each.
 func (g *gather) tellStrangers() {
 	for _, u := range g.strange.list(g.service.Sampling) {
 		x := g.strange.seen[strangerKey{u.Instance, sender{u.Source, u.Sender}}]
@@ -93,7 +94,7 @@ func (g *gather) tellStrangers() {
 	}
 }
 
-// unknown lists which senders report for unknown instances.
+// unknown returns which senders report for unknown instances.
 func (g *gather) unknown() []UnknownSender {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,10 +12,10 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// unlisted is an instance that the scaler no longer lists while the balancer finds it healthy. A list may be wrong, for
-// example when a program fails silently, but answered requests prove that the instance works. So it keeps serving. It is
-// given up when its health checks fail too, or when it has been missing for missingWait while listed instances serve; then
-// one instance per decision. An empty list is never believed while the balancer finds an instance healthy.
+// unlisted is an instance that the scaler no longer lists although the balancer finds it healthy. The list may be wrong, for example if a
+// program fails silently, and answered requests prove that the instance works. So it still gets requests. It is given up when its health
+// checks fail, too, or, at most one per decision, when it has been missing for missingWait while listed instances get requests. An empty
+// list is never believed while the balancer finds an instance healthy.
 type unlisted struct {
 	member  quell.Member
 	since   time.Time
@@ -27,17 +27,17 @@ type Reporter interface {
 	Report() error
 }
 
-// missingWait is how long a healthy instance may be missing from the scaler's list.
+// missingWait returns how long a healthy instance may be missing from the scaler's list.
 func missingWait(sampling time.Duration) time.Duration { return max(10*sampling, 30*time.Second) }
 
-// keepMissing adds instances that only the balancer knows to the members, until they are given up.
+// keepMissing adds instances to the members that the balancer knows but the scaler does not list, until they are given up.
 func (c *Controller) keepMissing(ctx context.Context, v *view) {
 	if c.opts.Fixed {
-		return // a person wrote this list
+		return // a person wrote the list of instances, so it is not wrong
 	}
 	listed := map[string]quell.Member{}
 	for _, m := range c.members {
-		listed[m.ID] = m // with their last data
+		listed[m.ID] = m // its data when it was last listed
 	}
 	now := map[string]bool{}
 	for _, m := range v.members {
@@ -72,7 +72,7 @@ func (c *Controller) keepMissing(ctx context.Context, v *view) {
 	}
 }
 
-// miss begins to keep an instance in service that the scaler no longer lists.
+// miss begins to keep an instance in rotation that the scaler no longer lists.
 func (c *Controller) miss(ctx context.Context, id string, was quell.Member, b quell.BackendState) {
 	if was.ID == "" {
 		was = quell.Member{ID: id, Address: b.Address, Probe: b.Probe, State: quell.Ready}
@@ -84,7 +84,7 @@ func (c *Controller) miss(ctx context.Context, id string, was quell.Member, b qu
 	c.note(ctx, fmt.Sprintf("%s is missing from the scaler's list, and the balancer finds it healthy: it goes on serving", id))
 }
 
-// askScaler counts the scaler's problems, and shows them.
+// askScaler asks the scaler for problems that it reports, counts them and shows them.
 func (c *Controller) askScaler() {
 	if r, ok := c.opts.Scaler.(Reporter); ok {
 		if err := r.Report(); err != nil {
@@ -93,8 +93,7 @@ func (c *Controller) askScaler() {
 	}
 }
 
-// judgeMissing reports missing instances, and gives one up that has been missing for too long. It runs before a
-// decision.
+// judgeMissing reports missing instances, and gives up an instance that has been missing for too long. It runs before a decision.
 func (c *Controller) judgeMissing(ctx context.Context, v *view) {
 	var ids []string
 	for _, id := range slices.Sorted(maps.Keys(c.unlisted)) {
