@@ -1,6 +1,6 @@
-// Package loadgen generates load: arrival processes as pure, seeded schedules; what an arrival requests; an HTTP runner that
-// follows them, as an open loop, or as a closed loop for users; and a recorder of the results. The same schedules are used
-// for real requests and in simulators.
+// Package loadgen generates load. It has arrival processes, which are seeded schedules; the requests of each arrival; a runner that
+// sends these over HTTP, as an open loop or, for users, as a closed loop; and a recorder of the results. Simulators use the same
+// schedules as real requests.
 package loadgen
 
 import (
@@ -31,15 +31,15 @@ type Step struct {
 // ArrivalOptions describe an arrival process.
 type ArrivalOptions struct {
 	Process  Process
-	Rate     []Step        // in order of At; nothing arrives before the first step
+	Rate     []Step        // in order of At; nothing arrives before the first step's At
 	Duration time.Duration // nothing arrives at or after it; 0 means no end
 	Seed     uint64
 }
 
 // Arrivals is a schedule of intended send times. The same options always give the same times.
 //
-// It is a process of rate one in rescaled time: the k-th event is where the integral of the rate reaches the sum of
-// the first k unit gaps. So a step in the rate takes effect immediately, even in the middle of a gap.
+// The k-th event is at the time when the integral of the rate reaches the sum of the first k gaps, which are drawn for a rate of
+// one. So a step in the rate takes effect immediately, even in the middle of a gap.
 type Arrivals struct {
 	steps    []Step
 	expected []float64 // expected[i] is the integral of the rate up to steps[i].At, in requests

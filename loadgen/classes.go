@@ -11,17 +11,17 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Class is a kind of request with its mean demands.
+// Class is a kind of request, with the mean amount of each resource that such a request needs.
 type Class struct {
 	Name    string
-	Share   float64       // of the requests; relative to the other classes'
-	CPU     time.Duration // on one core
-	Disk    float64       // operations
-	Memory  time.Duration // of the reference machine's memory bandwidth
+	Share   float64       // share of the requests, relative to the other classes' shares
+	CPU     time.Duration // processor time on one core
+	Disk    float64       // operations of the disk
+	Memory  time.Duration // time that a request uses the reference machine's whole memory bandwidth
 	Network int64         // bytes of the answer
 }
 
-// Mix draws requests of classes by their shares. The same arguments give the same requests, in order.
+// Mix draws requests of classes by their shares. The same arguments give the same requests in the same order.
 type Mix struct {
 	classes     []Class
 	upTo        []float64 // upper bound of a uniform number from 0 to 1, for each class
@@ -29,8 +29,8 @@ type Mix struct {
 	rng         *rand.Rand
 }
 
-// NewMix checks the classes. With exponential set, a request's demands vary by an exponential factor with mean one.
-// Errors are *quell.InvalidError.
+// NewMix checks the classes. If exponential is set, a request's demands are multiplied by a random factor, exponential with mean
+// one. Errors are *quell.InvalidError.
 func NewMix(classes []Class, exponential bool, seed uint64) (*Mix, error) {
 	if len(classes) == 0 {
 		return nil, &quell.InvalidError{Path: "classes", Problem: "needs at least one class"}
@@ -58,7 +58,7 @@ func (m *Mix) sibling(seed, stream uint64) *Mix {
 	return &s
 }
 
-// Draw returns the class of the next request, and the common factor of its demands relative to the means.
+// Draw returns the class of the next request, and the factor by which its demands differ from the class's means.
 func (m *Mix) Draw() (class int, size float64) {
 	x := m.rng.Float64()
 	for class < len(m.upTo)-1 && x >= m.upTo[class] {
@@ -70,11 +70,11 @@ func (m *Mix) Draw() (class int, size float64) {
 	return class, 1
 }
 
-// Pause draws a user's think time, as a multiple of the mean: exponential.
+// Pause draws a user's think time, as a multiple of the mean. It is exponential.
 func (m *Mix) Pause() float64 { return m.rng.ExpFloat64() }
 
-// request builds the path with the demands: /work?class=home&cpu=5000us&bytes=1000. Demands that a class does not have are
-// left out; each of the others is at least one microsecond, byte or operation.
+// request builds the path with the demands: /work?class=home&cpu=5000us&bytes=1000. It leaves out demands that the class does not
+// have; each of the others is at least one microsecond, byte or operation.
 func (m *Mix) request(at time.Duration, path string) Request {
 	which, size := m.Draw()
 	c := m.classes[which]
@@ -117,8 +117,8 @@ type UserStep struct {
 	Users int
 }
 
-// Users is a closed loop: each user waits for an answer, thinks, and sends the next request. It is the schedule of
-// users' arrivals and their visits for one run. A user's requests and pauses depend only on the seed and on the user.
+// Users is a closed loop: each user waits for an answer, thinks, and sends the next request. Users has the times at which users
+// arrive, and the requests of each, for one run. A user's requests and pauses depend only on the seed and on the user.
 type Users struct {
 	mix   *Mix
 	path  string
@@ -130,9 +130,9 @@ type Users struct {
 	came int // the user who arrived last, from 0
 }
 
-// NewUsers checks the steps, which are in order of At. Errors are *quell.InvalidError. A user pauses before the first
-// request. Path is as in Mix.Visits; think is the mean of the exponential pauses. When the number of users decreases, a user
-// leaves instead of sending the next request. Without an end (Options.Until) the last users never leave.
+// NewUsers checks the steps, which must be in order of At. Errors are *quell.InvalidError. A user pauses before the first request.
+// Path is as in Mix.Visits; think is the mean of the exponential pauses. When the number of users decreases, a user leaves instead
+// of sending the next request. If the run has no end (Options.Until), the last users never leave.
 func NewUsers(mix *Mix, steps []UserStep, think time.Duration, path string, seed uint64) (*Users, error) {
 	if think <= 0 {
 		return nil, &quell.InvalidError{Path: "think", Problem: "must be above zero"}

@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Latencies are kept in microseconds, with three significant digits, up to one hour.
+// Recorders keep latencies in microseconds, with three significant digits, up to one hour.
 const (
 	longest = int64(time.Hour / time.Microsecond)
 	digits  = 3
@@ -50,7 +50,7 @@ func (r *Recorder) Record(s Sample) {
 	}
 }
 
-// Merge adds the content of other, which does not change. Merging a recorder with itself does nothing.
+// Merge adds the content of other to r; other does not change. Merging a recorder with itself does nothing.
 func (r *Recorder) Merge(other *Recorder) {
 	if r == other {
 		return
@@ -74,7 +74,7 @@ func (r *Recorder) absorb(other *Recorder) {
 	}
 }
 
-// of returns the record of a name, which is made if needed.
+// of returns the record of a name, and makes it if it is missing.
 func of(records map[string]*record, name string) *record {
 	rec := records[name]
 	if rec == nil {
@@ -102,8 +102,8 @@ func (r *record) merge(other *record) {
 
 // Stats are a recorder's values for one instance or for all.
 type Stats struct {
-	Requests  int64         // finished or failed
-	Errors    int64         // failed among them
+	Requests  int64         // requests that finished or failed
+	Errors    int64         // requests that failed
 	LatencyMS quell.Latency // of successful requests; absent if there were none
 }
 

@@ -31,29 +31,29 @@ const (
 
 const bodyBuffer = 16 << 10
 
-// Schedule gives intended send times since the start, in order; false after the last.
+// Schedule gives the times, since the start, at which arrivals are to be sent, in order; false after the last.
 type Schedule interface {
 	Next() (at time.Duration, ok bool)
 }
 
 // Request is one request of a visit.
 type Request struct {
-	At    time.Duration // when it is intended, since the start
+	At    time.Duration // when to send it, since the start
 	Path  string        // what to get, with its query
 	Class string        // its class; empty: there are no classes
-	Bytes int64         // of the answer; a shorter one has failed. 0: any number
+	Bytes int64         // bytes of the answer; a shorter answer is a failure. 0: any number
 	Range bool          // request only the first Bytes with a Range header, if the file may be longer
 }
 
-// Visit is what one arrival requests: a sequence of requests, each sent after the previous one has ended, and not before
-// its time. So two requests of one visit are never open at once.
+// Visit is what one arrival requests: a sequence of requests. Each is sent when its time has come and the previous one has ended.
+// So two requests of one visit are never open at once.
 type Visit interface {
-	// Next returns the request after the one that has just ended, successfully or not, or after the arrival. It returns
-	// false after the last one.
+	// Next returns the visit's first request and, after each request that has ended, successfully or not, the next one; ended is when
+	// that was. It returns false after the last request.
 	Next(ended time.Duration) (Request, bool)
 }
 
-// Visits returns the visit of each arrival, in order, one per call.
+// Visits returns, at each call, the visit of the next arrival.
 type Visits func(at time.Duration) Visit
 
 // once is a visit of one request.
@@ -70,15 +70,15 @@ func (o *once) Next(time.Duration) (Request, bool) {
 
 // Options of a Runner. URL and Arrivals have no default.
 type Options struct {
-	URL         string               // http://host:port, a path in front is kept
+	URL         string               // http://host:port, with a path that is put in front of all others
 	Arrivals    Schedule             // when to send
 	Path        string               // what to get; default /
 	PathOf      func(n int64) string // if set, the path of the n-th request (from 0), instead of Path
 	Visit       Visits               // if set, the requests of each arrival, instead of one request for Path
-	Until       time.Duration        // requests intended at or after it are not sent; 0: no end
-	Start       time.Time            // zero of the schedule; default: the call of Run
-	Timeout     time.Duration        // of one request, from its sending to its last byte; default 30 s
-	MaxInFlight int                  // limit of open requests, or visits, beyond which arrivals are shed; default 20,000
+	Until       time.Duration        // requests due at or after it are not sent; 0: no end
+	Start       time.Time            // when the schedule begins; default: when Run is called
+	Timeout     time.Duration        // limit of one request, from its sending to its last byte; default 30 s
+	MaxInFlight int                  // limit of open requests or visits; arrivals beyond it are dropped; default 20,000
 	Report      func(Sample)         // called once per request, never concurrently; must be quick
 	Logger      *slog.Logger
 }
@@ -86,12 +86,12 @@ type Options struct {
 // Sample is the result of one request. Times are since the start.
 type Sample struct {
 	Intended time.Duration // scheduled send time
-	Sent     time.Duration // actual send time; for a shed request, the time of shedding
+	Sent     time.Duration // actual send time; for a dropped request, when it was dropped
 	Finished time.Duration // last byte, or failure
-	Class    string        // of the request, if there are classes
-	Instance string        // that answered, if the balancer says so
+	Class    string        // class of the request, if there are classes
+	Instance string        // instance that answered, if the balancer names it
 	Status   int           // 0 without an answer
-	Bytes    int64         // of the body
+	Bytes    int64         // bytes of the body
 	Err      error         // why there is no complete answer
 }
 
@@ -103,14 +103,14 @@ func (s Sample) Failed() bool { return s.Err != nil || s.Status < 200 || s.Statu
 
 // Summary is the result of one run.
 type Summary struct {
-	Visits    int64         // number started: not shed
-	Requests  int64         // reported: answered, failed or shed
-	Errors    int64         // failed or shed
+	Visits    int64         // visits started: not dropped
+	Requests  int64         // requests reported: answered, failed or dropped
+	Errors    int64         // requests that failed or were dropped
 	Shed      int64         // arrivals that were dropped; each counts as one request
-	Abandoned int64         // open when the run was cancelled; not reported
+	Abandoned int64         // requests that were open when the run was cancelled; not reported
 	Late      int64         // sent more than 5 ms after their time
 	WorstLate time.Duration // largest delay of a late request
-	Bytes     int64         // of bodies received
+	Bytes     int64         // bytes of bodies received
 	Elapsed   time.Duration // since the start
 	Warnings  []string      // doubts about the results
 }
@@ -159,8 +159,8 @@ func New(o Options) (*Runner, error) {
 	}, nil
 }
 
-// newTransport keeps every connection it opened and never makes a request wait for one, because either would slow the
-// open loop.
+// newTransport keeps every connection that it opened, and never lets a request wait for a connection, because opening one and
+// waiting for one would slow the open loop.
 func newTransport(maxInFlight int) *http.Transport {
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
@@ -194,8 +194,8 @@ func (r *Runner) Run(ctx context.Context) Summary {
 	return r.finish()
 }
 
-// waitUntil sleeps until the given time; not at all if it is past. Timers are late by about a millisecond, and what
-// was due meanwhile is then sent at once. It returns false if the time is after the end, or ctx has ended.
+// waitUntil sleeps until the given time; not at all if it is past. Timers are late by about a millisecond; requests that became due
+// meanwhile are then sent at once. It returns false if the time is after the end, or ctx has ended.
 func (r *Runner) waitUntil(ctx context.Context, alarm *alarm, at time.Duration) bool {
 	if r.opts.Until > 0 && at >= r.opts.Until {
 		return false
@@ -254,7 +254,7 @@ func (r *Runner) visit(n int64, at time.Duration) Visit {
 	return &once{Request{At: at, Path: path}, true}
 }
 
-// follow sends a visit's requests, each when it is due and the previous one has ended.
+// follow sends a visit's requests, each when it is due and the request before it has ended.
 func (r *Runner) follow(ctx context.Context, visit Visit, ended time.Duration) {
 	var alarm alarm
 	defer alarm.stop()
@@ -326,7 +326,7 @@ func (r *Runner) get(ctx context.Context, q Request, s *Sample) {
 	}
 }
 
-// discard reads to the end through a reused buffer, large enough to bypass the transport's own.
+// discard reads a body to its end into a reused buffer, which is so large that the transport does not use its own buffer.
 func (r *Runner) discard(body io.Reader) (total int64, err error) {
 	buf := r.buffers.Get().(*[bodyBuffer]byte)
 	defer r.buffers.Put(buf)

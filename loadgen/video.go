@@ -11,19 +11,19 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// contentStream separates the random numbers of the requests' contents from those of their times (NewArrivals).
+// contentStream makes the random numbers for what is requested independent of those for when (NewArrivals).
 const contentStream = 1 << 33
 
-// Video describes sessions that fetch a video in chunks: the first ones without pause, then one per chunk duration, or
-// later if the previous one has not arrived. PRIMA, Table I.
+// Video describes sessions that fetch a video in chunks: the first chunks without pause, then one in each chunk's play time, or
+// later if the chunk before it has not arrived. Source: PRIMA, Table I.
 type Video struct {
-	Videos   int           // to choose from, with exponential sizes
+	Videos   int           // number of videos to choose from; their sizes are exponential
 	Zipf     float64       // exponent of their popularity
 	Sessions int           // number drawn in advance, from which arriving sessions are chosen
 	Size     int64         // mean bytes of a session's video
 	Rate     float64       // bit/s at which it plays
-	Chunk    time.Duration // of play in one chunk
-	Prefetch int           // chunks at the start without pause
+	Chunk    time.Duration // play time of one chunk
+	Prefetch int           // chunks that are fetched at the start without pause
 }
 
 // ChunkBytes is the size of a whole chunk.
@@ -58,12 +58,12 @@ type Programme struct {
 // Playlist is what one session fetches.
 type Playlist struct {
 	Video  int     // its rank by popularity, from 1
-	Chunks int     // all whole but the last
+	Chunks int     // number of chunks; all but the last have full size
 	Last   float64 // bytes of the last chunk
 }
 
-// NewProgramme draws the sessions to choose from: videos by their popularity, which falls as a power of their rank
-// (Zipf). Sizes are exponential, scaled so that a session's mean is as described. Errors are *quell.InvalidError.
+// NewProgramme draws the sessions to choose from: videos by their popularity, which falls as a power of their rank (Zipf). Sizes
+// are exponential, and scaled so that the mean over the sessions is Video.Size. Errors are *quell.InvalidError.
 func NewProgramme(v Video, seed uint64) (*Programme, error) {
 	if err := v.validate(); err != nil {
 		return nil, err
@@ -110,13 +110,12 @@ func (p *Programme) Begin() Playback {
 type Playback struct {
 	programme *Programme
 	list      int32
-	asked     int32   // requested chunks
-	due       float64 // time of the last requested one
+	asked     int32   // number of chunks requested so far
+	due       float64 // when the last requested chunk was due
 }
 
-// Next counts one more chunk and returns when it is requested: not before now, the time at which the previous one
-// arrived or the session began. Times are in seconds from any origin. It returns false, and counts nothing, after the
-// last chunk.
+// Next counts one more chunk and returns when the client requests it. That is not before now, which is when the previous chunk
+// arrived or the session began. Times are in seconds from any origin. After the last chunk it returns false and counts nothing.
 func (p *Playback) Next(now float64) (due float64, ok bool) {
 	v := &p.programme.video
 	switch asked := int(p.asked); {
@@ -133,15 +132,15 @@ func (p *Playback) Next(now float64) (due float64, ok bool) {
 	return p.due, true
 }
 
-// Playlist is the place of what is played among the programme's playlists.
+// Playlist is the index, among the programme's playlists, of the one that is played.
 func (p *Playback) Playlist() int { return int(p.list) }
 
 // Last returns whether the chunk that Next counted last is the session's last.
 func (p *Playback) Last() bool { return int(p.asked) == p.programme.Playlists[p.list].Chunks }
 
-// Visits returns what each session that arrives asks for, as requests: GET PATH?bytes=N with the header Range: bytes=0-(N-1).
-// A server that makes answers of any size goes by the query, one that serves files by the header, from one file that holds a
-// whole chunk; so any of nginx's or Apache's kind will do. In path, {video} stands for the video's rank; empty is /chunk.
+// Visits returns the requests of each session that arrives: GET PATH?bytes=N with the header Range: bytes=0-(N-1). A server that
+// makes answers of any size uses the query. A server of files, such as nginx or Apache, uses the header; it needs only one file of
+// a whole chunk's size. In path, {video} stands for the video's rank; an empty path is /chunk.
 func (p *Programme) Visits(path string) func(at time.Duration) Visit {
 	if path == "" {
 		path = "/chunk"
@@ -153,7 +152,7 @@ func (p *Programme) Visits(path string) func(at time.Duration) Visit {
 	}
 }
 
-// viewer is a session as a visit.
+// viewer is the visit of one session.
 type viewer struct {
 	play Playback
 	path string

@@ -9,20 +9,19 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// Adaptive measures first the cells on which the capacity depends most. It begins with half of the plan's cells, once
-// each, and chooses the next ones by expected model change (Settles, Craven and Ray 2008): it fits the models with an
-// assumed run of each cell, with longer or shorter times than predicted, and runs the cells that would change the
-// capacity most. These are near the threshold, where the models are uncertain; cells far from it are not measured
-// again.
+// Adaptive measures first the cells on which the capacity depends most. It runs half of the plan's cells once each. Then it chooses
+// cells by expected model change (Settles, Craven and Ray 2008): for each cell it assumes a run with longer or shorter times than
+// predicted, fits the models with that run, and chooses the cells that would change the capacity most. These are near the
+// threshold; cells far from it are not measured again.
 type Adaptive struct {
-	Metric      quell.Metric // of the objective
+	Metric      quell.Metric // metric of the objective
 	ThresholdMS float64
 	Budget      int     // largest number of runs
 	Bound       float64 // stop when the capacity's standard error is at most this utilisation; 0: when the budget is used up
-	AtOnce      int     // runs chosen together: as many as there are machines, so that none waits
+	AtOnce      int     // runs chosen together: as many as there are machines, so that no machine waits
 }
 
-// Learn is the adaptive plan with the paper's utilisations as its cells.
+// Learn is the adaptive plan whose cells have the utilisations of PRIMA's paper.
 func Learn(metric quell.Metric, thresholdMS float64, budget int, bound float64, atOnce int) Plan {
 	p := Full()
 	p.Repeat, p.MaxRepeat = 1, 1
@@ -48,7 +47,7 @@ func (a *Adaptive) validate() error {
 	return nil
 }
 
-// leastBudget is larger than the number of first cells with the paper's utilisations.
+// leastBudget is larger than the number of cells with which Learn begins.
 const leastBudget = 30
 
 func (a *Adaptive) round(p Plan, number int, rows []model.TrainingRow) ([]Cell, error) {
@@ -88,7 +87,7 @@ func first(all []Cell) []Cell {
 	return out
 }
 
-// guess is the result of the rows so far, and of one more run.
+// guess has the models of the rows so far, and the capacities that follow with and without one more run.
 type guess struct {
 	*Adaptive
 	rows          []model.TrainingRow
@@ -96,7 +95,7 @@ type guess struct {
 	runs          map[Cell]int
 	now           *model.Predictor
 	seen          []felt
-	capacity      []float64 // of the simulated instances
+	capacity      []float64 // capacities of the instances
 }
 
 func (g *guess) learn() error {
@@ -133,7 +132,7 @@ func (a *Adaptive) fit(rows []model.TrainingRow) (*model.Predictor, error) {
 // felt is an instance with a neighbour, as a controller observes it.
 type felt struct{ utilization, probeMS, interfering float64 }
 
-// instances has every interference, at the capacity that it leaves and at half of that.
+// instances returns, for every interference, an instance whose utilisation is the capacity that is left, and one at half of that.
 func (g *guess) instances(interferences []float64) []felt {
 	var out []felt
 	for _, interfering := range interferences {
@@ -146,7 +145,7 @@ func (g *guess) instances(interferences []float64) []felt {
 	return out
 }
 
-// capacities are the models' results for the instances' probe times.
+// capacities are those that the models give for the instances' probe times.
 func (g *guess) capacities(p *model.Predictor) []float64 {
 	var out []float64
 	for _, i := range g.seen {
@@ -156,14 +155,14 @@ func (g *guess) capacities(p *model.Predictor) []float64 {
 	return out
 }
 
-// uncertainty is the standard error of the capacity by the jackknife over runs (Efron 1982), as the mean over the
-// instances. If cells have one run each it includes the interpolation error.
+// uncertainty is the standard error of the capacity by the jackknife over runs (Efron 1982), as the mean over the instances. If
+// each cell has one run, the result includes the error of interpolating between cells.
 func (g *guess) uncertainty() float64 {
 	squares := make([]float64, len(g.capacity))
 	for i := range g.rows {
 		p, err := g.fit(slices.Concat(g.rows[:i], g.rows[i+1:]))
 		if err != nil {
-			continue // the only run of its kind
+			continue // without this run the models cannot be fitted
 		}
 		for k, c := range g.capacities(p) {
 			squares[k] += (c - g.capacity[k]) * (c - g.capacity[k])
@@ -201,23 +200,23 @@ func (g *guess) choose(cells []Cell, n int) []Cell {
 	return out
 }
 
-// reach is the distance, as a utilisation, within which a run says something about another cell.
+// reach is the distance, as a utilisation, up to which a run in one cell also says something about another.
 const reach = 0.2
 
-// again keeps the chosen cell a candidate, in case no other matters.
+// again is added to the distance from a chosen cell, so that the cell itself keeps some worth and can be chosen again.
 const again = 0.05
 
 func apart(a, b Cell) float64 {
 	return math.Abs(a.Level-b.Level) + math.Abs(a.Interference-b.Interference)
 }
 
-// Assumed relative error of a run: in a cell that was measured before, and in one that was not.
+// The assumed relative error of a run in a cell that was measured before, and in a new cell.
 const (
 	scatter  = 0.2
 	surprise = 0.3
 )
 
-// worth is the change of capacity, summed over the instances, if a run of the cell took longer or shorter than
+// worth is how much the capacities, summed over the instances, would change if a run of the cell took longer or shorter than
 // expected.
 func (g *guess) worth(c Cell) float64 {
 	by := scatter
@@ -256,7 +255,7 @@ func (g *guess) expected(c Cell, response, probe float64) model.TrainingRow {
 // leastMS keeps a predicted time positive.
 const leastMS = 1e-3
 
-// carried is the mean over the matching runs, or the commanded utilisation if there are none.
+// carried is the mean measured utilisation of the matching runs, or the commanded one if no run matches.
 func (g *guess) carried(commanded float64, match func(*model.TrainingRow) bool, of func(*model.TrainingRow) float64) float64 {
 	var sum, n float64
 	for i := range g.rows {

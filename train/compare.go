@@ -15,9 +15,9 @@ import (
 
 // Scores are the models' errors at points that they were not trained on.
 type Scores struct {
-	ResponseTime Off `json:"response_time"` // of the response time
-	Joint        Off `json:"joint"`         // of the probe time 1 + SF, by the joint model
-	Total        Off `json:"total"`         // and by the paper's
+	ResponseTime Off `json:"response_time"` // error of the response time
+	Joint        Off `json:"joint"`         // error of the probe time 1 + SF, by the joint model
+	Total        Off `json:"total"`         // the same by the model of PRIMA's paper
 	Capacity     Off `json:"capacity"`      // difference of utilisations, by the joint model
 }
 
@@ -27,8 +27,8 @@ type Off struct {
 	P95  float64 `json:"p95"`
 }
 
-// Score fits models to rows and compares them with long runs at other points. The true capacity is known there: at a
-// point with response time R, the largest utilisation within a threshold of R is the point's own.
+// Score fits models to rows and compares them with long runs at other points. At a point with response time R the true capacity is
+// known: for a threshold of R it is the point's own utilisation.
 func Score(rows, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64) (Scores, error) {
 	m, _, err := model.Fit(rows, model.FitOptions{Metric: metric})
 	if err != nil {
@@ -62,10 +62,10 @@ func Score(rows, truth []model.TrainingRow, metric quell.Metric, thresholdMS flo
 	return Scores{ResponseTime: offOf(rtm), Joint: offOf(im), Total: offOf(im1), Capacity: offOf(capacity)}, nil
 }
 
-// near is the factor within which a response time counts as near the threshold.
+// near is the largest factor between the threshold and a response time that counts as near it.
 const near = 1.5
 
-// offOf summarises errors; of none it is 0.
+// offOf summarises errors; without errors it is 0.
 func offOf(errors []float64) Off {
 	if len(errors) == 0 {
 		return Off{}
@@ -74,14 +74,14 @@ func offOf(errors []float64) Off {
 	return Off{Mean: stat.Mean(errors, nil), P95: stat.Quantile(0.95, stat.Empirical, errors, nil)}
 }
 
-// HeldOut is the plan of long runs at separate points, for checking models.
+// HeldOut is a plan of long runs at points that are used only for checking models.
 func HeldOut(cells []Cell, run, warmUp time.Duration) Plan {
 	p := Full()
 	p.Only, p.Run, p.WarmUp, p.Repeat, p.MaxRepeat = cells, run, warmUp, 1, 1
 	return p
 }
 
-// PlanScore is the result of a plan over several trainings.
+// PlanScore has the means of a plan's results over several trainings.
 type PlanScore struct {
 	Plan   string  `json:"plan"`
 	Runs   float64 `json:"runs"` // mean over the trainings

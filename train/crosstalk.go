@@ -13,35 +13,35 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// WatchedMachine is a machine that can be watched period by period. Watch makes a run, and returns what was measured in each period
-// after its warm-up.
+// WatchedMachine is a machine that can be watched period by period. Watch makes a run, and returns the measurements of each period
+// after the warm-up.
 type WatchedMachine interface {
 	Watch(ctx context.Context, r RunRequest, period time.Duration) ([]quell.Observation, error)
 }
 
-// Neighbour uses that share of a resource.
+// Neighbour is a load that uses a share of a resource.
 type Neighbour struct {
 	Resource quell.Resource `json:"resource,omitempty"`
 	Use      float64        `json:"use,omitempty"` // 0: none
 }
 
-// CrosstalkStudy asks which probes feel which neighbour. All machines have the same neighbour at a time, so that none disturbs
-// the others' cells.
+// CrosstalkStudy measures which probes feel which neighbour. All machines have the same neighbour at the same time, so that no
+// machine disturbs the cell of another.
 type CrosstalkStudy struct {
-	Resource   quell.Resource // that Level is of
-	Level      float64        // utilisation of the service while neighbours are there
+	Resource   quell.Resource // resource that the service uses at Level
+	Level      float64        // the service's utilisation while there are neighbours
 	Baseline   []float64      // utilisations at which the probes alone are measured, as shares of Level
 	Neighbours []Neighbour    // one cell each
 	Period     time.Duration
-	Periods    int // of each cell, at least, over all machines
+	Periods    int // least number of periods of a cell, over all machines
 	WarmUp     time.Duration
-	Confidence float64 // of the test of severity
+	Confidence float64 // confidence of the test of severity
 	Machines   []WatchedMachine
 	Seed       uint64
 	Progress   func(string) // nil: none
 }
 
-// Crosstalk is what a study found.
+// Crosstalk is the result of a CrosstalkStudy.
 type Crosstalk struct {
 	Level      float64                              `json:"level"`
 	PeriodS    float64                              `json:"period_s"`
@@ -58,17 +58,17 @@ type CrosstalkCell struct {
 
 // Felt sums up the periods of one kind of probe in a cell.
 type Felt struct {
-	Periods     int     `json:"periods"`     // with probes
-	Significant int     `json:"significant"` // of them, those with a significant severity
-	Severity    float64 `json:"severity"`    // of the mean probe of all periods, without a test
+	Periods     int     `json:"periods"`     // periods with probes
+	Significant int     `json:"significant"` // of these periods, those with a significant severity
+	Severity    float64 `json:"severity"`    // severity of the mean probe of all periods, without a test
 	Utilization float64 `json:"utilization"` // mean
-	Probes      float64 `json:"probes"`      // a period
+	Probes      float64 `json:"probes"`      // mean number in a period
 }
 
 // Share is the part of the periods that had a significant severity.
 func (f Felt) Share() float64 { return float64(f.Significant) / float64(max(1, f.Periods)) }
 
-// Periods is the number of periods of a cell in which the kind of probe that missed most came back.
+// Periods is the number of periods in which the kind of probe that has fewest periods was measured.
 func (c CrosstalkCell) Periods() int {
 	least := math.MaxInt
 	for _, f := range c.Felt {
@@ -77,8 +77,8 @@ func (c CrosstalkCell) Periods() int {
 	return least
 }
 
-// Study measures the probes alone, then beside each neighbour, and without any. Severity of a period is judged as policies judge it, by
-// Eq. 1 against the baseline and with its hysteresis.
+// Study measures the probes first without neighbours at the Baseline's loads, then at Level without and beside each neighbour. It
+// judges a period's severity as policies do: by PRIMA's Eq. 1 against the first measurement, with the policies' hysteresis.
 func (s CrosstalkStudy) Study(ctx context.Context) (Crosstalk, error) {
 	out := Crosstalk{Level: s.Level, PeriodS: s.Period.Seconds(), Confidence: s.Confidence, Isolation: map[quell.Resource][]model.Isolation{}}
 	if len(s.Machines) == 0 {
@@ -143,7 +143,7 @@ func (n Neighbour) String() string {
 	return fmt.Sprintf("a neighbour that uses %.0f%% of the %s", 100*n.Use, n.Resource)
 }
 
-// isolation pools the probes of a resource over all machines and periods; false where there were none.
+// isolation pools the probes of a resource over all machines and periods; false if there were none.
 func isolation(seen [][]quell.Observation, r quell.Resource) (alone model.Isolation, ok bool) {
 	var parts []stats.Moments
 	periods := 0

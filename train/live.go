@@ -24,7 +24,7 @@ type Target interface {
 	Probe() string
 	// Feels says whether the machine probes a resource itself.
 	Feels(quell.Resource) bool
-	// Interfere sets the share of a resource that an interferer asks for. It is an error, too, if one has ended by
+	// Interfere sets the share of a resource that an interferer asks for. It also returns an error if an interferer has ended by
 	// itself since the last call.
 	Interfere(r quell.Resource, use float64) error
 	// Carried returns how much of a resource the service and the interferer have used since the target was started, in seconds
@@ -32,23 +32,23 @@ type Target interface {
 	Carried(r quell.Resource) (Carried, error)
 }
 
-// Carried is accumulated use, in seconds of the whole resource.
+// Carried is how much of a resource was used so far, in seconds of the whole resource.
 type Carried struct {
 	Own, Interfering float64
-	// Sensed is what the machine's sensors and its own probes measured since the question before; empty if it has none.
+	// Sensed is what the machine's sensors and its own probes measured since the previous call; empty if it has none.
 	Sensed quell.Observation
 }
 
 // LiveOptions say how targets are loaded and probed. All but Visits, MaxLatency and Seed are required. The network is probed by downloads
 // from outside, other resources by the targets themselves.
 type LiveOptions struct {
-	Targets    []Target                     // a machine each
-	PerSecond  func(quell.Resource) float64 // arrivals per second that fill a resource, to turn a level into a rate; 0: requests do not use it
+	Targets    []Target                     // the machines
+	PerSecond  func(quell.Resource) float64 // arrivals per second that use a resource fully; for the rate of a level; 0: it is not used
 	Process    loadgen.Process
-	Visits     func(seed uint64) (loadgen.Visits, error) // what a run's arrivals ask for; nil: one GET /file each
-	Probe      *probe.Options                            // of downloads; Targets and Publish are not used; nil: none are made
+	Visits     func(seed uint64) (loadgen.Visits, error) // what a run's arrivals request; nil: one GET /file each
+	Probe      *probe.Options                            // options of downloads, without Targets and Publish; nil: no downloads
 	MaxLatency time.Duration                             // a request that takes longer counts as failed; 0: 30 s
-	Seed       uint64                                    // of the probes
+	Seed       uint64                                    // seed of the probes
 }
 
 // Live returns machines that are loaded over HTTP, in real time.
@@ -72,7 +72,7 @@ func Live(o LiveOptions) ([]Machine, error) {
 	return machines, nil
 }
 
-// newProber makes one that is only told to collect.
+// newProber makes a prober that publishes nothing: it only collects.
 func newProber(o probe.Options) (*probe.Prober, error) {
 	o.Targets = func() []probe.Target { return nil }
 	o.Publish = func(context.Context, quell.Reading) error { return nil }
@@ -83,7 +83,7 @@ func newProber(o probe.Options) (*probe.Prober, error) {
 type live struct {
 	LiveOptions
 	target Target
-	prober *probe.Prober // of downloads; nil: none are made
+	prober *probe.Prober // prober of downloads; nil: there are none
 }
 
 var (
@@ -133,7 +133,7 @@ func (m *live) Watch(ctx context.Context, r RunRequest, period time.Duration) ([
 	return seen, err
 }
 
-// run makes a run of one window.
+// run makes a run that is measured as one window.
 func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (row model.TrainingRow, singles []float64, err error) {
 	var w window
 	recorder, err := m.loaded(ctx, r, func() (err error) {
@@ -159,8 +159,8 @@ func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (row
 	return row, w.singles, err
 }
 
-// loaded loads and disturbs the target, and does something after the warm-up. An interferer that cannot be ended, because it has ended
-// by itself, spoils the run.
+// loaded loads and disturbs the target, and calls during after the warm-up. If the interferer cannot be ended, because it has ended
+// by itself, the run is an error.
 func (m *live) loaded(ctx context.Context, r RunRequest, during func() error) (_ *loadgen.Recorder, err error) {
 	if err := m.can(r); err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (m *live) loaded(ctx context.Context, r RunRequest, during func() error) (_
 	return recorder, cmp.Or(err, ctx.Err())
 }
 
-// can refuses what cannot be measured or loaded.
+// can returns an error if the target cannot be loaded or measured as requested.
 func (m *live) can(r RunRequest) error {
 	if felt := m.prober != nil && r.Resource == m.prober.Resource() || m.target.Feels(r.Resource); !felt {
 		return &quell.UserError{Err: fmt.Errorf("nothing probes the %s of these machines: train another resource (train.resource)", r.Resource)}
@@ -199,7 +199,7 @@ func (m *live) can(r RunRequest) error {
 	return nil
 }
 
-// runner offers a run's load, and records requests after its warm-up.
+// runner makes what sends a run's load. It records the requests that are sent after the warm-up.
 func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner, error) {
 	end := r.WarmUp + r.Run
 	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
@@ -224,15 +224,15 @@ func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner
 	return loadgen.New(o)
 }
 
-// window is what was measured of a target in a while.
+// window is what was measured of a target during some time.
 type window struct {
 	seconds          float64
-	own, interfering float64           // carried, in seconds of the whole resource
+	own, interfering float64           // use by the service and the interferer, in seconds of the whole resource
 	sensed           quell.Observation // with all probes
 	singles          []float64         // of downloads, in milliseconds
 }
 
-// window probes for a while and accounts what was carried meanwhile.
+// window probes for a while and computes what the service and the interferer used meanwhile.
 func (m *live) window(ctx context.Context, r RunRequest, prober *probe.Prober, length time.Duration) (w window, err error) {
 	before, err := m.target.Carried(r.Resource)
 	if err != nil {

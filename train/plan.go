@@ -1,5 +1,5 @@
-// Package train runs controlled experiments on machines that it can load and disturb, and writes one row for each
-// run: first the probe and the service alone, then utilisation against interference (PRIMA, sections III-B1 and 2).
+// Package train runs controlled experiments on machines that it can load and disturb, and makes one row for each run: first with
+// the probe and the service alone, then with each utilisation and interference (PRIMA, sections III-B1 and III-B2).
 package train
 
 import (
@@ -17,19 +17,19 @@ import (
 // Plan says which runs to make.
 type Plan struct {
 	Levels       []float64     // commanded utilisations of the service; at 0 only the probe is measured
-	Interference []float64     // commanded utilisations of the interferer; 0 is the isolation baseline
+	Interference []float64     // commanded utilisations of the interferer; 0: the service runs alone
 	Most         float64       // cells with a larger sum of both utilisations are left out; 0: 0.95
-	Only         []Cell        // exactly these cells instead
+	Only         []Cell        // if set, exactly these cells instead
 	Run          time.Duration // length of one run
-	WarmUp       time.Duration // load and interference before measuring starts
+	WarmUp       time.Duration // time with load and interference before measuring starts
 	Repeat       int           // smallest number of runs of a cell
-	MaxRepeat    int           // largest number
+	MaxRepeat    int           // largest number of runs of a cell
 	Interval     float64       // stop when the width of the confidence interval is at most this share of the mean (PRIMA, section III-B1)
 	Confidence   float64
-	Adaptive     *Adaptive // chooses among the cells by the results so far; nil: every cell is measured
+	Adaptive     *Adaptive // how to choose cells by the results so far; nil: every cell is measured
 }
 
-// Busiest is the default of Plan.Most. Above it, queues keep growing during a run.
+// Busiest is the default of Plan.Most. If the sum is larger, queues keep growing during a run.
 const Busiest = 0.95
 
 // Quick takes about half a minute on eight hosts. It is enough for a demonstration, not for production.
@@ -57,7 +57,7 @@ type Cell struct {
 	Interference float64
 }
 
-// Cells lists the plan's cells, isolation first, without those whose sum is too large.
+// Cells lists the plan's cells, those without interference first. It leaves out those whose sum is above Plan.Most.
 func (p Plan) Cells() []Cell {
 	if len(p.Only) > 0 {
 		return p.Only
@@ -77,9 +77,9 @@ func (p Plan) Cells() []Cell {
 	return cells
 }
 
-// Round returns the cells to measure in a round, counted from 0, given the rows of the earlier rounds in order of
-// their seeds; none when the plan is finished. A plan without Adaptive has one round. It is pure: the same rows give
-// the same cells, whichever machines made them, so that an interrupted training continues in the same way.
+// Round returns the cells to measure in a round, counted from 0; none if the plan is finished. rows are those of the earlier rounds
+// in order of their seeds. A plan without Adaptive has one round. The same rows always give the same cells, whichever machines made
+// them, so that an interrupted training continues in the same way.
 func (p Plan) Round(number int, rows []model.TrainingRow, seed uint64) ([]Cell, error) {
 	switch {
 	case p.Adaptive != nil:
@@ -90,7 +90,7 @@ func (p Plan) Round(number int, rows []model.TrainingRow, seed uint64) ([]Cell, 
 	return nil, nil
 }
 
-// shuffled mixes the cells, so that a machine whose speed changes meanwhile affects runs with and without
+// shuffled puts the cells in a random order. So if a machine's speed changes meanwhile, that affects runs with and without
 // interference alike.
 func shuffled(cells []Cell, seed uint64) []Cell {
 	cells = slices.Clone(cells)
@@ -106,7 +106,7 @@ func (p Plan) mostCells() int {
 	return len(p.Cells())
 }
 
-// Settings are the plan's part in the settings of a training.
+// Settings are the plan's values among the settings of a training.
 func (p Plan) Settings() Settings {
 	s := Settings{
 		"train.levels": shareList(p.Levels), "train.interference": shareList(p.Interference), "train.run": p.Run.String(),

@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Probing is how a machine is probed: Count downloads of Bytes each, without headers, per Period.
+// Probing is how a machine is probed: in each Period by Count downloads of Bytes each, not counting headers.
 type Probing struct {
 	Period time.Duration
 	Count  int
@@ -34,28 +34,28 @@ type ProbedMachine interface {
 	Probes(ctx context.Context, r RunRequest, p Probing) ([]float64, error)
 }
 
-// ProbingStudy measures the effect of a probe budget: the error of one period's severity with each probing.
+// ProbingStudy measures, for each of several ways to probe, the error of the severity that one period's probes give.
 type ProbingStudy struct {
 	Probings []Probing
 	Resource quell.Resource
-	Cells    []Cell // with interference; each level is run alone as well
+	Cells    []Cell // cells with interference; each of their levels is also run without
 	Run      time.Duration
 	WarmUp   time.Duration
-	Machines []ProbedMachine // used at the same time
-	Seed     uint64          // all probings get the same load and interference
+	Machines []ProbedMachine // machines, used at the same time
+	Seed     uint64          // the same for all probings, which so get the same load and interference
 }
 
 // ProbingScore is the result of one probing.
 type ProbingScore struct {
 	Probing
-	Windows  int     `json:"windows"`  // periods measured
+	Windows  int     `json:"windows"`  // number of periods measured
 	Severity float64 `json:"severity"` // mean
-	Error    float64 `json:"error"`    // of one period's severity: root mean square over all cells
-	Alone    float64 `json:"alone"`    // the same without interference: the noise that a test must tolerate
+	Error    float64 `json:"error"`    // error of one period's severity: root mean square over all cells
+	Alone    float64 `json:"alone"`    // the same error without interference: the noise that a test must tolerate
 }
 
-// Study makes the runs and returns a score for each probing, in order. A period's severity is compared with that of
-// the whole run, so that an error common to all probes of one kind does not count.
+// Study makes the runs and returns a score for each probing, in order. The error of a period's severity is its difference from the
+// severity of the whole run. So an error that all probes of one kind have in common does not count.
 func (s ProbingStudy) Study(ctx context.Context) ([]ProbingScore, error) {
 	if len(s.Machines) == 0 {
 		return nil, errors.New("a study of probing needs at least one machine")
@@ -94,7 +94,7 @@ func (s ProbingStudy) Study(ctx context.Context) ([]ProbingScore, error) {
 	return scores, nil
 }
 
-// jobs numbers the runs: each cell under each probing.
+// jobs gives the numbers of the runs: one for each cell with each probing.
 func (s ProbingStudy) jobs() <-chan int {
 	n := len(s.Probings) * len(s.cells())
 	jobs := make(chan int, n)
@@ -105,7 +105,7 @@ func (s ProbingStudy) jobs() <-chan int {
 	return jobs
 }
 
-// cells lists every cell after its level alone.
+// cells lists every cell, each after a cell with its level and no interference.
 func (s ProbingStudy) cells() []Cell {
 	var out []Cell
 	for _, c := range s.Cells {

@@ -18,7 +18,7 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// Settings are what a training's rows depend on, by the names that users know. Rows measured under different settings
+// Settings are the values on which a training's rows depend, by names that users know. Rows measured under different settings
 // cannot be combined.
 type Settings map[string]string
 
@@ -42,22 +42,22 @@ func orNothing(value string) string {
 	return value
 }
 
-// Store is a file of training rows to which a training appends, and from which it continues after an interruption. A
-// second file next to it has the settings under which the rows were measured. One process at a time uses a store.
+// Store is a file of training rows to which a training appends, and from which it continues after an interruption. A second file
+// next to it has the settings under which the rows were measured. Only one process at a time can use a store.
 type Store struct {
 	path  string
 	file  *os.File
 	size  int64 // of the complete lines
 	rows  []model.TrainingRow
-	added int // rows saved since it was opened
+	added int // rows saved since the store was opened
 }
 
-// settingsSuffix is added to a store's name for its settings.
+// settingsSuffix, added to the name of a store's file, is the name of the file with its settings.
 const settingsSuffix = ".settings"
 
-// OpenStore opens the rows at path, or creates the file. An incomplete last line is cut off; complete rows stay. If
-// rows were measured under other settings, the error is a *quell.UserError that names the differences. With fresh,
-// existing rows are renamed, and the store begins empty.
+// OpenStore opens the rows at path, or creates the file. An incomplete last line is cut off; complete rows stay. If rows were
+// measured under other settings, the error is a *quell.UserError that names the differences. If fresh is set, the file of existing
+// rows gets another name, and the store begins empty.
 func OpenStore(path string, settings Settings, fresh bool) (*Store, error) {
 	s := &Store{path: path}
 	if err := s.open(); err != nil {
@@ -77,7 +77,7 @@ func OpenStore(path string, settings Settings, fresh bool) (*Store, error) {
 	return s, nil
 }
 
-// open opens the file and locks it; the lock ends with the process in any case.
+// open opens the file and locks it; the lock ends when the process ends, however it ends.
 func (s *Store) open() error {
 	if info, err := os.Stat(s.path); err == nil && !info.Mode().IsRegular() {
 		return &quell.UserError{Err: fmt.Errorf("opening the training rows: %s is not a regular file", s.path)}
@@ -100,7 +100,7 @@ func (s *Store) open() error {
 	return nil
 }
 
-// setAside renames the rows at path, and their settings, to the first free name.
+// setAside renames the file of rows at path, and the file with their settings, to the first free name.
 func setAside(path string) error {
 	for n := 1; ; n++ {
 		aside := fmt.Sprintf("%s.%d", path, n)
@@ -117,7 +117,7 @@ func setAside(path string) error {
 	}
 }
 
-// begin checks the existing settings, or writes new ones.
+// begin compares the stored settings with the given ones, or stores these if there are none.
 func (s *Store) begin(settings Settings) error {
 	if s.size == 0 {
 		return s.writeSettings(settings)
@@ -191,7 +191,7 @@ func (s *Store) mend() error {
 	return nil
 }
 
-// Rows are those that existed when the store was opened.
+// Rows are the rows that existed when the store was opened.
 func (s *Store) Rows() []model.TrainingRow { return s.rows }
 
 // Save appends a row and waits until it is on the disk. A row that could not be written completely is removed.
@@ -228,7 +228,7 @@ func (s *Store) append(data []byte) error {
 	return nil
 }
 
-// failed says what to do about a full disk.
+// failed adds to an error about a full disk what to do about it.
 func (s *Store) failed(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("the disk under %s is full; free some space and give the same command again, the rows so far are kept: %w", s.path, err)

@@ -16,19 +16,18 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Machine makes training runs, one at a time: it loads, disturbs and probes a machine, and ends load and interference
-// afterwards.
+// Machine makes training runs, one at a time: each loads, disturbs and probes a machine, and then ends load and interference.
 type Machine interface {
 	Measure(ctx context.Context, r RunRequest) (model.TrainingRow, error)
 }
 
 // RunRequest asks for one run.
 type RunRequest struct {
-	Resource quell.Resource // that the cell's utilisations are of
-	Disturb  quell.Resource // that the interferer uses instead; "": the same
+	Resource quell.Resource // resource that the service and the interferer use
+	Disturb  quell.Resource // resource that the interferer uses instead; "": the same
 	Cell
-	WarmUp time.Duration // load and interference before measuring starts
-	Run    time.Duration // its length
+	WarmUp time.Duration // time with load and interference before measuring starts
+	Run    time.Duration // time that is measured
 	Seed   uint64
 }
 
@@ -38,27 +37,27 @@ func (r RunRequest) disturbed() quell.Resource { return cmp.Or(r.Disturb, r.Reso
 // Options of a training. Plan, Resource and Machines are required.
 type Options struct {
 	Plan     Plan
-	Resource quell.Resource      // that is loaded, disturbed and probed
-	Machines []Machine           // used at the same time
-	Rows     []model.TrainingRow // rows made before with the same plan and seed, which are not repeated
+	Resource quell.Resource      // resource that is loaded, disturbed and probed
+	Machines []Machine           // machines, used at the same time
+	Rows     []model.TrainingRow // rows made before with the same plan and seed; their runs are not repeated
 	Save     func(model.TrainingRow) error
 	Progress func(Progress)
 	Seed     uint64
 }
 
-// Progress says how far a training is.
+// Progress is how far a training has come.
 type Progress struct {
 	Cells, CellsDone int           // an adaptive plan may finish before all its cells are measured
-	Runs             int           // number made so far, including those made before
-	Kept             int           // of these, those made before
-	Left             time.Duration // estimated
+	Runs             int           // runs made so far, including those of earlier calls
+	Kept             int           // of these, the runs of earlier calls
+	Left             time.Duration // estimated time to the end
 	Elapsed          time.Duration
 	Last             *model.TrainingRow
 }
 
-// Run is the only way to train, on all kinds of machines. It makes every run of the plan that Options.Rows lacks, saves each row when
-// it is done, and returns all rows in order of their seeds. The first error ends it; saved rows are kept. Rows that do not belong to
-// the plan are a *quell.UserError.
+// Run is the only way to train, on all kinds of machines. It makes every run of the plan that Options.Rows lacks, saves each row
+// when it is done, and returns all rows in order of their seeds. The first error ends it; saved rows are kept. If Options.Rows has
+// rows that do not belong to the plan, the error is a *quell.UserError.
 func Run(ctx context.Context, o Options) ([]model.TrainingRow, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func (o *Options) check() error {
 // training is one call of Run.
 type training struct {
 	Options
-	saved map[uint64]model.TrainingRow // made before, by seed
+	saved map[uint64]model.TrainingRow // rows made before, by seed
 	cells []Cell                       // of all rounds so far
 	began time.Time
 
@@ -108,8 +107,8 @@ type training struct {
 	kept int // rows
 }
 
-// remember takes the rows made before. A run's number is in its seed (see cell), so most rows that do not belong to the
-// plan are recognised at once.
+// remember takes the rows made before. A run's seed contains its number (see cell), so most rows that do not belong to the plan are
+// recognised at once.
 func (t *training) remember() error {
 	cells, repeats := uint64(t.Plan.mostCells()), uint64(t.Plan.MaxRepeat)
 	for _, row := range t.Rows {
@@ -128,7 +127,7 @@ func (t *training) remember() error {
 	return nil
 }
 
-// forgotten returns whether rows are left over at the end.
+// forgotten returns whether, at the end, some of the rows made before were not used.
 func (t *training) forgotten() error {
 	if t.kept == len(t.saved) {
 		return nil
@@ -139,14 +138,14 @@ func (t *training) forgotten() error {
 	return foreign("this plan makes no run with seed %d", slices.Min(slices.Collect(maps.Keys(t.saved))))
 }
 
-// foreign is the error about rows that do not belong to a training with these settings.
+// foreign is the error if rows do not belong to a training with these settings.
 func foreign(format string, args ...any) error {
 	return &quell.UserError{Err: fmt.Errorf(format+": the rows were changed, or made by another version; give --fresh, or name another file",
 		args...)}
 }
 
-// round measures a round's cells on all machines, and returns rows in order of their seeds, so that the next round
-// does not depend on which machine was first.
+// round measures a round's cells on all machines, and sorts the rows by their seeds, so that the next round does not depend on
+// which machine was first.
 func (t *training) round(ctx context.Context, cells []Cell) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -187,8 +186,8 @@ func (t *training) take() (number int, ok bool) {
 	return t.next - 1, true
 }
 
-// cell repeats a run until the relevant mean is precise enough: the probe time in isolation or without load, the
-// response time under interference. A cell that never becomes precise enough is kept and marked.
+// cell repeats a run until a mean is precise enough: that of the probe time without load or interference, that of the response time
+// otherwise. If the mean never becomes precise enough, the row is kept and marked.
 func (t *training) cell(ctx context.Context, number int, machine Machine) error {
 	cell := t.cells[number]
 	var means []float64
@@ -234,7 +233,7 @@ func (t *training) judged(cell Cell, row *model.TrainingRow) float64 {
 	return mean
 }
 
-// settle records in the row how precise the mean is, and returns whether to stop.
+// settle records in the row how precise the mean is, and returns whether that is enough.
 func (t *training) settle(row *model.TrainingRow, means []float64) (stop bool) {
 	interval, ok := stats.MeanInterval(means, t.Plan.Confidence)
 	if !ok {
@@ -269,7 +268,7 @@ func (t *training) keep(row model.TrainingRow, old, cellDone bool) error {
 	return nil
 }
 
-// progress estimates the time left from the runs that a cell took so far.
+// progress estimates the time left from how many runs a cell has taken on average.
 func (t *training) progress(row *model.TrainingRow) Progress {
 	cells, runs := t.Plan.mostCells(), len(t.rows)
 	perCell := float64(t.Plan.Repeat)
