@@ -92,7 +92,8 @@ func (o *arenaOptions) run(ctx context.Context, paths []string, out, errs io.Wri
 	return err
 }
 
-// loadContest reads a scenario, and the text that explains its results from the file of the same name that ends in .md.
+// loadContest reads a scenario. It also reads the text that explains the scenario's results, from the file of the same name that
+// ends in .md.
 func loadContest(path string) (*scenario.Scenario, string, error) {
 	sc, err := scenario.Load(path)
 	if err != nil {

@@ -72,7 +72,7 @@ func configCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// checkModels checks whether the policy can work with the configured models. config.Check reports missing files.
+// checkModels checks whether the policy can work with the configured models. It ignores a missing file, which config.Check reports.
 func checkModels(file *config.File) error {
 	if file == nil || file.Models == "" || !isFile(file.Models) {
 		return nil
@@ -106,5 +106,5 @@ func writeAnswers(w io.Writer, answers []daemon.Answer) error {
 	return nil
 }
 
-// showHelp is what a command does that only groups others.
+// showHelp is what a command does that only has subcommands.
 func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }

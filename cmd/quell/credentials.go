@@ -49,7 +49,7 @@ Processes on the controller's machine that run as its user find theirs by themse
 	return cmd
 }
 
-// keyring returns the keyring of a configuration, and the grant that the arguments name.
+// keyring returns the keyring of a configuration, and the grant (role and name) that the arguments describe.
 func keyring(cmd *cobra.Command, path string, args []string) (ring bus.Keyring, g bus.Grant, err error) {
 	file, err := contact(cmd, path)
 	if err != nil {

@@ -81,7 +81,7 @@ func balancerCommand() *cobra.Command {
 	return cmd
 }
 
-// lingerCommand is started by the controller and outlives it.
+// lingerCommand is the command that the controller starts to outlive it.
 func lingerCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{

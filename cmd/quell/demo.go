@@ -93,7 +93,7 @@ func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
 	return sc, nil
 }
 
-// warmUp is how long the first load is offered before measuring starts, if the scenario does not say.
+// warmUp is how long the first load is offered before measuring starts, if the scenario does not set it.
 const warmUp = 4 * time.Second
 
 func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Writer) (err error) {
@@ -181,7 +181,7 @@ func (o *demoOptions) folder() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// prepareModels trains on emulated hosts like the scenario's, unless models are given.
+// prepareModels trains models on emulated hosts like those of the scenario, unless the user gave models.
 func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, dir string, view *demoView) (string, error) {
 	if o.models != "" {
 		return filepath.Abs(o.models)
@@ -208,7 +208,7 @@ func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, 
 	return path, models.Save(path)
 }
 
-// startGroups starts every run's group at once.
+// startGroups starts the groups of instances of all runs at once.
 func startGroups(ctx context.Context, rig *experiment.Emulated, sc *scenario.Scenario) ([]*experiment.EmulatedGroup, error) {
 	groups := make([]*experiment.EmulatedGroup, len(sc.Runs))
 	errs := make([]error, len(sc.Runs))

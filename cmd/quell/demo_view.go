@@ -26,8 +26,8 @@ type demoView struct {
 	terminal bool
 	sc       *scenario.Scenario
 	bar      *progressBar
-	rows     int           // by the last frame
-	printed  time.Duration // of the last plain line
+	rows     int           // rows that the last frame had
+	printed  time.Duration // time of the last plain line
 }
 
 func newDemoView(w io.Writer, sc *scenario.Scenario) *demoView {
@@ -76,7 +76,7 @@ func (v *demoView) frame(f experiment.Frame) {
 	}
 }
 
-// redraw draws the table over the last one.
+// redraw draws the table over the one drawn before.
 func (v *demoView) redraw(f experiment.Frame) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of %s   load %.1f machines' worth   noisy neighbours: %s\n\n", max(0, f.At.Round(time.Second)), v.sc.Duration, f.Load,
@@ -179,7 +179,7 @@ func thinking(f experiment.Frame) (experiment.RunFrame, bool) {
 	return experiment.RunFrame{}, false
 }
 
-// latest is the newest reason for the group, or else for an instance.
+// latest is the newest reason of a decision about the group or, if there is none, about an instance.
 func latest(r experiment.RunFrame) string {
 	if r.Err != nil {
 		return r.Err.Error()
@@ -205,7 +205,7 @@ func summarise(w io.Writer, sc *scenario.Scenario, results []quell.Result, group
 		fmt.Fprintln(w, verdict)
 	}
 	fmt.Fprintf(w, "\nModels:   %s\n", models)
-	quell := os.Args[0] // as the user called it
+	quell := os.Args[0] // the program as the user called it
 	for i, g := range groups {
 		if sc.Runs[i].Policy.Name != policy.Plain {
 			fmt.Fprintf(w, "Journal:  %s journal --dir %s\n", quell, g.StoreDir())

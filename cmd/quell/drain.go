@@ -74,9 +74,9 @@ func askDone(cmd *cobra.Command, path string, c bus.Command) (string, error) {
 	return reply.Done, nil
 }
 
-// awaitEmpty waits until no request is open at a drained instance, also over a restart of the controller.
+// awaitEmpty waits until no request is open at a drained instance. It goes on waiting if the controller restarts meanwhile.
 func awaitEmpty(cmd *cobra.Command, path, instance string, timeout time.Duration) error {
-	file, _, err := daemon.Drivers().LoadContact(path) // mistakes were reported before
+	file, _, err := daemon.Drivers().LoadContact(path) // askDone has already reported mistakes
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,7 @@ func notEmpty(instance string, open int64, after time.Duration, last error) erro
 	return errors.New(text + "; quell status shows them")
 }
 
-// openAt returns how many requests are open at a drained instance; at least 1 while the balancer still has it in
-// rotation.
+// openAt returns how many requests are open at a drained instance; at least 1 while the balancer may still send it new ones.
 func openAt(s controller.Status, instance string) (int64, error) {
 	for _, row := range s.Instances {
 		switch {
@@ -140,10 +139,10 @@ func openAt(s controller.Status, instance string) (int64, error) {
 			return max(1, *row.Open), nil
 		}
 	}
-	return 0, nil // it has ended
+	return 0, nil // the instance has ended
 }
 
-// heldText is a status's text about an instance that a person took out.
+// heldText is what the status shows of an instance that a person took out of rotation.
 func heldText(row controller.InstanceStatus) string {
 	text := fmt.Sprintf(", held by %s since %s", row.Held.By, row.Held.Since.Local().Format(time.DateTime))
 	switch {

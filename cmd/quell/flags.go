@@ -17,7 +17,7 @@ import (
 // configVariable names the configuration file for every command without --config.
 const configVariable = "QUELL_CONFIG"
 
-// configPlaces are tried in turn if neither flag nor variable names a file.
+// configPlaces are tried in turn if neither --config nor the environment variable names a file.
 var configPlaces = []string{"./quell.yaml", "/etc/quell/quell.yaml"}
 
 // configFlag adds --config. The path is set when the command runs.
@@ -26,7 +26,7 @@ func configFlag(cmd *cobra.Command, path *string) {
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return findConfig(cmd, path) }
 }
 
-// addConfigFlag is configFlag without the search for a default.
+// addConfigFlag adds --config as configFlag does, but does not look for a default file.
 func addConfigFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "config", "", "configuration file (default: $"+configVariable+", "+strings.Join(configPlaces, ", ")+")")
 }
@@ -40,8 +40,8 @@ func findConfig(cmd *cobra.Command, path *string) (err error) {
 	return err
 }
 
-// defaultConfig is the file that the environment variable names, or else the first of these that exists. A file that
-// cannot be examined counts as existing, so that reading it gives the reason.
+// defaultConfig returns the file that the environment variable names or, if it names none, the first of the places that exists. A
+// file that cannot be examined counts as existing, so that the error of reading it says why.
 func defaultConfig(environment string, places []string) (string, error) {
 	if environment != "" {
 		return environment, nil

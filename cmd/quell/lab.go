@@ -48,7 +48,7 @@ func labCleanCommand() *cobra.Command {
 	return cmd
 }
 
-// labWorkCommand is the program that a lab's instance runs for requests of classes.
+// labWorkCommand is the program that answers the requests of classes on a lab's instance.
 func labWorkCommand() *cobra.Command {
 	var listen string
 	var o kernel.WorkOptions
@@ -68,11 +68,11 @@ func labWorkCommand() *cobra.Command {
 	return cmd
 }
 
-// workThreads is the limit of threads, high enough for the kernel to share the processors among the requests. Go's own
-// scheduler would let each request run for 10 ms before the next.
+// workThreads is the limit of threads. It is so high that the kernel shares the processors among the requests; with fewer threads
+// Go's scheduler would let each request run for 10 ms before the next.
 const workThreads = 64
 
-// serveWork serves until ctx ends, and then finishes open requests.
+// serveWork answers requests until ctx ends, and then finishes open ones.
 func serveWork(ctx context.Context, address string, o kernel.WorkOptions) error {
 	handler, err := kernel.Work(o)
 	if err != nil {

@@ -32,10 +32,11 @@ func labCrosstalkCommand() *cobra.Command {
 	return cmd
 }
 
-// baselineLoads are the loads at which the probes alone are measured, as shares of the scenario's: what it is in one period or another.
+// baselineLoads are the loads at which probes are measured without a neighbour, as shares of the scenario's load. They cover what
+// that load is in single periods.
 var baselineLoads = []float64{0.6, 1, 1.4}
 
-// matrix measures which probes feel which neighbour, and keeps crosstalk.json.
+// matrix measures which probes feel which neighbour, and writes crosstalk.json.
 func (o *labRun) matrix(ctx context.Context, program, dir string, machines experiment.Machines, out, errs io.Writer) error {
 	path := filepath.Join(dir, "crosstalk.json")
 	if _, err := os.Stat(path); err == nil && o.resume {
@@ -73,7 +74,8 @@ func (o *labRun) matrix(ctx context.Context, program, dir string, machines exper
 	return writeMatrix(out, result)
 }
 
-// writeMatrix prints in how many of its periods each kind of probe felt each neighbour, and how much longer it took on average.
+// writeMatrix prints, for each kind of probe and each neighbour, in how many periods the probe felt the neighbour, and how
+// much longer the probe took on average.
 func writeMatrix(out io.Writer, c train.Crosstalk) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, "NEIGHBOUR\tPERIODS")

@@ -27,17 +27,17 @@ func (o *labRun) needsModels(sc *scenario.Scenario) bool {
 	return o.validate || o.probing || slices.ContainsFunc(o.chosen(sc), func(r scenario.Run) bool { return policy.Feels(r.Policy.Name) })
 }
 
-// labTraining holds everything that models depend on. Scenarios with the same values share models.
+// labTraining has all values on which models depend. Scenarios for which these are the same share models.
 type labTraining struct {
 	Plan     train.Plan
 	Resource quell.Resource
-	Others   []quell.Resource `json:",omitempty"` // that are trained after it
+	Others   []quell.Resource `json:",omitempty"` // resources that are trained after Resource
 	Network  float64
-	Cores    float64 `json:",omitzero"` // if the hosts' processors are limited
-	DiskIOPS float64 `json:",omitzero"` // if limited
+	Cores    float64 `json:",omitzero"` // processors of a host; 0: not limited
+	DiskIOPS float64 `json:",omitzero"` // the disk's operations per second; 0: not limited
 	Workload scenario.Workload
 	Budget   float64
-	Spacing  time.Duration // of probes of the network
+	Spacing  time.Duration // mean time between probes of the network
 }
 
 // labProbeBudget is the share of the link that probes may use, in training and in the runs.
@@ -47,12 +47,12 @@ func (o *labRun) training() labTraining {
 	w := o.scenario.Workload
 	w.Load, w.Step = 0, nil
 	if w.Arrivals == scenario.Ramp || w.Kind == scenario.Video {
-		w.Arrivals = scenario.Poisson // as in the paper: whether models also hold for other arrivals is what is tested
+		w.Arrivals = scenario.Poisson // as in PRIMA's paper: the runs test whether the models also hold for other arrivals
 	}
-	if w.Kind == scenario.Users { // for users no level gives a number of users: the same requests arrive independently
+	if w.Kind == scenario.Users { // no number of users corresponds to a level: instead the same requests arrive independently
 		w.Kind, w.Arrivals, w.Users, w.Think = scenario.Classes, scenario.Poisson, 0, 0
 	}
-	w.System, w.CacheStretch = 0, 0 // of simulated machines
+	w.System, w.CacheStretch = 0, 0 // only simulated machines have these
 	host, felt := experiment.KernelHost(o.scenario, o.scenario.Hosts[0]), experiment.Felt(o.scenario)
 	t := labTraining{
 		Plan: labPlan(), Resource: felt[0], Others: felt[1:], Network: host.Network, Cores: host.Cores, DiskIOPS: host.DiskIOPS,
@@ -71,8 +71,8 @@ func (o *labRun) training() labTraining {
 	return t
 }
 
-// labPlan covers loads from zero, as for a spared instance, up to the largest load that a queue on the link can
-// carry, each with several levels of interference.
+// labPlan covers loads from zero, which an instance without traffic has, to the largest that a queue on the link can carry, each
+// with several levels of interference.
 func labPlan() train.Plan {
 	p := train.Full()
 	p.Levels = []float64{0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
@@ -81,8 +81,8 @@ func labPlan() train.Plan {
 	return p
 }
 
-// sessionLabPlan has fewer cells, because sessions need long to settle at a level, so each run is long. Its lowest level is
-// no load at all, because at a low level there are too few sessions.
+// sessionLabPlan has fewer cells than labPlan, because its runs are long: the number of sessions takes long to become steady. It
+// has no low levels apart from zero, because at a low level there are too few sessions.
 func sessionLabPlan() train.Plan {
 	p := labPlan()
 	p.Levels, p.Interference = []float64{0, 0.2, 0.35, 0.5, 0.65}, []float64{0, 0.15, 0.3, 0.45, 0.6}
@@ -90,8 +90,8 @@ func sessionLabPlan() train.Plan {
 	return p
 }
 
-// machineLabPlan is for resources that are probed on the machine itself. A quota that is used up stops a host at once, so cells go up to
-// that point and not beyond.
+// machineLabPlan is for resources that are probed on the machine itself. When a host has used up its quota it stops at once, so the
+// cells end at that point.
 func machineLabPlan() train.Plan {
 	p := labPlan()
 	p.Levels, p.Interference = []float64{0, 0.15, 0.3, 0.45, 0.6, 0.75}, []float64{0, 0.2, 0.4, 0.6}
@@ -106,7 +106,7 @@ func quickLabPlan() train.Plan {
 	return p
 }
 
-// key names the folder of the models.
+// key is the name of the models' folder.
 func (t labTraining) key() (string, error) {
 	data, err := json.Marshal(t)
 	if err != nil {
@@ -119,7 +119,7 @@ func (t labTraining) key() (string, error) {
 // prepareModels trains on the lab's own machines, all at once, unless the folder already has models from the same inputs.
 func (o *labRun) prepareModels(ctx context.Context, program string, machines experiment.Machines, errs io.Writer) (string, error) {
 	if o.models != "" {
-		if _, err := loadModels(o.models); err != nil { // check now, and not from a controller's log after the scenario
+		if _, err := loadModels(o.models); err != nil { // otherwise only a controller's log would report the mistake, after the scenario
 			return "", err
 		}
 		return filepath.Abs(o.models)
@@ -172,12 +172,12 @@ func (o *labRun) trainAll(
 	return rows, nil
 }
 
-// felt are the resources that are trained, in order.
+// felt are the resources whose models are trained, in order.
 func (t labTraining) felt() []quell.Resource {
 	return append([]quell.Resource{t.Resource}, t.Others...)
 }
 
-// rowsFile is where the rows of a resource are kept.
+// rowsFile is the file with the rows of a resource.
 func rowsFile(dir string, t labTraining, r quell.Resource) string {
 	if r == t.Resource {
 		return filepath.Join(dir, "training.jsonl")
@@ -185,7 +185,8 @@ func rowsFile(dir string, t labTraining, r quell.Resource) string {
 	return filepath.Join(dir, fmt.Sprintf("training-%s.jsonl", r))
 }
 
-// train makes the runs of a plan on all of the lab's machines at once. Rows are kept in dir: an interrupted training goes on.
+// train makes the runs of a plan on all of the lab's machines at once. It keeps the rows in dir, so that an interrupted training
+// can continue.
 func (o *labRun) train(
 	ctx context.Context, t labTraining, r quell.Resource, dir, program string, machines experiment.Machines, errs io.Writer,
 ) (rows []model.TrainingRow, err error) {
@@ -204,7 +205,7 @@ func (t labTraining) host() scenario.Host {
 	return scenario.Host{Network: t.Network, Cores: t.Cores, DiskIOPS: t.DiskIOPS}
 }
 
-// settings are what the rows depend on.
+// settings are the values on which the rows depend.
 func (t labTraining) settings(r quell.Resource, seed uint64) train.Settings {
 	s := t.Plan.Settings()
 	maps.Copy(s, train.Settings{

@@ -18,8 +18,8 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// playerVariable names the player's end of the sockets between it and the lab's owner. If it is set, this process is
-// the player.
+// playerVariable is the environment variable with the descriptor of the player's socket to the lab's owner. If it is set, this
+// process is the player.
 const playerVariable = "QUELL_LAB_FD"
 
 // player is the connection of a process inside a lab to the lab's owner.
@@ -43,13 +43,13 @@ func insideLab() *player {
 	if err != nil {
 		return nil
 	}
-	os.Unsetenv(playerVariable) // not for the player's own children
+	os.Unsetenv(playerVariable) // the player's children must not use it
 	return &player{machines, gone}
 }
 
 var errOwnerGone = errors.New("the process that owns the lab is gone: `quell lab clean` removes what is left")
 
-// with returns a context that also ends when the owner has ended.
+// with returns a context that ends with ctx, or when the owner has ended.
 func (p *player) with(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -99,7 +99,7 @@ func ownLab(ctx context.Context, o kernel.Options, errs io.Writer) (err error) {
 	return awaitPlayer(ctx, cmd, errs)
 }
 
-// playerCommand is this process's command line again, in its own process group: the owner gets ctrl-C and passes it on.
+// playerCommand runs this process's command line again, in its own process group: the owner gets ctrl-C and passes it on.
 func playerCommand(end *os.File) (*exec.Cmd, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -144,7 +144,8 @@ func playerEnded(err error) error {
 	return nil
 }
 
-// andRemoved joins the errors of the player and of removing its lab. A bare exit status would hide the latter.
+// andRemoved joins the errors of the player and of removing its lab. If the player's error is only an exit status, it would hide
+// the other one.
 func andRemoved(player, removing error) error {
 	if removing == nil {
 		return player
@@ -156,7 +157,7 @@ func andRemoved(player, removing error) error {
 	return errors.Join(player, removing)
 }
 
-// statusError ends this process with that status and without a message.
+// statusError is an error with which this process ends with that status and without a message.
 type statusError int
 
 func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }

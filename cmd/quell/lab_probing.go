@@ -32,8 +32,8 @@ func labProbingCommand() *cobra.Command {
 // probingPeriod makes one download of 1 MB per period use 5% of a link of 100 Mbit/s.
 const probingPeriod = 1600 * time.Millisecond
 
-// probings are budgets from 1 to 5% of a link, as one download per period or as many small ones; the first is the
-// paper's, 1 MB at 5%.
+// probings are ways to spend 1 to 5% of a link: on one download per period or on many small ones. The first is that of PRIMA's
+// paper, 1 MB at 5%.
 func probings(network float64) []train.Probing {
 	var all []train.Probing
 	for _, budget := range []float64{0.05, 0.02, 0.01} {
@@ -45,7 +45,7 @@ func probings(network float64) []train.Probing {
 	return all
 }
 
-// study measures the probings at a moderate load next to a neighbour, and writes probing.json.
+// study measures each way to probe at a moderate load next to a neighbour, and writes probing.json.
 func (o *labRun) study(ctx context.Context, program, dir string, machines experiment.Machines, out io.Writer) error {
 	path := filepath.Join(dir, "probing.json")
 	if _, err := os.Stat(path); err == nil && o.resume {

@@ -25,11 +25,11 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// labRun is one call of `quell lab run`. It runs twice. The owner makes the lab and starts the same command line again
-// inside it, as the player, which trains and plays. The owner then removes the lab, however the player ended.
+// labRun is one call of `quell lab run`. It runs twice. The owner makes the lab and starts the same command line again inside it,
+// as the player, which trains models and plays runs. When the player has ended, in whatever way, the owner removes the lab.
 type labRun struct {
 	policies []string
-	runs     []int // numbers from 1; none: all
+	runs     []int // numbers of the runs to play, from 1; none: all
 	json     string
 	out      string
 	prefix   string
@@ -40,10 +40,10 @@ type labRun struct {
 	resume   bool
 	validate bool
 	probing  bool
-	heldOut  time.Duration // how long a held-out point is measured
+	heldOut  time.Duration // how long each held-out point is measured
 
 	crosstalk bool
-	periods   int // of each cell of its matrix
+	periods   int // periods of each cell of the cross-talk matrix
 
 	name     string
 	scenario *scenario.Scenario
@@ -147,7 +147,7 @@ func (o *labRun) chosen(sc *scenario.Scenario) []scenario.Run {
 	return runs
 }
 
-// labScenario returns the experiment of that name from the library, or reads a file.
+// labScenario returns the experiment of that name from the library or, if there is none, reads the file of that name.
 func labScenario(name string) (file string, data []byte, err error) {
 	if strings.HasSuffix(name, ".yaml") || strings.ContainsRune(name, filepath.Separator) {
 		data, err = os.ReadFile(name)
@@ -165,8 +165,8 @@ func labScenario(name string) (file string, data []byte, err error) {
 	return name, data, nil
 }
 
-// playable returns what a lab cannot do with a scenario: play it, or train for it if models are needed and none are given. Run
-// numbers in the error are those in the file, before any runs were left out.
+// playable returns an error if a lab cannot play a scenario, or cannot train the models that it needs. Run numbers in the error
+// count the runs in the file, with those that were not selected.
 func (o *labRun) playable(sc *scenario.Scenario, written []scenario.Run) error {
 	file := *sc
 	file.Runs = written
@@ -249,7 +249,7 @@ func sumOfCores(hosts []kernel.Host) (sum float64) {
 	return sum
 }
 
-// programs are those that the runs need.
+// programs are the programs that the runs need.
 func (o *labRun) programs() []string {
 	var programs []string
 	if k := o.scenario.Workload.Kind; k == scenario.File || k == scenario.Video {
@@ -339,7 +339,7 @@ func (o *labRun) interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// kept returns the record of a run that was played before from the same inputs, if reuse is requested.
+// kept returns the record of a run that was played before with the same inputs; nil if there is none or the user wants no reuse.
 func (o *labRun) kept(rig *experiment.Kernel, index int) (*experiment.Record, error) {
 	if !o.resume {
 		return nil, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
-// ownTraining makes the machines of a training with testbed kernel and runs the same command line inside.
+// ownTraining makes the lab of a training with testbed kernel, and runs the same command line inside it.
 func ownTraining(ctx context.Context, file *config.File, prefix string, errs io.Writer) error {
 	if err := kernel.Check("nginx", "iperf3"); err != nil {
 		return err
@@ -33,7 +33,7 @@ func trainingIDs(file *config.File) []string {
 	return ids
 }
 
-// trainingHosts are the machines as the player inside uses them for training. Their files are removed with the lab.
+// trainingHosts are the lab's machines as the player uses them for training. Their files are removed with the lab.
 func trainingHosts(file *config.File, prefix string, machines experiment.Machines) (*experiment.KernelHosts, error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -46,7 +46,7 @@ func (o *labRun) measureHeldOut(ctx context.Context, program, models, dir string
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	o.scenario.Seed += 1_000_003 // other arrivals than those of the training
+	o.scenario.Seed += 1_000_003 // the arrivals must differ from those of the training
 	fmt.Fprintf(errs, "Measuring %d held-out points for %s each.\n", len(t.Plan.Only), o.heldOut)
 	rows, err := o.train(ctx, t, t.Resource, dir, program, machines, errs)
 	if err != nil {

@@ -40,7 +40,7 @@ func localStatus(cmd *cobra.Command, path string, asJSON bool) error {
 	return writeLocalStatus(cmd.OutOrStdout(), s)
 }
 
-// localJournal calls fn with the entries from since on in the journal of this machine's agent.
+// localJournal calls fn with each entry, from the time since on, of the journal of this machine's agent.
 func localJournal(cmd *cobra.Command, path string, since time.Time, fn func(bus.Entry) error) error {
 	if err := findConfig(cmd, &path); err != nil {
 		return err
@@ -89,7 +89,7 @@ func writeLocalStatus(w io.Writer, s host.Status) error {
 	return writeUnread(w, s)
 }
 
-// writeUnread ends a status with the present failures.
+// writeUnread writes the last part of a status: what the agent cannot read at present.
 func writeUnread(w io.Writer, s host.Status) error {
 	for _, part := range s.Refused {
 		fmt.Fprintf(w, "\nthe plan asks for %s, which nothing in the agent carries out", part)

@@ -31,7 +31,7 @@ func (o *logOptions) add(cmd *cobra.Command) {
 
 func (o *logOptions) logger(w io.Writer) *slog.Logger {
 	level := slog.LevelInfo
-	_ = level.UnmarshalText([]byte(o.level.is)) // one of the known ones
+	_ = level.UnmarshalText([]byte(o.level.is)) // the flag accepts only known levels
 	if o.verbose {
 		level = slog.LevelDebug
 	}
@@ -42,7 +42,7 @@ func (o *logOptions) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// run runs a process, and logs its start and why it ended. User's mistakes are printed and not logged.
+// run runs a process, and logs its start and why it ended. It does not log mistakes of the user; these are printed.
 func (o *logOptions) run(cmd *cobra.Command, config string, process func(context.Context, *slog.Logger) error) error {
 	log := o.logger(cmd.ErrOrStderr())
 	log.Info(cmd.Name()+" starts", "version", buildVersion(), "config", config)

@@ -22,7 +22,7 @@ import (
 const (
 	exitDone   = 0
 	exitFailed = 1 // the work failed
-	exitUsage  = 2 // the command line or a file is wrong
+	exitUsage  = 2 // the command line, or a file that it names, is wrong
 )
 
 func main() {
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	return exitFailed
 }
 
-// newRoot builds the command tree; reached is set when a command line has been parsed.
+// newRoot builds the command tree; it sets reached when a command line was parsed without a mistake.
 func newRoot(reached *bool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "quell",
@@ -72,7 +72,7 @@ func newRoot(reached *bool) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmd.ValidateRequiredFlags(); err != nil { // cobra itself checks only after this
+			if err := cmd.ValidateRequiredFlags(); err != nil { // cobra itself checks them only after this function
 				return err
 			}
 			*reached = true
@@ -91,7 +91,7 @@ func newRoot(reached *bool) *cobra.Command {
 	return root
 }
 
-// userErrorf makes a user's mistake: exit status 2.
+// userErrorf makes the error of a user's mistake, which gives exit status 2.
 func userErrorf(format string, args ...any) error {
 	return &quell.UserError{Err: fmt.Errorf(format, args...)}
 }
@@ -99,7 +99,7 @@ func userErrorf(format string, args ...any) error {
 // newLogger writes plain lines for people to standard error.
 func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
-// someNamed requires at least one such argument.
+// someNamed requires at least one argument; name says, in the message, what it is.
 func someNamed(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -109,7 +109,7 @@ func someNamed(name string) cobra.PositionalArgs {
 	}
 }
 
-// named requires exactly these arguments.
+// named requires exactly as many arguments as there are names, which the message uses.
 func named(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {

@@ -82,7 +82,7 @@ func runTraining(
 	return err
 }
 
-// settings are what the rows of a configuration's training depend on.
+// settings are the values on which the rows of a configuration's training depend.
 func settings(file *config.File, plan train.Plan) train.Settings {
 	c, s := file.Train, plan.Settings()
 	maps.Copy(s, train.Settings{
@@ -200,7 +200,7 @@ func modelCommand() *cobra.Command {
 	return cmd
 }
 
-// describe prints the models for the threshold, if one is given.
+// describe prints the models, and what they say for the threshold, if one is given.
 func describe(cmd *cobra.Command, models *model.Models, threshold time.Duration) error {
 	w := bufio.NewWriter(cmd.OutOrStdout())
 	if err := model.Describe(w, models, model.ShowOptions{ThresholdsMS: thresholds(threshold)}); err != nil {
@@ -209,7 +209,7 @@ func describe(cmd *cobra.Command, models *model.Models, threshold time.Duration)
 	return w.Flush()
 }
 
-// thresholds holds the given threshold in milliseconds, or nothing.
+// thresholds returns the threshold in milliseconds, or nothing if none is given.
 func thresholds(given time.Duration) []float64 {
 	if given == 0 {
 		return nil

@@ -111,7 +111,7 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	}
 	models := s.Models
 	if models != "in use" && models != "not needed" {
-		models = "missing" // the reasons below say what to do
+		models = "missing" // the status lists below why, and what to do
 	}
 	fmt.Fprintf(w, "service %s  policy %s  %s  objective %s  models %s\n", s.Service, s.Policy, state, s.SLO, models)
 	if s.Refused != "" {
@@ -182,7 +182,7 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	return writeProblems(w, s)
 }
 
-// writeInside shows the limits and settings that agents report.
+// writeInside prints the limits and settings, inside their machines, that agents report.
 func writeInside(w io.Writer, instances []controller.InstanceStatus) {
 	for _, i := range instances {
 		var parts []string
@@ -198,7 +198,7 @@ func writeInside(w io.Writer, instances []controller.InstanceStatus) {
 	}
 }
 
-// capacity is a cell with the capacity and, if known, what limits it.
+// capacity is the table cell with an instance's capacity and, if known, what limits it.
 func capacity(i controller.InstanceStatus) string {
 	text := cell(i.Capacity, "%.3f")
 	if i.Limiter != "" {
@@ -207,7 +207,7 @@ func capacity(i controller.InstanceStatus) string {
 	return text
 }
 
-// writeProblems ends a status with the present failures.
+// writeProblems writes the last part of a status: the present failures.
 func writeProblems(w io.Writer, s controller.Status) error {
 	for _, p := range []struct{ what, why string }{{"memory lost", s.Lost}, {"not kept over a restart", s.Store}} {
 		if p.why != "" {
@@ -239,7 +239,7 @@ func age(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
-// cell shows a reading, or a dash if there is none.
+// cell is the table cell of a reading, a dash if there is none.
 func cell(v *float64, format string) string {
 	if v == nil {
 		return "-"
@@ -247,7 +247,7 @@ func cell(v *float64, format string) string {
 	return fmt.Sprintf(format, *v)
 }
 
-// simpleCommand makes a command that changes something at the controller and prints what was done.
+// simpleCommand makes a command that asks the controller to change something, and prints what it did.
 func simpleCommand(use, short string, args cobra.PositionalArgs, build func([]string) (bus.Command, error)) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
@@ -320,7 +320,7 @@ func journalCommand() *cobra.Command {
 			}
 			defer closeAll()
 			if dir != "" && !cmd.Flags().Changed("since") {
-				from = time.Time{} // a stored journal may be old
+				from = time.Time{} // all entries of a stored journal may be older than the default
 			}
 			if snapshots {
 				err = journal.ReadSnapshots(cmd.Context(), from, func(s quell.Snapshot) error { return w.line(s) })
@@ -353,8 +353,8 @@ type journal interface {
 	ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error
 }
 
-// openJournal opens a journal through a running controller or in a folder. kept is the controller's data folder, if it is on this
-// machine.
+// openJournal opens the journal in a folder or, if dir is empty, that of a running controller. kept is the controller's data
+// folder, if it is on this machine.
 func openJournal(cmd *cobra.Command, path, dir, service string) (_ journal, kept string, closeAll func(), err error) {
 	if path != "" && dir != "" {
 		return nil, "", nil, userErrorf("--config and --dir exclude each other: --config asks a running controller, --dir reads a folder")
@@ -386,7 +386,7 @@ func openJournal(cmd *cobra.Command, path, dir, service string) (_ journal, kept
 // openStore opens the journal in a folder.
 func openStore(dir, service string) (_ journal, closeAll func(), err error) {
 	if store := filepath.Join(dir, "bus"); isDir(store) {
-		dir = store // the controller's data folder was given
+		dir = store // dir was the controller's data folder
 	}
 	server, err := bus.OpenStore(dir)
 	if err != nil {
@@ -415,7 +415,7 @@ func openStore(dir, service string) (_ journal, closeAll func(), err error) {
 	return j, closeAll, nil
 }
 
-// onlyService returns the service whose journal a folder holds, if it holds only one.
+// onlyService returns the service whose journal a folder has; an error if it has several and none is wanted.
 func onlyService(conn *bus.Conn, wanted string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -443,7 +443,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// journalWriter prints entries. Advice that repeats the previous one is left out unless all is set.
+// journalWriter prints entries. It leaves out advice that repeats the advice before, unless all is set.
 type journalWriter struct {
 	w         io.Writer
 	json, all bool
@@ -498,7 +498,8 @@ func (j *journalWriter) entry(e bus.Entry) error {
 	return nil
 }
 
-// reported describes a plan of an agent that changes nothing. Agents write a plan when its reasons differ from those of the last one.
+// reported describes a plan of an agent that changes nothing. An agent writes a plan into its journal when its reasons differ from
+// those of the plan before.
 func reported(p *quell.Plan) string {
 	if len(p.Reasons) == 0 {
 		return "nothing to report any more"
@@ -518,7 +519,7 @@ func groupText(g *quell.GroupChange) string {
 	return strings.Join(parts, "; ")
 }
 
-// done describes the outcome of a plan; empty if it changes nothing.
+// done describes the outcome of a plan; empty if the plan changed nothing.
 func done(e bus.Entry) string {
 	changes := strings.Join(e.Changes, "; ")
 	switch {
@@ -526,7 +527,7 @@ func done(e bus.Entry) string {
 		return changes
 	case len(e.Would) > 0:
 		return e.Why + ": would " + strings.Join(e.Would, "; ")
-	case e.Why == "" && e.Mode == quell.Advise: // written by an old version that did not record more
+	case e.Why == "" && e.Mode == quell.Advise: // an old version wrote the entry, which did not record more
 		return "advise mode: would " + planned(e.Plan)
 	case e.Why == "":
 		return "not applied: " + planned(e.Plan)

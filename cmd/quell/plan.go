@@ -47,8 +47,8 @@ func planCommand() *cobra.Command {
 	return cmd
 }
 
-// loadEngine compiles a policy with its models. A missing section is the user's mistake here, because there is no
-// live group that must go on without it.
+// loadEngine compiles a policy with its models. If models lack a section, that is the user's mistake: unlike a controller, this
+// command has no live group to keep running.
 func loadEngine(service quell.Service, modelsPath string) (*policy.Engine, error) {
 	models, err := loadModels(modelsPath)
 	if err != nil {
@@ -83,7 +83,7 @@ func openInput(cmd *cobra.Command, args []string) (string, io.ReadCloser, error)
 	return args[0], f, nil
 }
 
-// planAll prints the plans of the snapshots up to the first bad one.
+// planAll prints the plan of each snapshot, up to the first snapshot with a mistake.
 func planAll(engine *policy.Engine, service string, snapshots *quell.SnapshotReader, w io.Writer) error {
 	out := bufio.NewWriter(w)
 	defer out.Flush()

@@ -9,10 +9,10 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// longestText limits a text from the bus that is shown, in bytes.
+// longestText is how many bytes of a text from the bus are shown.
 const longestText = 4 << 10
 
-// printable makes every text in a value from the bus safe to print on a terminal. v is a pointer.
+// printable makes every text in a value from the bus safe to print on a terminal. v is a pointer to the value.
 func printable(v any) { clean(reflect.ValueOf(v).Elem()) }
 
 func clean(v reflect.Value) {
@@ -38,7 +38,7 @@ func clean(v reflect.Value) {
 	}
 }
 
-// cleanMap replaces a map's keys and values by safe ones, because they cannot be changed in place.
+// cleanMap makes a map's keys and values safe. It replaces them, because reflect cannot change them in place.
 func cleanMap(v reflect.Value) {
 	if v.IsNil() {
 		return

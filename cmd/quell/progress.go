@@ -41,7 +41,7 @@ func (b *progressBar) showArena(p arena.Progress) {
 	b.draw("arena", p.Done, p.Known, fmt.Sprintf("%d of %d runs", p.Done, p.Known)+left(p.Left)+": "+p.Doing)
 }
 
-// left says how long work will still take, if that is at least a second.
+// left is a text of how long work will still take; empty if that is less than a second.
 func left(d time.Duration) string {
 	if d = d.Round(time.Second); d <= 0 {
 		return ""

@@ -64,8 +64,8 @@ func (o *simOptions) load(path string, seeded bool) (*scenario.Scenario, error) 
 	return sc, choosePolicies(path, data, sc, o.policies)
 }
 
-// choosePolicies keeps the runs of these policies, and adds a run under least connections for each policy without one. If an added
-// run conflicts with the scenario, the error names the flag and the place in the file.
+// choosePolicies keeps only the runs of these policies. For a policy that has no run it adds one with least-connections scheduling.
+// If an added run conflicts with the scenario, the error names the flag and the place in the file.
 func choosePolicies(name string, data []byte, sc *scenario.Scenario, policies []string) error {
 	if len(policies) == 0 {
 		return nil
@@ -107,7 +107,7 @@ func (o *simOptions) run(ctx context.Context, sc *scenario.Scenario, out, errs i
 	return experiment.WriteTable(out, sc, results)
 }
 
-// prepare loads the models or trains them, unless no run needs any.
+// prepare loads or trains models, if a run needs them.
 func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io.Writer) (*model.Models, error) {
 	if o.models != "" {
 		return model.Load(o.models)
@@ -129,8 +129,9 @@ func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io
 	return models, nil
 }
 
-// simulate plays all runs of all services, as many at once as there are processors. The results are in order of runs,
-// and of services in each. The services' seeds count up from the scenario's.
+// simulate plays all runs of all services, as many at once as there are processors. The results are in the order of the runs, and
+// within each run in the order of the services. Each service's seed is one larger than the previous one's; the first has the
+// scenario's.
 func simulate(ctx context.Context, sc *scenario.Scenario, models *model.Models) ([]quell.Result, error) {
 	services := max(1, sc.Services)
 	results, failures := make([]quell.Result, len(sc.Runs)*services), make([]error, len(sc.Runs)*services)
@@ -150,7 +151,7 @@ func simulate(ctx context.Context, sc *scenario.Scenario, models *model.Models) 
 	return results, firstOf(failures)
 }
 
-// firstOf returns the first failure of each kind, because equal services fail in the same way.
+// firstOf returns only the first of equal failures, because equal services fail in the same way.
 func firstOf(failures []error) error {
 	var first []error
 	seen := map[string]bool{}

@@ -26,7 +26,7 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// fingerprint identifies a build of this program, independent of its version.
+// fingerprint identifies a build of this program; it does not depend on the version.
 func fingerprint() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
