@@ -8,28 +8,28 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// member is an instance as a policy sees it: readings in the policy's resources, with gaps filled from memory. Amounts without a resource
-// are in utilisation of the group's first resource.
+// member is an instance as a policy sees it: its readings in the policy's resources; missing ones are filled from memory. Loads and
+// capacities of the whole instance are in utilisation of the policy's first resource.
 type member struct {
 	*quell.Instance
 	position int           // in the snapshot
-	mem      InstanceState // becomes part of the next State
+	mem      InstanceState // what is remembered of it; becomes part of the next State
 
 	senses   []sense  // one for each resource of the policy
 	use      float64  // U_m, the instance's own utilisation
-	capacity float64  // U_m^max, the lowest over its resources
-	left     float64  // what its neighbours leave
+	capacity float64  // U_m^max, the effective capacity: the lowest of those by its resources
+	left     float64  // utilisation that its neighbours leave it
 	carry    float64  // utilisation at the lowest threshold that the group can keep: the capacity, or more under overload
 	counted  float64  // the part of the capacity that the instance may be given
-	limiter  string   // what limits that, if it is not a resource
+	limiter  string   // what limits counted, if it is not a resource
 	fixed    *float64 // its share, if a person set it
 	uncut    float64  // factor of a fast policy: 1 if there is no cut
 	share    float64  // the weight in the plan; at first the present one
-	wanted   float64  // share before the guard
+	wanted   float64  // the share that the policy wants, before the guard
 
 	binds     uint8 // the resource with the lowest capacity
 	fresh     bool  // there is an observation that is not stale
-	overdue   bool  // its capacity has been unknown for too long, so nothing waits for it
+	overdue   bool  // its capacity has been unknown for so long that the policy no longer waits for it
 	protected bool
 	hasUse    bool
 	failing   bool // it answers with errors and must not gain weight
@@ -37,7 +37,7 @@ type member struct {
 	kept      bool // stale: the policy does not set its share
 }
 
-// sense is what is known of an instance in one resource, as utilisation of that resource.
+// sense is what is known about one resource of an instance. Amounts are utilisations of that resource.
 type sense struct {
 	use         float64 // U_m
 	severity    float64 // SF_m after calibration
@@ -46,20 +46,20 @@ type sense struct {
 	capacity    float64 // U_m^max by this resource
 
 	hasUse, hasSeverity bool
-	numb                bool // there was no severity for longer than a reading may be old
-	out                 bool // not reported for too long, while another resource is: it does not count
+	numb                bool // no severity was reported for longer than a reading may be old
+	out                 bool // not reported for too long, although another resource was: it is left out of the judgement
 	otherwise           bool // probed in another way than the models were made with, so that the probes give no severity
-	held                bool // the severity is kept from before
-	clear               bool // the severity is new, and as unlikely to be chance as readings that are confirmed
+	held                bool // the severity is an earlier one, because the newest reading alone does not end it
+	clear               bool // the severity is new, and so high that it is as unlikely to be chance as several confirming readings
 }
 
 // known returns whether the capacity by this resource can be computed.
 func (s *sense) known() bool { return s.hasUse && s.hasSeverity }
 
-// bound is what is known in the resource that limits.
+// bound returns what is known about the resource that limits the instance's capacity.
 func (m *member) bound() *sense { return &m.senses[m.binds] }
 
-// weight is the present share of the traffic.
+// weight returns the instance's present share of the traffic.
 func (m *member) weight() float64 {
 	if m.Weight == nil {
 		return 0
@@ -74,7 +74,7 @@ func (m *member) age() time.Duration {
 	return time.Duration(*m.AgeS * float64(time.Second))
 }
 
-// inService returns whether it gets requests: ready, and not taken out by a person.
+// inService returns whether the instance can get requests: it is ready, and no person took it out of rotation.
 func (m *member) inService() bool { return m.State == quell.Ready && m.Held == nil }
 
 // rated returns whether the instance's capacity can be computed: every resource that counts is known.
@@ -87,11 +87,11 @@ func (m *member) rated() bool {
 	return true
 }
 
-// mayGain returns whether the plan can send it more load: not if it answers with errors, nor if a person set the
-// share.
+// mayGain returns whether the plan can send the instance more load. It cannot if the instance answers with errors or if a
+// person set its share.
 func (m *member) mayGain() bool { return !m.failing && m.fixed == nil }
 
-// perceive uses the observation and fills gaps with the last readings.
+// perceive reads the instance's observation, and fills gaps with the last readings.
 func (m *member) perceive(in *Input) {
 	var memory [maxContended]Felt
 	felt := memory[:len(in.contended)]
@@ -119,7 +119,7 @@ func (m *member) perceive(in *Input) {
 // maxContended is the largest number of resources.
 const maxContended = 4
 
-// recall copies the last readings, and returns whether severity has been missing for too long.
+// recall copies the last readings from felt, and returns whether severity has been missing for too long.
 func (s *sense) recall(in *Input, felt *Felt) (numb bool) {
 	if u := felt.Utilization; u != nil {
 		s.use, s.hasUse = *u, true
@@ -131,14 +131,14 @@ func (s *sense) recall(in *Input, felt *Felt) (numb bool) {
 	return s.numb
 }
 
-// defaultPatience is for how many snapshots an instance is waited for if guard.stale_after is 0.
+// defaultPatience is for how many snapshots a policy waits for an instance's readings if guard.stale_after is 0.
 const defaultPatience = 3
 
-// patience is for how many snapshots an instance is waited for.
+// patience returns for how many snapshots a policy waits for an instance's readings.
 func (in *Input) patience() int { return cmp.Or(in.Service.Guard.StaleAfter, defaultPatience) }
 
-// wait counts the snapshots in which a policy that uses capacity does not know everything about a ready instance. After as many as a
-// reading may be old, nothing waits for it: missing resources are left out, and if all are missing it counts as stale.
+// wait counts the snapshots in which a policy that uses capacity lacks readings of a ready instance. After patience of them the policy no
+// longer waits: it judges the instance without the missing resources, or, if all are missing, takes it for stale.
 func (m *member) wait(in *Input, numb bool) {
 	m.mem.Unprobed = false
 	if !m.inService() || !in.byCapacity {
@@ -165,7 +165,8 @@ func (m *member) wait(in *Input, numb bool) {
 	m.mem.Unprobed = reports && !m.hasSeverity()
 }
 
-// leaveOut takes resources out of the judgement of an instance, if others remain.
+// leaveOut takes resources for which missing is true out of the judgement of an instance, if at least one other remains. It returns whether
+// one remains.
 func (m *member) leaveOut(missing func(*sense) bool) bool {
 	remains := slices.ContainsFunc(m.senses, func(s sense) bool { return !s.out && !missing(&s) })
 	for i := range m.senses {
@@ -211,8 +212,9 @@ func isFailing(in *Input, i *quell.Instance) bool {
 	return most > 0 && rate != nil && *rate > most && i.Weight != nil
 }
 
-// take stores a fresh observation's utilisation and severity. A given severity has precedence over the probe. It returns whether
-// the probe was of another kind than the models were made with, so that it cannot be used, and whether a severity is new and clear.
+// take stores the utilisation and severity of a fresh observation. If the observation has both a severity and a probe, the severity is
+// used. otherwise is true if the probe cannot be used, because the models were made with probes of another kind. clear is true if the
+// severity is new and so high that it needs no confirmation.
 func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, clear bool) {
 	at := o.At
 	if u, ok := o.Utilization[c.resource]; ok {
@@ -243,9 +245,9 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, c
 	return false, clear
 }
 
-// holds counts a probe reading, and returns whether the severity is kept from before. Interference that was found in
-// confirm + 1 consecutive readings counts as gone only when it is missing in as many, because there are few probes,
-// and one lucky window must not give an instance its whole load back.
+// holds counts a probe reading, and returns whether the last severity is kept. Interference that was found in confirm + 1
+// consecutive readings counts as gone only when it is missing in as many, because there are few probes, and one lucky window
+// must not give an instance its whole load back.
 func (f *Felt) holds(significant bool, confirm int32) bool {
 	switch {
 	case significant:
@@ -259,8 +261,8 @@ func (f *Felt) holds(significant bool, confirm int32) bool {
 	return false
 }
 
-// count updates the guard's counters of failed and stale snapshots. An instance without any observation becomes stale
-// after as many snapshots as an observation may be old in periods.
+// count updates the guard's counters of failed and stale snapshots. An instance without any observation becomes stale after
+// staleAfter snapshots; an observation may be as many periods old.
 func (m *member) count(staleAfter int) {
 	mem := &m.mem
 	if m.State == quell.Failed && m.Held == nil {

@@ -5,8 +5,7 @@ import "math"
 // fraction is one instance's part of the traffic: the wanted value and its bounds.
 type fraction struct{ want, low, high float64 }
 
-// leastScale is the wanted fraction, relative to an equal one, below which all fractions have the same weight in
-// nearest.
+// leastScale is a multiple of an equal fraction. Wanted fractions below it weigh as if they were that large in nearest.
 const leastScale = 1e-9
 
 // Tolerances: how near to 1 a sum must be when searching, and how far bounds or wanted values may be off without a
@@ -16,7 +15,7 @@ const (
 	nearly  = 1e-10
 )
 
-// rounds limits the search of nearest. It ends after a few; bisection alone would need about 100.
+// rounds limits the search of nearest, which usually ends after a few rounds. Bisection alone would need about 100.
 const rounds = 200
 
 // nearest returns the fractions within their bounds that sum to 1 and are nearest to the wanted ones. The distance is
@@ -45,8 +44,8 @@ func nearest(fractions []fraction) ([]float64, bool) {
 		} else {
 			to = s
 		}
-		// Newton's step is exact if no further bounds are reached. If there are many steps, every second one halves the
-		// interval instead.
+		// Newton's step is exact if it reaches no further bound. After ten rounds, every second one halves the interval
+		// instead.
 		if next := s + (1-sum)/slope; slope > 0 && next > from && next < to && (i < 10 || i%2 == 0) {
 			s = next
 		} else {

@@ -13,11 +13,11 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// OutlierSettings are what outlier can be told; shares are fractions.
+// OutlierSettings are the settings of the policy outlier. Shares are fractions.
 type OutlierSettings struct {
-	Requests int           // a window with fewer finished requests is not used alone for a response time
+	Requests int           // a window with fewer finished requests does not give a response time on its own
 	Slower   float64       // an instance is cut if its response time is at least this many times the others' median
-	Errors   float64       // by how much more of its requests fail at least, as a share of them
+	Errors   float64       // an instance is cut if its share of failed requests exceeds the others' by at least this
 	Hold     time.Duration // how long a first cut stays before the share grows again
 	Most     float64       // the largest part of the group that is cut at once
 }
@@ -44,45 +44,46 @@ var outlierSpec = spec[OutlierSettings]{
 	decide:   outlier,
 }
 
-// Constants of the bands. Response times are compared on a logarithmic scale, as ratios to the others' median.
+// Constants of the bands. A band is the range in which the ratio of an instance's response time to the others' median usually is. Ratios
+// are compared on a logarithmic scale.
 const (
-	bandWidth     = 4.0  // deviations from an instance's usual ratio up to which it is in its band
-	farOut        = 8.0  // deviations beyond which one window is enough
-	leastSpread   = 0.1  // the least deviation that is assumed
-	unknownSpread = 0.35 // the least before bandKnown windows were seen
+	bandWidth     = 4.0  // half the width of a band, in deviations from the instance's usual ratio
+	farOut        = 8.0  // deviations beyond which one window is enough for a cut
+	leastSpread   = 0.1  // a measured deviation below this counts as this
+	unknownSpread = 0.35 // the same, until bandKnown windows were seen
 	bandKnown     = 20
 	bandMemory    = 50 // windows over which a band is learned
 	usualErrors   = 0.01
-	surely        = 1e-6 // chance below which errors are no chance, in one window
-	probably      = 1e-3 // and in each of two
-	leastCut      = 0.5  // a cut leaves this at most
-	deepestCut    = 0.1  // and for slowness alone this at least
-	mostRepeats   = 5    // cuts after which holds grow no longer
-	failedHold    = 3    // times as long a cut stays that leaves nothing: each attempt after it costs failed requests
-	mostPooled    = 5    // windows of too few requests that are taken together
+	surely        = 1e-6 // errors in one window lead to a cut if their probability by chance is below this
+	probably      = 1e-3 // errors in two windows lead to a cut if the probability of each is below this
+	leastCut      = 0.5  // the largest part of a share that a first cut leaves
+	deepestCut    = 0.1  // the smallest part that a first cut leaves if the instance is only slow
+	mostRepeats   = 5    // number of repeated cuts after which the time of a cut no longer grows
+	failedHold    = 3    // a cut that leaves nothing stays this many times as long, because each attempt to end it costs failed requests
+	mostPooled    = 5    // the most windows with too few requests that are taken together
 )
 
 // outlierInstance is what outlier remembers of an instance.
 type outlierInstance struct {
-	At      time.Time `json:"at,omitzero"`       // of the last window that was judged
-	Usual   float64   `json:"usual,omitempty"`   // mean of the logarithm of its ratio to the others' median
-	Spread  float64   `json:"spread,omitempty"`  // its variance
-	Windows int       `json:"windows,omitempty"` // that the band was learned from
-	Out     int       `json:"out,omitempty"`     // windows in a row out of the band
-	Cut     float64   `json:"cut,omitempty"`     // of its share: 0 nothing, 1 all
+	At      time.Time `json:"at,omitzero"`       // end of the last window that was judged
+	Usual   float64   `json:"usual,omitempty"`   // mean of the logarithm of the ratio of its response time to the others' median
+	Spread  float64   `json:"spread,omitempty"`  // variance of that logarithm
+	Windows int       `json:"windows,omitempty"` // number of windows from which the band was learned
+	Out     int       `json:"out,omitempty"`     // number of consecutive windows outside the band
+	Cut     float64   `json:"cut,omitempty"`     // the part of its share that is cut: 0 none, 1 all
 	Until   time.Time `json:"until,omitzero"`    // when the cut may shrink
-	Repeats int       `json:"repeats,omitempty"` // cuts without a long calm between
-	Trial   bool      `json:"trial,omitempty"`   // some of the share is back since the cut was last renewed
+	Repeats int       `json:"repeats,omitempty"` // number of cuts that followed each other without a long calm between them
+	Trial   bool      `json:"trial,omitempty"`   // some of the share came back after the cut was last renewed
 	Calm    time.Time `json:"calm,omitzero"`     // when the last cut was over
-	MS      float64   `json:"ms,omitempty"`      // its last response time that could be told; 0: none of late
-	Pool    pool      `json:"pool,omitzero"`     // of windows since, none of which had enough requests
+	MS      float64   `json:"ms,omitempty"`      // its last known response time; 0: none was known lately
+	Pool    pool      `json:"pool,omitzero"`     // the windows after that, which had too few requests each
 }
 
-// pool is windows of few requests taken together.
+// pool sums up several windows, each of which had too few requests for a response time.
 type pool struct {
 	Windows  int     `json:"windows"`
 	Requests int     `json:"requests"`
-	SumMS    float64 `json:"sum_ms"` // each window's statistic, as often as it had requests
+	SumMS    float64 `json:"sum_ms"` // sum of each window's statistic times its number of requests
 }
 
 func (m *member) outlier() *outlierInstance { return m.mem.Memory.(*outlierInstance) }
@@ -91,19 +92,19 @@ func (m *member) outlier() *outlierInstance { return m.mem.Memory.(*outlierInsta
 type window struct {
 	member   *member
 	fresh    bool    // not judged before
-	tells    bool    // with the pooled ones before it had enough requests to tell a response time
+	tells    bool    // with the pooled windows before it, it had enough requests for a response time
 	ms       float64 // its last response time, by the objective's statistic; 0: unknown
-	errors   float64 // failed over all
-	requests float64 // finished
+	errors   float64 // failed requests as a fraction of all
+	requests float64 // number of finished requests
 	ratio    float64 // logarithm of ms over the others' median; 0 if either is unknown
-	median   float64 // of the others, in milliseconds
-	sure     bool    // one window is enough
-	why      string  // it is out of its band; empty: it is not
+	median   float64 // the others' median response time in milliseconds
+	sure     bool    // this window alone is enough for a cut
+	why      string  // why the instance is outside its band; empty if it is inside
 }
 
-// outlier is outlier ejection for response times and errors: an instance that misses the objective while it takes several times as long as
-// the others, and longer than is usual for it, or whose requests fail where the others' do not, loses a part of its share at once. The
-// share comes back by doubling, each step held against the same bands.
+// outlier is outlier ejection for response times and errors. It cuts the share of an instance at once in two cases: the instance misses the
+// objective and takes several times as long as the others and longer than usual, or clearly more of its requests fail than of the others'.
+// Later the share doubles step by step. If the instance leaves its band again after a step, it is cut again.
 func outlier(in *Input, set OutlierSettings, g *group, _ *State) quell.Plan {
 	rememberedOf[outlierInstance](g)
 	j := &judgement{in: in, set: set, now: in.Snapshot.At}
@@ -114,7 +115,7 @@ func outlier(in *Input, set OutlierSettings, g *group, _ *State) quell.Plan {
 	return j.plan
 }
 
-// judgement is one decision in the making.
+// judgement is the state of one decision.
 type judgement struct {
 	in   *Input
 	set  OutlierSettings
@@ -122,11 +123,11 @@ type judgement struct {
 	list []window
 	plan quell.Plan
 
-	times       []float64 // response times of those that are not cut, in order
-	failed, all float64   // requests of all
+	times       []float64 // response times of the instances that are not cut, in increasing order
+	failed, all float64   // failed and finished requests of all instances together
 }
 
-// windows reads what the instances in service showed.
+// windows reads the last window of every ready instance.
 func (j *judgement) windows(g *group) {
 	for _, m := range g.ready {
 		o := m.Observation
@@ -152,7 +153,7 @@ func (j *judgement) windows(g *group) {
 	slices.Sort(j.times)
 }
 
-// finished is how many requests ended in a window, failed ones, which have no response time, among them.
+// finished returns how many requests ended in a window. Failed requests count, although they have no response time.
 func finished(o *quell.Observation, errors float64) float64 {
 	if o.LatencyMS != nil && o.LatencyMS.N > 0 && errors < 1 {
 		return math.Round(float64(o.LatencyMS.N) / (1 - errors))
@@ -167,9 +168,9 @@ func arrived(o *quell.Observation) float64 {
 	return *o.RequestRate * o.WindowS
 }
 
-// responseTime is what an instance takes, in milliseconds, by the objective's statistic, and whether this window tells it. Windows of too
-// few requests are taken together; after mostPooled of them nothing is known. Those that finish hide the others where fewer than half of
-// what came have: then the open ones tell by Little's law.
+// responseTime returns the instance's response time in milliseconds, in the objective's statistic, and whether this window gives a new one.
+// Windows with too few requests are taken together; if mostPooled of them are still too few, the time is unknown (0). If fewer than half of
+// the requests that arrived have finished, the time comes from the open requests by Little's law, because the slow ones are still open.
 func (j *judgement) responseTime(o *quell.Observation, mem *outlierInstance) (ms float64, tells bool) {
 	done, known := o.LatencyMS.Of(j.in.Service.SLO.Metric)
 	n := 0
@@ -194,7 +195,7 @@ func (j *judgement) responseTime(o *quell.Observation, mem *outlierInstance) (ms
 	return mem.MS, false
 }
 
-// compare holds each window against the others', and learns the bands of those that are in them.
+// compare compares each instance's window with those of the others. An instance that is inside its band and not cut adds to its band.
 func (j *judgement) compare() {
 	for i := range j.list {
 		w := &j.list[i]
@@ -216,7 +217,7 @@ func (j *judgement) compare() {
 	}
 }
 
-// compareTimes judges the response time.
+// compareTimes sets w.why if the response time is above its band, the objective and the setting slower.
 func (j *judgement) compareTimes(w *window) {
 	mem, least := w.member.outlier(), math.Log(j.set.Slower)
 	if !w.tells {
@@ -232,7 +233,8 @@ func (j *judgement) compareTimes(w *window) {
 	}
 }
 
-// band is the usual ratio of an instance, and its deviation. What is usual is never more than what it is cut for.
+// band returns the mean and the deviation of an instance's usual ratio. The mean is limited to most, the ratio at which an instance is cut,
+// so that slowness never becomes usual.
 func (mem *outlierInstance) band(most float64) (usual, spread float64) {
 	least := leastSpread
 	if mem.Windows < bandKnown {
@@ -241,7 +243,7 @@ func (mem *outlierInstance) band(most float64) (usual, spread float64) {
 	return math.Min(mem.Usual, most), math.Max(least, math.Sqrt(mem.Spread))
 }
 
-// learn takes a ratio into the band.
+// learn adds a ratio to the mean and the variance of the band.
 func (mem *outlierInstance) learn(ratio float64) {
 	mem.Windows = min(mem.Windows+1, bandMemory)
 	part := 1 / float64(mem.Windows)
@@ -250,7 +252,7 @@ func (mem *outlierInstance) learn(ratio float64) {
 	mem.Spread = (1 - part) * (mem.Spread + part*off*off)
 }
 
-// compareErrors judges the failed requests by the chance that as many of them or more would fail among the others.
+// compareErrors sets w.why if too many requests failed: it computes how likely at least as many failures are at the others' error rate.
 func (j *judgement) compareErrors(w *window) {
 	n, all := w.requests, j.all-w.requests
 	if len(j.list) < 2 || n == 0 {
@@ -271,7 +273,8 @@ func (j *judgement) compareErrors(w *window) {
 	}
 }
 
-// cut cuts the shares of those that are out of their bands, the worst first, and never more of the group than it may.
+// cut cuts the shares of instances that are outside their bands, the worst first. It never cuts more of the group than the setting most
+// allows.
 func (j *judgement) cut(ready int) {
 	room := int(math.Max(1, math.Floor(j.set.Most*float64(ready)+quell.SumTolerance)))
 	if ready < 2 {
@@ -301,10 +304,10 @@ func (j *judgement) cut(ready int) {
 	}
 }
 
-// badness orders the instances that are out of their bands: errors first.
+// badness orders the instances that are outside their bands: those with more errors come first, then the slower ones.
 func (w *window) badness() float64 { return 1000*w.errors + w.ratio }
 
-// first begins a cut.
+// first begins a cut of an instance that was not cut before.
 func (j *judgement) first(w *window, mem *outlierInstance) {
 	if j.now.Sub(mem.Calm) > 8*j.set.Hold {
 		mem.Repeats = 0
@@ -313,7 +316,7 @@ func (j *judgement) first(w *window, mem *outlierInstance) {
 	j.hold(mem, 1-w.leaves())
 }
 
-// leaves is what a cut leaves of a share: in proportion to how much slower the instance is, and nothing where requests fail.
+// leaves returns the part of a share that a cut leaves: nothing if requests fail, else the less the slower the instance is.
 func (w *window) leaves() float64 {
 	if w.ratio <= 0 || w.errors > 0 {
 		return 0
@@ -321,8 +324,8 @@ func (w *window) leaves() float64 {
 	return math.Min(leastCut, math.Max(deepestCut, math.Exp(-w.ratio)))
 }
 
-// again is for an instance that is out of its band although its share is cut: half of what it has left goes. If some of the share had come
-// back, that is a repetition.
+// again halves the share of an instance that is outside its band although it is cut. If some of its share had come back, this counts as a
+// repeated cut.
 func (j *judgement) again(w *window, mem *outlierInstance) {
 	if mem.Trial {
 		mem.repeat()
@@ -330,7 +333,7 @@ func (j *judgement) again(w *window, mem *outlierInstance) {
 	j.hold(mem, 1-math.Min(w.leaves(), (1-mem.Cut)/2))
 }
 
-// hold cuts a share, for twice as long with each repetition.
+// hold cuts a share. Each repetition doubles the time for which the cut stays.
 func (j *judgement) hold(mem *outlierInstance, cut float64) {
 	hold := j.set.Hold << (mem.Repeats - 1)
 	if cut == 1 {
@@ -341,7 +344,7 @@ func (j *judgement) hold(mem *outlierInstance, cut float64) {
 
 func (mem *outlierInstance) repeat() { mem.Repeats = min(mem.Repeats+1, mostRepeats) }
 
-// release lets the shares of those whose time is over grow again, and writes down what is cut.
+// release lets shares grow again if the time of their cut is over, and writes the present cuts into the plan.
 func (j *judgement) release(g *group) {
 	for _, m := range g.ready {
 		mem := m.outlier()
@@ -357,13 +360,13 @@ func (j *judgement) release(g *group) {
 		if j.plan.Factor == nil {
 			j.plan.Factor = map[string]quell.Factor{}
 		}
-		// It outlasts the next two decisions, in which it is renewed.
+		// The factor lasts for three periods, and each decision renews it. Two missed decisions do not end it.
 		j.plan.Factor[m.ID] = quell.Factor{Value: 1 - mem.Cut, Until: j.now.Add(3 * j.in.Service.Sampling)}
 		addReason(&j.plan, "outlier", m.ID, "%s", j.tell(m, mem))
 	}
 }
 
-// grow doubles what a cut leaves.
+// grow doubles the part of the share that a cut leaves. If that is the whole share, the cut ends.
 func (mem *outlierInstance) grow(now time.Time, hold time.Duration) {
 	left := math.Max(deepestCut, 2*(1-mem.Cut))
 	if mem.Cut = 1 - left; mem.Cut <= 0 {
@@ -382,7 +385,8 @@ func (j *judgement) tell(m *member, mem *outlierInstance) string {
 	return text
 }
 
-// medianOfOthers is the median of a sorted list without one occurrence of a value, if that is among them; 0 if nothing is left.
+// medianOfOthers returns the median of a sorted list. If among is true, the list contains value, and one occurrence of it is left out. If
+// nothing is left, the median is 0.
 func medianOfOthers(sorted []float64, value float64, among bool) float64 {
 	n, gone := len(sorted), len(sorted)
 	if among {

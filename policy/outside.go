@@ -2,17 +2,18 @@ package policy
 
 import "github.com/quellhq/quell"
 
-// Candidate is an instance as a decision from outside this package sees it.
+// Candidate is an instance as an Outside decision sees it.
 type Candidate struct {
 	*quell.Instance
 	Protected bool
-	Share     float64 // the wanted share; at first the present one. Only those of ready instances count
+	Share     float64 // the wanted share; at first the present one. It is ignored if the instance is not ready
 }
 
-// Outside is a decision that is not a policy in the table. most is how many instances may be in rotation.
+// Outside decides like a policy, but comes from another package and is not in the table of policies. It writes the shares that it wants
+// into the candidates. most is how many instances may be in rotation.
 type Outside func(s *quell.Snapshot, candidates []Candidate, most int) quell.Plan
 
-// NewOutside returns an engine with such a decision under a name. The guard bounds its plans as for any policy.
+// NewOutside returns an engine that decides by the function decide under the given name. The guard bounds its plans like those of a policy.
 func NewOutside(service quell.Service, name string, decide Outside) *Engine {
 	service.Policy = quell.Policy{Name: name}
 	return &Engine{

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// fixing is what people set of a group's shares.
+// fixing sums up the shares that people set in a group.
 type fixing struct {
 	count   int     // instances whose share is set
-	sum     float64 // of their shares
-	refused bool    // no instance would get traffic
+	sum     float64 // sum of the shares that people set
+	refused bool    // these shares are not applied, because no instance would get traffic
 }
 
-// fixByHand applies the weights that snapshots carry as overrides. Weights whose sum exceeds 1, or that include all
-// instances, are scaled to 1. If all of them are 0, they are not applied.
+// fixByHand applies the weights that people set, which snapshots carry as overrides. If their sum exceeds 1, or if every
+// instance has one, they are scaled to the sum 1. If every instance has the weight 0, none is applied.
 func fixByHand(members []*member) fixing {
 	var f fixing
 	for _, m := range members {

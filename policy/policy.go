@@ -1,5 +1,6 @@
-// Package policy decides: pure functions from a snapshot, models and a memory to a plan and a new memory. The live
-// controller, `quell plan` and the simulator all use the Engine of this package, including the guard.
+// Package policy holds the policies: pure functions that turn a snapshot, models and a memory into a plan and a new memory.
+// The live controller, `quell plan` and the simulator all use the Engine of this package. It includes the guard, which bounds
+// the plans of every policy.
 package policy
 
 import (
@@ -17,16 +18,16 @@ type Input struct {
 	used       map[quell.Resource]float64 // State.Used
 	contended  []contended                // the resources of the policy, at least one
 	protected  map[string]bool            // Service.Group.Protected
-	confirm    int                        // consecutive readings without interference, in addition to the first, after which it counts as gone
+	confirm    int                        // interference counts as gone after this many consecutive readings without it, plus one
 	feels      bool                       // the policy uses severity
-	between    bool                       // only shares are composed, and nothing is counted
+	between    bool                       // the plan is made between two decisions (Compose): it only combines shares, and counts no snapshots
 	byCapacity bool                       // the policy uses capacity: every resource has a predictor
 }
 
 // several returns whether the policy uses more than one resource.
 func (in *Input) several() bool { return len(in.contended) > 1 }
 
-// of returns " of the network" for a sentence about an amount, if there are several resources.
+// of returns words such as " of the network" for a sentence about an amount, if there are several resources, else "".
 func (in *Input) of(i int) string {
 	if !in.several() {
 		return ""
@@ -69,7 +70,7 @@ func newEngine(service quell.Service, scope Scope, models *model.Models) (*Engin
 	return e, nil
 }
 
-// Resource is the one whose utilisation is the unit of loads and capacities in plans.
+// Resource returns the resource whose utilisation is the unit of loads and capacities in plans.
 func (e *Engine) Resource() quell.Resource { return e.contended[0].resource }
 
 // Decide returns the plan for the snapshot, bounded by the guard, and the memory for the next snapshot. prev is not
@@ -110,8 +111,8 @@ func (e *Engine) input(s *quell.Snapshot, prev *State) *Input {
 	}
 }
 
-// ofFixedSize sets the bounds of a group that cannot be changed to its present size: nothing is added for a failed
-// instance, and none is removed.
+// ofFixedSize returns the service of a group that cannot be changed, with both bounds of the group set to the present size.
+// Then no instance is removed, and none is added in place of a failed one.
 func ofFixedSize(service quell.Service, alive int) *quell.Service {
 	service.Group.Min, service.Group.Max = alive, alive
 	return &service

@@ -67,14 +67,14 @@ type primaPlan struct {
 	group    *group
 	mem      *primaMemory
 	sorted   []*member // rated instances, by capacity
-	capacity float64   // of all of them
-	needed   int       // smallest sufficient number of instances; one more than there are if all are not enough
-	spare    int       // instances kept beyond those, as far as group.max allows
+	capacity float64   // sum of their capacities
+	needed   int       // smallest number of instances that carry the load; one more than there are if all of them are not enough
+	spare    int       // instances kept in addition to needed, as far as group.max allows
 	plan     quell.Plan
 }
 
-// smallest returns the smallest K for which the first K capacities, less headroom and margin, carry the load.
-// Sufficient means >=. It returns len(members)+1 if all together do not.
+// smallest returns the smallest K for which the first K capacities, less headroom and margin, are together at least the
+// load. If even the sum of all is less, it returns len(members)+1.
 func (p *primaPlan) smallest(members []*member, margin float64) int {
 	usable := p.set.Headroom * (1 - margin)
 	var sum float64
@@ -87,8 +87,8 @@ func (p *primaPlan) smallest(members []*member, margin float64) int {
 	return len(members) + 1
 }
 
-// negligible is the load, relative to the capacity of an instance without neighbours, for which one instance is enough in any case:
-// more machines would not help a few requests.
+// negligible is a load, as a fraction of the capacity of an instance without neighbours. One instance is always enough for less than
+// that, because more machines do not help a few requests.
 const negligible = 0.01
 
 // idle returns whether there is almost no load.
@@ -97,14 +97,15 @@ func (p *primaPlan) idle() bool { return p.group.due < negligible*p.fresh() }
 const (
 	// mostRelaxed is how far relax raises the threshold, as a multiple of the objective.
 	mostRelaxed = 64
-	// nearlyAll is the part of what its neighbours leave that an instance may be sent; above it a queue grows without
-	// limit.
+	// nearlyAll is the part of the utilisation left by its neighbours that an instance may be sent. Above it, a queue
+	// grows without limit.
 	nearlyAll = 0.95
 )
 
-// relax sets what each instance would carry at a threshold: the objective, or the lowest higher one at which proportional
-// shares send no instance more than its neighbours leave. Under overload only few instances may meet the objective. Shares in
-// proportion to capacity alone would then send them nearly all requests and overload them, while others have room.
+// relax sets the utilisation that each instance would carry at some threshold. That is the objective's threshold if shares in
+// proportion then send no instance more than its neighbours leave, else the lowest higher threshold for which this holds.
+// Reason: under overload only few instances may meet the objective. Shares in proportion to capacity alone would send these
+// few nearly all requests and overload them, although others have room.
 func (p *primaPlan) relax() {
 	for _, m := range p.sorted {
 		m.carry = m.capacity
@@ -124,8 +125,8 @@ func (p *primaPlan) relax() {
 	p.drowns(math.Exp(high))
 }
 
-// drowns sets what each instance carries at a multiple of the objective, and returns whether proportional shares send some
-// instance more load than its neighbours leave.
+// drowns sets the utilisation that each instance carries at the objective's threshold times factor, and returns whether
+// shares in proportion to it send some instance more load than its neighbours leave.
 func (p *primaPlan) drowns(factor float64) bool {
 	threshold, load := factor*p.in.Service.SLO.ThresholdMS(), p.group.due
 	var sum float64
@@ -155,7 +156,7 @@ func total(members []*member) float64 {
 	return sum
 }
 
-// countable sums the parts of the capacities that the instances may be given.
+// countable sums, over the instances, the part of its capacity that each may be given.
 func countable(members []*member) float64 {
 	var sum float64
 	for _, m := range members {
@@ -164,8 +165,8 @@ func countable(members []*member) float64 {
 	return sum
 }
 
-// scaleOut handles load above the summed capacities, and missing spares: it asks for instances, and shares in proportion
-// meanwhile.
+// scaleOut is called if the load exceeds the summed capacities, or if spare instances are missing. It asks for instances, and
+// divides the load in proportion to capacity until they are ready.
 func (p *primaPlan) scaleOut() {
 	mem, set := p.mem, p.set
 	mem.ScaleIn, mem.Shift = 0, 0
@@ -219,7 +220,7 @@ func (p *primaPlan) short() string {
 		headroom*100, len(p.sorted))
 }
 
-// helpless returns whether no instance has any capacity, and reports it.
+// helpless returns whether no instance has any capacity. In that case it adds a reason to the plan.
 func (p *primaPlan) helpless() bool {
 	if p.capacity > 0 {
 		return false
@@ -236,10 +237,10 @@ func (p *primaPlan) helpless() bool {
 // futile returns whether more instances cannot meet the objective, because even a new one without load misses it.
 func (p *primaPlan) futile() bool { return p.fresh() == 0 }
 
-// fresh is the capacity of an instance without neighbours.
+// fresh returns the capacity of an instance without neighbours.
 func (p *primaPlan) fresh() float64 { return p.in.freshCapacity(p.group.rates) }
 
-// wanted is how many instances the load and the spares need beyond those that exist or are coming.
+// wanted returns how many instances the load and the spares need in addition to those that exist or are starting.
 func (p *primaPlan) wanted() int {
 	if p.set.ScaleOut == quell.One {
 		if p.group.outstanding > 0 {
@@ -254,7 +255,7 @@ func (p *primaPlan) wanted() int {
 	return max(0, missing+p.spare-p.group.outstanding)
 }
 
-// lacking is how many new instances would carry the missing load, at most one more than group.max.
+// lacking returns how many new instances would carry the missing load, at most one more than group.max.
 func (p *primaPlan) lacking() int {
 	if p.needed <= len(p.sorted) {
 		return 0
@@ -267,8 +268,8 @@ func (p *primaPlan) lacking() int {
 	return int(math.Min(count, float64(p.in.Service.Group.Max)+1))
 }
 
-// sufficient handles load within the summed capacities: remove what is not needed, finish scaling out, or shift load
-// away from an instance above its own capacity.
+// sufficient is called if the load is within the summed capacities. It removes instances that are not needed, ends scaling
+// out, or shifts load away from an instance above its own capacity.
 func (p *primaPlan) sufficient(recalibrated bool) {
 	mem, set := p.mem, p.set
 	mem.ScaleOut = 0
@@ -315,8 +316,8 @@ func next(counter int, holds bool) int {
 	return 0
 }
 
-// surplus returns the instances that the load does not need, the lowest capacity last. It returns none while
-// instances are coming, because their capacity is unknown.
+// surplus returns the instances that the load does not need, sorted so that the lowest capacity is last. While instances are
+// starting it returns none, because their capacity is unknown.
 func (p *primaPlan) surplus() []*member {
 	if p.group.outstanding > 0 {
 		return nil
@@ -330,8 +331,8 @@ func (p *primaPlan) surplus() []*member {
 	return slices.DeleteFunc(keepers[keep:], func(m *member) bool { return m.protected || m.fixed != nil })
 }
 
-// protectedFirst returns the instances by capacity, after those that stay in any case, so that the load of these counts.
-// Instances with errors do not count as help.
+// protectedFirst returns the instances in the order in which they are kept: first those that stay in any case, because their
+// capacity is there anyway, then the others by capacity. A protected instance with errors is sorted like the others.
 func (p *primaPlan) protectedFirst() []*member {
 	sorted := slices.Clone(p.sorted)
 	stays := func(m *member) int {
@@ -358,11 +359,11 @@ func (p *primaPlan) scaleIn(surplus []*member) {
 		strings.Join(ids, ", "))
 }
 
-// clearlySuffers says whether what binds the instance is new interference that needs no confirmation.
+// clearlySuffers returns whether new interference in the resource that limits the instance is so strong that it needs no confirmation.
 func (m *member) clearlySuffers() bool { return m.bound().clear }
 
-// overloaded returns the instance that exceeds its capacity most in some resource, and that resource; nil if there is none. If a person
-// set the share, shifting does not help.
+// overloaded returns the instance that exceeds its capacity in some resource by most, and that resource, or nil if there is none. It skips
+// instances whose share a person set, because their load cannot be shifted.
 func (p *primaPlan) overloaded() (worst *member, by int) {
 	most := 0.0
 	for _, m := range p.sorted {
@@ -382,20 +383,20 @@ func (p *primaPlan) overloaded() (worst *member, by int) {
 	return worst, by
 }
 
-// tooMuch reports that an instance carries more of a resource than it can.
+// tooMuch is the text that says that an instance carries more of a resource than it can.
 func (m *member) tooMuch(in *Input, by int) string {
 	s := &m.senses[by]
 	return fmt.Sprintf("%s carries %.3f%s, more than the %.3f it can within the threshold", m.ID, s.use, in.of(by), s.capacity)
 }
 
-// joining returns whether an instance that can carry load has none yet, or all have shares of another policy.
+// joining returns whether an instance that can carry load has none yet, or the shares in force are another policy's.
 func (p *primaPlan) joining() bool {
 	return p.group.weightless || p.group.handingOver ||
 		slices.ContainsFunc(p.sorted, func(m *member) bool { return m.weight() == 0 && m.capacity > 0 && m.mayGain() })
 }
 
-// share gives the members weights in proportion to what they carry, equal ones if they carry nothing. Ready instances without
-// a severity keep their weight. If no weight would move by more than the tolerance, all stay.
+// share gives the members weights in proportion to the utilisation that they can carry, or equal ones if they can carry none.
+// Ready instances without a severity keep their weight. If no weight would change by more than the tolerance, all stay.
 func (p *primaPlan) share(members []*member, tolerance float64) {
 	shares, rest := proportions(members), p.rest()
 	moves := false
@@ -410,7 +411,7 @@ func (p *primaPlan) share(members []*member, tolerance float64) {
 	}
 }
 
-// rest is the part of the traffic that ready instances without a severity do not have.
+// rest returns the part of the traffic that does not go to ready instances without a severity.
 func (p *primaPlan) rest() float64 {
 	rest := 1.0
 	for _, m := range p.group.unrated {
@@ -422,7 +423,7 @@ func (p *primaPlan) rest() float64 {
 	return math.Max(0, rest)
 }
 
-// proportions are each member's part of the total, equal if the total is zero.
+// proportions returns each member's part of the total, or equal parts if the total is 0.
 func proportions(members []*member) []float64 {
 	var sum float64
 	for _, m := range members {

@@ -13,9 +13,9 @@ import (
 type PRIMASettings struct {
 	Senses
 	Headroom         float64 // load may reach this fraction of the summed capacity
-	ScaleInMargin    float64 // scale in only if the remaining capacity still leaves this fraction
+	ScaleInMargin    float64 // instances are removed only if this fraction of the remaining capacity stays free
 	ScaleOut         quell.ScaleOut
-	Tolerance        float64 // no weight moves by less than this fraction of itself
+	Tolerance        float64 // no weight changes by less than this fraction of itself
 	Spare            int     // extra instances kept; the paper's factor of safety
 	Calibrate        float64 // delta of section IV; 0 turns calibration off
 	CalibrationDecay float64 // fraction of a calibrated severity offset that is dropped per period
@@ -53,11 +53,11 @@ func primaAgrees(d *keys.Decoder, path string, s PRIMASettings, service quell.Se
 	}
 }
 
-// moreHeadroom are further values of headroom that the arena tries; smaller values leave more room.
+// moreHeadroom is a further value of headroom that the arena, which compares policies, tries. Smaller values leave more room.
 const moreHeadroom = 0.7
 
-// primaVariants are the other interference model with the two schedulings that differ most, more room by a smaller headroom
-// or a spare instance, and the default resource alone if there are several.
+// primaVariants returns the variants of the settings that the arena tries: the other interference model (with the two
+// schedulings that differ most), a smaller headroom, a spare instance, and, if there are several resources, only the default one.
 func primaVariants(s PRIMASettings) (list []variant[PRIMASettings]) {
 	add := func(change string, s PRIMASettings, over ...quell.Scheduling) {
 		list = append(list, variant[PRIMASettings]{Change: change, Settings: s, Schedulings: over})
@@ -91,16 +91,16 @@ type primaMemory struct {
 
 // primaInstance is what prima remembers of an instance.
 type primaInstance struct {
-	Offset       float64        `json:"offset,omitempty"`        // section IV: severity added by calibration
+	Offset       float64        `json:"offset,omitempty"`        // severity that calibration (PRIMA, section IV) adds
 	Of           quell.Resource `json:"of,omitempty"`            // with several resources: the one whose severity is corrected
 	Good         int            `json:"good,omitempty"`          // consecutive measurements that need less than half of the offset
-	Collected    int            `json:"collected,omitempty"`     // snapshots collected in the band
-	CollectedN   int            `json:"collected_n,omitempty"`   // response times among them
+	Collected    int            `json:"collected,omitempty"`     // snapshots collected while the prediction was near the threshold
+	CollectedN   int            `json:"collected_n,omitempty"`   // response times in these snapshots
 	CollectedMS  float64        `json:"collected_ms,omitempty"`  // the lowest window's response time
 	CollectedUse float64        `json:"collected_use,omitempty"` // utilisation in that window
 	CollectedAt  *time.Time     `json:"collected_at,omitempty"`  // time of the last collected observation
 
-	Usual *Usual `json:"usual,omitempty"` // its capacity
+	Usual *Usual `json:"usual,omitempty"` // mean of its capacity since it last changed
 }
 
 func (m *member) prima() *primaInstance { return m.mem.Memory.(*primaInstance) }

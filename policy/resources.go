@@ -10,9 +10,9 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// Resources is the set of resources that a policy considers, without an order. The zero value is the default.
+// Resources is the set of resources that a policy considers. It has no order. The zero value means the default resource.
 type Resources struct {
-	auto bool // all that the models have
+	auto bool // all resources that the models have
 	set  uint // bit i is quell.Resources[i]
 }
 
@@ -22,7 +22,7 @@ const auto quell.Resource = "auto"
 // defaultResource is used if no other is configured.
 const defaultResource = quell.Network
 
-// ResourcesOf returns a set of these.
+// ResourcesOf returns the set of the listed resources.
 func ResourcesOf(list ...quell.Resource) (s Resources) {
 	for _, r := range list {
 		if i := slices.Index(quell.Resources, r); i >= 0 {
@@ -56,7 +56,7 @@ func rank(r quell.Resource) int {
 	return 1
 }
 
-// resourcesKey is for policies that can use several resources at once.
+// resourcesKey returns the key resources of a policy that can use several resources at once.
 func resourcesKey(dst *Resources) keys.Key {
 	written := dst.list()
 	if dst.auto {
@@ -71,16 +71,16 @@ func resourcesKey(dst *Resources) keys.Key {
 		"resources whose interference counts: cpu, network, disk or memory, a list such as [network, cpu], or auto: all in the models")
 }
 
-// contended is a resource that a policy considers, with the models of it.
+// contended is a resource that a policy considers, with its models.
 type contended struct {
 	resource  quell.Resource
 	baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
 	predictor *model.Predictor // nil for policies that need no models
 }
 
-// contend compiles the models of the resources. The first resource, whose utilisation is the unit of loads and capacities, is the one
-// that requests fill first on an instance without neighbours, according to the training. The error wraps quell.ErrNoData if a resource
-// has no models.
+// contend compiles the models of the resources. It puts the resource first that requests fill first on an instance without neighbours,
+// according to the training; the utilisation of that resource is the unit of loads and capacities. If a resource has no models, the error
+// wraps quell.ErrNoData.
 func contend(r row, senses Senses, slo quell.SLO, models *model.Models) ([]contended, error) {
 	list := senses.Resources.list()
 	if senses.Resources.auto && r.needs == allModels {
@@ -122,7 +122,7 @@ func compile(needs need, resource quell.Resource, senses Senses, metric quell.Me
 	return c, err
 }
 
-// filling is which fraction of the capacity of an instance without neighbours one request per second takes, 0 if unknown.
+// filling returns the fraction of the capacity of an instance without neighbours that one request per second takes, or 0 if it is unknown.
 func (c *contended) filling(slo quell.SLO) float64 {
 	if c.predictor == nil {
 		return 0

@@ -22,8 +22,8 @@ var rows = []row{
 	hostRowOf(waitsSpec),
 }
 
-// Scope says where a policy runs: in the controller for a service, in the controller as a fast policy next to a service's, or in the
-// agent for the control groups of its machine.
+// Scope says where a policy runs: in the controller as the main policy of a service, in the controller as a fast policy in addition to
+// the main one, or in the agent for the control groups of its machine.
 type Scope string
 
 const (
@@ -32,7 +32,7 @@ const (
 	HostScope    Scope = "host"
 )
 
-// where says at which place of a configuration a policy of this scope is chosen.
+// where returns the key of a configuration that chooses a policy of this scope.
 func (s Scope) where() string {
 	switch s {
 	case FastScope:
@@ -48,38 +48,39 @@ type need int
 
 const (
 	noModels     need = iota
-	baselineOnly      // if snapshots carry probes rather than severities
+	baselineOnly      // the isolation table, which is needed if snapshots carry probes instead of severities
 	allModels
 )
 
-// Senses say how a policy perceives instances and what their neighbours use.
+// Senses are the settings by which a policy measures how much neighbours slow an instance and what they use.
 type Senses struct {
 	Resources         Resources
 	InterferenceModel quell.InterferenceModel
-	Confidence        float64 // of the one-sided test in Eq. 1
-	Confirm           int     // W: interference counts as gone after as many snapshots without it as are needed to act on it
+	Confidence        float64 // confidence level of the one-sided test of severity in Eq. 1
+	Confirm           int     // W: a policy acts on the (W+1)th snapshot with interference; after W+1 without it, it counts as gone
 }
 
 func defaultSenses() Senses {
 	return Senses{Resources: ResourcesOf(defaultResource), InterferenceModel: quell.Joint, Confidence: 0.95, Confirm: 1}
 }
 
-// sensing returns senses for another resource.
+// sensing returns the default senses with another resource.
 func sensing(r quell.Resource) Senses {
 	s := defaultSenses()
 	s.Resources = ResourcesOf(r)
 	return s
 }
 
-// Variant is a form of a policy that the arena plays in addition to the one that a scenario asks for.
+// Variant is a policy with other settings or schedulings. The arena, which compares policies, plays it in addition to the policy that a
+// scenario asks for.
 type Variant struct {
-	Change      string             // what is different, for example "headroom 70%"; "" for a point of a series
+	Change      string             // what is different, for example "headroom 70%"; "" if Step is set
 	Step        string             // point of a series of settings, for example "50%"
 	Policy      quell.Policy       // with its settings
-	Schedulings []quell.Scheduling // to play with; nil: all that can be used with the policy
+	Schedulings []quell.Scheduling // the schedulings to play it with; nil: all that the policy can be used with
 }
 
-// variant is a Variant as a policy declares it, by its settings.
+// variant is a Variant as a policy's file declares it: with settings of the policy's own type.
 type variant[S any] struct {
 	Change, Step string
 	Settings     S
@@ -94,13 +95,13 @@ type spec[S any] struct {
 	equal       bool // shares are equal, so the balancer need not support weights
 	needs       need
 	defaults    S
-	// of the settings, below `policy` in a configuration
+	// keys returns the keys of the settings, which are below `policy` in a configuration
 	keys     func(*S) keys.Table
 	agree    func(d *keys.Decoder, path string, s S, service quell.Service) // nil: no keys to check against each other
 	senses   func(S) Senses                                                 // nil: the default ones
 	variants func(S) []variant[S]                                           // nil: none
 	memory   func() any                                                     // returns an empty memory; nil if the policy has none
-	instance func() any                                                     // the same of one instance
+	instance func() any                                                     // returns an empty memory of one instance; nil if there is none
 	decide   func(in *Input, settings S, g *group, st *State) quell.Plan
 }
 
@@ -118,11 +119,11 @@ type row struct {
 	senses           func(settings any) Senses
 	variants         func(settings any) []Variant
 	decide           func(settings any) decide
-	decideHost       func(settings any) decideHost // of scope host, in place of decide
+	decideHost       func(settings any) decideHost // set instead of decide if the scope is host
 }
 
-// decide sets the share of every ready instance, which is initially the present one, and returns the rest of the
-// plan. It updates the memory, which is already a private copy.
+// decide sets the share of every ready instance, which at first is the present one, and returns the other parts of the
+// plan. It may change the memory st, because st is a private copy.
 type decide func(in *Input, g *group, st *State) quell.Plan
 
 func rowOf[S any](s spec[S]) row {
@@ -164,7 +165,7 @@ func rowOf[S any](s spec[S]) row {
 
 func empty[M any]() any { return new(M) }
 
-// find returns the row of a policy and its settings; the row's defaults if the policy has none.
+// find returns the row of a policy in the table and the policy's settings, or the row's defaults if the policy has none.
 func find(p quell.Policy) (row, any, error) {
 	i := slices.IndexFunc(rows, func(r row) bool { return r.name == p.Name })
 	if i < 0 {
@@ -192,10 +193,10 @@ func NamesOf(scope Scope) (names []string) {
 	return names
 }
 
-// About is one line about a policy; "" if there is none of that name.
+// About returns a line about the named policy, or "" if there is no such policy.
 func About(name string) string { r, _, _ := find(quell.Policy{Name: name}); return r.about }
 
-// Feels returns whether a policy uses severity, which requires probes.
+// Feels returns whether a policy uses severity (how much neighbours slow an instance), which needs probes.
 func Feels(name string) bool { r, _, _ := find(quell.Policy{Name: name}); return r.needs != noModels }
 
 // KeepsSize returns whether a policy never changes the group's size.
@@ -204,7 +205,7 @@ func KeepsSize(name string) bool {
 	return err == nil && !r.scales
 }
 
-// Whole returns a policy with its settings, the defaults if none are given.
+// Whole returns a policy whose settings are filled in: if p has none, they are the defaults.
 func Whole(p quell.Policy) quell.Policy {
 	if _, settings, err := find(p); err == nil {
 		p.Settings = settings
@@ -216,11 +217,12 @@ func Whole(p quell.Policy) quell.Policy {
 	return p
 }
 
-// EqualShares returns whether a policy gives every instance an equal share, so that a scheduling without weights serves as
-// well.
+// EqualShares returns whether a policy always gives every instance an equal share. Then the balancer may use a scheduling
+// that ignores weights.
 func EqualShares(name string) bool { r, _, _ := find(quell.Policy{Name: name}); return r.equal }
 
-// ResourcesFor lists the resources that a policy considers according to its settings; the default one if that depends on the models.
+// ResourcesFor lists the resources that a policy considers according to its settings. If these depend on the models, it lists only the
+// default resource.
 func ResourcesFor(p quell.Policy) []quell.Resource {
 	r, settings, err := find(p)
 	if err != nil {
@@ -229,13 +231,13 @@ func ResourcesFor(p quell.Policy) []quell.Resource {
 	return r.senses(settings).Resources.list()
 }
 
-// GoesByAll says whether a policy goes by all resources that the models know.
+// GoesByAll returns whether a policy considers all resources that the models have.
 func GoesByAll(p quell.Policy) bool {
 	r, settings, err := find(p)
 	return err == nil && r.senses(settings).Resources.auto
 }
 
-// ConfidenceOf is that of a policy's test of severity.
+// ConfidenceOf returns the confidence level of a policy's test of severity, a fraction.
 func ConfidenceOf(p quell.Policy) float64 {
 	r, settings, err := find(p)
 	if err != nil {
@@ -244,10 +246,10 @@ func ConfidenceOf(p quell.Policy) float64 {
 	return r.senses(settings).Confidence
 }
 
-// Resource is the first of them.
+// Resource returns the first of the resources that ResourcesFor lists.
 func Resource(p quell.Policy) quell.Resource { return ResourcesFor(p)[0] }
 
-// Variants lists the forms of a policy that the arena plays in addition to the given one.
+// Variants lists the variants of a policy that the arena plays in addition to the given one.
 func Variants(p quell.Policy) []Variant {
 	r, settings, err := find(p)
 	if err != nil {
@@ -256,5 +258,5 @@ func Variants(p quell.Policy) []Variant {
 	return r.variants(settings)
 }
 
-// Default is the policy of a configuration that names none.
+// Default returns the name of the policy that is used if a configuration names none.
 func Default() string { return rows[0].name }

@@ -9,17 +9,17 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// State is the memory of an engine between snapshots: what perception and the guard remember of the instances, and the
-// memory of the policy that decided last. Its zero value is an empty memory.
+// State is the memory of an engine between snapshots. It holds the last readings of the instances, the guard's records of
+// them, and the memory of the policy that decided last. Its zero value is an empty memory.
 type State struct {
 	Policy    string                   `json:"policy"`
-	Memory    any                      `json:"memory,omitempty"` // of that policy: a pointer to a value that is never changed
+	Memory    any                      `json:"memory,omitempty"` // the memory of that policy: a pointer to a value that is never changed
 	Instances map[string]InstanceState `json:"instances,omitempty"`
 
-	// Used is what the service lately used of each of several resources, by which one is told in terms of another.
+	// Used is the recent use of each resource by the service, if there are several. The ratios convert amounts of one into another.
 	Used map[quell.Resource]float64 `json:"used,omitempty"`
 
-	// HandingOver says that another policy decided before, and that the weights in force are not yet this one's.
+	// HandingOver says that another policy decided before, and that the weights in force are still that policy's.
 	HandingOver bool `json:"handing_over,omitempty"`
 }
 
@@ -28,14 +28,14 @@ type State struct {
 type InstanceState struct {
 	Perceived
 	Guarded
-	Memory any `json:"memory,omitempty"` // the policy's: a pointer to a value that is never changed
+	Memory any `json:"memory,omitempty"` // the policy's memory of the instance: a pointer to a value that is never changed
 }
 
-// Perceived is what is remembered of the readings.
+// Perceived is what is remembered of an instance's readings.
 type Perceived struct {
-	Felt                               // if the policy considers one resource
-	Of         map[quell.Resource]Felt `json:"of,omitempty"`          // if it considers several; never changed
-	UnratedFor int32                   `json:"unrated_for,omitempty"` // consecutive ready snapshots without a first severity or utilisation
+	Felt                               // used if the policy considers one resource
+	Of         map[quell.Resource]Felt `json:"of,omitempty"`          // used if the policy considers several; the map is never changed
+	UnratedFor int32                   `json:"unrated_for,omitempty"` // consecutive snapshots in which it was ready but never reported a severity or a utilisation
 	Unprobed   bool                    `json:"unprobed,omitempty"`    // it reports, but has had no severity for longer than guard.stale_after
 }
 
@@ -45,12 +45,12 @@ type Felt struct {
 	SeverityAt  *time.Time `json:"severity_at,omitempty"`
 	Severity    *float64   `json:"severity,omitempty"`    // last reading, without calibration
 	Significant bool       `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
-	Passed      int32      `json:"felt,omitempty"`        // consecutive probe readings that passed it, up to confirm + 1
-	Held        int32      `json:"held,omitempty"`        // readings since, for which the last severity was kept
+	Passed      int32      `json:"felt,omitempty"`        // consecutive probe readings that passed that test, up to confirm + 1
+	Held        int32      `json:"held,omitempty"`        // number of later readings for which the last severity was kept
 }
 
-// of returns what is remembered of the resources that a policy considers now, in their order. A memory from one resource does not name
-// it: it is assigned to the default one, or the first.
+// of returns what is remembered of each resource in list, in the same order. A memory that was written for a single resource does not
+// name it. Such a memory is taken as that of the default resource if it is in list, else of the first.
 func (p *Perceived) of(list []contended, into []Felt) {
 	if len(list) == 1 {
 		if into[0] = p.Felt; p.Of != nil {
@@ -66,7 +66,7 @@ func (p *Perceived) of(list []contended, into []Felt) {
 	}
 }
 
-// keep stores what is remembered of a resource.
+// keep stores what is to be remembered of each resource.
 func (p *Perceived) keep(list []contended, felt []Felt) {
 	if len(list) == 1 {
 		p.Felt, p.Of = felt[0], nil
@@ -82,7 +82,7 @@ func (p *Perceived) keep(list []contended, felt []Felt) {
 type Guarded struct {
 	FailedFor   int      `json:"failed_for,omitempty"`   // consecutive snapshots in state failed
 	SilentFor   int      `json:"silent_for,omitempty"`   // ready snapshots without any observation, up to guard.stale_after
-	StaleFor    int      `json:"stale_for,omitempty"`    // snapshots beyond guard.stale_after without a fresh reading
+	StaleFor    int      `json:"stale_for,omitempty"`    // snapshots without a fresh reading, after the first guard.stale_after ones
 	StaleWeight *float64 `json:"stale_weight,omitempty"` // its weight when it became stale
 	Joined      bool     `json:"joined,omitempty"`       // it has had a share
 	Clamped     *Clamped `json:"clamped,omitempty"`      // set if the guard changed the weight, and during a handover
@@ -94,8 +94,8 @@ type Clamped struct {
 	Planned float64 `json:"planned"` // the guard's result
 }
 
-// carried returns the memory without that of the instances. After a change of policy, the old policy's memory is dropped
-// and the handover of shares begins.
+// carried returns a copy of the memory without the part about the instances. If the policy changed, the old policy's memory
+// is dropped and the handover of shares begins.
 func (s State) carried(policy string) State {
 	if s.Policy != policy {
 		return State{Policy: policy, HandingOver: s.Policy != ""}
@@ -104,7 +104,7 @@ func (s State) carried(policy string) State {
 	return s
 }
 
-// remembered returns a copy of the policy's own memory that it may change.
+// remembered replaces the policy's memory by a copy, which the policy may change, and returns the copy.
 func remembered[M any](st *State) *M {
 	mem := new(M)
 	if old, ok := st.Memory.(*M); ok {
@@ -114,7 +114,7 @@ func remembered[M any](st *State) *M {
 	return mem
 }
 
-// rememberedOf gives every member a copy of what the policy remembers of it, which it may change.
+// rememberedOf gives every member a copy of what the policy remembers of it. The policy may change these copies.
 func rememberedOf[M any](g *group) {
 	copies := make([]M, len(g.members))
 	for i := range g.members {
@@ -133,7 +133,7 @@ func (g *group) forgetPolicy() {
 	}
 }
 
-// UnmarshalJSON reads the policy's memory with that policy's type. The memory of an unknown policy is dropped.
+// UnmarshalJSON reads the policy's memory into the type that the policy declares. The memory of an unknown policy is dropped.
 func (s *State) UnmarshalJSON(data []byte) error {
 	type instance struct {
 		Perceived

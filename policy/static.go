@@ -9,7 +9,7 @@ import (
 
 // staticMemory is what static remembers.
 type staticMemory struct {
-	Above int `json:"above,omitempty"` // consecutive snapshots above the utilisation
+	Above int `json:"above,omitempty"` // consecutive snapshots with a mean utilisation above the setting
 }
 
 // StaticSettings are the settings of static.
@@ -19,7 +19,7 @@ type StaticSettings struct {
 	Confirm     int            // W: act on the (W+1)th consecutive snapshot
 }
 
-// Plain is the policy that leaves everything to the balancer's own scheduling.
+// Plain is the name of the policy that leaves everything to the balancer's own scheduling.
 const Plain = "static"
 
 var staticSpec = spec[StaticSettings]{
@@ -38,8 +38,8 @@ var staticSpec = spec[StaticSettings]{
 	decide: static,
 }
 
-// static is the balancer alone: equal weights for the ready instances. With a utilisation threshold it also adds an
-// instance while the mean utilisation is above it (PRIMA, section VI-C, uses 30%).
+// static gives the ready instances equal weights, so that the balancer alone decides. If a utilisation is set, it also adds
+// an instance whenever the mean utilisation is above it (PRIMA, section VI-C, uses 30%).
 func static(in *Input, set StaticSettings, g *group, st *State) quell.Plan {
 	var plan quell.Plan
 	g.equal()
@@ -54,7 +54,7 @@ func static(in *Input, set StaticSettings, g *group, st *State) quell.Plan {
 	return plan
 }
 
-// meanUse is the load per ready instance, without those that have not reported and those whose share a person set.
+// meanUse returns the mean load of the ready instances. Instances that have not reported, or whose share a person set, do not count.
 func (g *group) meanUse() (float64, bool) {
 	load, known := g.load, 0
 	for _, m := range g.ready {
