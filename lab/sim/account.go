@@ -10,24 +10,24 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// account judges a run by the rules of scenario.Judge, in memory that does not grow with the run: a window's
-// latencies are dropped when its last request has ended. Percentiles of the whole run come from a histogram, within
-// 0.1%. Requests must arrive in order of their intended time.
+// account judges a run by the rules of scenario.Judge, in memory that does not grow with the run: a window's response times are dropped
+// when its last request has ended. Percentiles of the whole run come from a histogram, within 0.1%. Requests must arrive in the order of
+// their intended times.
 type account struct {
 	opts    scenario.JudgeOptions
 	watch   func(Window) // may be nil
-	windows []*ledger    // of the windows that are still open, beginning with the first-th
+	windows []*ledger    // the open windows; the first of them has the number in first
 	first   int
 	spare   []*ledger
 
 	requests, errors int64
-	over             int64 // of the requests that did not fail: slower than the threshold
+	over             int64 // requests that did not fail but took longer than the threshold
 	violated         time.Duration
 	sum              float64 // ms
 	all              *hdrhistogram.Histogram
 }
 
-// ledger is one window.
+// ledger collects the requests of one window.
 type ledger struct {
 	open      int64
 	failed    int64
@@ -38,14 +38,14 @@ type ledger struct {
 type tally struct {
 	n         int
 	sum       time.Duration
-	latencies []time.Duration // kept only where the objective is a percentile
+	latencies []time.Duration // kept only if the objective is a percentile
 }
 
 func newAccount(o scenario.JudgeOptions) *account {
 	return &account{opts: o, all: hdrhistogram.New(1, int64(time.Hour), 3)}
 }
 
-// arrive counts a new request. It returns the number of its window, or none if the request is not judged.
+// arrive counts a new request. It returns the number of the request's window, or unjudged.
 func (a *account) arrive(intended time.Duration) (window int) {
 	if intended < 0 || intended >= a.opts.Duration {
 		return unjudged
@@ -61,7 +61,7 @@ func (a *account) arrive(intended time.Duration) (window int) {
 	return number
 }
 
-// unjudged is the window of requests that are meant for another time.
+// unjudged stands for the window of requests that are not judged, because they are meant to be sent before or after the measured time.
 const unjudged = -1
 
 func (a *account) newLedger() *ledger {
@@ -73,7 +73,7 @@ func (a *account) newLedger() *ledger {
 	return &ledger{}
 }
 
-// end counts a request that ended, at an instance or failed.
+// end counts a request that ended at an instance, or failed.
 func (a *account) end(window, instance int, latency time.Duration, failed bool) {
 	if window == unjudged {
 		return
@@ -98,11 +98,11 @@ func (a *account) end(window, instance int, latency time.Duration, failed bool) 
 	if latency > a.opts.SLO.Threshold {
 		a.over++
 	}
-	_ = a.all.RecordValue(min(max(1, int64(latency)), int64(time.Hour))) // in range by construction
+	_ = a.all.RecordValue(min(max(1, int64(latency)), int64(time.Hour))) // cannot fail: the value is in range
 	a.sum += milliseconds(latency)
 }
 
-// settle judges windows that are over: those before the current one without open requests.
+// settle judges the windows that are over: they are before the current window and have no open requests.
 func (a *account) settle(current int) {
 	over := 0
 	for ; over < len(a.windows) && a.first < current && a.windows[over].open == 0; over++ {
@@ -146,7 +146,7 @@ func (t *tally) metric(m quell.Metric) float64 {
 	return v
 }
 
-// verdict judges what has ended so far. Windows with open requests are not judged.
+// verdict judges the requests that have ended so far. Windows with open requests are left out.
 func (a *account) verdict() scenario.Verdict {
 	a.settle(a.first + len(a.windows))
 	v := scenario.Verdict{Requests: a.requests, Errors: a.errors, SLO: quell.SLOResult{

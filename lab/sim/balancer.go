@@ -5,19 +5,19 @@ import (
 	"github.com/quellhq/quell/route"
 )
 
-// balancer chooses instances as the live one does. Small groups are served by the very pickers of route, large ones by
-// the same schedulings over an index.
+// balancer chooses instances as the live balancer does. For small groups it uses the pickers of package route; for large ones it follows
+// the same schedulings with an index, which is faster.
 type balancer struct {
 	picker  route.Picker
 	indexed route.Indexed
 	large   bool
-	learner route.Learner // the one of both that picks, if it learns; else nil
+	learner route.Learner // the one of both pickers that is in use, if it learns from answers; else nil
 
 	candidates []*route.Candidate
-	instances  []*instance // of the candidates
+	instances  []*instance // by place of the candidate
 }
 
-// largeGroup is from how many candidates on an index is faster than a look at all.
+// largeGroup is the number of candidates from which an index is faster than looking at all of them.
 const largeGroup = 48
 
 func newBalancer(s quell.Scheduling, seed uint64) (*balancer, error) {
@@ -31,7 +31,7 @@ func newBalancer(s quell.Scheduling, seed uint64) (*balancer, error) {
 	return b, err
 }
 
-// learn finds out whether a picker needs to know how requests end.
+// learn finds out whether the picker learns from how requests end.
 func (b *balancer) learn() {
 	if b.large {
 		b.learner, _ = b.indexed.(route.Learner)
@@ -40,7 +40,7 @@ func (b *balancer) learn() {
 	}
 }
 
-// set tells the balancer which instances may get requests now. Weights may have changed.
+// set tells the balancer which instances may get requests from now on, with their present weights.
 func (b *balancer) set(members []*instance) {
 	for _, in := range b.instances {
 		in.place = -1
@@ -63,7 +63,7 @@ func (b *balancer) set(members []*instance) {
 	b.learn()
 }
 
-// pick takes an instance for a request that comes now, nil if there is none.
+// pick chooses the instance for a request that arrives now; nil if there is none.
 func (b *balancer) pick(now float64) *instance {
 	if b.learner != nil {
 		b.learner.Advance(duration(now))
@@ -90,7 +90,7 @@ func (b *balancer) open(in *instance, by int64) {
 	}
 }
 
-// close takes note of a request's end.
+// close tells the picker that a request has ended.
 func (b *balancer) close(now float64, in *instance, r *request, failed bool) {
 	b.open(in, -1)
 	if b.learner != nil {

@@ -2,8 +2,8 @@ package sim
 
 import "math"
 
-// calendar finds the station whose next event comes first: a tree of winners over all stations, so that a change costs
-// the logarithm of their number. Of equal times the lower station goes first.
+// calendar finds the station (a resource of a host) whose next event is the earliest. It is a tournament tree over all stations, so a
+// change costs the logarithm of their number. If times are equal, the station with the lower number goes first.
 type calendar struct {
 	times []float64
 	tree  []int32 // tree[1] is the winner; the leaves begin at len(tree)/2
@@ -39,20 +39,20 @@ func (c *calendar) set(station int32, at float64) {
 			winner = right
 		}
 		if c.tree[i] == winner && winner != station {
-			return // nothing changes further up
+			return // the nodes above do not change
 		}
 		c.tree[i] = winner
 	}
 }
 
-// entry is something that happens at a moment known beforehand.
+// entry is a function that is to be called at a known time.
 type entry struct {
 	at     float64
-	number uint64 // of the order in which entries were made, which settles ties
+	number uint64 // counts entries in the order in which they were made, which decides between equal times
 	do     func()
 }
 
-// agenda keeps entries in order of time. What is rare goes here: sampling, probes, starts and ends of instances.
+// agenda keeps entries in order of time. It is for rare events: sampling, probes, starts and ends of instances.
 type agenda struct {
 	heap []entry
 	made uint64

@@ -11,30 +11,28 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Clairvoyant is the name of a policy that knows data which nobody can measure. It is the bound for all others and
-// cannot be configured, because only a simulator has the data.
+// Clairvoyant is the name of a policy that uses data that nobody can measure. It is the bound for all other policies. It cannot be
+// configured, because only a simulator has the data.
 const Clairvoyant = "clairvoyant"
 
-// Truth is what the clairvoyant knows: the future until an instance that is started now can serve, in sampling
-// periods.
+// Truth is what the clairvoyant knows: the future, in sampling periods, until an instance that is started now could answer requests.
 type Truth struct {
 	Load     []float64          // requests per second, by period
-	Startup  int                // the first period in which an instance that is started now serves
+	Startup  int                // first period in which an instance that is started now can answer requests
 	Machines map[string]Machine // by instance
-	Free     []Machine          // which the next instances would run on, in their order
-	Strain   float64            // how much of their capacity within the objective the machines may use
+	Free     []Machine          // machines of the next instances to be started, in order
+	Strain   float64            // share of their capacity within the objective that the machines may use
 }
 
-// Machine describes an instance's capacity.
+// Machine is the capacity of an instance.
 type Machine interface {
-	// Within is the highest rate, in requests per second, that the instance can carry throughout the period with the
-	// objective's metric within ms milliseconds: 0 as long as it cannot serve. Without bound on the time it is the rate
-	// that saturates the machine.
+	// Within is the highest rate, in requests per second, that the instance can carry throughout a period while the objective's metric is at
+	// most ms milliseconds. It is 0 while the instance cannot answer requests. If ms is infinite, it is the rate that saturates the machine.
 	Within(period int, ms float64) float64
 }
 
-// newClairvoyant returns an engine that asks for the truth at every decision. The guard keeps the group's bounds; it does not
-// mistrust readings, as the decision uses none.
+// newClairvoyant returns an engine that calls truth for every decision. Its guard keeps the group within its bounds, but does not check
+// readings, because the decision uses none.
 func newClairvoyant(service quell.Service, truth func() *Truth) *policy.Engine {
 	service.Guard = quell.Guard{}
 	return policy.NewOutside(service, Clairvoyant, func(_ *quell.Snapshot, candidates []policy.Candidate, most int) quell.Plan {
@@ -42,8 +40,8 @@ func newClairvoyant(service quell.Service, truth func() *Truth) *policy.Engine {
 	})
 }
 
-// clairvoyant keeps as few instances as carry the load of every period to come within the threshold, as far as it can be
-// told now, and shares so that all answer equally fast.
+// clairvoyant keeps the fewest instances that can carry the load of every coming period within the threshold, and distributes the load so
+// that all answer equally fast.
 func clairvoyant(service *quell.Service, truth *Truth, candidates []policy.Candidate, most int) quell.Plan {
 	c := newForeseen(service, truth, candidates, most)
 	var plan quell.Plan
@@ -64,13 +62,13 @@ func clairvoyant(service *quell.Service, truth *Truth, candidates []policy.Candi
 	return plan
 }
 
-// foreseen is one decision of the clairvoyant in the making.
+// foreseen is the state of one decision of the clairvoyant.
 type foreseen struct {
 	service *quell.Service
 	truth   *Truth
-	most    int // instances that may be in rotation
+	most    int // most instances that may get requests
 	staying []*policy.Candidate
-	sum     []float64 // the capacity of those that stay, by period
+	sum     []float64 // capacity of the instances that stay, by period
 	of      map[*policy.Candidate][]float64
 }
 
@@ -91,7 +89,7 @@ func newForeseen(service *quell.Service, truth *Truth, candidates []policy.Candi
 	return c
 }
 
-// capacities is what a machine carries within the threshold, strained as told, in each period.
+// capacities is what a machine carries within the threshold in each period, times Truth.Strain.
 func (c *foreseen) capacities(m Machine) []float64 {
 	list := make([]float64, len(c.truth.Load))
 	for period := range list {
@@ -100,7 +98,7 @@ func (c *foreseen) capacities(m Machine) []float64 {
 	return list
 }
 
-// shed takes out the instances that the load of no period needs, those of least capacity first.
+// shed removes the instances that no period's load needs, beginning with those of least capacity.
 func (c *foreseen) shed() (gone []string) {
 	candidates := slices.Clone(c.staying)
 	slices.SortStableFunc(candidates, func(a, b *policy.Candidate) int {
@@ -132,7 +130,7 @@ func (c *foreseen) dispensable(m *policy.Candidate) bool {
 	return true
 }
 
-// age is in seconds, 0 where it is not known.
+// age is in seconds; 0 if it is not known.
 func age(c *policy.Candidate) float64 {
 	if c.AgeS == nil {
 		return 0
@@ -147,7 +145,7 @@ func sumOf(list []float64) (sum float64) {
 	return sum
 }
 
-// lack is how many instances must be started now. Where none helps, none is.
+// lack is how many instances must be started now. It is 0 if no number of them would suffice.
 func (c *foreseen) lack() (add int) {
 	room := min(max(0, c.most-len(c.staying)), len(c.truth.Free))
 	for i, machine := range c.truth.Free[:room] {
@@ -164,8 +162,7 @@ func (c *foreseen) lack() (add int) {
 	return add
 }
 
-// short returns whether the instances that stay are not enough at the time when an instance that is started now could
-// help.
+// short says whether the instances that stay are too few in some period in which an instance that is started now could already help.
 func (c *foreseen) short() bool {
 	for period := c.truth.Startup; period < len(c.sum); period++ {
 		if !quell.AtMost(c.truth.Load[period], c.sum[period]) {
@@ -175,8 +172,8 @@ func (c *foreseen) short() bool {
 	return false
 }
 
-// share lets all ready instances answer equally fast in the coming period: it looks for the time within which all
-// together carry exactly the load. Under overload they share by what saturates them.
+// share sets the shares so that all ready instances answer equally fast in the coming period: it searches for the response time within
+// which all together carry exactly the load. Under overload, shares are in proportion to the rates that saturate the machines.
 func (c *foreseen) share() {
 	ready := slices.DeleteFunc(slices.Clone(c.staying), func(m *policy.Candidate) bool { return m.State != quell.Ready })
 	rates := make([]float64, len(ready))
@@ -209,7 +206,7 @@ func (c *foreseen) share() {
 	}
 }
 
-// Between these response times share looks, so often.
+// The range of response times in which share searches, and the number of its steps.
 const (
 	leastMS    = 1e-3
 	mostMS     = 1e6

@@ -6,34 +6,34 @@ import (
 	"github.com/quellhq/quell/loadgen"
 )
 
-// clients ask for what the scenario's workload says: once for each arrival, or again and again as answers come. What an
-// arrival asks for depends on the seed and on its place among the arrivals alone, so every policy gets the same work.
+// clients make the requests of the scenario's workload: each arrival makes one or begins a session, and each user makes one after
+// another. What an arrival requests depends only on the seed and on its number, so every policy gets the same work.
 type clients struct {
 	w       *world
 	load    *scenario.Workload
 	mix     *loadgen.Mix // of classes
-	end     float64      // after this time there are no new requests
+	end     float64      // no new requests after this time
 	ask     func(order)
 	classes []class
 
-	programme *loadgen.Programme // sessions of a video workload to choose from
-	lasts     []class            // of their playlists: the last chunk is shorter
+	programme *loadgen.Programme // sessions of a video workload; an arrival gets one of them
+	lasts     []class            // the last chunk of a video is shorter, so it has a class of its own
 	sessions  []loadgen.Playback
-	unused    []int32 // of sessions
+	unused    []int32 // free places for sessions
 
-	wanted int    // users
-	here   []bool // of users
+	wanted int    // number of users that should be there
+	here   []bool // by user: whether it is there
 }
 
 // order is a request that a client makes.
 type order struct {
 	work    class
-	size    float64 // times the demands of the class
+	size    float64 // the request's demands are this times those of its class
 	class   int32
-	session int32 // the session that waits for the answer; alone: none
+	session int32 // the session that waits for the answer; alone if there is none
 }
 
-// alone is the session of requests that nothing follows.
+// alone stands for the session of a request after which its client makes no other.
 const alone int32 = -1
 
 func newClients(w *world, load *scenario.Workload, seed uint64, end float64, ask func(order)) (c *clients, err error) {
@@ -58,7 +58,7 @@ func newClients(w *world, load *scenario.Workload, seed uint64, end float64, ask
 	return c, nil
 }
 
-// classesOf is the work of a workload's requests.
+// classesOf lists the demands of the kinds of requests that a workload has.
 func classesOf(load *scenario.Workload) []class {
 	switch load.Kind {
 	case scenario.File:
@@ -100,13 +100,13 @@ func (c *clients) arrive() {
 	}
 }
 
-// draw makes a request of a random class. All demands of a request are as much larger than their means as one another.
+// draw makes a request of a random class. All its demands differ from their means by the same random factor.
 func (c *clients) draw(session int32) order {
 	which, size := c.mix.Draw()
 	return order{work: c.classes[which], size: size, class: int32(which), session: session}
 }
 
-// answered tells the session that a request was answered, or failed. Its next request follows after the present event.
+// answered tells a session that its request was answered or has failed. The session's next request comes after the present event.
 func (c *clients) answered(session int32) {
 	switch {
 	case session == alone:
@@ -117,14 +117,14 @@ func (c *clients) answered(session int32) {
 	}
 }
 
-// later asks at a moment, unless all is over by then.
+// later calls ask at a time, unless the run is over by then.
 func (c *clients) later(at float64, ask func()) {
 	if at < c.end {
 		c.w.agenda.add(at, ask)
 	}
 }
 
-// setUsers brings users, or lets the last ones leave after their next answer.
+// setUsers changes the number of users. If there are too many, the last ones leave after their next answer.
 func (c *clients) setUsers(n int) {
 	c.wanted = n
 	for user := range n {
@@ -138,7 +138,7 @@ func (c *clients) setUsers(n int) {
 	}
 }
 
-// think lets a user pause, and ask then.
+// think makes a user pause, and then make its next request.
 func (c *clients) think(user int32) {
 	c.later(c.w.now+c.mix.Pause()*c.load.Think.Seconds(), func() {
 		if int(user) >= c.wanted {
@@ -149,7 +149,7 @@ func (c *clients) think(user int32) {
 	})
 }
 
-// tuneIn begins a session.
+// tuneIn begins a video session.
 func (c *clients) tuneIn() {
 	id := int32(len(c.sessions))
 	if n := len(c.unused); n > 0 {
@@ -162,7 +162,7 @@ func (c *clients) tuneIn() {
 	c.fetch(id)
 }
 
-// fetch asks for a session's next chunk.
+// fetch requests a session's next chunk.
 func (c *clients) fetch(id int32) {
 	work := c.classes[0]
 	if s := &c.sessions[id]; s.Last() {
@@ -171,7 +171,7 @@ func (c *clients) fetch(id int32) {
 	c.ask(order{work: work, size: 1, session: id})
 }
 
-// watchOn goes on after a chunk.
+// watchOn continues a session after a chunk has arrived.
 func (c *clients) watchOn(id int32) {
 	due, ok := c.sessions[id].Next(c.w.now)
 	if !ok {

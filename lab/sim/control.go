@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
-// sample is one period of the controller: look, decide, apply.
+// sample is one period of the controller: take a snapshot, decide, apply.
 func (s *simulation) sample() {
 	s.w.agenda.add(s.w.now+s.service.Sampling.Seconds(), s.sample)
 	s.replaceNext()
@@ -31,7 +31,7 @@ func (s *simulation) sample() {
 	}
 }
 
-// changed notes a plan that changed something.
+// changed records the time of a plan that changed something.
 func (s *simulation) changed() {
 	if at := s.w.now - s.zero; at >= 0 && s.w.now < s.end {
 		s.changes = append(s.changes, duration(at))
@@ -48,7 +48,7 @@ func (s *simulation) changeGroup(change *quell.GroupChange) (changed bool) {
 	return s.start(change.Add) > 0 || changed
 }
 
-// setWeights carries a plan out. A plan without shares leaves those in force.
+// setWeights puts a plan's shares into force. If the plan has none, the present ones stay.
 func (s *simulation) setWeights(planned map[string]float64) (moved bool) {
 	if len(planned) == 0 {
 		planned = life.InForce(s.group(), s.weights)
@@ -62,10 +62,10 @@ func (s *simulation) setWeights(planned map[string]float64) (moved bool) {
 	return moved
 }
 
-// spread does what the live controller does between two decisions.
+// spread distributes the shares again between two decisions, as the live controller does when the group changes.
 func (s *simulation) spread() { s.follow(life.InForce(s.group(), s.weights)) }
 
-// follow brings the group and the balancer to the given shares.
+// follow puts the group and the balancer into the state that the given shares require.
 func (s *simulation) follow(weights map[string]float64) {
 	s.steps.Refill(s.clock(s.w.now), s.group(), weights, drainLimit)
 	for _, in := range s.members {
@@ -81,14 +81,14 @@ func (s *simulation) follow(weights map[string]float64) {
 	s.balancer.set(s.members)
 }
 
-// tend ends instances that have drained, or whose time for it is over.
+// tend ends instances that have drained, or whose time for draining is over.
 func (s *simulation) tend() {
 	s.w.agenda.add(s.w.now+life.Watch(s.service.Sampling).Seconds(), s.tend)
 	now := s.clock(s.w.now)
 	for i := 0; i < len(s.members); {
 		in := s.members[i]
 		if known := s.known(in); in.leaving && known.Next(now, drainLimit) == life.Stop {
-			s.exit(in) // takes it out of members
+			s.exit(in) // changes s.members
 			s.balancer.set(s.members)
 			continue
 		}
@@ -96,10 +96,10 @@ func (s *simulation) tend() {
 	}
 }
 
-// drainLimit is how long open requests of a leaving instance may take, as on the emulated rig.
+// drainLimit is how long open requests of an instance that leaves may take, as on the emulated rig.
 const drainLimit = 5 * time.Second
 
-// group is the members with all that the live controller would know of them; valid until the next call.
+// group lists the members with what the live controller would know of them. It is valid until the next call.
 func (s *simulation) group() []life.Instance {
 	s.roster = slices.Grow(s.roster[:0], len(s.members))
 	for _, in := range s.members {
@@ -117,7 +117,7 @@ func (s *simulation) known(in *instance) life.Instance {
 	}
 }
 
-// backend is what the balancer would say of an instance.
+// backend is the state that the balancer would report for an instance.
 func (in *instance) backend() quell.BackendState {
 	b := quell.BackendState{Healthy: in.state == quell.Ready, InFlight: in.candidate.InFlight}
 	b.ID, b.Weight, b.Draining = in.id, in.candidate.Weight, in.draining

@@ -6,20 +6,20 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// ejection is Envoy's outlier detection in front of the group, as scenario.EjectionRules tells it. A run without has none.
+// ejection is Envoy's outlier detection in front of the group; scenario.EjectionRules describes it. It is nil in a run without detection.
 type ejection struct{ rules scenario.EjectionRules }
 
-// monitor is what it knows of an instance.
+// monitor is what the outlier detection knows of an instance.
 type monitor struct {
 	failures         int // in a row
 	finished, failed int // in the present interval
 	ejected          bool
-	at               float64 // when it was ejected last
-	returned         float64 // when it came back last
-	times            int     // the base time is multiplied by it
+	at               float64 // time of its last ejection
+	returned         float64 // time of its last return
+	times            int     // counter by which the base time is multiplied
 }
 
-// newEjection looks at the run's setting, and bounds how long requests may take.
+// newEjection sets up the detection if the run has one, and limits how long requests may take.
 func (s *simulation) newEjection() {
 	s.patience = clientTimeout
 	rules, on := s.Run.Ejection.Rules()
@@ -32,17 +32,17 @@ func (s *simulation) newEjection() {
 	}
 }
 
-// beginSweeps ends an interval at any moment, and from then on at the end of each.
+// beginSweeps ends the first interval at a random moment, and then one after each interval's length.
 func (s *simulation) beginSweeps() {
 	if s.ejection != nil {
 		s.w.agenda.add(s.boot+s.rng.Float64()*s.ejection.rules.Interval.Seconds(), s.sweep)
 	}
 }
 
-// timesOut says whether a request that is given up was given up by the balancer, not by its client.
+// timesOut says whether the balancer gives up requests before clients do.
 func (s *simulation) timesOut() bool { return s.ejection != nil && s.patience < clientTimeout }
 
-// heard tells the detection how a request ended at an instance.
+// heard tells the detection how a request to an instance ended.
 func (s *simulation) heard(in *instance, failed bool) {
 	if s.ejection == nil {
 		return
@@ -60,7 +60,7 @@ func (s *simulation) heard(in *instance, failed bool) {
 	}
 }
 
-// sweep ends an interval.
+// sweep does what the detection does at the end of an interval.
 func (s *simulation) sweep() {
 	rules := &s.ejection.rules
 	s.w.agenda.add(s.w.now+rules.Interval.Seconds(), s.sweep)
@@ -83,7 +83,7 @@ func (s *simulation) sweep() {
 	}
 }
 
-// balanced are the instances that the balancer has.
+// balanced lists the instances that the balancer knows.
 func (s *simulation) balanced() (list []*instance) {
 	for _, in := range s.members {
 		if in.shown && !in.draining {
@@ -93,7 +93,7 @@ func (s *simulation) balanced() (list []*instance) {
 	return list
 }
 
-// bySuccess ejects who succeeds too rarely, compared with the others.
+// bySuccess ejects instances whose share of successes is too far below the others'.
 func (s *simulation) bySuccess(known []*instance) {
 	rules := &s.ejection.rules
 	var judged []*instance
@@ -119,7 +119,7 @@ func (s *simulation) bySuccess(known []*instance) {
 	}
 }
 
-// byFailures ejects who fails too often, whatever the others do.
+// byFailures ejects instances whose share of failures reaches the threshold, whatever that of the others is.
 func (s *simulation) byFailures(known []*instance) {
 	rules := &s.ejection.rules
 	if rules.FailurePercent == 0 {
@@ -141,10 +141,10 @@ func (s *simulation) byFailures(known []*instance) {
 	}
 }
 
-// succeeded is the share of successes in the interval.
+// succeeded is the share of successes among the requests of the interval.
 func (m *monitor) succeeded() float64 { return 1 - float64(m.failed)/float64(m.finished) }
 
-// eject takes an instance out, unless too many would be.
+// eject takes an instance out, unless too many would then be out.
 func (s *simulation) eject(in *instance) {
 	rules := &s.ejection.rules
 	all, out := s.balanced(), 1
@@ -165,7 +165,7 @@ func (s *simulation) eject(in *instance) {
 	s.changed()
 }
 
-// readmit lets an instance back whose time is over.
+// readmit lets an instance back when its time out is over.
 func (s *simulation) readmit(in *instance) {
 	rules, m := &s.ejection.rules, &in.monitor
 	if s.w.now-m.at < min(float64(m.times)*rules.Base.Seconds(), rules.Longest.Seconds()) {

@@ -2,16 +2,16 @@ package sim
 
 import "math/rand/v2"
 
-// errorClass is the work of an answer that is an error: its headers.
+// errorClass is the work of sending an answer that is an error: only its headers.
 func errorClass() class { return fileClass(0) }
 
-// errorStream and the places of the hosts behind it draw which requests are answered by errors.
+// errorStream plus a host's number selects the random numbers that decide which of the host's requests are answered by errors.
 const errorStream = 5 << 32
 
 // erring says what share of requests instances answer by an error. The zero value is none.
 type erring map[int]*hostErrors // by host
 
-// hostErrors are those of one host.
+// hostErrors decides which requests on one host are answered by errors.
 type hostErrors struct {
 	share float64
 	rng   *rand.Rand

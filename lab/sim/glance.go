@@ -10,31 +10,32 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// hurry is what a fast policy adds to a simulation: its own windows at the balancer, and cuts between two decisions.
+// hurry is the part of a simulation that belongs to a fast policy (policy.fast), which cuts shares between two decisions of the main
+// policy. It has windows of its own at the balancer.
 type hurry struct {
 	policy  *policy.Fast
 	period  float64
 	state   policy.State
 	factors map[string]quell.Factor
-	cutting bool // shares are cut, or on their way back
+	cutting bool // some shares are cut, or are returning to their full size
 }
 
-// mark is how far an instance's meter was when the last fast window ended.
+// mark is the state of an instance's meter at the end of the last fast window.
 type mark struct {
 	began                     float64
 	arrived, finished, failed int64
 	latencies                 int
 	openTime                  float64
-	kept                      []time.Duration // response times since, of a meter that began anew
+	kept                      []time.Duration // response times since the mark, saved when the meter was reset
 }
 
 // glimpse is what a fast policy sees of an instance.
 type glimpse struct {
 	mark
-	observed *quell.Observation // in the last window; nil before the first
+	observed *quell.Observation // of the last fast window; nil before the first
 }
 
-// keep is for a meter that is about to begin anew.
+// keep saves what the fast policy still needs of a meter that is about to be reset.
 func (k *mark) keep(m *meter) {
 	k.arrived, k.finished, k.failed = k.arrived-m.arrived, k.finished-m.finished, k.failed-m.failed
 	k.openTime -= m.openTime
@@ -50,7 +51,8 @@ func (s *simulation) newHurry() error {
 	return nil
 }
 
-// hasten puts the fast policy's windows on the agenda, which end with those of the others where these do.
+// hasten schedules the windows of the fast policy. At the end of each window of the main policy, a window of the fast policy ends, too,
+// if the main policy's period is a multiple of the fast policy's.
 func (s *simulation) hasten(firstEnd float64) {
 	if s.hurry == nil {
 		return
@@ -63,12 +65,12 @@ func (s *simulation) hasten(firstEnd float64) {
 	s.w.agenda.add(first+tick.Settle(s.service.Policy.Fast.Sampling).Seconds(), s.glance)
 }
 
-// reportFast ends the balancer's window of the fast policy.
+// reportFast ends the balancer's window for the fast policy.
 func (s *simulation) reportFast() {
 	s.w.agenda.add(s.w.now+s.hurry.period, s.reportFast)
 	for _, in := range s.members {
 		if in.glimpse == nil {
-			continue // it was never ready
+			continue // it has not been ready yet
 		}
 		m, last := &in.meter, &in.glimpse.mark
 		window := s.w.now - last.began
@@ -91,7 +93,7 @@ func (s *simulation) reportFast() {
 	}
 }
 
-// glance is the fast policy's decision, as the live controller makes it.
+// glance makes the fast policy's decision, as the live controller does.
 func (s *simulation) glance() {
 	s.w.agenda.add(s.w.now+s.hurry.period, s.glance)
 	group := s.group()
@@ -119,7 +121,7 @@ func (s *simulation) glance() {
 	}
 }
 
-// cuts writes down in a snapshot what the fast policy leaves of shares.
+// cuts writes into a snapshot how far the fast policy has cut each share.
 func (s *simulation) cuts(snapshot *quell.Snapshot) {
 	if s.hurry != nil {
 		snapshot.Cut(s.hurry.factors)

@@ -15,42 +15,42 @@ import (
 type instance struct {
 	// what every request touches stands together
 	candidate route.Candidate // weight and open requests
-	place     int             // among the balancer's candidates; -1: not there
+	place     int             // number among the balancer's candidates; -1: it is not one of them
 	meter     meter
-	probers   []*prober // one for each resource that is probed; none before it was ready
+	probers   []*prober // one for each resource that is probed; nil until the instance is ready
 
 	id      string
-	number  int // of its start, from 0
+	number  int // number of its start, from 0
 	host    int
-	state   quell.State // starting, ready or failed; a draining one is leaving
+	state   quell.State // starting, ready or failed; an instance that drains has leaving set
 	started float64
 	leaving bool
 	since   float64 // when it began to leave
 
-	shown    bool // the balancer has it
+	shown    bool // the balancer knows it
 	draining bool // the balancer knows that it leaves
 	past     life.Past
-	last     quell.State // in the last snapshot
-	replaces string      // the instance whose place it is to take
+	last     quell.State // its state in the last snapshot
+	replaces string      // id of the instance that it is to replace
 
 	windowAt float64         // when the present window of machine and prober began
-	usedAt   [kinds]float64  // what it had carried then
-	readings []life.Received // the newest of machine and balancer that came
-	glimpse  *glimpse        // of the fast policy; nil without one
-	monitor  monitor         // of Envoy's outlier detection
+	usedAt   [kinds]float64  // what each resource had carried by then
+	readings []life.Received // the newest readings that have arrived, of machine and balancer
+	glimpse  *glimpse        // what the fast policy sees of it; nil without a fast policy
+	monitor  monitor         // what Envoy's outlier detection knows of it
 }
 
-// meter counts an instance's requests over a balancer's window.
+// meter counts an instance's requests during a window of the balancer.
 type meter struct {
 	began                     float64
 	arrived, finished, failed int64
 	latencies                 []time.Duration
-	classes                   []classMeter // of workloads whose classes have names
-	openTime                  float64      // integral of the open requests
+	classes                   []classMeter // only if the workload's classes have names
+	openTime                  float64      // number of open requests, integrated over time
 	touched                   float64
 }
 
-// classMeter is a class's part.
+// classMeter is the part of a meter about one class of requests.
 type classMeter struct {
 	arrived   int64
 	latencies []time.Duration
@@ -61,8 +61,8 @@ func (m *meter) account(now float64, open int64) {
 	m.touched = now
 }
 
-// start begins n instances on the machines that are free, as the process scaler chooses its slots: one never used
-// first, then the one that was freed first. With no machine free it starts fewer.
+// start starts up to n instances on free machines. It chooses the machines as the process scaler chooses its slots: first those never
+// used, then the one that has been free for longest.
 func (s *simulation) start(n int) (started int) {
 	for ; started < n; started++ {
 		host, ok := s.freeHost()
@@ -87,7 +87,7 @@ func (s *simulation) start(n int) (started int) {
 	return started
 }
 
-// probes is the prober of a resource.
+// probes is the prober of a resource of the instance's host.
 func (in *instance) probes(k kind) *prober {
 	return in.probers[slices.IndexFunc(in.probers, func(p *prober) bool { return kindOf(p.plan.resource) == k })]
 }
@@ -118,13 +118,13 @@ func (s *simulation) becomeReady(in *instance) {
 	in.meter.classes = make([]classMeter, len(s.Scenario.Workload.Classes))
 	in.probers = newProbers(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))
 	s.watch(in)
-	if !s.spreading { // many become ready at one moment: once for all
+	if !s.spreading { // many instances can become ready at one moment: distribute once for all of them
 		s.spreading = true
 		s.w.agenda.add(s.w.now, func() { s.spreading = false; s.spread() })
 	}
 }
 
-// exit ends an instance for good. What is still open there fails.
+// exit ends an instance for good. Its open requests fail.
 func (s *simulation) exit(in *instance) {
 	s.down(in)
 	for i, other := range s.members {
@@ -152,7 +152,7 @@ func (s *simulation) down(in *instance) {
 	}
 }
 
-// crash ends whatever runs on a host. The group hears of it at the next sample.
+// crash ends the instance on a host. The group learns of it at the next sample.
 func (s *simulation) crash(f Failure) {
 	for _, in := range s.members {
 		if s.Scenario.Hosts[in.host].ID == f.Host && in.state != quell.Failed {
@@ -163,7 +163,7 @@ func (s *simulation) crash(f Failure) {
 	}
 }
 
-// overlap is how much of a time falls into the part of the run that counts.
+// overlap is how much of the time between two moments is in the measured part of the run.
 func (s *simulation) overlap(from, to float64) float64 {
 	return max(0, min(to, s.end)-max(from, s.zero))
 }
@@ -179,7 +179,7 @@ func (s *simulation) instanceSeconds() float64 {
 	return sum
 }
 
-// Failure ends the instance on a host at a moment of the scenario: its process exits, and open requests fail.
+// Failure ends the instance on a host at a moment of the scenario: its process exits, and its open requests fail.
 type Failure struct {
 	Host string
 	At   time.Duration

@@ -1,13 +1,13 @@
 package sim
 
-// job is open work in service.
+// job is a piece of work in service.
 type job struct {
-	end   float64 // attained service, or time, at which it is done
-	ref   int32   // who waits for it
+	end   float64 // the attained service, or the time, at which it is done
+	ref   int32   // number of the request that waits for it
 	owner owner
 }
 
-// before orders jobs. Equal ends go by owner and reference, so that the order never depends on the heap's history.
+// before orders jobs. If ends are equal, it compares owner and reference, so that the order never depends on the heap's history.
 func (j job) before(k job) bool {
 	if j.end != k.end {
 		return j.end < k.end
@@ -18,7 +18,8 @@ func (j job) before(k job) bool {
 	return j.ref < k.ref
 }
 
-// jobHeap is a heap of four children a node: half as deep as a binary one, and its children share a cache line.
+// jobHeap is a heap in which a node has four children: it is half as deep as a binary heap, and the children of a node share a cache
+// line.
 type jobHeap []job
 
 func (h *jobHeap) push(j job) {
@@ -82,7 +83,7 @@ func (h *jobHeap) down(i int) {
 	jobs[i] = j
 }
 
-// workQueue is first in, first out, on a slice whose used front is reclaimed now and then.
+// workQueue is a queue (first in, first out) on a slice. Used places at its front are freed now and then.
 type workQueue struct {
 	items []waitingWork
 	head  int

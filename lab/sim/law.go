@@ -10,27 +10,27 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// conditions are everything but its own load on which a machine's response time depends.
+// conditions are everything except its own load on which a machine's response time depends.
 type conditions struct {
 	network, cores, disk, memory float64
-	uses                         [kinds]float64 // by neighbours
+	uses                         [kinds]float64 // uses by neighbours
 }
 
-// law is how the objective's metric grows with an instance's rate of requests under constant conditions.
+// law is how the objective's metric grows with an instance's rate of requests while conditions stay the same.
 //
-// Under processor sharing a piece of work that takes d alone takes d / (1 - rho) on average, rho being the use of the
-// resource by all, whatever the distribution of sizes (Kleinrock, Queueing Systems II, 4.4); with c servers the waiting
-// part is that of M/M/c in Sakasegawa's approximation. Its variance is taken for that of M/M/1 with work of mean s, the one
-// with the same second moment, 2 rho s = lambda E[S^2] (Ott, J. Appl. Prob. 21, 1984):
-// 2 rho s d / (1 - rho)^3 - 2 rho s^2 (1 - exp(-(1 - rho) d / s)) / (1 - rho)^4. A class's response time is taken for
-// gamma distributed with this mean and variance, to which the spread of sizes adds; percentiles are those of the mixture of
-// all classes. All this holds for one instance under Poisson arrivals; a balancer that looks at open connections does better.
+// Under processor sharing, work that takes d alone takes d / (1 - rho) on average, whatever the distribution of sizes; rho is the use of
+// the resource by all (Kleinrock, Queueing Systems II, 4.4). With c servers, the waiting part is that of M/M/c in Sakasegawa's
+// approximation. For the variance, the formula for M/M/1 is used, with work of a mean s that gives the same second moment, 2 rho s =
+// lambda E[S^2] (Ott, J. Appl. Prob. 21, 1984): 2 rho s d / (1 - rho)^3 - 2 rho s^2 (1 - exp(-(1 - rho) d / s)) / (1 - rho)^4. The
+// response time of a class is assumed to be gamma distributed with this mean and variance, to which the spread of sizes adds; percentiles
+// are those of the mixture of all classes. All this holds for one instance under Poisson arrivals; a balancer that considers open
+// connections does better.
 type law struct {
-	rates   []float64 // growing evenly up to what saturates the machine
-	seconds []float64 // the metric at each rate; never falls
+	rates   []float64 // evenly spaced, up to the rate that saturates the machine
+	seconds []float64 // the metric at each rate; it never falls
 }
 
-// lawPoints is how finely a law is tabulated.
+// lawPoints is the number of rates in the table of a law.
 const lawPoints = 64
 
 func (s *simulation) newLaw(host int, c conditions) *law {
@@ -52,7 +52,7 @@ func (s *simulation) newLaw(host int, c conditions) *law {
 	return l
 }
 
-// within is the highest rate at which the metric is at most so long.
+// within is the highest rate at which the metric is at most this many seconds.
 func (l *law) within(seconds float64) float64 {
 	i := sort.Search(len(l.seconds), func(i int) bool { return l.seconds[i] > seconds })
 	switch {
@@ -65,14 +65,14 @@ func (l *law) within(seconds float64) float64 {
 	return l.rates[i-1] + part*(l.rates[i]-l.rates[i-1])
 }
 
-// physics is a machine's resources and what the workload and others want of them.
+// physics is a machine's resources, and how much the workload and others use of them.
 type physics struct {
-	classes  [][kinds]float64 // seconds of one server for a request of mean size
-	shares   []float64        // of the classes among the requests
+	classes  [][kinds]float64 // seconds of one server of each resource for a request of mean size
+	shares   []float64        // share of each class among the requests
 	spread   float64          // variance of a request's size, whose mean is 1
 	servers  [kinds]float64
 	others   [kinds]float64 // use by neighbours and probes
-	othersSq [kinds]float64 // arrival rate times second moment of their work
+	othersSq [kinds]float64 // arrival rate times the second moment of their work
 }
 
 func (s *simulation) physics(host int, c conditions) *physics {
@@ -101,8 +101,8 @@ func (s *simulation) physics(host int, c conditions) *physics {
 	return p
 }
 
-// seconds is what a request of mean size of each class takes of one server of each resource, its processor time stretched
-// by neighbours in the caches.
+// seconds is, for each class, how long a request of mean size takes one server of each resource. stretch is the factor by which
+// neighbours in the caches lengthen processor time.
 func (c *clients) seconds(h *host, stretch float64) (list [][kinds]float64) {
 	for _, class := range c.classes {
 		var d [kinds]float64
@@ -115,7 +115,7 @@ func (c *clients) seconds(h *host, stretch float64) (list [][kinds]float64) {
 	return list
 }
 
-// shares are those of the classes among the requests.
+// shares is the share of each class among the requests.
 func (c *clients) shares() []float64 {
 	if len(c.load.Classes) == 0 {
 		return []float64{1}
@@ -130,7 +130,7 @@ func (c *clients) shares() []float64 {
 	return shares
 }
 
-// saturation is the rate that leaves nothing of some resource.
+// saturation is the rate at which some resource is fully used.
 func (p *physics) saturation() float64 {
 	most := math.Inf(1)
 	for k := range p.servers {
@@ -148,7 +148,7 @@ func (p *physics) mean(k int) (sum float64) {
 	return sum
 }
 
-// metric is the objective's, in seconds, at a rate below saturation.
+// metric is the objective's metric, in seconds, at a rate below saturation.
 func (p *physics) metric(rate float64, m quell.Metric) float64 {
 	means, variances := p.moments(rate)
 	var mean, most float64
@@ -172,10 +172,10 @@ func (p *physics) metric(rate float64, m quell.Metric) float64 {
 	return high
 }
 
-// parts are the percentiles' shares of requests.
+// parts are the shares of requests that the percentiles refer to.
 var parts = map[quell.Metric]float64{quell.P50: 0.5, quell.P90: 0.9, quell.P95: 0.95, quell.P99: 0.99}
 
-// moments are mean and variance of each class's response time.
+// moments are the mean and the variance of each class's response time.
 func (p *physics) moments(rate float64) (means, variances []float64) {
 	var slower, used, typical [kinds]float64
 	for k, c := range p.servers {
@@ -201,7 +201,7 @@ func (p *physics) moments(rate float64) (means, variances []float64) {
 	return means, variances
 }
 
-// noise is the variance of the time that work d takes beside other work of mean s at a use.
+// noise is the variance of the time that work of length d takes, if other work of mean s makes up the use.
 func noise(d, use, s float64) float64 {
 	if d == 0 || s == 0 {
 		return 0
@@ -210,7 +210,7 @@ func noise(d, use, s float64) float64 {
 	return 2 * use * s * (d - s/free*-math.Expm1(-free*d/s)) / (free * free * free)
 }
 
-// reached is the share of requests that take at most so long.
+// reached is the share of requests whose response time is at most this long.
 func (p *physics) reached(means, variances []float64, seconds float64) (sum float64) {
 	for i, mean := range means {
 		if variances[i] <= 0 {

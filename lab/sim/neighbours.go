@@ -5,21 +5,21 @@ import (
 	"math/rand/v2"
 )
 
-// neighbours are other tenants' flows at a station: they come at random (Poisson), open loop, each with the same work.
-// As the emulated testbed's, a flow that would have to wait behind too much of their own work is dropped.
+// neighbours are the work of other tenants at a station. Pieces of equal size arrive at random (Poisson), whatever the state of the
+// station. As in the emulated testbed, a piece is dropped if too much of the neighbours' work waits already.
 type neighbours struct {
-	rng       *rand.Rand // nil: there are none yet
-	next      float64    // when the next one comes
+	rng       *rand.Rand // nil until the first neighbours come
+	next      float64    // when the next piece arrives
 	perSecond float64
-	work      float64 // of one
+	work      float64 // of one piece
 	dropped   float64 // work
 }
 
-// backlogSeconds is how much work of their own neighbours let wait, in time of the whole resource.
+// backlogSeconds is how much of the neighbours' work may wait, in seconds of the whole resource.
 const backlogSeconds = 5
 
-// setNeighbours sets the share of the resource that neighbours ask for. A change keeps what has passed of the gap. Seed and
-// stream matter to the first call.
+// setNeighbours sets the share of the resource that neighbours ask for. If the share changes, the time since the last piece still counts
+// towards the next one. seed and stream matter only in the first call.
 func (s *station) setNeighbours(now, use, work float64, seed, stream uint64) {
 	n := &s.neighbours
 	gap := 0.0

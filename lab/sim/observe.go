@@ -10,15 +10,15 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
-// Faults are what goes wrong with readings. The zero value is perfect readings.
+// Faults are errors of readings. The zero value means perfect readings.
 type Faults struct {
 	Noise float64       // standard deviation of utilisations and probe means, as a share of themselves
 	Lost  float64       // share of a machine's readings that never arrive
-	Late  time.Duration // mean delay of the others; exponential
+	Late  time.Duration // mean delay of the readings that do arrive; exponentially distributed
 }
 
-// watch begins a window of an instance's agent and prober. It is over at the end of a sampling period, or when its last
-// probe is back.
+// watch begins a window of an instance's agent and prober. The window ends with the sampling period, or later, when its last probe has
+// returned.
 func (s *simulation) watch(in *instance) {
 	start := s.w.now
 	length := s.untilEnd()
@@ -44,7 +44,7 @@ func (s *simulation) watch(in *instance) {
 	}
 }
 
-// untilEnd is tick.Until in the time of the simulation, in seconds.
+// untilEnd is the time until the end of the sampling period (tick.Until), in seconds of simulated time.
 func (s *simulation) untilEnd() float64 {
 	period := s.service.Sampling.Seconds()
 	wait := period - math.Mod(s.w.now-s.phase+period, period)
@@ -54,7 +54,7 @@ func (s *simulation) untilEnd() float64 {
 	return wait
 }
 
-// send takes the reading of a window and puts it on its way. Agent and prober report at one moment, so it holds both their parts.
+// send makes the reading of a window and sends it. Agent and prober report at the same moment, so one reading contains both.
 func (s *simulation) send(in *instance) {
 	window := s.w.now - in.windowAt
 	o := quell.Observation{WindowS: window, Utilization: make(map[quell.Resource]float64, len(s.used))}
@@ -84,8 +84,8 @@ func (s *simulation) send(in *instance) {
 	}
 }
 
-// substitute takes the use of the processors for that of the memory where requests are not told to use it but neighbours are felt in it, as
-// an agent does on a machine that cannot measure its memory traffic.
+// substitute sets the utilisation of memory to that of the processors if requests have no demand for memory but neighbours on memory slow
+// them down. An agent does the same on a machine that cannot measure its memory traffic.
 func substitute(use map[quell.Resource]float64, p scenario.Probing) {
 	_, told := use[quell.Memory]
 	if busy, ok := use[quell.CPU]; ok && !told && slices.Contains(p.Resources, quell.Memory) {
@@ -93,7 +93,7 @@ func substitute(use map[quell.Resource]float64, p scenario.Probing) {
 	}
 }
 
-// cpuTime is how the processors are used, where they are.
+// cpuTime is how the processors' time is divided; nil if the processors are not used.
 func cpuTime(load *scenario.Workload, use map[quell.Resource]float64) *quell.CPUTime {
 	busy, ok := use[quell.CPU]
 	if !ok {
@@ -117,8 +117,8 @@ func (s *simulation) noisy(x float64) float64 {
 	return x * max(0, 1+s.Faults.Noise*s.rng.NormFloat64())
 }
 
-// report ends the balancer's window: it reads all meters, also that of an instance that died. The offered load of the window is
-// everything that was sent to any instance, whether it still exists or not.
+// report ends the balancer's window. It reads all meters, also that of an instance that has failed. The offered load of the window is
+// every request that was sent to any instance, even if the instance no longer exists.
 func (s *simulation) report() {
 	s.w.agenda.add(s.w.now+s.service.Sampling.Seconds(), s.report)
 	s.offered = float64(s.traffic.routed-s.traffic.reported) / (s.w.now - s.reportedAt)
@@ -126,7 +126,7 @@ func (s *simulation) report() {
 	for _, in := range s.members {
 		m := &in.meter
 		window := s.w.now - m.began
-		if in.probers == nil || window <= 0 { // it was never ready
+		if in.probers == nil || window <= 0 { // it has not been ready yet
 			continue
 		}
 		m.account(s.w.now, in.candidate.InFlight)
@@ -149,8 +149,8 @@ func (s *simulation) report() {
 	}
 }
 
-// reportClasses reads the part of a meter that tells classes apart, and begins it anew. A class nobody asked for has
-// a rate of 0 and no latency.
+// reportClasses reads and resets the part of a meter that distinguishes classes. A class without requests has a rate of 0 and no response
+// time.
 func (s *simulation) reportClasses(m *meter, o *quell.Observation, window float64) {
 	if len(m.classes) == 0 {
 		return
@@ -166,7 +166,7 @@ func (s *simulation) reportClasses(m *meter, o *quell.Observation, window float6
 	}
 }
 
-// snapshot is what the controller would see now.
+// snapshot is what the controller would know now.
 func (s *simulation) snapshot() quell.Snapshot {
 	group := s.group()
 	now, last := s.clock(s.w.now), s.clock(s.sampled)
@@ -188,5 +188,5 @@ func (s *simulation) snapshot() quell.Snapshot {
 	return snap
 }
 
-// clock is a moment of the simulation as a time, from the beginning of 1970.
+// clock converts a time of the simulation into a time that begins with 1970.
 func (s *simulation) clock(at float64) time.Time { return time.Unix(0, int64(duration(at))).UTC() }

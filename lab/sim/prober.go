@@ -11,10 +11,10 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// Probing says how instances are probed: as the emulated rig probes them.
+// Probing is how instances are probed: as on the emulated rig.
 type Probing scenario.Probing
 
-// The rules by which a live prober chooses its probes.
+// The rules by which a prober of the live system chooses its probes.
 const (
 	probeSpacing  = 100 * time.Millisecond
 	leastProbes   = scenario.LeastProbes
@@ -23,8 +23,8 @@ const (
 	mostBytes     = 1_000_000
 )
 
-// What a live agent's probes cost, each at most: a share of the resource, and an amount. Such a probe takes half a millisecond of a
-// processor or of the reference machine's memory bandwidth, or one disk operation of 4 KiB.
+// The largest cost of an agent's probes: a share of the resource for all probes, and an amount for each. The amounts are half a
+// millisecond of a processor, half a millisecond of the reference machine's memory bandwidth, or one disk operation of 4 KiB.
 const (
 	machineBudget   = 0.005
 	mostProbeS      = 0.0005
@@ -33,7 +33,7 @@ const (
 	operationsOfOne = 1
 )
 
-// probePlan is what follows for one resource of one host.
+// probePlan is how one resource of one host is probed.
 type probePlan struct {
 	resource quell.Resource
 	count    int
@@ -42,7 +42,7 @@ type probePlan struct {
 	by       *quell.Probing
 }
 
-// classes stand for the probes where a world's resources are counted up.
+// classes are classes of requests that use the probed resources, so that a world has stations for these.
 func (p Probing) classes() (list []class) {
 	for _, r := range scenario.Probing(p).Probed() {
 		list = append(list, class{{kindOf(r), always(0)}})
@@ -50,7 +50,7 @@ func (p Probing) classes() (list []class) {
 	return list
 }
 
-// plans is how a host is probed: the link as a prober does, the rest as an agent does.
+// plans are the probe plans of a host: for the link as a prober makes it, for other resources as an agent does.
 func (p Probing) plans(sampling time.Duration, h scenario.Host) (plans []probePlan, err error) {
 	for _, r := range scenario.Probing(p).Probed() {
 		plan, err := p.planOf(r, sampling, h)
@@ -69,11 +69,11 @@ func (p Probing) planOf(r quell.Resource, sampling time.Duration, h scenario.Hos
 	return p.machinePlan(r, sampling, h), nil
 }
 
-// machinePlan is how an agent probes a resource of its machine: as often as the link is probed, or as often as the budget allows.
+// machinePlan is how an agent probes a resource of its machine: as often as the link is probed, or less often if the budget requires it.
 func (p Probing) machinePlan(r quell.Resource, sampling time.Duration, h scenario.Host) probePlan {
 	count := p.perPeriod(sampling)
 	by := &quell.Probing{PeriodS: sampling.Seconds(), From: string(quell.FromAgent)}
-	spare := machineBudget * sampling.Seconds() // of the whole resource, in a period
+	spare := machineBudget * sampling.Seconds() // of the whole resource, in one period
 	amount := 0.0
 	switch r {
 	case quell.Disk:
@@ -91,7 +91,7 @@ func (p Probing) machinePlan(r quell.Resource, sampling time.Duration, h scenari
 	return probePlan{resource: r, count: count, spacing: spacing, class: class{{kindOf(r), always(amount)}}, by: by}
 }
 
-// perPeriod is how often the link is probed in a sampling period.
+// perPeriod is the number of probes of the link in a sampling period.
 func (p Probing) perPeriod(sampling time.Duration) int {
 	return cmp.Or(p.Count, max(leastProbes, int(sampling/probeSpacing)))
 }
@@ -114,9 +114,9 @@ func (p Probing) plan(sampling time.Duration, bitsPerSecond float64) (probePlan,
 	return probePlan{resource: quell.Network, count: p.Count, spacing: spacing, class: downloads, by: by}, nil
 }
 
-// prober probes one host, window after window: in each of n equal parts of a window one probe at a random moment. A
-// probe that takes longer than a part counts as having taken that long. The first one of the link opens the connection and
-// does not count.
+// prober probes a resource of one host, one window after another. A window has n equal parts, and in each part one probe is sent at a
+// random moment. If a probe takes longer than a part, it counts as having taken as long as a part. The first probe of a link opens the
+// connection and does not count.
 type prober struct {
 	w        *world
 	plan     probePlan
@@ -124,17 +124,17 @@ type prober struct {
 	instance int32
 	rng      *rand.Rand
 
-	warm    bool // probes count
+	warm    bool // probes count from now on
 	stopped bool
 	slots   []float64
 	slot    int
-	ref     int32 // of the probe on its way
+	ref     int32 // reference of the probe that is under way
 	singles []float64
 	then    func()
 }
 
-// proberStream keeps the probers' random numbers apart from those of arrivals, neighbours and faults; machineProbers, those of the
-// resources of one machine.
+// proberStream selects the probers' random numbers, which differ from those of arrivals, neighbours and faults. machineProbers separates
+// those of the resources of one machine.
 const (
 	proberStream   = 1 << 32
 	machineProbers = 1 << 40
@@ -149,7 +149,7 @@ func newProber(w *world, plan probePlan, host int, instance int32, seed uint64) 
 		warm: plan.resource != quell.Network}
 }
 
-// newProbers makes a prober for each plan.
+// newProbers makes a prober for each plan of a host.
 func newProbers(w *world, plans []probePlan, host int, instance int32, seed uint64) (probers []*prober) {
 	for _, plan := range plans {
 		probers = append(probers, newProber(w, plan, host, instance, seed))
@@ -157,8 +157,8 @@ func newProbers(w *world, plans []probePlan, host int, instance int32, seed uint
 	return probers
 }
 
-// window takes n probes over the seconds from start on, and calls then after the last one. The singles, in
-// milliseconds, are valid until the next window.
+// window sends n probes during length seconds from start on, and calls then after the last one. The single probe times, in milliseconds,
+// are valid until the next window.
 func (p *prober) window(start, length float64, n int, then func()) {
 	p.slots, p.slot, p.singles, p.then = p.slots[:0], 0, p.singles[:0], then
 	part := length / float64(n)
@@ -191,7 +191,7 @@ func (p *prober) send() {
 	})
 }
 
-// arrived is called when the probe on its way is done.
+// arrived is called when the probe under way has returned.
 func (p *prober) arrived(ref int32) {
 	took := p.w.now - p.w.requests[ref].entered
 	p.w.leave(ref)
@@ -208,7 +208,7 @@ func (p *prober) measured(seconds float64) {
 	p.schedule()
 }
 
-// stop ends probing for good.
+// stop ends probing.
 func (p *prober) stop() {
 	p.stopped = true
 	if p.ref != nobody {
@@ -217,7 +217,7 @@ func (p *prober) stop() {
 	}
 }
 
-// statistics summarise the window's probes; absent if there are none.
+// statistics summarise the probes of the window; false if there are none.
 func (p *prober) statistics() (quell.ProbeStats, bool) {
 	n := float64(len(p.singles))
 	if n == 0 {

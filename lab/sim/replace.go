@@ -9,13 +9,13 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Renewal asks for a fresh instance in the place of the one on a host, at a moment of the scenario.
+// Renewal replaces the instance on a host by a fresh one, at a moment of the scenario.
 type Renewal struct {
 	Host string
 	At   time.Duration
 }
 
-// renew asks for the instance on a host to be replaced, if there is one.
+// renew asks for the instance on a host to be replaced, if there is an instance.
 func (s *simulation) renew(host string) {
 	for _, in := range s.members {
 		if s.Scenario.Hosts[in.host].ID == host {
@@ -30,7 +30,7 @@ func (s *simulation) askToReplace(id string) {
 	}
 }
 
-// takeUp takes up what a plan asks to be replaced, as far apart as the service asks for.
+// takeUp begins the replacements that a plan asks for, with at least the service's interval between two of them.
 func (s *simulation) takeUp(plan *quell.Plan) {
 	for _, id := range plan.Replace {
 		if every := s.service.Group.Replace.Every.Seconds(); s.takenUp == nil || s.w.now-*s.takenUp >= every {
@@ -41,7 +41,7 @@ func (s *simulation) takeUp(plan *quell.Plan) {
 	}
 }
 
-// replaceNext takes the next turn of the replacement that is under way, before a decision.
+// replaceNext takes the next step of the replacement that is under way, before each decision.
 func (s *simulation) replaceNext() {
 	if len(s.replacing) == 0 {
 		return
@@ -70,7 +70,7 @@ func (s *simulation) replaceNext() {
 	s.replacing = s.replacing[1:]
 }
 
-// leave has an instance drain.
+// leave makes an instance drain.
 func (s *simulation) leave(id string) (began bool) {
 	in := s.byID[id]
 	if in == nil || in.leaving {
@@ -80,7 +80,7 @@ func (s *simulation) leave(id string) (began bool) {
 	return true
 }
 
-// rules are those of the live controller.
+// rules are the rules of the live controller for replacements.
 func (s *simulation) rules() *life.Replacing {
 	feels := policy.Feels(s.service.Policy.Name)
 	return &life.Replacing{

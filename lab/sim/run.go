@@ -1,6 +1,6 @@
-// Package sim plays scenarios in virtual time: a deterministic simulator at the level of requests. Hosts, their links
-// and the requests on them are simulated; arrivals, balancing, policies, guard and judging are the packages that the
-// live system runs. It reads no clock and opens nothing: the same options give the same bytes.
+// Package sim plays scenarios in virtual time. It is a deterministic simulator of single requests. Hosts, their links and the requests on
+// them are simulated. Arrivals, balancing, policies, the guard of their decisions and the judging are the packages that the live system
+// uses. It reads no clock and opens no connection or file: equal options give equal bytes.
 package sim
 
 import (
@@ -21,35 +21,35 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Options of a run. Scenario and Run are required; zero values of the others are as on the emulated rig.
+// Options of a run. Scenario and Run are required; zero values of the others mean the same as on the emulated rig.
 type Options struct {
-	Scenario *scenario.Scenario // not changed
+	Scenario *scenario.Scenario // Run does not change it
 	Run      scenario.Run
-	Models   *model.Models // nil for policies that need none
+	Models   *model.Models // nil for policies that need no models
 	Seed     uint64        // 0: the scenario's
 
-	// What the scenario says too, and holds where this is its zero value.
+	// The scenario can set these, too. Its value holds if the option has its zero value.
 	Discipline Discipline
 	Fluid      bool // neighbours take their share evenly; see scenario.Neighbours
 	Probing    Probing
 	Faults     Faults
 	Failures   []Failure
-	WarmUp     time.Duration // the first load is offered for this long before measuring starts; 0: four sampling periods
+	WarmUp     time.Duration // how long the first load is offered before measuring starts; 0: four sampling periods
 
-	Renewals []Renewal // instances that somebody asks to be replaced
+	Renewals []Renewal // replacements of instances that a person asks for
 
-	// Strain is how much of their capacity within the objective the clairvoyant lets machines use, by the laws of queueing
-	// for one instance. 0: the value that turns out best; see hindsight.
+	// Strain is for the clairvoyant only: how much of their capacity within the objective machines may use. The capacity is computed by the
+	// laws of queueing for one instance. 0: the value that turns out best; see hindsight.
 	Strain float64
 
-	Windows func(Window) // if given, is told of every judge window once it is over, in order
+	Windows func(Window) // if not nil, called with every judge window after its end, in order
 
-	planned func(*quell.Plan)       // for tests: told of every plan
+	planned func(*quell.Plan)       // for tests: called with every plan
 	check   func(*simulation) error // for tests: called at the end
 }
 
-// Run plays one run of a scenario and measures it as the live rig does. Mistakes in the scenario, and missing models,
-// are errors; overload is a result.
+// Run plays one run of a scenario and measures it as the live rig does. It fails if the scenario has mistakes or models are missing.
+// Overload is a result, not an error.
 func Run(ctx context.Context, o Options) (quell.Result, error) {
 	if o.Run.Policy.Name == Clairvoyant && o.Strain == 0 {
 		return hindsight(ctx, o)
@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options) (quell.Result, error) {
 	return s.result(), nil
 }
 
-// simulation is one call of Run.
+// simulation is the state of one call of Run.
 type simulation struct {
 	Options
 	seed     uint64
@@ -78,47 +78,47 @@ type simulation struct {
 	used     []kind // resources that the workload uses
 	clients  *clients
 	arrivals *loadgen.Arrivals // nil: users bring the load
-	intended time.Duration     // intended time of the newest request, since measuring started
-	rng      *rand.Rand        // of phases and faults
-	probes   [][]probePlan     // by host
+	intended time.Duration     // of the newest request, since measuring started
+	rng      *rand.Rand        // for the phases of periods and for faults
+	probes   [][]probePlan     // how the resources are probed, by host
 
-	boot, zero, end float64 // when load begins, when measuring starts, when both end
+	boot, zero, end float64 // when load begins, when measuring starts, when both load and measuring end
 	sampled         float64 // when the last snapshot was taken
-	reportedAt      float64 // when the balancer's last window ended; before the first, when load began
-	offered         float64 // requests per second in that window
+	reportedAt      float64 // when the balancer's last window ended; before its first one, when load began
+	offered         float64 // requests per second during the balancer's last window
 	phase           float64 // sampling periods end this much after whole multiples of their length
 
-	instances []*instance          // every one ever started
-	members   []*instance          // those that the scaler lists, in order of start
+	instances []*instance          // every instance that was ever started
+	members   []*instance          // those that the scaler would list, in order of start
 	byID      map[string]*instance // of members
-	roster    []life.Instance      // memory of group
-	steps     life.Steps           // memory of follow
-	weights   map[string]float64   // of the last plan
+	roster    []life.Instance      // memory that group uses again
+	steps     life.Steps           // memory that follow uses again
+	weights   map[string]float64   // from the last plan
 	replacing []life.Replacement
-	takenUp   *float64 // when a plan last asked for a replacement that was taken up
-	spreading bool     // spread is on the agenda
+	takenUp   *float64 // when a plan last asked for a replacement that was begun
+	spreading bool     // a call of spread is on the agenda
 	usedHosts int
-	freed     []int // hosts, the least recently freed first
+	freed     []int // free hosts; the first has been free for longest
 	paid      float64
 	most      int
 
 	balancer  *balancer
-	ejection  *ejection // nil: none
+	ejection  *ejection // nil if the run has none
 	patience  float64   // how long a request may take
 	deadlines deadlines
-	patrol    bool // giveUp is on the agenda
+	patrol    bool // a call of giveUp is on the agenda
 	traffic   traffic
 	account   *account
 	erring    erring
 
 	engine    *policy.Engine
 	hurry     *hurry     // nil without a fast policy
-	foresight *foresight // clairvoyant only
+	foresight *foresight // only for the clairvoyant
 	state     policy.State
 	changes   []time.Duration
 }
 
-// validate returns the rules that the options themselves break, each a *quell.InvalidError, joined.
+// validate returns the errors of the options themselves, each a *quell.InvalidError, joined.
 func (o *Options) validate() error {
 	held := len(o.Scenario.Instances.Weights)
 	var errs []error
@@ -236,7 +236,8 @@ func (s *simulation) prepareLoad() (err error) {
 	return err
 }
 
-// newArrivals makes the arrivals of the live rig: the first rate is stretched over the warm-up. Users have none.
+// newArrivals makes the same arrivals as the live rig has. The first rate also holds during the warm-up. With users there are no
+// arrivals.
 func (s *simulation) newArrivals() (*loadgen.Arrivals, error) {
 	if s.Scenario.Workload.Kind == scenario.Users {
 		return nil, nil
@@ -254,7 +255,7 @@ func (s *simulation) newArrivals() (*loadgen.Arrivals, error) {
 	})
 }
 
-// processOf is how the gaps between arrivals are spread.
+// processOf is the distribution of the gaps between arrivals.
 func processOf(a scenario.Arrivals) loadgen.Process {
 	if a == scenario.Deterministic {
 		return loadgen.Deterministic
@@ -285,7 +286,7 @@ func (s *simulation) preparePolicy() (err error) {
 	return err
 }
 
-// play runs the events in order. After the end it continues until the last request has ended.
+// play runs the events in order. After the end of the load it continues until the last request has ended.
 func (s *simulation) play(ctx context.Context) error {
 	s.schedule()
 	arrival, _ := s.after(s.arrivals)
@@ -306,7 +307,7 @@ func (s *simulation) play(ctx context.Context) error {
 	return nil
 }
 
-// mostOpen bounds the memory of an overload, to a few GB.
+// mostOpen is the most open requests, which limits the memory of an overload to a few GB.
 const mostOpen = 10_000_000
 
 func (s *simulation) mayGoOn(ctx context.Context) error {
@@ -317,7 +318,7 @@ func (s *simulation) mayGoOn(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// after is when the next request or session comes, in the time of the simulation, and whether one does.
+// after is when the next request or session arrives, in the time of the simulation; false if none does.
 func (s *simulation) after(arrivals *loadgen.Arrivals) (at float64, ok bool) {
 	if arrivals != nil {
 		if after, ok := arrivals.Next(); ok {
@@ -327,8 +328,8 @@ func (s *simulation) after(arrivals *loadgen.Arrivals) (at float64, ok bool) {
 	return math.Inf(1), false
 }
 
-// schedule puts on the agenda what is known beforehand. Everybody's periods end at the same moments, which are any
-// moments of the play.
+// schedule puts everything on the agenda that is known beforehand. The periods of all parts end at the same moments; the first of these
+// moments is random.
 func (s *simulation) schedule() {
 	period := s.service.Sampling
 	firstEnd := s.boot + s.rng.Float64()*period.Seconds()
@@ -349,7 +350,7 @@ func (s *simulation) schedule() {
 	s.beginSweeps()
 }
 
-// scheduleUsers lets users come and go on a stage.
+// scheduleUsers puts the arrivals and departures of users on the agenda of a world.
 func (s *simulation) scheduleUsers(stage *world, c *clients) {
 	if s.Scenario.Workload.Kind != scenario.Users {
 		return

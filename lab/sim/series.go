@@ -2,18 +2,18 @@ package sim
 
 import "time"
 
-// Window is one judge window of a run. Absent statistics had no request to speak for them.
+// Window is one judge window of a run. A statistic is absent if it had too few requests.
 type Window struct {
 	Start    time.Duration // since measuring started
 	Length   time.Duration
 	Requests int64 // that did not fail
 	Failed   int64
 	MeanMS   *float64 // over all instances
-	WorstMS  *float64 // the objective's metric at the worst instance of those with enough requests to count
+	WorstMS  *float64 // the objective's metric at the worst of the instances with enough requests
 	Violated bool
 }
 
-// window describes a ledger that is about to be dropped.
+// window describes a ledger before it is dropped.
 func (a *account) window(l *ledger, start, length time.Duration, violated bool) Window {
 	w := Window{Start: start, Length: length, Failed: l.failed, Violated: violated}
 	var sum time.Duration

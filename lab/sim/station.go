@@ -6,16 +6,16 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// Discipline is how the open work at a resource is served.
+// Discipline is how a resource serves several pieces of work.
 type Discipline = scenario.Discipline
 
-// The disciplines of scenarios.
+// The disciplines that scenarios can name.
 const (
 	Sharing   = scenario.Sharing
 	FirstCome = scenario.FirstCome
 )
 
-// owner is whose work a station does.
+// owner is on whose behalf a station does a piece of work.
 type owner uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	owners
 )
 
-// nobody is the reference of work that nobody waits for.
+// nobody is the reference of work for which no request waits.
 const nobody int32 = -1
 
 // waitingWork is work at a first-come station that no server has begun.
@@ -35,24 +35,23 @@ type waitingWork struct {
 	owner owner
 }
 
-// station is one resource of one host. Time is in seconds; work is in seconds of one server at full speed, the whole
-// resource where there is one server only.
+// station is one resource of one host. Times are in seconds. Work is in seconds of one server at full speed; with a single server that is
+// the whole resource.
 //
-// Sharing follows one number, the service that every piece of open work has attained since the station was last idle.
-// A piece that arrives at attained service a with work w is done when a+w is attained, whatever comes and goes
-// meanwhile: a heap of these sums is all there is to keep, and an event costs O(log n) (attained-service scheduling, as
-// in fair queueing's virtual time).
+// With Sharing, one number suffices: the service that every open piece of work has attained since the station was last idle. A piece that
+// arrives at attained service a with work w is done when a+w is attained, whatever arrives and ends meanwhile. So a heap of these sums is
+// all that must be stored, and an event costs O(log n) (attained-service scheduling, like virtual time in fair queueing).
 type station struct {
 	firstCome bool
 	servers   float64
-	share     float64 // of the resource that is left beside a fluid neighbour; 1: all
+	share     float64 // of the resource that a fluid neighbour leaves; 1: all
 
 	now      float64
-	attained float64   // sharing: service per piece since the station was last idle
-	jobs     jobHeap   // sharing: by attained service at the end; first-come: those in service, by time of their end
-	queue    workQueue // first-come only
+	attained float64   // sharing: service for each piece since the station was last idle
+	jobs     jobHeap   // sharing: by attained service at the end; first-come: in service, by the time at the end
+	queue    workQueue // first-come: work that waits
 
-	arrived [owners]float64 // work, ever
+	arrived [owners]float64 // work that has ever arrived
 	ends    [owners]float64 // sum of the jobs' keys
 	open    [owners]int     // jobs in the heap
 	waiting [owners]float64 // first-come: work that no server has begun
@@ -69,12 +68,12 @@ func newStation(servers float64, discipline Discipline) station {
 	return s
 }
 
-// speed is at which rate each open piece of a sharing station advances.
+// speed is the rate at which each open piece of a sharing station advances.
 func (s *station) speed() float64 {
 	return min(1, s.servers/float64(len(s.jobs))) * s.share
 }
 
-// advance brings the attained service up to now.
+// advance updates the attained service to the present time.
 func (s *station) advance(now float64) {
 	if len(s.jobs) > 0 && !s.firstCome {
 		s.attained += (now - s.now) * s.speed()
@@ -106,7 +105,7 @@ func (s *station) begin(j job) {
 	s.jobs.push(j)
 }
 
-// next is when something happens here by itself.
+// next is the time of the station's next event.
 func (s *station) next() float64 {
 	return min(s.completion(), s.neighbours.next)
 }
@@ -121,7 +120,7 @@ func (s *station) completion() float64 {
 	return max(s.now, s.now+(s.jobs[0].end-s.attained)/s.speed())
 }
 
-// step plays the event at next, and returns whose work is done: nobody's, where a neighbour came or went.
+// step plays the station's next event. It returns the reference of the work that is done; nobody if neighbours' work arrived or ended.
 func (s *station) step() int32 {
 	done := s.completion()
 	if s.neighbours.next < done {
@@ -131,7 +130,7 @@ func (s *station) step() int32 {
 	s.advance(done)
 	j := s.jobs.pop()
 	if !s.firstCome {
-		s.attained = max(s.attained, j.end) // what rounding left
+		s.attained = max(s.attained, j.end) // removes a rounding error
 	}
 	s.forget(j)
 	s.serveWaiting()
@@ -143,7 +142,7 @@ func (s *station) forget(j job) {
 	s.ends[j.owner] -= j.end
 }
 
-// serveWaiting lets free servers begin what waits.
+// serveWaiting lets free servers begin work that waits.
 func (s *station) serveWaiting() {
 	for s.firstCome && float64(len(s.jobs)) < s.servers {
 		w, ok := s.queue.pop()
@@ -155,7 +154,7 @@ func (s *station) serveWaiting() {
 	}
 }
 
-// cancel takes back what is left of somebody's work. It looks through all open work.
+// cancel removes the rest of the work with this reference. It looks through all open work.
 func (s *station) cancel(now float64, ref int32) {
 	s.advance(now)
 	for i, j := range s.jobs {
@@ -181,7 +180,7 @@ func (s *station) left(j job) float64 {
 	return j.end - s.attained
 }
 
-// carried is the work done for an owner so far. The caller has advanced the station.
+// carried is the work done for an owner so far. The caller must have called advance.
 func (s *station) carried(who owner) float64 {
 	base, speed := s.attained, 1.0
 	if s.firstCome {
@@ -190,7 +189,7 @@ func (s *station) carried(who owner) float64 {
 	return s.arrived[who] - s.waiting[who] - (s.ends[who]-float64(s.open[who])*base)*speed
 }
 
-// setFluid lets neighbours take a fixed share of the resource without flows of their own.
+// setFluid makes neighbours take a fixed share of the resource, without single pieces of work.
 func (s *station) setFluid(now, use float64) {
 	s.advance(now)
 	before := s.share
@@ -198,7 +197,7 @@ func (s *station) setFluid(now, use float64) {
 	if !s.firstCome {
 		return
 	}
-	for i := range s.jobs { // all ends move by one factor, so their order stays
+	for i := range s.jobs { // all ends change by one factor, so their order stays
 		j := &s.jobs[i]
 		s.ends[j.owner] -= j.end
 		j.end = now + (j.end-now)*before/s.share
@@ -206,5 +205,5 @@ func (s *station) setFluid(now, use float64) {
 	}
 }
 
-// leastShare is what a fluid neighbour leaves at least: with nothing left, no request would ever end.
+// leastShare is what a fluid neighbour leaves at least: if nothing were left, no request would ever end.
 const leastShare = 0.01

@@ -5,15 +5,15 @@ import "time"
 // clientTimeout is how long a client waits for an answer.
 const clientTimeout = 10
 
-// deadline is when a request's client gives up.
+// deadline is when the client of a request gives up.
 type deadline struct {
 	at   float64
 	ref  int32
 	life uint32
 }
 
-// deadlines are in order of time, as all clients are equally patient. Those of requests that have ended are passed
-// over: the queue looks at its front only.
+// deadlines are in order of time, because all clients wait equally long. The queue drops the deadline of an ended request only when it
+// reaches the front.
 type deadlines struct {
 	items []deadline
 	head  int
@@ -36,13 +36,13 @@ func (d *deadlines) pop() {
 	}
 }
 
-// traffic tells of all requests of the run, those of the warm-up included.
+// traffic counts all requests of the run, including those of the warm-up.
 type traffic struct {
 	arrived, finished, failed int64
-	routed, reported          int64 // given to an instance: so far, and up to the last report
+	routed, reported          int64 // sent to an instance: so far, and up to the last report
 	open                      int64
-	area                      float64 // integral of open over time
-	sojourns                  float64 // sum of the times that ended requests were open
+	area                      float64 // number of open requests, integrated over time
+	sojourns                  float64 // sum of the times for which ended requests were open
 	touched                   float64
 }
 
@@ -51,10 +51,10 @@ func (t *traffic) account(now float64) {
 	t.touched = now
 }
 
-// ask routes a request that a client makes now.
+// ask sends a request that a client makes now to an instance.
 func (s *simulation) ask(o order) {
 	at := s.w.now
-	s.intended = max(s.intended, duration(at-s.zero)) // in order, whatever rounding does
+	s.intended = max(s.intended, duration(at-s.zero)) // rounding must not break the order
 	s.traffic.account(at)
 	s.traffic.arrived++
 	window := s.account.arrive(s.intended)
@@ -84,7 +84,7 @@ func (s *simulation) ask(o order) {
 	s.pass(ref, r.life)
 }
 
-// pass drops deadlines of ended requests, adds one, and sees to it that the first is kept.
+// pass drops the deadlines of ended requests at the front of the queue, adds one, and makes sure that giveUp is called at the first.
 func (s *simulation) pass(ref int32, life uint32) {
 	for d, ok := s.deadlines.front(); ok && !s.waits(d); d, ok = s.deadlines.front() {
 		s.deadlines.pop()
@@ -101,7 +101,7 @@ func (s *simulation) waits(d deadline) bool {
 	return r.open && r.life == d.life
 }
 
-// giveUp ends the requests whose clients, or the balancer, have lost patience.
+// giveUp ends the requests that clients, or the balancer, no longer wait for.
 func (s *simulation) giveUp() {
 	for {
 		d, ok := s.deadlines.front()
@@ -124,7 +124,7 @@ func (s *simulation) giveUp() {
 	}
 }
 
-// done is called by the world when all of a request's demands are met.
+// done is called by the world when all demands of a request are served.
 func (s *simulation) done(ref int32) {
 	r := &s.w.requests[ref]
 	in := s.instances[r.instance]
@@ -150,7 +150,7 @@ func (s *simulation) done(ref int32) {
 	s.heard(in, false)
 }
 
-// fail ends a request before its time.
+// fail ends a request before it is done.
 func (s *simulation) fail(ref int32) {
 	r := &s.w.requests[ref]
 	in := s.instances[r.instance]
@@ -158,7 +158,7 @@ func (s *simulation) fail(ref int32) {
 	s.w.abandon(ref, in.host)
 }
 
-// failed accounts a request that fails now.
+// failed records that a request fails now.
 func (s *simulation) failed(in *instance, r *request) {
 	in.meter.failed++
 	s.traffic.failed++
@@ -177,7 +177,7 @@ func (s *simulation) ended(in *instance, r *request, latency time.Duration, fail
 	s.clients.answered(r.session)
 }
 
-// failOpen ends every request that is open at an instance.
+// failOpen ends every open request at an instance.
 func (s *simulation) failOpen(in *instance) {
 	for ref := range s.w.requests {
 		if r := &s.w.requests[ref]; r.open && r.owner == ownService && int(r.instance) == in.number {

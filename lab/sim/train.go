@@ -15,8 +15,8 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// Trainer makes training runs on a simulated machine like the scenario's first host, probed as the scenario's instances
-// will be. It keeps no state between runs, so several may run at once.
+// Trainer makes training runs on a simulated machine like the scenario's first host, probed as the scenario's instances will be. It keeps
+// no state between runs, so several may run at once.
 type Trainer struct {
 	Scenario   *scenario.Scenario
 	Discipline Discipline
@@ -29,15 +29,15 @@ var (
 	_ train.ProbedMachine = (*Trainer)(nil)
 )
 
-// Plan is the full plan of experiments with longer runs, which cost nothing here but computing.
+// Plan is the full plan of experiments with longer runs, which cost only computing time here.
 func Plan() train.Plan {
 	p := train.Full()
 	p.Run, p.WarmUp = time.Minute, 5*time.Second
 	return p
 }
 
-// Train makes every run of the plan for every resource that is probed and used, in virtual time, as many at once as there are
-// processors. The rows come by resource, in the order of their seeds: the same arguments give the same rows.
+// Train makes every run of the plan for every resource that is probed and used, in virtual time, on all processors at once. The rows are
+// ordered by resource, then by seed: equal arguments give equal rows.
 func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uint64) (rows []model.TrainingRow, err error) {
 	if err := sc.Validate(); err != nil {
 		return nil, &quell.UserError{Err: err}
@@ -66,10 +66,10 @@ func Train(ctx context.Context, sc *scenario.Scenario, plan train.Plan, seed uin
 	return rows, nil
 }
 
-// trainingSeeds keeps the seeds of one resource's runs apart from those of another one's.
+// trainingSeeds separates the seeds of one resource's runs from those of another resource.
 const trainingSeeds = 1 << 40
 
-// trained lists the resources that are probed and that requests use, or that they are slowed down in.
+// trained lists the resources that are probed and that requests use, or in which neighbours slow requests down.
 func trained(sc *scenario.Scenario) (list []quell.Resource, err error) {
 	probed := sc.Probing.Probed()
 	for _, r := range probed {
@@ -84,8 +84,8 @@ func trained(sc *scenario.Scenario) (list []quell.Resource, err error) {
 		"nothing; set probing.resources to what requests use, give --models, or run policies that need none", probed[0])}
 }
 
-// told is the resource whose use stands for that of r: the processors' for the memory's where requests are not told to use it; see
-// substitute.
+// told is the resource whose utilisation stands for that of r. For memory it is the processors, if requests have no demand for memory;
+// see substitute.
 func told(sc *scenario.Scenario, r quell.Resource) quell.Resource {
 	if r == quell.Memory && sc.Workload.CacheStretch > 0 && sc.Workload.Demands(sc.Hosts[0])[r] == 0 {
 		return quell.CPU
@@ -93,12 +93,13 @@ func told(sc *scenario.Scenario, r quell.Resource) quell.Resource {
 	return r
 }
 
-// ownPart is how much of a resource the service uses at a load of 1, which fills the resource that requests take most of.
+// ownPart is how much of a resource the service uses at a load of 1. Such a load fills the resource that requests use most.
 func ownPart(sc *scenario.Scenario, r quell.Resource) float64 {
 	return sc.Workload.Demands(sc.Hosts[0])[told(sc, r)] * sc.RatePerSecond(1)
 }
 
-// planOf leaves to the neighbours on a resource what the service leaves there: a level is one of the resource that requests take most of.
+// planOf adapts a plan to a resource. Levels of load refer to the resource that requests use most; on the resource r, neighbours take
+// what the service leaves there.
 func planOf(sc *scenario.Scenario, plan train.Plan, r quell.Resource) train.Plan {
 	part := ownPart(sc, r)
 	if len(plan.Only) > 0 || quell.AtMost(1, part) {
@@ -142,7 +143,7 @@ func (t *Trainer) Probes(ctx context.Context, r train.RunRequest, p train.Probin
 	return singles, err
 }
 
-// run returns a run's row and its single probe times.
+// run returns the row of a run and its single probe times.
 func (t *Trainer) run(ctx context.Context, r train.RunRequest, plan probePlan) (model.TrainingRow, []float64, error) {
 	sc := t.Scenario
 	r.WarmUp, r.Run = settled(&sc.Workload, r.WarmUp, r.Run)
@@ -167,7 +168,7 @@ func (t *Trainer) run(ctx context.Context, r train.RunRequest, plan probePlan) (
 	return row, e.prober.singles, err
 }
 
-// settled gives workloads of sessions time to come to rest: as many must end as begin before a run counts.
+// settled gives workloads of sessions time to become steady: before a run counts, as many sessions must end as begin.
 func settled(load *scenario.Workload, warmUp, run time.Duration) (time.Duration, time.Duration) {
 	if load.Kind != scenario.Video {
 		return warmUp, run
@@ -179,15 +180,15 @@ func settled(load *scenario.Workload, warmUp, run time.Duration) (time.Duration,
 // exercise is one training run.
 type exercise struct {
 	resource  quell.Resource
-	told      quell.Resource // whose use by the service stands for that of the resource; see substitute
+	told      quell.Resource // the resource whose utilisation stands for that of the trained one; see substitute
 	w         *world
 	clients   *clients
 	prober    *prober
-	from      float64 // when it begins to count
+	from      float64 // when the run begins to count
 	open      int
 	latencies []time.Duration
-	classes   [][]time.Duration // the same, of workloads whose classes have names
-	usedAt    [kinds]float64    // what the service had carried when the run began to count
+	classes   [][]time.Duration // the response times by class, if the workload's classes have names
+	usedAt    [kinds]float64    // what each resource had carried for the service when the run began to count
 	row       model.TrainingRow
 	over      bool
 }
@@ -214,7 +215,7 @@ func (e *exercise) run(ctx context.Context, r train.RunRequest, arrivals *loadge
 	return e.row, nil
 }
 
-// observe adds to the row's observation what clients saw of the service, as a balancer would tell it.
+// observe adds to the row's observation what clients measured of the service, as a balancer would report it.
 func (e *exercise) observe(length float64) {
 	o, rate, failed, latency := e.row.Observation, e.row.RequestRate, 0.0, e.row.LatencyMS // copies: the row outlives the exercise
 	o.RequestRate, o.ErrorRate, o.LatencyMS = &rate, &failed, &latency
@@ -231,7 +232,7 @@ func (e *exercise) observe(length float64) {
 	}
 }
 
-// sense adds what the machine's sensors would tell.
+// sense adds to the row's observation what the machine's sensors would measure.
 func (e *exercise) sense(length float64) {
 	o := e.row.Observation
 	o.At, o.WindowS, o.Utilization = time.Unix(0, int64(duration(e.w.now))).UTC(), length, map[quell.Resource]float64{}
@@ -242,7 +243,7 @@ func (e *exercise) sense(length float64) {
 	o.CPU = cpuTime(e.clients.load, o.Utilization)
 }
 
-// offer plays the world up to the next request and lets it in.
+// offer plays the world until the next request arrives and submits it.
 func (e *exercise) offer(arrivals *loadgen.Arrivals) error {
 	after, ok := arrivals.Next()
 	if !ok {
@@ -284,7 +285,7 @@ func (e *exercise) done(ref int32) {
 	e.w.leave(ref)
 }
 
-// measure reads what is used, and probes, during the measured part of the run.
+// measure sends probes and reads utilisations during the part of the run that counts.
 func (e *exercise) measure(length float64) {
 	own, neighbours := e.carried()
 	for _, k := range resourcesOf(e.clients.classes) {
@@ -300,11 +301,11 @@ func (e *exercise) measure(length float64) {
 		e.row.Utilization = min(1, max(0, (ownAfter-own)/length))
 		e.row.Interfering = min(1, max(0, (neighboursAfter-neighbours)/length))
 		e.sense(length)
-		e.w.agenda.add(e.w.now+e.prober.plan.spacing, func() { e.over = true }) // the last probe is back by then
+		e.w.agenda.add(e.w.now+e.prober.plan.spacing, func() { e.over = true }) // the last probe has returned by then
 	})
 }
 
-// carried is what the service, and its neighbours, used of the resource so far, in seconds of the whole resource.
+// carried is how much of the resource the service and its neighbours have used so far, in seconds of the whole resource.
 func (e *exercise) carried() (own, neighbours float64) {
 	neighbours = e.w.carried(0, e.resource, ownNeighbours)
 	s := &e.w.stations[e.w.hosts[0].stations[kindOf(e.resource)]]

@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Policies lists what Run can play: the policies that can be chosen, and the one that only a simulator can have.
+// Policies lists what Run can play: the policies that can be configured, and the clairvoyant, which only a simulator can have.
 func Policies() []string {
 	names := append(policy.Names(), Clairvoyant)
 	slices.Sort(names)
@@ -24,12 +24,12 @@ func (s *simulation) newEngine() (*policy.Engine, error) {
 	return policy.NewEngine(s.service, s.Models)
 }
 
-// Strains are what a clairvoyant is tried at.
+// Strains are the values of Options.Strain that hindsight tries.
 var Strains = []float64{0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7}
 
 const mostStrain = 100
 
-// hindsight plays a clairvoyant's run at every strain, and returns the best: of those that violate least, the cheapest.
+// hindsight plays a clairvoyant's run with every strain and returns the best result: among those with the least violation, the cheapest.
 func hindsight(ctx context.Context, o Options) (best quell.Result, err error) {
 	whole := o
 	o.Windows, o.planned, o.check = nil, nil, nil
@@ -53,16 +53,16 @@ func better(a, b *quell.Result) bool {
 	return cmp.Or(cmp.Compare(a.SLO.ViolationS, b.SLO.ViolationS), cmp.Compare(a.InstanceSeconds, b.InstanceSeconds)) < 0
 }
 
-// foresight knows the future of a simulation: the requested work, the neighbours' use and which machines will fail.
+// foresight knows the future of a simulation: the work that will be requested, the neighbours' use, and which machines will fail.
 type foresight struct {
 	s     *simulation
-	asked []float64           // requests per bin of binSeconds, from boot on
-	uses  [][kinds][]moment   // of hosts' resources by neighbours
-	fails map[int][]float64   // when what runs on a host ends
-	laws  map[conditions]*law // of those that occurred
+	asked []float64           // requests in each interval of binSeconds, from boot on
+	uses  [][kinds][]moment   // what neighbours use, by host and resource
+	fails map[int][]float64   // when the instance on a host fails
+	laws  map[conditions]*law // the laws computed so far
 }
 
-// moment is when something becomes as it then is.
+// moment is a change of neighbours' use: the time, and the use from then on.
 type moment struct{ at, use float64 }
 
 const binSeconds = 0.1
@@ -81,8 +81,8 @@ func (s *simulation) foresee() error {
 	return f.rehearse()
 }
 
-// rehearse runs the clients against a service that answers at once, with the seed of the run, and counts their work.
-// Open arrivals are exactly those of the run; users send as many requests as they would if answers took no time.
+// rehearse lets the clients, with the seed of the run, make their requests to a service that answers at once, and counts the requests.
+// Open arrivals are exactly those of the run. Users make as many requests as they would if answers took no time.
 func (f *foresight) rehearse() error {
 	s := f.s
 	f.asked = make([]float64, int((s.end-s.boot)/binSeconds)+1)
@@ -116,7 +116,7 @@ func (f *foresight) rehearse() error {
 	}
 }
 
-// truth gives the policy what it may know.
+// truth returns what the clairvoyant may know now.
 func (f *foresight) truth() *Truth {
 	s := f.s
 	period := s.service.Sampling.Seconds()
@@ -138,7 +138,7 @@ func (f *foresight) truth() *Truth {
 	return t
 }
 
-// load is the mean rate of requests over a time.
+// load is the mean rate of requests during an interval.
 func (f *foresight) load(from, to float64) float64 {
 	first := min(max(0, int((from-f.s.boot)/binSeconds)), len(f.asked)-1)
 	last := min(max(first+1, int((to-f.s.boot)/binSeconds)), len(f.asked))
@@ -149,7 +149,7 @@ func (f *foresight) load(from, to float64) float64 {
 	return sum / (float64(last-first) * binSeconds)
 }
 
-// outlook is what is to come for an instance on a host.
+// outlook is the future of an instance on a host.
 type outlook struct {
 	f     *foresight
 	host  int
@@ -167,12 +167,12 @@ func (o *outlook) Within(period int, ms float64) float64 {
 	return o.f.law(o.host, from, from+length).within(ms / 1000)
 }
 
-// fails says whether the instance will have failed by then.
+// fails says whether the instance will have failed by a time.
 func (o *outlook) fails(by float64) bool {
 	return slices.ContainsFunc(o.f.fails[o.host], func(at float64) bool { return at >= o.f.s.w.now && at < by })
 }
 
-// law is that of a host between two moments, by the most that neighbours take of each resource meanwhile.
+// law is the law of a host during an interval, under the largest use by neighbours of each resource in this interval.
 func (f *foresight) law(host int, from, to float64) *law {
 	h := &f.s.w.hosts[host]
 	c := conditions{network: h.Network, cores: h.Cores, disk: h.DiskIOPS, memory: h.Memory}
@@ -195,7 +195,7 @@ func (f *foresight) law(host int, from, to float64) *law {
 	return l
 }
 
-// freeHosts are those that start would take, in its order.
+// freeHosts lists the hosts that start would take, in its order.
 func (s *simulation) freeHosts() []int {
 	var hosts []int
 	for i := s.usedHosts; i < len(s.Scenario.Hosts); i++ {

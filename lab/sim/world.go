@@ -11,10 +11,10 @@ import (
 // demand is what a request needs of one resource of its host.
 type demand struct {
 	resource kind
-	amount   amounts // bytes, core-seconds, disk operations, or seconds of the reference machine's memory bandwidth
+	amount   amounts // in bytes, core-seconds, disk operations, or seconds of the reference machine's memory bandwidth
 }
 
-// kind is a resource as its place in quell.Resources.
+// kind is a resource, as its index in quell.Resources.
 type kind int
 
 func kindOf(r quell.Resource) kind { return kind(slices.Index(quell.Resources, r)) }
@@ -22,27 +22,27 @@ func kindOf(r quell.Resource) kind { return kind(slices.Index(quell.Resources, r
 // amounts draws how much a request needs.
 type amounts interface{ next() float64 }
 
-// always is the same amount each time.
+// always draws the same amount each time.
 type always float64
 
 func (a always) next() float64 { return float64(a) }
 
-// class is a kind of request: its demands are met one after the other.
+// class is a kind of request. Its demands are served one after the other.
 type class []demand
 
-// headerBytes is what the headers of an answer take on the network.
+// headerBytes is the size of an answer's headers.
 const headerBytes = 160
 
-// The neighbours' flows: on a network as those of the emulated testbed, elsewhere of about the same length.
+// The size of a piece of neighbours' work: on a network the same as in the emulated testbed, elsewhere one that takes about as long.
 const (
 	neighbourBytes   = 16 << 10
 	neighbourSeconds = 0.003
 )
 
-// neighbourStream and the places of the resources behind it are the random numbers of a host's neighbours.
+// neighbourStream plus the number of a resource selects the random numbers of a host's neighbours on that resource.
 const neighbourStream = 3 << 32
 
-// world is machines, the work on them and time. It does not contain groups or policies.
+// world is the machines, the work on them, and the time. It knows nothing of groups and policies.
 type world struct {
 	now      float64
 	calendar *calendar
@@ -50,34 +50,34 @@ type world struct {
 	hosts    []host
 	agenda   agenda
 	requests []request
-	unused   []int32 // of requests
+	unused   []int32 // free places of requests
 	done     func(ref int32)
 
 	cacheStretch float64 // scenario.Workload.CacheStretch
 }
 
-// host is one machine: a station for every resource that the workload uses.
+// host is one machine. It has a station for every resource that the workload uses.
 type host struct {
 	scenario.Host
-	stations  [kinds]int32   // nobody: the workload does not use it
-	perSecond [kinds]float64 // how much of a demand one server meets in a second
-	stretch   float64        // of the time on processors, by neighbours in the caches
+	stations  [kinds]int32   // number of the station; nobody: the workload does not use the resource
+	perSecond [kinds]float64 // how much of a demand one server does in a second
+	stretch   float64        // factor by which neighbours in the caches lengthen processor time
 	seed      uint64
 }
 
 // kinds is the number of resources.
 const kinds = 4
 
-// request is open work of a service or a probe.
+// request is an open request, to a service or of a probe.
 type request struct {
 	entered  float64
 	instance int32
-	window   int32   // of the account
-	met      int32   // requests that were open at the instance when it came
-	life     uint32  // counts the uses of this place, so that an old reference is recognised
-	session  int32   // of the clients
-	sort     int32   // its class among the workload's
-	size     float64 // times the demands of its class
+	window   int32   // number of the judge window
+	met      int32   // requests that were open at the instance when this one arrived
+	life     uint32  // counts how often the place was used, so that an outdated reference is recognised
+	session  int32   // the client's session
+	sort     int32   // its class, as an index in the workload's classes
+	size     float64 // the request's demands are this times those of its class
 	stage    uint8
 	owner    owner
 	open     bool
@@ -85,7 +85,7 @@ type request struct {
 	class    class
 }
 
-// newWorld makes machines that serve requests of these classes.
+// newWorld makes machines that can serve requests of these classes.
 func newWorld(hosts []scenario.Host, d Discipline, seed uint64, classes ...class) *world {
 	used := resourcesOf(classes)
 	w := &world{calendar: newCalendar(len(hosts) * len(used))}
@@ -111,7 +111,7 @@ func newWorld(hosts []scenario.Host, d Discipline, seed uint64, classes ...class
 	return w
 }
 
-// resourcesOf lists what the classes use, in the order of quell.Resources.
+// resourcesOf lists the resources that the classes use, in the order of quell.Resources.
 func resourcesOf(classes []class) []kind {
 	var used []kind
 	for _, c := range classes {
@@ -123,7 +123,7 @@ func resourcesOf(classes []class) []kind {
 	return slices.Compact(used)
 }
 
-// submit lets a request enter its first station, and returns its reference.
+// submit gives a request to its first station, and returns its reference.
 func (w *world) submit(c class, who owner, hostIndex int, instance int32) int32 {
 	return w.submitSized(c, 1, who, hostIndex, instance)
 }
@@ -149,20 +149,20 @@ func (w *world) enter(ref int32, hostIndex int) {
 	d := r.class[r.stage]
 	at := h.stations[d.resource]
 	work := r.size * d.amount.next() / h.perSecond[d.resource]
-	if d.resource == kindOf(quell.CPU) && r.owner != ownProbe { // a processor's probe is held against its own processor time
+	if d.resource == kindOf(quell.CPU) && r.owner != ownProbe { // probes are excepted: they are compared with their own processor time
 		work *= h.stretch
 	}
 	w.stations[at].add(w.now, work, r.owner, ref)
 	w.calendar.set(at, w.stations[at].next())
 }
 
-// leave frees a request's place.
+// leave frees the place of a request.
 func (w *world) leave(ref int32) {
 	w.requests[ref].open = false
 	w.unused = append(w.unused, ref)
 }
 
-// abandon takes back a request that is open on the host.
+// abandon removes an open request from its host.
 func (w *world) abandon(ref int32, hostIndex int) {
 	r := &w.requests[ref]
 	at := w.hosts[hostIndex].stations[r.class[r.stage].resource]
@@ -171,13 +171,13 @@ func (w *world) abandon(ref int32, hostIndex int) {
 	w.leave(ref)
 }
 
-// nextEvent is when the next station or the agenda has something to do.
+// nextEvent is the time of the next event of a station or of the agenda.
 func (w *world) nextEvent() float64 {
 	_, at := w.calendar.first()
 	return min(at, w.agenda.next())
 }
 
-// step plays the next event. Of events at one moment, stations go before the agenda.
+// step plays the next event. If several are due at one moment, stations go before the agenda.
 func (w *world) step() {
 	at, next := w.calendar.first()
 	if planned := w.agenda.next(); planned < next {
@@ -205,8 +205,8 @@ func (w *world) hostOf(station int32) int {
 	return int(station) / (len(w.stations) / len(w.hosts))
 }
 
-// interfere sets how much of a host's resource neighbours use. It has no effect if the workload does not use the
-// resource, except for memory: neighbours in the caches lengthen new work on the processors in proportion to their use.
+// interfere sets how much of a host's resource neighbours use. It has no effect if the workload does not use the resource. Memory is an
+// exception: neighbours there lengthen the processor time of new work in proportion to their use.
 func (w *world) interfere(hostIndex int, r quell.Resource, use float64, fluid bool) {
 	h := &w.hosts[hostIndex]
 	k := kindOf(r)
@@ -230,14 +230,14 @@ func (w *world) interfere(hostIndex int, r quell.Resource, use float64, fluid bo
 	w.calendar.set(at, s.next())
 }
 
-// carried is what an owner's work used of a host's resource so far, in seconds of the whole resource.
+// carried is how much of a host's resource the work of an owner has used so far, in seconds of the whole resource.
 func (w *world) carried(hostIndex int, r quell.Resource, who owner) float64 {
 	s := &w.stations[w.hosts[hostIndex].stations[kindOf(r)]]
 	s.advance(w.now)
 	return s.carried(who) / s.servers
 }
 
-// peek is carried of the resource of a kind, without bringing its station up to now: what only looks leaves no rounding behind.
+// peek is like carried, but does not advance the station: reading a value then changes no later rounding.
 func (w *world) peek(hostIndex int, k kind, who owner) float64 {
 	s := w.stations[w.hosts[hostIndex].stations[k]]
 	s.advance(w.now)
