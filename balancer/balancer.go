@@ -21,9 +21,9 @@ type Settings interface {
 	Keys() keys.Table
 	// Check reports keys that contradict each other.
 	Check(d *keys.Decoder)
-	// Where returns where the balancer is, for people.
+	// Where returns the balancer's address or path, as text for people.
 	Where() string
-	// New makes the driver. The balancer need not run yet.
+	// New makes the driver. The balancer need not be running yet.
 	New(s Service) (Driver, error)
 }
 
@@ -46,8 +46,7 @@ type Driver interface {
 	State(ctx context.Context) ([]quell.BackendState, error)
 }
 
-// Made returns a new driver as a Driver. With an error it returns nil, because an interface that holds a nil pointer
-// is not nil.
+// Made returns a new driver as a Driver. If there is an error, it returns nil, because an interface that holds a nil pointer is not nil.
 func Made[D Driver](driver D, err error) (Driver, error) {
 	if err != nil {
 		return nil, err
@@ -55,12 +54,12 @@ func Made[D Driver](driver D, err error) (Driver, error) {
 	return driver, nil
 }
 
-// Meter measures a balancer's requests from the controller's process.
+// Meter measures a balancer's requests. It runs in the controller's process.
 type Meter interface {
-	// Pace changes how often readings are made, for example at a reload: every sampling period, and every period of a fast
-	// policy, 0 if there is none.
+	// Pace changes how often readings are made, for example after a reload: every sampling period and, unless fast is 0, every period of a
+	// fast policy.
 	Pace(period, fast time.Duration)
-	// Stop ends the measuring and waits until it has ended.
+	// Stop ends the measuring and returns when it has ended.
 	Stop()
 }
 

@@ -32,7 +32,7 @@ func (c *Controller) callRoll(ctx context.Context, v *view) {
 	roll := c.mem.Roll
 	for _, a := range roll.Look(c.now(), v.members) {
 		c.nameFresh(a.For, a.ID)
-		if c.leading && !a.Named { // other instances come from a scaler that names them later, or were ordered by a controller that was killed
+		if c.leading && !a.Named { // the scaler names instances late, or the controller that ordered this one was killed
 			c.event(ctx, fmt.Sprintf("started %s: the scaler lists it now, and it was ordered before", a.ID))
 		}
 	}

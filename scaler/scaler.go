@@ -34,17 +34,16 @@ type Surroundings struct {
 
 // Driver starts and stops instances.
 type Driver interface {
-	// Members returns every known instance; one that exited by itself is failed until it is stopped.
+	// Members returns every known instance. An instance that exited by itself is listed as failed until it is stopped.
 	Members(ctx context.Context) ([]quell.Member, error)
-	// Start begins to start n instances and returns the ids that are known already. Without an error the others will also come: Members
-	// lists them when they have ids. With an error only the returned instances were started.
+	// Start begins to start n instances and returns the ids that are already known. If there is no error, Members lists the others when they
+	// have ids. If there is an error, only the returned instances were started.
 	Start(ctx context.Context, n int) ([]string, error)
-	// Stop stops instances that no longer get requests, and forgets them.
+	// Stop stops instances that get no more requests, and forgets them.
 	Stop(ctx context.Context, ids []string) error
 }
 
-// Made returns a new driver as a Driver. With an error it returns nil, because an interface that holds a nil pointer
-// is not nil.
+// Made returns a new driver as a Driver. If there is an error, it returns nil, because an interface that holds a nil pointer is not nil.
 func Made[D Driver](driver D, err error) (Driver, error) {
 	if err != nil {
 		return nil, err

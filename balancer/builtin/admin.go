@@ -13,7 +13,7 @@ import (
 // maxAdminBody is the limit of a list of backends in bytes: 10,000 of them take about 2 MB.
 const maxAdminBody = 16 << 20
 
-// Status is what GET /state answers on the admin socket.
+// Status is the answer to GET /state on the admin socket.
 type Status struct {
 	Name       string               `json:"name"`
 	Service    string               `json:"service"`
@@ -24,7 +24,7 @@ type Status struct {
 	Owner      *quell.Owner         `json:"owner,omitempty"` // the controller that the balancer obeys
 }
 
-// ownerHeader names the controller that sends a list of backends. A list without it is taken to come from a person.
+// ownerHeader names the controller that sends a list of backends. If a list comes without it, the sender counts as a person.
 const ownerHeader = "Quell-Owner"
 
 // schedulingBody is the body of PUT /scheduling.
@@ -38,9 +38,9 @@ type adminError struct {
 	Owned *quell.OwnedError `json:"owned,omitempty"` // set if another controller owns the balancer
 }
 
-// adminHandler is the API on the admin socket: GET /state, PUT /backends (the whole list, all or nothing), PUT and DELETE
-// /backends/ID/hold (take an instance out of rotation, put it back), PUT /scheduling, PUT /owner (take or renew a
-// controller's lease), DELETE /owner/ID (end it) and POST /take-over (pass the listening sockets to another process).
+// adminHandler is the API on the admin socket: GET /state, PUT /backends (the whole list, all or nothing), PUT and DELETE /backends/ID/hold
+// (take an instance out of rotation, put it back), PUT /scheduling, PUT /owner (take or renew a controller's lease of the balancer), DELETE
+// /owner/ID (end that lease) and POST /take-over (pass the listening sockets to another process).
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {

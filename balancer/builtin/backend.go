@@ -17,7 +17,7 @@ import (
 	"github.com/quellhq/quell/route"
 )
 
-// backend is an instance at one address, which never changes.
+// backend is an instance at one address. The address never changes.
 type backend struct {
 	id, address string
 
@@ -25,10 +25,10 @@ type backend struct {
 	spec      quell.Backend // as requested
 	candidate route.Candidate
 	health    healthState
-	checked   string      // the last failing check's request and its answer; empty after a check that passed
+	checked   string      // the last health check's request and answer if it failed; empty if it passed
 	byHand    *quell.Held // taken out of rotation at this balancer by a person: Apply does not put it back
-	leaving   bool        // no longer listed: removed when its last request is done
-	drainEnd  *time.Timer // timer after which open requests are cut, for a backend that is being removed
+	leaving   bool        // no longer listed: removed when its last request has ended
+	drainEnd  *time.Timer // when a backend that is being removed has its open requests cut
 	unwatch   context.CancelFunc
 
 	failing   outage.Flood // requests that failed at this instance
@@ -47,7 +47,7 @@ func newBackend(spec quell.Backend, m *meter, o *Options, places *places) *backe
 	return b
 }
 
-// configure applies the options' time-outs to new requests. Open requests keep theirs.
+// configure applies the options' time-outs to new requests. Open requests keep their time-outs.
 func (b *backend) configure(o *Options) {
 	b.conns.connect.Store(int64(o.Timeouts.Connect))
 	b.conns.idle.Store(int64(o.Timeouts.UpstreamIdle))
@@ -61,14 +61,14 @@ func (b *backend) configure(o *Options) {
 	}
 }
 
-// draining says that no new requests may arrive.
+// draining returns whether the backend may get no new requests.
 func (b *backend) draining() bool { return b.spec.Draining || b.leaving || b.byHand != nil }
 
 // timed returns whether open requests are cut after Options.Drain, because the backend is being removed.
 func (b *backend) timed() bool { return b.leaving || b.spec.Draining && !b.spec.Held }
 
-// send makes one attempt. A *dialError means that nothing was sent. If a kept connection turns out to be closed
-// before a byte of the request was sent, the request is sent again on another one, whatever its method.
+// send makes one attempt to send a request. A *dialError means that nothing was sent. If a kept connection turns out to be closed before a
+// byte was sent on it, the request is sent again on another connection, whatever its method.
 func (b *backend) send(req *http.Request, x *exchange) (*http.Response, error) {
 	attempt := *req
 	target := *req.URL
@@ -92,7 +92,7 @@ func (b *backend) send(req *http.Request, x *exchange) (*http.Response, error) {
 	}
 }
 
-// follow records in the exchange which connection its request uses, through the trace that ReverseProxy set.
+// follow notes in the exchange which connection its request uses. It learns that from the trace that ReverseProxy set.
 func (x *exchange) follow(ctx context.Context) context.Context {
 	trace := httptrace.ContextClientTrace(ctx)
 	if trace == nil {
@@ -117,7 +117,7 @@ type dialError struct{ err error }
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// errDrained is the error of a request that was given to a backend just before the end of its drain.
+// errDrained is the error of a request that was given to a backend just before the backend's drain ended.
 var errDrained = errors.New("the instance is drained")
 
 func isDialError(err error) bool {
@@ -129,7 +129,7 @@ func isDialError(err error) bool {
 type places struct {
 	most     atomic.Int64 // 0: no limit
 	taken    atomic.Int64
-	makeRoom func() // closes idle kept connections
+	makeRoom func() // closes kept connections that are idle
 }
 
 func (p *places) take() bool {
@@ -151,11 +151,11 @@ func (p *places) takeFree() bool {
 
 func (p *places) leave() { p.taken.Add(-1) }
 
-// connections opens a backend's connections, measures connect times, and can cut all of them. It also records how
-// long the instance keeps an idle connection open.
+// connections opens a backend's connections, measures how long that takes, and can cut all of them. It also records how long the instance
+// keeps an idle connection open.
 type connections struct {
-	connect atomic.Int64 // time-out, as time.Duration
-	idle    atomic.Int64 // as configured
+	connect atomic.Int64 // time-out of opening, as time.Duration
+	idle    atomic.Int64 // time-out of idle connections, as configured
 	meter   *meter
 	places  *places
 
@@ -198,7 +198,7 @@ func (c *connections) closed(conn *outbound) {
 	}
 }
 
-// cut closes all connections, busy or not, and refuses new ones until restored.
+// cut closes all connections, busy or not, and refuses new ones until they are allowed again.
 func (c *connections) cut() {
 	c.mu.Lock()
 	c.isCut = true

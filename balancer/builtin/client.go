@@ -17,11 +17,12 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Client is the driver of a balancer in another process, over its admin socket. Its methods may be called concurrently.
+// Client is the driver of a balancer that runs in another process. It uses the balancer's admin socket. Its methods may be called
+// concurrently.
 type Client struct {
 	socket string
 	http   *http.Client
-	owner  atomic.Pointer[quell.Owner] // the controller in whose name lists are sent; nil: a person
+	owner  atomic.Pointer[quell.Owner] // the controller that sends the lists; nil: a person sends them
 }
 
 // NewClient returns a driver for the balancer with the admin socket at this path (Options.Admin). Every call opens a
@@ -42,8 +43,8 @@ func (c *Client) Apply(ctx context.Context, backends []quell.Backend) error {
 	return c.put(ctx, "/backends", append([]quell.Backend{}, backends...)) // send an empty list, not null
 }
 
-// Own makes a controller the balancer's owner, or renews its lease. Later lists are sent in its name. It fails with a
-// *quell.OwnedError while another controller's lease is valid.
+// Own makes a controller the balancer's owner, or renews its lease. Later lists are sent in that controller's name. While another
+// controller's lease is valid, Own fails with a *quell.OwnedError.
 func (c *Client) Own(ctx context.Context, owner quell.Owner) error {
 	if err := c.put(ctx, "/owner", owner); err != nil {
 		return err
@@ -68,7 +69,7 @@ func (c *Client) Hold(ctx context.Context, id string) error {
 	return err
 }
 
-// Release puts an instance back that was taken out at the balancer by hand.
+// Release puts an instance back in rotation that a person took out at the balancer.
 func (c *Client) Release(ctx context.Context, id string) error {
 	_, err := c.do(ctx, http.MethodDelete, "/backends/"+url.PathEscape(id)+"/hold", nil)
 	return err

@@ -11,10 +11,10 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// descriptors divides the process's open files, so that clients can never use up those that health checks, the admin
-// socket, metrics, probes and the bus need.
+// descriptors divides the process's limit of open files, so that clients can never use up the files that health checks, the admin socket,
+// metrics, probes and the bus need.
 type descriptors struct {
-	limit    int // of open files; 0: unknown
+	limit    int // the process's limit of open files; 0: unknown
 	clients  int // limit of clients' connections; 0: no limit
 	upstream int // limit of connections to instances; 0: no limit
 	checks   int // health checks at the same time
@@ -23,8 +23,8 @@ type descriptors struct {
 // fewestClients is the smallest number of clients with which a balancer is useful.
 const fewestClients = 16
 
-// shareOut reserves 64 files and a quarter of the limit (at most 8192) for everything but traffic. A client may need
-// two of the rest: its own connection and one to an instance. maxConns 0 means as many clients as possible.
+// shareOut reserves 64 files and a quarter of the limit (at most 8192) for everything except traffic. The rest is for traffic: a client may
+// need two files, its own connection and one to an instance. If maxConns is 0, there may be as many clients as possible.
 func shareOut(limit, maxConns int) (d descriptors, err error) {
 	if limit == 0 {
 		return descriptors{clients: maxConns, checks: 256}, nil
@@ -43,7 +43,7 @@ func shareOut(limit, maxConns int) (d descriptors, err error) {
 	return d, nil
 }
 
-// shortfall says what to do if the limit of open files allows fewer clients than configured, else "".
+// shortfall returns what to do if the limit of open files allows fewer clients than configured, "" if it does not.
 func (d descriptors) shortfall(maxConns int) string {
 	if maxConns <= d.clients || d.limit == 0 {
 		return ""
@@ -53,10 +53,10 @@ func (d descriptors) shortfall(maxConns int) string {
 	return fmt.Sprintf("raise it to %d (LimitNOFILE= of a systemd unit, or ulimit -n), or lower balancer.max_conns", need)
 }
 
-// errNoDescriptors says that connections to instances use all the files reserved for them.
+// errNoDescriptors says that connections to instances use all the files that are reserved for them.
 var errNoDescriptors = errors.New("too many open connections to instances")
 
-// ownFault returns whether an error is the balancer's or the client's fault, and so says nothing about the instance.
+// ownFault returns whether the balancer or the client caused an error. Such an error says nothing about the instance.
 func ownFault(err error) bool {
 	for _, own := range []error{
 		errNoDescriptors, context.Canceled,
@@ -66,6 +66,6 @@ func ownFault(err error) bool {
 			return true
 		}
 	}
-	var lookup *net.DNSError // wraps the cause only as text
+	var lookup *net.DNSError // it contains its cause only as text
 	return errors.As(err, &lookup) && strings.HasSuffix(lookup.Err, syscall.EMFILE.Error())
 }

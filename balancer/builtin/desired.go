@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// checkBackends returns all rules that a list of backends breaks, as joined *quell.InvalidError values, or nil.
+// checkBackends returns every rule that a list of backends breaks, as joined *quell.InvalidError values, nil if it breaks none.
 func checkBackends(desired []quell.Backend) error {
 	var errs []error
 	seen := make(map[string]bool, len(desired))

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// forward sets the headers that name the client. Those from a trusted proxy are kept and extended by the proxy's
-// address; those from others are replaced. Query strings are passed on unchanged.
+// forward sets the headers that name the client. If such headers come from a trusted proxy, the proxy's address is appended to them.
+// Otherwise they are replaced. Query strings are passed on unchanged.
 func (p *proxy) forward(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	rules := p.gate.rules.Load()
@@ -27,7 +27,7 @@ func (p *proxy) forward(r *httputil.ProxyRequest) {
 	}
 }
 
-// element is this balancer's entry of a Forwarded header. RFC 7239.
+// element returns this balancer's entry in a Forwarded header (RFC 7239).
 func element(r *httputil.ProxyRequest) string {
 	peer := peerOfRequest(r.In.RemoteAddr)
 	node := peer.String()

@@ -19,10 +19,10 @@ import (
 // Other malformed requests are left to net/http: framing then stops checking.
 type framing struct {
 	phase   phase
-	part    []byte // beginning of a line whose end has not arrived
+	part    []byte // beginning of a line whose end has not arrived yet
 	inHead  bool   // the request line has been read
-	old     bool   // HTTP/1.0
-	length  int64  // Content-Length, -1 without
+	old     bool   // the request is HTTP/1.0
+	length  int64  // Content-Length, -1 if there is none
 	chunked bool
 	remain  int64 // bytes of the body still to skip
 }
@@ -106,7 +106,7 @@ func (f *framing) line(line []byte) bool {
 	return true
 }
 
-// field checks a header line. Only names that begin with the right letter are compared.
+// field checks a header line. It compares names only if their first letter fits.
 func (f *framing) field(line []byte) bool {
 	switch line[0] | 0x20 {
 	case 'c':

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// gate limits accepted connections. Beyond the limit of all connections, further ones wait in the kernel's queue.
-// Beyond the limit of one client, further ones are closed.
+// gate limits accepted connections. If there are as many connections as allowed, further ones wait in the kernel's queue. If one client has
+// as many as one client may have, its further ones are closed.
 type gate struct {
 	log   *slog.Logger
 	rules atomic.Pointer[clientRules]
@@ -30,7 +30,7 @@ type gate struct {
 // visitor is a client with open connections.
 type visitor struct {
 	open    int
-	refused int // since it reached its limit
+	refused int // connections refused since it reached its limit
 }
 
 func newGate(most, each int, rules *clientRules, log *slog.Logger) *gate {
@@ -63,7 +63,7 @@ func (g *gate) enter() bool {
 	return true
 }
 
-// fullSpell is how long there must have been room before another lack of room is logged.
+// fullSpell is how long there must have been room before a full gate is logged again.
 const fullSpell = time.Minute
 
 func (g *gate) noteFull() {
@@ -81,7 +81,7 @@ func (g *gate) leave() {
 	g.freed.Signal()
 }
 
-// admit counts a connection for its client, or refuses it.
+// admit counts a connection of its client. If the client has too many, admit refuses the connection.
 func (g *gate) admit(conn net.Conn) *inbound {
 	c := &inbound{Conn: conn, peer: peerOf(conn), rules: &g.rules, leave: g.leave}
 	if !c.peer.IsValid() || g.rules.Load().trusts(c.peer) {
@@ -162,7 +162,7 @@ func (l *gatedListener) Accept() (net.Conn, error) {
 		if c := l.gate.admit(conn); c != nil {
 			return c, nil
 		}
-		_, _ = io.WriteString(conn, tooMany) // fits into the socket's buffer
+		_, _ = io.WriteString(conn, tooMany) // it is short enough for the socket's buffer
 		conn.Close()
 		l.gate.leave()
 	}

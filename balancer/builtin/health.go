@@ -39,12 +39,12 @@ func (h *healthState) observe(ok bool, fall, rise int) (changed bool) {
 	return false
 }
 
-// checker checks backends, each time on a new connection, so that a server that stopped accepting is noticed.
+// checker checks backends. It opens a new connection each time, so that a server that no longer accepts connections is noticed.
 type checker struct {
 	opts   Health
 	client *http.Client
 	dialer net.Dialer
-	slots  chan struct{} // limits the checks at the same time
+	slots  chan struct{} // limits the number of checks at the same time
 }
 
 func newChecker(o *Options, slots chan struct{}) *checker {
@@ -95,7 +95,7 @@ func (c *checker) check(ctx context.Context, address string) error {
 	req.Header.Set("User-Agent", "quell-health")
 	resp, err := c.client.Do(req)
 	if err != nil {
-		var asked *url.Error // its text repeats the address
+		var asked *url.Error // its text repeats the address, so only its cause is shown
 		if errors.As(err, &asked) {
 			err = asked.Err
 		}
@@ -108,12 +108,12 @@ func (c *checker) check(ctx context.Context, address string) error {
 	return nil
 }
 
-// shownBody limits how much of an answer is shown.
+// shownBody limits how many bytes of an answer are shown.
 const shownBody = 80
 
 // bodyStart quotes the beginning of a body for a message, so that a reader recognises which server answered.
 func bodyStart(body io.Reader) string {
-	data, _ := io.ReadAll(io.LimitReader(body, 4*shownBody)) // as much as arrived in time
+	data, _ := io.ReadAll(io.LimitReader(body, 4*shownBody)) // uses what has arrived in time
 	text := []rune(printable(string(data)))
 	switch {
 	case len(text) == 0:
@@ -130,7 +130,7 @@ func printable(s string) string {
 	return strings.Join(words, " ")
 }
 
-// checkOnce makes one health check as the balancer does. The error names the request and the answer.
+// checkOnce makes one health check in the same way as the balancer. The error names the request and the answer.
 func checkOnce(ctx context.Context, h Health, address string) error {
 	o := Options{Health: h}
 	return newChecker(&o, make(chan struct{}, 1)).check(ctx, address)

@@ -34,11 +34,11 @@ type inbound struct {
 	rules    *atomic.Pointer[clientRules]
 	leave    func()
 	once     sync.Once
-	upgraded atomic.Bool // what follows is not HTTP
+	upgraded atomic.Bool // the connection was upgraded: what follows is not HTTP
 
 	// The fields below are used only by Read, which is not called concurrently.
 	framing framing
-	insert  []byte // what the server reads next, instead of the client's bytes
+	insert  []byte // bytes that the server reads next, before the client's bytes
 
 	wrote atomic.Int64 // when the client last read something, in ns since epoch; 0: never
 	armed atomic.Int64 // deadline of the present write, in ns since epoch; 0: none
@@ -80,7 +80,8 @@ func (c *inbound) patience() time.Duration {
 	return 0
 }
 
-// readWithin sets the client's read deadline. While the client reads a response, the connection is not idle.
+// readWithin sets the deadline of reading from the client. While the client is still reading a response, the connection does not count as
+// idle.
 func (c *inbound) readWithin(b []byte, limit time.Duration) (int, error) {
 	if limit <= 0 {
 		return c.Conn.Read(b)
@@ -103,7 +104,7 @@ func (c *inbound) readWithin(b []byte, limit time.Duration) (int, error) {
 	}
 }
 
-// Write implements net.Conn. It fails if the client reads nothing for the allowed time.
+// Write implements net.Conn. It fails if the client reads nothing within the allowed time.
 func (c *inbound) Write(b []byte) (n int, err error) {
 	for {
 		if err := c.arm(); err != nil {
@@ -155,7 +156,7 @@ func (c *inbound) Close() error {
 	return c.Conn.Close()
 }
 
-// peerOf returns the remote address; connections that are not TCP have none.
+// peerOf returns the remote address, the zero Addr if the connection is not TCP.
 func peerOf(conn net.Conn) netip.Addr {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// memory stores the last backends and the owner in files next to the admin socket. A restarted balancer then serves at
-// once, even without a controller, and no other controller can take it over before the owner returns.
+// memory stores the last backends and the owner in files next to the admin socket. With them, a restarted balancer passes requests on at
+// once, even if no controller runs, and no other controller can take it over before the owner returns.
 type memory struct{ backends, owner string }
 
 func memoryFor(adminSocket string) memory {
@@ -25,7 +25,7 @@ type kept struct {
 	ByHand *quell.Held `json:"by_hand,omitempty"`
 }
 
-// load returns nil, nil if nothing was stored.
+// load returns nil, nil if nothing is stored.
 func (m memory) load() ([]kept, error) {
 	var backends []kept
 	err := read(m.backends, &backends)
@@ -50,7 +50,7 @@ func (m memory) loadOwner() (owner quell.Owner, err error) {
 	return owner, nil
 }
 
-// read leaves v unchanged if there is no file.
+// read reads a file into v. If there is no file, v stays unchanged.
 func read(path string, v any) error {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,7 +76,7 @@ func (m memory) saveOwner(owner quell.Owner) error {
 	return nil
 }
 
-// replace writes a file so that after a crash it has either the old or the new content.
+// replace writes a file. If the machine crashes, the file has either its old or its new content.
 func replace(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -9,21 +9,21 @@ import (
 	"github.com/quellhq/quell/balancer/measure"
 )
 
-// result is how a request ended at the last instance that was tried.
+// result is how a request ended. It counts for the last instance that was tried.
 type result struct {
 	code    string        // class of the status, or "aborted" if the response was incomplete
-	failed  bool          // no connection, 5xx, or ended early by the instance or by a client that waited too long
+	failed  bool          // no connection, 5xx, or broken off by the instance or by a client that had waited too long
 	took    time.Duration // from the request's arrival to the last byte
 	counted bool          // took is a response time; false for failures and upgraded connections
 }
 
-// meter measures one instance. It is kept when the instance gets a new backend at another address.
+// meter measures one instance. If the instance moves to another address, it gets a new backend but keeps its meter.
 type meter struct {
 	mu        sync.Mutex
 	began     time.Time // start of the current window
 	tally     *measure.Tally
 	open      int64
-	openSince time.Time // openTime includes everything up to here
+	openSince time.Time // openTime includes the time of open requests until then
 	openTime  time.Duration
 
 	metrics *instanceMetrics
@@ -72,8 +72,8 @@ func (m *meter) connected(took time.Duration) {
 	m.tally.Connect(took)
 }
 
-// account adds the time of open requests, so that the window's mean is exact. Callers read the clock before they take
-// the lock, so a later call may have an earlier time.
+// account adds the time that requests have been open, so that the window's mean number of open requests is exact. Callers read the clock
+// before they take the lock, so a later call may come with an earlier time.
 func (m *meter) account(now time.Time) {
 	if now.Before(m.openSince) {
 		return
@@ -82,8 +82,8 @@ func (m *meter) account(now time.Time) {
 	m.openSince = now
 }
 
-// rotate ends the window and starts the next with an empty tally. It returns the old tally, the length of the window, and
-// the mean number of open requests in it.
+// rotate ends the window and starts the next one with an empty tally. It returns the old tally, the length of its window, and the mean
+// number of open requests in that window.
 func (m *meter) rotate(now time.Time, empty *measure.Tally) (old *measure.Tally, window time.Duration, meanOpen float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

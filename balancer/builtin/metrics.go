@@ -17,7 +17,7 @@ const codeAborted = "aborted"
 // codes are the values of the label code.
 func codes() []string { return []string{"1xx", "2xx", "3xx", "4xx", "5xx", codeAborted} }
 
-// codeClass turns 204 into "2xx". An instance may answer with any three digits.
+// codeClass turns a status such as 204 into "2xx". Instances may answer with any three digits.
 func codeClass(status int) string {
 	if status < 100 || status > 599 {
 		return "5xx"
@@ -66,7 +66,7 @@ func (m *metrics) registerer(o *Options) prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"service": o.Service, "balancer": o.Name}, m.registry)
 }
 
-// follow adds metrics that are read from the pool at each scrape.
+// follow adds metrics whose values are read from the pool at each scrape.
 func (m *metrics) follow(p *pool, g *gate, o *Options) {
 	perInstance := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{"instance"}, nil)
@@ -98,8 +98,7 @@ func (m *metrics) forget(id string) {
 	m.moved.DeletePartialMatch(of)
 }
 
-// handler serves /metrics and /healthz. /healthz says that the balancer serves, and on a second line whether it is
-// connected to the bus.
+// handler serves /metrics and /healthz. /healthz answers that the balancer runs, and on a second line whether it is connected to the bus.
 func (m *metrics) handler(bus func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))

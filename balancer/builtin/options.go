@@ -1,7 +1,7 @@
-// Package builtin is Quell's own load balancer: an HTTP/1.1 reverse proxy in its own process. It gets its backends
-// over an admin socket and measures each of them. Client is the controller's side of that socket.
+// Package builtin is Quell's own load balancer: an HTTP/1.1 reverse proxy in its own process. It gets its backends over an admin socket and
+// measures each backend. The controller uses that socket through Client.
 //
-// A server goes from New through Start to Shutdown. A request passes handler (proxy.go) -> pool (pool.go, which uses
+// New makes a server, Start starts it and Shutdown ends it. A request passes through handler (proxy.go) -> pool (pool.go, which uses
 // package route) -> backend (backend.go) -> meter (meter.go). health.go and reporting.go run next to it.
 package builtin
 
@@ -23,76 +23,75 @@ const InstanceHeader = "X-Quell-Instance"
 // Options configure a Server. Listen is required; everything else has a default.
 type Options struct {
 	Name    string // distinguishes several balancers of a service
-	Service string // the service whose requests these are
+	Service string // the service to which the requests belong
 
 	Listen  string // host:port for the service's clients
 	Admin   string // path of the admin socket, mode 0600; empty: no admin API, and nothing is kept over a restart
 	Metrics string // host:port for /metrics and /healthz; empty: neither
 
-	// Inherited are open sockets from the previous process. Those for addresses that are not configured are closed.
+	// Inherited are open sockets that the previous process passed on. Those whose addresses are not configured any more are closed.
 	Inherited Inherited
 
 	Scheduling quell.Scheduling // default leastconn
-	Seed       uint64           // of the algorithms that draw at random
+	Seed       uint64           // seed of the algorithms that choose at random
 
 	Health   Health
 	Timeouts Timeouts
 
-	// MaxConns is the limit of clients' connections at a time; further ones wait to be accepted. 0: as many as the limit
-	// of open files allows. The limit of open files applies in any case.
+	// MaxConns is the limit of clients' connections at a time; further connections wait to be accepted. 0: as many as the limit of open files
+	// allows. That limit also applies if MaxConns is larger.
 	MaxConns int
-	// MaxConnsSet says that somebody chose MaxConns. Then a warning is logged if the limit of open files allows fewer.
+	// MaxConnsSet says that MaxConns is not a default. Then a warning is logged if the limit of open files allows fewer connections.
 	MaxConnsSet bool
-	// MaxConnsPerClient is the limit of connections of one address, or of one /64 of IPv6; further ones are closed. nil:
-	// half of MaxConns; 0: no limit. Trusted proxies have no limit.
+	// MaxConnsPerClient is the limit of connections from one address, or from one /64 network of IPv6; further connections are closed. nil:
+	// half of MaxConns; 0: no limit. It does not apply to trusted proxies.
 	MaxConnsPerClient *int
-	// TrustedProxies are the networks whose X-Forwarded-* and Forwarded headers are kept. Those from others are replaced.
+	// TrustedProxies are the networks whose X-Forwarded-* and Forwarded headers are kept. If such headers come from elsewhere, they are
+	// replaced.
 	TrustedProxies []netip.Prefix
 
-	MaxHeaderBytes int           // of a request; default 64 KiB
+	MaxHeaderBytes int           // limit of a request's header; default 64 KiB
 	Drain          time.Duration // how long a backend that is being removed may keep open requests; default 30 s
-	Lease          time.Duration // how long a controller that no longer renews keeps others out; default 15 s
-	// Linger is how long Shutdown keeps idle connections open, so that a request already on its way is still answered.
-	// Default 0.
+	Lease          time.Duration // how long a controller that no longer renews its lease still keeps others out; default 15 s
+	// Linger is how long Shutdown keeps idle connections open, so that requests that are already on their way are still answered. Default 0.
 	Linger time.Duration
 
-	// Period is the sampling period. At its end Publish gets one reading per backend. Default 10 s.
+	// Period is the sampling period. At the end of each, Publish gets one reading per backend. Default 10 s.
 	Period time.Duration
-	// Fast is the period of a fast policy and divides Period. Readings are also made at its end. 0: there is none.
+	// Fast is the period of a fast policy. It divides Period, and readings are also made at the end of each Fast. 0: there is no fast policy.
 	Fast    time.Duration
 	Publish func(context.Context, []quell.Reading) error // nil: no readings are made
-	// Bus returns why the bus cannot be reached, for metrics and /healthz. nil: they say nothing about it. Traffic never
-	// depends on the bus.
+	// Bus returns why the bus cannot be reached, for metrics and /healthz. nil: they do not mention the bus. Traffic never depends on the bus.
 	Bus func() error
 
 	Logger *slog.Logger
 }
 
-// Health configures health checks. A backend is unhealthy until its first check succeeds. After that, Fall failures
-// in a row make it unhealthy and Rise successes in a row healthy. A failure to open a connection for traffic counts
-// as a failed check.
+// Health configures health checks. A backend is unhealthy until its first check succeeds. After that, Fall failures in a row make it
+// unhealthy, and Rise successes in a row make it healthy again. If a connection for traffic cannot be opened, that counts as a failed
+// check.
 type Health struct {
-	Path     string        // requested with GET, 2xx and 3xx are good; empty: it is enough that a connection opens
+	Path     string        // requested with GET; 2xx and 3xx are successes; empty: it is enough that a connection can be opened
 	Interval time.Duration // default 2 s
 	Timeout  time.Duration // default 1 s
 	Fall     int           // default 3
 	Rise     int           // default 2
 }
 
-// Timeouts limit how long the balancer waits for clients and instances. Bodies may take any time as long as they do
-// not stall. There is no time-out on response bodies from instances.
+// Timeouts limit how long the balancer waits for clients and instances. A request body may take any time as long as its parts keep coming.
+// Response bodies from instances have no time-out.
 type Timeouts struct {
 	Connect        time.Duration // opening a connection to a backend; default 2 s
 	ResponseHeader time.Duration // from the end of the request to the response's header; default 60 s
-	Idle           time.Duration // idle connections of clients; default 90 s
-	ReadHeader     time.Duration // a client sending its request header; default 10 s
-	// UpstreamIdle is how long an idle connection to a backend is kept. It must be shorter than the backend's own
-	// time-out, or requests are sent on connections that are just being closed. If a backend announces or shows a shorter
-	// time, that is used. Default 1.5 s.
+	Idle           time.Duration // how long an idle connection of a client is kept; default 90 s
+	ReadHeader     time.Duration // how long a client may take to send its request header; default 10 s
+	// UpstreamIdle is how long an idle connection to a backend is kept. It must be shorter than the backend's own time-out: otherwise requests
+	// are sent on connections that the backend is just closing. If the backend announces a shorter time, or is seen to use one, that time is
+	// used. Default 1.5 s.
 	UpstreamIdle time.Duration
-	Body         time.Duration // a client sending no part of its request body; 0: no limit
-	Write        time.Duration // a client reading no part of a response; 0: no limit
-	Upgrade      time.Duration // an upgraded connection on which neither side sends; 0: no limit
+	Body         time.Duration // how long a client may send no part of its request body; 0: no limit
+	Write        time.Duration // how long a client may read no part of a response; 0: no limit
+	Upgrade      time.Duration // how long an upgraded connection may carry no data; 0: no limit
 }
 
 func (o Options) withDefaults() Options {

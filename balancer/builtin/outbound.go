@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// outbound is a connection to an instance. Before a request is sent on a kept connection, the connection is checked:
-// a request that meets the instance's close is lost, and fails if it may not be sent twice.
+// outbound is a connection to an instance. A kept connection is checked before a request is sent on it. Without the check, a request could
+// be sent while the instance closes the connection; it would be lost, and fail if it may not be sent twice.
 type outbound struct {
 	net.Conn
 	of *connections
 
-	stale  atomic.Bool  // closed, or about to be: nothing more may be sent
-	sent   atomic.Int64 // bytes of the present request
+	stale  atomic.Bool  // closed or about to be closed: nothing more may be sent
+	sent   atomic.Int64 // bytes of the present request so far
 	reused atomic.Bool
 	turns  atomic.Int64 // requests so far
-	use    atomic.Int64 // the negative number of the present request; or since when the connection is idle, in ns since epoch
+	use    atomic.Int64 // if busy: minus the number of the present request; if idle: since when, in ns since epoch
 
 	// freed is how long the connection was idle before the present request.
 	freed atomic.Int64
@@ -30,7 +30,8 @@ type outbound struct {
 // errStale is the error for a request on a kept connection that must not be used.
 var errStale = errors.New("the kept connection is no longer good")
 
-// lookAfter is how long a connection must be idle before it is checked. A connection in frequent use is not closed for being idle.
+// lookAfter is how long a connection must have been idle to be checked before use. A connection in frequent use is never closed for being
+// idle.
 const lookAfter = 20 * time.Millisecond
 
 // begin prepares the connection for a new request and numbers it.
@@ -53,14 +54,13 @@ func (c *outbound) begin(reused bool) (turn int64) {
 	return turn
 }
 
-// end marks the request as finished, unless the connection has already begun the next one. From then on the instance
-// may close the connection at any time.
+// end marks a request as finished, unless the connection has already begun the next one. After that the instance may close the connection
+// at any time.
 func (c *outbound) end(turn int64, now time.Time) {
 	c.use.CompareAndSwap(-turn, int64(now.Sub(epoch)))
 }
 
-// unused returns whether a request was given a kept connection that was already closed, so that nothing of it was
-// sent.
+// unused returns whether nothing was sent because the kept connection turned out to be closed already.
 func (c *outbound) unused() bool { return c.reused.Load() && c.sent.Load() == 0 }
 
 // Write implements net.Conn.
@@ -83,7 +83,8 @@ func (c *outbound) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// learnFromLoss assumes that a kept connection that broke under a request was closed because it had been idle.
+// learnFromLoss is called when a kept connection broke under a request. It assumes that the instance closed the connection because it had
+// been idle.
 func (c *outbound) learnFromLoss() { c.of.closedAfter(time.Now(), time.Duration(c.freed.Load())) }
 
 // Close implements net.Conn.
@@ -92,7 +93,7 @@ func (c *outbound) Close() error {
 	return c.Conn.Close()
 }
 
-// learnFrom uses the time that an instance announces for idle connections.
+// learnFrom uses the time-out of idle connections that an instance announces in a response's header.
 func (c *outbound) learnFrom(h http.Header) {
 	if c == nil {
 		return
@@ -107,22 +108,22 @@ func (c *outbound) learnFrom(h http.Header) {
 	}
 }
 
-// learned is how long an instance keeps idle connections, as announced or observed.
+// learned is how long an instance keeps idle connections, as it announces or as was observed.
 type learned struct {
 	keeps time.Duration
 	until time.Time
 }
 
 const (
-	// learnedFor is how long such an observation is used, because a restarted instance may behave differently.
+	// learnedFor is how long such a time is used. A restarted instance may behave differently.
 	learnedFor = 10 * time.Minute
-	// leastLearned excludes immediate closes, which do not come from an idle time-out.
+	// leastLearned excludes connections that are closed at once, because no idle time-out caused that.
 	leastLearned = 50 * time.Millisecond
-	// safeShare is the share of an instance's time-out that is used, because requests and closes take time to arrive.
+	// safeShare is the share of an instance's time-out for which a connection is used, because requests and closes take time to arrive.
 	safeShare = 0.8
 )
 
-// learn keeps the shortest time of the last ten minutes.
+// learn keeps the shortest time that was learned within learnedFor.
 func (c *connections) learn(now time.Time, keeps time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +139,7 @@ func (c *connections) closedAfter(now time.Time, after time.Duration) {
 	}
 }
 
-// keepAlive is how long an idle connection may still be used.
+// keepAlive returns how long an idle connection may still be used.
 func (c *connections) keepAlive(now time.Time) time.Duration {
 	idle := time.Duration(c.idle.Load())
 	c.mu.Lock()

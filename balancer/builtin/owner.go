@@ -7,15 +7,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// ownership is the controller that the balancer obeys, guarded by Server.applying. A controller that is gone keeps
-// others out until its lease ends; the same one may return at once.
+// ownership is the controller that the balancer obeys. Server.applying guards it. If that controller disappears, it keeps other controllers
+// out until its lease ends; it may itself return at once.
 type ownership struct {
 	quell.Owner
-	until time.Time // by the monotonic clock
+	until time.Time // end of the lease, by the monotonic clock
 }
 
-// Own makes a controller the owner, or renews its lease. It fails with a *quell.OwnedError while another one's lease
-// is valid.
+// Own makes a controller the owner, or renews its lease. While another controller's lease is valid, it fails with a *quell.OwnedError.
 func (s *Server) Own(_ context.Context, owner quell.Owner) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -40,7 +39,7 @@ func (s *Server) own(owner quell.Owner) error {
 	return nil
 }
 
-// Disown ends the lease of a controller that stops.
+// Disown ends a controller's lease when the controller stops.
 func (s *Server) Disown(_ context.Context, id string) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -60,7 +59,7 @@ func (s *Server) keepOwner() {
 	}
 }
 
-// applyAs is Apply for a controller, which must own the balancer.
+// applyAs does what Apply does, on behalf of a controller, which must be the owner.
 func (s *Server) applyAs(id string, desired []quell.Backend) error {
 	if err := checkBackends(desired); err != nil {
 		return err
@@ -78,8 +77,8 @@ func (s *Server) applyAs(id string, desired []quell.Backend) error {
 	return nil
 }
 
-// applyByHand applies a list that a person sent. A backend that the list begins to drain is held, and one that it no
-// longer drains is released. The rest is in force until the controller applies its next list.
+// applyByHand applies a list that a person sent. If the list drains a backend that was not draining, the backend is held; if it no longer
+// drains a held backend, the hold ends. Everything else is in force only until the controller applies its next list.
 func (s *Server) applyByHand(desired []quell.Backend) error {
 	if err := checkBackends(desired); err != nil {
 		return err

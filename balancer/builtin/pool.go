@@ -39,7 +39,7 @@ type pool struct {
 	learner route.Learner // the picker, if it learns from answers; else nil
 	listed  []*backend    // in the order of the list
 	leaving []*backend
-	meters  map[string]*meter // by instance; kept until their last window is reported
+	meters  map[string]*meter // by instance; a removed instance's meter is kept until its last window is reported
 
 	// The backends that may get requests now, and the same in the picker's form.
 	eligible   []*backend
@@ -59,7 +59,7 @@ func newPool(o *Options, m *metrics, d descriptors) (*pool, error) {
 	return p, p.setScheduling(o.Scheduling)
 }
 
-// configure applies changed options. Health checks restart; their results so far are kept.
+// configure applies changed options. Health checks are restarted, but their results so far are kept.
 func (p *pool) configure(o *Options) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +133,7 @@ func (p *pool) reuseOrAdd(spec quell.Backend, had []*backend, now time.Time) *ba
 	return b
 }
 
-// heldAmong returns the hold of an instance, which is kept when the instance moves to another address.
+// heldAmong returns the hold of an instance. An instance keeps its hold when it moves to another address.
 func heldAmong(backends []*backend, id string) *quell.Held {
 	for _, b := range backends {
 		if b.id == id && b.byHand != nil {
@@ -191,8 +191,7 @@ func (p *pool) forgetIfIdle(b *backend) {
 	p.leaving = slices.DeleteFunc(p.leaving, func(other *backend) bool { return other == b })
 }
 
-// refresh computes which backends may get requests. If no backend is healthy, all are tried rather than none, because
-// the checks may be wrong.
+// refresh computes which backends may get requests. If no backend is healthy, all get requests, because the checks may be wrong.
 func (p *pool) refresh() {
 	p.eligible, p.candidates = nil, nil
 	p.admit(func(b *backend) bool { return b.health.up })
@@ -211,8 +210,8 @@ func (p *pool) admit(good func(*backend) bool) {
 	}
 }
 
-// acquire chooses a backend for a request among those not tried yet, or returns nil. met is the number of requests
-// that were open there.
+// acquire chooses a backend for a request among those not tried yet, or returns nil. met is the number of requests that were already open
+// at that backend.
 func (p *pool) acquire(now time.Time, tried []*backend) (b *backend, met int64) {
 	b, met = p.pick(now, tried)
 	if b != nil {
@@ -250,13 +249,13 @@ func without(eligible, tried []*backend) (left []*backend, candidates []*route.C
 	return left, candidates
 }
 
-// ending is how and when a request ended.
+// ending describes how and when a request ended.
 type ending struct {
 	route.Answer
 	at time.Time
 }
 
-// release ends what acquire began; e is nil if the result says nothing about the backend.
+// release ends the request that acquire began. e is nil if the result says nothing about the backend.
 func (p *pool) release(b *backend, e *ending) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -268,7 +267,7 @@ func (p *pool) release(b *backend, e *ending) {
 	p.forgetIfIdle(b)
 }
 
-// state lists the backends of the list, then those that are still draining.
+// state returns the listed backends, then those that are no longer listed but still draining.
 func (p *pool) state() []quell.BackendState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -276,7 +275,7 @@ func (p *pool) state() []quell.BackendState {
 	named := map[string]bool{}
 	for _, b := range append(slices.Clone(p.listed), p.leaving...) {
 		if named[b.id] {
-			continue // the old address of an instance that moved
+			continue // the previous address of an instance that moved
 		}
 		named[b.id] = true
 		s := quell.BackendState{Backend: b.spec, Healthy: b.health.up, InFlight: b.candidate.InFlight, ByHand: b.byHand}
@@ -289,7 +288,7 @@ func (p *pool) state() []quell.BackendState {
 	return states
 }
 
-// asked lists the requested backends in their stored form.
+// asked returns the requested backends in their stored form.
 func (p *pool) asked() []kept {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -312,7 +311,7 @@ func (p *pool) setScheduling(s quell.Scheduling) error {
 	return nil
 }
 
-// takeMeters returns the meters by instance. Those of removed instances are returned for the last time.
+// takeMeters returns the meters by instance. It returns a removed instance's meter for the last time.
 func (p *pool) takeMeters() map[string]*meter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -347,7 +346,7 @@ func (p *pool) close() {
 	p.refresh()
 }
 
-// watch starts checking a backend's health, until unwatch.
+// watch checks a backend's health until unwatch is called.
 func (p *pool) watch(b *backend) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.unwatch = cancel
@@ -355,7 +354,7 @@ func (p *pool) watch(b *backend) {
 	p.checks.Go(func() { checker.run(ctx, b.address, func(err error) { p.observeHealth(ctx, b, err) }) })
 }
 
-// suspect counts a connection that could not be opened as a failed check.
+// suspect counts a connection that could not be opened as a failed health check.
 func (p *pool) suspect(b *backend, err error) { p.observeHealth(context.Background(), b, err) }
 
 func (p *pool) observeHealth(ctx context.Context, b *backend, err error) {

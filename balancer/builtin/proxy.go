@@ -19,7 +19,7 @@ import (
 // errNoBackend says that no backend may get requests.
 var errNoBackend = errors.New("no instance is available")
 
-// proxy passes requests to backends and records how each ended.
+// proxy passes requests on to backends and records how each request ended.
 type proxy struct {
 	pool     *pool
 	gate     *gate
@@ -27,7 +27,7 @@ type proxy struct {
 	log      *slog.Logger
 	unrouted outage.Flood   // requests for which there is no instance
 	active   sync.WaitGroup // requests in progress, including upgraded connections
-	ending   atomic.Bool    // shutting down: connections are not kept
+	ending   atomic.Bool    // shutting down: connections are closed after their request
 }
 
 func newProxy(p *pool, g *gate, log *slog.Logger) *proxy {
@@ -43,23 +43,23 @@ func newProxy(p *pool, g *gate, log *slog.Logger) *proxy {
 	return x
 }
 
-// exchange is the state of one request. All code that handles the request finds it in the request's context.
+// exchange is the state of one request. The request's context contains it, for all code that handles the request.
 type exchange struct {
 	arrived  time.Time
-	request  *http.Request // as the server read it; it gets the trailers
+	request  *http.Request // the request as the server read it; trailers are added to it
 	header   http.Header   // of the response
 	client   *inbound      // nil if the connection was not accepted by the balancer
-	backend  *backend      // the last one tried
+	backend  *backend      // the last backend tried
 	sent     time.Time
-	met      int64 // requests that were open there at that moment
+	met      int64 // requests that were open at the backend at that moment
 	patience time.Duration
 	outbound *outbound // the last connection tried, and the number of the request on it
 	turn     int64
 	upload   *upload
 	download *download
 	status   int
-	refused  bool // answered by the balancer because no backend did
-	own      bool // because of the balancer's own error
+	refused  bool // the balancer answered because no backend did
+	own      bool // the balancer answered because of an error of its own
 	complete bool // the response was complete
 }
 
@@ -91,18 +91,18 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 	if r.ContentLength != 0 {
-		// Otherwise the server would read and discard the rest of an upload as soon as an instance begins to answer.
+		// Without full duplex the server would read and discard the rest of an upload as soon as an instance begins to answer.
 		_ = http.NewResponseController(w).EnableFullDuplex() // always supported for HTTP/1
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
-	defer p.finish(x, r.Context()) // also when a broken copy ends the handler with a panic
+	defer p.finish(x, r.Context()) // deferred, because a broken copy ends the handler with a panic
 	p.reverse.ServeHTTP(w, r)
 	x.complete = true
 }
 
-// RoundTrip sends the request to a backend. If that cannot be reached, the next one is tried, which is safe because
-// nothing was sent. A request that was sent is repeated only where http.Transport does so itself: on a kept connection
-// that turns out to be closed, if the method is safe and there is no body.
+// RoundTrip sends the request to a backend. If that backend cannot be reached, it tries the next one, which is safe because nothing was
+// sent. A request that was sent is repeated only if http.Transport does so itself: when a kept connection turns out to be closed, the
+// method is safe and there is no body.
 func (p *proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req)
 	if req.Body != nil {
@@ -137,7 +137,7 @@ func (p *proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// move passes the request to a backend that was not tried yet, if there is one.
+// move gives the request to a backend that was not tried yet, if there is one.
 func (p *proxy) move(ctx context.Context, x *exchange, tried []*backend) bool {
 	if ctx.Err() != nil || !x.canRepeat() {
 		return false
@@ -160,18 +160,18 @@ func (p *proxy) move(ctx context.Context, x *exchange, tried []*backend) bool {
 func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 	x.status = resp.StatusCode
 	resp.Header.Set(InstanceHeader, x.backend.id)
-	if resp.StatusCode != http.StatusSwitchingProtocols { // in that case the body is the connection itself
+	if resp.StatusCode != http.StatusSwitchingProtocols { // otherwise the body is the upgraded connection itself
 		x.download = &download{body: resp.Body, client: ctx}
 		resp.Body = x.download
 		return
 	}
-	x.header.Del("Connection") // the instance's header says Upgrade
+	x.header.Del("Connection") // the instance's own header says Upgrade
 	if x.client != nil {
 		x.client.upgraded.Store(true)
 	}
 }
 
-// refuse answers in place of a backend.
+// refuse answers the client if no backend does.
 func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r)
 	x.refused = true
@@ -187,14 +187,13 @@ func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Retry-After", "1")
 	}
 	if x.upload != nil && x.upload.broken.Load() {
-		h.Set("Connection", "close") // the beginning of the next request is unknown
+		h.Set("Connection", "close") // it is unknown where the client's next request begins
 	}
 	w.WriteHeader(x.status)
 	io.WriteString(w, text+"\n")
 }
 
-// tell logs when requests begin to fail and when they work again. A client that leaves or sends a broken request is not a
-// failure.
+// tell logs when requests begin to fail and when they succeed again. If a client leaves or sends a broken request, that is not a failure.
 func (p *proxy) tell(x *exchange, client context.Context, err error) {
 	switch {
 	case client.Err() != nil || x.status < 500:
@@ -225,7 +224,7 @@ func (x *exchange) explain(ctx context.Context, err error) (status int, text str
 	}
 }
 
-// finish records the exchange at the last backend tried.
+// finish records how the exchange ended, for the last backend tried.
 func (p *proxy) finish(x *exchange, client context.Context) {
 	if x.backend == nil {
 		return
@@ -247,10 +246,9 @@ func (x *exchange) ending(now time.Time, failed bool) *ending {
 	return &ending{route.Answer{Took: now.Sub(x.sent), InFlight: x.met, Failed: failed}, now}
 }
 
-// result judges the exchange. If a client leaves before there is an answer, the request counts as failed if the client
-// waited at least as long as a health check may take, because the instance may hang. It does not count if the client
-// leaves sooner, during its own upload, or during the answer, as video players do. The balancer's own errors do not
-// count either.
+// result judges how the request ended. If a client leaves before there is an answer, the request counts as failed only if the client waited
+// at least as long as a health check may take, because then the instance may hang. It does not count if the client leaves sooner, or during
+// its upload, or during the answer, as video players do. The balancer's own errors do not count either.
 func (x *exchange) result(now time.Time, client context.Context) result {
 	r := result{code: codeClass(x.status), took: now.Sub(x.arrived)}
 	switch {
@@ -267,7 +265,7 @@ func (x *exchange) result(now time.Time, client context.Context) result {
 	return r
 }
 
-// download is a response body. It records whether the backend, and not the client, broke off.
+// download is a response body. It records whether it was the backend that broke off, not the client.
 type download struct {
 	body   io.ReadCloser
 	client context.Context
@@ -284,7 +282,7 @@ func (d *download) Read(b []byte) (int, error) {
 
 func (d *download) Close() error { return d.body.Close() }
 
-// bufferPool lends the copy buffers.
+// bufferPool provides the buffers for copying.
 type bufferPool struct{ free sync.Pool }
 
 func (p *bufferPool) Get() []byte {

@@ -12,14 +12,14 @@ import (
 	"github.com/quellhq/quell/internal/tick"
 )
 
-// reporter turns what the meters counted into readings, window by window.
+// reporter turns the meters' counts into one reading per instance and window.
 type reporter struct {
 	opts      *Options
 	pool      *pool
 	spare     *measure.Tally
 	outage    outage.Log
 	pace      measure.Pace
-	stretches map[string]*measure.Stretch // by instance, while there is a fast policy
+	stretches map[string]*measure.Stretch // by instance; used while there is a fast policy
 }
 
 func newReporter(o *Options, p *pool) *reporter {
@@ -29,8 +29,8 @@ func newReporter(o *Options, p *pool) *reporter {
 	return r
 }
 
-// run publishes at the end of every period until the context ends. Readings that cannot be published are dropped,
-// because newer ones follow.
+// run publishes readings at the end of every period until the context ends. If readings cannot be published, they are dropped, because
+// newer ones follow.
 func (r *reporter) run(ctx context.Context) {
 	for tick.Sleep(ctx, tick.Until(time.Now(), r.pace.Shortest())) {
 		r.publish(ctx, r.readings(time.Now()))
@@ -46,7 +46,7 @@ func (r *reporter) publish(ctx context.Context, readings []quell.Reading) {
 	r.outage.Report(r.opts.Publish(ctx, readings))
 }
 
-// readings ends the current window of every instance, in the order of their names.
+// readings ends the present window of every instance and returns its reading. Instances are ordered by name.
 func (r *reporter) readings(now time.Time) []quell.Reading {
 	fast := r.pace.Fast()
 	meters := r.pool.takeMeters()
@@ -63,7 +63,7 @@ func (r *reporter) readings(now time.Time) []quell.Reading {
 	}
 	switch {
 	case !fast:
-		clear(r.stretches) // after a reload removed the fast policy
+		clear(r.stretches) // needed after a reload removed the fast policy
 	case r.pace.Ends(now):
 		readings = append(readings, r.endStretches(now)...)
 	}
@@ -87,7 +87,7 @@ func (r *reporter) stretch(instance string) *measure.Stretch {
 	return s
 }
 
-// endStretches returns the readings of the whole sampling period, which were already reported in shorter windows.
+// endStretches returns readings of the whole sampling period. Its data was already reported once, in the fast policy's shorter windows.
 func (r *reporter) endStretches(now time.Time) []quell.Reading {
 	readings := make([]quell.Reading, 0, len(r.stretches))
 	for _, id := range slices.Sorted(maps.Keys(r.stretches)) {

@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// Server is one load balancer. Its methods may be called concurrently, but Start only once.
+// Server is one load balancer. Its methods may be called concurrently; Start may be called only once.
 type Server struct {
 	opts     Options
 	files    descriptors
@@ -27,13 +27,13 @@ type Server struct {
 	reporter *reporter
 	memory   memory
 
-	// applying keeps the pool and its stored state the same. It also guards scheduling, configured and owner.
+	// applying makes changes of the pool and of its stored state one step. It also guards scheduling, configured and owner.
 	applying   sync.Mutex
 	scheduling quell.Scheduling
-	configured quell.Scheduling // by the options; the admin socket may have set another
+	configured quell.Scheduling // the scheduling in the options; the admin socket may have set another
 	owner      ownership
 
-	handing    sync.Mutex // held while another process takes over
+	handing    sync.Mutex // held while another process takes over the sockets
 	handedOver chan struct{}
 
 	started    time.Time
@@ -43,7 +43,7 @@ type Server struct {
 	stopLoops  context.CancelFunc
 	loops      sync.WaitGroup
 
-	stopReports context.CancelFunc // stops reporting; the next process publishes under the same name
+	stopReports context.CancelFunc // stops reporting, because the next process reports under the same name
 }
 
 // New checks the options and builds a server that does nothing yet. Invalid options are a *quell.UserError.
@@ -69,7 +69,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// eachClient is the limit of connections of one client.
+// eachClient returns the limit of connections of one client.
 func (s *Server) eachClient(o *Options) int {
 	if o.MaxConnsPerClient != nil {
 		return *o.MaxConnsPerClient
@@ -77,9 +77,9 @@ func (s *Server) eachClient(o *Options) int {
 	return (s.files.clients + 1) / 2
 }
 
-// Reconfigure applies these options without interruption: Scheduling, if it differs from the last configured, Health,
-// MaxConns, MaxConnsPerClient, TrustedProxies, Drain, Period, and Timeouts except Idle and ReadHeader. The others keep
-// the value they had at the start. Invalid options are a *quell.UserError and change nothing.
+// Reconfigure applies changed options without interruption: Scheduling, if it differs from the last configured one, Health, MaxConns,
+// MaxConnsPerClient, TrustedProxies, Drain, Period, and Timeouts except Idle and ReadHeader. All other options keep the value they had at
+// the start. If options are invalid, it changes nothing and returns a *quell.UserError.
 func (s *Server) Reconfigure(o Options) error {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -122,8 +122,8 @@ func (s *Server) warnOfFiles(o *Options) {
 	}
 }
 
-// Start returns when the server listens on all its addresses, with the backends it had before a restart. The context
-// limits only the start.
+// Start returns when the server listens on all its addresses. It begins with the backends that it had before a restart. The context limits
+// only the start.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.listen(ctx); err != nil {
 		s.closeEndpoints()
@@ -184,7 +184,7 @@ func (s *Server) listenAdmin(have Inherited) (net.Listener, error) {
 	return ln, nil
 }
 
-// insideGate keeps clients of metrics and of the admin API from using up the files reserved for those.
+// insideGate limits the clients of metrics and of the admin API, so that they cannot use up the files that are reserved for both.
 func (s *Server) insideGate() *gate { return newGate(16, 0, &clientRules{}, s.opts.Logger) }
 
 func listenTCP(ctx context.Context, inherited net.Listener, what, address string) (net.Listener, error) {
@@ -201,8 +201,8 @@ func listenTCP(ctx context.Context, inherited net.Listener, what, address string
 	return ln, nil
 }
 
-// recall loads the backends from before a restart. If the file cannot be read, a warning is logged and the server
-// starts anyway.
+// recall loads the backends that were stored before a restart. If their file cannot be read, it logs a warning and the server starts
+// without them.
 func (s *Server) recall() {
 	if s.opts.Admin == "" {
 		return
@@ -225,7 +225,7 @@ func (s *Server) recall() {
 	s.recallOwner()
 }
 
-// recallOwner gives the owner from before the restart one lease time to return.
+// recallOwner loads the owner that was stored before a restart, and gives it one lease time to return.
 func (s *Server) recallOwner() {
 	owner, err := s.memory.loadOwner()
 	if err != nil {
@@ -237,9 +237,9 @@ func (s *Server) recallOwner() {
 	s.owner = ownership{owner, time.Now().Add(s.opts.Lease)}
 }
 
-// Apply replaces the backends by exactly these, or changes nothing if the list breaks a rule (joined *quell.InvalidError
-// values). A backend that is no longer listed, or is listed as draining, gets no new requests; its open ones may finish
-// until Options.Drain is over. One that is not listed disappears from State when they have finished.
+// Apply replaces the backends by exactly these. If the list breaks a rule, it changes nothing and returns joined *quell.InvalidError
+// values. A backend that is no longer listed, or is listed as draining, gets no new requests. Its open requests may finish until
+// Options.Drain is over. A backend that is not listed disappears from State when its requests have ended.
 func (s *Server) Apply(_ context.Context, desired []quell.Backend) error {
 	if err := checkBackends(desired); err != nil {
 		return err
@@ -250,13 +250,13 @@ func (s *Server) Apply(_ context.Context, desired []quell.Backend) error {
 	return nil
 }
 
-// put applies checked backends and stores them. s.applying is held.
+// put applies backends that were checked, and stores them. The caller holds s.applying.
 func (s *Server) put(desired []quell.Backend) {
 	s.pool.apply(desired, time.Now())
 	s.keep()
 }
 
-// keep stores what is in force. s.applying is held.
+// keep stores the backends and the owner in force. The caller holds s.applying.
 func (s *Server) keep() {
 	if s.opts.Admin == "" {
 		return
@@ -269,7 +269,7 @@ func (s *Server) keep() {
 // State returns the present backends. It never fails.
 func (s *Server) State(context.Context) ([]quell.BackendState, error) { return s.pool.state(), nil }
 
-// Backends is State for callers in the same process, such as the prober.
+// Backends returns the same as State, for callers in the same process, such as the prober.
 func (s *Server) Backends() []quell.BackendState { return s.pool.state() }
 
 // Status returns the status that the admin socket reports.
@@ -282,7 +282,7 @@ func (s *Server) Status() Status {
 	}
 }
 
-// liveOwner returns the controller with a valid lease, if there is one. s.applying is held.
+// liveOwner returns the controller with a valid lease, nil if there is none. The caller holds s.applying.
 func (s *Server) liveOwner() *quell.Owner {
 	if s.owner.ID == "" || !time.Now().Before(s.owner.until) {
 		return nil
@@ -302,10 +302,10 @@ func (s *Server) SetScheduling(scheduling quell.Scheduling) error {
 	return nil
 }
 
-// Addr is the address that clients reach, known after Start.
+// Addr returns the address for clients. It is known after Start.
 func (s *Server) Addr() string { return s.traffic.listener.Addr().String() }
 
-// MetricsAddr is the address of /metrics and /healthz, known after Start; empty without Options.Metrics.
+// MetricsAddr returns the address of /metrics and /healthz. It is known after Start, and empty if Options.Metrics is empty.
 func (s *Server) MetricsAddr() string {
 	if s.metricsEnd == nil {
 		return ""
@@ -313,8 +313,8 @@ func (s *Server) MetricsAddr() string {
 	return s.metricsEnd.listener.Addr().String()
 }
 
-// Shutdown stops accepting, lets open requests finish until the context ends, cuts the rest, and stops everything. It
-// returns the context's error if something was cut.
+// Shutdown stops accepting connections and lets open requests finish until the context ends. Then it cuts the others and stops everything.
+// If something was cut, it returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.linger(ctx)
 	err := s.drain(ctx)
@@ -327,7 +327,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// linger answers the last requests on kept connections while no new ones are accepted.
+// linger answers the last requests on kept connections while no new connections are accepted.
 func (s *Server) linger(ctx context.Context) {
 	if s.traffic == nil || s.opts.Linger <= 0 {
 		return
@@ -348,7 +348,7 @@ func (s *Server) linger(ctx context.Context) {
 	}
 }
 
-// drain also waits for upgraded connections, which http.Server does not track.
+// drain waits for open requests and for upgraded connections, which http.Server does not track.
 func (s *Server) drain(ctx context.Context) error {
 	if s.traffic == nil {
 		return nil
@@ -380,12 +380,12 @@ func (s *Server) endpoints() []*endpoint {
 
 // endpoint is one listener with its handler.
 type endpoint struct {
-	socket   net.Listener // as it was opened
-	listener net.Listener // behind a gate
+	socket   net.Listener // the listener as it was opened
+	listener net.Listener // the same behind a gate
 	server   *http.Server
 }
 
-// newEndpoint limits the time and size of request headers.
+// newEndpoint makes an endpoint with limits of the time and size of request headers.
 func (s *Server) newEndpoint(ln net.Listener, g *gate, h http.Handler) *endpoint {
 	return &endpoint{socket: ln, listener: &gatedListener{Listener: ln, gate: g}, server: &http.Server{
 		Handler: h, ReadHeaderTimeout: s.opts.Timeouts.ReadHeader, IdleTimeout: s.opts.Timeouts.Idle,

@@ -18,14 +18,14 @@ var Kind = balancer.Kind{Name: "builtin", About: "quell balancer", Defaults: fun
 type Settings struct {
 	Listen     string // where clients connect
 	Admin      string // path of the Unix socket that the controller uses
-	Metrics    string // empty: off
+	Metrics    string // address of the metrics; empty: none
 	Scheduling quell.Scheduling
 	Health     Health
 	Timeouts   Timeouts
-	MaxConns   int // 0: only the limit of open files
-	// MaxConnsSet says that the file has the key.
+	MaxConns   int // 0: limited only by the limit of open files
+	// MaxConnsSet says that the configuration sets MaxConns.
 	MaxConnsSet bool
-	// MaxConnsPerClient is for one client address; nil: half of MaxConns; 0: no limit.
+	// MaxConnsPerClient is the limit for one client address. nil: half of MaxConns; 0: no limit.
 	MaxConnsPerClient *int
 	TrustedProxies    []netip.Prefix // whose X-Forwarded-* and Forwarded headers are kept
 }
@@ -42,7 +42,7 @@ func defaults() *Settings {
 	}
 }
 
-// Keys is the table of its keys.
+// Keys returns the table of the balancer's keys.
 func (s *Settings) Keys() keys.Table {
 	return keys.Table{
 		keys.Opt("listen", keys.ListenAddress(&s.Listen), "where clients connect"),
@@ -109,7 +109,7 @@ func (s *Settings) CheckPlaces(d *keys.Decoder) {
 	}
 }
 
-// Files are the paths that are relative to the configuration.
+// Files returns the paths that are relative to the configuration's folder.
 func (s *Settings) Files(data string) []*string {
 	if s.Admin == "" {
 		s.Admin = filepath.Join(data, "balancer.sock")
@@ -117,14 +117,14 @@ func (s *Settings) Files(data string) []*string {
 	return []*string{&s.Admin}
 }
 
-// Process says which keys the balancer's own process reads: which again at SIGHUP, which only at the start, and which the controller
-// reads as well.
+// Process returns which keys the balancer's own process reads: again at SIGHUP, only once at the start, and those that the controller reads
+// as well.
 func (s *Settings) Process() (again, once, shared []string) {
 	return []string{"scheduling", "health", "max_conns", "max_conns_per_client", "trusted_proxies", "timeouts"},
 		[]string{"timeouts.idle", "timeouts.read_header"}, []string{"admin"}
 }
 
-// OwnBackends says that only this service's controller can have made the backends.
+// OwnBackends returns true: only this service's controller can have made the backends.
 func (s *Settings) OwnBackends(bool) bool { return true }
 
 // Where returns the admin socket.
@@ -133,17 +133,17 @@ func (s *Settings) Where() string { return s.Admin }
 // New makes a driver that uses the admin socket.
 func (s *Settings) New(balancer.Service) (balancer.Driver, error) { return NewClient(s.Admin), nil }
 
-// Parts lists the balancer itself.
+// Parts returns the balancer itself as its only part.
 func (s *Settings) Parts(in balancer.Service) []balancer.Part {
 	return []balancer.Part{{About: "balancer at " + s.Admin + ": backends", Open: func() (balancer.Driver, error) { return s.New(in) }}}
 }
 
-// CheckHealth checks an instance once, as the balancer does.
+// CheckHealth makes one health check of an instance in the same way as the balancer.
 func (s *Settings) CheckHealth(ctx context.Context, address string) (asked string, err error) {
 	return "GET " + s.Health.Path, checkOnce(ctx, s.Health, address)
 }
 
-// Options returns the options of the balancer's own process that a configuration sets.
+// Options returns the options for the balancer's own process that a configuration sets.
 func (s *Settings) Options(in balancer.Service) Options {
 	return Options{
 		Name: in.Balancer, Service: in.Name, Listen: s.Listen, Admin: s.Admin, Metrics: s.Metrics,

@@ -18,8 +18,7 @@ import (
 // maxSocketPath leaves room for the temporary name within the kernel's limit (104 bytes on macOS, 108 on Linux).
 const maxSocketPath = 90
 
-// checkSocketFree checks that an admin socket can be made at the path: there is nothing, or a dead socket that a
-// killed process left.
+// checkSocketFree checks that an admin socket can be made at the path: there must be nothing, or a dead socket that a killed process left.
 func checkSocketFree(path string) error {
 	if len(path) > maxSocketPath {
 		return &quell.UserError{Err: fmt.Errorf("admin socket %s: the path is longer than %d bytes", path, maxSocketPath)}
@@ -42,8 +41,8 @@ func checkSocketFree(path string) error {
 	return nil
 }
 
-// listenUnix makes the socket in a private folder and renames it to its path. So nobody else can connect at any
-// moment, and a dead socket is replaced in one step.
+// listenUnix makes the socket in a private folder and then renames it to its path. So nobody else can connect to it in between, and a dead
+// socket at the path is replaced in one step.
 func listenUnix(path string) (net.Listener, error) {
 	private, err := os.MkdirTemp(filepath.Dir(path), ".q")
 	if err != nil {
@@ -63,12 +62,12 @@ func listenUnix(path string) (net.Listener, error) {
 	return &unlinkingListener{Listener: ln, path: path}, nil
 }
 
-// unlinkingListener removes the socket from its final path.
+// unlinkingListener removes the socket from its final path when it is closed.
 type unlinkingListener struct {
 	net.Listener
 	path string
 	once sync.Once
-	kept atomic.Bool // the socket stays after this process ends
+	kept atomic.Bool // the socket must stay after this process ends
 }
 
 // SyscallConn implements syscall.Conn.

@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// Inherited is what a server need not create: listening sockets from systemd or from the balancer before this one, and
-// what that one knew. Fields may be nil.
+// Inherited is what a server need not make itself: listening sockets from systemd or from the previous balancer process, and that process's
+// knowledge. Fields may be nil.
 type Inherited struct {
 	Traffic, Metrics, Admin net.Listener
 	Lasting                 bool              // systemd owns them: they stay open when the process ends
-	Healthy                 map[string]string // addresses by id of instances that passed their health checks
+	Healthy                 map[string]string // addresses of instances that passed their health checks, by id
 }
 
 // handover is the line that the old balancer sends to the new one together with the sockets.
@@ -36,19 +36,18 @@ const (
 	takeOverAnswer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: quell-take-over\r\n\r\n"
 	serving        = "serving\n" // what the new balancer sends when it accepts connections
 
-	// takeOverWait is how long the new balancer may take to start. Until it accepts connections, the old one continues.
+	// takeOverWait is how long the new balancer may take to start. Until it accepts connections, the old balancer continues.
 	takeOverWait = 30 * time.Second
 )
 
-// errTakeOver says why a second process does not get the sockets.
+// errTakeOver is returned to a second process that asks for the sockets.
 var errTakeOver = errors.New("another process is taking over already")
 
-// HandedOver returns a channel that is closed when another process has taken over: it accepts connections, and this
-// one no longer does. The caller then calls Shutdown, which lets open requests finish.
+// HandedOver returns a channel that is closed when another process has taken over: that process accepts connections, and this one no longer
+// does. The caller must then call Shutdown, which lets open requests finish.
 func (s *Server) HandedOver() <-chan struct{} { return s.handedOver }
 
-// serveTakeOver sends the listening sockets to the client. The permissions of the admin socket decide who may
-// connect.
+// serveTakeOver sends the listening sockets to the client. Who may connect is decided by the permissions of the admin socket.
 func (s *Server) serveTakeOver(w http.ResponseWriter, _ *http.Request) {
 	if !s.handing.TryLock() {
 		reply(w, http.StatusConflict, adminError{Error: errTakeOver.Error()})
@@ -134,7 +133,7 @@ func (s *Server) step(conn net.Conn) {
 		}
 	}
 	s.opts.Logger.Info("another process has taken over: open requests may finish")
-	_, _ = io.WriteString(conn, "\n") // the other process may have ended
+	_, _ = io.WriteString(conn, "\n") // an error is ignored, because the other process may have ended
 	close(s.handedOver)
 }
 
@@ -147,7 +146,7 @@ func (s *Server) named() []namedEndpoint {
 	return []namedEndpoint{{"traffic", s.traffic}, {"metrics", s.metricsEnd}, {"admin", s.admin}}
 }
 
-// TakeOver is the new balancer's side.
+// TakeOver is the new balancer's side of a take-over.
 type TakeOver struct {
 	Inherited
 	conn *net.UnixConn
@@ -156,8 +155,8 @@ type TakeOver struct {
 // ErrNobody says that no balancer listens on an admin socket.
 var ErrNobody = errors.New("no balancer runs there")
 
-// AskToTakeOver gets the listening sockets of the balancer at an admin socket. That balancer accepts connections until
-// Serving is called. If none runs there, the error is ErrNobody.
+// AskToTakeOver gets the listening sockets of the balancer that has the given admin socket. That balancer accepts connections until Serving
+// is called. If no balancer runs there, the error is ErrNobody.
 func AskToTakeOver(ctx context.Context, adminSocket string) (*TakeOver, error) {
 	dialled, err := (&net.Dialer{}).DialContext(ctx, "unix", adminSocket)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
@@ -207,21 +206,21 @@ func (t *TakeOver) receive() error {
 	return t.adopt(h.Sockets, files)
 }
 
-// refusal extracts the reason of a refused take-over from the beginning of the answer.
+// refusal returns the reason for a refused take-over. begun is the beginning of the old balancer's answer.
 func (t *TakeOver) refusal(begun []byte) error {
 	resp, err := http.ReadResponse(bufio.NewReader(io.MultiReader(bytes.NewReader(begun), t.conn)), nil)
 	if err != nil {
 		return fmt.Errorf("it does not answer as a balancer does: %w", err)
 	}
 	defer resp.Body.Close()
-	data, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // the status is enough
+	data, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // an error is ignored, because the status is enough
 	if resp.StatusCode == http.StatusNotFound {
 		return errors.New("it is of a version that cannot hand over: restart it")
 	}
 	return fmt.Errorf("it refused: %w", refusal(resp.Status, data))
 }
 
-// received takes the files out of a control message.
+// received returns the files in a control message.
 func received(rights []byte) (files []*os.File, err error) {
 	messages, err := syscall.ParseSocketControlMessage(rights)
 	if err != nil {
@@ -263,17 +262,16 @@ func (t *TakeOver) adopt(names []string, files []*os.File) error {
 		case "admin":
 			t.Admin = ln
 		default:
-			ln.Close() // of a newer version
+			ln.Close() // sent by a newer version
 		}
 	}
 	return nil
 }
 
-// Close ends the exchange with the old balancer. Before Serving, the old one keeps everything.
+// Close ends the exchange with the old balancer. If Serving was not called before, the old balancer keeps everything.
 func (t *TakeOver) Close() { t.conn.Close() }
 
-// Serving tells the old balancer that this one accepts connections, and waits until the old one has stopped
-// accepting.
+// Serving tells the old balancer that this one accepts connections. It returns when the old one has stopped accepting.
 func (t *TakeOver) Serving() error {
 	if _, err := io.WriteString(t.conn, serving); err != nil {
 		return fmt.Errorf("telling the old balancer: %w", err)
@@ -284,11 +282,11 @@ func (t *TakeOver) Serving() error {
 	return nil
 }
 
-// SameAddress returns whether a socket is the one for a configured address. No host means every interface, and port 0
+// SameAddress returns whether a socket listens on a configured address. An address without a host means every interface, and port 0 means
 // any port.
 func SameAddress(ln net.Listener, configured string) bool {
 	if ln.Addr().Network() == "unix" {
-		return true // the path is the one of the socket that was asked
+		return true // the socket was asked for by its path
 	}
 	want, err := net.ResolveTCPAddr("tcp", configured)
 	have, ok := ln.Addr().(*net.TCPAddr)
@@ -299,7 +297,7 @@ func SameAddress(ln net.Listener, configured string) bool {
 	return everywhere && have.IP.IsUnspecified() || want.IP.Equal(have.IP)
 }
 
-// fitting leaves out the sockets of addresses that are no longer configured.
+// fitting returns the sockets without those whose addresses are no longer configured.
 func (i Inherited) fitting(o *Options) Inherited {
 	drop := func(what string, ln *net.Listener, address string) {
 		if *ln != nil && (address == "" || !SameAddress(*ln, address)) {
@@ -315,7 +313,7 @@ func (i Inherited) fitting(o *Options) Inherited {
 	return i
 }
 
-// assume uses another process's knowledge of the instances' health until the checks say otherwise.
+// assume uses what another process knew of the instances' health, until this process's own checks give results.
 func (p *pool) assume(healthy map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,12 +9,12 @@ import (
 	"sync/atomic"
 )
 
-// upload is a client's request body. It keeps the beginning until the connection to the instance is known to be good,
-// so that another attempt can send the same bytes.
+// upload is a client's request body. It keeps the body's beginning until the connection to the instance is known to work, so that another
+// attempt can send the same bytes.
 type upload struct {
 	body   io.Reader
 	kept   []byte
-	lost   bool        // bytes were passed on that are not kept
+	lost   bool        // bytes were passed on that were not kept
 	keep   bool        // whether to keep more bytes
 	broken atomic.Bool // the client broke off
 	late   atomic.Bool // the client sent nothing for too long
@@ -23,14 +23,14 @@ type upload struct {
 // mostKept is more than the transport reads before it sends the first byte.
 const mostKept = 64 << 10
 
-// forget stops keeping bytes, if nothing was read yet, because no further attempt is expected.
+// forget stops keeping bytes if nothing was read yet. It is called when no further attempt is expected.
 func (u *upload) forget() {
 	if len(u.kept) == 0 {
 		u.keep = false
 	}
 }
 
-// prepare gives an attempt the body from its beginning, and the trailers, if the request has any.
+// prepare gives an attempt the body from its beginning, and the trailers if the request has any.
 func (x *exchange) prepare(attempt *http.Request) {
 	if x.upload == nil {
 		return
@@ -54,13 +54,13 @@ func (x *exchange) canRepeat() bool {
 	return x.upload == nil || !x.upload.lost && !x.upload.broken.Load()
 }
 
-// reading is the body of one attempt. Closing it does nothing, so that a failed attempt leaves the rest to the next
-// one; the server closes the client's body. Attempts run one after the other.
+// reading is the body of one attempt. Closing it does nothing: if the attempt fails, the next one reads the rest, and the server closes the
+// client's body. Attempts run one after the other.
 type reading struct {
 	upload  *upload
-	at      int           // how many of the kept bytes it has passed on
-	request *http.Request // where trailers arrive
-	trailer http.Header   // where they are copied to; nil: nowhere
+	at      int           // number of kept bytes that it has passed on
+	request *http.Request // the client's request, to which trailers are added
+	trailer http.Header   // the attempt's trailers; nil: it has none
 }
 
 // Read implements io.Reader.
@@ -92,7 +92,7 @@ func (r *reading) Read(b []byte) (int, error) {
 // Close implements io.Closer.
 func (*reading) Close() error { return nil }
 
-// trail passes on the trailers, announced or not, which arrive at the end of the body.
+// trail copies the trailers, announced or not, to the attempt. They arrive at the end of the body.
 func (r *reading) trail() {
 	if r.trailer == nil {
 		return
@@ -104,9 +104,9 @@ func (r *reading) trail() {
 	}
 }
 
-// mayTrail excludes fields that are not allowed in a trailer, because they control framing, routing, authorisation or
-// the response. An instance that merges trailers into the header would otherwise trust a client's field as if the
-// balancer had set it. RFC 9110, section 6.5.1.
+// mayTrail returns false for fields that must not be in a trailer, because they control framing, routing, authorisation or the response
+// (RFC 9110, section 6.5.1). If an instance merges trailers into the header, it would trust such a field from a client as if the balancer
+// had set it.
 func mayTrail(name string) bool {
 	if strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Proxy-") || strings.HasPrefix(name, "If-") {
 		return false
