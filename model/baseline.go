@@ -10,12 +10,12 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Baseline is R_iso, the probe time of an instance without neighbours as a function of its utilisation, with the test
-// against it. It is immutable.
+// Baseline is R_iso, the probe time of an instance without neighbours as a function of its utilisation, and the test whether
+// a measured probe time is significantly longer. It is immutable.
 type Baseline struct {
 	rows []baselineRow  // in order of utilisation
 	miss float64        // 1 - confidence: how often chance alone passes the test
-	by   *quell.Probing // how they were made; nil if unknown
+	by   *quell.Probing // how the probes of the table were made; nil if unknown
 }
 
 type baselineRow struct {
@@ -23,8 +23,8 @@ type baselineRow struct {
 	t float64 // quantile of the one-sided test
 }
 
-// CompileBaseline prepares the isolation table of a resource. Confidence is that of the one-sided test in Eq. 1, a
-// fraction in [0.5, 1). If the table is missing, the error wraps quell.ErrNoData.
+// CompileBaseline prepares the isolation table of a resource. confidence is the confidence level of the one-sided test in
+// Eq. 1, a fraction in [0.5, 1). If the table is missing, the error wraps quell.ErrNoData.
 func CompileBaseline(m *Models, r quell.Resource, confidence float64) (*Baseline, error) {
 	if !(confidence >= 0.5 && confidence < 1) {
 		return nil, &quell.InvalidError{Path: "confidence", Problem: fmt.Sprintf("%v is outside 0.5 to below 1", confidence)}
@@ -51,8 +51,8 @@ func newBaseline(rows []Isolation, confidence float64) *Baseline {
 	return b
 }
 
-// testQuantile is t for a test whose spread is estimated only from n isolation probes: n - 1 degrees of freedom. The
-// window's own spread is not used because interference increases it.
+// testQuantile returns the quantile t of a one-sided test. The spread is estimated from the n isolation probes only, so t has
+// n - 1 degrees of freedom. The spread of the tested window is not used, because interference increases it.
 func testQuantile(confidence float64, n int) float64 {
 	return stats.TQuantile(confidence, float64(max(n-1, 1)))
 }
@@ -60,9 +60,9 @@ func testQuantile(confidence float64, n int) float64 {
 // By returns how the table's instances were probed; nil if unknown.
 func (b *Baseline) By() *quell.Probing { return b.by }
 
-// Isolation returns the mean probe time and the standard deviation of single probes in milliseconds, linear in
-// utilisation between rows and constant outside, and the number of probes of the nearer row (the lower of two equally
-// near).
+// Isolation returns the mean probe time and the standard deviation of single probes at utilisation u, in milliseconds, and
+// the number of probes n. The first two are linear in u between rows and constant outside. n is that of the nearer row (of
+// two equally near rows, the lower one).
 func (b *Baseline) Isolation(u float64) (meanMS, stddevMS float64, n int) {
 	meanMS, stddevMS, nearer := b.at(u)
 	return meanMS, stddevMS, nearer.N
@@ -97,9 +97,10 @@ func (b *Baseline) rowBelow(u float64) int {
 }
 
 // Severity returns the severity factor SF = max(0, (P - R_iso) / R_iso) of PRIMA's Eq. 1 for a window of probes at utilisation u, and
-// whether P is significantly above R_iso. P must exceed R_iso + margin with margin = t s sqrt(1/n + 1/n_iso), where s and n_iso are of
-// the isolation row's single probes and t has n_iso - 1 degrees of freedom. If P was significant before, it stays so above R_iso +
-// margin/2, so that severity does not flicker. Without significance severity is 0; a window without probes is not significant.
+// whether P is significantly above R_iso. P is the mean of the n probes of the window. It is significant above R_iso + margin, where
+// margin = t s sqrt(1/n + 1/n_iso), s and n_iso are the spread and number of the isolation row's probes, and t has n_iso - 1 degrees of
+// freedom. If wasSignificant, R_iso + margin/2 is enough, so that severity does not flicker. If P is not significant, or the window has no
+// probes, severity is 0.
 func (b *Baseline) Severity(u float64, p quell.ProbeStats, wasSignificant bool) (sf float64, significant bool) {
 	if p.N <= 0 {
 		return 0, false
@@ -115,8 +116,8 @@ func (b *Baseline) Severity(u float64, p quell.ProbeStats, wasSignificant bool) 
 	return severityFactor(p.MeanMS, alone), true
 }
 
-// Clear says whether P exceeds R_iso by so much that chance explains this one window as rarely as it explains so many significant ones in
-// a row: the test of Severity at confidence 1 - (1 - confidence)^windows.
+// Clear returns whether P exceeds R_iso so far that this one window is as unlikely by chance as the given number of significant windows in
+// a row. It is the test of Severity at confidence 1 - (1 - confidence)^windows.
 func (b *Baseline) Clear(u float64, p quell.ProbeStats, windows int) bool {
 	if p.N <= 0 {
 		return false
@@ -126,7 +127,7 @@ func (b *Baseline) Clear(u float64, p quell.ProbeStats, windows int) bool {
 	return p.MeanMS > alone+t*stddev*math.Sqrt(1/float64(p.N)+1/float64(row.N))
 }
 
-// severityFactor is Eq. 1 without the test.
+// severityFactor is Eq. 1 of PRIMA without the test for significance.
 func severityFactor(probeMS, aloneMS float64) float64 {
 	return min(max(0, (probeMS-aloneMS)/aloneMS), maxValue)
 }

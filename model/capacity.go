@@ -2,15 +2,15 @@ package model
 
 import "math"
 
-// FreshCapacity is the capacity of an instance that has no interfering neighbours.
+// FreshCapacity returns the capacity of an instance that has no interfering neighbours.
 func (p *Predictor) FreshCapacity(thresholdMS float64) float64 { return p.Capacity(0, thresholdMS) }
 
-// Capacity is the effective capacity U_max: the largest utilisation up to MaxUtilization whose predicted response
-// time is within the threshold while the neighbours' use stays the same, 0 if there is none.
+// Capacity returns the effective capacity U_max: the largest utilisation up to MaxUtilization whose predicted response time
+// is within the threshold if the neighbours' use stays the same. It is 0 if there is none.
 //
 // The predicted response time never decreases with utilisation. So the search bisects over the levels, then over the
-// pieces of the interference model between two levels, then over the severities trained there. In the remaining
-// interval the response is a quadratic in utilisation, which is solved.
+// pieces of the interference model between two levels, then over the severities that were trained there. In the remaining
+// interval the response time is a quadratic function of utilisation, which is solved directly.
 func (p *Predictor) Capacity(interfering, thresholdMS float64) float64 {
 	top := p.rtm.top()
 	if !(thresholdMS >= p.responseAt(0, interfering)) {
@@ -36,8 +36,8 @@ func (p *Predictor) responseAt(u, interfering float64) float64 {
 	return p.rtm.at(u, min(p.SeverityAt(u, interfering), maxValue))
 }
 
-// narrow shrinks (low, high), where the response is within the threshold at low and above it at high, until no edge
-// minus shift is inside.
+// narrow shrinks the interval (low, high) until it contains no edge minus shift. The response time is within the threshold
+// at low and above it at high.
 func (p *Predictor) narrow(edges []float64, shift, interfering, thresholdMS, low, high float64) (float64, float64) {
 	first, last := firstAbove(edges, low+shift), firstAbove(edges, high+shift)
 	for first < last {
@@ -69,8 +69,8 @@ func firstAbove(edges []float64, x float64) int {
 	return low
 }
 
-// patch is a part of a strip that is crossed on a straight path: at time t from 0 to 1 the utilisation is low +
-// t*(high-low), and the share in the strip and the severity change linearly.
+// patch is a part of a strip of the surface that is crossed on a straight path. At time t from 0 to 1 the utilisation is
+// low + t*(high-low); the position in the strip (share) and the severity change linearly with t.
 type patch struct {
 	strip        *strip
 	low, high    float64 // utilisation
@@ -78,7 +78,8 @@ type patch struct {
 	severity, ds float64
 }
 
-// patchBetween requires severity to be linear between low and high, and no level of the surface inside.
+// patchBetween returns the patch between two utilisations. Between them severity must be linear, and there must be no level of
+// the surface.
 func patchBetween(s *surface, low, high, severityLow, severityHigh float64) patch {
 	st := s.strip(low)
 	share := st.share(low)
@@ -90,8 +91,8 @@ func patchBetween(s *surface, low, high, severityLow, severityHigh float64) patc
 	}
 }
 
-// solve returns the utilisation in the patch at which the response reaches the threshold, which it does not at the
-// low end and does at the high end.
+// solve returns the utilisation in the patch at which the response time reaches the threshold. It must be below the
+// threshold at the low end and not at the high end.
 func (p *Predictor) solve(a patch, thresholdMS float64) float64 {
 	from, until := 0.0, 1.0
 	first, last := a.strip.piece(a.severity)+1, a.strip.piece(a.severity+a.ds)+1
@@ -108,8 +109,8 @@ func (p *Predictor) solve(a patch, thresholdMS float64) float64 {
 	return a.low + min(t, until)*(a.high-a.low)
 }
 
-// crossing returns how long after t the response reaches the threshold on the piece of severities after knot i.
-// There it is thresholdMS + c0 + c1 dt + c2 dt^2 with c0 <= 0 and c1 >= 0, and the wanted root is the first one above 0.
+// crossing returns how long after t the response time reaches the threshold on the piece of severities after knot i.
+// On this piece it is thresholdMS + c0 + c1 dt + c2 dt^2 with c0 <= 0 and c1 >= 0. The result is the first root above 0.
 func (a *patch) crossing(i int, t, thresholdMS float64) float64 {
 	k := &a.strip.knots[i]
 	share, dx := a.share+t*a.dw, a.severity+t*a.ds-k.x

@@ -19,7 +19,7 @@ func (c *check) addf(path, format string, args ...any) {
 
 func (c *check) err() error { return errors.Join(c.errs...) }
 
-// within adds the broken rules of a part of the value.
+// within adds the broken rules of a part of the value, whose path is given.
 func (c *check) within(path string, err error) {
 	for _, broken := range unjoined(err) {
 		if invalid := new(quell.InvalidError); errors.As(broken, &invalid) {
@@ -58,7 +58,7 @@ func (c *check) latency(path string, l quell.Latency) {
 	c.atLeast(path+".n", float64(l.N), 0)
 }
 
-// checkTable checks every row of a section, and that no two rows of a resource describe the same point.
+// checkTable checks every row of a table, and that no two rows of a resource describe the same point.
 func checkTable[R any](c *check, section string, tables map[quell.Resource][]R,
 	row func(*check, string, R), same func(a, b R) bool) {
 	if tables != nil && len(tables) == 0 {

@@ -7,20 +7,20 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// curve is a non-decreasing piecewise-linear function on [0, inf). The first knot is at 0. Each knot has the slope of
-// the piece that begins there, the last one also beyond.
+// curve is a non-decreasing piecewise-linear function on [0, inf). The first knot is at 0. Each knot has the slope of the
+// piece that begins there. The piece that begins at the last knot never ends.
 type curve []knot
 
 type knot struct{ x, y, slope float64 }
 
-// maxSlope keeps predictions finite where two rows nearly share an x.
+// maxSlope limits slopes, so that predictions stay finite if two rows have almost the same x.
 const maxSlope = 1e15
 
 func slope(dx, dy float64) float64 { return min(dy/dx, maxSlope) }
 
-// levelCurve reads one level of a table by the documented rules: y is made non-decreasing in x by isotonic regression
-// weighted by runs, is linear between rows and constant below the first row; above the last row it continues with the
-// last segment's slope, at least the secant from first to last.
+// levelCurve makes a curve from one level of a table by the documented rules. Isotonic regression, weighted by runs, makes y
+// non-decreasing in x. The curve is linear between rows and constant below the first row. Above the last row it continues
+// with the last segment's slope, or with the slope from the first to the last row if that is larger.
 func levelCurve(rows []point) curve {
 	rows = pooled(slices.Clone(rows))
 	values := make([]stats.Weighted, len(rows))
@@ -94,7 +94,7 @@ func envelope(c, d curve) curve {
 	return out
 }
 
-// crossing returns where two curves that are both straight between a and b cross inside that range.
+// crossing returns the x between a and b at which two curves cross, and whether there is one. Between a and b both must be straight.
 func crossing(c, d curve, a, b float64) (float64, bool) {
 	before, after := c.at(a)-d.at(a), c.at(b)-d.at(b)
 	if !(before < 0 && after > 0 || before > 0 && after < 0) {
@@ -104,7 +104,7 @@ func crossing(c, d curve, a, b float64) (float64, bool) {
 	return x, x > a && x < b
 }
 
-// steepest returns the slope beyond x, past every knot and crossing, of the larger of two curves.
+// steepest returns the slope of the larger of two curves beyond x. There must be no knot and no crossing beyond x.
 func steepest(c, d curve, x float64) float64 {
 	beyond := max(2*x, maxValue)
 	if c.at(beyond) >= d.at(beyond) {
@@ -113,7 +113,7 @@ func steepest(c, d curve, x float64) float64 {
 	return d[len(d)-1].slope
 }
 
-// unionX returns the x of all knots of two curves, in order and once each.
+// unionX returns the x of all knots of two curves in increasing order, each once.
 func unionX(c, d curve) []float64 {
 	xs := make([]float64, 0, len(c)+len(d))
 	for _, k := range slices.Concat(c, d) {
@@ -123,9 +123,9 @@ func unionX(c, d curve) []float64 {
 	return slices.Compact(xs)
 }
 
-// totalCurve reads interference rows as the paper's U_total = IM(SF), Eq. 3, inverted to give severity as a function
-// of total utilisation. It consists of the origin and the rows with severity > 0 in order of severity; neighbouring
-// rows that do not increase in both are pooled at their run-weighted means. It is nil without such rows.
+// totalCurve makes the inverse of the paper's U_total = IM(SF), Eq. 3, from interference rows: severity as a function of
+// total utilisation. Its points are the origin and the rows with severity > 0, in order of severity. Neighbouring rows that
+// do not increase in both variables are pooled at their means, weighted by runs. Without such rows the curve is nil.
 func totalCurve(rows []Interference) curve {
 	var points []point // x severity, y total
 	for _, r := range rows {
@@ -151,7 +151,7 @@ func totalCurve(rows []Interference) curve {
 	return c
 }
 
-// inverse returns the largest x at which the curve is at most y, and +Inf where it never gets above y.
+// inverse returns the largest x at which the curve is at most y, or +Inf if the curve is never above y.
 func (c curve) inverse(y float64) float64 {
 	i := 0
 	for low, high := 0, len(c); high-low > 1; {

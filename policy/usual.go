@@ -10,16 +10,16 @@ import (
 const (
 	// longestUsual is the largest number of readings in a usual capacity, so that it follows slow changes.
 	longestUsual = 60
-	// leastUsual is the number of readings from which their spread is known.
+	// leastUsual is the smallest number of readings with a known spread.
 	leastUsual = 2
-	// knownUsual is the number of readings from which the mean is better than the newest one.
+	// knownUsual is the smallest number of readings whose mean is better than the newest reading alone.
 	knownUsual = 5
-	// far is the number of standard deviations from which a reading is a change or an outlier.
+	// far is a number of standard deviations. A reading further from the mean is a change or an outlier.
 	far = 3
 )
 
-// Usual is the mean of an instance's capacity since it last changed. Single readings vary with severity, and near 0 they
-// vary by their whole size, so weights that followed single readings would never settle.
+// Usual is the mean of an instance's capacity since that capacity last changed. Single readings vary with severity, and near
+// 0 they vary by their whole size, so weights that followed single readings would never settle.
 type Usual struct {
 	N        int     `json:"n"`             // readings, up to longestUsual
 	Mean     float64 `json:"mean"`          // of the readings
@@ -27,9 +27,9 @@ type Usual struct {
 	Off      int     `json:"off,omitempty"` // consecutive readings far above the mean; negative: far below
 }
 
-// with returns the usual capacity with one more reading. All readings have the same weight until there are longestUsual of them;
-// then older ones fade. A reading far from the mean is kept aside: if more than confirm follow each other, the capacity has
-// changed, otherwise it is dropped.
+// with returns the usual capacity after one more reading. All readings have the same weight until there are longestUsual of them;
+// then older ones fade. A reading far from the mean is not added at first. If more than confirm such readings follow each other,
+// the capacity has changed; otherwise they are dropped.
 func (u *Usual) with(capacity, tolerance float64, confirm int) *Usual {
 	if u == nil {
 		return &Usual{N: 1, Mean: capacity}
@@ -59,10 +59,10 @@ func sign(d float64) int {
 	return 1
 }
 
-// doubt is how far chance may move the mean from the truth: twice its standard error.
+// doubt returns how far chance may have moved the mean from the true value: twice the standard error of the mean.
 func (u *Usual) doubt() float64 { return 2 * math.Sqrt(u.Variance/float64(u.N)) }
 
-// forgetUsual drops what an instance could carry before it went out of service.
+// forgetUsual drops the usual capacity of every instance that is not in service.
 func (p *primaPlan) forgetUsual() {
 	for i := range p.group.members {
 		if m := &p.group.members[i]; !m.inService() {
@@ -71,7 +71,7 @@ func (p *primaPlan) forgetUsual() {
 	}
 }
 
-// remember adds the present values of what the instances carry to the usual ones.
+// remember adds what each instance can carry now to its usual capacity.
 func (p *primaPlan) remember() {
 	unit := p.unit()
 	for _, m := range p.sorted {
@@ -81,8 +81,8 @@ func (p *primaPlan) remember() {
 	}
 }
 
-// unit converts usual capacities: 1 if the first resource is the one that fills first on an instance without neighbours. If requests
-// begin to use more of another resource, all capacities change together; that is not a change of an instance.
+// unit returns the divisor that makes capacities comparable over time. If requests begin to use more of another resource, the capacities
+// of all instances change together, which is no change of any instance. unit is 1 if the first resource fills first without neighbours.
 func (p *primaPlan) unit() float64 {
 	fresh, first := p.fresh(), p.in.contended[0].predictor.FreshCapacity(p.in.Service.SLO.ThresholdMS())
 	if fresh == 0 || first == 0 {
@@ -91,8 +91,8 @@ func (p *primaPlan) unit() float64 {
 	return fresh / first
 }
 
-// settle gives the instances weights in proportion to their usual capacities. If no weight would move by more than the tolerance,
-// and by more than chance explains, all stay. While a capacity is known from a single reading only, weights move part of the way.
+// settle gives the instances weights in proportion to their usual capacities. All weights stay if none would change by more than
+// both the tolerance and what chance explains. If some capacity is known from only one reading, weights move only this part of the way.
 func (p *primaPlan) settle(part float64) {
 	tolerance, moves, sum := p.set.Tolerance, false, 0.0
 	for _, m := range p.sorted {
@@ -118,6 +118,6 @@ func (p *primaPlan) settle(part float64) {
 	}
 }
 
-// halfway is how far a single reading moves weights in an overload. There, capacities near 0 are smaller than the noise of
-// severity, and exact proportions would move the load back and forth.
+// halfway is the part of the way that a single reading moves weights under overload. Under overload, capacities near 0 are smaller
+// than the noise of severity, and exact proportions would move the load back and forth.
 const halfway = 0.5

@@ -14,7 +14,7 @@ import (
 
 // WaitsSettings are the settings of waits.
 type WaitsSettings struct {
-	Window time.Duration // over which waiting is averaged: the weight of a value falls to 37% after this time
+	Window time.Duration // waiting is averaged over it: the weight of a value falls to 37% after this time
 	Report float64       // a group is reported if it waits this fraction of the time in which it wants to run
 }
 
@@ -36,10 +36,10 @@ var waitsSpec = hostSpec[WaitsSettings]{
 // waitsMemory is what waits remembers: sums of seconds with exponential decay.
 type waitsMemory struct {
 	Groups map[string]waitsOf `json:"groups,omitempty"`
-	Others float64            `json:"others_s,omitempty"` // by processes outside all groups
+	Others float64            `json:"others_s,omitempty"` // processor time of processes outside all groups
 }
 
-// waitsOf are the sums of one group.
+// waitsOf holds the sums of one group, in seconds.
 type waitsOf struct {
 	Run        float64 `json:"run_s"`
 	Own        float64 `json:"own_s"`
@@ -47,10 +47,10 @@ type waitsOf struct {
 	Neighbours float64 `json:"neighbours_s"`
 	Hypervisor float64 `json:"hypervisor_s"`
 	Blind      bool    `json:"blind,omitempty"` // at the last reading the kernel did not report how long its tasks waited
-	Cause      string  `json:"cause,omitempty"` // the reported cause; empty: it does not wait enough
+	Cause      string  `json:"cause,omitempty"` // the reported cause; empty if the group waits too little for a report
 }
 
-// decideWaits only reports; its plans change nothing.
+// decideWaits reports which control groups wait for processors, and why. Its plans change nothing.
 func decideWaits(s *quell.Snapshot, set WaitsSettings, st *State) quell.Plan {
 	mem := remembered[waitsMemory](st)
 	if s.Machine == nil || s.Machine.Sched == nil || s.Machine.CPU == nil || s.Machine.WindowS <= 0 {
@@ -80,9 +80,9 @@ type machineShare struct {
 	stolen float64 // taken by the hypervisor while something wanted to run
 }
 
-// split divides a group's waiting among its causes. First comes the time that a quota stopped it, as far as it waited at all. Of the rest
-// the hypervisor gets its share of the busy time. What remains is divided among other tasks by the processor time that they got
-// meanwhile.
+// split divides a group's waiting time among its causes. First it subtracts the time for which a quota stopped the group, at most the whole
+// waiting time. Of the remainder, the hypervisor's part is its share of the busy time. The rest is divided between the group's other tasks
+// and its neighbours in proportion to the processor time that they got.
 func (m machineShare) split(obs *quell.Observation) waitsOf {
 	sched := obs.Sched
 	m.run = max(m.run, sched.RunS) // the machine's clock ticks are coarser than a group's account
@@ -111,12 +111,12 @@ func (m machineShare) split(obs *quell.Observation) waitsOf {
 	return w
 }
 
-// waiting returns how many seconds a group's tasks waited, and in which fraction of that time processors ran other tasks of the group
-// rather than its neighbours' tasks. run is the processor time of the whole machine.
+// waiting returns how many seconds a group's tasks waited, and in which fraction (own) of that time processors ran other tasks of the same
+// group instead of its neighbours' tasks. run is the processor time of the whole machine. ok is false if the kernel does not report this.
 func waiting(obs *quell.Observation, run float64) (seconds, own float64, ok bool) {
 	sched := obs.Sched
 	if sched.WaitS != nil {
-		// A task never waits for itself, so the others are the rest of its group and the neighbours.
+		// A task never waits for itself. It waits for the other tasks of its group and for neighbours' tasks.
 		itself := 0.0
 		if sched.TaskRunS != nil {
 			itself = min(*sched.TaskRunS, sched.RunS)
@@ -130,7 +130,7 @@ func waiting(obs *quell.Observation, run float64) (seconds, own float64, ok bool
 	if !ok {
 		return 0, 0, false
 	}
-	// During full pressure none of the group ran, so it did not wait for itself.
+	// During full pressure no task of the group ran, so the group did not wait for its own tasks.
 	if full := obs.Pressure[quell.PressureFull]; some > full && run > 0 {
 		own = (some - full) / some * sched.RunS / run
 	}
@@ -173,8 +173,8 @@ func (w waitsOf) causes() []cause {
 	}
 }
 
-// next is the reported cause: the largest part, if the group waits enough. A reported cause stays until the waiting has halved or another
-// cause is a quarter larger, so that two equal causes do not alternate.
+// next returns the cause to report: the largest part, if the group waits at least the fraction report. A reported cause stays until the
+// waiting has halved or another cause is a quarter larger, so that two equal causes do not alternate.
 func (w waitsOf) next(report float64) string {
 	if w.Cause != "" {
 		report /= 2
@@ -191,8 +191,8 @@ func (w waitsOf) next(report float64) string {
 	return top.name
 }
 
-// leastUse is how many processors a group must have wanted over the window for its shares to be reported. In an idle group, waiting
-// and running decay at the same rate, so their ratio would never change.
+// leastUse is how many processors a group must want, on average over the window, before its waiting is reported. In an idle group, the
+// sums of waiting and running decay at the same rate, so their ratio would never change.
 const leastUse = 0.01
 
 // plan builds the report from the memory.
@@ -228,7 +228,7 @@ func (mem *waitsMemory) plan(s *quell.Snapshot, set WaitsSettings) quell.Plan {
 	return plan
 }
 
-// told are the shares of a group that wanted to run.
+// told returns the waiting of a group as fractions of the time in which it wanted to run.
 func (mem *waitsMemory) told(group string) quell.Waits {
 	w := mem.Groups[group]
 	share := func(seconds float64) *float64 { seconds /= w.wanted(); return &seconds }
@@ -240,7 +240,7 @@ func (mem *waitsMemory) told(group string) quell.Waits {
 	return told
 }
 
-// neighbourOf is the neighbouring group that ran most; "" if processes outside all groups ran more.
+// neighbourOf returns the neighbouring group that ran most, or "" if processes outside all groups ran more.
 func (mem *waitsMemory) neighbourOf(group string) (name string) {
 	most := mem.Others
 	for id, w := range mem.Groups {
