@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Kind is Quell's own balancer, which runs in its own process.
+// Kind is Quell's own balancer, which runs in a process of its own.
 var Kind = balancer.Kind{Name: "builtin", About: "quell balancer", Defaults: func() balancer.Settings { return defaults() }}
 
 // Settings are its configuration.

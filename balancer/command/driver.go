@@ -1,5 +1,5 @@
-// Package command drives other balancers through the user's programs: one gets the backends on its standard input,
-// and an optional one prints what is in force.
+// Package command drives other balancers through the user's programs: one program gets the backends on its standard input, and an optional
+// second one prints what is in force.
 package command
 
 import (
@@ -25,11 +25,11 @@ type Options struct {
 	// Command gets {"service":"...","backends":[...]} on standard input and ends with status 0 when exactly these
 	// backends are in force.
 	Command []string
-	// StateCommand prints a JSON list of quell.BackendState. Without one, State returns what was last applied.
+	// StateCommand prints a JSON list of quell.BackendState. If it is empty, State returns what was last applied.
 	StateCommand []string
-	Timeout      time.Duration // of either command with all its child processes; default 10 s
-	// Memory is a file that records which backends were in service, so that after a restart of the controller a drain by
-	// somebody else is still distinguished from one by Quell. Empty: none.
+	Timeout      time.Duration // limit for either command with all its child processes; default 10 s
+	// Memory is a file that records which backends were in service. With it, the controller can still tell a drain by somebody else from one
+	// by Quell after a restart. Empty: there is none.
 	Memory string
 	Logger *slog.Logger
 }
@@ -44,7 +44,7 @@ type Driver struct {
 	keeps outage.Log
 }
 
-// New checks the options; a missing program is a *quell.UserError.
+// New checks the options. If a program is missing, it returns a *quell.UserError.
 func New(o Options) (*Driver, error) {
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
@@ -73,13 +73,13 @@ func New(o Options) (*Driver, error) {
 	return &Driver{opts: o, hands: hands, keeps: outage.Log{Logger: o.Logger, What: "keeping which backends are in service"}}, nil
 }
 
-// request is what the command reads.
+// request is what Command reads on its standard input.
 type request struct {
 	Service  string          `json:"service"`
 	Backends []quell.Backend `json:"backends"`
 }
 
-// Apply runs the command. Its error carries the end of what the command wrote to standard error.
+// Apply runs the command. If the command fails, the error contains the end of what it wrote to standard error.
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,7 +100,7 @@ func (d *Driver) tell(ctx context.Context, backends []quell.Backend) error {
 	return nil
 }
 
-// State runs the state command. Without one it returns the backends last applied, as healthy.
+// State runs the state command. If there is none, it returns the backends last applied, as healthy.
 func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// hands distinguishes drains by somebody else from Quell's own. A backend counts as held by a person if it was in
-// service, Quell has not drained it since, and it drains.
+// hands tells drains by somebody else from Quell's own. A backend counts as held by a person if it drains although it was in service before
+// and Quell has not drained it since.
 type hands struct {
-	path     string          // of the file that keeps serving over restarts of the controller; empty: none
-	serving  map[string]bool // seen in service since Quell last took it out
-	held     map[string]bool // by a person
-	released map[string]bool // put back by an operator, and not seen in service yet
+	path     string          // file that keeps the field serving over restarts of the controller; empty: none
+	serving  map[string]bool // backends seen in service since Quell last took them out
+	held     map[string]bool // backends held by a person
+	released map[string]bool // put back by an operator, but not yet seen in service
 }
 
 func recall(path string) (*hands, error) {
@@ -44,8 +44,7 @@ func recall(path string) (*hands, error) {
 	return h, nil
 }
 
-// asked records what Quell is about to apply, before it is done, and returns the list with the held backends out of
-// service.
+// asked records what Quell is about to apply, before it is applied. It returns the list with the held backends out of service.
 func (h *hands) asked(backends []quell.Backend) ([]quell.Backend, error) {
 	before := maps.Clone(h.serving)
 	list, listed := slices.Clone(backends), map[string]bool{}
@@ -65,7 +64,7 @@ func (h *hands) asked(backends []quell.Backend) ([]quell.Backend, error) {
 	return list, h.keep(before)
 }
 
-// found takes in what is in force, and marks what somebody else drained.
+// found learns what is in force, and marks backends that somebody else drained.
 func (h *hands) found(states []quell.BackendState) error {
 	before := maps.Clone(h.serving)
 	for i := range states {
@@ -75,7 +74,7 @@ func (h *hands) found(states []quell.BackendState) error {
 			h.serving[s.ID] = true
 			delete(h.held, s.ID)
 			delete(h.released, s.ID)
-		case h.released[s.ID]: // the balancer is slow: it is told again
+		case h.released[s.ID]: // the balancer has not put it back yet: it will be told again
 			s.Draining, s.Address = false, ""
 		case h.serving[s.ID]:
 			h.held[s.ID] = true
@@ -100,7 +99,7 @@ func (h *hands) keep(before map[string]bool) error {
 	return nil
 }
 
-// Release puts a backend back that somebody else drained. The command is run at once.
+// Release puts a backend back in service that somebody else drained. It runs the command at once.
 func (d *Driver) Release(ctx context.Context, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,7 +110,7 @@ func (d *Driver) Release(ctx context.Context, id string) error {
 	delete(d.hands.serving, id)
 	d.hands.released[id] = true
 	if d.last == nil {
-		return nil // the next Apply does it
+		return nil // the next Apply puts it back
 	}
 	return d.tell(ctx, d.last)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Kind is a balancer that the user's own programs control.
+// Kind is a balancer that is controlled by the user's own programs.
 var Kind = balancer.Kind{
 	Name: "command", About: "your own, through programs",
 	Defaults: func() balancer.Settings { return &Settings{} },
@@ -20,7 +20,7 @@ type Settings struct {
 	StateCommand []string // empty: what is in force cannot be read back
 }
 
-// Keys is the table of its keys.
+// Keys returns the table of its keys.
 func (s *Settings) Keys() keys.Table {
 	return keys.Table{
 		keys.Req("command", keys.Command(&s.Command), "program that applies the backends it reads as JSON"),
@@ -28,7 +28,7 @@ func (s *Settings) Keys() keys.Table {
 	}
 }
 
-// Check finds nothing to report.
+// Check does nothing, because no keys can contradict each other.
 func (s *Settings) Check(*keys.Decoder) {}
 
 // Where returns the program.
@@ -41,7 +41,7 @@ func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
 	}))
 }
 
-// Parts lists the state command, if there is one.
+// Parts returns the state command as the only part, if there is one.
 func (s *Settings) Parts(in balancer.Service) []balancer.Part {
 	if len(s.StateCommand) == 0 {
 		return nil

@@ -14,9 +14,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// assign finds a server for every backend, and marks servers that are no longer wanted as leaving. Changes are stored
-// before they are made, so that after a crash every server is known. An instance without a server does not delay the
-// others; it is an error if no instance has one.
+// assign finds a server for every backend, and marks servers that are no longer wanted as leaving. It stores changes before they are made,
+// so that every server is known after a crash. If one instance has no server, the others still get theirs; it is an error only if no
+// instance has one.
 func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*view) error {
 	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Leaving && d.gone(e, views) || d.misplaced(e, views) })
 	byID := make(map[string]*entry, len(d.entries))
@@ -44,14 +44,14 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 	return nil
 }
 
-// remember stores the memory. If that fails, serving requests is more important: it is tried again later.
+// remember stores the memory. If that fails, it is tried again later, because passing requests on is more important.
 func (d *Driver) remember() {
 	now := encodeEntries(d.entries)
 	d.changed = false
 	if bytes.Equal(now, d.kept) {
 		return
 	}
-	d.stale = true // so that a restart of HAProxy begins with the present state
+	d.stale = true // the state file must be updated, so that a restarted HAProxy begins with the present state
 	err := saveEntries(d.opts.Memory, now)
 	d.remembered.Report(err)
 	if err == nil {
@@ -59,7 +59,7 @@ func (d *Driver) remember() {
 	}
 }
 
-// assignOne updates the entry of an instance, and finds a server for a new one. After an error the entry is unchanged.
+// assignOne updates the entry of an instance. If the instance is new, it finds a server for it. After an error the entry is unchanged.
 func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views []*view) error {
 	e.Leaving = false
 	if e.Address != b.Address {
@@ -84,9 +84,9 @@ func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views
 	return nil
 }
 
-// place picks the server of a new instance: the server of the same name in HAProxy's configuration; a slot that
-// already has its address, if the memory was lost; a free slot; or a server that is added. The last two start out of
-// service.
+// place picks the server of a new instance. It takes the first of these that exists: a server of the same name in HAProxy's configuration;
+// a slot that already has the instance's address, if the memory was lost; a free slot; a server that is added. Free slots and added servers
+// start out of service.
 func (d *Driver) place(id, address string, views []*view) (name string, begins bool, err error) {
 	taken := map[string]bool{}
 	for _, other := range d.entries {
@@ -114,12 +114,12 @@ func (d *Driver) place(id, address string, views []*view) (name string, begins b
 		d.opts.Slots, d.opts.Backend)
 }
 
-// misplaced returns whether a server has vanished from all configurations, while slots can replace it.
+// misplaced returns whether a server has vanished from all HAProxies' configurations while slots can replace it.
 func (d *Driver) misplaced(e *entry, views []*view) bool {
 	return d.opts.Slots != "" && !slices.Contains(views, nil) && !anywhere(e.Server, views)
 }
 
-// isSlot checks the name: server-template appends a number to the prefix.
+// isSlot returns whether a name is a slot's: server-template appends a number to the prefix.
 func (d *Driver) isSlot(server string) bool {
 	number, ok := strings.CutPrefix(server, d.opts.Slots)
 	return d.opts.Slots != "" && ok && number != "" && strings.Trim(number, "0123456789") == ""
@@ -130,9 +130,9 @@ func anywhere(server string, views []*view) bool {
 	return slices.ContainsFunc(views, func(v *view) bool { return v != nil && v.servers[server] != nil })
 }
 
-// gone returns whether a leaving server is out of service everywhere and may be forgotten. A server that HAProxy's
-// configuration declares is not forgotten, because a reload brings it back. Nor is an added server while a HAProxy
-// cannot be asked. A slot may be forgotten, because its return to service is noticed.
+// gone returns whether a leaving server is out of service everywhere and may be forgotten. A server that HAProxy's configuration declares
+// is not forgotten, because a reload brings it back. An added server is not forgotten while any HAProxy cannot be reached. A slot may be
+// forgotten at once, because it is noticed if the slot returns to service.
 func (d *Driver) gone(e *entry, views []*view) bool {
 	if !e.Added && !d.isSlot(e.Server) {
 		return false

@@ -24,11 +24,11 @@ type Driver struct {
 
 	mu      sync.Mutex
 	entries []*entry
-	kept    []byte                   // as stored in the memory
-	changed bool                     // traces differ from the stored ones
-	asked   map[string]quell.Backend // the list of the last Apply; nil before the first
-	since   map[string]time.Time     // by server: when it began to leave
-	told    map[string]bool          // what was already reported
+	kept    []byte                   // entries as stored in the memory
+	changed bool                     // traces (see hands.go) differ from the stored ones
+	asked   map[string]quell.Backend // the list that the last Apply got; nil before the first Apply
+	since   map[string]time.Time     // when each server began to leave
+	told    map[string]bool          // texts that were already reported
 	stale   bool                     // the state file is older than the state in force
 
 	placed, remembered, saved outage.Log
@@ -57,7 +57,7 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Close updates the state file and closes the connections.
+// Close updates the state file and closes the connections to HAProxy.
 func (d *Driver) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,10 +69,10 @@ func (d *Driver) Close() {
 	}
 }
 
-// Apply makes every HAProxy's servers exactly these, except servers that Quell does not manage. A HAProxy that cannot be
-// reached is logged and does not delay the others; it is an error if none can be reached. The same holds for instances
-// for which there is no server. Servers that are no longer wanted drain first and are removed by a later Apply, when
-// their last request is done. The state file is updated by the next State.
+// Apply makes every HAProxy have exactly these servers, except servers that Quell does not manage. If a HAProxy cannot be reached, that is
+// logged and the others are still changed; it is an error only if none can be reached. Likewise, it is an error only if no instance has a
+// server. Servers that are no longer wanted drain first; a later Apply removes them when their last request has ended. The next State
+// updates the state file.
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,10 +106,9 @@ func (d *Driver) saveState(ctx context.Context) {
 	}
 }
 
-// State returns what is in force, merged over all HAProxies that can be reached. If every HAProxy has what the last
-// Apply requested, the weights are the requested ones, although HAProxy rounds them. An instance that is missing or
-// different in one of them is returned without an address, so that it differs from the request and Apply is called
-// again.
+// State returns what is in force, merged over all HAProxies that can be reached. If every HAProxy has what the last Apply requested, the
+// weights are the requested ones, although HAProxy rounds them. If an instance is missing or different in one of them, it is returned
+// without an address: it then differs from the request, and so Apply is called again.
 func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,7 +124,7 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	return d.merge(targets, views), nil
 }
 
-// views asks all processes at once. Those that cannot be reached have no view.
+// views asks all processes at the same time. A process that cannot be reached has no view.
 func (d *Driver) views(ctx context.Context, look func(*process, context.Context) (*view, error)) ([]*view, error) {
 	views, errs := make([]*view, len(d.processes)), make([]error, len(d.processes))
 	var all sync.WaitGroup
@@ -136,7 +135,7 @@ func (d *Driver) views(ctx context.Context, look func(*process, context.Context)
 	return views, d.unlessSome(errs)
 }
 
-// unlessSome returns an error only if every process had one. Single errors are logged when they begin and end.
+// unlessSome returns an error only if all processes failed. If only some failed, it logs when their errors begin and end.
 func (d *Driver) unlessSome(errs []error) error {
 	if len(errs) > 1 {
 		for i, err := range errs {
@@ -166,7 +165,7 @@ func (d *Driver) applyAll(ctx context.Context, targets []target, views []*view) 
 	for _, p := range d.processes {
 		d.changed = p.takeNoticed() || d.changed
 	}
-	for i := range errs { // one that became unreachable since it was asked does not delay the others
+	for i := range errs { // a process that became unreachable meanwhile does not delay the others
 		if reached && away(i) {
 			d.processes[i].report(errs[i])
 			errs[i] = nil
@@ -175,7 +174,7 @@ func (d *Driver) applyAll(ctx context.Context, targets []target, views []*view) 
 	return slices.Contains(done, true), errors.Join(errs...)
 }
 
-// checkBackends refuses invalid lists.
+// checkBackends returns what is wrong with a list of backends.
 func checkBackends(backends []quell.Backend) error {
 	seen := map[string]bool{}
 	for i, b := range backends {
@@ -190,7 +189,7 @@ func checkBackends(backends []quell.Backend) error {
 	return nil
 }
 
-// targets are the requested servers. Before the first Apply the request is unknown: then servers only have to exist.
+// targets returns the requested servers. Before the first Apply the request is unknown; then servers only have to exist.
 func (d *Driver) targets(views []*view) []target {
 	var targets []target
 	var shares []float64
@@ -219,7 +218,7 @@ func (d *Driver) targets(views []*view) []target {
 	return targets
 }
 
-// timed records when a server began to leave, at the earliest with the first Apply.
+// timed records when a server began to leave. If it began before the first Apply, the time of that Apply counts.
 func (d *Driver) timed(t target, now time.Time) target {
 	if !t.leaving || d.asked == nil {
 		delete(d.since, t.server)
@@ -232,7 +231,7 @@ func (d *Driver) timed(t target, now time.Time) target {
 	return t
 }
 
-// strays are slots in service that belong to no instance, for example after a start with an old state file.
+// strays returns slots in service that belong to no instance, for example after a start with an old state file.
 func (d *Driver) strays(views []*view, taken map[string]bool) []string {
 	var found []string
 	for _, v := range views {
@@ -249,7 +248,7 @@ func (d *Driver) strays(views []*view, taken map[string]bool) []string {
 	return found
 }
 
-// settle compares weights with the requested ones, to notice when somebody else changes them.
+// settle compares weights with the requested ones, to notice if somebody else changes them.
 func (d *Driver) settle(targets []target, views []*view) {
 	if d.asked == nil {
 		return
@@ -261,8 +260,8 @@ func (d *Driver) settle(targets []target, views []*view) {
 	}
 }
 
-// warn reports, once each, settings of the backend that work against Quell. Which servers belong to Quell is known
-// after the first Apply.
+// warn reports settings of the backend that prevent Quell from controlling it, each only once. It is known only after the first Apply which
+// servers belong to Quell.
 func (d *Driver) warn(views []*view) {
 	ours, nobodys := map[string]bool{}, len(d.entries) == 0
 	for _, e := range d.entries {
@@ -293,11 +292,10 @@ func (d *Driver) warn(views []*view) {
 	}
 }
 
-// weighted are the algorithms that use weights changed at run time, by their names in `show stat`, which does not
-// report random.
+// weighted are the algorithms that use weights changed at run time, by their names in `show stat`. `show stat` may report random as unknown.
 var weighted = []string{"roundrobin", "leastconn", "random", "unknown"}
 
-// once warns about a server, or about the backend if server is empty.
+// once warns once about a server, or about the backend if server is empty.
 func (d *Driver) once(i int, server, what string) {
 	if key := fmt.Sprint(i, server, what); !d.told[key] {
 		d.told[key] = true
@@ -305,8 +303,8 @@ func (d *Driver) once(i int, server, what string) {
 	}
 }
 
-// Instance returns the instance that a server belongs to. If nothing was ever applied, for example in advise mode, a
-// declared server belongs to the instance of its name.
+// Instance returns the instance that a server belongs to. If nothing has been applied yet, for example in advise mode, a declared server
+// belongs to the instance of the same name.
 func (d *Driver) Instance(server string) (id string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -7,15 +7,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// trace is what is known of an instance's server in one HAProxy: whether somebody took it out, and who.
+// trace is what is known about an instance's server in one HAProxy: whether somebody took it out of service, and who.
 //
-// A server that is out of service was taken out by a person, unless Quell took it out, or HAProxy started with it so:
-// slots and servers added at run time are in maintenance in every new process. A state that a person set is never undone,
-// and it is set again in a process that lost it at a restart. A server that is put in service in the same process has
-// been put back by a person.
+// A server that is out of service was taken out by a person, unless Quell took it out or HAProxy started with it out of service: in every
+// new process, slots and servers added at run time begin in maintenance. A state that a person set is never undone. If a process lost it at
+// a restart, it is set again there. If a server is put in service in the same process, a person has put it back.
 type trace struct {
 	Process string `json:"process,omitempty"` // the process in which it was last seen in service
-	Out     bool   `json:"out,omitempty"`     // Quell took it out, or has not put it in service yet; stored before that is done
+	Out     bool   `json:"out,omitempty"`     // Quell took it out, or has not put it in service yet; stored before Quell does so
 	ByHand  string `json:"by_hand,omitempty"` // drain or maint: the state that a person set
 	Seen    string `json:"seen,omitempty"`    // the process in which that state was last seen
 }
@@ -41,7 +40,7 @@ func (s *server) forced() string {
 func (tr *trace) follow(process string, s *server, t *target) {
 	state := s.forced()
 	switch {
-	case tr.forgotten(process, state, t): // set it again
+	case tr.forgotten(process, state, t): // the person's state must be set again
 	case state == "":
 		tr.ByHand, tr.Seen, tr.Process = "", "", process
 		tr.Out = tr.Out && !t.serves()
@@ -54,12 +53,12 @@ func (tr *trace) follow(process string, s *server, t *target) {
 	}
 }
 
-// forgotten returns whether a new process lacks a state that a person set in the previous one.
+// forgotten returns whether a person set a state in the previous process that the new process does not have.
 func (tr *trace) forgotten(process, state string, t *target) bool {
 	return tr.ByHand != "" && tr.Seen != process && (state == "" || t.begins && state != tr.ByHand)
 }
 
-// traceAt returns the trace in a HAProxy; nil for a server that belongs to no instance.
+// traceAt returns the trace of the target's server in a HAProxy, nil if the server belongs to no instance.
 func (t *target) traceAt(v *view) *trace {
 	if v.index >= len(t.traces) {
 		return nil
@@ -67,7 +66,7 @@ func (t *target) traceAt(v *view) *trace {
 	return t.traces[v.index]
 }
 
-// byHand returns the state that a person set in a HAProxy.
+// byHand returns the state that a person set in a HAProxy, "" if none did.
 func (t *target) byHand(v *view) string {
 	if tr := t.traceAt(v); tr != nil {
 		return tr.ByHand
@@ -78,7 +77,7 @@ func (t *target) byHand(v *view) string {
 // held returns whether a state that a person set is in force, or will be set again.
 func (t *target) held(v *view) bool { return t.serves() && t.byHand(v) != "" }
 
-// notice follows all servers of a view, and returns whether anything changed.
+// notice updates the traces from all servers of a view, and returns whether any trace changed.
 func notice(v *view, targets []target) (changed bool) {
 	for i := range targets {
 		t := &targets[i]
@@ -93,7 +92,7 @@ func notice(v *view, targets []target) (changed bool) {
 	return changed
 }
 
-// noticeAll follows the servers of all views and stores changes.
+// noticeAll updates the traces from all views and stores changes.
 func (d *Driver) noticeAll(targets []target, views []*view) {
 	for i, v := range views {
 		if v == nil {
@@ -119,7 +118,7 @@ func (d *Driver) inServiceElsewhere(t *target, views []*view) bool {
 	return false
 }
 
-// disclaim records, before it is done, which servers Quell itself takes out.
+// disclaim records which servers Quell itself is about to take out of service.
 func (d *Driver) disclaim(targets []target) {
 	for i := range targets {
 		for _, tr := range targets[i].traces {
@@ -146,7 +145,7 @@ func (d *Driver) tracesOf(e *entry) []*trace {
 	return traces
 }
 
-// unborn marks a server that is out only because Quell has not put it in service yet.
+// unborn marks a server that is out of service only because Quell has not put it in service yet.
 func (d *Driver) unborn(e *entry) {
 	for _, tr := range d.tracesOf(e) {
 		*tr = trace{Out: true}
@@ -166,7 +165,7 @@ func outEverywhere(name string, views []*view) bool {
 	return true
 }
 
-// Release puts an instance back that a person took out in HAProxy; the next Apply does it.
+// Release puts an instance back in service that a person took out in HAProxy. The next Apply carries it out.
 func (d *Driver) Release(_ context.Context, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

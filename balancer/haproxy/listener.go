@@ -13,19 +13,19 @@ import (
 // maxDatagram is larger than any message that HAProxy sends (its `len` is at most 65535).
 const maxDatagram = 64 << 10
 
-// receiveBuffer is the receive buffer requested for UDP, so that a burst of a few thousand lines is not lost.
+// receiveBuffer is the size of the receive buffer that is requested for UDP. It is large enough for a burst of a few thousand lines.
 const receiveBuffer = 4 << 20
 
-// listen opens the address of HAProxy's log: a path for a Unix datagram socket, or host:port for UDP. A socket file that
-// a dead process left is replaced. Every local user may write to the socket, because HAProxy runs as another user;
-// permissions of the folder can restrict that.
+// listen opens the address where HAProxy's log arrives: a path of a Unix datagram socket, or host:port for UDP. It replaces a socket file
+// that a dead process left. Every local user may write to the socket, because HAProxy runs as another user; the folder's permissions can
+// restrict that.
 func listen(address string) (net.PacketConn, error) {
 	if !strings.Contains(address, "/") {
 		conn, err := net.ListenPacket("udp", address)
 		if err != nil {
 			return nil, fmt.Errorf("listening for HAProxy's log: %w; choose another address or stop what uses it", err)
 		}
-		_ = conn.(*net.UDPConn).SetReadBuffer(receiveBuffer) // the system may allow less
+		_ = conn.(*net.UDPConn).SetReadBuffer(receiveBuffer) // if the system allows less, that is no error
 		return conn, nil
 	}
 	if err := removeStale(address); err != nil {

@@ -11,10 +11,10 @@ import (
 // logged is what one line of HAProxy's log says about a request.
 type logged struct {
 	backend, server string
-	class           string        // first captured request header; empty without captures
+	class           string        // first captured request header; empty if none is captured
 	took            time.Duration // response time, if counted
 	counted         bool          // it succeeded, and took is known
-	connect         time.Duration // until the connection to the server was open; 0 for a kept connection
+	connect         time.Duration // time until the connection to the server was open; 0 for a kept connection
 	connected       bool
 	failed          bool
 }
@@ -64,13 +64,13 @@ func fiveTimes(word string) (t times, ok bool) {
 		t[i] = n
 	}
 	if strings.HasPrefix(parts[4], "+") {
-		t[4] = -1 // option logasap: written before the end
+		t[4] = -1 // option logasap is set: the line was written before the request's end
 	}
 	return t, true
 }
 
-// parseRequest parses what follows the times: status, bytes and cookies (not in the short format), how the session
-// ended, and later the captured headers.
+// parseRequest parses the rest of a line after the times: status, bytes and cookies (not in the short format), how the session ended, and
+// the captured headers.
 func parseRequest(path string, t times, rest []string) (logged, error) {
 	backend, server, ok := strings.Cut(path, "/")
 	if !ok || backend == "" || server == "" || len(rest) < 2 {
@@ -96,8 +96,8 @@ func parseRequest(path string, t times, rest []string) (logged, error) {
 	return judge(logged{backend: backend, server: server, class: classOf(rest)}, t, status, ended), nil
 }
 
-// judge decides whether a request failed, by the same rule as the built-in balancer: a status of 5xx, no response, a
-// response that the server or the proxy cut, or a client that waited too long and left.
+// judge decides whether a request failed, by the same rule as the built-in balancer. It failed if the status is 5xx, if there was no
+// response, if the server or the proxy cut the response, or if the client left after it had waited too long.
 func judge(l logged, t times, status int, ended string) logged {
 	cause, phase := ended[0], ended[1]
 	byClient := cause == 'C' || cause == 'c'

@@ -14,7 +14,7 @@ import (
 type entry struct {
 	ID      string `json:"id"`
 	Server  string `json:"server"`
-	Address string `json:"address"` // as given
+	Address string `json:"address"` // as it was given
 	Numeric string `json:"numeric"` // the same as ip:port
 	Probe   string `json:"probe,omitempty"`
 	Added   bool   `json:"added,omitempty"`   // at run time: not in HAProxy's configuration
@@ -22,10 +22,10 @@ type entry struct {
 	Drain   bool   `json:"drain,omitempty"`   // was requested to drain
 	Held    bool   `json:"held,omitempty"`    // because a person asked Quell for it
 
-	At map[string]*trace `json:"at,omitempty"` // by socket
+	At map[string]*trace `json:"at,omitempty"` // by HAProxy's socket
 }
 
-// loadEntries reads the memory. A missing one is not an error, a damaged one is.
+// loadEntries reads the memory. A missing file is not an error, a damaged file is.
 func loadEntries(path string) ([]*entry, error) {
 	if path == "" {
 		return nil, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// merge combines the processes' servers into one state per instance, in the order of their ids.
+// merge combines what the processes report into one state per instance, ordered by id.
 func (d *Driver) merge(targets []target, views []*view) []quell.BackendState {
 	found := map[string]quell.BackendState{}
 	if d.asked == nil && len(d.entries) == 0 {
@@ -42,9 +42,9 @@ func (d *Driver) merge(targets []target, views []*view) []quell.BackendState {
 	return states
 }
 
-// join combines what the processes report about one server: requests in flight are summed, and it is healthy if any
-// process finds it healthy. Before the first Apply its state is correct if all processes have the same. there is false
-// if no process has it, or it has left.
+// join combines what the processes report about one server. Requests in flight are summed, and the server is healthy if any process finds
+// it healthy. Before the first Apply, its state is correct if all processes have the same one. there is false if no process has the server,
+// or if it has left.
 func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there bool) {
 	right, draining, first := true, true, true
 	held, forgotten, has := 0, 0, 0
@@ -67,7 +67,7 @@ func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there
 		}
 		state.InFlight += s.sessions
 		if (s.isDraining() || s.inMaint()) && d.processes[i].recentlyRestarted() {
-			state.InFlight = max(1, state.InFlight) // the previous process may still have some
+			state.InFlight = max(1, state.InFlight) // the process before the restart may still have some
 		}
 		state.Healthy = state.Healthy || s.up
 		if !s.up && state.Health == "" {
@@ -96,7 +96,7 @@ func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there
 	return state, there
 }
 
-// shareOf returns a server's share of the weights in service.
+// shareOf returns a server's share of the sum of all weights in service.
 func shareOf(s *server, v *view) float64 {
 	var sum float64
 	for _, other := range v.servers {
@@ -110,8 +110,7 @@ func shareOf(s *server, v *view) float64 {
 	return float64(s.weight) / sum
 }
 
-// discover lists the backend's servers that Quell never managed, so that a first controller starts with the weights
-// it finds.
+// discover adds the backend's servers that Quell has never managed, so that a first controller starts with their present weights.
 func (d *Driver) discover(found map[string]quell.BackendState, views []*view) {
 	for _, v := range views {
 		if v == nil {

@@ -20,18 +20,17 @@ import (
 // monitorOptions configure a monitor.
 type monitorOptions struct {
 	Service string
-	Sender  string         // name of these HAProxies in readings
-	Period  time.Duration  // one reading per instance at its end
-	Fast    time.Duration  // of a fast policy, which divides Period: one reading at its end, too; 0: there is none
-	Log     net.PacketConn // where HAProxy's log arrives; nil: no log, and readings are less precise
+	Sender  string         // the name of these HAProxies in their readings
+	Period  time.Duration  // the sampling period; one reading per instance at its end
+	Fast    time.Duration  // the period of a fast policy; it divides Period and also ends with one reading; 0: there is none
+	Log     net.PacketConn // where HAProxy's log arrives; nil: there is no log, and readings are less precise
 	Publish func(context.Context, []quell.Reading)
 	Logger  *slog.Logger
 }
 
-// monitor makes readings of a driver's instances. Rates and requests in flight come from HAProxy's counters. Response
-// times come from its log, which has every request. Without a log they come from the counters: the mean total time of
-// each server's last 1024 requests, however old those are. Such a reading has a mean, no histogram and no percentiles,
-// and the counter haproxy_coarse is 1.
+// monitor makes readings of a driver's instances. Rates and requests in flight come from HAProxy's counters. Response times come from
+// HAProxy's log, which has every request. If there is no log, they also come from the counters: the mean total time of each server's last
+// 1024 requests, however old those are. Such a reading has a mean but no histogram and no percentiles, and its counter haproxy_coarse is 1.
 type monitor struct {
 	opts   monitorOptions
 	driver *Driver
@@ -43,21 +42,21 @@ type monitor struct {
 	heard heardOf
 }
 
-// heardOf is the log's content in a window.
+// heardOf is what arrived in the log in one window.
 type heardOf struct {
 	servers   map[string]*heard
-	lines     int64 // about requests to the backend
+	lines     int64 // number of lines about requests to the backend
 	malformed int64
 }
 
-// heard is what the log said of one server in a window.
+// heard is what the log contained about one server in one window.
 type heard struct {
 	tally   *measure.Tally
 	classes map[string]*measure.Durations
 }
 
-// Limits of memory. Names beyond them come from a configuration that the driver does not know, or from clients that
-// send arbitrary values in the captured header.
+// Limits of memory. They are exceeded only by names from a configuration that the driver does not know, or by clients that send arbitrary
+// values in the captured header.
 const (
 	maxServers = 4096
 	maxClasses = 16
@@ -78,7 +77,7 @@ func newMonitor(d *Driver, o monitorOptions) *monitor {
 	return m
 }
 
-// Run publishes at the end of every period until ctx ends, then closes the log.
+// Run publishes readings at the end of every period until ctx ends, then closes the log.
 func (m *monitor) Run(ctx context.Context) {
 	var reader sync.WaitGroup
 	if m.opts.Log != nil {
@@ -93,7 +92,7 @@ func (m *monitor) Run(ctx context.Context) {
 	var whole window
 	for tick.Sleep(ctx, tick.Until(time.Now(), m.pace.Shortest())) {
 		counts := m.counts(ctx)
-		now := time.Now() // the counters are as of now, even if a HAProxy answers slowly
+		now := time.Now() // taken first, because a HAProxy may answer slowly
 		w := window{counts, m.takeLog(), now.Sub(began)}
 		began = now
 		if m.pace.Fast() {
@@ -114,7 +113,7 @@ func (m *monitor) Run(ctx context.Context) {
 
 func newHeardOf() heardOf { return heardOf{servers: map[string]*heard{}} }
 
-// takeLog ends the log's window and returns it.
+// takeLog ends the log's present window and returns what arrived in it.
 func (m *monitor) takeLog() heardOf {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,7 +129,7 @@ type window struct {
 	length time.Duration
 }
 
-// add appends the window that followed.
+// add appends the next window.
 func (w *window) add(next *window) {
 	if w.counts == nil {
 		*w = window{counts: map[string]*count{}, log: newHeardOf()}
@@ -165,7 +164,7 @@ func (m *monitor) listen() {
 	}
 }
 
-// hear processes one message.
+// hear processes one message of the log.
 func (m *monitor) hear(message []byte) {
 	l, err := parseLog(message)
 	m.mu.Lock()
@@ -192,7 +191,7 @@ func newHeard() *heard {
 	return &heard{tally: measure.New(), classes: map[string]*measure.Durations{}}
 }
 
-// merge adds what was heard in another window.
+// merge adds what arrived in another window.
 func (h *heard) merge(o *heard) {
 	h.tally.Merge(o.tally)
 	for class, d := range o.classes {
@@ -200,7 +199,7 @@ func (h *heard) merge(o *heard) {
 	}
 }
 
-// class holds the response times of one class. Classes beyond the limit share one.
+// class returns the response times of one class of requests. Classes beyond the limit share one.
 func (h *heard) class(name string) *measure.Durations {
 	if h.classes[name] == nil && len(h.classes) >= maxClasses-1 {
 		name = otherClass
@@ -228,14 +227,14 @@ func (h *heard) take(l *logged) {
 	}
 }
 
-// counts are what HAProxy counted in the window.
+// counts returns what HAProxy counted in the window.
 func (m *monitor) counts(ctx context.Context) map[string]*count {
 	counts, err := m.driver.counts(ctx)
 	m.reach.Report(err)
 	return counts
 }
 
-// readings are those of a window, one for each instance.
+// readings returns the readings of a window, one for each instance.
 func (m *monitor) readings(w *window, now time.Time, fast bool) []quell.Reading {
 	var readings []quell.Reading
 	for _, server := range slices.Sorted(maps.Keys(w.counts)) {
@@ -250,8 +249,8 @@ func (m *monitor) readings(w *window, now time.Time, fast bool) []quell.Reading 
 	return readings
 }
 
-// missing says what is wrong with a log that should have more lines. Unreadable lines may be about other backends; they
-// only matter if there are too few lines about this one.
+// missing returns an error if the log has fewer lines than the counters have requests. Unreadable lines may be about other backends, so
+// they are reported only if lines about this one are missing.
 func (w *window) missing() error {
 	lines, malformed := w.log.lines, w.log.malformed
 	var served int64
@@ -292,7 +291,7 @@ func (m *monitor) reading(c *count, h *heard, now time.Time, window time.Duratio
 	return r
 }
 
-// coarse makes a reading from the counters alone.
+// coarse makes a reading from the counters without a log.
 func coarse(c *count, now time.Time, window time.Duration) quell.Reading {
 	t := measure.New()
 	t.Arrived, t.Requests, t.Errors = c.arrived, c.responses, min(c.responses, c.failures)
@@ -339,7 +338,7 @@ func (c *count) follow(next *count) {
 	c.arrived, c.responses, c.failures = c.arrived+next.arrived, c.responses+next.responses, c.failures+next.failures
 }
 
-// mixed is the mean total time of both, weighted by requests.
+// mixed returns the mean total time of both windows, weighted by requests.
 func (c *count) mixed(o *count) int64 {
 	if n := c.responses + o.responses; n > 0 {
 		return (c.totalMS*c.responses + o.totalMS*o.responses) / n
@@ -347,7 +346,7 @@ func (c *count) mixed(o *count) int64 {
 	return c.totalMS
 }
 
-// add adds another HAProxy's counts: mean open requests are summed, times weighted by requests.
+// add adds another HAProxy's counts: mean open requests are summed, mean times are weighted by requests.
 func (c *count) add(o *count) {
 	if o.looks > 0 && c.looks > 0 {
 		c.open += o.open * c.looks / o.looks

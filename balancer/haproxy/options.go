@@ -2,8 +2,8 @@
 // HAProxy's log and counters. It never writes or reloads HAProxy's configuration.
 //
 // Driver (driver.go) computes the wanted state of the servers, and which server belongs to which instance (assign.go). Each process
-// (process.go) is brought to that state by commands that plan.go chooses. monitor (monitor.go) makes readings of what listener.go and
-// logline.go receive.
+// (process.go) is brought to that state by commands that plan.go chooses. monitor (monitor.go) makes readings of the log that listener.go
+// receives and logline.go parses.
 package haproxy
 
 import (
@@ -21,18 +21,18 @@ import (
 type Options struct {
 	Sockets []string // paths or host:port of the runtime API, one per HAProxy in front of the service
 	Backend string   // the backend whose servers are the instances
-	// Slots is the prefix of the names of servers that HAProxy's configuration declares for instances that are added and removed
-	// (server-template). Empty: servers are added and deleted at run time, which HAProxy supports since 2.5.
+	// Slots is the prefix of the names of servers that HAProxy's configuration declares in advance (server-template), for instances that come
+	// and go. If it is empty, servers are added and deleted at run time, which HAProxy supports since 2.5.
 	Slots string
-	// Server are the parameters of servers added at run time, for example "check inter 1s fall 2 rise 2".
+	// Server are the parameters of servers that are added at run time, for example "check inter 1s fall 2 rise 2".
 	Server string
-	// Memory is the file that stores which server belongs to which instance, for restarts of the controller; empty: none.
+	// Memory is a file that stores which server belongs to which instance, for restarts of the controller. Empty: there is none.
 	Memory string
-	// StateFile is the file from which HAProxy loads its servers' state when it starts (server-state-file). Every State
-	// after a change updates it, so that a restart begins with the weights in force. Empty: none.
+	// StateFile is the file from which HAProxy loads its servers' state when it starts (server-state-file). After a change, the next State
+	// updates it, so that a restarted HAProxy begins with the weights in force. Empty: there is none.
 	StateFile string
 	Drain     time.Duration // how long a server that was removed may keep open requests; default 30 s
-	Lease     time.Duration // how long a controller that no longer renews keeps others out; default 15 s
+	Lease     time.Duration // how long a controller that no longer renews its lease still keeps others out; default 15 s
 	Logger    *slog.Logger
 	Now       func() time.Time
 }
@@ -53,7 +53,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// names are what HAProxy accepts as the name of a server or backend. Nothing else is put into a command.
+// names matches what HAProxy accepts as the name of a server or backend. No other name is put into a command.
 var names = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
 
 func (o Options) validate() error {

@@ -11,29 +11,28 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// The owner of a backend is stored in a variable of the HAProxy process, which every user of the runtime API can read:
-// the owner's id, a number that changes with every renewal, and the owner's name. Clocks are not compared: a controller
-// replaces another one when it has seen that one's variable unchanged for a lease. A restart of HAProxy loses the
-// variable. Its owner writes it again at once, and others wait for a lease.
+// The owner of a backend is stored in a variable of the HAProxy process, which every user of the runtime API can read. It contains the
+// owner's id, a number that changes with every renewal, and the owner's name. Clocks are not compared: a controller replaces the owner when
+// it has seen the owner's variable unchanged for the time of a lease. If HAProxy restarts, the variable is lost. The owner then writes it
+// again at once, while others wait for the time of a lease.
 
 const (
-	freeOwner   = "free" // the variable's value after the owner has stopped
+	freeOwner   = "free" // the variable's value when the owner has stopped
 	confirmWait = 150 * time.Millisecond
 )
 
 // claim is the last known owner of a backend in one process.
 type claim struct {
-	value   string    // of the variable, when last read
+	value   string    // of the variable, when it was last read
 	since   time.Time // when this value was first read
-	foreign bool      // it was another controller's
-	renewed time.Time // by this controller
-	without bool      // this HAProxy cannot store an owner
+	foreign bool      // the value is another controller's
+	renewed time.Time // when this controller last renewed its lease
+	without bool      // this HAProxy cannot store an owner in a variable
 }
 
-// Own makes a controller the owner of the backend in every HAProxy that can be reached, or renews its leases. It fails
-// with a *quell.OwnedError while another controller's lease is valid. Taking a backend includes a short wait, to see
-// which controller was first. The HAProxies are asked in order up to the first refusal, so that two controllers cannot
-// each get one.
+// Own makes a controller the owner of the backend in every HAProxy that can be reached, or renews its leases. While another controller's
+// lease is valid, it fails with a *quell.OwnedError. When Own takes a backend, it waits a short time, to see which controller was first. It
+// asks the HAProxies in order and stops at the first refusal, so that two controllers cannot own one each.
 func (d *Driver) Own(ctx context.Context, owner quell.Owner) error {
 	d.owning.Lock()
 	defer d.owning.Unlock()
@@ -53,7 +52,7 @@ func (d *Driver) Own(ctx context.Context, owner quell.Owner) error {
 	return errors.Join(errs...)
 }
 
-// Disown lets another controller take over at once.
+// Disown ends the leases, so that another controller can take over at once.
 func (d *Driver) Disown(ctx context.Context) error {
 	d.owning.Lock()
 	defer d.owning.Unlock()
@@ -66,7 +65,7 @@ func (d *Driver) Disown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// own asks one HAProxy.
+// own makes a controller the owner in one HAProxy, or renews its lease there.
 func (p *process) own(ctx context.Context, owner quell.Owner) error {
 	if p.claim.without {
 		return nil
@@ -83,7 +82,7 @@ func (p *process) own(ctx context.Context, owner quell.Owner) error {
 	}
 	if p.claim.foreign && now.Sub(p.claim.since) < p.opts.Lease {
 		if value == "" {
-			id, name = parseOwner(p.claim.value) // HAProxy was restarted: its owner will return
+			id, name = parseOwner(p.claim.value) // HAProxy was restarted: the previous owner will return
 		}
 		p.claim.renewed = time.Time{}
 		return &quell.OwnedError{Balancer: "backend " + p.opts.Backend + " of HAProxy at " + p.socket.address,
@@ -113,7 +112,7 @@ func (p *process) take(ctx context.Context, owner quell.Owner) error {
 		return err
 	}
 	if id, _ := parseOwner(value); id != owner.ID {
-		return p.own(ctx, owner) // finds the other's name, and refuses
+		return p.own(ctx, owner) // own finds the other controller's name, and returns an error
 	}
 	p.opts.Logger.Info("this controller drives the backend", "backend", p.opts.Backend, "socket", p.socket.address)
 	return nil
@@ -129,7 +128,7 @@ func (p *process) renew(ctx context.Context, owner quell.Owner) error {
 	return nil
 }
 
-// owner reads the variable; "" if there is none.
+// owner reads the variable. It returns "" if there is none.
 func (p *process) owner(ctx context.Context) (string, error) {
 	answers, err := p.socket.exec(ctx, "get var "+ownerVariable(p.opts.Backend))
 	if err != nil {
@@ -165,7 +164,7 @@ func (p *process) withoutOwner(answer string) {
 		"answer", shorten(answer))
 }
 
-// parseOwner parses a variable's value; the id is "" if nobody owns the backend.
+// parseOwner parses a variable's value. The id is "" if nobody owns the backend.
 func parseOwner(value string) (id, name string) {
 	if value == freeOwner {
 		return "", ""
@@ -175,7 +174,7 @@ func parseOwner(value string) (id, name string) {
 	return id, name
 }
 
-// ownerVariable names a backend's variable. Only letters, digits and _ are allowed.
+// ownerVariable returns the name of a backend's variable. Only letters, digits and _ are allowed in it.
 func ownerVariable(backend string) string {
 	var name strings.Builder
 	name.WriteString("proc.quell_owner_")
@@ -189,7 +188,7 @@ func ownerVariable(backend string) string {
 	return name.String()
 }
 
-// plain removes characters of a name that are not allowed in a value.
+// plain returns a name without the characters that are not allowed in a variable's value.
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune(".:/_-", r) {

@@ -12,7 +12,7 @@ import (
 // Bits of srv_admin_state and srv_agent_state, from HAProxy's include/haproxy/server-t.h and check-t.h.
 const (
 	forcedMaint   = 0x01
-	anyMaint      = 0x01 | 0x02 | 0x20 | 0x40 // forced, inherited, without an address
+	anyMaint      = 0x01 | 0x02 | 0x20 | 0x40 // forced, inherited, or because it has no address
 	forcedDrain   = 0x08
 	anyDrain      = 0x08 | 0x10
 	agentIsThere  = 0x02
@@ -25,15 +25,15 @@ const (
 // server is a server of the backend in one HAProxy.
 type server struct {
 	name    string
-	address string // ip:port; empty while it has none
-	fqdn    string // name with which it was declared, empty for an address
+	address string // ip:port; empty while the server has no address
+	fqdn    string // the host name with which it was declared; empty if it was declared with an address
 	port    string
 	weight  int
 	up      bool
 	admin   int
 	agent   bool // an agent-check is configured
 
-	sessions  int64 // open now
+	sessions  int64 // requests that are open now
 	total     int64 // since the start
 	responses int64 // since the start, of any status
 	failures  int64 // since the start: 5xx, no connection, broken responses
@@ -93,11 +93,11 @@ func absent(s string) string {
 	return s
 }
 
-// scheduling is the algorithm in the backend's line of `show stat`; empty if the version does not report it.
+// scheduling is the backend's mode and algorithm, as its line of `show stat` reports them; empty if the version does not report them.
 type scheduling struct{ mode, algorithm string }
 
-// parseStat reads `show stat` of one backend and its servers, and adds the counters to these servers. Counters that a
-// version lacks stay 0.
+// parseStat reads `show stat` of one backend and its servers, and adds the counters to these servers. Counters that HAProxy's version does
+// not report stay 0.
 func parseStat(text string, servers []server) (how scheduling, err error) {
 	in := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "# ")))
 	in.FieldsPerRecord, in.LazyQuotes = -1, true
@@ -121,7 +121,7 @@ func parseStat(text string, servers []server) (how scheduling, err error) {
 		}
 		s := byName[r.text("svname")]
 		if s == nil {
-			continue // it was added between the two queries
+			continue // the server was added between the two queries
 		}
 		s.sessions, s.total = r.number("scur"), r.number("stot")
 		for _, class := range []string{"hrsp_1xx", "hrsp_2xx", "hrsp_3xx", "hrsp_4xx", "hrsp_5xx", "hrsp_other"} {
@@ -160,11 +160,11 @@ type info struct {
 	pid      int64
 	uptime   int64  // s
 	start    string // start time; empty if the version does not report it
-	stopping bool   // replaced by a reload: it finishes its requests and no longer listens
+	stopping bool   // it was replaced by a reload: it finishes its requests and accepts no more
 	version  string
 }
 
-// process identifies the process among all that used the same socket.
+// process returns a text that identifies the process among all that have used the same socket.
 func (i info) process() string { return strconv.FormatInt(i.pid, 10) + "/" + i.start }
 
 func parseInfo(text string) (i info, err error) {
@@ -176,7 +176,7 @@ func parseInfo(text string) (i info, err error) {
 	}
 	i.start = values["Start_time_sec"]
 	i.version, i.stopping = values["Version"], values["Stopping"] != "" && values["Stopping"] != "0"
-	i.uptime, _ = strconv.ParseInt(values["Uptime_sec"], 10, 64) // only needed for restarts that keep the pid
+	i.uptime, _ = strconv.ParseInt(values["Uptime_sec"], 10, 64) // needed only for restarts that keep the pid
 	if i.pid, err = strconv.ParseInt(values["Pid"], 10, 64); err != nil {
 		return i, fmt.Errorf("`show info` was answered with %q", shorten(text))
 	}
@@ -197,7 +197,7 @@ func columnsOf(names []string, required string) (map[string]int, error) {
 	return columns, nil
 }
 
-// row reads single fields and keeps the first error.
+// row reads single fields of a line and keeps the first error.
 type row struct {
 	columns map[string]int
 	fields  []string
@@ -227,7 +227,7 @@ func (r *row) optional(name string) int64 {
 	return r.number(name)
 }
 
-// shorten limits text that is repeated in a message.
+// shorten limits the length of text that is repeated in a message.
 func shorten(s string) string {
 	if s = strings.TrimSpace(s); len(s) > 100 {
 		return strings.ToValidUTF8(s[:97], "") + "..."

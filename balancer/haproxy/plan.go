@@ -11,20 +11,20 @@ import (
 type target struct {
 	server   string
 	address  string // ip:port
-	named    string // the same as given, perhaps host:port
+	named    string // the address as given, perhaps host:port
 	share    float64
 	weight   int
 	draining bool
-	leaving  bool // being removed: no new requests, removed when the last is done
-	overdue  bool // leaving, and its time has passed
+	leaving  bool // being removed: it gets no new requests, and is removed when the last one has ended
+	overdue  bool // leaving, and its time to drain is over
 	added    bool // not declared in HAProxy's configuration: added and deleted at run time
 	drained  bool // drained by the last Apply, perhaps of an earlier controller
 	person   bool // it drains because a person asked Quell for it
-	begins   bool // a new HAProxy process has it in maintenance or not at all: a slot, or an added server
+	begins   bool // in a new HAProxy process it is in maintenance or missing: a slot, or an added server
 	traces   []*trace
 }
 
-// serves returns whether the target gets a share.
+// serves returns whether the target gets a share of the requests.
 func (t *target) serves() bool { return !t.draining && !t.leaving }
 
 // view is the state of the backend in one HAProxy.
@@ -40,7 +40,7 @@ type view struct {
 type command struct {
 	text string
 	ok   func(answer string) bool
-	// later marks a command that may be refused for now and is tried again.
+	// later marks a command that HAProxy may refuse for now. It is tried again later.
 	later bool
 }
 
@@ -57,8 +57,8 @@ func saying(words ...string) func(string) bool {
 	}
 }
 
-// commands lists what brings a HAProxy from a view to the targets; nothing if they agree. absent is an error about
-// servers that it lacks and that cannot be added.
+// commands lists the commands that bring a HAProxy from its present state (view) to the targets. There are none if they agree. absent is an
+// error about servers that this HAProxy lacks and that cannot be added.
 func commands(v *view, targets []target, o *Options) (todo []command, absent error) {
 	b := builder{backend: o.Backend, parameters: o.Server}
 	weigh := !faithful(v, targets)
@@ -81,8 +81,8 @@ func commands(v *view, targets []target, o *Options) (todo []command, absent err
 	return b.all, absent
 }
 
-// faithful returns whether the weights in force give the shares as precisely as the best whole numbers would. Then
-// they are left alone, even if they are other numbers.
+// faithful returns whether the weights in force give the shares as precisely as the best whole numbers would. Such weights are not changed,
+// even if they are other numbers.
 func faithful(v *view, targets []target) bool {
 	var shares []float64
 	var have, want []int
@@ -94,7 +94,7 @@ func faithful(v *view, targets []target) bool {
 		s := v.servers[t.server]
 		switch {
 		case s == nil && t.added:
-			return false // it comes with a weight of the new scale
+			return false // it is added with a weight of the new scale, so all weights are set
 		case s == nil:
 			continue
 		}
@@ -103,13 +103,13 @@ func faithful(v *view, targets []target) bool {
 	return errorOf(have, shares) <= errorOf(want, shares)+ties
 }
 
-// inForce returns whether a server is as requested, except for its weight.
+// inForce returns whether a server is as requested, apart from its weight.
 func inForce(s *server, t *target) bool {
 	return (s.forced() != "") == t.draining && (t.draining || !s.isDraining() && !s.inMaint()) && t.isAt(s)
 }
 
-// isAt returns whether a server has the target's address. A server that HAProxy resolves by the same name has it,
-// whatever the name resolves to now.
+// isAt returns whether a server has the target's address. If HAProxy itself resolves the same name, that is so whatever the name resolves
+// to now.
 func (t *target) isAt(s *server) bool {
 	return sameAddress(s.address, t.address) || s.fqdn != "" && net.JoinHostPort(s.fqdn, s.port) == t.named
 }
@@ -133,7 +133,7 @@ func (b *builder) set(server, what string) {
 	b.all = append(b.all, command{text: fmt.Sprintf("set server %s/%s %s", b.backend, server, what), ok: silent})
 }
 
-// add registers a server. It starts in maintenance, and its health checks are off until they are enabled.
+// add adds commands that register a server. The server starts in maintenance, and its health checks are off until they are enabled.
 func (b *builder) add(t *target, byHand string) {
 	line := fmt.Sprintf("add server %s/%s %s %s weight %d", b.backend, t.server, t.address, b.parameters, t.weight)
 	b.all = append(b.all, command{text: line, ok: saying("New server registered")})
@@ -155,7 +155,7 @@ func (b *builder) state(t *target) {
 	}
 }
 
-// change corrects address and weight before it lets requests in.
+// change adds commands that correct the server's address and weight, and only then let requests in.
 func (b *builder) change(t *target, s *server, weigh bool) {
 	b.move(t, s)
 	if weigh && t.serves() && s.weight != t.weight {
@@ -166,7 +166,8 @@ func (b *builder) change(t *target, s *server, weigh bool) {
 	}
 }
 
-// leave corrects the address of a server that a person took out. It corrects its state only if a new process lost it.
+// leave corrects the address of a server that a person took out of service. It corrects the server's state only if a new process lost that
+// state.
 func (b *builder) leave(t *target, s *server, byHand string) {
 	b.move(t, s)
 	if s.forced() != byHand {
@@ -184,7 +185,7 @@ func (b *builder) move(t *target, s *server) {
 	}
 }
 
-// remove drains the server. When the last request is done, which is known from a later read, it removes the server.
+// remove drains the server. It removes the server when a later read shows that the last request has ended.
 func (b *builder) remove(t *target, s *server) {
 	empty := s.isDraining() && s.sessions == 0 || t.overdue
 	switch {

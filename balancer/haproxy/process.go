@@ -16,15 +16,15 @@ import (
 type process struct {
 	opts   *Options
 	socket *socket
-	index  int // among the driver's processes
+	index  int // its position among the driver's processes
 	claim  claim
 
 	mu        sync.Mutex // guards what follows, and keeps related exchanges together
-	last      *view      // as last read, with changes made since; nil if it must be read again
-	known     info       // of the last read; zero before the first
-	restarted time.Time  // when a new process was found; zero before that
+	last      *view      // the state last read, with the changes made since; nil if it must be read again
+	known     info       // what `show info` said at the last read; zero before the first
+	restarted time.Time  // when a new process was first seen; zero if none was
 	noticed   bool       // apply found a change that a person made
-	settled   bool       // this process has what it was sent last
+	settled   bool       // this process has what it was last sent
 	counted   counters
 	reach     outage.Log
 	absent    outage.Log
@@ -42,7 +42,7 @@ func newProcess(o *Options, address string, index int) *process {
 	}
 }
 
-// look reads the backend.
+// look reads the backend's state.
 func (p *process) look(ctx context.Context) (*view, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +55,7 @@ func (p *process) lookLocked(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	restarted := p.known.pid != 0 && (p.known.pid != v.info.pid || v.info.uptime < p.known.uptime) // in containers pids repeat
+	restarted := p.known.pid != 0 && (p.known.pid != v.info.pid || v.info.uptime < p.known.uptime) // in containers the same pid may return
 	if restarted {
 		p.restarted, p.settled = p.opts.Now(), false
 		p.opts.Logger.Info("HAProxy was restarted or reloaded", "socket", p.socket.address, "pid", v.info.pid, "version", v.info.version)
@@ -65,11 +65,11 @@ func (p *process) lookLocked(ctx context.Context) (*view, error) {
 	return v, nil
 }
 
-// handovers limits how often a socket may lead to a process that is being replaced.
+// handovers limits how often a connection may lead to a process that is being replaced.
 const handovers = 3
 
-// read queries the servers and then their counters. After a reload, an open connection still leads to the old process,
-// which lives until the connection is closed; a new connection leads to the new process.
+// read queries the servers and then their counters. After a reload, an open connection still leads to the old process, which runs until the
+// connection is closed. A new connection leads to the new process.
 func (p *process) read(ctx context.Context) (*view, error) {
 	for range handovers {
 		answers, err := p.socket.exec(ctx, "show info", "show servers state "+p.opts.Backend)
@@ -93,7 +93,7 @@ func (p *process) read(ctx context.Context) (*view, error) {
 	return nil, fmt.Errorf("HAProxy at %s is shutting down", p.socket.address)
 }
 
-// serversOf reads the servers and the number of the backend, unless there was an error before.
+// serversOf reads the servers and the backend's number from answers. If err is not nil, it returns err.
 func (p *process) serversOf(answers []string, err error) (servers []server, id string, _ error) {
 	for _, a := range answers {
 		if strings.HasPrefix(a, "Permission denied") {
@@ -109,8 +109,8 @@ func (p *process) serversOf(answers []string, err error) (servers []server, id s
 	return parseState(answers[1])
 }
 
-// counters queries the backend's and its servers' counters, by number, because a frontend may have the same name. same
-// is false if another process than before answered, whose numbers may differ.
+// counters queries the counters of the backend and its servers. It uses the backend's number, because a frontend may have the same name.
+// same is false if another process answered than before, because its numbers may differ.
 func (p *process) counters(ctx context.Context, i info, servers []server, id string) (v *view, same bool, err error) {
 	v = &view{info: i, index: p.index, servers: make(map[string]*server, len(servers))}
 	if id != "" {
@@ -132,7 +132,7 @@ func (p *process) counters(ctx context.Context, i info, servers []server, id str
 	return v, true, nil
 }
 
-// seen returns the last view, or reads it.
+// seen returns the last view. If there is none, it reads one.
 func (p *process) seen(ctx context.Context) (*view, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,12 +145,11 @@ func (p *process) seen(ctx context.Context) (*view, error) {
 // unreachable says that a HAProxy could not be asked.
 type unreachable struct{ error }
 
-// partly says that some commands were refused and others carried out.
+// partly says that some commands were refused while others were carried out.
 type partly struct{ error }
 
-// apply brings this HAProxy to the targets, and returns whether commands were needed. Its view may be outdated: if
-// applying fails, it reads again and tries once more. What is refused then is reported; it is an error if nothing
-// worked.
+// apply brings this HAProxy to the targets, and returns whether commands were needed. Its view may be outdated, so if applying fails, it
+// reads again and tries once more. What is refused then is reported; it is an error only if no command was carried out.
 func (p *process) apply(ctx context.Context, targets []target) (changed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,7 +202,7 @@ func (p *process) carryOut(ctx context.Context, todo []command) error {
 		switch {
 		case c.ok(answers[i]):
 			done = true
-		case err == nil && !c.later: // report the first one: those that follow from it are refused as well
+		case err == nil && !c.later: // report only the first one, because it may be the reason for the others
 			err = fmt.Errorf("HAProxy at %s: %w", p.socket.address, refusal(c.text, answers[i]))
 		}
 	}
@@ -231,8 +230,8 @@ func refusal(command, answer string) error {
 	return fmt.Errorf("%q was answered with %q%s", command, shorten(answer), hint)
 }
 
-// expect updates the view by the commands that were sent. After anything but new weights, the next read must be a
-// real one.
+// expect updates the view with the effect of the commands that were sent. If they changed anything but weights, the state must be read
+// again.
 func (p *process) expect(targets []target, todo []command) {
 	for _, c := range todo {
 		if !strings.Contains(c.text, " weight ") || strings.HasPrefix(c.text, "add ") {
@@ -241,7 +240,7 @@ func (p *process) expect(targets []target, todo []command) {
 		}
 	}
 	if len(todo) == 0 {
-		return // other weights may be as good
+		return // the present weights may be as good as the targets' own
 	}
 	for i := range targets {
 		if t := &targets[i]; t.serves() && !t.held(p.last) && p.last.servers[t.server] != nil {
@@ -262,7 +261,7 @@ func (p *process) saveState(ctx context.Context) error {
 	return nil
 }
 
-// takeNoticed returns whether apply found a change by a person since the last call.
+// takeNoticed returns whether apply has found a change by a person since takeNoticed was last called.
 func (p *process) takeNoticed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -271,12 +270,12 @@ func (p *process) takeNoticed() bool {
 	return noticed
 }
 
-// watchWeights reports once if somebody else changes weights in a HAProxy that had the requested ones.
+// watchWeights reports once if somebody else changes weights in a HAProxy that had the requested weights.
 func (p *process) watchWeights(kept bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.settled {
-		return // it is new, or has not been sent any yet
+		return // the process is new, or was not sent any weights yet
 	}
 	if kept {
 		p.foreign.Report(nil)
@@ -299,9 +298,9 @@ func (p *process) report(err error) {
 	p.reach.Report(err)
 }
 
-// counters turns HAProxy's totals into the counts since the last takeCounts.
+// counters turns HAProxy's totals into counts since takeCounts was last called.
 type counters struct {
-	before map[string]server // at the last read
+	before map[string]server // totals at the last read
 	window map[string]*count
 }
 
@@ -309,15 +308,15 @@ type counters struct {
 type count struct {
 	arrived, responses, failures int64
 	open, looks                  int64
-	totalMS                      int64 // at the newest read
+	totalMS                      int64 // as of the newest read
 }
 
 func newCounters() counters {
 	return counters{before: map[string]server{}, window: map[string]*count{}}
 }
 
-// take adds a read of the totals. A server or process that was not there before started at zero; at the very first
-// read its start is unknown.
+// take adds newly read totals. If a server or a process was not there before, its totals started at zero. At the very first read, it is
+// unknown when they started.
 func (c *counters) take(v *view, first, restarted bool) {
 	if restarted {
 		clear(c.before)
@@ -331,7 +330,7 @@ func (c *counters) take(v *view, first, restarted bool) {
 		}
 		if old, ok := c.before[name]; ok || !first {
 			if s.total < old.total {
-				old = server{} // another server of the same name
+				old = server{} // another server that got the same name
 			}
 			n.arrived += s.total - old.total
 			n.responses += max(0, s.responses-old.responses)
@@ -345,7 +344,7 @@ func (c *counters) take(v *view, first, restarted bool) {
 	c.before = after
 }
 
-// takeCounts ends the window.
+// takeCounts ends the window and returns its counts.
 func (p *process) takeCounts() map[string]*count {
 	p.mu.Lock()
 	defer p.mu.Unlock()

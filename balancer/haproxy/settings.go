@@ -25,8 +25,8 @@ type Settings struct {
 	Sockets   []string // paths or host:port of the runtime API
 	Backend   string
 	Slots     string // prefix of the servers declared for instances; empty: servers are added at run time
-	Server    string // further parameters of servers added at run time
-	StateFile string // that HAProxy loads when it starts; empty: none
+	Server    string // parameters of servers added at run time, besides their checks
+	StateFile string // state file that HAProxy loads when it starts; empty: none
 	Log       string // where HAProxy's log arrives: a path or host:port; empty: no log
 	Health    Health
 }
@@ -35,10 +35,10 @@ type Settings struct {
 // configuration.
 type Health struct {
 	Interval   time.Duration
-	Fall, Rise int // checks in a row until a server is taken out, and until it is back
+	Fall, Rise int // failed checks until a server is taken out, successful ones until it is back
 }
 
-// Keys is the table of its keys.
+// Keys returns the table of its keys.
 func (s *Settings) Keys() keys.Table {
 	return keys.Table{
 		keys.Opt("health", keys.Table{
@@ -62,7 +62,7 @@ func (s *Settings) Keys() keys.Table {
 	}
 }
 
-// oneCommand checks text that becomes part of a command line.
+// oneCommand checks text that becomes part of a command to HAProxy.
 func oneCommand(s string) string {
 	if strings.ContainsAny(s, ";\\\n\r") {
 		return "must be one line without ; or \\"
@@ -85,10 +85,10 @@ func (s *Settings) Check(d *keys.Decoder) {
 	}
 }
 
-// Where returns the runtime API of each.
+// Where returns the addresses of the runtime APIs, as text for people.
 func (s *Settings) Where() string { return strings.Join(s.Sockets, ",") }
 
-// Files are the paths that are relative to the configuration.
+// Files returns the paths that are relative to the configuration.
 func (s *Settings) Files(string) []*string { return []*string{&s.StateFile} }
 
 // OwnBackends returns whether only this service's controller can have made the backends. With a fixed list of machines, HAProxy may
@@ -102,7 +102,7 @@ func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
 	})
 }
 
-// Parts are the processes, each of which reports its servers.
+// Parts returns one part for each process, which reports its servers.
 func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
 	for _, socket := range s.Sockets {
 		parts = append(parts, balancer.Part{
@@ -115,7 +115,7 @@ func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
 	return parts
 }
 
-// Measure publishes readings of the driver's instances until the meter is stopped.
+// Measure makes readings of the driver's instances and publishes them until the meter is stopped.
 func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error) {
 	o := monitorOptions{
 		Service: in.Name, Sender: in.Balancer, Period: in.Period, Fast: in.Fast, Logger: in.Logger,
@@ -154,8 +154,8 @@ func (s *Settings) open(sockets []string, o Options) (balancer.Driver, error) {
 	return balancer.Made(New(o))
 }
 
-// serverParameters are the parameters of a server added at run time, because HAProxy does not apply default-server to
-// it.
+// serverParameters returns all parameters of a server added at run time. They are needed because HAProxy does not apply default-server to
+// such a server.
 func (s *Settings) serverParameters() string {
 	checks := fmt.Sprintf("check inter %d fall %d rise %d", s.Health.Interval.Milliseconds(), s.Health.Fall, s.Health.Rise)
 	return strings.TrimSpace(checks + " " + s.Server)

@@ -18,13 +18,12 @@ import (
 // Limits of one exchange.
 const (
 	exchangeLimit = 2 * time.Second        // HAProxy answers in microseconds; after this time it counts as hung
-	hungLimit     = 200 * time.Millisecond // after a hang, until it answers again, so that it does not delay others
-	answerLimit   = 16 << 20               // bytes of one answer
-	batch         = 100                    // commands written before their answers are read, so that neither side blocks the other
+	hungLimit     = 200 * time.Millisecond // limit after a hang, until HAProxy answers again, so that it does not delay others
+	answerLimit   = 16 << 20               // limit of one answer, in bytes
+	batch         = 100                    // number of commands written before their answers are read, so that neither side blocks the other
 )
 
-// prompt ends every answer of the runtime API in interactive mode, masterPrompt those of a master process, which has no
-// servers.
+// prompt ends every answer of the runtime API in interactive mode. masterPrompt ends those of a master process, which has no servers.
 var prompt, masterPrompt = []byte("\n> "), []byte("master> ")
 
 var (
@@ -32,8 +31,8 @@ var (
 	errHangs  = errors.New("it takes connections but does not answer: is it stopped or overloaded?")
 )
 
-// socket is one persistent connection to HAProxy's runtime API, opened when needed and again when it broke. Exchanges
-// run one at a time.
+// socket is one persistent connection to HAProxy's runtime API. It is opened when it is needed, and opened again if it broke. Exchanges run
+// one at a time.
 type socket struct {
 	network, address string
 
@@ -43,7 +42,7 @@ type socket struct {
 	hung bool // the last exchange was not answered in time
 }
 
-// newSocket takes a path, recognised by a slash, or a host:port.
+// newSocket returns a socket for a path, which must contain a slash, or for a host:port.
 func newSocket(address string) *socket {
 	if strings.Contains(address, "/") {
 		return &socket{network: "unix", address: address}
@@ -51,8 +50,8 @@ func newSocket(address string) *socket {
 	return &socket{network: "tcp", address: address}
 }
 
-// exec sends the commands together and returns their answers, without the blank line that ends each. A connection that
-// turns out to be closed is opened again, because HAProxy closes idle ones (`stats timeout`).
+// exec sends all commands at once and returns their answers, without the blank line that ends each. If the connection turns out to be
+// closed, exec opens it again, because HAProxy closes idle ones (`stats timeout`).
 func (s *socket) exec(ctx context.Context, commands ...string) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +71,7 @@ func (s *socket) exec(ctx context.Context, commands ...string) ([]string, error)
 	case err == nil:
 		s.hung = false
 		return answers, nil
-	case time.Since(began) >= limit: // not because the caller's time was over
+	case time.Since(began) >= limit: // HAProxy hangs: it was not the caller's time that was over
 		s.hung, err = true, errHangs
 	}
 	return answers, s.explain(err)
@@ -113,7 +112,7 @@ func (s *socket) attempt(ctx context.Context, commands []string) (answers []stri
 	return answers, nil
 }
 
-// open connects and switches to interactive mode, in which the connection stays.
+// open connects and switches to interactive mode, in which HAProxy keeps the connection open.
 func (s *socket) open(ctx context.Context) error {
 	if s.conn != nil {
 		return nil
@@ -151,7 +150,7 @@ func (s *socket) exchange(ctx context.Context, commands []string) ([]string, err
 	return answers, nil
 }
 
-// readAnswer reads up to the next prompt.
+// readAnswer reads an answer up to the next prompt.
 func readAnswer(in *bufio.Reader) (string, error) {
 	var answer []byte
 	for {
@@ -172,7 +171,7 @@ func readAnswer(in *bufio.Reader) (string, error) {
 	}
 }
 
-// explain tells the person who set HAProxy up what a failed exchange means.
+// explain adds to a failed exchange's error what the person who set HAProxy up can do.
 func (s *socket) explain(err error) error {
 	at := "HAProxy at " + s.address
 	found, _ := os.Stat(s.address)

@@ -2,9 +2,9 @@ package haproxy
 
 import "math"
 
-// scale turns shares into HAProxy's weights: whole numbers from 1 to 256, and 0 for a share of 0. Multiplying all
-// shares by a factor changes nothing, so scale tries the factors that make the largest weight 1, 2, ... 256. It takes
-// the one with the smallest error, and the largest of equal ones.
+// scale turns shares into HAProxy's weights: whole numbers from 1 to 256, and 0 for a share of 0. Multiplying all shares by a factor
+// changes nothing, so scale tries the factors that make the largest weight 1, 2, ... 256. It takes the factor with the smallest error, and
+// of factors with equal errors the largest.
 func scale(shares []float64) []int {
 	shares = relative(shares)
 	best, least := make([]int, len(shares)), math.Inf(1)
@@ -17,8 +17,8 @@ func scale(shares []float64) []int {
 	return best
 }
 
-// relative divides by the largest share. Shares far below a 256th of it get the weight 1 anyway and are raised, so that
-// ratios stay finite.
+// relative divides shares by the largest share. Shares far below a 256th of the largest get the weight 1 in any case; they are raised, so
+// that ratios stay finite.
 func relative(shares []float64) []float64 {
 	var largest float64
 	for _, s := range shares {
@@ -33,10 +33,11 @@ func relative(shares []float64) []float64 {
 	return out
 }
 
-// ties is the difference up to which errors count as equal.
+// ties is the largest difference between errors that count as equal.
 const ties = 1e-9
 
-// roundAll fills weights with the rounded shares, and returns their error. It stops when the error exceeds the limit.
+// roundAll fills weights with the rounded products of shares and factor, and returns their error. It stops as soon as the error exceeds the
+// limit.
 func roundAll(weights []int, shares []float64, factor, limit float64) float64 {
 	low, high := math.Inf(1), 0.0
 	for i, s := range shares {
@@ -57,9 +58,8 @@ func roundAll(weights []int, shares []float64, factor, limit float64) float64 {
 	return (high - low) / (high + low)
 }
 
-// errorOf is the largest relative deviation of the weights from the shares, for the factor between them that makes it
-// smallest: with ratios r = weight/share it is (max r - min r) / (max r + min r). It is infinite if one of the two is 0
-// and the other is not.
+// errorOf returns the largest relative deviation of the weights from the shares multiplied by the best factor. With the ratios r =
+// weight/share it is (max r - min r) / (max r + min r). It is infinite if a weight is 0 but its share is not, or the reverse.
 func errorOf(weights []int, shares []float64) float64 {
 	low, high := math.Inf(1), 0.0
 	for i, s := range relative(shares) {

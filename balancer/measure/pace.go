@@ -8,13 +8,13 @@ import (
 	"github.com/quellhq/quell/internal/tick"
 )
 
-// Pace is how often readings are made: once per sampling period, or more often for a fast policy. It may be changed while it is in
-// use.
+// Pace is how often readings are made: once per sampling period, or more often if there is a fast policy. It may be changed while it is
+// used.
 type Pace struct{ now atomic.Pointer[paces] }
 
 type paces struct{ period, fast time.Duration }
 
-// Set changes the pace from the next window on. Fast is the fast policy's period, which divides the other; 0: there is no fast policy.
+// Set changes the pace from the next window on. fast is the fast policy's period, which must divide period; 0: there is no fast policy.
 func (p *Pace) Set(period, fast time.Duration) { p.now.Store(&paces{period, fast}) }
 
 // Shortest returns the length of a window.
@@ -23,10 +23,10 @@ func (p *Pace) Shortest() time.Duration {
 	return cmp.Or(now.fast, now.period)
 }
 
-// Fast returns whether windows are a fast policy's, shorter than the sampling period.
+// Fast returns whether there is a fast policy, so that windows are shorter than the sampling period.
 func (p *Pace) Fast() bool { return p.now.Load().fast > 0 }
 
-// Ends returns whether a sampling period ends with the fast window that ends about now.
+// Ends returns whether the window that ends about now also ends a sampling period.
 func (p *Pace) Ends(now time.Time) bool {
 	paces := p.now.Load()
 	return tick.Ends(now, paces.fast, paces.period)

@@ -6,8 +6,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Stretch joins consecutive windows of one instance. A fast policy gets a reading of each window; everything else gets one reading of
-// all of them. The zero value is empty.
+// Stretch joins consecutive windows of one instance. A fast policy gets a reading of each window; everything else gets one reading of all
+// of them together. The zero value is empty.
 type Stretch struct {
 	tally  *Tally
 	length time.Duration

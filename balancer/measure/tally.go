@@ -1,5 +1,5 @@
-// Package measure counts what a balancer observes of one instance in one window, and turns it into a reading. All
-// balancers that Quell measures use it, so that their readings mean the same and can be merged without loss.
+// Package measure counts what a balancer observes of one instance in one window, and turns the counts into a reading. All balancers that
+// Quell measures use this package, so their readings mean the same and can be merged without loss.
 package measure
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Histograms cover 1 µs to 1 h within 1%, in 25 KB; longer times count as 1 h.
+// Histograms cover 1 µs to 1 h with an error of at most 1%, in 25 KB; longer times count as 1 h.
 const (
 	MaxUS  = int64(time.Hour / time.Microsecond)
 	digits = 2
@@ -18,10 +18,10 @@ const (
 
 // Tally holds the counts of one window. It is not safe for concurrent use.
 type Tally struct {
-	Arrived  int64 // requests given to the instance, without those moved to another one
+	Arrived  int64 // requests given to the instance, not counting those moved to another one
 	Requests int64 // requests that finished
-	Errors   int64 // those of them that failed
-	Moved    int64 // connections that could not be opened, whose requests were moved to another instance
+	Errors   int64 // requests that finished and failed
+	Moved    int64 // connections that could not be opened; their requests were moved to another instance
 
 	latency, connect *Durations
 }
@@ -77,14 +77,13 @@ func (t *Tally) Latency(d time.Duration) { t.latency.Add(d) }
 // Connect records how long a connection took to open.
 func (t *Tally) Connect(d time.Duration) { t.connect.Add(d) }
 
-// Observation returns the window as an Observation. RequestRate counts requests when they arrive, so that the rates of a
-// group add up to the offered load: under overload fewer finish. ErrorRate is the share of failed attempts: requests that
-// failed, and connections that could not be opened, over all attempts that ended. meanOpen is the mean number of open
-// requests in the window.
+// Observation returns the window as an Observation. RequestRate counts requests when they arrive: then the rates of a group add up to the
+// offered load even under overload, when fewer requests finish. ErrorRate is the share of failed attempts: requests that failed, and
+// connections that could not be opened, over all attempts that ended. meanOpen is the mean number of open requests in the window.
 func (t *Tally) Observation(at time.Time, window time.Duration, meanOpen float64) quell.Observation {
 	o := quell.Observation{At: at, WindowS: window.Seconds(), InFlight: &meanOpen}
 	if window > 0 {
-		rate := float64(max(0, t.Arrived)) / window.Seconds() // one that arrived before the window may be moved in it
+		rate := float64(max(0, t.Arrived)) / window.Seconds() // a request that arrived before the window may be moved in it
 		o.RequestRate = &rate
 	}
 	if attempts := t.Requests + t.Moved; attempts > 0 {
@@ -109,7 +108,7 @@ func (t *Tally) Reading(at time.Time, window time.Duration, meanOpen float64) (q
 	return r, err
 }
 
-// encode returns nil for a histogram without values.
+// encode returns the encoded histogram, nil if it has no values.
 func (d *Durations) encode() ([]byte, error) {
 	if d.histogram.TotalCount() == 0 {
 		return nil, nil
