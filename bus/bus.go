@@ -21,19 +21,20 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// ErrNotConnected says that the bus cannot be reached at present. The connection keeps trying by itself.
+// ErrNotConnected says that the bus cannot be reached at present. The connection is reopened automatically.
 var ErrNotConnected = errors.New("not connected to the bus")
 
 // Options configure a connection to a bus.
 type Options struct {
-	URL    string  // of an external bus, as nats://host:4222, or several with commas between; tls:// asks for TLS. Unused when Server is set.
+	URL    string  // external bus, such as nats://host:4222, or several with commas between; tls:// asks for TLS; unused if Server is set
 	Server *Server // an embedded server, reached inside the process
 	Token  string
 	TLS    TLS
 	// Identify returns the identity to present. It is called at every attempt to connect. If it is nil, Token is
 	// presented.
 	Identify func() (Identity, error)
-	// Persistent connections keep trying after every failure. Without it, a refused first attempt is an error.
+	// Persistent makes the connection try again after every failure. If it is not set and the server refuses the first attempt, Connect
+	// returns an error.
 	Persistent bool
 	// SharedMayCommand makes this controller obey commands from clients that present only a shared token.
 	SharedMayCommand bool
@@ -82,9 +83,9 @@ type Conn struct {
 	sightings map[string]leaseSighting // by service
 }
 
-// Connect returns a connection, even while the server cannot be reached. It keeps trying to connect, also when the
-// connection is lost or refused later. If the server refuses the first attempt, Connect returns a *quell.UserError,
-// unless opts.Persistent is set. An invalid URL is always a *quell.UserError.
+// Connect returns a connection, even while the server cannot be reached. If the connection is lost or refused later, it also keeps trying.
+// If the server refuses the first attempt, Connect returns a *quell.UserError, unless opts.Persistent is set. An invalid URL is always a
+// *quell.UserError.
 func Connect(opts Options) (*Conn, error) {
 	c, err := newConn(opts)
 	if err != nil {
@@ -188,7 +189,8 @@ func (c *Conn) Close() {
 	c.nc.Close()
 }
 
-// bounded limits the time of one exchange that needs no store. It fails at once while the bus cannot be reached.
+// bounded limits the time of one exchange that does not use the server's store. While the bus cannot be reached, the exchange fails at
+// once.
 func (c *Conn) bounded(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if !c.Connected() {
 		return nil, nil, fmt.Errorf("%w at %s", ErrNotConnected, c.where)
@@ -197,8 +199,8 @@ func (c *Conn) bounded(ctx context.Context) (context.Context, context.CancelFunc
 	return bounded, cancel, nil
 }
 
-// request limits the time of one exchange with the server's store. It fails at once while the bus cannot be reached or its store is
-// closed.
+// request limits the time of one exchange that uses the server's store. While the bus cannot be reached or the store is closed, the
+// exchange fails at once.
 func (c *Conn) request(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if isPatient(ctx) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -211,7 +213,7 @@ func (c *Conn) request(ctx context.Context) (context.Context, context.CancelFunc
 	if err != nil || c.opts.Server == nil {
 		return bounded, cancel, err
 	}
-	// A store that fails does not answer requests.
+	// A store that fails does not answer, so its failure must end the request.
 	unwatch := context.AfterFunc(c.opts.Server.store.now(), cancel)
 	return bounded, func() { unwatch(); cancel() }, nil
 }
@@ -223,7 +225,7 @@ func (c *Conn) storeErr() error {
 	return c.opts.Server.Err()
 }
 
-// explain adds what a person can do to JetStream's errors.
+// explain adds to JetStream's errors what a person can do.
 func (c *Conn) explain(doing string, err error) error {
 	unanswered := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrNoResponders)
 	switch failed := c.storeErr(); {

@@ -152,7 +152,7 @@ func (c *Conn) sharedMayCommand() bool {
 	return c.opts.SharedMayCommand || c.opts.Server == nil && c.grant().Role == ""
 }
 
-// by names the sender: the credential's name, and the host if the bus is embedded and knows it.
+// by returns the sender's name: the credential's name, followed by the host if the bus is embedded and knows the host.
 func (c *Conn) by(who Grant, inbox string) string {
 	name := who.ID
 	if who.Role == shared {
@@ -194,8 +194,8 @@ func (c *Conn) answer(inbox string, r Reply) error {
 	return nil
 }
 
-// Ask sends a command to the controller of a service and returns its answer. A refused command is not an error:
-// Reply.Error is set. Without a deadline in ctx it waits ten seconds.
+// Ask sends a command to the controller of a service and returns its answer. A refused command is not an error: Reply.Error is set. If ctx
+// has no deadline, it waits ten seconds.
 func (c *Conn) Ask(ctx context.Context, service string, cmd Command) (Reply, error) {
 	if err := cmd.check(); err != nil {
 		return Reply{}, userErrorf("%w", err)
@@ -214,7 +214,7 @@ func (c *Conn) Ask(ctx context.Context, service string, cmd Command) (Reply, err
 	return c.put(ctx, service, subject, data)
 }
 
-// put sends a request to the controller of a service.
+// put sends a request to the controller of a service and returns the answer.
 func (c *Conn) put(ctx context.Context, service, subject string, data []byte) (Reply, error) {
 	ctx, cancel, err := c.bounded(ctx)
 	if err != nil {
@@ -225,8 +225,8 @@ func (c *Conn) put(ctx context.Context, service, subject string, data []byte) (R
 	return answer, c.explainSilence(service, err)
 }
 
-// ownSubject appends the name of this side's credential to a subject. The bus accepts messages of that holder only
-// there.
+// ownSubject appends the name of this side's credential to a subject. The bus accepts messages from the holder of a credential only on such
+// a subject.
 func (c *Conn) ownSubject(subject, service, what string) (string, error) {
 	own := c.grant()
 	switch {

@@ -116,14 +116,14 @@ func signClaim(signer nkeys.KeyPair, g Grant, generation int, expires time.Time)
 	return text, public, err
 }
 
-// sameSubjects returns whether a claim allows exactly the subjects that its role may use in this version.
+// sameSubjects returns whether a claim allows exactly the subjects that its role may use in this version of Quell.
 func sameSubjects(claims *jwt.UserClaims, g Grant) bool {
 	s := g.subjects()
 	return strings.Join(claims.Pub.Allow, " ") == strings.Join(s.publish, " ") &&
 		strings.Join(claims.Sub.Allow, " ") == strings.Join(s.subscribe, " ")
 }
 
-// proves says whether the holder of a claim signed the nonce with the claim's key.
+// proves returns an error unless the holder of a claim has signed the nonce with the claim's key.
 func proves(claims *jwt.UserClaims, signature string, nonce []byte) error {
 	if claims.BearerToken || len(nonce) == 0 {
 		return errors.New("nothing proves that its holder has its key")

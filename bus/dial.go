@@ -61,7 +61,7 @@ func (c *Conn) open(part string) (nc *nats.Conn, err error) {
 	c.failed(part, err)
 	var trying atomic.Pointer[nats.Conn]
 	wait := func(n int) time.Duration {
-		if nc := trying.Load(); nc != nil { // before the first success handlers get no reason why an attempt failed
+		if nc := trying.Load(); nc != nil { // before the first success, the library's handlers get no reason for a failure
 			c.failed(part, nc.LastError())
 		}
 		return backoff(n)
@@ -194,8 +194,8 @@ func (c *Conn) connected(part string) {
 	}
 }
 
-// failed logs when an outage begins, and again only when its reason changes. "No server can be reached" is not counted as a reason: the
-// attempts that follow give one.
+// failed logs when an outage begins, and again only when the outage's reason changes. "No server can be reached" does not count as a
+// reason, because later attempts give one.
 func (c *Conn) failed(part string, err error) {
 	if err == nil || part != "" || errors.Is(err, nats.ErrNoServers) {
 		return

@@ -19,9 +19,9 @@ import (
 
 // gate decides who may connect to an embedded bus, and with which rights.
 type gate struct {
-	ring         *Keyring      // nil: no credentials are known
-	key          nkeys.KeyPair // that credentials must be signed by
-	issuer       string        // its public part
+	ring         *Keyring      // nil: no credentials are accepted
+	key          nkeys.KeyPair // key that must have signed credentials
+	issuer       string        // public part of key
 	inside       string        // the secret that connections inside the process present
 	token        string        // the shared token; empty: none
 	certificates bool          // a client with a certificate that the authority signed has the rights of a shared token
@@ -29,7 +29,7 @@ type gate struct {
 
 	mu      sync.Mutex // guards what follows
 	revoked generations
-	stamp   fileStamp // of the file of revocations when it was last read
+	stamp   fileStamp // stamp of the file of revocations when it was last read
 	conns   map[uint64]guest
 	held    map[Grant]int       // how many connections each grant has
 	shut    map[Grant]time.Time // until when each grant is refused
@@ -42,7 +42,7 @@ type guest struct {
 	generation int
 	inside     bool
 	since      time.Time
-	msgs       int64 // received from it so far, and bytes
+	msgs       int64 // received from it so far: messages and bytes
 	bytes      int64
 }
 
@@ -79,8 +79,7 @@ func newGate(opts *ServerOptions, inside string) (*gate, error) {
 	return g, g.reload()
 }
 
-// reload reads the revocations if the file changed. If the folder was emptied, the key and the revocations are
-// written back.
+// reload reads the revocations if their file has changed. If the keyring's folder was emptied, it writes the key and the revocations back.
 func (g *gate) reload() error {
 	if g.ring == nil {
 		return nil
@@ -294,7 +293,7 @@ func (g *gate) forget(id uint64) {
 	}
 }
 
-// count forgets closed connections and returns those that sent too much since the last count.
+// count forgets closed connections. It returns the connections that sent too much since its last call.
 func (g *gate) count(now []*server.ConnInfo, passed time.Duration) map[uint64]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -92,7 +92,7 @@ func historyReply(ctx context.Context, j *Journal, data []byte) Reply {
 	return Reply{Body: body}
 }
 
-// page reads as many whole records as fit a page, at least one.
+// page reads as many whole records as fit in a page, but at least one.
 func (j *Journal) page(ctx context.Context, q historyQuery) (page historyPage, err error) {
 	records := j.entries
 	if q.Snapshots {
@@ -123,7 +123,7 @@ func (j *Journal) page(ctx context.Context, q historyQuery) (page historyPage, e
 	return page, nil
 }
 
-// Read calls fn with the entries from since on; see Journal.Read.
+// Read calls fn with the entries that are not older than since; see Journal.Read.
 func (h *History) Read(ctx context.Context, since time.Time, fn func(Entry) error) error {
 	var damaged []error
 	err := h.pages(ctx, historyQuery{Since: since}, func(r historyRecord) error {
@@ -141,7 +141,7 @@ func (h *History) Read(ctx context.Context, since time.Time, fn func(Entry) erro
 	return errors.Join(err, errors.Join(damaged...))
 }
 
-// ReadSnapshots calls fn with the snapshots from since on; see Journal.ReadSnapshots.
+// ReadSnapshots calls fn with the snapshots that are not older than since; see Journal.ReadSnapshots.
 func (h *History) ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error {
 	var damaged []error
 	err := h.pages(ctx, historyQuery{Since: since, Snapshots: true}, func(r historyRecord) error {
@@ -153,8 +153,8 @@ func (h *History) ReadSnapshots(ctx context.Context, since time.Time, fn func(qu
 	return errors.Join(err, errors.Join(damaged...))
 }
 
-// direct returns whether a journal can be read while no controller answers: only on an external bus, with a
-// credential that may.
+// direct returns whether a journal can be read even if no controller answers. That is possible only on an external bus, with a credential
+// that allows it.
 func (h *History) direct(err error) bool {
 	role := h.conn.grant().Role
 	return errors.Is(err, errNoController) && h.conn.Connected() && (role == "" || role == Controller)

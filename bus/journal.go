@@ -83,7 +83,7 @@ type Journal struct {
 	newest   time.Time
 }
 
-// Journal returns the journal of a service; nothing is created before the first Append or AppendSnapshot.
+// Journal returns the journal of a service. The first Append or AppendSnapshot creates it.
 func (c *Conn) Journal(service string, opts JournalOptions) (*Journal, error) {
 	svc, err := serviceToken(service)
 	if err != nil {
@@ -158,9 +158,9 @@ func (j *Journal) explain(doing string, err error) error {
 	return j.conn.explain(fmt.Sprintf("%s of service %q", doing, j.service), err)
 }
 
-// Read calls fn with the entries from since on, in the order in which they were appended, up to the present end. If fn
-// returns an error, Read stops and returns it. If there is no journal, the error wraps quell.ErrNoData. Entries that
-// cannot be decoded are skipped and reported after the last one.
+// Read calls fn with the entries that are not older than since, in the order in which they were appended, up to the present end. If fn
+// returns an error, Read stops and returns it. If there is no journal, the error wraps quell.ErrNoData. Entries that cannot be decoded are
+// skipped and reported after the last one.
 func (j *Journal) Read(ctx context.Context, since time.Time, fn func(Entry) error) error {
 	var damaged []error
 	err := j.entries.read(ctx, since, 0, func(seq uint64, record []byte) error {
@@ -175,8 +175,8 @@ func (j *Journal) Read(ctx context.Context, since time.Time, fn func(Entry) erro
 	return j.explain("read the journal", errors.Join(err, errors.Join(damaged...)))
 }
 
-// AppendSnapshot keeps a snapshot in memory. Snapshots are written together when there are enough of them. Snapshots
-// that were not yet written are lost when the process dies; Flush writes them.
+// AppendSnapshot keeps a snapshot in memory. When there are enough snapshots, they are written together. If the process dies, snapshots
+// that were not yet written are lost. Flush writes them at once.
 func (j *Journal) AppendSnapshot(ctx context.Context, s quell.Snapshot) error {
 	full, err := j.add(s)
 	if err != nil || !full {
@@ -243,8 +243,8 @@ func (j *Journal) drop() {
 	j.buffer, j.buffered, j.newest = nil, 0, time.Time{}
 }
 
-// ReadSnapshots calls fn with the snapshots from since on, oldest first, including those in this journal's memory.
-// Errors are those of Read.
+// ReadSnapshots calls fn with the snapshots that are not older than since, oldest first, including those in this journal's memory. It
+// returns the same errors as Read.
 func (j *Journal) ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error {
 	if err := j.Flush(ctx); err != nil {
 		return err

@@ -93,7 +93,7 @@ func (k Keyring) key(name string) (nkeys.KeyPair, error) {
 	return key, nil
 }
 
-// write replaces a file of the folder, readable by its owner only.
+// write replaces a file of the folder. Only the file's owner can read it.
 func (k Keyring) write(name string, data []byte) error {
 	if err := atomicfile.Write(filepath.Join(k.Dir, name), data, 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Join(k.Dir, name), err)
@@ -101,7 +101,7 @@ func (k Keyring) write(name string, data []byte) error {
 	return nil
 }
 
-// longestFile bounds a file's name; longer ones are hashed.
+// longestFile limits the length of a file's name; longer names are replaced by a hash.
 const longestFile = 200
 
 // Path is the file of a grant's credential.
@@ -130,8 +130,8 @@ type Issued struct {
 	Generation int `json:"generation"`
 }
 
-// Issue makes a credential that is valid for the given time, 0 meaning for ever, and returns its text. It does not
-// store it.
+// Issue makes a credential that is valid for the given time, for ever if that is 0, and returns the credential's text. It does not store
+// the credential.
 func (k Keyring) Issue(g Grant, good time.Duration) ([]byte, error) { return k.issue(g, good, false) }
 
 func (k Keyring) issue(g Grant, good time.Duration, found bool) ([]byte, error) {
@@ -203,11 +203,11 @@ func (k Keyring) Find(g Grant) ([]byte, error) {
 	return k.keepOrGo(g)
 }
 
-// unkept are credentials that this process made but could not store, by path.
+// unkept holds credentials that this process made but could not store, by path.
 var unkept sync.Map
 
-// keepOrGo makes a credential that need not be stored if the disk is full: this process keeps it in memory, and another one makes
-// a new one.
+// keepOrGo makes and stores a credential. If the disk is full, the credential is kept only in this process's memory, and other processes
+// make new ones.
 func (k Keyring) keepOrGo(g Grant) ([]byte, error) {
 	if text, ok := unkept.Load(k.Path(g)); ok {
 		if signer, err := k.key(accountFile); err == nil && k.good(text.([]byte), g, signer) {
@@ -242,7 +242,7 @@ func (k Keyring) good(text []byte, g Grant, signer nkeys.KeyPair) bool {
 	return err == nil && sameSubjects(claims, g)
 }
 
-// Identify presents the credential of a grant, see Options.Identify.
+// Identify returns a function that presents the credential of a grant, see Options.Identify.
 func (k Keyring) Identify(g Grant) func() (Identity, error) {
 	return func() (Identity, error) {
 		text, err := k.Find(g)
@@ -360,7 +360,7 @@ func (k Keyring) NATSConfig() (string, error) {
 	return natsConfig(operator, system, account, revocations)
 }
 
-// revocations are in NATS's own form, which is by key and time.
+// revocations returns the revocations in NATS's own form, which is by key and time.
 func (k Keyring) revocations() (jwt.RevocationList, error) {
 	list, err := k.List()
 	if err != nil {

@@ -59,8 +59,8 @@ type leaseValue struct {
 	TTL    time.Duration `json:"ttl_ns"`
 }
 
-// leaseSighting is a revision and when this process first saw it. A lease has expired when its revision did not change
-// for its time to live by the watcher's own clock, so clocks need not agree.
+// leaseSighting is a revision of a lease and when this process first saw that revision. If the revision has not changed for the lease's
+// time to live, the lease has expired. The watching process measures that time with its own clock, so clocks need not agree.
 type leaseSighting struct {
 	revision uint64
 	at       time.Time
@@ -79,9 +79,9 @@ type Lease struct {
 	expires  time.Time // zero once lost or released
 }
 
-// Lease takes the lease of a service, or returns a *HeldError. The lease of a dead controller can be taken when it was seen
-// unchanged for its time to live, so a waiting controller calls this again. The same holder takes its own lease back at
-// once, so holder must be unique to the installation or the process.
+// Lease takes the lease of a service, or returns a *HeldError. The lease of a dead controller can be taken when it has been seen unchanged
+// for its time to live, so a waiting controller must call Lease repeatedly. The same holder takes its own lease back at once, so holder
+// must be unique to the installation or the process.
 func (c *Conn) Lease(ctx context.Context, service, holder string, ttl time.Duration) (*Lease, error) {
 	if _, err := serviceToken(service); err != nil {
 		return nil, err
@@ -138,7 +138,8 @@ func (l *Lease) take(ctx context.Context, sight func(service string, revision ui
 	return &HeldError{Service: l.service, Holder: record.Holder, RetryIn: record.TTL}
 }
 
-// write counts the time to live from before the exchange, so that the holder stops before another may start.
+// write renews the time to live. It counts that time from before the exchange, so that the holder stops before another controller may
+// start.
 func (l *Lease) write(ctx context.Context, revision uint64) error {
 	value, err := json.Marshal(l.value)
 	if err != nil {
@@ -339,7 +340,7 @@ func (s *kvLeases) remove(ctx context.Context, service string, revision uint64) 
 	return err
 }
 
-// changed returns whether a write failed because the stored revision was another.
+// changed returns whether a write failed because the stored revision was not the expected one.
 func changed(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, jetstream.ErrKeyExists) || errors.As(err, &api) &&

@@ -67,7 +67,8 @@ func (m *ownLeases) remove(_ context.Context, service string, revision uint64) e
 	return nil
 }
 
-// leaseRequest reads a lease. With a value it writes the lease if the revision matches, with Remove it removes it.
+// leaseRequest asks for a lease. If it has a value, it writes the lease, provided that the revision matches. If Remove is set, it removes
+// the lease.
 type leaseRequest struct {
 	Value    json.RawMessage `json:"value,omitempty"`
 	Revision uint64          `json:"revision,omitempty"`
@@ -147,7 +148,7 @@ type askedLeases struct {
 	external *kvLeases
 }
 
-// ask fails with nats.ErrNoResponders on an external bus.
+// ask sends a request about a lease. On an external bus it fails with nats.ErrNoResponders.
 func (s askedLeases) ask(ctx context.Context, service string, r leaseRequest) (a leaseAnswer, err error) {
 	if !s.c.Connected() {
 		return a, ErrNotConnected

@@ -33,9 +33,9 @@ type recordLog struct {
 	upkeep upkeep
 }
 
-// contentOf is how many bytes of messages a log may keep so that the files stay within the given size. The server
-// writes blocks, whose size it derives from the limit. It deletes a block when the last of its messages is removed, and
-// frees space only after it has written.
+// contentOf returns how many bytes of messages a log may keep so that its files stay within the given size. The server writes files in
+// blocks, whose size it derives from the limit. It deletes a block only when the block's last message is removed, and frees that space only
+// after it has written new messages.
 func contentOf(disk int64) int64 {
 	const (
 		smallBlock, largeBlock = 4 << 20, 8 << 20
@@ -48,7 +48,7 @@ func contentOf(disk int64) int64 {
 	return disk - smallBlock - slack
 }
 
-// append returns when the record is on disk. After an error the record may nevertheless have been written.
+// append writes a record and returns when it is on disk. If it returns an error, the record may have been written nevertheless.
 func (l *recordLog) append(ctx context.Context, record []byte, until time.Time) error {
 	msgs, err := l.prepare(record, until)
 	if err != nil {
@@ -74,7 +74,7 @@ func (l *recordLog) prepare(record []byte, until time.Time) ([]*nats.Msg, error)
 	return msgs, nil
 }
 
-// store returns when a record's messages are on disk. It may be called again after an error.
+// store returns when a record's messages are on disk. After an error it may be called again.
 func (l *recordLog) store(ctx context.Context, msgs []*nats.Msg) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +89,7 @@ func (l *recordLog) store(ctx context.Context, msgs []*nats.Msg) error {
 	return l.publish(ctx, msgs)
 }
 
-// space is an upper limit of what messages take on disk.
+// space returns an upper limit of the space that messages take on disk.
 func space(msgs []*nats.Msg) (bytes int64) {
 	for _, m := range msgs {
 		bytes += int64(len(m.Data)) + headerBytes
@@ -124,8 +124,8 @@ func (l *recordLog) publish(ctx context.Context, msgs []*nats.Msg) error {
 	return nil
 }
 
-// read calls fn with the present records, oldest first: those after the record numbered after whose newest time is not before since.
-// Records that cannot be decompressed are skipped and reported at the end.
+// read calls fn with the present records, oldest first. It skips records up to the one numbered after, and records whose newest time is
+// before since. If records cannot be decompressed, it skips them and reports that at the end.
 func (l *recordLog) read(ctx context.Context, since time.Time, after uint64, fn func(seq uint64, record []byte) error) error {
 	messages, last, err := l.messages(ctx, after)
 	if err != nil || messages == nil {

@@ -47,7 +47,7 @@ func (o *Orders) check(instance string) error {
 	return nil
 }
 
-// orderSubject is where an instance's agent receives orders, answerSubject is where it answers.
+// orderSubject returns the subject on which an instance's agent receives orders, answerSubject the one on which it answers.
 func orderSubject(service, instance string) (string, error) {
 	return instanceSubject(service, "agent", instance, "set")
 }

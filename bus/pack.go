@@ -81,7 +81,7 @@ func (c *Conn) messages(subject string, value []byte) ([]*nats.Msg, error) {
 	return msgs, nil
 }
 
-// chunkSize is smaller if an external server accepts only smaller messages.
+// chunkSize returns the size of chunks. It is smaller than chunkBytes if an external server accepts only small messages.
 func (c *Conn) chunkSize() int {
 	if most := int(c.nc.MaxPayload()) - headerBytes; most > 0 && most < chunkBytes {
 		return most
@@ -89,7 +89,7 @@ func (c *Conn) chunkSize() int {
 	return chunkBytes
 }
 
-// part returns which chunk of which value a message carries.
+// part says which chunk of which value a message carries.
 type part struct {
 	id           string
 	index, count int

@@ -23,8 +23,8 @@ const (
 // stopWait limits how long a stop function waits for a running callback.
 const stopWait = 2 * time.Second
 
-// PublishReading sends a reading to the controller of its service. While the bus cannot be reached it returns
-// ErrNotConnected and buffers nothing, because a reading that arrives late would look like a fresh one.
+// PublishReading sends a reading to the controller of its service. While the bus cannot be reached, it returns ErrNotConnected and does not
+// buffer the reading, because a reading that arrives late would look like a fresh one.
 func (c *Conn) PublishReading(r quell.Reading) error {
 	subject, err := c.publishSubject(&r)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Conn) PublishReading(r quell.Reading) error {
 	return nil
 }
 
-// publishSubject is the subject of a reading. A holder of a balancer's credential publishes under its own name.
+// publishSubject returns the subject of a reading. If this process has a balancer's credential, the subject contains the credential's name.
 func (c *Conn) publishSubject(r *quell.Reading) (string, error) {
 	subject, err := readingSubject(r.Service, r.Instance, r.Source)
 	if err != nil {
@@ -133,8 +133,8 @@ func (c *Conn) subscribe(nc *nats.Conn, subject string, handle nats.MsgHandler) 
 	}, nil
 }
 
-// settle waits until the server has processed a subscription or its end, so that publishers on other connections see
-// the change.
+// settle waits until the server has processed that a subscription began or ended. From then on, publishers on other connections are
+// affected by the change.
 func (c *Conn) settle(nc *nats.Conn, within time.Duration) {
 	if !nc.IsConnected() {
 		return
@@ -144,7 +144,7 @@ func (c *Conn) settle(nc *nats.Conn, within time.Duration) {
 	}
 }
 
-// decodeReading accepts exactly one JSON object with known fields, whose names match the subject.
+// decodeReading accepts only a single JSON object with known fields. Its service, instance and source must match the subject.
 func decodeReading(subject string, data []byte, validate func(*quell.Reading) error) (quell.Reading, error) {
 	var r quell.Reading
 	if len(data) > maxReading {

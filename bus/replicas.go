@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// mostReplicas is the number of copies of a store in a cluster: one server may fail without loss of data or of the lease.
+// mostReplicas is the number of copies of a store in a cluster. With three, one server may fail and neither data nor leases are lost.
 const mostReplicas = 3
 
 // recheckReplicas is the time until a store with too few copies is checked again, because a missing server may be back.
@@ -26,7 +26,7 @@ func (u *upkeep) due(now time.Time) bool {
 	return u.opened.IsZero() || !u.whole && now.Sub(u.opened) >= recheckReplicas
 }
 
-// replicate opens a store with as many copies as the servers can hold, and gives an existing store more copies if it has too few.
+// replicate opens a store with as many copies as the servers can hold. If an existing store has fewer copies than that, it gets more.
 // create is called with the number of copies.
 func (c *Conn) replicate(ctx context.Context, u *upkeep, create func(ctx context.Context, replicas int) error) error {
 	wanted := c.replicas()
@@ -54,7 +54,7 @@ const (
 // the cluster. An election takes 4 to 9 s, so the move may be unnecessary, but it does no harm.
 const silence = 6 * time.Second
 
-// insist repeats a request to an external bus, until ctx ends, while nobody answers. The request must be safe to repeat.
+// insist repeats a request to an external bus while nobody answers, until ctx ends. The request must be safe to repeat.
 func (c *Conn) insist(ctx context.Context, ask func(ctx context.Context) error) error {
 	if c.opts.Server != nil {
 		return ask(ctx)
@@ -99,7 +99,7 @@ func (c *Conn) moveOn() {
 	}
 }
 
-// silent returns whether a request got no answer from a store, or an answer that means the same: there is no leader at present, or the
+// silent returns whether a store did not answer, or gave an answer that means the same: that there is no leader at present, or that the
 // same message was sent before and the servers have not yet agreed on it.
 func silent(err error) bool {
 	const notEnabled, notEnabledForAccount, sameInProcess = 10076, 10039, 10158
@@ -119,7 +119,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// replicas are the numbers of copies to try, highest first.
+// replicas returns the numbers of copies to try, highest first.
 func (c *Conn) replicas() []int {
 	switch {
 	case c.opts.Server != nil:

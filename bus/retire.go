@@ -56,7 +56,8 @@ func (k Keyring) Retire(service string, before time.Time, gone func(id string) b
 	return ids, k.rewrite(kept)
 }
 
-// retirable are the removed instances whose valid credentials were all made by Find, none by a person.
+// retirable returns the removed instances whose valid credentials were all made by Find. If a person made one of them, the instance is left
+// out.
 func retirable(list []Issued, service string, before time.Time, gone func(id string) bool) (ids []string) {
 	stays := map[string]bool{}
 	for _, made := range list {

@@ -19,7 +19,7 @@ const (
 	Controller Role = "controller" // everything
 	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain, replace
 	Leaf       Role = "leaf"       // forward messages of agents and balancers between a leaf node and an external NATS
-	shared     Role = "token"      // a token that all processes share, as before roles existed: readings and status
+	shared     Role = "token"      // a token that all processes share, as was usual before roles existed: readings and status
 )
 
 // Roles lists the roles that a credential can have.
@@ -71,11 +71,11 @@ var inside = Grant{Role: Controller, ID: "controller"}
 // sharedGrant is the grant of a shared token.
 func sharedGrant() Grant { return Grant{Role: shared, ID: "shared"} }
 
-// subjects are what a role may publish and subscribe to. Everything else is denied.
+// subjects are the subjects that a role may publish and subscribe to. All others are denied.
 type subjects struct{ publish, subscribe []string }
 
-// subjects is the table of the roles. Only the controller's row has JetStream's own subjects, which give access to the
-// streams of journal, state and lease.
+// subjects returns what a grant allows. Only controllers may use JetStream's own subjects, which give access to the streams of journal,
+// state and lease.
 func (g Grant) subjects() subjects {
 	svc, id := "quell."+escape(g.Service), escape(g.ID)
 	inbox := g.inbox() + ".>"
@@ -95,7 +95,7 @@ func (g Grant) subjects() subjects {
 	case Controller:
 		return subjects{[]string{">"}, []string{">"}}
 	}
-	// A shared token is valid for every service. Its answers come to inboxes that the library names.
+	// A shared token is valid for every service. Answers to it go to inboxes whose names the NATS library chooses.
 	return subjects{
 		[]string{"quell.*.reading.*.*", "quell.*.command", "quell.*.command.token.shared", "quell.*.history.token.shared"},
 		[]string{inboxes + ".*", inboxes + ".*.*"},
@@ -105,7 +105,7 @@ func (g Grant) subjects() subjects {
 // inboxes is the prefix of every inbox.
 const inboxes = "_INBOX"
 
-// inbox is where answers to a role arrive. Nobody else can subscribe there, or send requests with it.
+// inbox returns the prefix of the inboxes where answers to a role arrive. Nobody else can subscribe there, or name them in requests.
 func (g Grant) inbox() string {
 	if g.Role == shared || g.Role == "" {
 		return inboxes
@@ -118,7 +118,7 @@ func (g Grant) permissions() *server.Permissions {
 	return &server.Permissions{Publish: &server.SubjectPermission{Allow: s.publish}, Subscribe: &server.SubjectPermission{Allow: s.subscribe}}
 }
 
-// limits bound what the holders of one grant may do to the bus; connections beyond them are closed.
+// limits are what the holders of one grant may do. Connections that exceed the limits are closed.
 type limits struct {
 	connections int
 	messages    int64 // per second and connection

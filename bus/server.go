@@ -23,7 +23,7 @@ type ServerOptions struct {
 	Listen     string   // host:port, port 0 picks a free one; empty: reachable only inside the process
 	StoreDir   string   // holds journals, states and leases; created if missing
 	Keyring    *Keyring // whose credentials are accepted; nil: none are
-	Token      string   // that grants a shared role: readings of every instance, and the status; empty: none
+	Token      string   // token that grants a shared role: readings of every instance, and the status; empty: none
 	TLS        TLS
 	MaxPayload int          // largest message in bytes; 0 means 1 MiB
 	Logger     *slog.Logger // gets the server's own messages at debug level; nil discards
@@ -61,8 +61,8 @@ type Server struct {
 	stopErr error
 }
 
-// StartServer starts a bus inside this process. It handles no signals and never ends the process. Only this process,
-// holders of a credential or token, and holders of a client certificate, where those are verified, can use it.
+// StartServer starts a bus inside this process. It handles no signals and never ends the process. It can be used by this process, by
+// holders of a credential or token and, if client certificates are verified, by holders of such a certificate.
 func StartServer(opts ServerOptions) (*Server, error) {
 	conf, err := opts.natsOptions()
 	if err != nil {
@@ -177,7 +177,7 @@ func start(opts ServerOptions, conf *server.Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// launch returns every way in which NATS reports a failed start as an error.
+// launch starts the server. NATS reports a failed start in several ways; launch returns each of them as an error.
 func (s *Server) launch(conf *server.Options) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -199,7 +199,7 @@ func (s *Server) launch(conf *server.Options) (err error) {
 	return nil
 }
 
-// portFree tries to listen itself, because the system's error is clearer than the server's.
+// portFree tries to listen on the port, because the system's error is clearer than the NATS server's.
 func portFree(listen string) error {
 	if listen == "" {
 		return nil
@@ -232,7 +232,7 @@ func listenURL(s *server.Server, conf *server.Options) string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// URL is where clients on this machine reach the bus; empty without a listener.
+// URL returns the address at which clients on this machine reach the bus. It is empty if the bus has no listener.
 func (s *Server) URL() string { return s.url }
 
 func (s *Server) String() string {

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// natsLogger passes NATS's messages on at debug level. It records errors at which NATS would end its process. It also
-// reports a store that cannot be written: NATS only logs that, and then does not answer requests.
+// natsLogger passes NATS's messages on at debug level. It records errors at which NATS would otherwise end its process. It also reports a
+// store that cannot be written, because NATS only logs that and then leaves requests unanswered.
 type natsLogger struct {
 	log    *slog.Logger
 	broken func(error)
@@ -18,7 +18,7 @@ type natsLogger struct {
 	fatals []string
 }
 
-// storeFailures are the texts of such messages.
+// storeFailures are texts that occur in messages about a store that cannot be written.
 var storeFailures = []string{"critical write error", "will be disabled", "disabling jetstream"}
 
 func (l *natsLogger) debug(level, format string, v []any) {

@@ -34,7 +34,7 @@ type State struct {
 	mu     sync.Mutex // held by Put
 	kv     jetstream.KeyValue
 	upkeep upkeep
-	sole   bool // refuse to replace a value that another writer has put since
+	sole   bool // refuse to replace a value that another writer has put since this one read it
 
 	cached sync.Mutex // guards heads
 	heads  map[string]stateHead
@@ -43,7 +43,7 @@ type State struct {
 // errOverwritten says that another writer replaced the value since this one wrote or read it.
 var errOverwritten = errors.New("another controller has written it since")
 
-// last is what this process last read or wrote under a key.
+// last returns what this process last read or wrote under a key.
 func (s *State) last(name string) (stateHead, bool) {
 	s.cached.Lock()
 	defer s.cached.Unlock()
@@ -69,7 +69,7 @@ func (s *State) forget(name string) {
 	delete(s.heads, name)
 }
 
-// State returns the store of a service's values; nothing is created before the first Put.
+// State returns the store of a service's values. The first Put creates it.
 func (c *Conn) State(service string) (*State, error) {
 	svc, err := serviceToken(service)
 	if err != nil {
@@ -165,8 +165,8 @@ func (s *State) writeHead(ctx context.Context, kv jetstream.KeyValue, name strin
 	return s.replaceHead(ctx, kv, name, head, append(append(line, '\n'), whole...), revision)
 }
 
-// replaceHead writes under a key only if nobody else did since revision was read. A delayed request of a controller that lost its
-// lease could otherwise overwrite its successor's value.
+// replaceHead writes under a key only if nobody else has written there since revision was read. Otherwise a delayed request of a controller
+// that lost its lease could overwrite its successor's value.
 func (s *State) replaceHead(ctx context.Context, kv jetstream.KeyValue, name string, head stateHead, value []byte, revision uint64) error {
 	err := s.conn.insist(ctx, func(ctx context.Context) (err error) {
 		if revision == 0 {
@@ -294,7 +294,8 @@ func (s *State) readValue(ctx context.Context, kv jetstream.KeyValue, name strin
 	return packed, head.ID, nil
 }
 
-// noKey turns "not found" for a chunk, which means damage, into another error than "no value was ever put".
+// noKey is for errors of reading a chunk. "Not found" would mean that no value was ever put, but a missing chunk means damage, so noKey
+// returns another error.
 func noKey(err error) error {
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return errors.New("it is missing")

@@ -18,12 +18,12 @@ var ErrStoreClosed = errors.New("the store of the embedded bus cannot be written
 // reopenEvery is how often a failed store is checked.
 const reopenEvery = time.Second
 
-// storeHealth tracks whether the store of an embedded bus can be written. When the disk is full, NATS closes the store. It is
-// reopened when there is space, with the data that is on the disk.
+// storeHealth tracks whether the store of an embedded bus can be written. When the disk is full, NATS closes the store. When there is space
+// again, the store is reopened with the data on the disk.
 type storeHealth struct {
 	opening sync.Mutex // held while the store is reopened
 
-	mu     sync.Mutex      // guards what follows; NATS reports failures while it opens the store
+	mu     sync.Mutex      // guards what follows; NATS may report failures while it opens the store
 	failed context.Context // ends when the store fails; a new one after each reopening
 	fail   context.CancelCauseFunc
 	opens  bool // a goroutine is trying to reopen it
@@ -55,15 +55,15 @@ func (s *Server) storeFailed(err error) {
 	s.work.Go(s.reopen)
 }
 
-// Failed returns a channel that is closed when the store can no longer be written, for example because the disk is full. After
-// a reopening there is a new channel.
+// Failed returns a channel that is closed when the store can no longer be written, for example because the disk is full. When the store has
+// been reopened, Failed returns a new channel.
 func (s *Server) Failed() <-chan struct{} { return s.store.now().Done() }
 
 // Err returns why the store cannot be written; nil if it can.
 func (s *Server) Err() error { return context.Cause(s.store.now()) }
 
-// Reopen closes the store and opens what is in its folder now, for example after somebody emptied the folder. Data that was not yet
-// written is lost. nil means that the store is open.
+// Reopen closes the store and opens what is in its folder now, for example after somebody emptied the folder. Data that was not yet written
+// is lost. If it returns nil, the store is open.
 func (s *Server) Reopen() error {
 	s.store.opening.Lock()
 	defer s.store.opening.Unlock()

@@ -14,7 +14,7 @@ type TLS struct{ CA, Cert, Key string }
 
 func (t TLS) verifiesClients() bool { return t.CA != "" && t.Cert != "" }
 
-// server returns nil if TLS is not configured.
+// server returns the server's TLS configuration, nil if TLS is not configured.
 func (t TLS) server() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
@@ -30,8 +30,8 @@ func (t TLS) server() (*tls.Config, error) {
 	return conf, nil
 }
 
-// clientOption makes a connection use the files, which are read again at each attempt. Unless later is set, they must
-// be readable now.
+// clientOption makes a connection use the files. The files are read again at each attempt to connect. Unless later is set, they must be
+// readable already now.
 func (t TLS) clientOption(later bool) (nats.Option, error) {
 	if t == (TLS{}) {
 		return func(*nats.Options) error { return nil }, nil

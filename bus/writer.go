@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// ErrLater says that the value is in memory and will be written when the bus accepts it.
+// ErrLater says that a value is in memory and will be stored when the bus stores again.
 var ErrLater = errors.New("kept in memory until the bus stores again")
 
 const (
@@ -23,13 +23,13 @@ const (
 	retryPause  = time.Second // after the store refused a write
 )
 
-// Writer stores a service's journal and memory in an external bus, whose servers may take seconds to answer, for example while
-// they elect a leader. It writes everything in order, each record once. A caller waits at most writerWait. What is not stored by
-// then stays in memory until it can be stored, and the caller gets an error that wraps ErrLater.
+// Writer stores a service's journal and memory in an external bus, whose servers may take seconds to answer, for example while they elect a
+// leader. It writes everything in order, each record once. A caller waits at most writerWait. If something is not stored by then, it stays
+// in memory until it can be stored, and the caller gets an error that wraps ErrLater.
 type Writer struct {
 	journal *Journal
 	state   *State
-	holds   func() bool // returns whether this controller has the lease; without it no memory is written
+	holds   func() bool // returns whether this controller has the lease; without the lease, no memory is written
 	log     *slog.Logger
 
 	end  context.CancelFunc
@@ -42,7 +42,7 @@ type Writer struct {
 	begun   time.Time          // when writing the first began
 	late    time.Time          // since when the store lags behind
 	refusal error              // the store's last answer, if it answered but did not store
-	full    bool               // records were dropped since then
+	full    bool               // records have been dropped since the store began to lag
 	lost    int                // records that were dropped or that cannot be stored
 	values  map[string]*[]byte // the newest value of each key that is not stored yet
 }
@@ -147,7 +147,7 @@ func (w *Writer) Get(ctx context.Context, key string) ([]byte, error) {
 	return value, err
 }
 
-// hand queues a write. It waits for it, unless the store already lags behind.
+// hand queues a write and waits until it is done. If the store already lags behind, it does not wait.
 func (w *Writer) hand(ctx context.Context, x *writing) error {
 	x.done = make(chan struct{})
 	w.mu.Lock()
@@ -193,8 +193,8 @@ func (w *Writer) await(ctx context.Context, x *writing) error {
 	return w.lags()
 }
 
-// lags says since when the store lags behind, and why if the store said so. The text stays the same, so that it is
-// logged once.
+// lags returns an error while the store lags behind. The error says since when and, if known, why. Its text stays the same, so that it is
+// logged only once.
 func (w *Writer) lags() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -240,8 +240,8 @@ func (w *Writer) run(ctx context.Context) {
 	}
 }
 
-// again returns whether a failed write is to be tried again, and notes the reason if the store answered. A value that the store
-// refuses stays in values and is put again with the next one.
+// again returns whether a failed write must be tried again. If the store answered, it notes the store's reason. A value that the store
+// refuses stays in the field values and is put again together with the next one.
 func (w *Writer) again(x *writing, err error) bool {
 	switch {
 	case err == nil:
@@ -257,7 +257,7 @@ func (w *Writer) again(x *writing, err error) bool {
 	return true
 }
 
-// unfit returns whether a record can never be stored, whatever the state of the bus.
+// unfit returns whether a record can never be stored, even by a healthy bus.
 func unfit(err error) bool {
 	const tooLarge = 10054
 	var api *jetstream.APIError
@@ -319,13 +319,13 @@ func (w *Writer) Close(ctx context.Context) error {
 
 type patientKey struct{}
 
-// patient marks a context whose requests are repeated until the store answers, however long that takes and even if the bus is not
-// connected.
+// patient marks a context. A request with such a context is repeated until the store answers, however long that takes and even if the bus
+// is not connected.
 func patient(ctx context.Context) context.Context { return context.WithValue(ctx, patientKey{}, true) }
 
 func isPatient(ctx context.Context) bool { return ctx.Value(patientKey{}) != nil }
 
-// Unavailable returns whether the store could not be asked. Such an error says nothing about what the store holds.
+// Unavailable returns whether an error means that the store could not be asked. Such an error says nothing about what the store holds.
 func Unavailable(err error) bool {
 	return silent(err) || errors.Is(err, ErrNotConnected) || errors.Is(err, ErrStoreClosed) || errors.Is(err, context.Canceled)
 }

@@ -292,7 +292,7 @@ func (d *Driver) warn(views []*view) {
 	}
 }
 
-// weighted are the algorithms that use weights changed at run time, by their names in `show stat`. `show stat` may report random as unknown.
+// weighted are the algorithms that use weights changed at run time, by their names in `show stat`, which may report random as unknown.
 var weighted = []string{"roundrobin", "leastconn", "random", "unknown"}
 
 // once warns once about a server, or about the backend if server is empty.
