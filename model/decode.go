@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// Decode reads models.json. Mistakes in it come as one *quell.UserError that names each with its line and path.
+// Decode reads models.json. If the text has mistakes, the error is one *quell.UserError that names the line and path of each.
 func Decode(r io.Reader) (*Models, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -24,8 +24,8 @@ func Decode(r io.Reader) (*Models, error) {
 	return decode(text, "line ")
 }
 
-// Load reads the models of a file. Mistakes in it come as one *quell.UserError that names each with file, line
-// and path.
+// Load reads models from a file. If the file has mistakes, the error is one *quell.UserError that names file, line and path
+// of each.
 func Load(path string) (*Models, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -74,7 +74,7 @@ type file struct {
 }
 
 func (f *file) models(top map[string]json.RawMessage) *Models {
-	maps.DeleteFunc(top, func(_ string, raw json.RawMessage) bool { return string(raw) == "null" }) // counts as absent
+	maps.DeleteFunc(top, func(_ string, raw json.RawMessage) bool { return string(raw) == "null" }) // null counts as absent
 	m := &Models{}
 	f.format(top["format"])
 	if raw, ok := top["trained"]; ok {
@@ -101,8 +101,8 @@ func (k kind) texts(top map[string]json.RawMessage) texts {
 	return out
 }
 
-// keep keeps unknown sections, which a newer version may have written, so that the models survive a downgrade. A name that is
-// similar to a known one is a mistake, because otherwise a table would silently be left out.
+// keep keeps unknown sections, because a newer version may have written them and Quell may have been downgraded since. A name that is
+// similar to a known one is reported as a mistake, because otherwise a misspelt table would silently be left out.
 func (f *file) keep(m *Models, top map[string]json.RawMessage) {
 	names := known()
 	for _, name := range sortedKeys(top) {
@@ -157,7 +157,7 @@ func tables[R any](f *file, name string, raw json.RawMessage, required []string)
 	return out
 }
 
-// strict decodes one object: every required name must be present, and no unknown one.
+// strict decodes one object. It reports required names that are missing, and unknown names.
 func (f *file) strict(path string, raw json.RawMessage, required []string, dst any) {
 	var names map[string]json.RawMessage
 	if json.Unmarshal(raw, &names) != nil || names == nil {
@@ -179,7 +179,7 @@ func (f *file) strict(path string, raw json.RawMessage, required []string, dst a
 	}
 }
 
-// explain turns an error of encoding/json into the field, if that is known, and what is wrong.
+// explain returns the field that an error of encoding/json is about, if it is known, and what is wrong with it.
 func explain(err error) (field, problem string) {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {

@@ -10,14 +10,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// ShowOptions select how models are printed and drawn. The zero value means the metric of the training, and thresholds of 1.5,
-// 2.5 and 4 times the lowest trained response time.
+// ShowOptions select how models are printed and drawn. The zero value means the metric of the training, and thresholds of
+// 1.5, 2.5 and 4 times the lowest trained response time.
 type ShowOptions struct {
 	Metric       quell.Metric
 	ThresholdsMS []float64
 }
 
-// of fills in the metric of the models if none is given.
+// of returns the options with the metric of the models if they name none.
 func (o ShowOptions) of(m *Models) ShowOptions {
 	switch {
 	case o.Metric != "":

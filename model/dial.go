@@ -10,37 +10,38 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Dial is what DIAL learns: from which response time on an instance suffers, which resource it suffers from, and how much of that resource
-// others then use.
+// Dial is the section of the policy DIAL. It says above which response time an instance suffers from neighbours, how to tell from which
+// resource it suffers, and how much of that resource the neighbours then use.
 type Dial struct {
-	// PeakRate is r of Eq. 3: the requests per second, of the classes' trained mix, at which the first resource of an instance is full.
-	// 0: not known.
+	// PeakRate is r of Eq. 3: the rate of requests, in the trained mix of classes, at which the first resource of an instance is full. It
+	// is in requests per second; 0 means unknown.
 	PeakRate float64 `json:"peak_rate,omitempty"`
-	// DetectMS is the p90 that one window of an undisturbed instance stays below with 95% confidence, at DetectRate; 0: not known.
+	// DetectMS is the bound that the p90 of one window of an undisturbed instance stays below with 95% confidence, at DetectRate. 0 means
+	// unknown.
 	DetectMS        float64            `json:"detect_ms,omitempty"`
 	DetectByClassMS map[string]float64 `json:"detect_by_class_ms,omitempty"`
 	DetectRate      float64            `json:"detect_rate,omitempty"` // requests per second
-	// Calm is the p90 of an undisturbed instance over the share of PeakRate that it gets; with it the bounds follow the load.
+	// Calm is the p90 of an undisturbed instance as a function of its rate of requests over PeakRate. It gives the bounds at other rates.
 	Calm Queueing `json:"calm,omitempty"`
 	// Expected are the user and system times of an undisturbed instance, by feature (cpu_user, cpu_system).
 	Expected   map[string]Expected         `json:"expected,omitempty"`
 	Classifier *stats.Tree                 `json:"classifier,omitempty"`
 	Queueing   map[quell.Resource]Queueing `json:"queueing,omitempty"`
 
-	// how good the fit was
+	// Errors and Validated say how good the fit was.
 	Errors    map[quell.Resource]QueueingError `json:"errors,omitempty"`
-	Validated stats.Confusion                  `json:"validated,omitempty"` // the classifier, each sample by a tree fitted to others
+	Validated stats.Confusion                  `json:"validated,omitempty"` // predictions of each sample by a tree that was fitted to other samples
 }
 
-// QueueingError is how far Eq. 1 is off the response times that it was fitted to.
+// QueueingError says how much the response times of Eq. 1 differ from those that it was fitted to.
 type QueueingError struct {
 	Rows         int     `json:"rows"`
 	MeanRelative float64 `json:"mean_relative"`
 	MaxRelative  float64 `json:"max_relative"`
-	Linear       float64 `json:"linear"` // the mean without the square term
+	Linear       float64 `json:"linear"` // the mean error if Eq. 1 has no square term
 }
 
-// Dial returns the models' section of DIAL; nil if they have none.
+// Dial returns the models' section of DIAL, or nil if they have none.
 func (m *Models) Dial() *Dial {
 	d, _ := sectionOf[*Dial](m)
 	return d
@@ -57,7 +58,7 @@ const (
 	connectP90     = "connect_ms_p90"
 )
 
-// What is expected by the number of requests.
+// Features whose value is expected to follow from the rate of requests (keys of Dial.Expected).
 const (
 	expectedUser   = "cpu_user"
 	expectedSystem = "cpu_system"
@@ -75,13 +76,13 @@ var (
 // Expected is what a machine is expected to use for its requests: a linear regression without coefficients below 0 (DIAL, section II-B2).
 type Expected struct {
 	Intercept  float64            `json:"intercept"`
-	PerRequest map[string]float64 `json:"per_request"` // by class, for one request per second; OtherClasses for all that are not named
+	PerRequest map[string]float64 `json:"per_request"` // by class of requests, for one request per second; OtherClasses stands for all classes that are not listed
 }
 
-// OtherClasses is the name of requests whose class has no name.
+// OtherClasses is the key for all requests whose class is not listed.
 const OtherClasses = "*"
 
-// At returns what is expected at a rate of requests, of which byClass tells the classes, all per second.
+// At returns what is expected at a rate of requests per second. byClass has the rates of those requests whose class is known.
 func (e Expected) At(rate float64, byClass map[string]float64) float64 {
 	use := e.Intercept
 	for _, class := range sortedKeys(byClass) {
@@ -93,10 +94,11 @@ func (e Expected) At(rate float64, byClass map[string]float64) float64 {
 	return use + e.PerRequest[OtherClasses]*math.Max(rate, 0)
 }
 
-// leastExpected is the share of the processors below which a ratio to it says nothing.
+// leastExpected is a share of the processors. If an expected value is smaller, a ratio to it means nothing.
 const leastExpected = 0.005
 
-// Features returns what an observation tells the classifier. What was not measured is absent, as is a ratio to next to nothing.
+// Features returns the classifier's features of an observation. A feature that was not measured is absent, and so is a ratio to an expected
+// value below leastExpected.
 func (s *Dial) Features(o *quell.Observation) map[string]float64 {
 	features := map[string]float64{}
 	if c := o.CPU; c != nil {
@@ -122,21 +124,22 @@ func (s *Dial) ratio(features map[string]float64, name, of string, use float64, 
 	}
 }
 
-// Queueing is Eq. 1 of DIAL: the p90 in milliseconds is c0 + c1 / (1 - rho) + c2 / (1 - rho)², where rho is the share of a resource that
-// is used by whomever. It never falls as rho grows: c1 and c2 are not below 0, and one of them is above.
+// Queueing holds the coefficients of Eq. 1 of DIAL: the p90 in milliseconds is c0 + c1 / (1 - rho) + c2 / (1 - rho)². rho is the total use
+// of a resource, by the instance and its neighbours, as a fraction. c1 and c2 are at least 0 and not both 0, so the p90 never falls as rho
+// grows.
 type Queueing []float64
 
-// fullest is the largest use at which a response time is predicted.
+// fullest is the largest use for which a response time is predicted. A higher use counts as this one.
 const fullest = 0.999
 
-// MS returns the p90 in milliseconds at a use of the resource from 0 to 1.
+// MS returns the p90 in milliseconds if the total use of the resource is rho, from 0 to 1.
 func (q Queueing) MS(rho float64) float64 {
 	free := 1 - math.Min(math.Max(rho, 0), fullest)
 	return q[0] + q[1]/free + q[2]/(free*free)
 }
 
-// Hidden returns what neighbours use of the resource, from 0 to 1 - own, if an instance that uses own of it has this p90 in milliseconds:
-// Eq. 1 solved for rho_bg. A p90 that the own use explains gives 0.
+// Hidden returns the neighbours' use of the resource, from 0 to 1 - own, if an instance that uses own of it has a p90 of ms milliseconds.
+// It is Eq. 1 solved for rho_bg. If the instance's own use explains the p90, Hidden returns 0.
 func (q Queueing) Hidden(ms, own float64) float64 {
 	above := ms - q[0]
 	if above <= 0 {
@@ -147,9 +150,9 @@ func (q Queueing) Hidden(ms, own float64) float64 {
 	return math.Max(0, math.Min(1-1/x, fullest)-own)
 }
 
-// Bounds are p90s in milliseconds above which an instance suffers, if it stays above them for two windows.
+// Bounds are p90s in milliseconds. An instance suffers from neighbours if it stays above them for two windows.
 type Bounds struct {
-	All     float64 // 0: not known
+	All     float64 // 0: unknown
 	ByClass map[string]float64
 }
 
@@ -166,7 +169,7 @@ func (s *Dial) Bounds(rate float64) Bounds {
 	return b
 }
 
-// growth is the p90 of an undisturbed instance at a rate over that at DetectRate.
+// growth returns the p90 of an undisturbed instance at a rate of requests, divided by its p90 at DetectRate.
 func (s *Dial) growth(rate float64) float64 {
 	if s.Calm == nil || s.PeakRate <= 0 {
 		return 1
@@ -174,7 +177,7 @@ func (s *Dial) growth(rate float64) float64 {
 	return s.Calm.MS(rate/s.PeakRate) / s.Calm.MS(s.DetectRate/s.PeakRate)
 }
 
-// Lacking says which part of the section is missing that tells of a resource; empty if all are there.
+// Lacking names the part of the section that is needed for a resource but missing. It is empty if none is missing.
 func (s *Dial) Lacking(r quell.Resource) string {
 	switch {
 	case s.DetectMS == 0:
@@ -215,7 +218,7 @@ func decodeDial(f *file, text texts) Section {
 	return &s
 }
 
-// tree takes the mistakes of a tree.
+// tree adds the mistakes of a tree to those of the file.
 func (f *file) tree(path string, err error) {
 	var c check
 	c.tree(path, err)
@@ -276,7 +279,7 @@ func (c *check) queueing(path string, q Queueing) {
 	}
 }
 
-// tree takes the mistakes of a tree.
+// tree adds the mistakes of a tree to the broken rules.
 func (c *check) tree(path string, err error) {
 	for _, mistake := range unjoined(err) {
 		if node := new(stats.NodeError); errors.As(mistake, &node) {

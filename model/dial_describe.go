@@ -7,12 +7,12 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// DialReport tells how good DIAL's section is.
+// DialReport describes the quality of DIAL's section.
 type DialReport struct {
 	*Dial
-	Rows    int      // that hold what DIAL looks at
-	Calm    int      // of them without interference
-	Unfelt  int      // disturbed rows that were no slower than calm ones, which the classifier leaves out
+	Rows    int      // number of rows with the measurements that DIAL uses
+	Calm    int      // how many of these rows have no interference
+	Unfelt  int      // rows with interference that were no slower than rows without; the classifier leaves them out
 	Missing []string // parts that could not be fitted, with the reason
 }
 

@@ -14,24 +14,24 @@ import (
 
 // Constants of the fit.
 const (
-	detectConfidence = 0.95 // that a window of an undisturbed instance stays below the bound
-	leastQueueing    = 4    // rows for the coefficients of Eq. 1
-	leastUses        = 3    // different uses among them
-	leastSamples     = 10   // of the classifier
+	detectConfidence = 0.95 // confidence that a window of an undisturbed instance stays below the bound
+	leastQueueing    = 4    // least number of rows from which the coefficients of Eq. 1 are fitted
+	leastUses        = 3    // least number of different uses in these rows
+	leastSamples     = 10   // least number of samples for the classifier
 	leafSamples      = 3
 	dialFolds        = 10
 	dialSeed         = 1
-	byClassGain      = 0.8 // classes are told apart where that lowers the variance of what is left to this share
+	byClassGain      = 0.8 // classes are fitted separately if that lowers the residual variance to at most this fraction
 )
 
-// dialFit is a section in the making.
+// dialFit is the state of the fit of DIAL's section.
 type dialFit struct {
 	Dial
-	rows, calm []TrainingRow // with an observation and a p90; of them those without interference
+	rows, calm []TrainingRow // rows: those with an observation and a p90; calm: those of rows without interference
 	report     DialReport
 }
 
-// fitDial fits DIAL's section to the rows that hold what its classifier looks at. There is none if no row does.
+// fitDial fits DIAL's section to the rows that have the measurements that its classifier uses. If no row has them, it returns no section.
 func fitDial(in fitting) (Section, SectionReport, error) {
 	var f dialFit
 	for _, r := range in.rows {
@@ -57,7 +57,7 @@ func fitDial(in fitting) (Section, SectionReport, error) {
 	return &f.Dial, &f.report, nil
 }
 
-// tells says whether an observation has what the classifier looks at.
+// tells returns whether an observation has the measurements that the classifier uses.
 func tells(o *quell.Observation) bool {
 	_, retransmits := o.TCP[retransmitRate]
 	_, connects := o.TCP[connectP90]
@@ -69,7 +69,7 @@ func p90Of(r *TrainingRow) (float64, bool) {
 	return ms, ok && ms > 0
 }
 
-// peakRate finds the first resource that requests fill.
+// peakRate finds the resource that requests fill first, and the rate at which it is full.
 func (f *dialFit) peakRate() {
 	most := 0.0
 	for _, resource := range quell.Resources {
@@ -93,7 +93,7 @@ func (f *dialFit) peakRate() {
 
 func (f *dialFit) leave(part, why string) { f.report.Missing = append(f.report.Missing, part+": "+why) }
 
-// useOf is the instance's own use of a resource.
+// useOf returns the instance's own use of a resource, and whether it is known.
 func useOf(r *TrainingRow, resource quell.Resource) (float64, bool) {
 	if r.Resource == resource {
 		return r.Utilization, true
@@ -102,8 +102,8 @@ func useOf(r *TrainingRow, resource quell.Resource) (float64, bool) {
 	return use, ok
 }
 
-// detection finds the bounds of calm response times: a one-sided prediction bound for one window. Response times are divided by what the
-// load explains, so that a load that varies does not widen the bound.
+// detection finds the bounds of calm response times: a one-sided prediction bound for one window. Response times are first divided by those
+// that their load explains, because otherwise a varying load would widen the bound.
 func (f *dialFit) detection() {
 	var points []point
 	rates := make([]float64, 0, len(f.calm))
@@ -119,7 +119,7 @@ func (f *dialFit) detection() {
 	}
 	slices.Sort(rates)
 	f.DetectRate = stat.Quantile(0.5, stat.Empirical, rates, nil)
-	fitted := 1 // parameters that the same rows were used for
+	fitted := 1 // number of parameters that were fitted to the same rows
 	if q, ok := fitQueueing(points, true); ok && q.MS(0) > 0 {
 		f.Calm, fitted = q, 3
 	}
@@ -151,7 +151,8 @@ func (f *dialFit) detection() {
 	}
 }
 
-// predictionBound is the value that one more like these stays below with detectConfidence, where some parameters were fitted to them.
+// predictionBound returns the bound that one more value of the same kind stays below with detectConfidence. fitted is how many parameters
+// were fitted to the values.
 func predictionBound(values []float64, fitted int) (float64, bool) {
 	n, free := float64(len(values)), float64(len(values)-fitted)
 	if free < 1 {
@@ -165,7 +166,7 @@ func predictionBound(values []float64, fitted int) (float64, bool) {
 	return mean + stats.TQuantile(detectConfidence, free)*math.Sqrt(squares/free*(1+1/n)), true
 }
 
-// expectations fit the times of a calm machine's processors to its requests.
+// expectations fits the processor times of undisturbed machines to their requests.
 func (f *dialFit) expectations() {
 	for _, name := range dialExpectations {
 		var rows []TrainingRow
@@ -190,7 +191,7 @@ func (f *dialFit) expectations() {
 	}
 }
 
-// expect fits uses to requests: by class where that explains clearly more than their sum.
+// expect fits uses to the rates of requests. It fits each class separately if that explains clearly more than their sum does.
 func expect(rows []TrainingRow, uses []float64) (Expected, bool) {
 	total, left, ok := regress(rows, uses, nil)
 	if !ok {
@@ -211,7 +212,7 @@ func expect(rows []TrainingRow, uses []float64) (Expected, bool) {
 	if !ok || leftBy >= byClassGain*left {
 		return total, true
 	}
-	if _, told := by.PerRequest[OtherClasses]; !told { // a class that appears after training costs what a request cost in training
+	if _, told := by.PerRequest[OtherClasses]; !told { // a class without training costs what a request cost in training
 		for _, class := range classes {
 			by.PerRequest[OtherClasses] += by.PerRequest[class] * mix[class] / requests
 		}
@@ -219,7 +220,7 @@ func expect(rows []TrainingRow, uses []float64) (Expected, bool) {
 	return by, true
 }
 
-// regress fits uses to the requests of each class and to those of no class; left is the variance of what is not explained.
+// regress fits uses to the rates of each class and to the rate of requests without a class. left is the residual variance.
 func regress(rows []TrainingRow, uses []float64, classes []string) (e Expected, left float64, ok bool) {
 	a, others := make([][]float64, len(rows)), 0.0
 	for i, r := range rows {
@@ -254,7 +255,7 @@ func regress(rows []TrainingRow, uses []float64, classes []string) (e Expected, 
 	return e, left / float64(len(rows)-columns), true
 }
 
-// queueing fits Eq. 1 for each resource that was trained, to what the service and the interferer used of it.
+// queueing fits Eq. 1 for each trained resource to its total use, by the service and the interferer.
 func (f *dialFit) queueing() {
 	for _, resource := range resourcesOf(f.rows) {
 		var points []point
@@ -278,8 +279,8 @@ func (f *dialFit) queueing() {
 	}
 }
 
-// fitQueueing fits Eq. 1 to uses and p90s, with the square term or without. Relative errors count: response times scatter more where they
-// are longer. It is false where the rows tell no growth.
+// fitQueueing fits Eq. 1 to uses and p90s, with the square term or without. It minimises relative errors, because longer response times
+// scatter more. It returns false if the response times do not grow with use.
 func fitQueueing(points []point, square bool) (Queueing, bool) {
 	uses := map[float64]bool{}
 	a, b := make([][]float64, len(points)), make([]float64, len(points))
@@ -301,7 +302,7 @@ func fitQueueing(points []point, square bool) (Queueing, bool) {
 	return q, q[1] > 0 || q[2] > 0
 }
 
-// off returns the mean and the largest relative error.
+// off returns the mean and the largest relative error of q at the points.
 func (q Queueing) off(points []point) (mean, largest float64) {
 	for _, p := range points {
 		gap := math.Abs(q.MS(p.x)-p.y) / p.y
@@ -311,7 +312,8 @@ func (q Queueing) off(points []point) (mean, largest float64) {
 	return mean, largest
 }
 
-// classifier fits the tree. Calm rows are of no class of contention; disturbed ones count where the instance is slower for it.
+// classifier fits the tree. Rows without interference have the class NotContended. Rows with interference have the class of their resource,
+// and are used only if the instance was slower because of it.
 func (f *dialFit) classifier(unscored bool) error {
 	var samples []stats.Sample
 	var classes []string

@@ -27,8 +27,8 @@ func (m *Models) Encode(w io.Writer) error {
 	return err
 }
 
-// Save writes models.json in one step: a reader sees the old or the new file. A symbolic link is followed; anything
-// but a regular file is refused.
+// Save writes models.json in one step: a reader sees either the old or the new file. If the path is a symbolic link, its
+// target is replaced. If it is no regular file, Save returns an error.
 func (m *Models) Save(path string) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target

@@ -7,19 +7,19 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Errors are the models' errors when each cell of the training plan is left out, the model is fitted to the others,
-// and the cell is predicted. Only cells within the range of the others of their level are predicted, the same ones
-// for both interference models. A model is nil if no cell could be predicted.
+// Errors are the models' errors in a cross-validation: each cell (a level of utilisation under one interference) is left out
+// once, the model is fitted to the other cells, and the cell is predicted. Only cells within the range of the other cells of
+// their level are predicted; both interference models predict the same ones. A model is nil if no cell could be predicted.
 type Errors struct {
 	ResponseTime *ModelError `json:"response_time,omitempty"`
 	Total        *ModelError `json:"total,omitempty"`
 	Joint        *ModelError `json:"joint,omitempty"`
 }
 
-// ModelError summarises the errors of one model. Relative errors are of the response time, or for interference models
-// of the probe time 1 + SF in units of R_iso, because severity may be 0. Severity errors are differences of SF.
+// ModelError summarises the errors of one model. Relative errors are errors of the response time. For interference models
+// they are errors of the probe time, 1 + SF in units of R_iso, because severity may be 0. Severity errors are differences of SF.
 type ModelError struct {
-	Cells        int      `json:"cells"` // predicted
+	Cells        int      `json:"cells"` // number of predicted cells
 	Skipped      int      `json:"skipped,omitempty"`
 	MeanRelative float64  `json:"mean_relative"`
 	MaxRelative  float64  `json:"max_relative"`
@@ -68,7 +68,7 @@ func interferenceErrors(rows []Interference, predict func([]Interference, Interf
 	var a account
 	for i, r := range rows {
 		others := without(rows, i)
-		span := []float64{0} // every level starts at severity 0 for no interference
+		span := []float64{0} // without interference, every level has severity 0
 		for _, o := range others {
 			if o.Utilization == r.Utilization {
 				span = append(span, o.Interfering)

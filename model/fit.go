@@ -15,13 +15,14 @@ import (
 type FitOptions struct {
 	Service      string
 	InstanceType string
-	Metric       quell.Metric // for errors; every statistic of the rows is kept
+	Metric       quell.Metric // the statistic whose errors are measured; the models keep every statistic of the rows
 	At           time.Time
 	Unscored     bool // leaves the errors out, because measuring them needs a fit for each cell
 }
 
-// Fit makes models from training runs, with a report about their quality. Invalid rows, a resource without a row of
-// interfering 0, and a metric that no row has are errors (*quell.UserError; the latter two wrap quell.ErrNoData).
+// Fit makes models from training runs, with a report about their quality. Errors are of type *quell.UserError. It is an
+// error if a row is invalid, if a resource has no row without interference, or if no row has the metric. The latter two
+// errors wrap quell.ErrNoData.
 func Fit(rows []TrainingRow, o FitOptions) (*Models, *Report, error) {
 	if err := checkRows(rows, o.Metric); err != nil {
 		return nil, nil, &quell.UserError{Err: fmt.Errorf("fitting models: %w", err)}
@@ -83,7 +84,7 @@ func ofResource(rows []TrainingRow, resource quell.Resource) []TrainingRow {
 	return slices.DeleteFunc(slices.Clone(rows), func(r TrainingRow) bool { return r.Resource != resource })
 }
 
-// note records what the rows of a resource say in any case: how they were probed, and what a request uses.
+// note records how the rows of a resource were probed, and how much of the resource a request uses.
 func (t *Trained) note(resource quell.Resource, rows []TrainingRow) error {
 	by, err := probingOf(rows)
 	if err != nil {
@@ -98,7 +99,7 @@ func (t *Trained) note(resource quell.Resource, rows []TrainingRow) error {
 	return nil
 }
 
-// put sets a value of a map, which is made if needed.
+// put sets a value in a map. If the map is nil, put makes it.
 func put[V any](m *map[quell.Resource]V, resource quell.Resource, value V) {
 	if *m == nil {
 		*m = map[quell.Resource]V{}
@@ -106,8 +107,8 @@ func put[V any](m *map[quell.Resource]V, resource quell.Resource, value V) {
 	(*m)[resource] = value
 }
 
-// probingOf returns how the rows were probed; nil if no row says. Rows that were probed in different ways have different probe times
-// for one machine, so they cannot be combined.
+// probingOf returns how the rows were probed, or nil if no row says so. It is an error if they were probed in different ways, because
+// then one machine has different probe times.
 func probingOf(rows []TrainingRow) (by *quell.Probing, err error) {
 	for i := range rows {
 		switch row := &rows[i]; {
@@ -121,8 +122,8 @@ func probingOf(rows []TrainingRow) (by *quell.Probing, err error) {
 	return by, nil
 }
 
-// usePerRequest is the slope of utilisation over request rate through the origin, from isolation rows. Rows with
-// interference are not used because a saturated resource carries less than requested. 0 if there was no traffic.
+// usePerRequest returns the slope of utilisation over request rate through the origin, from rows without interference. Rows
+// with interference are not used, because a saturated resource carries less than requested. It is 0 if there was no traffic.
 func usePerRequest(rows []TrainingRow) float64 {
 	var rates, uses []float64
 	for _, r := range rows {

@@ -9,20 +9,20 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// layout records on which line of a JSON text each path is, and which names are given twice in one object, because
-// encoding/json reports neither.
+// layout records the line of each path in a JSON text, and which names are given twice in one object, because encoding/json
+// reports neither.
 type layout struct {
 	text     []byte
 	lines    map[string]int
 	repeated []error
-	counted  int // bytes of text whose line breaks are in line
+	counted  int // number of bytes of text whose line breaks have been counted in line
 	line     int
 }
 
-// maxDepth limits the depth that is mapped; our files are never nested deeper.
+// maxDepth limits how deep objects are mapped. Quell's files are never nested deeper.
 const maxDepth = 10
 
-// mapLayout expects text to be valid JSON. Values of names for which opaque is true are not entered.
+// mapLayout returns the layout of text, which must be valid JSON. It does not look inside values whose path opaque accepts.
 func mapLayout(text []byte, opaque func(path string) bool) *layout {
 	l := &layout{text: text, lines: map[string]int{}, line: 1}
 	l.value(json.NewDecoder(bytes.NewReader(text)), "", 0, opaque)

@@ -10,14 +10,14 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// level is the runs of one commanded utilisation; they share the mean of the carried utilisation.
+// level is all runs with the same commanded utilisation. Its utilisation is the mean of what these runs carried.
 type level struct {
 	commanded   float64
 	utilization float64
-	cells       []cell // in order of interference
+	cells       []cell // in increasing order of interference
 }
 
-// cell is the runs of one level and one interference.
+// cell is the runs of a level that have the same interference.
 type cell struct {
 	isolated    bool
 	interfering float64 // mean over the runs; 0 if isolated
@@ -25,8 +25,8 @@ type cell struct {
 	rows        []TrainingRow
 }
 
-// feel sets the severity of every cell by Eq. 1 without the test for significance. The test prevents taking the noise
-// of one short window for interference. A cell pools whole runs with commanded interference, and setting small
+// feel sets the severity of every cell by Eq. 1 without the test for significance. That test is for single short windows,
+// whose noise could be taken for interference. A cell pools whole runs with commanded interference, and setting small
 // severities to 0 would bias the tables.
 func (l *level) feel(alone *Baseline) {
 	isoMS, _, _ := alone.Isolation(l.utilization)
@@ -37,7 +37,7 @@ func (l *level) feel(alone *Baseline) {
 	}
 }
 
-// responseRows gives a row for every severity of the level, cells of one severity pooled.
+// responseRows returns a row for every severity of the level. Cells with the same severity are pooled.
 func (l *level) responseRows() []ResponseTime {
 	bySeverity := map[float64][]TrainingRow{}
 	for _, c := range l.cells {
@@ -80,7 +80,7 @@ func (c *cell) probes() stats.Moments {
 	return stats.Pool(parts)
 }
 
-// meanLatency averages each statistic over the runs that have it, by their numbers of requests.
+// meanLatency averages each statistic over the runs that have it, weighted by their numbers of requests.
 func meanLatency(rows []TrainingRow) quell.Latency {
 	var out quell.Latency
 	for metric, dst := range map[quell.Metric]**float64{
@@ -115,8 +115,8 @@ func Converged(runMeansMS []float64) (relative float64, converged bool) {
 	return relative, ok && len(runMeansMS) >= 3 && interval.Within(0.05)
 }
 
-// notConverged lists the cells whose last run says that the level stopped too early; isolation cells without that
-// information are judged by the rule.
+// notConverged lists the cells whose runs stopped too early according to their last run. If the runs of an isolation cell do
+// not say so, Converged decides.
 func (l *level) notConverged() []Cell {
 	var out []Cell
 	for _, c := range l.cells {
@@ -164,15 +164,15 @@ func groupLevels(rows []TrainingRow) ([]*level, error) {
 	return levels, nil
 }
 
-// groupCells groups the runs of a level by the commanded interference or, if a row does not have it, by the carried
-// one in steps of 0.01.
+// groupCells groups the runs of a level by their commanded interference or, if a row does not have it, by the interference
+// that was carried, in steps of 0.01.
 func groupCells(rows []TrainingRow) []cell {
 	type key struct {
 		isolated, commanded bool
 		value               float64
 	}
 	groups := map[key][]TrainingRow{}
-	var order []key // of appearance
+	var order []key // the keys in order of appearance
 	for _, r := range rows {
 		k := key{value: math.Round(r.Interfering*100) / 100}
 		switch {

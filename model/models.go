@@ -1,7 +1,7 @@
 // Package model holds what Quell learns by training: how long a probe takes without neighbours, how response time
 // depends on utilisation and severity, and how severity depends on a neighbour's use. It fits these tables to
-// training runs, reads and writes them as models.json, and predicts from them. It is pure, except for the functions
-// that take a file's name.
+// training runs, reads and writes them as models.json, and predicts from them. Its functions are pure, except for those that
+// take a file's name.
 package model
 
 import (
@@ -23,7 +23,7 @@ type Models struct {
 	Trained  *Trained  // nil if unknown
 	Sections []Section // at most one of each kind
 
-	// Kept are unknown sections by name, as they were read. They are written again.
+	// Kept holds unknown sections by name, as they were read. They are written back unchanged.
 	Kept map[string]json.RawMessage
 }
 
@@ -33,9 +33,9 @@ type Trained struct {
 	Service      string                     `json:"service,omitempty"`
 	InstanceType string                     `json:"instance_type,omitempty"`
 	Metric       quell.Metric               `json:"metric,omitempty"`
-	Rows         int                        `json:"rows,omitempty"`        // training runs used
+	Rows         int                        `json:"rows,omitempty"`        // number of training runs used
 	PerRequest   map[quell.Resource]float64 `json:"per_request,omitempty"` // utilisation per request per second
-	Errors       map[quell.Resource]Errors  `json:"errors,omitempty"`      // as the fit measured them
+	Errors       map[quell.Resource]Errors  `json:"errors,omitempty"`      // the models' errors, as the fit measured them
 
 	By map[quell.Resource]quell.Probing `json:"by,omitempty"` // how the machines were probed
 }
@@ -43,7 +43,7 @@ type Trained struct {
 // Limits of a table's values, which keep every prediction finite.
 const (
 	maxValue   = 1e9  // milliseconds or severity; larger than any real value
-	minProbeMS = 1e-6 // R_iso divides in Eq. 1
+	minProbeMS = 1e-6 // smallest R_iso; Eq. 1 divides by it
 )
 
 // Validate returns an error that joins a *quell.InvalidError for each rule the models break.
@@ -81,15 +81,15 @@ func (c *check) trained(t *Trained) {
 	}
 }
 
-// hasStatistic says whether a latency holds any number that a metric can name.
+// hasStatistic returns whether a latency has any statistic that a metric can name.
 func hasStatistic(l quell.Latency) bool {
 	return slices.ContainsFunc(quell.Metrics, func(m quell.Metric) bool { _, ok := l.Of(m); return ok })
 }
 
-// weightOf is how much a row counts: its runs, or one where they are not given.
+// weightOf returns the weight of a row: its number of runs, or 1 if that is not given.
 func weightOf(runs int) float64 { return float64(max(runs, 1)) }
 
-// pooled sorts weighted points and merges those with the same x at their weighted mean, so that the result does not
+// pooled sorts weighted points, and merges points with the same x into one at their weighted mean. So the result does not
 // depend on the order of a table's rows.
 func pooled(points []point) []point {
 	slices.SortStableFunc(points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
