@@ -44,11 +44,11 @@ func arenaCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.policies, "policies", nil, "play these beside the scenarios' own runs; default: all known")
-	f.IntVar(&o.seeds, "seeds", 20, "how many seeds, from each scenario's own on")
+	f.StringSliceVar(&o.policies, "policies", nil, "policies to play in addition to the scenarios' own runs; default: all known")
+	f.IntVar(&o.seeds, "seeds", 20, "number of seeds; the first is each scenario's own")
 	f.StringVar(&o.out, "out", "arena", "folder for results.jsonl and models")
-	f.IntVar(&o.jobs, "jobs", 0, "runs at once; default: as many as there are processors")
-	f.StringVar(&o.report, "report", "", "where the report goes, with its plots in a folder beside it; default: report.md in --out")
+	f.IntVar(&o.jobs, "jobs", 0, "number of runs at once; default: as many as there are processors")
+	f.StringVar(&o.report, "report", "", "file for the report, with its plots in a folder beside it; default: report.md in --out")
 	return cmd
 }
 

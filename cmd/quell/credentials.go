@@ -44,7 +44,7 @@ Processes on the controller's machine that run as its user find theirs by themse
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().StringVar(&out, "out", "", "file to write; - for standard output; default: in data, where processes of this machine look")
-	durationFlag(cmd.Flags(), &good, "expires", 0, "how long it is good, as in 90d; 0s is for ever")
+	durationFlag(cmd.Flags(), &good, "expires", 0, "how long the credential is valid, as in 90d; 0s is for ever")
 	cmd.AddCommand(listCredentials(), revokeCredentials(), natsCredentials())
 	return cmd
 }
@@ -150,7 +150,7 @@ func listCredentials() *cobra.Command {
 func revokeCredentials() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
-		Use: "revoke ROLE [ID]", Short: "End every credential of that role and id that was made so far", Args: cobra.RangeArgs(1, 2),
+		Use: "revoke ROLE [ID]", Short: "Revoke every credential of that role and id that was made so far", Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ring, grant, err := keyring(cmd, path, args)
 			if err != nil {

@@ -37,7 +37,7 @@ func agentCommand() *cobra.Command {
 	var logs logOptions
 	cmd := &cobra.Command{
 		Use:   "agent [--config FILE] [--instance ID]",
-		Short: "Report from the machine this runs on, and answer probes; SIGHUP reloads the configuration",
+		Short: "Report readings of this machine and answer probes; SIGHUP reloads the configuration",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			reload := make(chan os.Signal, 1)
@@ -86,7 +86,7 @@ func lingerCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:    "linger --config FILE",
-		Short:  "End a controller's instances when none has run for scaler.linger",
+		Short:  "Stop the controller's instances when no controller has run for scaler.linger",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -114,10 +114,10 @@ func hostCommand() *cobra.Command {
 	f.StringVar(&h.Listen, "listen", "127.0.0.1:9001", "address of the file service")
 	f.StringVar(&h.ProbeListen, "probe-listen", "", "address of the probe server")
 	f.StringVar(&h.InterferenceFile, "interference", "", "JSON file that says what the neighbours take, as in {\"network\":0.4}")
-	f.Int64Var(&h.Bandwidth, "bandwidth", 40_000_000, "of the machine's link, in bit/s")
+	f.Int64Var(&h.Bandwidth, "bandwidth", 40_000_000, "bandwidth of the machine's link, in bit/s")
 	f.Int64Var(&h.FileSize, "file-size", 50_000, "bytes of the served file")
 	durationFlag(f, &h.Boot, "boot", 0, "how long the machine takes to start")
-	f.Uint64Var(&h.Seed, "seed", 1, "of the neighbours' flows")
+	f.Uint64Var(&h.Seed, "seed", 1, "seed of the neighbours' flows")
 	f.StringVar(&h.Config, "config", "", "the service's configuration; without it no agent and no probe server run on the machine")
 	return cmd
 }

@@ -54,7 +54,7 @@ func demoCommand() *cobra.Command {
 		"length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
 	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
 	f.StringVar(&o.scenario, "scenario", "", "scenario file; default: a noisy neighbour")
-	f.Uint64Var(&o.seed, "seed", 1, "of arrivals and neighbours")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the random arrivals and neighbours")
 	f.StringVar(&o.json, "json", "", "write the results to this file")
 	f.StringVar(&o.dir, "dir", "", "folder for models, journals and logs; default: a new one below the folder for temporary files")
 	f.StringVar(&o.models, "models", "", "use these models instead of training")

@@ -40,7 +40,7 @@ func drainCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().BoolVar(&force, "force", false, "also where no other instance is left in rotation")
+	cmd.Flags().BoolVar(&force, "force", false, "do it even if no other instance is left in rotation")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return at once; quell status says when the instance is empty")
 	durationFlag(cmd.Flags(), &timeout, "timeout", 5*time.Minute, "how long to wait for open requests; 0s waits as long as it takes")
 	return cmd

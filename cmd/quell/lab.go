@@ -44,7 +44,7 @@ func labCleanCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&prefix, "prefix", kernel.DefaultPrefix, "what the lab's names begin with")
+	cmd.Flags().StringVar(&prefix, "prefix", kernel.DefaultPrefix, "prefix of the names of the lab's namespaces and cgroups")
 	return cmd
 }
 
@@ -61,7 +61,7 @@ func labWorkCommand() *cobra.Command {
 			return serveWork(cmd.Context(), listen, o)
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "", "where to serve")
+	cmd.Flags().StringVar(&listen, "listen", "", "address to listen on, host:port")
 	cmd.Flags().StringVar(&o.Disk, "disk", "", "the file that disk operations read; without, requests for any are refused")
 	cmd.Flags().BoolVar(&o.Memory, "memory", false, "keep 64 MiB that requests for memory read; without, they are refused")
 	_ = cmd.MarkFlagRequired("listen")

@@ -22,13 +22,13 @@ func labCrosstalkCommand() *cobra.Command {
 	o := labRun{crosstalk: true}
 	cmd := &cobra.Command{
 		Use:   "crosstalk NAME|SCENARIO.yaml [--out DIR]",
-		Short: "Measure which probes feel which neighbour: all that are on the scenario's timeline, one at a time, and none",
+		Short: "Measure which probes feel which neighbour: each one of the scenario's timeline by itself, and none",
 		Args:  named("NAME"),
 		RunE:  o.command,
 	}
 	o.flags(cmd)
-	cmd.Flags().IntVar(&o.periods, "periods", 40, "sampling periods beside each neighbour, over all hosts")
-	cmd.Flags().BoolVar(&o.resume, "resume", false, "measure nothing if --out holds a matrix")
+	cmd.Flags().IntVar(&o.periods, "periods", 40, "number of sampling periods beside each neighbour, over all hosts")
+	cmd.Flags().BoolVar(&o.resume, "resume", false, "do not measure if --out already has a matrix")
 	return cmd
 }
 

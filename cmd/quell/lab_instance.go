@@ -22,7 +22,7 @@ func labInstanceCommand() *cobra.Command {
 	f := cmd.Flags()
 	configFlag(cmd, &i.Config)
 	f.StringVar(&i.Prefix, "prefix", "quell", "of the lab")
-	f.StringVar(&i.Host, "host", "h1", "where to run")
+	f.StringVar(&i.Host, "host", "h1", "host of the lab to run on")
 	f.StringVar(&i.ID, "id", "i1", "of the instance")
 	f.StringVar(&i.Dir, "dir", ".", "folder for configuration, content and logs, one below it for each host")
 	durationFlag(f, &i.Boot, "boot", 0, "how long the machine takes to start")
@@ -39,7 +39,7 @@ func labProbeCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:    "probe",
-		Short:  "Answer probes and say what the service used, on a machine in training",
+		Short:  "Answer probes and report what the service used, on a machine in training",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

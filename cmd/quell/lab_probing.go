@@ -19,13 +19,13 @@ func labProbingCommand() *cobra.Command {
 	o := labRun{probing: true}
 	cmd := &cobra.Command{
 		Use:   "probing NAME|SCENARIO.yaml [--out DIR]",
-		Short: "Measure what a probe budget of 1% to 5% buys on a scenario's machines: one download or many",
+		Short: "Measure how precise probes with 1% to 5% of the link are on a scenario's machines: one download or many",
 		Args:  named("NAME"),
 		RunE:  o.command,
 	}
 	o.flags(cmd)
 	durationFlag(cmd.Flags(), &o.heldOut, "length", 100*time.Second, "how long each budget is measured")
-	cmd.Flags().BoolVar(&o.resume, "resume", false, "measure nothing if --out holds a study")
+	cmd.Flags().BoolVar(&o.resume, "resume", false, "do not measure if --out already has a study")
 	return cmd
 }
 

@@ -66,7 +66,7 @@ func labRunCommand() *cobra.Command {
 	f.IntSliceVar(&o.runs, "run", nil, "play only the scenario's runs of these numbers, from 1; default: all")
 	durationFlag(f, &o.duration, "duration", 0,
 		"length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
-	f.BoolVar(&o.resume, "resume", false, "keep what --out holds of runs with the same inputs, instead of playing them again")
+	f.BoolVar(&o.resume, "resume", false, "do not play runs again whose records with the same inputs are in --out")
 	o.flags(cmd)
 	return cmd
 }
@@ -76,9 +76,9 @@ func (o *labRun) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.json, "json", "", "write the results to this file")
 	f.StringVar(&o.out, "out", "quell-lab", "folder for models, records, configurations and logs")
-	f.StringVar(&o.prefix, "prefix", kernel.DefaultPrefix, "what the names of the lab's namespaces and cgroups begin with")
+	f.StringVar(&o.prefix, "prefix", kernel.DefaultPrefix, "prefix of the names of the lab's namespaces and cgroups")
 	f.StringVar(&o.models, "models", "", "use these models instead of training")
-	f.Uint64Var(&o.seed, "seed", 1, "of arrivals and neighbours; default: the scenario's")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the random arrivals and neighbours; default: the scenario's")
 	f.BoolVar(&o.quick, "quick", false, "train with few short runs")
 }
 
@@ -181,7 +181,7 @@ func (o *labRun) playable(sc *scenario.Scenario, written []scenario.Run) error {
 
 func labListCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "Name the experiments, each with the table or figure that it repeats", Args: cobra.NoArgs,
+		Use: "list", Short: "List the experiments, each with what it measures", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			library := examples.Lab()
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)

@@ -21,7 +21,7 @@ func labValidateCommand() *cobra.Command {
 	var length time.Duration
 	cmd := &cobra.Command{
 		Use:   "validate NAME|SCENARIO.yaml [--out DIR]",
-		Short: "Hold the models that a scenario's machines and workload give against loads and neighbours they have not seen",
+		Short: "Compare the models of a scenario's machines and workload with runs at loads and neighbours that were not trained",
 		Args:  named("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.heldOut = length
@@ -30,7 +30,7 @@ func labValidateCommand() *cobra.Command {
 	}
 	o.flags(cmd)
 	durationFlag(cmd.Flags(), &length, "length", 3*time.Minute, "how long each point is measured")
-	cmd.Flags().BoolVar(&o.resume, "resume", false, "measure nothing if --out holds a validation")
+	cmd.Flags().BoolVar(&o.resume, "resume", false, "do not measure if --out already has a validation")
 	return cmd
 }
 

@@ -25,7 +25,7 @@ func (o *logOptions) add(cmd *cobra.Command) {
 	o.format = choice{"text", []string{"text", "json"}}
 	o.level = choice{"info", []string{"debug", "info", "warn", "error"}}
 	cmd.Flags().Var(&o.format, "log-format", "text or json, one line each on standard error")
-	cmd.Flags().Var(&o.level, "log-level", "least level that is logged: debug, info, warn or error")
+	cmd.Flags().Var(&o.level, "log-level", "lowest level that is logged: debug, info, warn or error")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "the same as --log-level debug")
 }
 

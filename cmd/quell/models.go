@@ -60,9 +60,9 @@ func trainCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().StringVar(&out, "out", "training.jsonl", "where the rows go; those of an interrupted training count")
-	cmd.Flags().BoolVar(&fresh, "fresh", false, "begin again: rows that are there are set aside as FILE.1, FILE.2 and so on")
-	cmd.Flags().StringVar(&prefix, "prefix", kernel.DefaultPrefix, "testbed kernel: what the names of namespaces and cgroups begin with")
+	cmd.Flags().StringVar(&out, "out", "training.jsonl", "file for the rows; rows of an interrupted training in it are used")
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "begin again: a file of rows that exists is renamed to FILE.1, FILE.2 and so on")
+	cmd.Flags().StringVar(&prefix, "prefix", kernel.DefaultPrefix, "testbed kernel: prefix of the names of namespaces and cgroups")
 	return cmd
 }
 
@@ -159,7 +159,7 @@ func fitCommand() *cobra.Command {
 			return w.Flush()
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "models.json", "where the models go")
+	cmd.Flags().StringVar(&out, "out", "models.json", "file for the models")
 	cmd.Flags().StringVar(&service, "service", "service", "name of the service, kept with the models")
 	cmd.Flags().StringVar(&instanceType, "instance-type", "", "type of the machine trained on, kept with the models")
 	cmd.Flags().StringVar(&metricName, "metric", string(quell.Mean),
@@ -168,12 +168,12 @@ func fitCommand() *cobra.Command {
 }
 
 func modelCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "model", Short: "Look at models", Args: cobra.NoArgs, RunE: showHelp}
+	cmd := &cobra.Command{Use: "model", Short: "Show models", Args: cobra.NoArgs, RunE: showHelp}
 	var threshold time.Duration
 	var plots string
 	show := &cobra.Command{
 		Use:   "show models.json [--threshold T] [--plot DIR]",
-		Short: "Print what the models were trained on and the capacity they give against severity; draw them",
+		Short: "Print what the models were trained on and the capacity that they give at each severity, or draw them",
 		Args:  named("models.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if threshold <= 0 && cmd.Flags().Changed("threshold") {
@@ -194,7 +194,7 @@ func modelCommand() *cobra.Command {
 			return nil
 		},
 	}
-	durationFlag(show.Flags(), &threshold, "threshold", 0, "response-time threshold to work capacities out for; default: several")
+	durationFlag(show.Flags(), &threshold, "threshold", 0, "response-time threshold for which to compute capacities; default: several")
 	show.Flags().StringVar(&plots, "plot", "", "draw the models as PNG pictures into this folder")
 	cmd.AddCommand(show)
 	return cmd

@@ -270,18 +270,18 @@ func simpleCommand(use, short string, args cobra.PositionalArgs, build func([]st
 }
 
 func pauseCommand() *cobra.Command {
-	return simpleCommand("pause [--config FILE]", "Stop acting; decisions go on being made and written down", cobra.NoArgs,
+	return simpleCommand("pause [--config FILE]", "Stop acting on decisions; the controller goes on making and recording them", cobra.NoArgs,
 		func([]string) (bus.Command, error) { return bus.Command{Name: bus.Pause}, nil })
 }
 
 func resumeCommand() *cobra.Command {
-	return simpleCommand("resume [--config FILE]", "Act again after a pause", cobra.NoArgs,
+	return simpleCommand("resume [--config FILE]", "Act on decisions again after a pause", cobra.NoArgs,
 		func([]string) (bus.Command, error) { return bus.Command{Name: bus.Resume}, nil })
 }
 
 func overrideCommand() *cobra.Command {
 	return simpleCommand("override INSTANCE WEIGHT|clear [--config FILE]",
-		"Fix an instance's fraction of the traffic by hand, or let it go again", named("INSTANCE", "WEIGHT"),
+		"Set an instance's share of the traffic yourself, or let the policy set it again", named("INSTANCE", "WEIGHT"),
 		func(args []string) (bus.Command, error) {
 			if args[1] == "clear" {
 				return bus.Command{Name: bus.Clear, Instance: args[0]}, nil

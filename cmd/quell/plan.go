@@ -43,7 +43,7 @@ func planCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &configPath)
-	cmd.Flags().StringVar(&modelsPath, "models", "", "models.json; default: what the configuration names")
+	cmd.Flags().StringVar(&modelsPath, "models", "", "models.json; default: the file that the configuration names")
 	return cmd
 }
 

@@ -48,7 +48,7 @@ func simCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.models, "models", "", "use these models; default: train on simulated machines first")
 	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
-	f.Uint64Var(&o.seed, "seed", 1, "of arrivals, neighbours and training; default: the scenario's")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the random arrivals, neighbours and training; default: the scenario's")
 	f.StringVar(&o.json, "json", "", "write the results to this file")
 	return cmd
 }
