@@ -17,14 +17,14 @@ import (
 // agentWatch is how long an agent is watched at one observation a second.
 const agentWatch = 30 * time.Second
 
-// agentUse is what an agent at one observation a second takes.
+// agentUse is what an agent that makes one observation a second uses.
 type agentUse struct {
 	Watched time.Duration
-	Memory  string  // anonymous
-	Core    float64 // share of one
+	Memory  string  // anonymous memory
+	Core    float64 // share of one core
 }
 
-// agentConfig is of a controller and an agent, by the addresses of bus and probe server.
+// agentConfig is the configuration of a controller and an agent, to be filled with the addresses of bus and probe server.
 const agentConfig = `service: web
 slo: {metric: mean, threshold: 75ms}
 sampling: 1s
@@ -35,7 +35,7 @@ probe: {listen: %q}
 agent: {instance: i1, interface: lo, capacity: {network: 1Gbps}}
 `
 
-// agentCost runs a controller and an agent of bin/quell beside it, on loopback, and reads what the agent used. Linux.
+// agentCost runs bin/quell as a controller and as an agent, connected over loopback, and reads what the agent used. It needs Linux.
 func agentCost(ctx context.Context) (*agentUse, error) {
 	dir, err := os.MkdirTemp("", "quell-agent-")
 	if err != nil {
@@ -75,7 +75,7 @@ func agentCost(ctx context.Context) (*agentUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	const perSecond = 100 // clock ticks, on every Linux that Go runs on
+	const perSecond = 100 // clock ticks per second, the same on every Linux that Go runs on
 	return &agentUse{Watched: agentWatch, Memory: memory, Core: float64(after-before) / perSecond / agentWatch.Seconds()}, nil
 }
 

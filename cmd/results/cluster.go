@@ -23,20 +23,20 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 )
 
-// The set-up that is measured.
+// The values of the measured set-up.
 const (
 	clusterAgents  = 10_000
 	clusterPeriod  = 10 * time.Second
 	throughLeaf    = 10 // one agent in this many
 	clusterWindow  = time.Minute
-	clusterPatient = 90 * time.Second // for all agents to be connected
-	clusterEnd     = 5 * time.Minute  // when all is ended, whatever happened
-	afterLoss      = 20 * time.Second // watched from the loss of a server on
-	settle         = 5 * time.Second  // for readings on their way to arrive
-	spareFiles     = 1000             // open files that are no agent's connection
+	clusterPatient = 90 * time.Second // limit of the time until all agents are connected
+	clusterEnd     = 5 * time.Minute  // when the measurement is ended in any case
+	afterLoss      = 20 * time.Second // how long the cluster is watched after the loss of a server
+	settle         = 5 * time.Second  // time in which readings on their way arrive
+	spareFiles     = 1000             // open files other than agents' connections
 )
 
-// clusterPage measures agents on a bus of three servers and a leaf node, each a process of its own on this machine. Linux.
+// clusterPage measures agents on a bus of three servers and a leaf node, each a process of its own on this machine. It needs Linux.
 func clusterPage(ctx context.Context, dir string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterEnd)
 	defer cancel()
@@ -64,11 +64,11 @@ func clusterPage(ctx context.Context, dir string) (err error) {
 type clusterRun struct {
 	ctx     context.Context
 	dir     string
-	files   uint64 // limit of open files of a process
+	files   uint64 // limit of open files in a process
 	agents  int
 	hub     []string // addresses of the three servers
 	routes  []string
-	uplinks []string // where each server takes leaf nodes in
+	uplinks []string // address at which each server accepts leaf nodes
 	leaf    string
 
 	servers []*part // the three servers and the leaf node
@@ -76,18 +76,18 @@ type clusterRun struct {
 	fleet   *part
 
 	connected time.Duration // from the start of the agents until all were connected
-	from, to  time.Time     // what is measured in calm
+	from, to  time.Time     // the time that is measured while nothing happens
 	used      map[string]float64
 	load      string // the machine's load average over a minute
 	memory    map[string]int
 	losses    []*serverLoss
 }
 
-// serverLoss is what followed when a server was killed.
+// serverLoss is what happened after a server was killed.
 type serverLoss struct {
 	what  string
 	at    time.Time
-	until time.Time // when it was watched no longer
+	until time.Time // end of watching
 }
 
 // part is a process of the run. It ends when its standard input is closed.
@@ -122,7 +122,7 @@ func (c *clusterRun) prepare() error {
 
 var accountLine = regexp.MustCompile(`account: (A[A-Z2-7]{55})`)
 
-// configure writes what docs/scale.md tells for several regions.
+// configure writes the configuration that docs/scale.md describes for several regions.
 func (c *clusterRun) configure() error {
 	ring := clusterRing(c.dir)
 	if err := ring.Make(); err != nil {
@@ -149,7 +149,7 @@ func (c *clusterRun) configure() error {
 			return err
 		}
 	}
-	// The order of the servers is kept: the leaf's is the first of them.
+	// The leaf node keeps the order of the servers, so that it connects to the first.
 	text := fmt.Sprintf("server_name: leaf\nlisten: %q\n"+
 		"leafnodes: {remotes: [{urls: [%s], no_randomize: true, account: %s, credentials: %q}]}\n",
 		c.leaf, natsURLs(c.uplinks), account[1], ring.Path(link))
@@ -158,19 +158,20 @@ func (c *clusterRun) configure() error {
 
 func natsURLs(addresses []string) string { return "nats://" + strings.Join(addresses, ",nats://") }
 
-// serverName is that of one of the hub's servers, or of the leaf node after them.
+// serverName is the name of one of the hub's three servers or, for i = 3, of the leaf node.
 func serverName(i int) string { return []string{"n1", "n2", "n3", "leaf"}[i] }
 
 func (c *clusterRun) configOf(server string) string { return filepath.Join(c.dir, server+".conf") }
 
-// play starts everything, measures in calm, and kills two servers in turn.
+// play starts everything, measures while nothing happens, and kills two servers in turn.
 func (c *clusterRun) play() (err error) {
 	for i, address := range append(slices.Clone(c.hub), c.leaf) {
 		if err := c.startServer(i, address); err != nil {
 			return err
 		}
 	}
-	// It begins at the third server, so that it is known which one it is at. It learns of the others there.
+	// The agents' first server is the third, so that it is known which one they are connected to. That server tells them of the
+	// others.
 	task := clusterTask{Dir: c.dir, Agents: c.agents, URL: natsURLs(c.hub[2:])}
 	if c.intake, err = c.start("intake", task); err != nil {
 		return err
@@ -256,7 +257,7 @@ func (c *clusterRun) start(role string, task clusterTask) (*part, error) {
 	return p, nil
 }
 
-// end waits until a process has ended, and kills it if it has not within the limit.
+// end waits until a process has ended, and kills it if that takes longer than a limit.
 func (p *part) end() error {
 	p.in.Close()
 	kill := time.AfterFunc(20*time.Second, func() { _ = p.cmd.Process.Kill() })
@@ -267,7 +268,7 @@ func (p *part) end() error {
 	return nil
 }
 
-// finish ends agents and intake, which write down what they saw.
+// finish ends the agents and the intake, which then write what they saw to files.
 func (c *clusterRun) finish() (err error) {
 	for _, p := range []**part{&c.fleet, &c.intake} {
 		if *p != nil {
@@ -297,7 +298,7 @@ func (c *clusterRun) pause(d time.Duration) error {
 	}
 }
 
-// await waits until so many connections of a part are up.
+// await waits until n connections of a part are up.
 func (c *clusterRun) await(p *part, n int) error {
 	for deadline := time.Now().Add(clusterPatient); p.up.Load() < int64(n); {
 		if time.Now().After(deadline) {
@@ -387,7 +388,7 @@ func (c *clusterRun) restart(i int) error {
 	return c.pause(clusterPeriod)
 }
 
-// residentMemory is in MB.
+// residentMemory is a process's resident memory in MB.
 func residentMemory(pid int) (int, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -403,14 +404,14 @@ func residentMemory(pid int) (int, error) {
 	return 0, errors.New("the kernel does not tell resident memory")
 }
 
-// account is what became of readings that were published in a stretch of time.
+// account counts what became of the readings that were published between two times.
 type account struct {
 	sent, refused, lost int
 	lastLost            time.Time
 	delays              []time.Duration // sorted
 }
 
-// account compares what agents published with what the intake took in.
+// account compares the readings that agents published with those that the intake accepted.
 func (f *fleetReport) account(got map[sending]time.Duration, from, to time.Time) (a account) {
 	for _, s := range f.Sent {
 		at := time.Unix(0, s.At)
@@ -434,7 +435,7 @@ func (f *fleetReport) account(got map[sending]time.Duration, from, to time.Time)
 	return a
 }
 
-// back is how long after a time each connection that was lost since was up again, sorted.
+// back returns, for each connection that was lost after the time from, how long after it the connection was up again, sorted.
 func (f *fleetReport) back(from, to time.Time) (took []time.Duration) {
 	for _, ns := range f.Back {
 		if at := time.Unix(0, ns); at.After(from) && at.Before(to) {
@@ -445,7 +446,7 @@ func (f *fleetReport) back(from, to time.Time) (took []time.Duration) {
 	return took
 }
 
-// quantile is that of sorted values; 0 where there are none.
+// quantile returns a quantile of sorted values; 0 if there are none.
 func quantile[T cmp.Ordered](sorted []T, q float64) (v T) {
 	if len(sorted) == 0 {
 		return v

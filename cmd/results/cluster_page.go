@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// clusterFigures are the page's.
+// clusterFigures are the figures of the page.
 type clusterFigures struct {
 	place
 	Agents, Wanted     int
@@ -29,14 +29,14 @@ type clusterFigures struct {
 	delays []time.Duration
 }
 
-// becameOf is what became of readings.
+// becameOf counts what became of the readings that were sent.
 type becameOf struct{ Sent, Lost, Refused int }
 
-// lossRow is what followed when a server was killed.
+// lossRow is the page's row about a server that was killed.
 type lossRow struct {
 	Killed      string
 	Moved       int     // connections
-	HalfS, AllS float64 // until half of them and all were up again
+	HalfS, AllS float64 // until half of the connections, and all, were up again
 	becameOf
 	LastS float64 // becameOf is the outcome of readings.
 }
@@ -51,10 +51,10 @@ func (f clusterFigures) Delay(q float64) string {
 	return fmt.Sprintf("%.1f ms", quantile(f.delays, q).Seconds()*1e3)
 }
 
-// justBefore is how long before the loss of a server a reading may have been published that is lost with it.
+// justBefore is how long before the loss of a server a reading may have been published if it is lost with the server.
 const justBefore = time.Second
 
-// figures reads what intake and agents wrote down.
+// figures reads the files that the intake and the agents wrote.
 func (c *clusterRun) figures(at place) (clusterFigures, error) {
 	var in intakeReport
 	var fleet fleetReport

@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// clusterRole is the variable that makes this program a part of the cluster that it measures.
+// clusterRole is the environment variable that makes this program a part of the measured cluster.
 const clusterRole = "QUELL_RESULTS_ROLE"
 
 const clusterService = "shop"
@@ -23,7 +23,7 @@ const clusterService = "shop"
 // clusterTask is the task of a part.
 type clusterTask struct {
 	Dir    string `json:",omitempty"`
-	Config string `json:",omitempty"` // of a server
+	Config string `json:",omitempty"` // configuration file of a server
 	URL    string `json:",omitempty"`
 	Leaf   string `json:",omitempty"`
 	Agents int    `json:",omitempty"`
@@ -65,7 +65,7 @@ func serveNATS(task clusterTask) error {
 	return nil
 }
 
-// sending is one reading: whose, and when it was published, in nanoseconds since 1970.
+// sending identifies one reading: by its agent, and by when it was published, in nanoseconds since 1970.
 type sending struct {
 	Agent int
 	At    int64
@@ -84,7 +84,7 @@ type arrival struct {
 
 func agentName(i int) string { return fmt.Sprintf("i-%05d", i) }
 
-// takeIn is the controller's side: the subscription that it has, and the checks.
+// takeIn receives readings as a controller does: with the same subscription and checks.
 func takeIn(task clusterTask) error {
 	ring := clusterRing(task.Dir)
 	conn, err := bus.Connect(bus.Options{URL: task.URL, Name: "controller", Persistent: true, Validate: (*quell.Reading).Validate,
@@ -118,7 +118,7 @@ func takeIn(task clusterTask) error {
 // fleetReport is what the agents did.
 type fleetReport struct {
 	Sent []published
-	Back []int64 // when a connection was up, after it had been seen down or elsewhere, in nanoseconds since 1970
+	Back []int64 // when a connection was up again, after it was down or at another server, in nanoseconds since 1970
 }
 
 type published struct {
@@ -135,7 +135,7 @@ type fleet struct {
 	report fleetReport
 }
 
-// dialers bound how many agents connect at a time when the fleet starts.
+// dialers is how many agents connect at the same time when the fleet starts.
 const dialers = 64
 
 func playAgents(task clusterTask) error {
@@ -188,7 +188,7 @@ func (f *fleet) agent(i int) (*bus.Conn, error) {
 		Identify: func() (bus.Identity, error) { return bus.Identity{Credential: text}, nil }})
 }
 
-// publish sends a reading in each period, each agent at a moment of its own.
+// publish sends an agent's reading in each period. Different agents send at different moments of the period.
 func (f *fleet) publish(i int, began time.Time, stop <-chan struct{}) {
 	next := began.Add(clusterPeriod * time.Duration(i) / time.Duration(len(f.conns)))
 	for ; ; next = next.Add(clusterPeriod) {

@@ -15,10 +15,10 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// demoSeeds are played one after the other.
+// demoSeeds are the seeds with which the demo is played, one after the other.
 var demoSeeds = []string{"1", "2", "3", "4", "5"}
 
-// demoPage plays the demo with several seeds and tabulates medians. It wants bin/quell.
+// demoPage plays the demo with several seeds and tabulates medians. It needs bin/quell.
 func demoPage(ctx context.Context, dir string) error {
 	sc, err := scenario.Parse("the demo's scenario", examples.NoisyNeighbour)
 	if err != nil {
@@ -38,7 +38,8 @@ func demoPage(ctx context.Context, dir string) error {
 	return writePage(dir, "demo", demoFigures(here(), sc, all))
 }
 
-// demoPageFigures are medians over the seeds with the least and the most, run by run, and PRIMA against its rivals seed by seed.
+// demoPageFigures are, for each run, the median, least and largest value over the seeds, and for each seed PRIMA compared with its
+// rivals.
 type demoPageFigures struct {
 	place
 	Seeds  []string
@@ -48,7 +49,8 @@ type demoPageFigures struct {
 
 type demoRun struct{ Title, Violation, Cost, Mean, P99, Failed string }
 
-// demoRivals are PRIMA's violation in percent of others', and its cost as a share of that of two sizes under least connections.
+// demoRivals are PRIMA's violation in percent of its rivals', and its cost as a share of the cost of groups of two fixed sizes
+// under least connections.
 type demoRivals struct {
 	Seed                      string
 	OfRoundRobin, OfLeastConn float64
@@ -101,7 +103,7 @@ func playDemo(ctx context.Context, seed string) ([]quell.Result, error) {
 	return results, json.Unmarshal(data, &results)
 }
 
-// spread is the median of a value of the i-th run over the seeds, with its bounds.
+// spread is the median over the seeds of a value of the i-th run, with the least and the largest value.
 func spread(all [][]quell.Result, i int, value func(quell.Result) float64) string {
 	var values []float64
 	for _, results := range all {

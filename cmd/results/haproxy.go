@@ -21,11 +21,11 @@ func haproxyLab() labPage {
 	}}
 }
 
-// contest is the comparison of a timeline's runs.
+// contest is the comparison of the runs of one timeline.
 type contest struct {
 	All     []contender
-	Best    *contender // PRIMA's with the fewest violations; nil: PRIMA did not run
-	AsLarge []duel     // PRIMA compared with rivals of its mean size, rounded up
+	Best    *contender // the run of PRIMA with the least violation; nil: PRIMA did not run
+	AsLarge []duel     // PRIMA compared with rivals whose size is PRIMA's mean size, rounded up
 	Plots   []labPlot
 
 	timeline string
@@ -70,7 +70,8 @@ func compare(f *partFigures, plots string, sc *scenario.Scenario, plays [][]*exp
 	return nil
 }
 
-// duels are PRIMA's runs, each against least connections alone on fixed groups as large as its mean size, rounded down and up.
+// duels compare each run of PRIMA with least connections alone on two groups of fixed size: PRIMA's mean size, rounded down and
+// rounded up.
 func (c *contest) duels() (all []duel) {
 	for _, it := range c.All {
 		if !it.isPRIMA() {
@@ -85,19 +86,19 @@ func (c *contest) duels() (all []duel) {
 	return all
 }
 
-// duel is a run of PRIMA's against a rival.
+// duel is the comparison of a run of PRIMA with a rival.
 type duel struct {
 	Timeline  string
 	It, Rival contender
 }
 
-// Cost is its instance-seconds as a share of the rival's.
+// Cost is PRIMA's instance-seconds as a share of the rival's.
 func (d duel) Cost() float64 { return d.It.Cost() / d.Rival.Cost() }
 
-// muchCheaper is the cost, relative to the rival's, below which more violation is the price of the lower cost.
+// muchCheaper is the cost, relative to the rival's, below which a larger violation is called the price of the lower cost.
 const muchCheaper = 0.95
 
-// Verdict compares all seeds of one with all of the other.
+// Verdict compares all seeds of PRIMA's run with all seeds of the rival.
 func (d duel) Verdict() string {
 	switch {
 	case d.It.allBelow(d.Rival, violationOf) && d.It.allBelow(d.Rival, overOf):
@@ -113,7 +114,7 @@ func (d duel) Verdict() string {
 	return "not clearly different, or better in one of the two"
 }
 
-// contender is a run of the comparison with the rivals, over its seeds. Its figures are medians over them.
+// contender is one run of the comparison, played with several seeds. Its figures are medians over the seeds.
 type contender struct {
 	run   scenario.Run
 	Title string
@@ -141,12 +142,12 @@ func (c contender) isLeastConn() bool {
 	return c.run.Policy.Name == policy.Plain && c.run.Scheduling == quell.LeastConn && c.run.Balancer == ""
 }
 
-// allBelow says whether each seed of c has a smaller value than each seed of the other.
+// allBelow returns whether the value is smaller in every seed of c than in every seed of the other.
 func (c contender) allBelow(other contender, value func(quell.Result) float64) bool {
 	return slices.Max(c.of(value)) < slices.Min(other.of(value))
 }
 
-// of returns the values of its plays in order of size.
+// of returns a value of each play, sorted.
 func (c contender) of(value func(quell.Result) float64) []float64 {
 	var values []float64
 	for _, r := range c.plays {
@@ -165,13 +166,13 @@ func (c contender) latency(m quell.Metric) float64 {
 	return c.median(func(r quell.Result) float64 { v, _ := r.LatencyMS.Of(m); return v })
 }
 
-// Seeds is how many it was played with.
+// Seeds is the number of seeds with which the run was played.
 func (c contender) Seeds() int { return len(c.plays) }
 
 // Scheduling is the balancer's rule.
 func (c contender) Scheduling() quell.Scheduling { return c.run.Scheduling }
 
-// Violation is in seconds; Fewest and Most are those of single seeds.
+// Violation is in seconds; Fewest and Most are the least and the largest of single seeds.
 func (c contender) Violation() float64 { return c.median(violationOf) }
 func (c contender) Fewest() float64    { return slices.Min(c.of(violationOf)) }
 func (c contender) Most() float64      { return slices.Max(c.of(violationOf)) }
@@ -182,7 +183,7 @@ func (c contender) Over() float64 { return c.median(overOf) }
 // Cost is in instance-seconds.
 func (c contender) Cost() float64 { return c.median(costOf) }
 
-// MeanSize is the mean number of instances, Size the same rounded up.
+// MeanSize is the mean number of instances, Size is the same rounded up.
 func (c contender) MeanSize() float64 {
 	return c.median(func(r quell.Result) float64 { return r.MeanInstances })
 }
@@ -193,7 +194,7 @@ func (c contender) Mean() float64 { return c.latency(quell.Mean) }
 func (c contender) P95() float64  { return c.latency(quell.P95) }
 func (c contender) P99() float64  { return c.latency(quell.P99) }
 
-// Requests are those of all seeds, Failed those of them that failed.
+// Requests is the number of requests in all seeds, Failed is how many of them failed.
 func (c contender) Requests() int64 {
 	return c.sum(func(r quell.Result) int64 { return r.Requests })
 }

@@ -28,7 +28,8 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"twin":     twinPage,
 }
 
-// labPagePart plays one part of a page of the lab again, as in prima:table-iii; prima:page and outlier:page only write the page.
+// labPagePart plays one part of a page of the lab again, for example prima:table-iii. The names prima:page and outlier:page only
+// write the page.
 func labPagePart(page, part string) (write func(ctx context.Context, dir string) error, ok bool) {
 	if page == "outlier" {
 		return func(ctx context.Context, dir string) error { return outlierPagePart(ctx, dir, part) }, true

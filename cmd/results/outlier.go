@@ -18,10 +18,10 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// outlierPart is what the page consists of, beside its text.
+// outlierPart measures one part of the page's figures.
 type outlierPart func(ctx context.Context, d *outlierData) error
 
-// outlierMeasured are the page's parts by name. What is not measured again is read from outlier.json.
+// outlierMeasured are the page's parts by name. The figures of parts that are not measured again are read from outlier.json.
 var outlierMeasured = map[string]outlierPart{
 	"simulated": simulateOutliers,
 	"live":      playOutliers,
@@ -57,37 +57,37 @@ func outlierPagePart(ctx context.Context, dir string, parts ...string) error {
 	return writePage(dir, "outlier", newOutlierFigures(d))
 }
 
-// outlierData is all that was measured, as outlier.json keeps it.
+// outlierData has all measured figures, as they are in outlier.json.
 type outlierData struct {
-	Machine   string        `json:"machine"` // of the live part, in words
-	Load      string        `json:"load"`    // its load average before and after
+	Machine   string        `json:"machine"` // machine of the live part, in words
+	Load      string        `json:"load"`    // the machine's load average before and after
 	Simulated []outlierCase `json:"simulated"`
 	Live      []outlierCase `json:"live"`
 }
 
-// outlierCase is one scenario.
+// outlierCase has the figures of one scenario.
 type outlierCase struct {
 	Scenario  string       `json:"scenario"`
 	DurationS float64      `json:"duration_s"`
-	Calm      bool         `json:"calm"` // nothing is wrong in it
+	Calm      bool         `json:"calm"` // nothing is wrong in this scenario
 	Seeds     int          `json:"seeds"`
 	Doubtful  int          `json:"doubtful,omitempty"` // runs whose load generator sent more than 1% of the requests late; live only
 	Runs      []outlierRun `json:"runs"`
 }
 
-// outlierRun is one contender's figures, seed by seed.
+// outlierRun has one contender's figures, seed by seed.
 type outlierRun struct {
 	Title      string    `json:"title"`
-	Envoy      string    `json:"envoy,omitempty"` // how its detection is set
+	Envoy      string    `json:"envoy,omitempty"` // settings of Envoy's outlier detection
 	Outlier    bool      `json:"outlier,omitempty"`
-	ReactionS  []float64 `json:"reaction_s"` // of the seeds in which anything was done
+	ReactionS  []float64 `json:"reaction_s"` // only of the seeds in which anything was done
 	ViolationS []float64 `json:"violation_s"`
 	Failed     []float64 `json:"failed"`
 	Over       []float64 `json:"over"`                 // requests above the threshold, failed ones included
-	Sent       []float64 `json:"sent,omitempty"`       // to the instance that is at fault, while it is; live only
+	Sent       []float64 `json:"sent,omitempty"`       // requests to the faulty instance while it is at fault; live only
 	AtFaultS   []float64 `json:"at_fault_s,omitempty"` // the part of the violation that this instance causes; live only
 	Changes    []float64 `json:"changes"`              // ejections and returns, changes of shares
-	Requests   float64   `json:"requests"`             // of all seeds
+	Requests   float64   `json:"requests"`             // requests in all seeds
 }
 
 func (r *outlierRun) add(result quell.Result) {
@@ -105,13 +105,13 @@ func newOutlierRun(sc *scenario.Scenario, run scenario.Run) outlierRun {
 	return outlierRun{Title: experiment.Title(sc, run), Envoy: string(run.Ejection), Outlier: run.Policy.Fast.Name != ""}
 }
 
-// outlierSeeds are played of each simulated scenario, of the calm hour fewer.
+// outlierSeeds is how many seeds each simulated scenario is played with; the calm hour has fewer.
 const (
 	outlierSeeds     = 20
 	outlierCalmSeeds = 10
 )
 
-// simulateOutliers plays the scenarios in the simulator, with more contenders than the lab's.
+// simulateOutliers plays the scenarios in the simulator, with more contenders than in the lab.
 func simulateOutliers(ctx context.Context, d *outlierData) error {
 	scenarios, err := outlierScenarios()
 	if err != nil {
@@ -128,8 +128,8 @@ func simulateOutliers(ctx context.Context, d *outlierData) error {
 	return nil
 }
 
-// outlierScenarios are those of the lab, the calm one for an hour, one in which only a part of the requests fails, and two of the
-// library.
+// outlierScenarios are the scenarios of the lab, with the calm one an hour long, a scenario in which only a part of the requests
+// fails, and two of the library.
 func outlierScenarios() (list []*scenario.Scenario, err error) {
 	add := func(sc *scenario.Scenario, problem error) *scenario.Scenario {
 		if err == nil {
@@ -154,7 +154,7 @@ func outlierScenarios() (list []*scenario.Scenario, err error) {
 	partly.Name, partly.Timeline[0].Errors = "outlier-errors, 30% of its requests", &scenario.Errors{Host: "h5", Share: 0.3}
 	for _, sc := range list {
 		for i := range sc.Timeline[1:] {
-			sc.Timeline[i+1].Mark = "" // reactions are to the onset
+			sc.Timeline[i+1].Mark = "" // only the onset is marked, from which reactions are measured
 		}
 	}
 	return list, nil
@@ -199,7 +199,7 @@ func simulateOutlier(ctx context.Context, sc *scenario.Scenario) (outlierCase, e
 	return c, nil
 }
 
-// simulateSeeds plays a run with seeds from 1 on, as many at once as there are processors.
+// simulateSeeds plays a run with the seeds from 1 to seeds, as many plays at once as there are processors.
 func simulateSeeds(ctx context.Context, sc *scenario.Scenario, run scenario.Run, seeds int) ([]quell.Result, error) {
 	results, errs := make([]quell.Result, seeds), make([]error, seeds)
 	queue := make(chan int)
@@ -234,10 +234,10 @@ func outlierParts() []labPart {
 	}
 }
 
-// outlierLabs is how many experiments are played at once: with 600 requests a second one takes a quarter of the machine.
+// outlierLabs is how many experiments are played at once: one experiment, at 600 requests a second, uses a quarter of the machine.
 const outlierLabs = 2
 
-// playOutliers plays what has not been played on the lab's machines, and reads all records.
+// playOutliers plays the experiments that have not been played on the lab's machines, and reads all records.
 func playOutliers(ctx context.Context, d *outlierData) error {
 	before, err := loadAverage()
 	if err != nil {
@@ -254,7 +254,7 @@ func playOutliers(ctx context.Context, d *outlierData) error {
 	return d.readLive()
 }
 
-// readLive reads the records of what has been played.
+// readLive reads the records of the experiments that have been played.
 func (d *outlierData) readLive() error {
 	d.Machine, d.Live = here().Machine, nil
 	for _, p := range outlierParts() {

@@ -75,13 +75,13 @@ func plansPage(ctx context.Context, dir string) error {
 	return writePage(dir, "plans", f)
 }
 
-// plansFigures are how the plans were compared, and how they fared.
+// plansFigures are how the plans were compared, and their scores.
 type plansFigures struct {
 	LinkBits         float64
 	FileBytes        int64
-	Run, LongRun     time.Duration // of a training, of a held-out point
-	Seeds            int           // trainings of each plan
-	Points, MostRuns int           // held out, of the plan that ends by itself
+	Run, LongRun     time.Duration // length of a run in a training, and at a held-out point
+	Seeds            int           // number of trainings of each plan
+	Points, MostRuns int           // number of held-out points, and largest number of runs of the plan that ends by itself
 	Objectives       []comparedPlans
 }
 
@@ -93,12 +93,12 @@ type comparedPlans struct {
 	Scores      []train.PlanScore
 }
 
-// simulatedService is the demo's.
+// simulatedService is the scenario of the demo.
 func simulatedService() (*scenario.Scenario, error) {
 	return scenario.Parse("noisy-neighbour.yaml", examples.NoisyNeighbour)
 }
 
-// grids are the paper's and thinner ones: levels, interferences and runs of each cell.
+// grids are plans: that of PRIMA's paper and thinner ones, each with its levels, interferences and runs of each cell.
 var grids = []struct {
 	levels, interferences []float64
 	runs                  int
@@ -116,7 +116,7 @@ var (
 	planBudgets        = []int{32, 40, 60, 80, 110}
 )
 
-// comparePlans works on any machines.
+// comparePlans compares plans on the given machines, of any kind.
 func comparePlans(
 	ctx context.Context, machines []train.Machine, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64,
 ) (gridScores, adaptiveScores []train.PlanScore, err error) {
@@ -179,7 +179,7 @@ func plotPlans(path string, metric quell.Metric, grids, adaptive []train.PlanSco
 	return p.Save(8*vg.Inch, 4.5*vg.Inch, path)
 }
 
-// every ticks at multiples of a step.
+// every makes a tick at each multiple of a step.
 func every(step float64) plot.Ticker {
 	return plot.TickerFunc(func(low, high float64) []plot.Tick {
 		var ticks []plot.Tick

@@ -22,18 +22,18 @@ import (
 // labDir keeps models and records of the lab between calls; what is there is not measured again.
 var labDir = filepath.Join(".cache", "lab")
 
-// labs is how many experiments are played at once, each in a lab of its own: a lab takes up to a fifth of the machine.
+// labs is how many experiments are played at once, each in a lab of its own: a lab uses up to a fifth of the machine.
 const labs = 3
 
 // labJob is what one lab plays at a time: a part, or one run of a part with several seeds.
 type labJob struct {
 	part  labPart
-	run   int    // by number; 0: all
-	seed  uint64 // 1: the scenario's
+	run   int    // number of the run; 0: all
+	seed  uint64 // seed of the play; 1: the scenario's own
 	takes time.Duration
 }
 
-// jobs are those of a part.
+// jobs are the jobs that play a part.
 func (p labPart) jobs() ([]labJob, error) {
 	sc, err := p.load()
 	if err != nil {
@@ -53,18 +53,18 @@ func (p labPart) jobs() ([]labJob, error) {
 
 // labPage is a page of experiments on kernel machines, which need root.
 type labPage struct {
-	name  string // of the file in docs/results, and of the folder of its plots
+	name  string // name of the file in docs/results, and of the folder of its plots
 	parts []labPart
 }
 
 func primaLab() labPage { return labPage{name: "prima", parts: primaParts()} }
 
-// play plays what has not been played of the page's experiments, and writes the page.
+// play plays those of the page's experiments that have not been played, and writes the page.
 func (p labPage) play(ctx context.Context, dir string) error {
 	return errors.Join(playParts(ctx, p.parts, labs, false), p.write(dir))
 }
 
-// playPart plays one part again, or with the name page none, and writes the page.
+// playPart plays the part of that name again and writes the page. If the name is page, it only writes the page.
 func (p labPage) playPart(ctx context.Context, dir, name string) error {
 	if name == "page" {
 		return p.write(dir)
@@ -76,8 +76,8 @@ func (p labPage) playPart(ctx context.Context, dir, name string) error {
 	return errors.Join(playParts(ctx, p.parts[i:i+1], labs, true), p.write(dir))
 }
 
-// playParts plays the parts whose records are not all there, or with again all, in that many labs at once. The first run of
-// those that train goes before, one by one: the others use its models.
+// playParts plays the parts whose records are incomplete or, if again is set, all parts, in atOnce labs at once. First it plays,
+// one after the other, the first run of each part that trains, because the other runs use its models.
 func playParts(ctx context.Context, parts []labPart, atOnce int, again bool) error {
 	var jobs []labJob
 	for _, p := range parts {
@@ -97,7 +97,7 @@ func playParts(ctx context.Context, parts []labPart, atOnce int, again bool) err
 		}
 		jobs = append(jobs, own[1:]...)
 	}
-	slices.SortStableFunc(jobs, func(a, b labJob) int { return cmp.Compare(b.takes, a.takes) }) // no lab is left with the longest
+	slices.SortStableFunc(jobs, func(a, b labJob) int { return cmp.Compare(b.takes, a.takes) }) // longest first: no lab ends late
 	queue := make(chan labJob)
 	var workers sync.WaitGroup
 	var mu sync.Mutex
@@ -121,7 +121,7 @@ func playParts(ctx context.Context, parts []labPart, atOnce int, again bool) err
 	return errors.Join(errs...)
 }
 
-// play plays a job in the lab of that number; runs whose records are there are kept unless again.
+// play plays a job in the lab of that number. It keeps runs that have a record, unless again is set.
 func (j labJob) play(ctx context.Context, lab int, again bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -150,13 +150,13 @@ func (j labJob) play(ctx context.Context, lab int, again bool) error {
 
 // labPart is one experiment of the page.
 type labPart struct {
-	name    string // of the scenario
+	name    string // name of the scenario
 	title   string
-	command string // of quell lab, instead of run; replay: none, what others measured is read again
-	of      string // the scenario, where it is not called as the part
-	trains  bool   // is the first of its workload
-	seeds   uint64 // each run is played with so many; 0: once
-	// sum works figures out of the records; nil: each run by itself.
+	command string // command of quell lab, instead of run; replay: none, reads what other parts measured
+	of      string // the scenario, if its name is not the part's
+	trains  bool   // whether it is the first part of its workload, which trains the models
+	seeds   uint64 // number of seeds for each run; 0: one
+	// sum computes the part's figures from the records; nil: each run has figures of its own.
 	sum func(f *partFigures, plots string, sc *scenario.Scenario, plays [][]*experiment.Record) error
 }
 
@@ -171,7 +171,7 @@ func (p labPart) load() (*scenario.Scenario, error) {
 	return scenario.Parse(p.scenario(), examples.Lab()[p.scenario()])
 }
 
-// records are those of a scenario's runs, by seed; nil where one has not been played.
+// records are the records of a scenario's runs, by seed; nil for a run that has not been played.
 func (p labPart) records(sc *scenario.Scenario) ([][]*experiment.Record, error) {
 	plays := make([][]*experiment.Record, max(1, p.seeds))
 	for n := range plays {

@@ -18,11 +18,11 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// labFigures are those of a page of the lab.
+// labFigures are the figures of a page of the lab.
 type labFigures struct {
 	place
 	parts map[string]partFigures
-	Duels []duel // of pages that compare with rivals
+	Duels []duel // on pages that compare PRIMA with rivals
 }
 
 // Part returns the figures of the named part.
@@ -34,11 +34,11 @@ func (f labFigures) Part(name string) (partFigures, error) {
 	return part, nil
 }
 
-// partFigures are those of one experiment, as far as it has some of a kind.
+// partFigures are the figures of one experiment. A kind of figures that the experiment lacks is empty.
 type partFigures struct {
 	Page       string
 	Title      string
-	Missing    string // the part that has to be played first; empty: all is there
+	Missing    string // the part that must be played first; empty: nothing is missing
 	Runs       []runFigures
 	Validation *validationFigures
 	Replayed   []comparedPlans
@@ -57,7 +57,7 @@ func (p labPage) write(dir string) error {
 	return writePage(dir, p.name, figures)
 }
 
-// figures works the page's figures out of the records, and draws the plots into a folder beside the page.
+// figures computes the page's figures from the records, and draws the plots into a folder beside the page.
 func (p labPage) figures(at place, dir string) (labFigures, error) {
 	f := labFigures{place: at, parts: map[string]partFigures{}}
 	plots := filepath.Join(dir, p.name)
@@ -105,7 +105,7 @@ func (p labPart) figures(plots string) (f partFigures, err error) {
 	return f, p.runs(&f, plots, sc, plays[0])
 }
 
-// measured reads what a command of the lab measured; ok says whether it has.
+// measured reads what a command of the lab measured; ok is false if it has not been run.
 func (p labPart) measured(file string, into any) (ok bool, err error) {
 	data, err := os.ReadFile(filepath.Join(labDir, p.scenario(), file))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +117,7 @@ func (p labPart) measured(file string, into any) (ok bool, err error) {
 	return true, json.Unmarshal(data, into)
 }
 
-// runFigures are those of one run.
+// runFigures are the figures of one run.
 type runFigures struct {
 	Title  string
 	Result quell.Result
@@ -127,7 +127,7 @@ type runFigures struct {
 	record *experiment.Record
 }
 
-// phase is a part of a run that becomes a row: the paper's account beside ours. Times are seconds.
+// phase is a stretch of a run that becomes one row of a table, with the paper's result beside ours. Times are in seconds.
 type phase struct {
 	Begin, End   float64
 	Label, Paper string
@@ -135,11 +135,11 @@ type phase struct {
 
 func newPhase(begin, end float64, label, paper string) phase { return phase{begin, end, label, paper} }
 
-// phaseRow is what a phase came to.
+// phaseRow is the result of a phase.
 type phaseRow struct {
 	phase
 	Size      float64 // mean number of instances
-	Instances string  // utilisation, severity and mean response time of each
+	Instances string  // utilisation, severity and mean response time of each instance
 }
 
 func (p labPart) runs(f *partFigures, plots string, sc *scenario.Scenario, records []*experiment.Record) error {
@@ -156,7 +156,7 @@ func (p labPart) runs(f *partFigures, plots string, sc *scenario.Scenario, recor
 	return nil
 }
 
-// Phases gives each run a row for each of the phases.
+// Phases adds to each run one row for each of the phases.
 func (f partFigures) Phases(phases ...phase) partFigures {
 	f.Runs = slices.Clone(f.Runs)
 	for i := range f.Runs {
@@ -180,7 +180,7 @@ func newPhaseRow(ph phase, sum experiment.Phase) phaseRow {
 	return phaseRow{ph, sum.Size, strings.Join(parts, "; ")}
 }
 
-// byNumber puts i2 before i10.
+// byNumber orders names by the numbers in them, so that i2 is before i10.
 func byNumber(a, b string) int {
 	if len(a) != len(b) {
 		return len(a) - len(b)
@@ -204,20 +204,20 @@ func milliseconds(v *float64) string {
 	return fmt.Sprintf("%.1f ms", *v)
 }
 
-// validationFigures are Table II: how far the models are off at points that they have not seen.
+// validationFigures are those of the paper's Table II: the models' errors at points on which they were not trained.
 type validationFigures struct {
-	Rows                    int // of the training
+	Rows                    int // number of rows of the training
 	Points                  []validatedPoint
 	Mean, P95, Joint, Total errorSum
 }
 
-// validatedPoint is one of the points, with the relative errors of what the models say.
+// validatedPoint is one of the points, with the relative errors of the models' predictions.
 type validatedPoint struct {
 	experiment.ValidationPoint
 	MeanOff, P95Off, JointOff, TotalOff float64
 }
 
-// ProbeTime is the measured probe time in units of the time alone; the models' follow.
+// ProbeTime is the measured probe time, as a multiple of the time without interference; the models' predictions follow.
 func (p validatedPoint) ProbeTime() float64      { return 1 + p.Severity }
 func (p validatedPoint) ProbeTimeJoint() float64 { return 1 + p.SeverityJoint }
 func (p validatedPoint) ProbeTimeTotal() float64 { return 1 + p.SeverityTotal }
@@ -259,7 +259,7 @@ func (p labPart) probing(f *partFigures) error {
 		f.Missing = p.name
 		return nil
 	}
-	const link = 100e6 // bit/s, of the scenario
+	const link = 100e6 // the scenario's link in bit/s
 	f.Probed = probed(scores, link)
 	return nil
 }
@@ -274,7 +274,7 @@ type reactionFigures struct {
 
 func reaction(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
 	r := plays[0][0]
-	const lasts = 7 // seconds of interference: later changes are not reactions to it
+	const lasts = 7 // seconds that interference lasts: later changes are not reactions to it
 	f.Reaction = &reactionFigures{Onsets: len(sc.Marks()), Failed: r.Result.Errors}
 	var delays []float64
 	for _, mark := range sc.Marks() {
@@ -292,10 +292,10 @@ func reaction(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experi
 	return nil
 }
 
-// quietFigures are how often something was changed without a reason.
+// quietFigures count how often something was changed although nothing had happened.
 type quietFigures struct {
 	Decisions        int
-	Periods, Percent float64 // of them in which something was
+	Periods, Percent float64 // percent of the periods in which something was changed
 }
 
 func quiet(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {

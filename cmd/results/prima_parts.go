@@ -1,6 +1,6 @@
 package main
 
-// primaParts are the page's experiments.
+// primaParts are the experiments of the page on PRIMA.
 func primaParts() []labPart {
 	return []labPart{
 		{name: "table-ii", command: "validate", trains: true, title: "Table II: the models on points they have not seen"},

@@ -14,7 +14,8 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// recorded is a machine that answers with runs that were made on real machines before, one of the cell's at random.
+// recorded is a machine that makes no runs: it returns, at random, one of the runs of the same cell that were recorded on real
+// machines.
 type recorded struct {
 	cells map[train.Cell][]model.TrainingRow
 }
@@ -39,13 +40,13 @@ func (m recorded) Measure(_ context.Context, r train.RunRequest) (model.Training
 	return row, nil
 }
 
-// replaySeeds is how many trainings each figure is the mean of.
+// replaySeeds is the number of trainings; each figure is the mean over them.
 const replaySeeds = 20
 
-// replayBudgets are the adaptive plan's runs.
+// replayBudgets are numbers of runs of the adaptive plan.
 var replayBudgets = []int{32, 40, 60, 80}
 
-// replayed holds plans of training against each other on the runs of the lab's training and its held-out points.
+// replayed compares training plans, using the recorded runs of the lab's training and its held-out points.
 func replayed(f *partFigures, plots string) error {
 	trainings, err := filepath.Glob(filepath.Join(labDir, "models", "*", "training.jsonl"))
 	if err != nil {
@@ -82,7 +83,7 @@ func replayed(f *partFigures, plots string) error {
 	return nil
 }
 
-// trainedLike returns the training of the workload that the held-out points are of.
+// trainedLike returns the rows of the training that has the same workload as the held-out points.
 func trainedLike(trainings []string, truth string) ([]model.TrainingRow, error) {
 	want, err := workloadOf(truth)
 	if err != nil {
@@ -100,7 +101,7 @@ func trainedLike(trainings []string, truth string) ([]model.TrainingRow, error) 
 	return nil, errors.New("no training of the held-out points' workload is there")
 }
 
-// workloadOf reads what a training was made of.
+// workloadOf reads from a training's settings which workload it had.
 func workloadOf(path string) (string, error) {
 	data, err := os.ReadFile(path + ".settings")
 	if err != nil {

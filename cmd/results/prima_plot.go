@@ -16,8 +16,8 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// plotRun draws a run over time: response time and threshold above, each instance's utilisation and what neighbours
-// take below.
+// plotRun draws a run over time: at the top the response time and its threshold, below each instance's utilisation and its
+// neighbours' use.
 func plotRun(path, title string, sc *scenario.Scenario, r *experiment.Record) error {
 	latency := plot.New()
 	latency.Title.Text, latency.Y.Label.Text = title, "response time, ms"
@@ -48,7 +48,7 @@ func plotRun(path, title string, sc *scenario.Scenario, r *experiment.Record) er
 	}
 	for _, p := range []*plot.Plot{latency, use} {
 		p.Legend.Top, p.X.Min = true, 0
-		p.X.Max = 1.2 * sc.Duration.Seconds() // the legend's room
+		p.X.Max = 1.2 * sc.Duration.Seconds() // room for the legend
 		p.X.Tick.Marker = every(sc.Duration.Seconds() / 8)
 		p.Y.Max *= 1.05
 	}
@@ -77,7 +77,7 @@ func useOf(r *experiment.Record, id string) plotter.XYs {
 			}
 		}
 	}
-	if line == nil { // the library refuses lines without points
+	if line == nil { // because the library refuses lines without points
 		line = plotter.XYs{{}}
 	}
 	return line
@@ -106,8 +106,8 @@ func disturbance(r *experiment.Record, host string) plotter.XYs {
 	return line
 }
 
-// plotTradeoff draws violation, and below it requests over the threshold, against cost: one point per policy and size, medians;
-// sizes of one rule are joined.
+// plotTradeoff draws the violation against cost and, below, the share of requests over the threshold against cost. Each policy and
+// size is one point, a median; a line joins the sizes of one rule.
 func plotTradeoff(path string, all []contender) error {
 	violation, err := tradeoff("violation, s", all, contender.Violation)
 	if err != nil {
@@ -151,7 +151,7 @@ func tradeoff(label string, all []contender, value func(contender) float64) (*pl
 	return p, nil
 }
 
-// rule is how a contender shares requests.
+// rule is how a contender distributes requests.
 func (c contender) rule() string {
 	switch {
 	case c.run.Balancer == scenario.Envoy:

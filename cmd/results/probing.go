@@ -18,11 +18,11 @@ const (
 	bigProbe      = 1_000_000
 )
 
-// probedCells are loads and interferences in which severity is estimated.
+// probedCells are the loads and interferences at which severity is estimated.
 var probedCells = []train.Cell{{Level: 0.2, Interference: 0.3}, {Level: 0.4, Interference: 0.1}, {Level: 0.4, Interference: 0.3},
 	{Level: 0.6, Interference: 0.1}}
 
-// probings are budgets of the link, spent on one download a period or on many.
+// probings are ways to spend a budget, as a share of the link, on one download per period or on many.
 func probings(budgets []float64, counts []int) []train.Probing {
 	all := []train.Probing{{Period: probingPeriod, Count: 1, Bytes: bigProbe}}
 	for _, budget := range budgets {
@@ -34,7 +34,7 @@ func probings(budgets []float64, counts []int) []train.Probing {
 	return all
 }
 
-// probingPage measures what a probe budget buys.
+// probingPage measures how the error of severity depends on the probe budget.
 func probingPage(ctx context.Context, dir string) error {
 	sc, err := simulatedService()
 	if err != nil {
@@ -61,12 +61,12 @@ func probingPage(ctx context.Context, dir string) error {
 	})
 }
 
-// probingFigures are what budgets bought, simulated and on emulated hosts.
+// probingFigures are the errors with each budget, simulated and on emulated hosts.
 type probingFigures struct {
 	place
 	LinkBits             float64
 	Period, EmulatedRun  time.Duration
-	Cells, EmulatedCells int // loads beside interferences
+	Cells, EmulatedCells int // number of combinations of load and interference
 	Simulated, Emulated  []probedRow
 }
 
@@ -74,7 +74,7 @@ type probingFigures struct {
 type probedRow struct {
 	train.ProbingScore
 	OfLink       float64 // share of the link
-	SquareError  float64 // times the megabytes
+	SquareError  float64 // squared error times megabytes
 	AgainstFirst float64 // error as a share of the first row's
 }
 

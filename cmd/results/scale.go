@@ -30,15 +30,15 @@ func scalePage(ctx context.Context, dir string) error {
 	return writePage(filepath.Dir(dir), "scale", newScaleFigures(here(), costs, evidence))
 }
 
-// costs are measured by benchmarks, in seconds.
+// costs are the costs that benchmarks measured, in seconds.
 type costs struct {
-	intake float64 // of a reading: bus, decoding, checks, Observe; its sender's work included
-	period float64 // of an instance in a period: gather, plan without policy, journal
-	decide float64 // of an instance in a decision of PRIMA's
+	intake float64 // cost of a reading: bus, decoding, checks, Observe, and the sender's work
+	period float64 // cost of an instance in a period: gather, plan without policy, journal
+	decide float64 // cost of an instance in a decision of PRIMA
 	apply  map[int]float64
-	probe  float64            // of one probe over loopback, both ends
+	probe  float64            // cost of one probe over loopback, at both ends
 	groups map[string]float64 // requests a second that the simulator plays, by scheduling and number of instances
-	large  float64            // the same, of one long run of the largest group under least connections
+	large  float64            // the same for one long run of the largest group under least connections
 }
 
 // suite is one package's benchmarks.
@@ -92,7 +92,7 @@ func measureCosts(ctx context.Context) (c costs, err error) {
 
 var benchmarkLine = regexp.MustCompile(`(?m)^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(.*)$`)
 
-// readBenchmarks adds what benchmarks printed, by name and unit.
+// readBenchmarks adds the values that benchmarks printed to a map, by name and unit.
 func readBenchmarks(out string, into map[string]map[string]float64) {
 	for _, m := range benchmarkLine.FindAllStringSubmatch(out, -1) {
 		fields := strings.Fields(m[2])
@@ -105,18 +105,19 @@ func readBenchmarks(out string, into map[string]map[string]float64) {
 	}
 }
 
-// groupSizes are those of BenchmarkGroup.
+// groupSizes are the sizes that BenchmarkGroup plays.
 var groupSizes = []int{10, 100, 1000, 10_000}
 
-// readingsEach is what an instance causes in a period: a reading of its agent, a prober and a balancer.
+// readingsEach is the number of readings about an instance in a period: one from its agent, one from a prober and one from a
+// balancer.
 const readingsEach = 3
 
-// share is the part of a core that n instances take.
+// share is the number of cores that n instances use.
 func (c costs) share(n int, period time.Duration) float64 {
 	return float64(n) * (readingsEach*c.intake + c.period + c.decide) / period.Seconds()
 }
 
-// The link and the budget that the costs of probing are worked out for.
+// The link and the budget for which the costs of probing are computed.
 const (
 	probedLink   = 200e6
 	probedBudget = 0.02
@@ -125,15 +126,15 @@ const (
 // manyServices is the scenario that is played as evidence.
 const manyServices = "examples/scale/many-services.yaml"
 
-// evidence is what came of it.
+// evidence is the result of playing manyServices.
 type evidence struct {
 	results   []quell.Result
 	took      time.Duration
 	processor time.Duration
-	memory    int64 // most that was resident, bytes
+	memory    int64 // largest resident memory in bytes
 }
 
-// playServices plays it as a user would.
+// playServices plays manyServices with the same command as a user.
 func playServices(ctx context.Context) (e evidence, err error) {
 	dir, err := os.MkdirTemp("", "quell-scale-")
 	if err != nil {

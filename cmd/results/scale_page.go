@@ -7,7 +7,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// scaleFigures are the page's: what things cost, and what follows for one controller, for probing and for groups in the simulator.
+// scaleFigures are the figures of the page: measured costs, and what follows from them for one controller, for probing and for
+// groups in the simulator.
 type scaleFigures struct {
 	place
 	Intake, Period, Decide, Probe float64 // seconds
@@ -16,8 +17,8 @@ type scaleFigures struct {
 
 	ReadingsEach                  int
 	Carried                       []carriedRow
-	HalfEverySecond, HalfEveryTen float64 // instances that half a core carries
-	ReachedS                      float64 // a decision over 10,000 instances
+	HalfEverySecond, HalfEveryTen float64 // number of instances for which half a core is enough
+	ReachedS                      float64 // time of a decision over 10,000 instances
 
 	Budget, LinkBits, EachBits                           float64
 	OnePlace                                             []probedFrom
@@ -29,22 +30,22 @@ type scaleFigures struct {
 	LargeS        float64
 }
 
-// carriedRow is the cores that so many instances take, by sampling period.
+// carriedRow is the number of cores that a number of instances needs, by sampling period.
 type carriedRow struct {
 	Instances                        int
 	EverySecond, EveryFive, EveryTen float64
 }
 
-// probedFrom is what it takes to probe so many instances from one place.
+// probedFrom is what probing a number of instances from one place needs.
 type probedFrom struct{ Instances, Gigabits, Cores float64 }
 
-// groupRow is the requests a second that the simulator plays, by size of the group.
+// groupRow has, for one scheduling, the requests per second that the simulator plays, by size of the group.
 type groupRow struct {
 	Scheduling quell.Scheduling
 	PerSecond  []float64
 }
 
-// playedFigures are the evidence in sum.
+// playedFigures are totals and means of the evidence.
 type playedFigures struct {
 	Scenario             string
 	Services, Decisions  int
@@ -82,7 +83,7 @@ func newScaleFigures(at place, c costs, e evidence) scaleFigures {
 	return f
 }
 
-// largeRequests are those of BenchmarkInternetScale.
+// largeRequests is the number of requests in BenchmarkInternetScale.
 const largeRequests = 60e6
 
 func (e evidence) figures() playedFigures {

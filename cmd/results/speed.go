@@ -8,22 +8,22 @@ import (
 	"path/filepath"
 )
 
-// speedFigures are what the benchmarks that have a goal printed, and what program and agent take.
+// speedFigures are the results of the benchmarks that have a goal, the size of the program and the cost of an agent.
 type speedFigures struct {
 	place
 	BinaryBytes float64 // 0: not built
 	Agent       *agentUse
-	AgentError  error // where the agent could not be measured
+	AgentError  error // why the agent could not be measured
 	Benchmarks  string
 }
 
-// measured are the benchmarks that have a goal, and where they stand.
+// measured are the benchmarks that have a goal, and the packages that contain them.
 var measured = []string{
 	"-bench", "PRIMA|Throughput|AddedLatency|Report|Capacity|Readings|Append|Intake", "-benchtime", "2s", "-count", "3",
 	"./policy", "./model", "./balancer/builtin", "./agent", "./bus", "./controller",
 }
 
-// speedPage runs them and keeps what they printed.
+// speedPage runs these benchmarks and writes their results to the page.
 func speedPage(ctx context.Context, dir string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-run", "^$"}, measured...)...)
 	cmd.Stderr = os.Stderr

@@ -18,7 +18,7 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// The emulated machine that the models are about, as in the demo.
+// The emulated machine whose models are trained, as in the demo.
 const (
 	linkBits  = 40e6
 	fileBytes = 50_000
@@ -48,10 +48,10 @@ type point struct {
 	ResponseModelMS float64 `json:"response_model_ms"`
 }
 
-// trainingThresholdMS is the demo's.
+// trainingThresholdMS is the threshold of the demo.
 const trainingThresholdMS = 40
 
-// metricScore is how far models are off in one metric.
+// metricScore has the models' errors in one metric.
 type metricScore struct {
 	Metric quell.Metric
 	train.Scores
@@ -101,7 +101,7 @@ func trainingPage(ctx context.Context, dir string) error {
 	return writePage(dir, "training", figures)
 }
 
-// collect runs a plan, or instead of its cells the given ones, on emulated hosts.
+// collect runs a plan on emulated hosts; if cells are given, these instead of the plan's.
 func collect(ctx context.Context, plan train.Plan, cells []train.Cell, seed uint64) ([]model.TrainingRow, error) {
 	plan.Only = cells
 	machines := experiment.Training{Hosts: hosts, Bandwidth: linkBits, Budget: 0.02, Seed: seed, Workload: fileWorkload}
@@ -138,22 +138,22 @@ func score(models *model.Models, truth []model.TrainingRow) ([]point, error) {
 	return points, nil
 }
 
-// off is the relative error of a prediction.
+// off returns the relative error of a prediction.
 func off(predicted, measured float64) float64 { return math.Abs(predicted-measured) / measured }
 
-// trainingFigures are how far the models are off, point by point and over all of them.
+// trainingFigures are the models' errors, point by point and over all points.
 type trainingFigures struct {
 	place
 	Hosts, Runs                           int
 	LinkBits                              float64
-	Took, LongRun                         time.Duration // of the training, of a held-out point
+	Took, LongRun                         time.Duration // time of the training, and of a held-out point
 	Points                                []point
 	Response, Joint, Total, JointSeverity errorSum
 	Metrics                               []metricScore
 	Report                                string
 }
 
-// newTrainingFigures are those of the models, without the training's own.
+// newTrainingFigures computes the figures of the models' errors, without those of the training itself.
 func newTrainingFigures(at place, points []point, metrics []metricScore) trainingFigures {
 	f := trainingFigures{place: at, Hosts: hosts, LinkBits: linkBits, LongRun: longRun, Points: points, Metrics: metrics}
 	var response, joint, total, jointSeverity []float64

@@ -17,8 +17,8 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// twinPage plays the demo's scenario in the simulator with the seeds of the demo page, whose live results it reads,
-// and compares the two.
+// twinPage plays the demo's scenario in the simulator with the seeds of the demo page, reads that page's live results, and compares
+// simulated and live results.
 func twinPage(ctx context.Context, dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, "demo.json"))
 	if err != nil {
@@ -61,7 +61,7 @@ type twinFigures struct {
 	Runs  []twinRun
 }
 
-// twinRun is one run, live and simulated: medians over the seeds.
+// twinRun is one run, live and simulated; its values are medians over the seeds.
 type twinRun struct {
 	Title                 string
 	Mean, Cost, Violation twins // milliseconds, instance-seconds, seconds
@@ -69,7 +69,7 @@ type twinRun struct {
 
 type twins struct{ Live, Simulated float64 }
 
-// Ratio is the simulated value's to the live one.
+// Ratio is the simulated value divided by the live one.
 func (t twins) Ratio() float64 { return t.Simulated / t.Live }
 
 func newTwinRun(title string, live, simulated []quell.Result) twinRun {
