@@ -20,7 +20,7 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// machine is a sampler that numbers its samples, and whose sensors fail in the given samples.
+// machine is a Sampler that numbers its samples. Its sensors fail in the given samples.
 type machine struct {
 	samples int
 	fails   map[int][]string
@@ -36,10 +36,10 @@ func (m *machine) Sample(now time.Time) (quell.Observation, []sensor.Failure) {
 	return obs, failures
 }
 
-// journal is a bus that is slow or fails for some of the readings.
+// journal is a bus that is slow or fails for some readings.
 type journal struct {
 	readings []quell.Reading
-	at       []time.Duration // after the start
+	at       []time.Duration // times of the readings since the start
 	begin    time.Time
 	took     time.Duration
 	fail     func(reading int) bool
@@ -80,8 +80,8 @@ func run(t *testing.T, o Options, duration time.Duration) {
 func TestRunPublishesOnAlignedTicks(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		begin time.Duration // after a whole period
-		took  time.Duration // by the bus
+		begin time.Duration // after this many whole periods
+		took  time.Duration // how long the bus took
 		want  []time.Duration
 	}{
 		{"soon after a tick", 100 * time.Millisecond, 0,

@@ -11,9 +11,9 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// BenchmarkReport is the whole work of one period: reading this machine's files, encoding and publishing. At one
-// observation per second an agent may use 0.5% of a processor, which is 5 ms. Almost all allocations are the files'
-// contents. Only the last counters are kept from one period to the next.
+// BenchmarkReport measures the whole work of one period: reading this machine's files, encoding and publishing. At one observation per
+// second an agent may use 0.5% of a processor, which is 5 ms. Almost all allocations are the files' contents. Only the last counters are
+// kept from one period to the next.
 func BenchmarkReport(b *testing.B) {
 	if _, err := os.Stat("/proc/net/dev"); err != nil {
 		b.Skip("this machine has no /proc")

@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// toy is a driver of both kinds that records what it is given.
+// toy is both a Limiter and a Setter, and records what it is given.
 type toy struct {
 	bound  float64
 	values map[string]float64
@@ -124,7 +124,7 @@ func TestOrdersThatAreRefused(t *testing.T) {
 	}
 }
 
-// What can be applied is applied, and the answer says what cannot.
+// The orders that can be applied are applied, and the answer says which ones cannot.
 func TestOrdersInPart(t *testing.T) {
 	d := &toy{}
 	a, err := New(Options{Service: "video", Instance: "i1", Period: time.Second, Sampler: &machine{}, Publish: (&journal{}).publish,

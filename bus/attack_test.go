@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// raw joins a bus with NATS's own client, as an attacker would, showing a credential.
+// raw connects to a bus with NATS's own client and a credential, as an attacker would.
 func raw(t testing.TB, url string, text []byte, more ...nats.Option) (*nats.Conn, *denials) {
 	t.Helper()
 	denied := &denials{}
@@ -37,7 +37,7 @@ func raw(t testing.TB, url string, text []byte, more ...nats.Option) (*nats.Conn
 	return nc, denied
 }
 
-// denials are what the server refused a connection.
+// denials are the subjects that the server refused to a connection.
 type denials struct {
 	mu  sync.Mutex
 	all []string
@@ -135,7 +135,7 @@ func (c *controlled) wantUntouched(t *testing.T) {
 	}
 }
 
-// attempts are the publishes that each stolen credential is tried with.
+// attempts returns the publishes that are tried with each stolen credential.
 func attempts(own string) map[string]string {
 	return map[string]string{
 		"pause":                            "quell.video.command.sensor." + own,

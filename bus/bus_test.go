@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 const (
 	childRole = "QUELL_BUS_TEST_ROLE"
 	childDir  = "QUELL_BUS_TEST_DIR"
-	patience  = 20 * time.Second // far longer than anything takes on a busy machine
+	patience  = 20 * time.Second // far longer than anything takes, even on a busy machine
 )
 
 func startServer(t testing.TB, opts ServerOptions) *Server {
@@ -190,7 +190,7 @@ func TestAnAgentMayStartBeforeItsServer(t *testing.T) {
 
 	startServer(t, ServerOptions{Listen: address, Keyring: &ring})
 	eventually(t, "connected", c.Connected)
-	eventually(t, "a reading", func() bool { // readings come over a connection of their own
+	eventually(t, "a reading", func() bool { // readings come over their own connection
 		if err := c.PublishReading(reading("i2")); err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func TestAConnectionSurvivesARestartOfItsServer(t *testing.T) {
 	eventually(t, "connected again", c.Connected)
 }
 
-// A connection recovers soon after a wrong token is corrected, on either side.
+// When a wrong token is corrected, on either side, the connection recovers soon.
 func TestARefusedConnectionGoesOnTrying(t *testing.T) {
 	address, dir := freeAddress(t), t.TempDir()
 	var shown atomic.Value

@@ -51,7 +51,7 @@ func TestAllowances(t *testing.T) {
 	}
 }
 
-// An honest sender at the shortest period, 10 ms, is never limited.
+// A sender at the shortest period, 10 ms, that does nothing wrong is never limited.
 func TestAnHonestSenderIsNeverHeldUp(t *testing.T) {
 	a, now := newAllowances(nil), epoch
 	for range 10_000 {

@@ -14,7 +14,7 @@ import (
 
 const ttl = 9 * time.Second
 
-// clock is moved by hand.
+// clock is a clock that the test moves.
 type clock struct {
 	mu sync.Mutex
 	at time.Time

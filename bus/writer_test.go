@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// writerOn returns a writer of the service "shop", and a switch that says whether it has the lease.
+// writerOn returns a writer of the service "shop", and a switch that sets whether it has the lease.
 func writerOn(t *testing.T, c *Conn) (*Writer, *atomic.Bool) {
 	t.Helper()
 	j, err := c.Journal("shop", JournalOptions{})
@@ -107,7 +107,7 @@ func (s *away) write(n int) *writing {
 	}}
 }
 
-// TestDecisionsGoOnWhileTheStoreIsAway decides every 300 ms for a minute in which the store does not answer.
+// TestDecisionsGoOnWhileTheStoreIsAway makes a decision every 300 ms for a minute in which the store does not answer.
 func TestDecisionsGoOnWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const period, decisions = 300 * time.Millisecond, 190
@@ -189,7 +189,7 @@ func TestOnlyTheLeaderWritesTheMemory(t *testing.T) {
 	get(b, "a4")
 }
 
-// TestTooMuchThatWaitsIsGivenUp checks the limit of memory.
+// TestTooMuchThatWaitsIsGivenUp checks that the memory used for waiting records is limited.
 func TestTooMuchThatWaitsIsGivenUp(t *testing.T) {
 	w := &Writer{}
 	size := mostWaiting / 4

@@ -17,13 +17,13 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// fakeAgents record their orders, by instance and name.
+// fakeAgents record the orders that they get, by instance and name.
 type fakeAgents struct {
 	mu     sync.Mutex
 	values map[string]float64
 	orders int
 	fault  map[string]error // by instance
-	hang   bool             // until the caller's time limit
+	hang   bool             // do not answer before the caller's time limit
 }
 
 func (a *fakeAgents) Order(ctx context.Context, instance string, o bus.Orders) error {
@@ -48,14 +48,14 @@ func (a *fakeAgents) Order(ctx context.Context, instance string, o bus.Orders) e
 	return nil
 }
 
-// report makes the agent of an instance report what is in force.
+// report makes an instance's agent report the limits and settings in force.
 func (r *rig) report(instance string, limits map[quell.Resource]float64, settings map[string]float64) {
 	reading := quell.Reading{Service: "shop", Instance: instance, Source: quell.FromAgent, Sender: instance, Limits: limits,
 		Settings: settings}
 	r.c.Observe(reading, time.Now())
 }
 
-// follow is a step whose plan is changed before it is carried out, as if a policy asked for more.
+// follow makes a step whose plan is changed before it is carried out, as if a policy asked for more.
 func (r *rig) follow(change func(*quell.Plan)) bus.Entry {
 	r.t.Helper()
 	ctx := context.Background()
@@ -82,7 +82,7 @@ func (r *rig) follow(change func(*quell.Plan)) bus.Entry {
 
 func nothing(*quell.Plan) {}
 
-// Each field of a plan either asks for an action, and is a part, or only explains.
+// Each field of a plan either is a part, which asks for an action, or only explains the plan.
 func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
 	explains := []string{
 		"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Reasons",
@@ -136,11 +136,11 @@ func TestAPartThatNobodyCarriesOut(t *testing.T) {
 		if s := r.c.Status(); s.LastFailure["apply"] != want {
 			t.Errorf("failures %v", s.LastFailure)
 		}
-		r.wantWeights(map[string]float64{"i1": .5, "i2": .5}) // the rest is carried out
+		r.wantWeights(map[string]float64{"i1": .5, "i2": .5}) // the plan's other parts are carried out
 	})
 }
 
-// limited and tuned are plans for i1.
+// limited and tuned return changes that add a limit or a setting of i1 to a plan.
 func limited(value float64) func(*quell.Plan) {
 	return func(p *quell.Plan) {
 		p.Limits = []quell.Limit{{Instance: "i1", Resource: quell.Network, Value: value, Unit: "bit/s"}}
@@ -236,7 +236,7 @@ func TestAgentsThatDoNotObey(t *testing.T) {
 	}
 }
 
-// An agent that fails does not keep the others from getting their orders.
+// If one agent fails, the others still get their orders.
 func TestAgentsAreToldAtOnce(t *testing.T) {
 	play(t, withAgents, func(r *rig) {
 		r.step()

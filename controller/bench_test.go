@@ -63,7 +63,7 @@ func joinBus(b *testing.B, o bus.Options) *bus.Conn {
 	return c
 }
 
-// benchController has n ready instances. Everything but the journal is faked.
+// benchController returns a controller with n ready instances. Everything except the journal is faked.
 func benchController(b *testing.B, n int, journal Journal) *Controller {
 	b.Helper()
 	balancer := &fakeBalancer{}
@@ -93,9 +93,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkIntake receives readings of 10,000 instances through the embedded bus, over TCP, decoded and checked. Its
-// result, processors used at 10,000 observations per second, includes the senders' work, which is on other machines
-// in production.
+// BenchmarkIntake receives readings of 10,000 instances through the embedded bus, over TCP, and decodes and checks them. Its result is the
+// number of processors used at 10,000 observations per second. It includes the senders' work, which is on other machines in production.
 func BenchmarkIntake(b *testing.B) {
 	conn, server := embeddedBus(b, "127.0.0.1:0")
 	senders := joinBus(b, bus.Options{URL: server.URL()})
@@ -125,8 +124,7 @@ func BenchmarkIntake(b *testing.B) {
 	b.ReportMetric((processorTime(b)-began).Seconds()/float64(b.N)*10_000, "cores@10k/s")
 }
 
-// BenchmarkStep is one period of the loop with fresh readings of every instance: gather, decide with a policy that
-// costs nothing, and a journal on disk.
+// BenchmarkStep makes one period's step with fresh readings of every instance. The policy costs nothing, and the journal is on disk.
 func BenchmarkStep(b *testing.B) {
 	for _, n := range []int{100, 1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell/internal/wallclock"
 )
 
-// Somebody sets the clock while the controller runs: decisions come as often as before, ages of readings and instances stay
-// right, drains last as long as they should, and the journal says that the clock was set.
+// Somebody sets the clock while the controller runs. Decisions then come as often as before, the ages of readings and instances stay right,
+// drains last as long as they should, and the journal says that the clock was set.
 func TestTheClockIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{
 		"back by an hour": -time.Hour, "forward by an hour": time.Hour, "back by part of a period": -1300 * time.Millisecond,
@@ -27,13 +27,13 @@ func TestTheClockIsSet(t *testing.T) {
 				r.opts.Service.Group.Min, r.opts.Service.Group.Initial = 2, 3
 				r.opts.Drain = 8 * time.Second
 			}, func(r *rig) {
-				ctx, quiet := context.WithCancel(context.Background()) // of this bubble
+				ctx, quiet := context.WithCancel(context.Background()) // the context of this bubble
 				defer quiet()
 				go reportAll(ctx, r, clock)
 				r.run(5 * time.Second)
-				r.balancer.set(func(b *fakeBalancer) { b.inFlight["i3"] = 1 }) // never without open requests
+				r.balancer.set(func(b *fakeBalancer) { b.inFlight["i3"] = 1 }) // i3 always has an open request
 				r.scaler.set(func(s *fakeScaler) {
-					for i := range s.members { // as a list command reports it: without a monotonic reading
+					for i := range s.members { // without a monotonic reading, as in a list command's output
 						s.members[i].Started = clock.Wall().Add(-5 * time.Second)
 					}
 				})
@@ -45,7 +45,7 @@ func TestTheClockIsSet(t *testing.T) {
 				clock.Set(by)
 
 				r.pass(5 * time.Second)
-				r.wantIDs("i1", "i2", "i3") // drains for 7 s
+				r.wantIDs("i1", "i2", "i3") // i3 drains for 7 s
 				if made := len(r.journal.plans()) - before; made < 4 || made > 7 {
 					t.Errorf("%d plans in the 5 s after the clock was set, want 5", made)
 				}
@@ -89,7 +89,7 @@ func reportAll(ctx context.Context, r *rig, clock *wallclock.Clock) {
 	}
 }
 
-// A drain that an earlier controller stored by a clock that was ahead still ends in time.
+// An earlier controller whose clock was ahead stored a drain. The drain still ends in time.
 func TestARestartAfterTheClockWasSetBack(t *testing.T) {
 	play(t, func(r *rig) {
 		r.opts.Drain = 8 * time.Second

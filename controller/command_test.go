@@ -71,7 +71,7 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
-// A change at the balancer that a person makes during a pause is kept after it, except where the policy's plan differs.
+// If a person changes something at the balancer during a pause, the change stays after the pause unless the policy's plan differs.
 func TestWhatWasDoneDuringAPauseStays(t *testing.T) {
 	play(t, lopsided, func(r *rig) {
 		r.run(3 * time.Second)
@@ -283,7 +283,7 @@ func TestAReloadHandsSharesOverBySteps(t *testing.T) {
 		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.9)})
 		r.pass(time.Second)
 		r.wantWeights(map[string]float64{"i1": .9, "i2": .1})
-		r.c.work.Lock() // as if lr had wanted it
+		r.c.work.Lock() // as if the policy lr had wanted these shares
 		r.c.mem.State.Instances = map[string]policy.InstanceState{"i1": {Guarded: policy.Guarded{Joined: true}},
 			"i2": {Guarded: policy.Guarded{Joined: true}}}
 		r.c.work.Unlock()

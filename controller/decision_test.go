@@ -48,7 +48,7 @@ func TestDecisionsAreLoggedOnce(t *testing.T) {
 	})
 }
 
-// The journal says of a plan that was not applied why, and what it would have changed.
+// If a plan was not applied, the journal says why, and what the plan would have changed.
 func TestJournalSaysWhyNot(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Mode = quell.Advise; r.opts.Service.Group.Min = 1 }, func(r *rig) {
 		r.scaler.set(func(s *fakeScaler) { s.add() })

@@ -24,7 +24,7 @@ var errBroken = errors.New("it is broken")
 type fault struct {
 	mu   sync.Mutex
 	err  error
-	hang bool // until the caller's time limit
+	hang bool // does not answer before the caller's time limit
 }
 
 func (f *fault) set(err error) {
@@ -51,8 +51,8 @@ func (f *fault) strike(ctx context.Context) error {
 
 type fakeBalancer struct {
 	mu       sync.Mutex
-	fault    fault // of both methods
-	refuse   fault // of Apply only
+	fault    fault // fault of both methods
+	refuse   fault // fault of Apply only
 	backends []quell.Backend
 	sick     map[string]bool
 	why      string // the failing checks' result
@@ -379,7 +379,7 @@ func play(t *testing.T, change func(*rig), body func(*rig)) {
 	})
 }
 
-// restart makes another controller on the same fakes, as after a crash.
+// restart makes another controller that uses the same fakes, as after a crash.
 func (r *rig) restart() {
 	r.t.Helper()
 	r.kill()

@@ -97,7 +97,7 @@ func TestABalancerThatIsNotThereYet(t *testing.T) {
 	})
 }
 
-// What the balancer refused is not in force: it is neither reported nor stored as done, and is done later.
+// If the balancer refuses a change, the change is not reported or stored as done, and it is tried again later.
 func TestARefusedPlanIsNotInForce(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)
@@ -330,8 +330,8 @@ func TestWhatIsRemembered(t *testing.T) {
 	})
 }
 
-// A balancer that has just started has not checked any instance. If it finds none healthy, the weights stay: its requests go
-// to all instances with a weight.
+// A balancer that has just started has not checked any instance yet. If it finds none healthy, the weights stay, because its requests go to
+// all instances with a weight.
 func TestNobodyIsHealthyForAWhile(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)

@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
-// Memory for senders with ever new names is limited, and earlier senders are not affected.
+// The memory used for senders with ever new names is limited, and known senders are not affected.
 func TestWhatIsKeptOfReadingsIsBounded(t *testing.T) {
 	large := func(instance, sender string) quell.Reading {
 		r := quell.Reading{Service: "shop", Instance: instance, Source: quell.FromBalancer, Sender: sender, LatencyHDR: make([]byte, 100<<10)}

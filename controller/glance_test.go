@@ -101,7 +101,7 @@ func TestAFastPolicyCutsBetweenDecisions(t *testing.T) {
 	})
 }
 
-// equal expects these weights of i1 and i2.
+// equal checks that i1 and i2 have these weights.
 func equal(t *testing.T, r *rig, first, second float64) {
 	t.Helper()
 	w := r.balancer.weights()
@@ -169,7 +169,7 @@ func TestAnOverrideIsNotCut(t *testing.T) {
 	})
 }
 
-// Readings of a fast period are not taken for those of the sampling period, whether there is a fast policy or not.
+// Readings of a fast period are not used as readings of the sampling period, whether there is a fast policy or not.
 func TestFastReadingsAreApart(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Guard.StaleAfter = 3 }, func(r *rig) {
 		r.run(3 * time.Second)

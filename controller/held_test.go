@@ -43,8 +43,8 @@ func (r *rig) wantEvent(words ...string) {
 	}
 }
 
-// A state set by a person at the balancer is shown, the other instances take the load, no plan changes it, and it ends when it is
-// taken back there.
+// If a person sets a state at the balancer, the state is shown, the other instances take the load, and no plan changes the state. It ends
+// when the person ends it there.
 func TestAnInstanceHeldAtTheBalancer(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)
@@ -200,8 +200,7 @@ func TestDrainInAPause(t *testing.T) {
 	})
 }
 
-// A controller whose memory was lost does not take a person's drain for one of its own, which would end with the
-// instance.
+// If a controller's memory was lost, it does not mistake a person's drain for its own. It would stop the instance after a drain of its own.
 func TestHoldsSurviveALostMemory(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)

@@ -67,8 +67,8 @@ func TestAReadyInstanceIsShownBeforeItGetsTraffic(t *testing.T) {
 	})
 }
 
-// Both get a share before their first health check, because no instance is ready. The one that is checked late is not
-// missing.
+// Both instances get a share before their first health check, because no instance is ready. The instance that is checked late does not
+// count as missing.
 func TestAnInstanceThatIsCheckedLateIsNotReplaced(t *testing.T) {
 	play(t, func(r *rig) {
 		r.scaler.slow = true
@@ -250,7 +250,7 @@ func TestAnInstanceThatExitsIsReplaced(t *testing.T) {
 	})
 }
 
-// An unhealthy instance loses its weight with the first plan after it failed. It must still be failed afterwards.
+// An unhealthy instance loses its weight with the first plan after it failed. After that it must still count as failed.
 func TestAnInstanceThatFailsItsHealthChecksIsReplaced(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)

@@ -12,8 +12,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Two balancers measure very different response times. The 90th percentile of all requests is neither of theirs, nor
-// their mean.
+// Two balancers measure very different response times. The 90th percentile of all requests is neither balancer's own percentile, nor the
+// mean of both.
 func TestResponseTimesMergeAsHistograms(t *testing.T) {
 	g, v := gathering()
 	fast := slices.Repeat([]float64{10}, 95)
@@ -108,8 +108,8 @@ func TestWhatBalancersCountAddsUp(t *testing.T) {
 	}
 }
 
-// A balancer that reports without an instance has given its requests to the others, so a removed instance's last reading, of a past
-// window, is not counted. An instance that left within the window counts for its part of it, once.
+// If a balancer reports but no longer names an instance, it has given that instance's requests to others. So a removed instance's last
+// reading, of a past window, is not counted. If an instance left within the window, its part of the window is counted, once.
 func TestArrivalsAreThoseOfTheLastWindow(t *testing.T) {
 	second := func(n float64) time.Time { return epoch.Add(time.Duration(n * float64(time.Second))) }
 	rated := func(id, from string, rate float64) quell.Reading {
@@ -200,7 +200,7 @@ func TestWhatWasReceivedIsNotChanged(t *testing.T) {
 	b.ConnectHDR = encoded(t, 3)
 	g.add(b, epoch)
 	first := asJSON(t, g.snapshot(epoch, v))
-	g.shown = time.Time{} // otherwise its probes would not be reported again
+	g.shown = time.Time{} // otherwise the probes count as reported already
 	if again := asJSON(t, g.snapshot(epoch, v)); again != first {
 		t.Errorf("the same readings say at first\n%s\nand then\n%s", first, again)
 	}

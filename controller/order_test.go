@@ -83,7 +83,7 @@ func TestAnOrderOutlivesTheController(t *testing.T) {
 	t.Run("that was killed while it ordered", func(t *testing.T) {
 		play(t, later, func(r *rig) {
 			killed := &killedScaler{fakeScaler: r.scaler}
-			r.opts.Scaler, killed.die = killed, func() { r.memory.fault.set(errBroken) } // nothing is written any more
+			r.opts.Scaler, killed.die = killed, func() { r.memory.fault.set(errBroken) } // from here on nothing can be written
 			r.restart()
 			r.run(3 * time.Second)
 			r.kill()
@@ -130,7 +130,7 @@ func TestInstanceSeconds(t *testing.T) {
 		r.pass(500 * time.Millisecond)
 		before := r.c.Status().InstanceSeconds
 		r.c.shown.mu.Lock()
-		r.c.shown.now.cost.MS -= 100 // i1 had in fact ended a moment earlier
+		r.c.shown.now.cost.MS -= 100 // in fact i1 ended a moment earlier
 		r.c.shown.mu.Unlock()
 		if after := r.c.Status().InstanceSeconds; after < before {
 			t.Errorf("the cost fell from %v to %v s", before, after)

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// The last instance in rotation is not taken out because a new one waits for its place.
+// The last instance in rotation is not taken out, even if a new instance waits to take its place.
 func TestAFreshInstanceIsNotInRotation(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Group.Min, r.opts.Service.Group.Max = 1, 1 }, func(r *rig) {
 		r.run(3 * time.Second)
@@ -239,7 +239,7 @@ type errorText string
 
 func (e errorText) Error() string { return string(e) }
 
-// The new instance replaces one that fails meanwhile; no second one is started.
+// If the old instance fails meanwhile, the new instance replaces it, and no second one is started.
 func TestTheOldInstanceFailsMeanwhile(t *testing.T) {
 	for name, fail := range map[string]func(*rig){
 		"it exits":               func(r *rig) { r.scaler.state("i1", quell.Failed) },
@@ -403,7 +403,7 @@ func TestAReplacementOutlivesTheController(t *testing.T) {
 	}
 }
 
-// ordered is how many ordered instances a fake has yet to list.
+// ordered returns how many ordered instances the fake has not listed yet.
 func ordered(s *fakeScaler) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A connection tells when the kernel received what was read last, however late it is read.
+// A connection reports when the kernel received the bytes that were read last, however late they are read.
 func TestArrival(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestArrival(t *testing.T) {
 	}
 	const late = 20 * time.Millisecond
 	buffer := make([]byte, 16)
-	for range 100 { // the kernel begins to take times a moment after it is asked to
+	for range 100 { // the kernel starts to record times only a moment after it is asked to
 		if _, err := client.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}

@@ -16,23 +16,23 @@ import (
 
 const token = "secret"
 
-// network is a set of instances that are reached through pipes, inside a synctest bubble.
+// network is a set of instances that are reached through pipes. It is used inside a synctest bubble.
 type network struct {
 	mu        sync.Mutex
 	instances map[string]*instance
 	dials     int
-	idle      time.Duration // after which instances close a connection; 0 is never
+	idle      time.Duration // idle time after which instances close a connection; 0: never
 }
 
-// instance is a probe server that takes its time.
+// instance is a probe server whose answers take some time.
 type instance struct {
 	took   func(download int) time.Duration
 	served atomic.Int64
-	open   atomic.Int64 // downloads under way
-	most   atomic.Int64 // of them at once
+	open   atomic.Int64 // downloads in progress
+	most   atomic.Int64 // most downloads in progress at the same time
 	conns  chan net.Conn
 	server *http.Server
-	closes bool // the connection after every answer
+	closes bool // closes the connection after every answer
 }
 
 func newNetwork(t *testing.T) *network {
@@ -46,7 +46,7 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// add starts an instance whose downloads take the given time; the first of them is number 1.
+// add starts an instance. took returns how long a download takes; the first download is number 1.
 func (n *network) add(address string, took func(download int) time.Duration) *instance {
 	in := &instance{took: took, conns: make(chan net.Conn)}
 	answer := NewServer(ServerOptions{Token: token})
@@ -103,7 +103,7 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{} }
 
 func always(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 
-// journal gathers what a prober publishes.
+// journal collects what a prober publishes.
 type journal struct {
 	mu       sync.Mutex
 	readings []quell.Reading
@@ -154,10 +154,10 @@ func run(t *testing.T, o Options) *Prober {
 	return p
 }
 
-// overhang is for a probe that started at the very end of its period.
+// overhang is the time for a probe that started at the very end of its period.
 const overhang = 20 * time.Millisecond
 
-// afterPeriods moves past the end of the given number of periods of one second.
+// afterPeriods sleeps until just after the end of the given number of one-second periods.
 func afterPeriods(n int) {
 	time.Sleep(time.Duration(n)*time.Second + overhang)
 	synctest.Wait()

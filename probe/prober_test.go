@@ -25,7 +25,7 @@ func TestProberPublishesEachPeriod(t *testing.T) {
 		n, j := newNetwork(t), &journal{}
 		in := n.add("a:1", func(download int) time.Duration {
 			if download == 1 {
-				return 90 * time.Millisecond // opening the connection must not count
+				return 90 * time.Millisecond // the time to open the connection must not count
 			}
 			return 20 * time.Millisecond
 		})
@@ -65,7 +65,7 @@ func TestProberKeepsEverybodysPeriods(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		begin, length time.Duration
-		n             int // the first download on a connection is no probe
+		n             int // the first download on a connection does not count as a probe
 	}{
 		{"a target that comes early is probed for the rest of the period", 300 * time.Millisecond, 700 * time.Millisecond, 5},
 		{"one that comes late until the next is over", 700 * time.Millisecond, 1300 * time.Millisecond, 9},
@@ -231,7 +231,7 @@ func TestTargetsThatAreNotThere(t *testing.T) {
 	}
 }
 
-// An instance that was removed ends a moment before its prober hears of it: nothing is wrong, and nothing is logged.
+// When an instance is removed, it ends a moment before its prober learns of that. This is no failure, and nothing is logged.
 func TestATargetThatIsRemovedIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, j, log := newNetwork(t), &journal{}, &bytes.Buffer{}
@@ -247,7 +247,7 @@ func TestATargetThatIsRemovedIsNoFailure(t *testing.T) {
 		}
 		p := run(t, o)
 		time.Sleep(1400 * time.Millisecond)
-		in.closes = true // from here on no probe goes well
+		in.closes = true // from here on all probes fail
 		time.Sleep(400 * time.Millisecond)
 		gone.Store(true)
 		afterPeriods(2)
@@ -289,7 +289,7 @@ func TestRefusals(t *testing.T) {
 func TestProberReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, j := newNetwork(t), &journal{}
-		n.idle = time.Nanosecond // every connection is gone when it is needed again
+		n.idle = time.Nanosecond // every connection is closed before it is needed again
 		n.add("a:1", always(time.Millisecond))
 		p := run(t, options(n, j, Target{"i1", "a:1"}))
 		afterPeriods(1)
@@ -313,7 +313,7 @@ func TestTargetsComeMoveAndGo(t *testing.T) {
 		o.Targets = func() []Target { return *targets.Load() }
 		for i, c := range []struct {
 			targets []Target
-			served  string // by what is probed then
+			served  string // answered probes, by the resource that is then probed
 		}{
 			{[]Target{{"i1", "a:1"}}, "a:1"},
 			{[]Target{{"i1", "a:1"}, {"i2", "b:1"}}, "a:1 b:1"},
@@ -325,7 +325,7 @@ func TestTargetsComeMoveAndGo(t *testing.T) {
 			if i == 0 {
 				run(t, o)
 			}
-			afterPeriods(2) // the change is seen and what was under way is over
+			afterPeriods(2) // by then the change was seen, and earlier downloads have ended
 			for _, in := range n.instances {
 				in.served.Store(0)
 			}
@@ -382,7 +382,7 @@ func TestAThousandTargetsTakeOneConnectionEach(t *testing.T) {
 		o.Size = 100
 		run(t, o)
 		afterPeriods(1)
-		// The next period has just begun for some.
+		// For some instances the next period has just begun.
 		if served := in.served.Load(); len(j.take()) != 1000 || n.dials != 1000 || served < 8000 || served > 9000 {
 			t.Errorf("%d connections and %d downloads", n.dials, in.served.Load())
 		}

@@ -58,7 +58,7 @@ func TestStratifyIsUniform(t *testing.T) {
 func TestFitSize(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		capacity float64 // 0: none
+		capacity float64 // 0: unknown
 		size     int64
 		count    int
 		budget   float64

@@ -146,7 +146,7 @@ func TestServerWithoutATokenStaysLocal(t *testing.T) {
 	}
 }
 
-// countingListener counts what its connections send.
+// countingListener counts the bytes that its connections send.
 type countingListener struct {
 	net.Listener
 	sent atomic.Uint64
@@ -207,7 +207,7 @@ func TestServerBoundsConcurrency(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nothing of this answer is read, and it does not fit into the socket's buffers: it holds the only slot.
+	// Nobody reads this answer, and it does not fit into the socket's buffers, so it occupies the only place.
 	if _, err := fmt.Fprintf(slow, "GET /probe?size=%d HTTP/1.1\r\nHost: x\r\n\r\n", mostServed); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What a request waited at the probe server is taken off, unless it cannot be true.
+// The time that a request waited at the probe server is subtracted, unless the reported time cannot be true.
 func TestWaitingAtTheServerIsTakenOff(t *testing.T) {
 	const size, hold = 1000, 30 * time.Millisecond
 	var header atomic.Value

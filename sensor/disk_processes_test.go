@@ -7,7 +7,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// TestDiskOfOwnProcesses: where the own group for disks holds neighbours as well, the own processes' bytes count.
+// TestDiskOfOwnProcesses checks that only this process's group's bytes count if its group for disks also contains neighbours.
 func TestDiskOfOwnProcesses(t *testing.T) {
 	tree := func(own, read, group string) map[string]string {
 		return map[string]string{

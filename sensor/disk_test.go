@@ -177,7 +177,7 @@ func TestSubstituteOfASet(t *testing.T) {
 	}
 }
 
-// withCPU is a sensor behind one that tells a use of processors of 40%.
+// withCPU is a sensor behind one that reports a processor utilisation of 40%.
 type withCPU struct{ Sensor }
 
 func (s withCPU) Sample(now time.Time, obs *quell.Observation) error {

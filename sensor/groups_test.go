@@ -75,7 +75,7 @@ func TestGroupsThatCannotBeRead(t *testing.T) {
 		name   string
 		files  map[string]string
 		wanted []Group
-		groups string // that are read
+		groups string // the groups that are read
 		fails  string
 	}{
 		{"one that is not there", nil, []Group{{Path: "/web.service"}}, "", "group web.service: there is no control group /web.service"},
@@ -142,8 +142,7 @@ func TestGroupsWithoutAMachine(t *testing.T) {
 	}
 }
 
-// Some accounts cannot be compared: counters that went back, a new quota, a clock that stands still. They give no
-// values.
+// Some counters cannot be compared: if they went back, if the quota changed, or if the clock stood still. They give no values.
 func TestGroupsAbsentStaysAbsent(t *testing.T) {
 	before := unified(map[string]string{"a/cpu.stat": "usage_usec 5000000\nuser_usec 9\n", "a/cpu.pressure": "some total=9\n"})
 	after := unified(map[string]string{
@@ -167,7 +166,7 @@ func TestGroupsAbsentStaysAbsent(t *testing.T) {
 	}
 }
 
-// Five hundred groups are read as one is; every task is of its own group.
+// Five hundred groups are read as precisely as one, and every task counts for its own group.
 func TestManyGroups(t *testing.T) {
 	for _, n := range []int{1, 500, mostGroups + 1} {
 		before, after := map[string]string{}, map[string]string{}

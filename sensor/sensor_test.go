@@ -62,7 +62,7 @@ func mustNotFail(t *testing.T, failures []Failure) {
 	}
 }
 
-// tree builds a machine with one interface; each change overrides a file, or removes it when it is empty.
+// tree builds a machine with one interface. Each change replaces a file; if the change is empty, the file is removed.
 func tree(rx, tx uint64, changes map[string]string) fs.FS {
 	files := map[string]string{
 		"proc/net/dev":             netDev("eth0", rx, tx),
@@ -239,7 +239,7 @@ func TestCPU(t *testing.T) {
 		name   string
 		before string
 		after  string
-		cores  float64 // 0: as many as there are
+		cores  float64 // 0: all that there are
 		want   quell.CPUTime
 		use    float64
 		fails  string

@@ -23,7 +23,7 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// machine is a reader whose groups wait as the test says, by sample. The first sample only sets the starting point.
+// machine is a Reader whose groups wait as long as the test says for each sample. The first sample only sets the starting point.
 type machine struct {
 	samples int
 	waits   func(sample int) map[string]float64 // seconds of waiting per second, by group; each group also runs for half a second
@@ -149,8 +149,8 @@ func TestLoopDecidesAndTells(t *testing.T) {
 	})
 }
 
-// A loop that was killed continues with its stored memory. If the memory is invalid, the loop says so and starts with
-// an empty one.
+// If a loop was killed, the next one continues with the stored memory. If the memory is invalid, the loop reports that and starts with an
+// empty one.
 func TestLoopRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := homeless(t)
@@ -341,7 +341,7 @@ func TestJournalAfterAKill(t *testing.T) {
 	}
 }
 
-// A journal is read over both of its files, from a given time on, while the agent may write.
+// A journal is read from both of its files, from a given time on, even while the agent writes.
 func TestReadJournal(t *testing.T) {
 	dir := t.TempDir()
 	var got []string

@@ -24,7 +24,7 @@ func rawly(t testing.TB, s *Server, parts ...string) string {
 	defer conn.Close()
 	for i, part := range parts {
 		if i > 0 {
-			time.Sleep(2 * time.Millisecond) // so that most parts arrive separately; the result does not depend on it
+			time.Sleep(2 * time.Millisecond) // makes most parts arrive separately; the result is the same without it
 		}
 		if _, err := io.WriteString(conn, part); err != nil {
 			break

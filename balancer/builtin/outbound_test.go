@@ -19,8 +19,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// shortTempered is a server with a short idle time-out. It resets a connection on which a request arrives later, like a
-// server that was just closing it.
+// shortTempered is a server with a short idle time-out. If a request arrives after that time, it resets the connection, like a server that
+// was just closing it.
 type shortTempered struct {
 	address string
 	served  atomic.Int64
@@ -69,7 +69,7 @@ func post(t *testing.T, c *http.Client, s *Server) answered {
 	return r
 }
 
-// rest leaves the connection to i1 idle for at least that long.
+// rest leaves the connection to i1 idle for at least the given time.
 func rest(t *testing.T, s *Server, pause time.Duration) {
 	t.Helper()
 	waitFor(t, "the last request's end", func() bool { return stateOf(t, s, "i1").InFlight == 0 })
@@ -92,7 +92,7 @@ func TestAKeptConnectionIsLeftBeforeTheInstanceClosesIt(t *testing.T) {
 	}
 }
 
-// Only the first request is lost to a closing connection.
+// Only the first request is lost because the instance closes the connection.
 func TestALostRequestTeaches(t *testing.T) {
 	s := start(t, Options{Health: Health{Interval: time.Hour}, Timeouts: Timeouts{UpstreamIdle: time.Hour}})
 	in := newShortTempered(t, 60*time.Millisecond)
@@ -299,7 +299,7 @@ func TestKeptConnectionsGiveWay(t *testing.T) {
 	a, b := newInstance(t, "a", nil), newInstance(t, "b", nil)
 	applyHealthy(t, s, a.backend(1), b.backend(1))
 	s.pool.places.most.Store(1)
-	for range 6 { // each instance's connection takes the place of the other's
+	for range 6 { // each instance needs the only connection, so the other's is closed
 		if r := get(t, client(t), s); r.status != http.StatusOK {
 			t.Errorf("%+v", r)
 		}

@@ -29,7 +29,7 @@ func mustApply(t *testing.T, c *Client, backends ...quell.Backend) {
 	}
 }
 
-// wantRefused checks that a controller is told which controller owns the balancer.
+// wantRefused checks that a controller is refused and told who owns the balancer.
 func wantRefused(t *testing.T, err error, owner quell.Owner) {
 	t.Helper()
 	var owned *quell.OwnedError

@@ -126,7 +126,7 @@ func TestDrainLosesNothing(t *testing.T) {
 	}
 }
 
-// held is an instance whose requests last until released.
+// held returns an instance whose requests last until release is called.
 func held(t *testing.T, id string) (in *instance, release func()) {
 	free := make(chan struct{})
 	in = newInstance(t, id, func(w http.ResponseWriter, r *http.Request) {
@@ -258,8 +258,8 @@ func TestInstanceMovesToAnotherAddress(t *testing.T) {
 	}
 }
 
-// The test compares the pool with a model: whatever is applied while requests come and go, State is the list plus the
-// backends that still drain.
+// The test compares the pool with a model. Whatever is applied while requests come and go, State must return the list and the backends that
+// still drain.
 func TestPoolFollowsItsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{Health: Health{Interval: time.Hour}, Drain: time.Hour}.withDefaults()

@@ -40,7 +40,7 @@ func TestLeastConnAvoidsTheBusyInstance(t *testing.T) {
 	applyHealthy(t, s, busy.backend(1), quick.backend(1))
 	held := make(chan error, 1)
 	go func() {
-		for { // the first may go to either
+		for { // the first request may go to either instance
 			if r, err := do(client(t), http.MethodGet, "http://"+s.Addr()+"/", nil); err != nil || r.instance == "busy" {
 				held <- err
 				return

@@ -65,7 +65,7 @@ func TestResponsesStream(t *testing.T) {
 			if _, err := io.ReadFull(resp.Body, first); err != nil || string(first) != "first" {
 				t.Fatalf("%q, %v", first, err)
 			}
-			close(proceed) // only now: the first chunk arrived while the instance still held the rest
+			close(proceed) // only now, so the first chunk arrived while the instance still held the rest
 			if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "-last" {
 				t.Errorf("%q, %v", rest, err)
 			}

@@ -22,7 +22,7 @@ type instance struct {
 	address string
 	handler http.HandlerFunc
 	sick    atomic.Bool
-	served  atomic.Int64 // without health checks
+	served  atomic.Int64 // requests without health checks
 
 	mu     sync.Mutex
 	server *http.Server
@@ -100,7 +100,7 @@ func stop(t testing.TB, s *Server) {
 	}
 }
 
-// checkedOnce makes the first check the last one during a test.
+// checkedOnce returns health checks so rare that only the first one happens during a test.
 func checkedOnce() Health { return Health{Path: "/health", Interval: time.Hour} }
 
 func apply(t testing.TB, s *Server, backends ...quell.Backend) {
@@ -110,7 +110,7 @@ func apply(t testing.TB, s *Server, backends ...quell.Backend) {
 	}
 }
 
-// applyHealthy also waits until all of them are healthy.
+// applyHealthy applies backends and waits until all of them are healthy.
 func applyHealthy(t testing.TB, s *Server, backends ...quell.Backend) {
 	t.Helper()
 	apply(t, s, backends...)
@@ -190,7 +190,7 @@ func get(t testing.TB, c *http.Client, s *Server) answered {
 	return r
 }
 
-// socketPath is short enough for a socket wherever tests run.
+// socketPath returns a path that is short enough for a socket on every machine that runs tests.
 func socketPath(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "quell")

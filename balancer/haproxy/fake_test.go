@@ -113,7 +113,7 @@ func TestConnectionIsKept(t *testing.T) {
 	}
 }
 
-// TestAHangIsBounded checks that an exchange ends with the caller's time.
+// TestAHangIsBounded checks that an exchange ends when the caller's time is over.
 func TestAHangIsBounded(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)

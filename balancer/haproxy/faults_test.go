@@ -76,7 +76,7 @@ func TestSlotInServiceForNobody(t *testing.T) {
 	}
 }
 
-// TestFilesThatCannotBeWritten checks that they are reported once and delay nothing.
+// TestFilesThatCannotBeWritten checks that failures to write files are reported once and delay nothing.
 func TestFilesThatCannotBeWritten(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, declared("a", a.address(), "b", b.address()))
@@ -94,7 +94,7 @@ func TestFilesThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestDamagedMemory gives an error that says what to do.
+// TestDamagedMemory checks that a damaged memory gives an error that says what to do.
 func TestDamagedMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	for _, text := range []string{"{", `[{"id":"a","server":"s;t"}]`, `[{"id":"","server":"s"}]`, `[null]`} {
@@ -289,7 +289,7 @@ func TestTooFewSlots(t *testing.T) {
 	}
 	settle(t, d, backend("b", b, 0.5), backend("x", x, 0.5))
 	f.wantNoFailures()
-	// Even if the new instance is the only one.
+	// The others' weights are in force even if the new instance is the only change.
 	settle(t, d, backend("a", a, 1))
 }
 
@@ -342,7 +342,7 @@ func TestServersThatAreNoSlots(t *testing.T) {
 	}
 }
 
-// TestServerGoneFromOneOfTwo checks that the other weights are in force there, too.
+// TestServerGoneFromOneOfTwo checks that a HAProxy that lacks one server gets the other weights.
 func TestServerGoneFromOneOfTwo(t *testing.T) {
 	a, b, c := newInstance(t, 0), newInstance(t, 0), newInstance(t, 0)
 	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address(), "c", c.address())), newLab(t,
@@ -381,7 +381,7 @@ func TestNameThatMoved(t *testing.T) {
 	}
 }
 
-// TestNameThatCannotBeResolved checks that only its own instance is delayed.
+// TestNameThatCannotBeResolved checks that only the instance of that name is delayed.
 func TestNameThatCannotBeResolved(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "")

@@ -22,7 +22,7 @@ type hands struct {
 	names   map[string]string
 }
 
-// A fixed fleet, slots, slots with a state file, and servers added at run time.
+// fleets are the ways to declare instances: a fixed fleet, slots, slots with a state file, and servers added at run time.
 var fleets = []string{"declared", "slots", "slots and state file", "added"}
 
 func newHands(t *testing.T, fleet string) *hands {
@@ -126,8 +126,7 @@ func (h *hands) wantNobodyOut(when string) {
 	}
 }
 
-// TestAStateSetByHandIsLeft checks that such a state survives restarts of both programs until somebody sets the
-// server ready.
+// TestAStateSetByHandIsLeft checks that a state that a person set survives restarts of both programs until somebody sets the server ready.
 func TestAStateSetByHandIsLeft(t *testing.T) {
 	for _, fleet := range fleets {
 		for _, state := range []string{drainState, maintState} {
@@ -155,7 +154,7 @@ func TestAStateSetByHandIsLeft(t *testing.T) {
 	}
 }
 
-// TestASetWhileNobodyLooks sets the state, and takes it back, while no controller runs.
+// TestASetWhileNobodyLooks sets a state, and ends it, while no controller runs.
 func TestASetWhileNobodyLooks(t *testing.T) {
 	for _, fleet := range fleets {
 		t.Run(fleet, func(t *testing.T) {
@@ -190,7 +189,7 @@ func TestQuellsOwnStatesAreNobodysHand(t *testing.T) {
 				settle(t, h.d, draining...)
 				h.wantNobodyOut("no longer drained, after " + name)
 			}
-			// The state after a restart is nobody's doing.
+			// Nobody has set the state that servers have after a restart.
 			h.restart()
 			h.wantNobodyOut("restarted")
 			h.kill()
@@ -250,7 +249,7 @@ func TestWeightsByHandArePutBack(t *testing.T) {
 	})
 }
 
-// TestReleased checks that an operator may put back through Quell what was taken out in HAProxy.
+// TestReleased checks that an operator may use Quell to put back an instance that was taken out in HAProxy.
 func TestReleased(t *testing.T) {
 	for _, fleet := range fleets {
 		t.Run(fleet, func(t *testing.T) {
@@ -277,8 +276,8 @@ func TestReleased(t *testing.T) {
 	}
 }
 
-// TestWhatWasOutBeforeQuellCame checks that a server stays out that the configuration disables or that was drained
-// before.
+// TestWhatWasOutBeforeQuellCame checks that a server stays out of service if the configuration disables it or if it was drained before
+// Quell began.
 func TestWhatWasOutBeforeQuellCame(t *testing.T) {
 	h := &hands{lab: newLab(t, ""), a: newInstance(t, 0), b: newInstance(t, 0), names: map[string]string{"a": "a", "b": "b"}}
 	h.configure(strings.TrimSuffix(declared("a", h.a.address(), "b", h.b.address()), "\n")+" disabled", "")
@@ -301,7 +300,8 @@ func TestWhatWasOutBeforeQuellCame(t *testing.T) {
 	h.wantOut("drained, and the memory is lost", drainState)
 }
 
-// TestOutOfOneOfSeveral checks that a server taken out of one HAProxy stays out there and serves behind the other.
+// TestOutOfOneOfSeveral checks that a server that was taken out of one HAProxy stays out there, and still gets requests from the other
+// HAProxy.
 func TestOutOfOneOfSeveral(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	one, two := newLab(t, declared("a", a.address(), "b", b.address())), newLab(t, declared("a", a.address(), "b", b.address()))

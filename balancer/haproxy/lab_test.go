@@ -52,7 +52,7 @@ func newLab(t testing.TB, backend string) *lab {
 	return l
 }
 
-// configure writes the configuration; global is more lines of the global section.
+// configure writes the configuration; global contains further lines of its global section.
 func (l *lab) configure(backend, global string) {
 	l.t.Helper()
 	text := fmt.Sprintf(`global
@@ -93,7 +93,7 @@ func (l *lab) start(args ...string) {
 	l.answers(func(pid int64) bool { return pid == int64(l.running.Process.Pid) })
 }
 
-// startMaster runs HAProxy as a master, whose socket it names, and a worker, which ends with it.
+// startMaster runs HAProxy as a master with the given socket, and a worker, which ends with the master.
 func (l *lab) startMaster(socket string) {
 	l.t.Helper()
 	l.run([]string{"-W", "-S", socket})
@@ -149,7 +149,7 @@ func (l *lab) reload() {
 	l.start("-x", l.socket, "-sf", fmt.Sprint(old.Process.Pid))
 }
 
-// kill ends it without warning.
+// kill kills HAProxy.
 func (l *lab) kill() {
 	_ = l.running.Process.Kill()
 	<-l.ended
@@ -209,7 +209,7 @@ func (l *lab) servers() map[string]server {
 	return found
 }
 
-// weights are those of servers in service.
+// weights returns the weights of the servers in service.
 func (l *lab) weights() map[string]int {
 	found := map[string]int{}
 	for name, s := range l.servers() {
@@ -280,7 +280,7 @@ type instance struct {
 
 func (i *instance) address() string { return i.Listener.Addr().String() }
 
-// newInstance answers after a delay; a request for /slow takes 300 ms.
+// newInstance returns an instance that answers after a delay. For /slow the delay is 300 ms.
 func newInstance(t testing.TB, takes time.Duration) *instance {
 	i := &instance{}
 	i.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -306,7 +306,7 @@ type flow struct {
 	mu     sync.Mutex
 	done   int
 	failed []string
-	began  []time.Time // of the failed requests
+	began  []time.Time // start times of the failed requests
 }
 
 func (l *lab) flow(clients int, path string) *flow {
@@ -319,7 +319,7 @@ func (l *lab) flow(clients int, path string) *flow {
 	return f
 }
 
-// client keeps its connection, or opens one for each request, so that net/http does not repeat a request that was cut.
+// client sends requests over one connection, or over a new one for each request, so that net/http does not repeat a request that was cut.
 func (f *flow) client(url string, keeps bool) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: !keeps}, Timeout: patience}
 	defer client.CloseIdleConnections()
@@ -412,7 +412,7 @@ func step(d *Driver, backends []quell.Backend) (same bool, err error) {
 	return same, err
 }
 
-// settle steps until nothing differs.
+// settle makes steps until nothing differs.
 func settle(t testing.TB, d *Driver, backends ...quell.Backend) {
 	t.Helper()
 	await(t, "the backends to be in force", func() (bool, any) {

@@ -80,7 +80,7 @@ func TestCoarseReadings(t *testing.T) {
 	a := newInstance(t, 20*time.Millisecond)
 	l := newLab(t, declared("a", a.address()))
 	l.start()
-	d := l.driver(nil) // that never applies anything, as in advise mode
+	d := l.driver(nil) // this driver never applies anything, as in advise mode
 	m := newMonitor(d, monitorOptions{Service: "s", Sender: "edge"})
 	_ = m.readings(&window{m.counts(context.Background()), m.takeLog(), time.Second}, time.Now(), false)
 	for range 30 {
@@ -105,8 +105,7 @@ func TestCoarseReadings(t *testing.T) {
 	}
 }
 
-// TestLogThatTellsNothing checks that an empty log is reported, as is an unreadable one, and that memory stays
-// limited.
+// TestLogThatTellsNothing checks that an empty log and an unreadable log are reported, and that memory stays limited.
 func TestLogThatTellsNothing(t *testing.T) {
 	for _, c := range []struct {
 		what                     string
@@ -138,7 +137,7 @@ func TestLogThatTellsNothing(t *testing.T) {
 	}
 }
 
-// TestListen checks that a dead socket is replaced, and that a live one and a file are not.
+// TestListen checks that a dead socket is replaced, but not a live one or another file.
 func TestListen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	first, err := listen(path)

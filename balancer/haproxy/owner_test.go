@@ -41,7 +41,8 @@ func wantRefusal(t *testing.T, d *Driver, owner, by quell.Owner) {
 	}
 }
 
-// One controller drives a backend. A second one is told which, until the first has not renewed for a lease.
+// One controller drives a backend. A second one is refused and told which controller that is, until the first has not renewed for the time
+// of a lease.
 func TestOneOwner(t *testing.T) {
 	_, now, driver := ownable(t)
 	first, second := driver(), driver()
@@ -116,7 +117,7 @@ func TestTwoAtTheSameMoment(t *testing.T) {
 	}
 }
 
-// A HAProxy without variables is driven nevertheless, and that is logged once.
+// A HAProxy that cannot store variables is driven nevertheless, and that is logged once.
 func TestWithoutAnOwner(t *testing.T) {
 	asked := 0
 	path := fake(t, func(command string) (string, bool) {

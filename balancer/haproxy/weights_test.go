@@ -30,7 +30,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestScaleIsTheBest compares with every possible scale, and with the bound of rounding errors.
+// TestScaleIsTheBest compares scale with every possible factor, and its error with the bound of rounding errors.
 func TestScaleIsTheBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shares := rapid.SliceOfN(rapid.OneOf(rapid.Just(0.), rapid.Float64Range(1e-4, 1)), 1, 40).Draw(t, "shares")

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkAgent tells what all probes cost an idle machine: the share of a core that this process takes with them, less that without.
+// BenchmarkAgent measures what all probes cost on an idle machine: the share of a core that this process uses with probes, minus the share
+// without them.
 func BenchmarkAgent(b *testing.B) {
 	const stretch = 10 * time.Second
 	var costs []float64
@@ -32,8 +33,8 @@ func BenchmarkAgent(b *testing.B) {
 	b.ReportMetric(slices.Max(costs), "%core-max")
 }
 
-// BenchmarkLoadedService tells what all probes take of the throughput of a service that keeps every processor busy, also with the system
-// calls and the memory that a service uses: stretches with and without them in turn.
+// BenchmarkLoadedService measures how much all probes reduce the throughput of a service that keeps every processor busy and also uses
+// system calls and memory. Intervals with and without probes alternate.
 func BenchmarkLoadedService(b *testing.B) {
 	const stretch = 5 * time.Second
 	var losses []float64
@@ -47,7 +48,7 @@ func BenchmarkLoadedService(b *testing.B) {
 	b.ReportMetric(median(losses), "%lost")
 }
 
-// probing runs all probes at the shortest period, until stop.
+// probing runs all probes at the shortest period until stop is called.
 func probing(b *testing.B) (stop func()) {
 	b.Helper()
 	folder, err := os.MkdirTemp("", "quell")
@@ -61,7 +62,7 @@ func probing(b *testing.B) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = p.Run(ctx) }()
-	time.Sleep(time.Second) // what is made once is made
+	time.Sleep(time.Second) // time to make what is made only once
 	set := sensor.NewSet(p.Sensors()...)
 	set.Sample(time.Now())
 	return func() {
@@ -74,7 +75,7 @@ func probing(b *testing.B) (stop func()) {
 	}
 }
 
-// served is how many requests per second two workers finish, each with some computing, a walk through memory and a system call.
+// served returns how many requests per second two workers finish. Each request computes, walks through memory and makes a system call.
 func served(stretch time.Duration) float64 {
 	finished := make(chan int)
 	end := time.Now().Add(stretch)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The probe's file has no name while it is open, so nothing is left of it, however the agent ends.
+// The probe's file has no name while it is open, so no file remains, however the agent ends.
 func TestDiskProbeLeavesNothing(t *testing.T) {
 	for _, writes := range []bool{false, true} {
 		folder := filepath.Join(diskFolder(t), "made")
@@ -26,7 +26,7 @@ func TestDiskProbeLeavesNothing(t *testing.T) {
 			t.Errorf("a file of %d bytes, %v", size.Size, err)
 		}
 		told := 0
-		for range 20 { // one that cannot be told from a wait for a processor is left out
+		for range 20 { // an operation whose time includes waiting for a processor is skipped
 			if s, err := p.probe(0); err == nil && s.ms > 0 && s.cost == 1 {
 				told++
 			}

@@ -45,7 +45,7 @@ func TestProbesOfThisMachine(t *testing.T) {
 	}
 }
 
-// diskFolder is a folder on a disk: the source tree's, where temporary files may be in memory.
+// diskFolder returns a folder on a disk: one in the source tree, because temporary files may be in memory.
 func diskFolder(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()

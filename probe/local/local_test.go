@@ -17,7 +17,7 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// fake is a thread whose clocks are set by hand.
+// fake is a thread whose clocks are set by the test.
 type fake struct{ wall, cpu, wait time.Duration }
 
 func (f *fake) now() time.Duration             { return f.wall }
@@ -26,12 +26,12 @@ func (f *fake) waited() (time.Duration, error) { return f.wait, nil }
 func (f *fake) nap(d time.Duration)            { f.wall += d }
 func (f *fake) close() error                   { return nil }
 
-// runs lets the thread run for that long, and wait for a processor on the way.
+// runs advances the clocks as if the thread had run, and had waited for a processor, for the given times.
 func (f *fake) runs(cpu, wait time.Duration) {
 	f.cpu, f.wait, f.wall = f.cpu+cpu, f.wait+wait, f.wall+cpu+wait
 }
 
-// count is a quota that stopped its group so often.
+// count is a quota that has stopped its group this many times.
 type count uint64
 
 func (c *count) Count() (uint64, error) { return uint64(*c), nil }
@@ -40,10 +40,10 @@ func TestCPUProbe(t *testing.T) {
 	const run = 500 * time.Microsecond
 	for _, c := range []struct {
 		why       string
-		cpu, wait time.Duration // of the computation
-		woken     time.Duration // waited after the nap
-		stopped   count         // by the own quota meanwhile
-		want      float64       // ms
+		cpu, wait time.Duration // of the computation: processor time, waiting time
+		woken     time.Duration // how long the thread waited after its nap
+		stopped   count         // how often the own quota stopped the group meanwhile
+		want      float64       // in ms
 		fails     error
 	}{
 		{"alone", run, 0, 0, 0, 0.5, nil},
@@ -71,7 +71,7 @@ func TestCPUProbe(t *testing.T) {
 	}
 }
 
-// waking is a thread that waits for a processor when its nap is over.
+// waking is a thread that waits for a processor after its nap.
 type waking struct {
 	fake
 	woken time.Duration
@@ -128,14 +128,14 @@ func TestCoarseClocks(t *testing.T) {
 	}
 }
 
-// Whatever probes cost, they take no more than comes in, and one probe's worth that was left over.
+// Whatever probes cost, together they cost no more than the purse's income, plus one probe that was saved up.
 func TestPurse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cost := rapid.Float64Range(1e-5, 1e-1)
 		p := purse{perSecond: rapid.Float64Range(1e-4, 1).Draw(t, "per second"), most: 8, cost: cost.Draw(t, "guess")}
 		window := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(time.Minute)).Draw(t, "window"))
 		steady := cost.Draw(t, "cost")
-		p.cost = max(p.cost, steady) // a guess that is too low costs once
+		p.cost = max(p.cost, steady) // if the guess is too low, that costs too much only once
 		var spent, probes float64
 		const windows = 50
 		for range windows {
@@ -158,7 +158,7 @@ func TestPurseAdapts(t *testing.T) {
 	for _, c := range []struct {
 		why             string
 		perSecond, cost float64
-		least, most     int // probes in 100 s
+		least, most     int // number of probes in 100 s
 	}{
 		{"two cores: eight a second", 0.01, 550e-6, 799, 801},
 		{"one core: the budget allows just that", 0.005, 550e-6, 790, 801},
@@ -208,7 +208,7 @@ func TestCores(t *testing.T) {
 	}
 }
 
-// What cannot be probed says why, each period, and tells nothing; what can, goes on.
+// If a resource cannot be probed, its sensor reports why in each period and gives no values. The other resources are still probed.
 func TestFollowerTellsWhy(t *testing.T) {
 	o := &Options{Period: time.Second, Run: UsualRun}
 	why := errors.New("there is none")
@@ -232,14 +232,14 @@ func TestFollowerTellsWhy(t *testing.T) {
 		t.Fatalf("opened %d times", opened)
 	}
 	f.note(&[]float64{3}[0], nil)
-	f.note(nil, errOwnQuota) // some of a period's probes tell nothing: the others count
+	f.note(nil, errOwnQuota) // some of a period's probes fail, and the others count
 	obs, failures := set.Sample(now)
 	if p := obs.Probe[quell.CPU]; len(failures) > 0 || p.N != 1 || p.MeanMS != 3 || p.By.RunMS != 0.5 || len(obs.ProbeFailed) > 0 {
 		t.Fatalf("%+v, %v", obs, failures)
 	}
 }
 
-// A prober that broke is closed and made anew after a while.
+// A prober that broke is closed, and opened again after a while.
 func TestABrokenProberIsMadeAnew(t *testing.T) {
 	broken := &scripted{err: &brokenError{os.ErrClosed}}
 	f := &follower{opts: &Options{Period: time.Second}, kind: diskKind, prober: broken, purse: purse{cost: 1}}
@@ -249,7 +249,7 @@ func TestABrokenProberIsMadeAnew(t *testing.T) {
 	}
 }
 
-// scripted is a prober that says always the same.
+// scripted is a prober with always the same result.
 type scripted struct {
 	err    error
 	probes int

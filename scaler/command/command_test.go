@@ -64,7 +64,7 @@ func checkFile(t *testing.T, name, want string) {
 }
 
 func TestNothingToDoRunsNothing(t *testing.T) {
-	d := driver(t, Options{}) // its commands fail
+	d := driver(t, Options{}) // a driver whose commands fail
 	if ids, err := d.Start(t.Context(), 0); err != nil || len(ids) != 0 {
 		t.Errorf("Start(0) = %v, %v", ids, err)
 	}

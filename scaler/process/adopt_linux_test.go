@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// An instance exits while no controller runs, and leaves a process of its group behind: the next controller ends that.
+// If an instance exits while no controller runs and leaves a process of its group behind, the next controller kills that process.
 func TestWhatAnInstanceLeftBehindIsEndedByTheNext(t *testing.T) {
 	dir := t.TempDir()
 	killController(t, dir, "parent")

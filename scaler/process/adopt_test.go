@@ -66,7 +66,7 @@ func killController(t *testing.T, dir, mode string) {
 	}
 }
 
-// endListed ends what instances.json lists, in case the test failed before anything adopted it.
+// endListed kills the processes that instances.json lists, in case the test failed before they were adopted.
 func endListed(dir string) {
 	f := &folder{dir: dir}
 	l, _, err := f.load()
@@ -165,8 +165,8 @@ func startStranger(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// checkUnharmed ends the process with a signal that no driver sends. If the driver had sent another signal before, the
-// process would have ended from that one.
+// checkUnharmed ends the process with a signal that no driver sends. If a driver had sent another signal before, the process would have
+// ended because of that one, and the test fails.
 func checkUnharmed(t *testing.T, stranger *exec.Cmd) {
 	t.Helper()
 	stranger.Process.Signal(syscall.SIGINT)

@@ -20,7 +20,7 @@ import (
 // The test binary is also the program of the instances and of a controller that is killed.
 const (
 	roleEnv   = "PROCESS_TEST_ROLE"
-	quickExit = "GORACE=atexit_sleep_ms=0" // the race detector waits a second at every exit otherwise
+	quickExit = "GORACE=atexit_sleep_ms=0" // otherwise the race detector waits a second at every exit
 )
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 // runInstance is an instance; mode selects its misbehaviour.
 func runInstance(mode string, args []string) {
-	time.AfterFunc(time.Minute, func() { os.Exit(9) }) // whatever happens to the test
+	time.AfterFunc(time.Minute, func() { os.Exit(9) }) // ends the process even if the test hangs
 	terms := make(chan os.Signal, 1)
 	signal.Notify(terms, syscall.SIGTERM)
 	go func() {
@@ -104,7 +104,7 @@ func options(dir, mode string) Options {
 	}
 }
 
-// open is New, and stops everything at the end of the test.
+// open calls New, and stops everything at the end of the test.
 func open(t *testing.T, o Options) *Driver {
 	t.Helper()
 	d, err := New(o)
@@ -155,7 +155,7 @@ func countState(d *Driver, s quell.State) int {
 	return n
 }
 
-// pids are those of all listed instances, by id.
+// pids returns the pids of all listed instances, by id.
 func pids(d *Driver) map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -194,7 +194,7 @@ func get(t *testing.T, address, path string) string {
 	return string(body)
 }
 
-// crash makes an instance exit; the connection ends with it.
+// crash makes an instance exit, which also ends the connection.
 func crash(address string) {
 	if resp, err := http.Get("http://" + address + "/crash"); err == nil {
 		resp.Body.Close()

@@ -64,7 +64,7 @@ func TestALostListIsMadeAgain(t *testing.T) {
 	}
 }
 
-// An instance with a reserved record but without a pid in it, because the controller was killed right after the fork.
+// The record was reserved but has no pid in it, because the controller was killed right after the fork.
 func TestAStartThatWasNotNoted(t *testing.T) {
 	onLinux(t)
 	dir := t.TempDir()

@@ -46,7 +46,7 @@ func TestLifeOfAnInstance(t *testing.T) {
 }
 
 func TestProbePortAndLifelineOfTheParent(t *testing.T) {
-	t.Setenv(lifeline.Variable, "3") // this process's own: the instance must not take its fd 3 for a lifeline and exit
+	t.Setenv(lifeline.Variable, "3") // this is the test process's own lifeline: the instance must not read its own fd 3 as one and exit
 	o := options(t.TempDir(), "serve")
 	o.Command = append(o.Command, "{probe_port}")
 	o.Type = "small"
@@ -62,8 +62,8 @@ func TestProbePortAndLifelineOfTheParent(t *testing.T) {
 	}
 }
 
-// TestAddressesElsewhere: an instance is asked, and listed, where the templates say, not on the ports it was given; the
-// next driver still knows, whatever its own templates are.
+// TestAddressesElsewhere checks that an instance is checked and listed at the addresses that the templates give, not at its assigned ports.
+// The next driver still knows these addresses, even if its own templates differ.
 func TestAddressesElsewhere(t *testing.T) {
 	port := answering(t, 200)
 	o := options(t.TempDir(), "serve")
@@ -270,7 +270,7 @@ func TestStateFolderInTrouble(t *testing.T) {
 		if err := os.Rename(dir, moved); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(dir, nil, 0o644); err != nil { // in the way
+		if err := os.WriteFile(dir, nil, 0o644); err != nil { // a file is in the folder's place
 			t.Fatal(err)
 		}
 		if ids, err := d.Start(t.Context(), 1); err != nil || !slices.Equal(ids, []string{"i2"}) {
@@ -322,7 +322,7 @@ func TestConcurrentStartAndStop(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, options(dir, "serve"))
 	var mu sync.Mutex
-	seen := map[string]int{} // pid by id
+	seen := map[string]int{} // pids by id
 	var workers sync.WaitGroup
 	for range 4 {
 		workers.Go(func() {
@@ -380,7 +380,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// lockedBuffer takes log lines from several goroutines.
+// lockedBuffer is a buffer that several goroutines may write.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder

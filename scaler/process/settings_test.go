@@ -7,7 +7,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 )
 
-// A group that is at group.max has a slot for a replacement, unless that would be a machine or a port that there may not be.
+// A group that is at group.max has a further slot for a replacement, unless slots are machines or there are too few ports.
 func TestASlotForAReplacement(t *testing.T) {
 	plain, probed := []string{"web", "{port}"}, []string{"web", "{port}", "{probe_port}"}
 	for _, c := range []struct {
