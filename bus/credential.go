@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// A credential is a file in NATS's own format. It holds a claim that the controller's key signed, and a private key that
-// proves who holds it. The claim names role, service and id, and the subjects that the role may use, so an external NATS
-// grants the same rights as the embedded bus.
+// A credential is a file in NATS's own format. It holds a claim, which the controller's key has signed, and a private key, which proves
+// that a client owns the claim. The claim names role, service and id, and the subjects that the role may use. So an external NATS grants
+// the same rights as the embedded bus.
 
 // credential is a parsed credential.
 type credential struct {

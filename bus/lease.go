@@ -30,7 +30,7 @@ func (e *HeldError) Error() string {
 
 const (
 	leaseBucket  = "quell_lease"
-	renewals     = 3 // within one time to live
+	renewals     = 3 // number within one time to live
 	releaseWait  = 2 * time.Second
 	shortestHold = time.Second
 )

@@ -15,9 +15,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// A value that fits one message is stored whole under its key. A larger one is stored as chunks in one of two slots,
-// used in turn, and the key names the slot. So a reader gets either the old value or the new one, and if a writer
-// dies half way the old value stays in force.
+// A value that fits in one message is stored whole under its key. A larger value is stored as chunks in one of two slots, which are used in
+// turn, and the key names the slot. So a reader gets either the old value or the new one. If a writer dies half way, the old value stays in
+// force.
 const slots = 2
 
 // readAttempts is how often Get starts again when a writer replaces the value meanwhile.

@@ -85,8 +85,7 @@ func TestAnInstanceHeldAtTheBalancer(t *testing.T) {
 	})
 }
 
-// All traffic goes to the others before the next decision, and failing health checks of a held instance do not get it
-// replaced.
+// When an instance is held, all traffic goes to the others even before the next decision. If its health checks fail, it is not replaced.
 func TestAHeldInstanceThatFails(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)
@@ -200,7 +199,7 @@ func TestDrainInAPause(t *testing.T) {
 	})
 }
 
-// If a controller's memory was lost, it does not mistake a person's drain for its own. It would stop the instance after a drain of its own.
+// A controller whose memory was lost does not mistake a person's drain for its own: after its own drain it would stop the instance.
 func TestHoldsSurviveALostMemory(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)

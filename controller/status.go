@@ -39,7 +39,7 @@ type Status struct {
 	Capacity        *float64             `json:"capacity"` // summed effective capacity, if known
 	Instances       []InstanceStatus     `json:"instances"`
 	Coming          int                  `json:"coming,omitempty"` // instances that were ordered but that the scaler does not list yet
-	Reasons         []quell.Reason       `json:"reasons"`          // why the last plan is as it is
+	Reasons         []quell.Reason       `json:"reasons"`          // the last plan's reasons
 	Changes         []string             `json:"changes"`          // what the last decision that changed anything changed
 	ChangedAt       time.Time            `json:"changed_at,omitzero"`
 	Pending         []string             `json:"pending,omitempty"` // what was applied earlier and is not yet reported as being in force

@@ -81,7 +81,7 @@ func (c *cgroupAccount) layout() (*groupLayout, error) {
 	return &groupLayout{root: c.root, unified: h.unified, usage: h.usage.Folder(usage), cpu: h.cpu.Folder(cpu), top: h.cpu.Point}, nil
 }
 
-// hierarchy is where the control groups of processors are mounted.
+// hierarchy is the place at which the control groups of processors are mounted.
 type hierarchy struct {
 	root       fs.FS
 	unified    bool
@@ -107,7 +107,7 @@ func (h *hierarchy) group(name string) *groupLayout {
 	return &groupLayout{root: h.root, unified: h.unified, usage: h.usage.Folder(name), cpu: h.cpu.Folder(name), top: h.cpu.Point}
 }
 
-// groupLayout is where a group's files are.
+// groupLayout is the place of a group's files.
 type groupLayout struct {
 	root       fs.FS
 	unified    bool

@@ -8,8 +8,8 @@ import (
 	"github.com/quellhq/quell/internal/cgroup"
 )
 
-// Quota is the processor quota of the reading process's own control group, without those of the groups above it. It tells time in which the
-// quota stopped the group from interference by neighbours.
+// Quota is the processor quota of the reading process's own control group, without those of the groups above it. With it, time in which the
+// quota stopped the group is not mistaken for interference by neighbours.
 type Quota struct {
 	layout *groupLayout // nil if the machine has no control groups
 	cores  float64

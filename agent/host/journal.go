@@ -34,9 +34,9 @@ func journalOf(dir string) *journal {
 	return &journal{path: filepath.Join(dir, "journal.jsonl"), most: journalBytes / 2}
 }
 
-// ReadJournal calls fn with the entries from since on in the journal of an agent's folder, oldest first. The agent may run meanwhile. If fn
-// returns an error, ReadJournal stops and returns it. If there is no journal, the error wraps quell.ErrNoData. Lines that cannot be decoded
-// are skipped and reported at the end; an incomplete last line is not reported.
+// ReadJournal calls fn with the entries in the journal of an agent's folder that are not older than since, oldest first. The agent may run
+// meanwhile. If fn returns an error, ReadJournal stops and returns it. If there is no journal, the error wraps quell.ErrNoData. Lines that
+// cannot be decoded are skipped and reported at the end; an incomplete last line is not reported.
 func ReadJournal(dir string, since time.Time, fn func(bus.Entry) error) error {
 	files, err := journalOf(dir).files()
 	if err != nil {

@@ -198,7 +198,7 @@ func (l *Loop) troubles() map[string]string {
 	return list
 }
 
-// tell lists what could not be read. It logs when such a failure begins and when it ends.
+// tell returns what could not be read, and why. It logs when such a failure begins and when it ends.
 func (l *Loop) tell(failures []sensor.Failure) map[string]string {
 	list := map[string]string{}
 	for _, f := range failures {

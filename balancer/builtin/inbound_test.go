@@ -66,7 +66,7 @@ func TestAHeadIsNotABody(t *testing.T) {
 	})
 }
 
-// A client that reads an answer while its own body pauses, as in a conversation, counts as alive.
+// A client that reads an answer counts as alive while its own body pauses, for example in a conversation.
 func TestAConversationIsNotIdle(t *testing.T) {
 	for name, upgraded := range map[string]bool{"body": false, "upgraded": true} {
 		t.Run(name, func(t *testing.T) {

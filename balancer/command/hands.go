@@ -13,8 +13,8 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// hands tells drains by somebody else from Quell's own. A backend counts as held by a person if it drains although it was in service before
-// and Quell has not drained it since.
+// hands distinguishes drains by somebody else from Quell's own. A backend counts as held by a person if it drains although it was in
+// service before and Quell has not drained it since.
 type hands struct {
 	path     string          // file that keeps the field serving over restarts of the controller; empty: none
 	serving  map[string]bool // backends seen in service since Quell last took them out

@@ -91,8 +91,8 @@ func (s *Settings) Where() string { return strings.Join(s.Sockets, ",") }
 // Files returns the paths that are relative to the configuration.
 func (s *Settings) Files(string) []*string { return []*string{&s.StateFile} }
 
-// OwnBackends returns whether only this service's controller can have made the backends. With a fixed list of machines, HAProxy may
-// have had servers and weights before Quell was installed.
+// OwnBackends returns whether nobody but this service's controller can have made the backends. If the list of machines is fixed, HAProxy
+// may have had servers and weights before Quell was installed.
 func (s *Settings) OwnBackends(ownMembers bool) bool { return ownMembers }
 
 // New makes the driver.

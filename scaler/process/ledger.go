@@ -33,7 +33,7 @@ type record struct {
 	Slot         int        `json:"slot"`
 	Port         int        `json:"port"`
 	ProbePort    int        `json:"probe_port,omitempty"`
-	Address      string     `json:"address,omitempty"` // where it serves; in a file without it, its port on 127.0.0.1
+	Address      string     `json:"address,omitempty"` // its address; if an old file has none, its port on 127.0.0.1
 	ProbeAddress string     `json:"probe_address,omitempty"`
 	Started      time.Time  `json:"started"`
 	Stopping     bool       `json:"stopping,omitempty"`

@@ -13,8 +13,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Every instance has a mark in its environment: its own record, and its state folder. With the mark an instance is
-// found again if instances.json was lost, or if the controller was killed between the fork and writing it.
+// Every instance has a mark in its environment: its own record, and the path of the state folder. By the mark, an instance is found again
+// if instances.json was lost, or if the controller was killed after the fork but before it wrote instances.json.
 const (
 	markEnv     = "QUELL_RECORD"
 	instanceEnv = "QUELL_INSTANCE" // the id, for use by the instance

@@ -21,8 +21,8 @@ type Options struct {
 	// {probe_port} is used.
 	Command []string
 	Env     []string // added to this process's environment, as NAME=value
-	// Address is where an instance serves, "127.0.0.1:{port}" by default. ProbeAddress is that of its probe server,
-	// "127.0.0.1:{probe_port}" by default, or none if {probe_port} is not used.
+	// Address is the address of an instance, "127.0.0.1:{port}" by default. ProbeAddress is the address of its probe server; by default it is
+	// "127.0.0.1:{probe_port}", or empty if {probe_port} is not used.
 	Address, ProbeAddress string
 	Type                  string // Member.Type of new instances
 	Prefix                string // of ids: i1, i2, ... by default
