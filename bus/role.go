@@ -12,9 +12,9 @@ import (
 // Role determines what a credential allows.
 type Role string
 
-// Grant.permissions lists what each role may do.
+// Roles of credentials. Grant.subjects lists what each role may publish and receive.
 const (
-	Sensor     Role = "sensor"     // publish its own readings, receive and answer its own commands
+	Sensor     Role = "sensor"     // publish its own readings, receive and answer its own orders
 	Balancer   Role = "balancer"   // publish readings of every instance, in its own name; receive its backends
 	Controller Role = "controller" // everything
 	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain, replace

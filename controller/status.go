@@ -69,7 +69,7 @@ type InstanceStatus struct {
 	Utilization *float64    `json:"utilization,omitempty"`
 	Severity    *float64    `json:"severity,omitempty"`
 	Capacity    *float64    `json:"capacity,omitempty"`
-	Limiter     string      `json:"limiter,omitempty"`    // the resource that limits its capacity, absent if only one resource is measured
+	Limiter     string      `json:"limiter,omitempty"`    // what limits its capacity: one of several resources, or another reason
 	LatencyMS   *float64    `json:"latency_ms,omitempty"` // the SLO's metric
 	PredictedMS *float64    `json:"predicted_ms,omitempty"`
 	Replaces    string      `json:"replaces,omitempty"`      // the instance that it will replace
