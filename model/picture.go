@@ -12,12 +12,12 @@ type Picture struct {
 	Bare   bool    // without axes and grid
 }
 
-// Axis is one of the two of a picture.
+// Axis is the x axis or the y axis of a picture.
 type Axis struct {
 	Label     string
 	Low, High float64
 	Log       bool // logarithmic
-	Share     bool // of a utilisation: in tenths
+	Share     bool // the axis shows a utilisation: it is divided into tenths
 }
 
 // Layer is one thing in a picture.
@@ -28,7 +28,7 @@ type Layer struct {
 	Colour Colour
 	Dash   Dash     // of lines
 	Map    *Map     // for the forms Field and Scale
-	Texts  []string // for the form Texts: what stands at each point
+	Texts  []string // for the form Texts: the text at each point
 }
 
 // Form is how a layer is drawn.
@@ -56,7 +56,7 @@ const (
 	Dotted
 )
 
-// Draw returns the pictures of the models. Missing parts have no picture.
+// Draw returns the pictures of the models. Parts that the models lack have no picture.
 func Draw(m *Models, o ShowOptions) ([]Picture, error) {
 	o = o.of(m)
 	var out []Picture
@@ -70,7 +70,7 @@ func Draw(m *Models, o ShowOptions) ([]Picture, error) {
 	return out, nil
 }
 
-// Point is a place in a picture, by its axes.
+// Point is a place in a picture, in the units of its axes.
 type Point struct{ X, Y float64 }
 
 // Colour is a grey, from 0 for black to 255 for white, or a shade between small and large values.
@@ -89,7 +89,7 @@ type Map struct {
 	Unit        string
 }
 
-// shade is the colour of a value between least and most.
+// shade returns the colour of a value between least and most.
 func shade(value, least, most float64) Colour {
 	at := 0.0
 	if most > least {
@@ -98,7 +98,7 @@ func shade(value, least, most float64) Colour {
 	return Colour{Shaded: true, Shade: min(max(at, 0), 1)}
 }
 
-// sampled evaluates a function between two ends; there is no point where it is NaN.
+// sampled evaluates a function at points between two ends. Points at which it is NaN are left out.
 func sampled(f func(float64) float64, from, to float64) []Point {
 	const steps = 300
 	var points []Point
@@ -111,7 +111,7 @@ func sampled(f func(float64) float64, from, to float64) []Point {
 	return points
 }
 
-// within returns a value, or nothing outside the picture.
+// within returns y, or NaN if y is outside the picture.
 func within(y, low, high float64) float64 {
 	if y < low || y > high {
 		return math.NaN()
@@ -119,7 +119,7 @@ func within(y, low, high float64) float64 {
 	return y
 }
 
-// mostNames is how many lines fit into the legend.
+// mostNames is how many lines of a picture can be in the legend.
 const mostNames = 10
 
 // named returns whether the i-th of n lines is in the legend: all if there are few, some if there are many, and

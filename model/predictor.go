@@ -12,7 +12,7 @@ type Spec struct {
 	Resource          quell.Resource
 	Metric            quell.Metric
 	InterferenceModel quell.InterferenceModel
-	Confidence        float64 // of the one-sided test behind Eq. 1, a fraction
+	Confidence        float64 // confidence level of the one-sided test in Eq. 1, a fraction
 }
 
 // Predictor makes PRIMA's predictions for one resource from the models. It is immutable, so goroutines may share it.
@@ -32,8 +32,8 @@ type severities struct {
 	edges []float64
 }
 
-// Compile prepares the models for prediction. If they lack isolation, response_time or interference of the resource,
-// or the metric, the error wraps quell.ErrNoData and names the section. Other errors are broken rules.
+// Compile prepares the models for prediction. If they lack the section isolation, response_time or interference of the
+// resource, or the metric, the error wraps quell.ErrNoData and names the section. Any other error is a broken rule.
 func Compile(m *Models, s Spec) (*Predictor, error) {
 	if !slices.Contains(quell.Metrics, s.Metric) {
 		return nil, &quell.InvalidError{Path: "metric", Problem: fmt.Sprintf("unknown metric %q", s.Metric)}
@@ -58,7 +58,7 @@ func Compile(m *Models, s Spec) (*Predictor, error) {
 	return p, nil
 }
 
-// responseSurface is RTM for a metric, nil if no row has that metric.
+// responseSurface returns RTM, the response-time model, for a metric. It returns nil if no row has that metric.
 func responseSurface(rows []ResponseTime, metric quell.Metric) *surface {
 	levels := map[float64][]point{}
 	for _, r := range rows {
@@ -94,7 +94,8 @@ func compileSeverities(rows []Interference, s Spec) (severities, error) {
 	return severities{}, &quell.InvalidError{Path: "interference_model", Problem: fmt.Sprintf("unknown model %q", s.InterferenceModel)}
 }
 
-// jointSurface is SF = IM2(U, U_int): like a response-time surface, but every level starts at severity 0.
+// jointSurface returns the joint interference model SF = IM2(U, U_int). It is built like a response-time surface, but every
+// level starts at severity 0.
 func jointSurface(rows []Interference) *surface {
 	levels := map[float64][]point{}
 	for _, r := range rows {
@@ -106,14 +107,14 @@ func jointSurface(rows []Interference) *surface {
 	return newSurface(levels)
 }
 
-// ResponseTime is RTM(U, SF), Eq. 2. Above MaxUtilization nothing was trained and the value there is used, which is a
-// lower bound.
+// ResponseTime returns RTM(U, SF), Eq. 2, in milliseconds. Above MaxUtilization nothing was trained; there it returns the
+// value at MaxUtilization, which is a lower bound.
 func (p *Predictor) ResponseTime(u, sf float64) float64 {
 	return p.rtm.at(u, min(max(sf, 0), maxValue))
 }
 
-// SeverityAt returns the severity at utilisation u while neighbours use the fraction interfering, by the interference model. Above
-// its highest level the joint model uses that level.
+// SeverityAt returns the severity that the interference model gives at utilisation u if neighbours use the fraction interfering. If u
+// is above the highest level of the joint model, that level is used.
 func (p *Predictor) SeverityAt(u, interfering float64) float64 {
 	if !(interfering > 0) {
 		return 0
@@ -128,8 +129,8 @@ func (s *severities) at(u, interfering float64) float64 {
 	return s.total.at(u + interfering)
 }
 
-// Interfering is the inverse of SeverityAt: the neighbours' use, in [0, 1-u], that explains severity sf at
-// utilisation u; the largest value if several do. It is 0 for severity 0.
+// Interfering is the inverse of SeverityAt: it returns the neighbours' use, in [0, 1-u], for which the severity at utilisation
+// u is sf. If there are several such values, it returns the largest. For severity 0 it returns 0.
 func (p *Predictor) Interfering(u, sf float64) float64 {
 	if !(sf > 0) {
 		return 0
@@ -146,8 +147,8 @@ func (p *Predictor) Interfering(u, sf float64) float64 {
 }
 
 // SeverityExplaining returns the lowest severity at which the response time at utilisation u is responseMS (PRIMA,
-// section IV). It is 0 if that is the response time without interference, and the highest trained severity of that
-// utilisation if no severity explains it.
+// section IV). It returns 0 if the response time is that long even without interference, and the highest trained severity
+// near u if no severity gives such a long response time.
 func (p *Predictor) SeverityExplaining(u, responseMS float64) float64 {
 	st := p.rtm.strip(u)
 	sf := st.smallest(st.share(u), responseMS)
@@ -157,14 +158,14 @@ func (p *Predictor) SeverityExplaining(u, responseMS float64) float64 {
 	return min(sf, maxValue)
 }
 
-// MaxSeverity is the highest trained severity near utilisation u; beyond it response times are extrapolated.
+// MaxSeverity returns the highest trained severity near utilisation u. For higher ones response times are extrapolated.
 func (p *Predictor) MaxSeverity(u float64) float64 {
 	knots := p.rtm.strip(u).knots
 	return knots[len(knots)-1].x
 }
 
-// MaxUtilization is the highest trained utilisation, and the upper bound of every capacity.
+// MaxUtilization returns the highest trained utilisation. No capacity exceeds it.
 func (p *Predictor) MaxUtilization() float64 { return p.rtm.top() }
 
-// PerRequest is the utilisation per request per second, if it was learned.
+// PerRequest returns the utilisation that one request per second causes, and whether it was learned.
 func (p *Predictor) PerRequest() (float64, bool) { return p.perRequest, p.perRequest > 0 }

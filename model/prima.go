@@ -6,15 +6,15 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Prima is what PRIMA learns of each resource: how long a probe takes without neighbours, how response time depends on utilisation
-// and severity, and how severity depends on a neighbour's use.
+// Prima holds the tables of the policy PRIMA. They say, for each resource, how long a probe takes without neighbours, how response
+// time depends on utilisation and severity, and how severity depends on the neighbours' use.
 type Prima struct {
 	Isolation    map[quell.Resource][]Isolation
 	ResponseTime map[quell.Resource][]ResponseTime
 	Interference map[quell.Resource][]Interference
 }
 
-// Prima returns the models' tables for PRIMA, empty ones if there are none.
+// Prima returns the models' tables for PRIMA. If there are none, they are empty.
 func (m *Models) Prima() *Prima {
 	if p, ok := sectionOf[*Prima](m); ok {
 		return p
@@ -78,8 +78,8 @@ func (s *Prima) check(c *check) {
 
 func sameUtilization(a, b Isolation) bool { return a.Utilization == b.Utilization }
 
-// sameState allows severity 0 to repeat in a level, because every run with too little interference to be noticed has
-// it.
+// sameState returns whether two rows describe the same point. Severity 0 may repeat in a level, because every run with too
+// little interference to be noticed has it.
 func sameState(a, b ResponseTime) bool {
 	return a.Utilization == b.Utilization && a.Severity == b.Severity && a.Severity > 0
 }
@@ -116,7 +116,7 @@ func (c *check) interference(path string, r Interference) {
 	c.atLeast(path+".runs", float64(r.Runs), 0)
 }
 
-// missing is the error about a missing section, or part of one, that a prediction needs.
+// missing returns the error for a section, or a part of one, that a prediction needs but the models lack.
 func missing(section string, r quell.Resource, what string) error {
 	return fmt.Errorf("the models lack %s.%s%s: train and fit that resource: %w", section, r, what, quell.ErrNoData)
 }

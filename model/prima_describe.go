@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// describe prints for each resource the range of its tables, the isolation table, and the capacity for a severity at a utilisation.
+// describe prints for each resource the range of its tables, the isolation table, and capacities at several severities and utilisations.
 func (s *Prima) describe(d *describer) error {
 	for _, r := range quell.Resources {
 		if len(s.Isolation[r])+len(s.ResponseTime[r])+len(s.Interference[r]) == 0 {
@@ -104,7 +104,7 @@ var (
 	shownUtilizations = []float64{0.1, 0.3, 0.5, 0.7}
 )
 
-// thresholds are those requested, or some that fit the trained range.
+// thresholds returns the thresholds that were requested or, if there are none, some that fit the trained range.
 func (o ShowOptions) thresholds(p *Predictor) []float64 {
 	if len(o.ThresholdsMS) > 0 {
 		return o.ThresholdsMS

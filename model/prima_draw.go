@@ -24,7 +24,7 @@ func (s *Prima) pictures(m *Models, o ShowOptions) ([]Picture, error) {
 	return out, nil
 }
 
-// artist draws one resource. What the models lack is nil.
+// artist draws one resource. Fields for parts that the models lack are nil.
 type artist struct {
 	*Prima
 	resource     quell.Resource
@@ -75,7 +75,7 @@ func (a *artist) picture(name, title, x, y string) Picture {
 	return Picture{Name: string(a.resource) + "-" + name, Title: title, X: Axis{Label: x, High: 1, Share: true}, Y: Axis{Label: y}}
 }
 
-// thresholds are those requested, or some that fit the trained range.
+// thresholds returns the thresholds that were requested or, if there are none, some that fit the trained range.
 func (a *artist) thresholds() []float64 { return a.options.thresholds(cmp.Or(a.joint, a.total)) }
 
 // isolation draws the probe time without neighbours, with the spread of single probes.
@@ -105,7 +105,7 @@ func (a *artist) isolation() Picture {
 	return p
 }
 
-// drawnSeverities are the lines of the response-time surface.
+// drawnSeverities are the severities for which a line of the response-time surface is drawn.
 var drawnSeverities = []float64{0, 0.25, 0.5, 1, 2, 4}
 
 // response draws lines of the response-time surface, and the training points in the colour of their severity.
@@ -142,7 +142,7 @@ func (a *artist) response() Picture {
 	return p
 }
 
-// headroom is the space for the legend above the longest response time, as a part of the axis below.
+// headroom is the space for the legend above the longest response time, as a fraction of the axis below that time.
 const headroom = 0.4
 
 // rank spreads severities, most of which are near 0, over the colours.
@@ -205,7 +205,7 @@ func (a *artist) drawnInterference() (rows []Interference, top float64) {
 	return kept, top
 }
 
-// edgeSteps are the points of a capacity's line on the map.
+// edgeSteps is how many points a capacity's line on the map has.
 const edgeSteps = 120
 
 // field draws the response time over both utilisations, with the lines along which it equals the thresholds: the effective
@@ -236,7 +236,7 @@ func (a *artist) field() Picture {
 	return p
 }
 
-// responseAt is the response time at a point of the map; nothing where the resource would be full.
+// responseAt returns the response time at a point of the map, or NaN if the resource would be full there.
 func (a *artist) responseAt(interfering, u float64) float64 {
 	if u+interfering > 1 {
 		return math.NaN()

@@ -7,14 +7,14 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// saturated is the total utilisation above which a cell is not used for severity: the resource is full, and the
-// response depends on how the queue overflows.
+// saturated is a total utilisation. Cells above it are not used for severity, because the resource is full and the response
+// time depends on how the queue overflows.
 const saturated = 0.97
 
 // untested is a placeholder confidence, because cells are not tested for significance.
 const untested = 0.5
 
-// fitPrima makes the tables of every resource that has rows. A resource without a row of interfering 0 is an error.
+// fitPrima makes the tables of every resource that has rows. It is an error if a resource has no row without interference.
 func fitPrima(in fitting) (Section, SectionReport, error) {
 	p := &Prima{
 		Isolation:    map[quell.Resource][]Isolation{},

@@ -28,12 +28,12 @@ type ResourceReport struct {
 	Rows         int
 	Levels       int
 	Cells        int
-	Saturated    int // cells left out of the interference models
+	Saturated    int // number of cells left out of the interference models, because the resource was full
 	Errors       Errors
 	NotConverged []Cell
 }
 
-// Cell is one level under one interference.
+// Cell is the training runs of one level of utilisation under one level of interference.
 type Cell struct {
 	Level       float64
 	Interfering float64
@@ -71,7 +71,7 @@ func cellList(cells []Cell) string {
 	return strings.Join(names, ", ")
 }
 
-// write prints the errors with how they were measured.
+// write prints the errors, and says how they were measured.
 func (e Errors) write(b *strings.Builder, metric quell.Metric) {
 	if e == (Errors{}) {
 		b.WriteString("errors unknown: no cell has others on both sides in its level\n")

@@ -12,7 +12,7 @@ type Report struct {
 	Service  string
 	Metric   quell.Metric
 	Rows     int
-	Sections []SectionReport // of those that were fitted
+	Sections []SectionReport // reports of the sections that were fitted
 }
 
 // SectionReport describes the quality of a section's fit.

@@ -2,8 +2,8 @@ package model
 
 import "encoding/json"
 
-// kinds is the table of sections, in the order of models.json. A section's name is used only in its own files and in code that uses the
-// section.
+// kinds is the table of sections, in the order of models.json. The name of a section occurs only in the section's own files and in code
+// that uses the section.
 var kinds = []kind{
 	primaKind,
 	dialKind,
@@ -13,11 +13,11 @@ var kinds = []kind{
 type Section interface {
 	// check reports the rules that the section breaks.
 	check(c *check)
-	// print writes the section's keys of models.json. Missing ones are left out.
+	// print writes the section's keys of models.json. Keys without a value are left out.
 	print(p *printer)
 	// describe prints the section for people.
 	describe(d *describer) error
-	// pictures draws the section. Missing parts have no picture.
+	// pictures draws the section. Parts that it lacks have no picture.
 	pictures(m *Models, o ShowOptions) ([]Picture, error)
 }
 
@@ -26,25 +26,25 @@ type kind struct {
 	keys []string           // its keys in models.json, in the order in which they are written
 	is   func(Section) bool // returns whether a section is of this kind
 
-	// decode reads the section from the texts of its keys, at least one of which is present. Mistakes are added to the
-	// file.
+	// decode reads the section from the texts of its keys, at least one of which is present. It adds mistakes to those of
+	// the file.
 	decode func(f *file, text texts) Section
 	// fit makes the section from training runs, with a report if there is something to report. Both are nil if the runs have no data
 	// for the section. Runs that contradict each other are an error.
 	fit func(f fitting) (Section, SectionReport, error)
 }
 
-// texts are the values of a section's keys. Absent keys and null have none.
+// texts are the values of a section's keys, by key. A key that is absent or null in the file is not in the map.
 type texts map[string]json.RawMessage
 
 // fitting is the input of a fit.
 type fitting struct {
 	FitOptions
 	rows    []TrainingRow
-	trained *Trained // receives what is useful beyond the section
+	trained *Trained // the fit adds what others than the section use
 }
 
-// is says whether a section is of a type.
+// is returns whether a section has type S.
 func is[S Section](s Section) bool {
 	_, ok := s.(S)
 	return ok

@@ -6,8 +6,8 @@ import (
 )
 
 // surface is a function of utilisation and of a second variable x >= 0 (severity, or interfering utilisation), read
-// from a table in levels of utilisation. It is non-decreasing and piecewise linear in both. Between two levels it is
-// a strip, whose knots are those of both edges, so that one search finds the patch on which it is bilinear.
+// from a table with levels of utilisation. It is non-decreasing and piecewise linear in both. The part between two levels
+// is a strip. A strip has the knots of both its edges, so that one search finds the patch on which the surface is bilinear.
 type surface struct {
 	levels []float64 // utilisations, increasing
 	strips []strip   // strips[i] is above levels[i]; the last one is the highest level itself
@@ -22,8 +22,8 @@ type strip struct {
 // pair is a knot of both edges of a strip: value and slope at the lower (a) and the upper (b) edge.
 type pair struct{ x, a, slopeA, b, slopeB float64 }
 
-// newSurface builds the surface from the rows of each level. At a level the value is the largest of the levels up to
-// it, so that it never decreases with utilisation.
+// newSurface builds the surface from the rows of each level. The value at a level is the largest of the values at this and
+// all lower levels, so that the surface never decreases with utilisation.
 func newSurface(levels map[float64][]point) *surface {
 	s := &surface{levels: sortedKeys(levels)}
 	curves := make([]curve, len(s.levels))
@@ -56,13 +56,13 @@ func pairs(lower, upper curve) []pair {
 // top is the highest level.
 func (s *surface) top() float64 { return s.levels[len(s.levels)-1] }
 
-// at returns the value at u, constant outside the levels, and x >= 0.
+// at returns the value at u and x >= 0. It is constant in u outside the levels.
 func (s *surface) at(u, x float64) float64 {
 	st := s.strip(u)
 	return st.at(st.share(u), x)
 }
 
-// strip returns the strip that contains u; the lowest also below, the highest above.
+// strip returns the strip that contains u, the lowest strip if u is below all levels, or the highest if u is above them.
 func (s *surface) strip(u float64) *strip {
 	low, high := 0, len(s.levels)
 	for high-low > 1 {
@@ -138,7 +138,7 @@ func (st *strip) smallest(share, y float64) float64 {
 	return st.reach(share, i-1, y)
 }
 
-// reach returns where the piece after knot i reaches y, which is at least the value at the knot.
+// reach returns the x at which the piece after knot i reaches y. y must be at least the value at the knot.
 func (st *strip) reach(share float64, i int, y float64) float64 {
 	slope := st.slopeAt(share, i)
 	if slope == 0 {

@@ -17,8 +17,8 @@ type TrainingRow struct {
 	Resource         quell.Resource     `json:"resource"`
 	Level            float64            `json:"level"`                       // commanded utilisation
 	InterferingLevel *float64           `json:"interfering_level,omitempty"` // commanded interference; groups runs
-	Interfering      float64            `json:"interfering"`                 // utilisation that the interferer carried
-	Utilization      float64            `json:"utilization"`                 // carried
+	Interfering      float64            `json:"interfering"`                 // utilisation that the interferer really caused
+	Utilization      float64            `json:"utilization"`                 // utilisation that the service really caused
 	RequestRate      float64            `json:"request_rate"`
 	LatencyMS        quell.Latency      `json:"latency_ms,omitzero"`
 	ProbeMS          ProbeRun           `json:"probe_ms"`
@@ -26,7 +26,7 @@ type TrainingRow struct {
 	CPU              *quell.CPUTime     `json:"cpu,omitempty"`
 	ClassRates       map[string]float64 `json:"class_rates,omitempty"` // requests per second of each class
 
-	// Observation is everything that was measured in the run; nil in rows of older versions.
+	// Observation is everything that was measured in the run. It is nil in rows that older versions wrote.
 	Observation *quell.Observation `json:"observation,omitempty"`
 
 	DurationS float64 `json:"duration_s,omitempty"`
@@ -47,11 +47,11 @@ type ProbeRun struct {
 
 var trainingKeys = []string{"resource", "level", "interfering", "utilization", "request_rate", "probe_ms"}
 
-// ReadTraining reads training.jsonl; blank lines are skipped. Mistakes come as one *quell.UserError that names
-// the line and path of each in the first faulty row.
+// ReadTraining reads training.jsonl; blank lines are skipped. If a row has mistakes, the error is one *quell.UserError that
+// names the line and the path of each mistake in the first such row.
 func ReadTraining(r io.Reader) ([]TrainingRow, error) { return readTraining(r, "line ") }
 
-// LoadTraining is ReadTraining of a file, which its errors name.
+// LoadTraining reads training rows from a file as ReadTraining does. Its errors name the file.
 func LoadTraining(path string) ([]TrainingRow, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// treePicture draws a decision tree: at a node its test, below a leaf its class. The left branch is the one where the test holds.
+// treePicture draws a decision tree. At a node stands its test, below a leaf its class. The left branch is for samples that pass the test.
 func treePicture(name, title string, t *stats.Tree) Picture {
 	d := treeDrawing{words: Layer{Form: Texts}}
 	d.node(t, 0)
@@ -14,14 +14,14 @@ func treePicture(name, title string, t *stats.Tree) Picture {
 		X: Axis{High: float64(d.leaves)}, Y: Axis{Low: -float64(d.deepest) - 0.5, High: 0.5}, Layers: append(d.edges, d.words)}
 }
 
-// treeDrawing is a tree's picture in the making. A leaf is one unit wide, a step down one unit high.
+// treeDrawing is the state while a tree is drawn. A leaf is one unit wide, and a step down is one unit high.
 type treeDrawing struct {
 	edges           []Layer
 	words           Layer
 	leaves, deepest int
 }
 
-// beneath is how far a class is below its leaf.
+// beneath is how far the text of a class is below its leaf.
 const beneath = 0.15
 
 // node draws what is below a node, and returns where the node is.

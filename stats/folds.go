@@ -8,8 +8,8 @@ import (
 	"text/tabwriter"
 )
 
-// StratifiedFolds deals samples out to k folds, 0 to k-1, so that the numbers of a class's samples in two folds differ by at most one,
-// and so do the sizes of the folds. The seed decides which sample goes where.
+// StratifiedFolds assigns each sample to one of k folds, 0 to k-1. In any two folds, the numbers of samples of a class differ by at most
+// one, and so do the sizes of the folds. The seed decides which sample goes into which fold.
 func StratifiedFolds(classes []string, k int, seed uint64) ([]int, error) {
 	set := map[string]bool{}
 	for _, c := range classes {
@@ -47,7 +47,7 @@ func (c Confusion) Add(class, predicted string) {
 	c[class][predicted]++
 }
 
-// Of returns how many samples of a class there are, and how many of them were predicted rightly.
+// Of returns how many samples of a class there are, and how many of them were predicted correctly.
 func (c Confusion) Of(class string) (n, right int) {
 	for _, k := range c[class] {
 		n += k
@@ -55,7 +55,7 @@ func (c Confusion) Of(class string) (n, right int) {
 	return n, c[class][class]
 }
 
-// Total returns how many samples there are, and how many of them were predicted rightly.
+// Total returns how many samples there are, and how many of them were predicted correctly.
 func (c Confusion) Total() (n, right int) {
 	for class := range c {
 		k, r := c.Of(class)
@@ -64,7 +64,7 @@ func (c Confusion) Total() (n, right int) {
 	return n, right
 }
 
-// String prints the counts, a row for each class and a column for each that was predicted.
+// String prints the counts, with a row for each class and a column for each predicted class.
 func (c Confusion) String() string {
 	set := map[string]bool{}
 	for class, row := range c {
@@ -89,7 +89,7 @@ func (c Confusion) String() string {
 	return b.String()
 }
 
-// CrossValidate predicts each sample by a tree that fit makes of the other folds.
+// CrossValidate predicts the class of each sample by a tree that fit makes from the samples in the other folds.
 func CrossValidate(samples []Sample, folds []int, fit func([]Sample) (*Tree, error)) (Confusion, error) {
 	if len(samples) == 0 || len(folds) != len(samples) {
 		return nil, fmt.Errorf("%d folds are given for %d samples", len(folds), len(samples))

@@ -14,8 +14,8 @@ type Interval struct {
 	N    int
 }
 
-// MeanInterval returns the two-sided interval of the mean at the given confidence (a fraction), by Student's t.
-// It is false for fewer than two values, whose spread is unknown.
+// MeanInterval returns the two-sided confidence interval of the mean at the given confidence (a fraction), by Student's t.
+// It returns false if there are fewer than two values, because their spread is unknown.
 func MeanInterval(values []float64, confidence float64) (Interval, bool) {
 	n := len(values)
 	if n < 2 {
@@ -26,10 +26,10 @@ func MeanInterval(values []float64, confidence float64) (Interval, bool) {
 	return Interval{Mean: mean, Half: t * stat.StdErr(stddev, float64(n)), N: n}, true
 }
 
-// Within returns whether the whole width is at most this share of the mean; training repeats runs until then (PRIMA, section III-B1).
+// Within returns whether the whole width is at most this share of the mean. Training repeats runs until it is (PRIMA, section III-B1).
 func (i Interval) Within(share float64) bool { return 2*i.Half <= share*math.Abs(i.Mean) }
 
-// Relative is the half width as a share of the mean; false if the mean is 0.
+// Relative returns the half width as a share of the mean. It returns false if the mean is 0.
 func (i Interval) Relative() (float64, bool) {
 	if i.Mean == 0 {
 		return 0, false

@@ -13,8 +13,8 @@ import (
 var ErrUndetermined = errors.New("the rows do not determine the coefficients")
 
 // LeastSquares returns the coefficients x that minimise the sum of squares of A x - b, where x[j] >= 0 for every column j unless it is
-// listed as free (Lawson and Hanson 1974, chapter 23). Each row of A is an example. Numbers that are not finite are an error. Free columns
-// must be linearly independent of each other (ErrUndetermined); of other columns that depend on each other some get 0.
+// listed as free (Lawson and Hanson 1974, chapter 23). Each row of A is an example. Numbers that are not finite are an error. If free
+// columns depend linearly on each other, the error is ErrUndetermined; if other columns do, some of their coefficients are 0.
 func LeastSquares(a [][]float64, b []float64, free ...int) ([]float64, error) {
 	p, err := newProblem(a, b)
 	if err != nil {
@@ -30,7 +30,7 @@ func LeastSquares(a [][]float64, b []float64, free ...int) ([]float64, error) {
 		copy(p.x, p.next)
 	}
 	isFree := append([]bool(nil), p.inside...)
-	refused := make([]bool, len(p.x)) // columns that bring nothing, for now
+	refused := make([]bool, len(p.x)) // columns whose coefficient would not rise above 0, until x changes
 	for {
 		j := p.steepest(refused)
 		if j < 0 {
@@ -53,7 +53,7 @@ type problem struct {
 	b       []float64
 	scale   []float64 // length of each column as it was given
 	x, next []float64
-	inside  []bool // columns whose coefficients are not held at 0
+	inside  []bool // columns whose coefficients are not fixed at 0
 }
 
 func newProblem(a [][]float64, b []float64) (*problem, error) {
@@ -116,10 +116,10 @@ func (p *problem) solve(columns []bool) bool {
 	return true
 }
 
-// dependent is the condition number from which on columns of length 1 count as dependent on each other.
+// dependent is a condition number. Columns of length 1 with a higher one count as dependent on each other.
 const dependent = 1e10
 
-// steepest returns the column at 0 that lowers the sum of squares fastest, -1 if none does.
+// steepest returns the column with coefficient 0 that lowers the sum of squares fastest, or -1 if none lowers it.
 func (p *problem) steepest(refused []bool) int {
 	residual := append([]float64(nil), p.b...)
 	rows, n := p.a.Dims()
@@ -138,8 +138,8 @@ func (p *problem) steepest(refused []bool) int {
 	return best
 }
 
-// backInside moves x to the least-squares solution. Columns whose coefficient would go below 0 on the way are held at 0, one after the
-// other.
+// backInside moves x to the least-squares solution. If a coefficient would go below 0 on the way, it is fixed at 0; this repeats until
+// none would.
 func (p *problem) backInside(free []bool) bool {
 	for {
 		step := 1.0

@@ -10,8 +10,8 @@ import (
 
 // QuantileRegression returns the coefficients x for which A x is the conditional quantile tau of b, 0 < tau < 1: they minimise the sum of
 // tau * max(r, 0) + (1 - tau) * max(-r, 0) over the residuals r = b - A x (Koenker and Bassett 1978). Each row of A is an example; a
-// column of ones is an intercept. A linear programme finds them, which takes time with the cube of the rows: 0.02 s for 50, 0.8 s for 200.
-// ErrUndetermined if columns depend on each other.
+// column of ones is an intercept. A linear programme finds x in a time that grows with the cube of the number of rows: 0.02 s for 50, 0.8 s
+// for 200. If columns depend on each other, the error is ErrUndetermined.
 func QuantileRegression(a [][]float64, b []float64, tau float64) ([]float64, error) {
 	if !(tau > 0 && tau < 1) {
 		return nil, fmt.Errorf("quantile %v is outside 0 to 1", tau)
@@ -32,8 +32,9 @@ func QuantileRegression(a [][]float64, b []float64, tau float64) ([]float64, err
 	return p.unscaled(), nil
 }
 
-// quantile solves min tau 1'u + (1 - tau) 1'v, A (x+ - x-) + u - v = b, all of them >= 0. The residuals of the least-squares solution are
-// taken in place of b, so that values are near 0; with u or v equal to them the simplex starts from a feasible point.
+// quantile minimises tau 1'u + (1 - tau) 1'v under A (x+ - x-) + u - v = b with x+, x-, u, v >= 0. It uses the residuals of the
+// least-squares solution instead of b, so that values are near 0. If u or v equals these residuals, the simplex starts from a feasible
+// point.
 func (p *problem) quantile(tau float64) error {
 	rows, n := p.a.Dims()
 	columns := 2*n + 2*rows

@@ -7,21 +7,21 @@ import (
 
 // Tree is a decision tree. A leaf names a class; any other node tests whether a feature is above a threshold.
 type Tree struct {
-	Feature   string  // that a node tests, such as connect_ms_p90
+	Feature   string  // the feature that a node tests, such as connect_ms_p90
 	Threshold float64 // in the unit of the feature
 	Above     *Tree   // for feature > threshold
 	Below     *Tree   // for feature <= threshold
 
-	Class  string // of a leaf
-	Count  int    // training samples that reached the leaf; 0 where that is not known
-	Errors int    // how many of these are of another class
+	Class  string // the class that a leaf names
+	Count  int    // training samples that reached the leaf; 0 if that is not known
+	Errors int    // how many of these samples have another class
 }
 
-// isLeaf says whether the node names a class.
+// isLeaf returns whether the node is a leaf, which names a class.
 func (t *Tree) isLeaf() bool { return t.Above == nil && t.Below == nil }
 
-// Leaf returns the leaf that the features lead to. A feature that is missing follows the branch that more training samples took, Below if
-// both took as many. The tree must be valid.
+// Leaf returns the leaf that the features lead to. If a feature is missing, it follows the branch that more training samples took, or Below
+// if both branches have as many. The tree must be valid.
 func (t *Tree) Leaf(features map[string]float64) *Tree {
 	for !t.isLeaf() {
 		value, measured := features[t.Feature]
@@ -34,7 +34,7 @@ func (t *Tree) Leaf(features map[string]float64) *Tree {
 	return t
 }
 
-// samples is how many training samples reached the node.
+// samples returns how many training samples reached the node.
 func (t *Tree) samples() int {
 	if t.isLeaf() {
 		return t.Count
@@ -50,7 +50,7 @@ func (t *Tree) Leaves() int {
 	return t.Above.Leaves() + t.Below.Leaves()
 }
 
-// Label is the node in words: the test, or the class with the number of its training samples and how many of them are of another class.
+// Label describes the node: its test, or its class with the number of training samples and how many of them have another class.
 func (t *Tree) Label() string {
 	switch {
 	case !t.isLeaf():
@@ -63,7 +63,7 @@ func (t *Tree) Label() string {
 	return fmt.Sprintf("%s (%d, %d wrong)", t.Class, t.Count, t.Errors)
 }
 
-// String prints the tree, a line for each branch. The leaf of a branch stands behind its test.
+// String prints the tree with a line for each branch. If a branch ends in a leaf, the leaf stands in the same line.
 func (t *Tree) String() string {
 	if t.isLeaf() {
 		return t.Label() + "\n"

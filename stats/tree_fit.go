@@ -19,8 +19,8 @@ type Criterion int
 const (
 	// Gini takes the test that lowers the Gini impurity most (CART; Breiman et al. 1984, section 4.3).
 	Gini Criterion = iota
-	// GainRatio takes the test with the largest information gain per bit of the split, among those with at least the average gain (C4.5;
-	// Quinlan 1993, section 2.2). The gain is less what it costs to say which of the possible thresholds was taken (Quinlan 1996).
+	// GainRatio takes, of the tests with at least the average information gain, the one with the largest gain per bit of the split (C4.5;
+	// Quinlan 1993, section 2.2). The bits that name one of the possible thresholds are subtracted from the gain (Quinlan 1996).
 	GainRatio
 )
 
@@ -28,16 +28,16 @@ const (
 type TreeOptions struct {
 	Criterion Criterion
 	MinLeaf   int    // samples that each branch of a test must have at least; less than 1 counts as 1
-	Folds     int    // of the cross-validation that chooses the pruning
-	Seed      uint64 // of its folds
+	Folds     int    // folds of the cross-validation that chooses the pruning
+	Seed      uint64 // seed of the assignment of samples to folds
 }
 
-// ErrNoSamples is the error of a fit to nothing.
+// ErrNoSamples is the error of FitTree if there are no samples.
 var ErrNoSamples = errors.New("no samples")
 
-// FitTree grows a tree and prunes it by cost and complexity (Breiman et al. 1984, chapter 3): of the prunings whose cross-validated error
-// is within a standard error of the least, it takes the smallest tree. A test both of whose branches name one class is dropped. With fewer
-// than two folds nothing is pruned. Features that are not finite are an error.
+// FitTree grows a tree and prunes it by cost and complexity (Breiman et al. 1984, chapter 3). Of the pruned trees whose cross-validated
+// error is within one standard error of the least, it takes the smallest. A test whose two branches name the same class is dropped. If
+// there are fewer than two folds, nothing is pruned. Features that are not finite are an error.
 func FitTree(samples []Sample, o TreeOptions) (*Tree, error) {
 	d, err := newTable(samples)
 	if err != nil {
@@ -57,8 +57,8 @@ func FitTree(samples []Sample, o TreeOptions) (*Tree, error) {
 type table struct {
 	features []string
 	classes  []string
-	values   [][]float64 // of a feature, by sample; NaN: not measured
-	class    []int       // of a sample, as an index
+	values   [][]float64 // by feature and sample; NaN: not measured
+	class    []int       // class of each sample, as an index
 }
 
 func newTable(samples []Sample) (*table, error) {
@@ -126,10 +126,10 @@ func (d *table) count(rows []int) []int {
 // branch is a node of a tree that has been grown, with all that pruning needs to know.
 type branch struct {
 	counts       []int   // training samples by class
-	cost         float64 // its share of all samples times its impurity
+	cost         float64 // the node's share of all samples times its impurity
 	split        split
 	above, below *branch // nil: a leaf
-	// prunedAt is the least cost of a leaf at which the node becomes one (Breiman's alpha)
+	// prunedAt is Breiman's alpha: the least cost per leaf at which pruning turns the node into a leaf.
 	prunedAt float64
 }
 
@@ -137,11 +137,11 @@ type branch struct {
 type split struct {
 	feature   int
 	threshold float64
-	gain      float64 // of purity; for GainRatio in bits, less the cost of the threshold
+	gain      float64 // how much the test lowers impurity; for GainRatio in bits, less the cost of the threshold
 	ratio     float64 // GainRatio: gain per bit of the split
 }
 
-// grow splits samples until they are of one class, or no test leaves enough of them on either side.
+// grow splits samples until all are of one class, or every test would leave too few on one side.
 func (d *table) grow(rows []int, o TreeOptions) *branch {
 	b := d.growBelow(rows, o, float64(len(rows)), 0)
 	b.weakestLinks()
@@ -164,7 +164,7 @@ func (d *table) growBelow(rows []int, o TreeOptions, total float64, depth int) *
 	return b
 }
 
-// divide sends samples to the branches of a test. Those without the feature follow the larger one.
+// divide sends samples to the branches of a test. Samples without the feature follow the larger branch.
 func (d *table) divide(rows []int, s split) (above, below []int) {
 	var unknown []int
 	for _, i := range rows {
@@ -183,7 +183,7 @@ func (d *table) divide(rows []int, s split) (above, below []int) {
 	return above, append(below, unknown...)
 }
 
-// best finds the test of a node; the first of equally good ones.
+// best finds the best test of a node. Of equally good tests it takes the first.
 func (d *table) best(rows []int, o TreeOptions) (best split, found bool) {
 	var candidates []split
 	var gains float64
@@ -205,7 +205,7 @@ func (d *table) best(rows []int, o TreeOptions) (best split, found bool) {
 	return best, found
 }
 
-// tiny is how far gains may be apart by rounding.
+// tiny is how much gains may differ because of rounding.
 const tiny = 1e-12
 
 func (s split) score(c Criterion) float64 {
@@ -215,7 +215,8 @@ func (s split) score(c Criterion) float64 {
 	return s.gain
 }
 
-// bestOf finds the threshold of a feature that gains most. Thresholds lie midway between values. Samples without the feature gain nothing.
+// bestOf finds the threshold of a feature with the largest gain. Thresholds lie midway between two values. Samples without the feature add
+// nothing to the gain.
 func (d *table) bestOf(feature int, rows []int, o TreeOptions) (best split, found bool) {
 	values := d.values[feature]
 	known := slices.DeleteFunc(slices.Clone(rows), func(i int) bool { return math.IsNaN(values[i]) })
@@ -223,7 +224,7 @@ func (d *table) bestOf(feature int, rows []int, o TreeOptions) (best split, foun
 	n, least := len(known), max(o.MinLeaf, 1)
 	above, below := d.count(known), make([]int, len(d.classes))
 	whole := o.Criterion.impurity(above, n)
-	thresholds, at := 0, 0 // that are possible; samples below the best one
+	thresholds, at := 0, 0 // number of possible thresholds; number of samples below the best one
 	for k := 1; k < n; k++ {
 		class := d.class[known[k-1]]
 		above[class]--
@@ -249,7 +250,7 @@ func (d *table) bestOf(feature int, rows []int, o TreeOptions) (best split, foun
 	return best, true
 }
 
-// between is midway between two values, a below b; b itself would belong to the wrong side.
+// between returns a threshold midway between a and b, where a < b. It is never b itself, because b would then be on the wrong side.
 func between(a, b float64) float64 {
 	if middle := a/2 + b/2; middle < b {
 		return middle
@@ -267,7 +268,7 @@ func compare(a, b float64) int {
 	return 0
 }
 
-// impurity of n samples is 0 if all are of one class.
+// impurity returns the impurity of n samples, which is 0 if all are of one class.
 func (c Criterion) impurity(counts []int, n int) float64 {
 	if c == GainRatio {
 		return entropy(counts, n)
@@ -280,7 +281,7 @@ func (c Criterion) impurity(counts []int, n int) float64 {
 	return max(impurity, 0)
 }
 
-// entropy of n samples by their counts, in bits.
+// entropy returns the entropy of n samples in bits, from the number of samples of each class.
 func entropy(counts []int, n int) float64 {
 	var bits float64
 	for _, k := range counts {

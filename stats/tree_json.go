@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// deepest bounds the nodes on the way to a leaf. A tree that people are to read is far from it.
+// deepest limits the number of nodes on the way to a leaf. Trees that people can read have far fewer.
 const deepest = 50
 
 // NodeError is a mistake at one node of a tree.
@@ -19,7 +19,7 @@ type NodeError struct {
 	Problem string
 }
 
-// Error implements error.
+// Error returns the problem with its path.
 func (e *NodeError) Error() string {
 	if e.Path == "" {
 		return e.Problem
@@ -34,8 +34,8 @@ func (n *nodeErrors) addf(path []string, format string, args ...any) {
 	*n = append(*n, &NodeError{Path: strings.Join(path, "."), Problem: fmt.Sprintf(format, args...)})
 }
 
-// Validate returns an error that joins a *NodeError for each rule that the tree breaks: a node is either a leaf or a test with two
-// branches, features and classes are known ones, numbers are finite, no node contains itself. Nil for features or classes permits all.
+// Validate returns an error that joins a *NodeError for each rule that the tree breaks. Every node must be either a leaf or a test with two
+// branches. Features and classes must be in the given lists; a nil list permits all. Numbers must be finite. No node may contain itself.
 func (t *Tree) Validate(features, classes []string) error {
 	v := validation{features: features, classes: classes}
 	v.node(t, nil)
@@ -118,8 +118,8 @@ type (
 	}
 )
 
-// MarshalJSON writes {"feature":"iowait","threshold":0.2,"above":{...},"below":{...}}; a leaf is {"class":"disk","count":50,"errors":1}. A
-// tree that breaks a rule is an error.
+// MarshalJSON writes a test as {"feature":"iowait","threshold":0.2,"above":{...},"below":{...}}, and a leaf as
+// {"class":"disk","count":50,"errors":1}. If the tree breaks a rule, it returns an error.
 func (t *Tree) MarshalJSON() ([]byte, error) {
 	if err := t.Validate(nil, nil); err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (n *nodeErrors) decode(text []byte, path []string) *Tree {
 	return t
 }
 
-// fields calls visit for each field of an object. A repeated one is a mistake.
+// fields calls visit for each field of an object. A repeated field is a mistake.
 func (n *nodeErrors) fields(text []byte, path []string, visit func(name string, value json.RawMessage)) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if first, err := d.Token(); err != nil || first != json.Delim('{') {
