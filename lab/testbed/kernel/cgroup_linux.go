@@ -19,19 +19,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A host's processors and disk are limited by the cgroup PREFIX-lab/hK; its children are
+// A host's processors and disk are limited by the cgroup PREFIX-lab/hK. Its children are vm, the service's virtual machine, and the
+// neighbour's groups: nb for its programs in general, and nb-cpu and nb-memory for its interferers (programs that use a resource) with
+// quotas of their own.
 //
-//	vm                    the service's virtual machine
-//	nb, nb-cpu, nb-memory the neighbour's: its programs in general, and its interferers with quotas of their own
+// Balancer, load generator and the interferers' receivers are in PREFIX-lab/front. All of these groups have priority over the rest of the
+// machine, so that for example a compiler on the same machine does not increase response times.
 //
-// Balancer, load generator and the interferers' receivers are in PREFIX-lab/front. All of them have priority over the rest
-// of the machine, so that for example a compiler on the same machine does not increase response times.
-//
-// Files are written directly: a thread enters its group before it forks (version 1), or a child is forked into it (version
-// 2). The libraries for cgroups can only move whole processes, and need D-Bus and eBPF.
+// Files are written directly, because the libraries for cgroups can only move whole processes, and need D-Bus and eBPF. With version 1 of
+// cgroups a thread enters the group before it forks; with version 2 the child is forked into the group.
 type groups struct {
 	version int
-	// The folders of the controllers; "" if there is none. With version 2 all of them are the same.
+	// The folders of the controllers; "" if there is none. With version 2 of cgroups all of them are the same.
 	cpu, usage, io string
 }
 
@@ -40,13 +39,13 @@ var (
 	neighbours = hostGroups[1:]
 )
 
-// base is the cgroup above all of a lab's.
+// base is the cgroup above all groups of a lab.
 func base(prefix string) string { return prefix + "-lab" }
 
-// machine holds this machine's proc and sys.
+// machine is the root of the file system, for this machine's proc and sys.
 var machine = os.DirFS("/")
 
-// findGroups finds the controllers on a machine whose proc and sys are below root.
+// findGroups finds the cgroup controllers of a machine whose proc and sys are below root.
 func findGroups(root fs.FS) (groups, error) {
 	trees, err := cgroup.Find(root)
 	if err != nil {
@@ -66,14 +65,14 @@ func findGroups(root fs.FS) (groups, error) {
 
 func unified(root string) groups { return groups{version: 2, cpu: root, usage: root, io: root} }
 
-// roots returns the different trees in use.
+// roots returns the different trees of cgroups in use.
 func (g groups) roots() []string {
 	all := []string{g.cpu, g.usage, g.io}
 	slices.Sort(all)
 	return slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
 }
 
-// check returns which requirements of the hosts' limits this machine lacks.
+// check returns what this machine lacks to limit the hosts.
 func (g groups) check(hosts []Host) error {
 	for _, h := range hosts {
 		if h.Cores > 0 && g.cpu == "" {
@@ -88,8 +87,8 @@ func (g groups) check(hosts []Host) error {
 	return nil
 }
 
-// period over which a quota is enforced. Much longer ones would stop a service for that long when its quota is used up;
-// the kernel refuses quotas shorter than a millisecond.
+// period is the time over which a quota is enforced. With a much longer period a service would stop for that long when its quota is used
+// up; the kernel refuses quotas shorter than a millisecond.
 const period = 20 * time.Millisecond
 
 // longest is the kernel's longest period.
@@ -98,7 +97,7 @@ const longest = time.Second
 // front is the group of the places that are on no host.
 const front = "front"
 
-// makeTop makes what all hosts have in common.
+// makeTop makes the groups that all hosts have in common.
 func (g groups) makeTop(prefix string) error {
 	for _, root := range g.roots() {
 		group := filepath.Join(base(prefix), front)
@@ -121,12 +120,12 @@ func (g groups) makeTop(prefix string) error {
 	return g.write(g.cpu, base(prefix), "cpu.shares", "262144")
 }
 
-// make makes a host's groups with its limits. disk is the major:minor of the disk that is limited.
+// make makes a host's groups with its limits. disk is the major:minor number of the disk to limit.
 func (g groups) make(prefix string, h Host, disk string) error {
 	top := filepath.Join(base(prefix), h.ID)
 	for _, root := range g.roots() {
 		for _, child := range hostGroups {
-			if g.shares(root) { // one group for service and neighbour: see limitDisk
+			if g.shares(root) { // one group for service and neighbour; see limitDisk
 				child = ""
 			}
 			if err := os.MkdirAll(filepath.Join(root, top, child), 0o755); err != nil {
@@ -148,7 +147,7 @@ func (g groups) make(prefix string, h Host, disk string) error {
 	return nil
 }
 
-// shares returns whether a host has only one group, without children, in the tree at root.
+// shares returns whether service and neighbour share a host's group in the tree at root, which then has no children.
 func (g groups) shares(root string) bool {
 	return g.version == 1 && root == g.io && root != g.cpu && root != g.usage
 }
@@ -183,7 +182,7 @@ func (g groups) write(root, group, file, value string) error {
 	return nil
 }
 
-// limitCPU gives a group and all below it that many processors.
+// limitCPU limits a group and all below it to a number of processors.
 func (g groups) limitCPU(group string, cores float64) error {
 	span := period
 	for cores*float64(span) < float64(time.Millisecond) && span < longest {
@@ -200,8 +199,8 @@ func (g groups) limitCPU(group string, cores float64) error {
 		g.write(g.cpu, group, "cpu.cfs_quota_us", strconv.FormatInt(quota, 10)))
 }
 
-// limitDisk limits reads and writes to that many per second each. Version 1 does not add up what child groups do, so
-// in that tree service and neighbour are in one group, and share the limit there.
+// limitDisk limits reads, and likewise writes, to a number per second. Version 1 does not add up what child groups do, so in its tree
+// service and neighbour are in one group and share the group's limit.
 func (g groups) limitDisk(group, disk string, iops float64) error {
 	rate := strconv.FormatInt(max(1, int64(iops+0.5)), 10)
 	if g.version == 2 {
@@ -212,8 +211,8 @@ func (g groups) limitDisk(group, disk string, iops float64) error {
 		g.write(g.io, group, "blkio.throttle.write_iops_device", disk+" "+rate))
 }
 
-// enter makes the next process that the calling thread forks start in a group. The caller must lock the thread before, and call leave after
-// the fork.
+// enter makes the next process that the calling thread forks start in a group. The caller must lock the thread before it, and call leave
+// after the fork.
 func (g groups) enter(group string, cmd *exec.Cmd) (leave func() error, err error) {
 	if g.version == 2 {
 		dir, err := os.Open(filepath.Join(g.cpu, group))
@@ -291,7 +290,7 @@ func (g groups) used(group string) (float64, error) {
 // diskOperation is the size of all disk operations in a lab.
 const diskOperation = 4096
 
-// operations returns how many disk operations the processes in a group have made.
+// operations returns how many disk operations the processes that are now in a group have made.
 func (g groups) operations(group string) (float64, error) {
 	pids, err := members(filepath.Join(g.cpu, group))
 	if err != nil {
@@ -300,7 +299,7 @@ func (g groups) operations(group string) (float64, error) {
 	var bytes uint64
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) { // it has just ended
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) { // the process has just ended
 			continue
 		}
 		if err != nil {
@@ -315,7 +314,7 @@ func (g groups) operations(group string) (float64, error) {
 	return float64(bytes) / diskOperation, nil
 }
 
-// transferred reads /proc/PID/io: the bytes that came from the disk and went there.
+// transferred parses /proc/PID/io. It returns the bytes read from and written to the disk.
 func transferred(text []byte) (bytes uint64, err error) {
 	found := 0
 	for line := range strings.Lines(string(text)) {
@@ -336,7 +335,7 @@ func transferred(text []byte) (bytes uint64, err error) {
 	return bytes, nil
 }
 
-// foldersOf returns a group's folders in the trees that contain it.
+// foldersOf returns the group's folder in each tree that contains the group.
 func (g groups) foldersOf(group string) (folders []string) {
 	for _, root := range g.roots() {
 		if _, err := os.Stat(filepath.Join(root, group)); err == nil {
@@ -346,7 +345,7 @@ func (g groups) foldersOf(group string) (folders []string) {
 	return folders
 }
 
-// existing returns the folders of a prefix's groups, the innermost first.
+// existing returns the existing folders of a prefix's groups, the innermost first.
 func (g groups) existing(prefix string) ([]string, error) {
 	var all []string
 	for _, root := range g.roots() {

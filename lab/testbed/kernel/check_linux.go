@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packages names the Debian package of a program where the two differ.
+// packages has the Debian package of each program whose package has another name.
 var packages = map[string]string{"nginx": "nginx-light"}
 
-// Check returns, as one *quell.UserError, what a lab needs and this machine lacks: root's privileges, the given
-// programs, a feature of the kernel. It tries the features in a namespace that is removed afterwards.
+// Check returns, as one *quell.UserError, what a lab needs and this machine lacks: root's privileges, the given programs, or a feature of
+// the kernel. It tries the features in a namespace that is removed afterwards.
 func Check(programs ...string) error {
 	if err := needRoot(); err != nil {
 		return err
@@ -29,9 +29,9 @@ func Check(programs ...string) error {
 	return onThread(tryFeatures)
 }
 
-// CheckDisk returns, as a *quell.UserError, why the disk of a folder cannot be limited or its files cannot be read past the cache,
-// which work on a disk and neighbours there need. The folder need not exist: it is tried where it would be made, and nothing is
-// left.
+// CheckDisk returns, as a *quell.UserError, why the disk of a folder cannot be limited, or why files there cannot be read past the cache.
+// Work on a disk, and neighbours on it, need both. If the folder does not exist, the disk is tried where the folder would be made.
+// Nothing is left behind.
 func CheckDisk(dir string) error {
 	there := dir
 	for _, err := os.Stat(there); errors.Is(err, fs.ErrNotExist) && filepath.Dir(there) != there; _, err = os.Stat(there) {
@@ -92,7 +92,7 @@ func (n *needs) Error() string {
 }
 func (n *needs) Unwrap() error { return n.err }
 
-// tryFeatures makes one of each in a nameless namespace.
+// tryFeatures makes one of each thing that a lab is made of, in a namespace without a name.
 func tryFeatures() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return lacks("network namespaces", "CONFIG_NET_NS", "", err)
@@ -114,7 +114,7 @@ func tryFeatures() error {
 	return nil
 }
 
-// lacks turns a refusal into a message that says what to change.
+// lacks turns the kernel's refusal into a message that says what to change.
 func lacks(what, option, module string, err error) error {
 	hint := "the kernel must be built with " + option
 	if module != "" {

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clean removes what a lab with that prefix left behind, and returns what it removed: processes in its namespaces and
-// cgroups, the namespaces (and with them their links), the cgroups, RunDir. It removes nothing that New would not have made,
-// and nothing of other prefixes. A lab in use is also removed.
+// Clean removes what a lab with this prefix left behind, and returns what it removed: processes in the lab's namespaces and cgroups, the
+// namespaces (and with them their links), the cgroups, and RunDir. It removes nothing that New would not have made, and nothing of other
+// prefixes. It also removes a lab that is in use.
 func Clean(prefix string) (removed []string, err error) {
 	if err := checkPrefix(prefix); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func Clean(prefix string) (removed []string, err error) {
 	return removed, errors.Join(append(errs, os.RemoveAll(folder))...)
 }
 
-// namespacesOf returns the names of a prefix's namespaces that are there.
+// namespacesOf returns the names of a prefix's namespaces that exist.
 func namespacesOf(prefix string) ([]string, error) {
 	ours := regexp.MustCompile(`^` + prefix + `-(net|client|lb|(h[1-9][0-9]{0,2})(-(vm|nb|sink))?)$`)
 	entries, err := os.ReadDir(namespaces)
@@ -87,7 +87,7 @@ func namespacesOf(prefix string) ([]string, error) {
 	return names, nil
 }
 
-// removeNamespace also removes a file to which a killed run did not bind a namespace.
+// removeNamespace removes a namespace. It also removes the file that remains if a run was killed before it bound the namespace to it.
 func removeNamespace(name string) error {
 	err := netns.DeleteNamed(name)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EPERM) {
@@ -115,12 +115,12 @@ func removeGroup(folder string) error {
 	}
 }
 
-// patience limits every wait for a process or for the kernel. A killed process may be inside the kernel for seconds, longer on
-// a busy machine.
+// patience limits each waiting for a process or for the kernel. A killed process may be inside the kernel for seconds, longer on a busy
+// machine.
 const patience = 30 * time.Second
 
-// killIn kills every process in the given namespaces and cgroups except this one, and waits until they have ended. New processes that
-// they fork are found in the same places. Quotas are lifted first, because a process needs processor time to end.
+// killIn kills every process in the given namespaces and cgroups except this one, and waits until all have ended. If the processes fork
+// meanwhile, the new ones are found in the same places. Quotas are lifted first, because a process needs processor time to end.
 func killIn(spaces, folders []string) (killed []string, err error) {
 	inside := map[identity]bool{}
 	for _, name := range spaces {
@@ -147,7 +147,7 @@ func killIn(spaces, folders []string) (killed []string, err error) {
 				killed = append(killed, fmt.Sprintf("process %d (%s)", pid, name))
 			}
 		}
-		for _, folder := range folders { // those that were forked meanwhile
+		for _, folder := range folders { // processes forked meanwhile
 			killGroup(folder)
 		}
 	}
@@ -159,7 +159,8 @@ func liftQuota(folder string) {
 	writeExisting(filepath.Join(folder, "cpu.max"), "max")         // version 2
 }
 
-// killGroup kills all of a group at once, including children that are being forked, if the kernel can: version 2 since Linux 5.14.
+// killGroup kills all processes of a group at once, including children that are being forked. The kernel can do that with version 2 since
+// Linux 5.14; otherwise nothing happens.
 func killGroup(folder string) {
 	if pids, err := members(folder); err == nil && !slices.Contains(pids, os.Getpid()) {
 		writeExisting(filepath.Join(folder, "cgroup.kill"), "1")
@@ -173,9 +174,9 @@ func writeExisting(path, value string) {
 	}
 }
 
-// kill kills a process if it is still one of those meant, because its pid may belong to another one by now.
+// kill kills a process if it is still in one of the namespaces or cgroups, because its pid may belong to another process by now.
 func kill(pid int, inside map[identity]bool, folders []string) (name string, ok bool) {
-	p, err := os.FindProcess(pid) // holds on to this very process
+	p, err := os.FindProcess(pid) // refers to this very process from here on
 	if err != nil {
 		return "", false
 	}
@@ -187,8 +188,8 @@ func kill(pid int, inside map[identity]bool, folders []string) (name string, ok 
 	return string(bytes.TrimSpace(comm)), true
 }
 
-// belongs returns whether a process is in any of the namespaces or cgroups. It examines only this process: searching all processes
-// for each would not finish while processes fork.
+// belongs returns whether a process is in any of the namespaces or cgroups. It looks only at this process: if all processes were searched
+// for each one, the search would not end while processes fork.
 func belongs(pid int, inside map[identity]bool, folders []string) bool {
 	if id, err := identityOf(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && inside[id] {
 		return true
@@ -199,7 +200,7 @@ func belongs(pid int, inside map[identity]bool, folders []string) bool {
 	})
 }
 
-// processesIn returns the processes in any of the namespaces or cgroups, without this one and without ended ones.
+// processesIn returns the processes in any of the namespaces or cgroups, without this process and without ended ones.
 func processesIn(inside map[identity]bool, folders []string) ([]int, error) {
 	found := map[int]bool{}
 	for _, folder := range folders {
@@ -211,7 +212,7 @@ func processesIn(inside map[identity]bool, folders []string) ([]int, error) {
 			found[pid] = true
 		}
 	}
-	delete(found, 0) // a process in another pid namespace, which is not the lab's
+	delete(found, 0) // a process in another pid namespace, which does not belong to the lab
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("looking for processes: %w", err)
@@ -242,11 +243,11 @@ func ended(pid int) bool {
 	if err != nil {
 		return true
 	}
-	_, after, _ := bytes.Cut(text[bytes.LastIndexByte(text, ')'):], []byte(") ")) // the name may hold anything
+	_, after, _ := bytes.Cut(text[bytes.LastIndexByte(text, ')'):], []byte(") ")) // the name may contain anything
 	return len(after) > 0 && (after[0] == 'Z' || after[0] == 'X')
 }
 
-// identity distinguishes namespaces.
+// identity identifies a namespace.
 type identity struct{ device, inode uint64 }
 
 func identityOf(path string) (identity, error) {

@@ -1,10 +1,10 @@
-// Package kernel makes physical machines out of one Linux kernel, for experiments as root. A host is a network namespace
-// behind a link that is shaped by a token bucket, and a cgroup with a processor quota and a disk limit. The virtual
-// machines on it, the service's and its neighbour's, are namespaces and cgroups below. They share link, processors and
-// disk like neighbours on one machine.
+// Package kernel makes several physical machines out of one Linux kernel, for experiments as root. A host is a network namespace behind a
+// link that is shaped by a token bucket, and a cgroup with a processor quota and a disk limit. The host has two virtual machines, the
+// service's and its neighbour's; each is a namespace and a cgroup below the host's. The two share link, processors and disk like
+// neighbours on one machine.
 //
-// Everything is made by library calls and has names with a prefix, so that Clean finds what a killed run left behind.
-// Links are made inside the lab's own namespaces; the machine's own network is never changed. docs/lab.md has a picture.
+// Everything is made by library calls and has names with a prefix, so that Clean finds what a killed run left behind. Links are made
+// inside the lab's own namespaces; the machine's own network is never changed. docs/lab.md has a picture.
 package kernel
 
 import (
@@ -24,21 +24,20 @@ const DefaultPrefix = "quell"
 type Options struct {
 	// Prefix is the beginning of every name. Labs with different prefixes may exist at the same time.
 	Prefix string
-	// Dir is the folder for configurations, content and logs. It is made if it is missing, and not removed, unless it is
-	// below RunDir.
+	// Dir is the folder for configurations, content and logs. It is made if it is missing. It is not removed unless it is below RunDir.
 	Dir string
 	// Hosts are the physical machines.
 	Hosts []Host
-	// TCP makes the network's interferers send TCP at their rate instead of UDP: they give way when the link is full.
+	// TCP makes the network's interferers send TCP instead of UDP, at the same rate, so that they give way when the link is full.
 	TCP bool
 }
 
-// Host is one physical machine. A limit of 0 is none.
+// Host is one physical machine. A limit of 0 means no limit.
 type Host struct {
-	ID       string  // h1 to h254: the number is in its addresses
+	ID       string  // h1 to h254: the number is part of the host's addresses
 	Network  float64 // bit/s of the link to the other machines, in the direction away from the host
-	Cores    float64 // processors, shared by service and neighbour
-	DiskIOPS float64 // reads, and likewise writes, per second on the disk that holds Dir
+	Cores    float64 // processors that service and neighbour share
+	DiskIOPS float64 // reads per second, and likewise writes, on the disk that contains Dir
 }
 
 var (

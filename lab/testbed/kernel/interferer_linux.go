@@ -15,17 +15,17 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// interferer is what uses one resource: its programs, in the order in which they are stopped.
+// interferer is the programs that use one resource for the neighbour, in the order in which they are stopped.
 type interferer struct {
 	share    float64
 	programs []*process
 }
 
-// set makes a resource's interferer use that share.
+// set makes a resource's interferer use a share of the resource.
 func (m *Machine) set(resource quell.Resource, share float64) error {
 	now := m.uses[resource]
 	if now != nil {
-		if err := now.failed(); err != nil { // reported once; the next call starts it again
+		if err := now.failed(); err != nil { // an ended program is reported once; the next call starts it again
 			delete(m.uses, resource)
 			return errors.Join(err, m.stop(now, resource))
 		}
@@ -56,7 +56,7 @@ func (m *Machine) set(resource quell.Resource, share float64) error {
 	return nil
 }
 
-// quotaGroups are the groups of interferers whose share is a quota.
+// quotaGroups are the groups of the interferers whose share is set by a quota.
 var quotaGroups = map[quell.Resource]string{quell.CPU: "nb-cpu", quell.Memory: "nb-memory"}
 
 func (m *Machine) start(i *interferer, resource quell.Resource) error {
@@ -78,7 +78,7 @@ func (i *interferer) failed() error {
 	return errors.Join(errs...)
 }
 
-// stop ends an interferer's programs and everything else in its own group, because a program may have started others.
+// stop ends an interferer's programs, and every other process in the interferer's own group, because a program may have started others.
 func (m *Machine) stop(i *interferer, resource quell.Resource) error {
 	var errs []error
 	for _, p := range i.programs {
@@ -91,7 +91,7 @@ func (m *Machine) stop(i *interferer, resource quell.Resource) error {
 	return errors.Join(errs...)
 }
 
-// run starts a program and puts it first in the list.
+// run starts a program and puts it first in the interferer's list.
 func (m *Machine) run(i *interferer, p Place, name, program string, args ...string) (*process, error) {
 	if err := needPrograms(program); err != nil {
 		return nil, err
@@ -104,8 +104,8 @@ func (m *Machine) run(i *interferer, p Place, name, program string, args ...stri
 	return r, nil
 }
 
-// The interferer's datagrams: full ones take the least processor time. What iperf3 counts is their payload; on the wire
-// there are the headers of UDP, IP and Ethernet too.
+// The sizes of the interferer's datagrams. Full ones take the least processor time. iperf3 counts only their payload, but the link also
+// carries the headers of UDP, IP and Ethernet.
 const (
 	datagram      = 1400
 	datagramWire  = datagram + 8 + 20 + 14
@@ -114,8 +114,8 @@ const (
 	portOfInvader = 5201
 )
 
-// startNetwork starts a receiver on the other side of the link and a sender in front of it. The sender wakes up once a
-// millisecond: at 100 Mbit/s it then sends nine datagrams, less than one window of the service's.
+// startNetwork starts a receiver on the other side of the link, and a sender on the host. The sender wakes up once a millisecond: at 100
+// Mbit/s it then sends nine datagrams, less than one congestion window of the service.
 func (m *Machine) startNetwork(i *interferer) error {
 	port := strconv.Itoa(portOfInvader)
 	sink, err := m.run(i, m.sink, "iperf3-sink", "iperf3", "--server", "--one-off", "--bind", m.sink.address.String(), "--port", port)
@@ -131,7 +131,7 @@ func (m *Machine) startNetwork(i *interferer) error {
 	return err
 }
 
-// networkArgs are of an iperf3 that sends so many bits a second as they are on the wire.
+// networkArgs are the arguments of an iperf3 that sends wire bit/s, including headers.
 func networkArgs(to string, wire float64, tcp bool) []string {
 	args := []string{"--client", to, "--port", strconv.Itoa(portOfInvader), "--time", "0", "--interval", "0", "--parallel", "1",
 		"--pacing-timer", "1000"}
@@ -143,7 +143,7 @@ func networkArgs(to string, wire float64, tcp bool) []string {
 
 func rate(bits float64) string { return strconv.FormatInt(int64(math.Round(bits)), 10) }
 
-// startStress starts stress-ng with one worker per core of the host, in a group whose quota is its share.
+// startStress starts stress-ng with one worker per core of the host, in a group whose quota is the neighbour's share.
 func (m *Machine) startStress(i *interferer, resource quell.Resource) error {
 	group := quotaGroups[resource]
 	if err := m.limit(group, i.share); err != nil {
@@ -155,12 +155,12 @@ func (m *Machine) startStress(i *interferer, resource quell.Resource) error {
 	return err
 }
 
-// streamCache is the cache size given to stress-ng, whatever the machine has. It reads and writes three arrays of four times that
-// size, shared among its workers. With the machine's own cache they would be gigabytes on large processors, and filling and
+// streamCache is the cache size that stress-ng is told, whatever the machine has. stress-ng reads and writes three arrays of four times
+// that size, divided among its workers. With the machine's own cache size they would be gigabytes on large processors, and filling and
 // freeing them happens inside the kernel, where a quota has no effect.
 const streamCache = "4M"
 
-// stressArgs are of a stress-ng that uses a processor's time, or the memory's bandwidth, on so many cores.
+// stressArgs are the arguments of a stress-ng that uses a number of cores for processor time or for memory bandwidth.
 func stressArgs(resource quell.Resource, dir string, cores float64) []string {
 	workers := strconv.Itoa(max(1, int(math.Ceil(cores))))
 	args := []string{"--quiet", "--temp-path", dir, "--timeout", "0"}
@@ -170,7 +170,7 @@ func stressArgs(resource quell.Resource, dir string, cores float64) []string {
 	return append(args, "--stream", workers, "--stream-l3-size", streamCache)
 }
 
-// limit limits a group of the neighbour's to that share of the host's cores.
+// limit limits a group of the neighbour to a share of the host's cores.
 func (m *Machine) limit(group string, share float64) error {
 	g := m.lab.groups
 	if g.cpu == "" {
@@ -180,7 +180,7 @@ func (m *Machine) limit(group string, share float64) error {
 	return g.limitCPU(filepath.Join(base(m.lab.options.Prefix), m.ID, group), share*m.cores())
 }
 
-// startDisk starts fio on a file of its own.
+// startDisk starts fio, which reads a file of its own.
 func (m *Machine) startDisk(i *interferer) error {
 	const size = 16 << 20
 	file := filepath.Join(m.lab.options.Dir, m.ID+"-disk.data")
@@ -191,13 +191,13 @@ func (m *Machine) startDisk(i *interferer) error {
 	return err
 }
 
-// diskArgs are the arguments of a fio that reads that many blocks per second, at least one.
+// diskArgs are the arguments of a fio that reads iops blocks per second, at least one.
 func diskArgs(file string, size int, iops float64) []string {
 	return []string{"--name=interferer", "--filename=" + file, "--size=" + strconv.Itoa(size), "--rw=randread", "--bs=4k", "--direct=1",
 		"--ioengine=psync", "--thread", "--numjobs=1", "--rate_iops=" + rate(math.Max(1, iops)), "--time_based", "--runtime=1000d", "--eta=never"}
 }
 
-// fill makes a file whose blocks are all on the disk. The time counts for no group.
+// fill makes a file whose blocks are all on the disk. The time that this takes is not charged to the groups of service and neighbour.
 func fill(path string, size int) error {
 	if info, err := os.Stat(path); err == nil && info.Size() == int64(size) {
 		return nil
@@ -214,7 +214,7 @@ func fill(path string, size int) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// counters returns the bytes that a link of the calling thread's namespace has received and sent.
+// counters returns how many bytes a link of the calling thread's namespace has received and sent.
 func counters(link string) (received, sent uint64, err error) {
 	handle, err := netlink.NewHandle()
 	if err != nil {

@@ -15,8 +15,8 @@ type Lab struct {
 	machines map[string]*Machine
 }
 
-// New makes everything that o asks for; if that fails, what was made is removed. If a lab with that prefix exists, in
-// use or left over, the error is a *quell.UserError.
+// New makes everything that o asks for. If it fails, it removes what it made. If a lab with that prefix exists, in use or left over, the
+// error is a *quell.UserError.
 func New(o Options) (_ *Lab, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func New(o Options) (_ *Lab, err error) {
 	}
 	l := &Lab{options: o, groups: g, machines: map[string]*Machine{}}
 	err = l.build()
-	if errors.Is(err, errTaken) { // by a lab that is being made at the same moment: it stays
+	if errors.Is(err, errTaken) { // another lab, which is being made at the same moment, has the name: it stays
 		return nil, userErrorf("making the lab: %w; choose another prefix than %s", err, o.Prefix)
 	}
 	if err != nil {
@@ -103,11 +103,11 @@ func (l *Lab) Place(host string, role Role) (Place, error) {
 	return PlaceOf(l.options.Prefix, host, role)
 }
 
-// Machine returns the host of that id, or nil.
+// Machine returns the host with this id, or nil.
 func (l *Lab) Machine(host string) *Machine { return l.machines[host] }
 
-// Close ends the interferers, then every other process in the lab's places, and removes everything that New made
-// except Options.Dir. It may be called again, and after Clean.
+// Close ends the interferers, then every other process in the lab's places, and removes everything that New made except Options.Dir. It
+// may be called several times, and after Clean.
 func (l *Lab) Close() error {
 	var errs []error
 	for _, m := range l.machines {

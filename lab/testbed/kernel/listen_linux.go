@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listens returns whether a process listens on a TCP port in the network of the given process. It asks the kernel,
-// because programs that serve only one client would take a test connection for that client.
+// listens returns whether a process listens on a TCP port in the network of the given process. It asks the kernel instead of connecting,
+// because a program that accepts only one client would take the test connection for that client.
 func listens(pid, port int) bool {
 	for _, file := range []string{"tcp", "tcp6"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, file))
@@ -22,11 +22,11 @@ func listens(pid, port int) bool {
 	return false
 }
 
-// listening is a state in a /proc/net/tcp.
+// listening is the state of listening sockets in /proc/net/tcp.
 const listening = "0A"
 
-// statesOf parses /proc/net/tcp for the sockets of a port: after a heading, lines of number, local address, remote
-// address, state.
+// statesOf parses /proc/net/tcp for the states of the sockets on a port. After a heading, each line has number, local address, remote
+// address and state.
 func statesOf(table string, port int) (states []string) {
 	for line := range strings.Lines(table) {
 		fields := strings.Fields(line)
@@ -41,7 +41,7 @@ func statesOf(table string, port int) (states []string) {
 	return states
 }
 
-// diskOf returns the major:minor of the whole disk that a folder lies on.
+// diskOf returns the major:minor number of the whole disk that contains a folder.
 func diskOf(dir string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(dir, &stat); err != nil {
@@ -56,7 +56,7 @@ func diskOf(dir string) (string, error) {
 	if _, err := os.Stat(folder + "/partition"); err != nil {
 		return device, nil
 	}
-	text, err := os.ReadFile(folder + "/../dev") // limits are the whole disk's
+	text, err := os.ReadFile(folder + "/../dev") // limits apply to the whole disk, not to a partition
 	if err != nil {
 		return "", fmt.Errorf("looking for the disk of partition %s: %w", device, err)
 	}

@@ -33,8 +33,8 @@ func newMachine(l *Lab, h Host) (*Machine, error) {
 	return &Machine{Host: h, lab: l, nb: nb, sink: sink, uses: map[quell.Resource]*interferer{}}, nil
 }
 
-// cores is the base of shares of the processors: the host's limit, or one core if there is none. With the machine's own
-// number, a scenario would mean something else on another machine.
+// cores is the number of cores of which shares of the processors are taken: the host's limit, or one core if there is none. If it were
+// the machine's own number, a scenario would mean something else on another machine.
 func (m *Machine) cores() float64 {
 	if m.Cores > 0 {
 		return m.Cores
@@ -42,15 +42,14 @@ func (m *Machine) cores() float64 {
 	return 1
 }
 
-// Interfere makes the neighbour use these shares of the machine's resources, from 0 to 1, and nothing else: a resource
-// that is left out is not used. They are what it asks for; Carried returns what it got. A share of a resource without a
-// limit on this host is a *quell.UserError, and so is a program that is not installed. A program that has ended by itself
-// since is an error, once; the next call starts it again.
+// Interfere makes the neighbour use these shares of the machine's resources, from 0 to 1. If a resource is left out, the neighbour does
+// not use it. The shares are what the neighbour asks for; Carried returns what it got. A share of a resource that has no limit on this
+// host is a *quell.UserError, and so is a program that is not installed. If a program has ended by itself since the last call, that is an
+// error, once; the next call starts it again.
 //
-//	network  iperf3, UDP or TCP, at that share of the link
-//	cpu      stress-ng with a quota of that share of the host's cores; of one core if they are not limited
-//	memory   stress-ng --stream on as many cores, over 48 MiB in all, with a quota of that share of them
-//	disk     fio, random reads of 4 KiB past the cache, at that share of the disk's limit
+// The programs are, for network: iperf3, UDP or TCP, at the share of the link; for cpu: stress-ng with a quota of the share of the host's
+// cores (of one core if they are not limited); for memory: stress-ng --stream on as many cores, over 48 MiB in all, with a quota of the
+// share of these cores; for disk: fio, random reads of 4 KiB past the cache, at the share of the disk's limit.
 func (m *Machine) Interfere(use map[quell.Resource]float64) error {
 	for resource, share := range use {
 		if err := m.checkUse(resource, share); err != nil {
@@ -98,9 +97,9 @@ func (m *Machine) stopAll() error {
 	return errors.Join(errs...)
 }
 
-// Carried returns what the shaped link has carried since the lab was made, in seconds of the whole link: for the service
-// (with its probes' answers), and for the interferer as its receiver counted it. Bytes include all headers on the wire.
-// Both are 0 if the host's network is not limited.
+// Carried returns the work of the shaped link since the lab was made, in seconds of the whole link: for the service (including answers to
+// probes), and for the interferer as its receiver counted it. Bytes include all headers. Both values are 0 if the host's network is not
+// limited.
 func (m *Machine) Carried() (own, interfering float64, err error) {
 	if m.Network == 0 {
 		return 0, 0, nil
@@ -121,12 +120,12 @@ func (m *Machine) Carried() (own, interfering float64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	// The receiver was read first: bytes that arrived in between count for the service or for the next reading.
+	// The receiver's counter was read first, so bytes that arrived in between count for the service or for the next reading.
 	return float64(sent-min(sent, received)) * 8 / m.Network, float64(received) * 8 / m.Network, nil
 }
 
-// MemoryCarried returns what stands in for the traffic to memory, which no counter tells: the processor time of service and memory
-// interferer, in seconds of all of the host's cores, of one core where they are not limited.
+// MemoryCarried returns processor time in place of memory traffic, which no counter measures: that of the service and of the memory's
+// interferer, in seconds of all of the host's cores (of one core if they are not limited).
 func (m *Machine) MemoryCarried() (own, interfering float64, err error) {
 	top := filepath.Join(base(m.lab.options.Prefix), m.ID)
 	own, errOwn := m.lab.groups.used(filepath.Join(top, "vm"))
@@ -134,8 +133,9 @@ func (m *Machine) MemoryCarried() (own, interfering float64, err error) {
 	return own / m.cores(), interfering / m.cores(), errors.Join(errOwn, err)
 }
 
-// DiskCarried returns the operations that the processes of service and neighbour that run now have made, in seconds of the disk's limit;
-// 0 where it is not limited. With cgroup version 1 one group holds both, so its count tells nothing; the processes' own do.
+// DiskCarried returns the disk operations of the service's and the neighbour's processes that run now, in seconds of the disk's limit; 0
+// if the disk is not limited. The processes' own counters are used, because with cgroup version 1 service and neighbour are in one group,
+// which has only one counter.
 func (m *Machine) DiskCarried() (own, interfering float64, err error) {
 	if m.DiskIOPS == 0 {
 		return 0, 0, nil
@@ -146,8 +146,8 @@ func (m *Machine) DiskCarried() (own, interfering float64, err error) {
 	return own / m.DiskIOPS, interfering / m.DiskIOPS, errors.Join(errOwn, err)
 }
 
-// CPUCarried returns the processor time that service and neighbour have used since the lab was made, in seconds of all
-// of the host's cores, of one core where they are not limited.
+// CPUCarried returns the processor time that service and neighbour have used since the lab was made, in seconds of all of the host's
+// cores (of one core if they are not limited).
 func (m *Machine) CPUCarried() (own, interfering float64, err error) {
 	top := filepath.Join(base(m.lab.options.Prefix), m.ID)
 	own, err = m.lab.groups.used(filepath.Join(top, "vm"))

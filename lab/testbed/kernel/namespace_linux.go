@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaces is where named network namespaces are found, as `ip netns` has them.
+// namespaces is the folder of named network namespaces, the same that `ip netns` uses.
 const namespaces = "/run/netns"
 
-// onThread runs f on its own operating-system thread, which ends with f, so that changes of the thread by f affect
-// nothing else.
+// onThread runs f on an operating-system thread of its own, which ends with f, so that changes that f makes to the thread affect nothing
+// else.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -37,7 +37,7 @@ func makeNamespace(name string) error {
 		if errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("namespace %s is %w", name, errTaken)
 		}
-		if errors.Is(err, fs.ErrPermission) { // root of a user namespace may not give one a name
+		if errors.Is(err, fs.ErrPermission) { // the root user of a user namespace may not name a network namespace
 			return lacks("named network namespaces", "CONFIG_NET_NS", "", err)
 		}
 		if err != nil {
@@ -48,12 +48,12 @@ func makeNamespace(name string) error {
 	})
 }
 
-// setSysctls sets what the lab's experiments rely on, in the namespace of the calling thread alone.
+// setSysctls sets the kernel parameters that the lab's experiments need, only in the namespace of the calling thread.
 func setSysctls() error {
 	for _, s := range []struct{ name, value string }{
 		// Router solicitations and duplicate detection would be counted as traffic.
 		{"ipv6/conf/all/disable_ipv6", "1"},
-		// A congestion control that every namespace may choose; others use a model of the link that does not fit a shaper.
+		// Every namespace may choose this congestion control; others model the link in a way that does not fit a shaper.
 		{"ipv4/tcp_congestion_control", "reno"},
 		// A load generator opens many connections to few addresses.
 		{"ipv4/ip_local_port_range", "10000 65000"},
@@ -67,7 +67,7 @@ func setSysctls() error {
 	return nil
 }
 
-// Do runs f on a thread whose network is the place's: sockets that f itself opens are in that network.
+// Do runs f on a thread in the place's network: sockets that f itself opens are in that network.
 func (p Place) Do(f func() error) error {
 	handle, err := p.open()
 	if err != nil {
@@ -93,8 +93,9 @@ func (p Place) open() (netns.NsHandle, error) {
 	return handle, nil
 }
 
-// Start starts cmd in the place: in its namespace, and in its cgroup from the first instruction on. The caller waits
-// for it. cmd.SysProcAttr.Pdeathsig applies to this process (the kernel itself applies it to the thread that forked).
+// Start starts cmd in the place's namespace, and in its cgroup from the first instruction on. The caller must wait for cmd. If
+// cmd.SysProcAttr.Pdeathsig is set, cmd gets the signal when this process ends (the kernel itself would send it when the thread that
+// forked ends).
 func (p Place) Start(cmd *exec.Cmd) error {
 	groups, err := findGroups(machine)
 	if err != nil {
@@ -117,7 +118,7 @@ func (p Place) startIn(g groups, cmd *exec.Cmd) error {
 			started <- err
 			return
 		}
-		// The child would be killed with this thread, so the thread stays as long as the child.
+		// The child would be killed when this thread ends, so the thread stays as long as the child.
 		child, err := unix.PidfdOpen(cmd.Process.Pid, 0)
 		if err != nil {
 			_ = cmd.Process.Kill()
@@ -151,7 +152,7 @@ func (p Place) startOnThread(g groups, handle netns.NsHandle, cmd *exec.Cmd) err
 	return nil
 }
 
-// waitFor returns when the process behind a pidfd has ended, and closes it.
+// waitFor returns when the process behind a pidfd has ended, and closes the pidfd.
 func waitFor(pidfd int) {
 	defer unix.Close(pidfd)
 	for {

@@ -143,7 +143,7 @@ func (s *space) plug(port string) error {
 	return nil
 }
 
-// connect joins two namespaces by a veth pair, brings it up and returns a's end.
+// connect joins two namespaces by a veth pair, brings the pair up, and returns a's end.
 func connect(a *space, nameA string, b *space, nameB string) (netlink.Link, error) {
 	pair := &netlink.Veth{LinkAttrs: named(nameA), PeerName: nameB, PeerNamespace: netlink.NsFd(int(b.ns))}
 	if err := a.handle.LinkAdd(pair); err != nil {
@@ -190,7 +190,7 @@ func (l *Lab) attach(to *space, port, host string, role Role) error {
 	if err := s.handle.AddrAdd(card, own); err != nil {
 		return fmt.Errorf("giving %s its address: %w", p.namespace, err)
 	}
-	// The agent finds the network card by the default route, which leads nowhere.
+	// The agent finds the network card by the default route. This default route leads nowhere.
 	if err := s.handle.RouteAdd(&netlink.Route{LinkIndex: card.Attrs().Index, Dst: everywhere(), Scope: netlink.SCOPE_LINK}); err != nil {
 		return fmt.Errorf("giving %s a default route: %w", p.namespace, err)
 	}
@@ -208,7 +208,7 @@ func named(name string) netlink.LinkAttrs {
 	return a
 }
 
-// shaper is a token bucket that lets rate bit/s through.
+// shaper is a token bucket that lets rate bit/s pass.
 func shaper(link netlink.Link, rate float64) *netlink.Tbf {
 	bytes := uint64(rate / 8)
 	return &netlink.Tbf{
@@ -217,25 +217,24 @@ func shaper(link netlink.Link, rate float64) *netlink.Tbf {
 	}
 }
 
-// burst is how much may pass at once, in bytes: one millisecond's worth, but at least one congestion window with its
-// headers, which the card sends in one piece.
+// burst is how many bytes may pass at once: the bytes of one millisecond, but at least one congestion window with its headers, which the
+// card sends in one piece.
 func burst(rate float64) uint32 { return uint32(max(window*1514, min(rate/8*0.001, 1<<20))) }
 
-// How connections share the shaped link. The shaper has one queue, first come first served, and this kernel no fair
-// one. In such a queue each connection gets a share of the link like its share of the bytes that wait; if every
-// connection may have the same few packets under way, and the queue is so long that none is lost, all get equal
-// shares: processor sharing, as the papers assume. The sender's congestion window holds them back, not the receiver's
-// window, which would open only when a busy client finds the time to read. A longer window serves old connections
-// before new ones; a much shorter one leaves the link idle between two windows; a short queue adds retransmission
+// How connections share the shaped link. The shaper has one queue, first come first served, and this kernel has no fair queue. In such a
+// queue the share of a connection is its share of the bytes that wait. If every connection may have the same few packets under way, and
+// the queue is so long that none is lost, all get equal shares: processor sharing, as the papers assume. The sender's congestion window
+// limits the packets, not the receiver's window, which would open only when a busy client finds the time to read. A longer window serves
+// old connections before new ones; a much shorter one leaves the link idle between two windows; a short queue adds retransmission
 // time-outs of 200 ms. Figures are in docs/lab.md.
 const (
 	window     = 12      // packets; fills a link of 500 Mbit/s within a round trip of a quarter of a millisecond
 	queueBytes = 8 << 20 // the windows of 400 connections
 )
 
-// steady gives the place's connections that congestion window from the first packet on.
+// steady gives the place's connections this congestion window from the first packet on.
 func steady(p Place, card netlink.Link) error {
-	// The netlink library knows the window, but not the lock without which the kernel takes it for a hint.
+	// The netlink library can set the window, but not the lock, without which the kernel only takes the window as a hint.
 	metrics := nl.NewRtAttr(unix.RTA_METRICS, nil)
 	metrics.AddRtAttr(unix.RTAX_LOCK, nl.Uint32Attr(1<<unix.RTAX_CWND))
 	metrics.AddRtAttr(unix.RTAX_CWND, nl.Uint32Attr(window))
@@ -257,9 +256,9 @@ func steady(p Place, card netlink.Link) error {
 	})
 }
 
-// settle makes the windows of a host's connections effective. The kernel applies a route's locked window only to
-// addresses of which it has metrics from an earlier connection. So each pair of addresses gets one connection, and after
-// that nothing more is recorded.
+// settle makes the windows of a host's connections effective. The kernel applies a route's locked window only to addresses of which it
+// has metrics from an earlier connection. So settle makes one connection for each pair of addresses; after that no metrics are recorded
+// any more.
 func (l *Lab) settle(host string) error {
 	for _, pair := range []struct {
 		from, to Role
@@ -292,7 +291,7 @@ func (l *Lab) settle(host string) error {
 	return nil
 }
 
-// greet makes one connection, which is closed last by the place that must record its metrics.
+// greet makes one connection. The place that must record its metrics closes it last.
 func greet(from, to Place) error {
 	var listener net.Listener
 	err := to.Do(func() (err error) {
@@ -325,7 +324,8 @@ func greet(from, to Place) error {
 	return to.Do(func() error { return closed(listener.Addr().(*net.TCPAddr).Port) })
 }
 
-// closed waits until the calling thread's namespace has no connection on a port: then the kernel has recorded its metrics.
+// closed waits until the calling thread's namespace has no connection on a port, because the kernel has then recorded the connection's
+// metrics.
 func closed(port int) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		table, err := os.ReadFile("/proc/thread-self/net/tcp")

@@ -15,20 +15,20 @@ import (
 	"syscall"
 )
 
-// Nginx is a web server in a place, with its own configuration: one worker, files from memory.
+// Nginx is a web server in a place, with a configuration of its own: one worker, files served from memory.
 type Nginx struct {
 	Place Place
-	Dir   string           // takes configuration, content and logs; one for each server
+	Dir   string           // for configuration, content and logs; each server needs its own
 	Port  int              // 0 means 80
-	Files map[string]int64 // by path, as "file" or "video/chunk": bytes
+	Files map[string]int64 // size in bytes by path, as "file" or "video/chunk"
 	server
 }
 
-// erringFile is below the content of an nginx that is to answer every request by an error.
+// erringFile is a file below the content of an nginx; while it exists, nginx answers every request by an error.
 const erringFile = "erring"
 
-// SetErring has an nginx of this folder answer every request by 503 from now on, but for GET /healthz, or no longer. The end takes up to a
-// second.
+// SetErring makes the nginx with this folder answer every request but GET /healthz by 503 from now on, or ends that. The end takes up to
+// a second.
 func SetErring(dir string, erring bool) error {
 	path := filepath.Join(dir, "content", erringFile)
 	if erring {
@@ -40,8 +40,8 @@ func SetErring(dir string, erring bool) error {
 	return nil
 }
 
-// Start writes the configuration, starts nginx, and returns when it listens. GET /healthz answers in addition to the
-// files. A missing program is a *quell.UserError.
+// Start writes the configuration, starts nginx, and returns when it listens. nginx answers GET /healthz in addition to the files. A
+// missing program is a *quell.UserError.
 func (n *Nginx) Start(ctx context.Context) error {
 	if n.run != nil {
 		return errors.New("this nginx has been started already")
@@ -57,7 +57,7 @@ func (n *Nginx) Start(ctx context.Context) error {
 	}
 	n.finish, n.hurry = syscall.SIGQUIT, syscall.SIGTERM
 	return n.start(ctx, func() (*process, error) {
-		// Its workers end with the master only if it is stopped, not if it is killed.
+		// Its workers end with the master only if the master is stopped, not if it is killed.
 		return launch(n.Place, n.Dir, "nginx", syscall.SIGTERM, "nginx", "-p", n.Dir, "-c", "nginx.conf", "-e", "stderr")
 	}, n.Port)
 }
@@ -67,7 +67,7 @@ func (n *Nginx) write() error {
 	if n.Dir, err = filepath.Abs(n.Dir); err != nil {
 		return err
 	}
-	if err := SetErring(n.Dir, false); err != nil { // of a run before
+	if err := SetErring(n.Dir, false); err != nil { // left from an earlier run
 		return err
 	}
 	content := filepath.Join(n.Dir, "content")
@@ -88,7 +88,7 @@ func (n *Nginx) write() error {
 	return os.WriteFile(filepath.Join(n.Dir, "nginx.conf"), []byte(text), 0o644)
 }
 
-// writeNoise writes a file that cannot be compressed on the way; always the same.
+// writeNoise writes a file that cannot be compressed on the way. Its content is always the same.
 func writeNoise(path string, size int64) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -102,8 +102,8 @@ func writeNoise(path string, size int64) error {
 	return errors.Join(err, file.Close())
 }
 
-// configuration is relative to nginx's -p, because a folder's name may contain any character. nginx runs as root,
-// because other users may not be able to read that folder; the namespace is isolated from other networks.
+// configuration has paths relative to nginx's -p, because a folder's name may contain any character. nginx runs as root, because other
+// users may not be able to read that folder; the namespace is isolated from other networks.
 const configuration = `daemon off;
 user root;
 worker_processes 1;

@@ -5,11 +5,11 @@ import (
 	"strconv"
 )
 
-// Role is what a place is for.
+// Role is the purpose of a place.
 type Role string
 
-// The places of a lab. There is one Client and one Balancer, and one of the others per host. Sink receives what the
-// host's interferer sends, so that bytes are counted where they arrive.
+// The places of a lab. There is one Client and one Balancer, and one of the others per host. Sink receives what the host's interferer
+// sends, so that bytes are counted where they arrive.
 const (
 	Client    Role = "client"
 	Balancer  Role = "lb"
@@ -18,12 +18,12 @@ const (
 	Sink      Role = "sink"
 )
 
-// Place is where a process runs: a network namespace and, on a host, a cgroup. It is identified by names, so that any
-// process of a lab can find it.
+// Place is where a process runs: a network namespace and, on a host, a cgroup. It is identified by names, so that any process of a lab
+// can find it.
 type Place struct {
 	namespace string
 	prefix    string
-	group     string // below the prefix's cgroup, as "h1/vm"
+	group     string // path below the prefix's cgroup, as "h1/vm"
 	address   netip.Addr
 }
 

@@ -18,12 +18,12 @@ import (
 type process struct {
 	name string
 	cmd  *exec.Cmd
-	log  string        // file that takes what it says
-	done chan struct{} // closed when it has ended
+	log  string        // file for the program's output
+	done chan struct{} // closed when the program has ended
 }
 
-// launch starts a program in a place; its output goes to a file of that name in dir. last is the signal that it gets
-// when this process dies.
+// launch starts a program in a place. Its output goes to a file in dir that has the given name. The program gets the signal last when
+// this process ends.
 func launch(p Place, dir, name string, last syscall.Signal, program string, args ...string) (*process, error) {
 	path := filepath.Join(dir, name+".log")
 	log, err := os.Create(path)
@@ -45,8 +45,8 @@ func launch(p Place, dir, name string, last syscall.Signal, program string, args
 	return r, nil
 }
 
-// reap waits for the program, and ends processes that it leaves behind, because the workers of a killed nginx would
-// keep its port. The group's id belongs to the program until it is reaped, so the group is killed before.
+// reap waits for the program, and ends processes that it leaves behind, because the workers of a killed nginx would keep its port. The
+// group's id belongs to the program until it is reaped, so the group is killed first.
 func (r *process) reap() {
 	for errors.Is(unix.Waitid(unix.P_PID, r.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
@@ -54,7 +54,7 @@ func (r *process) reap() {
 	_ = r.cmd.Wait()
 }
 
-// failed says why the program ended, if it has.
+// failed returns why the program ended; nil while it runs.
 func (r *process) failed() error {
 	select {
 	case <-r.done:
@@ -70,7 +70,7 @@ func (r *process) failed() error {
 	return fmt.Errorf("%s ended by itself (%v): %s", r.name, r.cmd.ProcessState, said)
 }
 
-// stop asks the program to end and, after the grace, makes it.
+// stop sends the program a signal that asks it to end, and kills it if it still runs after the grace.
 func (r *process) stop(signal syscall.Signal, grace time.Duration) error {
 	if r.signal(signal); r.ended(grace) {
 		return nil
@@ -81,8 +81,7 @@ func (r *process) stop(signal syscall.Signal, grace time.Duration) error {
 	return fmt.Errorf("%s (process %d) does not end", r.name, r.cmd.Process.Pid)
 }
 
-// signal signals the program's whole group as long as its leader has not been reaped, because until then the id
-// belongs to it.
+// signal signals the program's whole group, but only until the group's leader is reaped, because the id may then belong to another group.
 func (r *process) signal(s syscall.Signal) {
 	select {
 	case <-r.done:

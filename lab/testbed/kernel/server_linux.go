@@ -9,12 +9,11 @@ import (
 	"syscall"
 )
 
-// server is a program in a place that listens. When it is stopped it finishes open requests. It ends with this
-// process.
+// server is a program in a place that listens on a port. When it is stopped, it finishes open requests. It ends with this process.
 type server struct {
 	run    *process
-	finish syscall.Signal // lets open requests finish
-	hurry  syscall.Signal // does not
+	finish syscall.Signal // ends the program after its open requests
+	hurry  syscall.Signal // ends the program at once
 }
 
 // start launches the program and returns when it listens.
@@ -30,7 +29,7 @@ func (s *server) start(ctx context.Context, launch func() (*process, error), por
 	return nil
 }
 
-// Stop lets open requests finish, until ctx ends, and ends the server. It is not an error if the server does not run.
+// Stop lets open requests finish until ctx ends, and then ends the server. If the server does not run, that is no error.
 func (s *server) Stop(ctx context.Context) error {
 	if s.run == nil {
 		return nil
@@ -44,7 +43,7 @@ func (s *server) Stop(ctx context.Context) error {
 	}
 }
 
-// Done is closed when the server has ended, asked or not. It is nil before Start.
+// Done is closed when the server has ended, whether it was stopped or not. It is nil before Start.
 func (s *server) Done() <-chan struct{} {
 	if s.run == nil {
 		return nil
@@ -63,11 +62,11 @@ func (s *server) Failed() error {
 // Worker is the service of dynamic work (see Work) as a process in a place.
 type Worker struct {
 	Place   Place
-	Dir     string // takes the log and the file that disk operations read; one for each server
+	Dir     string // for the log and the file that disk operations read; each server needs its own
 	Port    int    // 0 means 80
-	Program string // Quell's own, whose command `lab work` it is
-	Disk    bool   // take requests for disk operations
-	Memory  bool   // take requests for memory
+	Program string // path of the quell binary, whose command `lab work` runs
+	Disk    bool   // accept requests for disk operations
+	Memory  bool   // accept requests for memory
 	server
 }
 

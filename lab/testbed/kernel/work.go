@@ -11,16 +11,16 @@ import (
 	"github.com/quellhq/quell/lab/testbed/demand"
 )
 
-// WorkOptions say what a service of dynamic work can use.
+// WorkOptions are the resources that a service of dynamic work can use.
 type WorkOptions struct {
-	Disk   string // file that disk operations read; none: requests for disk operations are refused
-	Memory bool   // keep memory to read; otherwise requests for memory are refused
+	Disk   string // path of the file that disk operations read; empty: requests for disk operations are refused
+	Memory bool   // keep memory to read; if false, requests for memory are refused
 }
 
-// Work is a small service whose requests say what they want: GET /work?class=home&cpu=5000us&disk=2&memory=300us&bytes=1000
-// burns that much processor time, reads so many blocks from the disk past the cache, reads memory for as long as the
-// reference machine would take, and answers with so many bytes, one after the other. Parameters that are left out are zero. GET /healthz
-// answers at once. A file that cannot be read past the cache is a *quell.UserError.
+// Work is a small service whose requests name the resources they need. GET /work?class=home&cpu=5000us&disk=2&memory=300us&bytes=1000
+// uses this processor time, reads this many blocks from the disk past the cache, reads memory for as long as the reference machine would
+// take, and answers with this many bytes, one after the other. Parameters that are left out are zero. GET /healthz answers at once. If
+// the file cannot be read past the cache, the error is a *quell.UserError.
 func Work(o WorkOptions) (http.Handler, error) {
 	s := &worker{content: demand.NewContent()}
 	if o.Memory { // before requests arrive, because it takes a while on a small processor
@@ -40,8 +40,8 @@ func Work(o WorkOptions) (http.Handler, error) {
 
 type worker struct {
 	content *demand.Content
-	disk    *disk  // nil: none
-	stock   *stock // nil: none
+	disk    *disk  // nil if requests for disk operations are refused
+	stock   *stock // nil if requests for memory are refused
 }
 
 func (s *worker) work(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +65,7 @@ func (s *worker) work(w http.ResponseWriter, r *http.Request) {
 	s.content.Serve(w, r, d.Bytes)
 }
 
-// meet does all the work except the answer, until the client has gone.
+// meet does all the work except the answer. It stops when the client has gone.
 func (s *worker) meet(ctx context.Context, d demand.Demand) error {
 	if d.CPU > 0 {
 		if err := burn(ctx, d.CPU); err != nil {
@@ -83,7 +83,7 @@ func (s *worker) meet(ctx context.Context, d demand.Demand) error {
 	return nil
 }
 
-// burn uses that much processor time of its own thread, so that waiting for a processor does not count.
+// burn uses processor time of its own thread, so that waiting for a processor does not count.
 func burn(ctx context.Context, span time.Duration) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -107,14 +107,14 @@ func burn(ctx context.Context, span time.Duration) error {
 	}
 }
 
-// referenceBandwidth is the memory bandwidth, in bytes per second, of the reference machine for demands on memory:
-// what one thread of a present-day server reads.
+// referenceBandwidth is the memory bandwidth, in bytes per second, of the reference machine on which demands for memory are based: what
+// one thread of a present-day server reads.
 const referenceBandwidth = 10e9
 
 // stock is more memory than most caches hold.
 type stock struct {
 	bytes []byte
-	next  atomic.Int64 // piece
+	next  atomic.Int64 // number of the piece to read next
 }
 
 const (
@@ -131,7 +131,7 @@ func newStock() *stock {
 	return s
 }
 
-// read reads as much as the reference machine can in that time, continuing where earlier reads stopped.
+// read reads as much as the reference machine can read in that time. It continues where the last read stopped.
 func (s *stock) read(ctx context.Context, span time.Duration) error {
 	var sink byte
 	for left := int64(span.Seconds() * referenceBandwidth); left > 0; left -= piece {

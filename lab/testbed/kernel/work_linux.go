@@ -19,7 +19,7 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(t.Nano()), err
 }
 
-// disk is a file that is read in blocks past the cache, so that each block is a disk operation.
+// disk is a file whose blocks are read past the cache, so that each block is a disk operation.
 type disk struct {
 	file   *os.File
 	blocks int64
@@ -49,13 +49,13 @@ func openDisk(path string) (*disk, error) {
 
 // read reads this many blocks, one after the other, each far from the previous one.
 func (d *disk) read(ctx context.Context, operations int64) error {
-	// aligned, as the kernel wants it
+	// aligned, which the kernel requires
 	block, err := unix.Mmap(-1, 0, diskBlock, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return fmt.Errorf("making room for a block: %w", err)
 	}
 	defer func() { _ = unix.Munmap(block) }()
-	const stride = 2_654_435_761 // prime: all blocks in turn, in an order that read-ahead does not predict
+	const stride = 2_654_435_761 // a prime: all blocks are read in turn, in an order that read-ahead does not predict
 	for range operations {
 		if _, err := d.file.ReadAt(block, d.next.Add(1)%d.blocks*stride%d.blocks*diskBlock); err != nil {
 			return fmt.Errorf("reading from the disk: %w", err)
