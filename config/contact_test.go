@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestContactDespiteMistakes checks that a pause reaches its controller whatever is wrong in the other parts of the
-// file.
+// TestContactDespiteMistakes checks that a command such as pause finds its controller whatever mistakes other sections of the file
+// have.
 func TestContactDespiteMistakes(t *testing.T) {
 	const head = "service: video\nbus: {url: 'nats://h:1', token: x}\n"
 	for name, c := range map[string]struct {
@@ -39,7 +39,7 @@ func TestContactDespiteMistakes(t *testing.T) {
 	}
 }
 
-// TestHostDespiteMistakes checks that an emulated machine starts whatever is wrong in parts that it does not read.
+// TestHostDespiteMistakes checks that an emulated machine starts whatever mistakes the sections have that it does not read.
 func TestHostDespiteMistakes(t *testing.T) {
 	const head = "service: video\nsampling: 2s\nprobe: {token: secret-of-a-test}\nbus: {url: 'nats://h:1'}\n"
 	for name, c := range map[string]struct{ text, refused string }{

@@ -34,7 +34,7 @@ func (i *inventory) New(scaler.Surroundings) (scaler.Driver, error) {
 func (i *inventory) Files(string) []*string       { return []*string{&i.path} }
 func (i *inventory) Follow(service quell.Service) { i.slots = service.Group.Max }
 
-// TestADriverIsKnownByItsRow checks that a configuration needs nothing of a driver but what its row declares.
+// TestADriverIsKnownByItsRow checks that a configuration can use a driver that it knows only from its row in the table Drivers.
 func TestADriverIsKnownByItsRow(t *testing.T) {
 	table := drivers
 	table.Scalers = []scaler.Kind{fixed.Kind, {Name: "inventory", About: "a file", Defaults: func() scaler.Settings { return &inventory{} }}}

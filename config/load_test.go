@@ -110,7 +110,7 @@ func TestFullFile(t *testing.T) {
 	}
 }
 
-// TestFullFileSetsEveryKey checks that the full file has every key, except those that exclude one of its own.
+// TestFullFileSetsEveryKey checks that the full file has every key, except those that exclude a key that it has.
 func TestFullFileSetsEveryKey(t *testing.T) {
 	excluded := []string{"bus.url", "bus.token", "probe.token_file"}
 	f := drivers.Defaults()

@@ -122,7 +122,7 @@ func (p *proc) ended() bool {
 	}
 }
 
-// lie sets the reported list; "" means the true one.
+// lie sets the list that the cloud reports; "" means the true list.
 func (c *cloud) lie(untruth string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

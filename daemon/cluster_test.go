@@ -80,15 +80,15 @@ func splitPort(address string) (host string, port int) {
 type clustered struct {
 	*rig
 	nodes    []*natsNode
-	routes   map[[2]int]*wire // from one node to another
+	routes   map[[2]int]*wire // wires by the two nodes: from one to another
 	controls []*control
 	balancer *proc
 	load     *traffic
 
 	mu      sync.Mutex
-	last    time.Time     // of the decisions seen
+	last    time.Time     // time of the latest decision seen
 	seen    []time.Time   // decisions that the journal must have
-	longest time.Duration // between two of them
+	longest time.Duration // longest time between two decisions
 	stop    chan struct{}
 	watched sync.WaitGroup
 }
@@ -204,7 +204,7 @@ func (x *control) status() (s controller.Status, err error) {
 // leader waits until a controller other than the given one leads and decides.
 func (c *clustered) leader(other *control) (found *control) {
 	c.t.Helper()
-	deadline := time.Now().Add(3 * patience) // a lease, an election of the bus, and a busy machine
+	deadline := time.Now().Add(3 * patience) // enough for a lease to expire and the bus to elect a leader on a busy machine
 	for time.Now().Before(deadline) {
 		for _, x := range c.controls {
 			if s, err := x.status(); x != other && err == nil && s.Leading && !s.At.IsZero() && len(s.Instances) == 2 {
@@ -336,7 +336,7 @@ func leaseLeader(address string) string {
 	return stream.CachedInfo().Cluster.Leader
 }
 
-// wantRecord checks the journal: in order, no decision twice, and none of the seen ones missing.
+// wantRecord checks that the journal is in order, has no decision twice and has every decision that was seen.
 func (c *clustered) wantRecord() {
 	c.t.Helper()
 	var urls []string

@@ -18,8 +18,8 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-// TestResize checks that a longer sampling period leads to a longer lease, and that an existing shorter lease is
-// taken again.
+// TestResize checks that a longer sampling period leads to a longer lease, and that a controller with a shorter lease takes it
+// again.
 func TestResize(t *testing.T) {
 	l := &leader{least: 10 * time.Second}
 	l.resize(time.Second)

@@ -118,7 +118,7 @@ func TestTheDiskFillsUp(t *testing.T) {
 		t.Errorf("resume: status %d: %s", status, out)
 	}
 	const lease = 10 * time.Second
-	for time.Since(began) < lease+3*time.Second { // longer than a lease that is not renewed
+	for time.Since(began) < lease+3*time.Second { // longer than a lease lasts without renewal
 		if s, err := r.status(); err != nil || !s.Leading {
 			t.Fatalf("on a full disk the controller does not lead: %+v, %v", s, err)
 		}

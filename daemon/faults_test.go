@@ -121,7 +121,7 @@ func TestAnInstanceIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.await("the instance to be gone", func() (bool, any) { return syscall.Kill(pid, 0) != nil, pid })
-	killed := time.Now() // until then requests were still sent to it
+	killed := time.Now() // until this time requests were still sent to the killed process
 	r.awaitServing("i1", "i3")
 	r.awaitWeights(map[string]float64{"i1": .5, "i3": .5})
 	load.more(50)
@@ -310,7 +310,7 @@ func TestReloading(t *testing.T) {
 	if err != nil || s.Policy != "static" {
 		t.Fatalf("policy %q after a bad file, %v", s.Policy, err)
 	}
-	for _, command := range []string{"pause", "resume"} { // a bad file must not prevent a pause
+	for _, command := range []string{"pause", "resume"} { // a file with mistakes must not prevent a pause
 		out, status := r.quell(command, "--config", r.config)
 		if s, err := r.status(); status != 0 || err != nil || s.Paused != (command == "pause") ||
 			!has(out, "warning: 1 mistake(s)", command+"d by") {

@@ -31,8 +31,8 @@ func (r *rig) haproxy(command string) string {
 	return strings.TrimSpace(string(answer))
 }
 
-// wantNoFailuresBut is wantNoFailures, unless health checks found an instance too slow, which can happen on a busy
-// machine: then there may have been no healthy instance.
+// wantNoFailuresBut checks that no request failed. It does not if health checks found an instance too slow, as can happen on a busy
+// machine, because then there may have been no healthy instance.
 func (f *traffic) wantNoFailuresBut(r *rig) {
 	r.t.Helper()
 	f.more(50)
@@ -66,7 +66,7 @@ func (r *rig) slotOf(id string) string {
 	return ""
 }
 
-// adminState is what HAProxy says of a server's administrative state.
+// adminState is a server's administrative state as HAProxy reports it.
 func (r *rig) adminState(server string) string {
 	r.t.Helper()
 	for line := range strings.SplitSeq(r.haproxy("show servers state files"), "\n") {
@@ -198,7 +198,7 @@ func TestDrainAndUndrainFromTheCommandLine(t *testing.T) {
 	r.procs[0].kill(t)
 	r.start("controller")
 	r.awaitStatus("the next controller", func(s controller.Status) bool { return s.Leading && held(s, "i2") != nil })
-	r.decidesOn(8) // longer than balancer.drain: it is not being removed
+	r.decidesOn(8) // longer than balancer.drain: i2 is held, not being removed
 	if out, status := r.quell("status", "--config", r.config); status != 0 || !has(out, "i2", "held by", "empty") {
 		t.Errorf("%d, %s", status, out)
 	}

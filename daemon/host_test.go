@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell/agent/host"
 )
 
-// loudness is a log that can be read while it is written.
+// loudness is a log that the test can read while the agent writes it.
 type loudness struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// clock is moved by hand.
+// clock moves only when the test moves it.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -29,7 +29,7 @@ func (c *clock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// leaders returns two that compete for the same service on one bus.
+// leaders returns two leaders that compete for the lease of one service on one bus.
 func leaders(t *testing.T) (a, b *leader, c *clock) {
 	t.Helper()
 	ring := bus.Keyring{Dir: t.TempDir()}

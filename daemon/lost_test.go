@@ -51,7 +51,7 @@ func TestLostMemory(t *testing.T) {
 			_, _ = rand.Read(noise) // never fails
 			return os.WriteFile(path, noise, 0o600)
 		}),
-		"an old store": func(t *testing.T, r *rig) { // from before the operator's orders, like a backup
+		"an old store": func(t *testing.T, r *rig) { // made before the operator's orders, like a backup
 			t.Helper()
 			old := filepath.Join(r.dir, "old")
 			if err := errors.Join(os.RemoveAll(filepath.Join(r.dir, "data", "bus")),

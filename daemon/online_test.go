@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// Parts that run answer; for others the request and the error are shown.
+// The command shows the answers of the parts that run; for the other parts it shows the request and the error.
 func TestConfigCheckOnline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")

@@ -196,7 +196,8 @@ func TestATokenThatIsWrongForAWhile(t *testing.T) {
 	}
 }
 
-// TestMistakesInTheFile does not cover emulated machines, which mistakes in other parts do not stop.
+// TestMistakesInTheFile does not cover emulated machines, because they start in spite of mistakes in sections that they do not
+// read.
 func TestMistakesInTheFile(t *testing.T) {
 	t.Parallel()
 	for _, process := range []string{"controller", "balancer", "agent"} {

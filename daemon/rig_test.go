@@ -28,7 +28,7 @@ import (
 
 const (
 	sampling = 300 * time.Millisecond
-	patience = 20 * time.Second // for what takes a second on an idle machine
+	patience = 20 * time.Second // limit for something that takes a second on an idle machine
 )
 
 // rig is one service's folder, addresses and processes. Every process holds the read end of a pipe, so it ends with
@@ -44,8 +44,8 @@ type rig struct {
 	lifeline *os.File // end of the pipe that the processes hold, and the other end
 	hold     *os.File
 
-	launching sync.Mutex // machines start beside the test
-	procs     []*proc    // in order of start
+	launching sync.Mutex // other goroutines start machines, too
+	procs     []*proc    // processes, in the order in which they started
 }
 
 // newRig writes a configuration of a service with the given scaler and further keys.
@@ -143,7 +143,7 @@ type proc struct {
 	name string
 	cmd  *exec.Cmd
 	log  string
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the process has ended
 }
 
 // start runs a subcommand of quell with the rig's configuration.
@@ -239,7 +239,7 @@ func (r *rig) end() {
 	}
 }
 
-// await polls until a condition holds. what it returns describes the present state.
+// await polls until a condition holds. is also returns the present state, for the message.
 func (r *rig) await(what string, is func() (bool, any)) {
 	r.t.Helper()
 	r.awaitFor(patience, what, is)
@@ -260,7 +260,7 @@ func (r *rig) awaitFor(patience time.Duration, what string, is func() (bool, any
 	}
 }
 
-// status asks the controller over HTTP.
+// status gets the controller's status over HTTP.
 func (r *rig) status() (s controller.Status, err error) {
 	body, err := get("http://" + r.metrics + "/status")
 	if err != nil {
@@ -308,7 +308,7 @@ func (r *rig) awaitServing(ids ...string) controller.Status {
 	})
 }
 
-// weights asks the balancer.
+// weights gets the balancer's weights.
 func (r *rig) weights() (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -354,7 +354,7 @@ func (r *rig) quell(args ...string) (out string, status int) {
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-// keyring is the controller's.
+// keyring is the keyring of the controller.
 func (r *rig) keyring() bus.Keyring {
 	return bus.Keyring{Dir: filepath.Join(r.dir, "data", "credentials")}
 }
@@ -418,7 +418,7 @@ type listed struct {
 	Exited  *time.Time `json:"exited"`
 }
 
-// ledger is that of the process scaler.
+// ledger reads the list of instances that the process scaler keeps.
 func (r *rig) ledger() []listed {
 	r.t.Helper()
 	data, err := os.ReadFile(filepath.Join(r.dir, "data", "instances", "instances.json"))
@@ -434,7 +434,7 @@ func (r *rig) ledger() []listed {
 	return ledger.Instances
 }
 
-// pids are those of the instances in it.
+// pids are the process ids of the instances in the ledger.
 func (r *rig) pids() map[string]int {
 	r.t.Helper()
 	pids := map[string]int{}

@@ -54,7 +54,7 @@ func soakSettings(t *testing.T) (length time.Duration, seed uint64) {
 	return length, seed
 }
 
-// soak is a service whose machines, bus connection and disk the test holds in its hands.
+// soak is a service whose machines, bus connection and disk the test controls.
 type soak struct {
 	*rig
 	random   *rand.Rand
@@ -66,17 +66,18 @@ type soak struct {
 	faults   faults
 }
 
-// faults are those that were made, in order.
+// faults are the faults that the test has made, in order.
 type faults []fault
 
-// fault is one of them. A request that it may have cut off began before its end and ended after its begin.
+// fault is one fault. A request may have been cut off by it if the request began before the fault's end and ended after the fault's
+// begin.
 type fault struct {
 	what       string
-	excuses    bool // it may cut off requests
+	excuses    bool // whether the fault may cut off requests
 	begin, end time.Time
 }
 
-// make makes a fault and notes when it was.
+// make makes a fault and records when it began and ended.
 func (f *faults) make(t *testing.T, what string, excuses bool, do func()) {
 	t.Helper()
 	made := fault{what: what, excuses: excuses, begin: time.Now()}
@@ -87,7 +88,7 @@ func (f *faults) make(t *testing.T, what string, excuses bool, do func()) {
 	t.Logf("%s: %s, %s", made.begin.Format("15:04:05.0"), what, made.end.Sub(made.begin).Round(time.Millisecond))
 }
 
-// last is what the last one was.
+// last describes the last fault.
 func (f faults) last() string {
 	if len(f) == 0 {
 		return "the start"
@@ -95,7 +96,7 @@ func (f faults) last() string {
 	return f[len(f)-1].what
 }
 
-// excuse names the fault that cut a request off.
+// excuse names a fault that may have cut the request off; empty if there is none.
 func (f faults) excuse(r failure) string {
 	for _, x := range f {
 		if x.excuses && r.began.Before(x.end) && r.ended.After(x.begin) {
@@ -105,7 +106,7 @@ func (f faults) excuse(r failure) string {
 	return ""
 }
 
-// judge ends the load: what failed must be excused.
+// judge ends the load and checks that a fault excuses each request that failed.
 func (f faults) judge(t *testing.T, load *traffic) {
 	t.Helper()
 	excused := 0
@@ -194,7 +195,7 @@ func (s *soak) startBalancer() *proc {
 	return s.launch("balancer", exec.Command(quellProgram, "balancer", "--config", s.remote))
 }
 
-// whole says that the controller leads and that a full group serves.
+// whole returns whether the controller leads and the full number of instances serves requests.
 func whole(st controller.Status) bool {
 	if !st.Leading || time.Since(st.At) > 10*sampling {
 		return false
@@ -210,7 +211,7 @@ func whole(st controller.Status) bool {
 	return serving >= soakMin && serving == len(st.Instances) && len(st.Pending) == 0 && math.Abs(sum-1) < 1e-6
 }
 
-// heals waits until the service is whole again, and looks at what must hold at any time.
+// heals waits until the service is whole again, and checks what must hold at any time.
 func (s *soak) heals() {
 	s.t.Helper()
 	last := s.faults.last()
@@ -270,7 +271,7 @@ func (s *soak) breakOne() {
 	s.faults.make(s.t, k.what, k.excuses, k.do)
 }
 
-// wait lets a fault last for a random time up to most.
+// wait waits for a random time up to most, for which a fault lasts.
 func (s *soak) wait(most time.Duration) { time.Sleep(time.Duration(s.random.Int64N(int64(most)))) }
 
 func (s *soak) anInstance() string {
@@ -278,7 +279,7 @@ func (s *soak) anInstance() string {
 	return ids[s.random.IntN(len(ids))]
 }
 
-// replace orders a fresh instance in the place of one, and waits until that has begun: before, the service looks whole.
+// replace orders the replacement of an instance, and waits until it has begun, because until then the service still looks whole.
 func (s *soak) replace(id string) {
 	s.t.Helper()
 	if out, status := s.quell("replace", id, "--config", s.config); status != 0 {
@@ -314,7 +315,7 @@ func (s *soak) takeOver() {
 	old.ends(s.t)
 }
 
-// listens waits until the balancer takes connections again.
+// listens waits until the balancer accepts connections again.
 func (s *soak) listens() {
 	s.t.Helper()
 	s.await("the balancer to listen", func() (bool, any) { return listens(s.traffic) })
@@ -332,7 +333,7 @@ func (s *soak) fillDisk(most time.Duration) {
 	}
 }
 
-// judge ends the load and holds the record against what must hold.
+// judge ends the load and checks the requests, the operator's override and the journal.
 func (s *soak) judge(load *traffic) {
 	s.t.Helper()
 	s.faults.judge(s.t, load)

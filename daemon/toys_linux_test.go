@@ -29,12 +29,12 @@ import (
 
 // The roles of a service that has what this version lacks: a policy that asks for limits and settings, and drivers that carry them out.
 const (
-	controllerRole = "controller" // of the configuration that is its argument
+	controllerRole = "controller" // a controller; its argument is the configuration
 	machineRole    = "machine"    // an instance with its agent
-	agentRole      = "agent"      // of a machine's folder
+	agentRole      = "agent"      // an agent; its argument is the machine's folder
 )
 
-// playToy plays one of these roles until it is told to end.
+// playToy plays one of these roles until its process is asked to end.
 func playToy(role string, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -57,16 +57,17 @@ func playToy(role string, args []string) int {
 
 // wish is what the toy policy asks for inside every instance.
 type wish struct {
-	Limit   float64 `json:"limit"` // of the network, bit/s
+	Limit   float64 `json:"limit"` // limit of the network in bit/s
 	Workers float64 `json:"workers"`
 }
 
-// asBefore is what machines come with.
+// asBefore is what is in force on a new machine.
 var asBefore = wish{1e9, 100}
 
 const wishFile = "wish.json"
 
-// readWish returns the toy policy that asks for the wish in a folder. It asks nothing of instances that have not told what they have.
+// readWish returns the toy policy, which asks for the wish in a folder. It asks nothing of instances that have not reported their
+// limits and settings.
 func readWish(folder string) func(*quell.Snapshot, *quell.Plan) {
 	return func(s *quell.Snapshot, plan *quell.Plan) {
 		var w wish
@@ -85,7 +86,7 @@ func readWish(folder string) func(*quell.Snapshot, *quell.Plan) {
 	}
 }
 
-// replaceFile writes a file that is never half there.
+// replaceFile replaces a file in one step.
 func replaceFile(path string, data []byte) error {
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return err
@@ -93,7 +94,7 @@ func replaceFile(path string, data []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// toyFile is a driver that keeps a value in a file, and beside it all values that it was told.
+// toyFile is a driver that keeps its value in a file. A second file has all values that it was asked to set.
 type toyFile string
 
 const (
@@ -123,7 +124,7 @@ func (f toyFile) get() (float64, error) {
 	return strconv.ParseFloat(string(data), 64)
 }
 
-// told lists the values that the driver was told.
+// told lists the values that the driver was asked to set.
 func (f toyFile) told() ([]float64, error) {
 	data, err := os.ReadFile(string(f) + toldSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -207,7 +208,7 @@ agent:
 	return folder, nil
 }
 
-// runMachine serves requests, and keeps an agent running beside.
+// runMachine answers requests, and keeps an agent running.
 func runMachine(ctx context.Context, service, id, address, probe string) error {
 	ctx, cancel, pipe, err := lifeline.Tie(ctx)
 	if err != nil {
@@ -224,7 +225,7 @@ func runMachine(ctx context.Context, service, id, address, probe string) error {
 		return err
 	}
 	server := &http.Server{Handler: m.handler()}
-	go func() { _ = server.Serve(listener) }() // it ends with the shutdown
+	go func() { _ = server.Serve(listener) }() // Serve ends at the shutdown
 	defer func() { _ = server.Shutdown(context.Background()) }()
 	return m.keepAgent(ctx)
 }
@@ -248,7 +249,7 @@ func (m *toyMachine) handler() http.Handler {
 		_, _ = w.Write(body)
 	})
 	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) {
-		wait, _ := time.ParseDuration(r.FormValue("for")) // nothing is not slow
+		wait, _ := time.ParseDuration(r.FormValue("for")) // without a value, answers are not delayed
 		m.wait.Store(int64(wait))
 	})
 	mux.HandleFunc("/kill-agent", func(http.ResponseWriter, *http.Request) {
@@ -261,7 +262,7 @@ func (m *toyMachine) handler() http.Handler {
 	return mux
 }
 
-// keepAgent starts the agent again whenever it ends, as a machine's supervisor does, and ends it at last.
+// keepAgent starts the agent again whenever it ends, as a machine's supervisor does. When ctx ends it stops the agent.
 func (m *toyMachine) keepAgent(ctx context.Context) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -294,7 +295,7 @@ func (m *toyMachine) run(cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	_ = cmd.Wait() // however it ended, it is started again
+	_ = cmd.Wait() // the agent is started again however it ended
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.agent = nil

@@ -29,7 +29,7 @@ type failure struct {
 	why          string
 }
 
-// flow starts it; it ends with the test at the latest.
+// flow starts the traffic, which ends with the test at the latest.
 func flow(r *rig) *traffic {
 	f := &traffic{t: r.t, url: "http://" + r.traffic + "/file", stop: make(chan struct{})}
 	for range clients {
@@ -60,7 +60,7 @@ func (f *traffic) client() {
 	}
 }
 
-// ask returns what is wrong with an answer.
+// ask sends a request and returns what is wrong with the answer.
 func ask(client *http.Client, url string) string {
 	resp, err := client.Get(url)
 	if err != nil {
@@ -77,7 +77,7 @@ func ask(client *http.Client, url string) string {
 	return ""
 }
 
-// more waits until that many further requests are done.
+// more waits until n further requests are done.
 func (f *traffic) more(n int) {
 	f.t.Helper()
 	count := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.done }

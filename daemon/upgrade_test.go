@@ -118,7 +118,7 @@ func TestASignalLetsRequestsFinishForAsLongAsConfigured(t *testing.T) {
 	p := r.procs[0]
 	terminate(t, p)
 	r.await("the balancer to say so", func() (bool, any) { return has(p.said(), "balancer stops", "within=1m0s", "open=1"), p.said() })
-	time.Sleep(10500 * time.Millisecond) // it used to end after 10 s whatever was configured
+	time.Sleep(10500 * time.Millisecond) // before, the balancer ended after 10 s whatever was configured
 	close(k.letGo)
 	if why := <-ended; why != "" {
 		t.Errorf("the open request: %s", why)
@@ -187,7 +187,7 @@ func (r *rig) onslaught() *onslaught {
 	return o
 }
 
-// tell sends a POST, which nobody repeats when a connection breaks.
+// tell sends a POST, because clients do not repeat a POST when a connection breaks.
 func tell(client *http.Client, url string) string {
 	resp, err := client.Post(url, "text/plain", strings.NewReader("an order"))
 	if err != nil {

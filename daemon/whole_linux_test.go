@@ -29,7 +29,7 @@ import (
 // instances whose agents run a policy of their own and carry limits and settings out, and replacements. Each process is killed at random
 // moments. QUELL_KILL_SEEDS is how many sequences there are (two by default; `make soak` takes 30), QUELL_KILL_SEED the first one.
 //
-// What must hold: no request fails but those that a killed process held, and everything comes back as it was.
+// What must hold: no request fails except those that a killed process was handling, and afterwards the service is as before.
 func TestKilledAtRandom(t *testing.T) {
 	t.Parallel()
 	first, count := number(t, "QUELL_KILL_SEED", 1), number(t, "QUELL_KILL_SEEDS", 2)
@@ -70,20 +70,21 @@ func killAtRandom(t *testing.T, seed uint64) {
 	w.await("no process to be left", func() (bool, any) { left := w.processes(); return len(left) == 0, left })
 }
 
-// world is a service of three instances, with everything that there is.
+// world is a service of three instances that uses every part of Quell.
 type world struct {
 	*rig
 	random   *rand.Rand
 	control  *proc
 	balancer *proc
-	program  string // this test's, which plays roles
+	program  string // the program of this test, which also plays the roles
 	wish     wish
 	faults   faults
 }
 
 const worldSize = 3
 
-// newWorld starts it. A busy machine may need some seconds until a new instance is probed: guard.stale_after leaves them.
+// newWorld starts the service. guard.stale_after is long, because on a busy machine it may take some seconds until a new instance
+// is probed.
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	program, err := os.Executable()
@@ -109,7 +110,8 @@ scaler:
 	return w
 }
 
-// furnish writes what machines read: where the bus is, and what their kernels say. Nobody interferes by the models.
+// furnish writes the files that machines read: the address of the bus, and their kernels' counters. By these models no neighbour
+// interferes.
 func (w *world) furnish() {
 	w.t.Helper()
 	for name, text := range map[string]string{
@@ -147,7 +149,7 @@ func (w *world) startControl() {
 	w.control = w.launch(controllerRole, cmd)
 }
 
-// wants changes what the toy policy asks for.
+// wants sets what the toy policy asks for.
 func (w *world) wants(what wish) {
 	w.t.Helper()
 	data, err := json.Marshal(what)
@@ -163,10 +165,10 @@ func (w *world) wants(what wish) {
 // wait lets a random time up to most pass.
 func (w *world) wait(most time.Duration) { time.Sleep(time.Duration(w.random.Int64N(int64(most)))) }
 
-// kind is a fault that every sequence has once.
+// kind is a kind of fault; every sequence has each kind once.
 type kind struct {
 	what    string
-	wants   bool // the service must be whole before, or nobody might be left to serve
+	wants   bool // the service must be whole before the fault, or else no instance might be left
 	excuses bool
 	do      func()
 }
@@ -225,19 +227,19 @@ func listens(address string) (bool, any) {
 	return err == nil, err
 }
 
-// instance picks one that runs.
+// instance picks an instance that runs.
 func (w *world) instance() string {
 	w.t.Helper()
 	var ids []string
 	for _, in := range w.ledger() {
-		if in.Exited == nil && in.PID > 0 { // 0: it is about to be started
+		if in.Exited == nil && in.PID > 0 { // PID 0: the instance is about to be started
 			ids = append(ids, in.ID)
 		}
 	}
 	return ids[w.random.IntN(len(ids))]
 }
 
-// killInstance kills the process that serves; its agent is left to the scaler.
+// killInstance kills an instance's process; the scaler ends its agent.
 func (w *world) killInstance(id string) {
 	w.t.Helper()
 	if pid := w.pids()[id]; pid > 0 {
@@ -246,7 +248,7 @@ func (w *world) killInstance(id string) {
 	w.await(id+" to be dead", func() (bool, any) { is, err := listens(w.address(id)); return !is, err })
 }
 
-// address is where an instance serves.
+// address is the address of an instance.
 func (w *world) address(id string) string {
 	w.t.Helper()
 	for _, in := range w.ledger() {
@@ -257,7 +259,7 @@ func (w *world) address(id string) string {
 	return ""
 }
 
-// tell asks something of an instance, which may end meanwhile.
+// tell sends a request to an instance, and ignores errors because it may end meanwhile.
 func (w *world) tell(id, what string) { _, _ = get("http://" + w.address(id) + "/" + what) }
 
 // replace has a random instance replaced, and waits until that has begun.
@@ -290,7 +292,7 @@ func (w *world) heals() {
 	})
 }
 
-// differs says what of a controller's status is not as it was.
+// differs returns which part of a controller's status is not as at the beginning.
 func (w *world) differs(st controller.Status) string {
 	switch {
 	case !st.Leading || time.Since(st.At) > 10*sampling:
@@ -320,7 +322,7 @@ func (w *world) differs(st controller.Status) string {
 	return ""
 }
 
-// differsAtBalancer says whether the balancer has other shares than the controller shows.
+// differsAtBalancer returns how the balancer's shares differ from those in the controller's status.
 func (w *world) differsAtBalancer(st controller.Status) string {
 	planned := map[string]float64{}
 	for _, in := range st.Instances {
@@ -332,7 +334,7 @@ func (w *world) differsAtBalancer(st controller.Status) string {
 	return ""
 }
 
-// differsInside says which agent does not run its policy, and which process is too much.
+// differsInside returns which agent does not run its policy, or which process should not exist.
 func (w *world) differsInside(st controller.Status) string {
 	for _, in := range st.Instances {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -352,7 +354,7 @@ func (w *world) differsInside(st controller.Status) string {
 	return ""
 }
 
-// processes are the command lines of those that belong to this service.
+// processes are the command lines of the processes that belong to this service.
 func (w *world) processes() (lines []string) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -360,14 +362,14 @@ func (w *world) processes() (lines []string) {
 	}
 	for _, path := range files {
 		text, err := os.ReadFile(path)
-		if err == nil && strings.Contains(string(text), w.dir) { // others have ended
+		if err == nil && strings.Contains(string(text), w.dir) { // a process that cannot be read has ended
 			lines = append(lines, filepath.Base(filepath.Dir(path))+" "+strings.ReplaceAll(string(text), "\x00", " "))
 		}
 	}
 	return lines
 }
 
-// judgeFiles holds the drivers' files of the instances that run against what machines come with.
+// judgeFiles checks that the drivers' files of the running instances have the values of new machines.
 func (w *world) judgeFiles() {
 	w.t.Helper()
 	for id := range w.pids() {
@@ -379,7 +381,7 @@ func (w *world) judgeFiles() {
 	}
 }
 
-// judgeJournal looks in the journal for all that was done: every start of an instance, and every value that a driver was told.
+// judgeJournal checks that the journal has every start of an instance, and every value that a driver was asked to set.
 func (w *world) judgeJournal() {
 	w.t.Helper()
 	var last bus.Entry

@@ -75,8 +75,7 @@ func (w *wire) pass(to io.Writer, from io.Reader) {
 	}
 }
 
-// stall delays all data, as a network does that loses packets: neither end notices. The data arrives when the wire works
-// again.
+// stall delays all data, like a network that loses packets: neither end notices. The data arrives when the wire works again.
 func (w *wire) stall(stall bool) {
 	if stall {
 		w.flow.Lock()

@@ -56,7 +56,7 @@ func TestMixHasItsSharesAndSizes(t *testing.T) {
 	}
 }
 
-// A request's query holds exactly the drawn demands, in plain ASCII.
+// A request's query has exactly the drawn demands, in plain ASCII.
 func TestWorkRequestsSayTheirDemands(t *testing.T) {
 	fixed := mix(t, shop(), false, 1).Visits("")
 	seen := map[string]bool{}

@@ -43,7 +43,7 @@ func serve(t testing.TB, h http.HandlerFunc) string {
 // run runs the options and returns the samples in order of reporting.
 func run(t testing.TB, ctx context.Context, o Options) (Summary, []Sample) {
 	var samples []Sample
-	o.Report = func(s Sample) { samples = append(samples, s) } // unguarded: Report must not run twice at a time
+	o.Report = func(s Sample) { samples = append(samples, s) } // without a lock, because Report must never run twice at the same time
 	r, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -83,8 +83,8 @@ func TestRunnerAccountsForAnswers(t *testing.T) {
 	}
 }
 
-// A stalled server must not slow the sending down: the gate opens only once every request has arrived, so a runner
-// that waited for answers would never get past it. And the wait shows in the latencies, from the intended time on.
+// A stalled server must not slow the sending: it answers only when every request has arrived, so a runner that waits for answers
+// would hang. And latencies must include the waiting time, from the intended time on.
 func TestStalledServerDoesNotCloseTheLoop(t *testing.T) {
 	const n, stall = 60, 300 * time.Millisecond
 	start := time.Now()
@@ -199,7 +199,7 @@ func TestCancelledRunAbandonsWhatIsOpen(t *testing.T) {
 
 func TestFallingBehindIsSaid(t *testing.T) {
 	url := serve(t, func(http.ResponseWriter, *http.Request) {})
-	// A start in the past makes every request late, surely.
+	// A start in the past makes every request late.
 	sum, samples := run(t, t.Context(), Options{URL: url, Arrivals: every(0, 5), Start: time.Now().Add(-time.Second)})
 	if sum.Late != 5 || sum.WorstLate < time.Second || !sum.FallingBehind() ||
 		!strings.Contains(strings.Join(sum.Warnings, "\n"), "fell behind: 5 of 5") {
@@ -227,8 +227,8 @@ func TestRunnerMistakes(t *testing.T) {
 	}
 }
 
-// BenchmarkRunner sends 50 KB requests as fast as the schedule (2000 a second) lets it; with -cpuprofile it tells what
-// a request costs the generator and the server together.
+// BenchmarkRunner gets answers of 50 KB at the schedule's 2000 requests per second; with -cpuprofile it shows what a request costs
+// the generator and the server together.
 func BenchmarkRunner(b *testing.B) {
 	body := make([]byte, 50_000)
 	url := serve(b, func(w http.ResponseWriter, _ *http.Request) { w.Write(body) })

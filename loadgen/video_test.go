@@ -84,8 +84,8 @@ func TestSameSeedSameSessions(t *testing.T) {
 	}
 }
 
-// However long answers take, a session requests its chunks in order, each after the previous one has ended, the first ones at
-// once, and none earlier than the play rate allows.
+// However long answers take, a session requests its chunks in order, each after the previous one has ended. It requests the first
+// ones at once, and the others no earlier than the play rate allows.
 func TestPlaybackProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := programme(t, drawVideo(t), rapid.Uint64().Draw(t, "seed"))
@@ -143,7 +143,7 @@ type fake struct {
 
 	mu     sync.Mutex
 	n      int
-	open   map[string]int // by path without its query
+	open   map[string]int // number of open requests, by path without its query
 	most   int
 	bytes  map[string]int64
 	failed []string
@@ -290,7 +290,7 @@ func TestTheGeneratorHasTheRateAskedFor(t *testing.T) {
 		if sum.Visits != perSecond*seconds-1 {
 			t.Errorf("%d sessions in %d s at %v a second", sum.Visits, seconds, perSecond)
 		}
-		// A session's size spreads about as widely as its mean.
+		// The standard deviation of a session's size is about as large as its mean.
 		want := perSecond * 550_000
 		if got := float64(sum.Bytes) / seconds; math.Abs(got-want) > 4*want/math.Sqrt(perSecond*seconds) {
 			t.Errorf("%.0f bytes a second, want %.0f", got, want)
@@ -338,7 +338,7 @@ func TestTooManySessionsAreTurnedAway(t *testing.T) {
 	})
 }
 
-// A server of plain files cuts chunks out of one file by the Range header; one file that is too small is noticed.
+// A server of plain files answers with a range of one file for each chunk; a file that is too small is an error.
 func TestPlainFilesServeChunks(t *testing.T) {
 	v := tableI()
 	v.Size, v.Chunk = 20_000, 50*time.Millisecond
@@ -373,7 +373,7 @@ func TestPlainFilesServeChunks(t *testing.T) {
 	}
 }
 
-// Sessions reuse connections. A transport may open another one where the last one is not quite back yet.
+// Sessions reuse connections. The transport may open another one if the last one is not yet free again.
 func TestSessionsKeepTheirConnections(t *testing.T) {
 	var mu sync.Mutex
 	from := map[string]bool{}

@@ -12,8 +12,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// separate is a machine on which each kind of probe feels its own resource only, with single probes that scatter by half of their mean.
-// Its agent has nothing to say of the network.
+// separate is a machine on which each kind of probe feels its own resource only, with single probes that scatter by half of their
+// mean. Its agent reports nothing about the network.
 type separate struct {
 	fail  error
 	asked chan<- RunRequest
@@ -45,7 +45,8 @@ func crosstalk(machines ...WatchedMachine) CrosstalkStudy {
 	}
 }
 
-// TestCrosstalk: each neighbour is felt by the probes of its resource, others are significant as often as the test is wrong.
+// TestCrosstalk checks that the probes of its resource feel each neighbour, and that other probes are significant only as often as
+// the test errs by chance.
 func TestCrosstalk(t *testing.T) {
 	asked := make(chan RunRequest, 100)
 	s := crosstalk(separate{asked: asked}, separate{asked: asked})

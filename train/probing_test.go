@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// noisyProbes answers with probe times of a shared link, scattered by half of their mean.
+// noisyProbes returns probe times of a shared link, scattered by half of their mean.
 type noisyProbes struct{ fail error }
 
 func (m noisyProbes) Probes(_ context.Context, r RunRequest, p Probing) ([]float64, error) {

@@ -19,8 +19,8 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// sharedLink is a machine that behaves like processor sharing with noise: everything takes 1/(1 - U - U_int) times as
-// long. It fails after a given number of runs.
+// sharedLink is a machine that behaves like processor sharing with noise: probes and requests take 1/(1 - U - U_int) times as long.
+// It fails after a given number of runs.
 type sharedLink struct {
 	mu    sync.Mutex
 	made  []RunRequest
@@ -155,7 +155,7 @@ func TestRowsOfAWiderRuleCount(t *testing.T) {
 	}
 }
 
-// Training treats all resources alike, and rows of several give models of each as if it were alone.
+// Training treats all resources alike. Rows of several resources give the same models as those of each resource alone.
 func TestResourcesAreTrainedAlike(t *testing.T) {
 	var all []model.TrainingRow
 	alone := map[quell.Resource]*model.Models{}

@@ -18,7 +18,7 @@ import (
 	"github.com/quellhq/quell/probe"
 )
 
-// machine is a target with a service that answers at once and simulated use, which is as commanded.
+// machine is a target whose service answers at once, and whose simulated utilisations are those commanded.
 type machine struct {
 	service, probe *httptest.Server
 	began          time.Time
@@ -68,7 +68,7 @@ func (m *machine) settle() {
 
 func (m *machine) Feels(quell.Resource) bool { return false }
 
-// Carried says that every request used the whole resource for 2 ms.
+// Carried reports that every request used the whole resource for 2 ms.
 func (m *machine) Carried(quell.Resource) (Carried, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -352,7 +352,7 @@ func (m disky) Carried(r quell.Resource) (Carried, error) {
 	return c, err
 }
 
-// What a machine probes itself is trained without downloads; where there are some, what they tell stands beside it.
+// A resource that the machine probes itself is trained without downloads. If there are downloads as well, the row has both results.
 func TestProbesOfTheMachinesOwn(t *testing.T) {
 	for _, downloads := range []bool{false, true} {
 		lo := liveOptions(disky{newMachine(t, func(http.ResponseWriter, *http.Request) {})})
@@ -377,7 +377,7 @@ func TestProbesOfTheMachinesOwn(t *testing.T) {
 	}
 }
 
-// A neighbour on another resource than the level's is watched period by period, and ended.
+// Watch measures each period beside a neighbour on another resource than the service's, and ends the neighbour.
 func TestWatch(t *testing.T) {
 	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
 	machines, err := Live(liveOptions(disky{m}))

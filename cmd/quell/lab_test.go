@@ -80,7 +80,7 @@ func (l *labProcess) start() *labProcess {
 	return l
 }
 
-// awaitPlaying waits until the balancer serves, which is when the logs of a run's processes exist.
+// awaitPlaying waits until the balancer answers requests; from then on the logs of a run's processes exist.
 func (l *labProcess) awaitPlaying() {
 	l.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -97,7 +97,7 @@ func (l *labProcess) awaitPlaying() {
 	l.t.Fatalf("nothing was played in time; it said\n%s", l.said)
 }
 
-// processes are those in the lab's namespaces.
+// processes are the processes in the lab's namespaces.
 func (l *labProcess) processes() []string {
 	out, err := exec.Command("sh", "-c", fmt.Sprintf("for n in $(ip netns list | cut -d' ' -f1 | grep ^%s-); do ip netns pids $n; done",
 		l.prefix)).Output()
@@ -153,7 +153,7 @@ func TestLabRun(t *testing.T) {
 	}
 }
 
-// record returns that of the scenario's first run, in which no request may have failed and at least the given number
+// record returns the record of the scenario's first run. It checks that no request failed and that at least the given number
 // arrived.
 func (l *labProcess) record(name string, least int64) *experiment.Record {
 	l.t.Helper()
@@ -195,7 +195,7 @@ func TestLabWork(t *testing.T) {
 
 // TestLabInterrupted checks that ctrl-C, or closing the terminal, stops everything and leaves nothing.
 func TestLabInterrupted(t *testing.T) {
-	caught := make(chan os.Signal, 1) // under nohup the labs would inherit that the signal is ignored, and obey that
+	caught := make(chan os.Signal, 1) // catch it here: if this process ignored it, as under nohup, the labs would ignore it, too
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
 	for name, sent := range map[string]os.Signal{"int": os.Interrupt, "hup": syscall.SIGHUP} {
@@ -237,8 +237,8 @@ func TestLabNotRemoved(t *testing.T) {
 	}
 }
 
-// TestLabPlayerKilled checks that the owner removes everything even then. While it played, nobody else could play
-// into its folder.
+// TestLabPlayerKilled checks that the owner removes everything even if the player is killed, and that no other lab can play into
+// the same folder meanwhile.
 func TestLabPlayerKilled(t *testing.T) {
 	l := startLab(t, "player")
 	l.awaitPlaying()
@@ -351,8 +351,8 @@ workload: {kind: classes, load: 0.5, classes: [` + classes + `]}
 	return path
 }
 
-// TestLabLooksAtChosenRuns checks that mistakes in a run that is left out are ignored, and that those in others have their place in the
-// file.
+// TestLabLooksAtChosenRuns checks that mistakes in runs that are not selected are ignored, and that messages about the others have
+// the place in the file.
 func TestLabLooksAtChosenRuns(t *testing.T) {
 	const network, cpu = "{name: a, network: 60KB}", "{name: a, cpu: 5ms}"
 	rules := "runs:\n  - {policy: static}\n  - {policy: hpa}\n  - {policy: static, scheduling: prequal}\n  - {policy: hpa, scheduling: " +
@@ -362,7 +362,7 @@ func TestLabLooksAtChosenRuns(t *testing.T) {
 	for name, c := range map[string]struct {
 		classes, keys string
 		o             labRun
-		want          string // expected message; empty: it is played
+		want          string // expected message; empty: the lab accepts the scenario
 		programs      string
 	}{
 		"all": {network, rules, labRun{}, ":9:34: runs[2].scheduling: HAProxy has no prequal", ""},
@@ -460,7 +460,7 @@ workload: {`+workload+`, classes: [{name: a, cpu: 1ms, network: 60KB}]}
 	}
 }
 
-// TestLabModelsAreLookedAt checks models before a scenario is played with them.
+// TestLabModelsAreLookedAt checks that a lab reports models with mistakes before it plays a scenario with them.
 func TestLabModelsAreLookedAt(t *testing.T) {
 	o := labRun{models: filepath.Join(t.TempDir(), "missing.json")}
 	_, err := o.prepareModels(t.Context(), "", nil, nil)

@@ -50,7 +50,7 @@ func startWork(t *testing.T) (cmd *exec.Cmd, said *strings.Builder, url string) 
 	}
 }
 
-// A server that is told to stop finishes open requests with their whole answers.
+// A server that is asked to stop first answers its open requests completely.
 func TestWorkFinishesWhatItHasBegun(t *testing.T) {
 	cmd, said, url := startWork(t)
 	const size = 64 << 20 // more than socket buffers can hold
@@ -91,8 +91,8 @@ func TestWorkRefuses(t *testing.T) {
 	}
 }
 
-// If the work uses the disk, a folder that is not on a disk is refused at once, and not by a service that does not become ready in
-// time.
+// If the work uses the disk, a folder that is not on a disk is refused at once; otherwise the service would only fail to become
+// ready in time.
 func TestLabWantsADisk(t *testing.T) {
 	need.Root(t)
 	for _, program := range []string{"haproxy", "stress-ng"} {

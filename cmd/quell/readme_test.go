@@ -71,7 +71,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// reader follows the README.
+// reader runs the README's commands.
 type reader struct {
 	t     *testing.T
 	dir   string // folder of the next command

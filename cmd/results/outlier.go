@@ -296,7 +296,8 @@ func livePart(sc *scenario.Scenario, plays [][]*experiment.Record) outlierCase {
 // faulty is the instance that the lab's scenarios are about: the scaler starts i5 on h5.
 const faulty = "i5"
 
-// sentToFaulty is how many requests the instance at fault got while it was. A client that gave up knows of no instance: it was that one.
+// sentToFaulty is how many requests the faulty instance got while it was at fault. A request that its client gave up names no
+// instance, and counts as sent to the faulty one.
 func sentToFaulty(sc *scenario.Scenario, r *experiment.Record) (n float64) {
 	from, to := sc.Timeline[0].At.Seconds(), sc.Timeline[len(sc.Timeline)-1].At.Seconds()
 	for _, s := range r.Samples {
@@ -307,8 +308,8 @@ func sentToFaulty(sc *scenario.Scenario, r *experiment.Record) (n float64) {
 	return n
 }
 
-// atFault is the violation in seconds, from the onset on, where only the requests that failed and those to the instance at fault are
-// judged: what a busy machine does to all instances is left out.
+// atFault is the violation in seconds from the onset on, computed only from requests that failed and requests to the instance at
+// fault. So it leaves out the effects of a busy machine on all instances.
 func atFault(sc *scenario.Scenario, r *experiment.Record) float64 {
 	judge := scenario.NewJudge(scenario.JudgeOptions{SLO: sc.Service.SLO, Duration: sc.Duration, Judging: sc.Judge})
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -321,7 +322,7 @@ func atFault(sc *scenario.Scenario, r *experiment.Record) float64 {
 	return judge.Verdict().SLO.ViolationS
 }
 
-// outlierFigures are the page's.
+// outlierFigures are the figures of the page.
 type outlierFigures struct {
 	outlierData
 	Defaults, Tuned     scenario.EjectionRules
@@ -350,10 +351,10 @@ func newOutlierFigures(d outlierData) outlierFigures {
 // outlierSum sums up what policy outlier did in all scenarios of a kind.
 type outlierSum struct {
 	Where             string
-	InTime, Reactions int     // reactions within 2 s, and all
+	InTime, Reactions int     // number of reactions within 2 s, and of all reactions
 	Longest           float64 // seconds
 	CalmHours         float64
-	ForNothing        float64 // changes in them
+	ForNothing        float64 // changes in scenarios in which nothing is wrong
 	NoMore            []outlierDuel
 }
 
@@ -389,18 +390,18 @@ func newOutlierSum(where string, cases []outlierCase) outlierSum {
 	return s
 }
 
-// outlierTable is a scenario's part of the page.
+// outlierTable is the page's table about one scenario.
 type outlierTable struct {
 	outlierCase
 	Rows []outlierRow
 }
 
-// outlierRow is a contender. Each figure is the median over the seeds, with the least and the most.
+// outlierRow is the row of a contender. Each figure is the median over the seeds, with the least and the largest value.
 type outlierRow struct {
 	Title                                                     string
 	Reaction, Violation, AtFault, Failed, Over, Sent, Changes string
-	// Against Envoy's detection, by how it is set: in how many seeds the contender is in violation for no longer than the better of
-	// Envoy's runs. Of policy outlier only.
+	// Against compares with Envoy's detection, by its settings: in how many seeds the contender is in violation for no longer than the
+	// better of Envoy's runs. Only policy outlier has it.
 	Against []outlierDuel
 }
 
@@ -428,7 +429,8 @@ func newOutlierTable(c outlierCase) outlierTable {
 	return t
 }
 
-// judged are the violations that are compared: on a machine shared with others, those of the instance at fault.
+// judged are the violations to compare: in live runs, whose machine also does other work, only those caused by the instance at
+// fault.
 func (r *outlierRun) judged() []float64 {
 	if r.AtFaultS != nil {
 		return r.AtFaultS
@@ -453,7 +455,7 @@ func (c *outlierCase) against(r outlierRun, envoy string) outlierDuel {
 	return d
 }
 
-// spreadOf is the median of values with the least and the most, or that there are none.
+// spreadOf is the median of values with the least and the largest; a dash if there are none.
 func spreadOf(values []float64, format string) string {
 	if len(values) == 0 {
 		return "-"

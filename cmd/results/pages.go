@@ -46,9 +46,9 @@ func writePage(dir, name string, figures any) error {
 	return os.WriteFile(filepath.Join(dir, name+".md"), text, 0o644)
 }
 
-// place is where figures were taken.
+// place is the machine on which figures were measured.
 type place struct {
-	Machine string // in words
+	Machine string // description of the machine
 	Cores   int
 }
 

@@ -14,7 +14,7 @@ import (
 
 var somewhere = place{Machine: "a virtual machine with 2 cores of Some Processor, shared with other work", Cores: 2}
 
-// checkPage compares a page with the file that holds what it should be.
+// checkPage compares a page with its golden file.
 func checkPage(t *testing.T, name, template string, figures any) {
 	t.Helper()
 	text, err := fill(template, figures)
@@ -87,7 +87,7 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// TestPagesOfTheLab renders them from records of a part of each kind; the others have not been played.
+// TestPagesOfTheLab renders the pages with records of only one part of each kind.
 func TestPagesOfTheLab(t *testing.T) {
 	testdata, err := filepath.Abs("testdata")
 	if err != nil {
@@ -129,7 +129,7 @@ func TestPagesOfTheLab(t *testing.T) {
 	}
 }
 
-// TestEveryPartIsOnItsPage holds that templates show every part, and only such.
+// TestEveryPartIsOnItsPage checks that the templates show every part, and nothing else as a part.
 func TestEveryPartIsOnItsPage(t *testing.T) {
 	for _, page := range []labPage{primaLab(), haproxyLab()} {
 		text, err := templates.ReadFile(page.name + ".md.tmpl")

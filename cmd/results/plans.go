@@ -24,26 +24,26 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// nearThreshold are points whose response time is near the simulated service's threshold, besides those of heldOut.
+// nearThreshold are held-out points, in addition to heldOut, whose response time is near the simulated service's threshold.
 var nearThreshold = []train.Cell{
 	{Level: 0.15, Interference: 0.55}, {Level: 0.15, Interference: 0.58}, {Level: 0.25, Interference: 0.48}, {Level: 0.35, Interference: 0.38},
 	{Level: 0.35, Interference: 0.35}, {Level: 0.45, Interference: 0.28}, {Level: 0.5, Interference: 0.25}, {Level: 0.55, Interference: 0.18},
 	{Level: 0.55, Interference: 0.21}, {Level: 0.65, Interference: 0.08}, {Level: 0.65, Interference: 0.11}, {Level: 0.73},
 }
 
-// plansRun is how long a held-out point is simulated, planSeeds how many trainings each figure is the mean of.
+// plansRun is how long a held-out point is simulated; planSeeds is the number of trainings over which each figure is the mean.
 const (
 	plansRun  = 30 * time.Minute
 	planSeeds = 10
 )
 
-// objectives are what plans are compared for. The p95 of a shared link is some three times its mean.
+// objectives are the response-time objectives for which plans are compared. On a shared link the p95 is about three times the mean.
 var objectives = []struct {
 	metric      quell.Metric
 	thresholdMS float64
 }{{quell.Mean, 40}, {quell.P95, 120}}
 
-// plansPage compares plans of training: models' errors against the number of runs.
+// plansPage compares training plans by the models' errors and the number of runs.
 func plansPage(ctx context.Context, dir string) error {
 	sc, err := simulatedService()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// someResult is a result whose figures hang on n.
+// someResult is a result whose figures depend on n.
 func someResult(n int) quell.Result {
 	x := float64(n)
 	mean, p95, p99 := 10.25+x/3, 20.5+x/2, 40.125+x
@@ -44,7 +44,7 @@ func someRecord(run scenario.Run, n int) *experiment.Record {
 	return r
 }
 
-// keepRecords writes a record of each run of a part, for so many seeds, to where the page looks for them.
+// keepRecords writes a record of each run of a part, for a number of seeds, into the folder that the page reads.
 func keepRecords(t *testing.T, p labPart, seeds int) {
 	t.Helper()
 	sc, err := p.load()
@@ -68,7 +68,7 @@ func keepRecords(t *testing.T, p labPart, seeds int) {
 	}
 }
 
-// keep writes what a command of the lab measured.
+// keep writes a file of measurements, as a command of the lab does.
 func keep(t *testing.T, name string, v any) {
 	t.Helper()
 	data, err := json.Marshal(v)
@@ -130,7 +130,7 @@ func someOutliers() outlierData {
 	}
 }
 
-// Of the requests that the instance at fault gets count those during the fault, with what clients gave up.
+// Only requests during the fault count as sent to the faulty instance, including those that clients gave up.
 func TestSentToFaulty(t *testing.T) {
 	sc, err := labPart{name: "outlier-errors"}.load()
 	if err != nil {
@@ -159,7 +159,7 @@ func someCosts() costs {
 	return c
 }
 
-// someCluster is a measured run of a cluster whose parts have written their reports down.
+// someCluster is a measured run of a cluster whose parts have written their reports.
 func someCluster(t *testing.T) *clusterRun {
 	t.Helper()
 	from := time.Unix(1_700_000_000, 0)

@@ -17,7 +17,7 @@ func TestUnits(t *testing.T) {
 		what  string
 		parse func(string) (float64, error)
 		text  string
-		want  float64 // NaN: refused
+		want  float64 // NaN: the text is refused
 	}{
 		{"share", share, "5%", 0.05}, {"share", share, "0.05", 0.05}, {"share", share, "2.5 %", 0.025}, {"share", share, "0", 0},
 		{"share", share, "-1%", -0.01}, {"share", share, "%", bad}, {"share", share, "5%%", bad}, {"share", share, "five", bad},

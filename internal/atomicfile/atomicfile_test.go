@@ -58,7 +58,7 @@ func check(t *testing.T, path, text string, mode os.FileMode) {
 	alone(t, filepath.Dir(path))
 }
 
-// alone holds that nothing else is left in a folder.
+// alone checks that nothing else is left in a folder.
 func alone(t *testing.T, dir string) {
 	t.Helper()
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {

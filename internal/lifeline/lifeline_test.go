@@ -46,7 +46,7 @@ func TestBroken(t *testing.T) {
 	<-broken
 }
 
-// TestGive holds that a process gets the pipe that it is given, and not that of its parent.
+// TestGive checks that a process gets the pipe that it was given, and not that of its parent.
 func TestGive(t *testing.T) {
 	t.Setenv(Variable, "9")
 	cmd := exec.Command("true")

@@ -29,7 +29,7 @@ func TestTakeIsForOneAtATime(t *testing.T) {
 	}
 }
 
-// A lock that is given up within a moment is waited for: a child of a killed process held it.
+// Take waits for a lock that is released within a moment, as when a child of a killed process holds it.
 func TestTakeOutlastsAMoment(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	synctest.Test(t, func(t *testing.T) {

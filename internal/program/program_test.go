@@ -85,7 +85,7 @@ func TestEndOfContextKillsTheWholeGroup(t *testing.T) {
 }
 
 func TestWhatIsLeftRunningGoesOn(t *testing.T) {
-	t.Parallel()                                                       // takes a second
+	t.Parallel()                                                       // in parallel, because it takes a second
 	out, err := Run(t.Context(), sh(`sleep 600 & echo $!`), nil, wide) // the child holds standard output open
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// running is false for a process that is gone, or killed and not yet reaped.
+// running returns false if a process is gone, or if it was killed but not yet reaped.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

@@ -76,7 +76,7 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// A wait for the end of a period takes as long if the wall clock is set meanwhile.
+// Waiting for the end of a period takes equally long if the wall clock is set meanwhile.
 func TestAfterIsWaitedForByTheMonotonicClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := wallclock.New()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A clock that was set shows another time on the wall; spans are what they are.
+// A clock that was set has another wall time, but durations measured with it stay right.
 func TestSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New()
