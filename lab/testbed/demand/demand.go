@@ -1,5 +1,5 @@
-// Package demand is the server's side of loadgen's requests of classes: it parses the work that a query asks for, and
-// makes answers of an exact size.
+// Package demand is the server's side of the requests of classes that package loadgen makes: it parses the work that a query asks for,
+// and makes answers of an exact size.
 package demand
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Demand is what one request wants of a machine, as in /work?class=home&cpu=5000us&disk=2&memory=300us&bytes=1000. What
-// the query leaves out is zero.
+// Demand is what one request needs of a machine, as in /work?class=home&cpu=5000us&disk=2&memory=300us&bytes=1000. What the query leaves
+// out is zero.
 type Demand struct {
 	CPU    time.Duration // on one core
 	Disk   int64         // operations
@@ -21,14 +21,14 @@ type Demand struct {
 	Bytes  int64         // of the answer
 }
 
-// The most that one request may ask for.
+// The largest amounts that one request may ask for.
 const (
 	MostTime  = time.Minute // of processor or memory
 	MostDisk  = 100_000
 	mostBytes = 1 << 40
 )
 
-// Of reads a query. An amount that is no number or out of bounds is a *quell.InvalidError, whose path is its key.
+// Of parses a query. If an amount is not a number or out of bounds, the error is a *quell.InvalidError whose path is the amount's key.
 func Of(query url.Values) (d Demand, err error) {
 	for _, span := range []struct {
 		key string
@@ -62,13 +62,13 @@ func refuse(key, text, format string, args ...any) error {
 	return &quell.InvalidError{Path: key, Problem: fmt.Sprintf("%q: give "+format, append([]any{text}, args...)...)}
 }
 
-// block bounds the memory of large answers: their content repeats after so many bytes.
+// block is the length after which the content of answers repeats, which limits the memory of large answers.
 const block = 256 << 10
 
-// Content answers with bytes, the same each time.
+// Content makes answers. Equal lengths give equal bytes.
 type Content struct{ block []byte }
 
-// NewContent makes it.
+// NewContent prepares the bytes of answers.
 func NewContent() *Content {
 	c := &Content{block: make([]byte, block)}
 	for i := range c.block {
@@ -77,10 +77,10 @@ func NewContent() *Content {
 	return c
 }
 
-// Byte is an answer's content at an offset.
+// Byte is the byte of an answer's content at an offset.
 func Byte(offset int64) byte { return byte(offset % block * 31 >> 3) }
 
-// Serve answers with that many bytes.
+// Serve answers with this many bytes.
 func (c *Content) Serve(w http.ResponseWriter, r *http.Request, bytes int64) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.FormatInt(bytes, 10))
@@ -90,7 +90,7 @@ func (c *Content) Serve(w http.ResponseWriter, r *http.Request, bytes int64) {
 	for left := bytes; left > 0; {
 		n, err := w.Write(c.block[:min(left, int64(len(c.block)))])
 		if err != nil {
-			return // the client has gone, or the machine is going
+			return // the client has gone, or the machine is ending
 		}
 		left -= int64(n)
 	}

@@ -24,9 +24,9 @@ func (ln *listener) Accept() (net.Conn, error) {
 	return ln.link.Conn(c, ln.owner), nil
 }
 
-// Conn returns a connection that sends over the link: a write hands each piece to the real connection once it has
-// crossed, and returns after the last. What is received does not cross the link. One connection is one flow: over
-// HTTP/1 it carries one response at a time. A write deadline is noticed when the next piece has crossed.
+// Conn returns a connection that sends over the link: a write gives each piece to the real connection when the piece has crossed the
+// link, and returns after the last. Received bytes do not cross the link. One connection is one flow: over HTTP/1 it carries one response
+// at a time. A write notices its deadline when the next piece has crossed.
 func (l *Link) Conn(c net.Conn, owner Owner) net.Conn {
 	return &conn{
 		Conn: c, link: l, closed: make(chan struct{}),
@@ -39,7 +39,7 @@ type conn struct {
 	link    *Link
 	flow    *flow
 	writing sync.Mutex
-	broken  error // what ended the first write that failed; part of it may have crossed, so none can follow
+	broken  error // what ended the first write that failed; a part of that write may have crossed, so no other write can follow
 	once    sync.Once
 	closed  chan struct{}
 }
@@ -69,7 +69,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return sent, nil
 }
 
-// crossed waits until more of the flow has crossed the link and returns how many bytes.
+// crossed waits until more of the flow has crossed the link, and returns the number of bytes.
 func (c *conn) crossed() (int, error) {
 	for {
 		if n := c.link.taken(c.flow); n > 0 {

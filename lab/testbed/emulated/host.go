@@ -17,37 +17,36 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Shared is what neighbours on an emulated machine compete for.
+// Shared is the resource for which neighbours on an emulated machine compete.
 const Shared = quell.Network
 
 // HostOptions describes a physical machine and the instance on it. ID, Instance, Listen and Bandwidth have no default.
 type HostOptions struct {
-	ID               string // of the physical machine, as in h1
-	Instance         string // of the instance on it, as in i1
+	ID               string // of the physical machine, such as h1
+	Instance         string // of the instance on it, such as i1
 	Listen           string // host:port of the service
 	Bandwidth        int64  // of the link, in bits per second
 	Piece            int64  // see LinkOptions
 	FileSize         int64  // bytes of the service's file; default 50,000
 	Boot             time.Duration
-	InterferenceFile string // see WriteInterference; none: the neighbours change by SetInterference only
-	InterferenceFlow int64  // bytes of a neighbour's flow; see InterfererOptions
-	Seed             uint64 // of the neighbours
+	InterferenceFile string // see WriteInterference; empty: only SetInterference changes what neighbours use
+	InterferenceFlow int64  // bytes of one flow of the neighbours; see InterfererOptions
+	Seed             uint64 // of the neighbours' random flows
 
-	ProbeListen  string       // host:port of the probe server; none: there is no probe server
-	ProbeHandler http.Handler // answers there; what it sends crosses the link
+	ProbeListen  string       // host:port of the probe server; empty: no probe server
+	ProbeHandler http.Handler // answers probes; what it sends crosses the link
 
-	// Agent, if set, runs beside the service, with the machine's file system, and must return when ctx ends. Its
-	// end does not end the machine.
+	// Agent, if set, runs beside the service and sees the emulated machine's file system. It must return when ctx ends. The machine goes on
+	// when Agent returns.
 	Agent func(ctx context.Context, root fs.FS) error
 
-	Lifeline *os.File      // the machine ends at its end of file, and closes it; none: it lives until told
-	Drain    time.Duration // how long open responses may take once it is told to end; default 2 s
+	Lifeline *os.File      // the machine ends, and closes the file, at the end of the file; nil: it runs until ctx ends
+	Drain    time.Duration // how long open responses may take when the machine ends; default 2 s
 	Now      func() time.Time
 	Logger   *slog.Logger
 }
 
-// Host is one emulated physical machine with one instance. It keeps no state outside itself, so that a process may
-// hold many.
+// Host is one emulated physical machine with one instance. It keeps no state outside itself, so one process may contain many.
 type Host struct {
 	opts       HostOptions
 	log        *slog.Logger
@@ -55,7 +54,7 @@ type Host struct {
 	interferer *Interferer
 	booted     atomic.Bool
 	service    *server
-	probe      *server // nil: none
+	probe      *server // nil if there is no probe server
 }
 
 // server is an HTTP server on the link.
@@ -86,7 +85,7 @@ func NewHost(o HostOptions) (*Host, error) {
 	return h, nil
 }
 
-// complete fills in defaults and checks what the link and the interferer do not.
+// complete fills in defaults, and checks the options that the link and the interferer do not check.
 func (o *HostOptions) complete() error {
 	if o.FileSize == 0 {
 		o.FileSize = 50_000
@@ -127,7 +126,7 @@ func (h *Host) newServer(addr string, handler http.Handler) *server {
 	}}
 }
 
-// Listen opens the host's addresses, once; Run does it if it was not done before.
+// Listen opens the host's addresses. If it was not called, Run does it.
 func (h *Host) Listen() error {
 	for _, s := range h.servers() {
 		if s.ln != nil {
@@ -159,10 +158,10 @@ func (h *Host) servers() []*server {
 	return []*server{h.service, h.probe}
 }
 
-// Addr is the service's address, with the port that was given to it once Listen has returned.
+// Addr is the service's address. After Listen it has the port that was assigned.
 func (h *Host) Addr() string { return h.service.at() }
 
-// ProbeAddr is the probe server's address likewise, and empty if there is none.
+// ProbeAddr is the probe server's address; empty if there is none. After Listen it has the port that was assigned.
 func (h *Host) ProbeAddr() string {
 	if h.probe == nil {
 		return ""
@@ -177,20 +176,20 @@ func (s *server) at() string {
 	return s.ln.Addr().String()
 }
 
-// FS is the root of the machine's file system, for sensors: /proc/net/dev, /proc/net/route and
-// /sys/class/net/eth0/speed, whose counters hold what the instance and its probe sent and nothing of the neighbours.
+// FS is the root of the machine's file system, for sensors. It has /proc/net/dev, /proc/net/route and /sys/class/net/eth0/speed. The
+// counters include what the instance and its probe server sent, but nothing of the neighbours.
 func (h *Host) FS() fs.FS { return machine{h.link, h.opts.Now} }
 
-// Counters are the bytes that have crossed the machine's link. An instance never sees the neighbours' part; it is for
-// the accounts of experiments.
+// Counters are the bytes that have crossed the machine's link. They are for the accounts of experiments: an instance never sees the
+// neighbours' part.
 func (h *Host) Counters() Counters { return h.link.Counters() }
 
-// SetInterference sets the share of the link that the neighbours ask for. With an interference file, the file's next
-// change overrides it.
+// SetInterference sets the share of the link that the neighbours ask for. If there is an interference file, its next change replaces this
+// share.
 func (h *Host) SetInterference(network float64) error { return h.interferer.SetUse(network) }
 
-// Run serves until ctx ends, the lifeline breaks or a listener fails, then lets open responses finish for a bounded
-// time. During the emulated boot every request gets a 503. It returns nil when it was told to end. A Host runs once.
+// Run answers requests until ctx ends, the lifeline ends or a listener fails; then open responses may finish for a limited time. During
+// the emulated boot every request gets a 503. If ctx or the lifeline ended it, the error is nil. A Host runs once.
 func (h *Host) Run(ctx context.Context) error {
 	defer h.link.Close()
 	if err := h.Listen(); err != nil {
@@ -234,7 +233,7 @@ func (h *Host) serve(parts *sync.WaitGroup, cancel context.CancelCauseFunc) {
 	}
 }
 
-// accompany starts what runs beside the servers.
+// accompany starts the parts that run beside the servers.
 func (h *Host) accompany(ctx context.Context, parts *sync.WaitGroup) {
 	if h.opts.InterferenceFile != "" {
 		f := &interferenceFile{path: h.opts.InterferenceFile, set: h.SetInterference, log: h.log}
@@ -251,14 +250,14 @@ func (h *Host) accompany(ctx context.Context, parts *sync.WaitGroup) {
 
 var errLifeline = errors.New("the lifeline broke")
 
-// watchLifeline ends the run when whoever holds the other end of the pipe has gone. Its read may outlive the run where
-// the file cannot be interrupted; it holds nothing then.
+// watchLifeline ends the run when the process at the other end of the pipe has ended. If the file's read cannot be interrupted, the read
+// may outlive the run, but it keeps nothing open then.
 func (h *Host) watchLifeline(cancel context.CancelCauseFunc) {
 	if h.opts.Lifeline == nil {
 		return
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, h.opts.Lifeline) // an error is an end too
+		_, _ = io.Copy(io.Discard, h.opts.Lifeline) // an error ends the lifeline, too
 		cancel(errLifeline)
 	}()
 }

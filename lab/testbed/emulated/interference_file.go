@@ -22,8 +22,8 @@ const (
 	interferenceMax  = 64 << 10 // bytes
 )
 
-// WriteInterference writes how large a share of each resource a machine's neighbours ask for, 0 or more, to the file
-// that its process polls. A reader sees the old content or the new, never a part.
+// WriteInterference writes a file with the share of each resource that a machine's neighbours ask for, 0 or more. The machine's process
+// polls the file. A reader sees the old content or the new, never a part.
 func WriteInterference(path string, use map[quell.Resource]float64) error {
 	if err := checkInterference(use); err != nil {
 		return fmt.Errorf("writing interference: %w", err)
@@ -50,7 +50,7 @@ func checkInterference(use map[quell.Resource]float64) error {
 	return nil
 }
 
-// parseInterference is strict: one JSON object of known resources and finite shares.
+// parseInterference accepts only one JSON object of known resources and finite shares.
 func parseInterference(content []byte) (map[quell.Resource]float64, error) {
 	use := map[quell.Resource]float64{}
 	d := json.NewDecoder(bytes.NewReader(content))
@@ -63,17 +63,17 @@ func parseInterference(content []byte) (map[quell.Resource]float64, error) {
 	return use, checkInterference(use)
 }
 
-// interferenceFile follows the file that says what the neighbours do.
+// interferenceFile follows the file that sets what the neighbours use.
 type interferenceFile struct {
 	path string
 	set  func(network float64) error
 	log  *slog.Logger
 
-	seen    fs.FileInfo // nil: there was no file
-	trouble bool        // told already
+	seen    fs.FileInfo // nil if there was no file
+	trouble bool        // the present error has been reported
 }
 
-// follow polls until ctx ends. A missing file means no neighbours; a broken one is reported and changes nothing.
+// follow polls the file until ctx ends. If the file is missing, there are no neighbours. A broken file is reported and changes nothing.
 func (f *interferenceFile) follow(ctx context.Context) {
 	tick := time.NewTicker(interferencePoll)
 	defer tick.Stop()
@@ -87,7 +87,7 @@ func (f *interferenceFile) follow(ctx context.Context) {
 	}
 }
 
-// note reports the first of a row of errors.
+// note reports an error unless the previous poll failed, too.
 func (f *interferenceFile) note(err error) {
 	if err != nil && !f.trouble {
 		f.log.Error("the neighbours stay as they are", "file", f.path, "error", err)
@@ -95,7 +95,7 @@ func (f *interferenceFile) note(err error) {
 	f.trouble = err != nil
 }
 
-// poll applies the file if it is another one than last time. A rewrite is a new file: they are put in place by rename.
+// poll applies the file if it is not the same file as last time. Files are put in place by rename, so a rewritten file is a new file.
 func (f *interferenceFile) poll() error {
 	info, err := os.Stat(f.path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,20 +9,20 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Defaults of an Interferer.
+// The defaults of InterfererOptions.
 const (
 	defaultFlowBytes = 16 << 10
 	defaultBacklog   = 5 * time.Second
 )
 
-// neighbours is the pure Poisson process behind an Interferer: gaps of rate one in rescaled time, so that a change of
-// the rate takes effect at once and keeps what has passed of the gap.
+// neighbours is the Poisson process of an Interferer, without clock and link. Gaps have rate one in rescaled time. So a change of the
+// rate takes effect at once, and the time since the last flow still counts towards the next one.
 type neighbours struct {
 	flowBytes int64
 	rng       *rand.Rand
 	perSecond float64
-	from      time.Duration // the time that gap counts from
-	gap       float64       // what is left of the unit gap at from
+	from      time.Duration // time from which gap counts
+	gap       float64       // what is left of the gap, in rescaled time, at from
 }
 
 func newNeighbours(flowBytes int64, seed uint64) *neighbours {
@@ -33,7 +33,7 @@ func newNeighbours(flowBytes int64, seed uint64) *neighbours {
 func (n *neighbours) next() (time.Duration, bool) {
 	after := n.gap / n.perSecond * float64(time.Second)
 	if !(after < float64(math.MaxInt64-n.from)) {
-		return 0, false // nothing comes at rate 0
+		return 0, false // at rate 0 no flow comes
 	}
 	return n.from + time.Duration(after), true
 }
@@ -45,7 +45,7 @@ func (n *neighbours) take() int64 {
 	return n.flowBytes
 }
 
-// setRate changes the rate, in flows per second. The caller has taken every arrival up to now.
+// setRate changes the rate, in flows per second. The caller must have taken every arrival up to now.
 func (n *neighbours) setRate(now time.Duration, perSecond float64) {
 	n.gap = max(0, n.gap-(now-n.from).Seconds()*n.perSecond)
 	n.from, n.perSecond = now, perSecond
@@ -55,18 +55,18 @@ func (n *neighbours) setRate(now time.Duration, perSecond float64) {
 type InterfererOptions struct {
 	Link      *Link
 	FlowBytes int64         // of each flow; default 16 KiB
-	Backlog   time.Duration // flows that wait longer than about this, in time of the whole link, are dropped; default 5 s
+	Backlog   time.Duration // if the waiting flows would take the whole link longer than about this, new flows are dropped; default 5 s
 	Seed      uint64
 }
 
-// Interferer puts other tenants' flows on a link: they arrive at random (Poisson), open loop, whatever the others on
-// the link do. They have no sockets; they only take the link's time.
+// Interferer puts the flows of other tenants on a link. They arrive at random (Poisson), whatever the other flows on the link do. They
+// have no sockets; they only take the link's time.
 type Interferer struct {
 	link  *Link
 	flows *neighbours
 }
 
-// NewInterferer attaches an interferer to the link, with use 0. A link has at most one.
+// NewInterferer attaches an interferer with a use of 0 to the link. A link has at most one.
 func NewInterferer(o InterfererOptions) (*Interferer, error) {
 	if o.FlowBytes == 0 {
 		o.FlowBytes = defaultFlowBytes
@@ -95,8 +95,8 @@ func NewInterferer(o InterfererOptions) (*Interferer, error) {
 	return i, nil
 }
 
-// SetUse sets the mean share of the link that the flows ask for, at once; 0 ends new arrivals. What they then carry
-// can be less, when the link is full.
+// SetUse sets the mean share of the link that the flows ask for, at once; at 0 no new flows arrive. If the link is full, the flows can
+// carry less than they ask for.
 func (i *Interferer) SetUse(use float64) error {
 	if !(use >= 0) || math.IsInf(use, 0) {
 		return &quell.InvalidError{Path: "use", Problem: fmt.Sprintf("%v: must be a finite share of the link, 0 or more", use)}

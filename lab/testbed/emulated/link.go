@@ -11,8 +11,7 @@ import (
 
 const defaultPiece = 2 << 10
 
-// beat is how often a link with neighbours but without anybody who waits is played forward, so that no later call has
-// much to catch up with.
+// beat is how often a link is advanced if it has neighbours but no writer waits, so that a later call does not have much to compute.
 const beat = time.Second
 
 // LinkOptions describes a link. BitsPerSecond has no default.
@@ -22,12 +21,12 @@ type LinkOptions struct {
 	Now           func() time.Time // default time.Now
 }
 
-// Link is the network card of a physical machine: a sender of fixed bandwidth that the open responses of an instance,
-// those of its probe and the neighbours' flows share equally, piece by piece. Only what leaves the machine crosses it.
+// Link is the network card of a physical machine: a sender of fixed bandwidth. The instance's open responses, those of its probe server
+// and the neighbours' flows share it equally, piece by piece. Only what leaves the machine crosses it.
 //
-// Timers wake up about a millisecond late. The link stays exact all the same: pieces have their times by the bytes
-// before them, and a late look grants all that are due. It uses no processor time while nothing waits and no
-// neighbours are set.
+// Timers wake up about a millisecond late. The link is exact all the same: the time at which a piece has crossed is computed from the
+// bytes before it, and a late look grants all pieces that are due. If no writer waits and no neighbours are set, the link uses no
+// processor time.
 type Link struct {
 	clock func() time.Time
 	start time.Time
@@ -36,7 +35,7 @@ type Link struct {
 	mu     sync.Mutex
 	sched  scheduler
 	timer  *time.Timer
-	armed  time.Duration // what the timer is set to; -1: not set
+	armed  time.Duration // the time to which the timer is set; -1: not set
 	closed bool
 }
 
@@ -66,15 +65,15 @@ func NewLink(o LinkOptions) (*Link, error) {
 // BitsPerSecond is the link's bandwidth.
 func (l *Link) BitsPerSecond() int64 { return l.sched.bitsPerSecond }
 
-// Counters are the bytes that have crossed a link since its beginning, by owner, HTTP headers included.
+// Counters are the bytes that have crossed a link since it was made, by owner, including HTTP headers.
 type Counters struct {
 	Instance   uint64
 	Probe      uint64
 	Neighbours uint64
-	Dropped    uint64 // neighbours' bytes that were never sent for want of room in the backlog
+	Dropped    uint64 // neighbours' bytes that were never sent, because the backlog was full
 }
 
-// Counters returns the counters up to now.
+// Counters returns the bytes that have crossed up to now.
 func (l *Link) Counters() Counters {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +98,7 @@ func (l *Link) Close() {
 
 func (l *Link) now() time.Duration { return l.clock().Sub(l.start) }
 
-// fire is the timer's call.
+// fire is what the timer calls.
 func (l *Link) fire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +108,7 @@ func (l *Link) fire() {
 	l.arm(now)
 }
 
-// advance plays the link up to now and tells those who wait. It never waits for them.
+// advance plays the link up to now and wakes the writers whose pieces have crossed. It never waits for them.
 func (l *Link) advance(now time.Duration) {
 	for _, g := range l.sched.advance(now) {
 		if g.flow.waiter != nil {
@@ -118,7 +117,7 @@ func (l *Link) advance(now time.Duration) {
 	}
 }
 
-// arm sets the timer to the next time that something has to be done, if there is one.
+// arm sets the timer to the next time at which the link has something to do, if there is one.
 func (l *Link) arm(now time.Duration) {
 	at, ok := l.sched.wake()
 	if !ok && l.sched.active() {
@@ -134,7 +133,7 @@ func (l *Link) arm(now time.Duration) {
 	}
 }
 
-// send queues n bytes of a flow, to start crossing now.
+// send queues n bytes of a flow, which may begin to cross now.
 func (l *Link) send(f *flow, n int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +147,7 @@ func (l *Link) send(f *flow, n int) error {
 	return nil
 }
 
-// taken returns the bytes of a flow that have crossed since the last call.
+// taken returns how many bytes of a flow have crossed since the last call.
 func (l *Link) taken(f *flow) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +156,7 @@ func (l *Link) taken(f *flow) int64 {
 	return n
 }
 
-// cancel takes back what a flow has not sent yet. A piece that is crossing cannot be called back.
+// cancel removes the bytes of a flow that have not begun to cross. A piece that is crossing cannot be removed.
 func (l *Link) cancel(f *flow) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +167,7 @@ func (l *Link) cancel(f *flow) {
 	l.arm(now)
 }
 
-// waiter is where a connection's writer waits for grants. The link's mutex guards granted.
+// waiter is where a connection's writer waits until pieces have crossed. The link's mutex guards granted.
 type waiter struct {
 	granted int64
 	signal  chan struct{}
@@ -180,6 +179,6 @@ func (w *waiter) grant(n int64) {
 	w.granted += n
 	select {
 	case w.signal <- struct{}{}:
-	default: // it has been told already
+	default: // it has a signal already
 	}
 }

@@ -11,8 +11,8 @@ import (
 // Interface is the name of an emulated machine's network card.
 const Interface = "eth0"
 
-// machine is what an agent sees of an emulated machine: its card's counters and speed, made when a file is opened. It
-// holds files only, no folders. What the neighbours send is not in it, as a guest cannot see it on a real machine.
+// machine is what an agent sees of an emulated machine: the counters and the speed of its network card, computed when a file is opened.
+// It has only files, no folders. What the neighbours send is missing, because a guest cannot see it on a real machine either.
 type machine struct {
 	link *Link
 	now  func() time.Time
@@ -38,13 +38,13 @@ func (m machine) content(name string) (string, bool) {
 		return "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" +
 			Interface + "\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n", true
 	case "sys/class/net/" + Interface + "/speed":
-		// The kernel's unit is whole Mbit/s. A bandwidth between them is left out, not rounded.
+		// The kernel's unit is whole Mbit/s. If the bandwidth is no multiple of that, the file is missing instead of rounded.
 		return fmt.Sprintf("%d\n", m.link.BitsPerSecond()/1e6), m.link.BitsPerSecond()%1e6 == 0
 	}
 	return "", false
 }
 
-// netDev counts packets as if they were full ones of 1448 bytes. Nothing is counted as received.
+// netDev counts packets as if all were full ones of 1448 bytes. It reports no received packets.
 func (m machine) netDev() string {
 	c := m.link.Counters()
 	sent := c.Instance + c.Probe

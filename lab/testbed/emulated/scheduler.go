@@ -2,7 +2,7 @@ package emulated
 
 import "time"
 
-// Owner is whose bytes cross a link.
+// Owner says on whose behalf bytes cross a link.
 type Owner int
 
 // The owners of the traffic of one physical machine.
@@ -13,58 +13,58 @@ const (
 	owners
 )
 
-// maxCredit is how much time a flow gets back that its writer lost between two pieces because a timer woke it late.
+// maxCredit is the most time that a flow gets back if its writer lost time between two pieces because a timer woke it late.
 const maxCredit = time.Millisecond
 
-// lookAhead bounds the search for the next piece that somebody waits for.
+// lookAhead limits how many pieces are searched for the next one that a writer waits for.
 const lookAhead = 64
 
-// flow is one sender on the link. Neighbours' flows have no waiter: nobody has to be told of their pieces.
+// flow is one sender on the link. Flows of neighbours have no waiter, because no writer waits for their pieces.
 type flow struct {
 	owner   Owner
 	waiter  *waiter
 	pending int64         // bytes that have not begun to cross
-	listed  bool          // in the queue or crossing
+	listed  bool          // it is in the queue or a piece of it is crossing
 	crossed time.Duration // when its last piece had crossed; -1: none yet
 }
 
-// grant says that n more bytes of a flow have crossed.
+// grant reports that n more bytes of a flow have crossed.
 type grant struct {
 	flow *flow
 	n    int64
 }
 
-// arrivals are flows that come by themselves. next says when the next one is due; take returns its bytes and moves on.
+// arrivals is a source of flows. next is when the next flow is due; take returns the flow's bytes and goes on to the one after it.
 type arrivals interface {
 	next() (at time.Duration, ok bool)
 	take() int64
 }
 
-// scheduler shares a link among flows: piece by piece, round robin, which is processor sharing in small steps. It is
-// pure: times are since the link's beginning and come in from outside, in order. Finish times follow from the bytes
-// alone, so a caller that looks late finds every piece finished at its proper time.
+// scheduler shares a link among flows, piece by piece in turns (round robin), which is processor sharing in small steps. It reads no
+// clock: times are arguments, since the link's beginning and in order. Finish times are computed from the bytes alone, so a caller that
+// looks late still finds the right finish time of every piece.
 type scheduler struct {
 	bitsPerSecond int64
 	piece         int64
-	source        arrivals // nil: none
-	maxWaiting    int64    // bytes of the source's flows that may wait; a flow beyond is dropped
+	source        arrivals // nil if there is none
+	maxWaiting    int64    // bytes of the source's flows that may wait; a flow beyond that is dropped
 
 	queue    fifo
-	current  *flow // whose piece is crossing; nil: the link is idle
+	current  *flow // flow whose piece is crossing; nil: the link is idle
 	bytes    int64 // of that piece
 	finish   time.Duration
-	fraction int64         // of a nanosecond owed to the next piece, in units of 1/bitsPerSecond
-	idle     time.Duration // since when the link is idle, while it is
+	fraction int64         // part of a nanosecond owed to the next piece, in units of 1/bitsPerSecond
+	idle     time.Duration // if the link is idle: since when
 
 	crossed [owners]uint64
-	waiting [owners]int64 // not crossed yet, the piece on its way included
+	waiting [owners]int64 // bytes that have not crossed yet, including the piece that is crossing
 	dropped uint64
-	waiters int // listed flows with a waiter
+	waiters int // number of listed flows with a waiter
 	grants  []grant
 }
 
-// advance plays the link up to now, the source's arrivals included, and returns what crossed, in order. The slice is
-// valid until the next call.
+// advance plays the link up to now, including the source's arrivals, and returns what crossed, in order. The slice is valid until the
+// next call.
 func (s *scheduler) advance(now time.Duration) []grant {
 	s.grants = s.grants[:0]
 	for at, ok := s.nextArrival(); ok && at <= now; at, ok = s.nextArrival() {
@@ -82,7 +82,7 @@ func (s *scheduler) nextArrival() (time.Duration, bool) {
 	return s.source.next()
 }
 
-// arrive lets the source's due flow in, unless too much waits already.
+// arrive adds the source's flow that is due, unless too many bytes wait already.
 func (s *scheduler) arrive(at time.Duration) {
 	bytes := s.source.take()
 	if s.waiting[OwnNeighbours]+bytes > s.maxWaiting {
@@ -109,7 +109,7 @@ func (s *scheduler) cross(now time.Duration) {
 	}
 }
 
-// begin puts the next piece on the link at the given time, or leaves the link idle.
+// begin starts the next piece at the given time; without one the link is idle.
 func (s *scheduler) begin(at time.Duration) {
 	for s.current = nil; s.current == nil; {
 		f := s.queue.pop()
@@ -130,7 +130,7 @@ func (s *scheduler) begin(at time.Duration) {
 	s.fraction = bitNanos % s.bitsPerSecond
 }
 
-// add gives a flow n more bytes to send. The caller has advanced to now.
+// add gives a flow n more bytes to send. The caller must have advanced the link to now.
 func (s *scheduler) add(now time.Duration, f *flow, n int64) {
 	f.pending += n
 	s.waiting[f.owner] += n
@@ -147,8 +147,8 @@ func (s *scheduler) add(now time.Duration, f *flow, n int64) {
 	}
 }
 
-// startOf is when a flow that finds the link idle begins to cross: now, or up to maxCredit earlier if the link fell
-// idle only because this flow's writer heard late that its last piece had crossed.
+// startOf is when a flow that finds the link idle begins to cross. Normally it is now. If the link fell idle only because this flow's
+// writer learned late that its last piece had crossed, it is up to maxCredit earlier.
 func (s *scheduler) startOf(now time.Duration, f *flow) time.Duration {
 	if f.crossed != s.idle {
 		return now
@@ -156,7 +156,7 @@ func (s *scheduler) startOf(now time.Duration, f *flow) time.Duration {
 	return max(s.idle, now-maxCredit)
 }
 
-// cancel takes back what has not begun to cross.
+// cancel removes the bytes of a flow that have not begun to cross.
 func (s *scheduler) cancel(f *flow) {
 	s.waiting[f.owner] -= f.pending
 	f.pending = 0
@@ -169,8 +169,8 @@ func (s *scheduler) unlist(f *flow) {
 	}
 }
 
-// wake is a time at or before the next grant that somebody waits for; false while nobody waits. Later arrivals queue
-// behind the flows that are there, so they cannot move it.
+// wake is a time not after the next grant that a writer waits for; false if no writer waits. Later arrivals queue behind the present
+// flows, so they cannot change it.
 func (s *scheduler) wake() (time.Duration, bool) {
 	if s.waiters == 0 || s.current == nil {
 		return 0, false
@@ -183,13 +183,13 @@ func (s *scheduler) wake() (time.Duration, bool) {
 	return at, true
 }
 
-// active says whether time changes anything: something crosses or can arrive by itself.
+// active says whether time changes anything: a piece crosses, or the source can add flows.
 func (s *scheduler) active() bool {
 	_, ok := s.nextArrival()
 	return ok || s.current != nil
 }
 
-// fifo is a queue of flows on a slice whose used front is reclaimed now and then.
+// fifo is a queue of flows on a slice. Used places at its front are freed now and then.
 type fifo struct {
 	flows []*flow
 	head  int

@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell/lab/testbed/demand"
 )
 
-// service answers every path but a few with the same file; /chunk and /work with the number of bytes in the query.
+// service answers /chunk and /work with the number of bytes in the query, and all other paths but a few with one file.
 type service struct {
 	size    int64
 	content *demand.Content
@@ -33,8 +33,8 @@ func (s *service) chunk(w http.ResponseWriter, r *http.Request) {
 	s.work(w, r)
 }
 
-// work answers requests of classes in the same way. It refuses demands on resources that such a machine does not
-// emulate.
+// work answers requests of classes with the number of bytes in the query. It refuses demands for resources that an emulated machine does
+// not have.
 func (s *service) work(w http.ResponseWriter, r *http.Request) {
 	d, err := demand.Of(r.URL.Query())
 	if err != nil {
