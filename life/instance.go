@@ -1,5 +1,5 @@
-// Package life holds the rules for the instances of a group: it turns the reports of scaler and balancer into a snapshot, and the
-// shares of a plan into steps. It is pure; the controller and the simulator use the same rules.
+// Package life holds the rules for the instances of a group. It turns the reports of scaler and balancer into a snapshot, and the shares
+// of a plan into steps (the next action for each instance). It is pure; the controller and the simulator use the same rules.
 package life
 
 import (
@@ -11,31 +11,31 @@ import (
 // Instance is one member of a group at one moment, as its scaler, its balancer and its controller know it.
 type Instance struct {
 	Member  quell.Member
-	Backend quell.BackendState // as the balancer has it
+	Backend quell.BackendState // as the balancer reports it; set if Known
 	Known   bool               // the balancer has it
 	Held    *quell.Held        // a person took it out of rotation, with a command to Quell or at the balancer itself
-	Ordered bool               // by a command to Quell, so the balancer must be told
+	Ordered bool               // Held was asked for by a command to Quell, so Quell must pass it on to the balancer
 	Leaving bool               // a plan removed it
 	Since   time.Time          // when it began to leave
 	Ending  bool               // the scaler was told to stop it
 
 	For  string      // the instance that it will replace; until then it gets no share
-	Last quell.State // in the last snapshot; empty: it was not in it
+	Last quell.State // state in the last snapshot; empty if it was not in that snapshot
 
 	Past        Past                       // as of the last snapshot
-	Observation *quell.Observation         // nil without readings
-	Limits      map[quell.Resource]float64 // in force, as its agent last reported
-	Settings    map[string]float64         // the same
+	Observation *quell.Observation         // nil if there are no readings
+	Limits      map[quell.Resource]float64 // limits in force, as its agent last reported them
+	Settings    map[string]float64         // settings in force, as its agent last reported them
 }
 
-// Orphaned returns whether the balancer drains the instance although no plan and no person is known to have asked for it: an earlier
-// controller began this drain and ended before it could store that.
+// Orphaned returns whether the balancer drains the instance although no plan and no person is known to have asked for it. Then an earlier
+// controller began the drain, and ended before it could store that.
 func (in *Instance) Orphaned() bool {
 	return in.Known && in.Backend.Draining && !in.Leaving && in.Held == nil && !in.Backend.Held
 }
 
-// drained returns whether a leaving instance can be stopped. That is so if the balancer drains it and has no open request there, if it
-// never served, if it has exited, or if it has been leaving for the given time, unless that is 0.
+// drained returns whether a leaving instance can be stopped. It can if the balancer drains it and has no open request at it, if it never
+// got requests, if it has exited, or if limit is not 0 and it has been leaving for that long.
 func (in *Instance) drained(now time.Time, limit time.Duration) bool {
 	late := limit > 0 && now.Sub(in.Since) >= limit
 	return in.Member.State == quell.Failed || !in.Known || late || in.Backend.Draining && in.Backend.InFlight == 0

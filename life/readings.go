@@ -25,13 +25,13 @@ func BySender(a, b Received) int {
 	return cmp.Or(strings.Compare(string(a.Source), string(b.Source)), strings.Compare(a.Sender, b.Sender))
 }
 
-// Find returns the position of a sender's reading among those of an instance, or where to insert it, in the order of
-// BySender.
+// Find returns the position of the reading with r's sender among an instance's readings, which are in the order of BySender,
+// and whether there is one. If there is none, place is where to insert r.
 func Find(readings []Received, r Received) (place int, there bool) {
 	return slices.BinarySearchFunc(readings, r, BySender)
 }
 
-// Put adds a reading to those of an instance, replacing the sender's previous one.
+// Put adds a reading to an instance's readings. It replaces the previous reading of the same sender.
 func Put(readings []Received, r Received) []Received {
 	place, there := Find(readings, r)
 	if there {
@@ -41,9 +41,9 @@ func Put(readings []Received, r Received) []Received {
 	return slices.Insert(readings, place, r)
 }
 
-// Current drops two kinds of an instance's readings: those of a sender that is silent while another one of its kind still reports, for
-// example a balancer that was removed; and counts of balancers from a past period. The argument holds the newest reading of each sender,
-// and is overwritten.
+// Current drops two kinds of an instance's readings. The first are readings of a sender that is silent although another sender with the
+// same source still reports; an example is a balancer that was removed. The second are counts of balancers from a past period. readings
+// holds the newest reading of each sender, and is overwritten.
 func Current(now time.Time, period time.Duration, readings []Received) []Received {
 	last := map[quell.Source]time.Time{quell.FromBalancer: now}
 	for i := range readings {
@@ -69,10 +69,10 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// Merge joins one instance's current readings, in the order of BySender; nil if there are none. The observation is as old as the newest
-// data of the machine, from its agent or from probers, whichever is older. So an agent that is silent makes it stale even if a balancer
-// still counts requests. Probes are used once: those from before the last snapshot say nothing about the utilisation in this period.
-// Damaged parts of readings are left out.
+// Merge joins one instance's current readings, which are in the order of BySender, into an observation. It returns nil if there are none.
+// The observation's time is that of the agent's or of the probers' newest reading, whichever is older. So a silent agent makes the
+// observation stale even if a balancer still counts requests. Probes from before the last snapshot are not used, because they say nothing
+// about the utilisation in this period. Damaged parts of readings are left out.
 func Merge(now, last time.Time, readings []Received) (o *quell.Observation, damaged []*DamagedError) {
 	if len(readings) == 0 {
 		return nil, nil
@@ -94,11 +94,12 @@ func Merge(now, last time.Time, readings []Received) (o *quell.Observation, dama
 		}
 	}
 	damaged = mergeBalancers(o, of(readings, quell.FromBalancer))
-	o.At = now.Add(-now.Sub(asOld(readings))) // also by the wall clock, in case it was set, because snapshots are stored
+	o.At = now.Add(-now.Sub(asOld(readings))) // sets the wall-clock time from the age, in case the clock was set; snapshots are stored
 	return o, damaged
 }
 
-// asOld is the time of the older machine part, or of balancers if there is none.
+// asOld returns the time of the agent's or of the probers' newest reading, whichever is older. If there is neither, it returns that
+// of a balancer's newest reading.
 func asOld(readings []Received) time.Time {
 	agent, prober := newest(readings, quell.FromAgent), newest(readings, quell.FromProber)
 	switch {
@@ -123,7 +124,7 @@ func of(readings []Received, source quell.Source) []Received {
 	return readings[first:]
 }
 
-// newest is the newest reading of a source, nil if there is none.
+// newest returns the newest reading of a source, or nil if there is none.
 func newest(readings []Received, source quell.Source) (last *Received) {
 	for i := range readings {
 		if r := &readings[i]; r.Source == source && (last == nil || r.At.After(last.At)) {
@@ -133,7 +134,8 @@ func newest(readings []Received, source quell.Source) (last *Received) {
 	return last
 }
 
-// Inside returns the limits and settings that an instance's agent last reported, however long ago, because they stay in force.
+// Inside returns the limits and settings that an instance's agent last reported. The report may be old, because limits and settings stay in
+// force.
 func Inside(readings []Received) (limits map[quell.Resource]float64, settings map[string]float64) {
 	agent := newest(readings, quell.FromAgent)
 	if agent == nil {
@@ -165,13 +167,13 @@ func pool(a, b quell.ProbeStats) quell.ProbeStats {
 	return quell.ProbeStats{MeanMS: mean, StddevMS: math.Sqrt(squares / (n - 1)), N: int(math.Min(n, math.MaxInt32)), By: a.By}
 }
 
-// spread is a sample's sum of squares around another mean.
+// spread returns a sample's sum of squared deviations from the given mean.
 func spread(s quell.ProbeStats, mean float64) float64 {
 	return float64(s.N-1)*s.StddevMS*s.StddevMS + float64(s.N)*(s.MeanMS-mean)*(s.MeanMS-mean)
 }
 
-// mergeBalancers adds the balancers' counts of the instance. Latencies are merged as histograms, never as percentiles. If there is
-// only one balancer, values that it reports without a histogram are used.
+// mergeBalancers adds what balancers counted at the instance. Latencies are merged as histograms, never as percentiles. If there is only
+// one balancer, values that it reports without a histogram are used too.
 func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*DamagedError) {
 	if len(readings) == 0 {
 		return nil
@@ -195,7 +197,7 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 	}
 	o.RequestRate, o.InFlight, o.ErrorRate = &sum.rate, &sum.inFlight, failed.mean()
 	o.LatencyMS = latency.summary()
-	if only := &readings[0]; len(readings) == 1 { // classes come without histograms, and percentiles cannot be merged
+	if only := &readings[0]; len(readings) == 1 { // classes have no histograms, and percentiles cannot be merged
 		o.LatencyByClassMS, o.RequestRates = only.Observation.LatencyByClassMS, only.Observation.RequestRates
 		if l := only.Observation.LatencyMS; o.LatencyMS == nil && len(only.LatencyHDR) == 0 && l != nil && l.N > 0 {
 			o.LatencyMS = l
@@ -212,7 +214,7 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 	return damaged
 }
 
-// meanLatency merges the means of balancers without single response times, weighted by requests, without percentiles.
+// meanLatency merges the mean latencies of balancers that report no histogram, weighted by requests. The result has no percentiles.
 func meanLatency(readings []Received) *quell.Latency {
 	var sum float64
 	var n int
@@ -263,7 +265,7 @@ type histograms struct {
 	wide bool // h accepts all values
 }
 
-// longest is beyond what any request takes: a day, in microseconds.
+// longest is longer than any request takes: a day, in microseconds.
 const longest = int64(24 * time.Hour / time.Microsecond)
 
 func (hs *histograms) add(encoded []byte) error {
@@ -299,12 +301,12 @@ func (hs *histograms) summary() *quell.Latency {
 	return &quell.Latency{Mean: ms(hs.h.Mean()), P50: at(50), P90: at(90), P95: at(95), P99: at(99), N: int(hs.h.TotalCount())}
 }
 
-// Arrivals sums the request rates of the balancers' last windows; nil if no balancer reports. The argument has the readings of each
-// instance. A balancer reports all its instances at once. If it has since reported without one of them, that instance died or left, and
-// the others' readings include its traffic, so its last reading must not be counted again. An instance that left within the window counts
-// for what it got.
+// Arrivals sums the request rates of the balancers' last windows. It returns nil if no balancer reports. readings has the readings of each
+// instance. A balancer reports all its instances at once. If its newest report is without some instance, that instance died or left, and
+// the others' readings now include its traffic. So the last reading of that instance is not counted again. If an instance left within the
+// window, the requests that it got are counted.
 func Arrivals(now time.Time, period time.Duration, readings map[string][]Received) *float64 {
-	last := map[string]time.Time{} // by balancer
+	last := map[string]time.Time{} // time of the newest reading by balancer
 	for _, from := range readings {
 		balancers := of(from, quell.FromBalancer)
 		for i := range balancers {

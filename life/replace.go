@@ -9,7 +9,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Replacement replaces an instance by a new one. It is data that is stored for restarts, from the request until the old instance leaves.
+// Replacement is the state of replacing an instance by a new one, from the request until the old instance leaves. The controller stores
+// it, so that a restart does not lose it.
 type Replacement struct {
 	Old     string    `json:"old"`
 	By      string    `json:"by"` // who asked for it
@@ -17,7 +18,7 @@ type Replacement struct {
 	New     string    `json:"new,omitempty"`
 	Tries   int       `json:"tries,omitempty"`      // number of new instances ordered
 	Ordered time.Time `json:"ordered,omitzero"`     // when the last one was ordered
-	Ready   time.Time `json:"ready_since,omitzero"` // since when the new one is ready; zero: it is not
+	Ready   time.Time `json:"ready_since,omitzero"` // since when the new instance is ready; zero if it is not
 }
 
 // Turn is the next action of a replacement.
@@ -25,32 +26,32 @@ type Turn int
 
 // The turns, in the order of a replacement.
 const (
-	Await    Turn = iota // nothing yet
-	Renew                // order a new instance; one of an earlier attempt is removed
+	Await    Turn = iota // do nothing yet
+	Renew                // order a new instance; remove that of an earlier attempt
 	TakeOver             // the new one may have a share, and the old one leaves
 	CallOff              // the old one stays; a new one that is not in service is removed
 	Over                 // the old one is already gone; a new one stays
 )
 
-// Replacing says when a new instance may take over.
+// Replacing has the times that decide when a new instance may take over.
 type Replacing struct {
 	Startup   time.Duration // how long it may take to be listed, and again to become ready
 	SlowStart time.Duration // its age before it takes a full share
-	Patience  time.Duration // how long a ready one waits for its first probe
+	Patience  time.Duration // how long a ready new instance waits for its first probe
 	Probed    func(id string) bool
 }
 
-// Patience is how long a new instance waits for its first probe: as long as a reading may be old.
+// Patience returns how long a new instance waits for its first probe: as long as a reading may be old.
 func Patience(service *quell.Service) time.Duration {
-	const standing = 3 // periods, where guard.stale_after is 0
+	const standing = 3 // periods, used if guard.stale_after is 0
 	return time.Duration(cmp.Or(service.Guard.StaleAfter, standing)) * service.Sampling
 }
 
 // mostTries limits the new instances ordered in one replacement.
 const mostTries = 3
 
-// Next returns the next action of a replacement, and why. coming means that the ordered instance is not listed yet. The group's instances
-// have the states of their last snapshot.
+// Next returns the next action of a replacement, and the reason for it. coming says that the ordered instance is not in the scaler's list
+// yet. Last of the group's instances must be the state in the last snapshot.
 func (r *Replacement) Next(now time.Time, group []Instance, coming bool, rules *Replacing) (turn Turn, why string) {
 	old, fresh := find(group, r.Old), find(group, r.New)
 	if fresh == nil || !fresh.inOrder() {
@@ -83,7 +84,7 @@ func (r *Replacement) Next(now time.Time, group []Instance, coming bool, rules *
 	return r.await(now, fresh, rules)
 }
 
-// find returns the instance of that name, nil if there is none.
+// find returns the instance with that ID, or nil if there is none.
 func find(group []Instance, id string) *Instance {
 	i := slices.IndexFunc(group, func(in Instance) bool { return in.Member.ID == id })
 	if i < 0 {
@@ -94,12 +95,12 @@ func find(group []Instance, id string) *Instance {
 
 func (in *Instance) failed() bool { return in.Member.State == quell.Failed || in.Last == quell.Failed }
 
-// inOrder returns whether the instance could serve.
+// inOrder returns whether the instance could get requests.
 func (in *Instance) inOrder() bool {
 	return in.Member.State == quell.Ready && in.Known && in.Backend.Healthy && !in.Leaving && !in.failed()
 }
 
-// broken returns why a new instance cannot be used, "" if it can.
+// broken returns why a new instance cannot be used, or "" if it can.
 func (r *Replacement) broken(now time.Time, fresh *Instance, rules *Replacing) string {
 	switch {
 	case fresh == nil && r.New == "":
@@ -124,7 +125,7 @@ func (r *Replacement) again(why string) (Turn, string) {
 	return Renew, why
 }
 
-// await is the action while the new instance may still become ready, or is ready.
+// await returns the action if the new instance is ready or may still become ready.
 func (r *Replacement) await(now time.Time, fresh *Instance, rules *Replacing) (Turn, string) {
 	switch {
 	case r.Ready.IsZero():

@@ -7,10 +7,11 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Roll records which instances a scaler lists: what instances cost, and which ordered ones are not listed yet. It is data that is stored
-// for restarts. Times read back have no monotonic part and must be converted to this process's clock with Anchor.
+// Roll records which instances a scaler lists. This shows for how long each instance has cost, and which ordered ones are not listed yet.
+// The controller stores it for restarts. Times that are read back have no monotonic part, and must be converted to this process's clock
+// with Anchor.
 type Roll struct {
-	EndedMS int64           `json:"ended_ms,omitempty"` // of stays that are no longer stored
+	EndedMS int64           `json:"ended_ms,omitempty"` // sum of the stays that are no longer stored
 	Stays   map[string]Stay `json:"stays,omitempty"`    // by instance; ended ones are kept for a while
 	Orders  []Order         `json:"orders,omitempty"`   // the oldest first
 }
@@ -18,7 +19,7 @@ type Roll struct {
 // Stay is the time for which an instance costs: from its start command to its exit.
 type Stay struct {
 	From  time.Time `json:"from"`
-	Until time.Time `json:"until,omitzero"` // zero: it runs
+	Until time.Time `json:"until,omitzero"` // zero if the instance still runs
 }
 
 // Order is a command to start instances, of which some are not listed yet.
@@ -29,10 +30,10 @@ type Order struct {
 	For   string    `json:"for,omitempty"`   // the instance to be replaced; empty: the group grows
 }
 
-// missing is how many of an order are not listed yet.
+// missing returns how many instances of an order are not listed yet.
 func (o *Order) missing() int { return o.Count + len(o.IDs) }
 
-// NewRoll returns an empty one.
+// NewRoll returns an empty Roll.
 func NewRoll() *Roll { return &Roll{Stays: map[string]Stay{}} }
 
 // Anchor converts every stored time to the present clock with the given function.
@@ -52,13 +53,14 @@ func (r *Roll) Anchor(on func(time.Time) time.Time) {
 	}
 }
 
-// Order records that n instances are about to be ordered. It is stored before the scaler is called, so that after a crash the next
-// controller waits for them. Instances may be ordered to replace another one.
+// Order records that n instances are about to be ordered. The Roll must be stored before the scaler is called, so that after a crash the
+// next controller waits for these instances. inPlaceOf is the instance that they are to replace, or "" if the group grows.
 func (r *Roll) Order(now time.Time, n int, inPlaceOf string) {
 	r.Orders = append(r.Orders, Order{At: now, Count: n, For: inPlaceOf})
 }
 
-// Answer records the scaler's answer to the last order: the named instances, and whether others come later. It returns how many do.
+// Answer records the scaler's answer to the last order: the instances that it named, and whether the call failed. It returns how many
+// instances of the order are to come later without having been named.
 func (r *Roll) Answer(ids []string, failed bool) (later int) {
 	o := &r.Orders[len(r.Orders)-1]
 	o.Count = max(0, o.Count-len(ids))
@@ -75,10 +77,10 @@ func (r *Roll) dropFilled() {
 	r.Orders = slices.DeleteFunc(r.Orders, func(o Order) bool { return o.missing() == 0 })
 }
 
-// Coming is how many instances that were ordered for the group to grow are not listed yet.
+// Coming returns how many instances that were ordered so that the group grows are not listed yet.
 func (r *Roll) Coming() int { return r.ComingFor("") }
 
-// ComingFor is how many were ordered to replace an instance.
+// ComingFor returns how many instances that were ordered to replace the instance old are not listed yet.
 func (r *Roll) ComingFor(old string) (n int) {
 	for i := range r.Orders {
 		if r.Orders[i].For == old {
@@ -88,7 +90,7 @@ func (r *Roll) ComingFor(old string) (n int) {
 	return n
 }
 
-// Release turns orders for an instance's replacement into orders for the group to grow.
+// Release turns orders that were to replace the instance old into orders that let the group grow.
 func (r *Roll) Release(old string) {
 	for i := range r.Orders {
 		if r.Orders[i].For == old {
@@ -108,14 +110,14 @@ func (r *Roll) Overdue(now time.Time, startup time.Duration) []Order {
 	return late
 }
 
-// remembered is how long the stay of an instance that is no longer listed is kept, so that one that is only missing from a list for a
+// remembered is how long the stay of an instance that is no longer listed is kept. So an instance that is missing from the list only for a
 // while is not counted twice.
 const remembered = time.Hour
 
-// Look takes in what the scaler lists now. An instance costs from the start that the scaler tells; one that was listed as failed costs
-// until the exit that it tells, or until now. One that is gone costs until now: its end is late by the time between two looks at most.
-// Whoever was not listed before has come of an order: of the one that names it, or else of the oldest that waits for any. Those are
-// returned.
+// Look records what the scaler lists now. An instance costs from the start that the scaler reports. If it is listed as failed, it costs
+// until the exit that the scaler reports, or else until now. If it is no longer listed, it costs until now, which is too long by at most
+// the time between two looks. An instance that was not listed before is taken to come from an order: from the order that names it, or else
+// from the oldest order that waits for instances without a name. Look returns these instances.
 func (r *Roll) Look(now time.Time, members []quell.Member) (came []Arrival) {
 	listed := make(map[string]bool, len(members))
 	for i := range members {
@@ -153,7 +155,7 @@ func (r *Roll) Look(now time.Time, members []quell.Member) (came []Arrival) {
 	return came
 }
 
-// within limits a reported time to the range from the earliest possible one to now; now if none is reported.
+// within limits the reported time told to the range from earliest to now. If no time is reported, it returns now.
 func within(earliest, told, now time.Time) time.Time {
 	switch {
 	case told.IsZero() || told.After(now):
@@ -164,14 +166,14 @@ func within(earliest, told, now time.Time) time.Time {
 	return told
 }
 
-// Arrival is an instance that came of an order.
+// Arrival is an instance that came from an order.
 type Arrival struct {
 	ID    string
-	For   string // the instance whose place it is to take; empty: the group grows
+	For   string // the instance that it is to replace; empty: the group grows
 	Named bool   // the scaler's answer to the order named it
 }
 
-// arrived takes an instance that is listed for the first time off an order, if it has come of one.
+// arrived removes an instance that is listed for the first time from the order that it came from. ordered is false if there is none.
 func (r *Roll) arrived(id string) (a Arrival, ordered bool) {
 	a.ID = id
 	i := slices.IndexFunc(r.Orders, func(o Order) bool { return slices.Contains(o.IDs, id) })
@@ -192,7 +194,7 @@ func (r *Roll) arrived(id string) (a Arrival, ordered bool) {
 	return a, true
 }
 
-// ms is the length of the stay in whole milliseconds, so that sums are the same in any order.
+// ms returns the length of the stay in whole milliseconds, so that a sum of stays does not depend on their order.
 func (s *Stay) ms(now time.Time) int64 {
 	end := s.Until
 	if end.IsZero() {
@@ -204,11 +206,11 @@ func (s *Stay) ms(now time.Time) int64 {
 // Cost is the cost of a group at one moment.
 type Cost struct {
 	At      time.Time
-	MS      int64 // instance-milliseconds until then
+	MS      int64 // instance-milliseconds until that moment
 	Running int   // instances that still run
 }
 
-// Cost sums the stays.
+// Cost returns the cost of the group until now, from its stays.
 func (r *Roll) Cost(now time.Time) Cost {
 	c := Cost{At: now, MS: r.EndedMS}
 	for _, s := range r.Stays {
@@ -220,7 +222,7 @@ func (r *Roll) Cost(now time.Time) Cost {
 	return c
 }
 
-// Seconds are the instance-seconds at a later moment, if nothing has changed since.
+// Seconds returns the instance-seconds until now, if the same instances have run since the moment of the Cost.
 func (c Cost) Seconds(now time.Time) float64 {
 	return float64(c.MS)/1000 + float64(c.Running)*max(0, now.Sub(c.At).Seconds())
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Past is what earlier snapshots recorded of an instance's health. The zero value means nothing.
+// Past is what is remembered of an instance's health. The zero value means that nothing is known.
 type Past struct {
 	Healthy bool      // it has passed a health check
 	Known   time.Time // when it was first seen at the balancer
 	Begun   bool      // it was seen before it was at the balancer, so having a share does not prove that it was ever healthy
 }
 
-// Note updates the Past from the present reports of scaler and balancer. It must be called at every look, also between snapshots, because
-// an instance may be added to the balancer and get a share between two snapshots if no other is ready.
+// Note updates the Past from the present reports of scaler and balancer. It must be called whenever these are read, also between snapshots,
+// because an instance may be added to the balancer and get a share between two snapshots if no other is ready.
 func (in *Instance) Note() { in.Past.Begun = in.Past.Begun || !in.Known }
 
 // Snapshot builds the snapshot of a group at the end of a sampling period, without the arrival rate. It updates the Past of each
@@ -30,7 +30,8 @@ func Snapshot(now time.Time, service *quell.Service, group []Instance) quell.Sna
 	return s
 }
 
-// awaitTurns keeps replacing instances out of the group until it is their turn. If the other instance has failed, its place is free.
+// awaitTurns keeps instances that are to replace another one out of the group until they take its place. If the instance to be replaced has
+// failed, they can take its place at once.
 func awaitTurns(instances []quell.Instance) {
 	for i := range instances {
 		in := &instances[i]
@@ -67,7 +68,7 @@ func wholeWeights(instances []quell.Instance) {
 	}
 }
 
-// shown is the instance as it appears in a snapshot.
+// shown returns the instance as it appears in a snapshot.
 func (in *Instance) shown(now time.Time, startup time.Duration) quell.Instance {
 	m, b := &in.Member, &in.Backend
 	s := quell.Instance{
@@ -100,7 +101,7 @@ func (in *Instance) state(now time.Time, startup time.Duration) quell.State {
 	case in.Leaving || in.Known && b.Draining && in.Held == nil:
 		return quell.Draining
 	case in.Held != nil:
-		in.Past = Past{} // when it is put back it may take as long to be healthy as a new one
+		in.Past = Past{} // after it is put back, it may take as long to become healthy as a new instance
 		return m.State
 	case m.State != quell.Ready || !in.Known:
 		return quell.Starting

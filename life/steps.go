@@ -15,12 +15,12 @@ type Step int
 const (
 	Wait  Step = iota // not at the balancer: it is starting, or the scaler is stopping it
 	Share             // at the balancer with its share of the requests
-	Hold              // a person took it out: its open requests may take any time
+	Hold              // a person took it out of rotation: its open requests may take any time
 	Drain             // it leaves: its open requests finish, no new ones arrive
 	Stop              // it has drained: it is removed from the balancer and stopped
 )
 
-// Next is the step of an instance now. When it leaves, its open requests may take as long as limit; 0: any time.
+// Next returns the present step of an instance. If the instance leaves, its open requests may take as long as limit; 0 means any time.
 func (in *Instance) Next(now time.Time, limit time.Duration) Step {
 	switch {
 	case in.Ending || in.Leaving && in.Member.State == quell.Draining:
@@ -37,20 +37,19 @@ func (in *Instance) Next(now time.Time, limit time.Duration) Step {
 	return Wait
 }
 
-// First is how many instances are started in an empty group.
+// First returns how many instances are started in an empty group.
 func First(g quell.Group) int { return min(max(g.Min, g.Initial), g.Max) }
 
-// Watch is how often a group is checked between two decisions for instances that became ready or have drained, given the sampling
-// period.
+// Watch returns the period at which a group is checked, between two decisions, for instances that became ready or have drained.
 func Watch(sampling time.Duration) time.Duration { return min(sampling/4, 500*time.Millisecond) }
 
 // Steps bring a group to the wanted state.
 type Steps struct {
-	Backends []quell.Backend // all that the balancer should have
+	Backends []quell.Backend // all backends that the balancer should have
 	Stop     []string        // instances that the scaler should end
 }
 
-// Follow lists the steps of a group whose instances are to have the given shares. Limit is that of Instance.Next.
+// Follow lists the steps of a group whose instances are to have the given shares. limit has the same meaning as in Instance.Next.
 func Follow(now time.Time, group []Instance, weights map[string]float64, limit time.Duration) Steps {
 	s := Steps{Backends: make([]quell.Backend, 0, len(group))}
 	s.Refill(now, group, weights, limit)
@@ -80,9 +79,9 @@ func (s *Steps) Refill(now time.Time, group []Instance, weights map[string]float
 	}
 }
 
-// InForce are the shares of a group until the next plan: those of the last plan. If these would send nothing anywhere, shares are equal
-// at once, because traffic cannot wait for a decision. An instance that will replace another one waits for its turn while there is any
-// other.
+// InForce returns the shares of a group until the next plan. These are the shares of the last plan. If they would give no instance any
+// requests, all shares are equal at once, because traffic cannot wait for a decision. An instance that is to replace another one gets no
+// share before its turn, unless there is no other instance.
 func InForce(group []Instance, planned map[string]float64) map[string]float64 {
 	var ready, waiting []string
 	var sum float64

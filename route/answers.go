@@ -10,10 +10,10 @@ import (
 // answers are a candidate's newest answers, from which the time of the next answer is predicted. They are kept both in
 // order of arrival and sorted, because a picker uses them several times for each new answer.
 type answers struct {
-	count  int                 // kept: the first ones of sorted, and in ring those from the oldest on
-	upTo   uint64              // byte k: how many had k or fewer requests in flight
-	oldest int                 // position in ring
-	since  time.Duration       // when the oldest arrived
+	count  int                 // number of answers kept: the first count of sorted, and in ring count answers from oldest on
+	upTo   uint64              // byte k: how many answers had k or fewer requests in flight
+	oldest int                 // position of the oldest answer in ring
+	since  time.Duration       // when the oldest answer arrived
 	sorted [answersKept]answer // by requests in flight, then by time
 	ring   [answersKept]datedAnswer
 }
@@ -28,13 +28,15 @@ type datedAnswer struct {
 	at time.Duration
 }
 
-// few is the number of requests in flight from which ranges are searched; smaller numbers are common and are counted.
+// few is a number of requests in flight. The answers with fewer are counted in upTo, because small numbers are common; the ranges of
+// others are searched.
 const few = 8
 
 // ones has a one in each byte.
 const ones = 0x0101010101010101
 
-// run returns the range of sorted answers with this many requests in flight, or where it would be.
+// run returns the range of sorted answers with this many requests in flight. If there are none, the range is
+// empty, at the place where they would be.
 func (a *answers) run(inFlight int64) (from, to int) {
 	if inFlight < few {
 		upTo := a.upTo << 8 // from the byte for 0 requests on: how many answers had fewer
@@ -45,7 +47,7 @@ func (a *answers) run(inFlight int64) (from, to int) {
 	return from, from + sort.Search(a.count-from, func(i int) bool { return a.sorted[from+i].inFlight > inFlight })
 }
 
-// place returns an answer's position in the order, or where it would be.
+// place returns the position of an answer in the order of sorted, or where it would be.
 func (a *answers) place(x answer) int {
 	low, high := a.run(x.inFlight)
 	for low < high {
@@ -58,7 +60,7 @@ func (a *answers) place(x answer) int {
 	return low
 }
 
-// countable is what an answer adds to upTo.
+// countable returns what an answer adds to upTo.
 func (x answer) countable() uint64 {
 	if x.inFlight >= few {
 		return 0
@@ -99,8 +101,8 @@ func (a *answers) forget(now time.Duration) {
 	}
 }
 
-// expected is the median time of recent answers to requests sent at about the same number in flight: those with the
-// nearest number. It is 0 if there is none.
+// expected returns the median time of recent answers to requests that were sent when about as many others were in flight: the
+// answers with the number nearest to inFlight. It is 0 if there is no answer.
 func (a *answers) expected(now time.Duration, inFlight int64) float64 {
 	if a == nil {
 		return 0
@@ -115,8 +117,8 @@ func (a *answers) expected(now time.Duration, inFlight int64) float64 {
 	return a.nearest(inFlight, from)
 }
 
-// nearest is the median of the answers whose number in flight is nearest to one that no answer has and whose position would
-// be place. Numbers equally far below and above both count.
+// nearest returns the median time of the answers whose number in flight is nearest to inFlight. No answer has that number itself; its
+// position in sorted would be place. If a number below and one above are equally near, the answers of both count.
 func (a *answers) nearest(inFlight int64, place int) float64 {
 	below, above := place, place // the runs are from below to place and from place to above
 	distance := int64(math.MaxInt64)
@@ -132,7 +134,7 @@ func (a *answers) nearest(inFlight int64, place int) float64 {
 	for above < a.count && a.sorted[above].inFlight-inFlight == distance {
 		above++
 	}
-	i, j := below, place // both runs are in order
+	i, j := below, place // the answers of each run are in order of time
 	lower := func() bool { return j == above || i < place && a.sorted[i].seconds <= a.sorted[j].seconds }
 	for range (above - below) / 2 {
 		if lower() {
@@ -151,8 +153,8 @@ func (a *answers) nearest(inFlight int64, place int) float64 {
 type inFlightWindow struct {
 	ring []int64
 	next int
-	upTo uint64 // byte k: how many are k or fewer
-	many []run  // numbers too large for a byte of upTo, in order
+	upTo uint64 // byte k: how many numbers are k or less
+	many []run  // numbers for which upTo has no byte, in increasing order
 }
 
 // run is a number and how often it occurs in the window.
@@ -204,7 +206,7 @@ func (w *inFlightWindow) place(inFlight int64) int {
 	return at
 }
 
-// quantile is the number of requests in flight above which a candidate is hot.
+// quantile returns the number of requests in flight above which a candidate is hot (loaded too much).
 func (w *inFlightWindow) quantile() int64 {
 	if len(w.ring) == 0 {
 		return math.MaxInt64

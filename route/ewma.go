@@ -7,9 +7,9 @@ import (
 )
 
 // EWMA draws two different candidates, each with a probability proportional to its weight, and picks the one with the
-// lower expected wait: peak latency * (inflight + 1) / weight. The peak latency rises at once with a slow answer and
-// decays over ewmaDecay, as in the balancers of Finagle and Linkerd, so an instance that became slow is avoided after
-// one answer. A candidate without answers gets one request and then waits for its answer.
+// lower expected waiting time: peak latency * (inflight + 1) / weight. The peak latency rises at once after a slow answer
+// and decays over ewmaDecay, as in the balancers of Finagle and Linkerd. So a candidate that became slow is avoided after one
+// answer. A candidate without answers gets one request, and no further ones until that request is answered.
 type EWMA struct {
 	rng *rand.Rand
 	now time.Duration
@@ -21,7 +21,7 @@ func newEWMA(rng *rand.Rand) *EWMA { return &EWMA{rng: rng} }
 // ewmaDecay is the time without answers after which a peak has decayed to 1/e (Finagle's default).
 const ewmaDecay = 10 * time.Second
 
-// unknownSeconds is the expected time of an answer from a candidate without answers, while the first one is awaited.
+// unknownSeconds is the expected response time of a candidate that has not yet answered its first request.
 const unknownSeconds = 1e6
 
 // peak is a moving average that rises at once and decays slowly. The zero value has no data.
@@ -34,7 +34,7 @@ func (p *peak) remains(now time.Duration) float64 {
 	return math.Exp(-float64(now-p.at) / float64(ewmaDecay))
 }
 
-// value is 0 if there are no data, or none recent enough.
+// value returns the present average. It is 0 if there are no data, or none recent enough.
 func (p *peak) value(now time.Duration) float64 {
 	if p.seconds == 0 {
 		return 0
@@ -67,7 +67,7 @@ func (e *EWMA) Pick(candidates []*Candidate) (int, bool) {
 	return e.better(candidates, first, second), true
 }
 
-// better returns the first of two unless the second, if there is one, costs less.
+// better returns first, or second if there is a second candidate and it costs less.
 func (e *EWMA) better(candidates []*Candidate, first, second int) int {
 	if second >= 0 && e.cost(candidates[second]) < e.cost(candidates[first]) {
 		return second
@@ -83,7 +83,7 @@ func (e *EWMA) cost(c *Candidate) float64 {
 	return expected * c.load()
 }
 
-// indexedEWMA draws from cumulative sums.
+// indexedEWMA is EWMA that draws from cumulative sums of the weights.
 type indexedEWMA struct {
 	indexedRandom2
 	EWMA

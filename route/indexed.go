@@ -8,8 +8,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Indexed picks like a Picker, in time logarithmic in the number of candidates (round robin: amortised, with another
-// logarithm), for groups too large to examine all candidates for every request. It must be told about changes.
+// Indexed picks like a Picker, but in a time that is logarithmic in the number of candidates (round robin: its square, on
+// average over many picks). It is for groups that are so large that examining all candidates for every request takes too
+// long. The caller must report changes.
 type Indexed interface {
 	// Reset sets new candidates, or new weights.
 	Reset(candidates []*Candidate)
@@ -19,7 +20,7 @@ type Indexed interface {
 	Pick() (index int, ok bool)
 }
 
-// NewIndexed returns the scheduling of New over an index.
+// NewIndexed is like New, but returns an Indexed.
 func NewIndexed(s quell.Scheduling, seed uint64) (Indexed, error) {
 	switch s {
 	case quell.LeastConn:
@@ -45,7 +46,7 @@ func leavesFor(n int) int {
 	return leaves
 }
 
-// indexedLeastConn keeps the lowest load of every subtree.
+// indexedLeastConn is LeastConn on a tree that keeps the lowest load of every subtree.
 type indexedLeastConn struct {
 	candidates []*Candidate
 	least      []float64
@@ -83,7 +84,7 @@ func (l *indexedLeastConn) Changed(i int) {
 	}
 }
 
-// Pick returns the first candidate after the last one picked whose load is the lowest, within rounding.
+// Pick returns a candidate with the lowest load, apart from rounding. Of several it returns the first after the one picked last.
 func (l *indexedLeastConn) Pick() (int, bool) {
 	if len(l.candidates) == 0 || math.IsInf(l.least[1], 1) {
 		return 0, false
@@ -97,8 +98,8 @@ func (l *indexedLeastConn) Pick() (int, bool) {
 	return i, true
 }
 
-// first returns the lowest leaf of the node's subtree, from the given one on, whose load is within the bound; -1 if
-// there is none.
+// first returns the first leaf of the node's subtree, not before the leaf from, whose load is at most bound. It returns -1
+// if there is none.
 func (l *indexedLeastConn) first(node, begin, width, from int, bound float64) int {
 	if begin+width <= from || l.least[node] > bound {
 		return -1
@@ -112,7 +113,7 @@ func (l *indexedLeastConn) first(node, begin, width, from int, bound float64) in
 	return l.first(2*node+1, begin+width/2, width/2, from, bound)
 }
 
-// indexedRandom2 keeps cumulative sums of the weights.
+// indexedRandom2 is Random2 with cumulative sums of the weights.
 type indexedRandom2 struct {
 	candidates []*Candidate
 	sums       []float64
@@ -159,7 +160,7 @@ func (r *indexedRandom2) drawBeside(first int) int {
 	return r.find(sought)
 }
 
-// find returns the first candidate whose cumulative sum exceeds a part of the total.
+// find returns the first candidate whose cumulative sum is above sought, a part of the total.
 func (r *indexedRandom2) find(sought float64) int {
 	sought = min(sought, math.Nextafter(r.sums[len(r.sums)-1], 0))
 	low, high := 0, len(r.sums)-1

@@ -2,20 +2,20 @@ package route
 
 import "math"
 
-// indexedRoundRobin is RoundRobin with credits as lines: between two picks of its own, a candidate's credit grows by its
-// share of every request, so after r requests it is base + share * r. The tree keeps the highest line of every subtree
-// and the r until which it stays the highest. As r grows, only subtrees whose winner changes are evaluated again (a
-// kinetic tournament).
+// indexedRoundRobin is RoundRobin with credits as straight lines. As long as a candidate is not picked, its credit grows by
+// its share of every request, so after r requests it is base + share * r. The tree keeps the highest line (the winner) of
+// every subtree, and the r until which that line stays the highest. As r grows, only subtrees whose winner changes are
+// evaluated again (a kinetic tournament).
 type indexedRoundRobin struct {
 	candidates []*Candidate
 	base       []float64 // credit of each candidate at r = 0
-	share      []float64 // of one request; candidates with 0 are never picked
+	share      []float64 // credit that each candidate gains per request; candidates with 0 are never picked
 	requests   float64   // r
 	winner     []int32
 	until      []float64 // the r at which a winner below may change
 }
 
-// Reset keeps the credits.
+// Reset sets new candidates or weights. The candidates keep their credits.
 func (t *indexedRoundRobin) Reset(candidates []*Candidate) {
 	t.settle()
 	t.candidates, t.requests = candidates, 0
@@ -71,7 +71,7 @@ func (t *indexedRoundRobin) Pick() (int, bool) {
 
 func (t *indexedRoundRobin) credit(i int32) float64 { return t.base[i] + t.share[i]*t.requests }
 
-// refresh evaluates the subtrees again whose winner may have changed.
+// refresh evaluates those subtrees again whose winner may have changed.
 func (t *indexedRoundRobin) refresh(node int) {
 	if t.until[node] > t.requests {
 		return
@@ -81,8 +81,8 @@ func (t *indexedRoundRobin) refresh(node int) {
 	t.play(node)
 }
 
-// play finds the winner of two subtrees, and when that may change. Among equal credits the lower index wins, unless the
-// other's credit grows faster.
+// play finds the winner of two subtrees, and the r at which it may change. Of two equal credits the one with the lower index
+// wins, unless the other grows faster.
 func (t *indexedRoundRobin) play(node int) {
 	a, b := t.winner[2*node], t.winner[2*node+1]
 	if t.credit(b) > t.credit(a) {

@@ -2,11 +2,11 @@ package route
 
 import "time"
 
-// Learner is a Picker, or an Indexed, that also uses time and the results of requests. Its caller reports both, under
-// the lock under which it picks.
+// Learner is a Picker, or an Indexed, that also uses the time and the results of requests. The caller reports both, and holds
+// the same lock as when it picks.
 type Learner interface {
-	// Advance sets the time, on a clock of the caller with any origin; earlier times than before are ignored. It must be
-	// called before every Pick and Done.
+	// Advance sets the time, on a clock of the caller with any origin. A time before the present one is ignored. Advance
+	// must be called before every Pick and Done.
 	Advance(now time.Duration)
 	// Done reports the end of a request that was sent to the candidate.
 	Done(c *Candidate, a Answer)
@@ -15,12 +15,12 @@ type Learner interface {
 // Answer is the end of a request.
 type Answer struct {
 	Took     time.Duration // from sending it to the last byte
-	InFlight int64         // of the candidate when the request was sent, without this request
+	InFlight int64         // the candidate's requests in flight when this request was sent, without this one
 	Failed   bool
 }
 
-// counted is the time of an answer for learning, in seconds. A failure counts as twice the expected time, at most a
-// minute, so that a candidate that fails fast does not attract traffic.
+// counted returns the time of an answer that is used for learning, in seconds. A failure counts as twice the expected time,
+// at most a minute, so that a candidate that fails fast does not attract traffic.
 func (a Answer) counted(expected func() float64) float64 {
 	took := max(a.Took, time.Nanosecond).Seconds()
 	if a.Failed {

@@ -6,8 +6,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// LeastConn picks the candidate with the smallest (inflight + 1) / weight. Ties are resolved in turns, so that an
-// idle group of equal weights is used evenly.
+// LeastConn picks the candidate with the smallest (inflight + 1) / weight. Equal candidates are picked in turns, so that an
+// idle group with equal weights is used evenly.
 type LeastConn struct {
 	last int
 }

@@ -8,10 +8,10 @@ import (
 )
 
 // Prequal picks by probes of requests in flight and latency (Wydrowski et al., "Load is not what you should balance:
-// Introducing Prequal", NSDI 2024). Every request sends three probes to random candidates, for later requests. A probe
-// returns the candidate's requests in flight and the expected latency at that number. Of the probes in the pool, those
-// above the 0.84 quantile of recent requests in flight are hot. The cold probe with the lowest latency is picked, or, if
-// all are hot, the one with the fewest requests in flight.
+// Introducing Prequal", NSDI 2024). With every request, three probes are sent to random candidates, for later requests. A
+// probe returns the candidate's requests in flight and the expected latency at that number. Of the probes in the pool, those
+// with more requests in flight than the 0.84 quantile of recent probes are hot; the others are cold. The cold probe with the
+// lowest latency is picked or, if all are hot, the probe with the fewest requests in flight.
 //
 // Weights do not apply, except that a candidate with weight 0 is never picked. A probe costs nothing: the balancer
 // answers it at once from its own counts, which are complete as long as it is the only balancer of the service.
@@ -21,7 +21,7 @@ type Prequal struct {
 	pool    []probe // in any order, at most one of each candidate
 	asked   uint64  // number of probes so far
 	seen    inFlightWindow
-	removed int // number of probes removed, oldest and worst in turns
+	removed int // number of probes removed; the oldest and the worst are removed in turns
 }
 
 // The parameters of the paper's evaluation.
@@ -31,7 +31,7 @@ const (
 	removedPerPick  = 1
 	hotQuantile     = 0.84
 	probeAge        = time.Second
-	leastProbes     = 2 // with fewer in the pool, a candidate is drawn at random
+	leastProbes     = 2 // if fewer probes are in the pool, a candidate is drawn at random
 	poolGrowth      = 1 // delta: how many more probes enter the pool than are used up
 	inFlightsKept   = 128
 	answersKept     = 32
@@ -47,7 +47,7 @@ type probe struct {
 	number    uint64 // sequence number of the probe; lower is older
 	at        time.Duration
 	inFlight  int64
-	seconds   float64 // expected; 0: unknown
+	seconds   float64 // expected latency; 0: unknown
 	index     int32   // its index among the candidates when last seen
 	uses      int32   // remaining uses; negative: unlimited
 }
@@ -120,7 +120,7 @@ func (p *Prequal) fromPool(candidates []*Candidate) (index int, ok bool) {
 	return index, true
 }
 
-// find returns whether the probe's candidate may be picked, and its present index.
+// find returns whether the probe's candidate may be picked. It also updates the candidate's index.
 func (e *probe) find(candidates []*Candidate) bool {
 	if int(e.index) >= len(candidates) || candidates[e.index] != e.candidate {
 		i := slices.Index(candidates, e.candidate)
@@ -222,13 +222,13 @@ func (p *Prequal) probe(candidates []*Candidate, picked int) {
 		}
 		inFlight := candidates[i].InFlight
 		if i == picked {
-			inFlight++ // the present request will be there when the probe arrives
+			inFlight++ // the present request will be in flight there when the probe arrives
 		}
 		p.take(candidates, i, inFlight)
 	}
 }
 
-// take puts a probe's answer into the pool, replacing an older one of the same candidate, or the oldest.
+// take puts a probe's answer into the pool. It replaces an older answer of the same candidate or, if the pool is full, the oldest one.
 func (p *Prequal) take(candidates []*Candidate, i int, inFlight int64) {
 	c := candidates[i]
 	p.seen.add(inFlight)
@@ -249,7 +249,7 @@ func (p *Prequal) take(candidates []*Candidate, i int, inFlight int64) {
 }
 
 // uses is how often a probe may be used in a group of n (the paper's b_reuse), rounded at random so that the mean is
-// exact. In small groups most probes only renew others, and probes have unlimited uses: -1.
+// exact. In small groups most probes only renew others, so uses are unlimited: -1.
 func (p *Prequal) uses(n int) int32 {
 	if n*(probesPerPick-removedPerPick) <= poolSize*probesPerPick {
 		return -1

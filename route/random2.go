@@ -3,10 +3,10 @@ package route
 import "math/rand/v2"
 
 // Random2 draws two different candidates, each with a probability proportional to its weight, and picks the one with the
-// smaller (inflight + 1) / weight, the first if they are equal. It is nearly as even as least connections, and several
-// balancers of a service do not all choose the same idle instance. The two are always different, as in EWMA, nginx and
-// Finagle. HAProxy and Envoy may draw the same one twice, which in a group of two sends a quarter of the requests to the
-// busier one, whatever its load.
+// smaller (inflight + 1) / weight, or the first if these are equal. It is nearly as even as least connections, and several
+// balancers of a service do not all choose the same idle instance. The two candidates are always different, as in EWMA,
+// nginx and Finagle. HAProxy and Envoy may draw the same one twice; in a group of two, this sends a quarter of the requests
+// to the busier one, whatever its load is.
 type Random2 struct {
 	rng *rand.Rand
 }
@@ -28,8 +28,8 @@ func (r *Random2) Pick(candidates []*Candidate) (int, bool) {
 	return first, true
 }
 
-// draw returns a candidate by weight, but never the excepted one; -1 if there is no other. total is the sum of the
-// weights that may be drawn.
+// draw returns a random candidate with a probability proportional to its weight, but never the candidate except. If there is
+// no other, it returns -1. total is the sum of the weights of the candidates that may be drawn.
 func draw(rng *rand.Rand, candidates []*Candidate, total float64, except int) int {
 	left, last := rng.Float64()*total, -1
 	for i, c := range candidates {

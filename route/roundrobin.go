@@ -6,9 +6,10 @@ import "math"
 // the one with the highest credit is picked and pays one. Weights 5, 1, 1 give A A B A C A A, not A A A A A B C.
 //
 // Credits are in requests, not in weights, so that they stay valid when weights are rescaled. As long as the group stays
-// the same they sum to zero and each stays above -1, so integer weights are exact over each cycle of their sum, whatever
-// ties and rounding do. Serving the largest credit first keeps them within the logarithm of the group's size when weights
-// change. A candidate that is left out neither gains nor loses.
+// the same, the credits sum to zero and each stays above -1. So if weights are integers, each candidate gets exactly its
+// weight in requests per cycle of as many requests as the weights sum to, in spite of ties and rounding. If weights change,
+// picking the highest credit first keeps credits within the logarithm of the group's size. The credit of a candidate that is
+// not among those to pick from stays the same.
 type RoundRobin struct{}
 
 // newRoundRobin returns a smooth weighted round robin. Its state is in the candidates.

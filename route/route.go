@@ -1,6 +1,5 @@
-// Package route decides which instance gets the next request. It is pure: the live balancer and the simulator use the
-// same code. A Picker is not safe for concurrent use; its caller also updates Candidate.InFlight, under the same
-// lock.
+// Package route decides which instance gets the next request. It is pure; the live balancer and the simulator use the same
+// code. A Picker is not safe for concurrent use: its caller holds a lock, and updates Candidate.InFlight under the same lock.
 package route
 
 import (
@@ -11,26 +10,26 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Candidate is an instance as a Picker sees it. The caller keeps one for as long as the instance exists, because
-// pickers store data in it.
+// Candidate is an instance as a Picker sees it. The caller must keep the same Candidate as long as the instance exists,
+// because pickers store data in it.
 type Candidate struct {
 	Weight   float64 // relative to the others'; candidates with 0 (or anything that is not a positive finite number) are never picked
 	InFlight int64   // requests sent and not yet answered
 
 	credit  float64  // round robin: requests owed to it (positive) or sent ahead (negative)
-	peak    peak     // ewma: of the answers' times
-	answers *answers // prequal: the newest ones; nil: none yet
+	peak    peak     // ewma: peak average of the times of answers
+	answers *answers // prequal: the newest answers; nil if there are none yet
 }
 
-// Picker chooses the index of the candidate for the next request. ok is false if none has a weight. The caller passes
-// only those that may be picked now: healthy, not draining. The set and the weights may change between calls. Every
-// implementation takes time at most linear in the number of candidates (3 to 5 µs at 1000) and allocates nothing; for
-// groups of thousands use Indexed. Some are also Learners.
+// Picker chooses the index of the candidate for the next request. ok is false if no candidate has a weight above 0. The
+// caller passes only candidates that may be picked now: they are healthy and do not drain. Candidates and weights may change
+// between calls. Every implementation takes at most linear time in the number of candidates (3 to 5 µs for 1000) and
+// allocates nothing. For groups of thousands use Indexed. Some Pickers are also Learners.
 type Picker interface {
 	Pick(candidates []*Candidate) (index int, ok bool)
 }
 
-// New returns the picker of a scheduling. The seed is for those that draw at random.
+// New returns the picker of a scheduling. Schedulings that draw at random use the seed.
 func New(s quell.Scheduling, seed uint64) (Picker, error) {
 	table := map[quell.Scheduling]func() Picker{
 		quell.RoundRobin: func() Picker { return newRoundRobin() },
@@ -46,7 +45,7 @@ func New(s quell.Scheduling, seed uint64) (Picker, error) {
 	return construct(), nil
 }
 
-// stream separates the pickers' random numbers from those of arrivals, neighbours and probes with the same seed.
+// stream makes the pickers' random numbers independent of those of arrivals, neighbours and probes with the same seed.
 const stream = 4 << 32
 
 func source(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }

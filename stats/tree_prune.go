@@ -7,11 +7,11 @@ import (
 
 func (b *branch) isLeaf() bool { return b.above == nil }
 
-// leafAt says whether the node is a leaf once the tree is pruned.
+// leafAt returns whether the node is a leaf after the tree is pruned with alpha.
 func (b *branch) leafAt(alpha float64) bool { return b.isLeaf() || b.prunedAt <= alpha }
 
-// weakestLinks sets prunedAt of every node: again and again, the nodes are pruned whose branches lower the cost least for each leaf that
-// they add (Breiman et al. 1984, section 3.3).
+// weakestLinks sets prunedAt of every node. It repeatedly prunes the nodes whose branches lower the cost least per leaf that they add
+// (Breiman et al. 1984, section 3.3).
 func (b *branch) weakestLinks() {
 	for alpha := 0.0; !b.leafAt(alpha); {
 		least := math.Inf(1)
@@ -25,8 +25,8 @@ func (b *branch) weakestLinks() {
 	}
 }
 
-// visit calls look for each test that is left of the pruned tree, with the cost that its branches save for each leaf that they add. It
-// returns the cost and the number of leaves.
+// visit calls look for each test that remains in the tree pruned with alpha. link is the cost that the branches of the test save per leaf
+// that they add. visit returns the cost and the number of leaves of the pruned tree.
 func (b *branch) visit(alpha float64, look func(node *branch, link float64)) (cost float64, leaves int) {
 	if b.leafAt(alpha) {
 		return b.cost, 1
@@ -38,14 +38,14 @@ func (b *branch) visit(alpha float64, look func(node *branch, link float64)) (co
 	return cost, leaves
 }
 
-// pruning is a step of the path from the tree as it was grown to its root.
+// pruning is one of the trees on the path from the tree as it was grown to its root alone.
 type pruning struct {
 	alpha  float64
 	cost   float64
 	leaves int
 }
 
-// path returns the trees that pruning leaves, the largest first.
+// path returns all trees that pruning gives, the largest first.
 func (b *branch) path() []pruning {
 	alphas := []float64{0}
 	b.visit(-1, func(node *branch, _ float64) { alphas = append(alphas, node.prunedAt) })
@@ -128,7 +128,7 @@ func (b *branch) samples() (n int) {
 	return n
 }
 
-// majority is the class with the most samples, the first of equals.
+// majority returns the class with the most samples. Of classes with equally many it returns the first.
 func (b *branch) majority() int {
 	best := 0
 	for class, k := range b.counts {
@@ -151,7 +151,7 @@ func (d *table) tree(b *branch, alpha float64) *Tree {
 	}
 }
 
-// merged drops tests both of whose branches name one class.
+// merged replaces each test whose two branches name the same class by a leaf.
 func (t *Tree) merged() *Tree {
 	if t.isLeaf() {
 		return t
