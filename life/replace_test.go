@@ -10,7 +10,7 @@ import (
 
 var rules = Replacing{Startup: startup, Patience: 3 * period, Probed: func(id string) bool { return id == "new" }}
 
-// pair is a group of an old instance that serves and a new one that is ready and waits.
+// pair is a group of an old instance that gets requests and a new one that is ready and waits for its turn.
 func pair() []Instance {
 	old, fresh := member(quell.Ready), member(quell.Ready)
 	old.Member.ID, fresh.Member.ID = "old", "new"
@@ -98,7 +98,7 @@ func TestSlowStartDelaysATakeover(t *testing.T) {
 	}
 }
 
-// If the new instance is not ready for a moment, waiting starts again.
+// If the new instance is not ready for a moment, its waiting time starts again.
 func TestReadyWithoutABreak(t *testing.T) {
 	never := rules
 	never.Probed = func(string) bool { return false }

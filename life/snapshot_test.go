@@ -53,7 +53,7 @@ func TestState(t *testing.T) {
 func TestAShareBeforeTheFirstCheck(t *testing.T) {
 	in := member(quell.Ready)
 	in.Known = false
-	in.Note() // a look between two snapshots shows it to the balancer
+	in.Note() // called between two snapshots, as the controller does
 	in.Known, in.Backend.Weight, in.Backend.Healthy = true, 0.5, false
 	for _, tc := range []struct {
 		after time.Duration
@@ -71,7 +71,7 @@ func TestAShareBeforeTheFirstCheck(t *testing.T) {
 	}
 }
 
-// One that is put back may take its time to be healthy, as a new one.
+// An instance that a person puts back may take as long to become healthy as a new one.
 func TestAHoldForgetsThePast(t *testing.T) {
 	in := member(quell.Ready)
 	in.Backend.Weight, in.Held, in.Past = 0, &quell.Held{By: "eve"}, Past{Healthy: true, Known: epoch.Add(-time.Hour)}

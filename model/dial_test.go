@@ -148,7 +148,7 @@ func sameFeatures(a, b map[string]float64) bool {
 	return true
 }
 
-// A class that appears after training costs what is known of other requests.
+// Requests of a class that appears only after training are expected to cost what other requests cost.
 func TestExpectedOfAnotherClass(t *testing.T) {
 	e := Expected{Intercept: 1, PerRequest: map[string]float64{"a": 2, OtherClasses: 3}}
 	for _, c := range []struct {
@@ -314,7 +314,7 @@ func TestBoundsOfCalmWindows(t *testing.T) {
 	}
 }
 
-// Rows that hold nothing of what DIAL looks at give no section, and those that hold some of it say what is missing.
+// If no row has the measurements that DIAL uses, there is no section. If rows have some of them, the report names what is missing.
 func TestFitDialOfLittle(t *testing.T) {
 	rows := law{rand.New(rand.NewPCG(1, 2)), 0.04}.rows()
 	bare := slices.Clone(rows)

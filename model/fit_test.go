@@ -292,7 +292,7 @@ func TestFitWithoutLoad(t *testing.T) {
 	}
 }
 
-// Rows of older versions have no observation. The same measurements with it give exactly the same models.
+// Rows that older versions wrote have no observation. The same rows with an observation give exactly the same models.
 func TestFitOfRowsWithObservations(t *testing.T) {
 	rows := sharedLinkRuns()
 	before, _ := fitted(t, rows)

@@ -2,7 +2,7 @@ package model
 
 import "testing"
 
-// No two sections read the same key, nor a key of the whole file.
+// No two sections read the same key, and no section reads a key that belongs to the whole file.
 func TestSectionsShareNoKey(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range known() {

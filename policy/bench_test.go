@@ -65,7 +65,7 @@ func crowd(n int, use float64) *quell.Snapshot {
 	return s
 }
 
-// BenchmarkPRIMA is one Decide with the guard and without JSON, after the memory has filled.
+// BenchmarkPRIMA measures one Decide with the guard, without JSON, after the memory has filled.
 func BenchmarkPRIMA(b *testing.B) {
 	for _, n := range []int{100, 1000, 10_000} {
 		for _, tc := range []struct {

@@ -93,7 +93,7 @@ func TestCalibrationOffset(t *testing.T) {
 	}
 }
 
-// However slow the windows, the correction stays within the trained range, and good periods end it.
+// The correction stays within the trained range, however slow the windows are, and good periods end it.
 func TestCalibrationIsBounded(t *testing.T) {
 	for _, ms := range []int{500, 9000} {
 		s := calibrating(1)

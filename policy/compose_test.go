@@ -30,7 +30,8 @@ func weighs(t *testing.T, what string, got, want map[string]float64) {
 	}
 }
 
-// The others get a cut share in proportion. The next decision keeps the cut, and its end gives the share back.
+// The other instances get what a cut takes, in proportion to their shares. The next decision keeps the cut. When the cut
+// ends, the instance has its share again.
 func TestCompose(t *testing.T) {
 	s := guarding("prima", func(s *quell.Service) { s.Group.Min = 3 })
 	e := engine(t, s, goldenModels(t))
@@ -102,7 +103,7 @@ func TestCutsYield(t *testing.T) {
 		map[string]float64{"a": 0, "b": 1. / 3, "c": 1. / 3, "d": 1. / 3})
 }
 
-// Whatever is cut, weights sum to 1, and no instance that is not cut loses.
+// Whatever is cut, the weights sum to 1, and no instance that is not cut loses weight.
 func TestComposedWeightsAreWhole(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(rt, "n")

@@ -125,7 +125,8 @@ func TestGuardOnce(t *testing.T) {
 }
 
 // fixedFleet is a list of n machines.
-// What guard.step leaves over while others give load up is no share of a new instance that has told nothing yet.
+// If guard.step leaves a part of the traffic over while other instances lose load, a new instance that has not yet reported
+// anything does not get that part as its share.
 func TestNothingGoesToTheUnknown(t *testing.T) {
 	s := golden("prima", 75, 0)
 	s.Guard.Floor, s.Guard.Step = .05, .5
@@ -259,7 +260,7 @@ func TestStaleFades(t *testing.T) {
 	})
 }
 
-// The share that a stale instance keeps does not change with the others' shares or with normalising.
+// A stale instance keeps its share, even if the others' shares change or are scaled.
 func TestStaleKeepsItsWeightWhileOthersShift(t *testing.T) {
 	service := guarding("prima", stale(1, 1000))
 	play(t, engine(t, service, goldenModels(t)),
@@ -279,8 +280,8 @@ func TestSilentInstanceOfStaticIsStale(t *testing.T) {
 	}
 }
 
-// If plans are applied, a ramp, a step and a hold end at the policy's wish: the policy continues from what it wanted,
-// not from the guard's result.
+// If plans are applied, a ramp, a step and a hold end at the share that the policy wants, because the policy continues from
+// the shares that it wanted and not from the guard's result.
 func TestGuardLetsThePolicyArrive(t *testing.T) {
 	shift := []string{"i1 weight=0.5 use=0.25 cap=0.1", "i2 weight=0.5 use=0.3 cap=0.5"}
 	calm := []string{"i1 weight=0.5 use=0.05 cap=0.1", "i2 weight=0.5 use=0.46 cap=0.5"}
@@ -324,7 +325,7 @@ func TestGuardLetsThePolicyArrive(t *testing.T) {
 	}
 }
 
-// If somebody else changed weights, the policy continues from those.
+// If somebody else changed weights, the policy continues from the changed weights.
 func TestGuardRespectsWeightsOfOthers(t *testing.T) {
 	play(t, engine(t, guarding("prima", maxStep(.4)), goldenModels(t)),
 		at("i1=0.3 i2=0.7 shift step", "i1 weight=0.5 use=0.25 cap=0.1", "i2 weight=0.5 use=0.3 cap=0.5"),

@@ -73,7 +73,7 @@ func drawFractions(rng *rand.Rand, n int) []fraction {
 	return list
 }
 
-// nearest agrees with another method, and finds a solution exactly if there is one.
+// nearest finds the same solution as another method, and finds one whenever there is one.
 func TestNearestIsNearest(t *testing.T) {
 	solved := 0
 	rapid.Check(t, func(t *rapid.T) {

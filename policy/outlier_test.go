@@ -22,7 +22,7 @@ type flock struct {
 	windows []shown
 }
 
-// shown is what an instance shows in a second.
+// shown is what is measured at an instance in a second.
 type shown struct {
 	ms, open, errors float64
 	n                int
@@ -77,7 +77,7 @@ func (c *flock) second() quell.Plan {
 	return plan
 }
 
-// after plays seconds until something is cut, at most as many as given.
+// after plays seconds until an instance is cut, at most the given number.
 func (c *flock) after(most int) (seconds int, plan quell.Plan) {
 	c.t.Helper()
 	for seconds = 1; seconds <= most; seconds++ {
@@ -93,9 +93,9 @@ func TestOutlierCuts(t *testing.T) {
 		n       int
 		change  func(windows []shown)
 		settle  func(*OutlierSettings)
-		seconds int     // until the first cut; 0: none
+		seconds int     // seconds until the first cut; 0: no cut
 		cut     string  // who
-		leaves  float64 // of the first one's share
+		leaves  float64 // the part of its share that the first cut leaves
 	}{
 		"slow in a way that leaves no doubt": {5, func(w []shown) { w[1].ms = 400 }, nil, 1, "i2", 0.1},
 		"slow":                               {5, func(w []shown) { w[1].ms = 60 }, nil, 2, "i2", 1. / 3},
@@ -155,7 +155,7 @@ func each(windows []shown, change func(*shown)) {
 	}
 }
 
-// A share comes back by doubling once the time is over; one that is slow again loses it for longer.
+// When the time of a cut is over, the share comes back by doubling. An instance that is slow again loses it for longer.
 func TestOutlierLetsSharesGrowAgain(t *testing.T) {
 	c := newFlock(t, 4, func(*OutlierSettings) {})
 	left := func(seconds int) (trace []float64) {

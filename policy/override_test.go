@@ -62,7 +62,7 @@ func TestOverrideSaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// A weight that is cleared returns to the policy's by steps, and confirmation continues meanwhile.
+// When a person clears a weight, it returns to the policy's weight by steps. Meanwhile the policy goes on confirming.
 func TestAClearedOverrideReturnsBySteps(t *testing.T) {
 	for _, policy := range []string{"prima", "static", "lr", "hpa"} {
 		s := guarding(policy, func(s *quell.Service) { maxStep(.3)(s); s.Group.Min = 3 })
@@ -99,8 +99,8 @@ func wantEqual(in *quell.Snapshot) {
 	}
 }
 
-// What a person holds back is not capacity. The group grows for the other instances as if this one were not there,
-// with the usual confirmation, and never removes it or shifts load for it.
+// Capacity that a person's weight keeps unused does not count. The group grows as if this instance were not there, with the
+// usual confirmation. It never removes the instance and never shifts load because of it.
 func TestCapacityThatMayNotBeUsedDoesNotCount(t *testing.T) {
 	held := []string{"a weight=0 use=0 cap=0.5 hand=0", "b weight=1 use=0.8 cap=0.5"}
 	for _, tc := range []struct {
@@ -170,7 +170,7 @@ func TestCapacityThatMayNotBeUsedDoesNotCount(t *testing.T) {
 	}
 }
 
-// Overrides keep the weights' sum at 1, and are applied if they leave some instance traffic, and otherwise not at all.
+// With overrides the weights still sum to 1. If the overrides would leave no instance any traffic, none is applied.
 func TestOverrideHoldsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t)

@@ -352,7 +352,8 @@ func TestSeverityFromProbes(t *testing.T) {
 	}
 }
 
-// What chance explains as rarely as readings that are confirmed needs no confirmation: alone 10 ms, 1 ms spread, 40 probes.
+// A reading that is as unlikely by chance as several confirming readings needs no confirmation. The probes without neighbours: 10 ms, 1 ms
+// spread, 40 probes.
 func TestClearInterferenceIsActedOnAtOnce(t *testing.T) {
 	for probe, want := range map[float64]bool{10.8: false, 14: true} {
 		e := engine(t, golden("prima", 75, 1), goldenModels(t))
@@ -368,7 +369,8 @@ func TestClearInterferenceIsActedOnAtOnce(t *testing.T) {
 	}
 }
 
-// Interference that was found often enough to act on is kept for as many windows without it; less is not.
+// If interference was found in as many windows as are needed to act, it is kept until as many windows lack it. If it was found in fewer,
+// it is not kept.
 func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
 	e := engine(t, golden("prima", 75, 1), goldenModels(t))
 	var st State
@@ -398,8 +400,8 @@ func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
 	}
 }
 
-// A ready instance that never reports its severity is waited for as long as guard.stale_after says, and does not
-// block changes of the group for ever.
+// The policy waits for a ready instance that never reports its severity only as long as guard.stale_after says. So the
+// instance does not block changes of the group for ever.
 func TestSilentInstanceIsNotWaitedForForEver(t *testing.T) {
 	s := golden("prima", 75, 0)
 	one(&s)

@@ -171,7 +171,7 @@ func TestWhatTheModelsKnow(t *testing.T) {
 	}
 }
 
-// A resource that an instance does not report is waited for, then left out for that instance, and the plan says so.
+// If an instance does not report a resource, the policy waits, and then judges the instance without it. The plan says so.
 func TestAResourceThatIsNotTold(t *testing.T) {
 	s := both(0)
 	s.Guard.StaleAfter, s.Guard.Fade = 3, 10
@@ -424,7 +424,7 @@ func TestPRIMASettlesByTwoResources(t *testing.T) {
 	})
 }
 
-// A neighbour on two resources at once: the one that leaves less binds, and the reason names both.
+// If a neighbour uses two resources at once, the one of which it leaves less is the limit, and the reason names both.
 func TestANeighbourOnTwoResources(t *testing.T) {
 	e := engine(t, both(0), twins(goldenModels(t)))
 	plan, _ := e.Decide(snap(t, 0, "a weight=0.5 use=0.2 sf=0.2 cpu=0.2 cpusf=0.5", "b weight=0.5 use=0.2 sf=0 cpu=0.2 cpusf=0"), State{})
@@ -438,7 +438,8 @@ func TestANeighbourOnTwoResources(t *testing.T) {
 	}
 }
 
-// What requests take of each resource is compared over many of them: single periods differ by chance, and a lasting change is followed.
+// The use of each resource per request is compared over many requests, because single periods differ by chance. A lasting change is
+// followed.
 func TestAPeriodsMixDoesNotSwingCapacity(t *testing.T) {
 	e := engine(t, both(0), twins(goldenModels(t)))
 	var st State

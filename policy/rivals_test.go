@@ -46,7 +46,7 @@ func TestHPASizes(t *testing.T) {
 	}
 }
 
-// A group that is far too small is doubled, or gets four more if that is more.
+// A group that is far too small is doubled, or gets four more instances if that is more.
 func TestHPAGrowsByAsManyOrFour(t *testing.T) {
 	for size, want := range map[int]int{1: 5, 2: 6, 3: 7, 4: 8, 5: 10, 6: 12, 9: 18} {
 		s := rival("hpa", 0.1)
@@ -116,7 +116,7 @@ func TestHPASettles(t *testing.T) {
 	})
 }
 
-// Points of a curve give the curve.
+// A fit to points of a curve gives that curve.
 func TestFitCurveFindsTheCurve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		alpha, beta := rapid.Float64Range(50, 500).Draw(t, "alpha"), rapid.Float64Range(0.5, 2).Draw(t, "beta")

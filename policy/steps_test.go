@@ -154,8 +154,8 @@ func drawGuard(rng *rand.Rand) quell.Guard {
 	}
 }
 
-// Whatever the policy, the rules and the readings: the shares sum to 1, a person's share is in force, and if shares
-// within all limits exist, the plan's are such shares, and no others within the limits are nearer to the policy's.
+// For every policy, all rules and all readings: the shares sum to 1, and a share that a person set is in force. If shares
+// within all limits exist, the plan has such shares, and no others within the limits are nearer to the policy's.
 func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 	models := goldenModels(t)
 	checked, eased := 0, 0

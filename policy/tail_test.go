@@ -101,7 +101,7 @@ func TestTailSharesAreOptimal(t *testing.T) {
 	})
 }
 
-// Where Eq. 3 gives nobody less than nothing, the shares are its own.
+// If Eq. 3 gives no negative share, tailShares returns the shares of Eq. 3.
 func TestTailSharesAreThoseOfThePaper(t *testing.T) {
 	rates, arrivals := []float64{400, 1000, 1000}, 1500.0 // section II-C: peak 1000, of which neighbours take 0.6 at one instance
 	roots := math.Sqrt(400) + 2*math.Sqrt(1000)
@@ -152,7 +152,7 @@ func TestTailShares(t *testing.T) {
 	}
 }
 
-// An instance enters as its rate reaches what the last request costs elsewhere, without a jump.
+// As the rate of an instance grows, its share rises from 0 without a jump.
 func TestTailSharesAreContinuous(t *testing.T) {
 	rates := []float64{1000, 600, 350, 100}
 	before, _ := tailShares(rates, 1)

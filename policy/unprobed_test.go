@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// probing is a service whose instances are waited for as long as guard.stale_after says.
+// probing is a service that waits for readings of its instances as long as guard.stale_after says.
 func probing(staleAfter int) quell.Service {
 	s := golden("prima", 75, 1)
 	s.Guard.StaleAfter, s.Guard.Fade, s.Guard.Floor = staleAfter, 10, 0.05
@@ -24,7 +24,8 @@ func added(p quell.Plan) int {
 	return p.Group.Add
 }
 
-// An instance that reports but is never probed is waited for, but not for ever: the group grows without it, and the plan says so.
+// The policy waits for an instance that reports but is never probed, but not for ever. Then the group grows without it, and the plan
+// says so.
 func TestAnUnprobedInstanceDoesNotStopScaleOut(t *testing.T) {
 	for _, tc := range []struct{ staleAfter, waits int }{{3, 3}, {1, 1}, {8, 8}, {0, defaultPatience}} {
 		t.Run(fmt.Sprintf("stale_after %d", tc.staleAfter), func(t *testing.T) {

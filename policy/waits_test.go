@@ -139,7 +139,7 @@ func TestWaitsSaysWhy(t *testing.T) {
 	}
 }
 
-// A group is reported until it waits half as much, and a cause until another one is clearly larger.
+// A group is reported until its waiting has halved. A cause is reported until another cause is clearly larger.
 func TestWaitsDoesNotFlicker(t *testing.T) {
 	e, st := hostEngine(t), State{}
 	named := func(quota, neighbours float64) string {

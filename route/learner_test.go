@@ -224,8 +224,8 @@ func TestPrequalsPoolKeepsItsBounds(t *testing.T) {
 	})
 }
 
-// Using a probe counts the new request in it: two equal candidates are used in turns, and one that has filled up to the
-// quantile is left for a slower one.
+// When a probe is used, its number of requests in flight rises by the new request. So two equal candidates are used in turns,
+// and when one reaches the quantile, a slower one is picked.
 func TestPrequalCountsWhatItSendsInUsedProbes(t *testing.T) {
 	candidates := group(1, 1)
 	pooled := func(seconds ...float64) *Prequal {

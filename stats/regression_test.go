@@ -58,7 +58,7 @@ func TestLeastSquaresAreThoseOfSciPy(t *testing.T) {
 	}
 }
 
-// At the least, the slope is 0 for coefficients that are free or above 0, and nothing is to be gained by raising one that is 0.
+// At the minimum, the slope is 0 for coefficients that are free or above 0, and raising a coefficient that is 0 does not lower the sum.
 func TestLeastSquaresAreLeast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "columns")
@@ -135,7 +135,7 @@ func TestRegressionsRefuse(t *testing.T) {
 	}
 }
 
-// statsmodels comes near the least by weighted regressions; the linear programme finds a corner that is no worse.
+// statsmodels approximates the minimum by weighted regressions. The linear programme finds a corner with a loss that is no larger.
 func TestQuantileRegressionIsThatOfStatsmodels(t *testing.T) {
 	for _, c := range readRegressions(t).Quantiles {
 		for name, want := range c.Fits {

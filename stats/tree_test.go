@@ -174,7 +174,7 @@ func TestGainRatioOfMissingValues(t *testing.T) {
 	}
 }
 
-// What lacks a feature takes the branch that most others took, in training and later.
+// A sample without a feature takes the branch that most other samples took, in training and later.
 func TestMissingFollowsTheLargerBranch(t *testing.T) {
 	for _, c := range []Criterion{Gini, GainRatio} {
 		samples := append(byHand(), Sample{Class: "b"}, Sample{Class: "a"})
@@ -195,7 +195,7 @@ func TestMissingFollowsTheLargerBranch(t *testing.T) {
 	}
 }
 
-// A feature that is never measured, one that never varies, and classes that nothing tells apart give no test.
+// There is no test of a feature that is never measured or never varies, and none if no feature distinguishes the classes.
 func TestNothingToTell(t *testing.T) {
 	for name, c := range map[string]struct {
 		samples []Sample
@@ -240,7 +240,8 @@ func TestFitTreeRefuses(t *testing.T) {
 	}
 }
 
-// Pruning finds the test that matters among features that say nothing. GainRatio hardly grows any other: no gain pays for its threshold.
+// Pruning keeps the one useful test among features that are pure noise. GainRatio hardly grows any other test, because their gain is less
+// than the cost of a threshold.
 func TestPruningLeavesNoNoise(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var samples []Sample
