@@ -66,7 +66,8 @@ func lines(t *testing.T, dir string) []string {
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
-// Every rival enters over every scheduling that it could run on: where one is better than least connections, it is met there.
+// Every rival enters with every scheduling that it could use, so that it is also compared where another scheduling than least connections
+// is better.
 func TestEntrants(t *testing.T) {
 	sc := brief()
 	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: subject}, Scheduling: quell.LeastConn},
@@ -95,8 +96,8 @@ func TestEntrants(t *testing.T) {
 	}
 }
 
-// Every size that was tried had a reason, and every reason was followed: larger until the threshold is kept, smaller until it
-// is lost, of the lost ones the outermost.
+// The ladder tries larger sizes until one keeps the threshold and smaller ones until one is lost; of the lost sizes only the outermost
+// stays. No other size is tried.
 func TestLadder(t *testing.T) {
 	c := mustRun(t, options(t, t.TempDir()))
 	violation := func(e Entrant) (float64, bool) {
@@ -174,7 +175,7 @@ func TestBesides(t *testing.T) {
 	}
 }
 
-// A run of the scenario's own is no second entrant beside its twin.
+// If a run of the scenario's own equals an entrant of the arena, there is only one entrant.
 func TestOwnRunsEnterOnce(t *testing.T) {
 	sc := brief()
 	sc.Runs = []scenario.Run{{Policy: quell.Policy{Name: "knapsack"}, Scheduling: quell.LeastConn},
@@ -232,7 +233,7 @@ func TestCheckReport(t *testing.T) {
 	}
 }
 
-// An arena that is interrupted, at whatever moment, and called again comes to the same results as one that is not.
+// If an arena is interrupted at any moment and called again, its results are those of an arena that was not interrupted.
 func TestGoesOnAfterInterruption(t *testing.T) {
 	whole := t.TempDir()
 	want := mustRun(t, options(t, whole)).Rows()
@@ -329,7 +330,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// One failing run does not take the others with it.
+// If one run fails, the others are played all the same.
 func TestFailureIsReportedBesideResults(t *testing.T) {
 	o := options(t, t.TempDir())
 	o.Scenarios[0].Runs = append(o.Scenarios[0].Runs, scenario.Run{Policy: quell.Policy{Name: "nobody"}, Scheduling: quell.LeastConn})
@@ -394,7 +395,7 @@ func TestShades(t *testing.T) {
 	}
 }
 
-// A row is on the front if and only if nobody violates and costs at most as much, one of them less.
+// A row is on the front if and only if no other row violates at most as much and costs at most as much, with one of them less.
 func TestFrontByDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &Contest{Results: map[Entrant][]quell.Result{}}

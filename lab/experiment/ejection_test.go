@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
-// Envoy's configuration has the run's outlier detection, and none where there is none.
+// Envoy's configuration has the run's outlier detection, and no detection if the run has none.
 func TestEnvoysEjectionConfiguration(t *testing.T) {
 	sc := noisyNeighbour(t)
 	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
@@ -82,7 +82,8 @@ func TestEnvoysEjectionConfiguration(t *testing.T) {
 	}
 }
 
-// Of Envoy's event log count ejections that were enforced and returns, from a moment on; no log is no ejection.
+// From Envoy's event log, only ejections that were enforced and returns count, from a moment on. If there is no log, there was no
+// ejection.
 func TestReadEjections(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ejections.log")
 	since := time.Date(2026, 11, 22, 19, 59, 0, 0, time.UTC)

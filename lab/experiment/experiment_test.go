@@ -72,7 +72,7 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 	}
 }
 
-// TestTrainingOnEmulatedHosts makes real runs: with a neighbour the same load takes longer and the probe feels it.
+// TestTrainingOnEmulatedHosts makes real runs: with a neighbour the same load takes longer, and the probe's times show it.
 func TestTrainingOnEmulatedHosts(t *testing.T) {
 	rows, err := Training{
 		Hosts: 2, Bandwidth: 40e6, Workload: scenario.Workload{Kind: scenario.File, Arrivals: scenario.Poisson, Size: 50_000}, Budget: 0.02,
@@ -102,7 +102,7 @@ func TestTrainingOnEmulatedHosts(t *testing.T) {
 	}
 }
 
-// puppet is a group whose controller's account is made up.
+// puppet is a group whose controller's status is invented by the test.
 type puppet struct {
 	server *httptest.Server
 
@@ -236,7 +236,8 @@ func TestPlayOffersTheSameToAllAndAccountsIt(t *testing.T) {
 	}
 }
 
-// What each kind of workload asks for reaches the group, both groups alike; of users it follows from how fast they are answered.
+// The requests of each kind of workload reach the group, the same at both groups. With users, their number depends on how fast they are
+// answered.
 func TestPlayOffersEveryKind(t *testing.T) {
 	for kind, tc := range map[string]struct {
 		workload, path string
@@ -398,7 +399,7 @@ func TestEveryRunOfTheDemoHasAPolicy(t *testing.T) {
 	}
 }
 
-// Two runs of one policy are told apart by the settings that one of them has for itself.
+// The titles of two runs of one policy differ by the settings that only one of them has.
 func TestTitlesTellSettings(t *testing.T) {
 	sc := noisyNeighbour(t)
 	own := scenario.Run{Policy: quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.Network, Utilization: 0.65}},

@@ -85,7 +85,8 @@ workload: {kind: classes, load: 0.5, classes: [`+classes+`]}
 	return sc
 }
 
-// TestLabOfDynamicWork: hosts are limited in what requests want, instances run what does it, and agents know their group.
+// TestLabOfDynamicWork: hosts are limited in the resources that requests need, instances run the service that uses these resources, and
+// agents know their group.
 func TestLabOfDynamicWork(t *testing.T) {
 	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
 	if err != nil {
@@ -131,7 +132,7 @@ func TestLabOfDynamicWork(t *testing.T) {
 	}
 }
 
-// TestKernelPlayable: hosts are alike in what they are limited in, and no request asks for more than the service does.
+// TestKernelPlayable: the limits of all hosts must be equal, and no request may ask for more than the service allows.
 func TestKernelPlayable(t *testing.T) {
 	const unlike = "hosts: [{id: h1, network: 50Mbps, cores: 1, disk_iops: 1000000}, {id: h2, network: 50Mbps, cores: 2, disk_iops: 2000000}]"
 	const like = "hosts: [{id: h, count: 2, network: 50Mbps, disk_iops: 1000000}]"
@@ -164,7 +165,7 @@ func TestKernelPlayable(t *testing.T) {
 	}
 }
 
-// TestKernelTrainable: a training fills what the policy goes by, so nothing else may be full before.
+// TestKernelTrainable: a training fills the resources that the policy uses, so no other resource may be full before.
 func TestKernelTrainable(t *testing.T) {
 	for _, c := range []struct{ resource, classes, path string }{
 		{"network", "{name: a, network: 60KB}", ""},
@@ -189,7 +190,7 @@ func TestKernelTrainable(t *testing.T) {
 	}
 }
 
-// feeling is a scenario of request classes whose policy goes by these resources.
+// feeling is a scenario of request classes whose policy uses these resources.
 func feeling(t *testing.T, resource, classes string) *scenario.Scenario {
 	t.Helper()
 	sc, err := scenario.Parse("own.yaml", []byte(`
@@ -207,8 +208,8 @@ timeline: [{at: 1s, interfere: {host: h1, resource: cpu, use: 0.6}}, {at: 2s, in
 	return sc
 }
 
-// TestWhatInstancesFeel: agents are told to probe what the policy goes by and can be probed from inside; the levels of a training end
-// where requests fill another resource.
+// TestWhatInstancesFeel: agents are told to probe the resources that the policy uses and that can be probed from inside. The levels of a
+// training end where requests fill another resource.
 func TestWhatInstancesFeel(t *testing.T) {
 	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
 	if err != nil {
@@ -254,7 +255,7 @@ func TestWhatInstancesFeel(t *testing.T) {
 	}
 }
 
-// TestRivalsConfiguration: Envoy's file is YAML with an endpoint for each instance, HAProxy's names the rule.
+// TestRivalsConfiguration: Envoy's file is YAML with an endpoint for each instance; HAProxy's file names the scheduling.
 func TestRivalsConfiguration(t *testing.T) {
 	sc := noisyNeighbour(t)
 	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
@@ -295,8 +296,8 @@ func TestRivalsConfiguration(t *testing.T) {
 	}
 }
 
-// TestProcessesAreAsLargeOnEveryMachine: what an experiment starts runs as many threads as it is told, not as many as there are
-// processors.
+// TestProcessesAreAsLargeOnEveryMachine: the processes that an experiment starts run as many threads as they are told, not as many as
+// there are processors.
 func TestProcessesAreAsLargeOnEveryMachine(t *testing.T) {
 	g := &KernelGroup{group: group{sc: &scenario.Scenario{}}}
 	if text := g.haproxyConfig(); !strings.Contains(text, "\n  nbthread 1\n") || !strings.Contains(text, "\n  maxconn 8000\n") {
@@ -312,7 +313,7 @@ func TestProcessesAreAsLargeOnEveryMachine(t *testing.T) {
 	}
 }
 
-// TestAnInstanceThatEndsInATraining is told of with what it said, not as a meter that does not answer.
+// TestAnInstanceThatEndsInATraining: an instance that ends is reported with its output, not as a meter that does not answer.
 func TestAnInstanceThatEndsInATraining(t *testing.T) {
 	g := group{dir: t.TempDir()}
 	if err := g.launch("h1", exec.Command("sh", "-c", "echo nginx was killed >&2; exit 1"), (*exec.Cmd).Start); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// The meter sums up what its sensors say window by window, and shows the last window as an agent would. A sensor that fails is
-// missing, not 0.
+// The meter adds up what its sensors measure, window by window, and shows the last window as an agent would. If a sensor fails, its value
+// is missing, not 0.
 func TestMeter(t *testing.T) {
 	root := fstest.MapFS{}
 	set := func(name, text string) { root[name] = &fstest.MapFile{Data: []byte(text)} }

@@ -25,7 +25,7 @@ func readFile(t testing.TB, path string) []byte {
 	return data
 }
 
-// TestBadFiles holds every rule against a file that breaks it, and the message against the file beside it.
+// TestBadFiles checks for every rule that a file that breaks it gives the message in the file beside it.
 func TestBadFiles(t *testing.T) {
 	golden.BadFiles(t, "testdata/bad/*.yaml", func(t *testing.T, file string) error {
 		_, err := Parse(filepath.Base(file), readFile(t, file))
@@ -178,8 +178,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// A part of a scenario that somebody else refuses is found in its file, hosts in the group that they come from; of what the file leaves
-// to its default, what is around it.
+// If other code refuses a part of a scenario, the error names its place in the file: for a host, the group that it comes from; for a
+// value left to its default, the part around it.
 func TestInFile(t *testing.T) {
 	for path, want := range map[string]string{
 		"hosts[2].network":        `short.yaml:5:61: hosts[2].network: too slow`,

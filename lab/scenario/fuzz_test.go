@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell/internal/golden"
 )
 
-// FuzzParse holds that no file brings the parser down, and that what it accepts is valid.
+// FuzzParse checks that no file makes the parser panic, and that every accepted scenario is valid.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil {
@@ -27,7 +27,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzTrace holds that an accepted trace is one that a scenario accepts.
+// FuzzTrace checks that every accepted trace is valid in a scenario.
 func FuzzTrace(f *testing.F) {
 	for _, text := range []string{"0,0.1\n2.5,50%\n", "seconds,use\n0,0\n", "# x\n1,1\n2,0", "1e9,1\n", "-0,0\n", "\"0\",\"1\"\n",
 		"0,0.1\n0,0.1\n"} {

@@ -106,7 +106,8 @@ func TestRandomFormsKeepTheirMeans(t *testing.T) {
 	}
 }
 
-// Lengths of random turns and states are exponential: their spread is their mean, and half are below ln 2 of it.
+// Lengths of random times and states are exponential: their standard deviation is their mean, and half of them are shorter than ln 2
+// times the mean.
 func TestRandomLengthsAreExponential(t *testing.T) {
 	for name, n := range map[string]Interference{
 		"turns":  {Use: 0.3, On: 2 * time.Second, Off: 2 * time.Second},
@@ -322,7 +323,7 @@ func TestValidateNamesEachBreachOfWhatVaries(t *testing.T) {
 	}
 }
 
-// What changes often is bounded over all events together.
+// The number of changes is limited for all events together.
 func TestValidateBoundsAllChangesTogether(t *testing.T) {
 	s := noisy()
 	s.Duration, s.Judge.Window, s.Timeline = 10*time.Hour, time.Minute, nil

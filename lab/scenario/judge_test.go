@@ -15,7 +15,8 @@ import (
 
 const ms = time.Millisecond
 
-// judgeOf judges a run of 12 s in windows of 5 s (the last is 2 s long), mean at most 30 ms, two requests to count.
+// judgeOf judges a run of 12 s in windows of 5 s (the last is 2 s long). The objective is a mean of at most 30 ms; an instance counts
+// with two requests.
 func judgeOf(metric quell.Metric, samples ...Sample) Verdict {
 	j := NewJudge(JudgeOptions{
 		SLO:      quell.SLO{Metric: metric, Threshold: 30 * ms},
@@ -28,7 +29,7 @@ func judgeOf(metric quell.Metric, samples ...Sample) Verdict {
 	return j.Verdict()
 }
 
-// at is a request meant for the given second that took so long at an instance.
+// at is a request meant for the given second that took this long at an instance.
 func at(second float64, instance string, latency time.Duration) Sample {
 	intended := time.Duration(second * float64(time.Second))
 	return Sample{Intended: intended, Finished: intended + latency, Instance: instance, Latency: latency}
@@ -222,7 +223,7 @@ func BenchmarkJudge(b *testing.B) {
 	}
 }
 
-// Requests over the threshold are counted wherever they are, in windows with too few to judge as well.
+// Requests over the threshold count in all windows, also in those with too few requests to be judged.
 func TestRequestsOver(t *testing.T) {
 	j := NewJudge(JudgeOptions{
 		SLO: quell.SLO{Metric: quell.Mean, Threshold: 40 * time.Millisecond}, Duration: 10 * time.Second,

@@ -27,7 +27,8 @@ func crashing(t *testing.T, policy string, models *model.Models) *simulation {
 	return s
 }
 
-// What is offered is counted once: not again when an instance dies, nor twice where a new one was there for a part of the window.
+// The offered load counts each request once: not again when its instance dies, and not twice if a new instance was there for a part of
+// the window.
 func TestArrivalsAreCountedOnce(t *testing.T) {
 	s := crashing(t, "static", nil)
 	offered := s.Scenario.RatePerSecond(2.9)

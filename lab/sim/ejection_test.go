@@ -25,7 +25,7 @@ func staticRun(e scenario.Ejection) scenario.Run {
 
 var byDefault = staticRun(scenario.EjectionDefaults)
 
-// Errors fail the share that they should, and leave the other requests as they are.
+// The right share of requests is answered by errors, and the other requests stay as they are.
 func TestErrors(t *testing.T) {
 	for _, share := range []float64{1, 0.3, 0} {
 		sc := erringScenario(5, share)
@@ -43,7 +43,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// An instance that fails all requests is ejected by the fifth failure for 30 s at least, then, after five more, for 60 s; it comes back at
+// An instance that fails all requests is ejected at the fifth failure, for at least 30 s; then, after five more, for 60 s. It returns at
 // the end of an interval of 10 s.
 func TestEjectionByConsecutiveFailures(t *testing.T) {
 	var changes []float64
@@ -64,7 +64,7 @@ func TestEjectionByConsecutiveFailures(t *testing.T) {
 	}
 }
 
-// What ejects and what does not: response times never do, and no more than max_ejection_percent of the hosts goes.
+// Which faults lead to an ejection: slow responses never do, and at most max_ejection_percent of the hosts are ejected.
 func TestEjectionRules(t *testing.T) {
 	slow := plainScenario(10, 0.3, 40e6, time.Minute)
 	slow.Hosts[2].Network = 16e6
@@ -91,8 +91,8 @@ func TestEjectionRules(t *testing.T) {
 	}
 }
 
-// Tuned, it gives requests up after a second, so that an instance that hangs is ejected; by default clients give up first, and nothing is
-// known of it.
+// Under the tuned settings Envoy gives up requests after a second, so an instance that hangs is ejected. By default clients give up
+// first, and Envoy learns nothing.
 func TestEjectionOfAnInstanceThatHangs(t *testing.T) {
 	sc := plainScenario(10, 0.3, 40e6, time.Minute)
 	sc.Workload.Size = 25_000
@@ -110,7 +110,7 @@ func TestEjectionOfAnInstanceThatHangs(t *testing.T) {
 	}
 }
 
-// Who is ejected is not among those that the balancer picks from, and all others are.
+// The balancer picks from all instances except the ejected ones.
 func TestEjectedInstancesGetNothing(t *testing.T) {
 	var weights []bool
 	_, err := Run(t.Context(), Options{Scenario: erringScenario(10, 1), Run: byDefault, check: func(s *simulation) error {

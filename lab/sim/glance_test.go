@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// A server that is stuck loses its share within two seconds where a fast policy runs beside equal weights, and fewer requests wait for it;
-// in calm nothing is cut.
+// With a fast policy beside equal weights, a stuck server loses its share within two seconds, and fewer requests wait for it. Without a
+// fault nothing is cut.
 func TestAFastPolicyCutsInTime(t *testing.T) {
 	for _, name := range []string{"linkerd-stuck", "envoy-slow"} {
 		sc, err := scenario.Load(filepath.Join("..", "..", "examples", "scenarios", name+".yaml"))
@@ -37,7 +37,8 @@ func TestAFastPolicyCutsInTime(t *testing.T) {
 	}
 }
 
-// In an hour of calm nothing is cut, while the load rises and falls threefold, under schedulings that spread requests evenly and unevenly.
+// In an hour without faults nothing is cut, although the load rises and falls threefold, under schedulings that spread requests evenly or
+// unevenly.
 func TestAFastPolicyIsCalmInCalm(t *testing.T) {
 	sc, err := scenario.Load(filepath.Join("..", "..", "examples", "scenarios", "linkerd-stuck.yaml"))
 	if err != nil {

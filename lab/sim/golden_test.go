@@ -48,8 +48,8 @@ func TestDecisionsAreTheSame(t *testing.T) {
 	}
 }
 
-// decisions is a line on the models and one for each run. Of each run it gives digests of the weights and group changes, of the whole plans
-// and of the result.
+// decisions is a line about the models and a line for each run. The line of a run has digests of the weights and group changes, of the
+// whole plans, and of the result.
 func decisions(t *testing.T, sc *scenario.Scenario) []byte {
 	t.Helper()
 	var out bytes.Buffer

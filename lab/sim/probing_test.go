@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// An instance's first window is a half to one and a half periods long. It has as many probes as its length asks for.
+// An instance's first window is a half to one and a half periods long. The number of its probes is in proportion to its length.
 func TestProbesAreScaledToTheWindow(t *testing.T) {
 	sc := plainScenario(1, 0.3, 40e6, time.Second)
 	shortest, longest := math.Inf(1), 0.0
@@ -37,7 +37,7 @@ func TestProbesAreScaledToTheWindow(t *testing.T) {
 	}
 }
 
-// A training run probes as often as an instance will be probed, for as long as it lasts. The first probe does not count.
+// A training run probes as often as an instance will be probed, throughout the run. The first probe does not count.
 func TestTrainingProbesForAsLongAsTheRun(t *testing.T) {
 	m := &Trainer{Scenario: plainScenario(1, 0.3, 40e6, time.Second), Probing: Probing{Count: 50}} // a period is 10 s
 	for run, want := range map[time.Duration]int{10 * time.Second: 49, 30 * time.Second: 149} {

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// renewing is three machines of four, and somebody asks for the instance on h2 to be replaced after 20 s.
+// renewing is a scenario with three instances on four machines; after 20 s somebody asks for the instance on h2 to be replaced.
 func renewing(t *testing.T, policy string, o Options) *simulation {
 	t.Helper()
 	sc := plainScenario(4, 0.4, 40e6, 60*time.Second)
@@ -34,7 +34,7 @@ func (s *simulation) ids() (ids []string) {
 	return ids
 }
 
-// A fresh instance takes the place of the old one, also at the largest size, and no request fails.
+// A fresh instance takes the place of the old one, also if the group has its largest size, and no request fails.
 func TestAReplacementLosesNothing(t *testing.T) {
 	for _, policy := range []string{"static", "lsf"} {
 		o := Options{}
@@ -79,7 +79,7 @@ func TestTheOldInstanceCrashesMeanwhile(t *testing.T) {
 	}
 }
 
-// With no machine free nothing changes.
+// If no machine is free, nothing changes.
 func TestAReplacementWithoutAMachine(t *testing.T) {
 	s := renewing(t, "static", Options{Renewals: []Renewal{{Host: "h1", At: time.Second}, {Host: "h2", At: time.Second}}})
 	s.Scenario.Hosts = s.Scenario.Hosts[:3]

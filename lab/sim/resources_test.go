@@ -20,7 +20,7 @@ func probedPages(duration time.Duration) *scenario.Scenario {
 	return sc
 }
 
-// Each probe costs what a live one does: at most half a hundredth of its resource, as often as that allows.
+// Each probe costs as much as a live one: all probes of a resource take at most half a hundredth of it.
 func TestProbesOfMachinesKeepTheirBudget(t *testing.T) {
 	sc := probedPages(50 * time.Second)
 	sc.Service.Sampling = 10 * time.Second
@@ -46,7 +46,8 @@ func TestProbesOfMachinesKeepTheirBudget(t *testing.T) {
 	}
 }
 
-// TestProbesFeelTheirOwnResource is the cross-talk matrix of the simulator: neighbours on a resource lengthen its probes, and no others.
+// TestProbesFeelTheirOwnResource measures which neighbours lengthen which probes in the simulator: only those on the probe's own
+// resource.
 func TestProbesFeelTheirOwnResource(t *testing.T) {
 	sc := probedPages(time.Minute)
 	sc.Workload.CacheStretch = 0.1 // neighbours in the caches make the service use more of the processors
@@ -76,7 +77,7 @@ func probeTime(t *testing.T, sc *scenario.Scenario, probed, disturbed quell.Reso
 	return row.ProbeMS.Mean
 }
 
-// Training is of every resource that is probed, each with neighbours as far as the service leaves it.
+// Every resource that is probed is trained, each with neighbours that use up to what the service leaves.
 func TestTrainingIsOfEveryProbedResource(t *testing.T) {
 	sc := probedPages(time.Minute)
 	plan := train.Plan{
@@ -118,7 +119,7 @@ func TestTrainingIsOfEveryProbedResource(t *testing.T) {
 	}
 }
 
-// Requests that do not use the network can be trained for what they do use.
+// If requests do not use the network, the resources that they use can still be trained.
 func TestTrainingWithoutTheNetwork(t *testing.T) {
 	sc := probedPages(time.Minute)
 	sc.Workload.Classes = []scenario.Class{{Name: "sum", Share: 1, CPU: 5 * time.Millisecond}}

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// oneSlow is Envoy's test: one of ten machines is ten times slower, and there is room for all.
+// oneSlow is Envoy's test: one of ten machines is ten times slower, and the other nine can carry the load.
 func oneSlow() *scenario.Scenario {
 	sc := plainScenario(10, 0.05, 100e6, time.Minute)
 	sc.Hosts[3].Network = 10e6
@@ -91,7 +91,7 @@ func TestKnapsackMovesLoadOffTheDisturbed(t *testing.T) {
 	}
 }
 
-// Nobody beats the clairvoyant: PRIMA not on average, and not with any seed by more than chance.
+// No policy beats the clairvoyant: PRIMA does not on average, nor with any seed by more than chance explains.
 func TestClairvoyantIsTheBound(t *testing.T) {
 	sc := noisyNeighbour()
 	models := prepared(t, sc)

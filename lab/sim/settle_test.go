@@ -9,7 +9,8 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// A group of fixed size under a constant load beside constant neighbours comes to rest, too small for the load or just large enough.
+// The weights of a group of fixed size settle under a constant load and constant neighbours, if the group is too small for the load or
+// just large enough.
 func TestWeightsSettleAtAFixedSize(t *testing.T) {
 	neighbours := []float64{0.6, 0.1, 0.45, 0.3, 0.2}
 	for _, tc := range []struct {

@@ -59,7 +59,7 @@ func prepared(t *testing.T, sc *scenario.Scenario) *model.Models {
 	return models
 }
 
-// Weights fixed until measuring starts are in force until then, and no longer.
+// Weights that are fixed until measuring starts hold until then, and no longer.
 func TestHeldWeights(t *testing.T) {
 	sc := plainScenario(2, 0.3, 40e6, time.Minute)
 	sc.Service.Sampling = time.Second
@@ -269,7 +269,7 @@ func TestAllInstancesDownIsAResult(t *testing.T) {
 	}
 }
 
-// Least connections sees who is slow in large groups, too. Round robin does not: every other machine is overloaded.
+// Least connections notices slow instances in large groups, too. Round robin does not: every other machine is overloaded.
 func TestLargeGroups(t *testing.T) {
 	sc := plainScenario(largeGroup+10, 0.6, 40e6, 15*time.Second)
 	for i := 0; i < len(sc.Hosts); i += 2 {
@@ -319,7 +319,7 @@ func TestWhatCountsAsAChange(t *testing.T) {
 	}
 }
 
-// Readings that never come leave PRIMA with what it had; the run goes on.
+// If readings never arrive, PRIMA keeps what it had, and the run goes on.
 func TestLostReadings(t *testing.T) {
 	sc := noisyNeighbour()
 	models := prepared(t, sc)
@@ -369,7 +369,7 @@ func TestMistakesAreToldAndContextsHeard(t *testing.T) {
 	}
 }
 
-// What a scenario says of stations, probing and readings holds as options do.
+// What a scenario sets about stations, probing and readings has the same effect as the options.
 func TestAScenarioSpeaksAsOptionsDo(t *testing.T) {
 	sc := plainScenario(3, 0.5, 40e6, 20*time.Second)
 	sc.Timeline = []scenario.Event{{Interfere: &scenario.Interference{Host: "h1", Resource: quell.Network, Use: 0.4}}}

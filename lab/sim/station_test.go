@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naive is a station by definition: it moves all work forward in small steps from event to event.
+// naive is a station implemented by its definition: it advances all work in small steps from event to event.
 type naive struct {
 	firstCome bool
 	servers   float64
@@ -143,7 +143,7 @@ func TestNeighboursCarryWhatTheyAskForAndDropWhatIsTooMuch(t *testing.T) {
 	}
 }
 
-// Neighbours come at random: the gaps between them are exponential, of the mean that their use of the resource asks for.
+// Neighbours arrive at random: the gaps between them are exponential, and their mean gives the use that the neighbours ask for.
 func TestNeighboursComeAtRandom(t *testing.T) {
 	s := newStation(2, Sharing)
 	s.setNeighbours(0, 0.4, 0.004, 1, 1) // 200 a second: 0.8 s of work on two servers
@@ -166,7 +166,7 @@ func TestNeighboursComeAtRandom(t *testing.T) {
 	}
 }
 
-// A change of use keeps what has passed of the gap: twice the use, half the time that is left.
+// If the use changes, the time since the last arrival still counts: at twice the use, half of the remaining time is left.
 func TestAChangeOfUseKeepsTheGap(t *testing.T) {
 	s := newStation(1, Sharing)
 	s.setNeighbours(0, 0.2, 0.003, 1, 1)

@@ -125,7 +125,7 @@ func TestQueuesAgreeWithTheory(t *testing.T) {
 	}
 }
 
-// Neighbours that take their share evenly leave the means as neighbours with flows of their own do.
+// Neighbours that take their share evenly give the same mean times as neighbours with flows of their own.
 func TestFluidNeighboursLeaveTheMeans(t *testing.T) {
 	for _, fluid := range []bool{false, true} {
 		var requests, probes []float64
@@ -155,7 +155,7 @@ func TestFluidNeighboursLeaveTheMeans(t *testing.T) {
 		} {
 			interval, _ := stats.MeanInterval(tc.means, 0.999)
 			relative, _ := interval.Relative()
-			// A probe is never open beside another one, so it feels a little less than the formula says.
+			// Two probes are never open at once, so a probe takes a little less than the formula says.
 			if want := tc.alone / (1 - load); math.Abs(interval.Mean-want) > (relative+0.04)*want {
 				t.Errorf("fluid %v, %s: %.2f ms ± %.1f%%, theory says %.2f", fluid, name, interval.Mean, relative*100, want)
 			}

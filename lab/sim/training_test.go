@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// heldOut are points that no plan contains; those of the second line have response times near 40 ms.
+// heldOut are pairs of load and interference that no plan contains; at those of the second line response times are near 40 ms.
 var heldOut = []train.Cell{
 	{Level: 0.15, Interference: 0.15}, {Level: 0.25, Interference: 0.25}, {Level: 0.45, Interference: 0.13}, {Level: 0.35, Interference: 0.33},
 	{Level: 0.55, Interference: 0.08},
@@ -17,7 +17,7 @@ var heldOut = []train.Cell{
 	{Level: 0.55, Interference: 0.18}, {Level: 0.65, Interference: 0.08},
 }
 
-// A row holds what agent, prober and balancer would have said of the run.
+// A row contains what agent, prober and balancer would have reported of the run.
 func TestTrainingRowsHoldTheObservation(t *testing.T) {
 	sc := pages(1, time.Minute)
 	rows, err := Train(t.Context(), sc, train.Plan{
@@ -79,7 +79,7 @@ func TestModelsPredictHeldOutPoints(t *testing.T) {
 	}
 }
 
-// TestAdaptivePlanNeedsFewerRuns: 80 runs chosen give the capacity about as well as the paper's grid of 9 x 6 x 5.
+// TestAdaptivePlanNeedsFewerRuns: 80 chosen runs predict the capacity about as well as the paper's grid of 9 x 6 x 5 runs.
 func TestAdaptivePlanNeedsFewerRuns(t *testing.T) {
 	machines := []train.Machine{&Trainer{Scenario: noisyNeighbour()}, &Trainer{Scenario: noisyNeighbour()}}
 	truth := heldOutRows(t, machines)
@@ -101,7 +101,8 @@ func TestAdaptivePlanNeedsFewerRuns(t *testing.T) {
 	}
 }
 
-// TestManySmallProbesBeatOneLarge: at 2% of the link, 20 downloads a period tell severity no worse than one of 1 MB at 5%.
+// TestManySmallProbesBeatOneLarge: 20 downloads in a period, at 2% of the link, measure severity at least as exactly as one of 1 MB at
+// 5%.
 func TestManySmallProbesBeatOneLarge(t *testing.T) {
 	const period = 4 * time.Second
 	scores, err := train.ProbingStudy{

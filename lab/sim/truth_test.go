@@ -21,8 +21,8 @@ func mixedPages() scenario.Workload {
 	}
 }
 
-// The clairvoyant's laws foretell what the simulator does with one instance: means within the interval over seeds or 5%,
-// percentiles, which rest on an approximation, within 20%.
+// The clairvoyant's laws predict the simulated response times of one instance: means within the interval over seeds or 5%; percentiles,
+// whose law is an approximation, within 20%.
 func TestLaws(t *testing.T) {
 	uses := []scenario.Change{{Resource: quell.Network, Use: 0.3}, {Resource: quell.CPU, Use: 0.2}, {Resource: quell.Memory, Use: 0.3}}
 	for name, load := range map[string]scenario.Workload{
@@ -76,8 +76,8 @@ func (l *law) at(rate float64) float64 {
 	return math.Inf(1)
 }
 
-// What was counted in advance arrives: exactly for open arrivals; for users, as many requests as if they never waited
-// for answers.
+// The requests that were counted in advance arrive: exactly those for open arrivals; for users, as many as if they never waited for
+// answers.
 func TestRehearsal(t *testing.T) {
 	video := scenario.DefaultVideo()
 	video.Size, video.Chunk = 550_000, 500*time.Millisecond

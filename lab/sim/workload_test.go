@@ -184,7 +184,7 @@ func TestVideoLoadFillsWhatItSays(t *testing.T) {
 	}
 }
 
-// Users and viewers of a failed instance continue on other instances, and none is lost or counted twice.
+// Users and viewers of a failed instance go on at other instances. None is lost or counted twice.
 func TestSessionsOutliveInstances(t *testing.T) {
 	users := pages(3, time.Minute)
 	users.Workload.Kind, users.Workload.Users, users.Workload.Think = scenario.Users, 800, time.Second
@@ -213,7 +213,7 @@ func TestReadingsOfTheScenarioCount(t *testing.T) {
 	}
 }
 
-// The work of open arrivals does not depend on who serves it.
+// The work of open arrivals does not depend on which instance serves it.
 func TestEveryPolicyGetsTheSameWork(t *testing.T) {
 	sc := pages(4, time.Minute)
 	work := func(s quell.Scheduling) (requests int64, seconds float64) {
@@ -237,8 +237,8 @@ func TestEveryPolicyGetsTheSameWork(t *testing.T) {
 	}
 }
 
-// PRIMA, Table III: round robin gives both instances as much, and the one with a neighbour answers three times as slowly.
-// Table IV: under least connections it has fewer requests to answer and still takes longer.
+// PRIMA, Table III: round robin gives both instances equally many requests, and the one with a neighbour takes three times as long. Table
+// IV: under least connections it has fewer requests to answer and still takes longer.
 func TestTablesIIIAndIVComeOut(t *testing.T) {
 	sc := plainScenario(2, 0.4, 40e6, 10*time.Minute)
 	sc.Service.Sampling = 5 * time.Minute

@@ -43,7 +43,7 @@ func TestFindGroups(t *testing.T) {
 	}
 }
 
-// Version 2's files, in a folder that stands for its tree.
+// The files of cgroup version 2, in a folder that stands for its tree.
 func TestVersion2Files(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
