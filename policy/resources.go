@@ -56,7 +56,7 @@ func rank(r quell.Resource) int {
 	return 1
 }
 
-// resourcesKey returns the key resources of a policy that can use several resources at once.
+// resourcesKey returns the key `resource` of a policy that can use several resources at once.
 func resourcesKey(dst *Resources) keys.Key {
 	written := dst.list()
 	if dst.auto {
