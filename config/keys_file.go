@@ -18,15 +18,15 @@ import (
 // fileKeys is the table of a configuration file.
 func (t Drivers) fileKeys(f *File) keys.Table {
 	return append(serviceKeys(&f.Service),
-		keys.Opt("models", keys.Text(&f.Models), "models.json, as quell fit writes it"),
-		keys.Opt("data", keys.Text(&f.Data), "folder of everything that Quell keeps"),
-		keys.Opt("listen", keys.OptionalAddress(&f.Listen), "the controller's metrics and health; off turns it off"),
-		keys.Opt("bus", busKeys(&f.Bus), "how the processes talk"),
+		keys.Opt("models", keys.Text(&f.Models), "path of models.json, which quell fit writes"),
+		keys.Opt("data", keys.Text(&f.Data), "folder in which Quell keeps all its files"),
+		keys.Opt("listen", keys.OptionalAddress(&f.Listen), "address of the controller's metrics and health; off turns them off"),
+		keys.Opt("bus", busKeys(&f.Bus), "the message bus that connects the processes"),
 		keys.Opt("balancer", t.balancerKeys(&f.Balancer), "what spreads requests over the instances"),
 		keys.Opt("scaler", t.scalerKeys(&f.Scaler), "what starts and stops instances"),
-		keys.Opt("probe", probeKeys(&f.Probe), "the measurement that feels interference"),
-		keys.Opt("agent", agentKeys(&f.Agent), "what runs on an instance"),
-		keys.Opt("train", trainKeys(&f.Train), "how quell train measures"),
+		keys.Opt("probe", probeKeys(&f.Probe), "the measurement that detects interference"),
+		keys.Opt("agent", agentKeys(&f.Agent), "the agent, which runs on each instance"),
+		keys.Opt("train", trainKeys(&f.Train), "what quell train measures, and how"),
 	)
 }
 
@@ -51,9 +51,10 @@ func busKeys(b *Bus) keys.Table {
 		keys.Opt("token", keys.Text(&b.Token),
 			"secret that every process may show in place of a credential: enough for readings of any instance and the status"),
 		keys.Opt("token_file", keys.Text(&b.TokenFile), "file that holds the token"),
-		keys.Opt("token_commands", keys.Bool(&b.TokenCommands), "a client with the token may also pause, resume and override"),
+		keys.Opt("token_commands", keys.Bool(&b.TokenCommands), "whether a client with the token may also pause, resume and override"),
 		keys.Opt("tls", tlsKeys(&b.TLS), "certificates, as files in PEM form"),
-		keys.Opt("journal_bytes", keys.Size(&b.JournalBytes).AtLeast(16<<20), "most bytes of plans and snapshots kept on disk"),
+		keys.Opt("journal_bytes", keys.Size(&b.JournalBytes).AtLeast(16<<20),
+			"largest size of the plans and snapshots on disk; older ones are deleted"),
 		keys.Opt("replicas", replicas(&b.Replicas),
 			"with url: copies of lease, state and journal in a cluster of servers; auto: as many as it holds, up to 3"),
 	}
@@ -83,16 +84,16 @@ func replicas(dst *int) *keys.Scalar[int] {
 
 func tlsKeys(t *TLS) keys.Table {
 	return keys.Table{
-		keys.Opt("ca", keys.Text(&t.CA), "authority that the other side's certificate must come from"),
-		keys.Opt("cert", keys.Text(&t.Cert), "own certificate"),
-		keys.Opt("key", keys.Text(&t.Key), "key of the own certificate"),
+		keys.Opt("ca", keys.Text(&t.CA), "authority that must have signed the other side's certificate"),
+		keys.Opt("cert", keys.Text(&t.Cert), "this process's own certificate"),
+		keys.Opt("key", keys.Text(&t.Key), "private key of this process's certificate"),
 	}
 }
 
 func (t Drivers) balancerKeys(b *Balancer) keys.Value {
 	return keys.ByKind(&b.Kind, &b.Settings, t.Balancers, "envoy", "nginx", "lvs").Beside(
-		keys.Opt("name", keys.Ident(&b.Name), "tells several balancers apart"),
-		keys.Opt("drain", keys.Duration(&b.Drain).AtLeast(0), "how long open requests may take to finish"),
+		keys.Opt("name", keys.Ident(&b.Name), "name of this balancer, different for each if there are several"),
+		keys.Opt("drain", keys.Duration(&b.Drain).AtLeast(0), "how long open requests may take to finish before their connections are closed"),
 	)
 }
 
@@ -104,28 +105,30 @@ func probeKeys(p *Probe) keys.Table {
 	return keys.Table{
 		keys.Opt("size", keys.Size(&p.Size).Between(1000, 16<<20), "bytes of one download").Or("follows from the budget"),
 		keys.Opt("count", keys.Whole(&p.Count).Between(8, 10_000),
-			"downloads per sampling period and instance").Or("one in 100ms, as far as the budget leaves each 4KB; at least 8"),
-		keys.Opt("budget", keys.Share(&p.Budget).Above(0).Between(0, 0.5), "share of an instance's network that the probe may use"),
-		keys.Opt("token", keys.Text(&p.Token), "secret that the prober shows"),
+			"how many downloads probe an instance in each sampling period").Or("one in 100ms, as far as the budget leaves each 4KB; at least 8"),
+		keys.Opt("budget", keys.Share(&p.Budget).Above(0).Between(0, 0.5), "share of an instance's network capacity that probes may use"),
+		keys.Opt("token", keys.Text(&p.Token), "secret that the prober sends with each probe"),
 		keys.Opt("token_file", keys.Text(&p.TokenFile), "file that holds the token"),
-		keys.Opt("listen", keys.ListenAddress(&p.Listen), "where the agent answers probes; beyond this machine only with a token"),
+		keys.Opt("listen", keys.ListenAddress(&p.Listen),
+			"address at which the agent answers probes; other machines can reach it only if a token is set"),
 		keys.Opt("from", keys.OneOf(&p.From, []Prober{FromBalancer, FromController}),
-			"who measures: balancer or controller").Or("balancer if builtin, else controller"),
-		keys.Opt("timeout", keys.Duration(&p.Timeout).Above(0), "a slower download counts as this long; at most one sampling period"),
-		keys.Opt("capacity", keys.Bandwidth(&p.Capacity).Above(0), "network capacity of an instance, for the budget").Or("not known"),
+			"which process measures probes: balancer or controller").Or("balancer if builtin, else controller"),
+		keys.Opt("timeout", keys.Duration(&p.Timeout).Above(0),
+			"a download that takes longer counts as if it took this long; at most one sampling period"),
+		keys.Opt("capacity", keys.Bandwidth(&p.Capacity).Above(0), "network capacity of an instance, of which budget is a share").Or("not known"),
 	}
 }
 
 func agentKeys(a *Agent) keys.Table {
 	return keys.Table{
 		keys.Opt("instance", keys.Ident(&a.Instance), "id of the instance that the agent runs on"),
-		keys.Opt("capacity", capacityKeys(a), "what an instance has of each resource").Or("detected"),
+		keys.Opt("capacity", capacityKeys(a), "how much of each resource the instance has").Or("detected"),
 		keys.Opt("interface", keys.Ident(&a.Interface), "network interface that is watched").Or("that of the default route"),
-		keys.Opt("root", keys.Text(&a.Root), "root of the file system that sensors read"),
+		keys.Opt("root", keys.Text(&a.Root), "folder below which the sensors find proc and sys"),
 		keys.Opt("cgroup", keys.Text(&a.Cgroup),
 			"control group whose processor time is the instance's own, over its quota: self, or a path as /system.slice/web.service").
 			Or("the whole machine"),
-		keys.Opt("metrics", keys.OptionalAddress(&a.Metrics), "the agent's metrics; off turns it off"),
+		keys.Opt("metrics", keys.OptionalAddress(&a.Metrics), "address of the agent's metrics; off turns them off"),
 		probesKey(&a.Probing),
 		keys.Opt("probing", probingKeys(&a.Probing), "how the agent probes what `probes` names"),
 		keys.Opt("policy", agentPolicyKeys(&a.Policy),
@@ -136,7 +139,7 @@ func agentKeys(a *Agent) keys.Table {
 func agentPolicyKeys(p *AgentPolicy) keys.Value {
 	return policy.HostKeys(&p.Chosen).Beside(
 		keys.Opt("sampling", keys.Duration(&p.Sampling).Between(100*time.Millisecond, time.Hour),
-			"its period: one look at all groups and one plan each"),
+			"how often the policy looks at all groups and makes one plan"),
 		keys.Opt("groups", keys.ListOf(&p.Groups, sensor.Group{}, func(g *sensor.Group) keys.Value { return controlGroupKeys(g) }).AtLeast(1),
 			"the control groups that it decides for").
 			Or("what systemd starts: /system.slice/*, /machine.slice/* and /user.slice/*"),
@@ -147,7 +150,7 @@ func controlGroupKeys(g *sensor.Group) keys.Table {
 	return keys.Table{
 		keys.Req("cgroup", keys.Text(&g.Path).Then(func(path string) string { return sensor.Group{Path: path}.Check() }),
 			"path below the hierarchy as /system.slice/web.service, or a pattern as /system.slice/*.service for all that fit, now and later"),
-		keys.Opt("name", keys.Ident(&g.Name), "what the group is called; not of a pattern").Or("the end of its path"),
+		keys.Opt("name", keys.Ident(&g.Name), "name of the group; not allowed with a pattern").Or("the end of its path"),
 	}
 }
 
@@ -185,7 +188,7 @@ func probingKeys(p *Probing) keys.Table {
 			"what memory probes walk through: more than a processor's private caches, less than what it shares"),
 		keys.Opt("folder", keys.Text(&p.Folder), "where the disk probe has its file of 4 MiB: on the disk that the service uses").
 			Or("the agent's part of data"),
-		keys.Opt("writes", keys.Bool(&p.Writes), "the disk probe writes and syncs instead of reading"),
+		keys.Opt("writes", keys.Bool(&p.Writes), "whether the disk probe writes and syncs instead of reading"),
 	}
 }
 
@@ -197,10 +200,11 @@ func capacityKeys(a *Agent) keys.Table {
 		keys.Opt("network", keys.Entry(c, quell.Network, keys.Bandwidth(&bits)).Above(0),
 			"bandwidth of the interface").Or("what the kernel says"),
 		keys.Opt("cpu", keys.Entry(c, quell.CPU, keys.Decimal(&cores)).Above(0), "cores").Or("those present"),
-		keys.Opt("disk", keys.Entry(c, quell.Disk, keys.Decimal(&operations)).Above(0), "operations per second of its disk").Or("not known"),
-		keys.Opt("disk_bytes", keys.Size(&a.DiskBytes).Above(0), "bytes per second that its disk reads and writes").Or("not known"),
+		keys.Opt("disk", keys.Entry(c, quell.Disk, keys.Decimal(&operations)).Above(0),
+			"operations per second that its disk can carry out").Or("not known"),
+		keys.Opt("disk_bytes", keys.Size(&a.DiskBytes).Above(0), "bytes per second that its disk can read and write").Or("not known"),
 		keys.Opt("memory", keys.Size(&traffic).Above(0).Into(func(n int64) { c[quell.Memory] = float64(n) }),
-			"bytes per second between its processors and its memory, where the kernel counts them (resctrl)").Or("not known"),
+			"bytes per second that its processors and memory can exchange; used if the kernel counts them (resctrl)").Or("not known"),
 	}
 }
 
@@ -214,22 +218,23 @@ func trainKeys(t *Train) keys.Table {
 			"plan custom: utilisations to train, increasing; at 0% the probe alone is measured"),
 		keys.Opt("interference", keys.Shares(&t.Interference,
 			func(x *keys.Ordered[float64]) *keys.Ordered[float64] { return x.AtLeast(0).Below(1) }),
-			"plan custom: use by the interferer, increasing from 0%"),
+			"plan custom: utilisations by the interferer, increasing from 0%"),
 		keys.Opt("run", keys.Duration(&t.Run).AtLeast(time.Second), "plan custom: length of one run"),
 		keys.Opt("repeat", keys.Whole(&t.Repeat).Between(1, 1000), "plan custom: fewest runs of a level"),
 		keys.Opt("max_repeat", keys.Whole(&t.MaxRepeat).Between(1, 1000), "plan custom: most runs of a level; at least repeat"),
 		keys.Opt("interval", keys.Share(&t.Interval).Above(0).Below(1),
 			"plan custom: a level is done when the width of its confidence interval is at most this share of the mean"),
 		keys.Opt("confidence", keys.Share(&t.Confidence).Above(0.5).Below(1), "plan custom: confidence of that interval"),
-		keys.Opt("budget", keys.Whole(&t.Budget).Between(30, 100_000), "plan adaptive: runs at most"),
+		keys.Opt("budget", keys.Whole(&t.Budget).Between(30, 100_000), "plan adaptive: largest number of runs"),
 		keys.Opt("bound", keys.Share(&t.Bound).AtLeast(0).Below(1),
 			"plan adaptive: done when the capacity's standard error is at most this utilisation; 0%: only at the budget's end"),
 		keys.Opt("testbed", keys.OneOf(&t.Testbed, []Testbed{EmulatedTestbed, KernelTestbed}),
 			"what hosts are made of: emulated, in this process; kernel: namespaces with nginx behind shaped links, as root"),
-		keys.Opt("hosts", keys.Whole(&t.Hosts).Between(1, 1000), "hosts at once; of testbed kernel at most 254"),
-		keys.Opt("network", keys.Bandwidth(&t.Network).Above(0), "link of a host"),
-		keys.Opt("file_size", keys.Size(&t.FileSize).Above(0), "size of the file that is served"),
-		keys.Opt("arrivals", trainArrivals(&t.Arrivals), "poisson (or exponential) or deterministic"),
+		keys.Opt("hosts", keys.Whole(&t.Hosts).Between(1, 1000), "number of hosts used at once; at most 254 for testbed kernel"),
+		keys.Opt("network", keys.Bandwidth(&t.Network).Above(0), "bandwidth of a host's link"),
+		keys.Opt("file_size", keys.Size(&t.FileSize).Above(0), "size of the file that clients download"),
+		keys.Opt("arrivals", trainArrivals(&t.Arrivals),
+			"gaps between requests: poisson (or exponential) for random, deterministic for equal ones"),
 		keys.Opt("seed", keys.Seed(&t.Seed), "of everything random"),
 	}
 }

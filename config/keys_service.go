@@ -18,10 +18,10 @@ func ServiceKeys(s *quell.Service) keys.Table {
 		keys.Req("service", serviceName(&s.Name), "name of the service"),
 		keys.Req("slo", sloKeys(&s.SLO), "the response-time objective that must hold at every instance"),
 		keys.Opt("sampling", keys.Duration(&s.Sampling).Between(10*time.Millisecond, time.Hour),
-			"sampling period T: one snapshot and one plan each"),
+			"sampling period T: in each the controller makes one snapshot and one plan"),
 		keys.Opt("policy", policy.Keys(&s.Policy), "the policy and its settings"),
 		keys.Opt("group", groupKeys(&s.Group), "bounds of the number of instances"),
-		keys.Opt("guard", guardKeys(&s.Guard), "limits to what any policy may do"),
+		keys.Opt("guard", guardKeys(&s.Guard), "limits on what any policy may change"),
 		keys.Opt("mode", keys.OneOf(&s.Mode, quell.Modes), "act: carry plans out; advise: only record them"),
 	}
 }
@@ -37,11 +37,12 @@ func groupKeys(g *quell.Group) keys.Table {
 	return keys.Table{
 		keys.Opt("min", keys.Whole(&g.Min).AtLeast(1), "fewest instances"),
 		keys.Opt("max", keys.Whole(&g.Max).Between(1, 100_000), "most instances"),
-		keys.Opt("initial", keys.Whole(&g.Initial).Between(0, 100_000), "instances started where there are none yet; from min to max").Or("min"),
+		keys.Opt("initial", keys.Whole(&g.Initial).Between(0, 100_000),
+			"number of instances to start if there are none yet; from min to max").Or("min"),
 		keys.Opt("startup", keys.Duration(&g.Startup).Above(0), "how long an instance may take to become ready"),
 		keys.Opt("replace", keys.Table{
 			keys.Opt("every", keys.Duration(&g.Replace.Every).AtLeast(0),
-				"least time between two replacements that plans ask for; quell replace does not wait"),
+				"least time between two replacements by the policy; quell replace is not bound by it"),
 		}, "how instances are replaced by fresh ones"),
 		keys.Opt("protected", keys.Idents(&g.Protected), "ids of instances that are never removed or replaced"),
 	}
@@ -51,10 +52,13 @@ func guardKeys(g *quell.Guard) keys.Table {
 	return keys.Table{
 		keys.Opt("floor", keys.Share(&g.Floor).Between(0, 1), "least weight, as a share of an equal one; 0 turns it off"),
 		keys.Opt("step", keys.Share(&g.Step).AtLeast(0), "largest change of a weight at once, as a share of an equal one; 0 turns it off"),
-		keys.Opt("slow_start", keys.Duration(&g.SlowStart).AtLeast(0), "time over which a new instance's weight grows; 0s turns it off"),
-		keys.Opt("stale_after", keys.Whole(&g.StaleAfter).AtLeast(0), "periods without a reading until an instance is stale; 0 turns it off"),
-		keys.Opt("fade", keys.Whole(&g.Fade).AtLeast(0), "further periods over which a stale instance moves to an equal share"),
-		keys.Opt("error_rate", keys.Share(&g.ErrorRate).Between(0, 1), "an instance with more errors never gains weight; 0% turns it off"),
+		keys.Opt("slow_start", keys.Duration(&g.SlowStart).AtLeast(0),
+			"time in which a new instance's weight grows to its full value; 0s turns it off"),
+		keys.Opt("stale_after", keys.Whole(&g.StaleAfter).AtLeast(0),
+			"after so many periods without a reading an instance is stale; 0 turns it off"),
+		keys.Opt("fade", keys.Whole(&g.Fade).AtLeast(0), "number of further periods in which a stale instance's weight moves to an equal share"),
+		keys.Opt("error_rate", keys.Share(&g.ErrorRate).Between(0, 1),
+			"an instance whose share of failed requests is larger never gains weight; 0% turns it off"),
 	}
 }
 

@@ -29,7 +29,8 @@ func nameOf(scope Scope, dst *string, words ...string) *keys.Scalar[string] {
 // file chooses another policy than dst has, the settings start with that policy's defaults.
 func Keys(dst *quell.Policy) *keys.Choice {
 	return choice(ServiceScope, dst, keys.Opt("name", Name(&dst.Name), about(ServiceScope))).
-		Beside(keys.Opt("fast", fastKeys(&dst.Fast), "a policy that runs beside it at a shorter period, and cuts shares: its name, or a map"))
+		Beside(keys.Opt("fast", fastKeys(&dst.Fast),
+			"a policy that runs beside the main one at a shorter period, and cuts shares: its name, or a map"))
 }
 
 // HostKeys is like Keys, for a policy that decides for a machine's control groups. There is no default policy.
@@ -100,7 +101,7 @@ func fastKeys(dst *quell.Fast) keys.Value {
 	}
 	whole := keys.ChoiceBy(keys.Opt("name", nameOf(FastScope, &name, noFast), about(FastScope)), forms(FastScope), open).
 		Beside(keys.Opt("sampling", keys.Duration(&sampling).Between(100*time.Millisecond, time.Minute),
-			"its period; policy decisions come at a multiple of it"))
+			"sampling period of the fast policy; that of the main policy must be a multiple of it"))
 	word := nameOf(FastScope, &name, noFast).Into(func(n string) {
 		name = n
 		_, closing := open()
@@ -156,11 +157,12 @@ func currents(p quell.Policy) map[string]string {
 // Keys that several policies have.
 
 func resourceKey(dst *quell.Resource) keys.Key {
-	return keys.Opt("resource", keys.OneOf(dst, quell.Resources), "the resource that is contended for: cpu, network, disk or memory")
+	return keys.Opt("resource", keys.OneOf(dst, quell.Resources), "the resource for which neighbours compete: cpu, network, disk or memory")
 }
 
 func confidenceKey(dst *float64) keys.Key {
-	return keys.Opt("confidence", keys.Share(dst).Above(0.5).Below(1), "of the one-sided test that tells interference from chance")
+	return keys.Opt("confidence", keys.Share(dst).Above(0.5).Below(1),
+		"confidence of the one-sided test that distinguishes interference from chance")
 }
 
 func confirmKey(dst *int) keys.Key {
@@ -169,5 +171,5 @@ func confirmKey(dst *int) keys.Key {
 }
 
 func toleranceKey(dst *float64) keys.Key {
-	return keys.Opt("tolerance", keys.Share(dst).AtLeast(0).Below(1), "no weight moves by less than this share of itself")
+	return keys.Opt("tolerance", keys.Share(dst).AtLeast(0).Below(1), "a weight is not changed if the change is less than this share of it")
 }

@@ -28,16 +28,17 @@ func primaKeys(s *PRIMASettings) keys.Table {
 			"total: one curve of total utilisation over severity; joint: severity over own and interfering use"),
 		confidenceKey(&s.Confidence),
 		confirmKey(&s.Confirm),
-		keys.Opt("headroom", keys.Share(&s.Headroom).Above(0).Between(0, 1), "load may reach this share of the summed capacity"),
+		keys.Opt("headroom", keys.Share(&s.Headroom).Above(0).Between(0, 1),
+			"the group's load may reach this share of the sum of its instances' capacities"),
 		keys.Opt("scale_in_margin", keys.Share(&s.ScaleInMargin).AtLeast(0).Below(1),
-			"scale in only if this share of the remaining capacity stays free"),
+			"an instance is removed only if this share of the remaining capacity stays free"),
 		keys.Opt("scale_out", keys.OneOf(&s.ScaleOut, quell.ScaleOuts),
-			"one: one instance at a time; predicted: as many as the shortfall asks for"),
+			"one: add one instance at a time; predicted: add as many as the missing capacity needs"),
 		toleranceKey(&s.Tolerance),
-		keys.Opt("spare", keys.Whole(&s.Spare).AtLeast(0), "extra instances kept, as a factor of safety"),
+		keys.Opt("spare", keys.Whole(&s.Spare).AtLeast(0), "number of instances kept in addition to those needed, for safety"),
 		keys.Opt("calibrate", keys.Share(&s.Calibrate).AtLeast(0).Below(1),
-			"correct the severity when the prediction is this near the threshold; 0% turns it off"),
-		keys.Opt("calibration_decay", keys.Share(&s.CalibrationDecay).Between(0, 1), "share of a correction that is forgotten per period"),
+			"the severity is corrected if the predicted response time is this near the threshold; 0% turns it off"),
+		keys.Opt("calibration_decay", keys.Share(&s.CalibrationDecay).Between(0, 1), "share of a correction that is forgotten in each period"),
 	}
 }
 

@@ -46,14 +46,14 @@ func defaults() *Settings {
 func (s *Settings) Keys() keys.Table {
 	return keys.Table{
 		keys.Opt("listen", keys.ListenAddress(&s.Listen), "where clients connect"),
-		keys.Opt("admin", keys.Text(&s.Admin), "Unix socket that the controller uses").Or("`balancer.sock` in data"),
-		keys.Opt("metrics", keys.OptionalAddress(&s.Metrics), "the balancer's metrics and health; off turns it off"),
+		keys.Opt("admin", keys.Text(&s.Admin), "Unix socket through which the controller sets the backends").Or("`balancer.sock` in data"),
+		keys.Opt("metrics", keys.OptionalAddress(&s.Metrics), "address of the balancer's metrics and health; off turns them off"),
 		keys.Opt("scheduling", keys.OneOf(&s.Scheduling, quell.Schedulings),
 			"how the next instance is picked: roundrobin, leastconn, random2, ewma or prequal; weights apply to all but the last"),
 		keys.Opt("health", healthKeys(&s.Health), "how instances are checked"),
-		keys.Opt("timeouts", timeoutKeys(&s.Timeouts), "bounds of the phases of a request"),
+		keys.Opt("timeouts", timeoutKeys(&s.Timeouts), "time limits of the parts of a request"),
 		keys.Opt("max_conns", keys.Whole(&s.MaxConns).AtLeast(0).Into(func(n int) { s.MaxConns, s.MaxConnsSet = n, true }),
-			"most connections of clients, further ones wait; 0 for as many as the limit of open files leaves room for"),
+			"largest number of client connections, further ones wait; 0 for as many as the limit of open files allows"),
 		keys.Opt("max_conns_per_client", keys.Pointer(&s.MaxConnsPerClient, perClient),
 			"most connections of one client address (IPv6: of one /64), further ones are closed; 0 for no limit; "+
 				"trusted proxies have none").Or("half of max_conns"),
@@ -76,16 +76,17 @@ func healthKeys(h *Health) keys.Table {
 
 func timeoutKeys(t *Timeouts) keys.Table {
 	return keys.Table{
-		keys.Opt("connect", keys.Duration(&t.Connect).Above(0), "to connect to an instance"),
-		keys.Opt("header", keys.Duration(&t.ResponseHeader).Above(0), "until an instance's response begins"),
-		keys.Opt("idle", keys.Duration(&t.Idle).Above(0), "of a client's kept-alive connection without a request"),
+		keys.Opt("connect", keys.Duration(&t.Connect).Above(0), "limit of the time to connect to an instance"),
+		keys.Opt("header", keys.Duration(&t.ResponseHeader).Above(0), "limit of the time until an instance's response begins"),
+		keys.Opt("idle", keys.Duration(&t.Idle).Above(0), "how long a client's kept-alive connection may stay open without a request"),
 		keys.Opt("upstream_idle", keys.Duration(&t.UpstreamIdle).Above(0),
-			"of a kept-alive connection to an instance without a request; must be below the instances' own"),
-		keys.Opt("read_header", keys.Duration(&t.ReadHeader).Above(0), "until a client's request headers have arrived"),
-		keys.Opt("body", keys.Duration(&t.Body).AtLeast(0), "for the next part of a request's body to arrive; 0s for no limit"),
-		keys.Opt("write", keys.Duration(&t.Write).AtLeast(0), "for a client to take the next part of a response; 0s for no limit"),
+			"how long a kept-alive connection to an instance may stay open without a request; must be below the instances' own limit"),
+		keys.Opt("read_header", keys.Duration(&t.ReadHeader).Above(0), "limit of the time until a client's request headers have arrived"),
+		keys.Opt("body", keys.Duration(&t.Body).AtLeast(0), "limit of the time until the next part of a request's body arrives; 0s for no limit"),
+		keys.Opt("write", keys.Duration(&t.Write).AtLeast(0),
+			"limit of the time until a client takes the next part of a response; 0s for no limit"),
 		keys.Opt("upgrade", keys.Duration(&t.Upgrade).AtLeast(0),
-			"of an upgraded connection (WebSocket) on which neither side sends; 0s for no limit"),
+			"how long neither side of an upgraded connection (WebSocket) may send nothing; 0s for no limit"),
 	}
 }
 

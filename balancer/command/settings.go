@@ -23,7 +23,7 @@ type Settings struct {
 // Keys returns the table of its keys.
 func (s *Settings) Keys() keys.Table {
 	return keys.Table{
-		keys.Req("command", keys.Command(&s.Command), "program that applies the backends it reads as JSON"),
+		keys.Req("command", keys.Command(&s.Command), "program that reads backends as JSON on standard input and applies them"),
 		keys.Opt("state_command", keys.Command(&s.StateCommand), "program that prints the backends in force as JSON"),
 	}
 }

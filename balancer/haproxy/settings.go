@@ -45,20 +45,20 @@ func (s *Settings) Keys() keys.Table {
 			keys.Opt("interval", keys.Duration(&s.Health.Interval).AtLeast(10*time.Millisecond), "time between checks"),
 			keys.Opt("fall", keys.Whole(&s.Health.Fall).AtLeast(1), "failed checks in a row until an instance is unhealthy"),
 			keys.Opt("rise", keys.Whole(&s.Health.Rise).AtLeast(1), "passed checks in a row until it is healthy again"),
-		}, "how servers added at run time are checked"),
+		}, "how HAProxy checks servers that are added at run time"),
 		keys.Req("haproxy", keys.Table{
 			keys.Req("sockets", keys.ListOf(&s.Sockets, "", func(s *string) keys.Value { return keys.PathOrAddress(s) }).AtLeast(1),
 				"runtime API of every HAProxy in front of the service, `level admin`: paths or host:port"),
 			keys.Req("backend", keys.Ident(&s.Backend), "the backend whose servers are the instances"),
 			keys.Opt("slots", keys.Ident(&s.Slots),
-				"beginning of the names of servers declared with server-template, for instances that come and go").
+				"prefix of the names of servers declared with server-template, which are used for instances that come and go").
 				Or("servers are added and deleted at run time"),
 			keys.Opt("server", keys.Text(&s.Server).Then(oneCommand),
 				"more parameters of servers added at run time, as in maxconn 100").Or("health checks by balancer.health"),
 			keys.Opt("state_file", keys.Text(&s.StateFile), "server-state-file of HAProxy, kept up to date for its restarts").Or("none"),
 			keys.Opt("log", keys.PathOrAddress(&s.Log),
 				"where HAProxy sends its log: a path for a Unix datagram socket, or host:port for UDP").Or("none: response times are coarse"),
-		}, "where HAProxy is and what it calls things"),
+		}, "how to reach HAProxy, and the names in its configuration"),
 	}
 }
 

@@ -15,14 +15,15 @@ import (
 func eventKeys(e *Event) keys.Table {
 	return keys.Table{
 		keys.Req("at", keys.Duration(&e.At), "when, since the start"),
-		keys.Opt("load", keys.Pointer(&e.Load, func(x *float64) keys.Value { return keys.Decimal(x) }), "the load from now on").Or("as before"),
+		keys.Opt("load", keys.Pointer(&e.Load, func(x *float64) keys.Value { return keys.Decimal(x) }),
+			"load from this moment on").Or("as before"),
 		keys.Opt("users", keys.Pointer(&e.Users, func(n *int) keys.Value { return keys.Whole(n) }),
-			"kind users: their number from now on; those above it leave after their next answer").Or("as before"),
-		keys.Opt("interfere", keys.Maybe(&e.Interfere, interferenceKeys).Then(checkUse), "what a neighbour takes from now on"),
+			"kind users: number of users from this moment on; those above it leave after their next answer").Or("as before"),
+		keys.Opt("interfere", keys.Maybe(&e.Interfere, interferenceKeys).Then(checkUse), "what a neighbour uses from this moment on"),
 		keys.Opt("fail", keys.Maybe(&e.Fail, failureKeys), "ends the instance on a host: its process exits; simulator only"),
 		keys.Opt("errors", keys.Maybe(&e.Errors, errorKeys),
 			"requests that an instance answers by an error, from now on; simulator, and in a lab with files all of them or none"),
-		keys.Opt("mark", keys.Text(&e.Mark), "names the moment; reactions are measured from it"),
+		keys.Opt("mark", keys.Text(&e.Mark), "name of the moment; reactions are measured from it"),
 	}
 }
 
@@ -49,10 +50,11 @@ func interferenceKeys(i *Interference) keys.Table {
 			"the host whose neighbour it is; the name of hosts with a count means all of them, each with a neighbour of its own"),
 		keys.Req("resource", keys.OneOf(&i.Resource, quell.Resources), "cpu, network, disk or memory"),
 		keys.Opt("use", keys.Share(&i.Use), "share of the host's resource that is taken; 0 ends it").Or("required without trace and markov"),
-		keys.Opt("ramp", keys.Duration(&i.Ramp), "time over which the use grows or shrinks to this"),
-		keys.Opt("on", keys.Duration(&i.On), "mean length of times with the use, in turn with times without"),
-		keys.Opt("off", keys.Duration(&i.Off), "mean length of the times without"),
-		keys.Opt("lengths", keys.OneOf(&i.Lengths, Spreads), "of on and off: exponential around their mean, or fixed").Or("`exponential`"),
+		keys.Opt("ramp", keys.Duration(&i.Ramp), "time in which the use grows or shrinks to this value"),
+		keys.Opt("on", keys.Duration(&i.On), "mean length of the times with the use, which alternate with times without"),
+		keys.Opt("off", keys.Duration(&i.Off), "mean length of the times without the use"),
+		keys.Opt("lengths", keys.OneOf(&i.Lengths, Spreads),
+			"how the lengths of on and off vary: exponential around their mean, or fixed").Or("`exponential`"),
 		keys.Opt("trace", keys.FileOf(&i.Trace, "trace", parseTrace), "a recorded use: a CSV file of lines seconds,use, beside the scenario's"),
 		keys.Opt("markov", keys.ListOf(&i.Markov, Stay{}, func(s *Stay) keys.Value { return stayKeys(s) }).AtLeast(1),
 			"random uses: states that follow each other at random, the first one first"),
@@ -62,7 +64,7 @@ func interferenceKeys(i *Interference) keys.Table {
 func stayKeys(s *Stay) keys.Table {
 	return keys.Table{
 		keys.Req("use", keys.Share(&s.Use), "share of the resource that is taken in this state"),
-		keys.Req("stay", keys.Duration(&s.Mean), "mean of the exponential time in it"),
+		keys.Req("stay", keys.Duration(&s.Mean), "mean of the exponential time in this state"),
 	}
 }
 
@@ -73,7 +75,7 @@ func failureKeys(f *Failure) keys.Table {
 func errorKeys(e *Errors) keys.Table {
 	return keys.Table{
 		keys.Req("host", keys.Ident(&e.Host), "the host, or the name of hosts with a count"),
-		keys.Req("share", keys.Share(&e.Share).Between(0, 1), "of the requests to its instance; 0 ends it"),
+		keys.Req("share", keys.Share(&e.Share).Between(0, 1), "share of the requests to the host's instance that fail; 0 ends it"),
 	}
 }
 

@@ -25,9 +25,10 @@ func workloadKeys(w *Workload) keys.Table {
 				"own; users: the same, from users who think in between"),
 		keys.Opt("arrivals", arrivals(&w.Arrivals),
 			"poisson (or exponential), deterministic, or ramp: poisson with a sudden step; not for users"),
-		keys.Opt("load", keys.Decimal(&w.Load), "at the start, in units of one instance alone; not for users").Or("required but for users"),
+		keys.Opt("load", keys.Decimal(&w.Load),
+			"load at the start, in units of one undisturbed instance; not for users").Or("required but for users"),
 		keys.Opt("ramp", keys.Maybe(&w.Step, rampKeys), "arrivals: ramp: the step"),
-		keys.Opt("size", keys.Size(&w.Size), "file: of one response").Or("required for a file"),
+		keys.Opt("size", keys.Size(&w.Size), "file: size of one response").Or("required for a file"),
 		keys.Opt("video", videoKeys(&w.Video), "video: what a session is like"),
 		keys.Opt("classes", keys.ListOf(&w.Classes, Class{Share: 1}, func(c *Class) keys.Value { return classKeys(c) }).AtLeast(1),
 			"classes and users: the kinds of requests").Or("required for classes and users"),
@@ -42,30 +43,30 @@ func workloadKeys(w *Workload) keys.Table {
 
 func rampKeys(step *Step) keys.Table {
 	return keys.Table{
-		keys.Req("at", keys.Duration(&step.At), "when the load changes"),
-		keys.Req("load", keys.Decimal(&step.Load), "from then on"),
+		keys.Req("at", keys.Duration(&step.At), "when the load changes, since the start"),
+		keys.Req("load", keys.Decimal(&step.Load), "load from then on"),
 	}
 }
 
 func videoKeys(v *VideoSessions) keys.Table {
 	return keys.Table{
-		keys.Opt("videos", keys.Whole(&v.Videos), "to choose from; their sizes are exponential"),
+		keys.Opt("videos", keys.Whole(&v.Videos), "number of videos to choose from; their sizes are exponential"),
 		keys.Opt("zipf", keys.Decimal(&v.Zipf), "exponent of their popularity"),
-		keys.Opt("sessions", keys.Whole(&v.Sessions), "drawn beforehand; those that arrive are chosen from them"),
+		keys.Opt("sessions", keys.Whole(&v.Sessions), "number of sessions drawn beforehand, from which the arriving ones are chosen"),
 		keys.Opt("size", keys.Size(&v.Size), "mean bytes of a session's video"),
-		keys.Opt("rate", keys.Bandwidth(&v.Rate), "at which a video plays"),
-		keys.Opt("chunk", keys.Duration(&v.Chunk), "of play in one chunk"),
+		keys.Opt("rate", keys.Bandwidth(&v.Rate), "bandwidth at which a video plays"),
+		keys.Opt("chunk", keys.Duration(&v.Chunk), "play time of one chunk"),
 		keys.Opt("prefetch", keys.Whole(&v.Prefetch), "chunks at the start without pause; the others follow at the pace of play"),
 	}
 }
 
 func classKeys(c *Class) keys.Table {
 	return keys.Table{
-		keys.Req("name", keys.Ident(&c.Name), "of the class"),
-		keys.Opt("share", keys.Decimal(&c.Share), "of the requests, relative to the other classes"),
+		keys.Req("name", keys.Ident(&c.Name), "name of the class"),
+		keys.Opt("share", keys.Decimal(&c.Share), "share of the requests, relative to the other classes' shares"),
 		keys.Opt("cpu", keys.Duration(&c.CPU), "mean time on one core"),
 		keys.Opt("disk", keys.Decimal(&c.Disk), "mean number of disk operations"),
-		keys.Opt("memory", keys.Duration(&c.Memory), "mean time of the reference machine's memory bandwidth"),
+		keys.Opt("memory", keys.Duration(&c.Memory), "mean time for which a request uses the reference machine's whole memory bandwidth"),
 		keys.Opt("network", keys.Size(&c.Network), "mean size of the answer"),
 	}
 }
@@ -90,7 +91,7 @@ func stationsKeys(s *Stations) keys.Table {
 func probingKeys(p *Probing) keys.Table {
 	return keys.Table{
 		keys.Opt("count", keys.Whole(&p.Count).AtLeast(LeastProbes),
-			"probes of an instance in a sampling period").Or("one in 100ms, and at least 8"),
+			"number of probes of an instance in each sampling period").Or("one in 100ms, and at least 8"),
 		keys.Opt("budget", keys.Share(&p.Budget), "share of a host's link that probes may take").Or("`2%`"),
 		keys.Opt("resources", keys.Words(p.Resources, func(words []quell.Resource) { p.Resources = words }, quell.Resources, everyResource),
 			"what is probed: network, cpu, disk or memory, a list of them, or auto: all that requests or neighbours contend for").Or("`network`"),

@@ -41,10 +41,13 @@ type Settings struct {
 // Keys is the table of its keys.
 func (s *Settings) Keys() keys.Table {
 	return keys.Table{
-		keys.Req("command", keys.Command(&s.Command), "the instance's program; {id} {port} {probe_port} {slot} {host} are replaced"),
-		keys.Opt("address", keys.Text(&s.Address), "where an instance serves; the same are replaced").Or("`127.0.0.1:{port}`"),
-		keys.Opt("probe_address", keys.Text(&s.ProbeAddress), "where its agent answers probes").Or("`127.0.0.1:{probe_port}`, if that is used"),
-		keys.Opt("slots", keys.Whole(&s.Slots).AtLeast(1), "most instances at once").
+		keys.Req("command", keys.Command(&s.Command),
+			"the instance's program; {id} {port} {probe_port} {slot} {host} in it are replaced by the instance's values"),
+		keys.Opt("address", keys.Text(&s.Address),
+			"address at which an instance answers requests, with the same replacements as in command").Or("`127.0.0.1:{port}`"),
+		keys.Opt("probe_address", keys.Text(&s.ProbeAddress),
+			"address at which the instance's agent answers probes, with the same replacements").Or("`127.0.0.1:{probe_port}`, if that is used"),
+		keys.Opt("slots", keys.Whole(&s.Slots).AtLeast(1), "largest number of instances at once").
 			Or("group.max and one for a replacement; group.max where {slot} or {host} is used"),
 		keys.Opt("ports", keys.PortRange(&s.Ports), "ports for instances, as in 9000-9099").Or("any free ones"),
 		keys.Opt("ready", keys.Table{
@@ -52,8 +55,8 @@ func (s *Settings) Keys() keys.Table {
 			keys.Opt("timeout", keys.Duration(&s.Ready.Timeout).Above(0), "an instance that takes longer has failed").Or("group.startup"),
 		}, "how a starting instance shows that it can serve"),
 		keys.Opt("drain", keys.Duration(&s.Drain).AtLeast(0), "how long a stopped instance may take to end before it is killed"),
-		keys.Opt("lifeline", keys.Bool(&s.Lifeline), "instances end with the controller, at once"),
-		keys.Opt("linger", keys.Duration(&s.Linger).AtLeast(0), "instances end when no controller has run for so long; 0s: never"),
+		keys.Opt("lifeline", keys.Bool(&s.Lifeline), "whether instances end at once when the controller ends"),
+		keys.Opt("linger", keys.Duration(&s.Linger).AtLeast(0), "instances end when no controller has run for this long; 0s: they never do"),
 	}
 }
 
