@@ -50,7 +50,7 @@ func groupKeys(g *quell.Group) keys.Table {
 
 func guardKeys(g *quell.Guard) keys.Table {
 	return keys.Table{
-		keys.Opt("floor", keys.Share(&g.Floor).Between(0, 1), "least weight, as a share of an equal one; 0 turns it off"),
+		keys.Opt("floor", keys.Share(&g.Floor).Between(0, 1), "least weight, as a share of the weight in an equal split; 0 turns it off"),
 		keys.Opt("step", keys.Share(&g.Step).AtLeast(0), "largest change of a weight at once, as a share of an equal one; 0 turns it off"),
 		keys.Opt("slow_start", keys.Duration(&g.SlowStart).AtLeast(0),
 			"time in which a new instance's weight grows to its full value; 0s turns it off"),

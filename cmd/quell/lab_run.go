@@ -66,7 +66,7 @@ func labRunCommand() *cobra.Command {
 	f.IntSliceVar(&o.runs, "run", nil, "play only the scenario's runs of these numbers, from 1; default: all")
 	durationFlag(f, &o.duration, "duration", 0,
 		"length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
-	f.BoolVar(&o.resume, "resume", false, "do not play runs again whose records with the same inputs are in --out")
+	f.BoolVar(&o.resume, "resume", false, "skip each run that --out already holds a record of, made with the same inputs")
 	o.flags(cmd)
 	return cmd
 }

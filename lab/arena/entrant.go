@@ -74,7 +74,7 @@ func (e Entrant) run(sc *scenario.Scenario) scenario.Run {
 	return r
 }
 
-// forms are the variants of a policy that are tried, and the settings that the scenario's own runs give it.
+// forms are what the arena tries of a policy: its variants, and each setting of it in the scenario's runs.
 func forms(sc *scenario.Scenario, name string) []policy.Variant {
 	base := sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}})
 	list := policy.Variants(base)

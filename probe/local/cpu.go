@@ -67,8 +67,8 @@ func cores(o *Options) float64 {
 
 // probe returns the nominal time, multiplied by elapsed time over processor time. The elapsed time runs from when the computation was due
 // until it was done; most waiting is before it begins, because it is too short to be interrupted often. A computation that runs slower, for
-// example beside a busy hyper-thread, gives no longer time. If the own group's quota stopped the probe, the result is an error, because no
-// neighbour caused that.
+// example beside a busy hyper-thread, does not make the result longer. If the own group's quota stopped the probe, the result is an
+// error, because no neighbour caused that.
 func (p *cpuProbe) probe(late time.Duration) (sample, error) {
 	due := p.thread.now() - late + lead
 	stopped, err := p.quota.Count()
