@@ -292,47 +292,11 @@ const diskOperation = 4096
 
 // operations returns how many disk operations the processes that are now in a group have made.
 func (g groups) operations(group string) (float64, error) {
-	pids, err := members(filepath.Join(g.cpu, group))
-	if err != nil {
-		return 0, err
+	bytes, err := cgroup.DiskBytes(machine, strings.TrimPrefix(filepath.Join(g.cpu, group), "/"))
+	if errors.Is(err, fs.ErrNotExist) { // the group has no processes yet
+		return 0, nil
 	}
-	var bytes uint64
-	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) { // the process has just ended
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		used, err := transferred(text)
-		if err != nil {
-			return 0, fmt.Errorf("process %d: %w", pid, err)
-		}
-		bytes += used
-	}
-	return float64(bytes) / diskOperation, nil
-}
-
-// transferred parses /proc/PID/io. It returns the bytes read from and written to the disk.
-func transferred(text []byte) (bytes uint64, err error) {
-	found := 0
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		if name != "read_bytes" && name != "write_bytes" {
-			continue
-		}
-		n, err := strconv.ParseUint(value, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("io: %w", err)
-		}
-		bytes += n
-		found++
-	}
-	if found != 2 {
-		return 0, errors.New("io has no read_bytes and write_bytes")
-	}
-	return bytes, nil
+	return float64(bytes) / diskOperation, err
 }
 
 // foldersOf returns the group's folder in each tree that contains the group.

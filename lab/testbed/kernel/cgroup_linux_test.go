@@ -264,18 +264,6 @@ func TestSharedDisk(t *testing.T) {
 	}
 }
 
-func TestTransferred(t *testing.T) {
-	const text = "rchar: 9\nwchar: 8\nsyscr: 7\nsyscw: 6\nread_bytes: 8192\nwrite_bytes: 4096\ncancelled_write_bytes: 4096\n"
-	if bytes, err := transferred([]byte(text)); err != nil || bytes != 12288 {
-		t.Errorf("%d bytes, %v", bytes, err)
-	}
-	for _, text := range []string{"", "read_bytes: 1\n", "read_bytes: x\nwrite_bytes: 1\n"} {
-		if _, err := transferred([]byte(text)); err == nil {
-			t.Errorf("%q is no account", text)
-		}
-	}
-}
-
 // served counts the reads that the host's disk limit has let through.
 func served(t *testing.T, l *Lab) (count int) {
 	t.Helper()
