@@ -1,0 +1,286 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/daemon"
+)
+
+func journalCommand() *cobra.Command {
+	var path, dir, service string
+	var since time.Duration
+	var asJSON, all, snapshots, local bool
+	cmd := &cobra.Command{
+		Use:   "journal [--config FILE | --dir DIR] [--local] [--since 1h] [--service NAME]",
+		Short: "Show what was decided and why; --local: by the policy of this machine's agent",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if since < 0 {
+				return userErrorf("--since %s: must not be negative; write how far to look back, as in 1h or 1d", keys.FormatDuration(since))
+			}
+			w := journalWriter{w: cmd.OutOrStdout(), json: asJSON, all: all}
+			from := time.Now().Add(-since)
+			if local && (dir != "" || service != "" || snapshots) {
+				return userErrorf("--local excludes --dir, --service and --snapshots: it reads the entries in the agent's folder")
+			}
+			if local {
+				return localJournal(cmd, path, from, w.entry)
+			}
+			journal, kept, closeAll, err := openJournal(cmd, path, dir, service)
+			if err != nil {
+				return err
+			}
+			defer closeAll()
+			if dir != "" && !cmd.Flags().Changed("since") {
+				from = time.Time{} // all entries of a stored journal may be older than the default
+			}
+			if snapshots {
+				err = journal.ReadSnapshots(cmd.Context(), from, func(s quell.Snapshot) error { return w.line(s) })
+			} else {
+				err = journal.Read(cmd.Context(), from, w.entry)
+			}
+			if errors.Is(err, quell.ErrNoData) {
+				return nil
+			}
+			if errors.Is(err, bus.ErrNotConnected) && kept != "" {
+				err = fmt.Errorf("%w. While no controller runs, quell journal --dir %s reads what it wrote", err, kept)
+			}
+			return err
+		},
+	}
+	addConfigFlag(cmd, &path)
+	cmd.Flags().BoolVar(&local, "local", false, "read the journal of this machine's agent (agent.policy), without controller and bus")
+	cmd.Flags().StringVar(&dir, "dir", "", "data folder of a controller that does not run, in place of --config")
+	cmd.Flags().StringVar(&service, "service", "", "name of the service; default: the configuration's, or the only one in the folder")
+	durationFlag(cmd.Flags(), &since, "since", time.Hour, "how far to look back; with --dir the default is everything")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print whole entries as JSON lines")
+	cmd.Flags().BoolVar(&snapshots, "snapshots", false, "print the recorded snapshots instead, as quell plan reads them")
+	cmd.Flags().BoolVar(&all, "all", false, "show plans that changed nothing, too")
+	return cmd
+}
+
+// journal is a source of entries and snapshots.
+type journal interface {
+	Read(ctx context.Context, since time.Time, fn func(bus.Entry) error) error
+	ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error
+}
+
+// openJournal opens the journal in a folder or, if dir is empty, that of a running controller. kept is the controller's data
+// folder, if it is on this machine.
+func openJournal(cmd *cobra.Command, path, dir, service string) (_ journal, kept string, closeAll func(), err error) {
+	if path != "" && dir != "" {
+		return nil, "", nil, userErrorf("--config and --dir exclude each other: --config asks a running controller, --dir reads a folder")
+	}
+	if dir != "" {
+		j, closeAll, err := openStore(dir, service)
+		return j, "", closeAll, err
+	}
+	if err := findConfig(cmd, &path); err != nil {
+		return nil, "", nil, err
+	}
+	file, err := contact(cmd, path)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	if file.Bus.URL == "" && isDir(file.Bus.StoreDir) {
+		kept = file.Data
+	}
+	if service == "" {
+		service = file.Service.Name
+	}
+	conn, err := daemon.Connect(file)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	return conn.History(service), kept, conn.Close, nil
+}
+
+// openStore opens the journal in a folder.
+func openStore(dir, service string) (_ journal, closeAll func(), err error) {
+	if store := filepath.Join(dir, "bus"); isDir(store) {
+		dir = store // dir was the controller's data folder
+	}
+	server, err := bus.OpenStore(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := bus.Connect(bus.Options{Server: server, Name: "journal"})
+	if err != nil {
+		return nil, nil, errors.Join(err, server.Shutdown())
+	}
+	closeAll = func() {
+		conn.Close()
+		if err := server.Shutdown(); err != nil {
+			fmt.Fprintln(os.Stderr, "quell:", err)
+		}
+	}
+	name, err := onlyService(conn, service)
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	j, err := conn.Journal(name, bus.JournalOptions{})
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	return j, closeAll, nil
+}
+
+// onlyService returns the service whose journal a folder has; an error if it has several and none is wanted.
+func onlyService(conn *bus.Conn, wanted string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	names, err := conn.Services(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case wanted != "" && slices.Contains(names, wanted):
+		return wanted, nil
+	case wanted == "" && len(names) == 1:
+		return names[0], nil
+	case len(names) == 0:
+		return "", userErrorf("no journal is kept in that folder")
+	}
+	return "", userErrorf("name one of the services in that folder with --service: %s", strings.Join(names, ", "))
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// journalWriter prints entries. It leaves out advice that repeats the advice before, unless all is set.
+type journalWriter struct {
+	w         io.Writer
+	json, all bool
+	advice    string
+}
+
+// line prints a value as one line of JSON.
+func (j *journalWriter) line(v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(j.w, "%s\n", printableJSON(data))
+	return err
+}
+
+func (j *journalWriter) entry(e bus.Entry) error {
+	if j.json {
+		return j.line(e)
+	}
+	printable(&e)
+	at := e.At.Local().Format(time.DateTime)
+	if e.Kind == bus.EventEntry {
+		_, err := fmt.Fprintf(j.w, "%s  %s\n", at, e.Text)
+		return err
+	}
+	what := done(e)
+	if e.Plan.Host != "" && what == "" {
+		what = reported(e.Plan)
+	} else if !j.all && (what == "" || what == j.advice) {
+		return nil
+	}
+	j.advice = what
+	if what == "" {
+		what = "nothing changed"
+	}
+	if e.Applied {
+		what = e.Plan.Policy + "  " + what
+	}
+	if _, err := fmt.Fprintf(j.w, "%s  %s\n", at, what); err != nil {
+		return err
+	}
+	for _, r := range e.Plan.Reasons {
+		who := ""
+		if r.Instance != "" {
+			who = " " + r.Instance
+		}
+		if _, err := fmt.Fprintf(j.w, "    %s%s: %s\n", r.Code, who, r.Text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reported describes a plan of an agent that changes nothing. An agent writes a plan into its journal when its reasons differ from
+// those of the plan before.
+func reported(p *quell.Plan) string {
+	if len(p.Reasons) == 0 {
+		return "nothing to report any more"
+	}
+	return "reports"
+}
+
+// groupText describes a change of the group.
+func groupText(g *quell.GroupChange) string {
+	var parts []string
+	if g.Add > 0 {
+		parts = append(parts, fmt.Sprintf("add %d", g.Add))
+	}
+	if len(g.Remove) > 0 {
+		parts = append(parts, "remove "+strings.Join(g.Remove, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// done describes the outcome of a plan; empty if the plan changed nothing.
+func done(e bus.Entry) string {
+	changes := strings.Join(e.Changes, "; ")
+	switch {
+	case e.Applied:
+		return changes
+	case len(e.Would) > 0:
+		return e.Why + ": would " + strings.Join(e.Would, "; ")
+	case e.Why == "" && e.Mode == quell.Advise: // an old version wrote the entry, which did not record more
+		return "advise mode: would " + planned(e.Plan)
+	case e.Why == "":
+		return "not applied: " + planned(e.Plan)
+	case !strings.HasPrefix(e.Why, "failed: "):
+		return "" // nothing was tried, and nothing would have changed
+	case changes == "":
+		return e.Why
+	}
+	return changes + "; the rest " + e.Why
+}
+
+// planned describes what a plan asked for.
+func planned(p *quell.Plan) string {
+	var parts []string
+	if !p.Group.Empty() {
+		parts = append(parts, groupText(p.Group))
+	}
+	if len(p.Weights) > 0 {
+		weights := []string{"set weights"}
+		for _, id := range slices.Sorted(maps.Keys(p.Weights)) {
+			weights = append(weights, fmt.Sprintf("%s=%.3f", id, p.Weights[id]))
+		}
+		parts = append(parts, strings.Join(weights, " "))
+	}
+	if len(parts) == 0 {
+		return "change nothing"
+	}
+	return strings.Join(parts, "; ")
+}
