@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -39,8 +38,7 @@ var baselineLoads = []float64{0.6, 1, 1.4}
 // matrix measures which probes feel which neighbour, and writes crosstalk.json.
 func (o *labRun) matrix(ctx context.Context, program, dir string, machines experiment.Machines, out, errs io.Writer) error {
 	path := filepath.Join(dir, "crosstalk.json")
-	if _, err := os.Stat(path); err == nil && o.resume {
-		fmt.Fprintf(out, "%s is there already.\n", path)
+	if o.measured(path, out) {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -64,11 +62,7 @@ func (o *labRun) matrix(ctx context.Context, program, dir string, machines exper
 	if err != nil {
 		return err
 	}
-	data, err := json.MarshalIndent(result, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+	if err := writeResult(path, result); err != nil {
 		return err
 	}
 	return writeMatrix(out, result)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -48,8 +47,7 @@ func probings(network float64) []train.Probing {
 // study measures each way to probe at a moderate load next to a neighbour, and writes probing.json.
 func (o *labRun) study(ctx context.Context, program, dir string, machines experiment.Machines, out io.Writer) error {
 	path := filepath.Join(dir, "probing.json")
-	if _, err := os.Stat(path); err == nil && o.resume {
-		fmt.Fprintf(out, "%s is there already.\n", path)
+	if o.measured(path, out) {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -75,9 +73,5 @@ func (o *labRun) study(ctx context.Context, program, dir string, machines experi
 	for _, s := range scores {
 		fmt.Fprintf(out, "%9d  %7d  %4.1f%%  %8.2f  %.3f\n", s.Count, s.Bytes, 100*s.Share(t.Network), s.Severity, s.Error)
 	}
-	data, err := json.MarshalIndent(scores, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
+	return writeResult(path, scores)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -404,4 +405,22 @@ func (o *labRun) noteChanges(ctx context.Context, g *experiment.KernelGroup, zer
 		recorder.Change(c.Sub(zero).Seconds())
 	}
 	return err
+}
+
+// measured returns whether the result of an earlier call is to be kept, and prints that.
+func (o *labRun) measured(path string, out io.Writer) bool {
+	if _, err := os.Stat(path); err != nil || !o.resume {
+		return false
+	}
+	fmt.Fprintf(out, "%s is there already.\n", path)
+	return true
+}
+
+// writeResult writes what was measured as JSON.
+func writeResult(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -37,8 +36,7 @@ func labValidateCommand() *cobra.Command {
 // measureHeldOut measures the held-out points, writes validation.json and prints the models' errors.
 func (o *labRun) measureHeldOut(ctx context.Context, program, models, dir string, machines experiment.Machines, out, errs io.Writer) error {
 	path := filepath.Join(dir, "validation.json")
-	if _, err := os.Stat(path); err == nil && o.resume {
-		fmt.Fprintf(out, "%s is there already.\n", path)
+	if o.measured(path, out) {
 		return nil
 	}
 	t := o.training()
@@ -64,11 +62,7 @@ func (o *labRun) measureHeldOut(ctx context.Context, program, models, dir string
 	if fitted.Trained != nil {
 		v.Rows = fitted.Trained.Rows
 	}
-	data, err := json.MarshalIndent(v, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+	if err := writeResult(path, v); err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
