@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// minCollected is how many response times calibration collects before it uses their mean.
+	// minCollected is how many response times calibration collects before it uses the lowest of the snapshots' values.
 	minCollected = 30
 	// mostCollected is how many response times one snapshot may contribute, so that no sum overflows.
 	mostCollected = 1 << 40

@@ -28,8 +28,8 @@ type datedAnswer struct {
 	at time.Duration
 }
 
-// few is a number of requests in flight. The answers with fewer are counted in upTo, because small numbers are common; the ranges of
-// others are searched.
+// few is the number of requests in flight from which on answers are found by a search. Smaller numbers are common, so upTo counts the
+// answers for each of them.
 const few = 8
 
 // ones has a one in each byte.
