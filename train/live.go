@@ -121,14 +121,16 @@ func (m *live) Probes(ctx context.Context, r RunRequest, p Probing) ([]float64, 
 func (m *live) Watch(ctx context.Context, r RunRequest, period time.Duration) ([]quell.Observation, error) {
 	var seen []quell.Observation
 	_, err := m.loaded(ctx, r, func() error {
+		began, err := m.carried(r.Resource)
 		for range int(r.Run / period) {
-			w, err := m.window(ctx, r, m.prober, period)
 			if err != nil {
 				return err
 			}
+			var w window
+			w, began, err = m.window(ctx, r, m.prober, period, began)
 			seen = append(seen, w.sensed)
 		}
-		return nil
+		return err
 	})
 	return seen, err
 }
@@ -137,7 +139,10 @@ func (m *live) Watch(ctx context.Context, r RunRequest, period time.Duration) ([
 func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (row model.TrainingRow, singles []float64, err error) {
 	var w window
 	recorder, err := m.loaded(ctx, r, func() (err error) {
-		w, err = m.window(ctx, r, prober, r.Run)
+		began, err := m.carried(r.Resource)
+		if err == nil {
+			w, _, err = m.window(ctx, r, prober, r.Run, began)
+		}
 		return err
 	})
 	if err != nil {
@@ -224,7 +229,7 @@ func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner
 	return loadgen.New(o)
 }
 
-// window is what was measured of a target during some time.
+// window is what was measured of a target between two readings.
 type window struct {
 	seconds          float64
 	own, interfering float64           // use by the service and the interferer, in seconds of the whole resource
@@ -232,31 +237,39 @@ type window struct {
 	singles          []float64         // of downloads, in milliseconds
 }
 
-// window probes for a while and computes what the service and the interferer used meanwhile.
-func (m *live) window(ctx context.Context, r RunRequest, prober *probe.Prober, length time.Duration) (w window, err error) {
-	before, err := m.target.Carried(r.Resource)
-	if err != nil {
-		return w, err
-	}
-	began := time.Now()
+// carriedAt is what was used until a moment.
+type carriedAt struct {
+	Carried
+	at time.Time
+}
+
+func (m *live) carried(r quell.Resource) (carriedAt, error) {
+	c, err := m.target.Carried(r)
+	return carriedAt{c, time.Now()}, err
+}
+
+// window probes for a while and computes what the service and the interferer used since began. It returns the reading at its end, with
+// which the next window begins: the processors' accounts advance in steps of some milliseconds, so two readings at one moment would
+// have no processor time between them.
+func (m *live) window(ctx context.Context, r RunRequest, prober *probe.Prober, length time.Duration, began carriedAt) (
+	w window, ended carriedAt, err error) {
 	var downloads quell.ProbeStats
 	if prober == nil {
 		if !tick.Sleep(ctx, length) {
-			return w, ctx.Err()
+			return w, ended, ctx.Err()
 		}
 	} else {
 		target := probe.Target{Instance: "training", Address: m.target.Probe()}
 		if downloads, w.singles, err = prober.Collect(ctx, target, length); err != nil {
-			return w, err
+			return w, ended, err
 		}
 	}
-	after, err := m.target.Carried(r.Resource)
-	if err != nil {
-		return w, err
+	if ended, err = m.carried(r.Resource); err != nil {
+		return w, ended, err
 	}
-	w.seconds = time.Since(began).Seconds()
-	w.own, w.interfering, w.sensed = after.Own-before.Own, after.Interfering-before.Interfering, after.Sensed
-	w.sensed.At, w.sensed.WindowS = time.Now().UTC(), w.seconds
+	w.seconds = ended.at.Sub(began.at).Seconds()
+	w.own, w.interfering, w.sensed = ended.Own-began.Own, ended.Interfering-began.Interfering, ended.Sensed
+	w.sensed.At, w.sensed.WindowS = ended.at.UTC(), w.seconds
 	w.sensed.Probe = maps.Clone(w.sensed.Probe)
 	if prober != nil {
 		if w.sensed.Probe == nil {
@@ -264,7 +277,7 @@ func (m *live) window(ctx context.Context, r RunRequest, prober *probe.Prober, l
 		}
 		w.sensed.Probe[prober.Resource()] = downloads
 	}
-	return w, nil
+	return w, ended, nil
 }
 
 // fill adds the requested load and the requests' results to a row.

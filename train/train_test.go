@@ -340,12 +340,16 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// disky is a machine that probes its disk itself.
-type disky struct{ *machine }
+// disky is a machine that probes its disk itself. It counts how often it is read.
+type disky struct {
+	*machine
+	reads *int
+}
 
 func (disky) Feels(r quell.Resource) bool { return r == quell.Disk }
 
 func (m disky) Carried(r quell.Resource) (Carried, error) {
+	*m.reads++
 	c, err := m.machine.Carried(r)
 	by := quell.Probing{Bytes: 4096}
 	c.Sensed.Probe = map[quell.Resource]quell.ProbeStats{quell.Disk: {MeanMS: 3, StddevMS: 1, N: 7, By: &by}}
@@ -355,7 +359,7 @@ func (m disky) Carried(r quell.Resource) (Carried, error) {
 // A resource that the machine probes itself is trained without downloads. If there are downloads as well, the row has both results.
 func TestProbesOfTheMachinesOwn(t *testing.T) {
 	for _, downloads := range []bool{false, true} {
-		lo := liveOptions(disky{newMachine(t, func(http.ResponseWriter, *http.Request) {})})
+		lo := liveOptions(disky{newMachine(t, func(http.ResponseWriter, *http.Request) {}), new(int)})
 		if !downloads {
 			lo.Probe = nil
 		}
@@ -377,10 +381,12 @@ func TestProbesOfTheMachinesOwn(t *testing.T) {
 	}
 }
 
-// Watch measures each period beside a neighbour on another resource than the service's, and ends the neighbour.
+// Watch measures each period beside a neighbour on another resource than the service's, and ends the neighbour. One reading ends a period
+// and begins the next one.
 func TestWatch(t *testing.T) {
 	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
-	machines, err := Live(liveOptions(disky{m}))
+	reads := 0
+	machines, err := Live(liveOptions(disky{m, &reads}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,6 +395,9 @@ func TestWatch(t *testing.T) {
 	}, 500*time.Millisecond)
 	if err != nil || len(seen) != 2 {
 		t.Fatalf("%d periods, %v", len(seen), err)
+	}
+	if reads != 3 {
+		t.Errorf("2 periods took %d readings", reads)
 	}
 	for _, o := range seen {
 		if o.Probe[quell.Network].N == 0 || o.Probe[quell.Disk].N != 7 || o.WindowS < 0.4 {
