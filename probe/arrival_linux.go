@@ -23,26 +23,32 @@ func stamping(l net.Listener) net.Listener {
 
 type stampingListener struct{ net.Listener }
 
-// Accept returns a plain connection if the kernel does not report times of arrival.
+// Accept implements net.Listener.
 func (l stampingListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
+	return stamped(conn), nil
+}
+
+// stamped makes a TCP connection report when the kernel received the bytes that were read last. Other connections, and those of a kernel
+// that does not report times of arrival, are returned unchanged.
+func stamped(conn net.Conn) net.Conn {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
-		return conn, nil
+		return conn
 	}
 	raw, err := tcp.SyscallConn()
 	if err != nil {
-		return conn, nil
+		return conn
 	}
 	refused := error(nil)
 	err = raw.Control(func(fd uintptr) { refused = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
 	if err != nil || refused != nil {
-		return conn, nil
+		return conn
 	}
-	return &stampedConn{TCPConn: tcp, raw: raw}, nil
+	return &stampedConn{TCPConn: tcp, raw: raw}
 }
 
 // stampedConn is a connection that notes when the kernel received what is read.
@@ -102,10 +108,19 @@ func remember(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// waited returns how long the request of this context has waited on this machine since the kernel received it. ok is false if that time is
-// not known, or if the wall clock was set back meanwhile.
+// waited returns how long the request of this context has waited on this machine since the kernel received it; see sinceArrival.
 func waited(ctx context.Context) (d time.Duration, ok bool) {
-	c, ok := ctx.Value(connKey{}).(*stampedConn)
+	conn, ok := ctx.Value(connKey{}).(net.Conn)
+	if !ok {
+		return 0, false
+	}
+	return sinceArrival(conn)
+}
+
+// sinceArrival returns for how long the bytes that were read last from a connection have been on this machine. ok is false if that time is
+// not known, or if the wall clock was set back meanwhile.
+func sinceArrival(conn net.Conn) (d time.Duration, ok bool) {
+	c, ok := conn.(*stampedConn)
 	if !ok {
 		return 0, false
 	}

@@ -62,6 +62,53 @@ func TestArrival(t *testing.T) {
 	}
 }
 
+// A download's time ends when its last byte has arrived, not when this machine's processors come to read it.
+func TestReadingLateDoesNotCount(t *testing.T) {
+	server := NewServer(ServerOptions{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(l); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Shutdown(t.Context()) }()
+	const late = 200 * time.Millisecond
+	s, err := newSession(Options{Dial: new(net.Dialer).DialContext, Timeout: time.Minute}, Target{Instance: "i1", Address: l.Addr().String()}, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	for range 100 { // the kernel starts to record times only a moment after it is asked to
+		if r := s.probe(t.Context()); r.kind == refused {
+			t.Fatal(r.err)
+		}
+		if _, known := sinceArrival(s.conn); known {
+			break
+		}
+	}
+	s.reader.Reset(lateReader{s.conn, late})
+	began := time.Now()
+	r := s.probe(t.Context())
+	if r.kind != measured || time.Since(began) < late {
+		t.Fatalf("%+v after %v", r, time.Since(began))
+	}
+	if r.took > time.Since(began)-late {
+		t.Errorf("a download that was read %v late took %v of %v", late, r.took, time.Since(began))
+	}
+}
+
+// lateReader reads long after there is something to read.
+type lateReader struct {
+	net.Conn
+	late time.Duration
+}
+
+func (r lateReader) Read(p []byte) (int, error) {
+	time.Sleep(r.late)
+	return r.Conn.Read(p)
+}
+
 func TestArrivalIsUnknown(t *testing.T) {
 	if _, ok := waited(context.Background()); ok {
 		t.Error("a request without a connection has waited")

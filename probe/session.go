@@ -82,7 +82,8 @@ func (s *session) attempt(ctx context.Context) result {
 		if err != nil {
 			return result{kind: refused, err: err}
 		}
-		s.conn, s.reader, s.answered = conn, bufio.NewReader(conn), true
+		s.conn, s.answered = stamped(conn), true
+		s.reader = bufio.NewReader(s.conn)
 	}
 	conn := s.conn
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // an error means that it is closed already
@@ -101,8 +102,8 @@ func (s *session) attempt(ctx context.Context) result {
 	return result{kind: measured, took: took, bytes: bytes}
 }
 
-// download measures from sending the request to the last byte of the answer. If the other machine reports how long the request waited there
-// for an answer, that time is subtracted.
+// download measures from sending the request to the arrival of the answer's last byte at this machine. If the other machine reports how
+// long the request waited there for an answer, that time is subtracted. So neither machine's processors lengthen the measured time.
 func (s *session) download() (took time.Duration, bytes int64, err error) {
 	start := time.Now()
 	if err := s.request.Write(s.conn); err != nil {
@@ -124,8 +125,12 @@ func (s *session) download() (took time.Duration, bytes int64, err error) {
 	}
 	n, err := io.Copy(io.Discard, response.Body)
 	took = time.Since(start)
+	late, known := sinceArrival(s.conn)
 	if err != nil {
 		return 0, headerBytes + n, fmt.Errorf("downloading a probe: %w", err)
+	}
+	if known && late < took {
+		took -= late
 	}
 	if response.Close {
 		s.close()
