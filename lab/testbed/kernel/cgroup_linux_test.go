@@ -72,6 +72,7 @@ func TestVersion2Files(t *testing.T) {
 		"quell-lab/h1/cgroup.subtree_control": "+io",
 		"quell-lab/cpu.weight":                "10000",
 		"quell-lab/h1/cpu.max":                "10000 20000",
+		"quell-lab/h1/nb-cpu/cpu.weight":      "1000", // ten times the service's
 		"quell-lab/h1/io.max":                 "8:0 riops=200 wiops=200",
 		"quell-lab/h1/nb-cpu/cpu.max":         "1600 160000",  // a quota of at least a millisecond
 		"quell-lab/h1/nb-memory/cpu.max":      "1000 1000000", // and a period of at most a second
