@@ -35,8 +35,8 @@ func peakMemory(t *testing.T, p *proc) int {
 	return 0
 }
 
-// Under an attack with huge histograms, large readings of ever new senders, and unknown instances, the controller keeps its
-// lease, decides, and uses little memory.
+// An attacker sends huge histograms, large readings from ever new senders, and readings of unknown instances. The controller keeps its
+// lease, continues to decide, and uses little memory.
 func TestAFloodOfReadings(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")

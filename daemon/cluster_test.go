@@ -80,14 +80,14 @@ func splitPort(address string) (host string, port int) {
 type clustered struct {
 	*rig
 	nodes    []*natsNode
-	routes   map[[2]int]*wire // wires by the two nodes: from one to another
+	routes   map[[2]int]*wire // wires, by the pair of nodes that they connect
 	controls []*control
 	balancer *proc
 	load     *traffic
 
 	mu      sync.Mutex
 	last    time.Time     // time of the latest decision seen
-	seen    []time.Time   // decisions that the journal must have
+	seen    []time.Time   // decisions that must be in the journal
 	longest time.Duration // longest time between two decisions
 	stop    chan struct{}
 	watched sync.WaitGroup
@@ -217,7 +217,7 @@ func (c *clustered) leader(other *control) (found *control) {
 	return nil
 }
 
-// decides waits until a controller has decided for the given number of periods.
+// decides waits until a controller has made decisions for the given number of periods.
 func (c *clustered) decides(x *control, periods time.Duration) {
 	c.t.Helper()
 	var first time.Time
@@ -274,7 +274,7 @@ func (c *clustered) forget() {
 	c.seen = nil
 }
 
-// gap returns the longest time between decisions since the last call.
+// gap returns the longest time between two decisions since the last call of gap.
 func (c *clustered) gap() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,7 @@ func TestDriversDeclareThemselves(t *testing.T) {
 	}
 }
 
-// Code uses a driver through its settings and never depends on its name. Lab packages may name drivers, because they write
+// Code uses a driver through its settings and never depends on its name. Packages below lab may contain drivers' names, because they write
 // configurations.
 func TestNobodyAsksForADriversKind(t *testing.T) {
 	asks := regexp.MustCompile(`(Balancer|Scaler)\.Kind *(==|!=)|switch [^{]*(Balancer|Scaler)\.Kind|\b(builtin|command|haproxy|fixed|process)\.Kind\.Name`)

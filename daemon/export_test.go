@@ -8,12 +8,12 @@ import (
 	"github.com/quellhq/quell/agent"
 )
 
-// AmendedController is Controller; more can add to each plan.
+// AmendedController is like Controller, but more can add actions to each plan.
 func AmendedController(ctx context.Context, path string, more func(*quell.Snapshot, *quell.Plan), log *slog.Logger) error {
 	return runController(ctx, path, more, nil, log)
 }
 
-// DrivingAgent is Agent with drivers that set limits and settings.
+// DrivingAgent is like Agent, with drivers that set limits and settings.
 func DrivingAgent(
 	ctx context.Context, path, instance string, limiters map[quell.Resource]agent.Limiter, setters map[string]agent.Setter, log *slog.Logger,
 ) error {

@@ -34,8 +34,8 @@ func newSluggish(t *testing.T) *sluggish {
 
 func (s *sluggish) slow(d time.Duration) { s.wait.Store(int64(d)) }
 
-// A fast policy runs with equal weights. A server that becomes slow loses its share, keeps a small one while the controller is killed
-// and the next one takes over, and gets the share back when it is fast again. No request fails.
+// A fast policy runs beside a policy with equal weights. A server that becomes slow loses most of its share. Its share stays small while
+// the controller is killed and the next one takes over, and returns when the server is fast again. No request fails.
 func TestAFastPolicyOnALiveFleet(t *testing.T) {
 	t.Parallel()
 	servers := []*sluggish{newSluggish(t), newSluggish(t), newSluggish(t)}

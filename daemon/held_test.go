@@ -31,8 +31,8 @@ func (r *rig) haproxy(command string) string {
 	return strings.TrimSpace(string(answer))
 }
 
-// wantNoFailuresBut checks that no request failed. It does not if health checks found an instance too slow, as can happen on a busy
-// machine, because then there may have been no healthy instance.
+// wantNoFailuresBut checks that no request failed. It checks nothing if a health check found an instance too slow: on a busy machine there
+// may then have been no healthy instance.
 func (f *traffic) wantNoFailuresBut(r *rig) {
 	r.t.Helper()
 	f.more(50)
@@ -88,7 +88,7 @@ func held(s controller.Status, id string) *quell.Held {
 	return nil
 }
 
-// decidesOn waits for further decisions, after which an unwanted change would be visible.
+// decidesOn waits for so many further decisions that an unwanted change would be visible.
 func (r *rig) decidesOn(n int) {
 	r.t.Helper()
 	from := time.Now()

@@ -48,8 +48,8 @@ func writeTree(t *testing.T, folder string, files map[string]string) {
 	}
 }
 
-// An agent without service, bus and controller runs its policy, applies a new configuration, keeps the running one if the new one is bad,
-// and lets no other agent use its folder.
+// An agent runs its policy without service, bus and controller. It applies a new configuration, unless that has mistakes, and lets no other
+// agent use its folder.
 func TestAnAgentRunsItsOwnPolicy(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

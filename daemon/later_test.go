@@ -12,8 +12,8 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// programs is a group of machines that is controlled by programs. The start program prints no ids, and the machines are
-// listed later.
+// programs is a group of machines that a scaler's start, stop and list programs control. The start program prints no ids; the list program
+// shows new machines later.
 type programs struct {
 	*rig
 	folder  string
@@ -77,8 +77,8 @@ func (c *programs) wantSaid(program string, want ...string) {
 	}
 }
 
-// TestInstancesThatAreNamedLater has a start program that prints nothing, as with a cloud's scaling group. The list shows the instances
-// later. The controller waits for them, also when it is killed meanwhile, and orders nothing twice. The same holds for a replacement.
+// TestInstancesThatAreNamedLater has a start program that prints nothing, like that of a cloud's scaling group. The list shows the new
+// instances later. The controller waits for them, even if it is killed meanwhile, and orders no instance twice, not even for a replacement.
 func TestInstancesThatAreNamedLater(t *testing.T) {
 	t.Parallel()
 	c := newPrograms(t, "{min: 2, max: 2, startup: 1m}")

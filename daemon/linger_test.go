@@ -46,7 +46,7 @@ func TestTheControllerIsRestartedInTime(t *testing.T) {
 			t.Fatalf("processes %v, want %v", now, pids)
 		}
 	}
-	time.Sleep(5 * time.Second) // the processes that waited after the earlier controllers see this one
+	time.Sleep(5 * time.Second) // processes that waited for a controller find this one
 	load.wantNoFailures()
 	for id, pid := range pids {
 		if !running(pid) {

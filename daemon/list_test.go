@@ -13,7 +13,8 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// TestALostLedger removes instances.json before the controller starts again. The instances are found by their marks.
+// TestALostLedger removes instances.json before the controller starts again. The controller finds the instances by the marks in their
+// environment.
 func TestALostLedger(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// The log says when a process started and with which configuration, that it reached what it needs, what was decided,
-// and why it ended.
+// The log of a process says when and with which configuration it started, that it reached the parts that it needs, what it decided, and why
+// it ended.
 func TestLogsTellALife(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")

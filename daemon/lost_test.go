@@ -51,7 +51,7 @@ func TestLostMemory(t *testing.T) {
 			_, _ = rand.Read(noise) // never fails
 			return os.WriteFile(path, noise, 0o600)
 		}),
-		"an old store": func(t *testing.T, r *rig) { // made before the operator's orders, like a backup
+		"an old store": func(t *testing.T, r *rig) { // the copy was made before the operator's orders, like a backup
 			t.Helper()
 			old := filepath.Join(r.dir, "old")
 			if err := errors.Join(os.RemoveAll(filepath.Join(r.dir, "data", "bus")),
@@ -170,8 +170,8 @@ func TestTheDataFolderIsEmptied(t *testing.T) {
 	load.wantNoFailures()
 }
 
-// TestAFirstStartActs checks that a controller without memory acts at once if an earlier run left nothing, also with a balancer that
-// served before.
+// TestAFirstStartActs checks that a controller without memory acts at once if no earlier controller left any state, even if the balancer
+// already serves requests.
 func TestAFirstStartActs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")

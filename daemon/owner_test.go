@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// rival is a second installation with its own bus and data folder that uses the balancer of this one.
+// rival is a second installation, with its own bus and data folder, that uses the same balancer as the first one.
 func (r *rig) rival() *rig {
 	r.t.Helper()
 	other := newRig(r.t, "")

@@ -143,8 +143,8 @@ func TestAFolderThatCannotBeWritten(t *testing.T) {
 	wantFree(t, r.bus, r.metrics)
 }
 
-// While the bus refuses connections, only readings are lost: the balancer serves, and all processes keep trying. Agent and
-// balancer run as on other machines, without access to the controller's folder.
+// While the bus refuses connections, only readings are lost: the balancer forwards requests, and all processes keep trying to connect.
+// Agent and balancer run as on other machines, without access to the controller's folder.
 func TestATokenThatIsWrongForAWhile(t *testing.T) {
 	t.Parallel()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("here")) }))

@@ -28,7 +28,7 @@ import (
 
 const (
 	sampling = 300 * time.Millisecond
-	patience = 20 * time.Second // limit for something that takes a second on an idle machine
+	patience = 20 * time.Second // longest waiting time for things that take a second on an idle machine
 )
 
 // rig is one service's folder, addresses and processes. Every process holds the read end of a pipe, so it ends with
@@ -44,7 +44,7 @@ type rig struct {
 	lifeline *os.File // end of the pipe that the processes hold, and the other end
 	hold     *os.File
 
-	launching sync.Mutex // other goroutines start machines, too
+	launching sync.Mutex // needed because other goroutines start machines as well
 	procs     []*proc    // processes, in the order in which they started
 }
 
@@ -205,7 +205,7 @@ func (p *proc) said() string {
 	return string(data)
 }
 
-// ends waits for the exit and returns its status.
+// ends waits until the process exits, and returns its exit status.
 func (p *proc) ends(t *testing.T) int {
 	t.Helper()
 	select {

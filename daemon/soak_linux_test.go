@@ -23,11 +23,11 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// TestSoak breaks a running service at random, under load from a source that records every request. QUELL_SOAK is for how long
-// (a minute by default; `make soak` takes 30), QUELL_SOAK_SEED where the random sequence begins.
+// TestSoak breaks a running service at random, under load from a source that records every request. QUELL_SOAK is how long it lasts (a
+// minute by default; `make soak` takes 30), and QUELL_SOAK_SEED is the seed of the random sequence.
 //
-// What must hold: no request fails but those that a killed process held in its hands; the number of instances stays within its
-// bounds; what an operator ordered stays in force; and after every fault the service is whole again, without help.
+// The test checks four things. Only requests that a killed process was handling fail. The number of instances stays within its bounds. An
+// operator's orders stay in force. After every fault the service recovers completely without help.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	length, seed := soakSettings(t)
@@ -69,8 +69,8 @@ type soak struct {
 // faults are the faults that the test has made, in order.
 type faults []fault
 
-// fault is one fault. A request may have been cut off by it if the request began before the fault's end and ended after the fault's
-// begin.
+// fault is one fault. The fault may have cut off a request if the request began before the fault's end and ended after the fault's
+// beginning.
 type fault struct {
 	what       string
 	excuses    bool // whether the fault may cut off requests
@@ -96,7 +96,7 @@ func (f faults) last() string {
 	return f[len(f)-1].what
 }
 
-// excuse names a fault that may have cut the request off; empty if there is none.
+// excuse returns the name of a fault that may have cut the request off, or "" if there is none.
 func (f faults) excuse(r failure) string {
 	for _, x := range f {
 		if x.excuses && r.began.Before(x.end) && r.ended.After(x.begin) {
@@ -106,7 +106,7 @@ func (f faults) excuse(r failure) string {
 	return ""
 }
 
-// judge ends the load and checks that a fault excuses each request that failed.
+// judge ends the load and checks that each failed request may have been cut off by a fault.
 func (f faults) judge(t *testing.T, load *traffic) {
 	t.Helper()
 	excused := 0
@@ -158,7 +158,7 @@ scaler:
 	return s
 }
 
-// smallDisk mounts a file system that can be filled without harm.
+// smallDisk mounts a small file system, which the test can fill without harm to the machine.
 func smallDisk(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -174,7 +174,8 @@ func smallDisk(t *testing.T, dir string) {
 	})
 }
 
-// beyondTheWire writes the configuration of a process that reaches the bus through the wire, with a credential of its own.
+// beyondTheWire writes the configuration of a process that has its own credential and reaches the bus only through the wire, a connection
+// that the test can cut.
 func (s *soak) beyondTheWire(role, id string) (path string, err error) {
 	credential := filepath.Join(s.dir, id+".creds")
 	made, err := exec.Command(quellProgram, "credentials", role, id, "--config", s.config, "--out", credential).CombinedOutput()
@@ -211,7 +212,7 @@ func whole(st controller.Status) bool {
 	return serving >= soakMin && serving == len(st.Instances) && len(st.Pending) == 0 && math.Abs(sum-1) < 1e-6
 }
 
-// heals waits until the service is whole again, and checks what must hold at any time.
+// heals waits until the service has recovered, and checks the conditions that must hold at any time.
 func (s *soak) heals() {
 	s.t.Helper()
 	last := s.faults.last()
@@ -279,7 +280,8 @@ func (s *soak) anInstance() string {
 	return ids[s.random.IntN(len(ids))]
 }
 
-// replace orders the replacement of an instance, and waits until it has begun, because until then the service still looks whole.
+// replace orders the replacement of an instance. It waits until the replacement has begun, because before that the service looks as if
+// nothing was to be done.
 func (s *soak) replace(id string) {
 	s.t.Helper()
 	if out, status := s.quell("replace", id, "--config", s.config); status != 0 {

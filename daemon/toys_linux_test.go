@@ -27,7 +27,8 @@ import (
 	"github.com/quellhq/quell/internal/lifeline"
 )
 
-// The roles of a service that has what this version lacks: a policy that asks for limits and settings, and drivers that carry them out.
+// These are the roles of processes in a test service with a toy policy that asks for limits and settings, and with toy drivers that apply
+// them.
 const (
 	controllerRole = "controller" // a controller; its argument is the configuration
 	machineRole    = "machine"    // an instance with its agent
@@ -55,19 +56,19 @@ func playToy(role string, args []string) int {
 	return 0
 }
 
-// wish is what the toy policy asks for inside every instance.
+// wish is the limit and the setting that the toy policy asks for inside every instance.
 type wish struct {
 	Limit   float64 `json:"limit"` // limit of the network in bit/s
 	Workers float64 `json:"workers"`
 }
 
-// asBefore is what is in force on a new machine.
+// asBefore is the limit and the setting in force on a new machine.
 var asBefore = wish{1e9, 100}
 
 const wishFile = "wish.json"
 
-// readWish returns the toy policy, which asks for the wish in a folder. It asks nothing of instances that have not reported their
-// limits and settings.
+// readWish returns the toy policy, which reads the wish from a folder and asks every instance for it, except instances that have not
+// reported their limits and settings yet.
 func readWish(folder string) func(*quell.Snapshot, *quell.Plan) {
 	return func(s *quell.Snapshot, plan *quell.Plan) {
 		var w wish
@@ -124,7 +125,7 @@ func (f toyFile) get() (float64, error) {
 	return strconv.ParseFloat(string(data), 64)
 }
 
-// told lists the values that the driver was asked to set.
+// told returns the list of values that the driver was asked to set.
 func (f toyFile) told() ([]float64, error) {
 	data, err := os.ReadFile(string(f) + toldSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,7 +173,7 @@ func runAgent(ctx context.Context, folder string, log *slog.Logger) error {
 		map[string]agent.Setter{"toy": toySetter{toyFile(filepath.Join(folder, workersFile))}}, log)
 }
 
-// furnish makes a machine's folder: what is in force there, and its agent's configuration and credential.
+// furnish makes a machine's folder, with the values in force and the configuration and the credential of its agent.
 func furnish(service, id, probe string) (folder string, err error) {
 	folder = filepath.Join(service, id)
 	credential, err := bus.Keyring{Dir: filepath.Join(service, "data", "credentials")}.Issue(
@@ -208,7 +209,7 @@ agent:
 	return folder, nil
 }
 
-// runMachine answers requests, and keeps an agent running.
+// runMachine is an instance: it answers requests and keeps an agent running.
 func runMachine(ctx context.Context, service, id, address, probe string) error {
 	ctx, cancel, pipe, err := lifeline.Tie(ctx)
 	if err != nil {

@@ -52,7 +52,7 @@ func newKeeper(t *testing.T) *keeper {
 	return k
 }
 
-// kept starts a balancer in front of a keeper, with further keys below balancer.
+// kept starts a balancer in front of a keeper. balancerKeys are further keys of the configuration's balancer section.
 func kept(t *testing.T, balancerKeys string) (*rig, *keeper) {
 	t.Helper()
 	r, k := newRig(t, ""), newKeeper(t)
@@ -118,7 +118,7 @@ func TestASignalLetsRequestsFinishForAsLongAsConfigured(t *testing.T) {
 	p := r.procs[0]
 	terminate(t, p)
 	r.await("the balancer to say so", func() (bool, any) { return has(p.said(), "balancer stops", "within=1m0s", "open=1"), p.said() })
-	time.Sleep(10500 * time.Millisecond) // before, the balancer ended after 10 s whatever was configured
+	time.Sleep(10500 * time.Millisecond) // an earlier version ended after 10 s whatever was configured
 	close(k.letGo)
 	if why := <-ended; why != "" {
 		t.Errorf("the open request: %s", why)
@@ -144,7 +144,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-// onslaught sends requests on new connections all the time, and on kept connections that must not be closed during a
+// onslaught sends requests all the time, on new connections and on reused ones. The balancer must not close a reused connection during a
 // request.
 type onslaught struct {
 	stop   chan struct{}
@@ -301,7 +301,7 @@ func TestNobodyToTakeOverFrom(t *testing.T) {
 	r.await("the start", func() (bool, any) { return has(p.said(), "no balancer runs", "took_over=false"), p.said() })
 }
 
-// activate starts the balancer as systemd does, on sockets that the test keeps.
+// activate starts the balancer as systemd does, with listening sockets that the test keeps open.
 func (r *rig) activate(sockets []*os.File, names string) *proc {
 	r.t.Helper()
 	script := fmt.Sprintf(`LISTEN_PID=$$ LISTEN_FDS=%d LISTEN_FDNAMES=%s exec "$0" balancer --config "$1"`, len(sockets), names)

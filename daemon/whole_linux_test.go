@@ -25,11 +25,11 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-// TestKilledAtRandom runs everything at once, as processes and under load: a controller with PRIMA and a fast policy beside it, a balancer,
-// instances whose agents run a policy of their own and carry limits and settings out, and replacements. Each process is killed at random
-// moments. QUELL_KILL_SEEDS is how many sequences there are (two by default; `make soak` takes 30), QUELL_KILL_SEED the first one.
+// TestKilledAtRandom runs all features at once, as processes and under load: a controller with PRIMA and a fast policy; a balancer;
+// instances whose agents run a policy of their own and apply limits and settings; and replacements of instances. Each process is killed at
+// random moments. QUELL_KILL_SEEDS is how many sequences there are (two by default; `make soak` takes 30), QUELL_KILL_SEED the first one.
 //
-// What must hold: no request fails except those that a killed process was handling, and afterwards the service is as before.
+// The test checks that only requests that a killed process was handling fail, and that the service is as before afterwards.
 func TestKilledAtRandom(t *testing.T) {
 	t.Parallel()
 	first, count := number(t, "QUELL_KILL_SEED", 1), number(t, "QUELL_KILL_SEEDS", 2)
@@ -70,7 +70,7 @@ func killAtRandom(t *testing.T, seed uint64) {
 	w.await("no process to be left", func() (bool, any) { left := w.processes(); return len(left) == 0, left })
 }
 
-// world is a service of three instances that uses every part of Quell.
+// world is a service with three instances that uses all features of Quell.
 type world struct {
 	*rig
 	random   *rand.Rand
@@ -110,7 +110,7 @@ scaler:
 	return w
 }
 
-// furnish writes the files that machines read: the address of the bus, and their kernels' counters. By these models no neighbour
+// furnish writes the files that machines read: the address of the bus, the counters of their kernels, and models under which no neighbour
 // interferes.
 func (w *world) furnish() {
 	w.t.Helper()
@@ -149,7 +149,7 @@ func (w *world) startControl() {
 	w.control = w.launch(controllerRole, cmd)
 }
 
-// wants sets what the toy policy asks for.
+// wants sets the limit and the setting that the toy policy asks for.
 func (w *world) wants(what wish) {
 	w.t.Helper()
 	data, err := json.Marshal(what)
@@ -168,7 +168,7 @@ func (w *world) wait(most time.Duration) { time.Sleep(time.Duration(w.random.Int
 // kind is a kind of fault; every sequence has each kind once.
 type kind struct {
 	what    string
-	wants   bool // the service must be whole before the fault, or else no instance might be left
+	wants   bool // the service must have recovered before this fault; otherwise no instance might be left
 	excuses bool
 	do      func()
 }
@@ -262,7 +262,7 @@ func (w *world) address(id string) string {
 // tell sends a request to an instance, and ignores errors because it may end meanwhile.
 func (w *world) tell(id, what string) { _, _ = get("http://" + w.address(id) + "/" + what) }
 
-// replace has a random instance replaced, and waits until that has begun.
+// replace orders the replacement of a random instance, and waits until it has begun.
 func (w *world) replace() {
 	w.t.Helper()
 	id := w.instance()
@@ -272,10 +272,10 @@ func (w *world) replace() {
 	w.awaitStatus("the replacement of "+id, func(st controller.Status) bool { return len(st.Pending) > 0 })
 }
 
-// healing is how long the service may take to be as it was, on a machine that has much else to do.
+// healing is the longest time in which the service must be as before again. It is long because the machine may be busy with other work.
 const healing = time.Minute
 
-// heals waits until the service is as it was.
+// heals waits until the service is as before the faults.
 func (w *world) heals() {
 	w.t.Helper()
 	w.awaitFor(healing, "all to be as it was after: "+w.faults.last(), func() (bool, any) {
@@ -292,7 +292,7 @@ func (w *world) heals() {
 	})
 }
 
-// differs returns which part of a controller's status is not as at the beginning.
+// differs returns the part of a controller's status that differs from the beginning.
 func (w *world) differs(st controller.Status) string {
 	switch {
 	case !st.Leading || time.Since(st.At) > 10*sampling:
@@ -334,7 +334,7 @@ func (w *world) differsAtBalancer(st controller.Status) string {
 	return ""
 }
 
-// differsInside returns which agent does not run its policy, or which process should not exist.
+// differsInside returns a text about an agent that does not run its policy, or about a process that should not exist.
 func (w *world) differsInside(st controller.Status) string {
 	for _, in := range st.Instances {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -369,7 +369,7 @@ func (w *world) processes() (lines []string) {
 	return lines
 }
 
-// judgeFiles checks that the drivers' files of the running instances have the values of new machines.
+// judgeFiles checks that the drivers' files of the running instances contain the values of a new machine.
 func (w *world) judgeFiles() {
 	w.t.Helper()
 	for id := range w.pids() {

@@ -75,7 +75,7 @@ func (w *wire) pass(to io.Writer, from io.Reader) {
 	}
 }
 
-// stall delays all data, like a network that loses packets: neither end notices. The data arrives when the wire works again.
+// stall delays all data until the wire works again, like a network that loses packets. Neither end of a connection notices.
 func (w *wire) stall(stall bool) {
 	if stall {
 		w.flow.Lock()
@@ -96,7 +96,7 @@ func (w *wire) hold(conns ...net.Conn) bool {
 	return true
 }
 
-// cut closes connections, and refuses new ones until it is mended: both ends notice at once.
+// cut closes all connections, which both ends notice at once, and refuses new ones until the wire is repaired.
 func (w *wire) cut(cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

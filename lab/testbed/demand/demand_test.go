@@ -41,7 +41,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// What the generator asks for is what is read.
+// The server reads exactly the demands that the generator wrote into a request.
 func TestOfWhatLoadgenSends(t *testing.T) {
 	mix, err := loadgen.NewMix([]loadgen.Class{{Name: "home", Share: 1, CPU: 5 * time.Millisecond, Disk: 2, Memory: 300 * time.Microsecond,
 		Network: 1000}}, false, 1)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkPacer is what crossing the link costs: 20 hosts of 40 Mbit/s under 60% of open-loop load beside neighbours at
-// 0.2, in one process with their load generators. One iteration is one request of 50 KB.
+// BenchmarkPacer measures the processor time of sending over emulated links: 20 hosts of 40 Mbit/s with an open-loop load of 60% and
+// neighbours that use 20%, in one process with their load generators. One iteration is one request of 50 KB.
 func BenchmarkPacer(b *testing.B) {
 	const hosts, bandwidth, load = 20, 40_000_000, 0.6
 	var running sync.WaitGroup
@@ -49,7 +49,7 @@ func BenchmarkPacer(b *testing.B) {
 	}
 }
 
-// cpuTime is what this process has used so far, user and system.
+// cpuTime is the processor time, user and system, that this process has used so far.
 func cpuTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

@@ -23,12 +23,12 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// options of a host that answers at once with 50,000 bytes over 400 Mbit/s, on free ports.
+// options describe a host on free ports that answers at once with 50,000 bytes over a link of 400 Mbit/s.
 func options(id string) HostOptions {
 	return HostOptions{ID: id, Instance: "i-" + id, Listen: "127.0.0.1:0", Bandwidth: 400_000_000, Drain: 20 * time.Millisecond}
 }
 
-// start runs a host until the test ends and returns it with what ends it and tells how it ended.
+// start runs a host until the test ends. It returns the host and a function that stops it and returns its error.
 func start(t testing.TB, o HostOptions) (*Host, func() error) {
 	h, err := NewHost(o)
 	if err != nil {
@@ -71,7 +71,7 @@ func get(t testing.TB, addr, path string) (*http.Response, []byte) {
 	return resp, body
 }
 
-// raw sends one request on a connection of its own and returns every byte that came back.
+// raw sends one request on a new connection and returns every byte of the answer.
 func raw(t testing.TB, addr, path string) []byte {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -191,7 +191,7 @@ func TestSpeedBetweenTheKernelsUnitsIsAbsent(t *testing.T) {
 	}
 }
 
-// The product's own sensor, on an emulated machine, reads the instance's use and nothing of the neighbours'.
+// On an emulated machine, Quell's network sensor measures the instance's use of the link and nothing of the neighbours' use.
 func TestSensorReadsTheMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, 8_000_000)
@@ -242,7 +242,7 @@ func TestThroughputOfABusyHost(t *testing.T) {
 	if received != 100*50_000 {
 		t.Errorf("%d bytes arrived", received)
 	}
-	// 5 MB take 0.1 s of the link: never less, and not many times that even on a busy machine.
+	// 5 MB need 0.1 s on the link. A download never takes less time, and even on a busy machine not many times as long.
 	if took < 99*time.Millisecond || took > 10*time.Second {
 		t.Errorf("5 MB over 400 Mbit/s took %v", took)
 	}
@@ -265,7 +265,8 @@ func TestNeighboursSlowAHostDown(t *testing.T) {
 		}
 	}
 
-	// Both do the same; alone a file takes 10 ms. The noisy one has done far less when the quiet one is through.
+	// Both hosts are asked for one file after the other; a file takes 10 ms without neighbours. When the host without neighbours has finished,
+	// the other one has answered far fewer.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan int)

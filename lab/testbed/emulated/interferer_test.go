@@ -35,11 +35,11 @@ func TestNeighboursCarryWhatTheyAskFor(t *testing.T) {
 			if err := i.SetUse(use); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(10 * time.Second) // what is open of the last use ends
+			time.Sleep(10 * time.Second) // flows of the last use that are still open end
 			before = l.Counters().Neighbours
 			time.Sleep(1000 * time.Second)
 			carried := float64(l.Counters().Neighbours-before) * 8 / 1000 / 40e6
-			// The flows in 1000 s are Poisson: n of them, give or take the root of n.
+			// The number of flows in 1000 s is Poisson-distributed: its standard deviation is the root of its mean.
 			flows := use * 40e6 / 8 / defaultFlowBytes * 1000
 			if math.Abs(carried-use) > 4*use/math.Sqrt(max(flows, 1)) {
 				t.Errorf("asked for %v, carried %v", use, carried)
@@ -75,7 +75,8 @@ func TestOverloadIsBoundedAndEnds(t *testing.T) {
 	})
 }
 
-// The times of the flows follow from the seed and the changes of the rate, and a change keeps what has passed of a gap.
+// The times of the flows depend only on the seed and on the changes of the rate. If the rate changes during a gap between flows, the
+// elapsed part of the gap counts.
 func TestNeighbourGapsSurviveRateChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")

@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell/lab/testbed/demand"
 )
 
-// over returns a connection on the link whose other end is read to its end into received.
+// over returns a connection on the link. Everything that its other end receives is added to received.
 func over(l *Link, owner Owner) (c net.Conn, received func() []byte) {
 	near, far := net.Pipe()
 	var all []byte
@@ -32,7 +32,7 @@ func content(n int) []byte {
 	return b
 }
 
-// In the tests' virtual time the timers are exact, so the times must be.
+// In the tests' virtual time timers are exact, so the measured times must be exact as well.
 func TestSaturatedLinkRunsAtItsBandwidth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, 40_000_000)
@@ -73,7 +73,7 @@ func TestConnectionsShareTheLink(t *testing.T) {
 			})
 		}
 		writers.Wait()
-		// Three thirds until the small one is through at 150 ms, then halves until 250 ms.
+		// Each of three transfers gets a third of the link until the small one ends at 150 ms; then the other two get half each, until 250 ms.
 		for i, want := range []time.Duration{250 * time.Millisecond, 250 * time.Millisecond, 150 * time.Millisecond} {
 			if (took[i] - want).Abs() > 7*time.Millisecond {
 				t.Errorf("connection %d took %v, want %v", i, took[i], want)
@@ -85,7 +85,7 @@ func TestConnectionsShareTheLink(t *testing.T) {
 	})
 }
 
-// A connection that always has something to send gets what the neighbours leave.
+// A connection that always has data to send gets the part of the link that the neighbours leave free.
 func TestNeighboursTakeTheirShareFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, 40_000_000)
@@ -110,7 +110,7 @@ func TestNeighboursTakeTheirShareFromOthers(t *testing.T) {
 func TestClientThatDoesNotReadHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, 8_000_000)
-		near, far := net.Pipe() // nobody reads from far
+		near, far := net.Pipe() // nobody reads from the far end
 		stuck, done := l.Conn(near, OwnInstance), make(chan error)
 		go func() {
 			_, err := stuck.Write(make([]byte, 10_000))

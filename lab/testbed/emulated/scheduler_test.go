@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// megabyte is a scheduler on which a byte takes a microsecond, so that times can be read as bytes.
+// megabyte is a scheduler on which a byte takes a microsecond, so that a time in microseconds equals a number of bytes.
 func megabyte(piece int64) *scheduler { return &scheduler{bitsPerSecond: 8_000_000, piece: piece} }
 
 func newFlow(owner Owner) *flow { return &flow{owner: owner, crossed: -1} }
@@ -63,7 +63,7 @@ func TestOddBandwidthLosesNoTime(t *testing.T) {
 func TestCreditIsForTheFlowThatGoesOnAndBounded(t *testing.T) {
 	const us = time.Microsecond
 	for name, tc := range map[string]struct {
-		again    bool // the same flow goes on, else another begins
+		again    bool // the same flow continues; otherwise another one begins
 		at, want time.Duration
 	}{
 		"the writer woke a little late":   {true, 500 * us, 200 * us},
@@ -75,7 +75,7 @@ func TestCreditIsForTheFlowThatGoesOnAndBounded(t *testing.T) {
 			s := megabyte(100)
 			f := newFlow(OwnInstance)
 			s.add(0, f, 100)
-			s.advance(tc.at) // it crossed at 100 us
+			s.advance(tc.at) // it was delivered at 100 us
 			if !tc.again {
 				f = newFlow(OwnInstance)
 			}
@@ -94,7 +94,7 @@ func TestCancelledBytesDoNotCross(t *testing.T) {
 	s.add(0, a, 1000)
 	s.add(0, b, 1000)
 	s.cancel(a) // its first piece is on its way
-	s.cancel(b) // nothing of it is
+	s.cancel(b) // nothing of it is on its way
 	s.advance(time.Hour)
 	if s.crossed[OwnInstance] != 100 || s.crossed[OwnProbe] != 0 || s.idle != 100*time.Microsecond {
 		t.Errorf("crossed %v, idle since %v", s.crossed, s.idle)
@@ -106,8 +106,8 @@ func TestCancelledBytesDoNotCross(t *testing.T) {
 	}
 }
 
-// Whatever is added, cancelled and looked at, when: bytes are conserved, the link works whenever there is work and
-// never faster than it can, flows that are backlogged together get the same to a piece, and wake is never too late.
+// For every sequence of calls: no byte is lost or invented; the link sends whenever a flow has data, and never faster than its bandwidth;
+// flows that have data at the same time get equal parts, except for one piece; and wake never returns a time that is too late.
 func TestSchedulerProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		piece := rapid.Int64Range(1, 3000).Draw(t, "piece")
@@ -182,7 +182,7 @@ func TestSchedulerProperties(t *testing.T) {
 	})
 }
 
-// Results must not depend on how often the scheduler is called: all times follow from the bytes alone.
+// Results must not depend on how often the scheduler is called: all times depend only on the bytes sent.
 func TestLookingSeldomChangesNothing(t *testing.T) {
 	play := func(step time.Duration) ([owners]uint64, time.Duration) {
 		s := megabyte(500)
@@ -226,8 +226,8 @@ func TestFifoKeepsOrder(t *testing.T) {
 	})
 }
 
-// responses plays n Poisson jobs of 50,000 bytes at load rho, with neighbours that use a given share, and returns the
-// mean time in the system with the half width of its 99.9% interval (batch means), relative to a single job alone.
+// responses plays n jobs of 50,000 bytes with Poisson arrivals at load rho, beside neighbours that use the given share. It returns the mean
+// response time and the half width of its 99.9% interval (batch means), both relative to the time of a single job alone.
 func responses(rho, use float64, n int) (mean, half float64) {
 	const size = 50_000
 	s := &scheduler{bitsPerSecond: 40_000_000, piece: 500, maxWaiting: math.MaxInt64}
@@ -261,7 +261,7 @@ func responses(rho, use float64, n int) (mean, half float64) {
 }
 
 // With processor sharing the mean response time is base/(1-rho) for every distribution of sizes; rho includes other flows on the link. The
-// tolerance of 1% is for the size of the pieces, a hundredth of a job.
+// tolerance of 1% is needed because links send pieces of a hundredth of a job.
 func TestResponsesFollowProcessorSharing(t *testing.T) {
 	for _, tc := range []struct{ rho, use float64 }{{0.3, 0}, {0.6, 0}, {0.8, 0}, {0.3, 0.4}, {0.5, 0.2}} {
 		mean, half := responses(tc.rho, tc.use, 10_000)
@@ -275,7 +275,7 @@ func TestResponsesFollowProcessorSharing(t *testing.T) {
 	}
 }
 
-// BenchmarkScheduler is the cost of sharing alone, for a megabyte of three flows.
+// BenchmarkScheduler measures only the cost of sharing the link, for a megabyte from three flows.
 func BenchmarkScheduler(b *testing.B) {
 	s := &scheduler{bitsPerSecond: 40_000_000, piece: defaultPiece}
 	flows := []*flow{newFlow(OwnInstance), newFlow(OwnInstance), newFlow(OwnNeighbours)}

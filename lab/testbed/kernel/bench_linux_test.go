@@ -12,9 +12,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// BenchmarkLink loads a shaped link with Poisson arrivals of 0.5 MB downloads, with and without an interferer, and
-// compares what they take with an ideal link that shares its bandwidth equally (processor sharing) under the very
-// same arrivals: docs/lab.md has the figures.
+// BenchmarkLink loads a shaped link with Poisson arrivals of 0.5 MB downloads, with and without an interferer, and compares their response
+// times with those of an ideal link that shares its bandwidth equally (processor sharing) and gets the same arrivals. docs/lab.md has the
+// figures.
 func BenchmarkLink(b *testing.B) {
 	for _, c := range []struct{ load, interference float64 }{{0.2, 0}, {0.5, 0}, {0.8, 0}, {0.5, 0.4}} {
 		b.Run(fmt.Sprintf("load %v, interference %v", c.load, c.interference), func(b *testing.B) {
@@ -49,7 +49,7 @@ func measureLink(b *testing.B, load, interference float64) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// poisson returns moments in seconds, the same each time.
+// poisson returns arrival times in seconds, the same at each call.
 func poisson(perSecond float64, span time.Duration) []float64 {
 	random := rand.New(rand.NewPCG(1, 2))
 	var all []float64
@@ -86,7 +86,7 @@ func share(arrivals []float64, need float64) []float64 {
 		left  float64
 	}
 	took := make([]float64, len(arrivals))
-	var jobs []job // in the order of arrival, which is also that of the remaining work
+	var jobs []job // in the order of arrival, which is also the order of the remaining work
 	now := 0.0
 	for next := 0; next < len(arrivals) || len(jobs) > 0; {
 		until := 0.0

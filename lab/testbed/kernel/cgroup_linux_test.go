@@ -43,7 +43,7 @@ func TestFindGroups(t *testing.T) {
 	}
 }
 
-// The files of cgroup version 2, in a folder that stands for its tree.
+// The files of control groups of version 2, in an ordinary folder instead of the kernel's tree.
 func TestVersion2Files(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
@@ -67,7 +67,7 @@ func TestVersion2Files(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"cgroup.subtree_control":              "+io", // each is written on its own: the last one stands in a plain file
+		"cgroup.subtree_control":              "+io", // each value is written separately, and a plain file keeps only the last one
 		"quell-lab/cgroup.subtree_control":    "+io",
 		"quell-lab/h1/cgroup.subtree_control": "+io",
 		"quell-lab/cpu.weight":                "10000",
@@ -91,7 +91,7 @@ func TestVersion2Files(t *testing.T) {
 	}
 }
 
-// A machine's version 2 tree accepts processes and accounts for them even without controllers.
+// A group of version 2 accepts processes and measures their processor time even if no controllers are enabled.
 func TestVersion2Places(t *testing.T) {
 	need.Root(t)
 	root := "/sys/fs/cgroup/unified"
@@ -165,7 +165,7 @@ func TestSharedCPU(t *testing.T) {
 	})
 }
 
-// mustHaveQuota checks what the kernel enforces on a group.
+// mustHaveQuota checks the quota that the kernel enforces on a group.
 func mustHaveQuota(t *testing.T, l *Lab, group string, cores float64) {
 	t.Helper()
 	folder := filepath.Join(l.groups.cpu, base(l.options.Prefix), group)
@@ -201,7 +201,7 @@ func spin(t *testing.T, p Place) (stop func()) {
 	}
 }
 
-// cpuOver returns what service and neighbour used of the host's cores over a span.
+// cpuOver returns how many of the host's cores service and neighbour used during a time.
 func cpuOver(t *testing.T, m *Machine, span time.Duration) (own, interfering float64) {
 	t.Helper()
 	ownBefore, interferingBefore, err := m.CPUCarried()
@@ -218,7 +218,7 @@ func cpuOver(t *testing.T, m *Machine, span time.Duration) (own, interfering flo
 	return (own - ownBefore) / seconds, (interfering - interferingBefore) / seconds
 }
 
-// Memory's interferer runs, held to its quota.
+// The interferer for memory runs within its quota of processor time.
 func TestInterfereMemory(t *testing.T) {
 	need.Program(t, "stress-ng")
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Cores: 0.4}}})
@@ -244,12 +244,12 @@ func TestSharedDisk(t *testing.T) {
 	own := reads(t, l)
 	both, span := served(t, l)-before, time.Since(began)
 	t.Logf("%d reads of the service, %d of both in %v", own, both, span)
-	// The kernel lets a slice through at once, and what was throttled before the first look was not counted then.
+	// The kernel allows some operations at once. And operations that were throttled when the counters were first read are counted only later.
 	most := limit * (1.2*span.Seconds() + 1)
 	if own > both || float64(both) > most {
 		t.Errorf("%d reads of the service, %d of both in %v, of a disk of %v a second", own, both, span, limit)
 	}
-	// By now nobody reads the program itself, in larger pieces than operations are counted by.
+	// By now the kernel has loaded the program's file. It reads that file in larger pieces than the counted operations.
 	_, neighbourBefore, err := m.DiskCarried()
 	if err != nil {
 		t.Fatal(err)
@@ -259,13 +259,13 @@ func TestSharedDisk(t *testing.T) {
 	eventually(t, "the neighbour to go on", func() bool { return served(t, l) >= before+more })
 	service, neighbour, err := m.DiskCarried()
 	neighbour -= neighbourBefore
-	const waiting = 1 // second of reads that are asked for and not let through yet, or the other way round
+	const waiting = 1 // at most one second of reads may be requested but not yet allowed, or allowed but not yet counted
 	if err != nil || service != 0 || neighbour < more/limit-waiting || neighbour > float64(served(t, l)-before)/limit+waiting {
 		t.Errorf("of all that runs now the service carried %v s of the disk, the neighbour %v s; %v", service, neighbour, err)
 	}
 }
 
-// served counts the reads that the host's disk limit has let through.
+// served counts the reads that the host's disk limit has allowed.
 func served(t *testing.T, l *Lab) (count int) {
 	t.Helper()
 	file := "blkio.throttle.io_serviced" // lines of "8:0 Read 5"
@@ -286,7 +286,7 @@ func served(t *testing.T, l *Lab) (count int) {
 	return count
 }
 
-// reads makes a process in the instance's place read past the cache, and returns how many reads it made.
+// reads makes a process in the instance's place read from the disk without the cache, and returns the number of reads.
 func reads(t *testing.T, l *Lab) int {
 	t.Helper()
 	file := filepath.Join(l.options.Dir, "service.data")

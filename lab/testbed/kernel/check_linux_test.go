@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// A disk is tried where a folder will be made, and nothing stays of the try.
+// Before a lab makes a folder on a disk, it tries the disk there. The trial leaves no file.
 func TestCheckDisk(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := diskOf(dir); err != nil {
@@ -29,7 +29,7 @@ func TestCheckDisk(t *testing.T) {
 	}
 }
 
-// A file system that only has a cache is refused.
+// A file system that exists only in memory is refused.
 func TestCacheOnly(t *testing.T) {
 	need.Root(t)
 	dir := t.TempDir()

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holderVariable makes the test program a process that holds a lab of that prefix until it is killed.
+// holderVariable makes the test program a process that keeps a lab with that prefix until it is killed.
 const holderVariable = "QUELL_TEST_HOLDS_LAB"
 
 func TestMain(m *testing.M) {
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hold makes a lab with an interferer on each resource, and processes that do not end with this one; it returns "held"
-// or what failed.
+// hold makes a lab with an interferer on each resource, and processes that continue when this one ends. It returns "held", or a text that
+// says what failed.
 func hold(prefix, dir string) string {
 	l, err := New(Options{Prefix: prefix, Dir: dir, Hosts: []Host{{ID: "h1", Network: 50e6, Cores: 0.2}, {ID: "h2"}}})
 	if err != nil {
@@ -121,7 +121,7 @@ func TestCleanAfterAKill(t *testing.T) {
 	}
 }
 
-// strangers have names that are similar to a lab's but belong to others.
+// strangers have names that are similar to a lab's names but do not belong to a lab.
 type strangers struct {
 	paths   []string
 	process *exec.Cmd
@@ -179,7 +179,7 @@ func (s *strangers) mustBeThere(t *testing.T) {
 	}
 }
 
-// When a late step fails, here the limit of a disk that does not exist, everything made before is removed.
+// If a late step fails (here, a limit for a disk that does not exist), everything that was made before is removed.
 func TestNewRemovesWhatItMade(t *testing.T) {
 	need.Root(t)
 	o := Options{Prefix: prefixOf(t), Dir: "/dev/shm/" + prefixOf(t), Hosts: []Host{{ID: "h1", Network: 10e6}, {ID: "h2", DiskIOPS: 100}}}
@@ -196,7 +196,7 @@ func TestNewRemovesWhatItMade(t *testing.T) {
 	}
 }
 
-// Root of a user namespace lacks the rights; it gets a message, and nothing is left.
+// The root user of a user namespace lacks the necessary privileges. It gets a message, and nothing is left behind.
 func TestRootOfAUserNamespace(t *testing.T) {
 	need.Root(t)
 	prefix := prefixOf(t)
@@ -225,7 +225,7 @@ func TestRootOfAUserNamespace(t *testing.T) {
 	}
 }
 
-// A run killed between the file and the namespace bound to it leaves a plain file.
+// If a run is killed after it made a namespace's file and before it mounted the namespace there, a plain file is left.
 func TestCleanHalfANamespace(t *testing.T) {
 	need.Root(t)
 	prefix := prefixOf(t)
@@ -243,7 +243,7 @@ func TestCleanHalfANamespace(t *testing.T) {
 	}
 }
 
-// The shaper, seen from the kernel: on the host's uplink, with the host's rate.
+// The kernel shows the shaper on the host's uplink, with the host's rate.
 func TestShaper(t *testing.T) {
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Network: 80e6}, {ID: "h2"}}})
 	for host, want := range map[string]uint64{"h1": 80e6 / 8, "h2": 0} {
@@ -332,7 +332,7 @@ func TestInterfererEnds(t *testing.T) {
 	if m.uses[quell.CPU] == nil {
 		t.Error("it was not started again")
 	}
-	interfere(t, m, quell.CPU, 0.001) // a quota below what the kernel enforces is the least that it does
+	interfere(t, m, quell.CPU, 0.001) // if a quota is below the kernel's smallest one, the smallest one applies
 }
 
 // When a master is killed, its workers are ended too, because they would keep the port from the next nginx.

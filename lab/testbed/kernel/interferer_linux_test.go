@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// Programs have the sizes of the scenario, and never sizes found on the machine.
+// Interfering programs use the sizes in the scenario, and never sizes that they detect on the machine.
 func TestArgumentsSaySizes(t *testing.T) {
 	for _, c := range []struct {
 		why  string
@@ -47,7 +47,7 @@ func TestArgumentsSaySizes(t *testing.T) {
 	}
 }
 
-// On a processor with a last-level cache of 480 MiB the memory's interferer is as small as on any other, and ends at once.
+// On a processor with a last-level cache of 480 MiB, the interferer for memory is as small as on any other processor, and ends at once.
 func TestMemoryInterfererOnALargeCache(t *testing.T) {
 	need.Program(t, "stress-ng")
 	need.Program(t, "unshare")
@@ -63,7 +63,7 @@ func TestMemoryInterfererOnALargeCache(t *testing.T) {
 	}
 }
 
-// onALargeCache puts a stress-ng in front of the search path that finds a last-level cache of that size.
+// onALargeCache puts a stress-ng first in the search path that detects a last-level cache of the given size.
 func onALargeCache(t *testing.T, size string) {
 	t.Helper()
 	caches, err := filepath.Glob("/sys/devices/system/cpu/cpu*/cache/index3/size")
@@ -87,7 +87,7 @@ func onALargeCache(t *testing.T, size string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// privateMemory returns the most, in kB, that a process in the groups has asked for to itself.
+// privateMemory returns the largest private memory, in kB, that a process in the groups has requested.
 func privateMemory(t *testing.T, folders []string) (most int) {
 	t.Helper()
 	for _, folder := range folders {
@@ -110,7 +110,7 @@ func privateMemory(t *testing.T, folders []string) (most int) {
 	return most
 }
 
-// awaitUse waits until the neighbour has used some processor time more.
+// awaitUse waits until the neighbour has used some more processor time.
 func awaitUse(t *testing.T, m *Machine) {
 	t.Helper()
 	_, before, err := m.CPUCarried()
@@ -123,7 +123,7 @@ func awaitUse(t *testing.T, m *Machine) {
 	})
 }
 
-// eventually waits for as long as a busy machine may need.
+// eventually waits until a condition holds, for as long as a busy machine may need.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {

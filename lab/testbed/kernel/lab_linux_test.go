@@ -20,7 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// newLab makes a lab whose prefix no other test process uses, and removes it in the end.
+// newLab makes a lab with a prefix that no other test process uses. The lab is removed when the test ends.
 func newLab(t testing.TB, o Options) *Lab {
 	t.Helper()
 	need.Root(t)
@@ -40,13 +40,13 @@ func newLab(t testing.TB, o Options) *Lab {
 	return l
 }
 
-// prefixOf is different for each test of each process.
+// prefixOf returns a prefix that is different for each test of each process.
 func prefixOf(t testing.TB) string {
 	t.Helper()
 	return fmt.Sprintf("qt%dx%d", os.Getpid(), len(t.Name()))
 }
 
-// traces lists all that there is of a prefix: names in the places where a lab leaves any.
+// traces lists everything whose name begins with the prefix, in all places where a lab makes something.
 func traces(t testing.TB, prefix string) []string {
 	t.Helper()
 	var found []string
@@ -71,7 +71,7 @@ func traces(t testing.TB, prefix string) []string {
 	return found
 }
 
-// rootLinks lists the links of the machine's own network, where a lab has none.
+// rootLinks lists the links in the machine's own network namespace; a lab makes none there.
 func rootLinks(t *testing.T) []string {
 	t.Helper()
 	links, err := netlink.LinkList()
@@ -95,7 +95,7 @@ func place(t testing.TB, l *Lab, host string, role Role) Place {
 	return p
 }
 
-// client returns an HTTP client in the lab's client place. keep says whether connections are kept.
+// client returns an HTTP client that runs in the lab's network namespace for clients. keep sets whether connections are reused.
 func client(p Place, keep bool) *http.Client {
 	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		err = p.Do(func() (err error) {
@@ -139,7 +139,7 @@ func startNginx(t testing.TB, l *Lab, host string, files map[string]int64) strin
 	return "http://" + n.Place.Address().String()
 }
 
-// Two labs at the same time, with the same addresses; nothing of them is in the machine's own network.
+// Two labs run at the same time with the same addresses; neither changes the machine's own network.
 func TestTwoLabs(t *testing.T) {
 	need.Root(t)
 	before := rootLinks(t)
@@ -177,7 +177,7 @@ func TestTwoLabs(t *testing.T) {
 	}
 }
 
-// An nginx that is told so answers everything but health checks by 503, until it is told otherwise.
+// If nginx is told to fail, it answers every request except health checks with status 503, until it is told to stop failing.
 func TestErringNginx(t *testing.T) {
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1"}}})
 	url := startNginx(t, l, "h1", map[string]int64{"file": 1000})
@@ -252,7 +252,7 @@ func interfere(t testing.TB, m *Machine, resource quell.Resource, share float64)
 	}
 }
 
-// carriedOver returns how much of the link the interferer used over a period.
+// carriedOver returns which part of the link the interferer used during a period.
 func carriedOver(t *testing.T, m *Machine, span time.Duration) float64 {
 	t.Helper()
 	carried := func() float64 {

@@ -18,10 +18,10 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// sensesVariable makes the test program a process that reads the machine it is on as an agent does.
+// sensesVariable makes the test program a process that reads its machine's counters as an agent does.
 const sensesVariable = "QUELL_TEST_SENSES"
 
-// sense takes one reading that spans a line of in; it writes a line when the reading has begun, and then the reading.
+// sense begins a reading, writes a line, waits for a line of input, ends the reading and writes it.
 func sense(in io.Reader, out io.Writer) error {
 	set, err := sensor.New(sensor.Options{
 		Root: os.DirFS("/"), Capacity: map[quell.Resource]float64{quell.Network: 100e6}, Cgroup: sensor.OwnCgroup,
@@ -78,7 +78,7 @@ func TestAgentSensesItsOwnPlace(t *testing.T) {
 	}
 }
 
-// awaitThrottling waits until the host's quota has stopped somebody several times more.
+// awaitThrottling waits until the host's quota has stopped processes several more times.
 func awaitThrottling(t *testing.T, l *Lab) {
 	t.Helper()
 	throttled := func() int {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What leaves a host has the same small window, whoever sends and from the first connection on.
+// Every connection from a host has the same small congestion window, whichever process sends, from the first connection on.
 func TestWindowsHold(t *testing.T) {
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Network: 1e9}}})
 	for _, pair := range []struct {
@@ -23,7 +23,7 @@ func TestWindowsHold(t *testing.T) {
 	}
 }
 
-// largestWindow sends a megabyte and returns the congestion window that the sender had in the end.
+// largestWindow sends a megabyte and returns the sender's congestion window at the end.
 func largestWindow(t *testing.T, from, to Place) (packets uint32) {
 	t.Helper()
 	var listener net.Listener

@@ -39,7 +39,7 @@ func TestWork(t *testing.T) {
 		handler http.Handler
 		url     string
 		status  int
-		answer  string // begins with; of a success, what it is long
+		answer  string // the answer begins with this; a successful answer is not longer
 	}{
 		{diskless, "/healthz", http.StatusOK, "ok\n"},
 		{diskless, "/work", http.StatusOK, ""},
@@ -64,7 +64,7 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// A request whose client has gone ends.
+// If the client closes its connection, its request ends.
 func TestWorkEndsWithItsClient(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs Linux")
@@ -79,7 +79,7 @@ func TestWorkEndsWithItsClient(t *testing.T) {
 	}
 }
 
-// What is counted is processor time of the thread, however long that takes.
+// The work ends when its thread has used the requested processor time, however long that takes.
 func TestBurn(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs Linux")
