@@ -20,7 +20,7 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// machine is a Sampler that numbers its samples. Its sensors fail in the given samples.
+// machine is a Sampler that counts its samples. Its sensors fail in the samples with the given numbers.
 type machine struct {
 	samples int
 	fails   map[int][]string
@@ -36,7 +36,7 @@ func (m *machine) Sample(now time.Time) (quell.Observation, []sensor.Failure) {
 	return obs, failures
 }
 
-// journal is a bus that is slow or fails for some readings.
+// journal is a bus that records readings. For some of them it is slow or fails.
 type journal struct {
 	readings []quell.Reading
 	at       []time.Duration // times of the readings since the start
@@ -81,7 +81,7 @@ func TestRunPublishesOnAlignedTicks(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		begin time.Duration // after this many whole periods
-		took  time.Duration // how long the bus took
+		took  time.Duration // time that the bus took for a reading
 		want  []time.Duration
 	}{
 		{"soon after a tick", 100 * time.Millisecond, 0,

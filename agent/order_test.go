@@ -30,7 +30,7 @@ func (d *toy) Limit(_ context.Context, l quell.Limit) error {
 
 func (d *toy) InForce(context.Context) (float64, bool, error) { return d.bound, d.bound > 0, d.fails }
 
-// server is a toy as a Setter.
+// server is a toy that is used as a Setter.
 type server struct{ *toy }
 
 func (s server) Set(_ context.Context, name string, value float64) error {
@@ -124,7 +124,7 @@ func TestOrdersThatAreRefused(t *testing.T) {
 	}
 }
 
-// The orders that can be applied are applied, and the answer says which ones cannot.
+// The agent applies the orders that it can apply, and its answer names the others.
 func TestOrdersInPart(t *testing.T) {
 	d := &toy{}
 	a, err := New(Options{Service: "video", Instance: "i1", Period: time.Second, Sampler: &machine{}, Publish: (&journal{}).publish,

@@ -23,7 +23,7 @@ type fakeAgents struct {
 	values map[string]float64
 	orders int
 	fault  map[string]error // by instance
-	hang   bool             // do not answer before the caller's time limit
+	hang   bool             // these agents do not answer before the caller's time limit
 }
 
 func (a *fakeAgents) Order(ctx context.Context, instance string, o bus.Orders) error {
@@ -55,7 +55,7 @@ func (r *rig) report(instance string, limits map[quell.Resource]float64, setting
 	r.c.Observe(reading, time.Now())
 }
 
-// follow makes a step whose plan is changed before it is carried out, as if a policy asked for more.
+// follow makes one step of the controller. Before the plan is applied, the test changes it, as if the policy had asked for more.
 func (r *rig) follow(change func(*quell.Plan)) bus.Entry {
 	r.t.Helper()
 	ctx := context.Background()
@@ -82,7 +82,7 @@ func (r *rig) follow(change func(*quell.Plan)) bus.Entry {
 
 func nothing(*quell.Plan) {}
 
-// Each field of a plan either is a part, which asks for an action, or only explains the plan.
+// Each field of a plan either asks for an action or only explains the plan.
 func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
 	explains := []string{
 		"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Reasons",
@@ -140,7 +140,7 @@ func TestAPartThatNobodyCarriesOut(t *testing.T) {
 	})
 }
 
-// limited and tuned return changes that add a limit or a setting of i1 to a plan.
+// limited and tuned return functions that add a limit, or a setting, of i1 to a plan.
 func limited(value float64) func(*quell.Plan) {
 	return func(p *quell.Plan) {
 		p.Limits = []quell.Limit{{Instance: "i1", Resource: quell.Network, Value: value, Unit: "bit/s"}}

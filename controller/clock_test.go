@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell/internal/wallclock"
 )
 
-// Somebody sets the clock while the controller runs. Decisions then come as often as before, the ages of readings and instances stay right,
-// drains last as long as they should, and the journal says that the clock was set.
+// Somebody sets the clock while the controller runs. Afterwards decisions are as frequent as before, the ages of readings and instances are
+// right, drains last as long as configured, and the journal says that the clock was set.
 func TestTheClockIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{
 		"back by an hour": -time.Hour, "forward by an hour": time.Hour, "back by part of a period": -1300 * time.Millisecond,
@@ -27,7 +27,7 @@ func TestTheClockIsSet(t *testing.T) {
 				r.opts.Service.Group.Min, r.opts.Service.Group.Initial = 2, 3
 				r.opts.Drain = 8 * time.Second
 			}, func(r *rig) {
-				ctx, quiet := context.WithCancel(context.Background()) // the context of this bubble
+				ctx, quiet := context.WithCancel(context.Background()) // the context of the test's synctest bubble
 				defer quiet()
 				go reportAll(ctx, r, clock)
 				r.run(5 * time.Second)
@@ -89,7 +89,7 @@ func reportAll(ctx context.Context, r *rig, clock *wallclock.Clock) {
 	}
 }
 
-// An earlier controller whose clock was ahead stored a drain. The drain still ends in time.
+// An earlier controller stored a drain when its clock was ahead of the present time. The drain still ends in time.
 func TestARestartAfterTheClockWasSetBack(t *testing.T) {
 	play(t, func(r *rig) {
 		r.opts.Drain = 8 * time.Second

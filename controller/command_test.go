@@ -141,7 +141,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A pause that cannot be stored for a restart is refused.
+// A pause is refused if it cannot be stored, because it would be lost in a restart.
 func TestACommandThatCannotBeStoredIsTakenBack(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)
@@ -155,7 +155,7 @@ func TestACommandThatCannotBeStoredIsTakenBack(t *testing.T) {
 	})
 }
 
-// Before the memory was read no command may change it, because that would overwrite it.
+// Until the controller has read its stored memory, it refuses commands, because they would overwrite the memory.
 func TestCommandsBeforeTheLoopAreRefused(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		if reply := r.ask(bus.Command{Name: bus.Pause}); reply.Error == "" || len(r.memory.values) > 0 {
@@ -276,7 +276,8 @@ func TestChangesAreTold(t *testing.T) {
 	})
 }
 
-// A reload that changes the policy moves the shares by steps, even if the new policy by itself would keep them.
+// If a reload changes the policy, the shares move to the new policy's shares by steps, even if the new policy alone would keep the present
+// ones.
 func TestAReloadHandsSharesOverBySteps(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Policy.Name = "lr" }, func(r *rig) {
 		r.run(time.Second)

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// logged makes the rig's controller log into a buffer, without times. The buffer is read when the controller does not
+// logged makes the rig's controller write its log, without times, into a buffer. The buffer may be read only while the controller does not
 // run.
 func logged(b *bytes.Buffer) func(*rig) {
 	plain := func(_ []string, a slog.Attr) slog.Attr {
@@ -40,7 +40,7 @@ func TestDecisionsAreLoggedOnce(t *testing.T) {
 		r.balancer.set(func(b *fakeBalancer) {
 			b.backends = append(b.backends, quell.Backend{ID: "i3", Address: "10.0.0.3:80"})
 		})
-		r.pass(10 * time.Second) // many plans that ask for the same
+		r.pass(10 * time.Second) // many plans that ask for the same actions
 		const second = `what="paused by ann: would set weights i2=0.150 i3=0.150"`
 		if n := strings.Count(log.String(), "msg=decision"); n != 2 || !strings.Contains(log.String(), second) {
 			t.Errorf("%d decisions, want two, one with %s, in\n%s", n, second, &log)
@@ -76,7 +76,7 @@ func TestJournalSaysWhyNot(t *testing.T) {
 	})
 }
 
-// A time that has not come yet is absent.
+// In the status, the time of something that has not happened yet is absent.
 func TestStatusBeforeTheFirstDecision(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		if got := r.get("/status").Body.String(); strings.Contains(got, "0001-01-01") || strings.Contains(got, `"at"`) {
@@ -85,8 +85,7 @@ func TestStatusBeforeTheFirstDecision(t *testing.T) {
 	})
 }
 
-// When health checks of an instance fail, its status shows their request and answer, and so does the plan that gives it
-// up.
+// If an instance's health checks fail, its status shows their request and answer. The plan that gives the instance up shows them as well.
 func TestStatusSaysWhatTheHealthCheckGot(t *testing.T) {
 	const why = `GET /healthz: 404 Not Found, body "no such file"`
 	play(t, func(r *rig) { r.balancer.why = why }, func(r *rig) {

@@ -57,7 +57,7 @@ type fakeBalancer struct {
 	sick     map[string]bool
 	why      string // the failing checks' result
 	inFlight map[string]int64
-	byHand   map[string]quell.Held // taken out at the balancer by a person
+	byHand   map[string]quell.Held // a person took these out at the balancer
 	foreign  bool                  // the backends were there before Quell
 	applied  [][]quell.Backend
 }
@@ -98,7 +98,7 @@ func (b *fakeBalancer) Release(_ context.Context, id string) error {
 	return nil
 }
 
-// set changes the balancer without the controller.
+// set changes the balancer directly, not through the controller.
 func (b *fakeBalancer) set(change func(*fakeBalancer)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,7 +139,7 @@ type fakeScaler struct {
 	report   error
 	slow     bool
 	later    bool          // Start returns no ids, and the list has them only after appear
-	ordered  int           // with later: number of instances ordered by Start
+	ordered  int           // if later is set: number of instances ordered by Start
 	stays    bool          // stopped instances are still listed
 	stopTake time.Duration // duration of Stop
 	members  []quell.Member

@@ -21,8 +21,8 @@ func TestFailingPartsAreSurvived(t *testing.T) {
 	for _, c := range []struct {
 		name, part string
 		fault      func(*rig) *fault
-		decides    bool // decisions are recorded meanwhile
-		acts       bool // decisions are carried out meanwhile
+		decides    bool // during the fault, decisions are recorded
+		acts       bool // during the fault, decisions are applied
 	}{
 		{"the scaler", "look", func(r *rig) *fault { return &r.scaler.fault }, false, false},
 		{"the balancer", "look", func(r *rig) *fault { return &r.balancer.fault }, false, false},
@@ -127,7 +127,7 @@ func TestARefusedPlanIsNotInForce(t *testing.T) {
 	})
 }
 
-// While a driver hangs, the earlier status can be read at once, and the loop continues after a limited time.
+// While a driver does not answer, the last status can be read at once, and the loop continues after a time limit.
 func TestAHangingPartHidesNothing(t *testing.T) {
 	for name, part := range map[string]func(*rig) *fault{
 		"the scaler":   func(r *rig) *fault { return &r.scaler.fault },
@@ -257,7 +257,7 @@ func TestALeaseThatCannotBeRenewedIsKeptWhileItLasts(t *testing.T) {
 	})
 }
 
-// A controller that takes over continues from what the previous leader stored, not from what it knew at its own
+// A controller that takes over continues from the memory that the previous leader stored, not from the memory that it read at its own
 // start.
 func TestTakingOver(t *testing.T) {
 	l := &lead{held: false, err: errors.New("held by another")}
@@ -330,8 +330,8 @@ func TestWhatIsRemembered(t *testing.T) {
 	})
 }
 
-// A balancer that has just started has not checked any instance yet. If it finds none healthy, the weights stay, because its requests go to
-// all instances with a weight.
+// A balancer that has just started has not checked any instance yet. While it reports no instance as healthy, the controller keeps the
+// weights, because the balancer sends requests to all instances with a weight.
 func TestNobodyIsHealthyForAWhile(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)

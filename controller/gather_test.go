@@ -253,7 +253,7 @@ func noise(n int) []byte {
 // Whatever valid readings are merged, the snapshot is valid and can be encoded.
 func TestSnapshotsAreValid(t *testing.T) {
 	whole := encoded(t, 5, 8)
-	histograms := [][]byte{nil, whole, whole[:len(whole)-4]} // the last is cut off after its header
+	histograms := [][]byte{nil, whole, whole[:len(whole)-4]} // the last histogram is cut off after its header
 	rapid.Check(t, func(t *rapid.T) {
 		g, v := gathering()
 		for i := range v.members {

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/internal/tick"
 )
 
-// hurried is a rig whose service samples every ten seconds, with a fast policy every second.
+// hurried is a rig whose service has a sampling period of ten seconds and a fast policy with a period of one second.
 func hurried(r *rig) {
 	s := &r.opts.Service
 	s.Sampling, s.Group.Min = 10*time.Second, 3
@@ -58,8 +58,8 @@ func (r *rig) reportServed(ms [3]float64) {
 	}
 }
 
-// An instance that becomes slow loses its share within two seconds, although decisions are made every ten. It gets the share
-// back later, and the decisions in between do not interfere.
+// An instance that becomes slow loses its share within two seconds, although decisions are made every ten. It gets the share back later.
+// The decisions between the cut and the return do not change that.
 func TestAFastPolicyCutsBetweenDecisions(t *testing.T) {
 	play(t, hurried, func(r *rig) {
 		ms := r.serve(20, 20, 20)
@@ -110,7 +110,7 @@ func equal(t *testing.T, r *rig, first, second float64) {
 	}
 }
 
-// A restarted controller remembers a cut. One whose configuration has no fast policy gives the share back.
+// A restarted controller remembers that a share was cut. If its new configuration has no fast policy, it gives the share back.
 func TestCutsOutliveTheController(t *testing.T) {
 	play(t, hurried, func(r *rig) {
 		r.serve(20, 600, 20)
@@ -131,7 +131,7 @@ func TestCutsOutliveTheController(t *testing.T) {
 	})
 }
 
-// In advise mode and during a pause nothing is cut; the journal says what would be.
+// In advise mode and during a pause nothing is cut; the journal says what would be cut.
 func TestAPauseHoldsCuts(t *testing.T) {
 	play(t, hurried, func(r *rig) {
 		ms := r.serve(20, 20, 20)
@@ -169,7 +169,7 @@ func TestAnOverrideIsNotCut(t *testing.T) {
 	})
 }
 
-// Readings of a fast period are not used as readings of the sampling period, whether there is a fast policy or not.
+// A reading of a fast policy's period is never used as a reading of the sampling period, whether there is a fast policy or not.
 func TestFastReadingsAreApart(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Guard.StaleAfter = 3 }, func(r *rig) {
 		r.run(3 * time.Second)

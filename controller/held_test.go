@@ -13,7 +13,7 @@ import (
 // three is a service that keeps three instances.
 func three(r *rig) { r.opts.Service.Group.Initial, r.opts.Service.Group.Min = 3, 3 }
 
-// takeOut takes an instance out at the balancer, as a person does; Quell is not told.
+// takeOut takes an instance out at the balancer, as a person does without using Quell.
 func (r *rig) takeOut(id string) {
 	r.balancer.set(func(b *fakeBalancer) { b.byHand[id] = quell.Held{By: "haproxy"} })
 }
@@ -199,7 +199,8 @@ func TestDrainInAPause(t *testing.T) {
 	})
 }
 
-// A controller whose memory was lost does not mistake a person's drain for its own: after its own drain it would stop the instance.
+// A controller without memory does not mistake a person's drain for its own. The difference matters, because after its own drain it stops
+// the instance.
 func TestHoldsSurviveALostMemory(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)

@@ -67,8 +67,8 @@ func TestAReadyInstanceIsShownBeforeItGetsTraffic(t *testing.T) {
 	})
 }
 
-// Both instances get a share before their first health check, because no instance is ready. The instance that is checked late does not
-// count as missing.
+// Both instances get a share before their first health check, because no instance is ready. The instance whose check comes late is not
+// counted as missing.
 func TestAnInstanceThatIsCheckedLateIsNotReplaced(t *testing.T) {
 	play(t, func(r *rig) {
 		r.scaler.slow = true
@@ -250,7 +250,8 @@ func TestAnInstanceThatExitsIsReplaced(t *testing.T) {
 	})
 }
 
-// An unhealthy instance loses its weight with the first plan after it failed. After that it must still count as failed.
+// An unhealthy instance loses its weight with the first plan after its failure. It must count as failed even afterwards, when it has no
+// weight.
 func TestAnInstanceThatFailsItsHealthChecksIsReplaced(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)
@@ -333,7 +334,7 @@ func TestMovedInstances(t *testing.T) {
 	})
 }
 
-// lopsided is a service with two instances whose policy keeps the weights that it finds.
+// lopsided is a service with two instances and a policy that keeps the weights in force.
 func lopsided(r *rig) {
 	r.opts.Service.Policy.Name = "lr"
 	r.scaler.add()

@@ -33,8 +33,8 @@ func TestResponseTimesMergeAsHistograms(t *testing.T) {
 	}
 }
 
-// Balancers without single response times report only means. Those are merged weighted by requests, and give no
-// percentiles.
+// A balancer that does not know single response times reports only means. Means are merged with the numbers of requests as weights, and
+// give no percentiles.
 func TestMeansWithoutHistogramsMergeAsMeans(t *testing.T) {
 	g, v := gathering()
 	for from, mean := range map[string]float64{"east": 10, "west": 40} {
@@ -73,7 +73,7 @@ func TestMergedPercentilesAreThoseOfAllRequests(t *testing.T) {
 		l := g.snapshot(epoch, v).Instances[0].Observation.LatencyMS
 		for metric, share := range map[quell.Metric]float64{quell.P50: .5, quell.P90: .9, quell.P99: .99} {
 			got, _ := l.Of(metric)
-			rank := max(1, int(share*float64(len(all))+.5)) // as HdrHistogram has it
+			rank := max(1, int(share*float64(len(all))+.5)) // as HdrHistogram rounds it
 			if want := all[rank-1]; !near(got, want, .012) {
 				t.Fatalf("%s of %d: %v, want %v", metric, len(all), got, want)
 			}
@@ -108,8 +108,9 @@ func TestWhatBalancersCountAddsUp(t *testing.T) {
 	}
 }
 
-// If a balancer reports but no longer names an instance, it has given that instance's requests to others. So a removed instance's last
-// reading, of a past window, is not counted. If an instance left within the window, its part of the window is counted, once.
+// If a balancer reports but no longer names an instance, it has given that instance's requests to others. So the last reading of a removed
+// instance, which is from an earlier window, is not counted. If an instance is removed during the window, its requests in this window are
+// counted once.
 func TestArrivalsAreThoseOfTheLastWindow(t *testing.T) {
 	second := func(n float64) time.Time { return epoch.Add(time.Duration(n * float64(time.Second))) }
 	rated := func(id, from string, rate float64) quell.Reading {
@@ -139,7 +140,7 @@ func TestArrivalsAreThoseOfTheLastWindow(t *testing.T) {
 	g.add(rated("i1", "west", 10), second(1))
 	expect(g, v, 1.2, 110)
 
-	g, v = gathering() // i2 is removed within the window, in which it got a quarter of its requests
+	g, v = gathering() // i2 is removed within the window, after it got a quarter of its requests
 	all(g, 0)
 	expect(g, v, 0.2, 110)
 	v.members = v.members[:1]

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// later is a service whose scaler names new instances only in its list.
+// later is a service whose scaler returns no ids from Start; new instances appear only in its list.
 func later(r *rig) { r.scaler.later = true }
 
 func TestInstancesThatAreNamedLater(t *testing.T) {
@@ -123,7 +123,7 @@ func TestInstanceSeconds(t *testing.T) {
 		}
 		seconds(20)
 		r.restart()
-		seconds(0) // of what it has seen: nothing yet
+		seconds(0) // of the instances that it has seen: none yet
 		r.run(10 * time.Second)
 		seconds(40)
 		r.scaler.state("i1", quell.Failed)

@@ -25,7 +25,7 @@ func TestAStepWaitsForTheReadingsOfItsPeriod(t *testing.T) {
 	})
 }
 
-// A step that takes most of a period does not skip a decision.
+// If a step takes most of a period, the next decision is still made on time.
 func TestASlowStepKeepsThePeriods(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		first := r.c.nextStep(time.Time{})

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// The last instance in rotation is not taken out, even if a new instance waits to take its place.
+// The last instance in rotation is not taken out, even if a new instance is to replace it.
 func TestAFreshInstanceIsNotInRotation(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Group.Min, r.opts.Service.Group.Max = 1, 1 }, func(r *rig) {
 		r.run(3 * time.Second)
@@ -228,7 +228,7 @@ func TestFreshInstancesThatFail(t *testing.T) {
 	})
 }
 
-// fullScaler starts no more instances.
+// fullScaler is a scaler that cannot start more instances.
 type fullScaler struct{ *fakeScaler }
 
 func (*fullScaler) Start(context.Context, int) ([]string, error) { return nil, errFull }
@@ -271,7 +271,7 @@ func TestTheOldInstanceFailsMeanwhile(t *testing.T) {
 func TestPlansAskForReplacements(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Group.Protected = []string{"i2"} }, func(r *rig) {
 		r.run(3 * time.Second)
-		r.kill() // stepped by the test from here on
+		r.kill() // from here on the test makes the controller's steps
 		ask := func(ids ...string) bus.Entry {
 			return r.follow(func(p *quell.Plan) { p.Replace = ids })
 		}
@@ -299,14 +299,14 @@ func TestPlansAskForReplacements(t *testing.T) {
 	})
 }
 
-// mortal counts a controller's actions and kills it after some of them: its later actions have no effect.
+// mortal counts a controller's actions. After a given number it counts the controller as killed: later actions have no effect.
 type mortal struct {
 	left atomic.Int64
 }
 
 func (m *mortal) dead() bool { return m.left.Load() < 0 }
 
-// does returns whether the controller is still alive for this action.
+// does counts an action, and returns whether the controller is still alive for it.
 func (m *mortal) does() bool { return m.left.Add(-1) >= 0 }
 
 type mortalMemory struct {
@@ -352,7 +352,7 @@ func (x mortalScaler) Stop(ctx context.Context, ids []string) error {
 	return x.fakeScaler.Stop(ctx, ids)
 }
 
-// Whenever the controller is killed, the next one continues, and starts nothing twice.
+// After whichever action the controller is killed, the next controller continues the replacement and starts no second instance.
 func TestAReplacementOutlivesTheController(t *testing.T) {
 	for _, named := range []bool{true, false} {
 		for effects := int64(0); effects < 25; effects++ {

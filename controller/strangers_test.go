@@ -10,7 +10,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// An agent with a wrong name is shown and logged once; the last readings of a removed instance are not.
+// An agent with a wrong instance name is shown in the status and logged once. The last readings of a removed instance are neither shown nor
+// logged.
 func TestUnknownSendersAreShown(t *testing.T) {
 	var log bytes.Buffer
 	play(t, logged(&log), func(r *rig) {
@@ -43,7 +44,7 @@ func TestUnknownSendersAreShown(t *testing.T) {
 	})
 }
 
-// Invented names do not use up memory.
+// However many names of unknown instances are sent, the controller's memory stays limited.
 func TestUnknownSendersAreBounded(t *testing.T) {
 	g, v := gathering()
 	g.snapshot(epoch, v)
@@ -56,7 +57,7 @@ func TestUnknownSendersAreBounded(t *testing.T) {
 	}
 }
 
-// A flood of bad readings gives two log lines, whatever the readings say.
+// A flood of invalid readings causes only two log lines, whatever the readings contain.
 func TestAFloodOfBadReadingsIsTwoLines(t *testing.T) {
 	var log bytes.Buffer
 	play(t, logged(&log), func(r *rig) {

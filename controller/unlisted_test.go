@@ -24,7 +24,7 @@ func (r *rig) lose(ids ...string) (lost []quell.Member) {
 	return lost
 }
 
-// A list that is empty for a while removes and starts no instance, and is reported while it lasts.
+// If the scaler's list is empty for a while, no instance is removed or started. The empty list is reported as long as it lasts.
 func TestAnEmptyListRemovesNobody(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)
@@ -55,7 +55,8 @@ func TestAnEmptyListRemovesNobody(t *testing.T) {
 	})
 }
 
-// An instance that is missing for longer than the limit is given up if others serve, one per decision.
+// An instance that is missing from the list for longer than the limit is given up if other instances serve requests, but only one per
+// decision.
 func TestAShrunkenListIsBelievedInTheEnd(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)
@@ -84,7 +85,7 @@ func TestAShrunkenListIsBelievedInTheEnd(t *testing.T) {
 	})
 }
 
-// An instance that is not listed and does not answer is removed.
+// An instance that is not in the list and does not answer health checks is removed.
 func TestAnInstanceThatIsReallyGone(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)
@@ -119,7 +120,7 @@ func TestAnInstanceThatIsReallyGone(t *testing.T) {
 	})
 }
 
-// A list that a person wrote is believed at once, and backends that the balancer had before Quell are not adopted.
+// If a person writes the list, a removed entry takes effect at once. Backends that the balancer had before Quell are not adopted.
 func TestWhatIsNotMissing(t *testing.T) {
 	for name, change := range map[string]func(*rig){
 		"a fleet that stays": func(r *rig) { r.opts.Fixed = true },

@@ -12,7 +12,7 @@ import (
 
 const period = time.Second
 
-// said is a reading with an age in seconds.
+// said returns a reading of the given age in seconds.
 func said(source quell.Source, sender string, age float64) Received {
 	r := Received{At: epoch.Add(-time.Duration(age * float64(time.Second)))}
 	r.Instance, r.Source, r.Sender = "i1", source, sender
@@ -151,7 +151,7 @@ func TestPutKeepsTheNewestOfEachSender(t *testing.T) {
 	}
 }
 
-// Percentiles cannot be merged, but those of a single balancer are used as they are.
+// Percentiles of several balancers cannot be merged; the percentiles of a single balancer are used unchanged.
 func TestTheOnlyBalancerIsTakenAtItsWord(t *testing.T) {
 	mean, p95 := 12.0, 30.0
 	b := said(quell.FromBalancer, "b", 0)

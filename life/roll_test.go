@@ -69,7 +69,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// The cost is always the sum of the instances' lives, if the scaler reports starts and exits.
+// If the scaler reports starts and exits, the cost is always the sum of the instances' running times.
 func TestCostIsTheSumOfLives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, now, cost := NewRoll(), 0.0, 0.0
@@ -125,7 +125,7 @@ func TestOrders(t *testing.T) {
 		{2, list("a", "b"), 2},
 		{3, list("a", "b", "x"), 1},
 		{4, list("b", "x"), 1},
-		{5, list("a", "b", "x"), 1}, // a only came back
+		{5, list("a", "b", "x"), 1}, // a was only missing for a while
 		{6, list("a", "b", "x", "y", "z"), 0},
 	} {
 		if later.Look(sec(tc.at), tc.list); later.Coming() != tc.want {

@@ -17,7 +17,7 @@ func TestState(t *testing.T) {
 	since := func(at time.Time) func(*Instance) { return func(in *Instance) { ill(in); in.Past.Known = at } }
 	held := func(in *Instance) { in.Held, in.Backend.Draining = &quell.Held{}, true }
 	for name, tc := range map[string]struct {
-		is     quell.State // by the scaler
+		is     quell.State // state reported by the scaler
 		change func(*Instance)
 		want   quell.State
 	}{

@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// dialExample is the section as the contract for models.json has it.
+// dialExample is DIAL's section as docs/files.md shows it.
 const dialExample = `{"format":"quell-models/1",
  "dial":{"peak_rate":1000,"detect_ms":5.0,"detect_by_class_ms":{"HomePage":4.0},
   "expected":{"cpu_user":{"intercept":0.01,"per_request":{"HomePage":0.0002}},"cpu_system":{"intercept":0.0,"per_request":{"HomePage":0.0001}}},
@@ -76,7 +76,7 @@ func TestDialMistakes(t *testing.T) {
 	}
 }
 
-// Hidden is the inverse of MS in what neighbours use.
+// Hidden is the inverse of MS: from a response time it computes the neighbours' use.
 func TestQueueingIsInverted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := Queueing{rapid.Float64Range(-5, 20).Draw(t, "c0"), rapid.Float64Range(0, 10).Draw(t, "c1"), rapid.Float64Range(0, 10).Draw(t, "c2")}
@@ -126,7 +126,7 @@ func TestDialFeatures(t *testing.T) {
 	if got := d.Features(o); !sameFeatures(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	o.RequestRates = nil // nothing is known of these requests, and next to nothing expected of them: 0.01 for user time, 0 for system time
+	o.RequestRates = nil // the classes of these requests are unknown, so hardly any use is expected: 0.01 for user time, 0 for system time
 	delete(want, "cpu_system_ratio")
 	if want["cpu_user_ratio"] = 6; !sameFeatures(d.Features(o), want) {
 		t.Errorf("of no class: %v", d.Features(o))
@@ -165,7 +165,7 @@ func TestExpectedOfAnotherClass(t *testing.T) {
 	}
 }
 
-// law is a machine of which everything is known: what each class of requests uses, and the p90 by Eq. 1.
+// law is a machine for which the use of each class of requests is known, and whose p90 is given by Eq. 1.
 type law struct {
 	*rand.Rand
 	noise float64

@@ -35,8 +35,8 @@ func TestFitByHand(t *testing.T) {
 	p90 := 50.0
 	rows := []TrainingRow{
 		run(0.2, 0, 0.19, 10, 2, 20, 11),
-		run(0.2, 0, 0.21, 13, 2, 26, 21),    // pooled probe mean (110 + 273)/32
-		run(0.2, 0.301, 0.20, 20, 1, 30, 4), // in one cell with the next: both round to 0.30
+		run(0.2, 0, 0.21, 13, 2, 26, 21),    // mean of the pooled probes: (110 + 273)/32
+		run(0.2, 0.301, 0.20, 20, 1, 30, 4), // in the same cell as the next row: both round to 0.30
 		run(0.2, 0.299, 0.22, 22, 1, 40, 12),
 		run(0.2, 0.78, 0.18, 90, 1, 200, 4), // 0.2 + 0.78 is too full for an interference row
 		run(0.4, 0, 0.40, 15, 1, 25, 10),
@@ -87,8 +87,8 @@ func TestFitByHand(t *testing.T) {
 	}
 }
 
-// Use per request is a line through the origin: what a resource carries without requests does not count. By hand: (20*0.12
-// + 40*0.22 + 80*0.42) / (20^2 + 40^2 + 80^2).
+// Use per request is the slope of a line through the origin, so the use of a resource without requests does not count. By hand: (20*0.12 +
+// 40*0.22 + 80*0.42) / (20^2 + 40^2 + 80^2).
 func TestUsePerRequestIsThroughTheOrigin(t *testing.T) {
 	at := func(rate, use, interfering float64) TrainingRow {
 		return TrainingRow{Utilization: use, RequestRate: rate, Interfering: interfering}
@@ -221,7 +221,7 @@ func TestErrorsByHand(t *testing.T) {
 	}
 	response := []ResponseTime{
 		{Utilization: 0.2, Severity: 0, LatencyMS: mean(10)},
-		{Utilization: 0.2, Severity: 1, LatencyMS: mean(16)}, // 15 by the others
+		{Utilization: 0.2, Severity: 1, LatencyMS: mean(16)}, // 15 by the other rows
 		{Utilization: 0.2, Severity: 2, LatencyMS: mean(20)},
 	}
 	if got := responseErrors(response, quell.Mean); got == nil || got.Cells != 1 || got.Skipped != 2 || !nearly(got.MaxRelative, 1.0/16) ||

@@ -276,7 +276,8 @@ func TestIsolationByHand(t *testing.T) {
 	}
 }
 
-// The rate of false alarms of the test must match its confidence, including the spread of the isolation row itself.
+// The rate of false alarms of the test for interference must match its confidence. The test must allow for the random error of the
+// isolation row as well.
 func TestSeverityRaisesFalseAlarmsAsPromised(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	const rounds, isoProbes, windowProbes = 20000, 6, 8

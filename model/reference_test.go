@@ -13,7 +13,8 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// The reading rules again, written for clarity instead of speed; the predictor must agree with them.
+// These functions read the tables by the same rules as the predictor, written for clarity instead of speed. The predictor must agree with
+// them.
 
 type naiveRow struct{ u, x, y, weight float64 }
 
@@ -187,7 +188,8 @@ func TestCapacityIsTheLargestThatFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := compiled(t, randomModels(t), anyModel(t))
 		interfering := rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, 0.9)).Draw(t, "interfering")
-		// Thresholds from real responses cross somewhere in the middle; whole numbers hit rows and plateaus.
+		// A threshold that is a predicted response time is crossed between rows; a threshold that is a whole number is often equal to a row or a
+		// plateau.
 		u := p.MaxUtilization() * fraction(t, "share of the highest level")
 		ms := rapid.OneOf(
 			rapid.Just(p.ResponseTime(u, p.SeverityAt(u, interfering))),
@@ -216,7 +218,7 @@ func TestInterferingUndoesSeverityAt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := compiled(t, randomModels(t), anyModel(t))
 		u := fraction(t, "u")
-		// A use that rounding cannot distinguish from 0 is 0 in the total model, where severity jumps.
+		// In the total model severity jumps at a use of 0. So a use that differs from 0 only by rounding counts as 0.
 		interfering := (1 - u) * rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(1e-6, 1)).Draw(t, "share of the rest")
 		if interfering > 0 && interfering < 1e-9 {
 			t.Skip("no interference to speak of")

@@ -10,7 +10,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// calibrating is the golden service with delta 10%: under the golden models, 150 U + 75 SF within 67.5 to 82.5 ms.
+// calibrating is the golden service with a delta of 10%. Under the golden models the predicted time is 150 U + 75 SF; calibration allows
+// measured times of 67.5 to 82.5 ms.
 func calibrating(confirm int) quell.Service {
 	s := golden("prima", 75, confirm)
 	tell(&s, "Calibrate", 0.1)
@@ -18,7 +19,7 @@ func calibrating(confirm int) quell.Service {
 	return s
 }
 
-// offsets plays rows of instance i1 and returns its offset after each.
+// offsets plays rows of instance i1 and returns its offset after each row.
 func offsets(t *testing.T, s quell.Service, rows ...string) []float64 {
 	t.Helper()
 	e := engine(t, s, goldenModels(t))
@@ -93,7 +94,7 @@ func TestCalibrationOffset(t *testing.T) {
 	}
 }
 
-// The correction stays within the trained range, however slow the windows are, and good periods end it.
+// However slow the responses are, the correction stays within the range of the training. Periods with good responses end the correction.
 func TestCalibrationIsBounded(t *testing.T) {
 	for _, ms := range []int{500, 9000} {
 		s := calibrating(1)
@@ -163,7 +164,7 @@ func TestCalibrationSaysWhy(t *testing.T) {
 	t.Errorf("no reason given: %v", plan.Reasons)
 }
 
-// Calibration collects the SLO's metric.
+// Calibration compares predictions with the metric of the SLO.
 func TestCalibrationCollectsTheMetric(t *testing.T) {
 	s := calibrating(0)
 	e := engine(t, s, goldenModels(t))

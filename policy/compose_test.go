@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// cutTo writes a factor into a snapshot.
+// cutTo writes into a snapshot that a fast policy has cut an instance's share to a factor.
 func cutTo(s *quell.Snapshot, id string, left float64, seconds int) {
 	for i := range s.Instances {
 		if s.Instances[i].ID == id {
@@ -30,8 +30,8 @@ func weighs(t *testing.T, what string, got, want map[string]float64) {
 	}
 }
 
-// The other instances get what a cut takes, in proportion to their shares. The next decision keeps the cut. When the cut
-// ends, the instance has its share again.
+// If an instance's share is cut, the other instances get the rest in proportion to their shares. The next decision keeps the cut. When the
+// cut ends, the instance gets its share back.
 func TestCompose(t *testing.T) {
 	s := guarding("prima", func(s *quell.Service) { s.Group.Min = 3 })
 	e := engine(t, s, goldenModels(t))

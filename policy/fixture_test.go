@@ -122,7 +122,7 @@ func engine(tb testing.TB, s quell.Service, m *model.Models) *Engine {
 	return e
 }
 
-// brief is a plan in one line: weights, changes of the group, and the codes of its reasons except "interference".
+// brief returns a plan as one line: its weights, its changes of the group, and the codes of its reasons except "interference".
 func brief(p quell.Plan) string {
 	var words []string
 	for _, id := range slices.Sorted(maps.Keys(p.Weights)) {
@@ -144,7 +144,7 @@ func brief(p quell.Plan) string {
 	return strings.Join(words, " ")
 }
 
-// step is one snapshot of a sequence and the brief plan that must follow.
+// step is one snapshot of a sequence, with the plan, written by brief, that must follow.
 type step struct {
 	rows []string
 	want string
@@ -152,7 +152,7 @@ type step struct {
 
 func at(want string, rows ...string) step { return step{rows, want} }
 
-// play runs the steps one sampling period apart, carries the memory along, and returns it.
+// play runs the steps one sampling period apart. Each step gets the memory of the one before; the last memory is returned.
 func play(t *testing.T, e *Engine, steps ...step) State {
 	t.Helper()
 	var st State
@@ -180,7 +180,7 @@ func hasReason(p quell.Plan, code, id string) bool {
 	return slices.ContainsFunc(p.Reasons, func(r quell.Reason) bool { return r.Code == code && r.Instance == id })
 }
 
-// tell sets a field of a service's policy settings, if its policy is known and has it.
+// tell sets a field of the service's policy settings, if the policy is known and has this field.
 func tell(s *quell.Service, field string, value any) {
 	_, settings, err := find(s.Policy)
 	if err != nil {

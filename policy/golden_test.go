@@ -89,7 +89,8 @@ func wantGroup(t *testing.T, p quell.Plan, add int, remove ...string) {
 	}
 }
 
-// TestTableVIII: capacity 50 each; loads 50, 70, 120, 180, 300 end with 1, 2, 3, 4, 6 instances and equal shares.
+// TestTableVIII: each instance has a capacity of 50. Loads of 50, 70, 120, 180 and 300 lead to 1, 2, 3, 4 and 6 instances with equal
+// shares.
 func TestTableVIII(t *testing.T) {
 	plans := replay(t, golden("prima", 75, 0), "table8.jsonl")
 	adds := []int{0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 2, 0, 0, 0}
@@ -120,8 +121,8 @@ func TestTableVIIIOneAtATime(t *testing.T) {
 	}
 }
 
-// TestTableIX: utilisations 19.5 and 48.3; then 19.5, 9, 48.3, 12, 27.3 over ten instances while scaling in is not
-// confirmed; then the nine largest (301.25) suffice for 300.
+// TestTableIX: at first utilisations are 19.5 and 48.3. Then they are 19.5, 9, 48.3, 12 and 27.3 over ten instances, while scaling in is
+// not confirmed. Then the nine instances with the largest capacities (301.25 in sum) suffice for a load of 300.
 func TestTableIX(t *testing.T) {
 	plans := replay(t, golden("prima", 75, 1), "table9.jsonl")
 	at300 := func(p quell.Plan, id string) float64 { return 300 * p.Weights[id] }
@@ -152,7 +153,7 @@ func TestTableIX(t *testing.T) {
 	}
 }
 
-// TestTableX keeps exactly the six instances of 50 for a load of 300: sufficient means >=.
+// TestTableX: for a load of 300, exactly the six instances with a capacity of 50 stay, because a capacity equal to the load suffices.
 func TestTableX(t *testing.T) {
 	p := replay(t, golden("prima", 75, 0), "table10.jsonl")[0]
 	wantGroup(t, p, 0, "i10", "i3", "i9", "i4")
@@ -160,8 +161,8 @@ func TestTableX(t *testing.T) {
 	wantWeights(t, p, map[string]float64{"i1": sixth, "i2": sixth, "i5": sixth, "i6": sixth, "i7": sixth, "i8": sixth})
 }
 
-// TestSectionVIB: LSF turns U1 40 with severities 0.75 and 0.25 into 10/30; LR turns response times 220 and 105 at
-// a total of 50 into 16.15/33.85.
+// TestSectionVIB: with severities 0.75 and 0.25, LSF divides a utilisation of 40 into 10 and 30. With response times 220 and 105, LR
+// divides a total of 50 into 16.15 and 33.85.
 func TestSectionVIB(t *testing.T) {
 	plans := replay(t, golden("lsf", 200, 0), "lsf.jsonl")
 	wantGroup(t, plans[0], 1)

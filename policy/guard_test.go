@@ -124,9 +124,8 @@ func TestGuardOnce(t *testing.T) {
 	}
 }
 
-// fixedFleet is a list of n machines.
-// If guard.step leaves a part of the traffic over while other instances lose load, a new instance that has not yet reported
-// anything does not get that part as its share.
+// fixedFleet is a list of n machines. Other instances may lose load while guard.step limits how much the rest may gain. A new instance that
+// has not reported anything yet does not get the difference as its share.
 func TestNothingGoesToTheUnknown(t *testing.T) {
 	s := golden("prima", 75, 0)
 	s.Guard.Floor, s.Guard.Step = .05, .5
@@ -220,7 +219,7 @@ func stale(after, fade int) func(*quell.Service) {
 	return func(s *quell.Service) { s.Guard.StaleAfter, s.Guard.Fade = after, fade }
 }
 
-// A stale instance keeps its weight, and moves to an equal share over `fade` periods in equal steps, whether or not
+// A stale instance at first keeps its weight. Then its weight moves to an equal share over `fade` periods in equal steps, whether or not
 // plans are applied.
 func TestStaleFades(t *testing.T) {
 	const fresh = "i2 weight=0.2 use=0.05 cap=0.125"
@@ -375,7 +374,7 @@ func TestWhyInstancesAreGivenUp(t *testing.T) {
 	}
 }
 
-// For a fixed fleet the plan says what the failed machine answered, and does not ask for a new one.
+// For a fixed fleet the plan says what the failed machine answered to health checks, and does not ask for a new machine.
 func TestFailedMachineOfAFixedFleet(t *testing.T) {
 	service := guarding("static", fixedFleet(2))
 	snapshot := snap(t, 0, "i1 weight=0.5", "i2 weight=0.5 failed")

@@ -6,7 +6,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// The threshold is 75 ms; "lat" is the measured response time.
+// The threshold is 75 ms; "lat" is the measured mean response time.
 func TestLeastOnce(t *testing.T) {
 	for _, tc := range []struct {
 		why    string

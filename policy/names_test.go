@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// A policy's name is only in its own files and in no other Go file, except for the default of a service.
+// A policy's name appears only in its own files and in no other Go file. The only exception is the default policy of a service.
 func TestAPolicysNameIsItsOwn(t *testing.T) {
 	root := ".."
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -58,7 +58,7 @@ func mayName(path, name string) bool {
 	return slices.Contains(own, path) || path == filepath.Join("..", "service.go") && name == Default()
 }
 
-// Every policy has a page, the list of pages is the table, and the default is the first.
+// Every policy has a page. The list of pages has the same policies as the table, and the default policy comes first.
 func TestPoliciesAreDocumented(t *testing.T) {
 	if got := quell.DefaultService().Policy.Name; got != Default() {
 		t.Errorf("the default is %s, the first row %s", got, Default())

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// byExchange solves the same problem by another method: it moves traffic between the two instances for which that lowers
-// the distance most, until no pair improves it.
+// byExchange solves the same problem as nearest by another method. It repeatedly moves traffic between the two instances for which this
+// reduces the distance most, until no pair reduces it.
 func byExchange(fractions []fraction) []float64 {
 	n := len(fractions)
 	x := make([]float64, n)

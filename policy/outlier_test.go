@@ -22,7 +22,7 @@ type flock struct {
 	windows []shown
 }
 
-// shown is what is measured at an instance in a second.
+// shown is the measurements of an instance in one second.
 type shown struct {
 	ms, open, errors float64
 	n                int
@@ -52,7 +52,7 @@ func (c *flock) calm() {
 	}
 }
 
-// second plays one second, and returns the plan.
+// second plays one second, and returns the policy's plan.
 func (c *flock) second() quell.Plan {
 	c.t.Helper()
 	c.now = c.now.Add(time.Second)
@@ -94,7 +94,7 @@ func TestOutlierCuts(t *testing.T) {
 		change  func(windows []shown)
 		settle  func(*OutlierSettings)
 		seconds int     // seconds until the first cut; 0: no cut
-		cut     string  // who
+		cut     string  // the instance that is cut
 		leaves  float64 // the part of its share that the first cut leaves
 	}{
 		"slow in a way that leaves no doubt": {5, func(w []shown) { w[1].ms = 400 }, nil, 1, "i2", 0.1},
@@ -195,8 +195,8 @@ func TestOutlierLetsSharesGrowAgain(t *testing.T) {
 	}
 }
 
-// An instance that fails all requests gets none, and each attempt to send it some is later than the one before. Once it answers again its
-// share comes back.
+// An instance that fails all requests gets no more requests, except in attempts whose intervals grow. Once it answers again, its share
+// comes back.
 func TestOutlierTriesWhatFailsEverLess(t *testing.T) {
 	c := newFlock(t, 4, func(*OutlierSettings) {})
 	var left float64
@@ -238,8 +238,8 @@ func TestOutlierTriesWhatFailsEverLess(t *testing.T) {
 	}
 }
 
-// In an hour of calm nothing is cut, while the load and with it response times vary threefold, as response times of 10 to 150
-// requests do.
+// In an hour without faults nothing is cut, although the load, and with it response times, vary threefold. Response times also vary by
+// chance, like means of 10 to 150 requests.
 func TestOutlierIsCalmInCalm(t *testing.T) {
 	for seed := range uint64(3) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -12,7 +12,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// A person's weight is in force at once, whatever the step; the others share the rest in their plan's proportions.
+// A weight that a person sets is in force at once, whatever guard.step is. The other instances share the rest in the proportions of the
+// policy's plan.
 func TestOverride(t *testing.T) {
 	for _, tc := range []struct {
 		why  string
@@ -62,7 +63,8 @@ func TestOverrideSaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// When a person clears a weight, it returns to the policy's weight by steps. Meanwhile the policy goes on confirming.
+// If a person clears a weight that was set, the instance returns to the policy's weight by steps. Meanwhile the policy continues to confirm
+// what it observes.
 func TestAClearedOverrideReturnsBySteps(t *testing.T) {
 	for _, policy := range []string{"prima", "static", "lr", "hpa"} {
 		s := guarding(policy, func(s *quell.Service) { maxStep(.3)(s); s.Group.Min = 3 })
@@ -99,8 +101,8 @@ func wantEqual(in *quell.Snapshot) {
 	}
 }
 
-// Capacity that a person's weight keeps unused does not count. The group grows as if this instance were not there, with the
-// usual confirmation. It never removes the instance and never shifts load because of it.
+// If a weight that a person set leaves an instance's capacity unused, this capacity does not count: the group grows as if the instance were
+// not there, with the usual confirmation. The policy never removes the instance and never shifts load because of it.
 func TestCapacityThatMayNotBeUsedDoesNotCount(t *testing.T) {
 	held := []string{"a weight=0 use=0 cap=0.5 hand=0", "b weight=1 use=0.8 cap=0.5"}
 	for _, tc := range []struct {

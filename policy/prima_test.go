@@ -168,11 +168,11 @@ func TestProtectedInstancesCountFirst(t *testing.T) {
 		"a weight=0.4 use=0.3 cap=0.5", "b weight=0.3 use=0.2 cap=0.5", "p weight=0.3 use=0.2 cap=0.479"))
 }
 
-// If even an instance without neighbours and load misses the threshold, more instances do not help: none is added, however often
-// that is seen, and the plan says so.
+// If even an instance without neighbours and load misses the threshold, more instances do not help. Then none is added, however long this
+// lasts, and the plan says so.
 func TestNothingIsAddedWhereItCannotHelp(t *testing.T) {
 	for _, mode := range quell.ScaleOuts {
-		s := golden("prima", 7, 1) // the golden models take 7.5 ms without load
+		s := golden("prima", 7, 1) // with the golden models a response takes 7.5 ms without load
 		tell(&s, "ScaleOut", mode)
 		tell(&s, "Spare", 2)
 		e := engine(t, s, goldenModels(t))
@@ -228,7 +228,7 @@ func withPerRequest(tb testing.TB, v float64) *model.Models {
 	return m
 }
 
-// Confirm counts consecutive snapshots, separately for each direction.
+// The setting confirm counts consecutive snapshots, separately for adding and for removing instances.
 func TestPRIMAConfirm(t *testing.T) {
 	var (
 		fine     = []string{"i1 weight=0.5 use=0.3 cap=0.5", "i2 weight=0.5 use=0.3 cap=0.5"}
@@ -286,8 +286,8 @@ func TestPRIMAConfirm(t *testing.T) {
 	}
 }
 
-// In an overload that cannot be resolved, capacities near 0 are noise: here one instance has 49 times the other's, then the
-// other way round. The shares must not follow that.
+// In an overload that cannot be resolved, differences between capacities near 0 are noise. Here one instance has 49 times the capacity of
+// the other, and then the other has 49 times as much. The shares must not follow that.
 func TestAnOverloadDoesNotSwing(t *testing.T) {
 	s := golden("prima", 75, 0)
 	s.Group.Max = 2
@@ -326,9 +326,9 @@ func TestPRIMARemembers(t *testing.T) {
 	)
 }
 
-// A given severity has precedence over the probe. From the probe it follows by Eq. 1 (10 ms without neighbours, 1 ms
-// spread, 40 probes). It is 0 unless significant, with hysteresis: 10 probes must reach 10.6 ms, and then fall to
-// 10.3 ms.
+// If an observation has a severity, the probe's time is not used. Otherwise severity follows from the probe's time by Eq. 1 (without
+// neighbours: 10 ms, 1 ms spread, 40 probes). It is 0 unless it is significant: the mean of 10 probes must first reach 10.6 ms, and it
+// stays significant until it falls to 10.3 ms.
 func TestSeverityFromProbes(t *testing.T) {
 	e := engine(t, golden("prima", 75, 0), goldenModels(t))
 	var st State
@@ -352,8 +352,8 @@ func TestSeverityFromProbes(t *testing.T) {
 	}
 }
 
-// A reading that is as unlikely by chance as several confirming readings needs no confirmation. The probes without neighbours: 10 ms, 1 ms
-// spread, 40 probes.
+// If a single reading is as unlikely by chance as several confirming readings together, it needs no confirmation. Probes without neighbours
+// have 10 ms, 1 ms spread, 40 probes.
 func TestClearInterferenceIsActedOnAtOnce(t *testing.T) {
 	for probe, want := range map[float64]bool{10.8: false, 14: true} {
 		e := engine(t, golden("prima", 75, 1), goldenModels(t))
@@ -369,8 +369,8 @@ func TestClearInterferenceIsActedOnAtOnce(t *testing.T) {
 	}
 }
 
-// If interference was found in as many windows as are needed to act, it is kept until as many windows lack it. If it was found in fewer,
-// it is not kept.
+// If interference was found in enough windows to act, it is kept until the same number of windows has none. If it was found in fewer
+// windows, it is not kept.
 func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
 	e := engine(t, golden("prima", 75, 1), goldenModels(t))
 	var st State
@@ -379,7 +379,7 @@ func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
 		want  float64
 	}{
 		{"12", .2},
-		{"10.5", 0}, // found only once: half the margin is not enough
+		{"10.5", 0}, // found only once: a time of half the margin is not enough
 		{"12", .2},
 		{"14", .4},
 		{"10", .4}, // kept
@@ -446,7 +446,7 @@ func TestPRIMAExplains(t *testing.T) {
 	}
 }
 
-// Without a learned use per request, arrivals say nothing about the load.
+// Unless the use per request is known, the load cannot be computed from arrivals.
 func TestArrivalsWithoutUsePerRequest(t *testing.T) {
 	play(t, engine(t, golden("prima", 75, 0), goldenModels(t)), at("i1=1", "arrivals=1e9", "i1 weight=1 use=0.4 cap=0.5"))
 }

@@ -48,7 +48,7 @@ func TestProbesOfAnotherSizeAreNotUsed(t *testing.T) {
 	}
 }
 
-// With several resources each has its own probes.
+// If several resources are considered, each has its own probes.
 func TestProbesOfAnotherSizeAreToldByResource(t *testing.T) {
 	models := twins(goldenModels(t))
 	models.Trained.By = map[quell.Resource]quell.Probing{quell.Network: {Bytes: 10_000}, quell.CPU: {Bytes: 20_000}}

@@ -60,7 +60,7 @@ func text(t *rapid.T, v any) string {
 	return string(data)
 }
 
-// reread is the memory after it was stored and read back.
+// reread returns the memory as it is after it was stored and read back.
 func reread(t *rapid.T, st State) State {
 	var out State
 	if err := quell.DecodeStrict([]byte(text(t, st)), &out); err != nil {
@@ -69,7 +69,7 @@ func reread(t *rapid.T, st State) State {
 	return out
 }
 
-// leaving are the instances that the plan removes.
+// leaving returns the instances that the plan removes.
 func leaving(t *rapid.T, plan quell.Plan) map[string]bool {
 	gone := map[string]bool{}
 	if plan.Group == nil {
@@ -293,7 +293,7 @@ func wholeWeights(s *quell.Snapshot) {
 	}
 }
 
-// carryOut sets the weights to those of the last plan.
+// carryOut sets the snapshot's weights to those of the last plan.
 func carryOut(s *quell.Snapshot, last quell.Plan) {
 	for i := range s.Instances {
 		s.Instances[i].Weight = nil
@@ -326,7 +326,7 @@ func drawObservation(t *rapid.T, at time.Time) *quell.Observation {
 	return o
 }
 
-// In a group that PRIMA has arranged nothing changes any more: the next plan equals the plan in force.
+// After PRIMA has arranged a group, nothing changes any more: the next plan equals the plan in force.
 func TestPRIMASettles(t *testing.T) {
 	models := sharingModels(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -367,7 +367,7 @@ func TestPRIMASettles(t *testing.T) {
 	})
 }
 
-// feel writes what the instances would measure on shared links.
+// feel writes into the snapshot what the instances would measure on shared links.
 func feel(in *quell.Snapshot, neighbours []float64, load float64) {
 	for i := range in.Instances {
 		use := min(load**in.Instances[i].Weight, .95)

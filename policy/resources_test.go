@@ -92,7 +92,7 @@ func TestReasonsNameTheResource(t *testing.T) {
 	}
 }
 
-// The plan names what limits each capacity.
+// The plan names the resource that limits each capacity.
 func TestLimiters(t *testing.T) {
 	for _, tc := range []struct {
 		why  string
@@ -227,7 +227,7 @@ func TestCalibrationCorrectsTheResourceThatBinds(t *testing.T) {
 	}
 }
 
-// The memory as a version with only one resource stored it.
+// oldMemory is a memory in the form in which an earlier version, which considered only one resource, stored it.
 const oldMemory = `{"policy":"prima","memory":{"shift":1},"instances":{"i1":{"utilization":0.4,"severity_at":"2026-01-01T00:00:10Z",
  "severity":0.5,"significant":true,"felt":2,"held":1,"unrated_for":2,"unprobed":true,"failed_for":1,"joined":true,
  "clamped":{"wanted":0.5,"planned":0.4},
@@ -372,7 +372,7 @@ func TestAResourceNeverAddsCapacity(t *testing.T) {
 	})
 }
 
-// take copies the processor's readings.
+// take copies the processor's reading from one map to another.
 func take(to, from map[quell.Resource]float64) {
 	if v, ok := from[quell.CPU]; ok {
 		to[quell.CPU] = v
@@ -424,7 +424,7 @@ func TestPRIMASettlesByTwoResources(t *testing.T) {
 	})
 }
 
-// If a neighbour uses two resources at once, the one of which it leaves less is the limit, and the reason names both.
+// If a neighbour uses two resources at once, the resource with less free capacity is the limit, and the reason names both.
 func TestANeighbourOnTwoResources(t *testing.T) {
 	e := engine(t, both(0), twins(goldenModels(t)))
 	plan, _ := e.Decide(snap(t, 0, "a weight=0.5 use=0.2 sf=0.2 cpu=0.2 cpusf=0.5", "b weight=0.5 use=0.2 sf=0 cpu=0.2 cpusf=0"), State{})
@@ -438,8 +438,8 @@ func TestANeighbourOnTwoResources(t *testing.T) {
 	}
 }
 
-// The use of each resource per request is compared over many requests, because single periods differ by chance. A lasting change is
-// followed.
+// The policy averages the use of each resource per request over many requests, because single periods differ by chance. It follows a
+// lasting change.
 func TestAPeriodsMixDoesNotSwingCapacity(t *testing.T) {
 	e := engine(t, both(0), twins(goldenModels(t)))
 	var st State

@@ -46,7 +46,7 @@ func TestHPASizes(t *testing.T) {
 	}
 }
 
-// A group that is far too small is doubled, or gets four more instances if that is more.
+// The autoscaler doubles a group that is far too small, or adds four instances if that is more.
 func TestHPAGrowsByAsManyOrFour(t *testing.T) {
 	for size, want := range map[int]int{1: 5, 2: 6, 3: 7, 4: 8, 5: 10, 6: 12, 9: 18} {
 		s := rival("hpa", 0.1)
@@ -136,8 +136,8 @@ func TestFitCurveFindsTheCurve(t *testing.T) {
 	})
 }
 
-// By hand: with rates of 90 and 110 the spread is a tenth of the mean of 100, at which data and the prior, beta = 1, have equal
-// weight. Points count by their requests, and each by 0.8 of the next newer one.
+// By hand: with rates of 90 and 110 the spread is a tenth of the mean of 100, at which data and the prior, beta = 1, have equal weight. The
+// weight of a point is its number of requests, times 0.8 for each newer point.
 func TestFitCurveWeighsByHand(t *testing.T) {
 	point := func(rate, speed float64, n int) CurvePoint { return CurvePoint{Rate: rate, MS: 1000 / speed, N: n} }
 	for _, tc := range []struct {

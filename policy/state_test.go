@@ -47,7 +47,7 @@ func throughJSON(t *testing.T, st State) (back State) {
 	return back
 }
 
-// A policy never gets another policy's memory, nor the memory of an unknown one.
+// A policy never gets the memory of another policy or of an unknown one.
 func TestMemoryIsOnePolicys(t *testing.T) {
 	rows := []string{"i1 weight=1 use=0.7 cap=0.3 lat=90", "i2 weight=0 use=0.1 cap=0.3 lat=90"}
 	_, st := engine(t, golden("lsf", 75, 5), goldenModels(t)).Decide(snap(t, 0, rows...), State{})

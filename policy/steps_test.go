@@ -14,8 +14,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// The sequence of an outage: shares in reverse order under lr and under lsf sent one of two instances 49%, 96% and 2% of
-// the traffic in consecutive shifts. With the default guard no share moves by more than half an equal one.
+// This sequence once caused an outage: under lr and lsf, shares that were assigned in reverse order sent one of two instances 49%, 96% and
+// 2% of the traffic in consecutive shifts. With the default guard no share changes by more than half of an equal share.
 func TestTheBaselinesSwingByStepsOnly(t *testing.T) {
 	values := [][2]float64{{51, 49}, {4, 96}, {98, 2}} // of a and b, whose shares are assigned the other way round
 	for _, tc := range []struct{ policy, key string }{{"lr", "lat"}, {"lsf", "sf"}} {
@@ -72,7 +72,7 @@ func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 	}
 }
 
-// Plans that are only advised ask for the handover repeatedly; it begins when they are applied.
+// In advise mode every plan asks for the change to the new policy again; the change begins when plans are applied.
 func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
 	for _, policy := range []string{"prima", "lr"} {
 		e := engine(t, guarding(policy, maxStep(.4)), goldenModels(t))
@@ -88,7 +88,7 @@ func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
 	}
 }
 
-// The shares move to what the new policy wants by then.
+// The shares move to those that the new policy wants at that time.
 func TestAHandoverGoesWhereTheNewPolicyWants(t *testing.T) {
 	e := engine(t, guarding("prima", maxStep(.2)), goldenModels(t))
 	st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}},
@@ -103,7 +103,7 @@ func TestAHandoverGoesWhereTheNewPolicyWants(t *testing.T) {
 	}
 }
 
-// The first decision is not a handover: existing weights stay.
+// The first decision of a controller is not a change of policy: existing weights stay.
 func TestAFirstPolicyTakesWeightsOver(t *testing.T) {
 	plan, st := engine(t, guarding("prima", maxStep(.2)),
 		goldenModels(t)).Decide(snap(t, 0, "a weight=0.9 use=0.3 cap=0.5", "b weight=0.1 use=0.3 cap=0.4"), State{})
@@ -154,8 +154,8 @@ func drawGuard(rng *rand.Rand) quell.Guard {
 	}
 }
 
-// For every policy, all rules and all readings: the shares sum to 1, and a share that a person set is in force. If shares
-// within all limits exist, the plan has such shares, and no others within the limits are nearer to the policy's.
+// For every policy, whatever the guard's rules and the readings are: the shares sum to 1, and a share that a person set is in force. If
+// shares within all limits exist, the plan has the ones that are nearest to the policy's shares.
 func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 	models := goldenModels(t)
 	checked, eased := 0, 0
@@ -202,7 +202,7 @@ func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 type limits struct {
 	ids        []string
 	fractions  []fraction // the policy's share and its bounds
-	impossible bool       // shares cannot be adapted to the instances that come, leave and are set
+	impossible bool       // the remaining shares cannot compensate for the instances that are new, leave or have a share set by a person
 }
 
 func limitsOf(s *quell.Service, in *quell.Snapshot, before, after State, plan quell.Plan) limits {
@@ -282,7 +282,7 @@ func limitsOf(s *quell.Service, in *quell.Snapshot, before, after State, plan qu
 	return l
 }
 
-// inProportion scales what the variable instances want by one factor, within their upper bounds.
+// inProportion multiplies the shares wanted for the variable instances by one factor, within their upper bounds.
 func inProportion(fractions []fraction) ([]float64, bool) {
 	x := make([]float64, len(fractions))
 	full := make([]bool, len(fractions))
@@ -313,7 +313,8 @@ func inProportion(fractions []fraction) ([]float64, bool) {
 	return nil, false
 }
 
-// step narrows the limits to what is within a step. It also bounds a stale instance, and a ramp never goes below it.
+// step narrows the limits to shares within one step of the present ones. It also bounds a stale instance's share, and the upper limit of a
+// new instance (ramp) is at least the lower end of its step.
 func (l *limits) step(base []float64, step float64, staying map[string]*quell.Instance, after State) {
 	for i, id := range l.ids {
 		f := &l.fractions[i]

@@ -24,8 +24,8 @@ func added(p quell.Plan) int {
 	return p.Group.Add
 }
 
-// The policy waits for an instance that reports but is never probed, but not for ever. Then the group grows without it, and the plan
-// says so.
+// The policy waits for an instance that reports but is never probed, but only for a limited time. After that the group grows without it,
+// and the plan says so.
 func TestAnUnprobedInstanceDoesNotStopScaleOut(t *testing.T) {
 	for _, tc := range []struct{ staleAfter, waits int }{{3, 3}, {1, 1}, {8, 8}, {0, defaultPatience}} {
 		t.Run(fmt.Sprintf("stale_after %d", tc.staleAfter), func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestUnprobedInstancesCarryTheirShare(t *testing.T) {
 	}
 }
 
-// The first severity ends it.
+// The first measured severity of an instance ends this state.
 func TestAnUnprobedInstanceIsProbedAtLast(t *testing.T) {
 	e := engine(t, probing(3), goldenModels(t))
 	var st State
@@ -127,7 +127,7 @@ func TestAnUnprobedInstanceIsProbedAtLast(t *testing.T) {
 	}
 }
 
-// The plan names what is missing.
+// The plan names the missing readings.
 func TestWhatIsMissingIsNamed(t *testing.T) {
 	for _, tc := range []struct{ row, code, want string }{
 		{"n weight=0 use=0", "unprobed", "no severity of n for 4 period(s)"},

@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// crowded plays a full group of three for n periods, with capacities given by period, and returns the plans.
+// crowded plays n periods of a group of three that cannot grow, with the given capacities in each period, and returns the plans.
 func crowded(t *testing.T, n int, confirm int, capacities func(k int) [3]float64) []quell.Plan {
 	t.Helper()
 	s := golden("prima", 75, confirm)
@@ -74,7 +74,7 @@ func TestWeightsSettleInAnOverload(t *testing.T) {
 	}
 }
 
-// If no instance usually has any capacity, the first capacity of one counts.
+// If all instances had a capacity of 0 so far, the capacities that they get next count at once.
 func TestUsuallyNoCapacity(t *testing.T) {
 	s := golden("prima", 75, 1)
 	s.Group.Max = 2
@@ -98,8 +98,7 @@ func TestWeightsSettleByUsualCapacity(t *testing.T) {
 	}
 }
 
-// A neighbour that appears is answered in the period in which it is confirmed, however long it was calm before; an outlier
-// is ignored.
+// However long there was no neighbour, the shares react to a new one in the period in which it is confirmed. A single outlier is ignored.
 func TestSettledWeightsStillReact(t *testing.T) {
 	for _, tc := range []struct {
 		why     string

@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// onHost is a snapshot of ten seconds.
+// onHost is a snapshot of a machine's groups over ten seconds.
 func onHost(cores, run, stolen float64, groups ...quell.Instance) *quell.Snapshot {
 	at := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
 	for i := range groups {
@@ -29,13 +29,13 @@ func onHost(cores, run, stolen float64, groups ...quell.Instance) *quell.Snapsho
 	}}
 }
 
-// waiter is a group whose tasks' waiting is known; itself is the processor time of one of them.
+// waiter is a group whose tasks' waiting times are known; itself is the processor time of one task.
 func waiter(id string, run, wait, itself, throttled float64) quell.Instance {
 	return quell.Instance{ID: id, Observation: &quell.Observation{Sched: &quell.Sched{RunS: run, WaitS: &wait, TaskRunS: &itself,
 		ThrottledS: &throttled}}}
 }
 
-// pressed is a group whose pressure is known.
+// pressed is a group whose processor pressure (PSI) is known.
 func pressed(id string, run, some, full float64) quell.Instance {
 	return quell.Instance{ID: id, Observation: &quell.Observation{
 		Pressure: map[string]float64{"cpu": some, quell.PressureFull: full}, Sched: &quell.Sched{RunS: run},
@@ -46,7 +46,7 @@ func blind(id string, run, throttled float64) quell.Instance {
 	return quell.Instance{ID: id, Observation: &quell.Observation{Sched: &quell.Sched{RunS: run, ThrottledS: &throttled}}}
 }
 
-// shares writes what is reported of a group, in tenths of percents; an absent part is a dash.
+// shares writes the reported parts of a group's waiting as text, in tenths of a percent; an absent part is a dash.
 func shares(w quell.Waits) string {
 	var parts []string
 	for _, p := range []*float64{w.Share, w.Own, w.Quota, w.Neighbours, w.Hypervisor} {

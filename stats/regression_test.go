@@ -135,7 +135,8 @@ func TestRegressionsRefuse(t *testing.T) {
 	}
 }
 
-// statsmodels approximates the minimum by weighted regressions. The linear programme finds a corner with a loss that is no larger.
+// statsmodels approximates the minimum by weighted regressions. The linear programme finds a solution at a corner, with a loss that is at
+// most as large.
 func TestQuantileRegressionIsThatOfStatsmodels(t *testing.T) {
 	for _, c := range readRegressions(t).Quantiles {
 		for name, want := range c.Fits {
@@ -170,7 +171,7 @@ func pinball(a [][]float64, b, x []float64, tau float64) (loss float64) {
 	return loss
 }
 
-// No step in any direction of the coefficients lowers the loss, and of an intercept alone the fit is a quantile.
+// No step of the coefficients in any direction lowers the loss. If there is only an intercept, the fit is a quantile.
 func TestQuantileRegressionIsLeast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := rapid.IntRange(3, 25).Draw(t, "rows")

@@ -166,7 +166,7 @@ func TestGainRatioOfMissingValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, ok := d.bestOf(0, d.all(), TreeOptions{Criterion: GainRatio})
-	// six known samples of two classes, three each: 1 bit, of which 6 in 8 know; five thresholds cost log2(5)/8
+	// six samples with a known value, three of each class: 1 bit, times 6/8 for the known ones; five possible thresholds cost log2(5)/8
 	gain := 6.0/8 - math.Log2(5)/8
 	if bits := 2*(3.0/8)*math.Log2(8.0/3) + (2.0/8)*2; !ok || s.threshold != 2.5 || math.Abs(s.gain-gain) > 1e-12 ||
 		math.Abs(s.ratio-gain/bits) > 1e-12 {
@@ -415,7 +415,7 @@ func TestTreeIsValidated(t *testing.T) {
 	if _, err := json.Marshal(circle); err == nil {
 		t.Error("a circle was written")
 	}
-	shared := a() // by two branches: odd, but no circle
+	shared := a() // two branches lead to the same node: unusual, but not a cycle
 	if err := (&Tree{Feature: "x", Above: shared, Below: shared}).Validate(nil, nil); err != nil {
 		t.Error(err)
 	}

@@ -62,7 +62,7 @@ func open(t *testing.T, dir string) *Home {
 	return h
 }
 
-// reports is a policy that every test can run.
+// reports is a policy for control groups that needs no settings, so that every test can run it.
 var reports = quell.Policy{Name: policy.NamesOf(policy.HostScope)[0]}
 
 // homeless is a home without a socket, for tests with synthetic time.
@@ -149,8 +149,8 @@ func TestLoopDecidesAndTells(t *testing.T) {
 	})
 }
 
-// If a loop was killed, the next one continues with the stored memory. If the memory is invalid, the loop reports that and starts with an
-// empty one.
+// If a loop was killed, the next loop continues with the stored memory. If the stored memory is invalid, the next loop reports that and
+// starts with an empty one.
 func TestLoopRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := homeless(t)
@@ -259,7 +259,7 @@ func TestNewChecksItsOptions(t *testing.T) {
 	}
 }
 
-// Only one agent may use the folder; a socket that a killed agent left is replaced.
+// Only one agent may use the folder. If a killed agent left its socket, the next agent replaces it.
 func TestHomeIsForOneAgent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "agent")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
