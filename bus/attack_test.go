@@ -237,7 +237,7 @@ func TestWhatABalancerCannotDo(t *testing.T) {
 	}
 }
 
-// Operators may ask the controller. The stores themselves are not reachable for them.
+// Operators may send requests to the controller. They cannot access the bus's stores directly.
 func TestWhatAnOperatorCannotDo(t *testing.T) {
 	c := underControl(t, ServerOptions{}, Options{})
 	text, err := c.ring.Issue(Grant{Operator, "video", "anna"}, 0)
@@ -247,7 +247,7 @@ func TestWhatAnOperatorCannotDo(t *testing.T) {
 	nc, denied := raw(t, c.server.URL(), text)
 	wantRefused(t, nc, denied, attempts("i1"))
 	c.wantUntouched(t)
-	// The sender field that the client fills in is ignored, and answers go only to inboxes.
+	// The sender's name that a client writes into a command is ignored, and answers are sent only to inboxes.
 	if err := nc.PublishRequest("quell.video.command.operator.anna", "quell.video.reading.agent.i1",
 		[]byte(`{"name":"pause","by":"root"}`)); err != nil {
 		t.Fatal(err)
@@ -319,7 +319,7 @@ func TestWhoShowsNothingCanDoNothing(t *testing.T) {
 	c.wantUntouched(t)
 }
 
-// A shared token, as used before roles existed, allows readings and status but no commands.
+// A shared token, which was used before roles existed, allows sending readings and reading the status, but no commands.
 func TestWhatASharedTokenCanDo(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		t.Run(fmt.Sprint("commands ", allowed), func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestWhatASharedTokenCanDo(t *testing.T) {
 			if refused := strings.Contains(r.Error, "operator's credential"); err != nil || refused == allowed {
 				t.Errorf("pause: %+v, %v", r, err)
 			}
-			// A command line from before roles existed asks on another subject.
+			// Versions of the command line from before roles existed send their requests on another subject.
 			m, err := nc.Request("quell.video.command", []byte(`{"name":"pause","by":"root"}`), patience)
 			if err != nil {
 				t.Fatal(err)

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 const (
 	childRole = "QUELL_BUS_TEST_ROLE"
 	childDir  = "QUELL_BUS_TEST_DIR"
-	patience  = 20 * time.Second // far longer than anything takes, even on a busy machine
+	patience  = 20 * time.Second // much longer than any step of a test takes, even on a busy machine
 )
 
 func startServer(t testing.TB, opts ServerOptions) *Server {
@@ -107,7 +107,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// wantUserError checks that err is a *quell.UserError whose message helps.
+// wantUserError checks that err is a *quell.UserError whose message contains each of the given words.
 func wantUserError(t testing.TB, err error, words ...string) {
 	t.Helper()
 	var user *quell.UserError
@@ -230,7 +230,7 @@ func TestARefusedConnectionGoesOnTrying(t *testing.T) {
 	}
 	first := startServer(t, ServerOptions{Listen: address, StoreDir: dir, Token: "new"})
 	wantLink(false, "refused the token")
-	time.Sleep(2 * firstWait) // the library used to give up after two refusals
+	time.Sleep(2 * firstWait) // by default the NATS library gives up after two refusals
 	shown.Store("new")
 	wantLink(true, "")
 	if err := first.Shutdown(); err != nil {

@@ -50,7 +50,7 @@ func TestALateAnswerIsNotWaitedForEver(t *testing.T) {
 	entered := make(chan struct{})
 	stop, err := c.Serve("video", func(ctx context.Context, _ Command) Reply {
 		close(entered)
-		<-ctx.Done() // blocks until stop is called
+		<-ctx.Done() // the handler does not return until stop is called
 		return Reply{}
 	})
 	if err != nil {

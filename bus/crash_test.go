@@ -21,7 +21,7 @@ func child(ctx context.Context, role, dir string) *exec.Cmd {
 	return cmd
 }
 
-// appendForEver prints the number of each entry and snapshot when it was acknowledged.
+// appendForEver appends entries and snapshots to the journal, and prints the number of each when it was acknowledged.
 func appendForEver(dir string) int {
 	s, err := StartServer(ServerOptions{StoreDir: dir})
 	if err != nil {
@@ -99,8 +99,8 @@ func killWhileAppending(ctx context.Context, t *testing.T, dir string, before in
 	return before + acknowledged
 }
 
-// wantRuns checks that entries and snapshots are each the numbers 0, 1, 2, ... in order, with everything that was
-// acknowledged. Each may hold one more, which was written but not yet acknowledged.
+// wantRuns checks that the numbers of the entries, and of the snapshots, are 0, 1, 2, ... in order, and that everything acknowledged is
+// there. One more of each may be there, which was written but not yet acknowledged.
 func wantRuns(t *testing.T, what string, got []string, last int) {
 	t.Helper()
 	runs, next := 0, 0

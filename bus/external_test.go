@@ -136,7 +136,7 @@ func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
 		t.Error("the leaf node lets in who shows nothing")
 	}
 
-	// No client behind the leaf node may command, and the leaf's own credential allows nothing else.
+	// No client behind the leaf node may send commands, and the leaf node's own credential gives access to nothing else.
 	obey, err := controller.Serve("video", func(context.Context, Command) Reply { return Reply{} })
 	if err != nil {
 		t.Fatal(err)

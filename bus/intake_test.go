@@ -51,7 +51,7 @@ func TestAllowances(t *testing.T) {
 	}
 }
 
-// A sender at the shortest period, 10 ms, that does nothing wrong is never limited.
+// A sender with the shortest period, 10 ms, is never limited if it sends one reading in each period.
 func TestAnHonestSenderIsNeverHeldUp(t *testing.T) {
 	a, now := newAllowances(nil), epoch
 	for range 10_000 {

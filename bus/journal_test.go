@@ -236,7 +236,7 @@ func TestUnfinishedEntriesAreIgnored(t *testing.T) {
 	c := embedded(t)
 	j := journal(t, c, JournalOptions{})
 	appendEvents(t, j, 1)
-	// This is what a writer that was killed after its first message leaves behind.
+	// This message is all that a writer leaves behind if it is killed after the first message of an entry.
 	unfinished := func() {
 		msgs, err := j.entries.prepare(noise(1, 2*chunkBytes), epoch.Add(time.Hour))
 		if err != nil {

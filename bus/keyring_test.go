@@ -29,7 +29,7 @@ func TestRevoking(t *testing.T) {
 	if !other.Connected() {
 		t.Error("another's credential was ended too")
 	}
-	anew := connect(t, as(c.server, c.ring, Sensor, "i1")) // made and presented at once: the clock does not decide
+	anew := connect(t, as(c.server, c.ring, Sensor, "i1")) // made and used at once: its validity must not depend on the clock
 	if !anew.Connected() {
 		t.Error("the credential made after it is refused")
 	}
@@ -39,7 +39,7 @@ func TestRevoking(t *testing.T) {
 	}
 }
 
-// If the data folder is emptied under a running controller, it can still be commanded and revocations stay in force.
+// If the data folder is emptied while the controller runs, the controller still accepts commands, and revoked credentials stay revoked.
 func TestAnEmptiedKeyringComesBack(t *testing.T) {
 	s, ring := guarded(t, ServerOptions{})
 	g := Grant{Operator, "video", "mallory"}
@@ -152,7 +152,7 @@ func TestGrantsAreChecked(t *testing.T) {
 	// Names are escaped, so no name can widen its subject.
 	for _, id := range []string{"*", ">", "i1.>", "a b", "ü"} {
 		for _, subject := range (Grant{Sensor, "my.video", id}).subjects().publish {
-			own := strings.TrimSuffix(subject, ".*") // of an answer, for any request
+			own := strings.TrimSuffix(subject, ".*") // subject of an answer, for any request
 			if strings.ContainsAny(own, "*> ") || !strings.HasSuffix(own, "."+escape(id)) || strings.Contains(escape(id), ".") {
 				t.Errorf("%q may publish on %s", id, subject)
 			}

@@ -125,7 +125,7 @@ func TestTakeoverAfterTheTimeToLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	advance(1)
-	wantHeld(t, b, "host-b", "host-a", ttl) // renewed: the wait starts again
+	wantHeld(t, b, "host-b", "host-a", ttl) // the holder renewed its lease, so the rival's waiting time starts again
 	advance(ttl)
 	if l.Valid() {
 		t.Error("valid when another may take it")

@@ -40,7 +40,7 @@ func TestOrdersAreAnswered(t *testing.T) {
 	stop()
 	wantWords(t, controller.Order(t.Context(), "video", "i.1", limitOrders("i.1")), "no agent of i.1 hears orders")
 
-	again := connect(t, as(s, ring, Sensor, "i.1")) // the agent was restarted
+	again := connect(t, as(s, ring, Sensor, "i.1")) // as if the agent had been restarted
 	if _, err := again.ServeOrders("video", "i.1", func(context.Context, Orders) error { return nil }); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestPartHeader(t *testing.T) {
 	}
 }
 
-// Whichever messages are missing: every value whose chunks all arrived in sequence is returned, and no other.
+// Whichever messages are missing, exactly those values are returned whose chunks all arrived in sequence.
 func TestAssemblerProperty(t *testing.T) {
 	type message struct {
 		part

@@ -104,14 +104,14 @@ func TestAWriterThatDiesLeavesTheOldValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// This is what a writer has done when it is killed before it writes the head.
+	// The test writes the same messages as a writer that is killed before it writes the head.
 	if _, err := s.kv.Put(t.Context(), chunkKey("k", (head.Slot+1)%slots, 0), []byte("of another value")); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := s.Get(t.Context(), "k"); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
-	// A reader with an old head must notice that its slot is being rewritten.
+	// A reader that has read an old head must notice that the slot named there is being rewritten.
 	if _, err := s.kv.Put(t.Context(), chunkKey("k", head.Slot, 1), []byte("of a third value")); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// writerOn returns a writer of the service "shop", and a switch that sets whether it has the lease.
+// writerOn returns a writer of the service "shop", and a flag that sets whether the writer has the lease.
 func writerOn(t *testing.T, c *Conn) (*Writer, *atomic.Bool) {
 	t.Helper()
 	j, err := c.Journal("shop", JournalOptions{})
@@ -33,8 +33,8 @@ func writerOn(t *testing.T, c *Conn) (*Writer, *atomic.Bool) {
 	return w, &holds
 }
 
-// TestNobodyWaitsForAStoreThatIsAway stops all servers of a cluster for a while. What was written in that time is stored afterwards, in
-// order and once.
+// TestNobodyWaitsForAStoreThatIsAway stops all servers of a cluster for a while. Records that were written in that time are stored
+// afterwards, in order and once.
 func TestNobodyWaitsForAStoreThatIsAway(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t)
@@ -179,7 +179,7 @@ func TestOnlyTheLeaderWritesTheMemory(t *testing.T) {
 	aLeads.Store(false)
 	put(a, "a2", ErrLater)
 	get(b, "a1")
-	get(a, "a2") // nobody else wrote: it continues from its own value
+	get(a, "a2") // nobody else wrote, so the writer continues from its own value
 	put(b, "b1", nil)
 	put(a, "a3", ErrLater)
 	get(a, "b1")

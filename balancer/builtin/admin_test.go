@@ -239,7 +239,7 @@ func FuzzBackends(f *testing.F) {
 		if quell.DecodeStrict(data, &backends) != nil || checkBackends(backends) != nil {
 			return
 		}
-		for _, b := range backends { // a list that passes the check must be usable
+		for _, b := range backends { // if a list passes the check, it must be usable
 			be := newBackend(b, nil, &o, &places{makeRoom: func() {}})
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()

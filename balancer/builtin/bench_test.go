@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// site measures a backend that answers 1 KiB, directly and behind the balancer.
+// site is a backend that answers with 1 KiB. It is measured directly and behind the balancer.
 func site(b *testing.B, o Options) (direct, balanced string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,7 +30,7 @@ func site(b *testing.B, o Options) (direct, balanced string) {
 	return ln.Addr().String(), s.Addr()
 }
 
-// requester repeats the same GET on one connection with little work, so that the balancer dominates the measurement.
+// requester repeats the same GET on one connection. It needs little processor time, so that mostly the balancer is measured.
 type requester struct {
 	conn net.Conn
 	in   *bufio.Reader

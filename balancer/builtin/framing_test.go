@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// rawly sends the given parts and returns what comes back until the balancer closes the connection.
+// rawly sends the given parts of a request and returns all that the balancer answers until it closes the connection.
 func rawly(t testing.TB, s *Server, parts ...string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr())
@@ -24,7 +24,7 @@ func rawly(t testing.TB, s *Server, parts ...string) string {
 	defer conn.Close()
 	for i, part := range parts {
 		if i > 0 {
-			time.Sleep(2 * time.Millisecond) // makes most parts arrive separately; the result is the same without it
+			time.Sleep(2 * time.Millisecond) // with this pause most parts arrive separately; the result must not depend on it
 		}
 		if _, err := io.WriteString(conn, part); err != nil {
 			break
@@ -92,8 +92,8 @@ func TestBodiesMayLookLikeHeads(t *testing.T) {
 	}
 }
 
-// However requests are split into reads, framing finds their ends, accepts the valid ones, and reports the ambiguous
-// one.
+// However the bytes of requests are divided over reads, framing finds the end of each request, accepts the valid ones, and reports the
+// ambiguous one.
 func TestFramingFollowsPipelinedRequests(t *testing.T) {
 	request := rapid.Custom(func(t *rapid.T) string {
 		var b bytes.Buffer

@@ -34,7 +34,7 @@ func (r *record) String() string {
 
 func (r *record) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r, nil)) }
 
-// A failing check names its request and the answer. The most common mistake is a file server without /healthz.
+// The message about a failing check contains its request and the answer. The most common mistake is a file server without /healthz.
 func TestFailingCheckSaysWhatItGot(t *testing.T) {
 	server := func(handler http.HandlerFunc) string {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -66,7 +66,7 @@ func TestAHeadIsNotABody(t *testing.T) {
 	})
 }
 
-// A client that reads an answer counts as alive while its own body pauses, for example in a conversation.
+// If a client pauses while it sends a body, it still counts as alive if it reads the answer meanwhile, as in a conversation.
 func TestAConversationIsNotIdle(t *testing.T) {
 	for name, upgraded := range map[string]bool{"body": false, "upgraded": true} {
 		t.Run(name, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestWhatCountsAsOneClient(t *testing.T) {
 	}
 }
 
-// addressed is a connection of which only the remote address is used.
+// addressed is a connection that has only a remote address.
 type addressed struct{ at net.Addr }
 
 func (a addressed) RemoteAddr() net.Addr             { return a.at }

@@ -42,7 +42,7 @@ func (r recorder) Done(c *route.Candidate, a route.Answer) {
 	r.Learner.Done(c, a)
 }
 
-// Answers and failures of an instance are learned. A client that leaves in the middle of an answer says nothing about
+// The picker learns from an instance's answers and failures. If a client leaves in the middle of an answer, the picker learns nothing about
 // the instance.
 func TestWhatIsLearned(t *testing.T) {
 	s := start(t, Options{Scheduling: quell.EWMA})

@@ -19,8 +19,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// shortTempered is a server with a short idle time-out. If a request arrives after that time, it resets the connection, like a server that
-// was just closing it.
+// shortTempered is a server with a short idle time-out. If a request arrives after that time, the server resets the connection, like a
+// server that closes the connection at that moment.
 type shortTempered struct {
 	address string
 	served  atomic.Int64
@@ -92,7 +92,7 @@ func TestAKeptConnectionIsLeftBeforeTheInstanceClosesIt(t *testing.T) {
 	}
 }
 
-// Only the first request is lost because the instance closes the connection.
+// Of all requests only the first one is lost when the instance closes the connection.
 func TestALostRequestTeaches(t *testing.T) {
 	s := start(t, Options{Health: Health{Interval: time.Hour}, Timeouts: Timeouts{UpstreamIdle: time.Hour}})
 	in := newShortTempered(t, 60*time.Millisecond)
@@ -299,7 +299,7 @@ func TestKeptConnectionsGiveWay(t *testing.T) {
 	a, b := newInstance(t, "a", nil), newInstance(t, "b", nil)
 	applyHealthy(t, s, a.backend(1), b.backend(1))
 	s.pool.places.most.Store(1)
-	for range 6 { // each instance needs the only connection, so the other's is closed
+	for range 6 { // each instance needs the only allowed connection, so the other instance's connection is closed
 		if r := get(t, client(t), s); r.status != http.StatusOK {
 			t.Errorf("%+v", r)
 		}

@@ -29,7 +29,7 @@ func mustApply(t *testing.T, c *Client, backends ...quell.Backend) {
 	}
 }
 
-// wantRefused checks that a controller is refused and told who owns the balancer.
+// wantRefused checks that a controller is refused, and that the error names the balancer's owner.
 func wantRefused(t *testing.T, err error, owner quell.Owner) {
 	t.Helper()
 	var owned *quell.OwnedError
@@ -47,7 +47,7 @@ func TestOneControllerAtATime(t *testing.T) {
 	mustOwn(t, first, one)
 	mustApply(t, first, in.backend(1))
 	wantRefused(t, second.Own(t.Context(), other), one)
-	second.owner.Store(&other) // as if it had owned the balancer before
+	second.owner.Store(&other) // as if this controller had owned the balancer before
 	wantRefused(t, second.Apply(t.Context(), []quell.Backend{in.backend(.5)}), one)
 	if b := stateOf(t, s, "i1"); b.Weight != 1 {
 		t.Errorf("the refused list is in force: %+v", b)

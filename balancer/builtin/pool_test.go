@@ -16,7 +16,7 @@ import (
 func TestHealthIsCountedInARow(t *testing.T) {
 	tests := []struct {
 		why    string
-		checks string // + passed, - failed
+		checks string // + for a check that passed, - for one that failed
 		want   bool
 	}{
 		{"nobody knows it yet", "", false},
@@ -258,8 +258,8 @@ func TestInstanceMovesToAnotherAddress(t *testing.T) {
 	}
 }
 
-// The test compares the pool with a model. Whatever is applied while requests come and go, State must return the list and the backends that
-// still drain.
+// The test compares the pool with a model. Whatever lists are applied while requests begin and end, State must return the last list and the
+// backends that still drain.
 func TestPoolFollowsItsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{Health: Health{Interval: time.Hour}, Drain: time.Hour}.withDefaults()

@@ -205,7 +205,7 @@ func rude(t *testing.T, id string) *instance {
 }
 
 func TestSentRequestIsNotRepeated(t *testing.T) {
-	for _, method := range []string{http.MethodPost, http.MethodGet} { // the GET on a new connection: it may be the one that is lost
+	for _, method := range []string{http.MethodPost, http.MethodGet} { // if the GET uses a new connection, it may be the request that is lost
 		t.Run(method, func(t *testing.T) {
 			s := start(t, Options{})
 			one, two := rude(t, "one"), rude(t, "two")

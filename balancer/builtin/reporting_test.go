@@ -115,7 +115,7 @@ func TestReadingsArePublished(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			published = append(published, r...)
-			return errors.New("the bus is away") // must not end the reporting
+			return errors.New("the bus is away") // this error must not end the reporting
 		},
 	})
 	busy, idle := newInstance(t, "busy", nil), newInstance(t, "idle", nil)

@@ -48,7 +48,7 @@ func TestPortInUse(t *testing.T) {
 		if err := s.Start(t.Context()); err == nil || !strings.Contains(err.Error(), what+" address "+taken+" is in use") {
 			t.Errorf("%v", err)
 		}
-		stop(t, s) // must be harmless
+		stop(t, s) // this must be harmless
 	}
 }
 

@@ -65,7 +65,7 @@ func TestResponsesStream(t *testing.T) {
 			if _, err := io.ReadFull(resp.Body, first); err != nil || string(first) != "first" {
 				t.Fatalf("%q, %v", first, err)
 			}
-			close(proceed) // only now, so the first chunk arrived while the instance still held the rest
+			close(proceed) // the instance may send the rest only now, so the first chunk arrived before that
 			if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "-last" {
 				t.Errorf("%q, %v", rest, err)
 			}
@@ -132,7 +132,7 @@ func TestBothDirectionsAtOnce(t *testing.T) {
 	send.Close()
 }
 
-// echoUpgraded upgrades a connection and answers the first line on it.
+// echoUpgraded upgrades a connection to another protocol and answers the first line that is sent on it.
 func echoUpgraded(t *testing.T, w http.ResponseWriter) {
 	conn, rw, err := w.(http.Hijacker).Hijack()
 	if err != nil {

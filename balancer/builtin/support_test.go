@@ -100,7 +100,7 @@ func stop(t testing.TB, s *Server) {
 	}
 }
 
-// checkedOnce returns health checks so rare that only the first one happens during a test.
+// checkedOnce returns settings with a long interval between health checks, so that only the first check happens during a test.
 func checkedOnce() Health { return Health{Path: "/health", Interval: time.Hour} }
 
 func apply(t testing.TB, s *Server, backends ...quell.Backend) {

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// script writes an executable shell script that finds the test's folder in $DIR.
+// script writes an executable shell script; in the script, $DIR is the test's folder.
 func script(t *testing.T, dir, body string) string {
 	t.Helper()
 	path := filepath.Join(dir, "script.sh")

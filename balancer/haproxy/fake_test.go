@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fake listens like a HAProxy and answers by a function; if that returns false, it closes the connection.
+// fake listens like a HAProxy and calls a function for each answer. If the function returns false, fake closes the connection.
 func fake(t *testing.T, answer func(command string) (string, bool)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -44,7 +44,7 @@ func fake(t *testing.T, answer func(command string) (string, bool)) string {
 	return path
 }
 
-// TestOddAnswers checks that no invalid answer is taken for a backend, and that each gives a one-line explanation.
+// TestOddAnswers checks that an invalid answer of HAProxy is never read as a backend, and that each such answer gives an error of one line.
 func TestOddAnswers(t *testing.T) {
 	good := map[string]string{"show info": "Pid: 7\nVersion: 2.6\n", "show servers state app": stateText + "\n",
 		"show stat 3 6 -1": statText + "\n"}

@@ -43,8 +43,8 @@ func TestOthersAreReported(t *testing.T) {
 	}
 }
 
-// TestTwoControllersOnOneBackend has two controllers of different services: each restores its own servers, and both
-// report it.
+// TestTwoControllersOnOneBackend has two controllers of different services on one backend. Each restores its own servers, and both report
+// the conflict.
 func TestTwoControllersOnOneBackend(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l, other := newLab(t, declared("a", a.address(), "b", b.address())), &sayings{}
@@ -62,8 +62,8 @@ func TestTwoControllersOnOneBackend(t *testing.T) {
 	}
 }
 
-// TestSlotInServiceForNobody takes a slot out of service that belongs to no instance, as after a start with an old
-// state file.
+// TestSlotInServiceForNobody checks that the driver takes a slot out of service if it belongs to no instance, as can happen after a start
+// with an old state file.
 func TestSlotInServiceForNobody(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "server-template slot 1-2 "+b.address()+" check inter 200ms")
@@ -225,8 +225,7 @@ func TestRestartThatKeepsThePid(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoHangs checks that a HAProxy that accepts connections but does not answer does not delay the weights of
-// the other.
+// TestOneOfTwoHangs has a HAProxy that accepts connections but does not answer. It must not delay the weights of the other HAProxy.
 func TestOneOfTwoHangs(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address())), newLab(t, declared("a", a.address(), "b", b.address()))
@@ -308,7 +307,7 @@ func TestLostMemory(t *testing.T) {
 	f.wantNoFailures()
 }
 
-// TestSlotThatVanished removes a slot from HAProxy's configuration: its instance gets another slot.
+// TestSlotThatVanished removes a slot from HAProxy's configuration, and checks that its instance gets another slot.
 func TestSlotThatVanished(t *testing.T) {
 	a := newInstance(t, 0)
 	l := newLab(t, "server-template slot 1-2 127.0.0.1:1 disabled")
@@ -323,7 +322,7 @@ func TestSlotThatVanished(t *testing.T) {
 	}
 }
 
-// TestServersThatAreNoSlots checks that servers with similar names are left alone.
+// TestServersThatAreNoSlots checks that servers whose names only look like slots are left unchanged.
 func TestServersThatAreNoSlots(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "server static "+b.address()+"\nserver-template s 1-2 127.0.0.1:1 disabled")
@@ -342,7 +341,7 @@ func TestServersThatAreNoSlots(t *testing.T) {
 	}
 }
 
-// TestServerGoneFromOneOfTwo checks that a HAProxy that lacks one server gets the other weights.
+// TestServerGoneFromOneOfTwo checks that a HAProxy that lacks one server still gets the weights of the other servers.
 func TestServerGoneFromOneOfTwo(t *testing.T) {
 	a, b, c := newInstance(t, 0), newInstance(t, 0), newInstance(t, 0)
 	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address(), "c", c.address())), newLab(t,
@@ -363,7 +362,8 @@ func TestServerGoneFromOneOfTwo(t *testing.T) {
 	}
 }
 
-// TestNameThatMoved checks that HAProxy resolves names itself, and is not reset to an earlier address.
+// TestNameThatMoved checks that HAProxy itself resolves a server's name, and that the driver does not set the server back to the name's
+// earlier address.
 func TestNameThatMoved(t *testing.T) {
 	text := strings.Replace(stateText, "3 b 2 s2 ::1 0 8", "3 b 2 s2 10.0.0.9 0 0", 1)
 	servers, _, err := parseState(text)
@@ -381,7 +381,7 @@ func TestNameThatMoved(t *testing.T) {
 	}
 }
 
-// TestNameThatCannotBeResolved checks that only the instance of that name is delayed.
+// TestNameThatCannotBeResolved checks that only the instance with this name is delayed.
 func TestNameThatCannotBeResolved(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "")
@@ -450,8 +450,8 @@ func TestKilledWhileItIsChanged(t *testing.T) {
 	}
 }
 
-// TestLongAdviceThenAction checks that the drain of an unused slot is timed from the first Apply, however long the
-// driver only watched before.
+// TestLongAdviceThenAction checks that the drain of an unused slot lasts from the first Apply, however long the driver only read the state
+// before (advise mode).
 func TestLongAdviceThenAction(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, "server-template slot 1-2 "+b.address())

@@ -22,7 +22,8 @@ type hands struct {
 	names   map[string]string
 }
 
-// fleets are the ways to declare instances: a fixed fleet, slots, slots with a state file, and servers added at run time.
+// fleets are the ways in which HAProxy's configuration may declare instances: a fixed fleet, slots, slots with a state file, and servers
+// added at run time.
 var fleets = []string{"declared", "slots", "slots and state file", "added"}
 
 func newHands(t *testing.T, fleet string) *hands {
@@ -100,7 +101,7 @@ func (h *hands) byHand() []string {
 	return held
 }
 
-// wantOut checks that b is held in the state that was set, and that a serves.
+// wantOut checks that b stays in the state that was set, and that a gets requests.
 func (h *hands) wantOut(when, state string) {
 	h.t.Helper()
 	if held := h.byHand(); !slices.Equal(held, []string{"b"}) {
@@ -154,7 +155,7 @@ func TestAStateSetByHandIsLeft(t *testing.T) {
 	}
 }
 
-// TestASetWhileNobodyLooks sets a state, and ends it, while no controller runs.
+// TestASetWhileNobodyLooks sets and ends a server's state while no controller runs.
 func TestASetWhileNobodyLooks(t *testing.T) {
 	for _, fleet := range fleets {
 		t.Run(fleet, func(t *testing.T) {
@@ -173,8 +174,8 @@ func TestASetWhileNobodyLooks(t *testing.T) {
 	}
 }
 
-// TestQuellsOwnStatesAreNobodysHand checks that servers that Quell drains and removes are not taken for a person's,
-// whatever restarts.
+// TestQuellsOwnStatesAreNobodysHand checks that servers that Quell itself drains or removes do not count as set by a person, whichever
+// program restarts.
 func TestQuellsOwnStatesAreNobodysHand(t *testing.T) {
 	for _, fleet := range fleets {
 		t.Run(fleet, func(t *testing.T) {
@@ -189,7 +190,7 @@ func TestQuellsOwnStatesAreNobodysHand(t *testing.T) {
 				settle(t, h.d, draining...)
 				h.wantNobodyOut("no longer drained, after " + name)
 			}
-			// Nobody has set the state that servers have after a restart.
+			// After a restart, a server's initial state does not count as set by a person.
 			h.restart()
 			h.wantNobodyOut("restarted")
 			h.kill()

@@ -78,7 +78,7 @@ func TestNothingDiffers(t *testing.T) {
 	if after := l.weights(); !maps.Equal(before, after) {
 		t.Errorf("taking over changed %v to %v", before, after)
 	}
-	// Proportional weights mean the same shares, and are left alone.
+	// Weights in the same proportions give the same shares, so they are left unchanged.
 	apply(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
 	l.ask("set server app/a weight 10", "set server app/b weight 10")
 	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
@@ -171,7 +171,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestReloadBetweenLookAndApply checks that the commands reach the new process.
+// TestReloadBetweenLookAndApply reloads HAProxy after the driver has read the state and before it applies weights. The commands must reach
+// the new process.
 func TestReloadBetweenLookAndApply(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, declared("a", a.address(), "b", b.address()))
@@ -262,8 +263,8 @@ func TestRestartBringsAddedServersBack(t *testing.T) {
 	}
 }
 
-// TestSeveralHAProxies checks that all get the same servers, that requests in flight are summed, and that a dead one
-// delays nothing and is reported.
+// TestSeveralHAProxies checks that all HAProxies get the same servers, that their requests in flight are added up, and that a HAProxy that
+// does not run delays nothing and is reported.
 func TestSeveralHAProxies(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address())), newLab(t, declared("a", a.address(), "b", b.address()))
@@ -308,7 +309,7 @@ func TestSeveralHAProxies(t *testing.T) {
 	}
 }
 
-// TestDrainAfterAReload checks that a drain waits longer after a reload, because the old process may still have requests.
+// TestDrainAfterAReload checks that after a reload a drain lasts longer, because the old process may still have open requests.
 func TestDrainAfterAReload(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)
 	l := newLab(t, declared("a", a.address(), "b", b.address()))

@@ -98,7 +98,7 @@ func (l *lab) startMaster(socket string) {
 	l.t.Helper()
 	l.run([]string{"-W", "-S", socket})
 	master, ended := l.running, l.ended
-	l.t.Cleanup(func() { // before it is killed, which would leave the worker running
+	l.t.Cleanup(func() { // ends the master before it would be killed, because a killed master leaves its worker running
 		_ = master.Process.Signal(syscall.SIGTERM)
 		<-ended
 	})
@@ -319,7 +319,8 @@ func (l *lab) flow(clients int, path string) *flow {
 	return f
 }
 
-// client sends requests over one connection, or over a new one for each request, so that net/http does not repeat a request that was cut.
+// client sends requests over one connection or, if keeps is false, over a new connection for each request. On a new connection, net/http
+// does not repeat a request that was cut off.
 func (f *flow) client(url string, keeps bool) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: !keeps}, Timeout: patience}
 	defer client.CloseIdleConnections()
@@ -392,7 +393,7 @@ func apply(t testing.TB, d *Driver, backends ...quell.Backend) {
 	}
 }
 
-// step does what the controller does periodically: read the state, and apply if something differs.
+// step reads the state, and applies the wanted one if something differs, as the controller does periodically.
 func step(d *Driver, backends []quell.Backend) (same bool, err error) {
 	states, err := d.State(context.Background())
 	if err != nil {

@@ -75,7 +75,7 @@ func TestReadingsFromTheLog(t *testing.T) {
 	}
 }
 
-// TestCoarseReadings checks that without a log the counters give rates and a marked mean.
+// TestCoarseReadings checks that readings without a log, from HAProxy's counters alone, have rates, and a mean that is marked as inexact.
 func TestCoarseReadings(t *testing.T) {
 	a := newInstance(t, 20*time.Millisecond)
 	l := newLab(t, declared("a", a.address()))

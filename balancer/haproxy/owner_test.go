@@ -41,8 +41,8 @@ func wantRefusal(t *testing.T, d *Driver, owner, by quell.Owner) {
 	}
 }
 
-// One controller drives a backend. A second one is refused and told which controller that is, until the first has not renewed for the time
-// of a lease.
+// One controller owns a backend. A second controller is refused, with the name of the owner, until the owner has not renewed its lease for
+// the lease's duration.
 func TestOneOwner(t *testing.T) {
 	_, now, driver := ownable(t)
 	first, second := driver(), driver()
@@ -59,7 +59,7 @@ func TestOneOwner(t *testing.T) {
 	wantRefusal(t, first, east, west)
 }
 
-// A controller that stops frees the backend at once.
+// When the owner stops, it gives up the backend at once.
 func TestDisown(t *testing.T) {
 	_, _, driver := ownable(t)
 	first, second := driver(), driver()
@@ -71,7 +71,8 @@ func TestDisown(t *testing.T) {
 	wantOwner(t, second, west)
 }
 
-// HAProxy loses its owner in a restart and in a reload. The owner returns at once, and nobody else takes over before.
+// HAProxy forgets its owner in a restart and in a reload. The owner registers again at once, and no other controller takes over before
+// that.
 func TestOwnerAfterARestart(t *testing.T) {
 	for name, restart := range map[string]func(*lab){"restart": func(l *lab) { l.kill(); l.start() }, "reload": (*lab).reload} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +118,7 @@ func TestTwoAtTheSameMoment(t *testing.T) {
 	}
 }
 
-// A HAProxy that cannot store variables is driven nevertheless, and that is logged once.
+// If a HAProxy cannot store variables, the driver uses it without an owner, and logs that once.
 func TestWithoutAnOwner(t *testing.T) {
 	asked := 0
 	path := fake(t, func(command string) (string, bool) {

@@ -21,7 +21,7 @@ func TestSocketOfAnotherUser(t *testing.T) {
 	}
 	s := newSocket(l.socket)
 	defer s.close()
-	runtime.LockOSThread() // the user id is the thread's
+	runtime.LockOSThread() // the user id is changed for this thread only
 	defer runtime.UnlockOSThread()
 	if err := syscall.Setfsuid(65534); err != nil {
 		t.Fatal(err)

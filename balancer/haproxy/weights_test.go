@@ -30,7 +30,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestScaleIsTheBest compares scale with every possible factor, and its error with the bound of rounding errors.
+// TestScaleIsTheBest compares the factor that scale chooses with every possible factor, and its error with the bound for rounding errors.
 func TestScaleIsTheBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shares := rapid.SliceOfN(rapid.OneOf(rapid.Just(0.), rapid.Float64Range(1e-4, 1)), 1, 40).Draw(t, "shares")
@@ -59,7 +59,7 @@ func TestScaleIsTheBest(t *testing.T) {
 	})
 }
 
-// TestScaleOfWeightsReadBack checks that weights that a first controller reads and requests again change nothing.
+// TestScaleOfWeightsReadBack checks that nothing changes if a new controller requests the weights that it has read.
 func TestScaleOfWeightsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		have := rapid.SliceOfN(rapid.IntRange(0, 256), 1, 20).Draw(t, "weights")

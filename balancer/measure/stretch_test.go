@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Consecutive windows become one: counts add up, histograms merge, open requests are averaged over time.
+// Consecutive windows are combined into one: counts are added, histograms are merged, and the number of open requests is averaged over
+// time.
 func TestStretch(t *testing.T) {
 	var s Stretch
 	whole := New()

@@ -21,7 +21,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// brief is half a minute of four machines, one of which gets a neighbour; its runs need no models.
+// brief is a scenario of half a minute with four machines, one of which gets a neighbour. Its runs need no models.
 func brief() *scenario.Scenario {
 	service := quell.DefaultService()
 	service.Name, service.Sampling = "web", time.Second
@@ -66,8 +66,7 @@ func lines(t *testing.T, dir string) []string {
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
-// Every rival enters with every scheduling that it could use, so that it is also compared where another scheduling than least connections
-// is better.
+// Every rival takes part with every scheduling that it could use, because another scheduling than least connections may be better for it.
 func TestEntrants(t *testing.T) {
 	sc := brief()
 	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: subject}, Scheduling: quell.LeastConn},
@@ -96,8 +95,8 @@ func TestEntrants(t *testing.T) {
 	}
 }
 
-// The ladder tries larger sizes until one keeps the threshold and smaller ones until one is lost; of the lost sizes only the outermost
-// stays. No other size is tried.
+// For groups of fixed size the arena tries larger sizes until one keeps the objective, and smaller sizes until one misses it for half of
+// the time. No other size is tried.
 func TestLadder(t *testing.T) {
 	c := mustRun(t, options(t, t.TempDir()))
 	violation := func(e Entrant) (float64, bool) {
@@ -145,7 +144,7 @@ func TestClimber(t *testing.T) {
 	}
 }
 
-// Rivals of fixed size play at PRIMA's mean size, rounded down and up, and PRIMA with models of each seed.
+// Rivals of fixed size also run at PRIMA's mean size, rounded down and up. PRIMA uses models that were trained with the run's seed.
 func TestBesides(t *testing.T) {
 	o := options(t, t.TempDir())
 	o.Policies, o.Seeds = []string{subject, plain, "knapsack"}, 2
@@ -175,7 +174,7 @@ func TestBesides(t *testing.T) {
 	}
 }
 
-// If a run of the scenario's own equals an entrant of the arena, there is only one entrant.
+// If a run in the scenario's list is also one of the arena's runs, it is simulated only once.
 func TestOwnRunsEnterOnce(t *testing.T) {
 	sc := brief()
 	sc.Runs = []scenario.Run{{Policy: quell.Policy{Name: "knapsack"}, Scheduling: quell.LeastConn},
@@ -233,7 +232,7 @@ func TestCheckReport(t *testing.T) {
 	}
 }
 
-// If an arena is interrupted at any moment and called again, its results are those of an arena that was not interrupted.
+// If an arena is interrupted at any moment and called again, its results equal those of an arena without interruption.
 func TestGoesOnAfterInterruption(t *testing.T) {
 	whole := t.TempDir()
 	want := mustRun(t, options(t, whole)).Rows()
@@ -395,7 +394,7 @@ func TestShades(t *testing.T) {
 	}
 }
 
-// A row is on the front if and only if no other row violates at most as much and costs at most as much, with one of them less.
+// A row is on the front if and only if no other row has at most its violation and at most its cost, with at least one of the two lower.
 func TestFrontByDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &Contest{Results: map[Entrant][]quell.Result{}}

@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 )
 
-// judged is a contest whose entrants have these violations (in percent) and costs, seed by seed.
+// judged returns a contest whose entrants have the given violations (in percent, one for each seed) and costs.
 func judged(t *testing.T, runs map[Entrant][]float64, costs map[Entrant]float64) *Contest {
 	t.Helper()
 	c := &Contest{Scenario: brief(), Results: map[Entrant][]quell.Result{}}
@@ -38,7 +38,7 @@ var (
 	bound     = Entrant{Policy: sim.Clairvoyant, Scheduling: quell.LeastConn}
 )
 
-// A rival is compared in the form that serves an operator best: here over peak-EWMA, not over least connections.
+// A rival is compared in the form that an operator would choose: here over peak-EWMA, not over least connections.
 func TestRivalsAtTheirBest(t *testing.T) {
 	c := judged(t, map[Entrant][]float64{
 		primaItself: {10, 12, 11, 10}, hpaEWMA: {0, 2, 1, 0}, hpaLeast: {80, 82, 81, 80}, hpaLow: {0, 0, 0, 0},

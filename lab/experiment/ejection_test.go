@@ -82,7 +82,7 @@ func TestEnvoysEjectionConfiguration(t *testing.T) {
 	}
 }
 
-// From Envoy's event log, only ejections that were enforced and returns count, from a moment on. If there is no log, there was no
+// From Envoy's event log only returns and enforced ejections are counted, beginning at a given time. If there is no log, there was no
 // ejection.
 func TestReadEjections(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ejections.log")

@@ -37,7 +37,7 @@ func noisyNeighbour(t *testing.T) *scenario.Scenario {
 	return sc
 }
 
-// TestConfigIsWhatTheDaemonsRead: the file that a run gets says exactly what the scenario says.
+// TestConfigIsWhatTheDaemonsRead: the configuration file of a run has exactly the values of the scenario.
 func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 	sc := noisyNeighbour(t)
 	settings := policy.Whole(sc.Service.Policy).Settings.(policy.PRIMASettings)
@@ -102,7 +102,7 @@ func TestTrainingOnEmulatedHosts(t *testing.T) {
 	}
 }
 
-// puppet is a group whose controller's status is invented by the test.
+// puppet is a group without a controller: the test sets the controller's status.
 type puppet struct {
 	server *httptest.Server
 
@@ -157,7 +157,7 @@ func (p *puppet) Release(_ context.Context, weights map[string]float64) error {
 	return nil
 }
 
-// Status costs ten instance-seconds a question, so that a difference of two questions is known.
+// With every request for the status, the cost rises by ten instance-seconds. So the test knows the difference between two requests.
 func (p *puppet) Status(context.Context) (controller.Status, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +208,7 @@ func TestPlayOffersTheSameToAllAndAccountsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, r := range results {
-		// 50 requests/s for a second, then 100: a warm-up of 0.3 s more does not count.
+		// The load is 50 requests/s for a second and then 100. Requests of the warm-up of 0.3 s do not count.
 		if r.Requests < 145 || r.Requests > 155 || r.Errors != 0 || r.SLO.ViolationS != 0 {
 			t.Errorf("run %d: %d requests, %d errors, %v s violated; want 150, 0, 0", i, r.Requests, r.Errors, r.SLO.ViolationS)
 		}
@@ -236,15 +236,15 @@ func TestPlayOffersTheSameToAllAndAccountsIt(t *testing.T) {
 	}
 }
 
-// The requests of each kind of workload reach the group, the same at both groups. With users, their number depends on how fast they are
-// answered.
+// For each kind of workload, the requests reach the group, and two groups get the same requests. Only for users the number of requests
+// depends on how fast they are answered.
 func TestPlayOffersEveryKind(t *testing.T) {
 	for kind, tc := range map[string]struct {
 		workload, path string
 		least, most    int64 // requests in a second
 	}{
 		"file": {"{kind: file, load: 1, arrivals: deterministic, size: 10KB}", "/file", 48, 52},
-		// 10 chunks 25 times, and requests of the warm-up that a busy machine sends late
+		// 25 sessions of 10 chunks, and requests of the warm-up that a busy machine sends late
 		"video": {"{kind: video, load: 0.5, arrivals: deterministic, video: {size: 10KB, chunk: 20ms, videos: 1, sessions: 1}}", "/chunk", 50,
 			330},
 		"classes": {"{kind: classes, load: 0.8, arrivals: deterministic, spread: fixed, classes: [{name: a, network: 4KB}]}", "/work", 98, 102},
@@ -284,7 +284,7 @@ judge: {window: 1s, requests: 10}
 	}
 }
 
-// The sessions of a scenario are the simulator's: the same programme, from the same seed.
+// A live run of a scenario has the same video sessions as the simulator, because both draw them from the same seed.
 func TestLiveSessionsAreTheSimulators(t *testing.T) {
 	w := scenario.Workload{Kind: scenario.Video, Video: scenario.DefaultVideo()}
 	live, err := visits(w, 5)
@@ -310,7 +310,7 @@ func TestLiveSessionsAreTheSimulators(t *testing.T) {
 	}
 }
 
-// Training rows of video sessions from live hosts: the level is the use of the link.
+// If live hosts are trained with video sessions, the level of a training row is the use of the link.
 func TestTrainingOnVideoSessions(t *testing.T) {
 	video := scenario.DefaultVideo()
 	video.Size, video.Chunk = 55_000, 100*time.Millisecond // sessions of a second

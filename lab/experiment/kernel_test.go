@@ -25,7 +25,7 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// TestLabConfigIsWhatTheDaemonsRead: for every balancer the run's file says what the scenario and the lab are.
+// TestLabConfigIsWhatTheDaemonsRead: for every balancer, the run's configuration file has the values of the scenario and of the lab.
 func TestLabConfigIsWhatTheDaemonsRead(t *testing.T) {
 	sc := noisyNeighbour(t)
 	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
@@ -165,7 +165,8 @@ func TestKernelPlayable(t *testing.T) {
 	}
 }
 
-// TestKernelTrainable: a training fills the resources that the policy uses, so no other resource may be full before.
+// TestKernelTrainable: a training loads the resources that the policy considers up to their capacity, so no other resource may reach its
+// capacity before.
 func TestKernelTrainable(t *testing.T) {
 	for _, c := range []struct{ resource, classes, path string }{
 		{"network", "{name: a, network: 60KB}", ""},
@@ -190,7 +191,7 @@ func TestKernelTrainable(t *testing.T) {
 	}
 }
 
-// feeling is a scenario of request classes whose policy uses these resources.
+// feeling is a scenario of request classes whose policy considers the given resources.
 func feeling(t *testing.T, resource, classes string) *scenario.Scenario {
 	t.Helper()
 	sc, err := scenario.Parse("own.yaml", []byte(`
@@ -215,7 +216,7 @@ func TestWhatInstancesFeel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const classes = "{name: a, cpu: 10ms, disk: 2, network: 10KB}" // 20 ms, 10 ms and 1.6 ms of the whole
+	const classes = "{name: a, cpu: 10ms, disk: 2, network: 10KB}" // a request needs 20 ms, 10 ms and 1.6 ms of the whole resource
 	for resource, want := range map[string]struct {
 		felt, inside []quell.Resource
 	}{
@@ -296,8 +297,8 @@ func TestRivalsConfiguration(t *testing.T) {
 	}
 }
 
-// TestProcessesAreAsLargeOnEveryMachine: the processes that an experiment starts run as many threads as they are told, not as many as
-// there are processors.
+// TestProcessesAreAsLargeOnEveryMachine: the processes that an experiment starts run the configured number of threads, not one for each of
+// the machine's processors.
 func TestProcessesAreAsLargeOnEveryMachine(t *testing.T) {
 	g := &KernelGroup{group: group{sc: &scenario.Scenario{}}}
 	if text := g.haproxyConfig(); !strings.Contains(text, "\n  nbthread 1\n") || !strings.Contains(text, "\n  maxconn 8000\n") {
@@ -313,7 +314,8 @@ func TestProcessesAreAsLargeOnEveryMachine(t *testing.T) {
 	}
 }
 
-// TestAnInstanceThatEndsInATraining: an instance that ends is reported with its output, not as a meter that does not answer.
+// TestAnInstanceThatEndsInATraining: if an instance ends, the error shows the instance's output. It does not say that the instance's meter
+// did not answer.
 func TestAnInstanceThatEndsInATraining(t *testing.T) {
 	g := group{dir: t.TempDir()}
 	if err := g.launch("h1", exec.Command("sh", "-c", "echo nginx was killed >&2; exit 1"), (*exec.Cmd).Start); err != nil {

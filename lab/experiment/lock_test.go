@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// TestARunIsPlayedByOne: a second player of the same run is refused until the first has ended; other runs are free.
+// TestARunIsPlayedByOne: until a process that plays a run has ended, a second process may not play the same run. It may play other runs.
 func TestARunIsPlayedByOne(t *testing.T) {
 	dir, run := t.TempDir(), scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.RoundRobin}
 	release, err := LockRun(dir, 0, run)

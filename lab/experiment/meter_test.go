@@ -40,7 +40,7 @@ func TestMeter(t *testing.T) {
 		t.Errorf("the first question begins a window, got %+v", r)
 	}
 	var want float64
-	for sent := range 3 { // a byte each time, of a million a second
+	for sent := range 3 { // one more byte at each reading, of a million per second
 		dev(sent + 1)
 		r := ask()
 		want += r.Observation.Utilization[quell.Network] * r.Observation.WindowS

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// madeUp are machines that do what they are told.
+// madeUp are fake machines that do what the test tells them.
 type madeUp struct{ use map[quell.Resource]float64 }
 
 func (m *madeUp) Interfere(host string, use map[quell.Resource]float64) error {

@@ -25,7 +25,7 @@ func readFile(t testing.TB, path string) []byte {
 	return data
 }
 
-// TestBadFiles checks for every rule that a file that breaks it gives the message in the file beside it.
+// TestBadFiles has one invalid file for each rule, and checks that it gives the message in the file beside it.
 func TestBadFiles(t *testing.T) {
 	golden.BadFiles(t, "testdata/bad/*.yaml", func(t *testing.T, file string) error {
 		_, err := Parse(filepath.Base(file), readFile(t, file))
@@ -49,7 +49,7 @@ func TestParse(t *testing.T) {
 	service := quell.DefaultService()
 	service.Name, service.Sampling = "noisy-neighbour", time.Second
 	service.SLO = quell.SLO{Metric: quell.Mean, Threshold: 30 * time.Millisecond}
-	service.Group.Max = 6 // as many as there are hosts
+	service.Group.Max = 6 // the same number as hosts
 	var hosts []Host
 	for _, id := range []string{"h1", "h2", "h3", "h4", "h5", "h6"} {
 		hosts = append(hosts, Host{ID: id, Group: "h", Network: 40e6, Cores: 1, DiskIOPS: 1000, Memory: 1})
@@ -178,8 +178,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// If other code refuses a part of a scenario, the error names its place in the file: for a host, the group that it comes from; for a
-// value left to its default, the part around it.
+// If other code refuses a part of a scenario, the error names the part's place in the file. For a host, this is the group of hosts that
+// contains it; for a default value, it is the part in which the value could be set.
 func TestInFile(t *testing.T) {
 	for path, want := range map[string]string{
 		"hosts[2].network":        `short.yaml:5:61: hosts[2].network: too slow`,

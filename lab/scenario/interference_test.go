@@ -75,7 +75,7 @@ func TestFixedTurns(t *testing.T) {
 	}
 }
 
-// share is for how much of a long run a use holds.
+// share returns the part of a long run in which interference has the given use.
 func share(s *Scenario, host string, want func(float64) bool) float64 {
 	var held time.Duration
 	last := Change{}
@@ -93,7 +93,7 @@ func TestRandomFormsKeepTheirMeans(t *testing.T) {
 	s := disturbed(
 		Event{Interfere: network("h1", func(n *Interference) { n.Use, n.On, n.Off = 0.5, 2*time.Second, 6*time.Second })},
 		Event{Interfere: network("h2", func(n *Interference) {
-			n.Markov = []Stay{{0, 3 * time.Second}, {0.3, 2 * time.Second}, {0.8, time.Second}} // each as likely to follow
+			n.Markov = []Stay{{0, 3 * time.Second}, {0.3, 2 * time.Second}, {0.8, time.Second}} // each of these is equally likely to follow
 		})})
 	s.Duration = 10 * time.Hour
 	if got := share(s, "h1", func(u float64) bool { return u == 0.5 }); math.Abs(got-0.25) > 0.02 {
@@ -149,7 +149,7 @@ func TestHostsOfAGroupHaveNeighboursOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Whatever the timeline holds, the expansion is in order of time, within the run, of valid uses, and agrees with
+// Whatever the timeline contains, the list of its changes is ordered by time, lies within the run, has valid uses, and agrees with
 // InterferenceAt.
 func TestDisturbancesAreSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

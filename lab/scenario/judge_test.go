@@ -29,7 +29,7 @@ func judgeOf(metric quell.Metric, samples ...Sample) Verdict {
 	return j.Verdict()
 }
 
-// at is a request meant for the given second that took this long at an instance.
+// at returns a request that was to be sent at the given second, and took the given time at an instance.
 func at(second float64, instance string, latency time.Duration) Sample {
 	intended := time.Duration(second * float64(time.Second))
 	return Sample{Intended: intended, Finished: intended + latency, Instance: instance, Latency: latency}

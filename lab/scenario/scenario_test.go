@@ -50,9 +50,9 @@ func TestTimeline(t *testing.T) {
 	}{
 		{0, 0.8, nil},
 		{20*time.Second - 1, 0.8, nil},
-		{20 * time.Second, 1.4, nil}, // an event holds from its own instant on
+		{20 * time.Second, 1.4, nil}, // an event applies from its own time on
 		{35 * time.Second, 1.4, map[quell.Resource]float64{quell.Network: 0.4, quell.CPU: 0.2}},
-		{70 * time.Second, 1.4, map[quell.Resource]float64{quell.CPU: 0.2}}, // ended is absent, the other goes on
+		{70 * time.Second, 1.4, map[quell.Resource]float64{quell.CPU: 0.2}}, // the interference that has ended is absent; the other one continues
 		{time.Hour, 1.4, map[quell.Resource]float64{quell.CPU: 0.2}},
 	} {
 		if got := s.LoadAt(c.at); got != c.load {

@@ -27,7 +27,7 @@ func plainScenario(n int, load, bitsPerSecond float64, duration time.Duration) *
 	return sc
 }
 
-// benchmark reports simulated requests per second of this processor.
+// benchmark reports how many requests this processor simulates per second.
 func benchmark(b *testing.B, sc *scenario.Scenario, s quell.Scheduling, warmUp time.Duration) {
 	b.Helper()
 	var requests int64

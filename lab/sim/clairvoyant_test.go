@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// pipe answers within 1 ms / (1 - rate/most), from a period on.
+// pipe is a machine with a response time of 1 ms / (1 - rate/most). It answers from a given period on.
 type pipe struct {
 	most float64
 	from int

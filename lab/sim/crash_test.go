@@ -10,7 +10,8 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// crashing is four machines that carry 2.9 of one; a machine crashes after 20 s. Arrivals are evenly spaced: 290 a second.
+// crashing is a scenario with four machines and a load of 2.9 machines: 290 evenly spaced requests a second. One machine crashes after 20
+// s.
 func crashing(t *testing.T, policy string, models *model.Models) *simulation {
 	t.Helper()
 	sc := plainScenario(8, 2.9/8, 40e6, 40*time.Second)
@@ -27,8 +28,8 @@ func crashing(t *testing.T, policy string, models *model.Models) *simulation {
 	return s
 }
 
-// The offered load counts each request once: not again when its instance dies, and not twice if a new instance was there for a part of
-// the window.
+// The offered load counts each request once. It is not counted again if its instance crashes, or if a new instance was there for only a
+// part of the window.
 func TestArrivalsAreCountedOnce(t *testing.T) {
 	s := crashing(t, "static", nil)
 	offered := s.Scenario.RatePerSecond(2.9)

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// erringScenario is n machines, one of which answers a share of its requests by errors from 20.5 s on.
+// erringScenario has n machines. From 20.5 s on, one of them answers a share of its requests with errors.
 func erringScenario(n int, share float64) *scenario.Scenario {
 	sc := plainScenario(n, 0.3, 40e6, 2*time.Minute)
 	sc.Workload.Size = 25_000
@@ -25,7 +25,7 @@ func staticRun(e scenario.Ejection) scenario.Run {
 
 var byDefault = staticRun(scenario.EjectionDefaults)
 
-// The right share of requests is answered by errors, and the other requests stay as they are.
+// The configured share of requests is answered with errors, and the other requests do not change.
 func TestErrors(t *testing.T) {
 	for _, share := range []float64{1, 0.3, 0} {
 		sc := erringScenario(5, share)
@@ -64,7 +64,7 @@ func TestEjectionByConsecutiveFailures(t *testing.T) {
 	}
 }
 
-// Which faults lead to an ejection: slow responses never do, and at most max_ejection_percent of the hosts are ejected.
+// Failed responses lead to an ejection, slow responses never do, and at most max_ejection_percent of the hosts are ejected.
 func TestEjectionRules(t *testing.T) {
 	slow := plainScenario(10, 0.3, 40e6, time.Minute)
 	slow.Hosts[2].Network = 16e6

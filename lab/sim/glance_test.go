@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// With a fast policy beside equal weights, a stuck server loses its share within two seconds, and fewer requests wait for it. Without a
-// fault nothing is cut.
+// If a fast policy runs beside a policy with equal weights, a stuck server loses its share within two seconds, so fewer requests wait for
+// it. Without a fault nothing is cut.
 func TestAFastPolicyCutsInTime(t *testing.T) {
 	for _, name := range []string{"linkerd-stuck", "envoy-slow"} {
 		sc, err := scenario.Load(filepath.Join("..", "..", "examples", "scenarios", name+".yaml"))
@@ -45,13 +45,13 @@ func TestAFastPolicyIsCalmInCalm(t *testing.T) {
 		t.Fatal(err)
 	}
 	sc.Service.Sampling, sc.Duration, sc.Timeline = 10*time.Second, time.Hour, nil
-	const least, most = 0.8, 2.4 // of 11 machines, a tenth of what they carry and a quarter
+	const least, most = 0.8, 2.4 // lowest and highest load: a tenth and a quarter of what 11 machines can carry
 	sc.Workload.Load = least
 	for at := 5 * time.Minute; at < sc.Duration; at += 5 * time.Minute {
 		load := least + (most-least)*(1-math.Cos(at.Minutes()/30*2*math.Pi))/2
 		sc.Timeline = append(sc.Timeline, scenario.Event{At: at, Load: &load})
 	}
-	sc.Service.SLO.Threshold = 6 * time.Millisecond // which nearly every window misses: only the bands are left
+	sc.Service.SLO.Threshold = 6 * time.Millisecond // nearly every window misses it, so only the policy's bands prevent cuts
 	for _, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
 		run := scenario.Run{Policy: quell.Policy{Name: policy.Plain, Fast: quell.Fast{Name: "outlier"}}, Scheduling: scheduling}
 		if calm := played(t, Options{Scenario: sc, Run: run}); calm.Decisions > 0 || calm.Requests < 500_000 {

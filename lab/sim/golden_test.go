@@ -20,9 +20,9 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// TestDecisionsAreTheSame plays every example under each of its runs, and the demo's scenario under
-// every policy. Models, decisions and results must be the recorded ones to the bit. A commit that only moves code leaves
-// the files as they are; one that changes decisions on purpose rewrites them: go test ./lab/sim -run Decisions -update
+// TestDecisionsAreTheSame plays every example under each of its runs, and the demo's scenario under every policy. Models, decisions and
+// results must equal the recorded ones exactly. A commit that only moves code leaves the files as they are; one that changes decisions on
+// purpose rewrites them: go test ./lab/sim -run Decisions -update
 func TestDecisionsAreTheSame(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("recorded on amd64; other processors fuse multiplication and addition and round differently")
@@ -48,14 +48,14 @@ func TestDecisionsAreTheSame(t *testing.T) {
 	}
 }
 
-// decisions is a line about the models and a line for each run. The line of a run has digests of the weights and group changes, of the
+// decisions returns a line about the models and a line for each run. The line of a run has three digests: of weights and group changes, of
 // whole plans, and of the result.
 func decisions(t *testing.T, sc *scenario.Scenario) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	models := prepared(t, sc)
 	var written bytes.Buffer
-	of := &model.Models{Trained: models.Trained, Sections: []model.Section{models.Prima()}} // what policies decide by
+	of := &model.Models{Trained: models.Trained, Sections: []model.Section{models.Prima()}} // the data from which policies decide
 	if err := of.Encode(&written); err != nil {
 		t.Fatal(err)
 	}

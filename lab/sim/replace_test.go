@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// renewing is a scenario with three instances on four machines; after 20 s somebody asks for the instance on h2 to be replaced.
+// renewing is a scenario with three instances on four machines. After 20 s a person orders the replacement of the instance on h2.
 func renewing(t *testing.T, policy string, o Options) *simulation {
 	t.Helper()
 	sc := plainScenario(4, 0.4, 40e6, 60*time.Second)
@@ -34,7 +34,7 @@ func (s *simulation) ids() (ids []string) {
 	return ids
 }
 
-// A fresh instance takes the place of the old one, also if the group has its largest size, and no request fails.
+// A new instance replaces the old one, even if the group already has its largest size, and no request fails.
 func TestAReplacementLosesNothing(t *testing.T) {
 	for _, policy := range []string{"static", "lsf"} {
 		o := Options{}
@@ -68,7 +68,7 @@ func TestAReplacementLosesNothing(t *testing.T) {
 	}
 }
 
-// The old instance crashes while the fresh one starts: no second one is started.
+// If the old instance crashes while the new one starts, no second new instance is started.
 func TestTheOldInstanceCrashesMeanwhile(t *testing.T) {
 	s := renewing(t, "static", Options{Failures: []Failure{{Host: "h2", At: 21500 * time.Millisecond}}})
 	if err := s.play(t.Context()); err != nil {
@@ -91,7 +91,7 @@ func TestAReplacementWithoutAMachine(t *testing.T) {
 	}
 }
 
-// A plan asks for replacements as often as group.replace.every lets it.
+// Plans ask for replacements at most as often as group.replace.every allows.
 func TestPlansAskForReplacements(t *testing.T) {
 	var s *simulation
 	s = renewing(t, "static", Options{Renewals: []Renewal{}, planned: func(plan *quell.Plan) {

@@ -20,7 +20,7 @@ func probedPages(duration time.Duration) *scenario.Scenario {
 	return sc
 }
 
-// Each probe costs as much as a live one: all probes of a resource take at most half a hundredth of it.
+// A simulated probe costs as much as a live one: all probes of a resource together take at most 0.5% of it.
 func TestProbesOfMachinesKeepTheirBudget(t *testing.T) {
 	sc := probedPages(50 * time.Second)
 	sc.Service.Sampling = 10 * time.Second
@@ -77,7 +77,7 @@ func probeTime(t *testing.T, sc *scenario.Scenario, probed, disturbed quell.Reso
 	return row.ProbeMS.Mean
 }
 
-// Every resource that is probed is trained, each with neighbours that use up to what the service leaves.
+// Every probed resource is trained with neighbours, which use up to the whole part that the service leaves free.
 func TestTrainingIsOfEveryProbedResource(t *testing.T) {
 	sc := probedPages(time.Minute)
 	plan := train.Plan{

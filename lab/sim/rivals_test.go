@@ -34,7 +34,7 @@ func TestLearnersLeaveTheSlowInstance(t *testing.T) {
 	}
 }
 
-// In large groups the index learns as the picker does.
+// In large groups the simulator uses an index instead of the balancer's picker. The index learns the same as the picker.
 func TestLearnersInLargeGroups(t *testing.T) {
 	sc := plainScenario(largeGroup+10, 0.5, 100e6, 20*time.Second)
 	for i := 0; i < len(sc.Hosts); i += 4 {
@@ -50,7 +50,7 @@ func TestLearnersInLargeGroups(t *testing.T) {
 	}
 }
 
-// The group follows the load to the target and stays there.
+// The autoscaler adapts the group to the load until utilisation is at the target, and then keeps the size.
 func TestHPAKeepsTheTarget(t *testing.T) {
 	sc := plainScenario(12, 0, 40e6, 5*time.Minute)
 	sc.Instances, sc.Workload.Load = scenario.Instances{Start: 2, Fixed: 2, Startup: time.Second}, 1
@@ -62,7 +62,7 @@ func TestHPAKeepsTheTarget(t *testing.T) {
 	if r.MaxInstances < 7 || r.MaxInstances > 11 || r.Decisions > 12 {
 		t.Errorf("4 links' worth of load at a target of 0.5: up to %d instances, %d decisions", r.MaxInstances, r.Decisions)
 	}
-	// 2 for 180 s and 8 for 120 s, but 40 s more until the window of stabilisation is over, which keeps peaks as well.
+	// The load needs 2 instances for 180 s and 8 for 120 s. The group keeps the 8 for another 40 s, until the stabilisation window is over.
 	if want := 2*(60+80) + 8*160.0; r.InstanceSeconds < 0.85*want || r.InstanceSeconds > 1.35*want {
 		t.Errorf("%.0f instance-seconds, want about %.0f", r.InstanceSeconds, want)
 	}
@@ -91,7 +91,7 @@ func TestKnapsackMovesLoadOffTheDisturbed(t *testing.T) {
 	}
 }
 
-// No policy beats the clairvoyant: PRIMA does not on average, nor with any seed by more than chance explains.
+// No policy is better than the clairvoyant. PRIMA is not better on average, and with no single seed by more than chance explains.
 func TestClairvoyantIsTheBound(t *testing.T) {
 	sc := noisyNeighbour()
 	models := prepared(t, sc)

@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// The windows agree with the result: they cover the whole run, once, in order, with its violations and requests.
+// The windows agree with the run's result. They cover the whole run once and in order, and contain all its violations and requests.
 func TestWindowsAddUp(t *testing.T) {
 	sc := noisyNeighbour()
 	var windows []Window

@@ -15,7 +15,7 @@ func TestWeightsSettleAtAFixedSize(t *testing.T) {
 	neighbours := []float64{0.6, 0.1, 0.45, 0.3, 0.2}
 	for _, tc := range []struct {
 		hosts     int
-		load      float64 // of all together, in instances
+		load      float64 // load of the whole group, in instances
 		sampling  time.Duration
 		threshold time.Duration
 	}{

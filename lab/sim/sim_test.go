@@ -59,7 +59,7 @@ func prepared(t *testing.T, sc *scenario.Scenario) *model.Models {
 	return models
 }
 
-// Weights that are fixed until measuring starts hold until then, and no longer.
+// If a scenario fixes weights until measuring starts, they stay in force until then, and no longer.
 func TestHeldWeights(t *testing.T) {
 	sc := plainScenario(2, 0.3, 40e6, time.Minute)
 	sc.Service.Sampling = time.Second
@@ -112,7 +112,7 @@ func played(t *testing.T, o Options) quell.Result {
 	return r
 }
 
-// PRIMA, Tables III and IV: under interference round robin and least connections violate the objective, at no less cost.
+// PRIMA, Tables III and IV: under interference round robin and least connections miss the objective and cost at least as much as PRIMA.
 func TestPrimaHoldsWhereRoundRobinAndLeastConnectionsViolate(t *testing.T) {
 	sc := noisyNeighbour()
 	models := prepared(t, sc)
@@ -319,7 +319,7 @@ func TestWhatCountsAsAChange(t *testing.T) {
 	}
 }
 
-// If readings never arrive, PRIMA keeps what it had, and the run goes on.
+// If readings never arrive, PRIMA keeps the initial weights and group, and the run continues.
 func TestLostReadings(t *testing.T) {
 	sc := noisyNeighbour()
 	models := prepared(t, sc)
@@ -369,7 +369,7 @@ func TestMistakesAreToldAndContextsHeard(t *testing.T) {
 	}
 }
 
-// What a scenario sets about stations, probing and readings has the same effect as the options.
+// A scenario's settings for stations, probing and readings have the same effect as the simulator's options.
 func TestAScenarioSpeaksAsOptionsDo(t *testing.T) {
 	sc := plainScenario(3, 0.5, 40e6, 20*time.Second)
 	sc.Timeline = []scenario.Event{{Interfere: &scenario.Interference{Host: "h1", Resource: quell.Network, Use: 0.4}}}

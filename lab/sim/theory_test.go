@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// drawn are random amounts of mean 1.
+// drawn returns random amounts of work with mean 1.
 type drawn func() float64
 
 func (d drawn) next() float64 { return d() }
@@ -37,11 +37,11 @@ type queue struct {
 	discipline Discipline
 	servers    float64
 	size       amounts
-	load       float64 // of each server
+	load       float64 // utilisation of each server
 	requests   int
 }
 
-// respond returns the mean response times of 30 parts of a run, after a tenth for warming up.
+// respond returns the mean response times of 30 parts of a run; before the first part, a tenth of the run is left out as warm-up.
 func (q queue) respond(t *testing.T, seed uint64) []float64 {
 	t.Helper()
 	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
@@ -125,7 +125,7 @@ func TestQueuesAgreeWithTheory(t *testing.T) {
 	}
 }
 
-// Neighbours that take their share evenly give the same mean times as neighbours with flows of their own.
+// Neighbours that take a constant share give the same mean response times as neighbours with single flows.
 func TestFluidNeighboursLeaveTheMeans(t *testing.T) {
 	for _, fluid := range []bool{false, true} {
 		var requests, probes []float64

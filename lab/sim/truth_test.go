@@ -66,7 +66,7 @@ func TestLaws(t *testing.T) {
 	}
 }
 
-// at is the metric at a rate.
+// at returns the metric's value at a rate of requests.
 func (l *law) at(rate float64) float64 {
 	for i := 1; i < len(l.rates); i++ {
 		if rate <= l.rates[i] {
@@ -76,8 +76,8 @@ func (l *law) at(rate float64) float64 {
 	return math.Inf(1)
 }
 
-// The requests that were counted in advance arrive: exactly those for open arrivals; for users, as many as if they never waited for
-// answers.
+// The clairvoyant knows the number of coming requests. For open arrivals exactly this number arrives; for users it is the number if they
+// never waited for answers.
 func TestRehearsal(t *testing.T) {
 	video := scenario.DefaultVideo()
 	video.Size, video.Chunk = 550_000, 500*time.Millisecond

@@ -28,7 +28,7 @@ func pages(hosts int, duration time.Duration) *scenario.Scenario {
 	return sc
 }
 
-// observations are what the controller saw at the end of a run.
+// observations returns the observations that the controller had at the end of a run.
 func observations(t *testing.T, o Options) (seen []quell.Observation, r quell.Result) {
 	t.Helper()
 	o.Run = o.Scenario.Runs[0]
@@ -81,8 +81,8 @@ func TestAFileHasNoClassesAndNoProcessorTime(t *testing.T) {
 	}
 }
 
-// M/M/1 and M/G/1 processor sharing on one core: 1 / (1 - rho) times the demand; contention takes its part, in the caches
-// as a longer demand.
+// Formula for M/M/1 and M/G/1 processor sharing on one core: the response time is 1 / (1 - rho) times the demand. Neighbours reduce the
+// core's speed, or, if they use the caches, increase the demand.
 func TestInterferenceOnEveryResource(t *testing.T) {
 	for name, tc := range map[string]struct {
 		class     scenario.Class
@@ -110,10 +110,10 @@ func TestInterferenceOnEveryResource(t *testing.T) {
 	}
 }
 
-// Interactive response time law: users / (think + response) = throughput, whatever the system is like.
+// Interactive response time law: for every system, users / (think time + response time) = throughput.
 func TestUsersObeyTheResponseTimeLaw(t *testing.T) {
 	sc := pages(2, 3*time.Minute)
-	sc.Workload.Kind, sc.Workload.Users, sc.Workload.Think = scenario.Users, 1800, 2*time.Second // more than two hosts carry
+	sc.Workload.Kind, sc.Workload.Users, sc.Workload.Think = scenario.Users, 1800, 2*time.Second // more load than two hosts can carry
 	_, busy := observations(t, Options{Scenario: sc})
 	near(t, "throughput when overloaded", float64(busy.Requests)/180, 1800/(2+*busy.LatencyMS.Mean/1000), 0.02)
 	if *busy.LatencyMS.Mean < 20 || busy.Errors*1000 > busy.Requests {
@@ -184,7 +184,7 @@ func TestVideoLoadFillsWhatItSays(t *testing.T) {
 	}
 }
 
-// Users and viewers of a failed instance go on at other instances. None is lost or counted twice.
+// The users and viewers of a failed instance continue at other instances. None of them is lost or counted twice.
 func TestSessionsOutliveInstances(t *testing.T) {
 	users := pages(3, time.Minute)
 	users.Workload.Kind, users.Workload.Users, users.Workload.Think = scenario.Users, 800, time.Second
