@@ -41,7 +41,7 @@ func TestDeterministicTimes(t *testing.T) {
 	}{
 		"equal gaps up to but without the end": {
 			[]Step{{0, 10}}, 500 * ms, []time.Duration{100 * ms, 200 * ms, 300 * ms, 400 * ms}},
-		"a step shortens the rest of the gap it falls in": { // 0.5 of the gap done at 50 ms, the rest at 100/s
+		"a step shortens the rest of the gap it falls in": { // half of the gap is over at 50 ms; the rest passes at 100/s
 			[]Step{{0, 10}, {50 * ms, 100}}, 80 * ms, []time.Duration{55 * ms, 65 * ms, 75 * ms}},
 		"nothing while the rate is 0, and the gap goes on after it": {
 			[]Step{{0, 10}, {150 * ms, 0}, {time.Second, 10}}, 1200 * ms, []time.Duration{100 * ms, 1050 * ms, 1150 * ms}},
@@ -119,7 +119,7 @@ func TestArrivalsProperties(t *testing.T) {
 			t.Fatal("times decrease")
 		}
 		for _, g := range got {
-			// A time is cut to whole nanoseconds, so it may be one before the step that it belongs to.
+			// A time is rounded down to whole nanoseconds, so it may be one nanosecond before the step that it belongs to.
 			if g >= o.Duration || rateAt(o.Rate, g) == 0 && rateAt(o.Rate, g+1) == 0 {
 				t.Fatalf("request at %v, where there should be none", g)
 			}

@@ -158,7 +158,7 @@ func TestUsersComeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		end := time.Duration(len(steps)) * 10 * time.Second
-		active := make([]map[int]bool, len(steps)) // who asked in the second half of each step
+		active := make([]map[int]bool, len(steps)) // the users who sent a request in the second half of each step
 		for i := range active {
 			active[i] = map[int]bool{}
 		}
@@ -176,7 +176,7 @@ func TestUsersComeAndGo(t *testing.T) {
 			}
 		}
 		for i, step := range steps {
-			// With a mean of ten requests in the second half of a step a user is hardly ever silent there.
+			// A user sends ten requests on average in the second half of a step, so hardly any user sends none.
 			if len(active[i]) > step.Users || len(active[i]) < step.Users-2 {
 				t.Fatalf("%d of %d users asked after %v", len(active[i]), step.Users, step.At)
 			}

@@ -165,7 +165,7 @@ func TestTooManyOpenRequestsAreShed(t *testing.T) {
 	r, err := New(Options{URL: url, Arrivals: every(0, 10), MaxInFlight: 4, Report: func(s Sample) {
 		if errors.Is(s.Err, ErrShed) {
 			if shed++; shed == 6 {
-				close(gate) // the four others can only be answered from here on
+				close(gate) // the four other requests can only be answered from here on
 			}
 		}
 	}})
@@ -227,8 +227,8 @@ func TestRunnerMistakes(t *testing.T) {
 	}
 }
 
-// BenchmarkRunner gets answers of 50 KB at the schedule's 2000 requests per second; with -cpuprofile it shows what a request costs
-// the generator and the server together.
+// BenchmarkRunner requests answers of 50 KB, 2000 per second. With -cpuprofile it shows how much processor time a request needs in the
+// generator and the server together.
 func BenchmarkRunner(b *testing.B) {
 	body := make([]byte, 50_000)
 	url := serve(b, func(w http.ResponseWriter, _ *http.Request) { w.Write(body) })

@@ -136,7 +136,7 @@ func TestVideoMistakes(t *testing.T) {
 	}
 }
 
-// fake answers in the time of a bubble: with the bytes asked for, after a delay. It watches each session's open requests.
+// fake answers, after a delay in synthetic time, with the requested number of bytes. It counts each session's open requests.
 type fake struct {
 	delay  func(n int) time.Duration
 	status int
@@ -187,7 +187,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// visiting runs visits against a fake, in the time of a bubble.
+// visiting runs visits against a fake, in synthetic time.
 func visiting(t *testing.T, ctx context.Context, f *fake, o Options) (Summary, []Sample) {
 	t.Helper()
 	var samples []Sample
@@ -227,8 +227,8 @@ func (r renamed) Next(ended time.Duration) (Request, bool) {
 	return q, ok
 }
 
-// Every session fetches its bytes exactly, one chunk at a time, whatever answers take and whether they fail or not; and latencies
-// count from when a chunk was due.
+// However long answers take, and whether or not they fail, every session fetches exactly its bytes, one chunk at a time. Latencies count
+// from the time at which a chunk was due.
 func TestSessionsFetchTheirBytesExactly(t *testing.T) {
 	for name, tc := range map[string]struct {
 		delay  func(int) time.Duration

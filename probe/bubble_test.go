@@ -41,7 +41,7 @@ func newNetwork(t *testing.T) *network {
 		for _, in := range n.instances {
 			in.server.Close()
 		}
-		time.Sleep(2 * time.Hour) // let every handler end
+		time.Sleep(2 * time.Hour) // closed to let every handler end
 	})
 	return n
 }

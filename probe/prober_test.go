@@ -231,7 +231,8 @@ func TestTargetsThatAreNotThere(t *testing.T) {
 	}
 }
 
-// When an instance is removed, it ends a moment before its prober learns of that. This is no failure, and nothing is logged.
+// A removed instance ends a moment before its prober learns that it was removed. The prober's failed downloads in that moment are not
+// counted as failures or logged.
 func TestATargetThatIsRemovedIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, j, log := newNetwork(t), &journal{}, &bytes.Buffer{}
@@ -313,7 +314,7 @@ func TestTargetsComeMoveAndGo(t *testing.T) {
 		o.Targets = func() []Target { return *targets.Load() }
 		for i, c := range []struct {
 			targets []Target
-			served  string // answered probes, by the resource that is then probed
+			served  string // number of answered probes, by the resource that is probed at that time
 		}{
 			{[]Target{{"i1", "a:1"}}, "a:1"},
 			{[]Target{{"i1", "a:1"}, {"i2", "b:1"}}, "a:1 b:1"},
@@ -382,7 +383,7 @@ func TestAThousandTargetsTakeOneConnectionEach(t *testing.T) {
 		o.Size = 100
 		run(t, o)
 		afterPeriods(1)
-		// For some instances the next period has just begun.
+		// For some instances the next period has already begun.
 		if served := in.served.Load(); len(j.take()) != 1000 || n.dials != 1000 || served < 8000 || served > 9000 {
 			t.Errorf("%d connections and %d downloads", n.dials, in.served.Load())
 		}

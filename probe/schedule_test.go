@@ -48,7 +48,7 @@ func TestStratifyIsUniform(t *testing.T) {
 		}
 	}
 	for bin, n := range hits {
-		// The standard deviation of a bin is 30.
+		// The standard deviation of the number of probes in a bin is 30.
 		if math.Abs(float64(n)-2*draws/bins) > 150 {
 			t.Errorf("bin %d was hit %d times, want about %d", bin, n, 2*draws/bins)
 		}

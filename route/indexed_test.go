@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// both are the same group twice: for a picker and for its index.
+// both has the same group twice: once for a picker, and once for its index.
 type both struct {
 	linear, indexed []*Candidate
 }

@@ -89,7 +89,8 @@ func TestEWMAGoesByLatencyInFlightAndWeight(t *testing.T) {
 	}
 }
 
-// The second candidate drawn is never the first again, and both are drawn by weight, with and without sums.
+// The second candidate drawn is never the same as the first. Both are drawn in proportion to their weights, whether or not sums of weights
+// are given.
 func TestEWMADrawsTwoDifferentOnes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.SampledFrom([]float64{0, 0.1, 1, 2.5}), 2, 30).Draw(t, "weights")
@@ -249,7 +250,7 @@ func TestPrequalCountsWhatItSendsInUsedProbes(t *testing.T) {
 		t.Errorf("two alike are picked as %v", got)
 	}
 	p := pooled(0.1, 0.2)
-	p.seen.add(2) // above 2 in flight is hot
+	p.seen.add(2) // a candidate with more than 2 requests in flight is hot
 	if got := picks(p, 8); !slices.Equal(got, []int{0, 0, 0, 1, 1, 1, 0, 1}) {
 		t.Errorf("a quick and a slow one are picked as %v", got)
 	}
@@ -296,7 +297,7 @@ func TestExpectedIsTheMedianNearTheSameNumberInFlight(t *testing.T) {
 	}
 }
 
-// The sorted data give the same result as a search through everything.
+// A lookup in the sorted answers gives the same result as a search through all answers.
 func TestAnswersAndWindowAgreeWithALookAtAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var a answers
@@ -325,7 +326,7 @@ func TestAnswersAndWindowAgreeWithALookAtAll(t *testing.T) {
 	})
 }
 
-// expectedOf is answers.expected by its definition.
+// expectedOf computes answers.expected directly by its definition.
 func expectedOf(all []datedAnswer, now time.Duration, inFlight int64) float64 {
 	near, nearest := []float64{}, int64(math.MaxInt64)
 	for _, k := range all[max(0, len(all)-answersKept):] {

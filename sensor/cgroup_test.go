@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// In each tree the group uses 3 s of processor time in 10 s, and is stopped in 125 of 500 periods.
+// In each tree the group uses 3 s of processor time in 10 s, and its quota stops it in 125 of 500 periods.
 func TestCgroup(t *testing.T) {
 	capacity := map[quell.Resource]float64{quell.CPU: 0.6}
 	for _, c := range []struct {

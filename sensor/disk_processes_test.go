@@ -20,7 +20,7 @@ func TestDiskOfOwnProcesses(t *testing.T) {
 		}
 	}
 	o := Options{Cgroup: OwnCgroup, Capacity: map[quell.Resource]float64{quell.Disk: 100}}
-	for own, want := range map[string]float64{"/host/vm": 0.02, "/host": 0.5, "/hosts": 0.5} { // 20 operations in 10 s, or the group's 500
+	for own, want := range map[string]float64{"/host/vm": 0.02, "/host": 0.5, "/hosts": 0.5} { // own group: 20 operations in 10 s; else 500
 		obs, err := sampled(t, o, diskSensor, files(tree(own, "0", "0")), files(tree(own, "81920", "500")))
 		if err != nil || math.Abs(obs.Utilization[quell.Disk]-want) > 1e-9 {
 			t.Errorf("own group %s: %v of the disk, want %v; %v", own, obs.Utilization[quell.Disk], want, err)

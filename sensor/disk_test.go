@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// files is a machine's file system with these files.
+// files returns a machine's file system with the given files.
 func files(text map[string]string) fs.FS {
 	tree := fstest.MapFS{}
 	for name, content := range text {
@@ -19,7 +19,7 @@ func files(text map[string]string) fs.FS {
 	return tree
 }
 
-// sampled samples a sensor before and after 10 s.
+// sampled samples a sensor twice, 10 s apart, and returns the second result.
 func sampled(t *testing.T, o Options, make func(Options) (Sensor, error), before, after fs.FS) (quell.Observation, error) {
 	t.Helper()
 	m := &machine{before}

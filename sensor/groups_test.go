@@ -56,7 +56,7 @@ func TestGroupsGolden(t *testing.T) {
 	}
 }
 
-// unified is a machine with the given files in control groups of version 2, as "web.service/cpu.stat".
+// unified is a machine with control groups of version 2 and the given files, such as "web.service/cpu.stat".
 func unified(files map[string]string) fstest.MapFS {
 	tree := fstest.MapFS{
 		"proc/stat":             {Data: []byte("cpu  1 0 1 1 0 0 0 0 0 0\ncpu0 1 0 1 1 0 0 0 0 0 0\n")},
@@ -142,7 +142,7 @@ func TestGroupsWithoutAMachine(t *testing.T) {
 	}
 }
 
-// Some counters cannot be compared: if they went back, if the quota changed, or if the clock stood still. They give no values.
+// If counters decreased, the quota changed, or the clock did not advance between two samples, there are no values.
 func TestGroupsAbsentStaysAbsent(t *testing.T) {
 	before := unified(map[string]string{"a/cpu.stat": "usage_usec 5000000\nuser_usec 9\n", "a/cpu.pressure": "some total=9\n"})
 	after := unified(map[string]string{

@@ -239,7 +239,7 @@ func TestCPU(t *testing.T) {
 		name   string
 		before string
 		after  string
-		cores  float64 // 0: all that there are
+		cores  float64 // 0: all cores of the machine
 		want   quell.CPUTime
 		use    float64
 		fails  string

@@ -19,7 +19,7 @@ func trained(t *testing.T, plan Plan, seed uint64) []model.TrainingRow {
 	return rows
 }
 
-// truth is held-out points around a total utilisation of two thirds, where the response time is 30 ms.
+// truth returns held-out points around a total utilisation of two thirds, at which the response time is 30 ms.
 func truth() []model.TrainingRow {
 	var rows []model.TrainingRow
 	for _, c := range []Cell{{0.15, 0.5}, {0.25, 0.38}, {0.35, 0.35}, {0.45, 0.2}, {0.55, 0.13}, {0.25, 0.15}, {0.45, 0.05}} {
@@ -63,8 +63,8 @@ func TestAdaptiveEndsWhenTheCapacityIsKnown(t *testing.T) {
 	}
 }
 
-// TestAdaptiveWithNothingToLearn checks that the budget is spread over the cells when every load meets the threshold, or
-// none does.
+// TestAdaptiveWithNothingToLearn checks that the budget of runs is spread over all cells if every load meets the threshold, or if none
+// does.
 func TestAdaptiveWithNothingToLearn(t *testing.T) {
 	for _, thresholdMS := range []float64{1e-3, 1e9} {
 		runs := map[Cell]int{}

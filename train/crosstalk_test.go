@@ -12,8 +12,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// separate is a machine on which each kind of probe feels its own resource only, with single probes that scatter by half of their
-// mean. Its agent reports nothing about the network.
+// separate is a machine on which each kind of probe responds only to neighbours on its own resource. Single probe times vary at random by
+// half of their mean. Its agent reports nothing about the network.
 type separate struct {
 	fail  error
 	asked chan<- RunRequest
@@ -45,8 +45,8 @@ func crosstalk(machines ...WatchedMachine) CrosstalkStudy {
 	}
 }
 
-// TestCrosstalk checks that the probes of its resource feel each neighbour, and that other probes are significant only as often as
-// the test errs by chance.
+// TestCrosstalk checks that each neighbour is detected by the probes of its own resource, and that the probes of other resources report one
+// only as often as the statistical test errs by chance.
 func TestCrosstalk(t *testing.T) {
 	asked := make(chan RunRequest, 100)
 	s := crosstalk(separate{asked: asked}, separate{asked: asked})

@@ -32,7 +32,7 @@ func study(machines ...ProbedMachine) ProbingStudy {
 	}
 }
 
-// TestStudyOfProbing checks that sixteen probes are four times as precise as one, if single probes are independent.
+// TestStudyOfProbing checks that the mean of sixteen independent probes is four times as precise as a single probe.
 func TestStudyOfProbing(t *testing.T) {
 	scores, err := study(noisyProbes{}, noisyProbes{}).Study(t.Context())
 	if err != nil {

@@ -110,7 +110,7 @@ func resumption(t *testing.T, plan Plan) func(t rapid.TB, fails []int) {
 func TestRowsOfAnotherPlanAreRefused(t *testing.T) {
 	whole := inOrder(trained(t, small(), 7))
 	enough := slices.IndexFunc(whole, func(r model.TrainingRow) bool { return r.Converged != nil && *r.Converged })
-	extra := whole[enough] // one more run of a cell that was known well enough
+	extra := whole[enough] // one more run of a cell that already had enough runs
 	extra.Seed++
 	for want, rows := range map[string][]model.TrainingRow{
 		"seed 7 is of utilisation 0.9":              {linkRow(RunRequest{Cell: Cell{0.9, 0.05}, Seed: 7}, 0)},
@@ -129,7 +129,8 @@ func TestRowsOfAnotherPlanAreRefused(t *testing.T) {
 	}
 }
 
-// TestRowsOfAWiderRuleCount checks that rows made by a less strict stopping rule are kept, and that missing runs are made.
+// TestRowsOfAWiderRuleCount checks that rows made under a less strict stopping rule are kept, and that the runs that the stricter rule
+// needs are added.
 func TestRowsOfAWiderRuleCount(t *testing.T) {
 	wide := small()
 	wide.Interval *= 2
@@ -155,7 +156,7 @@ func TestRowsOfAWiderRuleCount(t *testing.T) {
 	}
 }
 
-// Training treats all resources alike. Rows of several resources give the same models as those of each resource alone.
+// Training treats all resources alike: rows of several resources give the same models as the rows of each resource alone.
 func TestResourcesAreTrainedAlike(t *testing.T) {
 	var all []model.TrainingRow
 	alone := map[quell.Resource]*model.Models{}

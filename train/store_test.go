@@ -19,7 +19,7 @@ func madeUp(seed uint64) model.TrainingRow {
 	}
 }
 
-// stored opens a store, saves a row for each seed and closes it.
+// stored opens a store, saves a row for each of the given seeds and closes the store.
 func stored(t *testing.T, path string, settings Settings, seeds ...uint64) {
 	t.Helper()
 	s, err := OpenStore(path, settings, false)

@@ -29,7 +29,7 @@ type machine struct {
 	carried     float64
 	since       time.Time
 	asked       []float64
-	gone        error // error when interference is ended while the interferer was active
+	gone        error // error returned when active interference is ended
 }
 
 func newMachine(t *testing.T, handler http.HandlerFunc) *machine {
@@ -166,7 +166,7 @@ func TestRunFailsWhenNoRequestSucceeds(t *testing.T) {
 	}
 }
 
-// A machine is not loaded with a resource that its probes or its requests do not use.
+// A training is refused if the machine's probes or requests do not use the resource.
 func TestOnlyWhatIsMeasuredIsTrained(t *testing.T) {
 	m := newMachine(t, func(http.ResponseWriter, *http.Request) { t.Error("a request") })
 	o := options(t, m)
@@ -201,7 +201,7 @@ func TestWithoutLoadTheProbeAloneIsMeasured(t *testing.T) {
 	}
 }
 
-// twice is a visit of two requests.
+// twice is a visitor who sends two requests.
 type twice struct{ left int }
 
 func (v *twice) Next(ended time.Duration) (loadgen.Request, bool) {
@@ -381,8 +381,8 @@ func TestProbesOfTheMachinesOwn(t *testing.T) {
 	}
 }
 
-// Watch measures each period beside a neighbour on another resource than the service's, and ends the neighbour. One reading ends a period
-// and begins the next one.
+// Watch measures each period beside a neighbour on another resource than the service's, and ends the neighbour afterwards. Each reading
+// ends one period and begins the next.
 func TestWatch(t *testing.T) {
 	m := newMachine(t, func(http.ResponseWriter, *http.Request) {})
 	reads := 0

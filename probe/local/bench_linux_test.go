@@ -62,7 +62,7 @@ func probing(b *testing.B) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = p.Run(ctx) }()
-	time.Sleep(time.Second) // time to make what is made only once
+	time.Sleep(time.Second) // time for work that is done only once
 	set := sensor.NewSet(p.Sensors()...)
 	set.Sample(time.Now())
 	return func() {

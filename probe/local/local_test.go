@@ -31,7 +31,7 @@ func (f *fake) runs(cpu, wait time.Duration) {
 	f.cpu, f.wait, f.wall = f.cpu+cpu, f.wait+wait, f.wall+cpu+wait
 }
 
-// count is a quota that has stopped its group this many times.
+// count is a fake quota that has stopped its group the given number of times.
 type count uint64
 
 func (c *count) Count() (uint64, error) { return uint64(*c), nil }
@@ -40,7 +40,7 @@ func TestCPUProbe(t *testing.T) {
 	const run = 500 * time.Microsecond
 	for _, c := range []struct {
 		why       string
-		cpu, wait time.Duration // of the computation: processor time, waiting time
+		cpu, wait time.Duration // times of the computation: processor time, waiting time
 		woken     time.Duration // how long the thread waited after its nap
 		stopped   count         // how often the own quota stopped the group meanwhile
 		want      float64       // in ms
@@ -128,14 +128,14 @@ func TestCoarseClocks(t *testing.T) {
 	}
 }
 
-// Whatever probes cost, together they cost no more than the purse's income, plus one probe that was saved up.
+// Whatever single probes cost, all probes together cost at most the purse's income plus one probe that was saved up.
 func TestPurse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cost := rapid.Float64Range(1e-5, 1e-1)
 		p := purse{perSecond: rapid.Float64Range(1e-4, 1).Draw(t, "per second"), most: 8, cost: cost.Draw(t, "guess")}
 		window := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(time.Minute)).Draw(t, "window"))
 		steady := cost.Draw(t, "cost")
-		p.cost = max(p.cost, steady) // if the guess is too low, that costs too much only once
+		p.cost = max(p.cost, steady) // if the estimated cost is too low, only one probe costs too much
 		var spent, probes float64
 		const windows = 50
 		for range windows {
@@ -249,7 +249,7 @@ func TestABrokenProberIsMadeAnew(t *testing.T) {
 	}
 }
 
-// scripted is a prober with always the same result.
+// scripted is a prober that always returns the same result.
 type scripted struct {
 	err    error
 	probes int
