@@ -16,7 +16,8 @@ type State struct {
 	Memory    any                      `json:"memory,omitempty"` // the memory of that policy: a pointer to a value that is never changed
 	Instances map[string]InstanceState `json:"instances,omitempty"`
 
-	// Used is the recent use of each resource by the service, if there are several. The ratios convert amounts of one into another.
+	// Used is the recent use of each resource by the service, if there are several. The ratio of two resources' uses converts an amount of one
+	// resource into an amount of the other.
 	Used map[quell.Resource]float64 `json:"used,omitempty"`
 
 	// HandingOver says that another policy decided before, and that the weights in force are still that policy's.

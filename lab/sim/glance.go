@@ -35,7 +35,7 @@ type glimpse struct {
 	observed *quell.Observation // of the last fast window; nil before the first
 }
 
-// keep saves what the fast policy still needs of a meter that is about to be reset.
+// keep saves the counts of a meter, which is about to be reset, that the fast policy has not read yet.
 func (k *mark) keep(m *meter) {
 	k.arrived, k.finished, k.failed = k.arrived-m.arrived, k.finished-m.finished, k.failed-m.failed
 	k.openTime -= m.openTime

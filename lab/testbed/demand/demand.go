@@ -77,7 +77,7 @@ func NewContent() *Content {
 	return c
 }
 
-// Byte is the byte of an answer's content at an offset.
+// Byte returns the byte at an offset of an answer's content.
 func Byte(offset int64) byte { return byte(offset % block * 31 >> 3) }
 
 // Serve answers with this many bytes.

@@ -46,7 +46,7 @@ type HostOptions struct {
 	Logger   *slog.Logger
 }
 
-// Host is one emulated physical machine with one instance. It keeps no state outside itself, so one process may contain many.
+// Host is one emulated physical machine with one instance. A host shares no state with other hosts, so one process may contain many hosts.
 type Host struct {
 	opts       HostOptions
 	log        *slog.Logger

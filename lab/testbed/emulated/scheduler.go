@@ -169,8 +169,8 @@ func (s *scheduler) unlist(f *flow) {
 	}
 }
 
-// wake is a time not after the next grant that a writer waits for; false if no writer waits. Later arrivals queue behind the present
-// flows, so they cannot change it.
+// wake returns a time at or before the next grant for which a writer waits; false if no writer waits. Later arrivals queue behind the
+// present flows, so they cannot change it.
 func (s *scheduler) wake() (time.Duration, bool) {
 	if s.waiters == 0 || s.current == nil {
 		return 0, false
@@ -189,7 +189,7 @@ func (s *scheduler) active() bool {
 	return ok || s.current != nil
 }
 
-// fifo is a queue of flows on a slice. Used places at its front are freed now and then.
+// fifo is a queue of flows on a slice. The memory of flows that were taken from its front is freed from time to time.
 type fifo struct {
 	flows []*flow
 	head  int

@@ -22,7 +22,7 @@ func listens(pid, port int) bool {
 	return false
 }
 
-// listening is the state of listening sockets in /proc/net/tcp.
+// listening is the code with which /proc/net/tcp marks listening sockets.
 const listening = "0A"
 
 // statesOf parses /proc/net/tcp for the states of the sockets on a port. After a heading, each line has number, local address, remote
