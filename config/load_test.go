@@ -410,7 +410,8 @@ func TestAFileWithoutAService(t *testing.T) {
 	if f, err := drivers.Check(path); err != nil || !f.Local() {
 		t.Errorf("config check: %v", err)
 	}
-	// A service may also configure such a policy. Its agents can then be asked in spite of mistakes in other parts.
+	// The configuration of a service may also have a policy for agents. Then commands can reach these agents in spite of mistakes in other
+	// parts of the file.
 	if f, err := drivers.Parse("quell.yaml", []byte(least+"agent: {policy: {name: waits}}\n")); err != nil || f.Local() {
 		t.Errorf("beside a service: %v", err)
 	}

@@ -33,7 +33,7 @@ type Marker interface {
 	Write(Mark) error
 }
 
-// unmarked is the number of orders in a mark that was never written.
+// unmarked stands for the mark's number of orders while no mark has been read or stored.
 const unmarked = -1
 
 // remembered loads the stored memory. It returns why the memory is not the latest one, "" if it is.

@@ -134,7 +134,7 @@ func (t *Tree) encode() any {
 	return test{t.Feature, t.Threshold, t.Above.encode(), t.Below.encode()}
 }
 
-// UnmarshalJSON reads a tree strictly. The error joins a *NodeError for each mistake.
+// UnmarshalJSON reads a tree strictly. The returned error contains a *NodeError for each mistake.
 func (t *Tree) UnmarshalJSON(text []byte) error {
 	var errs nodeErrors
 	read := errs.decode(text, nil)

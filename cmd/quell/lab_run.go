@@ -407,7 +407,7 @@ func (o *labRun) noteChanges(ctx context.Context, g *experiment.KernelGroup, zer
 	return err
 }
 
-// measured returns whether the result of an earlier call is to be kept, and prints that.
+// measured returns true if the run is resumed and an earlier call already wrote this result. In that case it prints a message.
 func (o *labRun) measured(path string, out io.Writer) bool {
 	if _, err := os.Stat(path); err != nil || !o.resume {
 		return false

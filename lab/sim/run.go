@@ -38,8 +38,8 @@ type Options struct {
 
 	Renewals []Renewal // replacements of instances that a person asks for
 
-	// Strain is for the clairvoyant only: how much of their capacity within the objective machines may use. The capacity is computed by the
-	// laws of queueing for one instance. 0: the value that turns out best; see hindsight.
+	// Strain is the utilisation up to which the clairvoyant may load machines, as a share of their capacity within the objective. Other
+	// policies ignore it. The capacity is computed by the laws of queueing for one instance. 0: the value that turns out best; see hindsight.
 	Strain float64
 
 	Windows func(Window) // if not nil, called with every judge window after its end, in order

@@ -142,7 +142,7 @@ func (l *ledger) nextSlot(slots int) (int, bool) {
 	return 0, false
 }
 
-// cancel undoes a reservation whose process never ran; freed is FreedSlots from before it. The id stays used.
+// cancel undoes a reservation whose process never ran. freed is the value of FreedSlots before the reservation. The id is not used again.
 func (l *ledger) cancel(r *record, freed []int) {
 	l.remove(r)
 	l.FreedSlots = freed
