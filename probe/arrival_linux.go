@@ -51,11 +51,24 @@ func stamped(conn net.Conn) net.Conn {
 	return &stampedConn{TCPConn: tcp, raw: raw}
 }
 
-// stampedConn is a connection that notes when the kernel received what is read.
+// stampedConn is a connection that notes when the kernel received what is read, and that can send an answer as a whole.
 type stampedConn struct {
 	*net.TCPConn
 	raw     syscall.RawConn
 	arrived atomic.Int64 // in ns since 1970; 0: not known
+
+	// What was written but not sent, while holding. Only the goroutine that answers a request uses them.
+	holding bool
+	held    []byte
+}
+
+// Write implements net.Conn.
+func (c *stampedConn) Write(p []byte) (int, error) {
+	if c.holding {
+		c.held = append(c.held, p...)
+		return len(p), nil
+	}
+	return c.TCPConn.Write(p)
 }
 
 // Read implements net.Conn. Only one goroutine may read at a time, as in net/http.
@@ -99,6 +112,22 @@ func stampIn(control []byte) int64 {
 		}
 	}
 	return 0
+}
+
+// hold makes the connection of this request keep back what is written until send is called, which sends everything at once. Other
+// connections than those of a stamping listener send at once.
+func hold(ctx context.Context) (send func() error) {
+	c, ok := ctx.Value(connKey{}).(*stampedConn)
+	if !ok {
+		return func() error { return nil }
+	}
+	c.holding = true
+	return func() error {
+		c.holding = false
+		_, err := c.TCPConn.Write(c.held)
+		c.held = c.held[:0]
+		return err
+	}
 }
 
 type connKey struct{}

@@ -159,12 +159,24 @@ func (s *Server) allowed(r *http.Request) bool {
 // says nothing about the link.
 const waitedHeader = "Quell-Waited-Us"
 
+// mostHeld is the largest answer that is sent as a whole, in bytes.
+const mostHeld = 256 << 10
+
+// download sends a small answer, headers included, with one system call: between two of them the server could wait for a processor, and
+// that wait would count as time on the link.
 func (s *Server) download(w http.ResponseWriter, r *http.Request, size int64) {
+	control := http.NewResponseController(w)
+	if size <= mostHeld {
+		send := hold(r.Context())
+		defer func() {
+			_ = control.Flush() // errors of both mean that the client has gone
+			_ = send()
+		}()
+	}
 	if d, ok := waited(r.Context()); ok {
 		w.Header().Set(waitedHeader, strconv.FormatInt(d.Microseconds(), 10))
 	}
 	s.head(w, http.StatusOK, "", size)
-	control := http.NewResponseController(w)
 	for size > 0 {
 		// A writer without deadlines is not a socket, so it cannot stall.
 		_ = control.SetWriteDeadline(time.Now().Add(stall))
