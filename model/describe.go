@@ -17,7 +17,7 @@ type ShowOptions struct {
 	ThresholdsMS []float64
 }
 
-// of returns the options with the metric of the models if they name none.
+// of returns the options. If they name no metric, the metric of the models is filled in.
 func (o ShowOptions) of(m *Models) ShowOptions {
 	switch {
 	case o.Metric != "":

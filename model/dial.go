@@ -218,7 +218,7 @@ func decodeDial(f *file, text texts) Section {
 	return &s
 }
 
-// tree adds the mistakes of a tree to those of the file.
+// tree adds the mistakes in a decision tree to the mistakes in the file.
 func (f *file) tree(path string, err error) {
 	var c check
 	c.tree(path, err)
@@ -279,7 +279,7 @@ func (c *check) queueing(path string, q Queueing) {
 	}
 }
 
-// tree adds the mistakes of a tree to the broken rules.
+// tree adds the mistakes in a decision tree to the list of broken rules.
 func (c *check) tree(path string, err error) {
 	for _, mistake := range unjoined(err) {
 		if node := new(stats.NodeError); errors.As(mistake, &node) {

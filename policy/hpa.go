@@ -58,7 +58,7 @@ func hpaTargets(s HPASettings) (list []variant[HPASettings]) {
 const (
 	hpaTolerance        = 0.1
 	stabilisedPeriods   = 20
-	mostAdded           = 4 // the most instances added at once; if the group is larger, as many as it has
+	mostAdded           = 4 // largest number of instances added at once; if the group is larger, its size
 	unknownWhenShort    = 0.0
 	unknownWhenInExcess = 1.0
 )

@@ -366,7 +366,7 @@ func (j *judgement) release(g *group) {
 	}
 }
 
-// grow doubles the part of the share that a cut leaves. If that is the whole share, the cut ends.
+// grow doubles the part of the share that a cut leaves. When the part is the whole share again, the cut ends.
 func (mem *outlierInstance) grow(now time.Time, hold time.Duration) {
 	left := math.Max(deepestCut, 2*(1-mem.Cut))
 	if mem.Cut = 1 - left; mem.Cut <= 0 {

@@ -17,7 +17,7 @@ import (
 // This sequence once caused an outage: under lr and lsf, shares that were assigned in reverse order sent one of two instances 49%, 96% and
 // 2% of the traffic in consecutive shifts. With the default guard no share changes by more than half of an equal share.
 func TestTheBaselinesSwingByStepsOnly(t *testing.T) {
-	values := [][2]float64{{51, 49}, {4, 96}, {98, 2}} // of a and b, whose shares are assigned the other way round
+	values := [][2]float64{{51, 49}, {4, 96}, {98, 2}} // of a and b, whose shares are assigned in reverse order
 	for _, tc := range []struct{ policy, key string }{{"lr", "lat"}, {"lsf", "sf"}} {
 		s := guarding(tc.policy, func(s *quell.Service) { s.Guard, s.SLO.Threshold = quell.DefaultService().Guard, 50*time.Millisecond })
 		e := engine(t, s, goldenModels(t))

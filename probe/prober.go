@@ -36,7 +36,7 @@ type Options struct {
 	// Count is the number of probes of a target per period, at least 8. 0 means one per 100 ms, or fewer if the budget would leave a probe
 	// less than 4 kB; without a Capacity it means 8.
 	Count int
-	// Size is the number of bytes of one probe. 0 means as many as the budget allows, at most 1 MB.
+	// Size is the number of bytes of one probe. 0 means the largest size that the budget allows, at most 1 MB.
 	Size int64
 	// Budget is the share of the capacity that the probes of a target may take. It is never exceeded. 0 means 2%.
 	Budget float64

@@ -47,7 +47,7 @@ func allowance(capacity, budget float64, period time.Duration) float64 {
 	return budget * capacity * period.Seconds() / 8
 }
 
-// fitSize returns the bytes of one probe: Size if the budget allows that, otherwise as many as the budget allows.
+// fitSize returns the bytes of one probe: Size or, if that is more than the budget allows, the largest size within the budget.
 func fitSize(o Options) (int64, error) {
 	if o.Capacity == nil {
 		if o.Size == 0 {

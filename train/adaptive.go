@@ -18,7 +18,7 @@ type Adaptive struct {
 	ThresholdMS float64
 	Budget      int     // largest number of runs
 	Bound       float64 // stop when the capacity's standard error is at most this utilisation; 0: when the budget is used up
-	AtOnce      int     // runs chosen together: as many as there are machines, so that no machine waits
+	AtOnce      int     // number of runs chosen together: one for each machine, so that no machine waits
 }
 
 // Learn is the adaptive plan whose cells have the utilisations of PRIMA's paper.

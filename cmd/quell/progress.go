@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// progressBar shows the progress of long work: one line redrawn on a terminal, or a line now and then elsewhere.
+// progressBar shows the progress of long work: on a terminal it redraws one line; elsewhere it prints a line from time to time.
 type progressBar struct {
 	w        io.Writer
 	terminal bool

@@ -22,7 +22,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// Record is everything that was recorded of one run. It suffices to draw the run and to compute any of its figures later.
+// Record is everything that was recorded of one run. With it the run can be drawn, and any of its figures computed, later.
 type Record struct {
 	Inputs  string           `json:"inputs"` // hash of what the run's outcome depends on; see Inputs
 	Run     scenario.Run     `json:"run"`

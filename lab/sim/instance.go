@@ -34,7 +34,7 @@ type instance struct {
 	replaces string      // id of the instance that it is to replace
 
 	windowAt float64         // when the present window of machine and prober began
-	usedAt   [kinds]float64  // what each resource had carried by then
+	usedAt   [kinds]float64  // what each resource had carried at that time
 	readings []life.Received // the newest readings that have arrived, of machine and balancer
 	glimpse  *glimpse        // what the fast policy sees of it; nil without a fast policy
 	monitor  monitor         // what Envoy's outlier detection knows of it

@@ -83,7 +83,7 @@ func (h *jobHeap) down(i int) {
 	jobs[i] = j
 }
 
-// workQueue is a queue (first in, first out) on a slice. Used places at its front are freed now and then.
+// workQueue is a queue (first in, first out) on a slice. The memory of jobs that were taken from its front is freed from time to time.
 type workQueue struct {
 	items []waitingWork
 	head  int
