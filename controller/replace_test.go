@@ -42,7 +42,7 @@ func (r *rig) wantPending(want string) {
 	}
 }
 
-// At group.max there is one more instance for a while.
+// A group of the largest size (group.max) has one more instance while one is replaced.
 func TestReplacement(t *testing.T) {
 	play(t, full, func(r *rig) {
 		r.run(3 * time.Second)

@@ -230,8 +230,8 @@ func tell(a *config.Agent, h scenario.Host, probed []quell.Resource) {
 	a.Probing.Resources = slices.DeleteFunc(slices.Clone(probed), outside)
 }
 
-// labProbeRun is the processor time of one processor probe. It is short, so that a host with a fifth of a core can answer several probes
-// a second.
+// labProbeRun is the processor time of one processor probe. The probe is short, so that a host with a fifth of a core can answer several
+// probes a second.
 const labProbeRun = 100 * time.Microsecond
 
 // Felt lists the resources for which a scenario's instances are probed: those that its policy names; if the policy uses all resources

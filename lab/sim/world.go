@@ -237,7 +237,7 @@ func (w *world) carried(hostIndex int, r quell.Resource, who owner) float64 {
 	return s.carried(who) / s.servers
 }
 
-// peek is like carried, but does not advance the station: reading a value then changes no later rounding.
+// peek returns the same as carried, but does not advance the station. So reading a value does not change how later values are rounded.
 func (w *world) peek(hostIndex int, k kind, who owner) float64 {
 	s := w.stations[w.hosts[hostIndex].stations[k]]
 	s.advance(w.now)
