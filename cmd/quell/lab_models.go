@@ -91,11 +91,11 @@ func sessionLabPlan() train.Plan {
 }
 
 // machineLabPlan is for resources that are probed on the machine itself. When a host has used up its quota it stops at once, so the
-// cells end at that point.
+// cells end at that point. Response times beside such stops vary much, so each cell has several runs.
 func machineLabPlan() train.Plan {
 	p := labPlan()
-	p.Levels, p.Interference = []float64{0, 0.15, 0.3, 0.45, 0.6, 0.75}, []float64{0, 0.2, 0.4, 0.6}
-	p.Most, p.Run, p.Repeat, p.MaxRepeat = 1, 14*time.Second, 2, 2
+	p.Levels, p.Interference = []float64{0, 0.15, 0.3, 0.45, 0.6, 0.75}, []float64{0, 0.25, 0.5, 0.75}
+	p.Most, p.Run, p.Repeat, p.MaxRepeat = 1, 14*time.Second, 4, 4
 	return p
 }
 

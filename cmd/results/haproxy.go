@@ -14,7 +14,7 @@ import (
 
 // haproxyLab compares policies and schedulings behind HAProxy on three timelines.
 func haproxyLab() labPage {
-	return labPage{name: "haproxy", parts: []labPart{
+	return labPage{name: "haproxy", labs: 3, parts: []labPart{
 		{name: "changing-interference", trains: true, seeds: 3, title: "A neighbour that moves from host to host", sum: compare},
 		{name: "random-neighbours", seeds: 3, title: "Neighbours at random beside four of five hosts", sum: compare},
 		{name: "weak-neighbours", seeds: 3, title: "Weak and strong neighbours beside every host, a moving load", sum: compare},

@@ -15,17 +15,18 @@ import (
 
 // experiments are the pages that can be written, by name.
 var experiments = map[string]func(ctx context.Context, dir string) error{
-	"cluster":  clusterPage,
-	"demo":     demoPage,
-	"haproxy":  haproxyLab().play,
-	"outlier":  outlierPage,
-	"plans":    plansPage,
-	"prima":    primaLab().play,
-	"probing":  probingPage,
-	"training": trainingPage,
-	"scale":    scalePage,
-	"speed":    speedPage,
-	"twin":     twinPage,
+	"cluster":   clusterPage,
+	"demo":      demoPage,
+	"haproxy":   haproxyLab().play,
+	"outlier":   outlierPage,
+	"plans":     plansPage,
+	"prima":     primaLab().play,
+	"probing":   probingPage,
+	"training":  trainingPage,
+	"resources": resourcesLab().play,
+	"scale":     scalePage,
+	"speed":     speedPage,
+	"twin":      twinPage,
 }
 
 // labPagePart plays one part of a page of the lab again, for example prima:table-iii. The names prima:page and outlier:page only
@@ -34,7 +35,7 @@ func labPagePart(page, part string) (write func(ctx context.Context, dir string)
 	if page == "outlier" {
 		return func(ctx context.Context, dir string) error { return outlierPagePart(ctx, dir, part) }, true
 	}
-	for _, lab := range []labPage{primaLab(), haproxyLab()} {
+	for _, lab := range []labPage{primaLab(), haproxyLab(), resourcesLab()} {
 		if lab.name == page {
 			return func(ctx context.Context, dir string) error { return lab.playPart(ctx, dir, part) }, true
 		}

@@ -94,13 +94,15 @@ func TestPagesOfTheLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir()) // records are kept below the working folder
-	for _, page := range []labPage{primaLab(), haproxyLab()} {
+	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab()} {
 		for _, p := range page.parts {
 			switch p.name {
 			case "fig-3", "table-vii-exp", "reaction", "quiet":
 				keepRecords(t, p, 1)
-			case "changing-interference":
+			case "changing-interference", "changing-disk":
 				keepRecords(t, p, 2)
+			case "crosstalk":
+				keep(t, "crosstalk/crosstalk.json", someCrosstalk())
 			case "table-ii":
 				keep(t, "table-ii/validation.json", map[string]any{"rows": 231, "points": somePoints()})
 			case "probing":
@@ -131,7 +133,7 @@ func TestPagesOfTheLab(t *testing.T) {
 
 // TestEveryPartIsOnItsPage checks that the templates show every part, and nothing else as a part.
 func TestEveryPartIsOnItsPage(t *testing.T) {
-	for _, page := range []labPage{primaLab(), haproxyLab()} {
+	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab()} {
 		text, err := templates.ReadFile(page.name + ".md.tmpl")
 		if err != nil {
 			t.Fatal(err)

@@ -22,9 +22,6 @@ import (
 // labDir keeps models and records of the lab between calls; what is there is not measured again.
 var labDir = filepath.Join(".cache", "lab")
 
-// labs is how many experiments are played at once, each in a lab of its own: a lab uses up to a fifth of the machine.
-const labs = 3
-
 // labJob is what one lab plays at a time: a part, or one run of a part with several seeds.
 type labJob struct {
 	part  labPart
@@ -54,14 +51,16 @@ func (p labPart) jobs() ([]labJob, error) {
 // labPage is a page of experiments on kernel machines, which need root.
 type labPage struct {
 	name  string // name of the file in docs/results, and of the folder of its plots
+	labs  int    // how many experiments are played at once, each in a lab of its own
 	parts []labPart
 }
 
-func primaLab() labPage { return labPage{name: "prima", parts: primaParts()} }
+// Each of the experiments on links uses up to a fifth of the machine.
+func primaLab() labPage { return labPage{name: "prima", labs: 3, parts: primaParts()} }
 
 // play plays those of the page's experiments that have not been played, and writes the page.
 func (p labPage) play(ctx context.Context, dir string) error {
-	return errors.Join(playParts(ctx, p.parts, labs, false), p.write(dir))
+	return errors.Join(playParts(ctx, p.parts, p.labs, false), p.write(dir))
 }
 
 // playPart plays the part of that name again and writes the page. If the name is page, it only writes the page.
@@ -73,7 +72,7 @@ func (p labPage) playPart(ctx context.Context, dir, name string) error {
 	if i < 0 {
 		return fmt.Errorf("there is no part %q of the %s page", name, p.name)
 	}
-	return errors.Join(playParts(ctx, p.parts[i:i+1], labs, true), p.write(dir))
+	return errors.Join(playParts(ctx, p.parts[i:i+1], p.labs, true), p.write(dir))
 }
 
 // playParts plays the parts whose records are incomplete or, if again is set, all parts, in atOnce labs at once. First it plays,

@@ -46,6 +46,7 @@ type partFigures struct {
 	Reaction   *reactionFigures
 	Quiet      *quietFigures
 	Contest    *contest
+	Crosstalk  *crosstalkFigures
 }
 
 // write writes the page.
@@ -84,6 +85,8 @@ func (p labPart) figures(plots string) (f partFigures, err error) {
 		return f, p.validation(&f)
 	case "probing":
 		return f, p.probing(&f)
+	case "crosstalk":
+		return f, p.crosstalk(&f)
 	case "replay":
 		return f, replayed(&f, plots)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/train"
 )
 
@@ -186,4 +187,23 @@ func someCluster(t *testing.T) *clusterRun {
 		}
 	}
 	return c
+}
+
+// someCrosstalk is a study of two kinds of probes, neither of which feels the other's neighbour often.
+func someCrosstalk() train.Crosstalk {
+	felt := func(significant int, severity float64) train.Felt {
+		return train.Felt{Periods: 40, Significant: significant, Severity: severity, Utilization: 0.35, Probes: 20}
+	}
+	return train.Crosstalk{
+		Level: 0.35, PeriodS: 5, Confidence: 0.99,
+		Isolation: map[quell.Resource][]model.Isolation{
+			quell.CPU:  {{Utilization: 0.35, ProbeMS: 0.5, StddevMS: 0.2, N: 700}},
+			quell.Disk: {{Utilization: 0.35, ProbeMS: 0.3, StddevMS: 0.4, N: 500}},
+		},
+		Cells: []train.CrosstalkCell{
+			{Felt: map[quell.Resource]train.Felt{quell.CPU: felt(1, -0.04), quell.Disk: felt(0, 0.1)}},
+			{Neighbour: train.Neighbour{Resource: quell.CPU, Use: 0.5}, Felt: map[quell.Resource]train.Felt{quell.CPU: felt(39, 2.7), quell.Disk: felt(2, 0.2)}},
+			{Neighbour: train.Neighbour{Resource: quell.Disk, Use: 0.8}, Felt: map[quell.Resource]train.Felt{quell.CPU: felt(0, 0), quell.Disk: felt(40, 37)}},
+		},
+	}
 }

@@ -163,6 +163,9 @@ func (f *file) complete(d *keys.Decoder) {
 		f.Runs = []Run{{Policy: f.Service.Policy, Scheduling: quell.LeastConn}}
 	}
 	f.Workload = onlyItsKind(f.Workload)
+	if named := policy.ResourcesFor(f.Service.Policy); !d.Given("probing.resources") && !slices.Equal(named, Probing{}.Probed()) {
+		f.Probing.Resources = named
+	}
 	if slices.Contains(f.Probing.Resources, everyResource) {
 		f.Probing.Resources = f.contended()
 	}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/train"
+)
+
+// resourcesLab compares PRIMA with its rivals under neighbours on processors and on disks, and shows which probes feel which neighbour.
+func resourcesLab() labPage {
+	// The study of cross-talk trains nothing, but it is played alone, too: it counts false alarms.
+	return labPage{name: "resources", labs: 2, parts: []labPart{
+		{name: "crosstalk", command: "crosstalk", trains: true, title: "Which probes feel which neighbour"},
+		{name: "changing-cpu", trains: true, seeds: 3, title: "A neighbour on the processor that moves from host to host", sum: compare},
+		{name: "changing-disk", trains: true, seeds: 3, title: "A neighbour on the disk that moves from host to host", sum: compare},
+		{name: "changing-cpu-p90", seeds: 3, title: "Neighbours on the processor, p90", sum: compare},
+		{name: "changing-disk-p90", seeds: 3, title: "Neighbours on the disk, p90", sum: compare},
+	}}
+}
+
+// crosstalkFigures are the figures of a study of cross-talk.
+type crosstalkFigures struct {
+	train.Crosstalk
+	Resources []quell.Resource // of the probes
+}
+
+// crosstalk reads what the lab measured.
+func (p labPart) crosstalk(f *partFigures) error {
+	var c crosstalkFigures
+	ok, err := p.measured("crosstalk.json", &c.Crosstalk)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		f.Missing = p.name
+		return nil
+	}
+	for _, r := range quell.Resources {
+		if _, probed := c.Isolation[r]; probed {
+			c.Resources = append(c.Resources, r)
+		}
+	}
+	f.Crosstalk = &c
+	return nil
+}
+
+// Felt is the share of a cell's periods in which a kind of probe was significantly slower, and by how much the mean probe was slower.
+// It is bold if the neighbour uses the resource of the probe.
+func (c crosstalkFigures) Felt(cell train.CrosstalkCell, r quell.Resource) string {
+	f := cell.Felt[r]
+	text := fmt.Sprintf("%s, x%.1f", percent(f.Share()), 1+f.Severity)
+	if cell.Use > 0 && cell.Resource == r {
+		return "**" + text + "**"
+	}
+	return text
+}
