@@ -147,7 +147,7 @@ func (c contender) allBelow(other contender, value func(quell.Result) float64) b
 	return slices.Max(c.of(value)) < slices.Min(other.of(value))
 }
 
-// of returns a value of each play, sorted.
+// of returns one value of each run with the same settings, sorted.
 func (c contender) of(value func(quell.Result) float64) []float64 {
 	var values []float64
 	for _, r := range c.plays {
