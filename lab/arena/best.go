@@ -41,6 +41,9 @@ const (
 // sameCost is the factor within which costs count as equal: 1%.
 const sameCost = 1.01
 
+// costMargin is sameCost in percent above PRIMA's cost.
+const costMargin = (sameCost - 1) * 100
+
 // Rivals compares every policy with PRIMA. It is empty if PRIMA did not play.
 func (c *Contest) Rivals() []Rival {
 	rows := c.Rows()
@@ -131,22 +134,23 @@ func (c *Contest) outcome() string {
 			cheaper = append(cheaper, m.brief())
 		}
 	}
-	b.WriteString(" For that or less,")
+	fmt.Fprintf(&b, " Of the rivals that cost at most %.0f%% more,", costMargin)
 	if len(less) > 0 {
-		fmt.Fprintf(&b, " %s %s it for less of the time", list(less), verb(less, "misses", "miss"))
+		fmt.Fprintf(&b, " %s %s the objective for significantly less of the time.", list(less), verb(less, "misses", "miss"))
 	} else {
-		b.WriteString(" no rival misses it for less of the time")
+		b.WriteString(" none misses the objective for significantly less of the time.")
 	}
 	if len(equal) > 0 {
-		fmt.Fprintf(&b, "; %s cannot be told apart from it", list(equal))
+		fmt.Fprintf(&b, " The difference in violation between PRIMA and %s may be due to chance.", list(equal))
 	}
 	switch {
 	case len(cheaper) > 0:
-		fmt.Fprintf(&b, ". On average %s %s it no more and cost%s less.", list(cheaper), verb(cheaper, "misses", "miss"), verb(cheaper, "s", ""))
+		fmt.Fprintf(&b, " Judged by the means, %s %s the objective no more than PRIMA and cost%s less.",
+			list(cheaper), verb(cheaper, "misses", "miss"), verb(cheaper, "s", ""))
 	case asGood:
-		b.WriteString(". On average no rival misses it as little and costs less.")
+		b.WriteString(" Judged by the means, no rival that misses the objective as little as PRIMA costs less.")
 	default:
-		b.WriteString(". On average no rival misses it as little, whatever it costs.")
+		b.WriteString(" Judged by the means, no rival misses the objective as little as PRIMA, whatever it costs.")
 	}
 	c.outcomeOfOurs(&b, rivals)
 	return b.String()
@@ -157,17 +161,27 @@ func (c *Contest) outcomeOfOurs(b *strings.Builder, rivals []Rival) {
 	for _, r := range rivals {
 		switch {
 		case r.Policy == subject && r.Cheap != nil && r.Cheap.Against == Less:
-			fmt.Fprintf(b, " Of PRIMA's other forms, %s does better for its cost or less.", r.Cheap.brief())
+			fmt.Fprintf(b, " Of PRIMA's other forms that cost at most %.0f%% more, %s misses the objective for significantly less of the time.",
+				costMargin, r.Cheap.brief())
 		case r.Policy == subject:
-			b.WriteString(" No other form of PRIMA does better for its cost or less.")
+			fmt.Fprintf(b, " No other form of PRIMA that costs at most %.0f%% more misses the objective for significantly less of the time.",
+				costMargin)
 		case r.Policy == sim.Clairvoyant && r.Good != nil:
-			fmt.Fprintf(b, " The clairvoyant does no worse with %s.", r.Good.brief())
+			fmt.Fprintf(b, " The clairvoyant's cheapest form that misses the objective as little as PRIMA is %s.", r.Good.brief())
 		}
 	}
 }
 
+// brief names an entrant with its violation, its cost in instance-seconds, and how this cost differs from PRIMA's.
 func (m *Match) brief() string {
-	return fmt.Sprintf("`%s` (%.1f%% for %.0f, %s)", m.Entrant.Title(), 100*m.Violation.Mean, m.Cost.Mean, m.dearer())
+	against := "the same as"
+	switch percent := m.percent(); {
+	case percent < 0:
+		against = fmt.Sprintf("%.0f%% less than", -percent)
+	case percent > 0:
+		against = fmt.Sprintf("%.0f%% more than", percent)
+	}
+	return fmt.Sprintf("`%s` (violation %.1f%%, cost %.0f: %s PRIMA's)", m.Entrant.Title(), 100*m.Violation.Mean, m.Cost.Mean, against)
 }
 
 // dearer is the difference in cost in whole percent.

@@ -67,11 +67,15 @@ func TestRivalsAtTheirBest(t *testing.T) {
 	}
 	for _, want := range []string{
 		"`prima/leastconn` misses the objective for 10.8 ± 1.5% of the time and costs 100 ± 0 instance-seconds.",
-		"For that or less, `hpa/ewma 50%` (0.8% for 98, -2%) misses it for less of the time; " +
-			"`static/prequal x2` (11.0% for 101, +1%) cannot be told apart from it.",
-		"On average `hpa/ewma 50%` (0.8% for 98, -2%) misses it no more and costs less.",
-		"No other form of PRIMA does better for its cost or less.",
-		"The clairvoyant does no worse with `clairvoyant/leastconn` (0.0% for 60, -40%).",
+		"Of the rivals that cost at most 1% more, `hpa/ewma 50%` (violation 0.8%, cost 98: 2% less than PRIMA's) " +
+			"misses the objective for significantly less of the time.",
+		"The difference in violation between PRIMA and `static/prequal x2` (violation 11.0%, cost 101: 1% more than PRIMA's) " +
+			"may be due to chance.",
+		"Judged by the means, `hpa/ewma 50%` (violation 0.8%, cost 98: 2% less than PRIMA's) " +
+			"misses the objective no more than PRIMA and costs less.",
+		"No other form of PRIMA that costs at most 1% more misses the objective for significantly less of the time.",
+		"The clairvoyant's cheapest form that misses the objective as little as PRIMA is " +
+			"`clairvoyant/leastconn` (violation 0.0%, cost 60: 40% less than PRIMA's).",
 	} {
 		if got := c.outcome(); !strings.Contains(got, want) {
 			t.Errorf("it says %q\nwithout %q", got, want)
@@ -83,7 +87,8 @@ func TestOutcomeWithoutAMatch(t *testing.T) {
 	c := judged(t, map[Entrant][]float64{primaItself: {1, 2, 1}, hpaLeast: {80, 82, 81}, primaEWMA: {0, 0, 0}},
 		map[Entrant]float64{primaItself: 100, hpaLeast: 120, primaEWMA: 100})
 	for _, want := range []string{
-		"For that or less, no rival misses it for less of the time. On average no rival misses it as little, whatever it costs.",
+		"Of the rivals that cost at most 1% more, none misses the objective for significantly less of the time. " +
+			"Judged by the means, no rival misses the objective as little as PRIMA, whatever it costs.",
 	} {
 		if got := c.outcome(); !strings.Contains(got, want) {
 			t.Errorf("it says %q\nwithout %q", got, want)

@@ -82,40 +82,63 @@ func CheckReport(path string) error {
 func opening(w io.Writer, contests []*Contest) {
 	fmt.Fprintf(w, `# The arena: every policy and every rival on the same work
 
-Written by %s. Each run is simulated request by request, with the policies, the guard and the schedulings of the
-live system. The models are trained in the simulator, for every seed anew. All runs of one seed have the same arrivals and neighbours. A figure
-is the mean over seeds, followed by half the width of its 95%% confidence interval (Student's t). The interval covers the random variation of
-arrivals, neighbours and training.
+This page is written by %s. It compares PRIMA, Quell's default policy, with its
+*rivals*: all other policies. Each run is simulated request by request, with the policies, the guard
+and the schedulings of the live system. The models are trained in the simulator, again for every
+seed. All runs with the same seed have the same arrivals and the same neighbours. Every figure is
+the mean over seeds, followed by half the width of its 95%% confidence interval (Student's t). The
+interval covers the random variation of arrivals, neighbours and training.
 
-- *violation*: the share of the time in judged windows in which some instance missed the objective, or a request failed. In a window, an instance
-  counts if it has at least as many requests as the section says. So a run that sends almost no requests to a slow instance is not judged by that
-  instance's response times. The next column therefore counts requests.
-- *requests over*: the share of all requests that failed or took longer than the objective's threshold, whatever its metric is. The objective on a
-  percentile or a mean can be met although some requests are over.
-- *instance-seconds*: the cost of the run.
-- *front*: judged by the means, no other run has less violation at the same or a lower cost, or the same violation at a lower cost. The clairvoyant
-  is not considered. The order of rows with overlapping intervals may be due to chance.
-- *rival at its best*: the rivals are all other policies. Each runs over every scheduling that it supports, at every size or target; each combination
-  is a *form* of the policy. Of all forms the table has the two that an operator would choose instead of PRIMA: the form with the least violation at
-  PRIMA's cost or less (within %.0f%%), and the form with the lowest cost at PRIMA's violation or less. *against PRIMA* says less or more if the 95%% interval of the differences,
-  seed by seed, does not contain 0.
-- The second table has the runs on the front, the forms of each policy that no other form of it beats by the means, and the scenario's own runs. All
-  runs are on a page of their own.
-- xN: a group of that fixed size. Starting from the scenario's size, larger sizes are tried until the first seed misses the objective for at most
-  %.0f%% of the time, and smaller ones until it misses it for at least %.0f%%, in at most %d steps each. PRIMA's mean size, rounded down and up, is added.
-  Each size runs under every scheduling, and with learned curves (knapsack). A tried size is left out if it, the next smaller and
-  the next larger size all miss the objective for that long or longer. A group of one runs under one scheduling only, because all of them do the same
+## Terms
+
+- *violation*: the share of the run's time in which the objective was missed. The run is divided
+  into windows. A window counts as missed if the response time of at least one instance is above the
+  objective's threshold, or if a request fails. An instance with fewer requests in a window than the
+  section says is not judged in that window. So if a policy sends almost no requests to a slow
+  instance, that instance's response times do not count.
+- *requests over*: the share of all requests that failed or took longer than the threshold. This
+  column counts every request, so it may be above 0 although no window is missed.
+- *instance-seconds*: the cost of the run, which is the sum of the times that its instances ran.
+- *form*: one combination of a policy with a scheduling, a size or target, and settings.
+- *front*: marked if, judged by the means, no other run has both a lower or equal violation and a
+  lower or equal cost, with at least one of the two lower. The clairvoyant is left out of this
+  comparison. If the intervals of two rows overlap, the order of these rows may be due to chance.
+- *rival at its best*: of every policy, the first table has the two forms that an operator would
+  choose instead of PRIMA. One is the form with the least violation among those that cost at most as
+  much as PRIMA (within %.0f%%). The other is the form with the lowest cost among those that violate at
+  most as much as PRIMA.
+- *against PRIMA*: the violation is called less or more than PRIMA's if the 95%% confidence interval
+  of the differences, computed seed by seed, does not contain 0. A cost is given as its difference
+  from PRIMA's cost in percent.
+- *xN*: a group with a fixed size of N instances. The first size tried is the scenario's. Then
+  larger sizes are tried until the first seed misses the objective for at most %.0f%% of the time, and
+  smaller ones until it misses the objective for at least %.0f%%, with at most %d sizes in each
+  direction. PRIMA's mean size, rounded down and up, is tried as well. Each size runs under every
+  scheduling, with equal shares (static) and with learned curves (knapsack). A size is left out if
+  it, the next smaller and the next larger size all miss the objective for at least %[4].0f%% of the
+  time. A group of one instance runs under one scheduling only, because all schedulings do the same
   there.
-- PRIMA runs over every scheduling, with the other interference model, with a headroom of 70%%, and with one spare instance. Over Prequal, which
-  ignores weights, PRIMA only sets the size of the group.
-- N%%: the target of an autoscaler, or the highest utilisation that the clairvoyant allows.
-- *clairvoyant*: the bound. It gets data that cannot be measured: what neighbours take of every resource, which machines will fail, and which requests
-  clients will make until an instance that is started now can serve. From these data and the laws of processor sharing it computes the fewest
-  instances, and the weights, that meet the objective. Its highest utilisation is found by trial, seed by seed: the one with the least violation, and
-  then the lowest cost. With N%% it is fixed; these rows are its frontier. It decides once per sampling period. It does not know what a scheduling
-  can do request by request, so another policy could in principle be better by that alone.
+- *prima*: PRIMA runs over every scheduling. It also runs with the other interference model (total),
+  with a headroom of 70%%, and with one spare instance. The scheduling Prequal ignores weights, so
+  PRIMA over Prequal only sets the size of the group.
+- *N%%*: the target utilisation of an autoscaler, or the highest utilisation that the clairvoyant
+  allows.
+- *clairvoyant*: a policy that is possible only in the simulator, because it gets data that cannot
+  be measured. It knows what neighbours take of every resource, which machines will fail, and which
+  requests clients will make until an instance that is started now is ready. From these data and the
+  laws of processor sharing it computes the smallest group, and the weights, that meet the
+  objective. Unless its name has a percentage, its highest utilisation is the one that turned out
+  best for the seed: the one with the least violation and, among equals, the lowest cost. It decides
+  once per sampling period and does not know what a scheduling does with single requests. So another
+  policy could in principle do better.
 
-`, "`quell arena --report`", (sameCost-1)*100, kept*100, lost*100, ladderSteps)
+The second table of each section has the runs on the front, the best forms of each policy (no other
+form of the policy has a lower violation at no higher cost, or a lower cost at no higher violation),
+and the scenario's own runs. All runs are on a page of their own.
+
+## Overview
+
+`, "`quell arena --report`", costMargin, kept*100, lost*100, ladderSteps)
 	overview(w, contests)
 }
 
@@ -208,10 +231,11 @@ func (c *Contest) all() []byte {
 func (c *Contest) section(w io.Writer, folder, why string) {
 	sc := c.Scenario
 	fmt.Fprintf(w,
-		"## %s\n\n%d hosts, %v, %d seeds; the %s of each instance at most %g ms, judged in windows of %v, with at least %d requests.", sc.Name,
+		"## %s\n\n%d hosts, %v, %d seeds. Objective: the %s of each instance's response times is at most %g ms in every window of %v.\n"+
+			"An instance is not judged in a window in which it has fewer than %d requests.", sc.Name,
 		len(sc.Hosts), sc.Duration, len(c.Seeds), sc.Service.SLO.Metric, sc.Service.SLO.ThresholdMS(), sc.Judge.Window, sc.Judge.Requests)
 	if size, ok := primaSize(c.Results[primaItself]); ok {
-		fmt.Fprintf(w, " PRIMA's mean size is %.1f.", size)
+		fmt.Fprintf(w, " PRIMA uses %.1f instances on average.", size)
 	}
 	fmt.Fprint(w, "\n\n")
 	rows := c.Rows()
