@@ -52,7 +52,7 @@ type fileStamp struct {
 }
 
 var (
-	errNothingShown = errors.New("it shows neither a credential nor a token")
+	errNothingShown = errors.New("it presents neither a credential nor a token")
 	errWrongToken   = errors.New("its token is wrong")
 )
 

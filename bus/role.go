@@ -51,7 +51,7 @@ func (g Grant) check() error {
 		return err
 	}
 	if strings.ContainsFunc(g.ID, func(r rune) bool { return !quell.Shown(r) }) {
-		return userErrorf("the id %q holds characters that cannot be shown", g.ID)
+		return userErrorf("the id %q contains characters that cannot be printed", g.ID)
 	}
 	_, err := serviceToken(g.Service)
 	return err

@@ -36,7 +36,7 @@ func NewCPU(o Options) (*CPU, error) {
 		return c, nil
 	}
 	if o.Cgroup != OwnCgroup && path.Clean(o.Cgroup) != o.Cgroup || o.Cgroup != OwnCgroup && !path.IsAbs(o.Cgroup) {
-		return nil, &quell.UserError{Err: fmt.Errorf("agent.cgroup: %q is no control group: give %s, or a path below the hierarchy as in "+
+		return nil, &quell.UserError{Err: fmt.Errorf("agent.cgroup: %q is not a control group: give %s, or a path below the hierarchy as in "+
 			"/system.slice/web.service", o.Cgroup, OwnCgroup)}
 	}
 	c.group = &cgroupAccount{root: o.Root, name: o.Cgroup}

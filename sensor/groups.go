@@ -43,7 +43,7 @@ func (g Group) fixed() string {
 func (g Group) Check() string {
 	switch _, err := path.Match(g.Path, ""); {
 	case !path.IsAbs(g.Path) || path.Clean(g.Path) != g.Path:
-		return fmt.Sprintf("%q is no control group: give a path below the hierarchy as in /system.slice/web.service, or a pattern as in "+
+		return fmt.Sprintf("%q is not a control group: give a path below the hierarchy as in /system.slice/web.service, or a pattern as in "+
 			"/system.slice/*.service", g.Path)
 	case g.Path == "/":
 		return "\"/\" is the whole machine: name groups below it"

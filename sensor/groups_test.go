@@ -119,7 +119,8 @@ func TestGroupsThatCannotBeRead(t *testing.T) {
 
 func TestGroupsRefusesPaths(t *testing.T) {
 	for path, want := range map[string]string{
-		"nginx.service": "give a path below the hierarchy", "/a/../b": "is no control group", "/": "is the whole machine", "/[": "is no pattern",
+		"nginx.service": "give a path below the hierarchy", "/a/../b": "is not a control group", "/": "is the whole machine",
+		"/[": "is no pattern",
 	} {
 		_, err := NewGroups(unified(nil), []Group{{Path: path}})
 		mustSay(t, err, want)

@@ -139,7 +139,7 @@ func (s *Store) begin(settings Settings) error {
 func (s *Store) compare(settings Settings) error {
 	data, err := os.ReadFile(s.path + settingsSuffix)
 	if errors.Is(err, os.ErrNotExist) {
-		return &quell.UserError{Err: fmt.Errorf("%s is there already, and no %s%s tells how its rows were measured: name another file, or "+
+		return &quell.UserError{Err: fmt.Errorf("%s exists already, and no %s%s says how its rows were measured: name another file, or "+
 			"give --fresh, which sets it aside", s.path, s.path, settingsSuffix)}
 	}
 	if err != nil {

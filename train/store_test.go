@@ -96,7 +96,7 @@ func TestStoreRefusesWhatDoesNotBelong(t *testing.T) {
 		{path, Settings{"service": "files", "train.seed": "2", "train.hosts": "4", "train.run": "9s"},
 			"service was web and is files, train.hosts was not given and is 4, train.seed was 1 and is 2"},
 		{ruined, Settings{"train.seed": "1"}, "ruined.jsonl:1"},
-		{unknown, Settings{}, "no " + unknown + ".settings tells how"},
+		{unknown, Settings{}, "no " + unknown + ".settings says how"},
 		{filepath.Join(dir, "nowhere", "rows.jsonl"), Settings{}, "no such file"},
 		{os.DevNull, Settings{}, "is not a regular file"},
 		{dir, Settings{}, "is not a regular file"},

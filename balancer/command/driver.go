@@ -70,7 +70,7 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{opts: o, hands: hands, keeps: outage.Log{Logger: o.Logger, What: "keeping which backends are in service"}}, nil
+	return &Driver{opts: o, hands: hands, keeps: outage.Log{Logger: o.Logger, What: "storing which backends are in service"}}, nil
 }
 
 // request is what Command reads on its standard input.
@@ -130,7 +130,7 @@ func (d *Driver) assumed() []quell.BackendState {
 func parseStates(out []byte) ([]quell.BackendState, error) {
 	var states []quell.BackendState
 	if err := quell.DecodeStrict(out, &states); err != nil {
-		return nil, fmt.Errorf("what it printed is not a list of backends: %w", err)
+		return nil, fmt.Errorf("its output is not a list of backends: %w", err)
 	}
 	seen := map[string]bool{}
 	for i, s := range states {

@@ -94,7 +94,7 @@ func (h *hands) keep(before map[string]bool) error {
 		err = atomicfile.Write(h.path, append(data, '\n'), 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping which backends are in service: %w", err)
+		return fmt.Errorf("storing which backends are in service: %w", err)
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func loadContest(path string) (*scenario.Scenario, string, error) {
 	}
 	text, err := os.ReadFile(strings.TrimSuffix(path, filepath.Ext(path)) + ".md")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, "", fmt.Errorf("reading what is said of scenario %s: %w", sc.Name, err)
+		return nil, "", fmt.Errorf("reading the explanation of scenario %s: %w", sc.Name, err)
 	}
 	return sc, string(text), nil
 }

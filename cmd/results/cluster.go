@@ -401,7 +401,7 @@ func residentMemory(pid int) (int, error) {
 			return kb / 1000, err
 		}
 	}
-	return 0, errors.New("the kernel does not tell resident memory")
+	return 0, errors.New("the kernel does not report resident memory")
 }
 
 // account counts what became of the readings that were published between two times.

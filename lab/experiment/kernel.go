@@ -180,7 +180,7 @@ func (g *KernelGroup) Stop() error {
 	errs := []error{g.group.Stop()}
 	for _, h := range g.sc.Hosts {
 		if err := g.Interfere(h.ID, nil); err != nil {
-			errs = append(errs, fmt.Errorf("calming the neighbours on %s: %w", h.ID, err))
+			errs = append(errs, fmt.Errorf("stopping the interference on %s: %w", h.ID, err))
 		}
 	}
 	for _, f := range g.lifeline {

@@ -97,7 +97,7 @@ func (l *ledger) claim(o orphan, slots int) (r *record, why string) {
 		r.PID, r.ProcessStart = o.PID, o.ProcessStart
 		return r, ""
 	case !o.listens:
-		return nil, fmt.Sprintf("nothing of it listens on port %d", o.Port)
+		return nil, fmt.Sprintf("none of its processes listens on port %d", o.Port)
 	case r != nil:
 		return nil, "another instance has its id"
 	case o.Slot > slots:

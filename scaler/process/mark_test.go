@@ -110,7 +110,7 @@ func TestWhatCannotBeAdoptedIsReported(t *testing.T) {
 		t.Errorf("adopted %+v", m)
 	}
 	if err := d.Report(); err == nil || !strings.Contains(err.Error(), "instance i7") ||
-		!strings.Contains(err.Error(), "nothing of it listens on port 1") {
+		!strings.Contains(err.Error(), "none of its processes listens on port 1") {
 		t.Errorf("reported: %v", err)
 	}
 	if isDead(cmd.Process.Pid) {
@@ -137,7 +137,7 @@ func TestClaim(t *testing.T) {
 		want   string
 	}{
 		"free":               {func(*ledger, *orphan) {}, ""},
-		"silent":             {func(_ *ledger, o *orphan) { o.listens = false }, "nothing of it listens on port 80"},
+		"silent":             {func(_ *ledger, o *orphan) { o.listens = false }, "none of its processes listens on port 80"},
 		"its id is taken":    {func(l *ledger, o *orphan) { o.ID = "i1" }, "another instance has its id"},
 		"its slot is taken":  {func(l *ledger, o *orphan) { o.Slot = 1 }, "another instance has its slot, 1"},
 		"too high a slot":    {func(l *ledger, o *orphan) { o.Slot = 5 }, "there are 4 slots, and it has number 5"},
