@@ -74,7 +74,8 @@ func TestReadingLateDoesNotCount(t *testing.T) {
 	}
 	defer func() { _ = server.Shutdown(t.Context()) }()
 	const late = 200 * time.Millisecond
-	s, err := newSession(Options{Dial: new(net.Dialer).DialContext, Timeout: time.Minute}, Target{Instance: "i1", Address: l.Addr().String()}, 1000)
+	target := Target{Instance: "i1", Address: l.Addr().String()}
+	s, err := newSession(Options{Dial: new(net.Dialer).DialContext, Timeout: time.Minute}, target, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
