@@ -56,7 +56,7 @@ func busKeys(b *Bus) keys.Table {
 		keys.Opt("journal_bytes", keys.Size(&b.JournalBytes).AtLeast(16<<20),
 			"largest size of the plans and snapshots on disk; older ones are deleted"),
 		keys.Opt("replicas", replicas(&b.Replicas),
-			"with url: copies of lease, state and journal in a cluster of servers; auto: as many as it holds, up to 3"),
+			"if url names a cluster of servers: number of copies of lease, state and journal; auto: as many as the cluster can hold, at most 3"),
 	}
 }
 
@@ -182,7 +182,7 @@ func probesKey(p *Probing) keys.Key {
 func probingKeys(p *Probing) keys.Table {
 	return keys.Table{
 		keys.Opt("budget", keys.Share(&p.Budget).Above(0).Between(0, local.MostBudget),
-			"share that probes may take of each resource: of the processors' time, of the disk's operations"),
+			"largest share of each resource (the processors' time, the disk's operations) that its probes may take"),
 		keys.Opt("run", keys.Duration(&p.Run).Between(50*time.Microsecond, 10*time.Millisecond), "processor time of one processor probe"),
 		keys.Opt("buffer", keys.Size(&p.Buffer).Between(64<<10, 1<<30),
 			"what memory probes walk through: more than a processor's private caches, less than what it shares"),
@@ -211,7 +211,7 @@ func capacityKeys(a *Agent) keys.Table {
 func trainKeys(t *Train) keys.Table {
 	return keys.Table{
 		keys.Opt("resource", keys.OneOf(&t.Resource, quell.Resources),
-			"what is loaded, disturbed and probed: a resource that probes measure, which is the network").Or("the policy's first"),
+			"the resource that training loads, disturbs and probes; probes must measure it, so only the network").Or("the policy's first"),
 		keys.Opt("plan", keys.OneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, AdaptivePlan, CustomPlan}),
 			"quick: a few levels; full: 10% to 90% in tens; adaptive: the runs that matter most at slo's threshold; custom: as given here"),
 		keys.Opt("levels", keys.Shares(&t.Levels, func(x *keys.Ordered[float64]) *keys.Ordered[float64] { return x.AtLeast(0).Below(1) }),

@@ -55,7 +55,7 @@ func guardKeys(g *quell.Guard) keys.Table {
 		keys.Opt("slow_start", keys.Duration(&g.SlowStart).AtLeast(0),
 			"time in which a new instance's weight grows to its full value; 0s turns it off"),
 		keys.Opt("stale_after", keys.Whole(&g.StaleAfter).AtLeast(0),
-			"after so many periods without a reading an instance is stale; 0 turns it off"),
+			"number of periods without a reading after which an instance is stale; 0 turns it off"),
 		keys.Opt("fade", keys.Whole(&g.Fade).AtLeast(0), "number of further periods in which a stale instance's weight moves to an equal share"),
 		keys.Opt("error_rate", keys.Share(&g.ErrorRate).Between(0, 1),
 			"an instance whose share of failed requests is larger never gains weight; 0% turns it off"),

@@ -62,8 +62,8 @@ func labWorkCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "address to listen on, host:port")
-	cmd.Flags().StringVar(&o.Disk, "disk", "", "the file that disk operations read; without, requests for any are refused")
-	cmd.Flags().BoolVar(&o.Memory, "memory", false, "keep 64 MiB that requests for memory read; without, they are refused")
+	cmd.Flags().StringVar(&o.Disk, "disk", "", "the file that disk operations read; without it, requests for disk operations are refused")
+	cmd.Flags().BoolVar(&o.Memory, "memory", false, "keep 64 MiB for requests that read memory; without it, they are refused")
 	_ = cmd.MarkFlagRequired("listen")
 	return cmd
 }

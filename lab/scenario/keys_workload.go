@@ -82,9 +82,11 @@ func readingsKeys(r *Readings) keys.Table {
 func stationsKeys(s *Stations) keys.Table {
 	return keys.Table{
 		keys.Opt("discipline", keys.OneOf(&s.Discipline, Disciplines),
-			"sharing: all open work advances at once, at equal speed; fcfs: first come, first served, a core each on processors").Or("`sharing`"),
+			"sharing: all open work advances at once, at equal speed; "+
+				"fcfs: first come, first served, one at a time (on each core)").Or("`sharing`"),
 		keys.Opt("neighbours", keys.OneOf(&s.Neighbours, NeighbourKinds),
-			"flows: they come at random and compete; fluid: their share is taken off evenly, which is faster and varies less").Or("`flows`"),
+			"flows: they come at random and compete with requests; "+
+				"fluid: neighbours take a steady share, which is faster and varies less").Or("`flows`"),
 	}
 }
 
