@@ -315,6 +315,9 @@ func (p *play) watch(ctx context.Context) {
 	for next := p.start; tick.SleepUntil(ctx, next); next = next.Add(watchEvery) {
 		at := time.Since(p.zero)
 		p.each(func(t *track) { t.look(ctx) })
+		if ctx.Err() != nil {
+			return // the runs have ended meanwhile: their controllers' silence is no news
+		}
 		if p.Watch != nil {
 			p.Watch(p.frame(at))
 		}
