@@ -114,12 +114,13 @@ func (p *Probing) Size() string {
 	return fmt.Sprintf("%d bytes", p.Bytes)
 }
 
-// CPUTime is how an instance's processors spent the window, as fractions of their total time.
+// CPUTime is how an instance's processors spent the window, as fractions of their total time. If an agent reports a control group, only
+// that group's part counts, and its processors are its capacity.
 type CPUTime struct {
-	User   float64 `json:"user"`
-	System float64 `json:"system"`
-	IOWait float64 `json:"iowait"`
-	Steal  float64 `json:"steal"`
+	User   float64  `json:"user"`
+	System float64  `json:"system"`
+	IOWait *float64 `json:"iowait,omitempty"` // idle while a task waited for a disk; absent if the kernel does not report it for the group
+	Steal  float64  `json:"steal"`
 }
 
 // PressureFull is a key of Observation.Pressure. Its value is the share of time in which some tasks of a control group
@@ -129,7 +130,8 @@ const PressureFull = "cpu_full"
 // Sched says how the tasks of a machine or of a control group used processors in a window. Its *S fields are sums over all tasks and
 // processors, in seconds.
 type Sched struct {
-	Cores      float64  `json:"cores,omitempty"` // processors of the machine, or the group's quota; absent: no quota
+	Cores      float64  `json:"cores,omitempty"` // processors of the machine or of the instance, or the group's quota; absent: no quota
+	Group      bool     `json:"group,omitempty"` // of an instance: it is a control group that shares its processors with others
 	RunS       float64  `json:"run_s"`           // processor time
 	UserS      *float64 `json:"user_s,omitempty"`
 	SystemS    *float64 `json:"system_s,omitempty"`

@@ -188,7 +188,7 @@ func (o *Observation) check(p *problems) {
 	if c := o.CPU; c != nil {
 		p.number("cpu.user", c.User, maxUtilization)
 		p.number("cpu.system", c.System, maxUtilization)
-		p.number("cpu.iowait", c.IOWait, maxUtilization)
+		p.optional("cpu.iowait", c.IOWait, maxUtilization)
 		p.number("cpu.steal", c.Steal, maxUtilization)
 	}
 	for name, v := range sorted(o.Pressure) {

@@ -102,7 +102,9 @@ const leastExpected = 0.005
 func (s *Dial) Features(o *quell.Observation) map[string]float64 {
 	features := map[string]float64{}
 	if c := o.CPU; c != nil {
-		features[ioWait] = c.IOWait
+		if c.IOWait != nil {
+			features[ioWait] = *c.IOWait
+		}
 		s.ratio(features, userRatio, expectedUser, c.User, o)
 		s.ratio(features, systemRatio, expectedSystem, c.System, o)
 	}

@@ -121,7 +121,7 @@ func TestDialFeatures(t *testing.T) {
 	d := decoded(t, dialExample).Dial()
 	rate := 100.0
 	o := &quell.Observation{RequestRate: &rate, RequestRates: map[string]float64{"HomePage": 100},
-		CPU: &quell.CPUTime{User: 0.06, System: 0.01, IOWait: 0.2}, TCP: map[string]float64{"connect_ms_p90": 0.4, "rtt_ms": 3}}
+		CPU: &quell.CPUTime{User: 0.06, System: 0.01, IOWait: new(0.2)}, TCP: map[string]float64{"connect_ms_p90": 0.4, "rtt_ms": 3}}
 	want := map[string]float64{"cpu_user_ratio": 2, "cpu_system_ratio": 1, "iowait": 0.2, "connect_ms_p90": 0.4}
 	if got := d.Features(o); !sameFeatures(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -188,7 +188,8 @@ func (l law) row(resource quell.Resource, level, interfering float64) TrainingRo
 	}
 	p90 = l.about(p90)
 	slow := l.about(2 * p90)
-	cpu := &quell.CPUTime{User: l.about(0.02 + 0.0002*home + 0.0006*(rate-home)), System: l.about(0.01 + 0.0002*rate), IOWait: l.about(0.02)}
+	cpu := &quell.CPUTime{User: l.about(0.02 + 0.0002*home + 0.0006*(rate-home)), System: l.about(0.01 + 0.0002*rate)}
+	cpu.IOWait = new(l.about(0.02))
 	tcp := map[string]float64{"connect_ms_p90": l.about(0.5), "retransmit_rate": l.about(0.2)}
 	if interfering > 0 {
 		switch resource {
@@ -197,7 +198,7 @@ func (l law) row(resource quell.Resource, level, interfering float64) TrainingRo
 		case quell.Memory:
 			cpu.User, cpu.System = cpu.User*1.6, cpu.System*1.4
 		case quell.Disk:
-			cpu.IOWait *= 8
+			*cpu.IOWait *= 8
 		case quell.Network:
 			tcp["connect_ms_p90"] *= 10
 		}

@@ -126,7 +126,9 @@ func (r *TrainingRow) Validate() error {
 	if r.CPU != nil {
 		c.fraction("cpu.user", r.CPU.User)
 		c.fraction("cpu.system", r.CPU.System)
-		c.fraction("cpu.iowait", r.CPU.IOWait)
+		if r.CPU.IOWait != nil {
+			c.fraction("cpu.iowait", *r.CPU.IOWait)
+		}
 		c.fraction("cpu.steal", r.CPU.Steal)
 	}
 	for _, class := range sortedKeys(r.ClassRates) {

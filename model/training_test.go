@@ -29,7 +29,7 @@ func TestReadTraining(t *testing.T) {
 		{Resource: quell.Network, Level: 0.3, Interfering: 0.21, Utilization: 0.298, RequestRate: 71,
 			LatencyMS: quell.Latency{Mean: &ms, P90: &p90, N: 710}, ProbeMS: ProbeRun{17.9, 2.1, 40},
 			By:  &quell.Probing{Bytes: 125_000, Count: 8, PeriodS: 10, From: "training"},
-			CPU: &quell.CPUTime{User: 0.1, System: 0.02}, ClassRates: map[string]float64{"HomePage": 50},
+			CPU: &quell.CPUTime{User: 0.1, System: 0.02, IOWait: new(0.0)}, ClassRates: map[string]float64{"HomePage": 50},
 			Observation: &quell.Observation{
 				At: time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC), WindowS: 10, RequestRate: &rate,
 				Utilization: map[quell.Resource]float64{quell.Network: 0.298, quell.CPU: 0.12}, TCP: map[string]float64{"connect_ms_p90": 0.4},

@@ -15,7 +15,8 @@ import (
 // OwnCgroup, as the value of Options.Cgroup, means the control group of the reading process itself.
 const OwnCgroup = "self"
 
-// CounterThrottled names the counter of the fraction of the quota's enforcement periods in which the processor quota stopped the group.
+// CounterThrottled names the counter of the fraction of enforcement periods in which a processor quota stopped the group. In the
+// observation of an instance that is the group's own quota; a quota of a group above also stops an instance for what its neighbours use.
 const CounterThrottled = "cpu_throttled"
 
 // cgroupAccount reads one control group's processor time and quota, from version 1 or 2 of control groups.
@@ -26,12 +27,17 @@ type cgroupAccount struct {
 
 // groupReading is a group's accounts at one moment.
 type groupReading struct {
-	at                 time.Time
-	used               time.Duration // processor time, since the group was made
-	quota              float64       // the least quota of the group and of those above it, in cores; 0: none
-	periods, throttled uint64        // of the group that has that least quota
-	stopped            time.Duration // how long that quota stopped the group, summed over processors
-	limited            string        // folder of the group that has that least quota
+	at   time.Time
+	used time.Duration // processor time, since the group was made
+	quotaReading
+}
+
+// quotaReading is a processor quota, and how often it has stopped the group that it is set on.
+type quotaReading struct {
+	quota              float64 // in cores; 0: none
+	periods, throttled uint64
+	stopped            time.Duration // summed over processors
+	limited            string        // folder of the group that it is set on
 }
 
 // until returns the cores used between two readings, and the share of periods in which the quota stopped the group.
@@ -48,16 +54,9 @@ func (before *groupReading) until(after *groupReading) (cores float64, throttled
 	return cores, throttled, nil
 }
 
-func (c *cgroupAccount) read(now time.Time) (*groupReading, error) {
-	layout, err := c.layout()
-	if err != nil {
-		return nil, err
-	}
-	reading, err := layout.read(now)
-	if err != nil {
-		return nil, fmt.Errorf("control group %s (agent.cgroup): %w", c.name, err)
-	}
-	return reading, nil
+// failed says which group an error is about.
+func (c *cgroupAccount) failed(err error) error {
+	return fmt.Errorf("control group %s (agent.cgroup): %w", c.name, err)
 }
 
 // layout finds the group in the hierarchies that are mounted.
@@ -121,8 +120,8 @@ func (l *groupLayout) read(now time.Time) (reading *groupReading, err error) {
 	if reading.used, err = l.used(); err != nil {
 		return nil, fmt.Errorf("reading its processor time: %w", err)
 	}
-	if err := l.findQuota(reading); err != nil {
-		return nil, fmt.Errorf("reading its processor quota: %w", err)
+	if reading.quotaReading, err = l.leastQuota(l.top); err != nil {
+		return nil, err
 	}
 	return reading, nil
 }
@@ -143,27 +142,27 @@ func (l *groupLayout) used() (time.Duration, error) {
 	return time.Duration(ns), err
 }
 
-// findQuota finds the least quota of the group and of the groups above it.
-func (l *groupLayout) findQuota(r *groupReading) error {
-	for folder := l.cpu; len(folder) >= len(l.top) && folder != "."; folder = path.Dir(folder) {
+// leastQuota finds the least quota of the group and of those above it, up to the folder top.
+func (l *groupLayout) leastQuota(top string) (least quotaReading, err error) {
+	for folder := l.cpu; len(folder) >= len(top) && folder != "."; folder = path.Dir(folder) {
 		quota, err := l.quota(folder)
 		if errors.Is(err, fs.ErrNotExist) { // the hierarchy's root has no quota
 			continue
 		}
 		if err != nil {
-			return err
+			return least, fmt.Errorf("reading its processor quota: %w", err)
 		}
-		if quota == 0 || r.quota > 0 && quota >= r.quota {
+		if quota == 0 || least.quota > 0 && quota >= least.quota {
 			continue
 		}
 		stat, err := l.stat(folder)
 		if err != nil {
-			return err
+			return least, fmt.Errorf("reading its processor quota: %w", err)
 		}
-		r.quota, r.periods, r.throttled, r.limited = quota, stat["nr_periods"], stat["nr_throttled"], folder
-		r.stopped = time.Duration(stat["throttled_usec"])*time.Microsecond + time.Duration(stat["throttled_time"]) // version 2, version 1
+		stopped := time.Duration(stat["throttled_usec"])*time.Microsecond + time.Duration(stat["throttled_time"]) // version 2, version 1
+		least = quotaReading{quota, stat["nr_periods"], stat["nr_throttled"], stopped, folder}
 	}
-	return nil
+	return least, nil
 }
 
 // quota returns a group's own quota in cores, 0 if it has none.

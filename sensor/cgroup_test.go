@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// In each tree the group uses 3 s of processor time in 10 s, and its quota stops it in 125 of 500 periods.
+// In each tree the group uses 3 s of processor time in 10 s, and the least quota stops somebody in 125 of 500 periods.
 func TestCgroup(t *testing.T) {
 	capacity := map[quell.Resource]float64{quell.CPU: 0.6}
 	for _, c := range []struct {
@@ -23,8 +23,9 @@ func TestCgroup(t *testing.T) {
 		throttled  float64 // -1: absent
 	}{
 		{"the whole machine", "cgroup1", Options{}, 0.75, -1},
-		{"version 1: use of the own group, quota of the one above", "cgroup1", Options{Cgroup: OwnCgroup}, 0.6, 0.25},
-		{"version 1, by path", "cgroup1", Options{Cgroup: "/quell-lab/h1/vm"}, 0.6, 0.25},
+		{"version 1: use of the own group, quota of the one above", "cgroup1", Options{Cgroup: OwnCgroup}, 0.6, -1},
+		{"version 1, by path", "cgroup1", Options{Cgroup: "/quell-lab/h1/vm"}, 0.6, -1},
+		{"version 1: its own quota", "cgroup1", Options{Cgroup: "/quell-lab/h1"}, 0.6, 0.25},
 		{"version 2: the least of the quotas", "cgroup2", Options{Cgroup: OwnCgroup}, 0.6, 0.25},
 		{"version 2: only the one above has a quota", "cgroup2", Options{Cgroup: "/web.slice/free.service"}, 0.15, -1},
 		{"a configured capacity wins", "cgroup2", Options{Cgroup: OwnCgroup, Capacity: capacity}, 0.5, 0.25},
@@ -41,7 +42,10 @@ func TestCgroup(t *testing.T) {
 			if ok != (c.throttled >= 0) || ok && math.Abs(got-c.throttled) > 1e-9 {
 				t.Errorf("throttled %v (present: %t), want %v", got, ok, c.throttled)
 			}
-			if obs.CPU == nil || obs.CPU.User != 0.5 {
+			if s := obs.Sched; s == nil || math.Abs(s.RunS/10/s.Cores-c.want) > 1e-9 {
+				t.Errorf("tasks ran %+v, and utilization is %v", s, c.want)
+			}
+			if c.opts.Cgroup == "" && (obs.CPU == nil || obs.CPU.User != 0.5) {
 				t.Errorf("the machine's own times are %+v", obs.CPU)
 			}
 		})

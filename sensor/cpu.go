@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// CPU measures how the processors spent the window, and the service's own utilisation: user and system time over the capacity in cores. If
-// a control group is set, only that group's processor time counts, and the capacity is the group's quota.
+// CPU measures how the processors spent the window, how the service's tasks ran and waited, and the service's own utilisation: user and
+// system time over the capacity in cores. If a control group is set, all of these are that group's alone, and the capacity is its quota.
 type CPU struct {
 	root  fs.FS
 	cores *float64 // as configured
@@ -21,8 +21,9 @@ type CPU struct {
 
 // cpuReading is the state of the accounts at one moment.
 type cpuReading struct {
-	ticks cpuTicks
-	group *groupReading
+	at      time.Time
+	machine *machineAccount
+	group   *ownAccount // nil if the whole machine is the instance
 }
 
 // NewCPU returns a sensor of all processors below o.Root, or, if o.Cgroup is set, of that group's processor time.
@@ -50,61 +51,71 @@ func (c *CPU) Name() string { return "cpu" }
 func (c *CPU) Sample(now time.Time, obs *quell.Observation) error {
 	before := c.last
 	c.last = nil // after a failure below, the next call only sets the starting point: a reading covers exactly one window
-	after, err := c.read(now)
+	after, partial, err := c.read(now)
 	if err != nil {
 		return err
 	}
 	c.last = after
 	if before == nil {
-		return nil
+		return partial
 	}
-	spent, err := before.ticks.until(after.ticks)
+	own, err := c.between(before, after)
 	if err != nil {
-		return err
+		return errors.Join(partial, err)
 	}
-	obs.CPU = &spent
-	capacity := float64(after.ticks.cores)
-	used := (spent.User + spent.System) * capacity
+	if err := setUtilization(obs, quell.CPU, own.Sched.RunS/own.WindowS, own.Sched.Cores, "cores"); err != nil {
+		return errors.Join(partial, err)
+	}
+	obs.CPU, obs.Sched = own.CPU, own.Sched
 	if c.group != nil {
-		if used, err = before.group.report(after.group, obs); err != nil {
-			return err
-		}
-		if after.group.quota > 0 {
-			capacity = after.group.quota
-		}
+		obs.Pressure = own.Pressure
 	}
-	if c.cores != nil {
-		capacity = *c.cores
-	}
-	return setUtilization(obs, quell.CPU, used, capacity, "cores")
-}
-
-func (c *CPU) read(now time.Time) (*cpuReading, error) {
-	text, err := fs.ReadFile(c.root, "proc/stat")
-	if err != nil {
-		return nil, fmt.Errorf("reading processor times: %w", err)
-	}
-	ticks, err := parseStat(text)
-	if err != nil {
-		return nil, fmt.Errorf("parsing /proc/stat: %w", err)
-	}
-	reading := &cpuReading{ticks: ticks}
-	if c.group != nil {
-		reading.group, err = c.group.read(now)
-	}
-	return reading, err
-}
-
-// report returns how many processors the group used between two readings, and for how long its quota stopped it.
-func (before *groupReading) report(after *groupReading, obs *quell.Observation) (cores float64, err error) {
-	cores, throttled, err := before.until(after)
-	if err == nil && throttled != nil {
+	for name, value := range own.Counters {
 		if obs.Counters == nil {
 			obs.Counters = map[string]float64{}
 		}
-		obs.Counters[CounterThrottled] = *throttled
+		obs.Counters[name] = value
 	}
-	return cores, err
+	return partial
+}
+
+// between returns what the instance did between two readings.
+func (c *CPU) between(before, after *cpuReading) (*quell.Observation, error) {
+	window := after.at.Sub(before.at)
+	if window <= 0 {
+		return nil, errors.New("no time passed since the last reading: reading skipped")
+	}
+	own, err := before.machine.until(after.machine, after.at, window)
+	if err != nil {
+		return nil, err
+	}
+	cores := own.Sched.Cores
+	if c.group != nil && after.group.cores > 0 {
+		cores = after.group.cores
+	}
+	if c.cores != nil {
+		cores = *c.cores
+	}
+	if c.group != nil {
+		return before.group.until(after.group, own, cores)
+	}
+	own.Sched.Cores = cores
+	return own, nil
+}
+
+// read reads all accounts. partial is an error about a part of them that is missing.
+func (c *CPU) read(now time.Time) (reading *cpuReading, partial, err error) {
+	reading = &cpuReading{at: now}
+	if reading.machine, partial = readProcessors(c.root); reading.machine == nil {
+		return nil, nil, partial
+	}
+	if c.group == nil {
+		return reading, partial, nil
+	}
+	if reading.group, err = c.group.readOwn(now); reading.group == nil {
+		return nil, nil, errors.Join(partial, err)
+	}
+	return reading, errors.Join(partial, err), nil
 }
 
 // until returns the fractions of the time between two readings.
@@ -124,10 +135,11 @@ func (before cpuTicks) until(after cpuTicks) (quell.CPUTime, error) {
 	if total == 0 {
 		return quell.CPUTime{}, errors.New("no processor time passed since the last reading: reading skipped")
 	}
+	ioWait := float64(spent.iowait) / total
 	return quell.CPUTime{
 		User:   float64(spent.user) / total,
 		System: float64(spent.system) / total,
-		IOWait: float64(spent.iowait) / total,
+		IOWait: &ioWait,
 		Steal:  float64(spent.steal) / total,
 	}, nil
 }

@@ -206,6 +206,17 @@ type machineAccount struct {
 }
 
 func readMachine(root fs.FS) (*machineAccount, error) {
+	m, err := readProcessors(root)
+	if m == nil {
+		return nil, err
+	}
+	var errPressure error
+	m.pressure, errPressure = readStalls(root, "proc/pressure", "")
+	return m, errors.Join(errPressure, err)
+}
+
+// readProcessors reads a machine's account without its pressure. An error beside an account is about the account's missing part.
+func readProcessors(root fs.FS) (*machineAccount, error) {
 	text, err := fs.ReadFile(root, "proc/stat")
 	if err != nil {
 		return nil, fmt.Errorf("reading processor times: %w", err)
@@ -214,10 +225,9 @@ func readMachine(root fs.FS) (*machineAccount, error) {
 	if m.ticks, err = parseStat(text); err != nil {
 		return nil, fmt.Errorf("parsing /proc/stat: %w", err)
 	}
-	m.pressure, err = readStalls(root, "proc/pressure", "")
 	text, errSched := fs.ReadFile(root, "proc/schedstat")
 	if errors.Is(errSched, fs.ErrNotExist) {
-		return m, err
+		return m, nil
 	}
 	if errSched == nil {
 		var wait float64
@@ -225,7 +235,7 @@ func readMachine(root fs.FS) (*machineAccount, error) {
 			m.wait = &wait
 		}
 	}
-	return m, errors.Join(err, errSched)
+	return m, errSched
 }
 
 // until returns what the machine did between two moments.
@@ -255,6 +265,7 @@ type groupAccount struct {
 	user, system *time.Duration
 	pressure     map[string]stall
 	tasks        map[int]taskTimes // nil if pressure reports how tasks wait, or if nothing does
+	disks        bool              // tasks has the time for which each waited for disks
 }
 
 // readGroup returns what could be read of a group, and an error about what could not. If the processor time cannot be read, it returns only
@@ -270,7 +281,7 @@ func readGroup(l *groupLayout, now time.Time, tasks *taskReader) (*groupAccount,
 		account.pressure, err = readStalls(l.root, l.cpu, ".pressure")
 	}
 	if _, told := account.pressure["cpu"]; !told {
-		account.tasks = tasks.read(l)
+		account.tasks, account.disks = tasks.read(l), tasks.disks
 	}
 	return account, err
 }
@@ -357,9 +368,10 @@ func waited(before, after map[int]taskTimes, window time.Duration) (wait, taskRu
 
 // taskReader reads how long tasks ran and waited.
 type taskReader struct {
-	root fs.FS
-	told bool // the kernel reports it
-	left int
+	root  fs.FS
+	told  bool // the kernel reports it
+	disks bool // also how long they waited for disks
+	left  int
 }
 
 func newTaskReader(root fs.FS) *taskReader {
@@ -417,7 +429,18 @@ func (t *taskReader) add(times map[int]taskTimes, id string) {
 	if err != nil {
 		return
 	}
-	if one, err := parseTaskSchedstat(text); err == nil {
-		times[number] = one
+	one, err := parseTaskSchedstat(text)
+	if err != nil {
+		return
 	}
+	if t.disks {
+		text, err := fs.ReadFile(t.root, "proc/"+id+"/stat")
+		if err != nil {
+			return
+		}
+		if one.disk, err = parseTaskDisk(text); err != nil {
+			return
+		}
+	}
+	times[number] = one
 }

@@ -44,8 +44,8 @@ type Options struct {
 	DiskBytes float64
 	// Wanted are the resources, besides network and cpu, whose utilisation is measured.
 	Wanted []quell.Resource
-	// Cgroup is the control group that runs the service: OwnCgroup, or a path below the hierarchy. If it is empty, the whole machine's
-	// processor time counts as the service's.
+	// Cgroup is the control group that runs the service: OwnCgroup, or a path below the hierarchy. If it is empty, the processor time and
+	// the pressure of the whole machine count as the service's.
 	Cgroup string
 	// Exclude returns the bytes that the probe server has sent so far; they do not count as the service's traffic. Nil excludes nothing.
 	Exclude func() uint64
@@ -53,7 +53,7 @@ type Options struct {
 	More []Sensor
 }
 
-// New returns the sensors of network, cpu and pressure, and those that o asks for. A capacity that is not a positive number is a
+// New returns the sensors of network, cpu, pressure and tcp, and those that o asks for. A capacity that is not a positive number is a
 // *quell.UserError.
 func New(o Options) (*Set, error) {
 	network, errNetwork := NewNetwork(o)
@@ -61,7 +61,10 @@ func New(o Options) (*Set, error) {
 	if err := errors.Join(errNetwork, errCPU); err != nil {
 		return nil, err
 	}
-	set := []Sensor{network, cpu, NewPressure(o)}
+	set := []Sensor{network, cpu, NewTCP(o)}
+	if o.Cgroup == "" { // else cpu reports the group's own pressure
+		set = append(set, NewPressure(o))
+	}
 	if slices.Contains(o.Wanted, quell.Disk) || o.Capacity[quell.Disk] > 0 || o.DiskBytes > 0 {
 		disk, err := NewDisk(o)
 		if err != nil {

@@ -238,7 +238,7 @@ func typicalReading(i int) quell.Reading {
 		Observation: quell.Observation{
 			At: time.Now().UTC(), WindowS: clusterPeriod.Seconds(),
 			Utilization: map[quell.Resource]float64{quell.CPU: 0.3127, quell.Network: 0.4183, quell.Disk: 0.0712, quell.Memory: 0.5561},
-			CPU:         &quell.CPUTime{User: 0.2214, System: 0.0763, IOWait: 0.0121, Steal: steal},
+			CPU:         &quell.CPUTime{User: 0.2214, System: 0.0763, IOWait: new(0.0121), Steal: steal},
 			Counters:    map[string]float64{"throttled": 0.0312, "network_tx_bytes_per_s": 48_211_713.4, "network_rx_bytes_per_s": 2_190_334.7},
 			TCP:         map[string]float64{"retransmitted_share": 0.00312, "rtt_ms": 1.417},
 			Pressure:    map[string]float64{"cpu": 0.0214, "io": 0.0031, "memory": 0},

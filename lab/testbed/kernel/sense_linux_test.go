@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,11 +71,40 @@ func TestAgentSensesItsOwnPlace(t *testing.T) {
 		t.Errorf("the agent counts %.3f of the link where the instance sent nothing", got)
 	}
 	alone, beside := busy.Utilization[quell.CPU], quiet.Utilization[quell.CPU]
+	if used := busy.CPU.User + busy.CPU.System; math.Abs(used-alone) > 1e-9 {
+		t.Errorf("user and system time are %.3f of the quota, and %.3f is used", used, alone)
+	}
 	if !(alone < 1.4 && beside < alone) {
 		t.Errorf("the processor: %.3f of the quota used by the instance, %.3f beside a busy neighbour", alone, beside)
 	}
-	if busy.Counters[sensor.CounterThrottled] <= 0 {
-		t.Errorf("the quota stopped nobody: %v", busy.Counters)
+}
+
+// Beside a neighbour that uses up the host's quota, an agent on an idle instance reads the same user, system and disk-waiting time as
+// without one, and no throttling: the quota is the host's, not the instance's.
+func TestNeighbourIsNotSensed(t *testing.T) {
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Network: 100e6, Cores: 0.2}}})
+	const window = 500 * time.Millisecond
+	calm := sensed(t, l, func() { time.Sleep(window) })
+	beside := sensed(t, l, func() {
+		defer spin(t, place(t, l, "h1", Neighbour))()
+		time.Sleep(window)
+		awaitThrottling(t, l)
+	})
+	const little = 0.15 // of the quota, of which the neighbour takes about 1; the agent's own sampling takes a few hundredths
+	for what, o := range map[string]quell.Observation{"calm": calm, "beside a busy neighbour": beside} {
+		t.Logf("%s: %.3f s, %+v, %+v, %v", what, o.WindowS, o.CPU, o.Sched, o.Counters)
+		if o.CPU == nil || o.Sched == nil || o.CPU.User > little || o.CPU.System > little || o.CPU.IOWait != nil && *o.CPU.IOWait > little {
+			t.Errorf("%s: the idle instance's processors: %+v, %+v", what, o.CPU, o.Sched)
+		}
+		if _, told := o.Counters[sensor.CounterThrottled]; told || o.Sched.ThrottledS == nil || *o.Sched.ThrottledS != 0 {
+			t.Errorf("%s: throttled: %v, %+v", what, o.Counters, o.Sched)
+		}
+		if o.Pressure != nil {
+			t.Errorf("%s: pressure %v, which is not the instance's own", what, o.Pressure)
+		}
+	}
+	if _, told := beside.TCP[sensor.RetransmitRate]; !told {
+		t.Errorf("no rate of retransmissions: %v", beside.TCP)
 	}
 }
 
