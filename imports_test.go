@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"balancer":         {".", "config/keys"},
 	"balancer/*":       {".", "balancer", "config/keys", "internal/outage"},
 	"balancer/command": {".", "balancer", "config/keys", "internal/outage", "internal/program", "internal/atomicfile"},
-	"balancer/measure": {".", "internal/tick"},
+	"balancer/measure": {".", "balancer", "internal/tick"},
 	"balancer/builtin": {".", "balancer", "balancer/measure", "config/keys", "route", "internal/outage", "internal/tick",
 		"internal/atomicfile"},
 	"balancer/haproxy": {".", "balancer", "balancer/measure", "config/keys", "internal/outage", "internal/tick", "internal/atomicfile"},

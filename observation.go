@@ -221,6 +221,8 @@ type Reading struct {
 	LatencyHDR  []byte      `json:"latency_hdr,omitempty"` // balancer: HdrHistogram (V2, compressed) of microseconds
 	ConnectHDR  []byte      `json:"connect_hdr,omitempty"` // balancer: connect times in the same form
 
+	ClassHDR map[string][]byte `json:"class_hdr,omitempty"` // balancer: response times by class of request, in the same form
+
 	Limits   map[Resource]float64 `json:"limits,omitempty"`   // agent: the limits in force, in the units of Limit
 	Settings map[string]float64   `json:"settings,omitempty"` // agent: the settings in force; keys as from Setting.Key
 }

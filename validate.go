@@ -16,6 +16,7 @@ const (
 	maxMS          = 1e9
 	maxIDBytes     = 256
 	maxReasonBytes = 1024
+	maxClasses     = 64 // of requests, in one reading
 )
 
 // SumTolerance is the relative tolerance for comparing sums.
@@ -110,6 +111,14 @@ func (r *Reading) Validate() error {
 	for field, encoded := range sorted(map[string][]byte{"connect_hdr": r.ConnectHDR, "latency_hdr": r.LatencyHDR}) {
 		if err := checkHistogram(encoded); err != nil {
 			p.addf(field, "%v", err)
+		}
+	}
+	if len(r.ClassHDR) > maxClasses {
+		p.addf("class_hdr", "%d classes; at most %d are possible", len(r.ClassHDR), maxClasses)
+	}
+	for class, encoded := range sorted(r.ClassHDR) {
+		if err := checkHistogram(encoded); err != nil {
+			p.addf("class_hdr."+class, "%v", err)
 		}
 	}
 	if r.Source != FromAgent && len(r.Limits)+len(r.Settings) > 0 {

@@ -35,6 +35,7 @@ type Service struct {
 	Period   time.Duration // the sampling period
 	Fast     time.Duration // the period of a fast policy; 0: there is none
 	Drain    time.Duration // how long open requests may take to finish
+	Classes  Classes       // the classes of requests that are measured apart; none: all are measured together
 	Logger   *slog.Logger
 }
 

@@ -37,6 +37,8 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 			"balancer.max_conns_per_client changed: send SIGHUP to the balancer to apply it."},
 		"more connections of one client": {"balancer: {max_conns_per_client: 7}\n", "balancer: {max_conns_per_client: 8}\n",
 			"balancer.max_conns_per_client", "balancer.max_conns_per_client changed: send SIGHUP to the balancer to apply it."},
+		"classes of requests": {"", "balancer: {classes: [{name: home, path: /}]}\n", "balancer.classes",
+			"balancer.classes changed: restart the balancer to apply it."},
 		"the bus": {"", "bus: {url: 'nats://h:1'}\n", "bus.url",
 			"bus.url changed: restart the controller, the balancer and the agents to apply it."},
 		"a list, and what follows from it": {fixed, strings.Replace(fixed, "h:2", "h:3", 1), "scaler.instances",

@@ -24,6 +24,7 @@ func checkFile(d *keys.Decoder, f *File) {
 	if d.Sound("balancer.kind") {
 		f.Balancer.Settings.Check(d)
 	}
+	f.Balancer.Classes.Check(d, "balancer.classes")
 	if d.Given("scaler") && d.Sound("scaler.kind") {
 		f.Scaler.Settings.Check(d, f.Service)
 	}

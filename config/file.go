@@ -68,6 +68,7 @@ type Balancer struct {
 	Kind     string
 	Name     string // distinguishes several balancers
 	Drain    time.Duration
+	Classes  balancer.Classes
 	Settings balancer.Settings // of the kind
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/policy"
@@ -94,6 +95,9 @@ func (t Drivers) balancerKeys(b *Balancer) keys.Value {
 	return keys.ByKind(&b.Kind, &b.Settings, t.Balancers, "envoy", "nginx", "lvs").Beside(
 		keys.Opt("name", keys.Ident(&b.Name), "name of this balancer, different for each if there are several"),
 		keys.Opt("drain", keys.Duration(&b.Drain).AtLeast(0), "how long open requests may take to finish before their connections are closed"),
+		keys.Opt("classes", balancer.ClassKeys(&b.Classes),
+			"kinds of requests whose rates and response times are measured apart; the first pattern that matches counts, "+
+				"and requests that match none are of class other").Or("all requests together"),
 	)
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/config/keys"
@@ -63,6 +64,7 @@ func TestFullFile(t *testing.T) {
 		},
 		Balancer: Balancer{
 			Kind: "builtin", Name: "edge-1", Drain: 10 * time.Second,
+			Classes: balancer.Classes{{Name: "home", Path: "/"}, {Name: "tags", Path: "/tag/*"}},
 			Settings: &builtin.Settings{
 				Listen: ":80", Admin: "/etc/quell/run/admin.sock", Metrics: "0.0.0.0:9000", Scheduling: quell.Random2,
 				Health: builtin.Health{Path: "/up", Interval: 500 * time.Millisecond, Timeout: 250 * time.Millisecond, Fall: 3, Rise: 1},

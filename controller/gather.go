@@ -116,7 +116,11 @@ func bulk(r *quell.Reading) int {
 	const each, class = 1 << 10, 256
 	o := &r.Observation
 	entries := len(o.RequestRates) + len(o.LatencyByClassMS) + len(o.Counters) + len(o.TCP) + len(o.Pressure) + len(r.Settings)
-	return each + len(r.LatencyHDR) + len(r.ConnectHDR) + class*entries
+	size := each + len(r.LatencyHDR) + len(r.ConnectHDR) + class*entries
+	for _, encoded := range r.ClassHDR {
+		size += class + len(encoded)
+	}
+	return size
 }
 
 // knows returns whether an instance was in the last snapshot. Before the first snapshot it returns true.

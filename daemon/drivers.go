@@ -35,6 +35,7 @@ func Drivers() config.Drivers {
 func serviceOf(file *config.File, log *slog.Logger) balancer.Service {
 	return balancer.Service{
 		Name: file.Service.Name, Balancer: file.Balancer.Name, Data: file.Data,
-		Period: file.Service.Sampling, Fast: file.Service.Policy.Fast.Sampling, Drain: file.Balancer.Drain, Logger: log,
+		Period: file.Service.Sampling, Fast: file.Service.Policy.Fast.Sampling, Drain: file.Balancer.Drain,
+		Classes: file.Balancer.Classes, Logger: log,
 	}
 }

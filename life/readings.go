@@ -197,8 +197,8 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 	}
 	o.RequestRate, o.InFlight, o.ErrorRate = &sum.rate, &sum.inFlight, failed.mean()
 	o.LatencyMS = latency.summary()
-	if only := &readings[0]; len(readings) == 1 { // classes have no histograms, and percentiles cannot be merged
-		o.LatencyByClassMS, o.RequestRates = only.Observation.LatencyByClassMS, only.Observation.RequestRates
+	damaged = append(damaged, mergeClasses(o, readings)...)
+	if only := &readings[0]; len(readings) == 1 { // percentiles cannot be merged
 		if l := only.Observation.LatencyMS; o.LatencyMS == nil && len(only.LatencyHDR) == 0 && l != nil && l.N > 0 {
 			o.LatencyMS = l
 		}
@@ -210,6 +210,43 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 			o.TCP = map[string]float64{}
 		}
 		o.TCP["connect_ms_p90"] = *c.P90
+	}
+	return damaged
+}
+
+// mergeClasses adds the rates and response times of the classes of requests. If there are several balancers, a class without a histogram
+// has only a rate.
+func mergeClasses(o *quell.Observation, readings []Received) (damaged []*DamagedError) {
+	if only := &readings[0]; len(readings) == 1 {
+		o.RequestRates, o.LatencyByClassMS = only.Observation.RequestRates, only.Observation.LatencyByClassMS
+		return nil
+	}
+	o.RequestRates, o.LatencyByClassMS = nil, nil
+	classes := map[string]*histograms{}
+	for i := range readings {
+		r := &readings[i]
+		for class, rate := range r.Observation.RequestRates {
+			if o.RequestRates == nil {
+				o.RequestRates = map[string]float64{}
+			}
+			o.RequestRates[class] += rate
+		}
+		for _, class := range slices.Sorted(maps.Keys(r.ClassHDR)) {
+			if classes[class] == nil {
+				classes[class] = &histograms{}
+			}
+			if err := classes[class].add(r.ClassHDR[class]); err != nil {
+				damaged = append(damaged, &DamagedError{r.Reading, err})
+			}
+		}
+	}
+	for class, h := range classes {
+		if l := h.summary(); l != nil {
+			if o.LatencyByClassMS == nil {
+				o.LatencyByClassMS = map[string]quell.Latency{}
+			}
+			o.LatencyByClassMS[class] = *l
+		}
 	}
 	return damaged
 }

@@ -1,10 +1,12 @@
 package life
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
@@ -148,6 +150,42 @@ func TestPutKeepsTheNewestOfEachSender(t *testing.T) {
 	}
 	if !slices.EqualFunc(readings, want, func(a, b Received) bool { return BySender(a, b) == 0 && a.At.Equal(b.At) }) {
 		t.Errorf("%+v", readings)
+	}
+}
+
+// Response times of a class are merged as histograms, its rates are added. What a single balancer says of classes is used as it is.
+func TestClassesMerge(t *testing.T) {
+	of := func(sender string, rate float64, ms ...int64) Received {
+		h := hdrhistogram.New(1, 1e9, 2)
+		for _, v := range ms {
+			_ = h.RecordValue(1000 * v)
+		}
+		text, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := said(quell.FromBalancer, sender, 0)
+		r.Observation.RequestRates = map[string]float64{"home": rate, "other": 0}
+		p90 := float64(ms[len(ms)-1])
+		r.Observation.LatencyByClassMS = map[string]quell.Latency{"home": {P90: &p90, N: len(ms)}}
+		r.ClassHDR = map[string][]byte{"home": text}
+		return r
+	}
+	east, west := of("east", 3, 10, 10, 10, 10, 10, 10, 10, 10, 10), of("west", 1, 90)
+	o, damaged := Merge(epoch, epoch, []Received{east, west})
+	if len(damaged) > 0 || o.RequestRates["home"] != 4 || o.RequestRates["other"] != 0 || len(o.RequestRates) != 2 {
+		t.Errorf("rates %v, %v", o.RequestRates, damaged)
+	}
+	if l := o.LatencyByClassMS["home"]; l.N != 10 || math.Abs(*l.P90-10) > 0.2 || math.Abs(*l.P99-90) > 2 {
+		t.Errorf("response times %+v", l)
+	}
+	if o, _ := Merge(epoch, epoch, []Received{west}); o.RequestRates["home"] != 1 || *o.LatencyByClassMS["home"].P90 != 90 {
+		t.Errorf("a single balancer: %+v", o)
+	}
+	west.ClassHDR["home"] = []byte("damaged")
+	o, damaged = Merge(epoch, epoch, []Received{east, west})
+	if len(damaged) != 1 || o.LatencyByClassMS["home"].N != 9 || o.RequestRates["home"] != 4 {
+		t.Errorf("beside a damaged histogram: %+v, %v", o, damaged)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 // result is how a request ended. It counts for the last instance that was tried.
 type result struct {
+	class   string        // of the request; "" if classes are not measured
 	code    string        // class of the status, or "aborted" if the response was incomplete
 	failed  bool          // no connection, 5xx, or broken off by the instance or by a client that had waited too long
 	took    time.Duration // from the request's arrival to the last byte
@@ -29,25 +30,33 @@ type meter struct {
 	metrics *instanceMetrics
 }
 
-func newMeter(now time.Time, m *instanceMetrics) *meter {
-	return &meter{began: now, openSince: now, tally: measure.New(), metrics: m}
+func newMeter(now time.Time, m *instanceMetrics, classes ...string) *meter {
+	return &meter{began: now, openSince: now, tally: measure.New(classes...), metrics: m}
 }
 
-func (m *meter) requestSent(now time.Time) {
+func (m *meter) requestSent(now time.Time, class string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.account(now)
 	m.open++
-	m.tally.Arrived++
+	m.arrived(class, 1)
 }
 
-func (m *meter) requestMoved(now time.Time) {
+// arrived counts requests that were given to the instance; a negative number takes them back.
+func (m *meter) arrived(class string, n int64) {
+	m.tally.Arrived += n
+	if class != "" {
+		m.tally.Class(class).Arrived += n
+	}
+}
+
+func (m *meter) requestMoved(now time.Time, class string) {
 	m.metrics.moved.Inc()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.account(now)
 	m.open--
-	m.tally.Arrived--
+	m.arrived(class, -1)
 	m.tally.Moved++
 }
 
@@ -63,6 +72,14 @@ func (m *meter) requestDone(now time.Time, r result) {
 	}
 	if r.counted {
 		m.tally.Latency(r.took)
+	}
+	if r.class == "" {
+		return
+	}
+	c := m.tally.Class(r.class)
+	c.Requests++
+	if r.counted {
+		c.Latency(r.took)
 	}
 }
 

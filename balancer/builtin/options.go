@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 )
 
 // InstanceHeader is the response header that names the instance that answered.
@@ -31,6 +32,8 @@ type Options struct {
 
 	// Inherited are open sockets that the previous process passed on. Those whose addresses are not configured any more are closed.
 	Inherited Inherited
+
+	Classes balancer.Classes // the classes of requests that are measured apart
 
 	Scheduling quell.Scheduling // default leastconn
 	Seed       uint64           // seed of the algorithms that choose at random

@@ -123,7 +123,7 @@ func (p *pool) reuseOrAdd(spec quell.Backend, had []*backend, now time.Time) *ba
 	}
 	m := p.meters[spec.ID]
 	if m == nil {
-		m = newMeter(now, p.metrics.instance(spec.ID))
+		m = newMeter(now, p.metrics.instance(spec.ID), p.opts.Classes.Names()...)
 		p.meters[spec.ID] = m
 	}
 	b := newBackend(spec, m, p.opts, p.places)
@@ -210,12 +210,12 @@ func (p *pool) admit(good func(*backend) bool) {
 	}
 }
 
-// acquire chooses a backend for a request among those not tried yet, or returns nil. met is the number of requests that were already open
-// at that backend.
-func (p *pool) acquire(now time.Time, tried []*backend) (b *backend, met int64) {
+// acquire chooses a backend for a request of a class among those not tried yet, or returns nil. met is the number of requests that were
+// already open at that backend.
+func (p *pool) acquire(now time.Time, class string, tried []*backend) (b *backend, met int64) {
 	b, met = p.pick(now, tried)
 	if b != nil {
-		b.meter.requestSent(now)
+		b.meter.requestSent(now, class)
 	}
 	return b, met
 }

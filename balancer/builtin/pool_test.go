@@ -277,7 +277,7 @@ func TestPoolFollowsItsModel(t *testing.T) {
 				desired = rapid.SliceOfNDistinct(rapid.Custom(drawBackend), 0, 4, func(b quell.Backend) string { return b.ID }).Draw(t, "desired")
 				p.apply(desired, time.Now())
 			case 1:
-				if b, _ := p.acquire(time.Now(), nil); b != nil {
+				if b, _ := p.acquire(time.Now(), "", nil); b != nil {
 					if i := slices.IndexFunc(desired, func(d quell.Backend) bool { return d == b.spec }); i < 0 || b.spec.Weight == 0 || b.spec.Draining {
 						t.Fatalf("%+v got a request; asked for are %+v", b.spec, desired)
 					}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/route"
 )
@@ -23,6 +24,7 @@ var errNoBackend = errors.New("no instance is available")
 type proxy struct {
 	pool     *pool
 	gate     *gate
+	classes  balancer.Classes
 	reverse  *httputil.ReverseProxy
 	log      *slog.Logger
 	unrouted outage.Flood   // requests for which there is no instance
@@ -30,8 +32,9 @@ type proxy struct {
 	ending   atomic.Bool    // shutting down: connections are closed after their request
 }
 
-func newProxy(p *pool, g *gate, log *slog.Logger) *proxy {
-	x := &proxy{pool: p, gate: g, log: log, unrouted: outage.Flood{Logger: log, What: "requests find no instance", Level: slog.LevelWarn}}
+func newProxy(p *pool, g *gate, classes balancer.Classes, log *slog.Logger) *proxy {
+	x := &proxy{pool: p, gate: g, classes: classes, log: log}
+	x.unrouted = outage.Flood{Logger: log, What: "requests find no instance", Level: slog.LevelWarn}
 	x.reverse = &httputil.ReverseProxy{
 		Rewrite:       x.forward,
 		Transport:     x,
@@ -47,6 +50,7 @@ func newProxy(p *pool, g *gate, log *slog.Logger) *proxy {
 type exchange struct {
 	arrived  time.Time
 	request  *http.Request // the request as the server read it; trailers are added to it
+	class    string        // of the request; "" if classes are not measured
 	header   http.Header   // of the response
 	client   *inbound      // nil if the connection was not accepted by the balancer
 	backend  *backend      // the last backend tried
@@ -85,7 +89,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p.active.Add(1)
 	defer p.active.Done()
-	x := &exchange{arrived: time.Now(), request: r, header: w.Header()}
+	x := &exchange{arrived: time.Now(), request: r, header: w.Header(), class: p.classes.Of(r.RequestURI)}
 	x.client, _ = r.Context().Value(inboundKey{}).(*inbound)
 	if p.ending.Load() {
 		w.Header().Set("Connection", "close")
@@ -112,7 +116,7 @@ func (p *proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.WithContext(ctx)
 	}
 	x.sent, x.patience = time.Now(), time.Duration(p.pool.patience.Load())
-	if x.backend, x.met = p.pool.acquire(x.sent, nil); x.backend == nil {
+	if x.backend, x.met = p.pool.acquire(x.sent, x.class, nil); x.backend == nil {
 		p.pool.unrouted.Add(1)
 		return nil, errNoBackend
 	}
@@ -143,11 +147,11 @@ func (p *proxy) move(ctx context.Context, x *exchange, tried []*backend) bool {
 		return false
 	}
 	now := time.Now()
-	next, met := p.pool.acquire(now, tried)
+	next, met := p.pool.acquire(now, x.class, tried)
 	if next == nil {
 		return false
 	}
-	x.backend.meter.requestMoved(now)
+	x.backend.meter.requestMoved(now, x.class)
 	var e *ending
 	if !x.own {
 		e = x.ending(now, true)
@@ -250,7 +254,7 @@ func (x *exchange) ending(now time.Time, failed bool) *ending {
 // at least as long as a health check may take, because then the instance may hang. It does not count if the client leaves sooner, or during
 // its upload, or during the answer, as video players do. The balancer's own errors do not count either.
 func (x *exchange) result(now time.Time, client context.Context) result {
-	r := result{code: codeClass(x.status), took: now.Sub(x.arrived)}
+	r := result{class: x.class, code: codeClass(x.status), took: now.Sub(x.arrived)}
 	switch {
 	case x.refused && client.Err() != nil:
 		r.code, r.failed = codeAborted, now.Sub(x.sent) >= x.patience && (x.upload == nil || !x.upload.broken.Load())

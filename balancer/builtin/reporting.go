@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/internal/tick"
@@ -17,13 +18,14 @@ type reporter struct {
 	opts      *Options
 	pool      *pool
 	spare     *measure.Tally
+	watch     balancer.ClassWatch
 	outage    outage.Log
 	pace      measure.Pace
 	stretches map[string]*measure.Stretch // by instance; used while there is a fast policy
 }
 
 func newReporter(o *Options, p *pool) *reporter {
-	r := &reporter{opts: o, pool: p, spare: measure.New(), stretches: map[string]*measure.Stretch{},
+	r := &reporter{opts: o, pool: p, spare: measure.New(o.Classes.Names()...), stretches: map[string]*measure.Stretch{},
 		outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
 	r.pace.Set(o.Period, o.Fast)
 	return r
@@ -51,6 +53,7 @@ func (r *reporter) readings(now time.Time) []quell.Reading {
 	fast := r.pace.Fast()
 	meters := r.pool.takeMeters()
 	readings := make([]quell.Reading, 0, len(meters))
+	arrived := map[string]int64{}
 	for _, id := range slices.Sorted(maps.Keys(meters)) {
 		t, window, meanOpen := meters[id].rotate(now, r.spare)
 		reading, err := t.Reading(now.UTC(), window, meanOpen)
@@ -58,8 +61,14 @@ func (r *reporter) readings(now time.Time) []quell.Reading {
 		if fast {
 			r.stretch(id).Add(t, window, meanOpen)
 		}
+		for class, n := range t.Arrivals() {
+			arrived[class] += n
+		}
 		t.Reset()
 		r.spare = t
+	}
+	for _, mistake := range r.watch.Add(r.opts.Classes, arrived) {
+		r.opts.Logger.Warn(mistake)
 	}
 	switch {
 	case !fast:

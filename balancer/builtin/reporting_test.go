@@ -1,9 +1,11 @@
 package builtin
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"slices"
@@ -16,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/measure"
 )
 
@@ -28,13 +31,13 @@ func TestWindowOfOneInstance(t *testing.T) {
 	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
 	m := testMeter(t0)
-	m.requestSent(at(0))
-	m.requestSent(at(1000))
+	m.requestSent(at(0), "")
+	m.requestSent(at(1000), "")
 	m.requestDone(at(2000), result{code: "2xx", took: 2 * time.Second, counted: true})
 	m.requestDone(at(3000), result{code: "5xx", took: time.Second, failed: true})
-	m.requestSent(at(3000))
-	m.requestMoved(at(3000))
-	m.requestSent(at(3000)) // still open at the window's end
+	m.requestSent(at(3000), "")
+	m.requestMoved(at(3000), "")
+	m.requestSent(at(3000), "") // still open at the window's end
 	m.connected(4 * time.Millisecond)
 
 	tally, window, open := m.rotate(at(4000), measure.New())
@@ -63,7 +66,7 @@ func TestWindowOfOneInstance(t *testing.T) {
 func TestTimesOutOfOrder(t *testing.T) {
 	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	m := testMeter(t0)
-	m.requestSent(t0.Add(20 * time.Millisecond))
+	m.requestSent(t0.Add(20*time.Millisecond), "")
 	m.requestDone(t0.Add(10*time.Millisecond), result{code: "2xx", counted: true})
 	for _, now := range []time.Time{t0.Add(15 * time.Millisecond), t0.Add(14 * time.Millisecond), t0.Add(30 * time.Millisecond)} {
 		tally, window, open := m.rotate(now, measure.New())
@@ -158,6 +161,56 @@ func TestWindowsDoNotRunIntoEachOther(t *testing.T) {
 		if r[0].Requests != int64(requests*2/3) || r[1].Requests != int64(requests/3) {
 			t.Errorf("window %d: %d and %d requests of %d", window, r[0].Requests, r[1].Requests, requests)
 		}
+	}
+}
+
+// Rates and response times are measured by class, also of classes without requests, of requests that fail, and of those that were moved.
+func TestClassesAreMeasured(t *testing.T) {
+	var said bytes.Buffer
+	s := start(t, Options{Service: "video", Period: time.Hour, Scheduling: quell.RoundRobin, Logger: slog.New(slog.NewTextHandler(&said, nil)),
+		Classes: balancer.Classes{{Name: "home", Path: "/"}, {Name: "tags", Path: "/tag/*"}, {Name: "never", Path: "/never"}}})
+	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/tag/broken" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	applyHealthy(t, s, in.backend(1))
+	_ = s.reporter.readings(time.Now())
+	c := client(t)
+	for path, n := range map[string]int{"/?a=b": 3, "/tag/x": 2, "/tag/broken": 1, "/picture": 4} {
+		for range n {
+			if _, err := do(c, http.MethodGet, "http://"+s.Addr()+path, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	waitFor(t, "the requests' end", func() bool { return stateOf(t, s, "i1").InFlight == 0 })
+	r := s.reporter.readings(time.Now())[0]
+	if err := r.Validate(); err != nil {
+		t.Error(err)
+	}
+	o := r.Observation
+	for class, want := range map[string]struct{ arrived, n int }{
+		"home": {3, 3}, "tags": {3, 2}, "never": {0, 0}, balancer.OtherClass: {4, 4},
+	} {
+		rate, told := o.RequestRates[class]
+		if !told || math.Abs(rate*o.WindowS-float64(want.arrived)) > 1e-6 || o.LatencyByClassMS[class].N != want.n ||
+			(len(r.ClassHDR[class]) > 0) != (want.n > 0) {
+			t.Errorf("class %s: rate %v (told: %t) in %v s, response times %+v", class, rate, told, o.WindowS, o.LatencyByClassMS[class])
+		}
+	}
+	if n := len(o.RequestRates); n != 4 {
+		t.Errorf("%d classes: %v", n, o.RequestRates)
+	}
+	s.reporter.watch.Add(s.opts.Classes, map[string]int64{"home": 989})
+	get(t, c, s)
+	waitFor(t, "the request's end", func() bool { return stateOf(t, s, "i1").InFlight == 0 })
+	if o := s.reporter.readings(time.Now())[0].Observation; o.RequestRates["tags"] != 0 || len(o.LatencyByClassMS) != 1 {
+		t.Errorf("the next window: %+v", o)
+	}
+	want := "0 of the last 1000 requests match"
+	if strings.Count(said.String(), want) != 1 || !strings.Contains(said.String(), "class never") {
+		t.Errorf("the log says %q, want once that %s", said.String(), want)
 	}
 }
 

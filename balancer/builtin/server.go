@@ -64,7 +64,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.gate = newGate(s.files.clients, s.eachClient(&o), clientRulesOf(&o), o.Logger)
 	s.metrics.follow(s.pool, s.gate, &s.opts)
-	s.proxy = newProxy(s.pool, s.gate, o.Logger)
+	s.proxy = newProxy(s.pool, s.gate, o.Classes, o.Logger)
 	s.reporter = newReporter(&s.opts, s.pool)
 	return s, nil
 }

@@ -149,7 +149,7 @@ func (s *Settings) Options(in balancer.Service) Options {
 	return Options{
 		Name: in.Balancer, Service: in.Name, Listen: s.Listen, Admin: s.Admin, Metrics: s.Metrics,
 		Scheduling: s.Scheduling, MaxConns: s.MaxConns, MaxConnsSet: s.MaxConnsSet, MaxConnsPerClient: s.MaxConnsPerClient,
-		TrustedProxies: s.TrustedProxies,
-		Drain:          in.Drain, Period: in.Period, Fast: in.Fast, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
+		TrustedProxies: s.TrustedProxies, Classes: in.Classes,
+		Drain: in.Drain, Period: in.Period, Fast: in.Fast, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
 	}
 }

@@ -12,9 +12,10 @@ import (
 type logged struct {
 	backend, server string
 	class           string        // first captured request header; empty if none is captured
+	target          string        // path and query of the request; empty if the line does not show them
 	took            time.Duration // response time, if counted
 	counted         bool          // it succeeded, and took is known
-	connect         time.Duration // time until the connection to the server was open; 0 for a kept connection
+	connect         time.Duration // time until the connection to the server was open; 0 for a kept connection, too
 	connected       bool
 	failed          bool
 }
@@ -26,20 +27,24 @@ var (
 
 // parseLog reads a message in the format of `option httplog`, or in Quell's short one,
 //
-//	quell %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %tsc {%[capture.req.hdr(0)]}
+//	quell %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %tsc {%[capture.req.hdr(0)]} "%HM %HP"
 //
-// with any syslog header before it: parsing starts at the first word that consists of five times. Other messages, for
-// example that a server is down, are errNotRequest.
+// with any syslog header before it: parsing starts at the first word that consists of five times. In the short format, captures and
+// request may be missing. Other messages, for example that a server is down, are errNotRequest.
 //
 // A request's response time is Ta - TR: from its last header line to the last byte of the response. The built-in
 // balancer measures the same. TR is the time the client takes to send its headers. The idle time of a kept connection is
 // in neither. HAProxy logs whole milliseconds.
 func parseLog(message []byte) (logged, error) {
-	head, _, quoted := bytes.Cut(message, []byte{'"'})
+	head, request, quoted := bytes.Cut(message, []byte{'"'})
 	words := strings.Fields(string(head))
 	for i, w := range words {
 		if times, ok := fiveTimes(w); ok && i > 0 {
-			return parseRequest(words[i-1], times, words[i+1:])
+			l, err := parseRequest(words[i-1], times, words[i+1:])
+			if err == nil {
+				l.target = targetOf(request)
+			}
+			return l, err
 		}
 	}
 	if quoted || bytes.Contains(head, []byte(" quell ")) {
@@ -114,6 +119,16 @@ func judge(l logged, t times, status int, ended string) logged {
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// targetOf returns the second word of what follows the first quotation mark, as in `GET /path?query HTTP/1.1"`. HAProxy cuts long requests
+// off, and writes <BADREQ> for one that it cannot read.
+func targetOf(request []byte) string {
+	request, _, _ = bytes.Cut(request, []byte{'"'})
+	if _, rest, ok := bytes.Cut(request, []byte{' '}); ok {
+		request, _, _ = bytes.Cut(rest, []byte{' '})
+	}
+	return string(request)
+}
 
 // classOf returns the first captured request header. HAProxy writes them as {one|two} and escapes braces and bars
 // inside.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/internal/tick"
@@ -20,10 +21,11 @@ import (
 // monitorOptions configure a monitor.
 type monitorOptions struct {
 	Service string
-	Sender  string         // the name of these HAProxies in their readings
-	Period  time.Duration  // the sampling period; one reading per instance at its end
-	Fast    time.Duration  // the period of a fast policy; it divides Period and also ends with one reading; 0: there is none
-	Log     net.PacketConn // where HAProxy's log arrives; nil: there is no log, and readings are less precise
+	Sender  string           // the name of these HAProxies in their readings
+	Period  time.Duration    // the sampling period; one reading per instance at its end
+	Fast    time.Duration    // the period of a fast policy; it divides Period and also ends with one reading; 0: there is none
+	Classes balancer.Classes // the classes of requests by their paths; none: by the first captured header
+	Log     net.PacketConn   // where HAProxy's log arrives; nil: there is no log, and readings are less precise
 	Publish func(context.Context, []quell.Reading)
 	Logger  *slog.Logger
 }
@@ -37,6 +39,8 @@ type monitor struct {
 	pace   measure.Pace
 	lines  outage.Log
 	reach  outage.Log
+	paths  outage.Log
+	watch  balancer.ClassWatch
 
 	mu    sync.Mutex // guards what follows
 	heard heardOf
@@ -47,21 +51,17 @@ type heardOf struct {
 	servers   map[string]*heard
 	lines     int64 // number of lines about requests to the backend
 	malformed int64
+	pathless  int64 // number of lines without the request's path
 }
 
 // heard is what the log contained about one server in one window.
 type heard struct {
-	tally   *measure.Tally
-	classes map[string]*measure.Durations
+	tally *measure.Tally
+	brief int64 // requests whose connection was opened in less than a millisecond, or was a kept one: the log does not tell which
 }
 
-// Limits of memory. They are exceeded only by names from a configuration that the driver does not know, or by clients that send arbitrary
-// values in the captured header.
-const (
-	maxServers = 4096
-	maxClasses = 16
-	otherClass = "other"
-)
+// maxServers limits memory. It is exceeded only by names from a configuration that the driver does not know.
+const maxServers = 4096
 
 // newMonitor makes a monitor; Run starts it.
 func newMonitor(d *Driver, o monitorOptions) *monitor {
@@ -72,6 +72,7 @@ func newMonitor(d *Driver, o monitorOptions) *monitor {
 		opts: o, driver: d, heard: newHeardOf(),
 		lines: outage.Log{Logger: o.Logger, What: "measuring through HAProxy's log"},
 		reach: outage.Log{Logger: o.Logger, What: "reading HAProxy's counters"},
+		paths: outage.Log{Logger: o.Logger, What: "measuring by class"},
 	}
 	m.pace.Set(o.Period, o.Fast)
 	return m
@@ -106,6 +107,7 @@ func (m *monitor) Run(ctx context.Context) {
 		whole = window{}
 		if m.opts.Log != nil {
 			m.lines.Report(w.missing())
+			m.paths.Report(w.unclassed(m.opts.Classes))
 		}
 		m.opts.Publish(ctx, m.readings(&w, now, false))
 	}
@@ -142,12 +144,13 @@ func (w *window) add(next *window) {
 	}
 	for server, h := range next.log.servers {
 		if w.log.servers[server] == nil {
-			w.log.servers[server] = newHeard()
+			w.log.servers[server] = newHeard(nil)
 		}
 		w.log.servers[server].merge(h)
 	}
 	w.log.lines += next.log.lines
 	w.log.malformed += next.log.malformed
+	w.log.pathless += next.log.pathless
 	w.length += next.length
 }
 
@@ -180,34 +183,24 @@ func (m *monitor) hear(message []byte) {
 		if len(m.heard.servers) >= maxServers {
 			return
 		}
-		h = newHeard()
+		h = newHeard(m.opts.Classes)
 		m.heard.servers[l.server] = h
 	}
 	m.heard.lines++
+	if len(m.opts.Classes) > 0 {
+		if l.class = m.opts.Classes.Of(l.target); l.target == "" {
+			m.heard.pathless++
+		}
+	}
 	h.take(&l)
 }
 
-func newHeard() *heard {
-	return &heard{tally: measure.New(), classes: map[string]*measure.Durations{}}
-}
+func newHeard(classes balancer.Classes) *heard { return &heard{tally: measure.New(classes.Names()...)} }
 
 // merge adds what arrived in another window.
 func (h *heard) merge(o *heard) {
 	h.tally.Merge(o.tally)
-	for class, d := range o.classes {
-		h.class(class).Merge(d)
-	}
-}
-
-// class returns the response times of one class of requests. Classes beyond the limit share one.
-func (h *heard) class(name string) *measure.Durations {
-	if h.classes[name] == nil && len(h.classes) >= maxClasses-1 {
-		name = otherClass
-	}
-	if h.classes[name] == nil {
-		h.classes[name] = measure.NewDurations()
-	}
-	return h.classes[name]
+	h.brief += o.brief
 }
 
 func (h *heard) take(l *logged) {
@@ -215,15 +208,22 @@ func (h *heard) take(l *logged) {
 	if l.failed {
 		h.tally.Errors++
 	}
-	if l.connected {
+	switch {
+	case l.connected && l.connect == 0:
+		h.brief++
+	case l.connected:
 		h.tally.Connect(l.connect)
 	}
-	if !l.counted {
+	if l.counted {
+		h.tally.Latency(l.took)
+	}
+	if l.class == "" {
 		return
 	}
-	h.tally.Latency(l.took)
-	if l.class != "" {
-		h.class(l.class).Add(l.took)
+	class := h.tally.Class(l.class)
+	class.Requests++
+	if l.counted {
+		class.Latency(l.took)
 	}
 }
 
@@ -234,17 +234,36 @@ func (m *monitor) counts(ctx context.Context) map[string]*count {
 	return counts
 }
 
+// unclassed returns an error if the log's lines do not show the paths by which classes are told apart.
+func (w *window) unclassed(classes balancer.Classes) error {
+	if len(classes) == 0 || w.log.pathless == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d lines of HAProxy's log have no path, so their requests count as class %s: use `option httplog`, or a "+
+		`log-format that ends with \"%%HM %%HP\"`, w.log.pathless, w.log.lines, balancer.OtherClass)
+}
+
 // readings returns the readings of a window, one for each instance.
 func (m *monitor) readings(w *window, now time.Time, fast bool) []quell.Reading {
 	var readings []quell.Reading
+	arrived := map[string]int64{}
 	for _, server := range slices.Sorted(maps.Keys(w.counts)) {
 		id, ours := m.driver.Instance(server)
 		if !ours {
 			continue
 		}
-		r := m.reading(w.counts[server], w.log.servers[server], now, w.length)
+		h := w.log.servers[server]
+		r := m.reading(w.counts[server], h, now, w.length)
 		r.Service, r.Instance, r.Sender, r.Fast = m.opts.Service, id, m.opts.Sender, fast
 		readings = append(readings, r)
+		if h != nil && !fast {
+			for class, n := range h.tally.Arrivals() {
+				arrived[class] += n
+			}
+		}
+	}
+	for _, mistake := range m.watch.Add(m.opts.Classes, arrived) {
+		m.opts.Logger.Warn(mistake)
 	}
 	return readings
 }
@@ -273,20 +292,17 @@ func (m *monitor) reading(c *count, h *heard, now time.Time, window time.Duratio
 		return coarse(c, now, window)
 	}
 	if h == nil {
-		h = &heard{tally: measure.New()}
+		h = newHeard(m.opts.Classes)
 	}
 	h.tally.Arrived = c.arrived
+	h.tally.SpreadArrivals()
+	for range h.brief - c.reused { // the rest are connections that were kept, which is no measurement
+		h.tally.Connect(0)
+	}
+	h.brief = 0
 	r, err := h.tally.Reading(now.UTC(), window, c.meanOpen())
 	if err != nil {
 		m.opts.Logger.Error("histogram not encoded", "error", err)
-	}
-	for class, d := range h.classes {
-		if r.Observation.LatencyByClassMS == nil {
-			r.Observation.LatencyByClassMS, r.Observation.RequestRates = map[string]quell.Latency{}, map[string]float64{}
-		}
-		l := d.Summary()
-		r.Observation.LatencyByClassMS[class] = *l
-		r.Observation.RequestRates[class] = float64(l.N) / window.Seconds()
 	}
 	return r
 }
@@ -336,6 +352,7 @@ func (c *count) follow(next *count) {
 	c.totalMS = c.mixed(next)
 	c.open, c.looks = c.open+next.open, c.looks+next.looks
 	c.arrived, c.responses, c.failures = c.arrived+next.arrived, c.responses+next.responses, c.failures+next.failures
+	c.reused += next.reused
 }
 
 // mixed returns the mean total time of both windows, weighted by requests.
@@ -353,4 +370,5 @@ func (c *count) add(o *count) {
 	}
 	c.totalMS = c.mixed(o)
 	c.arrived, c.responses, c.failures = c.arrived+o.arrived, c.responses+o.responses, c.failures+o.failures
+	c.reused += o.reused
 }

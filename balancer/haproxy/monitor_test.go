@@ -3,6 +3,7 @@ package haproxy
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
@@ -75,6 +78,100 @@ func TestReadingsFromTheLog(t *testing.T) {
 	}
 }
 
+// TestClassesAndConnectTimesFromTheLog checks that a real HAProxy's requests are sorted by their path, in both formats, and that connect
+// times are those of connections that were opened, however short, but not of connections that were kept.
+func TestClassesAndConnectTimesFromTheLog(t *testing.T) {
+	classes := balancer.Classes{{Name: "home", Path: "/"}, {Name: "tags", Path: "/tag/*"}}
+	for name, c := range map[string]struct {
+		format, reuse string
+		opened        int // connections, of 30 requests
+	}{
+		"httplog, kept connections": {"", "http-reuse always", 1},
+		"short, new connections": {"\nlog-format \"quell %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %tsc \\\"%HM %HP\\\"\"",
+			"option http-server-close", 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newInstance(t, time.Millisecond)
+			l := newLab(t, "")
+			address := filepath.Join(l.dir, "log.sock")
+			conn, err := listen(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.configure(c.reuse+"\n"+declared("a", a.address()), "log "+address+" local0")
+			l.inFrontend(c.format)
+			l.start()
+			d := l.driver(nil)
+			apply(t, d, backend("a", a, 1))
+			m := newMonitor(d, monitorOptions{Service: "s", Sender: "edge", Log: conn, Classes: classes})
+			go m.listen()
+			t.Cleanup(func() { conn.Close() })
+			_ = m.readings(&window{m.counts(context.Background()), m.takeLog(), time.Second}, time.Now(), false)
+			for i := range 30 {
+				if why := get(http.DefaultClient, "http://"+l.traffic+[]string{"/?q=1", "/tag/x", "/image.png"}[i%3]); why != "" {
+					t.Fatal(why)
+				}
+			}
+			await(t, "the lines", func() (bool, any) { m.mu.Lock(); defer m.mu.Unlock(); return m.heard.lines == 30, m.heard.lines })
+			w := &window{m.counts(context.Background()), m.takeLog(), 2 * time.Second}
+			if err := w.unclassed(classes); err != nil {
+				t.Error(err)
+			}
+			readings := m.readings(w, time.Now(), false)
+			if len(readings) != 1 {
+				t.Fatalf("%d readings", len(readings))
+			}
+			r := readings[0]
+			if err := r.Validate(); err != nil {
+				t.Error(err)
+			}
+			for _, class := range classes.Names() {
+				if o := r.Observation; o.RequestRates[class] != 5 || o.LatencyByClassMS[class].N != 10 || len(r.ClassHDR[class]) == 0 {
+					t.Errorf("class %s: rates %v, response times %v", class, o.RequestRates, o.LatencyByClassMS)
+				}
+			}
+			if h := w.log.servers["a"].tally.Connects(); h != c.opened {
+				t.Errorf("connect times of %d connections, want %d", h, c.opened)
+			}
+		})
+	}
+}
+
+// Lines without a path are reported, and connections that were kept have no connect time.
+func TestPathlessLinesAndKeptConnections(t *testing.T) {
+	classes := balancer.Classes{{Name: "home", Path: "/"}}
+	m := newMonitor(&Driver{opts: Options{Backend: "b"}}, monitorOptions{Classes: classes})
+	for range 10 {
+		m.hear([]byte(head + "quell b/s1 0/0/0/5/9 200 -- {video}"))
+	}
+	w := &window{log: m.takeLog(), length: time.Second}
+	if err := w.unclassed(classes); err == nil || !strings.Contains(err.Error(), "10 of 10 lines of HAProxy's log have no path") {
+		t.Errorf("lines without a path: %v", err)
+	}
+	if err := w.unclassed(nil); err != nil {
+		t.Errorf("without classes: %v", err)
+	}
+	if n := w.log.servers["s1"].brief; n != 10 {
+		t.Errorf("%d requests whose connection was kept or opened at once, want 10", n)
+	}
+	m.opts.Log = conn{} // there is a log, so readings are not coarse
+	for reused, want := range map[int64]int{0: 10, 7: 3, 10: 0, 12: 0} {
+		h := w.log.servers["s1"]
+		h.tally.Reset()
+		h.brief = 10
+		r := m.reading(&count{arrived: 10, responses: 10, reused: reused}, h, time.Now(), time.Second)
+		if got := h.tally.Connects(); got != want {
+			t.Errorf("%d requests on kept connections: %d connect times, want %d", reused, got, want)
+		}
+		if _, told := r.Observation.TCP["connect_ms_p90"]; told != (want > 0) {
+			t.Errorf("%d requests on kept connections: %v", reused, r.Observation.TCP)
+		}
+	}
+}
+
+// conn stands for a log that nothing is read from.
+type conn struct{ net.PacketConn }
+
 // TestCoarseReadings checks that readings without a log, from HAProxy's counters alone, have rates, and a mean that is marked as inexact.
 func TestCoarseReadings(t *testing.T) {
 	a := newInstance(t, 20*time.Millisecond)
@@ -131,9 +228,10 @@ func TestLogThatTellsNothing(t *testing.T) {
 		m.hear(fmt.Appendf(nil, "%squell b/s1 0/0/0/5/9 200 -- {class%d}", head, i))
 		m.hear(fmt.Appendf(nil, "%squell other/s%d 0/0/0/5/9 200 -- {}", head, i))
 	}
-	if len(m.heard.servers) != 1 || len(m.heard.servers["s1"].classes) != maxClasses ||
-		m.heard.servers["s1"].classes[otherClass].Summary().N != 1000-maxClasses+1 {
-		t.Errorf("%d servers, %d classes", len(m.heard.servers), len(m.heard.servers["s1"].classes))
+	o := m.heard.servers["s1"].tally.Observation(time.Now(), time.Second, 0)
+	if len(m.heard.servers) != 1 || len(o.LatencyByClassMS) != measure.MaxClasses ||
+		o.LatencyByClassMS[balancer.OtherClass].N != 1000-measure.MaxClasses+1 {
+		t.Errorf("%d servers, classes %v", len(m.heard.servers), o.LatencyByClassMS)
 	}
 }
 

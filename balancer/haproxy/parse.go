@@ -37,6 +37,7 @@ type server struct {
 	total     int64 // since the start
 	responses int64 // since the start, of any status
 	failures  int64 // since the start: 5xx, no connection, broken responses
+	reused    int64 // since the start: requests on kept connections
 	totalMS   int64 // mean of the last 1024 requests
 
 	check string // the last health check's result in HAProxy's words; empty if there is none
@@ -128,7 +129,7 @@ func parseStat(text string, servers []server) (how scheduling, err error) {
 			s.responses += r.optional(class)
 		}
 		s.failures = r.optional("hrsp_5xx") + r.optional("econ") + r.optional("eresp")
-		s.totalMS = r.optional("ttime")
+		s.totalMS, s.reused = r.optional("ttime"), r.optional("reuse")
 		s.check = checkOf(&r)
 		if r.err != nil {
 			return how, fmt.Errorf("`show stat`: %w in the line of %q", r.err, shorten(s.name))

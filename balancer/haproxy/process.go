@@ -307,6 +307,7 @@ type counters struct {
 // count is what a server counted in a window.
 type count struct {
 	arrived, responses, failures int64
+	reused                       int64 // requests on connections that were kept
 	open, looks                  int64
 	totalMS                      int64 // as of the newest read
 }
@@ -335,6 +336,7 @@ func (c *counters) take(v *view, first, restarted bool) {
 			n.arrived += s.total - old.total
 			n.responses += max(0, s.responses-old.responses)
 			n.failures += max(0, s.failures-old.failures)
+			n.reused += max(0, s.reused-old.reused)
 		}
 		n.open += s.sessions
 		n.looks++

@@ -118,7 +118,7 @@ func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
 // Measure makes readings of the driver's instances and publishes them until the meter is stopped.
 func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error) {
 	o := monitorOptions{
-		Service: in.Name, Sender: in.Balancer, Period: in.Period, Fast: in.Fast, Logger: in.Logger,
+		Service: in.Name, Sender: in.Balancer, Period: in.Period, Fast: in.Fast, Classes: in.Classes, Logger: in.Logger,
 		Publish: func(_ context.Context, readings []quell.Reading) { publish(readings) },
 	}
 	if s.Log != "" {

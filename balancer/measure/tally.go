@@ -3,11 +3,15 @@
 package measure
 
 import (
+	"maps"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 )
 
 // Histograms cover 1 µs to 1 h with an error of at most 1%, in 25 KB; longer times count as 1 h.
@@ -24,7 +28,19 @@ type Tally struct {
 	Moved    int64 // connections that could not be opened; their requests were moved to another instance
 
 	latency, connect *Durations
+	classes          map[string]*Class
 }
+
+// Class holds the counts of one class of requests in one window.
+type Class struct {
+	Arrived  int64 // as Tally.Arrived
+	Requests int64 // requests that finished
+	latency  *Durations
+}
+
+// MaxClasses is the largest number of classes, with balancer.OtherClass, which stands for all further ones: clients cannot fill the memory
+// with classes of their own.
+const MaxClasses = balancer.MostClasses + 1
 
 // Durations is a histogram of durations of one kind, with their exact sum.
 type Durations struct {
@@ -47,14 +63,67 @@ func (d *Durations) Reset() {
 	d.histogram.Reset()
 }
 
-// New returns an empty tally.
-func New() *Tally { return &Tally{latency: NewDurations(), connect: NewDurations()} }
+// New returns an empty tally. Classes with the given names are reported even if there are no requests of them.
+func New(classes ...string) *Tally {
+	t := &Tally{latency: NewDurations(), connect: NewDurations(), classes: map[string]*Class{}}
+	for _, name := range classes {
+		t.Class(name)
+	}
+	return t
+}
+
+// Class returns the counts of a class, or, if there are too many classes, those of balancer.OtherClass.
+func (t *Tally) Class(name string) *Class {
+	named := len(t.classes)
+	if t.classes[balancer.OtherClass] != nil {
+		named--
+	}
+	if t.classes[name] == nil && named >= balancer.MostClasses {
+		name = balancer.OtherClass
+	}
+	c := t.classes[name]
+	if c == nil {
+		c = &Class{latency: NewDurations()}
+		t.classes[name] = c
+	}
+	return c
+}
+
+// Arrivals returns how many requests of each class arrived.
+func (t *Tally) Arrivals() map[string]int64 {
+	counts := make(map[string]int64, len(t.classes))
+	for name, c := range t.classes {
+		counts[name] = c.Arrived
+	}
+	return counts
+}
+
+// SpreadArrivals divides the requests that arrived among the classes, in proportion to those that finished. It is for balancers that know
+// a request's class only at its end.
+func (t *Tally) SpreadArrivals() {
+	var finished int64
+	for _, c := range t.classes {
+		finished += c.Requests
+	}
+	for _, c := range t.classes {
+		if c.Arrived = c.Requests; finished > 0 {
+			c.Arrived = int64(math.Round(float64(t.Arrived) * float64(c.Requests) / float64(finished)))
+		}
+	}
+}
+
+// Latency records the response time of a request of the class that succeeded.
+func (c *Class) Latency(d time.Duration) { c.latency.Add(d) }
 
 // Reset empties the tally and keeps the allocated memory.
 func (t *Tally) Reset() {
 	t.latency.Reset()
 	t.connect.Reset()
-	*t = Tally{latency: t.latency, connect: t.connect}
+	for _, c := range t.classes {
+		c.latency.Reset()
+		*c = Class{latency: c.latency}
+	}
+	*t = Tally{latency: t.latency, connect: t.connect, classes: t.classes}
 }
 
 // Merge adds the counts of another window.
@@ -63,6 +132,11 @@ func (t *Tally) Merge(o *Tally) {
 	t.Errors, t.Moved = t.Errors+o.Errors, t.Moved+o.Moved
 	t.latency.Merge(o.latency)
 	t.connect.Merge(o.connect)
+	for _, name := range slices.Sorted(maps.Keys(o.classes)) {
+		c, of := t.Class(name), o.classes[name]
+		c.Arrived, c.Requests = c.Arrived+of.Arrived, c.Requests+of.Requests
+		c.latency.Merge(of.latency)
+	}
 }
 
 // Merge adds the durations of another histogram.
@@ -73,6 +147,9 @@ func (d *Durations) Merge(o *Durations) {
 
 // Latency records the response time of a request that succeeded.
 func (t *Tally) Latency(d time.Duration) { t.latency.Add(d) }
+
+// Connects returns how many connections were recorded.
+func (t *Tally) Connects() int { return int(t.connect.histogram.TotalCount()) }
 
 // Connect records how long a connection took to open.
 func (t *Tally) Connect(d time.Duration) { t.connect.Add(d) }
@@ -91,10 +168,28 @@ func (t *Tally) Observation(at time.Time, window time.Duration, meanOpen float64
 		o.ErrorRate = &rate
 	}
 	o.LatencyMS = t.latency.Summary()
+	t.observeClasses(&o, window)
 	if t.connect.histogram.TotalCount() > 0 {
 		o.TCP = map[string]float64{"connect_ms_p90": milliseconds(t.connect.histogram.ValueAtPercentile(90))}
 	}
 	return o
+}
+
+// observeClasses adds the rate of each class, and its response times if there are any.
+func (t *Tally) observeClasses(o *quell.Observation, window time.Duration) {
+	if len(t.classes) == 0 || window <= 0 {
+		return
+	}
+	o.RequestRates = make(map[string]float64, len(t.classes))
+	for name, c := range t.classes {
+		o.RequestRates[name] = float64(max(0, c.Arrived)) / window.Seconds()
+		if l := c.latency.Summary(); l != nil {
+			if o.LatencyByClassMS == nil {
+				o.LatencyByClassMS = map[string]quell.Latency{}
+			}
+			o.LatencyByClassMS[name] = *l
+		}
+	}
 }
 
 // Reading adds the counts and the histograms to the observation. The caller sets service, instance and sender.
@@ -104,8 +199,23 @@ func (t *Tally) Reading(at time.Time, window time.Duration, meanOpen float64) (q
 	if r.LatencyHDR, err = t.latency.encode(); err != nil {
 		return r, err
 	}
-	r.ConnectHDR, err = t.connect.encode()
-	return r, err
+	if r.ConnectHDR, err = t.connect.encode(); err != nil {
+		return r, err
+	}
+	for name, c := range t.classes {
+		encoded, err := c.latency.encode()
+		if err != nil {
+			return r, err
+		}
+		if encoded == nil {
+			continue
+		}
+		if r.ClassHDR == nil {
+			r.ClassHDR = map[string][]byte{}
+		}
+		r.ClassHDR[name] = encoded
+	}
+	return r, nil
 }
 
 // encode returns the encoded histogram, nil if it has no values.
