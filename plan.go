@@ -1,6 +1,12 @@
 package quell
 
-import "time"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
 
 // Plan says what a policy wants to be in force after a snapshot, and why. A plan is plain data: it can be printed,
 // compared, stored and replayed. An empty part asks for no action.
@@ -21,7 +27,7 @@ type Plan struct {
 	Severity              map[string]float64  `json:"severity,omitempty"` // the values that the decision used, after calibration
 	Cause                 map[string]Resource `json:"cause,omitempty"`
 	Limiter               map[string]string   `json:"limiter,omitempty"` // what limits the capacity: one of several resources, "override", "errors" or "cut"
-	Waits                 map[string]Waits    `json:"waits,omitempty"`   // of control groups
+	Waits                 map[string]Waits    `json:"waits,omitempty"`   // of control groups, and of instances that wait long for others
 	Reasons               []Reason            `json:"reasons,omitempty"`
 }
 
@@ -58,8 +64,16 @@ func (p *Plan) Asks() (parts []Part) {
 	return parts
 }
 
-// Waits says how long a control group waited for a processor, and for whom, as fractions of the time in which it wanted to run. Own, Quota,
-// Neighbours and Hypervisor add up to Share. Values that the kernel does not report are absent.
+// The causes of waiting for a processor.
+const (
+	OwnCause        = "own"
+	QuotaCause      = "quota"
+	NeighboursCause = "neighbours"
+	HypervisorCause = "hypervisor"
+)
+
+// Waits says how long a control group, or an instance of a service, waited for a processor, and for whom, as fractions of the time in which
+// it wanted to run. Own, Quota, Neighbours and Hypervisor add up to Share. Values that the kernel does not report are absent.
 type Waits struct {
 	Share      *float64 `json:"share,omitempty"`
 	Own        *float64 `json:"own,omitempty"`        // for other tasks of the group
@@ -67,6 +81,32 @@ type Waits struct {
 	Neighbours *float64 `json:"neighbours,omitempty"` // for tasks of this machine outside the group
 	Hypervisor *float64 `json:"hypervisor,omitempty"` // for processors that the hypervisor gave to other machines (steal)
 	Neighbour  string   `json:"neighbour,omitempty"`  // the neighbouring group that ran most; absent: processes outside all groups
+
+	// Cause and Hidden are set for instances of a service. Cause is the largest part, if it is large. Hidden is the estimated use of the
+	// instance's processors by neighbours, as a fraction.
+	Cause  string   `json:"cause,omitempty"`
+	Hidden *float64 `json:"hidden,omitempty"`
+}
+
+// Parts describes for whom it waited, the largest part first.
+func (w *Waits) Parts() string {
+	neighbours := "neighbours on this machine"
+	if w.Neighbour != "" {
+		neighbours += ", most of them " + w.Neighbour
+	}
+	type part struct {
+		words string
+		share *float64
+	}
+	list := []part{{"its own quota", w.Quota}, {neighbours, w.Neighbours}, {"its own load", w.Own}, {"the hypervisor", w.Hypervisor}}
+	const least = 0.001
+	list = slices.DeleteFunc(list, func(p part) bool { return p.share == nil || *p.share < least })
+	slices.SortStableFunc(list, func(a, b part) int { return cmp.Compare(*b.share, *a.share) })
+	var texts []string
+	for _, p := range list {
+		texts = append(texts, fmt.Sprintf("%.1f%% for %s", 100**p.share, p.words))
+	}
+	return strings.Join(texts, "; ")
 }
 
 // GroupChange asks for instances to be added and removed.

@@ -26,6 +26,13 @@ var (
 	descCapacity = prometheus.NewDesc("quell_capacity", "Effective capacity within the threshold, as a fraction.", perInstance, nil)
 	descLimiter  = prometheus.NewDesc("quell_limiter",
 		"1 for what limits an instance's capacity, unless that is the only resource.", []string{"service", "instance", "limiter"}, nil)
+	descInterference = prometheus.NewDesc("quell_interference",
+		"Neighbours on a resource of an instance. measure severity: how much longer probes take than without neighbours, as a fraction; "+
+			"hidden: estimated use by neighbours, as a fraction. origin: for cpu, what its tasks wait for.",
+		[]string{"service", "instance", "resource", "measure", "origin"}, nil)
+	descWaits = prometheus.NewDesc("quell_waits",
+		"Share of the time in which an instance's tasks want to run that they wait for a processor, by cause.",
+		[]string{"service", "instance", "cause"}, nil)
 	descLatency   = prometheus.NewDesc("quell_latency_ms", "Response time in the metric of the objective.", perInstance, nil)
 	descPredicted = prometheus.NewDesc("quell_predicted_ms", "Response time predicted at the planned load.", perInstance, nil)
 	descOverride  = prometheus.NewDesc("quell_override", "Weight set by hand.", perInstance, nil)
@@ -86,6 +93,23 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		} {
 			if v != nil {
 				gauge(d, *v, in.ID)
+			}
+		}
+		for resource, x := range in.Interference {
+			for measure, v := range map[string]*float64{"severity": x.Severity, "hidden": x.Hidden} {
+				if v != nil {
+					gauge(descInterference, *v, in.ID, string(resource), measure, x.Origin)
+				}
+			}
+		}
+		if in.Waits != nil {
+			for cause, v := range map[string]*float64{
+				quell.OwnCause: in.Waits.Own, quell.QuotaCause: in.Waits.Quota,
+				quell.NeighboursCause: in.Waits.Neighbours, quell.HypervisorCause: in.Waits.Hypervisor,
+			} {
+				if v != nil {
+					gauge(descWaits, *v, in.ID, cause)
+				}
 			}
 		}
 		if in.Limiter != "" {

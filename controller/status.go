@@ -79,6 +79,10 @@ type InstanceStatus struct {
 	Empty       bool        `json:"empty,omitempty"`         // held, and no request is open
 	Reason      string      `json:"reason,omitempty"`
 
+	// Interference is what is known of neighbours, by resource. Waits says for whom its tasks wait for processors.
+	Interference map[quell.Resource]policy.Interference `json:"interference,omitempty"`
+	Waits        *quell.Waits                           `json:"waits,omitempty"`
+
 	ProbeFailed map[quell.Resource]string `json:"probe_failed,omitempty"` // by resource: why its agent's probes measured nothing
 
 	Limits   map[quell.Resource]float64 `json:"limits,omitempty"`   // limits in force, as its agent reports them
@@ -244,8 +248,14 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 	row.Severity = entry(plan.Severity, in.ID)
 	row.Stale, row.Unprobed = c.mem.State.Instances[in.ID].StaleFor > 0, c.mem.State.Instances[in.ID].Unprobed
 	o := in.Observation
+	if engine := c.engine; engine != nil && !row.Stale {
+		row.Interference = engine.Interference(&c.mem.State, in.ID, o)
+	}
 	if o == nil {
 		return row
+	}
+	if waits, ok := policy.Origin(o, c.mem.State.Usual[in.ID]); ok && !row.Stale {
+		row.Waits = &waits
 	}
 	row.RequestRate, row.ErrorRate, row.ProbeFailed = o.RequestRate, o.ErrorRate, o.ProbeFailed
 	resource := c.resource()

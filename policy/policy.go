@@ -98,6 +98,7 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	if e.row.needs == allModels {
 		explain(in, g, &plan)
 	}
+	st.Usual = noteOrigins(g, prev.Usual, &plan)
 	st.HandingOver = st.HandingOver && !g.arrived()
 	st.Instances, st.Used = g.memories(), g.uses(in)
 	return plan, st

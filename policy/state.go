@@ -20,6 +20,9 @@ type State struct {
 	// resource into an amount of the other.
 	Used map[quell.Resource]float64 `json:"used,omitempty"`
 
+	// Usual is what instances usually wait for.
+	Usual map[string]*UsualWaits `json:"usual,omitempty"`
+
 	// HandingOver says that another policy decided before, and that the weights in force are still that policy's.
 	HandingOver bool `json:"handing_over,omitempty"`
 }
@@ -146,6 +149,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		Memory      json.RawMessage            `json:"memory"`
 		Instances   map[string]instance        `json:"instances"`
 		Used        map[quell.Resource]float64 `json:"used"`
+		Usual       map[string]*UsualWaits     `json:"usual"`
 		HandingOver bool                       `json:"handing_over"`
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
@@ -156,7 +160,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("memory of policy %s: %w", raw.Policy, err)
 	}
-	next := State{Policy: raw.Policy, Memory: memory, Used: raw.Used, HandingOver: raw.HandingOver}
+	next := State{Policy: raw.Policy, Memory: memory, Used: raw.Used, Usual: raw.Usual, HandingOver: raw.HandingOver}
 	if raw.Instances != nil {
 		next.Instances = make(map[string]InstanceState, len(raw.Instances))
 	}

@@ -1,11 +1,8 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -39,15 +36,10 @@ type waitsMemory struct {
 	Others float64            `json:"others_s,omitempty"` // processor time of processes outside all groups
 }
 
-// waitsOf holds the sums of one group, in seconds.
+// waitsOf holds the sums of one group.
 type waitsOf struct {
-	Run        float64 `json:"run_s"`
-	Own        float64 `json:"own_s"`
-	Quota      float64 `json:"quota_s"`
-	Neighbours float64 `json:"neighbours_s"`
-	Hypervisor float64 `json:"hypervisor_s"`
-	Blind      bool    `json:"blind,omitempty"` // at the last reading the kernel did not report how long its tasks waited
-	Cause      string  `json:"cause,omitempty"` // the reported cause; empty if the group waits too little for a report
+	waited
+	Cause string `json:"cause,omitempty"` // the reported cause; empty if the group waits too little for a report
 }
 
 // decideWaits reports which control groups wait for processors, and why. Its plans change nothing.
@@ -62,9 +54,10 @@ func decideWaits(s *quell.Snapshot, set WaitsSettings, st *State) quell.Plan {
 	groups := make(map[string]waitsOf, len(s.Instances))
 	rest := machine.run
 	for _, in := range s.Instances {
-		was := mem.Groups[in.ID].times(kept)
+		was := mem.Groups[in.ID]
+		was.waited = was.times(kept)
 		if in.Observation != nil && in.Observation.Sched != nil {
-			was = was.plus(machine.split(in.Observation))
+			was.waited = was.plus(machine.split(in.Observation))
 			rest -= in.Observation.Sched.RunS
 		}
 		groups[in.ID] = was
@@ -74,121 +67,21 @@ func decideWaits(s *quell.Snapshot, set WaitsSettings, st *State) quell.Plan {
 	return mem.plan(s, set)
 }
 
-// machineShare is what a machine's processors did in a window, in seconds.
-type machineShare struct {
-	run    float64 // user and system time of all processes
-	stolen float64 // taken by the hypervisor while something wanted to run
-}
-
-// split divides a group's waiting time among its causes. First it subtracts the time for which a quota stopped the group, at most the whole
-// waiting time. Of the remainder, the hypervisor's part is its share of the busy time. The rest is divided between the group's other tasks
-// and its neighbours in proportion to the processor time that they got.
-func (m machineShare) split(obs *quell.Observation) waitsOf {
-	sched := obs.Sched
-	m.run = max(m.run, sched.RunS) // the machine's clock ticks are coarser than a group's account
-	w := waitsOf{Run: sched.RunS}
-	if m.run > 0 {
-		w.Hypervisor = m.stolen * sched.RunS / m.run // its share of what was stolen from running tasks
-	}
-	quota := 0.0
-	if sched.ThrottledS != nil {
-		quota = *sched.ThrottledS
-	}
-	wait, ownShare, ok := waiting(obs, m.run)
-	if !ok {
-		w.Quota, w.Blind = quota, true
-		return w
-	}
-	w.Quota = min(wait, quota)
-	wait -= w.Quota
-	if busy := m.run + m.stolen; busy > 0 {
-		stolen := wait * m.stolen / busy
-		w.Hypervisor += stolen
-		wait = max(0, wait-stolen) // rounding may take a little more than there is
-	}
-	w.Own = wait * ownShare
-	w.Neighbours = wait - w.Own
-	return w
-}
-
-// waiting returns how many seconds a group's tasks waited, and in which fraction (own) of that time processors ran other tasks of the same
-// group instead of its neighbours' tasks. run is the processor time of the whole machine. ok is false if the kernel does not report this.
-func waiting(obs *quell.Observation, run float64) (seconds, own float64, ok bool) {
-	sched := obs.Sched
-	if sched.WaitS != nil {
-		// A task never waits for itself. It waits for the other tasks of its group and for neighbours' tasks.
-		itself := 0.0
-		if sched.TaskRunS != nil {
-			itself = min(*sched.TaskRunS, sched.RunS)
-		}
-		if run > itself {
-			own = (sched.RunS - itself) / (run - itself)
-		}
-		return *sched.WaitS, own, true
-	}
-	some, ok := obs.Pressure["cpu"]
-	if !ok {
-		return 0, 0, false
-	}
-	// During full pressure no task of the group ran, so the group did not wait for its own tasks.
-	if full := obs.Pressure[quell.PressureFull]; some > full && run > 0 {
-		own = (some - full) / some * sched.RunS / run
-	}
-	return some * obs.WindowS, own, true
-}
-
-func (w waitsOf) times(x float64) waitsOf {
-	w.Run, w.Own, w.Quota, w.Neighbours, w.Hypervisor = x*w.Run, x*w.Own, x*w.Quota, x*w.Neighbours, x*w.Hypervisor
-	return w
-}
-
-func (w waitsOf) plus(v waitsOf) waitsOf {
-	w.Run, w.Own, w.Quota = w.Run+v.Run, w.Own+v.Own, w.Quota+v.Quota
-	w.Neighbours, w.Hypervisor, w.Blind = w.Neighbours+v.Neighbours, w.Hypervisor+v.Hypervisor, v.Blind
-	return w
-}
-
-func (w waitsOf) waited() float64 { return w.Own + w.Quota + w.Neighbours + w.Hypervisor }
-
-func (w waitsOf) wanted() float64 { return w.Run + w.waited() }
-
-// The causes of waiting. A reason's code is "waits_" followed by the cause.
-const (
-	ownCause        = "own"
-	quotaCause      = "quota"
-	neighboursCause = "neighbours"
-	hypervisorCause = "hypervisor"
-)
-
-// cause is one part of a group's waiting.
-type cause struct {
-	name, words string
-	seconds     float64
-}
-
-func (w waitsOf) causes() []cause {
-	return []cause{
-		{quotaCause, "its own quota", w.Quota}, {neighboursCause, "neighbours on this machine", w.Neighbours},
-		{ownCause, "its own load", w.Own}, {hypervisorCause, "the hypervisor", w.Hypervisor},
-	}
-}
-
 // next returns the cause to report: the largest part, if the group waits at least the fraction report. A reported cause stays until the
 // waiting has halved or another cause is a quarter larger, so that two equal causes do not alternate.
 func (w waitsOf) next(report float64) string {
 	if w.Cause != "" {
 		report /= 2
 	}
-	if w.waited() < report*w.wanted() {
+	if w.sum() < report*w.wanted() {
 		return ""
 	}
 	const clearly = 1.25
-	list := w.causes()
-	top := slices.MaxFunc(list, func(a, b cause) int { return cmp.Compare(a.seconds, b.seconds) })
-	if i := slices.IndexFunc(list, func(c cause) bool { return c.name == w.Cause }); i >= 0 && top.seconds < clearly*list[i].seconds {
+	top := w.largest()
+	if now := w.of(w.Cause); now > 0 && w.of(top) < clearly*now {
 		return w.Cause
 	}
-	return top.name
+	return top
 }
 
 // leastUse is how many processors a group must want, on average over the window, before its waiting is reported. In an idle group, the
@@ -231,10 +124,8 @@ func (mem *waitsMemory) plan(s *quell.Snapshot, set WaitsSettings) quell.Plan {
 // told returns the waiting of a group as fractions of the time in which it wanted to run.
 func (mem *waitsMemory) told(group string) quell.Waits {
 	w := mem.Groups[group]
-	share := func(seconds float64) *float64 { seconds /= w.wanted(); return &seconds }
-	told := quell.Waits{Quota: share(w.Quota), Hypervisor: share(w.Hypervisor)}
+	told := w.shares()
 	if !w.Blind {
-		told.Share, told.Own, told.Neighbours = share(w.waited()), share(w.Own), share(w.Neighbours)
 		told.Neighbour = mem.neighbourOf(group)
 	}
 	return told
@@ -253,19 +144,8 @@ func (mem *waitsMemory) neighbourOf(group string) (name string) {
 
 // text describes how a group waited, the largest part first.
 func (w waitsOf) text(window time.Duration, neighbour string) string {
-	wanted := w.wanted()
-	list := w.causes()
-	slices.SortStableFunc(list, func(a, b cause) int { return cmp.Compare(b.seconds, a.seconds) })
-	var parts []string
-	for _, c := range list {
-		if c.seconds < 0.001*wanted {
-			continue
-		}
-		if c.name == neighboursCause && neighbour != "" {
-			c.words += ", most of them " + neighbour
-		}
-		parts = append(parts, fmt.Sprintf("%.1f%% for %s", 100*c.seconds/wanted, c.words))
-	}
-	return fmt.Sprintf("waited %.1f%% of the time it wanted to run, over %s: %s", 100*w.waited()/wanted, keys.FormatDuration(window),
-		strings.Join(parts, "; "))
+	told := w.shares()
+	told.Neighbour = neighbour
+	return fmt.Sprintf("waited %.1f%% of the time it wanted to run, over %s: %s", 100*w.sum()/w.wanted(), keys.FormatDuration(window),
+		told.Parts())
 }

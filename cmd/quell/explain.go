@@ -1,0 +1,298 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/policy"
+)
+
+func explainCommand() *cobra.Command {
+	var path, saved string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "explain INSTANCE [--config FILE]",
+		Short: "Say why an instance has its weight: its capacity, who slows it, what was predicted and measured, and who holds it",
+		Args:  named("INSTANCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := statusToExplain(cmd, path, saved)
+			if err != nil {
+				return err
+			}
+			e, err := explanationOf(&s, args[0])
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(e)
+			}
+			return e.write(cmd.OutOrStdout())
+		},
+	}
+	addConfigFlag(cmd, &path)
+	cmd.Flags().StringVar(&saved, "status", "", "read the output of `quell status --json` from this file (- for standard input) "+
+		"instead of asking the controller")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// statusToExplain returns the controller's status, or a saved one.
+func statusToExplain(cmd *cobra.Command, path, saved string) (s controller.Status, err error) {
+	var text []byte
+	switch saved {
+	case "":
+		if err = findConfig(cmd, &path); err == nil {
+			text, err = ask(cmd, path, bus.Command{Name: bus.Status})
+		}
+	case "-":
+		text, err = io.ReadAll(cmd.InOrStdin())
+	default:
+		if text, err = os.ReadFile(saved); err != nil {
+			err = &quell.UserError{Err: err}
+		}
+	}
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		err = fmt.Errorf("reading the status: %w", err)
+		if saved != "" {
+			err = &quell.UserError{Err: fmt.Errorf("%s: %w: save one with quell status --json", saved, err)}
+		}
+		return s, err
+	}
+	printable(&s)
+	return s, nil
+}
+
+// explanation is what a status says of one instance.
+type explanation struct {
+	Service  string                    `json:"service"`
+	At       time.Time                 `json:"at,omitzero"`
+	SLO      string                    `json:"slo"`
+	Equal    *float64                  `json:"equal_weight,omitempty"` // what the weight would be in an equal split
+	Override *float64                  `json:"override,omitempty"`     // the weight that a person set
+	Instance controller.InstanceStatus `json:"instance"`
+	Reasons  []quell.Reason            `json:"reasons"` // of the last plan, about this instance and about the whole group
+	Idle     string                    `json:"idle,omitempty"`
+}
+
+// explanationOf picks what a status says of an instance.
+func explanationOf(s *controller.Status, id string) (*explanation, error) {
+	i := slices.IndexFunc(s.Instances, func(row controller.InstanceStatus) bool { return row.ID == id })
+	if i < 0 {
+		var known []string
+		for _, row := range s.Instances {
+			known = append(known, row.ID)
+		}
+		const most = 20
+		if more := len(known) - most; more > 0 {
+			known = append(known[:most], fmt.Sprintf("%d more", more))
+		}
+		return nil, userErrorf("service %s has no instance %q (there are: %s)", s.Service, id, strings.Join(known, ", "))
+	}
+	e := &explanation{Service: s.Service, At: s.At, SLO: s.SLO, Instance: s.Instances[i], Reasons: []quell.Reason{}}
+	for _, r := range s.Reasons {
+		if r.Instance == id || r.Instance == "" {
+			e.Reasons = append(e.Reasons, r)
+		}
+	}
+	sharing := 0
+	for _, row := range s.Instances {
+		if row.Weight != nil {
+			sharing++
+		}
+	}
+	if sharing > 0 {
+		equal := 1 / float64(sharing)
+		e.Equal = &equal
+	}
+	if w, ok := s.Overrides[id]; ok {
+		e.Override = &w
+	}
+	switch {
+	case s.Lost != "":
+		e.Idle = "nothing is changed until quell resume: " + s.Lost
+	case s.Refused != "":
+		e.Idle = s.Refused
+	case s.Paused:
+		e.Idle = "paused by " + s.PausedBy
+	case s.Mode == quell.Advise:
+		e.Idle = "mode advise: plans are only recorded"
+	}
+	return e, nil
+}
+
+// write prints the explanation for a person, a line for each question.
+func (e *explanation) write(w io.Writer) error {
+	row := &e.Instance
+	fmt.Fprintf(w, "%s of service %s, at %s UTC\n", row.ID, e.Service, e.At.UTC().Format(time.DateTime))
+	line := func(what, text string) {
+		if text != "" {
+			fmt.Fprintf(w, "%-12s %s\n", what, text)
+		}
+	}
+	line("state", stateText(row))
+	line("held", holderText(row))
+	line("weight", e.weightText())
+	line("load", loadText(row))
+	line("capacity", capacityText(row))
+	line("response", e.responseText())
+	for _, resource := range slices.Sorted(maps.Keys(row.Interference)) {
+		line("neighbours", string(resource)+": "+interferenceText(row.Interference[resource]))
+	}
+	line("waiting", waitsText(row.Waits))
+	for _, resource := range slices.Sorted(maps.Keys(row.ProbeFailed)) {
+		line("not probed", string(resource)+": "+row.ProbeFailed[resource])
+	}
+	for _, resource := range slices.Sorted(maps.Keys(row.Limits)) {
+		line("limit", fmt.Sprintf("%s: %.15g", resource, row.Limits[resource]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(row.Settings)) {
+		line("setting", fmt.Sprintf("%s: %.15g", name, row.Settings[name]))
+	}
+	for _, r := range e.Reasons {
+		line("reason", r.Code+": "+r.Text)
+	}
+	line("not applied", e.Idle)
+	return nil
+}
+
+func stateText(row *controller.InstanceStatus) string {
+	text := string(row.State)
+	if row.AgeS > 0 {
+		text += ", started " + age(row.AgeS) + " ago"
+	}
+	switch {
+	case row.Unprobed:
+		text += "; it reports, but nobody probes it"
+	case row.Stale:
+		text += "; its readings have stopped"
+	}
+	if row.Replaces != "" {
+		text += "; it will replace " + row.Replaces
+	}
+	if row.Missing != nil {
+		text += "; the scaler does not list it since " + row.Missing.UTC().Format(time.DateTime) + " UTC"
+	}
+	if row.Health != "" {
+		text += "; health check: " + row.Health
+	}
+	return text
+}
+
+// holderText says who took the instance out of rotation.
+func holderText(row *controller.InstanceStatus) string {
+	if row.Held == nil {
+		return ""
+	}
+	text := fmt.Sprintf("out of rotation by %s since %s UTC", row.Held.By, row.Held.Since.UTC().Format(time.DateTime))
+	switch {
+	case row.Empty:
+		text += ", empty"
+	case row.Open != nil:
+		text += fmt.Sprintf(", %d request(s) open", *row.Open)
+	}
+	return text + "; quell undrain " + row.ID + " puts it back"
+}
+
+func (e *explanation) weightText() string {
+	row := &e.Instance
+	if row.Weight == nil {
+		return "none in the last plan"
+	}
+	text := fmt.Sprintf("%.3f of the traffic", *row.Weight)
+	if e.Equal != nil {
+		text += fmt.Sprintf("; an equal share is %.3f", *e.Equal)
+	}
+	if e.Override != nil {
+		text += fmt.Sprintf("; a person set it to %.3f", *e.Override)
+	}
+	if row.Cut != nil {
+		text += fmt.Sprintf("; a fast policy cut it to %.0f%%", 100**row.Cut)
+	}
+	return text
+}
+
+func loadText(row *controller.InstanceStatus) string {
+	var parts []string
+	if row.RequestRate != nil {
+		parts = append(parts, fmt.Sprintf("%.1f requests/s", *row.RequestRate))
+	}
+	if row.Utilization != nil {
+		parts = append(parts, fmt.Sprintf("own use %.3f", *row.Utilization))
+	}
+	if row.ErrorRate != nil && *row.ErrorRate > 0 {
+		parts = append(parts, fmt.Sprintf("%.1f%% failed", 100**row.ErrorRate))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func capacityText(row *controller.InstanceStatus) string {
+	if row.Capacity == nil {
+		return "not known"
+	}
+	text := fmt.Sprintf("%.3f within the objective", *row.Capacity)
+	if row.Limiter != "" {
+		text += ", limited by " + row.Limiter
+	}
+	return text
+}
+
+func (e *explanation) responseText() string {
+	row := &e.Instance
+	measured, predicted := "not measured", "no prediction"
+	if row.LatencyMS != nil {
+		measured = fmt.Sprintf("measured %.1f ms", *row.LatencyMS)
+	}
+	if row.PredictedMS != nil {
+		predicted = fmt.Sprintf("predicted %.1f ms at the planned load", *row.PredictedMS)
+	}
+	return fmt.Sprintf("%s, %s; objective %s", measured, predicted, e.SLO)
+}
+
+func interferenceText(x policy.Interference) string {
+	var parts []string
+	if x.Severity != nil {
+		text := fmt.Sprintf("severity %.2f", *x.Severity)
+		if x.Held {
+			text += ", held from before"
+		}
+		parts = append(parts, text)
+	}
+	if x.ProbeMS != nil && x.ExpectedMS != nil {
+		at := ""
+		if x.Use != nil {
+			at = fmt.Sprintf(" at own use %.3f", *x.Use)
+		}
+		parts = append(parts, fmt.Sprintf("probes take %.3g ms, without neighbours %.3g ms%s", *x.ProbeMS, *x.ExpectedMS, at))
+	}
+	if x.Hidden != nil {
+		parts = append(parts, fmt.Sprintf("they use about %.3f of it", *x.Hidden))
+	}
+	if x.Origin != "" {
+		parts = append(parts, "cause "+x.Origin)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func waitsText(waits *quell.Waits) string {
+	if waits == nil {
+		return ""
+	}
+	if parts := waits.Parts(); parts != "" {
+		return "of the time its tasks wanted to run: " + parts
+	}
+	return "its tasks waited for nobody"
+}

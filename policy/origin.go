@@ -1,0 +1,293 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/quellhq/quell"
+)
+
+// waited holds how long tasks ran and waited for a processor, in seconds, and for whom they waited.
+type waited struct {
+	Run        float64 `json:"run_s"`
+	Own        float64 `json:"own_s"`
+	Quota      float64 `json:"quota_s"`
+	Neighbours float64 `json:"neighbours_s"`
+	Hypervisor float64 `json:"hypervisor_s"`
+	Blind      bool    `json:"blind,omitempty"` // at the last reading the kernel did not report how long tasks waited
+}
+
+func (w waited) times(x float64) waited {
+	w.Run, w.Own, w.Quota, w.Neighbours, w.Hypervisor = x*w.Run, x*w.Own, x*w.Quota, x*w.Neighbours, x*w.Hypervisor
+	return w
+}
+
+func (w waited) plus(v waited) waited {
+	w.Run, w.Own, w.Quota = w.Run+v.Run, w.Own+v.Own, w.Quota+v.Quota
+	w.Neighbours, w.Hypervisor, w.Blind = w.Neighbours+v.Neighbours, w.Hypervisor+v.Hypervisor, v.Blind
+	return w
+}
+
+// sum is the whole waiting time.
+func (w waited) sum() float64 { return w.Own + w.Quota + w.Neighbours + w.Hypervisor }
+
+// wanted is the time in which tasks ran or wanted to run.
+func (w waited) wanted() float64 { return w.Run + w.sum() }
+
+// causes lists the causes of waiting. Of equal parts the first one counts as the largest.
+var causes = []string{quell.QuotaCause, quell.NeighboursCause, quell.OwnCause, quell.HypervisorCause}
+
+// of returns the part of the waiting time that has a cause.
+func (w waited) of(cause string) float64 {
+	switch cause {
+	case quell.OwnCause:
+		return w.Own
+	case quell.QuotaCause:
+		return w.Quota
+	case quell.NeighboursCause:
+		return w.Neighbours
+	case quell.HypervisorCause:
+		return w.Hypervisor
+	}
+	return 0
+}
+
+// largest returns the cause with the largest part.
+func (w waited) largest() string {
+	return slices.MaxFunc(causes, func(a, b string) int { return cmp.Compare(w.of(a), w.of(b)) })
+}
+
+// shares returns the parts as fractions of the time in which tasks wanted to run, which must not be 0.
+func (w waited) shares() quell.Waits {
+	share := func(seconds float64) *float64 { seconds /= w.wanted(); return &seconds }
+	told := quell.Waits{Quota: share(w.Quota), Hypervisor: share(w.Hypervisor)}
+	if !w.Blind {
+		told.Share, told.Own, told.Neighbours = share(w.sum()), share(w.Own), share(w.Neighbours)
+	}
+	return told
+}
+
+// machineShare is what a machine's processors did in a window, in seconds.
+type machineShare struct {
+	run    float64 // user and system time of all processes
+	stolen float64 // taken by the hypervisor while something wanted to run
+}
+
+// split divides a group's waiting time among its causes. First it subtracts the time for which a quota stopped the group, at most the whole
+// waiting time. Of the remainder, the hypervisor's part is its share of the busy time. The rest is divided between the group's other tasks
+// and its neighbours in proportion to the processor time that they got.
+func (m machineShare) split(obs *quell.Observation) waited {
+	sched := obs.Sched
+	m.run = max(m.run, sched.RunS) // the machine's clock ticks are coarser than a group's account
+	w := waited{Run: sched.RunS}
+	if m.run > 0 {
+		w.Hypervisor = m.stolen * sched.RunS / m.run // its share of what was stolen from running tasks
+	}
+	quota := 0.0
+	if sched.ThrottledS != nil {
+		quota = *sched.ThrottledS
+	}
+	wait, ownShare, ok := waiting(obs, m.run)
+	if !ok {
+		w.Quota, w.Blind = quota, true
+		return w
+	}
+	w.Quota = min(wait, quota)
+	wait -= w.Quota
+	if busy := m.run + m.stolen; busy > 0 {
+		stolen := wait * m.stolen / busy
+		w.Hypervisor += stolen
+		wait = max(0, wait-stolen) // rounding may take a little more than there is
+	}
+	w.Own = wait * ownShare
+	w.Neighbours = wait - w.Own
+	return w
+}
+
+// waiting returns how many seconds a group's tasks waited, and in which fraction (own) of that time processors ran other tasks of the same
+// group instead of its neighbours' tasks. run is the processor time of the whole machine. ok is false if the kernel does not report this.
+func waiting(obs *quell.Observation, run float64) (seconds, own float64, ok bool) {
+	sched := obs.Sched
+	if sched.WaitS != nil {
+		// A task never waits for itself. It waits for the other tasks of its group and for neighbours' tasks.
+		itself := 0.0
+		if sched.TaskRunS != nil {
+			itself = min(*sched.TaskRunS, sched.RunS)
+		}
+		if run > itself {
+			own = (sched.RunS - itself) / (run - itself)
+		}
+		return *sched.WaitS, own, true
+	}
+	some, ok := obs.Pressure["cpu"]
+	if !ok {
+		return 0, 0, false
+	}
+	// During full pressure no task of the group ran, so the group did not wait for its own tasks.
+	if full := obs.Pressure[quell.PressureFull]; some > full && run > 0 {
+		own = (some - full) / some * sched.RunS / run
+	}
+	return some * obs.WindowS, own, true
+}
+
+// UsualWaits is what an instance usually waits for: the means of its shares over windows in which nobody but itself made it wait long.
+type UsualWaits struct {
+	N          int     `json:"n"` // windows, up to longestUsual
+	Own        float64 `json:"own"`
+	Quota      float64 `json:"quota"`
+	Neighbours float64 `json:"neighbours"`
+	Hypervisor float64 `json:"hypervisor"`
+}
+
+// of returns the usual share of a cause, and whether it is known.
+func (u *UsualWaits) of(cause string) (share float64, known bool) {
+	if u == nil || u.N < knownUsual {
+		return 0, false
+	}
+	return waited{Own: u.Own, Quota: u.Quota, Neighbours: u.Neighbours, Hypervisor: u.Hypervisor}.of(cause), true
+}
+
+// with returns the means after one more window.
+func (u *UsualWaits) with(w waited) *UsualWaits {
+	next := UsualWaits{}
+	if u != nil {
+		next = *u
+	}
+	next.N = min(next.N+1, longestUsual)
+	gain, all := 1/float64(next.N), w.wanted()
+	next.Own += gain * (w.Own/all - next.Own)
+	next.Quota += gain * (w.Quota/all - next.Quota)
+	next.Neighbours += gain * (w.Neighbours/all - next.Neighbours)
+	next.Hypervisor += gain * (w.Hypervisor/all - next.Hypervisor)
+	return &next
+}
+
+const (
+	// longWait is the share of the time in which an instance wants to run from which on a cause of waiting is named.
+	longWait = 0.1
+	// moreThanUsual is how many times its usual share a cause must reach to be named.
+	moreThanUsual = 2
+)
+
+// Origin says for whom an instance waits for processors, without any training: its own load, its own quota, neighbours or the hypervisor.
+// It needs Sched, and a waiting time or pressure. It returns false if these are missing or the instance was idle. usual may be nil.
+//
+// The whole machine's use is not visible to a tenant, so it is inferred from the instance's waiting: see busyFor. On a machine of its own,
+// an instance has no neighbours on the machine, and everything that the hypervisor did not take is its own load.
+func Origin(o *quell.Observation, usual *UsualWaits) (quell.Waits, bool) {
+	w, hidden, ok := origin(o)
+	if !ok {
+		return quell.Waits{}, false
+	}
+	told := w.shares()
+	told.Hidden = hidden
+	if top := w.largest(); w.of(top) >= longWait*w.wanted() {
+		if share, known := usual.of(top); !known || w.of(top) >= moreThanUsual*share*w.wanted() {
+			told.Cause = top
+		}
+	}
+	return told, true
+}
+
+// origin divides an instance's waiting. hidden is the neighbours' use of its processors, a fraction of them; nil if it is not known.
+func origin(o *quell.Observation) (w waited, hidden *float64, ok bool) {
+	if o == nil || o.Sched == nil || o.Sched.Cores <= 0 || o.WindowS <= 0 {
+		return waited{}, nil, false
+	}
+	whole, sched := o.Sched.Cores*o.WindowS, o.Sched
+	machine := machineShare{run: sched.RunS}
+	if o.CPU != nil {
+		machine.stolen = o.CPU.Steal * whole
+	}
+	wait, _, told := waiting(o, sched.RunS)
+	if told && sched.Group && sched.RunS > 0 {
+		if sched.ThrottledS != nil {
+			wait = max(0, wait-*sched.ThrottledS)
+		}
+		others := max(0, busyFor(wait/sched.RunS, sched.Cores)-(sched.RunS+machine.stolen)/whole)
+		machine.run += others * whole
+		hidden = &others
+	}
+	w = machine.split(o)
+	return w, hidden, w.wanted() > 0 && w.wanted() >= leastUse*o.WindowS
+}
+
+// busyFor returns which share of their time processors are busy, if tasks wait this long for each second that they run. It inverts the
+// waiting time of the queue M/M/c as Sakasegawa approximates it: wait / run = rho^(sqrt(2 (c + 1)) - 1) / (c (1 - rho)). Less than one
+// processor counts as one that is slower, so a part of the waiting only makes it slow.
+func busyFor(waitPerRun, cores float64) float64 {
+	c := math.Max(1, cores)
+	if cores < 1 {
+		waitPerRun = math.Max(0, cores*(1+waitPerRun)-1)
+	}
+	power := math.Sqrt(2*(c+1)) - 1
+	low, high := 0.0, 1.0
+	const steps = 40
+	for range steps {
+		rho := (low + high) / 2
+		if math.Pow(rho, power)/(c*(1-rho)) < waitPerRun {
+			low = rho
+		} else {
+			high = rho
+		}
+	}
+	return low
+}
+
+// noteOrigins reports the instances that wait long for others, and learns what the rest usually waits for. It returns the usual waits by
+// instance.
+func noteOrigins(g *group, before map[string]*UsualWaits, plan *quell.Plan) (usual map[string]*UsualWaits) {
+	keep := func(id string, u *UsualWaits) {
+		if usual == nil {
+			usual = map[string]*UsualWaits{}
+		}
+		usual[id] = u
+	}
+	for i := range g.members {
+		m := &g.members[i]
+		was := before[m.ID]
+		if was != nil {
+			keep(m.ID, was)
+		}
+		if !m.fresh {
+			continue
+		}
+		w, _, ok := origin(m.Observation)
+		if !ok {
+			continue
+		}
+		told, _ := Origin(m.Observation, was)
+		if told.Cause == "" || told.Cause == quell.OwnCause {
+			if was != nil || w.sum() > w.Own { // waiting for itself alone is not worth remembering
+				keep(m.ID, was.with(w))
+			}
+			continue
+		}
+		m.blameWaits(told, was, plan)
+	}
+	return usual
+}
+
+// blameWaits reports for whom an instance waits.
+func (m *member) blameWaits(told quell.Waits, usual *UsualWaits, plan *quell.Plan) {
+	if plan.Waits == nil {
+		plan.Waits = map[string]quell.Waits{}
+	}
+	plan.Waits[m.ID] = told
+	if told.Cause != quell.QuotaCause && plan.Cause[m.ID] == "" {
+		if plan.Cause == nil {
+			plan.Cause = map[string]quell.Resource{}
+		}
+		plan.Cause[m.ID] = quell.CPU
+	}
+	more := ""
+	if share, known := usual.of(told.Cause); known {
+		more = fmt.Sprintf("; usually %.1f%% for the first of these", 100*share)
+	}
+	if told.Hidden != nil && *told.Hidden > 0 {
+		more += fmt.Sprintf("; neighbours use about %.2f of its processors", *told.Hidden)
+	}
+	addReason(plan, "waits_"+told.Cause, m.ID, "its tasks waited in the time they wanted to run: %s%s", told.Parts(), more)
+}
