@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/quellhq/quell/internal/cgroup"
 )
 
 // listens returns whether a process listens on a TCP port in the network of the given process. It asks the kernel instead of connecting,
@@ -43,22 +43,9 @@ func statesOf(table string, port int) (states []string) {
 
 // diskOf returns the major:minor number of the whole disk that contains a folder.
 func diskOf(dir string) (string, error) {
-	var stat unix.Stat_t
-	if err := unix.Stat(dir, &stat); err != nil {
-		return "", fmt.Errorf("looking for the disk of %s: %w", dir, err)
-	}
-	device := fmt.Sprintf("%d:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev))
-	folder := "/sys/dev/block/" + device
-	if _, err := os.Stat(folder); err != nil {
-		return "", userErrorf("%s lies on no disk that can be limited (device %s): choose a folder on a disk with ext4 or xfs, or leave the "+
-			"disk's limit out", dir, device)
-	}
-	if _, err := os.Stat(folder + "/partition"); err != nil {
-		return device, nil
-	}
-	text, err := os.ReadFile(folder + "/../dev") // limits apply to the whole disk, not to a partition
+	device, err := cgroup.DiskOf(dir)
 	if err != nil {
-		return "", fmt.Errorf("looking for the disk of partition %s: %w", device, err)
+		return "", userErrorf("%v: choose a folder on a disk with ext4 or xfs, or leave the disk's limit out", err)
 	}
-	return strings.TrimSpace(string(text)), nil
+	return device, nil
 }
