@@ -123,6 +123,9 @@ type CPUTime struct {
 	Steal  float64  `json:"steal"`
 }
 
+// CounterProgress is a key of Observation.Counters: units of work that the programs of a control group report, per second.
+const CounterProgress = "progress"
+
 // PressureFull is a key of Observation.Pressure. Its value is the share of time in which some tasks of a control group
 // waited for a processor and none of them ran.
 const PressureFull = "cpu_full"
@@ -154,6 +157,7 @@ type Instance struct {
 	// Replaces is the ID of the instance that this one will replace. Until it takes that place, this instance is in state
 	// starting and is not part of the group.
 	Replaces    string               `json:"replaces,omitempty"`
+	Share       *float64             `json:"share,omitempty"` // of a control group: its importance, relative to the others'
 	Limits      map[Resource]float64 `json:"limits,omitempty"`
 	Settings    map[string]float64   `json:"settings,omitempty"`
 	Observation *Observation         `json:"observation,omitempty"`

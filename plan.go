@@ -17,7 +17,7 @@ type Plan struct {
 	Policy                string              `json:"policy"`
 	Weights               map[string]float64  `json:"weights,omitempty"` // of the instances that stay; their sum is 1
 	Group                 *GroupChange        `json:"group,omitempty"`
-	Limits                []Limit             `json:"limits,omitempty"`
+	Limits                []Limit             `json:"limits,omitempty"` // for a host: all; control groups that are not listed have none
 	Settings              []Setting           `json:"settings,omitempty"`
 	Replace               []string            `json:"replace,omitempty"`
 	Factor                map[string]Factor   `json:"factor,omitempty"`   // a fast policy's cuts, by instance
@@ -28,6 +28,7 @@ type Plan struct {
 	Cause                 map[string]Resource `json:"cause,omitempty"`
 	Limiter               map[string]string   `json:"limiter,omitempty"` // what limits the capacity: one of several resources, "override", "errors" or "cut"
 	Waits                 map[string]Waits    `json:"waits,omitempty"`   // of control groups, and of instances that wait long for others
+	Tenants               map[string]Tenant   `json:"tenants,omitempty"` // of control groups
 	Reasons               []Reason            `json:"reasons,omitempty"`
 }
 
@@ -108,6 +109,26 @@ func (w *Waits) Parts() string {
 	}
 	return strings.Join(texts, "; ")
 }
+
+// Tenant says how much longer a control group takes for its work than if it had the machine to itself.
+type Tenant struct {
+	Slowdown  *float64     `json:"slowdown,omitempty"`  // time per unit of work, over that of the group alone; 1: as fast as alone
+	From      SlowdownFrom `json:"from,omitempty"`      // where the slowdown comes from
+	Wanted    *float64     `json:"wanted,omitempty"`    // processors that it would have used alone
+	Predicted *float64     `json:"predicted,omitempty"` // slowdown that the plan's limits are expected to give
+	Idle      bool         `json:"idle,omitempty"`      // it wants next to nothing: its share goes to the others
+}
+
+// SlowdownFrom is the source of a slowdown.
+type SlowdownFrom string
+
+// The sources: what the group reports of its work, how long its tasks waited for processors, and a prediction from that waiting by what
+// it reported before.
+const (
+	FromProgress   SlowdownFrom = "progress"
+	FromScheduling SlowdownFrom = "scheduling"
+	FromModel      SlowdownFrom = "model"
+)
 
 // GroupChange asks for instances to be added and removed.
 type GroupChange struct {

@@ -85,6 +85,7 @@ func (in *Instance) check(p *problems) {
 		}
 	}
 	p.optional("age_s", in.AgeS, maxMS)
+	p.optional("share", in.Share, maxRate)
 	if in.Held != nil {
 		p.id("held.by", in.Held.By)
 	}

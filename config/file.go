@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/limit"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/scaler"
@@ -151,11 +152,15 @@ type AgentPolicy struct {
 	Chosen   quell.Policy // a policy for control groups; without a name there is none
 	Sampling time.Duration
 	Groups   []sensor.Group
+	Progress string // path of the socket at which programs report their work; empty: none
+	Records  string // folder that says what was there before the policy's limits; all agents of a machine use the same
+	TakeOver bool   // also limit groups that have a limit of somebody else's, and put it back in the end
 }
 
-// usualGroups are the control groups that systemd makes: of services, of containers and virtual machines, and of users.
+// usualGroups are the control groups that systemd makes, of services, of containers and virtual machines, and of users, and those of
+// quell run.
 func usualGroups() []sensor.Group {
-	return []sensor.Group{{Path: "/system.slice/*"}, {Path: "/machine.slice/*"}, {Path: "/user.slice/*"}}
+	return []sensor.Group{{Path: "/system.slice/*"}, {Path: "/machine.slice/*"}, {Path: "/user.slice/*"}, {Path: "/quell/*"}}
 }
 
 // ProbeDir is the folder in which the disk probe has its file.
@@ -222,7 +227,8 @@ func (t Drivers) Defaults() File {
 			Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
 		},
 		Agent: Agent{
-			Capacity: map[quell.Resource]float64{}, Root: "/", Policy: AgentPolicy{Sampling: time.Second, Groups: usualGroups()},
+			Capacity: map[quell.Resource]float64{}, Root: "/", Policy: AgentPolicy{Sampling: time.Second, Groups: usualGroups(),
+				Records: limit.DefaultRecords},
 			Probing: Probing{Budget: local.MostBudget, Run: local.UsualRun, Buffer: local.UsualBuffer},
 		},
 		Train: Train{

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -144,10 +146,33 @@ func agentPolicyKeys(p *AgentPolicy) keys.Value {
 	return policy.HostKeys(&p.Chosen).Beside(
 		keys.Opt("sampling", keys.Duration(&p.Sampling).Between(100*time.Millisecond, time.Hour),
 			"how often the policy looks at all groups and makes one plan"),
-		keys.Opt("groups", keys.ListOf(&p.Groups, sensor.Group{}, func(g *sensor.Group) keys.Value { return controlGroupKeys(g) }).AtLeast(1),
+		keys.Opt("groups",
+			keys.ListOf(&p.Groups, sensor.Group{Share: 1}, func(g *sensor.Group) keys.Value { return controlGroupKeys(g) }).AtLeast(1),
 			"the control groups that it decides for").
-			Or("what systemd starts: /system.slice/*, /machine.slice/* and /user.slice/*"),
+			Or("what systemd and quell run start: /system.slice/*, /machine.slice/*, /user.slice/* and /quell/*"),
+		keys.Opt("progress", progressPath(&p.Progress),
+			"path of the socket at which programs report their work, see docs/policies/acs.md; off: none"),
+		keys.Opt("records", keys.Text(&p.Records),
+			"folder that says what was in force before the policy's limits, so that it is put back; the same for all agents of a machine"),
+		keys.Opt("take_over", keys.Bool(&p.TakeOver), "also limit groups that have a limit of somebody else's, and put it back in the end"),
 	)
+}
+
+// progressPath is the path of a socket, or off, which is stored as "".
+func progressPath(dst *string) keys.Value {
+	const off = "off"
+	const longest = 100 // so that the socket for HTTP fits into a sockaddr_un, too
+	parse := func(text string) (string, error) {
+		if text == off {
+			return "", nil
+		}
+		if !filepath.IsAbs(text) || len(text) > longest {
+			return "", strconv.ErrRange
+		}
+		return text, nil
+	}
+	return keys.Parsed(dst, fmt.Sprintf("off, or an absolute path of at most %d bytes", longest), parse,
+		func(path string) string { return cmp.Or(path, off) })
 }
 
 func controlGroupKeys(g *sensor.Group) keys.Table {
@@ -155,6 +180,10 @@ func controlGroupKeys(g *sensor.Group) keys.Table {
 		keys.Req("cgroup", keys.Text(&g.Path).Then(func(path string) string { return sensor.Group{Path: path}.Check() }),
 			"path below the hierarchy as /system.slice/web.service, or a pattern as /system.slice/*.service for all that fit, now and later"),
 		keys.Opt("name", keys.Ident(&g.Name), "name of the group; not allowed with a pattern").Or("the end of its path"),
+		keys.Opt("share", keys.Decimal(&g.Share).Above(0).Between(0, 1e6),
+			"importance of each group, relative to the others', for policies that divide a resource"),
+		keys.Opt("alone", keys.Decimal(&g.Alone).Between(0, 1e12),
+			"units of work per second that each group reports when it has the machine to itself; 0: learned from its reports"),
 	}
 }
 

@@ -96,7 +96,8 @@ func TestFullFile(t *testing.T) {
 			Policy: AgentPolicy{
 				Chosen:   quell.Policy{Name: "waits", Settings: policy.WaitsSettings{Window: 30 * time.Second, Report: 0.2}},
 				Sampling: 500 * time.Millisecond,
-				Groups:   []sensor.Group{{Name: "web", Path: "/web"}, {Path: "/system.slice/*.service"}},
+				Groups:   []sensor.Group{{Name: "web", Path: "/web", Share: 2, Alone: 500}, {Path: "/system.slice/*.service", Share: 1}},
+				Progress: "/run/progress", Records: "/run/records", TakeOver: true,
 			},
 		},
 		Train: Train{

@@ -85,7 +85,8 @@ func nothing(*quell.Plan) {}
 // Each field of a plan either asks for an action or only explains the plan.
 func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
 	explains := []string{
-		"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Reasons",
+		"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Tenants",
+		"Reasons",
 	}
 	all := reflect.TypeFor[quell.Plan]()
 	asks := 0

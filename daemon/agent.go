@@ -22,6 +22,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/probe/local"
+	"github.com/quellhq/quell/progress"
 	"github.com/quellhq/quell/sensor"
 )
 
@@ -89,7 +90,8 @@ func (r *reporter) introduce(instance string) error {
 	} else if err := r.started.CheckInstance(r.instance); err != nil {
 		return err
 	}
-	r.own = hostPolicy{name: r.instance, log: r.log}
+	r.own = hostPolicy{name: r.instance, log: r.log, servers: map[string]*progress.Server{}}
+	r.own.clear(limitsOf(r.started))
 	return nil
 }
 

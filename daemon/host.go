@@ -1,16 +1,21 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent/host"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/limit"
+	"github.com/quellhq/quell/progress"
 	"github.com/quellhq/quell/sensor"
 )
 
@@ -19,6 +24,11 @@ type hostPolicy struct {
 	name string // of the machine
 	log  *slog.Logger
 	home *host.Home // nil until a configuration has a policy
+
+	limits  *limit.Limits // those in force; nil until a configuration has a policy
+	options limit.Options // of limits
+
+	servers map[string]*progress.Server // of progress, by path; they stay open until the agent ends
 }
 
 // loop makes the configured loop; nil if the configuration has no policy.
@@ -36,23 +46,95 @@ func (p *hostPolicy) loop(file *config.File, registry *prometheus.Registry) (*ho
 			return nil, err
 		}
 	}
+	reader, err := p.reader(file, groups)
+	if err != nil {
+		return nil, err
+	}
 	return host.New(host.Options{
-		Host: p.name, Period: own.Sampling, Policy: own.Chosen, Reader: groups, Home: p.home, Logger: p.log, Metrics: registry,
+		Host: p.name, Period: own.Sampling, Policy: own.Chosen, Reader: reader, Limiter: groupLimits{groups, p, limitsOf(file)},
+		Home: p.home, Logger: p.log, Metrics: registry,
 	})
 }
 
-// idle records in the agent's files that no policy runs any more.
+// limitsOf says where an agent's limits are recorded.
+func limitsOf(file *config.File) limit.Options {
+	return limit.Options{Root: file.Agent.Root, Records: file.Agent.Policy.Records, TakeOver: file.Agent.Policy.TakeOver}
+}
+
+// clear puts back what was in force before the limits that killed agents left.
+func (p *hostPolicy) clear(o limit.Options) {
+	done, err := limit.Restore(o)
+	for _, t := range done {
+		p.log.Warn("a limit that an earlier agent left was removed", "group", t.Group, "resource", t.Resource)
+	}
+	if err != nil {
+		p.log.Error("limits that an earlier agent left stay in force", "error", err)
+	}
+}
+
+// prepare makes limits ready. If they are recorded elsewhere than before, those in force are lifted first. Loops call it, one after the
+// other, when they run.
+func (p *hostPolicy) prepare(o limit.Options) {
+	if p.limits != nil && o == p.options {
+		return
+	}
+	p.lift()
+	p.limits, p.options = limit.New(o), o
+}
+
+// lift puts back what was there before the limits in force.
+func (p *hostPolicy) lift() {
+	if p.limits == nil {
+		return
+	}
+	if err := p.limits.Close(); err != nil {
+		p.log.Error("limits stay in force: quell limits clear removes them", "error", err)
+	}
+}
+
+// groupLimits limits the groups of the last snapshot.
+type groupLimits struct {
+	groups  *sensor.Groups
+	policy  *hostPolicy
+	options limit.Options
+}
+
+// Apply implements host.Limiter.
+func (g groupLimits) Apply(limits []quell.Limit) map[string]error {
+	g.policy.prepare(g.options)
+	failed, names, wanted := map[string]error{}, map[string]string{}, map[limit.Target]float64{}
+	for _, l := range limits {
+		path, _, ok := g.groups.Named(l.Instance)
+		if !ok {
+			failed[l.Instance] = errors.New("the group is gone")
+			continue
+		}
+		names[path], wanted[limit.Target{Group: path, Resource: l.Resource}] = l.Instance, l.Value
+	}
+	for t, err := range g.policy.limits.Apply(wanted) {
+		failed[cmp.Or(names[t.Group], t.Group)] = fmt.Errorf("%s: %w", t.Resource, err)
+	}
+	return failed
+}
+
+// idle lifts all limits, and records in the agent's files that no policy runs any more.
 func (p *hostPolicy) idle() {
+	p.lift()
 	if p.home != nil {
 		p.home.Clear()
 	}
 }
 
 func (p *hostPolicy) close() error {
-	if p.home == nil {
-		return nil
+	p.lift()
+	var errs []error
+	for _, server := range p.servers {
+		errs = append(errs, server.Close())
 	}
-	return p.home.Close()
+	if p.home != nil {
+		errs = append(errs, p.home.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // AskAgent returns the status of the agent on this machine that uses a configuration's data folder, as JSON of a

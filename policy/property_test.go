@@ -52,7 +52,7 @@ func TestDecideHoldsItsPromises(t *testing.T) {
 	})
 }
 
-func text(t *rapid.T, v any) string {
+func text(t rapid.TB, v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
 		t.Fatalf("cannot be written: %v", err)
@@ -61,7 +61,7 @@ func text(t *rapid.T, v any) string {
 }
 
 // reread returns the memory as it is after it was stored and read back.
-func reread(t *rapid.T, st State) State {
+func reread(t rapid.TB, st State) State {
 	var out State
 	if err := quell.DecodeStrict([]byte(text(t, st)), &out); err != nil {
 		t.Fatal(err)

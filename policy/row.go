@@ -20,6 +20,7 @@ var rows = []row{
 	rowOf(knapsackSpec),
 	rowOf(outlierSpec),
 	hostRowOf(waitsSpec),
+	hostRowOf(acsSpec),
 }
 
 // Scope says where a policy runs: in the controller as the main policy of a service, in the controller as a fast policy in addition to

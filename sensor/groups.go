@@ -23,8 +23,10 @@ const (
 // Group names control groups to read: either one path below the hierarchy, like /system.slice/web.service, or a pattern like
 // /system.slice/*.service, in which a star stands for any part of one name.
 type Group struct {
-	Name string // of a single group; empty: the last part of its path. A pattern's groups are named by what its stars stand for
-	Path string
+	Name  string // of a single group; empty: the last part of its path. A pattern's groups are named by what its stars stand for
+	Path  string
+	Share float64 // importance of each group, for policies that divide a resource; 0: not given, which counts as 1
+	Alone float64 // units of work per second that each group reports when it has the machine to itself; 0: not given
 }
 
 // pattern returns whether the path is a pattern for several groups.
@@ -56,7 +58,10 @@ func (g Group) Check() string {
 }
 
 // found is a group that exists.
-type found struct{ name, path string }
+type found struct {
+	name, path string
+	entry      Group // of the configuration
+}
 
 // Groups reads several control groups, of version 1 or 2, and the machine that they run on. It is not safe for concurrent use.
 type Groups struct {
@@ -64,6 +69,7 @@ type Groups struct {
 	wanted []Group
 	last   time.Time
 	before *hostAccounts
+	named  map[string]found // the groups in the last sample
 }
 
 // hostAccounts holds the counters of a machine and of its groups at one moment.
@@ -92,7 +98,7 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	}
 	before := g.before
 	after := &hostAccounts{groups: map[string]*groupAccount{}}
-	g.last, g.before = now, after
+	g.last, g.before, g.named = now, after, map[string]found{}
 
 	var failures []Failure
 	fail := func(what string, err error) {
@@ -121,8 +127,11 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 		if account == nil {
 			continue
 		}
-		after.groups[one.path] = account
+		after.groups[one.path], g.named[one.name] = account, one
 		in := quell.Instance{ID: one.name, State: quell.Ready}
+		if one.entry.Share > 0 {
+			in.Share = &one.entry.Share
+		}
 		if account.quota > 0 {
 			in.Limits = map[quell.Resource]float64{quell.CPU: account.quota}
 		}
@@ -136,11 +145,17 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	return s, failures
 }
 
+// Named returns the path of a group in the last sample, and the entry that it was found by; ok is false if it was not there.
+func (g *Groups) Named(name string) (path string, entry Group, ok bool) {
+	f, ok := g.named[name]
+	return f.path, f.entry, ok
+}
+
 // find lists the existing groups, each once, sorted by name, and reports missing ones as failures. A pattern without a match is not a
 // failure, because its services may start later.
 func (g *Groups) find(h *hierarchy) (list []found, failures []Failure) {
 	seen := map[string]string{} // paths by name
-	add := func(name, at string) {
+	add := func(name, at string, entry Group) {
 		other, taken := seen[name]
 		within := slices.IndexFunc(list, func(f found) bool { return inside(at, f.path) || inside(f.path, at) })
 		switch {
@@ -155,13 +170,13 @@ func (g *Groups) find(h *hierarchy) (list []found, failures []Failure) {
 			failures = append(failures, Failure{"groups", fmt.Errorf("there are more than %d: the rest is left out", mostGroups)})
 		default:
 			seen[name] = at
-			list = append(list, found{name, at})
+			list = append(list, found{name, at, entry})
 		}
 	}
 	for _, wanted := range g.wanted {
 		if wanted.pattern() {
 			for _, at := range h.match(wanted.Path) {
-				add(strings.TrimPrefix(at, wanted.fixed()), at)
+				add(strings.TrimPrefix(at, wanted.fixed()), at, wanted)
 			}
 			continue
 		}
@@ -170,7 +185,7 @@ func (g *Groups) find(h *hierarchy) (list []found, failures []Failure) {
 			failures = append(failures, Failure{"group " + name, fmt.Errorf("there is no control group %s", wanted.Path)})
 			continue
 		}
-		add(name, wanted.Path)
+		add(name, wanted.Path, wanted)
 	}
 	slices.SortFunc(list, func(a, b found) int { return strings.Compare(a.name, b.name) })
 	return list, failures

@@ -219,11 +219,11 @@ func TestLoopSurvivesFailures(t *testing.T) {
 
 func TestGuardRefusesWhatNobodyCarriesOut(t *testing.T) {
 	waits := map[string]quell.Waits{"web": {}}
-	if got := Guard(quell.Plan{Waits: waits, Reasons: []quell.Reason{{Code: "x"}}}); len(got) != 0 {
+	if got := Guard(quell.Plan{Waits: waits, Reasons: []quell.Reason{{Code: "x"}}}, false); len(got) != 0 {
 		t.Errorf("a report asks for nothing, got %v", got)
 	}
 	got := Guard(quell.Plan{Limits: []quell.Limit{{Instance: "web", Resource: quell.CPU}}, Weights: map[string]float64{"web": 1},
-		Replace: []string{"web"}})
+		Replace: []string{"web"}}, false)
 	if strings.Join(got, " ") != "weights limits replace" {
 		t.Errorf("got %v", got)
 	}
@@ -233,10 +233,55 @@ func TestGuardRefusesWhatNobodyCarriesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := quell.Plan{At: time.Now(), Host: "h", Limits: []quell.Limit{{Instance: "web", Resource: quell.CPU}}}
-	l.record(plan, Guard(plan))
+	l.record(plan, Guard(plan, false))
 	e := entries(t, home.journal.path)
 	if len(e) != 1 || e[0].Applied || e[0].Why != "failed: nothing in the agent carries out limits" {
 		t.Errorf("the journal says %+v", e)
+	}
+}
+
+// refuser is a Limiter that refuses the limits of one group.
+type refuser struct {
+	group   string
+	applied [][]quell.Limit
+}
+
+func (r *refuser) Apply(limits []quell.Limit) map[string]error {
+	r.applied = append(r.applied, limits)
+	failed := map[string]error{}
+	for _, l := range limits {
+		if l.Instance == r.group {
+			failed[l.Instance] = errors.New("somebody else limits it")
+		}
+	}
+	return failed
+}
+
+// A plan's limits are applied in each period. What is not in force is told, and logged when it begins and when it ends.
+func TestLoopAppliesLimits(t *testing.T) {
+	var log bytes.Buffer
+	limiter := &refuser{group: "db"}
+	l, err := New(Options{Host: "h", Period: time.Second, Policy: reports, Reader: &machine{}, Home: homeless(t), Limiter: limiter,
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := []quell.Limit{{Instance: "db", Resource: quell.CPU, Value: 1}, {Instance: "web", Resource: quell.CPU, Value: 1}}
+	if refused := Guard(quell.Plan{Limits: limits}, true); len(refused) > 0 {
+		t.Errorf("refused %v", refused)
+	}
+	for range 2 {
+		if failed := l.limit(limits); len(failed) != 1 || failed["db"] != "somebody else limits it" {
+			t.Errorf("failed %v", failed)
+		}
+	}
+	if failed := l.limit(nil); failed != nil || len(limiter.applied) != 3 || len(limiter.applied[2]) != 0 {
+		t.Errorf("failed %v after %v", failed, limiter.applied)
+	}
+	for _, line := range []string{`msg="limiting group db failed"`, `msg="limiting group db works again" failures=2`} {
+		if strings.Count(log.String(), line) != 1 {
+			t.Errorf("%s is not logged once:\n%s", line, log.String())
+		}
 	}
 }
 

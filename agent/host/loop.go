@@ -28,12 +28,19 @@ type Reader interface {
 
 var _ Reader = (*sensor.Groups)(nil)
 
+// Limiter limits control groups, which it knows by the names that the Reader gave them in the last snapshot.
+type Limiter interface {
+	// Apply makes these limits the only ones of this process that are in force. It returns, by group, why a limit is not.
+	Apply(limits []quell.Limit) map[string]error
+}
+
 // Options configure a loop.
 type Options struct {
 	Host    string        // name of the machine
 	Period  time.Duration // between two snapshots, each of which gets one plan
 	Policy  quell.Policy  // one snapshot and one plan each
 	Reader  Reader
+	Limiter Limiter               // nil: plans with limits are refused
 	Home    *Home                 // used by several loops, one after the other
 	Now     func() time.Time      // nil means time.Now
 	Logger  *slog.Logger          // nil is silent
@@ -47,6 +54,7 @@ type Loop struct {
 	failures  *prometheus.CounterVec // counts, by part
 	state     policy.State
 	unread    map[string]*outage.Log // by what could not be read
+	unlimited map[string]*outage.Log // by the group whose limit is not in force
 	keeping   map[string]*outage.Log // failures of writing the journal and the memory
 	written   string                 // reasons and refused parts of the last plan in the journal
 	kept      time.Time
@@ -58,6 +66,7 @@ type Loop struct {
 const (
 	readPart    = "read"
 	guardPart   = "guard"
+	limitPart   = "limit"
 	journalPart = "journal"
 	memoryPart  = "memory"
 )
@@ -77,7 +86,8 @@ func New(o Options) (*Loop, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	l := &Loop{opts: o, engine: engine, unread: map[string]*outage.Log{}, keeping: map[string]*outage.Log{}, problems: map[string]string{}}
+	l := &Loop{opts: o, engine: engine, unread: map[string]*outage.Log{}, unlimited: map[string]*outage.Log{},
+		keeping: map[string]*outage.Log{}, problems: map[string]string{}}
 	for _, part := range []string{journalPart, memoryPart} {
 		l.keeping[part] = &outage.Log{Logger: o.Logger, What: "the host policy's " + part}
 	}
@@ -117,25 +127,39 @@ func (l *Loop) step() {
 	plan, state := l.engine.Decide(&snapshot, l.state)
 	l.state = state
 	l.decisions++
-	refused := Guard(plan)
+	refused := Guard(plan, l.opts.Limiter != nil)
+	var failed map[string]string
 	if len(refused) > 0 {
 		l.failures.WithLabelValues(guardPart).Inc()
+	} else {
+		failed = l.limit(plan.Limits)
 	}
 	l.record(plan, refused)
 	l.keep(now)
 	l.opts.Home.shown.Store(&Status{
 		Host: l.opts.Host, Policy: l.opts.Policy.Name, SamplingS: l.opts.Period.Seconds(), At: snapshot.At, Decisions: l.decisions,
-		Machine: snapshot.Machine, Groups: snapshot.Instances, Plan: &plan, Refused: refused, Unread: l.tell(failures), Problems: l.troubles(),
+		Machine: snapshot.Machine, Groups: snapshot.Instances, Plan: &plan, Refused: refused, NotLimited: failed, Unread: l.tell(failures),
+		Problems: l.troubles(),
 	})
 }
 
+// limit puts a plan's limits in force, and returns why some are not, by group. It logs when such a failure begins and when it ends.
+func (l *Loop) limit(limits []quell.Limit) map[string]string {
+	if l.opts.Limiter == nil {
+		return nil
+	}
+	failed := l.opts.Limiter.Apply(limits)
+	l.failures.WithLabelValues(limitPart).Add(float64(len(failed)))
+	return reported(l.unlimited, "limiting group ", failed, l.opts.Logger)
+}
+
 // Guard lists the parts of a plan that the agent cannot carry out. If there are any, the plan is an error and no part of it is carried out.
-func Guard(p quell.Plan) (refused []string) {
+func Guard(p quell.Plan, limits bool) (refused []string) {
 	for _, part := range []struct {
 		name  string
 		given bool
 	}{
-		{"weights", len(p.Weights) > 0}, {"group", !p.Group.Empty()}, {"limits", len(p.Limits) > 0}, {"settings", len(p.Settings) > 0},
+		{"weights", len(p.Weights) > 0}, {"group", !p.Group.Empty()}, {"limits", len(p.Limits) > 0 && !limits}, {"settings", len(p.Settings) > 0},
 		{"replace", len(p.Replace) > 0},
 	} {
 		if part.given {
@@ -198,25 +222,34 @@ func (l *Loop) troubles() map[string]string {
 	return list
 }
 
-// tell returns what could not be read, and why. It logs when such a failure begins and when it ends.
+// tell returns what could not be read, and why.
 func (l *Loop) tell(failures []sensor.Failure) map[string]string {
-	list := map[string]string{}
+	l.failures.WithLabelValues(readPart).Add(float64(len(failures)))
+	list := map[string]error{}
 	for _, f := range failures {
-		list[f.Sensor] = f.Err.Error()
-		l.failures.WithLabelValues(readPart).Inc()
-		if l.unread[f.Sensor] == nil {
-			l.unread[f.Sensor] = &outage.Log{Logger: l.opts.Logger, What: "reading " + f.Sensor}
-		}
-		l.unread[f.Sensor].Report(f.Err)
+		list[f.Sensor] = f.Err
 	}
-	for what, log := range l.unread {
-		if _, failed := list[what]; !failed {
-			log.Report(nil)
-			delete(l.unread, what)
+	return reported(l.unread, "reading ", list, l.opts.Logger)
+}
+
+// reported returns the texts of the present failures; nil if there are none. It logs when a failure begins and when it ends.
+func reported(logs map[string]*outage.Log, what string, failures map[string]error, log *slog.Logger) map[string]string {
+	var list map[string]string
+	for name, err := range failures {
+		if list == nil {
+			list = map[string]string{}
 		}
+		list[name] = err.Error()
+		if logs[name] == nil {
+			logs[name] = &outage.Log{Logger: log, What: what + name}
+		}
+		logs[name].Report(err)
 	}
-	if len(list) == 0 {
-		return nil
+	for name, one := range logs {
+		if _, failed := failures[name]; !failed {
+			one.Report(nil)
+			delete(logs, name)
+		}
 	}
 	return list
 }
@@ -231,9 +264,12 @@ type Status struct {
 	Machine   *quell.Observation `json:"machine,omitempty"`
 	Groups    []quell.Instance   `json:"groups,omitempty"`
 	Plan      *quell.Plan        `json:"plan,omitempty"`
-	Refused   []string           `json:"refused,omitempty"`  // parts of the plan that the agent cannot carry out
-	Unread    map[string]string  `json:"unread,omitempty"`   // what cannot be read, and why
-	Problems  map[string]string  `json:"problems,omitempty"` // other present failures: journal, memory
+	Refused   []string           `json:"refused,omitempty"` // parts of the plan that the agent cannot carry out
+
+	NotLimited map[string]string `json:"not_limited,omitempty"` // groups whose limits are not in force, and why
+
+	Unread   map[string]string `json:"unread,omitempty"`   // what cannot be read, and why
+	Problems map[string]string `json:"problems,omitempty"` // other present failures: journal, memory
 }
 
 // ReasonOf returns the plan's text about a group, "" if there is none.

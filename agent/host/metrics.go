@@ -10,9 +10,9 @@ import (
 func newFailures() *prometheus.CounterVec {
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "quell", Subsystem: "agent", Name: "policy_failures_total",
-		Help: "Failures of the host policy's loop: reading, a plan that nothing carries out, journal, memory.",
+		Help: "Failures of the host policy's loop: reading, a plan that nothing carries out, a limit that is not in force, journal, memory.",
 	}, []string{"part"})
-	for _, part := range []string{readPart, guardPart, journalPart, memoryPart} {
+	for _, part := range []string{readPart, guardPart, limitPart, journalPart, memoryPart} {
 		failures.WithLabelValues(part)
 	}
 	return failures
@@ -35,6 +35,10 @@ var (
 	waitsMetric     = prometheus.NewDesc("quell_agent_group_waits",
 		"Share of the time it wanted to run that a control group waited, by cause.",
 		[]string{"group", "cause"}, nil)
+	slowdownMetric = prometheus.NewDesc("quell_agent_group_slowdown",
+		"Time per unit of work of a control group, over that of the group alone.", []string{"group"}, nil)
+	limitMetric = prometheus.NewDesc("quell_agent_group_limit",
+		"Limit that the last plan sets for a control group, in the unit of the resource.", []string{"group", "resource"}, nil)
 )
 
 // collector exports the last decision as metrics.
@@ -45,6 +49,8 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 	out <- decisionsMetric
 	out <- groupsMetric
 	out <- waitsMetric
+	out <- slowdownMetric
+	out <- limitMetric
 }
 
 // Collect implements prometheus.Collector.
@@ -54,6 +60,15 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(groupsMetric, prometheus.GaugeValue, float64(len(s.Groups)))
 	if s.Plan == nil {
 		return
+	}
+	for group, t := range s.Plan.Tenants {
+		if t.Slowdown != nil {
+			out <- prometheus.MustNewConstMetric(slowdownMetric, prometheus.GaugeValue, *t.Slowdown, strings.ToValidUTF8(group, "?"))
+		}
+	}
+	for _, l := range s.Plan.Limits {
+		out <- prometheus.MustNewConstMetric(limitMetric, prometheus.GaugeValue, l.Value, strings.ToValidUTF8(l.Instance, "?"),
+			string(l.Resource))
 	}
 	for group, w := range s.Plan.Waits {
 		for cause, share := range map[string]*float64{"own": w.Own, "quota": w.Quota, "neighbours": w.Neighbours, "hypervisor": w.Hypervisor} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -69,11 +70,10 @@ func writeLocalStatus(w io.Writer, s host.Status) error {
 	}
 	fmt.Fprint(w, "\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "GROUP\tPROCESSORS\tQUOTA\tWAITS\tOWN LOAD\tOWN QUOTA\tNEIGHBOURS\tHYPERVISOR\tREASON")
-	for _, in := range s.Groups {
-		waits := s.Plan.Waits[in.ID]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.ID, used(in.Observation), quota(in.Limits),
-			percent(waits.Share), percent(waits.Own), percent(waits.Quota), percent(waits.Neighbours), percent(waits.Hypervisor), s.ReasonOf(in.ID))
+	if len(s.Plan.Tenants) > 0 {
+		writeTenants(t, s)
+	} else {
+		writeWaits(t, s)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -89,10 +89,47 @@ func writeLocalStatus(w io.Writer, s host.Status) error {
 	return writeUnread(w, s)
 }
 
+// writeTenants prints how much longer groups take for their work than alone, and their caps.
+func writeTenants(t io.Writer, s host.Status) {
+	fmt.Fprintln(t, "GROUP\tPROCESSORS\tWANTS\tSLOWDOWN\tBY\tCAP\tIN FORCE\tPREDICTED\tREASON")
+	for _, in := range s.Groups {
+		tenant := s.Plan.Tenants[in.ID]
+		by := cmp.Or(string(tenant.From), "-")
+		if tenant.Idle {
+			by = "idle"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.ID, used(in.Observation), cell(tenant.Wanted, "%.2f"),
+			cell(tenant.Slowdown, "%.2f"), by, capOf(s.Plan, in.ID), quota(in.Limits), cell(tenant.Predicted, "%.2f"), s.ReasonOf(in.ID))
+	}
+}
+
+// capOf is the limit of processors that a plan sets for a group.
+func capOf(p *quell.Plan, group string) string {
+	for _, l := range p.Limits {
+		if l.Instance == group && l.Resource == quell.CPU {
+			return fmt.Sprintf("%.2f", l.Value)
+		}
+	}
+	return "-"
+}
+
+// writeWaits prints how long groups wait for processors.
+func writeWaits(t io.Writer, s host.Status) {
+	fmt.Fprintln(t, "GROUP\tPROCESSORS\tQUOTA\tWAITS\tOWN LOAD\tOWN QUOTA\tNEIGHBOURS\tHYPERVISOR\tREASON")
+	for _, in := range s.Groups {
+		waits := s.Plan.Waits[in.ID]
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.ID, used(in.Observation), quota(in.Limits),
+			percent(waits.Share), percent(waits.Own), percent(waits.Quota), percent(waits.Neighbours), percent(waits.Hypervisor), s.ReasonOf(in.ID))
+	}
+}
+
 // writeUnread writes the last part of a status: what the agent cannot read at present.
 func writeUnread(w io.Writer, s host.Status) error {
 	for _, part := range s.Refused {
 		fmt.Fprintf(w, "\nthe plan asks for %s, which nothing in the agent carries out", part)
+	}
+	for _, group := range slices.Sorted(maps.Keys(s.NotLimited)) {
+		fmt.Fprintf(w, "\nthe limit of %s is not in force: %s", group, s.NotLimited[group])
 	}
 	for _, list := range []map[string]string{s.Unread, s.Problems} {
 		for _, what := range slices.Sorted(maps.Keys(list)) {

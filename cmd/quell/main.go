@@ -85,7 +85,7 @@ func newRoot(reached *bool) *cobra.Command {
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
 		statusCommand(), explainCommand(), pauseCommand(), resumeCommand(), overrideCommand(), drainCommand(), undrainCommand(),
-		replaceCommand(), journalCommand(), credentialsCommand(),
+		replaceCommand(), journalCommand(), limitsCommand(), runCommand(), credentialsCommand(),
 		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), labCommand(), versionCommand(),
 	)
 	return root

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/limit"
+)
+
+func limitsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "limits",
+		Short: "Show or remove the limits that agents set for this machine's control groups",
+		Args:  cobra.NoArgs,
+		RunE:  showHelp,
+	}
+	cmd.AddCommand(limitsShowCommand(), limitsClearCommand())
+	return cmd
+}
+
+// recordsFlags adds the flags that say where limits are.
+func recordsFlags(cmd *cobra.Command, o *limit.Options) {
+	cmd.Flags().StringVar(&o.Records, "records", limit.DefaultRecords, "folder of agent.policy.records")
+	cmd.Flags().StringVar(&o.Root, "root", "/", "folder of agent.root")
+}
+
+func limitsShowCommand() *cobra.Command {
+	var o limit.Options
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show [--json]",
+		Short: "Show each limit: what is in force, what was there before, and which process set it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := limit.Show(o)
+			printable(&list)
+			if asJSON {
+				text, wrong := json.Marshal(append([]limit.Limit{}, list...))
+				if wrong != nil {
+					return wrong
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text)
+				return err
+			}
+			if len(list) == 0 {
+				fmt.Fprintln(cmd.OutOrStdout(), "no limits are recorded")
+				return err
+			}
+			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "GROUP\tRESOURCE\tIN FORCE\tBEFORE\tPROCESS")
+			for _, l := range list {
+				process := fmt.Sprint(l.PID)
+				if l.Left {
+					process += ", ended"
+				}
+				if l.Now == "" {
+					l.Now = "the group is gone"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Group, l.Resource, l.Now, l.Before, process)
+			}
+			if wrong := t.Flush(); wrong != nil {
+				return wrong
+			}
+			return err
+		},
+	}
+	recordsFlags(cmd, &o)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func limitsClearCommand() *cobra.Command {
+	var o limit.Options
+	cmd := &cobra.Command{
+		Use:   "clear",
+		Short: "Put back what was in force before the limits of agents that have ended; running agents keep theirs",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			done, err := limit.Restore(o)
+			for _, t := range done {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: put back what was there before\n", quell.Printable(t.String(), longestText))
+			}
+			list, wrong := limit.Show(o)
+			for _, l := range list {
+				if !l.Left {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: stays, because process %d runs: stop that agent first\n",
+						quell.Printable(l.Target.String(), longestText), l.PID)
+				}
+			}
+			if err == nil {
+				err = wrong
+			}
+			if err == nil && len(done)+len(list) == 0 {
+				fmt.Fprintln(cmd.OutOrStdout(), "no limits are recorded")
+			}
+			return err
+		},
+	}
+	recordsFlags(cmd, &o)
+	return cmd
+}

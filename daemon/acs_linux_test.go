@@ -1,0 +1,251 @@
+package daemon_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell/internal/cgroup"
+	"github.com/quellhq/quell/internal/need"
+)
+
+// tenants are busy control groups below one whose quota they share, so that they compete on an idle machine, too.
+type tenants struct {
+	t       *testing.T
+	dir     string   // of the agent
+	above   string   // the group above them
+	folders []string // of all groups, the innermost first
+	cpu     string   // folder of the group above, in the tree that limits processors
+	quota   string   // file of a quota
+	none    string   // what it holds without a quota
+}
+
+const tenantsCores = 0.4
+
+// newTenants makes the groups a and b, with one and three processes that never wait, and removes them at the end.
+func newTenants(t *testing.T) *tenants {
+	t.Helper()
+	need.Root(t)
+	trees, err := cgroup.Find(os.DirFS("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, ok := trees.Of("cpu")
+	if !ok || trees.Unified { // version 2 is tested on fake trees: its controllers must be delegated first
+		need.Skip(t, "needs the cpu controller of control groups version 1")
+	}
+	x := &tenants{t: t, dir: t.TempDir(), above: fmt.Sprintf("/quell-test-acs-%d", os.Getpid()), quota: "cpu.cfs_quota_us", none: "-1"}
+	usage, _ := trees.Of("cpuacct")
+	t.Cleanup(x.remove)
+	for _, one := range []cgroup.Tree{tree, usage} {
+		for _, name := range []string{"", "/a", "/b"} {
+			folder := "/" + one.Folder(x.above+name)
+			if err := os.MkdirAll(folder, 0o755); err != nil {
+				need.Skip(t, "needs control groups that can be made: "+err.Error())
+			}
+			x.folders = append([]string{folder}, x.folders...)
+		}
+	}
+	x.cpu = "/" + tree.Folder(x.above)
+	x.write(x.cpu, x.quota, fmt.Sprint(int(tenantsCores*100_000)))
+	for name, processes := range map[string]int{"a": 1, "b": 3} {
+		for range processes {
+			x.busy(name)
+		}
+	}
+	return x
+}
+
+func (x *tenants) write(folder, file, text string) {
+	x.t.Helper()
+	if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// busy starts a process that never waits in a group, in every tree. It ends with this process.
+func (x *tenants) busy(name string) {
+	x.t.Helper()
+	cmd := exec.Command("sh", "-c", "read go; while :; do :; done")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+	for _, folder := range x.folders {
+		if filepath.Base(folder) == name {
+			x.write(folder, "cgroup.procs", fmt.Sprint(cmd.Process.Pid))
+		}
+	}
+	if _, err := in.Write([]byte("go\n")); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// remove removes the groups, after the processes in them have ended.
+func (x *tenants) remove() {
+	for _, folder := range x.folders {
+		var err error
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			if err = os.Remove(folder); err == nil || errors.Is(err, fs.ErrNotExist) {
+				err = nil
+				break
+			}
+		}
+		if err != nil {
+			x.t.Error(err)
+		}
+	}
+}
+
+// caps reads the quotas of both groups.
+func (x *tenants) caps() (caps []string) {
+	for _, name := range []string{"a", "b"} {
+		text, err := os.ReadFile(filepath.Join(x.cpu, name, x.quota))
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		caps = append(caps, strings.TrimSpace(string(text)))
+	}
+	return caps
+}
+
+// capped returns whether any group has a quota.
+func (x *tenants) capped() bool {
+	for _, text := range x.caps() {
+		if text != x.none {
+			return true
+		}
+	}
+	return false
+}
+
+// agent starts an agent with policy acs and no service.
+func (x *tenants) agent() *exec.Cmd {
+	x.t.Helper()
+	config := filepath.Join(x.dir, "agent.yaml")
+	text := fmt.Sprintf("data: data\nagent: {policy: {name: acs, cores: %g, sampling: 100ms, records: records, groups: [{cgroup: %s/*}]}}\n",
+		tenantsCores, x.above)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		x.t.Fatal(err)
+	}
+	cmd := exec.Command(quellProgram, "agent", "--config", config)
+	log, err := os.OpenFile(filepath.Join(x.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+func (x *tenants) await(what string, ok func() bool) {
+	x.t.Helper()
+	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	log, err := os.ReadFile(filepath.Join(x.dir, "log"))
+	x.t.Fatalf("%s: waited in vain; caps %v\n%s%v", what, x.caps(), log, err)
+}
+
+func (x *tenants) quell(args ...string) string {
+	x.t.Helper()
+	out, err := exec.Command(quellProgram, args...).CombinedOutput()
+	if err != nil {
+		x.t.Fatalf("quell %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// The agent caps groups that compete, says so, and leaves no cap when it is stopped.
+func TestACSCapsRealGroups(t *testing.T) {
+	x := newTenants(t)
+	agent := x.agent()
+	x.await("caps", x.capped)
+	if out := x.quell("limits", "show", "--records", filepath.Join(x.dir, "records")); !strings.Contains(out, x.above) ||
+		!strings.Contains(out, fmt.Sprint(agent.Process.Pid)) {
+		t.Errorf("limits show says\n%s", out)
+	}
+	x.await("the status of the groups", func() bool {
+		out := x.quell("status", "--local", "--config", filepath.Join(x.dir, "agent.yaml"))
+		return strings.Contains(out, "SLOWDOWN") && strings.Contains(out, "scheduling")
+	})
+	if out := x.quell("limits", "clear", "--records", filepath.Join(x.dir, "records")); !strings.Contains(out, "stop that agent first") {
+		t.Errorf("limits clear beside a running agent says\n%s", out)
+	}
+	if err := agent.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Wait(); err != nil {
+		t.Error(err)
+	}
+	if x.capped() {
+		t.Errorf("caps %v after the agent was stopped", x.caps())
+	}
+}
+
+// However often and whenever the agent is killed, the next start and stop, or quell limits clear, leave no cap.
+func TestACSKilledLeavesNoCap(t *testing.T) {
+	x := newTenants(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	kill := func(agent *exec.Cmd) {
+		t.Helper()
+		if err := agent.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = agent.Wait() // it was killed
+	}
+	agent := x.agent()
+	x.await("caps", x.capped)
+	kill(agent)
+	if !x.capped() {
+		t.Error("the kill itself removed the caps: this test shows nothing")
+	}
+	x.quell("limits", "clear", "--records", filepath.Join(x.dir, "records"))
+	if x.capped() {
+		t.Errorf("caps %v after quell limits clear", x.caps())
+	}
+	for range 6 {
+		agent = x.agent()
+		time.Sleep(time.Duration(rng.Int64N(int64(time.Second)))) // a random moment
+		kill(agent)
+	}
+	agent = x.agent()
+	x.await("caps", x.capped)
+	if err := agent.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = agent.Wait() // the caps say how it ended
+	if x.capped() {
+		t.Errorf("caps %v after kills, a start and a stop", x.caps())
+	}
+	entries, err := os.ReadDir(filepath.Join(x.dir, "records"))
+	if err != nil || len(entries) > 0 {
+		t.Errorf("%d records are left, %v", len(entries), err)
+	}
+}
