@@ -28,7 +28,7 @@ type backend struct {
 	checked   string      // the last health check's request and answer if it failed; empty if it passed
 	byHand    *quell.Held // taken out of rotation at this balancer by a person: Apply does not put it back
 	leaving   bool        // no longer listed: removed when its last request has ended
-	drainEnd  *time.Timer // when a backend that is being removed has its open requests cut
+	drainEnd  *time.Timer // cuts the open requests of a backend that is being removed
 	unwatch   context.CancelFunc
 
 	failing   outage.Flood // requests that failed at this instance

@@ -43,7 +43,7 @@ func shareOut(limit, maxConns int) (d descriptors, err error) {
 	return d, nil
 }
 
-// shortfall returns what to do if the limit of open files allows fewer clients than configured, "" if it does not.
+// shortfall returns what to do if the limit of open files allows fewer clients than configured; "" if it allows as many.
 func (d descriptors) shortfall(maxConns int) string {
 	if maxConns <= d.clients || d.limit == 0 {
 		return ""

@@ -11,7 +11,7 @@ import (
 )
 
 // gate limits accepted connections. If there are as many connections as allowed, further ones wait in the kernel's queue. If one client has
-// as many as one client may have, its further ones are closed.
+// reached the limit for a single client, further connections of that client are closed.
 type gate struct {
 	log   *slog.Logger
 	rules atomic.Pointer[clientRules]

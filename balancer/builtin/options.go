@@ -61,7 +61,8 @@ type Options struct {
 
 	// Period is the sampling period. At the end of each, Publish gets one reading per backend. Default 10 s.
 	Period time.Duration
-	// Fast is the period of a fast policy. It divides Period, and readings are also made at the end of each Fast. 0: there is no fast policy.
+	// Fast is the sampling period of a fast policy. Period is a multiple of it. Readings are also made at the end of each fast period. 0:
+	// there is no fast policy.
 	Fast    time.Duration
 	Publish func(context.Context, []quell.Reading) error // nil: no readings are made
 	// Bus returns why the bus cannot be reached, for metrics and /healthz. nil: they do not mention the bus. Traffic never depends on the bus.

@@ -30,8 +30,8 @@ type outbound struct {
 // errStale is the error for a request on a kept connection that must not be used.
 var errStale = errors.New("the kept connection is no longer good")
 
-// lookAfter is how long a connection must have been idle to be checked before use. A connection in frequent use is never closed for being
-// idle.
+// lookAfter is how long a connection must have been idle to be checked before use. It is shorter than any instance's time-out for idle
+// connections.
 const lookAfter = 20 * time.Millisecond
 
 // begin prepares the connection for a new request and numbers it.
@@ -115,7 +115,7 @@ type learned struct {
 }
 
 const (
-	// learnedFor is how long such a time is used. A restarted instance may behave differently.
+	// learnedFor is how long a learned time is used. A restarted instance may behave differently.
 	learnedFor = 10 * time.Minute
 	// leastLearned excludes connections that are closed at once, because no idle time-out caused that.
 	leastLearned = 50 * time.Millisecond

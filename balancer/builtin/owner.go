@@ -7,8 +7,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// ownership is the controller that the balancer obeys. Server.applying guards it. If that controller disappears, it keeps other controllers
-// out until its lease ends; it may itself return at once.
+// ownership is the controller that the balancer obeys. Server.applying guards it. If that controller disappears, other controllers are kept
+// out until its lease ends; the same controller may return at once.
 type ownership struct {
 	quell.Owner
 	until time.Time // end of the lease, by the monotonic clock

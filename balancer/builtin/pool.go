@@ -41,7 +41,7 @@ type pool struct {
 	leaving []*backend
 	meters  map[string]*meter // by instance; a removed instance's meter is kept until its last window is reported
 
-	// The backends that may get requests now, and the same in the picker's form.
+	// The backends that may get requests now, and the same backends as candidates of the picker.
 	eligible   []*backend
 	candidates []*route.Candidate
 	closed     bool

@@ -55,7 +55,7 @@ type exchange struct {
 	client   *inbound      // nil if the connection was not accepted by the balancer
 	backend  *backend      // the last backend tried
 	sent     time.Time
-	met      int64 // requests that were open at the backend at that moment
+	met      int64 // requests that were open at the backend when this one was sent
 	patience time.Duration
 	outbound *outbound // the last connection tried, and the number of the request on it
 	turn     int64

@@ -17,10 +17,10 @@ import (
 )
 
 // Inherited is what a server need not make itself: listening sockets from systemd or from the previous balancer process, and that process's
-// knowledge. Fields may be nil.
+// results of health checks. Fields may be nil.
 type Inherited struct {
 	Traffic, Metrics, Admin net.Listener
-	Lasting                 bool              // systemd owns them: they stay open when the process ends
+	Lasting                 bool              // systemd owns the sockets: they stay open when the process ends
 	Healthy                 map[string]string // addresses of instances that passed their health checks, by id
 }
 
@@ -120,7 +120,7 @@ func (s *Server) offer(conn *net.UnixConn) error {
 	return nil
 }
 
-// The other process accepts connections now, so this one stops.
+// step makes this process stop accepting connections, because the other one accepts them now.
 func (s *Server) step(conn net.Conn) {
 	s.proxy.ending.Store(true)
 	s.stopReports()

@@ -49,7 +49,8 @@ func (g *group) awaitSocket(ctx context.Context, path string) error {
 	})
 }
 
-// foreign writes a program's configuration and starts the program. This process ends it, or the lab does when it is closed.
+// foreign writes the configuration of another project's program and starts the program. The program ends when this process ends it, or
+// when the lab is closed.
 func (g *KernelGroup) foreign(program, file, text string, args ...string) error {
 	path := filepath.Join(g.dir, file)
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -87,7 +88,7 @@ func (g *KernelGroup) balancerSettings() (kind string, settings balancer.Setting
 		s := builtin.Kind.Defaults().(*builtin.Settings)
 		s.Listen, s.Admin, s.Metrics, s.Scheduling, s.Health.Interval = g.at(labTraffic), g.admin(), "", g.run.Scheduling, healthSpacing
 		return builtin.Kind.Name, s
-	case scenario.Envoy: // Envoy's group is fixed and it decides by itself: the controller only starts, probes and accounts
+	case scenario.Envoy: // Envoy has fixed instances and decides by itself: the controller only starts, probes and records them
 		return command.Kind.Name, &command.Settings{Command: []string{"true"}}
 	}
 	s := haproxy.Kind.Defaults().(*haproxy.Settings)
@@ -98,8 +99,8 @@ func (g *KernelGroup) balancerSettings() (kind string, settings balancer.Setting
 // envoyArgs come before the name of the configuration. Without --concurrency, Envoy would run a thread for each processor of the machine.
 var envoyArgs = []string{"--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "--file-flush-interval-msec", "200", "-c"}
 
-// envoyConfig has a fixed group, and as its rule least request among two random instances (Envoy's default), or round robin. Responses
-// carry the id of their instance. Ids are those that the scaler gives: it starts i1 on h1, i2 on h2 and so on.
+// envoyConfig has a fixed group. Envoy chooses, of two random instances, the one with fewer open requests (its default), or goes round
+// robin. Responses carry the id of their instance. Instances have the ids that the scaler gives them: it starts i1 on h1, i2 on h2 etc.
 func (g *KernelGroup) envoyConfig() string {
 	var endpoints strings.Builder
 	for i := range g.sc.Initial(g.run) {

@@ -23,7 +23,7 @@ import (
 )
 
 // Instance is an instance on a host of a kernel lab: nginx or the service of dynamic work, and beside it the ordinary agent with its
-// probe server. In a training Probe runs instead of the agent. Service and agent run in the host's namespace and control group; this
+// probe server. In a training, Probe runs instead of the agent. Service and agent run in the host's namespace and control group; this
 // process itself may run elsewhere.
 type Instance struct {
 	Config   string // path of the service's configuration
@@ -100,8 +100,8 @@ func (i Instance) service(place kernel.Place, program string) instanceService {
 	return &kernel.Nginx{Place: place, Dir: dir, Files: i.Files}
 }
 
-// agent is the command that runs the agent or Probe in the instance's place. Its output goes to this process's own, and it ends with this
-// process.
+// agent starts the agent or Probe in the instance's namespace and control group. The command writes to the standard error of this process,
+// and ends when this process ends.
 func (i Instance) agent(place kernel.Place, program string) (*exec.Cmd, error) {
 	args := []string{"agent", "--config", i.Config, "--instance", i.ID}
 	if i.Training {

@@ -27,9 +27,9 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// Kernel is a rig on the machines of lab/testbed/kernel, for one run at a time; the player is in the clients' namespace. For each run a
-// balancer and a controller are started in the balancer's namespace. The controller's scaler starts the instances on their hosts.
-// Instances are probed over their hosts' links.
+// Kernel is a rig on the machines of lab/testbed/kernel, for one run at a time. The process that plays the scenario is in the clients'
+// namespace. For each run a balancer and a controller are started in the balancer's namespace. The controller's scaler starts the instances
+// on their hosts. Instances are probed over their hosts' links.
 type Kernel struct {
 	Program  string // path of the quell binary
 	Dir      string // gets one folder for each run
@@ -130,7 +130,7 @@ func (g *KernelGroup) at(port int) string { return fmt.Sprintf("%s:%d", g.place.
 
 func (g *KernelGroup) tokenFile() string { return filepath.Join(g.dir, "token") }
 
-// quell starts one of Quell's own commands in the balancer's namespace. It ends with this process.
+// quell starts one of Quell's own commands in the balancer's namespace. The command ends when this process ends.
 func (g *KernelGroup) quell(what, config string) error {
 	cmd := exec.Command(g.rig.Program, what, "--config", config)
 	tie(cmd, g.lifeline[0])
@@ -166,8 +166,8 @@ func (g *KernelGroup) SetErring(host string, erring bool) error {
 // hosts is the folder that contains a folder for the instance of each host.
 func (g *KernelGroup) hosts() string { return filepath.Join(g.dir, "hosts") }
 
-// Changes returns when plans that changed something were applied, and when Envoy ejected an instance or let one back, which is in no
-// journal.
+// Changes returns the times at which plans that changed something were applied. It adds the times at which Envoy ejected an instance or
+// let one back: the journal does not have these.
 func (g *KernelGroup) Changes(ctx context.Context, since time.Time) ([]time.Time, error) {
 	if g.run.Ejection != "" {
 		return readEjections(g.ejections(), since)

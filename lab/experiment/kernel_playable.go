@@ -37,7 +37,7 @@ func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
 	return bearable(sc)
 }
 
-// kernelErrors refuses errors that nginx cannot give while it runs.
+// kernelErrors refuses a timeline that makes instances answer with errors, if a lab's instances cannot be switched to that while they run.
 func kernelErrors(sc *scenario.Scenario) error {
 	for i, e := range sc.Timeline {
 		path := fmt.Sprintf("timeline[%d].errors", i)
@@ -94,7 +94,7 @@ func KernelHost(sc *scenario.Scenario, h scenario.Host) kernel.Host {
 }
 
 // bearable refuses classes whose mean request, on an idle host, takes a large part of the time after which clients give up. Demands vary,
-// so many requests would take longer than that. The largest of many requests must not exceed the service's own limits either.
+// so many requests would take longer than clients wait. The largest of many requests must not exceed the service's own limits either.
 func bearable(sc *scenario.Scenario) error {
 	const most = patience / 4
 	h := sc.Hosts[0]

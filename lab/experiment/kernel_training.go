@@ -35,7 +35,7 @@ type KernelHosts struct {
 	workload  scenario.Workload // the training's workload
 	resources []quell.Resource  // the training's resources
 	procs     group
-	token     string // with which the probe servers let probes in
+	token     string // the probe servers refuse probes without it
 	lifeline  [2]*os.File
 }
 
@@ -124,8 +124,8 @@ func (t *kernelTarget) Interfere(r quell.Resource, use float64) error {
 	return t.machines.Interfere(t.host, map[quell.Resource]float64{r: use})
 }
 
-// Carried returns the service's part, which the machine's meter measures as an agent would, and the neighbour's part, which the lab
-// measures.
+// Carried returns how much of a resource the service has used, which the machine's meter measures as an agent would, and how much the
+// neighbour has used, which the lab measures.
 func (t *kernelTarget) Carried(r quell.Resource) (train.Carried, error) {
 	c, err := t.machines.Carried(t.host, r)
 	if err != nil {

@@ -37,7 +37,7 @@ type Record struct {
 type Moment struct {
 	AtS        float64            `json:"at_s"`
 	Load       float64            `json:"load"`
-	Disturbs   map[string]float64 `json:"disturbs,omitempty"` // by host with neighbours: what these use
+	Disturbs   map[string]float64 `json:"disturbs,omitempty"` // by host: the share that its neighbours use
 	LatencyMS  float64            `json:"latency_ms"`         // at the clients, over the last judge window
 	ViolationS float64            `json:"violation_s"`        // violation time so far
 	Instances  []SeenInstance     `json:"instances"`
@@ -147,7 +147,7 @@ func (r *Recorder) Record(run scenario.Run, result quell.Result) Record {
 	return record
 }
 
-// Save writes the record as compressed JSON. If it fails, there is no file or the old one.
+// Save writes the record as compressed JSON. If it fails, a file that was there before is unchanged.
 func (r *Record) Save(path string) error {
 	var b bytes.Buffer
 	packed := gzip.NewWriter(&b)

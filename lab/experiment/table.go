@@ -10,7 +10,8 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// WriteTable prints the results side by side. Violation time and cost stand together, because one can be had for the other.
+// WriteTable prints one line for each result. Violation time and cost are in neighbouring columns, because a run can buy less of one with
+// more of the other.
 func WriteTable(w io.Writer, sc *scenario.Scenario, results []quell.Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "RUN\tVIOLATION\tINSTANCE-SECONDS\tMEAN SIZE\tMEAN\tP95\tP99\tREQUESTS\tFAILED\tDECISIONS\n")
@@ -75,8 +76,8 @@ func ms(v *float64) string {
 	return fmt.Sprintf("%.0f ms", *v)
 }
 
-// Verdicts returns sentences that compare PRIMA with the runs of fixed size, and say whether each comparison is fair: a rival of fixed
-// size should cost at least as much as PRIMA; otherwise its violations prove nothing.
+// Verdicts returns sentences that compare PRIMA with each run of fixed size. A sentence says so if its comparison is unfair: PRIMA violates
+// the objective for less time, but also costs more, so the difference proves nothing.
 func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 	var prima *quell.Result
 	for i := range results {

@@ -41,7 +41,7 @@ func (t Training) Run(ctx context.Context, o train.Options) (rows []model.Traini
 	return rows, err
 }
 
-// On starts the hosts, runs work on them, and ends them. The machines that work gets also implement train.ProbedMachine.
+// On starts the hosts, calls work with them, and ends them. These machines also implement train.ProbedMachine.
 func (t Training) On(ctx context.Context, work func(context.Context, []train.Machine) error) (err error) {
 	if t.Spacing == 0 {
 		t.Spacing = probeSpacing

@@ -26,7 +26,7 @@ type Validation struct {
 	Points []ValidationPoint `json:"points"`
 }
 
-// ValidationPoint is one such measurement and the models' prediction.
+// ValidationPoint is a measurement that the models were not fitted to, and the models' prediction for it.
 type ValidationPoint struct {
 	Utilization     float64 `json:"utilization"`
 	Interfering     float64 `json:"interfering"`

@@ -44,7 +44,7 @@ func rates(sc *scenario.Scenario, warmUp time.Duration) []loadgen.Step {
 	return steps
 }
 
-// stretched adds the warm-up to a time of a scenario, unless the time is 0.
+// stretched adds the warm-up to a time in a scenario. Time 0 stays 0, so the first load also holds during the warm-up.
 func stretched(at, warmUp time.Duration) time.Duration {
 	if at == 0 {
 		return 0
@@ -64,8 +64,8 @@ func usersOf(sc *scenario.Scenario, warmUp time.Duration) (*loadgen.Users, error
 	return loadgen.NewUsers(mix, steps, sc.Workload.Think, "", sc.Seed)
 }
 
-// visits is what each arrival of an open workload requests; nil: one file. Users' requests are included: in a training they arrive
-// openly.
+// visits is what each arrival of an open workload requests; nil: one file. Workloads of users are included, because in a training their
+// requests arrive like those of an open workload.
 func visits(w scenario.Workload, seed uint64) (loadgen.Visits, error) {
 	switch w.Kind {
 	case scenario.File:

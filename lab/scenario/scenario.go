@@ -152,7 +152,7 @@ type Run struct {
 	Policy     quell.Policy // without settings: if it is the service's policy, with the service's settings; else with its defaults
 	Scheduling quell.Scheduling
 	Fixed      int // fixes the group's size; 0: Instances.Fixed if the policy does not scale
-	// Balancer is the program that distributes the requests, on a rig that has several; empty: the rig's default.
+	// Balancer is the program that distributes the requests, if the rig supports several such programs; empty: the rig's default.
 	Balancer Balancer
 	Ejection Ejection `json:",omitzero"` // for balancer envoy
 }

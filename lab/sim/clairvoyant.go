@@ -11,20 +11,21 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Clairvoyant is the name of a policy that uses data that nobody can measure. It is the bound for all other policies. It cannot be
-// configured, because only a simulator has the data.
+// Clairvoyant is the name of a policy that decides with data that nobody can measure. It shows how well a policy could do at best. It
+// cannot be configured, because only a simulator has the data.
 const Clairvoyant = "clairvoyant"
 
-// Truth is what the clairvoyant knows: the future, in sampling periods, until an instance that is started now could answer requests.
+// Truth is what the clairvoyant policy knows: the load and the machines' capacities in the coming sampling periods, until an instance that
+// is started now could answer requests.
 type Truth struct {
 	Load     []float64          // requests per second, by period
 	Startup  int                // first period in which an instance that is started now can answer requests
 	Machines map[string]Machine // by instance
 	Free     []Machine          // machines of the next instances to be started, in order
-	Strain   float64            // share of their capacity within the objective that the machines may use
+	Strain   float64            // the machines may be loaded up to this share of their capacity within the objective
 }
 
-// Machine is the capacity of an instance.
+// Machine knows how much load an instance can carry.
 type Machine interface {
 	// Within is the highest rate, in requests per second, that the instance can carry throughout a period while the objective's metric is at
 	// most ms milliseconds. It is 0 while the instance cannot answer requests. If ms is infinite, it is the rate that saturates the machine.
@@ -145,7 +146,7 @@ func sumOf(list []float64) (sum float64) {
 	return sum
 }
 
-// lack is how many instances must be started now. It is 0 if no number of them would suffice.
+// lack is how many instances must be started now. It is 0 if starting more would not help.
 func (c *foreseen) lack() (add int) {
 	room := min(max(0, c.most-len(c.staying)), len(c.truth.Free))
 	for i, machine := range c.truth.Free[:room] {

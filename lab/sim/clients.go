@@ -6,8 +6,8 @@ import (
 	"github.com/quellhq/quell/loadgen"
 )
 
-// clients make the requests of the scenario's workload: each arrival makes one or begins a session, and each user makes one after
-// another. What an arrival requests depends only on the seed and on its number, so every policy gets the same work.
+// clients make the requests of the scenario's workload: each arrival makes a request or begins a video session, and each user makes
+// requests one after the other. What an arrival requests depends only on the seed and on its number, so every policy gets the same work.
 type clients struct {
 	w       *world
 	load    *scenario.Workload
@@ -21,19 +21,19 @@ type clients struct {
 	sessions  []loadgen.Playback
 	unused    []int32 // free places for sessions
 
-	wanted int    // number of users that should be there
-	here   []bool // by user: whether it is there
+	wanted int    // number of users that the scenario wants now
+	here   []bool // by user: whether this user makes requests
 }
 
 // order is a request that a client makes.
 type order struct {
 	work    class
-	size    float64 // the request's demands are this times those of its class
+	size    float64 // factor by which the demands of its class are multiplied
 	class   int32
 	session int32 // the session that waits for the answer; alone if there is none
 }
 
-// alone stands for the session of a request after which its client makes no other.
+// alone is the session number of a request that belongs to no session, because its client makes no other request.
 const alone int32 = -1
 
 func newClients(w *world, load *scenario.Workload, seed uint64, end float64, ask func(order)) (c *clients, err error) {
@@ -88,7 +88,7 @@ func fileClass(bytes float64) class {
 	return class{{kindOf(quell.Network), always(bytes + headerBytes)}}
 }
 
-// arrive is one arrival of the open process.
+// arrive makes the request, or begins the video session, of one arrival.
 func (c *clients) arrive() {
 	switch c.load.Kind {
 	case scenario.File:
@@ -106,7 +106,7 @@ func (c *clients) draw(session int32) order {
 	return order{work: c.classes[which], size: size, class: int32(which), session: session}
 }
 
-// answered tells a session that its request was answered or has failed. The session's next request comes after the present event.
+// answered continues a session whose request was answered or has failed. It only schedules the session's next request.
 func (c *clients) answered(session int32) {
 	switch {
 	case session == alone:
@@ -117,7 +117,7 @@ func (c *clients) answered(session int32) {
 	}
 }
 
-// later calls ask at a time, unless the run is over by then.
+// later calls ask at the time at, unless the run is over by then.
 func (c *clients) later(at float64, ask func()) {
 	if at < c.end {
 		c.w.agenda.add(at, ask)

@@ -16,7 +16,7 @@ type monitor struct {
 	ejected          bool
 	at               float64 // time of its last ejection
 	returned         float64 // time of its last return
-	times            int     // counter by which the base time is multiplied
+	times            int     // the base time of an ejection is multiplied by this
 }
 
 // newEjection sets up the detection if the run has one, and limits how long requests may take.
@@ -32,7 +32,7 @@ func (s *simulation) newEjection() {
 	}
 }
 
-// beginSweeps ends the first interval at a random moment, and then one after each interval's length.
+// beginSweeps schedules the ends of the detection's intervals. The first interval is cut to a random length.
 func (s *simulation) beginSweeps() {
 	if s.ejection != nil {
 		s.w.agenda.add(s.boot+s.rng.Float64()*s.ejection.rules.Interval.Seconds(), s.sweep)
@@ -42,7 +42,7 @@ func (s *simulation) beginSweeps() {
 // timesOut says whether the balancer gives up requests before clients do.
 func (s *simulation) timesOut() bool { return s.ejection != nil && s.patience < clientTimeout }
 
-// heard tells the detection how a request to an instance ended.
+// heard counts a request to an instance that ended, and ejects the instance after too many failures in a row.
 func (s *simulation) heard(in *instance, failed bool) {
 	if s.ejection == nil {
 		return
@@ -93,7 +93,7 @@ func (s *simulation) balanced() (list []*instance) {
 	return list
 }
 
-// bySuccess ejects instances whose share of successes is too far below the others'.
+// bySuccess ejects instances whose share of successes is too far below the mean of all.
 func (s *simulation) bySuccess(known []*instance) {
 	rules := &s.ejection.rules
 	var judged []*instance
@@ -119,7 +119,7 @@ func (s *simulation) bySuccess(known []*instance) {
 	}
 }
 
-// byFailures ejects instances whose share of failures reaches the threshold, whatever that of the others is.
+// byFailures ejects instances whose share of failures reaches the threshold. It does not compare instances.
 func (s *simulation) byFailures(known []*instance) {
 	rules := &s.ejection.rules
 	if rules.FailurePercent == 0 {
@@ -144,7 +144,7 @@ func (s *simulation) byFailures(known []*instance) {
 // succeeded is the share of successes among the requests of the interval.
 func (m *monitor) succeeded() float64 { return 1 - float64(m.failed)/float64(m.finished) }
 
-// eject takes an instance out, unless too many would then be out.
+// eject takes an instance out of the balancing, unless too many instances would then be ejected.
 func (s *simulation) eject(in *instance) {
 	rules := &s.ejection.rules
 	all, out := s.balanced(), 1
@@ -165,7 +165,7 @@ func (s *simulation) eject(in *instance) {
 	s.changed()
 }
 
-// readmit lets an instance back when its time out is over.
+// readmit ends an instance's ejection if it has lasted long enough.
 func (s *simulation) readmit(in *instance) {
 	rules, m := &s.ejection.rules, &in.monitor
 	if s.w.now-m.at < min(float64(m.times)*rules.Base.Seconds(), rules.Longest.Seconds()) {

@@ -8,7 +8,7 @@ func errorClass() class { return fileClass(0) }
 // errorStream plus a host's number selects the random numbers that decide which of the host's requests are answered by errors.
 const errorStream = 5 << 32
 
-// erring says what share of requests instances answer by an error. The zero value is none.
+// erring contains the hosts whose instances answer some requests with errors. The zero value contains none.
 type erring map[int]*hostErrors // by host
 
 // hostErrors decides which requests on one host are answered by errors.
@@ -29,7 +29,7 @@ func (e *erring) set(host int, share float64, seed uint64) {
 	known.share = share
 }
 
-// errs says whether the next request on a host is answered by an error.
+// errs says whether the next request on a host is answered with an error.
 func (s *simulation) errs(host int) bool {
 	e, ok := s.erring[host]
 	return ok && e.share > 0 && e.rng.Float64() < e.share

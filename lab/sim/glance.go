@@ -11,7 +11,7 @@ import (
 )
 
 // hurry is the part of a simulation that belongs to a fast policy (policy.fast), which cuts shares between two decisions of the main
-// policy. It has windows of its own at the balancer.
+// policy. Its readings come from windows of their own, which the balancer keeps for it.
 type hurry struct {
 	policy  *policy.Fast
 	period  float64
@@ -35,7 +35,7 @@ type glimpse struct {
 	observed *quell.Observation // of the last fast window; nil before the first
 }
 
-// keep saves the counts of a meter, which is about to be reset, that the fast policy has not read yet.
+// keep saves what a meter has counted since the fast policy last read it, because the meter is about to be reset.
 func (k *mark) keep(m *meter) {
 	k.arrived, k.finished, k.failed = k.arrived-m.arrived, k.finished-m.finished, k.failed-m.failed
 	k.openTime -= m.openTime

@@ -13,14 +13,14 @@ import (
 
 // instance is one member of the group, from its start command on.
 type instance struct {
-	// what every request touches stands together
+	// Every request uses these fields, so they are next to each other in memory.
 	candidate route.Candidate // weight and open requests
 	place     int             // number among the balancer's candidates; -1: it is not one of them
 	meter     meter
 	probers   []*prober // one for each resource that is probed; nil until the instance is ready
 
 	id      string
-	number  int // number of its start, from 0
+	number  int // how many instances were started before it
 	host    int
 	state   quell.State // starting, ready or failed; an instance that drains has leaving set
 	started float64
@@ -87,7 +87,7 @@ func (s *simulation) start(n int) (started int) {
 	return started
 }
 
-// probes is the prober of a resource of the instance's host.
+// probes returns the prober of a resource of the instance's host.
 func (in *instance) probes(k kind) *prober {
 	return in.probers[slices.IndexFunc(in.probers, func(p *prober) bool { return kindOf(p.plan.resource) == k })]
 }
@@ -163,12 +163,12 @@ func (s *simulation) crash(f Failure) {
 	}
 }
 
-// overlap is how much of the time between two moments is in the measured part of the run.
+// overlap is how many of the seconds between two moments belong to the measured part of the run.
 func (s *simulation) overlap(from, to float64) float64 {
 	return max(0, min(to, s.end)-max(from, s.zero))
 }
 
-// instanceSeconds is the cost of the run.
+// instanceSeconds is the cost of the run: the seconds for which each instance ran while the run was measured, added up.
 func (s *simulation) instanceSeconds() float64 {
 	sum := s.paid
 	for _, in := range s.members {

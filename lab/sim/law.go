@@ -13,7 +13,7 @@ import (
 // conditions are everything except its own load on which a machine's response time depends.
 type conditions struct {
 	network, cores, disk, memory float64
-	uses                         [kinds]float64 // uses by neighbours
+	uses                         [kinds]float64 // utilisation by neighbours
 }
 
 // law is how the objective's metric grows with an instance's rate of requests while conditions stay the same.
@@ -130,7 +130,7 @@ func (c *clients) shares() []float64 {
 	return shares
 }
 
-// saturation is the rate at which some resource is fully used.
+// saturation is the lowest rate, in requests per second, at which a resource is fully used.
 func (p *physics) saturation() float64 {
 	most := math.Inf(1)
 	for k := range p.servers {
@@ -201,7 +201,7 @@ func (p *physics) moments(rate float64) (means, variances []float64) {
 	return means, variances
 }
 
-// noise is the variance of the time that work of length d takes, if other work of mean s makes up the use.
+// noise is the variance of the time that work of length d takes on a resource with utilisation use, if all other work has mean length s.
 func noise(d, use, s float64) float64 {
 	if d == 0 || s == 0 {
 		return 0
@@ -210,7 +210,7 @@ func noise(d, use, s float64) float64 {
 	return 2 * use * s * (d - s/free*-math.Expm1(-free*d/s)) / (free * free * free)
 }
 
-// reached is the share of requests whose response time is at most this long.
+// reached is the share of requests whose response time is at most this many seconds.
 func (p *physics) reached(means, variances []float64, seconds float64) (sum float64) {
 	for i, mean := range means {
 		if variances[i] <= 0 {

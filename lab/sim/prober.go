@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// Probing is how instances are probed: as on the emulated rig.
+// Probing says how instances are probed. The zero value means as on the emulated rig.
 type Probing scenario.Probing
 
 // The rules by which a prober of the live system chooses its probes.
@@ -50,7 +50,7 @@ func (p Probing) classes() (list []class) {
 	return list
 }
 
-// plans are the probe plans of a host: for the link as a prober makes it, for other resources as an agent does.
+// plans are the probe plans of a host. The link is probed as by a prober of the live system, other resources as by an agent.
 func (p Probing) plans(sampling time.Duration, h scenario.Host) (plans []probePlan, err error) {
 	for _, r := range scenario.Probing(p).Probed() {
 		plan, err := p.planOf(r, sampling, h)
@@ -133,8 +133,8 @@ type prober struct {
 	then    func()
 }
 
-// proberStream selects the probers' random numbers, which differ from those of arrivals, neighbours and faults. machineProbers separates
-// those of the resources of one machine.
+// proberStream selects the probers' random numbers, which differ from those of arrivals, neighbours and faults. machineProbers gives each
+// resource of a machine random numbers of its own.
 const (
 	proberStream   = 1 << 32
 	machineProbers = 1 << 40

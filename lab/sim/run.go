@@ -1,6 +1,6 @@
 // Package sim plays scenarios in virtual time. It is a deterministic simulator of single requests. Hosts, their links and the requests on
-// them are simulated. Arrivals, balancing, policies, the guard of their decisions and the judging are the packages that the live system
-// uses. It reads no clock and opens no connection or file: equal options give equal bytes.
+// them are simulated. For arrivals, balancing, policies, the guard of their decisions and the judging it uses the packages of the live
+// system. It reads no clock and opens no connection or file: equal options give equal results, byte for byte.
 package sim
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Options of a run. Scenario and Run are required; zero values of the others mean the same as on the emulated rig.
+// Options of a run. Scenario and Run are required. If another field is zero, the run does the same as on the emulated rig.
 type Options struct {
 	Scenario *scenario.Scenario // Run does not change it
 	Run      scenario.Run
 	Models   *model.Models // nil for policies that need no models
 	Seed     uint64        // 0: the scenario's
 
-	// The scenario can set these, too. Its value holds if the option has its zero value.
+	// The scenario can set the following, too. A field here that is not zero takes precedence.
 	Discipline Discipline
 	Fluid      bool // neighbours take their share evenly; see scenario.Neighbours
 	Probing    Probing
@@ -236,8 +236,8 @@ func (s *simulation) prepareLoad() (err error) {
 	return err
 }
 
-// newArrivals makes the same arrivals as the live rig has. The first rate also holds during the warm-up. With users there are no
-// arrivals.
+// newArrivals makes the same arrivals as on the live rig. The first rate also holds during the warm-up. If users make the requests, there
+// are no arrivals, and it returns nil.
 func (s *simulation) newArrivals() (*loadgen.Arrivals, error) {
 	if s.Scenario.Workload.Kind == scenario.Users {
 		return nil, nil
@@ -307,7 +307,7 @@ func (s *simulation) play(ctx context.Context) error {
 	return nil
 }
 
-// mostOpen is the most open requests, which limits the memory of an overload to a few GB.
+// mostOpen is how many requests may be open at once. It limits the memory that an overload takes to a few GB.
 const mostOpen = 10_000_000
 
 func (s *simulation) mayGoOn(ctx context.Context) error {
@@ -318,7 +318,7 @@ func (s *simulation) mayGoOn(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// after is when the next request or session arrives, in the time of the simulation; false if none does.
+// after is when the next request or session arrives, in seconds of the simulated time. ok is false if there is none.
 func (s *simulation) after(arrivals *loadgen.Arrivals) (at float64, ok bool) {
 	if arrivals != nil {
 		if after, ok := arrivals.Next(); ok {
@@ -328,8 +328,8 @@ func (s *simulation) after(arrivals *loadgen.Arrivals) (at float64, ok bool) {
 	return math.Inf(1), false
 }
 
-// schedule puts everything on the agenda that is known beforehand. The periods of all parts end at the same moments; the first of these
-// moments is random.
+// schedule puts everything on the agenda that is known beforehand. The sampling periods of balancer, agents and controller end at the same
+// moments; the first of these moments is random.
 func (s *simulation) schedule() {
 	period := s.service.Sampling
 	firstEnd := s.boot + s.rng.Float64()*period.Seconds()

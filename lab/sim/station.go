@@ -205,5 +205,5 @@ func (s *station) setFluid(now, use float64) {
 	}
 }
 
-// leastShare is what a fluid neighbour leaves at least: if nothing were left, no request would ever end.
+// leastShare is the share of a resource that a fluid neighbour always leaves: if nothing were left, no request would ever end.
 const leastShare = 0.01

@@ -84,7 +84,8 @@ func (s *simulation) ask(o order) {
 	s.pass(ref, r.life)
 }
 
-// pass drops the deadlines of ended requests at the front of the queue, adds one, and makes sure that giveUp is called at the first.
+// pass adds a request's deadline to the queue. It also drops the deadlines of ended requests at the front, and makes sure that giveUp is
+// called at the first deadline.
 func (s *simulation) pass(ref int32, life uint32) {
 	for d, ok := s.deadlines.front(); ok && !s.waits(d); d, ok = s.deadlines.front() {
 		s.deadlines.pop()

@@ -33,7 +33,7 @@ type class []demand
 // headerBytes is the size of an answer's headers.
 const headerBytes = 160
 
-// The size of a piece of neighbours' work: on a network the same as in the emulated testbed, elsewhere one that takes about as long.
+// The size of a piece of neighbours' work: on a network it is that of the emulated testbed; on other resources a piece takes about as long.
 const (
 	neighbourBytes   = 16 << 10
 	neighbourSeconds = 0.003
@@ -50,7 +50,7 @@ type world struct {
 	hosts    []host
 	agenda   agenda
 	requests []request
-	unused   []int32 // free places of requests
+	unused   []int32 // free places in requests
 	done     func(ref int32)
 
 	cacheStretch float64 // scenario.Workload.CacheStretch
@@ -59,7 +59,7 @@ type world struct {
 // host is one machine. It has a station for every resource that the workload uses.
 type host struct {
 	scenario.Host
-	stations  [kinds]int32   // number of the station; nobody: the workload does not use the resource
+	stations  [kinds]int32   // number of the station; nobody if the workload does not use the resource
 	perSecond [kinds]float64 // how much of a demand one server does in a second
 	stretch   float64        // factor by which neighbours in the caches lengthen processor time
 	seed      uint64
@@ -68,7 +68,7 @@ type host struct {
 // kinds is the number of resources.
 const kinds = 4
 
-// request is an open request, to a service or of a probe.
+// request is an open request of a client or a prober.
 type request struct {
 	entered  float64
 	instance int32
@@ -77,7 +77,7 @@ type request struct {
 	life     uint32  // counts how often the place was used, so that an outdated reference is recognised
 	session  int32   // the client's session
 	sort     int32   // its class, as an index in the workload's classes
-	size     float64 // the request's demands are this times those of its class
+	size     float64 // factor by which the demands of its class are multiplied
 	stage    uint8
 	owner    owner
 	open     bool
