@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -206,7 +207,7 @@ func (d *Driver) targets(views []*view) []target {
 			shares = append(shares, t.share)
 		}
 	}
-	weights := scale(shares)
+	weights := balancer.Whole(shares, maxWeight)
 	for i := range targets {
 		if targets[i].serves() {
 			targets[i].weight, weights = weights[0], weights[1:]

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+
+	"github.com/quellhq/quell/balancer"
 )
 
 // target is the wanted state of a server.
@@ -100,7 +102,7 @@ func faithful(v *view, targets []target) bool {
 		}
 		shares, have, want = append(shares, t.share), append(have, s.weight), append(want, t.weight)
 	}
-	return errorOf(have, shares) <= errorOf(want, shares)+ties
+	return balancer.WholeError(have, shares) <= balancer.WholeError(want, shares)+balancer.Ties
 }
 
 // inForce returns whether a server is as requested, apart from its weight.

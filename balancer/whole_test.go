@@ -1,4 +1,4 @@
-package haproxy
+package balancer
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestScale(t *testing.T) {
+func TestWhole(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		shares []float64
@@ -24,17 +24,17 @@ func TestScale(t *testing.T) {
 		{"the least bit is no nothing", []float64{1e-300, 1}, []int{1, 256}},
 		{"nobody serves", []float64{0, 0}, []int{0, 0}},
 	} {
-		if got := scale(c.shares); !slices.Equal(got, c.want) {
+		if got := Whole(c.shares, 256); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }
 
-// TestScaleIsTheBest compares the factor that scale chooses with every possible factor, and its error with the bound for rounding errors.
-func TestScaleIsTheBest(t *testing.T) {
+// TestWholeIsTheBest compares the factor that Whole chooses with every possible factor, and its error with the bound for rounding errors.
+func TestWholeIsTheBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shares := rapid.SliceOfN(rapid.OneOf(rapid.Just(0.), rapid.Float64Range(1e-4, 1)), 1, 40).Draw(t, "shares")
-		got := scale(shares)
+		got := Whole(shares, 256)
 		for i, w := range got {
 			if w < 0 || w > 256 || (w == 0) != (shares[i] == 0) {
 				t.Fatalf("weight %d for a share of %v", w, shares[i])
@@ -44,7 +44,7 @@ func TestScaleIsTheBest(t *testing.T) {
 		if largest == 0 {
 			return
 		}
-		e := errorOf(got, shares)
+		e := WholeError(got, shares)
 		for top := 1; top <= 256; top++ {
 			other := make([]int, len(shares))
 			for i, s := range shares {
@@ -52,15 +52,15 @@ func TestScaleIsTheBest(t *testing.T) {
 					other[i] = max(1, int(math.Round(s/largest*float64(top))))
 				}
 			}
-			if worse := errorOf(other, shares); worse < e-1e-6 {
+			if worse := WholeError(other, shares); worse < e-1e-6 {
 				t.Fatalf("%v has an error of %v; with %d for the largest it is %v", got, e, top, worse)
 			}
 		}
 	})
 }
 
-// TestScaleOfWeightsReadBack checks that nothing changes if a new controller requests the weights that it has read.
-func TestScaleOfWeightsReadBack(t *testing.T) {
+// TestWholeOfWeightsReadBack checks that nothing changes if a new controller requests the weights that it has read.
+func TestWholeOfWeightsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		have := rapid.SliceOfN(rapid.IntRange(0, 256), 1, 20).Draw(t, "weights")
 		shares := make([]float64, len(have))
@@ -71,10 +71,10 @@ func TestScaleOfWeightsReadBack(t *testing.T) {
 		for i, w := range have {
 			shares[i] = float64(w) / float64(max(1, sum))
 		}
-		if e := errorOf(have, shares); e > ties {
+		if e := WholeError(have, shares); e > Ties {
 			t.Fatalf("%v is off itself by %v", have, e)
 		}
-		if e := errorOf(scale(shares), shares); e > errorOf(have, shares)+ties {
+		if e := WholeError(Whole(shares, 256), shares); e > WholeError(have, shares)+Ties {
 			t.Fatalf("%v scales with an error of %v", have, e)
 		}
 	})

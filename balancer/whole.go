@@ -1,24 +1,24 @@
-package haproxy
+package balancer
 
 import "math"
 
-// scale turns shares into HAProxy's weights: whole numbers from 1 to 256, and 0 for a share of 0. Multiplying all shares by a factor
-// changes nothing, so scale tries the factors that make the largest weight 1, 2, ... 256. It takes the factor with the smallest error, and
-// of factors with equal errors the largest.
-func scale(shares []float64) []int {
+// Whole turns shares into whole weights: numbers from 1 to most, and 0 for a share of 0. Multiplying all shares by a factor changes nothing,
+// so Whole tries the factors that make the largest weight 1, 2, ... most. It takes the factor with the smallest error, and of factors with
+// equal errors the largest.
+func Whole(shares []float64, most int) []int {
 	shares = relative(shares)
 	best, least := make([]int, len(shares)), math.Inf(1)
 	weights := make([]int, len(shares))
-	for top := maxWeight; top >= 1; top-- {
-		if e := roundAll(weights, shares, float64(top), least); e < least-ties {
+	for top := most; top >= 1; top-- {
+		if e := roundAll(weights, shares, float64(top), least); e < least-Ties {
 			best, weights, least = weights, best, e
 		}
 	}
 	return best
 }
 
-// relative divides shares by the largest share. Shares far below a 256th of the largest get the weight 1 in any case; they are raised, so
-// that ratios stay finite.
+// relative divides shares by the largest share. Shares far below the largest get the weight 1 in any case; they are raised, so that
+// ratios stay finite.
 func relative(shares []float64) []float64 {
 	var largest float64
 	for _, s := range shares {
@@ -33,8 +33,8 @@ func relative(shares []float64) []float64 {
 	return out
 }
 
-// ties is the largest difference between errors that count as equal.
-const ties = 1e-9
+// Ties is the largest difference between two results of WholeError that count as equal.
+const Ties = 1e-9
 
 // roundAll fills weights with the rounded products of shares and factor, and returns their error. It stops as soon as the error exceeds the
 // limit.
@@ -45,7 +45,7 @@ func roundAll(weights []int, shares []float64, factor, limit float64) float64 {
 		if s == 0 {
 			continue
 		}
-		weights[i] = min(max(1, int(math.Round(s*factor))), maxWeight)
+		weights[i] = max(1, int(math.Round(s*factor)))
 		ratio := float64(weights[i]) / s
 		low, high = min(low, ratio), max(high, ratio)
 		if e := (high - low) / (high + low); e > limit {
@@ -58,9 +58,9 @@ func roundAll(weights []int, shares []float64, factor, limit float64) float64 {
 	return (high - low) / (high + low)
 }
 
-// errorOf returns the largest relative deviation of the weights from the shares multiplied by the best factor. With the ratios r =
+// WholeError returns the largest relative deviation of the weights from the shares multiplied by the best factor. With the ratios r =
 // weight/share it is (max r - min r) / (max r + min r). It is infinite if a weight is 0 but its share is not, or the reverse.
-func errorOf(weights []int, shares []float64) float64 {
+func WholeError(weights []int, shares []float64) float64 {
 	low, high := math.Inf(1), 0.0
 	for i, s := range relative(shares) {
 		if (s == 0) != (weights[i] == 0) {
