@@ -6,7 +6,11 @@ GO ?= go
 
 # Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
 # QUELL_REQUIRE=all.
-TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio
+TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio qemu-system-x86
+
+# A kernel with IPVS and its modules, for the virtual machine in which balancer/lvs is tested. Debian's package is unpacked here, and not
+# installed.
+GUEST = .cache/guest
 
 # Packages whose tests run a second time under the race detector: those in which goroutines share memory.
 RACE = ./agent/... ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe ./scaler/... ./lab/testbed/... ./train
@@ -14,7 +18,7 @@ RACE = ./agent/... ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe 
 FUZZTIME ?= 20s
 PAGES ?=
 
-.PHONY: build demo test lint programs envoy race soak bench fuzz results clean
+.PHONY: build demo test lint programs guest envoy race soak bench fuzz results clean
 
 build:
 	$(GO) build -o bin/quell ./cmd/quell
@@ -22,7 +26,7 @@ build:
 demo: build
 	bin/quell demo
 
-test: programs lint
+test: programs guest lint
 	$(GO) test ./...
 
 lint:
@@ -35,6 +39,15 @@ lint:
 programs:
 	@if [ -n "$(strip $(TEST_PROGRAMS))" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		dpkg -s $(TEST_PROGRAMS) >/dev/null 2>&1 || { apt-get update -q && apt-get install -q -y --no-install-recommends $(TEST_PROGRAMS); }; \
+	fi
+
+guest:
+	@if [ ! -e $(GUEST)/done ] && [ "$$(uname -m)" = x86_64 ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		rm -rf $(GUEST) && mkdir -p $(GUEST) && cd $(GUEST) && apt-get update -q && \
+		apt-get download -q $$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-.*\)/\1/p') && \
+		dpkg-deb --fsys-tarfile *.deb | \
+			tar -x --wildcards './boot/vmlinuz-*' './lib/modules/*/kernel/net/*' './lib/modules/*/kernel/lib/*' && \
+		rm *.deb && touch done; \
 	fi
 
 # Envoy, a rival in the lab, goes into the user's cache folder, where `quell lab run` looks for it.

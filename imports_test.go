@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"balancer/builtin": {".", "balancer", "balancer/measure", "config/keys", "route", "internal/outage", "internal/tick",
 		"internal/atomicfile"},
 	"balancer/haproxy": {".", "balancer", "balancer/measure", "config/keys", "internal/outage", "internal/tick", "internal/atomicfile"},
+	"balancer/lvs":     {".", "balancer", "config/keys", "internal/outage", "internal/atomicfile"},
 	"scaler":           {".", "config/keys"},
 	"scaler/*":         {".", "config/keys", "scaler"},
 	"scaler/command":   {".", "config/keys", "scaler", "internal/program"},

@@ -2,9 +2,9 @@ package balancer
 
 import "math"
 
-// Whole turns shares into whole weights: numbers from 1 to most, and 0 for a share of 0. Multiplying all shares by a factor changes nothing,
-// so Whole tries the factors that make the largest weight 1, 2, ... most. It takes the factor with the smallest error, and of factors with
-// equal errors the largest.
+// Whole turns shares into whole weights: numbers from 1 to most, and 0 for a share of 0. Multiplying all shares by a factor changes
+// nothing, so Whole tries the factors that make the largest weight 1, 2, ... most. It takes the factor with the smallest error, and of
+// factors with equal errors the largest.
 func Whole(shares []float64, most int) []int {
 	shares = relative(shares)
 	best, least := make([]int, len(shares)), math.Inf(1)

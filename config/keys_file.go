@@ -94,7 +94,7 @@ func tlsKeys(t *TLS) keys.Table {
 }
 
 func (t Drivers) balancerKeys(b *Balancer) keys.Value {
-	return keys.ByKind(&b.Kind, &b.Settings, t.Balancers, "envoy", "nginx", "lvs").Beside(
+	return keys.ByKind(&b.Kind, &b.Settings, t.Balancers, "envoy", "nginx").Beside(
 		keys.Opt("name", keys.Ident(&b.Name), "name of this balancer, different for each if there are several"),
 		keys.Opt("drain", keys.Duration(&b.Drain).AtLeast(0), "how long open requests may take to finish before their connections are closed"),
 		keys.Opt("classes", balancer.ClassKeys(&b.Classes),

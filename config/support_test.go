@@ -5,6 +5,7 @@ import (
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/balancer/command"
 	"github.com/quellhq/quell/balancer/haproxy"
+	"github.com/quellhq/quell/balancer/lvs"
 	"github.com/quellhq/quell/scaler"
 	scalercommand "github.com/quellhq/quell/scaler/command"
 	"github.com/quellhq/quell/scaler/fixed"
@@ -13,6 +14,6 @@ import (
 
 // drivers are those that the tests' files name. The full table is in package daemon, which this package does not import.
 var drivers = Drivers{
-	Balancers: []balancer.Kind{builtin.Kind, command.Kind, haproxy.Kind},
+	Balancers: []balancer.Kind{builtin.Kind, command.Kind, haproxy.Kind, lvs.Kind},
 	Scalers:   []scaler.Kind{fixed.Kind, process.Kind, scalercommand.Kind},
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/quellhq/quell/balancer/builtin"
 	balancercommand "github.com/quellhq/quell/balancer/command"
 	"github.com/quellhq/quell/balancer/haproxy"
+	"github.com/quellhq/quell/balancer/lvs"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/scaler"
 	scalercommand "github.com/quellhq/quell/scaler/command"
@@ -22,6 +23,7 @@ func Drivers() config.Drivers {
 			builtin.Kind,
 			balancercommand.Kind,
 			haproxy.Kind,
+			lvs.Kind,
 		},
 		Scalers: []scaler.Kind{
 			fixed.Kind,
@@ -33,8 +35,9 @@ func Drivers() config.Drivers {
 
 // serviceOf is what a balancer's driver needs to know about its service.
 func serviceOf(file *config.File, log *slog.Logger) balancer.Service {
+	members, _ := file.Scaler.Listed()
 	return balancer.Service{
-		Name: file.Service.Name, Balancer: file.Balancer.Name, Data: file.Data,
+		Name: file.Service.Name, Balancer: file.Balancer.Name, Data: file.Data, Members: members,
 		Period: file.Service.Sampling, Fast: file.Service.Policy.Fast.Sampling, Drain: file.Balancer.Drain,
 		Classes: file.Balancer.Classes, Logger: log,
 	}

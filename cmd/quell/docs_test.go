@@ -438,6 +438,7 @@ func TestExamples(t *testing.T) {
 	for pattern, load := range map[string]func(string) error{
 		"*.yaml":           func(path string) error { _, err := daemon.Drivers().Load(path); return err },
 		"golden/*.yaml":    func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"lvs/*.yaml":       func(path string) error { _, err := daemon.Drivers().Load(path); return err },
 		"haproxy/*.yaml":   func(path string) error { _, err := daemon.Drivers().Load(path); return err },
 		"scenarios/*.yaml": func(path string) error { _, err := scenario.Load(path); return err },
 	} {

@@ -1,0 +1,490 @@
+package lvs
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	nlink "github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/need"
+)
+
+// The kernel of the machine that runs the tests often has no IPVS. So TestKernel starts a small virtual machine with a kernel that has it.
+// The machine's init is this test binary, which runs TestInGuest there.
+
+const (
+	guestFolder = "../../.cache/guest" // where `make programs` puts the guest's kernel and modules
+	guestRuns   = "QUELL-GUEST"        // begins the line with the guest's result
+	guestWait   = 90 * time.Second
+)
+
+// modules are those that the guest loads, in addition to those that they depend on.
+var modules = []string{"ip_vs", "ip_vs_wrr", "ip_vs_wlc"}
+
+func TestMain(m *testing.M) {
+	if os.Getpid() == 1 {
+		os.Exit(beInit(m))
+	}
+	os.Exit(m.Run())
+}
+
+// TestKernel runs TestInGuest in the virtual machine.
+func TestKernel(t *testing.T) {
+	emulator := need.Program(t, "qemu-system-x86_64")
+	kernels, _ := filepath.Glob(filepath.Join(guestFolder, "boot", "vmlinuz-*"))
+	if len(kernels) == 0 {
+		need.Skip(t, "needs a kernel for the guest: make programs, on Debian as root")
+	}
+	if runtime.GOARCH != "amd64" {
+		need.Skip(t, "the guest's kernel is one for amd64")
+	}
+	image := filepath.Join(t.TempDir(), "init.cpio")
+	if err := os.WriteFile(image, guestImage(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), guestWait)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, emulator, "-accel", "tcg", "-m", "512", "-nodefaults", "-no-reboot", "-display", "none",
+		"-serial", "stdio", "-kernel", kernels[0], "-initrd", image,
+		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init -- -test.run=^TestInGuest$ -test.v -test.timeout=60s")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("the guest: %v\n%s", err, out)
+	}
+	if !bytes.Contains(out, []byte(guestRuns+" 0")) || !bytes.Contains(out, []byte("--- PASS: TestInGuest")) {
+		t.Fatalf("the guest failed:\n%s", out)
+	}
+}
+
+// guestImage makes the guest's first file system: this package's tests as a static program, and the modules in the order of loading.
+func guestImage(t *testing.T) []byte {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "init")
+	build := exec.Command("go", "test", "-c", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the guest's program: %v\n%s", err, out)
+	}
+	var image cpio
+	image.add(t, "init", program)
+	for i, path := range inOrder(t) {
+		image.add(t, fmt.Sprintf("%02d.ko", i), path)
+	}
+	return image.end()
+}
+
+// inOrder lists the files of all modules, each after those that it depends on.
+func inOrder(t *testing.T) (list []string) {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(filepath.Join(guestFolder, "lib"), func(path string, e fs.DirEntry, err error) error {
+		if name, ok := strings.CutSuffix(filepath.Base(path), ".ko"); ok {
+			files[name] = path
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var add func(name string)
+	add = func(name string) {
+		path := files[strings.ReplaceAll(name, "-", "_")]
+		if path == "" {
+			t.Fatalf("the guest's kernel has no module %s", name)
+		}
+		if slices.Contains(list, path) {
+			return
+		}
+		for _, needed := range dependsOn(t, path) {
+			add(needed)
+		}
+		list = append(list, path)
+	}
+	for _, name := range modules {
+		add(name)
+	}
+	return list
+}
+
+// dependsOn reads from a module which others it needs.
+func dependsOn(t *testing.T, path string) []string {
+	t.Helper()
+	file, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	info, err := file.Section(".modinfo").Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(string(info), "\x00") {
+		if names, ok := strings.CutPrefix(line, "depends="); ok && names != "" {
+			return strings.Split(names, ",")
+		}
+	}
+	return nil
+}
+
+// cpio is an archive in the form that the kernel unpacks (newc).
+type cpio struct{ bytes.Buffer }
+
+func (c *cpio) add(t *testing.T, name, path string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.entry(name, unix.S_IFREG|0o755, data)
+}
+
+func (c *cpio) entry(name string, mode int, data []byte) {
+	// magic, inode, mode, uid, gid, links, time, size, four device numbers, length of the name, checksum
+	c.WriteString("070701")
+	for _, n := range []int{c.Len(), mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0} {
+		fmt.Fprintf(c, "%08x", n)
+	}
+	c.WriteString(name + "\x00")
+	c.pad()
+	c.Write(data)
+	c.pad()
+}
+
+func (c *cpio) pad() { c.Write(make([]byte, -c.Len()&3)) }
+
+func (c *cpio) end() []byte {
+	c.entry("TRAILER!!!", 0, nil)
+	return c.Bytes()
+}
+
+// beInit is the guest's first process: it loads the modules, runs the tests, and switches the machine off.
+func beInit(m *testing.M) int {
+	defer func() { _ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) }()
+	files, _ := filepath.Glob("/*.ko")
+	slices.Sort(files)
+	for _, path := range files {
+		if err := loadModule(path); err != nil {
+			fmt.Println(path, err)
+		}
+	}
+	fmt.Println(guestRuns, m.Run())
+	return 0
+}
+
+func loadModule(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return unix.FinitModule(int(file.Fd()), "", 0)
+}
+
+// Commands and attributes with which the test makes what a person makes with ipvsadm.
+const (
+	newService = 1
+	newDest    = 5
+
+	serviceFlags   = 7
+	serviceTimeout = 8
+	serviceNetmask = 9
+)
+
+// makeService makes a virtual service, with the scheduler wrr.
+func makeService(t *testing.T, v virtual) {
+	t.Helper()
+	s := serviceOf(v)
+	s.AddRtAttr(serviceScheduler, nl.ZeroTerminated("wrr"))
+	s.AddRtAttr(serviceFlags, make([]byte, 8))
+	s.AddRtAttr(serviceTimeout, nl.Uint32Attr(0))
+	netmask := uint32(0xffffffff)
+	if v.six {
+		netmask = 128
+	}
+	s.AddRtAttr(serviceNetmask, nl.Uint32Attr(netmask))
+	command(t, newService, s)
+}
+
+// makeReal makes a real server. It has further attributes, whose loss the test would notice.
+func makeReal(t *testing.T, v virtual, address string, weight int, more ...attr) {
+	t.Helper()
+	a := netip.MustParseAddrPort(address)
+	dest := nl.NewRtAttr(destAttr, nil)
+	dest.AddRtAttr(destAddress, a.Addr().AsSlice())
+	dest.AddRtAttr(destPort, nl.BEUint16Attr(a.Port()))
+	dest.AddRtAttr(destWeight, nl.Uint32Attr(uint32(weight)))
+	for _, m := range more {
+		dest.AddRtAttr(int(m.kind), m.value)
+	}
+	command(t, newDest, serviceOf(v), dest)
+}
+
+func command(t *testing.T, what uint8, parts ...*nl.RtAttr) {
+	t.Helper()
+	id, err := familyID()
+	if err == nil {
+		_, err = ask(id, what, unix.NLM_F_ACK, parts...)
+	}
+	if err != nil {
+		t.Fatalf("command %d: %v", what, err)
+	}
+}
+
+// TestInGuest runs in the virtual machine.
+func TestInGuest(t *testing.T) {
+	if os.Getpid() != 1 {
+		t.Skip("runs in the guest only, see TestKernel")
+	}
+	bringUp(t, "10.9.0.1/32", "10.9.0.11/32", "10.9.0.12/32")
+	t.Run("weights", guestWeights)
+	t.Run("forwarding", guestForwarding)
+	t.Run("marks", guestMarks)
+	t.Run("missing", guestMissing)
+	t.Run("privilege", guestPrivilege)
+}
+
+// bringUp gives the loopback interface addresses.
+func bringUp(t *testing.T, addresses ...string) {
+	t.Helper()
+	lo, err := nlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nlink.LinkSetUp(lo); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range addresses {
+		a, err := nlink.ParseAddr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := nlink.AddrAdd(lo, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// answering answers each connection with its own address.
+func answering(t *testing.T, address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte(address))
+			conn.Close()
+		}
+	}()
+}
+
+// served counts which real server answers how many of n connections.
+func served(t *testing.T, virtual string, n int) map[string]int {
+	t.Helper()
+	count := map[string]int{}
+	for range n {
+		conn, err := net.DialTimeout("tcp", virtual, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := make([]byte, 100)
+		k, err := conn.Read(name)
+		conn.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		count[string(name[:k])]++
+	}
+	return count
+}
+
+func guestWeights(t *testing.T) {
+	const vip, one, two = "10.9.0.1:80", "10.9.0.11:80", "10.9.0.12:80"
+	v, err := parseVirtual(vip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	makeService(t, v)
+	masquerading := []attr{{destMethod, nl.Uint32Attr(0)}, {destUpper, nl.Uint32Attr(0)}, {destLower, nl.Uint32Attr(0)}}
+	makeReal(t, v, one, 1, masquerading...)
+	makeReal(t, v, two, 1, masquerading...)
+	answering(t, one)
+	answering(t, two)
+	d, err := New(Options{Services: []string{vip}, Logger: nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func(first, second float64) map[string]quell.BackendState {
+		t.Helper()
+		list := []quell.Backend{{ID: "a", Address: one, Weight: first}, {ID: "b", Address: two, Weight: second, Draining: second == 0}}
+		if err := d.Apply(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		states, err := d.State(t.Context())
+		if err != nil || len(states) != 2 {
+			t.Fatalf("%+v, %v", states, err)
+		}
+		return map[string]quell.BackendState{"a": states[0], "b": states[1]}
+	}
+	if s := apply(0.75, 0.25); s["a"].Weight != 0.75 || s["b"].Weight != 0.25 || !s["a"].Healthy {
+		t.Errorf("in force: %+v", s)
+	}
+	if got := served(t, vip, 40); got[one] != 30 || got[two] != 10 {
+		t.Errorf("wrr with 3:1 served %v", got)
+	}
+	if s := apply(1, 0); !s["b"].Draining || s["b"].ByHand != nil {
+		t.Errorf("draining: %+v", s)
+	}
+	if got := served(t, vip, 10); got[one] != 10 {
+		t.Errorf("one drains, served %v", got)
+	}
+	apply(0.5, 0.5)
+	edit(t, v, one, 9) // somebody else changes a weight, which is set again
+	if states, err := d.State(t.Context()); err != nil || states[0].Weight == 0.5 {
+		t.Errorf("an edit does not show: %+v, %v", states, err)
+	}
+	if s := apply(0.5, 0.5); s["a"].Weight != 0.5 {
+		t.Errorf("an edit stays: %+v", s)
+	}
+	edit(t, v, one, 0) // somebody else takes a real server out, which stays so
+	if s := apply(0.5, 0.5); s["a"].ByHand == nil || weightOf(t, v, one) != 0 {
+		t.Errorf("held: %+v", s)
+	}
+}
+
+// edit changes a weight as a person does.
+func edit(t *testing.T, v virtual, address string, weight int) {
+	t.Helper()
+	if err := (netlink{}).setWeight(v, find(t, v, address), weight); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func find(t *testing.T, v virtual, address string) *realServer {
+	t.Helper()
+	s, err := netlink{}.look(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.find(netip.MustParseAddrPort(address))
+	if r == nil {
+		t.Fatalf("no real server %s in %+v", address, s)
+	}
+	return r
+}
+
+func weightOf(t *testing.T, v virtual, address string) int {
+	t.Helper()
+	return find(t, v, address).weight
+}
+
+// guestForwarding checks that a change of the weight changes nothing else, for each way of forwarding and for both families.
+func guestForwarding(t *testing.T) {
+	const masquerade, tunnel, direct = 0, 2, 3
+	v, err := parseVirtual("udp:10.9.0.1:53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	six, err := parseVirtual("[fd09::1]:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	makeService(t, v)
+	makeService(t, six)
+	method := func(n uint32, upper, lower uint32) []attr {
+		return []attr{{destMethod, nl.Uint32Attr(n)}, {destUpper, nl.Uint32Attr(upper)}, {destLower, nl.Uint32Attr(lower)}}
+	}
+	gue := append(method(tunnel, 0, 0), attr{destTunType, nl.Uint8Attr(1)}, attr{destTunPort, nl.BEUint16Attr(6080)},
+		attr{destTunFlags, nl.Uint16Attr(0)})
+	for _, c := range []struct {
+		v       virtual
+		address string
+		attrs   []attr
+	}{
+		{v, "10.9.1.1:53", method(masquerade, 100, 50)},
+		{v, "10.9.1.2:53", method(direct, 0, 0)},
+		{v, "10.9.1.3:53", method(tunnel, 7, 3)},
+		{v, "10.9.1.4:53", gue},
+		{six, "[fd09::11]:80", method(direct, 0, 0)},
+	} {
+		makeReal(t, c.v, c.address, 5, c.attrs...)
+		before := find(t, c.v, c.address)
+		edit(t, c.v, c.address, 77)
+		after := find(t, c.v, c.address)
+		if after.weight != 77 || !slices.EqualFunc(before.kept, after.kept, func(a, b attr) bool {
+			return a.kind == b.kind && bytes.Equal(a.value, b.value)
+		}) {
+			t.Errorf("%s: %+v became %+v", c.address, before, after)
+		}
+		for _, want := range c.attrs {
+			if !slices.ContainsFunc(after.kept, func(a attr) bool { return a.kind == want.kind && bytes.Equal(a.value, want.value) }) {
+				t.Errorf("%s lost attribute %d: %+v", c.address, want.kind, after.kept)
+			}
+		}
+	}
+}
+
+func guestMarks(t *testing.T) {
+	v, err := parseVirtual("fwmark:7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	makeService(t, v)
+	makeReal(t, v, "10.9.1.1:80", 1, attr{destMethod, nl.Uint32Attr(3)}, attr{destUpper, nl.Uint32Attr(0)}, attr{destLower, nl.Uint32Attr(0)})
+	edit(t, v, "10.9.1.1:80", 12)
+	if got := weightOf(t, v, "10.9.1.1:80"); got != 12 {
+		t.Errorf("weight %d", got)
+	}
+}
+
+func guestMissing(t *testing.T) {
+	d, err := New(Options{Services: []string{"10.9.0.99:80"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.State(t.Context()); err == nil || !strings.Contains(err.Error(), "no such virtual service") {
+		t.Errorf("%v", err)
+	}
+}
+
+// guestPrivilege asks without the capability. Only this thread loses it, and the thread ends with the test.
+func guestPrivilege(t *testing.T) {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&header, &none[0]); err != nil {
+			done <- err
+			return
+		}
+		v, _ := parseVirtual("10.9.0.1:80")
+		_, err := netlink{}.look(v)
+		done <- err
+	}()
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,121 @@
+package lvs
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/quellhq/quell"
+)
+
+// states returns the backends in force, ordered by id.
+func (d *Driver) states(targets []target, views []*service) (states []quell.BackendState) {
+	taken := map[netip.AddrPort]bool{}
+	kept := d.asked != nil
+	for i, view := range views {
+		kept = kept && (view == nil || faithful(d.services[i], view, targets))
+	}
+	for i := range targets {
+		t := &targets[i]
+		if s, there := d.join(t, views, taken); there {
+			if kept && t.serves() && s.ByHand == nil {
+				s.Weight = t.share
+			}
+			states = append(states, s)
+		}
+	}
+	if d.asked == nil {
+		states = append(states, d.discover(views, taken)...)
+	}
+	slices.SortFunc(states, func(a, b quell.BackendState) int { return strings.Compare(a.ID, b.ID) })
+	return states
+}
+
+// join combines what the virtual services say about one instance. If a service has no real server for it, or one whose weight is not as
+// requested, the state has no address. It then differs from the request, and so Apply is called again. there is false if no service has a
+// real server for it.
+func (d *Driver) join(t *target, views []*service, taken map[netip.AddrPort]bool) (state quell.BackendState, there bool) {
+	state = quell.BackendState{Backend: quell.Backend{ID: t.ID, Address: t.Address, Probe: t.Probe}}
+	has, held, out := 0, 0, 0
+	for i, view := range views {
+		if view == nil {
+			continue
+		}
+		r := view.find(t.Numeric)
+		if r == nil {
+			state.Address = ""
+			continue
+		}
+		taken[r.address] = true
+		has++
+		if t.held(d.services[i]) {
+			held++
+		}
+		if r.weight == 0 {
+			out++
+		}
+		state.InFlight += r.active
+		state.Weight = max(state.Weight, shareOf(r, view))
+		if t.known && !t.held(d.services[i]) && (r.weight == 0) != (t.weight == 0) {
+			state.Address = ""
+		}
+	}
+	if has == 0 {
+		return state, false
+	}
+	state.Healthy = true
+	state.Draining = t.Drain && out == has
+	state.Held = state.Draining && t.entry.Held
+	if held == has {
+		state.ByHand = heldHere()
+	}
+	if state.Draining || state.ByHand != nil {
+		state.Weight = 0
+	}
+	return state, true
+}
+
+// shareOf returns a real server's share of the sum of all weights.
+func shareOf(r *realServer, s *service) float64 {
+	if r.weight == 0 {
+		return 0
+	}
+	return float64(r.weight) / float64(s.sum())
+}
+
+// discover returns the real servers that Quell has never managed, so that a first controller starts with their present weights. Those of a
+// fixed group's instances have the instance's id, others have their address as id.
+func (d *Driver) discover(views []*service, taken map[netip.AddrPort]bool) (states []quell.BackendState) {
+	for _, m := range d.opts.Members {
+		address, err := netip.ParseAddrPort(m.Address)
+		if err != nil || slices.ContainsFunc(d.entries, func(e *entry) bool { return e.ID == m.ID }) {
+			continue
+		}
+		e := &entry{ID: m.ID, Address: m.Address, Numeric: plain(address), Probe: m.Probe}
+		states = append(states, d.foreign(e, views, taken)...)
+	}
+	for _, view := range views {
+		if view == nil {
+			continue
+		}
+		for _, r := range view.reals {
+			if !taken[r.address] {
+				e := &entry{ID: r.address.String(), Address: r.address.String(), Numeric: r.address}
+				states = append(states, d.foreign(e, views, taken)...)
+			}
+		}
+	}
+	return states
+}
+
+func (d *Driver) foreign(e *entry, views []*service, taken map[netip.AddrPort]bool) []quell.BackendState {
+	s, there := d.join(&target{entry: e}, views, taken)
+	if !there {
+		return nil
+	}
+	s.Foreign = true
+	if s.Weight == 0 {
+		s.ByHand = heldHere()
+	}
+	return []quell.BackendState{s}
+}
