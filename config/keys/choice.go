@@ -33,15 +33,20 @@ type Kind[S interface{ Keys() Table }] struct {
 	Defaults    func() S // makes the settings as they are before a file is read; their Keys write into them
 }
 
-// ByKind makes a map in which the key kind chooses a driver, whose settings have the further keys. If a file names a driver of the
-// list unsupported, the error says that Quell does not support it.
+// ByKind makes a map in which the key kind chooses a driver, whose settings have the further keys. If there is no kind yet, a file must
+// name one. If a file names a driver of the list unsupported, the error says that Quell does not support it.
 func ByKind[S interface{ Keys() Table }](kind *string, settings *S, kinds []Kind[S], unsupported ...string) *Choice {
 	names, about, forms := make([]string, len(kinds)), make([]string, len(kinds)), make([]Form, len(kinds))
 	for i, k := range kinds {
 		names[i], about[i], forms[i] = k.Name, k.Name+": "+k.About, Form{k.Name, k.Defaults().Keys()}
 	}
 	before := *kind
-	return ChoiceBy(Opt("kind", OneOf(kind, names, unsupported...), strings.Join(about, "; ")), forms, func() (Table, func()) {
+	by := Opt("kind", OneOf(kind, names, unsupported...), strings.Join(about, "; "))
+	by.Required = before == ""
+	return ChoiceBy(by, forms, func() (Table, func()) {
+		if *kind == "" {
+			return nil, func() {}
+		}
 		if *kind != before {
 			*settings, before = kinds[slices.Index(names, *kind)].Defaults(), *kind
 		}
@@ -65,7 +70,12 @@ func (c *Choice) read(d *Decoder, n ast.Node) {
 		return
 	}
 	c.choose(d, entries)
-	if d.broken[Join(d.path, c.by.Name)] {
+	by := Join(d.path, c.by.Name)
+	if c.by.Required && !d.Given(by) {
+		d.ProblemAt(start(n), by+" is missing", c.by.meaning)
+		d.Spoil(by)
+	}
+	if d.broken[by] {
 		return // it is not known which form the other keys belong to
 	}
 	defer func(outer func(string) (string, string)) { d.elsewhere = outer }(d.elsewhere)

@@ -38,6 +38,14 @@ func Create(path string, data []byte, mode os.FileMode) error {
 	return syncFolder(path)
 }
 
+// Replace gives a file the name of another one, which it replaces. Both must be in one folder. The caller has synced the content.
+func Replace(path, by string) error {
+	if err := os.Rename(by, path); err != nil {
+		return err
+	}
+	return syncFolder(path)
+}
+
 // begin writes the content to a temporary file in the same folder.
 func begin(path string, data []byte, mode os.FileMode) (*renameio.PendingFile, error) {
 	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
