@@ -6,14 +6,14 @@ GO ?= go
 
 # Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
 # QUELL_REQUIRE=all.
-TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio qemu-system-x86
+TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio apache2-bin php-fpm qemu-system-x86
 
 # A kernel with IPVS and its modules, for the virtual machine in which balancer/lvs is tested. Debian's package is unpacked here, and not
 # installed.
 GUEST = .cache/guest
 
 # Packages whose tests run a second time under the race detector: those in which goroutines share memory.
-RACE = ./agent/... ./balancer/... ./bus ./controller ./daemon ./loadgen ./probe ./scaler/... ./lab/testbed/... ./train
+RACE = ./agent/... ./balancer/... ./bus ./controller ./daemon ./loadgen ./middleware ./probe ./scaler/... ./lab/testbed/... ./train
 
 FUZZTIME ?= 20s
 PAGES ?=

@@ -49,13 +49,13 @@ var mayImport = map[string][]string{
 	"scaler/command":   {".", "config/keys", "scaler", "internal/program"},
 	"scaler/process":   {".", "config/keys", "scaler", "internal/lifeline", "internal/lockfile", "internal/atomicfile"},
 	"limit":            {".", "internal/cgroup", "internal/lockfile"},
-	"middleware":       {"."},
+	"middleware":       {".", "config/keys", "internal/atomicfile", "internal/lockfile", "internal/program"},
 
 	// Run. The controller knows its own small interfaces, no driver; the daemon sees both sides.
 	"loadgen":    {"."},
 	"chart":      {".", "model", "internal/figure"},
 	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile", "internal/tick"},
-	"config":     {".", "balancer", "config/keys", "limit", "loadgen", "policy", "probe/local", "scaler", "sensor"},
+	"config":     {".", "balancer", "config/keys", "limit", "loadgen", "middleware", "policy", "probe/local", "scaler", "sensor"},
 	"config/*":   {"."},
 	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
 	"daemon":     {"*"},

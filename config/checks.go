@@ -8,6 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/sensor"
 )
@@ -17,8 +18,12 @@ import (
 func checkFile(d *keys.Decoder, f *File) {
 	checkControlGroups(d, f.Agent.Policy.Groups)
 	if f.Local() {
+		if len(f.Agent.Servers) > 0 {
+			d.Refuse("agent.middleware", "remove it, or set service and slo", "is of no use to a file that names no service")
+		}
 		return
 	}
+	middleware.Check(d, "agent.middleware", f.Agent.Servers)
 	CheckService(d, "", f.Service)
 	checkBus(d, f.Bus)
 	if d.Sound("balancer.kind") {

@@ -15,6 +15,7 @@ import (
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/limit"
 	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/scaler"
 	"github.com/quellhq/quell/sensor"
@@ -57,11 +58,12 @@ type Bus struct {
 // TLS names the PEM files for connections with certificates; an empty name means that there is no such file.
 type TLS struct{ CA, Cert, Key string }
 
-// Drivers is the table of the balancers and scalers that a configuration can name. The first balancer and the first scaler are the
-// defaults.
+// Drivers is the table of the balancers, the scalers and the servers with settings that a configuration can name. The first balancer and
+// the first scaler are the defaults.
 type Drivers struct {
 	Balancers []balancer.Kind
 	Scalers   []scaler.Kind
+	Servers   []middleware.Kind
 }
 
 // Balancer configures what distributes requests over the instances.
@@ -135,6 +137,7 @@ type Agent struct {
 	DiskBytes int64                      // bytes per second that the disk can read and write; 0: not known
 	Probing   Probing
 	Policy    AgentPolicy
+	Servers   []middleware.Server // whose parameters plans may set
 }
 
 // Probing is what the agent probes on its own machine, and how.

@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/sensor"
@@ -28,7 +29,7 @@ func (t Drivers) fileKeys(f *File) keys.Table {
 		keys.Opt("balancer", t.balancerKeys(&f.Balancer), "what spreads requests over the instances"),
 		keys.Opt("scaler", t.scalerKeys(&f.Scaler), "what starts and stops instances"),
 		keys.Opt("probe", probeKeys(&f.Probe), "the measurement that detects interference"),
-		keys.Opt("agent", agentKeys(&f.Agent), "the agent, which runs on each instance"),
+		keys.Opt("agent", t.agentKeys(&f.Agent), "the agent, which runs on each instance"),
 		keys.Opt("train", trainKeys(&f.Train), "what quell train measures, and how"),
 	)
 }
@@ -125,7 +126,7 @@ func probeKeys(p *Probe) keys.Table {
 	}
 }
 
-func agentKeys(a *Agent) keys.Table {
+func (t Drivers) agentKeys(a *Agent) keys.Table {
 	return keys.Table{
 		keys.Opt("instance", keys.Ident(&a.Instance), "id of the instance that the agent runs on"),
 		keys.Opt("capacity", capacityKeys(a), "how much of each resource the instance has").Or("detected"),
@@ -139,6 +140,8 @@ func agentKeys(a *Agent) keys.Table {
 		keys.Opt("probing", probingKeys(&a.Probing), "how the agent probes what `probes` names"),
 		keys.Opt("policy", agentPolicyKeys(&a.Policy),
 			"a policy that the agent runs itself, for control groups of its machine; it needs neither controller nor bus").Or("none"),
+		keys.Opt("middleware", keys.ListOf(&a.Servers, middleware.Server{}, func(s *middleware.Server) keys.Value { return s.Value(t.Servers) }),
+			"servers on the instance whose parameters plans may change").Or("none"),
 	}
 }
 

@@ -143,6 +143,11 @@ func (f *File) resolve(folder string) {
 			paths = append(paths, s.Files(f.Data)...)
 		}
 	}
+	for _, s := range f.Agent.Servers {
+		if s.Settings != nil {
+			paths = append(paths, s.Settings.Files()...)
+		}
+	}
 	for _, path := range paths {
 		if *path != "" && !filepath.IsAbs(*path) {
 			*path = filepath.Join(folder, *path)

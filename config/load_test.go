@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
+	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/sensor"
@@ -99,6 +100,7 @@ func TestFullFile(t *testing.T) {
 				Groups:   []sensor.Group{{Name: "web", Path: "/web", Share: 2, Alone: 500}, {Path: "/system.slice/*.service", Share: 1}},
 				Progress: "/run/progress", Records: "/run/records", TakeOver: true,
 			},
+			Servers: fullServers(),
 		},
 		Train: Train{
 			Resource: quell.Disk, Plan: CustomPlan, Levels: []float64{0.1, 0.5}, Interference: []float64{0, 0.3}, Run: 20 * time.Second,
@@ -111,6 +113,19 @@ func TestFullFile(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
+}
+
+// fullServers are the servers of the full file.
+func fullServers() []middleware.Server {
+	web, streamer := middleware.Apache.Defaults(), middleware.Template.Defaults()
+	web.Name, web.File, web.PID = "web", "/etc/quell/apache.conf", "/run/apache2/apache2.pid"
+	web.Check, web.Reload = []string{"apache2ctl", "-t"}, []string{"systemctl", "reload", "apache2"}
+	web.Parameters = []middleware.Parameter{
+		{Name: "MaxRequestWorkers", Min: 50, Max: 400}, {Name: "KeepAliveTimeout", File: "/etc/keep.conf", Min: 1, Max: 15},
+	}
+	streamer.Template, streamer.File, streamer.Reload = "/etc/quell/streamer.tmpl", "/etc/streamer.conf", []string{"streamer", "reload"}
+	streamer.Parameters = []middleware.Parameter{{Name: "threads", Initial: 8, Min: 1, Max: 32.5}}
+	return []middleware.Server{{Kind: "apache", Settings: web}, {Kind: "template", Settings: streamer}}
 }
 
 // TestFullFileSetsEveryKey checks that the full file has every key, except those that exclude a key that it has.

@@ -6,6 +6,7 @@ import (
 	"github.com/quellhq/quell/balancer/command"
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/balancer/lvs"
+	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/scaler"
 	scalercommand "github.com/quellhq/quell/scaler/command"
 	"github.com/quellhq/quell/scaler/fixed"
@@ -16,4 +17,5 @@ import (
 var drivers = Drivers{
 	Balancers: []balancer.Kind{builtin.Kind, command.Kind, haproxy.Kind, lvs.Kind},
 	Scalers:   []scaler.Kind{fixed.Kind, process.Kind, scalercommand.Kind},
+	Servers:   []middleware.Kind{middleware.Apache, middleware.PHPFPM, middleware.Nginx, middleware.Template},
 }

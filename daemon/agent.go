@@ -51,6 +51,11 @@ func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.S
 		}
 		defer r.conn.Close()
 	}
+	restore, err := r.openServers(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, restore()) }()
 	next, err := r.prepare(file)
 	if err != nil {
 		return err
@@ -120,8 +125,8 @@ type reporter struct {
 	started        *config.File // the configuration at the start
 	conn           *bus.Conn    // nil: no service
 	own            hostPolicy
-	limiters       map[quell.Resource]agent.Limiter // this version has neither limiters nor tuners, only tests do
-	setters        map[string]agent.Setter
+	limiters       map[quell.Resource]agent.Limiter // this version has no limiters, only tests do
+	setters        map[string]agent.Setter          // by server
 	log            *slog.Logger
 	shown          atomic.Pointer[prometheus.Registry]
 	now            atomic.Pointer[agent.Agent] // the agent that receives orders now

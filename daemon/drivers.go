@@ -9,14 +9,15 @@ import (
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/balancer/lvs"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/scaler"
 	scalercommand "github.com/quellhq/quell/scaler/command"
 	"github.com/quellhq/quell/scaler/fixed"
 	"github.com/quellhq/quell/scaler/process"
 )
 
-// Drivers is the table of the balancers and scalers that a configuration can name. A driver's keys and constructor are in its
-// package.
+// Drivers is the table of the balancers, scalers and servers with settings that a configuration can name. A driver's keys and constructor
+// are in its package.
 func Drivers() config.Drivers {
 	return config.Drivers{
 		Balancers: []balancer.Kind{
@@ -29,6 +30,12 @@ func Drivers() config.Drivers {
 			fixed.Kind,
 			process.Kind,
 			scalercommand.Kind,
+		},
+		Servers: []middleware.Kind{
+			middleware.Apache,
+			middleware.PHPFPM,
+			middleware.Nginx,
+			middleware.Template,
 		},
 	}
 }

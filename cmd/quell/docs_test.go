@@ -436,11 +436,12 @@ func TestDependencies(t *testing.T) {
 func TestExamples(t *testing.T) {
 	examples := filepath.Join(repository(t), "examples")
 	for pattern, load := range map[string]func(string) error{
-		"*.yaml":           func(path string) error { _, err := daemon.Drivers().Load(path); return err },
-		"golden/*.yaml":    func(path string) error { _, err := daemon.Drivers().Load(path); return err },
-		"lvs/*.yaml":       func(path string) error { _, err := daemon.Drivers().Load(path); return err },
-		"haproxy/*.yaml":   func(path string) error { _, err := daemon.Drivers().Load(path); return err },
-		"scenarios/*.yaml": func(path string) error { _, err := scenario.Load(path); return err },
+		"*.yaml":            func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"golden/*.yaml":     func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"haproxy/*.yaml":    func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"lvs/*.yaml":        func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"middleware/*.yaml": func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"scenarios/*.yaml":  func(path string) error { _, err := scenario.Load(path); return err },
 	} {
 		files, err := filepath.Glob(filepath.Join(examples, pattern))
 		if err != nil || len(files) == 0 {

@@ -1,0 +1,57 @@
+package middleware
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+)
+
+// directives are parameters that each stand in the file once, as a name with a value. Everything else in the file stays as it is.
+type directives struct {
+	// line returns the pattern of the text that sets a parameter. Its groups are what stands before the value, the value, and what stands
+	// behind it.
+	line func(name string) string
+}
+
+// find returns where a parameter's value stands.
+func (d directives) find(content, name string) (from, to int, err error) {
+	found := regexp.MustCompile(d.line(regexp.QuoteMeta(name))).FindAllStringSubmatchIndex(content, -1)
+	switch len(found) {
+	case 0:
+		return 0, 0, fmt.Errorf("it does not set %s: write the present value there, so that it can be changed", name)
+	case 1:
+		return found[0][4], found[0][5], nil
+	}
+	return 0, 0, fmt.Errorf("it sets %s %d times: keep one of them", name, len(found))
+}
+
+func (d directives) values(content string, names []string, _ map[string]float64) (map[string]float64, error) {
+	values := map[string]float64{}
+	for _, name := range names {
+		from, to, err := d.find(content, name)
+		if err != nil {
+			return nil, err
+		}
+		if v, err := strconv.ParseFloat(content[from:to], 64); err == nil && !math.IsInf(v, 0) && !math.IsNaN(v) {
+			values[name] = v // others are words such as auto
+		}
+	}
+	return values, nil
+}
+
+func (d directives) with(content string, values map[string]float64) (string, error) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		from, to, err := d.find(content, name)
+		if err != nil {
+			return "", err
+		}
+		content = content[:from] + number(values[name]) + content[to:]
+	}
+	return content, nil
+}
+
+// number writes a value as servers read it.
+func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

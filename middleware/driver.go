@@ -1,0 +1,277 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// undoWait limits how long a change may take to undo, whatever became of the order for it.
+const undoWait = 15 * time.Second
+
+// Driver changes the parameters of one server. Its methods may be called concurrently.
+type Driver struct {
+	*Settings
+	target string
+	form   syntax
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	files map[string]*file // by path in the configuration
+	told  map[string]bool  // files whose edits by others were reported
+}
+
+// Open reserves the server's files and restores those that a killed agent left changed. It is an error if a file is missing or does not
+// set a parameter, if a template fails, or if another agent manages a file.
+func Open(ctx context.Context, s Server, log *slog.Logger) (*Driver, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	d := &Driver{Settings: s.Settings, target: s.Target(), form: s.Settings.syntax(), log: log.With("server", s.Target()),
+		files: map[string]*file{}, told: map[string]bool{}}
+	if err := d.open(ctx); err != nil {
+		return nil, errors.Join(err, d.release())
+	}
+	return d, nil
+}
+
+func (d *Driver) open(ctx context.Context) error {
+	for _, path := range d.Settings.files() {
+		f, err := openFile(path)
+		if err != nil {
+			return err
+		}
+		d.files[path] = f
+		if f.record != nil {
+			d.log.Warn("the agent was killed while the file was changed: restoring the original", "file", f.path)
+			if err := d.restore(ctx, f); err != nil {
+				d.log.Error("restoring failed", "error", err)
+			}
+		}
+		if err := d.try(f); err != nil {
+			return fmt.Errorf("%s: %w", f.path, err)
+		}
+	}
+	return nil
+}
+
+// try checks that every parameter of a file can be read and changed.
+func (d *Driver) try(f *file) error {
+	content, err := f.content()
+	if err != nil {
+		return err
+	}
+	values, err := d.form.values(content, d.namesIn(f), f.set())
+	if err == nil {
+		_, err = d.form.with(content, values)
+	}
+	return err
+}
+
+// namesIn lists the parameters of a file.
+func (d *Driver) namesIn(f *file) (names []string) {
+	for _, p := range d.Parameters {
+		if d.files[d.fileOf(p)] == f {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// Close restores the original files and releases them.
+func (d *Driver) Close(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, path := range slices.Sorted(maps.Keys(d.files)) {
+		errs = append(errs, d.restore(ctx, d.files[path]))
+	}
+	return errors.Join(append(errs, d.release())...)
+}
+
+func (d *Driver) release() error {
+	var errs []error
+	for _, f := range d.files {
+		errs = append(errs, f.unlock())
+	}
+	return errors.Join(errs...)
+}
+
+// restore puts a changed file's original in place again. If the server runs, it reads the original before the record of it is removed, so
+// that a killed agent's successor does both.
+func (d *Driver) restore(ctx context.Context, f *file) error {
+	if f.record == nil {
+		return nil
+	}
+	if _, err := f.read(); err != nil {
+		if errors.Is(err, errEdited) {
+			d.report(f)
+			return nil
+		}
+		return err
+	}
+	if err := f.back(string(f.record.Original), f.record); err != nil {
+		return fmt.Errorf("restoring %s: %w", f.path, err)
+	}
+	if pid, err := d.running(); err != nil {
+		d.log.Info("the original file is restored; the server will read it when it starts", "file", f.path, "because", err)
+	} else if err := d.reload(ctx, pid); err != nil {
+		return errors.Join(fmt.Errorf("%s is restored, but the server did not read it: %w", f.path, err), f.forget())
+	} else {
+		d.log.Info("the original file is restored", "file", f.path)
+	}
+	return f.forget()
+}
+
+// report logs once that somebody else edited a file.
+func (d *Driver) report(f *file) {
+	if !d.told[f.path] {
+		d.told[f.path] = true
+		d.log.Warn(errEdited.Error(), "file", f.path)
+	}
+}
+
+// Set changes a parameter and makes the server apply it. After an error, the file is as it was before, and so is the server.
+func (d *Driver) Set(ctx context.Context, name string, value float64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p, err := d.parameter(name, value)
+	if err != nil {
+		return err
+	}
+	f := d.files[d.fileOf(p)]
+	now, err := f.read()
+	if err != nil {
+		if errors.Is(err, errEdited) {
+			d.report(f)
+		}
+		return err
+	}
+	values, err := d.form.values(now, d.namesIn(f), f.set())
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
+	pid, err := d.running()
+	if err != nil {
+		return err
+	}
+	if has, known := values[name]; known && has == value {
+		return d.insist(ctx, pid, name, value)
+	}
+	values[name] = value
+	next, err := d.form.with(now, values)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
+	return d.change(ctx, f, now, next, values, pid)
+}
+
+// parameter finds a parameter and refuses a value outside its bounds.
+func (d *Driver) parameter(name string, value float64) (Parameter, error) {
+	names := make([]string, len(d.Parameters))
+	for i, p := range d.Parameters {
+		names[i] = p.Name
+		if p.Name != name {
+			continue
+		}
+		switch {
+		case !(value >= p.Min && value <= p.Max):
+			return p, fmt.Errorf("%g is outside the bounds in this agent's configuration, %g to %g", value, p.Min, p.Max)
+		case d.server.line != nil && value != math.Trunc(value):
+			return p, fmt.Errorf("%g is no whole number", value)
+		}
+		return p, nil
+	}
+	return Parameter{}, fmt.Errorf("this agent's configuration does not list %s; it lists %s", name, strings.Join(names, ", "))
+}
+
+// insist makes the server read its files again if it shows another value than the file has.
+func (d *Driver) insist(ctx context.Context, pid int, name string, value float64) error {
+	if shown, known := d.shows(pid)[name]; !known || shown == value {
+		return nil
+	}
+	return d.reload(ctx, pid)
+}
+
+// shows returns the parameters that the running server shows.
+func (d *Driver) shows(pid int) map[string]float64 {
+	if d.server.tell == nil || pid == 0 {
+		return nil
+	}
+	return d.server.tell(pid)
+}
+
+// change replaces a file's content, if the server's check accepts it, and makes the server read it. If that fails, everything is undone.
+func (d *Driver) change(ctx context.Context, f *file, now, next string, values map[string]float64, pid int) error {
+	candidate, err := f.draft(next)
+	if err != nil {
+		return fmt.Errorf("writing the new file: %w", err)
+	}
+	if err := d.check(ctx, f, candidate); err != nil {
+		return errors.Join(err, os.Remove(candidate))
+	}
+	earlier := f.record
+	if err := f.place(candidate, now, next, values); err != nil {
+		err = fmt.Errorf("replacing %s: %w", f.path, err)
+		if f.record != earlier { // the record says that the file may have changed
+			err = errors.Join(err, f.back(now, earlier))
+		}
+		return err
+	}
+	err = d.reload(ctx, pid)
+	if err == nil {
+		return nil
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
+	defer cancel()
+	if wrong := f.back(now, earlier); wrong != nil {
+		return fmt.Errorf("the server did not read the new file: %w; and the old file could not be restored: %w", err, wrong)
+	}
+	if wrong := d.reload(undo, pid); wrong != nil {
+		return fmt.Errorf("the server did not read the new file: %w; the old file is back, and the server did not read it either: %w", err,
+			wrong)
+	}
+	return fmt.Errorf("the server did not read the new file, so the old one is back and in force: %w", err)
+}
+
+// InForce reads the parameters from the files. If the running server shows others, those count.
+func (d *Driver) InForce(context.Context) (map[string]float64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	pid, err := d.running()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]float64{}
+	for _, path := range slices.Sorted(maps.Keys(d.files)) {
+		f := d.files[path]
+		content, err := f.read()
+		if errors.Is(err, errEdited) {
+			d.report(f)
+		} else if err != nil {
+			return nil, err
+		}
+		if f.left && d.server.line == nil {
+			return nil, err // the file is not made from the template any more
+		}
+		values, err := d.form.values(content, d.namesIn(f), f.set())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.path, err)
+		}
+		maps.Copy(all, values)
+	}
+	for name, v := range d.shows(pid) {
+		if slices.ContainsFunc(d.Parameters, func(p Parameter) bool { return p.Name == name }) {
+			all[name] = v
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,106 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/quellhq/quell/internal/program"
+)
+
+// commandLimits bound a server's check and its reload command.
+var commandLimits = program.Limits{Time: 10 * time.Second, OutputMiB: 1}
+
+// A server that reads bad files may end shortly after its reload. So it is watched for this long.
+const (
+	watch      = 100 * time.Millisecond
+	watchEvery = 20 * time.Millisecond
+)
+
+// running returns the id of the server's main process; 0 if the configuration names no file for it. It is an error if the server does not
+// run.
+func (d *Driver) running() (pid int, err error) {
+	if d.PID == "" {
+		return 0, nil
+	}
+	data, err := os.ReadFile(d.PID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("%s is not running: there is no %s", d.target, d.PID)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if pid, err = strconv.Atoi(strings.TrimSpace(string(data))); err != nil || pid <= 1 {
+		return 0, fmt.Errorf("%s holds no process id", d.PID)
+	}
+	return pid, d.runs(pid)
+}
+
+// runs returns an error if a process has ended, or is another program's.
+func (d *Driver) runs(pid int) error {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return fmt.Errorf("%s is not running: %s names process %d, which is not there", d.target, d.PID, pid)
+	}
+	stat, err := process.Stat()
+	switch {
+	case err != nil || stat.State == "Z" || stat.State == "X":
+		return fmt.Errorf("%s is not running: its process %d has ended", d.target, pid)
+	case d.server.programs != nil && !slices.ContainsFunc(d.server.programs, func(p string) bool { return strings.HasPrefix(stat.Comm, p) }):
+		return fmt.Errorf("%s is not running: %s names process %d, which is %s", d.target, d.PID, pid, stat.Comm)
+	}
+	return nil
+}
+
+// reload makes the server read its files again, and watches it for a moment.
+func (d *Driver) reload(ctx context.Context, pid int) error {
+	if len(d.Reload) > 0 {
+		if _, err := program.Run(ctx, d.Reload, nil, commandLimits); err != nil {
+			return err
+		}
+	} else if err := syscall.Kill(pid, d.server.signal); err != nil {
+		return fmt.Errorf("sending %v to process %d: %w", d.server.signal, pid, err)
+	}
+	if pid == 0 {
+		return nil
+	}
+	for range int(watch / watchEvery) {
+		time.Sleep(watchEvery)
+		if err := d.runs(pid); err != nil {
+			return fmt.Errorf("after the reload %w", err)
+		}
+	}
+	return nil
+}
+
+// inPlace runs a command in a mount namespace in which the candidate is in the file's place. Nothing else sees that.
+const inPlace = `mount --bind "$1" "$2" && shift 2 && exec "$@"`
+
+// check runs the server's own check on a candidate.
+func (d *Driver) check(ctx context.Context, f *file, candidate string) error {
+	if len(d.Settings.Check) == 0 {
+		return nil
+	}
+	argv := slices.Clone(d.Settings.Check)
+	named := false
+	for i, word := range argv {
+		named = named || strings.Contains(word, fileMark)
+		argv[i] = strings.ReplaceAll(word, fileMark, candidate)
+	}
+	if !named {
+		argv = append([]string{"unshare", "--mount", "--propagation", "private", "sh", "-c", inPlace, "sh", candidate, f.path}, argv...)
+	}
+	if _, err := program.Run(ctx, argv, nil, commandLimits); err != nil {
+		return fmt.Errorf("the server's check does not accept the new file, so nothing is changed: %w", err)
+	}
+	return nil
+}
