@@ -112,12 +112,8 @@ func waiting(obs *quell.Observation, run float64) (seconds, own float64, ok bool
 	sched := obs.Sched
 	if sched.WaitS != nil {
 		// A task never waits for itself. It waits for the other tasks of its group and for neighbours' tasks.
-		itself := 0.0
-		if sched.TaskRunS != nil {
-			itself = min(*sched.TaskRunS, sched.RunS)
-		}
-		if run > itself {
-			own = (sched.RunS - itself) / (run - itself)
+		if one := itself(sched); run > one {
+			own = (sched.RunS - one) / (run - one)
 		}
 		return *sched.WaitS, own, true
 	}
@@ -196,32 +192,48 @@ func origin(o *quell.Observation) (w waited, hidden *float64, ok bool) {
 	if o == nil || o.Sched == nil || o.Sched.Cores <= 0 || o.WindowS <= 0 {
 		return waited{}, nil, false
 	}
-	whole, sched := o.Sched.Cores*o.WindowS, o.Sched
+	whole, sched := o.Sched.Cores*o.WindowS, *o.Sched
 	machine := machineShare{run: sched.RunS}
 	if o.CPU != nil {
 		machine.stolen = o.CPU.Steal * whole
 	}
-	wait, _, told := waiting(o, sched.RunS)
-	if told && sched.Group && sched.RunS > 0 {
-		if sched.ThrottledS != nil {
-			wait = max(0, wait-*sched.ThrottledS)
-		}
-		others := max(0, busyFor(wait/sched.RunS, sched.Cores)-(sched.RunS+machine.stolen)/whole)
+	own := *o
+	own.Sched = &sched
+	if wait, _, told := waiting(o, sched.RunS); told && sched.Group && sched.RunS > 0 {
+		stopped := stoppedFor(&sched)
+		sched.ThrottledS = &stopped
+		waitPerRun := max(0, wait-stopped) / sched.RunS * min(1, sched.Cores)
+		others := busyFor(waitPerRun, sched.Cores) - (sched.RunS-itself(&sched)+machine.stolen)/whole
+		others = max(0, min(others, 1-sched.RunS/whole))
 		machine.run += others * whole
 		hidden = &others
 	}
-	w = machine.split(o)
+	w = machine.split(&own)
 	return w, hidden, w.wanted() > 0 && w.wanted() >= leastUse*o.WindowS
+}
+
+// stoppedFor returns how long an instance's quota stopped its tasks, in seconds. If the quota is less than one processor, a task that is
+// alone is stopped for at least the part of the time that the quota does not give it, also if the quota is that of a group above.
+func stoppedFor(s *quell.Sched) (seconds float64) {
+	if s.ThrottledS != nil {
+		seconds = *s.ThrottledS
+	}
+	return max(seconds, s.RunS*(1/min(1, s.Cores)-1))
+}
+
+// itself returns the processor time of one task, which never waits for itself; 0 if it is not known.
+func itself(s *quell.Sched) float64 {
+	if s.TaskRunS == nil {
+		return 0
+	}
+	return min(*s.TaskRunS, s.RunS)
 }
 
 // busyFor returns which share of their time processors are busy, if tasks wait this long for each second that they run. It inverts the
 // waiting time of the queue M/M/c as Sakasegawa approximates it: wait / run = rho^(sqrt(2 (c + 1)) - 1) / (c (1 - rho)). Less than one
-// processor counts as one that is slower, so a part of the waiting only makes it slow.
+// processor counts as one.
 func busyFor(waitPerRun, cores float64) float64 {
 	c := math.Max(1, cores)
-	if cores < 1 {
-		waitPerRun = math.Max(0, cores*(1+waitPerRun)-1)
-	}
 	power := math.Sqrt(2*(c+1)) - 1
 	low, high := 0.0, 1.0
 	const steps = 40

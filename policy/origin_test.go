@@ -20,6 +20,13 @@ func tenant(group bool, run, wait, throttled, steal float64) *quell.Observation 
 		Sched: &quell.Sched{Cores: 1, Group: group, RunS: run, WaitS: &wait, ThrottledS: &throttled}}
 }
 
+// single is an instance in a group whose only task ran and waited that long.
+func single(run, wait float64) *quell.Observation {
+	o := tenant(true, run, wait, 0, 0)
+	o.Sched.TaskRunS = &run
+	return o
+}
+
 func TestOrigin(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -32,6 +39,7 @@ func TestOrigin(t *testing.T) {
 		{"its own load: a queue at 50% use makes tasks wait as long as they run", tenant(true, 5, 5, 0, 0), nil, "50.0 50.0 0.0 0.0 0.0",
 			"own", 0},
 		{"a neighbour that uses half of the processor", tenant(true, 2.5, 7.5, 0, 0), nil, "75.0 25.0 0.0 50.0 0.0", "neighbours", 0.5},
+		{"a single task never waits for itself", single(5, 5), nil, "50.0 0.0 0.0 50.0 0.0", "neighbours", 0.5},
 		{"its own quota", tenant(true, 3, 7, 6.5, 0), nil, "70.0 5.0 65.0 0.0 0.0", "quota", 0},
 		{"the hypervisor", tenant(false, 4, 2, 0, 0.4), nil, "60.0 10.0 0.0 0.0 50.0", "hypervisor", -1},
 		{"a machine of its own has no neighbours", tenant(false, 2.5, 7.5, 0, 0), nil, "75.0 75.0 0.0 0.0 0.0", "own", -1},
@@ -65,11 +73,11 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// On less than a processor, tasks that run as fast as their part of it allows do not wait for others.
+// On less than a processor, tasks that run as fast as their part of it allows do not wait for others, but for the quota.
 func TestOriginOnAPartOfAProcessor(t *testing.T) {
 	o := tenant(true, 1, 4, 0, 0)
 	o.Sched.Cores = 0.2
-	if got, _ := Origin(o, nil); *got.Hidden != 0 || *got.Neighbours != 0 {
+	if got, _ := Origin(o, nil); *got.Hidden != 0 || shares(got) != "80.0 0.0 80.0 0.0 0.0" || got.Cause != quell.QuotaCause {
 		t.Errorf("%s, hidden %v", shares(got), *got.Hidden)
 	}
 	*o.Sched.WaitS = 19
@@ -108,7 +116,7 @@ func TestOriginAddsUp(t *testing.T) {
 
 func TestBusyFor(t *testing.T) {
 	for _, c := range []struct{ waitPerRun, cores, want float64 }{
-		{0, 1, 0}, {1, 1, 0.5}, {4, 1, 0.8}, {1e9, 1, 1}, {0, 0.5, 0}, {1, 0.5, 0}, {3, 0.5, 0.5}, {math.MaxFloat64, 64, 1},
+		{0, 1, 0}, {1, 1, 0.5}, {4, 1, 0.8}, {1e9, 1, 1}, {0, 0.5, 0}, {1, 0.5, 0.5}, {math.MaxFloat64, 64, 1},
 	} {
 		if got := busyFor(c.waitPerRun, c.cores); math.Abs(got-c.want) > 1e-6 {
 			t.Errorf("%v s waiting per second on %v processors: busy %v, want %v", c.waitPerRun, c.cores, got, c.want)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/sensor"
 )
 
@@ -105,6 +106,29 @@ func TestNeighbourIsNotSensed(t *testing.T) {
 	}
 	if _, told := beside.TCP[sensor.RetransmitRate]; !told {
 		t.Errorf("no rate of retransmissions: %v", beside.TCP)
+	}
+}
+
+// From what an agent reads on an instance that wants a whole processor, it is told that a neighbour makes it wait, and how much of the
+// processor the neighbour uses.
+func TestNeighbourIsNamed(t *testing.T) {
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Network: 100e6, Cores: 1}}})
+	const window = 500 * time.Millisecond
+	defer spin(t, place(t, l, "h1", Instance))()
+	origin := func() quell.Waits {
+		o := sensed(t, l, func() { time.Sleep(window) })
+		waits, ok := policy.Origin(&o, nil)
+		if !ok || waits.Neighbours == nil || waits.Hidden == nil {
+			t.Fatalf("nothing can be said of %+v, %+v", o.CPU, o.Sched)
+		}
+		t.Logf("waits: %s; hidden %.2f, cause %q", waits.Parts(), *waits.Hidden, waits.Cause)
+		return waits
+	}
+	alone := origin()
+	defer spin(t, place(t, l, "h1", Neighbour))()
+	beside := origin()
+	if !(*beside.Neighbours > *alone.Neighbours && *beside.Hidden > *alone.Hidden && beside.Cause == quell.NeighboursCause) {
+		t.Errorf("alone %+v, beside a neighbour %+v", alone, beside)
 	}
 }
 
