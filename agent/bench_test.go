@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,8 +34,12 @@ func BenchmarkReport(b *testing.B) {
 		report(b, sensor.NewSet(network, cpu))
 	})
 	b.Run("all sensors", func(b *testing.B) { reportAll(b, o) })
-	o.Cgroup = sensor.OwnCgroup
-	b.Run("all sensors of a control group", func(b *testing.B) { reportAll(b, o) })
+	o.Cgroup = sensor.OwnCgroup // with version 1 of control groups, one file is read for each task of the group
+	b.Run("all sensors of a control group", func(b *testing.B) {
+		reportAll(b, o)
+		tasks, _ := filepath.Glob("/proc/[0-9]*/task/*")
+		b.ReportMetric(float64(len(tasks)), "machine-tasks")
+	})
 }
 
 func reportAll(b *testing.B, o sensor.Options) {
@@ -61,7 +67,18 @@ func report(b *testing.B, sensors Sampler) {
 	}
 	a.sample()
 	b.ReportAllocs()
+	before := processorTime(b)
 	for b.Loop() {
 		a.report(context.Background())
 	}
+	b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+}
+
+// processorTime is how long this process has run, which other work on the machine hardly changes.
+func processorTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
