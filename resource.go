@@ -26,7 +26,8 @@ func (r *Resource) UnmarshalText(b []byte) error { return parseEnum(r, "resource
 // State is where an instance is in its life cycle.
 type State string
 
-// The states. An instance is failed if the balancer's health check fails. If only its agent is silent, it is stale, not failed.
+// The states. An instance is failed if the balancer's health check fails. If only its agent is silent, the instance is
+// stale, not failed.
 const (
 	Starting State = "starting"
 	Ready    State = "ready"

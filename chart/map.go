@@ -36,7 +36,7 @@ func heat(m *model.Map) *plotter.HeatMap {
 	return h
 }
 
-// part is a palette without its ends: black would look like the lines, and white like the paper.
+// part is a palette without its darkest and lightest colours: black would look like the lines, and white like the paper.
 type part struct{ colours []color.Color }
 
 // Colors implements palette.Palette.

@@ -155,10 +155,10 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// held is the metrics' name of the state of instances that a person took out of rotation.
+// held is the state under which metrics count instances that a person took out of rotation.
 const held quell.State = "held"
 
-// coming is the metrics' name of the state of instances that were ordered and that the scaler does not list yet.
+// coming is the state under which metrics count instances that were ordered and that the scaler does not list yet.
 const coming = "coming"
 
 func bit(b bool) float64 {

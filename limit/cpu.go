@@ -138,7 +138,7 @@ func get(folder, file string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// put writes an existing file in one call, as the kernel wants it.
+// put writes an existing file in one call, because the kernel takes each write as a whole value.
 func put(folder, name, text string) error {
 	file, err := os.OpenFile(filepath.Join(folder, name), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {

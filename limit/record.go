@@ -228,7 +228,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// explain adds what to do to an error of the file system.
+// explain adds to an error of the file system what a person can do about it.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):

@@ -161,7 +161,7 @@ func (u *UsualWaits) with(w waited) *UsualWaits {
 }
 
 const (
-	// longWait is the share of the time in which an instance wants to run from which on a cause of waiting is named.
+	// longWait is the least share of the time in which an instance wants to run that a cause of waiting must take to be named.
 	longWait = 0.1
 	// moreThanUsual is how many times its usual share a cause must reach to be named.
 	moreThanUsual = 2

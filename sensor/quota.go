@@ -44,8 +44,8 @@ func OwnQuota(root fs.FS) (*Quota, error) {
 // Cores returns the quota in cores, 0 if there is none.
 func (q *Quota) Cores() float64 { return q.cores }
 
-// Count returns the number of enforcement periods so far in which the quota stopped the group. A quota that was set after OwnQuota counts,
-// too.
+// Count returns the number of enforcement periods so far in which the quota stopped the group. It also counts for a quota that was set
+// after the call of OwnQuota.
 func (q *Quota) Count() (uint64, error) {
 	if q.layout == nil {
 		return 0, nil

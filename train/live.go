@@ -193,7 +193,7 @@ func (m *live) loaded(ctx context.Context, r RunRequest, during func() error) (_
 	return recorder, cmp.Or(err, ctx.Err())
 }
 
-// can returns an error if the target cannot be loaded or measured as requested.
+// can checks whether the target can be loaded and measured as requested. If not, the error says why.
 func (m *live) can(r RunRequest) error {
 	if felt := m.prober != nil && r.Resource == m.prober.Resource() || m.target.Feels(r.Resource); !felt {
 		return &quell.UserError{Err: fmt.Errorf("nothing probes the %s of these machines: train another resource (train.resource)", r.Resource)}

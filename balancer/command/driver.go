@@ -28,8 +28,8 @@ type Options struct {
 	// StateCommand prints a JSON list of quell.BackendState. If it is empty, State returns what was last applied.
 	StateCommand []string
 	Timeout      time.Duration // limit for either command with all its child processes; default 10 s
-	// Memory is a file that records which backends were in service. With it, the controller can still distinguish a drain by somebody else
-	// from one by Quell after a restart. Empty: there is none.
+	// Memory is a file that records which backends were in service. With this file, the controller can distinguish a drain by somebody else
+	// from a drain by Quell, even after a restart. Empty: there is no such file.
 	Memory string
 	Logger *slog.Logger
 }

@@ -132,7 +132,7 @@ func anywhere(server string, views []*view) bool {
 
 // gone returns whether a leaving server is out of service everywhere and may be forgotten. A server that HAProxy's configuration declares
 // is not forgotten, because a reload brings it back. An added server is not forgotten while any HAProxy cannot be reached. A slot may be
-// forgotten at once, because it is noticed if the slot returns to service.
+// forgotten at once, because Quell sees it again if it returns to service.
 func (d *Driver) gone(e *entry, views []*view) bool {
 	if !e.Added && !d.isSlot(e.Server) {
 		return false

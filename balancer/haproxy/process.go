@@ -145,7 +145,7 @@ func (p *process) seen(ctx context.Context) (*view, error) {
 // unreachable says that a HAProxy could not be asked.
 type unreachable struct{ error }
 
-// partly says that some commands were refused while others were carried out.
+// partly is the error if some commands were refused and others were carried out.
 type partly struct{ error }
 
 // apply brings this HAProxy to the targets, and returns whether commands were needed. Its view may be outdated, so if applying fails, it
@@ -230,8 +230,8 @@ func refusal(command, answer string) error {
 	return fmt.Errorf("%q was answered with %q%s", command, shorten(answer), hint)
 }
 
-// expect updates the view with the effect of the commands that were sent. If they changed anything but weights, the state must be read
-// again.
+// expect updates the view with the effect of the commands that were sent. If the commands changed anything but weights, the state must be
+// read again.
 func (p *process) expect(targets []target, todo []command) {
 	for _, c := range todo {
 		if !strings.Contains(c.text, " weight ") || strings.HasPrefix(c.text, "add ") {

@@ -151,7 +151,7 @@ func (d *Driver) look() ([]*service, error) {
 	return views, nil
 }
 
-// unweighted are the schedulers that ignore weights, or for which a weight is no share of the traffic.
+// unweighted are the schedulers that ignore weights, or that do not divide the traffic in proportion to weights.
 var unweighted = []string{"rr", "lc", "dh", "fo", "ovf"}
 
 // warn reports once that a service's scheduler does not follow weights.

@@ -192,7 +192,7 @@ func parseAttrs(data []byte) (list []attr, err error) {
 	return list, nil
 }
 
-// parseReal reads a real server. six is the family of its service, which counts if the kernel does not name the real server's own.
+// parseReal reads a real server. If the kernel does not report the server's address family, six, the family of its service, is used.
 func parseReal(attrs []attr, six bool) (r realServer, err error) {
 	var address []byte
 	var port uint16

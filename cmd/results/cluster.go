@@ -98,7 +98,8 @@ type part struct {
 	up   atomic.Int64 // the last number that it printed
 }
 
-// prepare finds what the machine allows, and writes credentials and the servers' configuration.
+// prepare raises the limit of open files, computes how many agents are possible with it, and writes credentials and the servers'
+// configuration.
 func (c *clusterRun) prepare() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

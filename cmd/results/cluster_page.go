@@ -51,7 +51,7 @@ func (f clusterFigures) Delay(q float64) string {
 	return fmt.Sprintf("%.1f ms", quantile(f.delays, q).Seconds()*1e3)
 }
 
-// justBefore is how long before the loss of a server a reading may have been published if it is lost with the server.
+// justBefore is the time before the loss of a server in which published readings may be lost together with the server.
 const justBefore = time.Second
 
 // figures reads the files that the intake and the agents wrote.

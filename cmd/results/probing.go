@@ -22,7 +22,8 @@ const (
 var probedCells = []train.Cell{{Level: 0.2, Interference: 0.3}, {Level: 0.4, Interference: 0.1}, {Level: 0.4, Interference: 0.3},
 	{Level: 0.6, Interference: 0.1}}
 
-// probings are ways to spend a budget, as a share of the link, on one download per period or on many.
+// probings are ways to probe: one large download per period, and for each budget (a share of the link) each number of downloads that
+// together use the budget.
 func probings(budgets []float64, counts []int) []train.Probing {
 	all := []train.Probing{{Period: probingPeriod, Count: 1, Bytes: bigProbe}}
 	for _, budget := range budgets {

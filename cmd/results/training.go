@@ -101,7 +101,7 @@ func trainingPage(ctx context.Context, dir string) error {
 	return writePage(dir, "training", figures)
 }
 
-// collect runs a plan on emulated hosts; if cells are given, these instead of the plan's.
+// collect runs a plan on emulated hosts. If cells are given, it measures these cells instead of the plan's.
 func collect(ctx context.Context, plan train.Plan, cells []train.Cell, seed uint64) ([]model.TrainingRow, error) {
 	plan.Only = cells
 	machines := experiment.Training{Hosts: hosts, Bandwidth: linkBits, Budget: 0.02, Seed: seed, Workload: fileWorkload}

@@ -18,7 +18,7 @@ type unit struct {
 	factor float64
 }
 
-// bandwidths are decimal, in bit/s. A value is written in the first of these units in which it has few digits.
+// bandwidths are decimal, in bit/s. A value is written in the first of these units in which it is short.
 var bandwidths = []unit{
 	{"Gbps", 1e9}, {"Mbps", 1e6}, {"kbps", 1e3}, {"bps", 1},
 	{"Kbps", 1e3}, {"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}, {"bit/s", 1},

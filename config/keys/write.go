@@ -23,7 +23,7 @@ func Write(w io.Writer, t, defaults Table, given func(path string) bool) error {
 	return err
 }
 
-// node is a value as YAML: text on the line of its key, or lines below it. If both are empty there is no value.
+// node is a value as YAML: text on the line of its key, or lines below that line. If there is neither, there is no value.
 type node struct {
 	inline string
 	lines  []string

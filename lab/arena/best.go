@@ -184,7 +184,7 @@ func (m *Match) brief() string {
 	return fmt.Sprintf("`%s` (violation %.1f%%, cost %.0f: %s PRIMA's)", m.Entrant.Title(), 100*m.Violation.Mean, m.Cost.Mean, against)
 }
 
-// dearer is the difference in cost in whole percent.
+// dearer says by how many percent the match costs more or less than PRIMA.
 func (m *Match) dearer() string {
 	if percent := m.percent(); percent != 0 {
 		return fmt.Sprintf("%+.0f%%", percent)

@@ -59,8 +59,8 @@ type play struct {
 const resultsFile = "results.jsonl"
 
 // openStore locks the folder for this arena and reads the results that an earlier arena left there. If the last line was cut short, it is
-// dropped. digests has the present digest of each scenario, by name: results of another digest or of another program are a
-// *quell.UserError.
+// dropped. digests has the present digest of each scenario, by name. If the folder has results with another digest, or of another program,
+// the error is a *quell.UserError.
 func openStore(dir, program string, digests map[string]string) (*store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the arena's folder: %w", err)

@@ -176,8 +176,8 @@ type RateStep struct {
 	PerSecond float64
 }
 
-// Rates returns the rate of requests (for video, of sessions) over the whole run as steps; the first is at 0. With users there are none,
-// because the rate depends on how fast requests are answered.
+// Rates returns the rate of requests (for video, of sessions) over the whole run as steps; the first is at 0. If users
+// make the requests, there are no such steps, because the rate depends on how fast requests are answered.
 func (s *Scenario) Rates() []RateStep {
 	steps := []RateStep{{PerSecond: s.RatePerSecond(s.Workload.Load)}}
 	change := func(at time.Duration, load float64) {

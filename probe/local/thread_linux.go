@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// osThread is the OS thread that made it. It must only be used on that thread.
+// osThread is the OS thread that made it. Call its methods only on that thread.
 type osThread struct {
 	schedstat int // file descriptor
 	text      [64]byte

@@ -83,7 +83,7 @@ func (d *Driver) Members(ctx context.Context) ([]quell.Member, error) {
 	return members, nil
 }
 
-// date fills in missing start times, and forgets those of instances that are gone.
+// date fills in missing start times with the time at which an instance was first listed. It forgets instances that are gone.
 func (d *Driver) date(members []quell.Member, at time.Time) {
 	known := d.first
 	d.first = map[string]time.Time{}

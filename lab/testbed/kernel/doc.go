@@ -28,7 +28,7 @@ type Options struct {
 	Dir string
 	// Hosts are the physical machines.
 	Hosts []Host
-	// TCP makes the network's interferers send TCP instead of UDP, at the same rate, so that they give way when the link is full.
+	// TCP makes the network's interferers send TCP instead of UDP, at the same rate, so that they send less when the link is full.
 	TCP bool
 }
 

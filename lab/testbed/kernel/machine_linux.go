@@ -33,8 +33,8 @@ func newMachine(l *Lab, h Host) (*Machine, error) {
 	return &Machine{Host: h, lab: l, nb: nb, sink: sink, uses: map[quell.Resource]*interferer{}}, nil
 }
 
-// cores is the number of cores of which shares of the processors are taken: the host's limit, or one core if there is none. If it were
-// the machine's own number, a scenario would mean something else on another machine.
+// cores is the number of cores that counts as the whole processor of the host: the host's limit, or one core if there is none. The number
+// of cores of the real machine is not used, because a share would then mean something else on another machine.
 func (m *Machine) cores() float64 {
 	if m.Cores > 0 {
 		return m.Cores

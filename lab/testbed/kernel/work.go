@@ -131,7 +131,7 @@ func newStock() *stock {
 	return s
 }
 
-// read reads as much as the reference machine can read in that time. It continues where the last read stopped.
+// read reads as many bytes of memory as the reference machine can read in a time span. It continues where the last read stopped.
 func (s *stock) read(ctx context.Context, span time.Duration) error {
 	var sink byte
 	for left := int64(span.Seconds() * referenceBandwidth); left > 0; left -= piece {
