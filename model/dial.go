@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/stat/distuv"
+
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/stats"
 )
@@ -23,8 +25,16 @@ type Dial struct {
 	DetectRate      float64            `json:"detect_rate,omitempty"` // requests per second
 	// Calm is the p90 of an undisturbed instance as a function of its rate of requests over PeakRate. It gives the bounds at other rates.
 	Calm Queueing `json:"calm,omitempty"`
+	// Tail says how much longer than its p90 the longest response times of an undisturbed instance are: the response time that a request
+	// exceeds with probability x < 0.1 is about p90 * (1 + Tail * ln(0.1 / x)). It tells how much the p90 of few requests scatters. 0 means
+	// unknown: then every window counts as one with many requests.
+	Tail float64 `json:"tail,omitempty"`
 	// Expected are the user and system times of an undisturbed instance, by feature (cpu_user, cpu_system).
-	Expected   map[string]Expected         `json:"expected,omitempty"`
+	Expected map[string]Expected `json:"expected,omitempty"`
+	// Curves are the other features of an undisturbed instance whose value grows with its own use of a resource (curveOver).
+	Curves map[string]Queueing `json:"curves,omitempty"`
+	// Usual are the mean values of the features of an undisturbed instance. They are for explanations only.
+	Usual      map[string]float64          `json:"usual,omitempty"`
 	Classifier *stats.Tree                 `json:"classifier,omitempty"`
 	Queueing   map[quell.Resource]Queueing `json:"queueing,omitempty"`
 
@@ -49,13 +59,17 @@ func (m *Models) Dial() *Dial {
 
 var dialKind = kind{keys: []string{"dial"}, is: is[*Dial], decode: decodeDial, fit: fitDial}
 
-// The features that the classifier tests.
+// The features that the classifier tests. A ratio is the measured value over that of an undisturbed instance with the same load.
 const (
-	userRatio      = "cpu_user_ratio" // measured over expected
+	userRatio      = "cpu_user_ratio"
 	systemRatio    = "cpu_system_ratio"
 	ioWait         = "iowait"
+	ioWaitRatio    = "iowait_ratio"
 	retransmitRate = "retransmit_rate"
 	connectP90     = "connect_ms_p90"
+	connectRatio   = "connect_ratio"
+	cpuWait        = "cpu_wait" // seconds in run queues for a second of processor time, without the time in which the own quota was used up
+	cpuWaitRatio   = "cpu_wait_ratio"
 )
 
 // Features whose value is expected to follow from the rate of requests (keys of Dial.Expected).
@@ -68,10 +82,19 @@ const (
 const NotContended = "none"
 
 var (
-	dialFeatures     = []string{connectP90, systemRatio, userRatio, ioWait, retransmitRate}
+	dialFeatures = []string{connectP90, connectRatio, systemRatio, userRatio, cpuWait, cpuWaitRatio, ioWait, ioWaitRatio,
+		retransmitRate}
 	dialClasses      = []string{string(quell.CPU), string(quell.Disk), string(quell.Memory), string(quell.Network), NotContended}
 	dialExpectations = []string{expectedSystem, expectedUser}
 )
+
+// growing is a feature that grows with the own use of a resource as queues do, and the name of its ratio to the expected value.
+type growing struct {
+	feature, ratio string
+	over           quell.Resource
+}
+
+var curves = []growing{{connectP90, connectRatio, quell.Network}, {cpuWait, cpuWaitRatio, quell.CPU}, {ioWait, ioWaitRatio, quell.Disk}}
 
 // Expected is what a machine is expected to use for its requests: a linear regression without coefficients below 0 (DIAL, section II-B2).
 type Expected struct {
@@ -113,7 +136,37 @@ func (s *Dial) Features(o *quell.Observation) map[string]float64 {
 			features[name] = v
 		}
 	}
+	if wait, ok := waits(o.Sched); ok {
+		features[cpuWait] = wait
+	}
+	for _, c := range curves {
+		value, measured := features[c.feature]
+		use, known := o.Utilization[c.over]
+		q, learned := s.Curves[c.feature]
+		if !measured || !known || !learned {
+			continue
+		}
+		if expected := q.MS(use); expected > 0 {
+			features[c.ratio] = beyondChance(value/expected, o)
+		}
+	}
 	return features
+}
+
+// leastRun is in seconds. In a window with less processor time than this, waiting for a processor means nothing.
+const leastRun = 0.001
+
+// waits returns for how many seconds tasks waited for a processor, for each second in which they ran. Time in which their own quota was
+// used up does not count.
+func waits(s *quell.Sched) (perSecond float64, ok bool) {
+	if s == nil || s.WaitS == nil || s.RunS < leastRun {
+		return 0, false
+	}
+	wait := *s.WaitS
+	if s.ThrottledS != nil {
+		wait = math.Max(0, wait-*s.ThrottledS)
+	}
+	return wait / s.RunS, true
 }
 
 func (s *Dial) ratio(features map[string]float64, name, of string, use float64, o *quell.Observation) {
@@ -122,8 +175,19 @@ func (s *Dial) ratio(features map[string]float64, name, of string, use float64, 
 		return
 	}
 	if expected := e.At(*o.RequestRate, o.RequestRates); expected >= leastExpected {
-		features[name] = use / expected
+		features[name] = beyondChance(use/expected, o)
 	}
+}
+
+// beyondChance moves a ratio towards 1 by what chance explains. What n requests need together differs from n times the mean by about a
+// share of 1 / sqrt(n), because requests differ from each other about as much as their mean. Twice that is taken off. If the number of
+// requests is unknown, nothing is.
+func beyondChance(ratio float64, o *quell.Observation) float64 {
+	if o.LatencyMS == nil || o.LatencyMS.N < 1 {
+		return ratio
+	}
+	chance := 2 / math.Sqrt(float64(o.LatencyMS.N))
+	return 1 + math.Copysign(math.Max(0, math.Abs(ratio-1)-chance), ratio-1)
 }
 
 // Queueing holds the coefficients of Eq. 1 of DIAL: the p90 in milliseconds is c0 + c1 / (1 - rho) + c2 / (1 - rho)². rho is the total use
@@ -152,7 +216,8 @@ func (q Queueing) Hidden(ms, own float64) float64 {
 	return math.Max(0, math.Min(1-1/x, fullest)-own)
 }
 
-// Bounds are p90s in milliseconds. An instance suffers from neighbours if it stays above them for two windows.
+// Bounds are p90s in milliseconds of a window with many requests. An instance suffers from neighbours if it stays above them for two
+// windows.
 type Bounds struct {
 	All     float64 // 0: unknown
 	ByClass map[string]float64
@@ -171,6 +236,117 @@ func (s *Dial) Bounds(rate float64) Bounds {
 	return b
 }
 
+// Excess is a response time above its bound.
+type Excess struct {
+	Class     string // "": all requests
+	MS, Bound float64
+	Clear     bool // of all requests: it is so far above the bound that chance explains it as rarely as two windows above their bounds
+}
+
+// Exceeded lists the p90s of a window that are above their bounds: that of all requests first, then those of classes by name. rate is in
+// requests per second, at the trained mix of classes.
+//
+// A bound is for one window (detectConfidence). If a window has n requests, its p90 is the k-th smallest of them with k = ceil(0.9 n). The
+// share of an undisturbed instance's response times that are shorter is then beta distributed with parameters k and n + 1 - k, whatever the
+// distribution of response times. So the bound is the response time at the 95% quantile of that share.
+func (s *Dial) Exceeded(o *quell.Observation, rate float64) (list []Excess) {
+	bounds := s.Bounds(rate)
+	add := func(class string, l *quell.Latency, bound float64) {
+		ms, ok := l.Of(quell.P90)
+		if !ok || bound == 0 || ms <= bound*s.scatter(l.N, detectConfidence) {
+			return
+		}
+		list = append(list, Excess{Class: class, MS: ms, Bound: bound * s.scatter(l.N, detectConfidence),
+			Clear: class == "" && ms > bound*s.doubtless(rate)*s.scatter(l.N, clearConfidence)})
+	}
+	add("", o.LatencyMS, bounds.All)
+	for _, class := range sortedKeys(bounds.ByClass) {
+		if l, measured := o.LatencyByClassMS[class]; measured {
+			add(class, &l, bounds.ByClass[class])
+		}
+	}
+	return list
+}
+
+// BoundMS returns the bound of the p90 of n requests of an undisturbed instance that gets this many requests per second.
+func (s *Dial) BoundMS(rate float64, n int) float64 {
+	return s.Bounds(rate).All * s.scatter(n, detectConfidence)
+}
+
+// clearConfidence is the confidence of a single window that chance exceeds as rarely as two successive ones at detectConfidence.
+const clearConfidence = 1 - (1-detectConfidence)*(1-detectConfidence)
+
+// manyRequests is a number of requests from which on the normal distribution is used instead of the beta distribution.
+const manyRequests = 1000
+
+// scatter returns how many times its p90 the bound of an undisturbed instance is, for the p90 of n requests.
+func (s *Dial) scatter(n int, confidence float64) float64 {
+	if n < 1 || s.Tail == 0 {
+		return 1
+	}
+	return 1 + s.Tail*math.Log(0.1/(1-quantileOfP90(n, confidence)))
+}
+
+// quantileOfP90 returns the share of response times that the p90 of n requests exceeds at most, with the given confidence.
+func quantileOfP90(n int, confidence float64) float64 {
+	if n > manyRequests {
+		return 0.9 + distuv.UnitNormal.Quantile(confidence)*math.Sqrt(0.09/float64(n))
+	}
+	k := math.Ceil(0.9 * float64(n))
+	return distuv.Beta{Alpha: k, Beta: float64(n) + 1 - k}.Quantile(confidence)
+}
+
+// doubtless returns by which factor a bound grows if its confidence is clearConfidence instead of detectConfidence: its distance from the
+// calm response time grows as the quantiles of the normal distribution do. If that time is unknown, nothing is clear.
+func (s *Dial) doubtless(rate float64) float64 {
+	calm := s.CalmMS(rate)
+	if calm == 0 || s.Tail == 0 {
+		return math.Inf(1)
+	}
+	bound := s.Bounds(rate).All
+	wider := distuv.UnitNormal.Quantile(clearConfidence) / distuv.UnitNormal.Quantile(detectConfidence)
+	return math.Max(1, (calm+wider*(bound-calm))/bound)
+}
+
+// CalmMS returns the p90 in milliseconds of an undisturbed instance at a rate of requests, or 0 if it is unknown.
+func (s *Dial) CalmMS(rate float64) float64 {
+	if s.Calm == nil || s.PeakRate <= 0 {
+		return 0
+	}
+	return s.Calm.MS(rate / s.PeakRate)
+}
+
+// P90 returns the p90 that response times probably have if the p90 of n of them is ms. The p90 of few requests is too small on average: it
+// is the k-th smallest with k = ceil(0.9 n), whose mean is 1/n + 1/(n-1) + ... + 1/(n-k+1) for exponential response times with mean 1. That
+// of many is ln 10.
+func (s *Dial) P90(ms float64, n int) float64 {
+	if n < 1 || n > manyRequests || s.Tail == 0 {
+		return ms
+	}
+	k := math.Ceil(0.9 * float64(n))
+	mean := 0.0
+	for i := range int(k) {
+		mean += 1 / float64(n-i)
+	}
+	return ms / math.Max(0.1, 1+s.Tail*(mean-math.Ln10))
+}
+
+// Estimate is a value with its 95% confidence interval.
+type Estimate struct{ Value, Low, High float64 }
+
+// HiddenLoad estimates the neighbours' use of a resource from a p90 of n requests and the instance's own use. The interval covers the
+// scatter of that p90, and the mean error of the fit of Eq. 1. It returns false if the section has no coefficients for the resource.
+func (s *Dial) HiddenLoad(r quell.Resource, p90 float64, n int, own float64) (Estimate, bool) {
+	q, ok := s.Queueing[r]
+	if !ok {
+		return Estimate{}, false
+	}
+	scatter := 3 * s.Tail / math.Sqrt(math.Max(1, float64(n))) // sqrt(0.9 * 0.1 / n) over the density at the p90, 0.1 / (Tail * p90)
+	fit := s.Errors[r].MeanRelative * math.Sqrt(math.Pi/2)     // mean absolute error to standard deviation
+	part := distuv.UnitNormal.Quantile(0.975) * math.Hypot(scatter, fit)
+	return Estimate{q.Hidden(p90, own), q.Hidden(p90*math.Max(0, 1-part), own), q.Hidden(p90*(1+part), own)}, true
+}
+
 // growth returns the p90 of an undisturbed instance at a rate of requests, divided by its p90 at DetectRate.
 func (s *Dial) growth(rate float64) float64 {
 	if s.Calm == nil || s.PeakRate <= 0 {
@@ -179,8 +355,9 @@ func (s *Dial) growth(rate float64) float64 {
 	return s.Calm.MS(rate/s.PeakRate) / s.Calm.MS(s.DetectRate/s.PeakRate)
 }
 
-// Lacking names the part of the section that is needed for a resource but missing. It is empty if none is missing.
-func (s *Dial) Lacking(r quell.Resource) string {
+// Incomplete names the first part without which the section cannot be used: it finds no interference, or not how much there is. It is empty
+// if there is none.
+func (s *Dial) Incomplete() string {
 	switch {
 	case s.DetectMS == 0:
 		return "detect_ms"
@@ -188,8 +365,8 @@ func (s *Dial) Lacking(r quell.Resource) string {
 		return "classifier"
 	case s.PeakRate == 0:
 		return "peak_rate"
-	case s.Queueing[r] == nil:
-		return "queueing." + string(r)
+	case len(s.Queueing) == 0:
+		return "queueing"
 	}
 	return ""
 }
@@ -227,12 +404,16 @@ func (f *file) tree(path string, err error) {
 	f.errs = append(f.errs, c.errs...)
 }
 
+// mostTail is the largest value of Tail that is accepted. That of exponential response times is 0.43.
+const mostTail = 100
+
 func (s *Dial) print(p *printer) { p.section("dial", s) }
 
 func (s *Dial) check(c *check) {
 	c.between("dial.peak_rate", s.PeakRate, 0, maxValue)
 	c.between("dial.detect_ms", s.DetectMS, 0, maxValue)
 	c.between("dial.detect_rate", s.DetectRate, 0, maxValue)
+	c.between("dial.tail", s.Tail, 0, mostTail)
 	for _, class := range sortedKeys(s.DetectByClassMS) {
 		c.between("dial.detect_by_class_ms."+class, s.DetectByClassMS[class], 0, maxValue)
 	}
@@ -241,6 +422,15 @@ func (s *Dial) check(c *check) {
 		if len(s.Calm) == 3 && s.Calm.MS(0) <= 0 {
 			c.addf("dial.calm", "the p90 of an instance without load is %v ms; give one above 0", s.Calm.MS(0))
 		}
+	}
+	for _, name := range sortedKeys(s.Curves) {
+		if !slices.ContainsFunc(curves, func(k growing) bool { return k.feature == name }) {
+			c.addf("dial.curves."+name, "unknown feature %q (known: connect_ms_p90, cpu_wait, iowait)", name)
+		}
+		c.queueing("dial.curves."+name, s.Curves[name])
+	}
+	for _, name := range sortedKeys(s.Usual) {
+		c.between("dial.usual."+name, s.Usual[name], 0, maxValue)
 	}
 	for _, name := range sortedKeys(s.Expected) {
 		c.expected("dial.expected."+name, name, s.Expected[name])

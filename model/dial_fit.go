@@ -48,7 +48,9 @@ func fitDial(in fitting) (Section, SectionReport, error) {
 	f.report.Rows, f.report.Calm = len(f.rows), len(f.calm)
 	f.peakRate()
 	f.detection()
+	f.tail()
 	f.expectations()
+	f.curves()
 	f.queueing()
 	if err := f.classifier(in.Unscored); err != nil {
 		return nil, nil, fmt.Errorf("dial: %w", err)
@@ -61,7 +63,8 @@ func fitDial(in fitting) (Section, SectionReport, error) {
 func tells(o *quell.Observation) bool {
 	_, retransmits := o.TCP[retransmitRate]
 	_, connects := o.TCP[connectP90]
-	return o.CPU != nil || retransmits || connects
+	_, queues := waits(o.Sched)
+	return o.CPU != nil || retransmits || connects || queues
 }
 
 func p90Of(r *TrainingRow) (float64, bool) {
@@ -164,6 +167,60 @@ func predictionBound(values []float64, fitted int) (float64, bool) {
 		squares += (v - mean) * (v - mean)
 	}
 	return mean + stats.TQuantile(detectConfidence, free)*math.Sqrt(squares/free*(1+1/n)), true
+}
+
+// tail finds how much longer than their p90 the longest response times of undisturbed instances are. A request exceeds the p90 with
+// probability 0.1 and the p95 with 0.05, so p95 = p90 * (1 + Tail * ln 2).
+func (f *dialFit) tail() {
+	var sum, n float64
+	for _, r := range f.calm {
+		p90, _ := p90Of(&r)
+		if p95, ok := r.LatencyMS.Of(quell.P95); ok && p95 >= p90 {
+			sum, n = sum+(p95/p90-1)/math.Ln2, n+1
+		}
+	}
+	if n == 0 {
+		f.leave("tail", "no calm row has a p95")
+		return
+	}
+	f.Tail = sum / n
+}
+
+// curves fits the features that grow with the own use of a resource to the calm rows, and keeps the mean values of all features.
+func (f *dialFit) curves() {
+	values := make([]map[string]float64, len(f.calm))
+	for i, r := range f.calm {
+		values[i] = f.Features(r.Observation)
+	}
+	for _, c := range curves {
+		var points []point
+		for i, r := range f.calm {
+			use, known := useOf(&r, c.over)
+			if v := values[i][c.feature]; known && v > 0 {
+				points = append(points, point{x: use, y: v})
+			}
+		}
+		q, ok := fitQueueing(points, true)
+		if !ok || slices.ContainsFunc(points, func(p point) bool { return q.MS(p.x) <= 0 }) {
+			continue // it is used as it was measured
+		}
+		if f.Curves == nil {
+			f.Curves = map[string]Queueing{}
+		}
+		f.Curves[c.feature] = q
+	}
+	sums, counts := map[string]float64{}, map[string]float64{}
+	for _, r := range f.calm {
+		for name, v := range f.Features(r.Observation) {
+			sums[name], counts[name] = sums[name]+v, counts[name]+1
+		}
+	}
+	for name, sum := range sums {
+		if f.Usual == nil {
+			f.Usual = map[string]float64{}
+		}
+		f.Usual[name] = sum / counts[name]
+	}
 }
 
 // expectations fits the processor times of undisturbed machines to their requests.

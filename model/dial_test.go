@@ -38,11 +38,8 @@ func TestDialAsInTheContract(t *testing.T) {
 	if again := decoded(t, text.String()); !reflect.DeepEqual(again, m) {
 		t.Errorf("written as\n%s", &text)
 	}
-	if got := d.Lacking(quell.Network) + d.Lacking(quell.Disk); got != "queueing.disk" {
-		t.Errorf("lacks %q", got)
-	}
-	if got := (&Dial{}).Lacking(quell.CPU); got != "detect_ms" {
-		t.Errorf("nothing lacks %q", got)
+	if got := d.Incomplete() + (&Dial{}).Incomplete(); got != "detect_ms" {
+		t.Errorf("what is missing is %q", got)
 	}
 	if decoded(t, `{"format":"quell-models/1"}`).Dial() != nil {
 		t.Error("models without the section have one")
@@ -67,6 +64,9 @@ func TestDialMistakes(t *testing.T) {
 		"another expectation": {`{"expected":{"steal":{"intercept":0,"per_request":{}}}}`, `dial.expected.steal: unknown feature "steal" (known: cpu_system, cpu_user)`},
 		"half an expectation": {`{"expected":{"cpu_user":{"intercept":0}}}`, `dial.expected.cpu_user.per_request: is missing`},
 		"a class that saves":  {`{"expected":{"cpu_user":{"intercept":0,"per_request":{"a":-1}}}}`, `dial.expected.cpu_user.per_request.a: -1 is outside 0 to 1e+09`},
+		"an unknown curve":    {`{"curves":{"steal":[1,2,3]}}`, `dial.curves.steal: unknown feature "steal" (known: connect_ms_p90, cpu_wait, iowait)`},
+		"a falling curve":     {`{"curves":{"iowait":[0,-1,0]}}`, `dial.curves.iowait: c1 is -1`},
+		"an absurd tail":      {`{"tail":1000}`, `dial.tail: 1000 is outside 0 to 100`},
 		"a rate below 0":      {`{"peak_rate":-1}`, `dial.peak_rate: -1 is outside`},
 	} {
 		_, err := Decode(strings.NewReader("{\"format\":\"quell-models/1\",\n\"dial\":" + c.section + "}"))
@@ -133,6 +133,111 @@ func TestDialFeatures(t *testing.T) {
 	}
 	if got := d.Features(&quell.Observation{}); len(got) != 0 {
 		t.Errorf("of nothing measured: %v", got)
+	}
+}
+
+// Features that grow with the own load are also compared with those of an undisturbed instance at that load.
+func TestDialFeaturesAtALoad(t *testing.T) {
+	d := decoded(t, dialExample).Dial()
+	d.Curves = map[string]Queueing{"connect_ms_p90": {0, 0.2, 0}, "iowait": {-0.1, 0.1, 0}, "cpu_wait": {-1, 1, 0}}
+	wait, throttled := 2.0, 0.5
+	o := &quell.Observation{TCP: map[string]float64{"connect_ms_p90": 1}, CPU: &quell.CPUTime{IOWait: new(0.05)},
+		Sched:       &quell.Sched{RunS: 1, WaitS: &wait, ThrottledS: &throttled},
+		Utilization: map[quell.Resource]float64{quell.Network: 0.5, quell.CPU: 0.5, quell.Disk: 0}}
+	want := map[string]float64{"connect_ms_p90": 1, "connect_ratio": 2.5, "iowait": 0.05, "cpu_wait": 1.5, "cpu_wait_ratio": 1.5}
+	if got := d.Features(o); !sameFeatures(got, want) {
+		t.Errorf("got %v, want %v", got, want) // without use of the disk, no iowait is expected, and nothing can be compared with it
+	}
+	o.Sched.RunS = 0
+	if got := d.Features(o); len(got) != 3 {
+		t.Errorf("without processor time: %v", got)
+	}
+}
+
+// exponential is a section for exponentially distributed response times with a p90 of 10 ms, of which everything is known.
+func exponential() *Dial {
+	return &Dial{DetectMS: 10, DetectRate: 100, PeakRate: 1000, Calm: Queueing{0, 9, 0}, Tail: 1 / math.Log(10),
+		DetectByClassMS: map[string]float64{"a": 10, "b": 10},
+		Queueing:        map[quell.Resource]Queueing{quell.CPU: {0, 5, 0}}}
+}
+
+// p90OfExponentials is the p90 of n response times whose true p90 is given.
+func p90OfExponentials(rng *rand.Rand, n int, p90 float64) float64 {
+	times := make([]float64, n)
+	for i := range times {
+		times[i] = p90 / math.Log(10) * rng.ExpFloat64()
+	}
+	slices.Sort(times)
+	return times[int(math.Ceil(0.9*float64(n)))-1]
+}
+
+// The p90 of a window exceeds its bound by chance in 5% of windows, whatever the number of its requests.
+func TestBoundsOfFewRequests(t *testing.T) {
+	const windows = 3000
+	d, rng := exponential(), rand.New(rand.NewPCG(1, 4))
+	for _, n := range []int{1, 5, 11, 20, 66, 1001} {
+		above, clear, sum := 0, 0, 0.0
+		for range windows {
+			ms := p90OfExponentials(rng, n, 10)
+			excess := d.Exceeded(&quell.Observation{LatencyMS: &quell.Latency{P90: &ms, N: n}}, 100)
+			if above += len(excess); len(excess) > 0 && excess[0].Clear {
+				clear++
+			}
+			sum += d.P90(ms, n)
+		}
+		if share := float64(above) / windows; share < 0.03 || share > 0.07 {
+			t.Errorf("of %d requests %.1f%% are above the bound", n, 100*share)
+		}
+		if share := float64(clear) / windows; share > 0.006 {
+			t.Errorf("of %d requests %.1f%% are clearly above it", n, 100*share)
+		}
+		if mean := sum / windows; math.Abs(mean-10) > 0.6 {
+			t.Errorf("of %d requests the p90 is taken for %.2f ms on average, and is 10", n, mean)
+		}
+	}
+}
+
+func TestExceeded(t *testing.T) {
+	d := exponential()
+	ms := func(v float64, n int) quell.Latency { return quell.Latency{P90: &v, N: n} }
+	all := ms(100, 500)
+	got := d.Exceeded(&quell.Observation{LatencyMS: &all, LatencyByClassMS: map[string]quell.Latency{"b": ms(30, 100), "a": ms(9, 100),
+		"new": ms(1000, 100)}}, 100)
+	if len(got) != 2 || got[0].Class != "" || !got[0].Clear || got[1].Class != "b" || got[1].Clear || got[1].MS != 30 || got[1].Bound < 10 {
+		t.Errorf("%+v", got)
+	}
+	if got := d.Exceeded(&quell.Observation{}, 100); len(got) > 0 {
+		t.Errorf("of nothing measured: %+v", got)
+	}
+	unknown := ms(10.1, 0)
+	if got := d.Exceeded(&quell.Observation{LatencyMS: &unknown}, 100); len(got) != 1 {
+		t.Errorf("of an unknown number of requests: %+v", got)
+	}
+	huge := ms(1e9, math.MaxInt)
+	if got := d.Exceeded(&quell.Observation{LatencyMS: &huge}, 1e9); len(got) != 1 || !(got[0].Bound < 1e9) {
+		t.Errorf("of very many requests: %+v", got)
+	}
+}
+
+// The interval of the hidden load contains the true one in about 95% of windows.
+func TestHiddenLoad(t *testing.T) {
+	const windows = 2000
+	d, rng, inside := exponential(), rand.New(rand.NewPCG(1, 5)), 0
+	for range windows {
+		ms := d.P90(p90OfExponentials(rng, 200, 5/(1-0.3-0.4)), 200)
+		x, ok := d.HiddenLoad(quell.CPU, ms, 200, 0.3)
+		if !ok || x.Low > x.Value || x.Value > x.High {
+			t.Fatalf("%+v, %v", x, ok)
+		}
+		if x.Low <= 0.4 && 0.4 <= x.High {
+			inside++
+		}
+	}
+	if share := float64(inside) / windows; share < 0.92 || share > 0.98 {
+		t.Errorf("%.1f%% of the intervals contain the truth", 100*share)
+	}
+	if _, ok := d.HiddenLoad(quell.Disk, 10, 100, 0); ok {
+		t.Error("a resource without coefficients has a hidden load")
 	}
 }
 
@@ -203,7 +308,8 @@ func (l law) row(resource quell.Resource, level, interfering float64) TrainingRo
 			tcp["connect_ms_p90"] *= 10
 		}
 	}
-	ms := quell.Latency{P90: &p90, N: 100}
+	p95 := 1.3 * p90
+	ms := quell.Latency{P90: &p90, P95: &p95, N: 100}
 	return TrainingRow{Resource: resource, Level: level, Interfering: interfering, Utilization: level, RequestRate: rate, LatencyMS: ms,
 		ProbeMS: ProbeRun{Mean: 1, Stddev: 0.1, N: 10},
 		Observation: &quell.Observation{RequestRate: &rate, RequestRates: map[string]float64{"home": home, "search": rate - home},
@@ -244,11 +350,14 @@ func fittedDial(t *testing.T, rows []TrainingRow) (*Dial, *DialReport) {
 func TestFitDial(t *testing.T) {
 	l := law{rand.New(rand.NewPCG(1, 2)), 0.04}
 	d, report := fittedDial(t, l.rows())
-	if len(report.Missing) > 0 || d.Lacking(quell.Disk) != "" {
+	if len(report.Missing) > 0 || d.Incomplete() != "" {
 		t.Errorf("not fitted: %v", report.Missing)
 	}
 	if math.Abs(d.PeakRate-1000) > 1 {
 		t.Errorf("peak rate %v", d.PeakRate)
+	}
+	if math.Abs(d.Tail-0.3/math.Ln2) > 1e-9 || math.Abs(d.Usual["iowait"]-0.02) > 0.002 {
+		t.Errorf("tail %v, usually %v", d.Tail, d.Usual)
 	}
 	home, search := d.Expected["cpu_user"].PerRequest["home"], d.Expected["cpu_user"].PerRequest["search"]
 	if math.Abs(home-0.0002) > 5e-5 || math.Abs(search-0.0006) > 5e-5 {

@@ -23,6 +23,13 @@ func (t *Tree) isLeaf() bool { return t.Above == nil && t.Below == nil }
 // Leaf returns the leaf that the features lead to. If a feature is missing, it follows the branch that more training samples took, or Below
 // if both branches have as many. The tree must be valid.
 func (t *Tree) Leaf(features map[string]float64) *Tree {
+	path := t.Path(features)
+	return path[len(path)-1]
+}
+
+// Path returns the nodes that the features lead through, from the root to the leaf; see Leaf.
+func (t *Tree) Path(features map[string]float64) []*Tree {
+	path := []*Tree{t}
 	for !t.isLeaf() {
 		value, measured := features[t.Feature]
 		if above := value > t.Threshold; measured && above || !measured && t.Above.samples() > t.Below.samples() {
@@ -30,8 +37,9 @@ func (t *Tree) Leaf(features map[string]float64) *Tree {
 		} else {
 			t = t.Below
 		}
+		path = append(path, t)
 	}
-	return t
+	return path
 }
 
 // samples returns how many training samples reached the node.
