@@ -202,14 +202,14 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 		if l := only.Observation.LatencyMS; o.LatencyMS == nil && len(only.LatencyHDR) == 0 && l != nil && l.N > 0 {
 			o.LatencyMS = l
 		}
+		if ms, reported := only.Observation.TCP[connectP90]; reported && len(only.ConnectHDR) == 0 {
+			addTCP(o, connectP90, ms)
+		}
 	} else if o.LatencyMS == nil {
 		o.LatencyMS = meanLatency(readings)
 	}
 	if c := connect.summary(); c != nil {
-		if o.TCP = maps.Clone(o.TCP); o.TCP == nil {
-			o.TCP = map[string]float64{}
-		}
-		o.TCP["connect_ms_p90"] = *c.P90
+		addTCP(o, connectP90, *c.P90)
 	}
 	return damaged
 }
@@ -249,6 +249,17 @@ func mergeClasses(o *quell.Observation, readings []Received) (damaged []*Damaged
 		}
 	}
 	return damaged
+}
+
+// connectP90 is the key of Observation.TCP for the time that 90% of new connections do not exceed, in milliseconds.
+const connectP90 = "connect_ms_p90"
+
+// addTCP sets a value of an observation's TCP readings, whose map may belong to a reading.
+func addTCP(o *quell.Observation, name string, value float64) {
+	if o.TCP = maps.Clone(o.TCP); o.TCP == nil {
+		o.TCP = map[string]float64{}
+	}
+	o.TCP[name] = value
 }
 
 // meanLatency merges the mean latencies of balancers that report no histogram, weighted by requests. The result has no percentiles.
@@ -340,8 +351,8 @@ func (hs *histograms) summary() *quell.Latency {
 
 // Arrivals sums the request rates of the balancers' last windows. It returns nil if no balancer reports. readings has the readings of each
 // instance. A balancer reports all its instances at once. If its newest report is without some instance, that instance died or left, and
-// the others' readings now include its traffic. So the last reading of the missing instance is not counted again. If an instance left
-// within the window, the requests that it got are counted.
+// the others' readings now include its traffic. So the last reading of that instance is not counted again. If an instance left within the
+// window, the requests that it got are counted.
 func Arrivals(now time.Time, period time.Duration, readings map[string][]Received) *float64 {
 	last := map[string]time.Time{} // time of the newest reading by balancer
 	for _, from := range readings {

@@ -29,6 +29,7 @@ func explain(in *Input, g *group, plan *quell.Plan) {
 		if m.bound().measured > 0 {
 			m.blame(in, plan)
 		}
+		m.blameByClassifier(in, plan)
 	}
 }
 

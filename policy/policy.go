@@ -22,6 +22,7 @@ type Input struct {
 	feels      bool                       // the policy uses severity
 	between    bool                       // the plan is made between two decisions (Compose): it only combines shares, and counts no snapshots
 	byCapacity bool                       // the policy uses capacity: every resource has a predictor
+	dial       *model.Dial                // nil: the models do not have this section
 }
 
 // several returns whether the policy uses more than one resource.
@@ -43,6 +44,7 @@ type Engine struct {
 	decides   decide
 	senses    Senses
 	contended []contended
+	dial      *model.Dial
 }
 
 // NewEngine compiles a configuration with its models, which may be nil. If the policy cannot work with these models,
@@ -59,6 +61,12 @@ func newEngine(service quell.Service, scope Scope, models *model.Models) (*Engin
 	e := &Engine{service: service, row: r, decides: r.decide(settings), senses: r.senses(settings), protected: setOf(service.Group.Protected)}
 	if models == nil {
 		models = &model.Models{}
+	}
+	e.dial = models.Dial()
+	if r.lacks != nil {
+		if err := r.lacks(models); err != nil {
+			return nil, fmt.Errorf("policy %s needs models: %w", r.name, err)
+		}
 	}
 	if e.contended, err = contend(r, e.senses, service.SLO, models); err != nil {
 		needs := ""
@@ -108,7 +116,7 @@ func (e *Engine) input(s *quell.Snapshot, prev *State) *Input {
 	return &Input{
 		used:    prev.Used,
 		Service: &e.service, Snapshot: s, contended: e.contended, protected: e.protected, confirm: e.senses.Confirm,
-		feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
+		dial: e.dial, feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"gonum.org/v1/gonum/floats"
+
 	"github.com/quellhq/quell"
 )
 
@@ -13,7 +15,7 @@ var primaSpec = spec[PRIMASettings]{
 	name: "prima", about: "the fewest instances, and shares by how much load each can carry beside its neighbours",
 	scope: ServiceScope, scales: true, needs: allModels,
 	defaults: PRIMASettings{
-		Senses: defaultSenses(), Headroom: 0.9, ScaleInMargin: 0.05, ScaleOut: quell.Predicted,
+		Senses: defaultSenses(), Headroom: 0.9, ScaleInMargin: 0.05, ScaleOut: quell.Predicted, Share: Proportional,
 		Tolerance: 0.05, Calibrate: 0.1, CalibrationDecay: 0.05,
 	},
 	keys:     primaKeys,
@@ -395,10 +397,11 @@ func (p *primaPlan) joining() bool {
 		slices.ContainsFunc(p.sorted, func(m *member) bool { return m.weight() == 0 && m.capacity > 0 && m.mayGain() })
 }
 
-// share gives the members weights in proportion to the utilisation that they can carry, or equal ones if they can carry none.
+// share gives the members weights by the utilisation that they can carry, or equal ones if they can carry none.
 // Ready instances without a severity keep their weight. If no weight would change by more than the tolerance, all stay.
 func (p *primaPlan) share(members []*member, tolerance float64) {
-	shares, rest := proportions(members), p.rest()
+	proportional, capacity := proportions(members)
+	shares, rest := p.divide(members, proportional, capacity), p.rest()
 	moves := false
 	for i, m := range members {
 		moves = moves || math.Abs(rest*shares[i]-m.share) > tolerance*m.share
@@ -423,18 +426,39 @@ func (p *primaPlan) rest() float64 {
 	return math.Max(0, rest)
 }
 
-// proportions returns each member's part of the total, or equal parts if the total is 0.
-func proportions(members []*member) []float64 {
-	var sum float64
+// proportions returns each member's part of the total that the members can carry, or equal parts if the total is 0.
+func proportions(members []*member) (parts []float64, total float64) {
 	for _, m := range members {
-		sum += m.carry
+		total += m.carry
 	}
-	parts := make([]float64, len(members))
+	parts = make([]float64, len(members))
 	for i, m := range members {
-		if parts[i] = 1 / float64(len(members)); sum > 0 {
-			parts[i] = m.carry / sum
+		if parts[i] = 1 / float64(len(members)); total > 0 {
+			parts[i] = m.carry / total
 		}
 	}
+	return parts, total
+}
+
+// divide returns each member's part of the load by the rule of the settings. proportional are the members' parts of the capacity, which is
+// the sum of what they can carry.
+//
+// With Tail, the parts are those with the shortest tail of all response times (DIAL, Eq. 2) that send no member more than its part of the
+// capacity after headroom. As a queue, a member serves at most the utilisation that its neighbours leave. If the load is more than the
+// capacity after headroom, the parts are in proportion to capacity.
+func (p *primaPlan) divide(members []*member, proportional []float64, capacity float64) []float64 {
+	load := p.group.due
+	if p.set.Share != Tail || load <= 0 || capacity <= 0 {
+		return proportional
+	}
+	whole := math.Max(p.set.Headroom*capacity, load)
+	queues := make([]queue, len(members))
+	for i, m := range members {
+		most := proportional[i] * whole
+		queues[i] = queue{rate: math.Max(m.left, most), high: most}
+	}
+	parts := tailWithin(queues, load)
+	floats.Scale(1/load, parts)
 	return parts
 }
 

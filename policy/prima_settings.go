@@ -15,6 +15,7 @@ type PRIMASettings struct {
 	Headroom         float64 // load may reach this fraction of the summed capacity
 	ScaleInMargin    float64 // instances are removed only if this fraction of the remaining capacity stays free
 	ScaleOut         quell.ScaleOut
+	Share            Share   // Proportional or Tail
 	Tolerance        float64 // no weight changes by less than this fraction of itself
 	Spare            int     // extra instances kept; the paper's factor of safety
 	Calibrate        float64 // delta of section IV; 0 turns calibration off
@@ -34,6 +35,8 @@ func primaKeys(s *PRIMASettings) keys.Table {
 			"an instance is removed only if this share of the remaining capacity stays free"),
 		keys.Opt("scale_out", keys.OneOf(&s.ScaleOut, quell.ScaleOuts),
 			"one: add one instance at a time; predicted: add as many as the missing capacity needs"),
+		keys.Opt("share", keys.OneOf(&s.Share, []Share{Proportional, Tail}),
+			"proportional: shares in proportion to capacity; tail: shares with the shortest tail of response times, within the capacities"),
 		toleranceKey(&s.Tolerance),
 		keys.Opt("spare", keys.Whole(&s.Spare).AtLeast(0), "number of instances kept in addition to those needed, for safety"),
 		keys.Opt("calibrate", keys.Share(&s.Calibrate).AtLeast(0).Below(1),
@@ -57,8 +60,9 @@ func primaAgrees(d *keys.Decoder, path string, s PRIMASettings, service quell.Se
 // moreHeadroom is a further value of headroom that the arena, which compares policies, tries. Smaller values leave more room.
 const moreHeadroom = 0.7
 
-// primaVariants returns the variants of the settings that the arena tries: the other interference model (with the two
-// schedulings that differ most), a smaller headroom, a spare instance, and, if there are several resources, only the default one.
+// primaVariants returns the variants of the settings that the arena tries: the other interference model and the other division of the load
+// (with the two schedulings that differ most), a smaller headroom, a spare instance, and, if there are several resources, only the default
+// one.
 func primaVariants(s PRIMASettings) (list []variant[PRIMASettings]) {
 	add := func(change string, s PRIMASettings, over ...quell.Scheduling) {
 		list = append(list, variant[PRIMASettings]{Change: change, Settings: s, Schedulings: over})
@@ -76,6 +80,11 @@ func primaVariants(s PRIMASettings) (list []variant[PRIMASettings]) {
 		spared.Spare = 1
 		add("spare 1", spared, quell.LeastConn)
 	}
+	other = s
+	if other.Share = Tail; s.Share == Tail {
+		other.Share = Proportional
+	}
+	add("share "+string(other.Share), other, quell.LeastConn, quell.RoundRobin)
 	if narrow := s; s.Resources.auto || len(s.Resources.list()) > 1 {
 		narrow.Resources = ResourcesOf(defaultResource)
 		add("by "+string(defaultResource), narrow, quell.LeastConn, quell.RoundRobin)

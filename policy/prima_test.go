@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -512,5 +515,73 @@ func TestStaleObservationIsNotRead(t *testing.T) {
 	}
 	if _, ok := plan.Capacity["i2"]; ok {
 		t.Error("an observation of more than 3 periods ago was read")
+	}
+}
+
+// With share: tail the instances are within their capacities, and the tail of all response times is shorter than in proportion to capacity.
+func TestPRIMADividesByTheTail(t *testing.T) {
+	const threshold = 40
+	engines := map[Share]*Engine{}
+	for _, share := range []Share{Proportional, Tail} {
+		engines[share] = engine(t, guarding("prima", func(s *quell.Service) {
+			s.SLO.Threshold, s.Group.Max, s.Group.Fixed = threshold*time.Millisecond, 20, true
+			tell(s, "Share", share)
+		}), sharingModels(t))
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		n := rapid.IntRange(2, 20).Draw(rt, "instances")
+		load := float64(n) * rapid.Float64Range(0.1, 0.6).Draw(rt, "load")
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 7))
+		neighbours := make([]float64, n)
+		in := &quell.Snapshot{At: start.Add(period * time.Second), Service: "video"}
+		for i := range n {
+			neighbours[i] = 0.5 * rng.Float64() * float64(rng.IntN(2))
+			in.Instances = append(in.Instances, quell.Instance{ID: fmt.Sprintf("i%02d", i), State: quell.Ready, Weight: new(1 / float64(n))})
+		}
+		feel(in, neighbours, load)
+		for i := range in.Instances {
+			in.Instances[i].Weight = nil // the first shares
+		}
+		before, _ := engines[Proportional].Decide(in, State{})
+		plan, _ := engines[Tail].Decide(in, State{})
+		tails := map[Share]float64{}
+		sum := 0.0
+		for i, instance := range in.Instances {
+			id, left := instance.ID, 1-neighbours[i]
+			sum += plan.Capacity[id]
+			for share, x := range map[Share]float64{Proportional: load * before.Weights[id], Tail: load * plan.Weights[id]} {
+				if tails[share] += x / math.Max(left-x, 1e-9); x > left {
+					tails[share] = math.Inf(1)
+				}
+			}
+		}
+		for _, instance := range in.Instances {
+			if x, most := load*plan.Weights[instance.ID], plan.Capacity[instance.ID]*math.Max(1, load/sum); x > most*(1+1e-6) {
+				rt.Fatalf("%s gets %v, and can carry %v", instance.ID, x, most)
+			}
+		}
+		if tails[Tail] > tails[Proportional]*1.03 { // the tables of the models are not exact
+			rt.Fatalf("a tail of %v, in proportion %v", tails[Tail], tails[Proportional])
+		}
+	})
+}
+
+// If the models have the section of DIAL, the cause comes from its classifier: here a slow disk, which no probe measures.
+func TestPRIMANamesTheCauseByTheClassifier(t *testing.T) {
+	s := golden("prima", 75, 0)
+	e := engine(t, s, goldenModels(t))
+	in := snap(t, 0, "i1 weight=0.5 use=0.2 cap=0.3 lat=50", "i2 weight=0.5 use=0.2 cap=0.5 lat=20")
+	for i := range in.Instances {
+		o, rate, slow := in.Instances[i].Observation, 200.0, 3.5
+		if i == 0 {
+			slow = 50
+		}
+		o.RequestRate, o.LatencyMS.P90, o.CPU = &rate, &slow, &quell.CPUTime{User: 0.1, System: 0.04}
+		show(o, map[int]quell.Resource{0: quell.Disk}[i])
+	}
+	plan, _ := e.Decide(in, State{})
+	told := hasReason(plan, "classified", "i1") && hasReason(plan, "interference", "i1")
+	if plan.Cause["i1"] != quell.Disk || len(plan.Cause) != 1 || !told {
+		t.Errorf("causes %v: %v", plan.Cause, plan.Reasons)
 	}
 }

@@ -232,7 +232,7 @@ func drawModels(t *rapid.T) *model.Models {
 	m := &model.Models{
 		Trained: &model.Trained{PerRequest: map[quell.Resource]float64{quell.Network: rapid.SampledFrom([]float64{.01, 1e9}).Draw(t,
 			"per request")}},
-		Sections: []model.Section{prima},
+		Sections: []model.Section{prima, lawfulDial()},
 	}
 	ms := rapid.OneOf(rapid.Float64Range(.1, 300), rapid.SampledFrom([]float64{1e-6, 1e9}))
 	severity := rapid.OneOf(rapid.Float64Range(.001, 5), rapid.SampledFrom([]float64{1e-9, 1e9}))
@@ -322,6 +322,13 @@ func drawObservation(t *rapid.T, at time.Time) *quell.Observation {
 	}
 	if ms := optional(t, "latency", rapid.OneOf(rapid.Float64Range(0, 300), rapid.Just(1e9))); ms != nil {
 		o.LatencyMS = &quell.Latency{Mean: ms, N: rapid.SampledFrom([]int{0, 1, 100, math.MaxInt}).Draw(t, "requests")}
+	}
+	if ms := optional(t, "p90", rapid.OneOf(rapid.Float64Range(0, 300), rapid.Just(1e9))); ms != nil && o.LatencyMS != nil {
+		o.LatencyMS.P90 = ms
+	}
+	o.RequestRate = optional(t, "rate", rapid.OneOf(rapid.Float64Range(0, 2000), rapid.SampledFrom([]float64{0, 1e-300, 1e9})))
+	if ms := optional(t, "connect", rapid.Float64Range(0, 10)); ms != nil {
+		o.TCP = map[string]float64{"connect_ms_p90": *ms}
 	}
 	return o
 }

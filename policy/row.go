@@ -8,6 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/model"
 )
 
 // rows is the table of policies; the first one is the default of a service. A policy's name is used only in its own file.
@@ -18,6 +19,7 @@ var rows = []row{
 	rowOf(staticSpec),
 	rowOf(hpaSpec),
 	rowOf(knapsackSpec),
+	rowOf(dialSpec),
 	rowOf(outlierSpec),
 	hostRowOf(waitsSpec),
 	hostRowOf(acsSpec),
@@ -95,6 +97,7 @@ type spec[S any] struct {
 	scales      bool // it changes the number of instances
 	equal       bool // shares are equal, so the balancer need not support weights
 	needs       need
+	lacks       func(*model.Models) error // says which other part of the models is missing, wrapping quell.ErrNoData; nil: none is needed
 	defaults    S
 	// keys returns the keys of the settings, which are below `policy` in a configuration
 	keys     func(*S) keys.Table
@@ -112,6 +115,7 @@ type row struct {
 	scope            Scope
 	scales, equal    bool
 	needs            need
+	lacks            func(*model.Models) error
 	memory, instance func() any
 	defaults         any
 	takes            func(settings any) bool
@@ -129,7 +133,7 @@ type decide func(in *Input, g *group, st *State) quell.Plan
 
 func rowOf[S any](s spec[S]) row {
 	return row{
-		name: s.name, about: s.about, scope: s.scope, scales: s.scales, equal: s.equal, needs: s.needs,
+		name: s.name, about: s.about, scope: s.scope, scales: s.scales, equal: s.equal, needs: s.needs, lacks: s.lacks,
 		memory: s.memory, instance: s.instance, defaults: s.defaults,
 		takes: func(settings any) bool { _, ok := settings.(S); return ok },
 		open: func(settings any) (keys.Table, func() any) {
@@ -199,6 +203,12 @@ func About(name string) string { r, _, _ := find(quell.Policy{Name: name}); retu
 
 // Feels returns whether a policy uses severity (how much neighbours slow an instance), which needs probes.
 func Feels(name string) bool { r, _, _ := find(quell.Policy{Name: name}); return r.needs != noModels }
+
+// Trained returns whether a policy decides by models.
+func Trained(name string) bool {
+	r, _, _ := find(quell.Policy{Name: name})
+	return r.needs != noModels || r.lacks != nil
+}
 
 // KeepsSize returns whether a policy never changes the group's size.
 func KeepsSize(name string) bool {

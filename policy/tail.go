@@ -1,11 +1,21 @@
 package policy
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
 	"gonum.org/v1/gonum/floats"
+)
+
+// Share is a rule that divides the load among instances of different capacity.
+type Share string
+
+// The rules. Proportional shares are in proportion to capacity. Tail shares make the tail of all response times shortest (tailShares).
+// AtPoint limits the use of instances that have neighbours.
+const (
+	Proportional Share = "proportional"
+	Tail         Share = "tail"
+	AtPoint      Share = "set_point"
 )
 
 // tailShares returns the share of the arrivals that each instance should get so that the tail of the response time is shortest (DIAL,
@@ -25,44 +35,72 @@ import (
 //	x = r - m sqrt(r)   where sqrt(r) > m,   else 0
 //	m = (sum r - a) / sum sqrt(r)   over the instances that have requests
 //
-// which is Eq. 3 if all instances have requests. At low load, Eq. 3 alone would give slow instances negative shares; these get none. The
-// instances are added in decreasing order of their rates as long as sqrt(r) of the next one is above m. As a approaches the sum of the
-// rates, m approaches 0, and the shares approach those under overload. As a approaches 0, all requests go to the fastest instance.
+// which is Eq. 3 if all instances have requests. At low load, Eq. 3 alone would give slow instances negative shares; these get none. As a
+// approaches the sum of the rates, m approaches 0, and the shares approach those under overload. As a approaches 0, all requests go to the
+// fastest instance.
 func tailShares(rates []float64, arrivals float64) (shares []float64, overload bool) {
 	if !(arrivals > 0) {
 		return nil, false
 	}
-	shares = make([]float64, len(rates))
-	all := floats.Sum(rates)
-	if arrivals >= all {
-		for i, r := range rates {
-			shares[i] = r / all
-		}
+	if all := floats.Sum(rates); arrivals >= all {
+		shares = slices.Clone(rates)
+		floats.Scale(1/all, shares)
 		return shares, true
 	}
-	m := spareRoot(rates, arrivals)
+	queues := make([]queue, len(rates))
 	for i, r := range rates {
-		shares[i] = math.Max(0, r-m*math.Sqrt(r)) / arrivals
+		queues[i] = queue{rate: r, high: r}
 	}
-	whole := floats.Sum(shares) // 1, but for rounding
-	for i := range shares {
-		shares[i] /= whole
-	}
+	shares = tailWithin(queues, arrivals)
+	floats.Scale(1/floats.Sum(shares), shares)
 	return shares, false
 }
 
-// spareRoot returns m of the derivation at tailShares.
-func spareRoot(rates []float64, arrivals float64) (m float64) {
-	fastest := slices.Clone(rates)
-	slices.SortFunc(fastest, func(a, b float64) int { return cmp.Compare(b, a) })
-	spare, roots := -arrivals, 0.0
-	for i, r := range fastest {
-		root := math.Sqrt(r)
-		if i > 0 && root <= m {
-			break
+// queue is an instance as a queue: the most that it can serve, and the bounds of what it may be sent, all in the same unit.
+type queue struct{ rate, low, high float64 }
+
+// spare returns x of the derivation at tailShares for one m, within the queue's bounds.
+func (q queue) spare(m float64) float64 {
+	return math.Min(math.Max(q.rate-m*math.Sqrt(q.rate), q.low), math.Min(q.high, q.rate))
+}
+
+// halvings is how often tailWithin halves the interval in which m lies before it computes m exactly.
+const halvings = 60
+
+// tailWithin solves the problem of tailShares with bounds: low <= x <= high for each queue. It returns the x, whose sum is the arrivals.
+// The cost of one more request is the same for all queues that are not at a bound, so x = r - m sqrt(r) there for one m. The sum of all x
+// never rises with m, so m is found by halving. The arrivals must be between the sums of the bounds.
+func tailWithin(queues []queue, arrivals float64) []float64 {
+	x := make([]float64, len(queues))
+	fill := func(m float64) (sum float64) {
+		for i, q := range queues {
+			x[i] = q.spare(m)
+			sum += x[i]
 		}
-		spare, roots = spare+r, roots+root
-		m = spare / roots
+		return sum
 	}
-	return m
+	low, high := 0.0, 0.0
+	for _, q := range queues {
+		high = math.Max(high, math.Sqrt(q.rate))
+	}
+	for range halvings {
+		if m := (low + high) / 2; fill(m) > arrivals {
+			low = m
+		} else {
+			high = m
+		}
+	}
+	fill(low)
+	left, roots := -arrivals, 0.0
+	for i, q := range queues {
+		if x[i] > q.low && x[i] < math.Min(q.high, q.rate) {
+			left, roots = left+q.rate, roots+math.Sqrt(q.rate)
+		} else {
+			left += x[i]
+		}
+	}
+	if roots > 0 {
+		fill(left / roots)
+	}
+	return x
 }

@@ -167,6 +167,44 @@ func TestTailSharesAreContinuous(t *testing.T) {
 	}
 }
 
+// Within bounds, the solution meets the conditions of optimality: one more request costs the same wherever no bound holds, at least as much
+// at a lower bound, and at most as much at an upper one.
+func TestTailWithinIsOptimal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 2))
+		rates := drawRates(rng, rapid.IntRange(2, 1000).Draw(t, "n"))
+		queues := make([]queue, len(rates))
+		lows, highs := 0.0, 0.0
+		for i, r := range rates {
+			low, high := 0.2*r*rng.Float64(), r*(0.3+0.7*rng.Float64())
+			queues[i] = queue{r, low, high}
+			lows, highs = lows+low, highs+high
+		}
+		arrivals := lows + (highs-lows)*rapid.Float64Range(0.001, 0.999).Draw(t, "load")
+		x := tailWithin(queues, arrivals)
+		if math.Abs(floats.Sum(x)-arrivals) > 1e-9*arrivals {
+			t.Fatalf("%v in sum, want %v", floats.Sum(x), arrivals)
+		}
+		least, most := math.Inf(1), 0.0
+		for i, q := range queues {
+			if x[i] < q.low || x[i] > q.high {
+				t.Fatalf("%v is outside %+v", x[i], q)
+			}
+			switch cost := q.rate / ((q.rate - x[i]) * (q.rate - x[i])); x[i] {
+			case q.low:
+				least = math.Min(least, cost)
+			case q.high:
+				most = math.Max(most, cost)
+			default:
+				least, most = math.Min(least, cost), math.Max(most, cost)
+			}
+		}
+		if most > least*(1+1e-6) {
+			t.Fatalf("one more request costs %v where it is at most %v elsewhere", least, most)
+		}
+	})
+}
+
 func BenchmarkTailShares(b *testing.B) {
 	for _, n := range []int{10, 1000} {
 		rates := drawRates(rand.New(rand.NewPCG(1, 1)), n)

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
+
 	"github.com/quellhq/quell"
 )
 
@@ -91,7 +93,7 @@ func (p *primaPlan) unit() float64 {
 	return fresh / first
 }
 
-// settle gives the instances weights in proportion to their usual capacities. All weights stay if none would change by more than
+// settle gives the instances weights by their usual capacities. All weights stay if none would change by more than
 // both the tolerance and what chance explains. If some capacity is known from only one reading, weights move only this part of the way.
 func (p *primaPlan) settle(part float64) {
 	tolerance, moves, sum := p.set.Tolerance, false, 0.0
@@ -102,10 +104,10 @@ func (p *primaPlan) settle(part float64) {
 		p.share(p.sorted, tolerance)
 		return
 	}
-	whole := p.rest() / sum
-	for _, m := range p.sorted {
-		u := m.prima().Usual
-		moves = moves || math.Abs(whole*u.Mean-m.share) > math.Max(tolerance*m.share, whole*u.doubt())+quell.SumTolerance
+	rest := p.rest()
+	wanted, whole := p.usualShares(rest, sum), rest/sum
+	for i, m := range p.sorted {
+		moves = moves || math.Abs(wanted[i]-m.share) > math.Max(tolerance*m.share, whole*m.prima().Usual.doubt())+quell.SumTolerance
 	}
 	if !moves {
 		return
@@ -113,9 +115,25 @@ func (p *primaPlan) settle(part float64) {
 	if !slices.ContainsFunc(p.sorted, func(m *member) bool { return m.prima().Usual.N == 1 }) {
 		part = 1
 	}
-	for _, m := range p.sorted {
-		m.share += part * (whole*m.prima().Usual.Mean - m.share)
+	for i, m := range p.sorted {
+		m.share += part * (wanted[i] - m.share)
 	}
+}
+
+// usualShares returns the shares by the instances' usual capacities, whose sum is given. The shares sum to rest.
+func (p *primaPlan) usualShares(rest, sum float64) []float64 {
+	shares := make([]float64, len(p.sorted))
+	whole := rest / sum
+	for i, m := range p.sorted {
+		shares[i] = whole * m.prima().Usual.Mean
+	}
+	if p.set.Share != Tail || rest == 0 {
+		return shares
+	}
+	floats.Scale(1/rest, shares)
+	shares = p.divide(p.sorted, shares, sum*p.unit())
+	floats.Scale(rest, shares)
+	return shares
 }
 
 // halfway is the part of the way that a single reading moves weights under overload. Under overload, capacities near 0 are smaller

@@ -24,7 +24,7 @@ import (
 
 // needsModels returns whether one of the selected runs, or the command itself, needs models.
 func (o *labRun) needsModels(sc *scenario.Scenario) bool {
-	return o.validate || o.probing || slices.ContainsFunc(o.chosen(sc), func(r scenario.Run) bool { return policy.Feels(r.Policy.Name) })
+	return o.validate || o.probing || slices.ContainsFunc(o.chosen(sc), func(r scenario.Run) bool { return policy.Trained(r.Policy.Name) })
 }
 
 // labTraining has all values on which models depend. Scenarios for which these are the same share models.

@@ -112,7 +112,7 @@ func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io
 	if o.models != "" {
 		return model.Load(o.models)
 	}
-	if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return policy.Feels(r.Policy.Name) }) {
+	if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return policy.Trained(r.Policy.Name) }) {
 		return nil, nil
 	}
 	began := time.Now()

@@ -81,6 +81,7 @@ func TestEntrants(t *testing.T) {
 		"static (fast outlier)/random2 x2", "static/random2 ejection tuned x2",
 		"prima/roundrobin", "prima/leastconn", "prima/random2", "prima/ewma", "prima/prequal",
 		"prima (total)/leastconn", "prima (total)/roundrobin", "prima (headroom 70%)/leastconn", "prima (spare 1)/leastconn",
+		"prima (share tail)/leastconn", "prima (share tail)/roundrobin",
 		"lsf/roundrobin", "lsf/leastconn", "lsf/random2", "lsf/ewma",
 		"knapsack/roundrobin x2", "knapsack/leastconn x2", "knapsack/random2 x2", "knapsack/ewma x2",
 	}

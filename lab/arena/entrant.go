@@ -161,7 +161,7 @@ func over(schedulings []quell.Scheduling, e Entrant) []Entrant {
 }
 
 // untrained says whether the entrant needs no models.
-func (e Entrant) untrained() bool { return !policy.Feels(e.Policy) }
+func (e Entrant) untrained() bool { return !policy.Trained(e.Policy) }
 
 // checkPolicies refuses names of policies that do not exist.
 func checkPolicies(names []string) error {

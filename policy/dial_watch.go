@@ -1,0 +1,236 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// dialInstance is what dial remembers of an instance.
+type dialInstance struct {
+	At       time.Time          `json:"at,omitzero"`        // end of the last window that was judged
+	Above    map[string]int     `json:"above,omitempty"`    // by class, "" for all: windows in a row above the bound; the map is never changed
+	Run      int                `json:"run,omitempty"`      // consecutive windows above some bound
+	Features map[string]float64 `json:"features,omitempty"` // means over these windows; the map is never changed
+	Cause    quell.Resource     `json:"cause,omitempty"`    // the contended resource; "": no interference
+	Evidence string             `json:"evidence,omitempty"` // what showed it
+	Pool     pooled             `json:"pool,omitzero"`      // windows since the last estimate, which had too few requests each
+	Hidden   *Usual             `json:"hidden,omitempty"`   // the neighbours' use since it last changed; nil: not estimated yet
+	Low      float64            `json:"low,omitempty"`      // 95% interval of the last estimate
+	High     float64            `json:"high,omitempty"`
+	Load     float64            `json:"load,omitempty"`   // the neighbours' use by which the load is divided
+	Within   int                `json:"within,omitempty"` // consecutive estimates by which it would not be noticed with an equal share
+}
+
+// pooled sums up windows; means are weighted by requests.
+type pooled struct {
+	Windows  int     `json:"windows"`
+	Requests float64 `json:"requests"`
+	MS       float64 `json:"ms"`   // p90
+	Own      float64 `json:"own"`  // own use of the contended resource
+	Rate     float64 `json:"rate"` // requests per second
+}
+
+func (m *member) dial() *dialInstance { return m.mem.Memory.(*dialInstance) }
+
+// Constants of the estimate.
+const (
+	leastJudged = 20   // requests that an estimate needs
+	mostJudged  = 5    // windows after which an estimate is made from fewer requests
+	manyJudged  = 1e6  // a window counts as at most this many requests, so that no sum overflows
+	leastHidden = 0.02 // neighbours that use less count as none
+	leastKept   = 0.5  // part of the hidden load that remains at least after one estimate
+)
+
+// isNew returns whether the instance has a window that was not judged before.
+func (d *dialPlan) isNew(m *member) bool { return m.fresh && m.Observation.At.After(m.dial().At) }
+
+// judge looks at an instance's last window. Without a response time nothing is learned, and what was known stays.
+func (d *dialPlan) judge(m *member) {
+	mem, isNew := m.dial(), d.isNew(m)
+	if !isNew {
+		return
+	}
+	mem.At = m.Observation.At
+	rate, known := m.requests()
+	p90, measured := m.Observation.LatencyMS.Of(quell.P90)
+	if !known || !measured {
+		return
+	}
+	excess := d.model.Exceeded(m.Observation, d.trained(rate))
+	if mem.count(excess, d.model.Features(m.Observation)); len(excess) > 0 {
+		d.classify(m, excess, rate)
+	}
+	if mem.Cause != "" {
+		d.estimate(m, p90, rate)
+	}
+}
+
+// count updates for how long response times have been above their bounds, and the mean of the features over that time.
+func (mem *dialInstance) count(excess []model.Excess, features map[string]float64) {
+	before := mem.Above
+	if mem.Above = nil; len(excess) == 0 {
+		mem.Run, mem.Features = 0, nil
+		return
+	}
+	mem.Above = make(map[string]int, len(excess))
+	for _, e := range excess {
+		mem.Above[e.Class] = before[e.Class] + 1
+	}
+	mem.Run++
+	means := maps.Clone(features)
+	for name, mean := range mem.Features {
+		if v, measured := features[name]; measured {
+			means[name] = mean + (v-mean)/float64(mem.Run)
+		} else {
+			means[name] = mean
+		}
+	}
+	mem.Features = means
+}
+
+// classify names the resource that neighbours contend for, if an instance has been above a bound for long enough: for W+1 windows, or for
+// one that chance does not explain.
+func (d *dialPlan) classify(m *member, excess []model.Excess, rate float64) {
+	mem, longest := m.dial(), excess[0]
+	for _, e := range excess {
+		if mem.Above[e.Class] > mem.Above[longest.Class] {
+			longest = e
+		}
+	}
+	above := describeExcess(longest, rate)
+	if n := mem.Above[longest.Class]; n <= d.set.Confirm && !excess[0].Clear {
+		if mem.Cause == "" {
+			addReason(&d.plan, "confirming", m.ID, "%s; waiting for confirmation %d of %d", above, n, d.set.Confirm+1)
+		}
+		return
+	}
+	class := d.model.Classifier.Leaf(mem.Features).Class
+	evidence := above + told(d.model, mem.Features)
+	switch {
+	case class != model.NotContended:
+		if cause := quell.Resource(class); cause != mem.Cause {
+			mem.Cause, mem.Hidden, mem.Pool, mem.Within = cause, nil, pooled{}, 0
+		}
+		mem.Evidence = evidence
+	case mem.Cause == "":
+		addReason(&d.plan, "own_load", m.ID, "%s: no neighbour shows, so it is the load or the service itself, and its share stays", evidence)
+	}
+}
+
+func describeExcess(e model.Excess, rate float64) string {
+	what := "p90"
+	if e.Class != "" {
+		what += " of " + e.Class
+	}
+	return fmt.Sprintf("%s %.1f ms at %.1f requests/s, where an instance without neighbours stays below %.1f", what, e.MS, rate, e.Bound)
+}
+
+// estimate estimates the neighbours' use from the response time by Eq. 1. Windows with few requests are taken together.
+func (d *dialPlan) estimate(m *member, p90, rate float64) {
+	mem, n := m.dial(), m.Observation.LatencyMS.N
+	if n < 1 {
+		n = leastJudged // nobody said how many there were
+	}
+	w, p := math.Min(float64(n), manyJudged), &mem.Pool
+	p.Windows, p.Requests = p.Windows+1, p.Requests+w
+	p.MS += w * d.model.P90(p90, n)
+	p.Own += w * d.own(m.Observation, mem.Cause, rate)
+	p.Rate += w * rate
+	if p.Requests < leastJudged && p.Windows < mostJudged {
+		return
+	}
+	whole := *p
+	mem.Pool = pooled{}
+	ms, own, rate := whole.MS/whole.Requests, whole.Own/whole.Requests, whole.Rate/whole.Requests
+	hidden, ok := d.model.HiddenLoad(mem.Cause, ms, int(whole.Requests), own)
+	if !ok {
+		if mem.Within = next(mem.Within, mem.Run == 0); mem.Within > d.set.Confirm {
+			*mem = dialInstance{At: mem.At}
+		}
+		return
+	}
+	mem.Hidden = mem.Hidden.with(hidden.Value, d.set.Tolerance, d.set.Confirm)
+	mem.Low, mem.High = hidden.Low, hidden.High
+	mem.Within = next(mem.Within, d.unnoticed(m, hidden.Value, own/rate))
+	d.settle(m)
+}
+
+// own returns the instance's own use of a resource. If it was not reported, it is what the same requests use elsewhere, or, if that is
+// unknown, what they use of the resource that they fill first.
+func (d *dialPlan) own(o *quell.Observation, r quell.Resource, rate float64) float64 {
+	if use, reported := o.Utilization[r]; reported {
+		return math.Min(use, 1)
+	}
+	if per := d.perRequest(r); per > 0 {
+		return math.Min(rate*per, 1)
+	}
+	return math.Min(rate/d.peak, 1)
+}
+
+// unnoticed returns whether an instance beside these neighbours would stay within its bound with an equal share of the load. perRequest is
+// its own use of the resource for one request per second.
+//
+// This is the condition for going back to equal shares, because an instance is often fast only as long as its load is taken away. The
+// prediction is the calm response time at that load, multiplied by how much the neighbours lengthen it by Eq. 1. So without neighbours it
+// is always within the bound, however badly Eq. 1 fits.
+func (d *dialPlan) unnoticed(m *member, hidden, perRequest float64) bool {
+	if hidden < leastHidden {
+		return true
+	}
+	rate := d.arrivals / float64(len(d.group.ready))
+	if d.arrivals == 0 {
+		rate, _ = m.requests()
+	}
+	q, own := d.model.Queueing[m.dial().Cause], perRequest*rate
+	predicted, trained := q.MS(own+hidden), d.trained(rate)
+	if calm := d.model.CalmMS(trained); calm > 0 {
+		predicted *= calm / q.MS(own)
+	}
+	window := m.Observation.WindowS
+	if window <= 0 {
+		window = d.in.Service.Sampling.Seconds()
+	}
+	return predicted <= d.model.BoundMS(trained, int(math.Min(rate*window, manyJudged)))
+}
+
+// settle sets the hidden load by which the load is divided. It follows the estimate upwards at once, and downwards by halves. It goes to 0
+// only if the neighbours would not be noticed with an equal share either; then the interference is over.
+func (d *dialPlan) settle(m *member) {
+	mem := m.dial()
+	wanted := mem.Hidden.Mean
+	if mem.Within > d.set.Confirm {
+		wanted = 0
+	}
+	if mem.Load = math.Max(wanted, leastKept*mem.Load); mem.Within > d.set.Confirm && mem.Load < leastHidden {
+		addReason(&d.plan, "calm", m.ID, "its neighbours would not be noticed with an equal share: the interference is over")
+		*mem = dialInstance{At: mem.At}
+	}
+}
+
+// blameByClassifier names the contended resource of an instance by the classifier of DIAL, if the models have that section and the last
+// window's response times are above their bounds. A policy that judges by probes calls it after it named the resource by these.
+func (m *member) blameByClassifier(in *Input, plan *quell.Plan) {
+	rate, known := m.requests()
+	if in.dial == nil || in.dial.Classifier == nil || !known {
+		return
+	}
+	excess := in.dial.Exceeded(m.Observation, rate)
+	if len(excess) == 0 || m.bound().measured == 0 && !excess[0].Clear {
+		return
+	}
+	features := in.dial.Features(m.Observation)
+	class := in.dial.Classifier.Leaf(features).Class
+	if class == model.NotContended {
+		return
+	}
+	if plan.Cause == nil {
+		plan.Cause = map[string]quell.Resource{}
+	}
+	plan.Cause[m.ID] = quell.Resource(class)
+	addReason(plan, "classified", m.ID, "%s%s: neighbours contend for its %s", describeExcess(excess[0], rate), told(in.dial, features), class)
+}
