@@ -20,8 +20,8 @@ func (s *simulation) sample() {
 	s.cuts(&snapshot)
 	plan, state := s.engine.Decide(&snapshot, s.state)
 	s.state = state
-	if s.planned != nil {
-		s.planned(&plan)
+	if s.Plans != nil {
+		s.Plans(&plan)
 	}
 	s.takeUp(&plan)
 	changed := s.changeGroup(plan.Group)

@@ -73,7 +73,7 @@ func decisions(t *testing.T, sc *scenario.Scenario) []byte {
 	}
 	for _, run := range runs {
 		var acts, plans []any
-		o := Options{Scenario: sc, Run: run, Models: models, planned: func(p *quell.Plan) {
+		o := Options{Scenario: sc, Run: run, Models: models, Plans: func(p *quell.Plan) {
 			acts = append(acts, p.Weights, p.Group)
 			plans = append(plans, *p)
 		}}

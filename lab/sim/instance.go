@@ -35,6 +35,7 @@ type instance struct {
 
 	windowAt float64         // when the present window of machine and prober began
 	usedAt   [kinds]float64  // what each resource had carried at that time
+	signsAt  signs           // what the host had counted at that time
 	readings []life.Received // the newest readings that have arrived, of machine and balancer
 	glimpse  *glimpse        // what the fast policy sees of it; nil without a fast policy
 	monitor  monitor         // what Envoy's outlier detection knows of it
@@ -45,6 +46,7 @@ type meter struct {
 	began                     float64
 	arrived, finished, failed int64
 	latencies                 []time.Duration
+	connects                  []float64    // how long connections took, in milliseconds
 	classes                   []classMeter // only if the workload's classes have names
 	openTime                  float64      // number of open requests, integrated over time
 	touched                   float64

@@ -22,7 +22,7 @@ type Faults struct {
 func (s *simulation) watch(in *instance) {
 	start := s.w.now
 	length := s.untilEnd()
-	in.windowAt = start
+	in.windowAt, in.signsAt = start, s.w.signs(in.host)
 	for _, k := range s.used {
 		in.usedAt[k] = s.w.carried(in.host, quell.Resources[k], ownService)
 	}
@@ -62,7 +62,7 @@ func (s *simulation) send(in *instance) {
 		carried := s.w.carried(in.host, quell.Resources[k], ownService) - in.usedAt[k]
 		o.Utilization[quell.Resources[k]] = s.noisy(max(0, carried)) / window
 	}
-	o.CPU = cpuTime(&s.Scenario.Workload, o.Utilization)
+	machineSigns(&o, &s.Scenario.Workload, s.w.hosts[in.host].Cores, in.signsAt, s.w.signs(in.host))
 	substitute(o.Utilization, scenario.Probing(s.Probing))
 	for _, prober := range in.probers {
 		if p, ok := prober.statistics(); ok {
@@ -91,15 +91,6 @@ func substitute(use map[quell.Resource]float64, p scenario.Probing) {
 	if busy, ok := use[quell.CPU]; ok && !told && slices.Contains(p.Resources, quell.Memory) {
 		use[quell.Memory] = busy
 	}
-}
-
-// cpuTime is how the processors' time is divided; nil if the processors are not used.
-func cpuTime(load *scenario.Workload, use map[quell.Resource]float64) *quell.CPUTime {
-	busy, ok := use[quell.CPU]
-	if !ok {
-		return nil
-	}
-	return &quell.CPUTime{User: busy * (1 - load.System), System: busy * load.System}
 }
 
 func (s *simulation) receive(in *instance, r quell.Reading) {
@@ -143,9 +134,12 @@ func (s *simulation) report() {
 			summary := scenario.Summarize(m.latencies)
 			o.LatencyMS = &summary
 		}
+		if len(m.connects) > 0 {
+			o.TCP = map[string]float64{"connect_ms_p90": p90(m.connects)}
+		}
 		s.reportClasses(m, &o, window)
 		s.receive(in, quell.Reading{Source: quell.FromBalancer, Observation: o, Requests: m.finished})
-		*m = meter{began: s.w.now, latencies: m.latencies[:0], classes: m.classes, touched: m.touched}
+		*m = meter{began: s.w.now, latencies: m.latencies[:0], connects: m.connects[:0], classes: m.classes, touched: m.touched}
 	}
 }
 
@@ -164,6 +158,12 @@ func (s *simulation) reportClasses(m *meter, o *quell.Observation, window float6
 		}
 		*c = classMeter{latencies: c.latencies[:0]}
 	}
+}
+
+// p90 is the value that 90% of the values do not exceed. It sorts them.
+func p90(values []float64) float64 {
+	slices.Sort(values)
+	return values[(9*len(values)+9)/10-1]
 }
 
 // snapshot is what the controller would know now.

@@ -94,7 +94,7 @@ func TestAReplacementWithoutAMachine(t *testing.T) {
 // Plans ask for replacements at most as often as group.replace.every allows.
 func TestPlansAskForReplacements(t *testing.T) {
 	var s *simulation
-	s = renewing(t, "static", Options{Renewals: []Renewal{}, planned: func(plan *quell.Plan) {
+	s = renewing(t, "static", Options{Renewals: []Renewal{}, Plans: func(plan *quell.Plan) {
 		if s.w.now > s.zero+10 {
 			plan.Replace = []string{s.members[0].id}
 		}

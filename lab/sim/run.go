@@ -42,10 +42,10 @@ type Options struct {
 	// policies ignore it. The capacity is computed by the laws of queueing for one instance. 0: the value that turns out best; see hindsight.
 	Strain float64
 
-	Windows func(Window) // if not nil, called with every judge window after its end, in order
+	Windows func(Window)      // if not nil, called with every judge window after its end, in order
+	Plans   func(*quell.Plan) // if not nil, called with every plan, in order
 
-	planned func(*quell.Plan)       // for tests: called with every plan
-	check   func(*simulation) error // for tests: called at the end
+	check func(*simulation) error // for tests: called at the end
 }
 
 // Run plays one run of a scenario and measures it as the live rig does. It fails if the scenario has mistakes or models are missing.

@@ -51,6 +51,10 @@ type station struct {
 	jobs     jobHeap   // sharing: by attained service at the end; first-come: in service, by the time at the end
 	queue    workQueue // first-come: work that waits
 
+	held float64 // number of the service's pieces, waiting or in service, integrated over time
+	some float64 // how long the service had a piece here
+	own  int     // the service's pieces that wait
+
 	arrived [owners]float64 // work that has ever arrived
 	ends    [owners]float64 // sum of the jobs' keys
 	open    [owners]int     // jobs in the heap
@@ -78,6 +82,10 @@ func (s *station) advance(now float64) {
 	if len(s.jobs) > 0 && !s.firstCome {
 		s.attained += (now - s.now) * s.speed()
 	}
+	if n := s.open[ownService] + s.own; n > 0 {
+		s.held += (now - s.now) * float64(n)
+		s.some += now - s.now
+	}
 	s.now = now
 }
 
@@ -95,9 +103,21 @@ func (s *station) add(now float64, work float64, who owner, ref int32) {
 		s.begin(job{now + work/s.share, ref, who})
 	default:
 		s.waiting[who] += work
+		s.own += ofService(who)
 		s.queue.push(waitingWork{work, ref, who})
 	}
 }
+
+// ofService is 1 for the service's work, 0 for that of others.
+func ofService(who owner) int {
+	if who == ownService {
+		return 1
+	}
+	return 0
+}
+
+// pieces is how many pieces of work wait or are in service.
+func (s *station) pieces() int { return len(s.jobs) + len(s.queue.items) - s.queue.head }
 
 func (s *station) begin(j job) {
 	s.ends[j.owner] += j.end
@@ -150,6 +170,7 @@ func (s *station) serveWaiting() {
 			return
 		}
 		s.waiting[w.owner] -= w.work
+		s.own -= ofService(w.owner)
 		s.begin(job{s.now + w.work/s.share, w.ref, w.owner})
 	}
 }
@@ -168,6 +189,7 @@ func (s *station) cancel(now float64, ref int32) {
 		return
 	}
 	if w, ok := s.queue.remove(ref); ok {
+		s.own -= ofService(w.owner)
 		s.waiting[w.owner] -= w.work
 		s.arrived[w.owner] -= w.work
 	}

@@ -14,6 +14,8 @@ type naive struct {
 	servers   float64
 	share     float64 // left by a fluid neighbour
 	now       float64
+	held      float64 // open work, integrated over time
+	some      float64 // time with open work
 	open      []naiveWork
 	done      map[int32]float64
 }
@@ -43,6 +45,7 @@ func (n *naive) advance(to float64) {
 			}
 		}
 		until := math.Min(at, to)
+		n.held, n.some = n.held+(until-n.now)*float64(len(n.open)), n.some+until-n.now
 		for i := range n.open {
 			n.open[i].left -= (until - n.now) * n.speed(i)
 		}
@@ -101,6 +104,9 @@ func TestStationDoesWhatItsDisciplineSays(t *testing.T) {
 			s.advance(now)
 			if got := s.carried(ownService); math.Abs(got-(given-left)) > 1e-8 {
 				t.Fatalf("carried %v at %v, want %v", got, now, given-left)
+			}
+			if math.Abs(s.held-n.held) > 1e-8 || math.Abs(s.some-n.some) > 1e-8 || s.pieces() != len(n.open) {
+				t.Fatalf("%d pieces, %v in %v s until %v; want %d, %v in %v s", s.pieces(), s.held, s.some, now, len(n.open), n.held, n.some)
 			}
 		}
 		play(math.MaxFloat64)

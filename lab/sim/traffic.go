@@ -72,6 +72,9 @@ func (s *simulation) ask(o order) {
 	if len(in.meter.classes) > 0 {
 		in.meter.classes[o.class].arrived++
 	}
+	if ms, ok := s.w.connectMS(in.host); ok {
+		in.meter.connects = append(in.meter.connects, ms)
+	}
 	erring := s.errs(in.host)
 	if erring {
 		o.work, o.size = errorClass(), 1

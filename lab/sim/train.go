@@ -188,7 +188,9 @@ type exercise struct {
 	open      int
 	latencies []time.Duration
 	classes   [][]time.Duration // the response times by class, if the workload's classes have names
+	connects  []float64         // how long connections took, in milliseconds
 	usedAt    [kinds]float64    // what each resource had carried for the service when the run began to count
+	signsAt   signs             // what the host had counted by then
 	row       model.TrainingRow
 	over      bool
 }
@@ -219,6 +221,9 @@ func (e *exercise) run(ctx context.Context, r train.RunRequest, arrivals *loadge
 func (e *exercise) observe(length float64) {
 	o, rate, failed, latency := e.row.Observation, e.row.RequestRate, 0.0, e.row.LatencyMS // copies: the row outlives the exercise
 	o.RequestRate, o.ErrorRate, o.LatencyMS = &rate, &failed, &latency
+	if len(e.connects) > 0 && o.TCP != nil {
+		o.TCP["connect_ms_p90"] = p90(e.connects)
+	}
 	if len(e.classes) == 0 {
 		return
 	}
@@ -240,7 +245,7 @@ func (e *exercise) sense(length float64) {
 		o.Utilization[quell.Resources[k]] = min(1, max(0, (e.w.peek(0, k, ownService)-e.usedAt[k])/length))
 	}
 	o.Utilization[e.resource] = e.row.Utilization
-	o.CPU = cpuTime(e.clients.load, o.Utilization)
+	machineSigns(o, e.clients.load, e.w.hosts[0].Cores, e.signsAt, e.w.signs(0))
 }
 
 // offer plays the world until the next request arrives and submits it.
@@ -262,6 +267,9 @@ func (e *exercise) offer(arrivals *loadgen.Arrivals) error {
 }
 
 func (e *exercise) ask(o order) {
+	if ms, ok := e.w.connectMS(0); ok && e.w.now >= e.from {
+		e.connects = append(e.connects, ms)
+	}
 	ref := e.w.submitSized(o.work, o.size, ownService, 0, 0)
 	e.w.requests[ref].session, e.w.requests[ref].sort = o.session, o.class
 	e.open++
@@ -288,6 +296,7 @@ func (e *exercise) done(ref int32) {
 // measure sends probes and reads utilisations during the part of the run that counts.
 func (e *exercise) measure(length float64) {
 	own, neighbours := e.carried()
+	e.signsAt = e.w.signs(0)
 	for _, k := range resourcesOf(e.clients.classes) {
 		e.usedAt[k] = e.w.peek(0, k, ownService)
 	}

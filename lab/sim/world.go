@@ -62,6 +62,7 @@ type host struct {
 	stations  [kinds]int32   // number of the station; nobody if the workload does not use the resource
 	perSecond [kinds]float64 // how much of a demand one server does in a second
 	stretch   float64        // factor by which neighbours in the caches lengthen processor time
+	lost      float64        // segments of the service's answers that were sent again; see lost
 	seed      uint64
 }
 
@@ -148,9 +149,13 @@ func (w *world) enter(ref int32, hostIndex int) {
 	h := &w.hosts[hostIndex]
 	d := r.class[r.stage]
 	at := h.stations[d.resource]
-	work := r.size * d.amount.next() / h.perSecond[d.resource]
+	asked := r.size * d.amount.next()
+	work := asked / h.perSecond[d.resource]
 	if d.resource == kindOf(quell.CPU) && r.owner != ownProbe { // probes are excepted: they are compared with their own processor time
 		work *= h.stretch
+	}
+	if d.resource == kindOf(quell.Network) && r.owner == ownService {
+		h.lost += lost(asked, w.stations[at].pieces())
 	}
 	w.stations[at].add(w.now, work, r.owner, ref)
 	w.calendar.set(at, w.stations[at].next())
