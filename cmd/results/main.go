@@ -17,6 +17,7 @@ import (
 var experiments = map[string]func(ctx context.Context, dir string) error{
 	"cluster":   clusterPage,
 	"demo":      demoPage,
+	"dial":      dialPage,
 	"haproxy":   haproxyLab().play,
 	"outlier":   outlierPage,
 	"plans":     plansPage,

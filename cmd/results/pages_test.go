@@ -79,12 +79,28 @@ func TestPages(t *testing.T) {
 		},
 		"training": training,
 		"outlier":  newOutlierFigures(someOutliers()),
+		"dial":     someDial(),
 	} {
 		t.Run(name, func(t *testing.T) { checkPage(t, name, name, figures) })
 	}
 	t.Run("speed-unmeasured", func(t *testing.T) {
 		checkPage(t, "speed-unmeasured", "speed", speedFigures{place: somewhere, AgentError: errors.New("no Linux"), Benchmarks: "none\n"})
 	})
+}
+
+func someDial() dialFigures {
+	e := estimate{0.123, 0.045}
+	rows := []dialRow{newDialRow("dial, roundrobin", []quell.Result{someResult(1), someResult(4)})}
+	return dialFigures{
+		Seeds: 2, Trials: 10, CalmTrials: 100, ShareSeeds: 2, Right: e, CalmMoves: 0.012, CalmAbove: 0.05, CalmPeriods: 18000,
+		Fits:      []dialFit{{quell.CPU, e, estimate{0.2, 0.01}}},
+		Scenarios: []dialScenario{{"dial-single", rows}, {"dial-combined", rows}},
+		Classes:   []string{"network", "cpu"},
+		Confusion: []confusionRow{
+			{Truth: "network", Named: []int{9, 1}, Periods: estimate{1.4, 0.2}, Most: 2}, {Truth: "load change", Named: []int{0, 1}},
+		},
+		Shares: []shareRow{{Scenario: "twin", Scheduling: quell.LeastConn, Violation: e, Over: e, MoreViolation: e, MoreOver: e, MoreCost: e}},
+	}
 }
 
 // TestPagesOfTheLab renders the pages with records of only one part of each kind.
