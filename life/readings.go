@@ -351,8 +351,8 @@ func (hs *histograms) summary() *quell.Latency {
 
 // Arrivals sums the request rates of the balancers' last windows. It returns nil if no balancer reports. readings has the readings of each
 // instance. A balancer reports all its instances at once. If its newest report is without some instance, that instance died or left, and
-// the others' readings now include its traffic. So the last reading of that instance is not counted again. If an instance left within the
-// window, the requests that it got are counted.
+// the others' readings now include its traffic. So the last reading of the missing instance is not counted again. If an instance left
+// within the window, the requests that it got are counted.
 func Arrivals(now time.Time, period time.Duration, readings map[string][]Received) *float64 {
 	last := map[string]time.Time{} // time of the newest reading by balancer
 	for _, from := range readings {
