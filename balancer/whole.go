@@ -59,7 +59,7 @@ func roundAll(weights []int, shares []float64, factor, limit float64) float64 {
 }
 
 // WholeError returns the largest relative deviation of the weights from the shares multiplied by the best factor. With the ratios r =
-// weight/share it is (max r - min r) / (max r + min r). It is infinite if a weight is 0 but its share is not, or the reverse.
+// weight/share, this deviation is (max r - min r) / (max r + min r). It is infinite if a weight is 0 but its share is not, or the reverse.
 func WholeError(weights []int, shares []float64) float64 {
 	low, high := math.Inf(1), 0.0
 	for i, s := range relative(shares) {

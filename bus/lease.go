@@ -138,8 +138,8 @@ func (l *Lease) take(ctx context.Context, sight func(service string, revision ui
 	return &HeldError{Service: l.service, Holder: record.Holder, RetryIn: record.TTL}
 }
 
-// write renews the time to live. It counts that time from before the exchange, so that the holder stops before another controller may
-// start.
+// write renews the time to live. The holder counts that time from before it sends the request, so that it stops before another controller
+// may start.
 func (l *Lease) write(ctx context.Context, revision uint64) error {
 	value, err := json.Marshal(l.value)
 	if err != nil {

@@ -37,8 +37,8 @@ type owner struct {
 	restart, hangUp []string
 }
 
-// owners is the table of all keys. It does not name the controller for keys that it reads at SIGHUP: messages about changed keys
-// are written when the controller has just done so.
+// owners is the table of all keys. It does not name the controller for keys that the controller reads at SIGHUP: it has just read them when
+// messages about changed keys are written.
 func (f *File) owners() []owner {
 	everybody := []string{ControllerProcess, BalancerProcess, AgentProcess}
 	controller, balancer, agents := []string{ControllerProcess}, []string{BalancerProcess}, []string{AgentProcess}

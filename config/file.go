@@ -160,8 +160,8 @@ type AgentPolicy struct {
 	TakeOver bool   // also limit groups that have a limit of somebody else's, and put it back in the end
 }
 
-// usualGroups are the control groups that systemd makes, of services, of containers and virtual machines, and of users, and those of
-// quell run.
+// usualGroups are the control groups that systemd makes (for services, for containers and virtual machines, and for users), and the groups
+// that quell run makes.
 func usualGroups() []sensor.Group {
 	return []sensor.Group{{Path: "/system.slice/*"}, {Path: "/machine.slice/*"}, {Path: "/user.slice/*"}, {Path: "/quell/*"}}
 }

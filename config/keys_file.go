@@ -34,8 +34,8 @@ func (t Drivers) fileKeys(f *File) keys.Table {
 	)
 }
 
-// serviceKeys are the keys of a service. None is marked as required, because a file may be only for an agent's policy. If one is
-// missing in another file, require reports it.
+// serviceKeys are the keys of a service. No key is marked as required, because a file may be only for an agent's policy. For other files,
+// require reports missing keys.
 func serviceKeys(s *quell.Service) keys.Table {
 	table := ServiceKeys(s)
 	for i, k := range table {

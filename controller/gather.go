@@ -92,8 +92,8 @@ var (
 	errStrangers = errors.New("too many readings of instances that the service does not have")
 )
 
-// room returns whether a reading can be kept. If its sender is known and it is not larger than that sender's previous reading, it can
-// always be kept.
+// room returns an error if a reading cannot be kept. A reading that is not larger than the previous reading of the same sender can always
+// be kept.
 func (g *gather) room(instance string, senders int, replaces bool, grows int) error {
 	switch {
 	case replaces && grows <= 0:

@@ -64,7 +64,7 @@ func (c *Controller) rules() *life.Replacing {
 	}
 }
 
-// renew orders a new instance. If an earlier attempt ordered one that did not work, that one is removed.
+// renew orders a new instance. If an earlier attempt ordered an instance that did not work, renew removes that instance.
 func (c *Controller) renew(ctx context.Context, r *life.Replacement, why string) {
 	c.drop(r.New)
 	r.Order(c.now())

@@ -116,8 +116,8 @@ const remembered = time.Hour
 
 // Look records what the scaler lists now. An instance costs from the start that the scaler reports. If it is listed as failed, it costs
 // until the exit that the scaler reports, or else until now. If it is no longer listed, it costs until now, which is too long by at most
-// the time between two looks. An instance that was not listed before is taken to come from an order: from the order that names it, or else
-// from the oldest order that waits for instances without a name. Look returns these instances.
+// the time between two calls of Look. An instance that was not listed before is taken to come from an order: from the order that names it,
+// or else from the oldest order that waits for instances without a name. Look returns these instances.
 func (r *Roll) Look(now time.Time, members []quell.Member) (came []Arrival) {
 	listed := make(map[string]bool, len(members))
 	for i := range members {

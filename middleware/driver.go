@@ -105,8 +105,8 @@ func (d *Driver) release() error {
 	return errors.Join(errs...)
 }
 
-// restore puts a changed file's original in place again. If the server runs, it reads the original before the record of it is removed, so
-// that a killed agent's successor does both.
+// restore puts a changed file's original in place again, makes a running server read it, and only then removes the record of the original.
+// So if the agent is killed in between, its successor does all of this again.
 func (d *Driver) restore(ctx context.Context, f *file) error {
 	if f.record == nil {
 		return nil

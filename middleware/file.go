@@ -164,8 +164,8 @@ func keepOwner(path string, of fs.FileInfo) error {
 	return os.Chown(path, int(wanted.Uid), int(wanted.Gid))
 }
 
-// place puts a candidate in the file's place. Before, it records what the file has now, so that a killed agent's change is undone. It is an
-// error if the file does not have the content before any more.
+// place puts a candidate in the file's place. First it records the file's present content, so that a killed agent's change is undone. If
+// the present content is not before, which the candidate was made from, place returns an error.
 func (f *file) place(candidate, before, after string, values map[string]float64) error {
 	if now, err := f.content(); err != nil || now != before {
 		return errors.Join(err, errors.New("somebody edited it during the change, so nothing is changed"), os.Remove(candidate))

@@ -28,7 +28,7 @@ type server struct {
 	tell func(pid int) map[string]float64
 }
 
-// kindOf makes the row of a kind of server.
+// kindOf makes the row that a kind of server has in the table of kinds.
 func kindOf(s *server, about string) Kind {
 	return Kind{Name: s.name, About: about, Defaults: func() *Settings { return &Settings{server: s, Check: s.check} }}
 }

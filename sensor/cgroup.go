@@ -16,7 +16,7 @@ import (
 const OwnCgroup = "self"
 
 // CounterThrottled names the counter of the fraction of enforcement periods in which a processor quota stopped the group. In the
-// observation of an instance that is the group's own quota; a quota of a group above also stops an instance for what its neighbours use.
+// observation of an instance, only the group's own quota counts, because neighbours may use up the quota of a group above.
 const CounterThrottled = "cpu_throttled"
 
 // cgroupAccount reads one control group's processor time and quota, from version 1 or 2 of control groups.

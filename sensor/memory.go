@@ -11,8 +11,8 @@ import (
 )
 
 // Memory measures the service's own utilisation of the memory's bandwidth. Few machines count that traffic: it needs resctrl, access to the
-// machine itself and a configured capacity. On all others the utilisation of the processors is used instead, so Memory must be sampled
-// after CPU.
+// machine itself and a configured capacity. On all other machines the utilisation of the processors is used instead, so Memory must be
+// sampled after CPU.
 type Memory struct {
 	opts     Options
 	capacity *float64 // bytes per second, as configured

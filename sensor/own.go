@@ -17,7 +17,7 @@ type ownAccount struct {
 }
 
 // readOwn reads the group. Of the quotas that stop it, only the group's own is reported: neighbours may use up the quota of a group above.
-// An error beside an account is about the account's missing part.
+// If it returns both an account and an error, the error is about values that the account lacks.
 func (c *cgroupAccount) readOwn(now time.Time) (*ownAccount, error) {
 	layout, err := c.layout()
 	if err != nil {

@@ -26,7 +26,8 @@ func MeanInterval(values []float64, confidence float64) (Interval, bool) {
 	return Interval{Mean: mean, Half: t * stat.StdErr(stddev, float64(n)), N: n}, true
 }
 
-// Within returns whether the whole width is at most this share of the mean. Training repeats runs until it is (PRIMA, section III-B1).
+// Within returns whether the whole width is at most this share of the mean. Training repeats a run until Within is true (PRIMA, section
+// III-B1).
 func (i Interval) Within(share float64) bool { return 2*i.Half <= share*math.Abs(i.Mean) }
 
 // Relative returns the half width as a share of the mean. It returns false if the mean is 0.

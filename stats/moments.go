@@ -9,8 +9,8 @@ type Moments struct {
 	N      int
 }
 
-// Pool returns the moments of the values of all parts together. They are exactly those of the values themselves, so they
-// include the spread between the parts. Parts with N <= 0 do not count.
+// Pool returns the moments of the values of all parts together. The result is the same as if it were computed from all single values,
+// so it includes the spread between the parts. Parts with N <= 0 do not count.
 func Pool(parts []Moments) Moments {
 	var n int
 	var mean, squares float64 // squares: sum of squared deviations from the mean

@@ -150,7 +150,7 @@ func serviceOf(v virtual) *nl.RtAttr {
 	return s
 }
 
-// ask sends a command and returns what each message of the answer says about its one subject.
+// ask sends a command and returns the attributes in each message of the answer. Each message is about one service or one server.
 func ask(id uint16, command uint8, flags int, parts ...*nl.RtAttr) (answers [][]attr, err error) {
 	request := nl.NewNetlinkRequest(int(id), flags)
 	request.AddData(&nl.Genlmsg{Command: command, Version: version})

@@ -144,8 +144,8 @@ func playerEnded(err error) error {
 	return nil
 }
 
-// andRemoved joins the errors of the player and of removing its lab. If the player's error is only an exit status, it would hide
-// the other one.
+// andRemoved joins the errors of the player and of removing its lab. If the player's error is only an exit status, it returns only the
+// other error, which the exit status would hide.
 func andRemoved(player, removing error) error {
 	if removing == nil {
 		return player

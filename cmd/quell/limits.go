@@ -22,7 +22,7 @@ func limitsCommand() *cobra.Command {
 	return cmd
 }
 
-// recordsFlags adds the flags that say where limits are.
+// recordsFlags adds the flags that say where the records of limits and the control groups are.
 func recordsFlags(cmd *cobra.Command, o *limit.Options) {
 	cmd.Flags().StringVar(&o.Records, "records", limit.DefaultRecords, "folder of agent.policy.records")
 	cmd.Flags().StringVar(&o.Root, "root", "/", "folder of agent.root")

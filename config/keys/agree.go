@@ -18,7 +18,7 @@ func (d *Decoder) Apart(a, atA, b, atB string) {
 	}
 }
 
-// Needs reports those of the named keys of a section that are missing, because another value requires them; why says which.
+// Needs reports the named keys of a section that are missing although another value requires them; why names that value.
 func (d *Decoder) Needs(section, why string, names ...string) {
 	for _, name := range names {
 		if path := Join(section, name); d.Sound(path) && !d.Given(path) {

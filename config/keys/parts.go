@@ -70,7 +70,8 @@ func (p *pointer[T]) node() node {
 	return p.value(*p.dst).node()
 }
 
-// named is a value that is read from another file. The first file has that file's path, absolute or relative to its own folder.
+// named is a value that is read from another file. The configuration names that file by its path, absolute or relative to the
+// configuration's folder.
 type named[T any] struct {
 	dst   *T
 	what  string

@@ -24,7 +24,7 @@ type climber struct {
 	up bool
 }
 
-// over says whether the result of the climber's size shows that no further size is needed.
+// over says whether the climber may stop: upwards, when its size keeps the threshold; downwards, when its size clearly misses it.
 func (c climber) over(r quell.Result) bool {
 	if c.up {
 		return r.SLO.ViolationShare <= kept

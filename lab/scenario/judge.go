@@ -14,7 +14,7 @@ type Judge struct {
 	windows []tally
 }
 
-// JudgeOptions is what a run is judged by. All fields must be above zero.
+// JudgeOptions are the rules by which a run is judged. All fields must be above zero.
 type JudgeOptions struct {
 	SLO      quell.SLO
 	Duration time.Duration // of the run; requests that were meant to be sent later are not judged

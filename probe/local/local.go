@@ -62,7 +62,7 @@ type Options struct {
 	Cores float64
 	// Operations is how many operations per second the disk can do, for the budget. 0 means unknown: then there is one probe per second.
 	Operations float64
-	// Root holds the machine's proc and sys, as os.DirFS("/") does. The quota of this process's control group is read there.
+	// Root contains the machine's proc and sys, as os.DirFS("/") does. From it the quota of this process's control group is read.
 	Root fs.FS
 	Seed uint64
 }
@@ -228,7 +228,7 @@ func (f *follower) follow(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// ready returns whether the prober is open. If it is not, ready opens it, at most once in the time again.
+// ready returns whether the prober is open. If the prober is not open, ready tries to open it, at most once in the time again.
 func (f *follower) ready(now time.Time) bool {
 	if f.prober != nil {
 		return true

@@ -38,7 +38,7 @@ func (m machine) content(name string) (string, bool) {
 		return "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" +
 			Interface + "\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n", true
 	case "sys/class/net/" + Interface + "/speed":
-		// The kernel's unit is whole Mbit/s. If the bandwidth is no multiple of that, the file is missing instead of rounded.
+		// The kernel writes whole Mbit/s. If the bandwidth is not a whole number of Mbit/s, the file is missing instead of rounded.
 		return fmt.Sprintf("%d\n", m.link.BitsPerSecond()/1e6), m.link.BitsPerSecond()%1e6 == 0
 	}
 	return "", false

@@ -147,8 +147,8 @@ func (s *scheduler) add(now time.Duration, f *flow, n int64) {
 	}
 }
 
-// startOf is when a flow that finds the link idle begins to cross. Normally it is now. If the link fell idle only because this flow's
-// writer learned late that its last piece had crossed, it is up to maxCredit earlier.
+// startOf is when a flow that finds the link idle begins to cross. Normally that is now. If the link fell idle only because this flow's
+// writer learned late that its last piece had crossed, the flow begins up to maxCredit earlier.
 func (s *scheduler) startOf(now time.Duration, f *flow) time.Duration {
 	if f.crossed != s.idle {
 		return now

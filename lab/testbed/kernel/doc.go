@@ -41,7 +41,7 @@ type Host struct {
 }
 
 var (
-	// Neither contains a dash, so that no two prefixes can give the same name.
+	// Neither a prefix nor a host's id contains a dash, so that two prefixes never give the same name.
 	prefixPattern = regexp.MustCompile(`^[a-z][a-z0-9]{0,31}$`)
 	hostPattern   = regexp.MustCompile(`^h([1-9][0-9]{0,2})$`)
 )
