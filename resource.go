@@ -111,7 +111,7 @@ func (s *ScaleOut) UnmarshalText(b []byte) error { return parseEnum(s, "scale-ou
 // Scheduling is the algorithm by which a balancer picks an instance for the next request.
 type Scheduling string
 
-// The built-in balancer's algorithms. All but Prequal use the weights; Prequal only skips instances with weight 0.
+// The built-in balancer's algorithms. All algorithms except Prequal use the weights; Prequal only skips instances with weight 0.
 const (
 	RoundRobin Scheduling = "roundrobin"
 	LeastConn  Scheduling = "leastconn"

@@ -250,7 +250,7 @@ func (k Keyring) Identify(g Grant) func() (Identity, error) {
 	}
 }
 
-// generations are the lowest valid generations by grant. They are counters, so clocks do not matter.
+// generations are the lowest valid generations by grant. A generation is a counter, so clocks do not matter.
 type generations map[string]int
 
 func grantKey(g Grant) string { return string(g.Role) + "/" + escape(g.Service) + "/" + escape(g.ID) }

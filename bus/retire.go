@@ -15,8 +15,8 @@ import (
 // used twice, and readings of unknown instances are dropped.
 const mostRetired = 1000
 
-// Retire revokes and removes the credentials that Find made for the sensors of removed instances, and returns the ids. It keeps those
-// made after the given time, since their instances may not be known yet, and ids for which a person made a credential.
+// Retire revokes and removes the credentials that Find made for the sensors of removed instances, and returns the ids. It keeps
+// credentials made after the given time, because their instances may not be known yet, and those of ids for which a person made one.
 func (k Keyring) Retire(service string, before time.Time, gone func(id string) bool) (ids []string, err error) {
 	if _, err := os.Stat(filepath.Join(k.Dir, issuedFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

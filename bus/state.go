@@ -294,8 +294,8 @@ func (s *State) readValue(ctx context.Context, kv jetstream.KeyValue, name strin
 	return packed, head.ID, nil
 }
 
-// noKey is for errors of reading a chunk. "Not found" would mean that no value was ever put, but a missing chunk means damage, so noKey
-// returns another error.
+// noKey translates an error of reading a chunk. "Not found" would mean that no value was ever put, but a missing chunk means damage, so
+// noKey returns another error.
 func noKey(err error) error {
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return errors.New("it is missing")

@@ -92,7 +92,7 @@ func (c *Controller) restore(ctx context.Context) error {
 	return nil
 }
 
-// keepOwner stores the owner's id before the id is sent to a balancer. It does not do so while it is unknown whether this is a first start.
+// keepOwner stores the owner's id before the id is sent to a balancer. It stores nothing while it is unknown whether this is a first start.
 func (c *Controller) keepOwner(ctx context.Context) error {
 	if c.first {
 		return nil

@@ -72,8 +72,8 @@ func (p *hostPolicy) clear(o limit.Options) {
 	}
 }
 
-// prepare makes limits ready. If they are recorded elsewhere than before, those in force are lifted first. Loops call it, one after the
-// other, when they run.
+// prepare makes limits ready. If the options have changed, for example the folder of the records, the limits in force are lifted first.
+// Loops call it, one after the other, when they run.
 func (p *hostPolicy) prepare(o limit.Options) {
 	if p.limits != nil && o == p.options {
 		return

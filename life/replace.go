@@ -51,7 +51,7 @@ func Patience(service *quell.Service) time.Duration {
 const mostTries = 3
 
 // Next returns the next action of a replacement, and the reason for it. coming says that the ordered instance is not in the scaler's list
-// yet. Last of the group's instances must be the state in the last snapshot.
+// yet. In group, the field Last must have each instance's state in the last snapshot.
 func (r *Replacement) Next(now time.Time, group []Instance, coming bool, rules *Replacing) (turn Turn, why string) {
 	old, fresh := find(group, r.Old), find(group, r.New)
 	if fresh == nil || !fresh.inOrder() {

@@ -30,8 +30,8 @@ func Snapshot(now time.Time, service *quell.Service, group []Instance) quell.Sna
 	return s
 }
 
-// awaitTurns keeps instances that are to replace another one out of the group until they take its place. If the instance to be replaced has
-// failed, they can take its place at once.
+// awaitTurns keeps each instance that is to replace another one out of the group until it takes the other's place. If the instance to be
+// replaced has failed, the new one takes its place at once.
 func awaitTurns(instances []quell.Instance) {
 	for i := range instances {
 		in := &instances[i]

@@ -79,9 +79,9 @@ func (s *Steps) Refill(now time.Time, group []Instance, weights map[string]float
 	}
 }
 
-// InForce returns the shares of a group until the next plan. These are the shares of the last plan. If they would give no instance any
-// requests, all shares are equal at once, because traffic cannot wait for a decision. An instance that is to replace another one gets no
-// share before its turn, unless there is no other instance.
+// InForce returns the shares of a group until the next plan. Normally these are the shares of the last plan. If they would give no instance
+// any requests, all shares are equal at once, because traffic cannot wait for a decision. An instance that is to replace another one gets
+// no share before its turn, unless there is no other instance.
 func InForce(group []Instance, planned map[string]float64) map[string]float64 {
 	var ready, waiting []string
 	var sum float64

@@ -104,7 +104,8 @@ func parts(s setting) (quota, period string) {
 	return quota, period
 }
 
-// to keeps the period, unless the quota would be shorter than the kernel accepts.
+// to returns the setting that limits a group to a number of processors. It keeps the period of now, the present setting, unless the quota
+// would be shorter than the kernel accepts.
 func (c *cpu) to(processors float64, now setting) setting {
 	_, text := parts(now)
 	period, err := strconv.Atoi(text)

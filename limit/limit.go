@@ -1,7 +1,7 @@
 // Package limit limits what control groups of this machine may use, and what its network interfaces send, and puts back what was there
 // before.
 //
-// A record is written before the first change of a limit. It holds the setting that was in force then. The owner of a limit locks its
+// A record is written before the first change of a limit. It holds the setting that was in force before. The owner of a limit locks its
 // record, so each limit has one owner at a time, and the lock ends with the owner. After a kill the record is still there: Restore puts the
 // old setting back.
 package limit

@@ -11,8 +11,8 @@ import (
 
 // directives are parameters that each stand in the file once, as a name with a value. Everything else in the file stays as it is.
 type directives struct {
-	// line returns the pattern of the text that sets a parameter. Its groups are what stands before the value, the value, and what stands
-	// behind it.
+	// line returns the pattern of the text that sets a parameter. Its three groups are the text before the value, the value, and the text
+	// after the value.
 	line func(name string) string
 }
 

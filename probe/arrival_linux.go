@@ -57,7 +57,7 @@ type stampedConn struct {
 	raw     syscall.RawConn
 	arrived atomic.Int64 // in ns since 1970; 0: not known
 
-	// What was written but not sent, while holding. Only the goroutine that answers a request uses them.
+	// While holding is true, held keeps the bytes that were written and not sent yet. Only the goroutine that answers a request uses both.
 	holding bool
 	held    []byte
 }

@@ -248,9 +248,9 @@ func (m *live) carried(r quell.Resource) (carriedAt, error) {
 	return carriedAt{c, time.Now()}, err
 }
 
-// window probes for a while and computes what the service and the interferer used since began. It returns the reading at its end, with
-// which the next window begins: the processors' accounts advance in steps of some milliseconds, so two readings at one moment would
-// have no processor time between them.
+// window probes for a while and computes what the service and the interferer used since began. It returns the reading at the window's
+// end, with which the next window begins: the processors' accounts advance in steps of some milliseconds, so two readings at one moment
+// would have no processor time between them.
 func (m *live) window(ctx context.Context, r RunRequest, prober *probe.Prober, length time.Duration, began carriedAt) (
 	w window, ended carriedAt, err error) {
 	var downloads quell.ProbeStats

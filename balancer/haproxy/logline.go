@@ -33,8 +33,8 @@ var (
 // request may be missing. Other messages, for example that a server is down, are errNotRequest.
 //
 // A request's response time is Ta - TR: from its last header line to the last byte of the response. The built-in
-// balancer measures the same. TR is the time the client takes to send its headers. The idle time of a kept connection is
-// in neither. HAProxy logs whole milliseconds.
+// balancer measures the same. TR is the time the client takes to send its headers. Neither Ta nor TR includes
+// the idle time of a kept connection. HAProxy logs whole milliseconds.
 func parseLog(message []byte) (logged, error) {
 	head, request, quoted := bytes.Cut(message, []byte{'"'})
 	words := strings.Fields(string(head))

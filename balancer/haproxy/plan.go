@@ -110,8 +110,8 @@ func inForce(s *server, t *target) bool {
 	return (s.forced() != "") == t.draining && (t.draining || !s.isDraining() && !s.inMaint()) && t.isAt(s)
 }
 
-// isAt returns whether a server has the target's address. If HAProxy itself resolves the same name, that is so whatever the name resolves
-// to now.
+// isAt returns whether a server has the target's address. If HAProxy itself resolves the name that the target has, the addresses are not
+// compared.
 func (t *target) isAt(s *server) bool {
 	return sameAddress(s.address, t.address) || s.fqdn != "" && net.JoinHostPort(s.fqdn, s.port) == t.named
 }

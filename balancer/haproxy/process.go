@@ -69,7 +69,7 @@ func (p *process) lookLocked(ctx context.Context) (*view, error) {
 const handovers = 3
 
 // read queries the servers and then their counters. After a reload, an open connection still leads to the old process, which runs until the
-// connection is closed. A new connection leads to the new process.
+// connection is closed. Then read opens a new connection, which leads to the new process.
 func (p *process) read(ctx context.Context) (*view, error) {
 	for range handovers {
 		answers, err := p.socket.exec(ctx, "show info", "show servers state "+p.opts.Backend)

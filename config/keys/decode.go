@@ -266,7 +266,7 @@ func (d *Decoder) ownersOf(path string) (owners, hint string) {
 	return d.elsewhere(path)
 }
 
-// spoil marks as broken the keys that misspelt ones were probably meant to be. So they are not also reported as missing.
+// spoil marks keys as broken if a misspelt key was probably meant to be one of them. So these keys are not also reported as missing.
 func (s Table) spoil(d *Decoder, meant []string, seen map[string]Place) {
 	for _, name := range meant {
 		if _, given := seen[name]; !given {

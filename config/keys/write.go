@@ -42,7 +42,7 @@ func (s Table) node() node {
 	return node{lines: s.lines("", nil, func(string) bool { return false })}
 }
 
-// lines are those of the keys that differ from the defaults or that a user wrote. path is where the table is.
+// lines returns the YAML lines of the keys that differ from the defaults or that a user wrote. path is where the table is.
 func (s Table) lines(path string, defaults Table, given func(string) bool) (lines []string) {
 	for _, k := range s {
 		n, standing := k.Value.node(), node{}

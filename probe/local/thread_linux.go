@@ -26,7 +26,7 @@ func openThread() (thread, error) {
 	if _, err := t.waited(); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
-	// With this, sleeps end on time, not up to 50 us later. If the kernel refuses it, they end later.
+	// With this timer slack, sleeps end on time. If the kernel refuses the setting, sleeps end up to 50 us late.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	return t, nil
 }

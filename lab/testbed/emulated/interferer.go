@@ -59,8 +59,8 @@ type InterfererOptions struct {
 	Seed      uint64
 }
 
-// Interferer puts the flows of other tenants on a link. They arrive at random (Poisson), whatever the other flows on the link do. They
-// have no sockets; they only take the link's time.
+// Interferer puts the flows of other tenants on a link. They arrive at random (Poisson), whatever the other flows on the link do. These
+// flows have no sockets: they only take time of the link.
 type Interferer struct {
 	link  *Link
 	flows *neighbours

@@ -30,7 +30,7 @@ import (
 // cgroups a thread enters the group before it forks; with version 2 the child is forked into the group.
 type groups struct {
 	version int
-	// The folders of the controllers; "" if there is none. With version 2 of cgroups all of them are the same.
+	// The folders of the controllers; "" if there is none. With version 2 of cgroups all three are the same folder.
 	cpu, usage, io string
 }
 
