@@ -69,7 +69,7 @@ func (c *inbound) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// patience returns how long the client may send nothing. While a header is awaited, http.Server enforces that.
+// patience returns how long the client may send nothing; 0: any time. While a header is awaited, http.Server enforces its own limit.
 func (c *inbound) patience() time.Duration {
 	switch {
 	case c.upgraded.Load():

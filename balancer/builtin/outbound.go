@@ -12,7 +12,7 @@ import (
 )
 
 // outbound is a connection to an instance. A kept connection is checked before a request is sent on it. Without the check, a request could
-// be sent while the instance closes the connection; it would be lost, and fail if it may not be sent twice.
+// be sent while the instance closes the connection. Such a request is lost, and fails if it may not be sent twice.
 type outbound struct {
 	net.Conn
 	of *connections

@@ -20,7 +20,7 @@ import (
 //	               └──> draining, or no longer listed <────────┘
 //	                        └── no request left, Drain over ──> removed, if no longer listed
 //
-// Requests go to healthy backends. If there is none, they go to all that are not draining.
+// Requests go to healthy backends. If no backend is healthy, they go to all backends that are not draining.
 type pool struct {
 	metrics  *metrics
 	unrouted atomic.Int64 // requests that found no backend

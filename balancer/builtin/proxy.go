@@ -251,8 +251,8 @@ func (x *exchange) ending(now time.Time, failed bool) *ending {
 }
 
 // result judges how the request ended. If a client leaves before there is an answer, the request counts as failed only if the client waited
-// at least as long as a health check may take, because then the instance may hang. It does not count if the client leaves sooner, or during
-// its upload, or during the answer, as video players do. The balancer's own errors do not count either.
+// at least as long as a health check may take, because then the instance may hang. The request does not count if the client leaves sooner,
+// or during its upload, or during the answer, as video players do. The balancer's own errors do not count either.
 func (x *exchange) result(now time.Time, client context.Context) result {
 	r := result{class: x.class, code: codeClass(x.status), took: now.Sub(x.arrived)}
 	switch {

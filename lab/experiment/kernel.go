@@ -56,7 +56,7 @@ const (
 
 // When an instance is removed, the balancer sends it no new requests and waits labDrain for the open ones; then the server has
 // kernel.Grace to end. Clients give up sooner, so no removal drops a request that a client still waits for. Processes that still run
-// after labEnd are killed, which leaves the agent one second.
+// after labEnd are killed; its last second is for the agent.
 const (
 	labDrain = patience - kernel.Grace
 	labEnd   = kernel.Grace + time.Second

@@ -72,7 +72,7 @@ type RecordedSample struct {
 	Failed    bool    `json:"f,omitempty"`
 }
 
-// Recorder collects the record of one run. Its methods are for Options.Watch and Options.Sample of a play with a single player.
+// Recorder collects the record of one run. Its methods can be called by Options.Watch and Options.Sample if a single run is played.
 type Recorder struct {
 	mu     sync.Mutex
 	record Record

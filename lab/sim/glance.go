@@ -11,7 +11,7 @@ import (
 )
 
 // hurry is the part of a simulation that belongs to a fast policy (policy.fast), which cuts shares between two decisions of the main
-// policy. Its readings come from windows of their own, which the balancer keeps for it.
+// policy. For its readings the balancer keeps separate windows.
 type hurry struct {
 	policy  *policy.Fast
 	period  float64

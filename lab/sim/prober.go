@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// Probing says how instances are probed. The zero value means as on the emulated rig.
+// Probing says how instances are probed. The zero value means that they are probed as on the emulated rig.
 type Probing scenario.Probing
 
 // The rules by which a prober of the live system chooses its probes.
