@@ -122,8 +122,8 @@ type Tenant struct {
 // SlowdownFrom is the source of a slowdown.
 type SlowdownFrom string
 
-// The sources: what the group reports of its work, how long its tasks waited for processors, and a prediction from that waiting by what
-// it reported before.
+// The sources of a slowdown: the progress that the group reports; how long its tasks waited for processors; or a prediction from that
+// waiting, learned from earlier reports of progress.
 const (
 	FromProgress   SlowdownFrom = "progress"
 	FromScheduling SlowdownFrom = "scheduling"

@@ -75,7 +75,8 @@ func retirable(list []Issued, service string, before time.Time, gone func(id str
 	return ids
 }
 
-// forgetRetired removes the oldest revoked credentials made by Find from the list, beyond mostRetired, with their revocations.
+// forgetRetired keeps the newest mostRetired revoked credentials that Find made, and removes older ones from the list, with their
+// revocations.
 func forgetRetired(list []Issued, revoked generations) (kept []Issued) {
 	retired := 0
 	for _, made := range slices.Backward(list) {

@@ -27,7 +27,7 @@ type ModelError struct {
 	MaxSeverity  *float64 `json:"max_severity,omitempty"`
 }
 
-// measure returns the errors of the models from the tables of a resource.
+// measure computes the models' errors for one resource from its tables.
 func measure(response []ResponseTime, metric quell.Metric, interference []Interference) Errors {
 	return Errors{
 		ResponseTime: responseErrors(response, metric),

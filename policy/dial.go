@@ -174,7 +174,7 @@ func (d *dialPlan) blend() {
 }
 
 // fills returns the rate of requests at which the first resource of an instance without neighbours is full, at the present mix of classes.
-// If that cannot be told, it is the trained rate.
+// If the present mix is not known, it returns the rate from the training.
 func (d *dialPlan) fills() float64 {
 	most := 0.0
 	for r := range d.mem.Mix {

@@ -118,8 +118,8 @@ func (s *Settings) Files(data string) []*string {
 	return []*string{&s.Admin}
 }
 
-// Process returns the keys that the balancer's own process reads again at SIGHUP, the keys that it reads only at its start, and the keys that
-// the controller reads as well.
+// Process returns the keys that the balancer's own process reads again at SIGHUP, the keys that it reads only at its start, and the keys
+// that the controller reads as well.
 func (s *Settings) Process() (again, once, shared []string) {
 	return []string{"scheduling", "health", "max_conns", "max_conns_per_client", "trusted_proxies", "timeouts"},
 		[]string{"timeouts.idle", "timeouts.read_header"}, []string{"admin"}
