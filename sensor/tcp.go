@@ -80,7 +80,7 @@ func parseRetransmitted(text []byte) (uint64, error) {
 			}
 		}
 	}
-	return 0, errors.New("no number RetransSegs in the lines Tcp:")
+	return 0, errors.New("no number of RetransSegs in the lines that begin with Tcp")
 }
 
 func parseSegments(text []byte) (uint64, error) {

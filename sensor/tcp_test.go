@@ -28,7 +28,7 @@ func TestTCP(t *testing.T) {
 		{"the namespace is new", snmp("100"), snmp("3"), -1, "went back"},
 		{"the file is gone", snmp("100"), fstest.MapFS{}, -1, "reading TCP counters: open proc/net/snmp"},
 		{"not a number", snmp("100"), snmp("many"), -1, "parsing /proc/net/snmp"},
-		{"the column is gone", snmp("100"), fstest.MapFS{"proc/net/snmp": {Data: []byte("Tcp: A\nTcp: 1\n")}}, -1, "no number RetransSegs"},
+		{"the column is gone", snmp("100"), fstest.MapFS{"proc/net/snmp": {Data: []byte("Tcp: A\nTcp: 1\n")}}, -1, "no number of RetransSegs"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := &machine{c.before}

@@ -363,6 +363,9 @@ func TestReport(t *testing.T) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
 	}
+	if strings.Contains(string(text), "%!") {
+		t.Errorf("a sentence of the report lacks a figure:\n%s", text)
+	}
 	all, err := os.ReadFile(filepath.Join(filepath.Dir(page), "page", "brief.md"))
 	n := strings.Count(string(all), "| static/")
 	if link := fmt.Sprintf("[All %d runs](page/brief.md)", n); err != nil || n != len(contests[0].Entrants) ||

@@ -115,7 +115,7 @@ interval covers the random variation of arrivals, neighbours and training.
   smaller ones until it misses the objective for at least %.0f%%, with at most %d sizes in each
   direction. PRIMA's mean size, rounded down and up, is tried as well. Each size runs under every
   scheduling, with equal shares (static) and with learned curves (knapsack). A size is left out if
-  it, the next smaller and the next larger size all miss the objective for at least %[4].0f%% of the
+  it, the next smaller and the next larger size all miss the objective for at least %.0[4]f%% of the
   time. A group of one instance runs under one scheduling only, because all schedulings do the same
   there.
 - *prima*: PRIMA runs over every scheduling. It also runs with the other interference model (total),
