@@ -146,8 +146,8 @@ func decodeCommand(data []byte) (cmd Command, err error) {
 	return cmd, cmd.check()
 }
 
-// sharedMayCommand returns whether clients without a credential are obeyed. They are obeyed on an external bus that this
-// controller itself uses without a credential, because nobody can have one there.
+// sharedMayCommand returns whether clients without a credential are obeyed. On an external bus that this controller itself uses without a
+// credential they are obeyed, because nobody can have a credential there.
 func (c *Conn) sharedMayCommand() bool {
 	return c.opts.SharedMayCommand || c.opts.Server == nil && c.grant().Role == ""
 }

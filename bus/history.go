@@ -153,8 +153,8 @@ func (h *History) ReadSnapshots(ctx context.Context, since time.Time, fn func(qu
 	return errors.Join(err, errors.Join(damaged...))
 }
 
-// direct returns whether a journal can be read even if no controller answers. That is possible only on an external bus, with a credential
-// that allows it.
+// direct returns whether a journal can be read even if no controller answers. It can only be read so on an external bus, with a
+// credential that allows it.
 func (h *History) direct(err error) bool {
 	role := h.conn.grant().Role
 	return errors.Is(err, errNoController) && h.conn.Connected() && (role == "" || role == Controller)

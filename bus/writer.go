@@ -193,8 +193,8 @@ func (w *Writer) await(ctx context.Context, x *writing) error {
 	return w.lags()
 }
 
-// lags returns an error while the store lags behind. The error says since when and, if known, why. Its text stays the same, so that it is
-// logged only once.
+// lags returns an error while the store lags behind. The error says since when and, if known, why. The error's text stays the same, so
+// that the error is logged only once.
 func (w *Writer) lags() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

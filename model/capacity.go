@@ -36,8 +36,8 @@ func (p *Predictor) responseAt(u, interfering float64) float64 {
 	return p.rtm.at(u, min(p.SeverityAt(u, interfering), maxValue))
 }
 
-// narrow shrinks the interval (low, high) until it contains no edge minus shift. The response time is within the threshold
-// at low and above it at high.
+// narrow shrinks the interval (low, high) until none of the values edge - shift is inside it. The response time is within the threshold at
+// low and above the threshold at high.
 func (p *Predictor) narrow(edges []float64, shift, interfering, thresholdMS, low, high float64) (float64, float64) {
 	first, last := firstAbove(edges, low+shift), firstAbove(edges, high+shift)
 	for first < last {

@@ -94,7 +94,7 @@ func envelope(c, d curve) curve {
 	return out
 }
 
-// crossing returns the x between a and b at which two curves cross, and whether there is one. Between a and b both must be straight.
+// crossing returns the x between a and b at which two curves cross, and whether there is one. Between a and b both curves must be straight.
 func crossing(c, d curve, a, b float64) (float64, bool) {
 	before, after := c.at(a)-d.at(a), c.at(b)-d.at(b)
 	if !(before < 0 && after > 0 || before > 0 && after < 0) {

@@ -117,7 +117,7 @@ func (a *answers) expected(now time.Duration, inFlight int64) float64 {
 	return a.nearest(inFlight, from)
 }
 
-// nearest returns the median time of the answers whose number in flight is nearest to inFlight. No answer has that number itself; its
+// nearest returns the median time of the answers whose number in flight is nearest to inFlight. No answer has exactly inFlight, whose
 // position in sorted would be place. If a number below and one above are equally near, the answers of both count.
 func (a *answers) nearest(inFlight int64, place int) float64 {
 	below, above := place, place // the runs are from below to place and from place to above

@@ -38,7 +38,7 @@ func (b *branch) visit(alpha float64, look func(node *branch, link float64)) (co
 	return cost, leaves
 }
 
-// pruning is one of the trees on the path from the tree as it was grown to its root alone.
+// pruning is one of the steps from the full tree to a tree that is only the root.
 type pruning struct {
 	alpha  float64
 	cost   float64

@@ -127,7 +127,7 @@ func (t *training) remember() error {
 	return nil
 }
 
-// forgotten returns whether, at the end, some of the rows made before were not used.
+// forgotten returns an error if, at the end, some rows of an earlier training were not used.
 func (t *training) forgotten() error {
 	if t.kept == len(t.saved) {
 		return nil

@@ -70,10 +70,10 @@ func (d *Driver) Close() {
 	}
 }
 
-// Apply makes every HAProxy have exactly these servers, except servers that Quell does not manage. If a HAProxy cannot be reached, that is
-// logged and the others are still changed; it is an error only if none can be reached. Likewise, it is an error only if no instance has a
-// server. Servers that are no longer wanted drain first; a later Apply removes them when their last request has ended. The next State
-// updates the state file.
+// Apply makes every HAProxy have exactly these servers, except servers that Quell does not manage. If a HAProxy cannot be reached, that
+// is logged and the others are still changed. Apply returns an error only if no HAProxy can be reached, or if no instance has a server.
+// Servers that are no longer wanted drain first; a later Apply removes them when their last request has ended. The next State updates the
+// state file.
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

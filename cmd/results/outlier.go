@@ -309,7 +309,7 @@ func sentToFaulty(sc *scenario.Scenario, r *experiment.Record) (n float64) {
 }
 
 // atFault is the violation in seconds from the onset on, computed only from requests that failed and requests to the instance at
-// fault. So it leaves out the effects of a busy machine on all instances.
+// fault. So if a busy machine slows all instances, that does not count.
 func atFault(sc *scenario.Scenario, r *experiment.Record) float64 {
 	judge := scenario.NewJudge(scenario.JudgeOptions{SLO: sc.Service.SLO, Duration: sc.Duration, Judging: sc.Judge})
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

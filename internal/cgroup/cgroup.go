@@ -23,7 +23,7 @@ func (t Tree) Folder(group string) string {
 	return path.Join(t.Point, strings.TrimPrefix(group, strings.TrimSuffix(t.root, "/")))
 }
 
-// Group is the group of a folder that Folder returned.
+// Group is the inverse of Folder: it returns the group whose folder this is.
 func (t Tree) Group(folder string) string {
 	return path.Join("/", strings.TrimSuffix(t.root, "/"), strings.TrimPrefix(folder, t.Point))
 }

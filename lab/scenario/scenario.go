@@ -66,7 +66,7 @@ type Neighbours string
 // With Flows, pieces of work arrive at random. Fluid neighbours use their share evenly. Let U be the instance's utilisation and U_int the
 // neighbours'. Under processor sharing both give the same mean times for requests and probes of every size: size / (1 - U - U_int) under
 // Poisson arrivals. Fluid neighbours are much faster to simulate, and times vary less. On processors with several cores fluid neighbours
-// slow down even a single request, while flows would leave it a core. Both need U and U_int to be below 1 together; above that, flows
+// slow down even a single request, while flows would leave it a core. For both, U + U_int must be below 1; above 1, flows
 // would get less than they ask for, but a fluid neighbour gets all.
 const (
 	Flows Neighbours = "flows"

@@ -188,8 +188,8 @@ func kill(pid int, inside map[identity]bool, folders []string) (name string, ok 
 	return string(bytes.TrimSpace(comm)), true
 }
 
-// belongs returns whether a process is in any of the namespaces or cgroups. It looks only at this process: if all processes were searched
-// for each one, the search would not end while processes fork.
+// belongs returns whether a process is in any of the namespaces or cgroups. It looks only at this one process: if it
+// searched all processes each time, cleaning would not end while processes fork.
 func belongs(pid int, inside map[identity]bool, folders []string) bool {
 	if id, err := identityOf(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && inside[id] {
 		return true
