@@ -169,6 +169,27 @@ func TestPathlessLinesAndKeptConnections(t *testing.T) {
 	}
 }
 
+// With a fast policy a connection counts once in the window of each policy.
+func TestConnectTimesOfFastWindows(t *testing.T) {
+	m := newMonitor(&Driver{opts: Options{Backend: "b"}}, monitorOptions{Log: conn{}})
+	var whole window
+	for range 3 {
+		for range 10 {
+			m.hear([]byte(head + "quell b/s1 0/0/0/5/9 200 -- {}"))
+		}
+		w := window{map[string]*count{"s1": {arrived: 10, responses: 10, reused: 6}}, m.takeLog(), time.Second}
+		m.reading(w.counts["s1"], w.log.servers["s1"], time.Now(), w.length)
+		if got := w.log.servers["s1"].tally.Connects(); got != 4 {
+			t.Errorf("%d connect times in a fast window, want 4", got)
+		}
+		whole.add(&w)
+	}
+	m.reading(whole.counts["s1"], whole.log.servers["s1"], time.Now(), whole.length)
+	if got := whole.log.servers["s1"].tally.Connects(); got != 12 {
+		t.Errorf("%d connect times in the whole period, want 12", got)
+	}
+}
+
 // conn stands for a log that nothing is read from.
 type conn struct{ net.PacketConn }
 

@@ -137,7 +137,11 @@ func explanationOf(s *controller.Status, id string) (*explanation, error) {
 // write prints the explanation for a person, a line for each question.
 func (e *explanation) write(w io.Writer) error {
 	row := &e.Instance
-	fmt.Fprintf(w, "%s of service %s, at %s UTC\n", row.ID, e.Service, e.At.UTC().Format(time.DateTime))
+	at := "before the first decision"
+	if !e.At.IsZero() {
+		at = "at " + e.At.UTC().Format(time.DateTime) + " UTC"
+	}
+	fmt.Fprintf(w, "%s of service %s, %s\n", row.ID, e.Service, at)
 	line := func(what, text string) {
 		if text != "" {
 			fmt.Fprintf(w, "%-12s %s\n", what, text)
