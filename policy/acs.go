@@ -65,7 +65,7 @@ type acsGroup struct {
 	Cap   float64 `json:"cap,omitempty"`   // cap of the last plan, in processors; 0: none
 	Level float64 `json:"level,omitempty"` // slowdown times share, averaged while caps stay
 
-	Best  float64         `json:"best,omitempty"` // most units of work that it reported per second in which it wanted to run
+	Best  float64         `json:"best,omitempty"` // most units of work per second that it reported
 	Model stats.Recursive `json:"model,omitzero"` // of its reported slowdown, by how long it waited (Eq. 5)
 }
 
@@ -184,10 +184,13 @@ func (d *hostCaps) look(s *quell.Snapshot) {
 	}
 }
 
-// measure computes a group's slowdown. From scheduling it is (run + wait) / run. wait is the time in which tasks were ready and did not
-// run; Eq. 3 counts runnable and capped time. The kernel counts the time for which a quota stops a task as waiting, so throttled time is
-// not added. It is used only if waiting is not reported or smaller. A group alone would use at most all processors, so run + wait does
-// not count beyond.
+// measure computes a group's slowdown. From scheduling, the part of time that the group lost is busy * (1 - run / most). busy is the part
+// of time in which it wanted to run, and most is what it would have used then. wait is the time in which tasks were ready and did not run;
+// Eq. 3 counts runnable and capped time. The group's work takes 1 / (1 - lost) as long. For a group that always wants to run this is
+// (run + wait) / run, at most all processors over run. Time in which it sleeps passes as it would alone.
+//
+// The kernel counts the time for which a quota stops a task as waiting, so throttled time is not added. It is used only if waiting is not
+// reported or smaller.
 func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 	sched, window := obs.Sched, cmp.Or(obs.WindowS, 1)
 	wait, _, ok := waiting(obs, sched.RunS)
@@ -196,17 +199,21 @@ func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 		wait = max(wait, *sched.ThrottledS)
 	}
 	t.run = sched.RunS / window
-	t.want = max(t.run, min(t.run+wait/window, total))
-	t.idle = t.want < acsIdle
-	if t.want <= 0 {
+	ready := t.run + wait/window
+	if ready <= 0 {
+		t.idle = true
 		return
 	}
-	scheduled := t.want / max(t.run, t.want/acsSlowest)
+	run := max(t.run, ready/acsSlowest) // a group that did not run at all
+	lost := max(0, min(1, ready)*(1-run/min(ready, total)))
+	scheduled := 1 / (1 - min(lost, 1-1.0/acsSlowest))
+	t.want = max(t.run, min(run*scheduled, total))
+	t.idle = ready < acsIdle
 	t.slowdown, t.from = scheduled, quell.FromScheduling
 	if t.idle {
 		return
 	}
-	reported, ok := t.reported(obs)
+	reported, ok := t.reported(obs, scheduled)
 	if !ok {
 		t.foretell(scheduled)
 		return
@@ -219,10 +226,9 @@ func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 	t.next.Model = t.before.Model.With([]float64{scheduled - 1}, t.slowdown, acsForget)
 }
 
-// reported returns the slowdown by what the group reports of its work: time per unit over the least time per unit that was seen. Time
-// counts while the group wants to run, so that a service with little to do does not seem slow. Before the first report the least time is
-// that of running without waiting.
-func (t *acsTenant) reported(obs *quell.Observation) (slowdown float64, ok bool) {
+// reported returns the slowdown by what the group reports of its work: the best rate that was seen over the present one. At the first
+// report the best is the rate without the slowdown from scheduling.
+func (t *acsTenant) reported(obs *quell.Observation, scheduled float64) (slowdown float64, ok bool) {
 	rate, told := obs.Counters[quell.CounterProgress]
 	switch {
 	case obs.Slowdown != nil:
@@ -230,14 +236,11 @@ func (t *acsTenant) reported(obs *quell.Observation) (slowdown float64, ok bool)
 	case !told || rate <= 0:
 		return 0, false
 	}
-	per := rate
-	if !t.blind {
-		per /= t.want
+	t.next.Best = max(rate, t.before.Best*acsKept)
+	if t.before.Best == 0 {
+		t.next.Best = rate * scheduled
 	}
-	if t.next.Best = max(per, t.before.Best*acsKept); t.before.Best == 0 && t.run > 0 && !t.blind {
-		t.next.Best = max(per, rate/t.run)
-	}
-	return t.next.Best / per, true
+	return t.next.Best / rate, true
 }
 
 // foretell predicts the slowdown of a group that stopped reporting, from how long it waits (Eq. 5), if that was a good predictor before.

@@ -70,6 +70,7 @@ type Groups struct {
 	last   time.Time
 	before *hostAccounts
 	named  map[string]found // the groups in the last sample
+	files  *keptFiles
 }
 
 // hostAccounts holds the counters of a machine and of its groups at one moment.
@@ -85,7 +86,7 @@ func NewGroups(root fs.FS, wanted []Group) (*Groups, error) {
 			return nil, &quell.UserError{Err: errors.New(problem)}
 		}
 	}
-	return &Groups{root: root, wanted: wanted}, nil
+	return &Groups{root: root, wanted: wanted, files: keepFiles(root)}, nil
 }
 
 // Sample returns what was measured since the previous call, and what could not be read. The snapshot has no host name; its instances are
@@ -121,6 +122,8 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	list, missing := g.find(h)
 	failures = append(failures, missing...)
 	tasks := newTaskReader(g.root)
+	tasks.files = g.files
+	defer g.files.closeUnused()
 	for _, one := range list {
 		account, err := readGroup(h.group(one.path), now, tasks)
 		fail("group "+one.name, err)
@@ -387,6 +390,7 @@ type taskReader struct {
 	told  bool // the kernel reports it
 	disks bool // also how long they waited for disks
 	left  int
+	files *keptFiles // nil: files are opened anew each time
 }
 
 func newTaskReader(root fs.FS) *taskReader {
@@ -435,12 +439,19 @@ func (t *taskReader) read(l *groupLayout) map[int]taskTimes {
 	return times
 }
 
+func (t *taskReader) readFile(name string) ([]byte, error) {
+	if t.files == nil {
+		return fs.ReadFile(t.root, name)
+	}
+	return t.files.readFile(name)
+}
+
 func (t *taskReader) add(times map[int]taskTimes, id string) {
 	number, err := strconv.Atoi(id)
 	if err != nil || number <= 0 {
 		return
 	}
-	text, err := fs.ReadFile(t.root, "proc/"+id+"/schedstat")
+	text, err := t.readFile("proc/" + id + "/schedstat")
 	if err != nil {
 		return
 	}
