@@ -401,8 +401,8 @@ func TestTwoFiles(t *testing.T) {
 
 func TestFilesThatCannotBeManaged(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(r *toy)
-		want  string
+		make func(r *toy)
+		want string
 	}{
 		"missing":     {func(r *toy) { os.Remove(r.config) }, "no such file"},
 		"a folder":    {func(r *toy) { os.Remove(r.config); os.Mkdir(r.config, 0o755) }, "is no plain file"},
@@ -412,7 +412,7 @@ func TestFilesThatCannotBeManaged(t *testing.T) {
 		"too large":   {func(r *toy) { os.Truncate(r.config, maxFile+1) }, "is larger than"},
 	} {
 		r := newToy(t)
-		c.spoil(r)
+		c.make(r)
 		for range 2 { // nothing stays reserved
 			if _, err := Open(t.Context(), r.server, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v, want %s", name, err, c.want)

@@ -49,7 +49,7 @@ type Driver struct {
 }
 
 // New checks the options and reads the memory. IPVS need not be there yet.
-func New(o Options) (*Driver, error) { return newDriver(o, netlink{}) }
+func New(o Options) (*Driver, error) { return newDriver(o, &netlink{}) }
 
 func newDriver(o Options, k kernel) (*Driver, error) {
 	if o.Logger == nil {

@@ -433,6 +433,55 @@ func TestPlansAreReached(t *testing.T) {
 	})
 }
 
+// An instance's real server in another virtual service may have another port, if it is the only one on its machine.
+func TestRealServersOfAMachine(t *testing.T) {
+	s := &service{}
+	for _, a := range []string{"10.0.0.1:80", "10.0.0.1:81", "10.0.0.2:443", "10.0.0.3:1", "10.0.0.3:2", "10.0.0.3:3"} {
+		s.reals = append(s.reals, realServer{address: netip.MustParseAddrPort(a)})
+	}
+	for address, want := range map[string]string{
+		"10.0.0.1:80": "10.0.0.1:80", "10.0.0.1:81": "10.0.0.1:81", "10.0.0.1:82": "", "10.0.0.2:80": "10.0.0.2:443", "10.0.0.3:9": "",
+		"10.0.0.4:80": "",
+	} {
+		got := ""
+		if r := s.find(netip.MustParseAddrPort(address)); r != nil {
+			got = r.address.String()
+		}
+		if got != want {
+			t.Errorf("%s: found %q, want %q", address, got, want)
+		}
+	}
+}
+
+// BenchmarkTenThousand applies a plan to ten thousand real servers, and reads it back.
+func BenchmarkTenThousand(b *testing.B) {
+	const many = 10_000
+	s := &service{scheduler: "wlc"}
+	var list []quell.Backend
+	for i := range many {
+		a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
+		s.reals = append(s.reals, realServer{address: a, weight: 1})
+		list = append(list, quell.Backend{ID: fmt.Sprint(i), Address: a.String(), Weight: float64(1+i%7) / (4 * many)})
+	}
+	d, err := newDriver(Options{Services: []string{web}}, &indexed{table{services: map[string]*service{web: s}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := d.Apply(b.Context(), list); err != nil {
+			b.Fatal(err)
+		}
+		if states, err := d.State(b.Context()); err != nil || len(states) != many {
+			b.Fatal(len(states), err)
+		}
+	}
+}
+
+// indexed is a table whose changes take no time, however large it is.
+type indexed struct{ table }
+
+func (k *indexed) setWeight(virtual, *realServer, int) error { return nil }
+
 func TestVirtualServices(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.0.0.1:80": "10.0.0.1:80", "tcp:10.0.0.1:80": "10.0.0.1:80", "udp:10.0.0.1:53": "udp:10.0.0.1:53", "[fd00::1]:80": "[fd00::1]:80",

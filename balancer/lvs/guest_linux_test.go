@@ -29,7 +29,7 @@ import (
 // The machine's init is this test binary, which runs TestInGuest there.
 
 const (
-	guestFolder = "../../.cache/guest" // where `make programs` puts the guest's kernel and modules
+	guestFolder = "../../.cache/guest" // where `make guest` puts the guest's kernel and modules
 	guestRuns   = "QUELL-GUEST"        // begins the line with the guest's result
 	guestWait   = 90 * time.Second
 )
@@ -49,7 +49,7 @@ func TestKernel(t *testing.T) {
 	emulator := need.Program(t, "qemu-system-x86_64")
 	kernels, _ := filepath.Glob(filepath.Join(guestFolder, "boot", "vmlinuz-*"))
 	if len(kernels) == 0 {
-		need.Skip(t, "needs a kernel for the guest: make programs, on Debian as root")
+		need.Skip(t, "needs a kernel for the guest: make guest, on Debian as root")
 	}
 	if runtime.GOARCH != "amd64" {
 		need.Skip(t, "the guest's kernel is one for amd64")
@@ -67,6 +67,7 @@ func TestKernel(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the guest: %v\n%s", err, out)
 	}
+	t.Logf("%s", out)
 	if !bytes.Contains(out, []byte(guestRuns+" 0")) || !bytes.Contains(out, []byte("--- PASS: TestInGuest")) {
 		t.Fatalf("the guest failed:\n%s", out)
 	}
@@ -255,6 +256,7 @@ func TestInGuest(t *testing.T) {
 	t.Run("weights", guestWeights)
 	t.Run("forwarding", guestForwarding)
 	t.Run("marks", guestMarks)
+	t.Run("many", guestMany)
 	t.Run("missing", guestMissing)
 	t.Run("privilege", guestPrivilege)
 }
@@ -377,14 +379,15 @@ func guestWeights(t *testing.T) {
 // edit changes a weight as a person does.
 func edit(t *testing.T, v virtual, address string, weight int) {
 	t.Helper()
-	if err := (netlink{}).setWeight(v, find(t, v, address), weight); err != nil {
+	k := &netlink{}
+	if err := k.setWeight(v, find(t, k, v, address), weight); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func find(t *testing.T, v virtual, address string) *realServer {
+func find(t *testing.T, k *netlink, v virtual, address string) *realServer {
 	t.Helper()
-	s, err := netlink{}.look(v)
+	s, err := k.look(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +400,7 @@ func find(t *testing.T, v virtual, address string) *realServer {
 
 func weightOf(t *testing.T, v virtual, address string) int {
 	t.Helper()
-	return find(t, v, address).weight
+	return find(t, &netlink{}, v, address).weight
 }
 
 // guestForwarding checks that a change of the weight changes nothing else, for each way of forwarding and for both families.
@@ -430,9 +433,9 @@ func guestForwarding(t *testing.T) {
 		{six, "[fd09::11]:80", method(direct, 0, 0)},
 	} {
 		makeReal(t, c.v, c.address, 5, c.attrs...)
-		before := find(t, c.v, c.address)
+		before := find(t, &netlink{}, c.v, c.address)
 		edit(t, c.v, c.address, 77)
-		after := find(t, c.v, c.address)
+		after := find(t, &netlink{}, c.v, c.address)
 		if after.weight != 77 || !slices.EqualFunc(before.kept, after.kept, func(a, b attr) bool {
 			return a.kind == b.kind && bytes.Equal(a.value, b.value)
 		}) {
@@ -459,6 +462,40 @@ func guestMarks(t *testing.T) {
 	}
 }
 
+// guestMany reads more real servers than fit into one message of the kernel.
+func guestMany(t *testing.T) {
+	const many = 400
+	v, err := parseVirtual("10.9.0.1:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	makeService(t, v)
+	var list []quell.Backend
+	for i := range many {
+		address := fmt.Sprintf("10.8.%d.%d:80", i/250, i%250+1)
+		makeReal(t, v, address, 1, attr{destMethod, nl.Uint32Attr(0)}, attr{destUpper, nl.Uint32Attr(0)}, attr{destLower, nl.Uint32Attr(0)})
+		list = append(list, quell.Backend{ID: fmt.Sprint(i), Address: address, Weight: float64(1+i%3) / (2 * many)})
+	}
+	d, err := New(Options{Services: []string{v.String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := d.Apply(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	states, err := d.State(t.Context())
+	if err != nil || len(states) != many {
+		t.Fatalf("%d of %d: %v", len(states), many, err)
+	}
+	for _, s := range states {
+		if i := slices.IndexFunc(list, func(b quell.Backend) bool { return b.ID == s.ID }); s.Backend != list[i] {
+			t.Fatalf("%+v, want %+v", s.Backend, list[i])
+		}
+	}
+	t.Logf("%d weights set and read back in %v", many, time.Since(began))
+}
+
 func guestMissing(t *testing.T) {
 	d, err := New(Options{Services: []string{"10.9.0.99:80"}})
 	if err != nil {
@@ -481,7 +518,7 @@ func guestPrivilege(t *testing.T) {
 			return
 		}
 		v, _ := parseVirtual("10.9.0.1:80")
-		_, err := netlink{}.look(v)
+		_, err := new(netlink).look(v)
 		done <- err
 	}()
 	if err := <-done; err == nil || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {

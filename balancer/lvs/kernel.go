@@ -9,7 +9,7 @@ import (
 type kernel interface {
 	// look reads a virtual service. If there is none, the error wraps errNoService.
 	look(v virtual) (*service, error)
-	// setWeight changes the weight of a real server and nothing else.
+	// setWeight changes the weight of a real server, which look returned, and nothing else.
 	setWeight(v virtual, r *realServer, weight int) error
 }
 
@@ -19,6 +19,10 @@ var errNoService = errors.New("the kernel has no such virtual service")
 type service struct {
 	scheduler string
 	reals     []realServer
+
+	at  map[netip.AddrPort]*realServer // made by the first find, as are the other two
+	on  map[netip.Addr]*realServer     // by machine; nil for a machine that has several
+	sum int                            // of all weights
 }
 
 // realServer is a real server of a virtual service.
@@ -38,26 +42,24 @@ type attr struct {
 // find returns the real server of an instance: the one with the instance's address, or the only one on the same machine. It returns nil if
 // there is none.
 func (s *service) find(address netip.AddrPort) *realServer {
-	var same *realServer
-	for i := range s.reals {
-		r := &s.reals[i]
-		switch {
-		case r.address == address:
-			return r
-		case r.address.Addr() != address.Addr():
-		case same != nil:
-			return nil // several ports of that machine: none is certain
-		default:
-			same = r
-		}
+	if s.at == nil {
+		s.index()
 	}
-	return same
+	if r := s.at[address]; r != nil {
+		return r
+	}
+	return s.on[address.Addr()]
 }
 
-// sum returns the sum of all weights.
-func (s *service) sum() (total int) {
+func (s *service) index() {
+	s.at, s.on = make(map[netip.AddrPort]*realServer, len(s.reals)), make(map[netip.Addr]*realServer, len(s.reals))
 	for i := range s.reals {
-		total += s.reals[i].weight
+		r := &s.reals[i]
+		s.at[r.address] = r
+		s.sum += r.weight
+		if _, several := s.on[r.address.Addr()]; several {
+			r = nil
+		}
+		s.on[s.reals[i].address.Addr()] = r
 	}
-	return total
 }

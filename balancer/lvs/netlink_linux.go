@@ -48,13 +48,16 @@ var repeated = map[uint16]bool{destAddress: true, destPort: true, destMethod: tr
 	destTunType: true, destTunPort: true, destTunFlags: true}
 
 // netlink is the table of the kernel that runs this process.
-type netlink struct{}
+type netlink struct {
+	id uint16 // of IPVS among the kernel's generic netlink families, as the last look found it; 0 before
+}
 
-func (netlink) look(v virtual) (*service, error) {
+func (n *netlink) look(v virtual) (*service, error) {
 	id, err := familyID()
 	if err != nil {
 		return nil, err
 	}
+	n.id = id
 	answers, err := ask(id, getService, 0, serviceOf(v))
 	if err != nil {
 		return nil, explain(err)
@@ -94,17 +97,13 @@ func dump(id uint16, of *nl.RtAttr) (reals [][]attr, err error) {
 	return reals, err
 }
 
-func (netlink) setWeight(v virtual, r *realServer, weight int) error {
-	id, err := familyID()
-	if err != nil {
-		return err
-	}
+func (n *netlink) setWeight(v virtual, r *realServer, weight int) error {
 	dest := nl.NewRtAttr(destAttr, nil)
 	for _, a := range r.kept {
 		dest.AddRtAttr(int(a.kind), a.value)
 	}
 	dest.AddRtAttr(destWeight, nl.Uint32Attr(uint32(weight)))
-	_, err = ask(id, setDest, unix.NLM_F_ACK, serviceOf(v), dest)
+	_, err := ask(n.id, setDest, unix.NLM_F_ACK, serviceOf(v), dest)
 	return explain(err)
 }
 

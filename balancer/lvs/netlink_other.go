@@ -7,10 +7,10 @@ import "errors"
 // netlink stands for the kernel's table on systems other than Linux, which have none.
 type netlink struct{}
 
-func (netlink) look(virtual) (*service, error) {
+func (*netlink) look(virtual) (*service, error) {
 	return nil, errors.New("balancer.kind lvs needs Linux")
 }
 
-func (netlink) setWeight(virtual, *realServer, int) error {
+func (*netlink) setWeight(virtual, *realServer, int) error {
 	return errors.New("balancer.kind lvs needs Linux")
 }

@@ -80,15 +80,19 @@ func shareOf(r *realServer, s *service) float64 {
 	if r.weight == 0 {
 		return 0
 	}
-	return float64(r.weight) / float64(s.sum())
+	return float64(r.weight) / float64(s.sum)
 }
 
 // discover returns the real servers that Quell has never managed, so that a first controller starts with their present weights. Those of a
 // fixed group's instances have the instance's id, others have their address as id.
 func (d *Driver) discover(views []*service, taken map[netip.AddrPort]bool) (states []quell.BackendState) {
+	known := make(map[string]bool, len(d.entries))
+	for _, e := range d.entries {
+		known[e.ID] = true
+	}
 	for _, m := range d.opts.Members {
 		address, err := netip.ParseAddrPort(m.Address)
-		if err != nil || slices.ContainsFunc(d.entries, func(e *entry) bool { return e.ID == m.ID }) {
+		if err != nil || known[m.ID] {
 			continue
 		}
 		e := &entry{ID: m.ID, Address: m.Address, Numeric: plain(address), Probe: m.Probe}
