@@ -27,8 +27,8 @@ type Setter interface {
 	InForce(ctx context.Context) (map[string]float64, error)
 }
 
-// Order applies limits and settings. Those without a driver are refused; the others are applied. The error says which are not in force,
-// and why.
+// Order applies limits and settings. Limits and settings without a driver are refused; the others are applied. The error says which are not
+// in force, and why.
 func (a *Agent) Order(ctx context.Context, limits []quell.Limit, settings []quell.Setting) error {
 	a.inside.Lock()
 	defer a.inside.Unlock()

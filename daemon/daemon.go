@@ -20,8 +20,8 @@ import (
 // stopWait limits how long each part of a process may take to end.
 const stopWait = 10 * time.Second
 
-// attentive is how often controllers and balancers ping the server of the bus. They leave a server that has not answered for three
-// times as long. Agents, of which there may be thousands, ping less often.
+// attentive is how often controllers and balancers ping the server of the bus. A controller or balancer leaves a server that has not
+// answered for three times as long. Agents, of which there may be thousands, ping less often.
 const attentive = time.Second
 
 // join connects to the configured bus permanently: if the bus is away or refuses, it tries again. The credential is read again at

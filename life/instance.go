@@ -28,8 +28,8 @@ type Instance struct {
 	Settings    map[string]float64         // settings in force, as its agent last reported them
 }
 
-// Orphaned returns whether the balancer drains the instance although no plan and no person is known to have asked for it. Then an earlier
-// controller began the drain, and ended before it could store that.
+// Orphaned returns whether the balancer drains the instance although no plan and no person is known to have asked for it. In this case an
+// earlier controller began the drain, and ended before it could store that.
 func (in *Instance) Orphaned() bool {
 	return in.Known && in.Backend.Draining && !in.Leaving && in.Held == nil && !in.Backend.Held
 }

@@ -114,8 +114,8 @@ type Playback struct {
 	due       float64 // when the last requested chunk was due
 }
 
-// Next counts one more chunk and returns when the client requests it. That is not before now, which is when the previous chunk
-// arrived or the session began. Times are in seconds from any origin. After the last chunk it returns false and counts nothing.
+// Next counts one more chunk and returns when the client requests it. This time is never before now, the time at which the previous chunk
+// arrived or the session began. Times are in seconds from any origin. After the last chunk, Next returns false and counts nothing.
 func (p *Playback) Next(now float64) (due float64, ok bool) {
 	v := &p.programme.video
 	switch asked := int(p.asked); {

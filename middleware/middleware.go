@@ -35,8 +35,8 @@ func kindOf(s *server, about string) Kind {
 
 // syntax says how a server's parameters stand in its configuration file.
 type syntax interface {
-	// values reads parameters from a file's content. Those that are no number there are left out. It is an error if one of them could not be
-	// changed. set has the values that Quell gave the file; it is nil if the file is the original.
+	// values reads parameters from a file's content. Parameters whose value is not a number are left out. It is an error if one of them
+	// could not be changed. set has the values that Quell gave the file; it is nil if the file is the original.
 	values(content string, names []string, set map[string]float64) (map[string]float64, error)
 	// with returns the content with these values of parameters.
 	with(content string, values map[string]float64) (string, error)

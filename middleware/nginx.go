@@ -18,7 +18,7 @@ var Nginx = kindOf(&server{
 	tell: nginxWorkers,
 }, "worker_processes and worker_connections")
 
-// nginxWorkers counts the workers of an nginx that take new requests. Those that end soon say so in their command line.
+// nginxWorkers counts the workers of an nginx that take new requests. Workers that end soon say so in their command line.
 func nginxWorkers(pid int) map[string]float64 {
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(pid), "children"))
 	if err != nil {

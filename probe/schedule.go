@@ -25,7 +25,7 @@ const (
 	headerBytes = 160
 )
 
-// Slot is the part of a window in which one probe starts: at At, but not later than Until. Both count from the start of the window.
+// Slot is the part of a window in which one probe starts: at At, but not later than Until. Both are times since the start of the window.
 type Slot struct{ At, Until time.Duration }
 
 // Stratify splits a window into n equal parts and picks a uniformly random moment in each. Gaps then vary between nothing and two parts, so

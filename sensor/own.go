@@ -9,8 +9,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// ownAccount holds the counters of an instance's own control group at one moment. They count nothing that a neighbour does: the tenant of
-// a virtual machine sees no more.
+// ownAccount holds the counters of an instance's own control group at one moment. These counters include nothing that a neighbour does: the
+// tenant of a virtual machine sees no more.
 type ownAccount struct {
 	groupAccount
 	cores float64 // the least quota of the group and of those above it; 0: none

@@ -45,8 +45,8 @@ func parseTaskDisk(text []byte) (time.Duration, error) {
 	return time.Duration(n) * tick, nil
 }
 
-// parseSchedstat reads /proc/schedstat and returns the time that tasks spent in run queues, in seconds, summed over processors. That is the
-// eighth number of lines like "cpu0 0 0 0 0 0 0 RUN WAIT TURNS", in nanoseconds.
+// parseSchedstat reads /proc/schedstat and returns the time that tasks spent in run queues, in seconds, summed over processors. This time
+// is the eighth number of lines like "cpu0 0 0 0 0 0 0 RUN WAIT TURNS", in nanoseconds.
 func parseSchedstat(text []byte) (seconds float64, err error) {
 	const column = 8
 	found := false

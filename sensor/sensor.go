@@ -37,8 +37,8 @@ type Options struct {
 	Root fs.FS
 	// Interface is the network interface to watch; empty means the one of the default route.
 	Interface string
-	// Capacity replaces detected capacities: of network in bit/s, of cpu in cores. Those of disk (operations/s) and memory (bytes/s) are never
-	// detected.
+	// Capacity replaces detected capacities: of network in bit/s, of cpu in cores. The capacities of disk (operations/s) and memory
+	// (bytes/s) are never detected.
 	Capacity map[quell.Resource]float64
 	// DiskBytes is how many bytes the disk can read and write per second; 0 means unknown.
 	DiskBytes float64

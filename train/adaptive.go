@@ -9,10 +9,10 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// Adaptive measures first the cells on which the capacity depends most. It runs half of the plan's cells once each. Then it chooses
-// cells by expected model change (Settles, Craven and Ray 2008): for each cell it assumes a run with longer or shorter times than
-// predicted, fits the models with that run, and chooses the cells that would change the capacity most. These are near the
-// threshold; cells far from it are not measured again.
+// Adaptive measures first the cells on which the capacity depends most. It runs half of the plan's cells once each. Then it chooses cells
+// by expected model change (Settles, Craven and Ray 2008): for each cell it assumes a run with longer or shorter times than predicted, fits
+// the models with that run, and chooses the cells that would change the capacity most. The chosen cells are near the threshold; cells far
+// from it are not measured again.
 type Adaptive struct {
 	Metric      quell.Metric // metric of the objective
 	ThresholdMS float64

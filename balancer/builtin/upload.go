@@ -92,7 +92,7 @@ func (r *reading) Read(b []byte) (int, error) {
 // Close implements io.Closer.
 func (*reading) Close() error { return nil }
 
-// trail copies the trailers, announced or not, to the attempt. They arrive at the end of the body.
+// trail copies the trailers, announced or not, to the attempt. Trailers arrive at the end of the body.
 func (r *reading) trail() {
 	if r.trailer == nil {
 		return

@@ -15,8 +15,8 @@ import (
 )
 
 // assign finds a server for every backend, and marks servers that are no longer wanted as leaving. It stores changes before they are made,
-// so that every server is known after a crash. If one instance has no server, the others still get theirs; it is an error only if no
-// instance has one.
+// so that every server is known after a crash. If one instance has no server, the others still get theirs; assign returns an error only if
+// no instance has a server.
 func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*view) error {
 	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Leaving && d.gone(e, views) || d.misplaced(e, views) })
 	byID := make(map[string]*entry, len(d.entries))

@@ -31,8 +31,8 @@ type Settings struct {
 	Health    Health
 }
 
-// Health configures HAProxy's checks of servers that are added at run time. Their path and time limit are in HAProxy's own
-// configuration.
+// Health configures HAProxy's checks of servers that are added at run time. The path and the time limit of these checks
+// are in HAProxy's own configuration.
 type Health struct {
 	Interval   time.Duration
 	Fall, Rise int // failed checks until a server is taken out, successful ones until it is back

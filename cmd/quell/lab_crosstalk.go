@@ -31,8 +31,8 @@ func labCrosstalkCommand() *cobra.Command {
 	return cmd
 }
 
-// baselineLoads are the loads at which probes are measured without a neighbour, as shares of the scenario's load. They cover what
-// that load is in single periods.
+// baselineLoads are the loads at which probes are measured without a neighbour, as shares of the scenario's load. They cover the values
+// that the scenario's load has in single periods.
 var baselineLoads = []float64{0.6, 1, 1.4}
 
 // matrix measures which probes feel which neighbour, and writes crosstalk.json.

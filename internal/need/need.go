@@ -1,5 +1,5 @@
-// Package need declares what a test requires. If that is missing the test is skipped; with QUELL_REQUIRE=all in the
-// environment, which CI sets, it fails instead.
+// Package need declares what a test requires. If what it requires is missing, the test is skipped; with
+// QUELL_REQUIRE=all in the environment, which CI sets, it fails instead.
 package need
 
 import (

@@ -150,8 +150,8 @@ func join(list []quell.Resource) string {
 	return strings.Join(words, ", ")
 }
 
-// Fills returns those of the given levels to which requests can fill a resource before another resource is full. They are the levels of
-// the resource's training.
+// Fills returns those of the given levels to which requests can fill a resource before another resource is full. The returned levels are
+// those of the resource's training.
 func Fills(sc *scenario.Scenario, r quell.Resource, levels []float64) []float64 {
 	used := uses(sc.Workload, sc.Hosts[0])
 	most := slices.Max(slices.Collect(maps.Values(used)))

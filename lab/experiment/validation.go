@@ -9,8 +9,8 @@ import (
 	"github.com/quellhq/quell/train"
 )
 
-// HeldOut returns pairs of load and interference that no training plan of a lab contains, as in PRIMA's Table II. They range from little
-// load with a weak neighbour to a total utilisation of 0.75.
+// HeldOut returns pairs of load and interference that no training plan of a lab contains, as in PRIMA's Table II. The pairs range from
+// little load with a weak neighbour to a total utilisation of 0.75.
 func HeldOut() []train.Cell {
 	return []train.Cell{
 		{Level: 0.15, Interference: 0.05}, {Level: 0.15, Interference: 0.35}, {Level: 0.25, Interference: 0.15},

@@ -20,11 +20,12 @@ var Ejections = []Ejection{EjectionDefaults, EjectionTuned}
 // What Envoy does with them (envoyproxy.io/docs/envoy/latest/intro/arch_overview/upstream/outlier, and
 // source/common/upstream/outlier_detection_impl.cc): a host is ejected at once after Consecutive answers in a row that are 5xx. If Envoy
 // gave up a request (504) or could not bring it to the host (503), Envoy's own answer counts, too. At the end of each interval two more
-// rules look at the answers of the interval. They consider only hosts with enough answers, and only if there are enough such hosts. One
-// ejects a host whose share of successes is below the hosts' mean by more than a multiple of their standard deviation; the other, a host
-// whose share of failures reaches a threshold. Response times do not count. No host is ejected if more than max_ejection_percent of all
-// would then be out. An ejected host comes back, with all of its traffic, at the end of the first interval after its time out. This time
-// is the base time multiplied by a counter. Each ejection adds one to the counter, and each interval in service takes one off.
+// rules look at the answers of the interval. These two rules consider only hosts with enough answers, and only if there are enough such
+// hosts. One of them ejects a host whose share of successes is below the hosts' mean by more than a multiple of their standard deviation;
+// the other ejects a host whose share of failures reaches a threshold. Response times do not count. No host is ejected if more than
+// max_ejection_percent of all would then be out. An ejected host comes back, with all of its traffic, at the end of the first interval
+// after its time out. The time out is the base time multiplied by a counter. Each ejection adds one to the counter, and each interval in
+// service takes one off.
 type EjectionRules struct {
 	Consecutive     int           // consecutive_5xx
 	Interval        time.Duration // interval

@@ -126,7 +126,7 @@ func (h *Host) newServer(addr string, handler http.Handler) *server {
 	}}
 }
 
-// Listen opens the host's addresses. If it was not called, Run does it.
+// Listen opens the host's addresses. If Listen was not called, Run opens them.
 func (h *Host) Listen() error {
 	for _, s := range h.servers() {
 		if s.ln != nil {
@@ -180,7 +180,7 @@ func (s *server) at() string {
 // counters include what the instance and its probe server sent, but nothing of the neighbours.
 func (h *Host) FS() fs.FS { return machine{h.link, h.opts.Now} }
 
-// Counters are the bytes that have crossed the machine's link. They are for the accounts of experiments: an instance never sees the
+// Counters are the bytes that have crossed the machine's link. Counters are for the accounts of experiments: an instance never sees the
 // neighbours' part.
 func (h *Host) Counters() Counters { return h.link.Counters() }
 

@@ -118,8 +118,8 @@ func (g groups) makeTop(prefix string) error {
 	return g.weigh(base(prefix), largest)
 }
 
-// outweigh is how many times the service's weight an interferer has. So it gets nearly the share that it was told to use, as datagrams on
-// the link do, and as a much larger virtual machine would. With equal weights a busy service would push its neighbours aside.
+// outweigh is how many times the service's weight an interferer has. So an interferer gets nearly the share that it was told to use, as
+// datagrams on the link do, and as a much larger virtual machine would. With equal weights a busy service would push its neighbours aside.
 const outweigh = 10
 
 // weigh gives a group this many times the usual weight when processors are shared.
