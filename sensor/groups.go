@@ -233,7 +233,8 @@ func readMachine(root fs.FS) (*machineAccount, error) {
 	return m, errors.Join(errPressure, err)
 }
 
-// readProcessors reads a machine's account without its pressure. An error beside an account is about the account's missing part.
+// readProcessors reads a machine's counters except those of pressure. If it returns both an account and an error, the error is about values
+// that the account lacks.
 func readProcessors(root fs.FS) (*machineAccount, error) {
 	text, err := fs.ReadFile(root, "proc/stat")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/balancer/measure"
 )
 
-// result is how a request ended. It counts for the last instance that was tried.
+// result is how a request ended. The result counts for the last instance that was tried.
 type result struct {
 	class   string        // of the request; "" if classes are not measured
 	code    string        // class of the status, or "aborted" if the response was incomplete
