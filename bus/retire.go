@@ -56,8 +56,8 @@ func (k Keyring) Retire(service string, before time.Time, gone func(id string) b
 	return ids, k.rewrite(kept)
 }
 
-// retirable returns the removed instances whose valid credentials were all made by Find. If a person made one of them, the instance is left
-// out.
+// retirable returns the removed instances whose valid credentials were all made by Find. If a person made a credential for an instance,
+// that instance is left out.
 func retirable(list []Issued, service string, before time.Time, gone func(id string) bool) (ids []string) {
 	stays := map[string]bool{}
 	for _, made := range list {

@@ -95,7 +95,7 @@ func (g Grant) subjects() subjects {
 	case Controller:
 		return subjects{[]string{">"}, []string{">"}}
 	}
-	// A shared token is valid for every service. Answers to it go to inboxes whose names the NATS library chooses.
+	// A shared token is valid for every service. Answers to its clients go to inboxes whose names the NATS library chooses.
 	return subjects{
 		[]string{"quell.*.reading.*.*", "quell.*.command", "quell.*.command.token.shared", "quell.*.history.token.shared"},
 		[]string{inboxes + ".*", inboxes + ".*.*"},

@@ -138,8 +138,8 @@ func (a *insideActuator) note(w inside) {
 	a.asked = append(a.asked, asked{w, a.now()})
 }
 
-// readBack describes values that agents have applied but do not report yet. A value that was reported once is no longer watched: if it is
-// lost later and a plan still asks for it, it is applied again.
+// readBack describes values that agents have applied but do not report yet. A value that was reported once is no longer watched: if such a
+// value is lost later and a plan still asks for it, it is applied again.
 func (a *insideActuator) readBack(v *view) (words []string) {
 	a.asked = slices.DeleteFunc(a.asked, func(x asked) bool {
 		value, known, there := a.reads(v, x.inside)

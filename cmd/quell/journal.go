@@ -80,8 +80,8 @@ type journal interface {
 	ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error
 }
 
-// openJournal opens the journal in a folder or, if dir is empty, that of a running controller. kept is the controller's data
-// folder, if it is on this machine.
+// openJournal opens the journal in the folder dir or, if dir is empty, the journal of a running controller. kept is the
+// controller's data folder, if it is on this machine.
 func openJournal(cmd *cobra.Command, path, dir, service string) (_ journal, kept string, closeAll func(), err error) {
 	if path != "" && dir != "" {
 		return nil, "", nil, userErrorf("--config and --dir exclude each other: --config asks a running controller, --dir reads a folder")

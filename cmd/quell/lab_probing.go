@@ -31,8 +31,8 @@ func labProbingCommand() *cobra.Command {
 // probingPeriod makes one download of 1 MB per period use 5% of a link of 100 Mbit/s.
 const probingPeriod = 1600 * time.Millisecond
 
-// probings are ways to spend 1 to 5% of a link: on one download per period or on many small ones. The first is that of PRIMA's
-// paper, 1 MB at 5%.
+// probings are ways to spend 1 to 5% of a link: on one download per period or on many small ones. The first one is taken from PRIMA's
+// paper: one download of 1 MB, at 5% of the link.
 func probings(network float64) []train.Probing {
 	var all []train.Probing
 	for _, budget := range []float64{0.05, 0.02, 0.01} {

@@ -438,7 +438,7 @@ func (r *outlierRun) judged() []float64 {
 	return r.ViolationS
 }
 
-// against compares a contender's violation with that of the better of Envoy's runs of a setting, seed by seed.
+// against compares, seed by seed, a contender's violation with that of Envoy's better run in a setting.
 func (c *outlierCase) against(r outlierRun, envoy string) outlierDuel {
 	d := outlierDuel{Envoy: envoy, Seeds: len(r.ViolationS)}
 	for i, violation := range r.judged() {
