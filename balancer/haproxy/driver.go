@@ -219,7 +219,7 @@ func (d *Driver) targets(views []*view) []target {
 	return targets
 }
 
-// timed records when a server began to leave. If it began before the first Apply, the time of that Apply counts.
+// timed records when a server began to leave. If the server began to leave before the first Apply, the time of that Apply counts.
 func (d *Driver) timed(t target, now time.Time) target {
 	if !t.leaving || d.asked == nil {
 		delete(d.since, t.server)
