@@ -257,7 +257,7 @@ func trainKeys(t *Train) keys.Table {
 			"plan custom: utilisations by the interferer, increasing from 0%"),
 		keys.Opt("run", keys.Duration(&t.Run).AtLeast(time.Second), "plan custom: length of one run"),
 		keys.Opt("repeat", keys.Whole(&t.Repeat).Between(1, 1000), "plan custom: fewest runs of a level"),
-		keys.Opt("max_repeat", keys.Whole(&t.MaxRepeat).Between(1, 1000), "plan custom: most runs of a level; at least repeat"),
+		keys.Opt("max_repeat", keys.Whole(&t.MaxRepeat).Between(1, 1000), "plan custom: largest number of runs of a level, at least repeat"),
 		keys.Opt("interval", keys.Share(&t.Interval).Above(0).Below(1),
 			"plan custom: a level is done when the width of its confidence interval is at most this share of the mean"),
 		keys.Opt("confidence", keys.Share(&t.Confidence).Above(0.5).Below(1), "plan custom: confidence of that interval"),

@@ -59,7 +59,7 @@ func configCheckCommand() *cobra.Command {
 				path, s.Name, s.Policy.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Group.Min, s.Group.Max, s.Mode)
 			if file.Bus.URL == "" && (file.Bus.Token != "" || file.Bus.TokenFile != "") {
 				fmt.Fprintln(cmd.OutOrStdout(),
-					"note: whoever shows bus.token may report of any instance; give each process a credential of its own: quell credentials --help")
+					"note: every process that has bus.token may send readings of any instance; give each process its own: quell credentials --help")
 			}
 			if !online {
 				return nil

@@ -57,7 +57,7 @@ func labRunCommand() *cobra.Command {
 		Use:   "run NAME|SCENARIO.yaml [--policy prima,...] [--json FILE] [--out DIR]",
 		Short: "Play an experiment on real programs behind shaped links: HAProxy, nginx or dynamic work, interferers",
 		Long: "Makes machines of network namespaces and cgroups, trains on them unless --out holds models of the same machines and workload,\n" +
-			"plays the scenario's runs one after the other, and removes everything. `quell lab list` names the experiments;\n" +
+			"plays the scenario's runs one after the other, and removes everything that it made. `quell lab list` names the experiments;\n" +
 			"`quell lab clean` removes what a killed run left behind.",
 		Args: named("NAME"),
 		RunE: o.command,

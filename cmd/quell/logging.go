@@ -24,7 +24,7 @@ type logOptions struct {
 func (o *logOptions) add(cmd *cobra.Command) {
 	o.format = choice{"text", []string{"text", "json"}}
 	o.level = choice{"info", []string{"debug", "info", "warn", "error"}}
-	cmd.Flags().Var(&o.format, "log-format", "text or json, one line each on standard error")
+	cmd.Flags().Var(&o.format, "log-format", "format of the messages on standard error, one line each: text or json")
 	cmd.Flags().Var(&o.level, "log-level", "lowest level that is logged: debug, info, warn or error")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "the same as --log-level debug")
 }

@@ -161,7 +161,7 @@ func fitCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&out, "out", "models.json", "file for the models")
 	cmd.Flags().StringVar(&service, "service", "service", "name of the service, kept with the models")
-	cmd.Flags().StringVar(&instanceType, "instance-type", "", "type of the machine trained on, kept with the models")
+	cmd.Flags().StringVar(&instanceType, "instance-type", "", "type of the machine on which was trained; the models keep it")
 	cmd.Flags().StringVar(&metricName, "metric", string(quell.Mean),
 		"metric of the objective that the errors are reported for: mean, p50, p90, p95, p99")
 	return cmd

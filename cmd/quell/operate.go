@@ -96,7 +96,7 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	state := string(s.Mode)
 	switch {
 	case s.Lost != "":
-		state = "changes nothing until quell resume: memory lost"
+		state = "changes nothing until quell resume, because the controller's memory was lost"
 	case s.Refused != "":
 		state = "changes nothing"
 	case s.Paused:

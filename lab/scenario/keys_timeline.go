@@ -55,7 +55,8 @@ func interferenceKeys(i *Interference) keys.Table {
 		keys.Opt("off", keys.Duration(&i.Off), "mean length of the times without the use"),
 		keys.Opt("lengths", keys.OneOf(&i.Lengths, Spreads),
 			"how the lengths of on and off vary: exponential around their mean, or fixed").Or("`exponential`"),
-		keys.Opt("trace", keys.FileOf(&i.Trace, "trace", parseTrace), "a recorded use: a CSV file of lines seconds,use, beside the scenario's"),
+		keys.Opt("trace", keys.FileOf(&i.Trace, "trace", parseTrace),
+			"CSV file with what the neighbour uses over time, in lines of seconds,use; in the scenario file's folder"),
 		keys.Opt("markov", keys.ListOf(&i.Markov, Stay{}, func(s *Stay) keys.Value { return stayKeys(s) }).AtLeast(1),
 			"random uses: states that follow each other at random, the first one first"),
 	}
