@@ -203,10 +203,18 @@ func (d *Driver) insist(ctx context.Context, pid int, name string, value float64
 
 // shows returns the parameters that the running server shows.
 func (d *Driver) shows(pid int) map[string]float64 {
-	if d.server.tell == nil || pid == 0 {
+	if n := len(d.workers(pid)); n > 0 && d.server.counts != "" {
+		return map[string]float64{d.server.counts: float64(n)}
+	}
+	return nil
+}
+
+// workers lists the server's processes that take new requests; none if they are not known.
+func (d *Driver) workers(pid int) []string {
+	if d.server.workers == nil || pid == 0 {
 		return nil
 	}
-	return d.server.tell(pid)
+	return d.server.workers(pid)
 }
 
 // change replaces a file's content, if the server's check accepts it, and makes the server read it. If that fails, everything is undone.

@@ -24,8 +24,10 @@ type server struct {
 	check    []string       // the usual command that checks the server's files; nil: there is none
 	// line returns the pattern of the text that sets a parameter, see directives. nil: the file is made from a template.
 	line func(name string) string
-	// tell returns the parameters that the running server shows. nil: it shows none.
-	tell func(pid int) map[string]float64
+	// workers lists the processes that take new requests; a reload replaces them at once. nil: they are not known.
+	workers func(pid int) []string
+	// counts is the parameter that says how many workers there are; empty: none does.
+	counts string
 }
 
 // kindOf makes the row that a kind of server has in the table of kinds.

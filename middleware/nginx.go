@@ -15,24 +15,21 @@ var Nginx = kindOf(&server{
 	line: func(name string) string {
 		return `(?m)^((?:[^#\r\n]*[ \t;{}])?` + name + `[ \t]+)([^ \t\r\n;]+)([ \t]*;)`
 	},
-	tell: nginxWorkers,
+	workers: nginxWorkers, counts: "worker_processes",
 }, "worker_processes and worker_connections")
 
-// nginxWorkers counts the workers of an nginx that take new requests. Workers that end soon say so in their command line.
-func nginxWorkers(pid int) map[string]float64 {
+// nginxWorkers lists the workers of an nginx that take new requests. Workers that only finish old requests say so in their
+// command line.
+func nginxWorkers(pid int) (workers []string) {
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(pid), "children"))
 	if err != nil {
 		return nil
 	}
-	workers := 0
 	for child := range strings.FieldsSeq(string(data)) {
 		title, err := os.ReadFile(filepath.Join("/proc", child, "cmdline"))
 		if err == nil && strings.HasPrefix(string(title), "nginx: worker process") && !strings.Contains(string(title), "shutting down") {
-			workers++
+			workers = append(workers, child)
 		}
 	}
-	if workers == 0 {
-		return nil
-	}
-	return map[string]float64{"worker_processes": float64(workers)}
+	return workers
 }

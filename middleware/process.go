@@ -26,6 +26,9 @@ const (
 	watchEvery = 20 * time.Millisecond
 )
 
+// workersWait is how long new workers may take to start after a reload.
+const workersWait = 5 * time.Second
+
 // running returns the id of the server's main process; 0 if the configuration names no file for it. It is an error if the server does not
 // run.
 func (d *Driver) running() (pid int, err error) {
@@ -61,8 +64,10 @@ func (d *Driver) runs(pid int) error {
 	return nil
 }
 
-// reload makes the server read its files again, and watches it for a moment.
+// reload makes the server read its files again, and watches it for a moment. If its workers are known, some must be new afterwards: a
+// server whose reload fails keeps its old workers.
 func (d *Driver) reload(ctx context.Context, pid int) error {
+	before := d.workers(pid)
 	if len(d.Reload) > 0 {
 		if _, err := program.Run(ctx, d.Reload, nil, commandLimits); err != nil {
 			return err
@@ -79,7 +84,15 @@ func (d *Driver) reload(ctx context.Context, pid int) error {
 			return fmt.Errorf("after the reload %w", err)
 		}
 	}
-	return nil
+	if len(before) == 0 {
+		return nil
+	}
+	for end := time.Now().Add(workersWait); time.Now().Before(end); time.Sleep(watchEvery) {
+		if slices.ContainsFunc(d.workers(pid), func(w string) bool { return !slices.Contains(before, w) }) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s still has its old workers %v after the reload: its error log says why", d.target, workersWait)
 }
 
 // inPlace runs a command in a mount namespace in which the candidate is in the file's place. Nothing else sees that.

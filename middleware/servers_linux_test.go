@@ -335,6 +335,40 @@ func TestNginxUnderLoad(t *testing.T) {
 	await(t, url+"/page.html", "a page\n<nil>")
 }
 
+// TestAReloadThatFailsAlthoughTheCheckPasses makes nginx listen on a port that is in use, which its check does not mind.
+func TestAReloadThatFailsAlthoughTheCheckPasses(t *testing.T) {
+	nginx, port := need.Program(t, "nginx"), freePort(t)
+	files := nginxFiles(port)
+	files["nginx.tmpl"] = strings.Replace(files["nginx.conf"], "listen 127.0.0.1:"+port, "listen 127.0.0.1:{{.port}}", 1)
+	dir := site(t, files)
+	config := filepath.Join(dir, "nginx.conf")
+	launch(t, dir, nginx, "-c", config, "-g", "daemon off;")
+	url := "http://127.0.0.1:" + port
+	await(t, url+"/page.html", "a page\n<nil>")
+	before, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	kind := *Nginx.Defaults().server
+	kind.line = nil // from a template
+	d := openServer(t, kindOf(&kind, ""), Settings{PID: filepath.Join(dir, "nginx.pid"), Check: []string{nginx, "-t", "-c", config},
+		File: config, Template: filepath.Join(dir, "nginx.tmpl"), Parameters: []Parameter{{Name: "port", Max: 65535}}})
+	err = d.Set(t.Context(), "port", float64(taken.Addr().(*net.TCPAddr).Port))
+	if err == nil || !strings.Contains(err.Error(), "so the old one is back and in force: nginx still has its old workers") {
+		t.Errorf("%v", err)
+	}
+	if after, err := os.ReadFile(config); err != nil || string(after) != string(before) {
+		t.Errorf("the file is changed: %s, %v", after, err)
+	}
+	await(t, url+"/page.html", "a page\n<nil>")
+	closeServer(t, d, config, string(before))
+}
+
 // TestABrokenTemplateOfARealServer checks that nginx refuses what a broken template makes, and goes on as before.
 func TestABrokenTemplateOfARealServer(t *testing.T) {
 	nginx, port := need.Program(t, "nginx"), freePort(t)
