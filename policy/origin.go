@@ -177,6 +177,11 @@ func Origin(o *quell.Observation, usual *UsualWaits) (quell.Waits, bool) {
 	if !ok {
 		return quell.Waits{}, false
 	}
+	return w.told(hidden, usual), true
+}
+
+// told returns the shares of the waiting, with the largest cause if it is named.
+func (w waited) told(hidden *float64, usual *UsualWaits) quell.Waits {
 	told := w.shares()
 	told.Hidden = hidden
 	if top := w.largest(); w.of(top) >= longWait*w.wanted() {
@@ -184,7 +189,7 @@ func Origin(o *quell.Observation, usual *UsualWaits) (quell.Waits, bool) {
 			told.Cause = top
 		}
 	}
-	return told, true
+	return told
 }
 
 // origin divides an instance's waiting. hidden is the neighbours' use of its processors, a fraction of them; nil if it is not known.
@@ -266,11 +271,11 @@ func noteOrigins(g *group, before map[string]*UsualWaits, plan *quell.Plan) (usu
 		if !m.fresh {
 			continue
 		}
-		w, _, ok := origin(m.Observation)
+		w, hidden, ok := origin(m.Observation)
 		if !ok {
 			continue
 		}
-		told, _ := Origin(m.Observation, was)
+		told := w.told(hidden, was)
 		if told.Cause == "" || told.Cause == quell.OwnCause {
 			if was != nil || w.sum() > w.Own { // waiting for itself alone is not worth remembering
 				keep(m.ID, was.with(w))
