@@ -26,10 +26,40 @@ type Plan struct {
 	PredictedAtCapacityMS map[string]float64  `json:"predicted_at_capacity_ms,omitempty"`
 	Severity              map[string]float64  `json:"severity,omitempty"` // the values that the decision used, after calibration
 	Cause                 map[string]Resource `json:"cause,omitempty"`
-	Limiter               map[string]string   `json:"limiter,omitempty"` // what limits the capacity: one of several resources, "override", "errors" or "cut"
-	Waits                 map[string]Waits    `json:"waits,omitempty"`   // of control groups, and of instances that wait long for others
-	Tenants               map[string]Tenant   `json:"tenants,omitempty"` // of control groups
+	Limiter               map[string]string   `json:"limiter,omitempty"`   // what limits the capacity: one of several resources, "override", "errors" or "cut"
+	Waits                 map[string]Waits    `json:"waits,omitempty"`     // of control groups, and of instances that wait long for others
+	Tenants               map[string]Tenant   `json:"tenants,omitempty"`   // of control groups
+	Authority             Authority           `json:"authority,omitempty"` // how far the plan could go; absent: no limit
+	Would                 *Would              `json:"would,omitempty"`     // what the policy wanted, if it could not go that far
 	Reasons               []Reason            `json:"reasons,omitempty"`
+}
+
+// Authority says how far a policy's plans may go. Evidence grants it, and a person can set it.
+type Authority string
+
+// The levels of authority. With Full a policy may do everything that the guard allows.
+const (
+	AuthorityAdvise Authority = "advise" // only say what it would do
+	AuthorityStep   Authority = "step"   // small changes
+	Full            Authority = "full"
+)
+
+// Authorities lists the levels, the lowest first.
+var Authorities = []Authority{AuthorityAdvise, AuthorityStep, Full}
+
+// UnmarshalText accepts exactly the names in Authorities, and the empty text.
+func (a *Authority) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
+		*a = ""
+		return nil
+	}
+	return parseEnum(a, "authority", b, Authorities)
+}
+
+// Would is what a policy wanted but was not allowed to do.
+type Would struct {
+	Weights map[string]float64 `json:"weights,omitempty"`
+	Group   *GroupChange       `json:"group,omitempty"`
 }
 
 // Part is a part of a plan that asks for an action.

@@ -64,6 +64,7 @@ type Guard struct {
 	StaleAfter int           // periods without a reading after which an instance is stale
 	Fade       int           // further periods over which a stale instance's weight moves to an equal share
 	ErrorRate  float64       // an instance with a higher fraction of failed requests never gains weight
+	Undo       bool          // a change after which the service is worse than before, and than predicted, is taken back
 }
 
 // Reporting returns the period at which readings are needed: that of the fast policy if there is one, else Sampling.
@@ -80,7 +81,7 @@ func DefaultService() Service {
 		Sampling: 10 * time.Second,
 		Policy:   Policy{Name: "prima"},
 		Group:    Group{Min: 1, Max: 10, Startup: 30 * time.Second, Replace: Replace{Every: 15 * time.Minute}},
-		Guard:    Guard{Floor: 0.05, Step: 0.5, StaleAfter: 3, Fade: 10, ErrorRate: 0.05},
+		Guard:    Guard{Floor: 0.05, Step: 0.5, StaleAfter: 3, Fade: 10, ErrorRate: 0.05, Undo: true},
 		Mode:     Act,
 	}
 }

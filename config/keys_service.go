@@ -59,6 +59,8 @@ func guardKeys(g *quell.Guard) keys.Table {
 		keys.Opt("fade", keys.Whole(&g.Fade).AtLeast(0), "number of further periods in which a stale instance's weight moves to an equal share"),
 		keys.Opt("error_rate", keys.Share(&g.ErrorRate).Between(0, 1),
 			"an instance whose share of failed requests is larger never gains weight; 0% turns it off"),
+		keys.Opt("undo", keys.Bool(&g.Undo),
+			"whether a change is taken back after which the service is worse than before, and worse than predicted"),
 	}
 }
 

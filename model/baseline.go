@@ -26,6 +26,16 @@ type baselineRow struct {
 // CompileBaseline prepares the isolation table of a resource. confidence is the confidence level of the one-sided test in
 // Eq. 1, a fraction in [0.5, 1). If the table is missing, the error wraps quell.ErrNoData.
 func CompileBaseline(m *Models, r quell.Resource, confidence float64) (*Baseline, error) {
+	return CompileBaselineOf(m, r, "", confidence)
+}
+
+// CompileBaselineOf is CompileBaseline for instances of one type, which differ if the models were learned in place.
+func CompileBaselineOf(m *Models, r quell.Resource, instanceType string, confidence float64) (*Baseline, error) {
+	return compileBaseline(m.tabulated(r, instanceType), r, confidence)
+}
+
+// compileBaseline is CompileBaseline for models with tables.
+func compileBaseline(m *Models, r quell.Resource, confidence float64) (*Baseline, error) {
 	if !(confidence >= 0.5 && confidence < 1) {
 		return nil, &quell.InvalidError{Path: "confidence", Problem: fmt.Sprintf("%v is outside 0.5 to below 1", confidence)}
 	}

@@ -10,6 +10,7 @@ import (
 // Spec says which tables of the models a predictor uses, and how.
 type Spec struct {
 	Resource          quell.Resource
+	InstanceType      string // of what was learned in place; types without a law of their own get that of their kin
 	Metric            quell.Metric
 	InterferenceModel quell.InterferenceModel
 	Confidence        float64 // confidence level of the one-sided test in Eq. 1, a fraction
@@ -41,7 +42,8 @@ func Compile(m *Models, s Spec) (*Predictor, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("models: %w", err)
 	}
-	baseline, err := CompileBaseline(m, s.Resource, s.Confidence)
+	m = m.tabulated(s.Resource, s.InstanceType)
+	baseline, err := compileBaseline(m, s.Resource, s.Confidence)
 	if err != nil {
 		return nil, err
 	}

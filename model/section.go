@@ -7,6 +7,7 @@ import "encoding/json"
 var kinds = []kind{
 	primaKind,
 	dialKind,
+	liveKind,
 }
 
 // Section is a part of the models that is fitted, read and used on its own. Its kind has its own file and a line in the table.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -176,10 +177,11 @@ func (gd *guarded) fractions(give eased) []fraction {
 
 // step returns how far a share may move in this plan; 1 means any distance.
 func (gd *guarded) step(give eased) float64 {
-	if gd.in.Service.Guard.Step == 0 {
+	part := cmp.Or(gd.in.stepPart, 1)
+	if gd.in.Service.Guard.Step == 0 && part >= 1 || math.IsInf(part, 1) {
 		return 1
 	}
-	step := gd.in.Service.Guard.Step * gd.equal()
+	step := math.Min(1, part*cmp.Or(gd.in.Service.Guard.Step, 1)*gd.equal())
 	return step + math.Max(0, 1-step)*give.step
 }
 

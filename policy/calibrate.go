@@ -42,7 +42,7 @@ func (m *member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool 
 	s := &m.senses[by]
 	mem.Offset *= 1 - set.CalibrationDecay
 	latency, n := m.newLatency(in.Service)
-	mem.doubt(s.explain(in, by, s.use, latency), n, set.Confirm)
+	mem.doubt(m.explain(in, by, s.use, latency), n, set.Confirm)
 	if mem.Offset < leastOffset {
 		mem.Offset = 0
 	}
@@ -63,7 +63,7 @@ func (m *member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool 
 	least, use := mem.CollectedMS, mem.CollectedUse
 	mem.forgetCollected()
 	s.severity = s.measured
-	offset := s.explain(in, by, use, least)
+	offset := m.explain(in, by, use, least)
 	s.severity += mem.Offset
 	if least <= threshold || offset <= mem.Offset {
 		return false
@@ -103,7 +103,7 @@ func (m *member) predict(in *Input) (longest float64, by int) {
 		if s.out {
 			continue
 		}
-		if ms := in.contended[i].predictor.ResponseTime(s.use, s.severity); ms > longest {
+		if ms := in.contended[i].of(m.Type).predictor.ResponseTime(s.use, s.severity); ms > longest {
 			longest, by = ms, i
 		}
 	}
@@ -112,9 +112,9 @@ func (m *member) predict(in *Input) (longest float64, by int) {
 
 // explain returns what must be added to the severity so that the model gives the response time latencyMS. The sum stays within the trained
 // range.
-func (s *sense) explain(in *Input, i int, use, latencyMS float64) float64 {
-	predictor := in.contended[i].predictor
-	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-s.severity)
+func (m *member) explain(in *Input, i int, use, latencyMS float64) float64 {
+	predictor := in.contended[i].of(m.Type).predictor
+	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-m.senses[i].severity)
 }
 
 // newLatency returns the response time of the instance's observation and its number of requests. Both are 0 if there is no observation

@@ -11,6 +11,7 @@ import (
 // those that the last decision wanted, multiplied by the snapshot's factors, within the guard's bounds. It changes only weights. The
 // returned memory differs from prev only in the record of the wanted shares, which the next decision uses. prev is not changed.
 func (e *Engine) Compose(s *quell.Snapshot, prev State) (quell.Plan, State) {
+	e, _ = e.inForce(prev.Learned)
 	in := e.input(s, &prev)
 	in.between = true
 	g := perceive(in, prev.Instances)

@@ -21,7 +21,7 @@ func (m *member) rate(in *Input, rates []float64) {
 		if s.out {
 			continue
 		}
-		predictor := in.contended[i].predictor
+		predictor := in.contended[i].of(m.Type).predictor
 		s.interfering = predictor.Interfering(s.use, s.severity)
 		s.capacity = predictor.Capacity(s.interfering, threshold)
 		if capacity := s.capacity * rates[i]; capacity < m.capacity {
@@ -61,7 +61,7 @@ func (m *member) carriesAt(in *Input, rates []float64, thresholdMS float64) floa
 	least := math.Inf(1)
 	for i := range m.senses {
 		if s := &m.senses[i]; !s.out {
-			least = math.Min(least, math.Min(in.contended[i].predictor.Capacity(s.interfering, thresholdMS), 1-s.interfering)*rates[i])
+			least = math.Min(least, math.Min(in.contended[i].of(m.Type).predictor.Capacity(s.interfering, thresholdMS), 1-s.interfering)*rates[i])
 		}
 	}
 	return least
@@ -76,7 +76,7 @@ func (m *member) responseAt(in *Input, rates []float64, load float64) float64 {
 		if s.out {
 			continue
 		}
-		predictor := in.contended[i].predictor
+		predictor := in.contended[i].of(m.Type).predictor
 		use := math.Min(load/rates[i], predictor.MaxUtilization())
 		longest = math.Max(longest, predictor.ResponseTime(use, predictor.SeverityAt(use, s.interfering)))
 	}

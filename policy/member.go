@@ -98,7 +98,7 @@ func (m *member) perceive(in *Input) {
 	m.mem.of(in.contended, felt)
 	if m.fresh = isFresh(in, m.Observation); m.fresh {
 		for i := range felt {
-			m.senses[i].otherwise, m.senses[i].clear = felt[i].take(in, &in.contended[i], m.Observation)
+			m.senses[i].otherwise, m.senses[i].clear = felt[i].take(in, in.contended[i].of(m.Type), m.Observation)
 		}
 		m.failing = isFailing(in, m.Instance)
 	}

@@ -23,6 +23,7 @@ type Input struct {
 	between    bool                       // the plan is made between two decisions (Compose): it only combines shares, and counts no snapshots
 	byCapacity bool                       // the policy uses capacity: every resource has a predictor
 	dial       *model.Dial                // nil: the models do not have this section
+	stepPart   float64                    // guard.step is multiplied by this; 0 means 1
 }
 
 // several returns whether the policy uses more than one resource.
@@ -45,6 +46,7 @@ type Engine struct {
 	senses    Senses
 	contended []contended
 	dial      *model.Dial
+	learning  *learning // nil: the models are those that it was compiled with
 }
 
 // NewEngine compiles a configuration with its models, which may be nil. If the policy cannot work with these models,
@@ -84,6 +86,29 @@ func (e *Engine) Resource() quell.Resource { return e.contended[0].resource }
 // Decide returns the plan for the snapshot, bounded by the guard, and the memory for the next snapshot. prev is not
 // changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
+	if e.learning == nil {
+		return e.decide(s, prev)
+	}
+	if prev.Trust.Level == "" {
+		prev.Trust.Level = quell.AuthorityAdvise // nobody trained these models: they have to show that they hold
+	}
+	learned := e.learn(s, prev.Learned)
+	now, lacks := e.inForce(learned)
+	before := prev.Trust
+	if lacks != nil {
+		prev.Trust = Trust{} // equal weights need none
+	}
+	plan, st := now.decide(s, prev)
+	st.Learned = learned
+	if lacks != nil {
+		st.Trust, plan.Authority = before, quell.AuthorityAdvise
+	}
+	e.tellLearning(&plan, learned, lacks)
+	return plan, st
+}
+
+// decide decides with the models that the engine was compiled with.
+func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	st := prev.carried(e.service.Policy.Name)
 	in := e.input(s, &prev)
 	g := perceive(in, prev.Instances)
@@ -94,9 +119,12 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 		in.Service = ofFixedSize(e.service, len(g.ready)+g.starting+g.held)
 	}
 	g.present(st.HandingOver, st.HandingOver && prev.Policy == st.Policy)
+	w := watch(in, g, prev.Trust)
 	plan := e.decides(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
+	w.restrict(&plan)
 	guard(in, g, &plan)
+	st.Trust = w.follow(&plan)
 	noteHeld(g, &plan)
 	if e.row.needs != noModels {
 		noteSeverity(g, &plan)

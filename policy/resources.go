@@ -76,6 +76,16 @@ type contended struct {
 	resource  quell.Resource
 	baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
 	predictor *model.Predictor // nil for policies that need no models
+
+	types map[string]*contended // of types of instances that have models of their own; nil: all have the same
+}
+
+// of returns the resource with the models of a type of instance.
+func (c *contended) of(instanceType string) *contended {
+	if own, ok := c.types[instanceType]; ok {
+		return own
+	}
+	return c
 }
 
 // contend compiles the models of the resources. It puts the resource first that requests fill first on an instance without neighbours,
@@ -109,14 +119,22 @@ func contend(r row, senses Senses, slo quell.SLO, models *model.Models) ([]conte
 }
 
 func compile(needs need, resource quell.Resource, senses Senses, metric quell.Metric, models *model.Models) (c contended, err error) {
+	return compileOf(needs, resource, "", senses, metric, models)
+}
+
+// compileOf compiles the models of a resource for a type of instance; "" means any.
+func compileOf(
+	needs need, resource quell.Resource, instanceType string, senses Senses, metric quell.Metric, models *model.Models,
+) (c contended, err error) {
 	c.resource = resource
-	c.baseline, err = model.CompileBaseline(models, resource, senses.Confidence)
+	c.baseline, err = model.CompileBaselineOf(models, resource, instanceType, senses.Confidence)
 	if needs == noModels || needs == baselineOnly && errors.Is(err, quell.ErrNoData) {
 		return c, nil
 	}
 	if needs == allModels {
 		c.predictor, err = model.Compile(models, model.Spec{
-			Resource: resource, Metric: metric, InterferenceModel: senses.InterferenceModel, Confidence: senses.Confidence,
+			Resource: resource, InstanceType: instanceType, Metric: metric, InterferenceModel: senses.InterferenceModel,
+			Confidence: senses.Confidence,
 		})
 	}
 	return c, err

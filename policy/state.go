@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
 )
 
 // State is the memory of an engine between snapshots. It holds the last readings of the instances, the guard's records of
@@ -25,6 +26,9 @@ type State struct {
 
 	// HandingOver says that another policy decided before, and that the weights in force are still that policy's.
 	HandingOver bool `json:"handing_over,omitempty"`
+
+	Learned *model.Learner `json:"learned,omitempty"` // models that were learned in place
+	Trust   Trust          `json:"trust,omitzero"`    // how far plans may go
 }
 
 // InstanceState is what is remembered of one instance. It is smaller than 128 bytes, because a map holds values up to
@@ -102,7 +106,7 @@ type Clamped struct {
 // is dropped and the handover of shares begins.
 func (s State) carried(policy string) State {
 	if s.Policy != policy {
-		return State{Policy: policy, HandingOver: s.Policy != ""}
+		return State{Policy: policy, HandingOver: s.Policy != "", Learned: s.Learned, Trust: s.Trust}
 	}
 	s.Instances = nil
 	return s
@@ -151,6 +155,8 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		Used        map[quell.Resource]float64 `json:"used"`
 		Usual       map[string]*UsualWaits     `json:"usual"`
 		HandingOver bool                       `json:"handing_over"`
+		Learned     *model.Learner             `json:"learned"`
+		Trust       Trust                      `json:"trust"`
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return err
@@ -160,7 +166,8 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("memory of policy %s: %w", raw.Policy, err)
 	}
-	next := State{Policy: raw.Policy, Memory: memory, Used: raw.Used, Usual: raw.Usual, HandingOver: raw.HandingOver}
+	next := State{Policy: raw.Policy, Memory: memory, Used: raw.Used, Usual: raw.Usual, HandingOver: raw.HandingOver, Learned: raw.Learned,
+		Trust: raw.Trust}
 	if raw.Instances != nil {
 		next.Instances = make(map[string]InstanceState, len(raw.Instances))
 	}

@@ -18,13 +18,12 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/train"
 )
 
 // needsModels returns whether one of the selected runs, or the command itself, needs models.
 func (o *labRun) needsModels(sc *scenario.Scenario) bool {
-	return o.validate || o.probing || slices.ContainsFunc(o.chosen(sc), func(r scenario.Run) bool { return policy.Trained(r.Policy.Name) })
+	return o.validate || o.probing || slices.ContainsFunc(o.chosen(sc), trained)
 }
 
 // labTraining has all values on which models depend. Scenarios for which these are the same share models.

@@ -29,6 +29,7 @@ type simOptions struct {
 	policies []string
 	seed     uint64
 	json     string
+	learn    bool
 }
 
 func simCommand() *cobra.Command {
@@ -49,6 +50,7 @@ func simCommand() *cobra.Command {
 	f.StringVar(&o.models, "models", "", "use these models; default: train on simulated machines first")
 	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the random arrivals, neighbours and training; default: the scenario's")
+	f.BoolVar(&o.learn, "learn", false, "also play every run that needs models without training: the policy learns them during the run")
 	f.StringVar(&o.json, "json", "", "write the results to this file")
 	return cmd
 }
@@ -61,7 +63,26 @@ func (o *simOptions) load(path string, seeded bool) (*scenario.Scenario, error) 
 	if seeded {
 		sc.Seed = o.seed
 	}
-	return sc, choosePolicies(path, data, sc, o.policies)
+	if err := choosePolicies(path, data, sc, o.policies); err != nil {
+		return nil, err
+	}
+	if o.learn {
+		sc.Runs = withLearning(sc.Runs)
+	}
+	return sc, nil
+}
+
+// withLearning adds to every run that needs models one that learns them.
+func withLearning(runs []scenario.Run) []scenario.Run {
+	for _, r := range slices.Clone(runs) {
+		if trained(r) {
+			r.Models = scenario.Learn
+			if !slices.Contains(runs, r) {
+				runs = append(runs, r)
+			}
+		}
+	}
+	return runs
 }
 
 // choosePolicies keeps only the runs of these policies. For a policy that has no run it adds one with least-connections scheduling.
@@ -112,7 +133,7 @@ func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io
 	if o.models != "" {
 		return model.Load(o.models)
 	}
-	if !slices.ContainsFunc(sc.Runs, func(r scenario.Run) bool { return policy.Trained(r.Policy.Name) }) {
+	if !slices.ContainsFunc(sc.Runs, trained) {
 		return nil, nil
 	}
 	began := time.Now()
@@ -128,6 +149,9 @@ func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io
 	fmt.Fprintf(errs, "Trained on %d simulated runs in %.1f s.\n", report.Rows, time.Since(began).Seconds())
 	return models, nil
 }
+
+// trained returns whether a run's policy needs trained models.
+func trained(r scenario.Run) bool { return policy.Trained(r.Policy.Name) && r.Models != scenario.Learn }
 
 // simulate plays all runs of all services, as many at once as there are processors. The results are in the order of the runs, and
 // within each run in the order of the services. Each service's seed is one larger than the previous one's; the first has the

@@ -82,6 +82,7 @@ func TestEntrants(t *testing.T) {
 		"prima/roundrobin", "prima/leastconn", "prima/random2", "prima/ewma", "prima/prequal",
 		"prima (total)/leastconn", "prima (total)/roundrobin", "prima (headroom 70%)/leastconn", "prima (spare 1)/leastconn",
 		"prima (share tail)/leastconn", "prima (share tail)/roundrobin",
+		"prima/leastconn learning", "prima/ewma learning",
 		"lsf/roundrobin", "lsf/leastconn", "lsf/random2", "lsf/ewma",
 		"knapsack/roundrobin x2", "knapsack/leastconn x2", "knapsack/random2 x2", "knapsack/ewma x2",
 	}

@@ -21,6 +21,7 @@ type Entrant struct {
 	Strain     float64          `json:"strain,omitempty"` // of the clairvoyant; 0: the value that turns out best
 	// Ejection is the setting of Envoy's outlier detection in front of the group; empty: off.
 	Ejection scenario.Ejection `json:"ejection,omitempty"`
+	Models   scenario.Models   `json:"models,omitempty"` // learn: nothing was trained; empty: from training
 }
 
 // Two policies that the arena treats specially: subject is the one that is judged, PRIMA; plain is the one that leaves all to the
@@ -43,6 +44,9 @@ func (e Entrant) Series() string {
 		name += " (" + e.Change + ")"
 	}
 	name += "/" + string(e.Scheduling)
+	if e.Models == scenario.Learn {
+		name += " learning"
+	}
 	if e.Ejection != "" {
 		name += " ejection " + string(e.Ejection)
 	}
@@ -65,7 +69,7 @@ func (e Entrant) Title() string { return strings.TrimSpace(e.Series() + " " + e.
 
 // run returns the entrant as a run that the simulator can play.
 func (e Entrant) run(sc *scenario.Scenario) scenario.Run {
-	r := scenario.Run{Policy: quell.Policy{Name: e.Policy}, Scheduling: e.Scheduling, Fixed: e.Fixed, Ejection: e.Ejection}
+	r := scenario.Run{Policy: quell.Policy{Name: e.Policy}, Scheduling: e.Scheduling, Fixed: e.Fixed, Ejection: e.Ejection, Models: e.Models}
 	for _, f := range forms(sc, e.Policy) {
 		if f.Change == e.Change && f.Step == e.Target {
 			r.Policy = f.Policy
@@ -89,7 +93,7 @@ func forms(sc *scenario.Scenario, name string) []policy.Variant {
 
 // entrantOf returns the entrant that does the same as a run of the scenario.
 func entrantOf(sc *scenario.Scenario, r scenario.Run) Entrant {
-	e := Entrant{Policy: r.Policy.Name, Scheduling: r.Scheduling, Fixed: sc.Size(r), Ejection: r.Ejection}
+	e := Entrant{Policy: r.Policy.Name, Scheduling: r.Scheduling, Fixed: sc.Size(r), Ejection: r.Ejection, Models: r.Models}
 	own := sc.PolicyOf(r)
 	for _, f := range forms(sc, r.Policy.Name) {
 		if f.Policy == own {
@@ -135,10 +139,13 @@ func variants(sc *scenario.Scenario, name string) (list []Entrant) {
 	if policy.EqualShares(name) || name == subject {
 		schedulings = quell.Schedulings // Prequal too, though it ignores weights: shares are equal, or the group's size alone is of use
 	}
+	if name == subject {
+		list = append(list, over([]quell.Scheduling{quell.LeastConn, quell.EWMA}, Entrant{Policy: name, Models: scenario.Learn})...)
+	}
 	e := Entrant{Policy: name, Fixed: sc.Size(scenario.Run{Policy: quell.Policy{Name: name}})}
 	further := policy.Variants(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}}))
 	if !slices.ContainsFunc(further, func(v policy.Variant) bool { return v.Step != "" }) {
-		list = over(schedulings, e)
+		list = append(list, over(schedulings, e)...)
 	}
 	for _, v := range further {
 		if len(v.Schedulings) == 0 {
@@ -161,7 +168,7 @@ func over(schedulings []quell.Scheduling, e Entrant) []Entrant {
 }
 
 // untrained says whether the entrant needs no models.
-func (e Entrant) untrained() bool { return !policy.Trained(e.Policy) }
+func (e Entrant) untrained() bool { return !policy.Trained(e.Policy) || e.Models == scenario.Learn }
 
 // checkPolicies refuses names of policies that do not exist.
 func checkPolicies(names []string) error {

@@ -413,6 +413,9 @@ func Title(sc *scenario.Scenario, run scenario.Run) string {
 	if run.Ejection != "" {
 		title += " ejection " + string(run.Ejection)
 	}
+	if run.Models == scenario.Learn {
+		title += " learning"
+	}
 	if n := sc.Size(run); n > 0 {
 		title = fmt.Sprintf("%s x%d", title, n)
 	}

@@ -140,6 +140,8 @@ func runKeys(r *Run) keys.Table {
 			Or("the rig's own; in a lab HAProxy"),
 		keys.Opt("ejection", keys.OneOf(&r.Ejection, Ejections),
 			"balancer envoy: its outlier detection, as it is by default or tuned to act soon").Or("off"),
+		keys.Opt("models", keys.OneOf(&r.Models, []Models{Learn}), "learn: nothing was trained, the policy learns its models during the run").
+			Or("from training"),
 		keys.Opt("fixed", keys.Whole(&r.Fixed).AtLeast(1), "size of the group in this run").Or("instances.fixed where the policy does not scale"),
 	}
 }

@@ -155,7 +155,14 @@ type Run struct {
 	// Balancer is the program that distributes the requests, if the rig supports several such programs; empty: the rig's default.
 	Balancer Balancer
 	Ejection Ejection `json:",omitzero"` // for balancer envoy
+	Models   Models   `json:",omitzero"` // where the policy's models come from; empty: from training
 }
+
+// Models says where a run's policy gets its models from.
+type Models string
+
+// Learn means that nothing was trained: the policy learns its models during the run.
+const Learn Models = "learn"
 
 // Balancer is a program that distributes requests.
 type Balancer string

@@ -272,6 +272,8 @@ func (c *checker) runs(s *Scenario) {
 			"envoy plays only policy %s with scheduling random2, its least request, or roundrobin", policy.Plain)
 		c.need(r.Ejection == "" || slices.Contains(Ejections, r.Ejection), path+".ejection", "unknown ejection %q", r.Ejection)
 		c.need(r.Ejection == "" || r.Balancer == Envoy, path+".ejection", "is Envoy's: give the run balancer: envoy")
+		c.need(r.Models == "" || r.Models == Learn, path+".models", "unknown source of models %q", r.Models)
+		c.need(r.Models == "" || policy.Feels(r.Policy.Name), path+".models", "policy %s needs no models", r.Policy.Name)
 		r.Policy = s.PolicyOf(r)
 		first, twice := seen[r]
 		c.need(!twice, path, "is the same as runs[%d]", first)

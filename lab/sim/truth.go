@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -20,6 +21,9 @@ func Policies() []string {
 func (s *simulation) newEngine() (*policy.Engine, error) {
 	if s.service.Policy.Name == Clairvoyant {
 		return newClairvoyant(s.service, func() *Truth { return s.foresight.truth() }), nil
+	}
+	if s.Run.Models == scenario.Learn {
+		return policy.NewLearningEngine(s.service, nil)
 	}
 	return policy.NewEngine(s.service, s.Models)
 }

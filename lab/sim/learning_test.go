@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
+)
+
+// PRIMA that begins without models learns them and acts.
+func TestLearnsDuringTheRun(t *testing.T) {
+	sc := exampleScenario(t, "noisy-neighbour")
+	run := scenario.Run{Policy: quell.Policy{Name: policy.Default()}, Scheduling: quell.LeastConn, Models: scenario.Learn}
+	acted := 0
+	var last policy.State
+	r, err := Run(t.Context(), Options{Scenario: sc, Run: run, Plans: func(p *quell.Plan) {
+		if p.Group != nil && p.Group.Add > 0 {
+			acted++
+		}
+	}, check: func(s *simulation) error { last = s.state; return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	law := last.Learned.Live().Best(quell.Network)
+	if law == nil || acted == 0 {
+		t.Fatalf("law %+v, %d plans that add instances", law, acted)
+	}
+	if law.R0MS < 8 || law.R0MS > 13 {
+		t.Errorf("a request of 50 KB over 40 Mbit/s takes 10 ms alone; learned were %.2f", law.R0MS)
+	}
+	if r.SLO.ViolationShare > 0.5 {
+		t.Errorf("violation in %.0f%% of the time", 100*r.SLO.ViolationShare)
+	}
+}
+
+func exampleScenario(t *testing.T, name string) *scenario.Scenario {
+	t.Helper()
+	file := filepath.Join("../../examples/scenarios", name+".yaml")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc, err := scenario.Parse(file, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sc
+}
+
+// wronged returns models whose response times belong to another utilisation: with a factor of 2 an instance seems to carry twice what it
+// can, with 0.5 half.
+func wronged(m *model.Models, factor float64) *model.Models {
+	prima := *m.Prima()
+	prima.ResponseTime = map[quell.Resource][]model.ResponseTime{}
+	for r, rows := range m.Prima().ResponseTime {
+		for _, row := range rows {
+			scaled := func(ms *float64) *float64 {
+				if ms == nil {
+					return nil
+				}
+				v := *ms / factor
+				return &v
+			}
+			row.LatencyMS = quell.Latency{Mean: scaled(row.LatencyMS.Mean), P50: scaled(row.LatencyMS.P50), P90: scaled(row.LatencyMS.P90),
+				P95: scaled(row.LatencyMS.P95), P99: scaled(row.LatencyMS.P99), N: row.LatencyMS.N}
+			prima.ResponseTime[r] = append(prima.ResponseTime[r], row)
+		}
+	}
+	return &model.Models{Trained: m.Trained, Sections: []model.Section{&prima}}
+}
+
+// TestWrongModelsAreTakenBack plays a group that is large enough, with models by which half as many instances would do. The removal is
+// taken back before more than three periods miss the objective, and one more until the instances that had left are back. Models by which
+// twice as many are needed only cost.
+func TestWrongModelsAreTakenBack(t *testing.T) {
+	const period = 5 * time.Second
+	sc := plainScenario(4, 0, 40e6, 100*time.Second)
+	sc.Workload.Load = 1.4
+	sc.Service.Sampling, sc.Service.SLO = period, quell.SLO{Metric: quell.Mean, Threshold: 17 * time.Millisecond}
+	sc.Instances = scenario.Instances{Start: 4, Fixed: 4, Startup: time.Second}
+	sc.Judge = scenario.Judging{Window: period, Requests: 30}
+	right := prepared(t, sc)
+	for _, factor := range []float64{4, 0.5} {
+		for seed := range uint64(20) {
+			taken := 0
+			run := scenario.Run{Policy: quell.Policy{Name: policy.Default()}, Scheduling: quell.LeastConn}
+			count := func(p *quell.Plan) {
+				for _, why := range p.Reasons {
+					if why.Code == "taken_back" {
+						taken++
+					}
+				}
+			}
+			r, err := Run(t.Context(), Options{Scenario: sc, Run: run, Models: wronged(right, factor), Seed: seed + 1, Plans: count})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("factor %v, seed %d: %d changes taken back, %.0f s of violation, %.0f instance-seconds", factor, seed+1, taken,
+				r.SLO.ViolationS, r.InstanceSeconds)
+			if factor > 1 && taken == 0 {
+				t.Errorf("factor %v, seed %d: no change was taken back, %.0f s of violation", factor, seed+1, r.SLO.ViolationS)
+			}
+			if most := float64(taken) * 4 * period.Seconds(); r.SLO.ViolationS > most {
+				t.Errorf("factor %v, seed %d: %.0f s of violation, want at most %.0f", factor, seed+1, r.SLO.ViolationS, most)
+			}
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package model
+
+import (
+	"math"
+	"slices"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/stats"
+)
+
+const (
+	leastExponent = 0.05
+	// leastKnown are the windows, with probes and with response times, that a law needs.
+	leastKnown = 4
+	// narrow is the standard error of R0 and P0, as a fraction, above which no law is stated.
+	narrow = 0.15
+	// unknownAt is the half width of the interval of a capacity at which nothing is known.
+	unknownAt = 0.16
+	// mostProbes bounds the probes that a window is tested against, because the law itself is not exact.
+	mostProbes = 2000
+	// fitRounds is how often outliers are weighed again.
+	fitRounds = 8
+)
+
+// What is known of the exponents before the first window: processor sharing has 1, and a balancer makes it less.
+var (
+	priorProbe    = stats.Normal{Mean: 0.9, Stddev: 0.2}
+	priorExponent = stats.Normal{Mean: 0.9, Stddev: 0.25}
+	priorSeverity = stats.Normal{Mean: 0.9, Stddev: 0.25}
+	vague         = stats.Normal{Mean: 0, Stddev: 1e3}
+)
+
+// fit fits the law to the windows; nil if they tell too little. Interference only ever adds, so the times without load come from the calm
+// side: the probe from the lower part of all windows, and the response time from windows whose probes show no neighbours.
+func (r *Record) fit(slo quell.SLO, period int) *Law {
+	w := &Law{N: 0, By: r.By}
+	if !w.fitProbe(r.Windows) || !w.fitResponse(r.Windows) || !w.fitRatio(r.Windows, slo.Metric) {
+		return nil
+	}
+	w.SE.R0 = max(w.SE.R0, 0)
+	if w.SE.R0 > narrow || w.SE.P0 > narrow {
+		return nil
+	}
+	w.PerRequest = perRequest(r.Windows)
+	w.refine(r.Windows, slo.Metric)
+	w.state(slo)
+	if r.Drifted > 0 {
+		w.PeriodsSinceDrift = period - r.Drifted + 1
+	}
+	for _, e := range r.Errors[max(0, len(r.Errors)-listed):] {
+		w.ResidualsMS = append(w.ResidualsMS, round(e.PredictedMS*(math.Exp(e.Ratio)-1)))
+	}
+	return w
+}
+
+// listed is how many residuals the section lists.
+const listed = 32
+
+// fitProbe fits P0 and its exponent to windows without interference: it begins at the lower fifth of all windows, and takes in those that
+// chance explains.
+func (w *Law) fitProbe(windows []Window) bool {
+	var a [][]float64
+	var y, se, level []float64
+	for i := range windows {
+		x := &windows[i]
+		if x.ProbeN < fewest {
+			continue
+		}
+		a, y = append(a, []float64{1, crowding(x.Use)}), append(y, math.Log(x.ProbeMS))
+		se = append(se, math.Sqrt(max(x.Spread, 0.0025)/float64(x.ProbeN)+square(misfit)))
+		level = append(level, math.Log(x.ProbeMS)-priorProbe.Mean*crowding(x.Use))
+	}
+	if len(y) < leastKnown {
+		return false
+	}
+	slices.Sort(level)
+	middle := slices.Clone(se)
+	slices.Sort(middle)
+	// 0.84 standard deviations lie between the lower fifth and the middle of a normal distribution.
+	c := []float64{level[len(level)/5] + 0.84*middle[len(middle)/2], priorProbe.Mean}
+	weights := make([]float64, len(y))
+	for range fitRounds {
+		calm := 0
+		for i := range y {
+			z := (y[i] - c[0] - c[1]*a[i][1]) / se[i]
+			weights[i] = 0
+			if z > -3.5 && z < 2 {
+				weights[i] = 1 / square(se[i])
+				calm++
+			}
+		}
+		if calm < min(leastKnown, len(y)) {
+			break
+		}
+		x, covariance, ok := stats.Regress(a, y, weights, []stats.Normal{vague, priorProbe})
+		if !ok {
+			return false
+		}
+		c, w.SE.P0 = x, math.Sqrt(covariance[0][0])
+	}
+	if w.SE.P0 == 0 {
+		return false
+	}
+	w.P0MS, w.ProbeExponent = math.Exp(c[0]), min(max(c[1], leastExponent), steepestLaw)
+	w.fitSpread(windows, weights)
+	return finite(w.P0MS) && w.P0MS >= minProbeMS && w.P0MS < maxValue
+}
+
+// misfit is the error that a law has even where there is much data, as a fraction.
+const misfit = 0.04
+
+// fitSpread fits how much single probes vary without interference. weights are those of the windows with probes.
+func (w *Law) fitSpread(windows []Window, weights []float64) {
+	var a [][]float64
+	var b []float64
+	probes, i := 0, -1
+	for k := range windows {
+		x := &windows[k]
+		if x.ProbeN < fewest {
+			continue
+		}
+		if i++; weights[i] == 0 {
+			continue
+		}
+		root := math.Sqrt(float64(x.ProbeN))
+		a, b = append(a, []float64{root, root * x.Use}), append(b, root*x.Spread)
+		probes += x.ProbeN
+	}
+	if fitted, err := stats.LeastSquares(a, b); err == nil {
+		w.SpreadIdle, w.SpreadBusy = fitted[0], fitted[1]
+	}
+	w.SpreadIdle, w.SpreadBusy = min(max(w.SpreadIdle, 0.0004), widest), min(w.SpreadBusy, widest)
+	w.Probes = min(probes, mostProbes)
+}
+
+// fitResponse fits R0 and the exponents of use and severity. Outliers count less (Huber's weights).
+func (w *Law) fitResponse(windows []Window) bool {
+	var a [][]float64
+	var y, base []float64
+	for i := range windows {
+		x := &windows[i]
+		if x.ProbeN < fewest || x.N < fewest {
+			continue
+		}
+		a, y = append(a, []float64{1, crowding(x.Use), math.Log1p(w.felt(x))}), append(y, math.Log(x.MeanMS))
+		base = append(base, 1/(1/float64(x.N)+square(2*misfit)))
+	}
+	if w.N = len(y); w.N < leastKnown {
+		return false
+	}
+	weights, scale := slices.Clone(base), 1.0
+	prior := []stats.Normal{vague, priorExponent, priorSeverity}
+	var c []float64
+	var covariance [][]float64
+	for range fitRounds {
+		var ok bool
+		if c, covariance, ok = stats.Regress(a, y, weights, prior); !ok {
+			return false
+		}
+		z := make([]float64, len(y))
+		for i := range y {
+			z[i] = math.Abs(y[i]-c[0]-c[1]*a[i][1]-c[2]*a[i][2]) * math.Sqrt(base[i])
+		}
+		sorted := slices.Clone(z)
+		slices.Sort(sorted)
+		scale = max(1, sorted[len(sorted)/2]/0.6745)
+		for i := range z {
+			weights[i] = base[i] / square(scale) * min(1, 1.5*scale/max(z[i], 1e-9))
+		}
+	}
+	w.R0MS = math.Exp(c[0])
+	w.Exponent, w.SeverityExponent = min(max(c[1], leastExponent), steepestLaw), min(max(c[2], leastExponent), steepestLaw)
+	w.SE.R0, w.SE.Exponent = math.Sqrt(covariance[0][0]), math.Sqrt(covariance[1][1])
+	return finite(w.R0MS) && w.R0MS >= minProbeMS && w.R0MS < maxValue
+}
+
+// fitRatio learns how much larger the objective's metric is than the mean: the median over the windows.
+func (w *Law) fitRatio(windows []Window, metric quell.Metric) bool {
+	if metric == quell.Mean {
+		return true
+	}
+	var ratios []float64
+	for i := range windows {
+		if x := &windows[i]; x.N >= fewest && x.MetricMS > 0 {
+			ratios = append(ratios, x.MetricMS/x.MeanMS)
+		}
+	}
+	if len(ratios) < leastKnown {
+		return false
+	}
+	slices.Sort(ratios)
+	w.Ratio = map[quell.Metric]float64{metric: ratios[len(ratios)/2]}
+	return true
+}
+
+// perRequest is the use that one request per second causes: the median over windows in which requests did not wait for the resource.
+func perRequest(windows []Window) float64 {
+	var uses []float64
+	for i := range windows {
+		if x := &windows[i]; x.Rate > 0 && x.Use > 0.02 && x.Use < 0.85 {
+			uses = append(uses, x.Use/x.Rate)
+		}
+	}
+	if len(uses) < leastKnown {
+		return 0
+	}
+	slices.Sort(uses)
+	return uses[len(uses)/2]
+}
+
+const (
+	// reach is how far, in use and in the logarithm of 1 + severity, a window corrects the law.
+	reachUse, reachSeverity = 0.1, 0.3
+	// doubt is the weight of the law itself against the windows: its error is about 15%.
+	doubt = 1 / (0.15 * 0.15)
+	// leastRefined is the smallest correction that is kept.
+	leastRefined = 0.01
+)
+
+// refine corrects the law on the points of its tables by the windows near them, then makes it rise with use, as response times do.
+func (w *Law) refine(windows []Window, metric quell.Metric) {
+	ratio, _ := w.ratio(metric)
+	type residual struct{ use, severity, log, weight float64 }
+	var all []residual
+	for i := range windows {
+		x := &windows[i]
+		if x.ProbeN < fewest || x.N < fewest {
+			continue
+		}
+		felt := w.felt(x)
+		all = append(all, residual{min(x.Use, lawTop), math.Log1p(felt), math.Log(x.MetricMS / w.response(x.Use, felt, ratio)),
+			1 / (ratio*ratio/float64(x.N) + 0.01)})
+	}
+	levels := lawLevels()
+	for _, severity := range lawSeverities {
+		points, plain := make([]stats.Weighted, len(levels)), make([]float64, len(levels))
+		touched := false
+		for i, u := range levels {
+			var sum, weight float64
+			for _, x := range all {
+				near := min(1-math.Abs(x.use-u)/reachUse, 1-math.Abs(x.severity-math.Log1p(severity))/reachSeverity)
+				if near <= 0 {
+					continue
+				}
+				// no window moves the law by more than a factor of 2
+				sum, weight = sum+near*x.weight*min(max(x.log, -math.Ln2), math.Ln2), weight+near*x.weight
+			}
+			touched = touched || weight > 0
+			plain[i] = math.Log(w.response(u, severity, ratio))
+			points[i] = stats.Weighted{Value: plain[i] + sum/(weight+doubt), Weight: weight + doubt}
+		}
+		if !touched {
+			continue
+		}
+		for i, log := range stats.Isotonic(points) {
+			if r := log - plain[i]; math.Abs(r) >= leastRefined {
+				w.Refined = append(w.Refined, Refinement{levels[i], severity, round(min(max(r, -mostRefined), mostRefined))})
+			}
+		}
+	}
+}
+
+// state computes the capacity without neighbours at the objective, the width of its interval, and from that how well it is known.
+func (w *Law) state(slo quell.SLO) {
+	ratio, _ := w.ratio(slo.Metric)
+	room := math.Log(slo.ThresholdMS() / (ratio * w.R0MS)) // k * crowding at the capacity
+	if room <= 0 {
+		w.Capacity, w.CapacityHalf = 0, 1.96*w.SE.R0/w.Exponent
+	} else {
+		w.Capacity = min(-math.Expm1(-room/w.Exponent), lawTop)
+		slope := (1 - w.Capacity) / w.Exponent
+		w.CapacityHalf = 1.96 * slope * math.Hypot(math.Hypot(w.SE.R0, misfit), room/w.Exponent*w.SE.Exponent)
+	}
+	w.Capacity, w.CapacityHalf = round(w.Capacity), round(min(w.CapacityHalf, 1))
+	w.Known = round(min(max(1-w.CapacityHalf/unknownAt, 0), 1))
+}

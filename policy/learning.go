@@ -1,0 +1,153 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// learning is what an engine needs that learns its models from the snapshots that it decides on.
+type learning struct {
+	prior *model.Models // trained models, with which it begins; may be nil
+	blind *Engine       // decides while too little is known
+}
+
+// NewLearningEngine compiles a configuration whose models are learned in place. prior holds trained models to begin with; it may be nil.
+// What was learned is part of the State. Until enough is known, the weights stay equal.
+func NewLearningEngine(service quell.Service, prior *model.Models) (*Engine, error) {
+	r, settings, err := findIn(ServiceScope, service.Policy)
+	if err != nil {
+		return nil, err
+	}
+	if r.needs == noModels {
+		return NewEngine(service, prior)
+	}
+	plain := service
+	plain.Policy = quell.Policy{Name: Plain}
+	blind, err := NewEngine(plain, nil)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{service: service, row: r, decides: r.decide(settings), senses: r.senses(settings), protected: setOf(service.Group.Protected)}
+	e.learning = &learning{prior, blind}
+	e.contended = []contended{{resource: e.senses.Resources.list()[0]}}
+	if _, err := e.with(model.NewLearner(prior, service.SLO)); err != nil && !errors.Is(err, quell.ErrNoData) {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Learns returns whether the engine learns its models in place.
+func (e *Engine) Learns() bool { return e.learning != nil }
+
+// Models returns what a state has learned, together with the trained models that the engine began with.
+func (e *Engine) Models(st State) *model.Models {
+	if e.learning == nil {
+		return &model.Models{}
+	}
+	return st.Learned.Models(e.learning.prior)
+}
+
+// learn returns what is known after a snapshot.
+func (e *Engine) learn(s *quell.Snapshot, known *model.Learner) *model.Learner {
+	if known == nil || known.Metric != e.service.SLO.Metric {
+		known = model.NewLearner(e.learning.prior, e.service.SLO)
+	}
+	return known.Learn(s, e.service.SLO)
+}
+
+// with returns the engine with the models that were learned. If they lack something that the policy needs, the error wraps
+// quell.ErrNoData.
+func (e *Engine) with(learned *model.Learner) (*Engine, error) {
+	models := learned.Models(e.learning.prior)
+	next := *e
+	next.learning = nil
+	var err error
+	if next.contended, err = contend(e.row, e.senses, e.service.SLO, models); err != nil {
+		return nil, err
+	}
+	for i := range next.contended {
+		if err := next.contended[i].compileTypes(e.row.needs, e.senses, e.service.SLO.Metric, models); err != nil {
+			return nil, err
+		}
+	}
+	return &next, nil
+}
+
+// compileTypes compiles the models of each type of instance that has a law of its own.
+func (c *contended) compileTypes(needs need, senses Senses, metric quell.Metric, models *model.Models) error {
+	live := models.Live()[c.resource]
+	if len(live) < 2 {
+		return nil
+	}
+	c.types = make(map[string]*contended, len(live))
+	for instanceType := range live {
+		own, err := compileOf(needs, c.resource, instanceType, senses, metric, models)
+		if err != nil {
+			return err
+		}
+		c.types[instanceType] = &own
+		if instanceType == model.AnyType {
+			c.types[""] = &own
+		}
+	}
+	return nil
+}
+
+// inForce returns the engine that decides with what a state has learned: the policy's, or the one without models while too little is
+// known.
+func (e *Engine) inForce(learned *model.Learner) (decides *Engine, lacks error) {
+	if e.learning == nil {
+		return e, nil
+	}
+	now, err := e.with(learned)
+	if err != nil {
+		return e.learning.blind, err
+	}
+	return now, nil
+}
+
+// tellLearning adds to a plan what the policy still waits for, and where it began to learn again.
+func (e *Engine) tellLearning(plan *quell.Plan, learned *model.Learner, lacks error) {
+	if lacks != nil {
+		addReason(plan, "learning", "", "too little is known for policy %s: %s", e.service.Policy.Name, missingReadings(learned, e.senses))
+		return
+	}
+	live := learned.Live()
+	for _, r := range slices.Sorted(maps.Keys(live)) {
+		for _, instanceType := range slices.Sorted(maps.Keys(live[r])) {
+			law := live[r][instanceType]
+			if since := law.PeriodsSinceDrift; since > 0 && since <= tellDriftFor {
+				addReason(plan, "learning_anew", "", "%s, instance type %s: response times left the band of the predictions %d period(s) ago; "+
+					"earlier ones were dropped (%s)", r, instanceType, since, law.Text())
+			}
+		}
+	}
+}
+
+// tellDriftFor is for how many periods a plan mentions that the models began to learn again.
+const tellDriftFor = 10
+
+// missingReadings says which readings have not come, or that more are needed.
+func missingReadings(learned *model.Learner, senses Senses) string {
+	var parts []string
+	for _, r := range senses.Resources.list() {
+		windows, answered := learned.Count(r)
+		switch {
+		case windows == 0:
+			parts = append(parts, fmt.Sprintf("no probe of the %s has come together with its utilisation. Is the probe port open, "+
+				"and does the agent run?", r))
+		case answered == 0:
+			parts = append(parts, fmt.Sprintf("%d probes of the %s, but no response time: the balancer reports none", windows, r))
+		default:
+			parts = append(parts, fmt.Sprintf("%d windows of the %s with a response time so far; weights are equal until a few more agree",
+				answered, r))
+		}
+	}
+	return strings.Join(parts, "; ")
+}

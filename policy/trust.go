@@ -1,0 +1,354 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Trust is how far the plans of a policy may go, and the change that is being watched. A policy earns more by predictions that hold, and
+// loses it by a change that made the service worse. The zero value trusts a policy fully, because somebody trained its models.
+//
+//	advise --2 periods as predicted--> step --8 periods as predicted--> full
+//	   ^------------------ a change was taken back --------------------/
+type Trust struct {
+	Level   quell.Authority `json:"level,omitempty"` // empty: full
+	Good    int             `json:"good,omitempty"`  // consecutive periods at this level in which the service was as good as predicted
+	Barred  int             `json:"barred,omitempty"`
+	Harms   int             `json:"harms,omitempty"`    // changes that were taken back
+	Change  *Change         `json:"change,omitempty"`   // a change that is being watched; never changed in place
+	Harm    string          `json:"harm,omitempty"`     // what was taken back last, for people
+	HarmAt  time.Time       `json:"harm_at,omitzero"`   // and when
+	ByHand  string          `json:"by_hand,omitempty"`  // who set the level
+	Measure *Standing       `json:"measured,omitempty"` // the newest comparison
+}
+
+// Change is a change that a plan made, and what was there before.
+type Change struct {
+	At      time.Time          `json:"at"`
+	Periods int                `json:"periods,omitempty"` // for which it has been watched
+	Shares  map[string]float64 `json:"shares"`            // in force before
+	Removed []string           `json:"removed,omitempty"` // instances that it removed
+	Before  float64            `json:"before"`            // Standing.Measured then
+	Rate    float64            `json:"rate,omitempty"`    // requests per second then
+	Felt    float64            `json:"felt,omitempty"`    // mean severity of the instances then
+	Bad     int                `json:"bad,omitempty"`     // periods that were worse than before and than predicted; the plainly worse count twice
+}
+
+// Standing says how far the service misses its objective: the mean over requests of response time over threshold, where every value below
+// 1 counts as 1. So it is 1 if every instance meets the objective.
+type Standing struct {
+	Measured  float64 `json:"measured"`
+	Predicted float64 `json:"predicted"` // what the models give for the same use and severity; 1 if the policy has none
+	Requests  int     `json:"requests"`
+}
+
+const (
+	// adviseFor and stepFor are the periods as predicted after which a policy may make small changes, and any change.
+	adviseFor, stepFor = 2, 8
+	// barredFor is how many periods a policy only advises after its first change that was taken back. Each further one doubles it.
+	barredFor, mostBarred = 10, 4
+	// watchedFor is how many periods a change is watched.
+	watchedFor = 6
+	// worse is the factor by which a service must be worse than before, and than predicted, to count as harmed.
+	worse = 1.05
+	// plainly is the factor at which one period is enough; else two are needed.
+	plainly = 1.3
+	// leastSample is how many response times an instance needs to be judged by them.
+	leastSample = 10
+	// leastMove is the smallest change of a share, as a part of an equal one, that is watched.
+	leastMove = 0.05
+	// busier is the factor by which requests may increase while a change is watched, and disturbed is by how much the mean severity may. More
+	// of either explains longer response times, so such a period is not judged.
+	busier, disturbed = 1.1, 0.3
+)
+
+// level returns the level, full if none is set.
+func (t Trust) level() quell.Authority { return cmp.Or(t.Level, quell.Full) }
+
+// standing compares the service with its objective, and with what the models predict for the present use and severity.
+func (g *group) standing(in *Input) (s Standing, ok bool) {
+	var measured, predicted float64
+	threshold := in.Service.SLO.ThresholdMS()
+	for _, m := range g.ready {
+		if !m.fresh {
+			continue
+		}
+		ms, has := m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
+		if !has || m.Observation.LatencyMS.N < leastSample {
+			continue
+		}
+		expected := 1.0
+		if in.byCapacity {
+			if !m.rated() {
+				continue
+			}
+			longest, _ := m.predict(in)
+			expected = math.Max(1, longest/threshold)
+		}
+		n := float64(m.Observation.LatencyMS.N)
+		measured, predicted = measured+n*math.Max(1, ms/threshold), predicted+n*expected
+		s.Requests += m.Observation.LatencyMS.N
+	}
+	if s.Requests == 0 {
+		return s, false
+	}
+	s.Measured, s.Predicted = measured/float64(s.Requests), predicted/float64(s.Requests)
+	return s, true
+}
+
+// watched is a decision's view of trust.
+type watched struct {
+	in       *Input
+	group    *group
+	trust    Trust
+	now      Standing
+	known    bool
+	takeBack *Change // the change that this plan takes back
+}
+
+// watch compares the service with what was predicted, and finds out whether the last change must be taken back. It is called before the
+// policy decides, because calibration changes what the models say.
+func watch(in *Input, g *group, t Trust) *watched {
+	w := &watched{in: in, group: g, trust: t}
+	w.now, w.known = g.standing(in)
+	if w.trust.Barred > 0 {
+		w.trust.Barred--
+	}
+	if !w.known {
+		return w
+	}
+	s := w.now
+	w.trust.Measure = &s
+	asPredicted := s.Measured <= worse*s.Predicted
+	w.weigh()
+	if w.takeBack != nil {
+		return w
+	}
+	if !asPredicted {
+		w.trust.Good = 0
+		return w
+	}
+	w.trust.Good++
+	switch {
+	case w.trust.Barred > 0:
+	case w.trust.level() == quell.AuthorityAdvise && w.trust.Good >= adviseFor:
+		w.trust.Level, w.trust.Good, w.trust.ByHand = quell.AuthorityStep, 0, ""
+	case w.trust.level() == quell.AuthorityStep && w.trust.Good >= stepFor:
+		w.trust.Level, w.trust.Good, w.trust.ByHand = quell.Full, 0, ""
+	}
+	return w
+}
+
+// weigh judges the watched change by the newest period.
+func (w *watched) weigh() {
+	if w.trust.Change == nil || !w.in.Service.Guard.Undo {
+		w.trust.Change = nil
+		return
+	}
+	c := *w.trust.Change
+	if !c.inForce(w.group) {
+		w.trust.Change = nil
+		return
+	}
+	c.Periods++
+	w.trust.Change = &c
+	limit := math.Max(c.Before, w.now.Predicted)
+	switch {
+	case w.rate() > busier*c.Rate || w.group.felt() > c.Felt+disturbed:
+	case w.now.Measured > plainly*limit && w.in.byCapacity:
+		c.Bad += 2
+	case !w.in.byCapacity && w.now.Measured <= plainly*limit: // without models, neighbours explain as much
+	case w.now.Measured > worse*limit:
+		c.Bad++
+	}
+	switch {
+	case c.Bad >= 2:
+		w.takeBack = &c
+		w.trust.Change = nil
+	case c.Periods >= watchedFor:
+		w.trust.Change = nil
+	}
+}
+
+// felt is the mean over the rated instances of the highest severity of a resource.
+func (g *group) felt() float64 {
+	var sum float64
+	for _, m := range g.rated {
+		highest := 0.0
+		for i := range m.senses {
+			highest = math.Max(highest, m.senses[i].measured)
+		}
+		sum += highest
+	}
+	return sum / math.Max(1, float64(len(g.rated)))
+}
+
+// inForce returns whether the change was carried out: a paused controller, or one in advise mode, leaves everything as it was.
+func (c *Change) inForce(g *group) bool {
+	if len(c.Removed) > 0 {
+		return !slices.ContainsFunc(g.ready, func(m *member) bool { return slices.Contains(c.Removed, m.ID) })
+	}
+	least := leastMove / 2 / float64(max(1, len(g.ready)))
+	return slices.ContainsFunc(g.ready, func(m *member) bool { return math.Abs(m.weight()-c.Shares[m.ID]) > least })
+}
+
+func (w *watched) rate() float64 {
+	if r := w.in.Snapshot.ArrivalRate; r != nil {
+		return *r
+	}
+	return 0
+}
+
+// restrict reduces a policy's plan to what it may do at present.
+func (w *watched) restrict(plan *quell.Plan) {
+	if w.takeBack != nil {
+		w.undo(plan)
+		return
+	}
+	if level := w.trust.level(); level != quell.Full || w.trust.Level != "" {
+		plan.Authority = level
+	}
+	switch w.trust.level() {
+	case quell.AuthorityAdvise:
+		w.onlyAdvise(plan)
+	case quell.AuthorityStep:
+		w.smallSteps(plan)
+	}
+}
+
+// inForce returns the shares in force. A new instance gets an equal one.
+func (g *group) inForce() map[string]float64 {
+	shares := make(map[string]float64, len(g.ready))
+	for _, m := range g.ready {
+		if shares[m.ID] = m.weight(); m.isNew() {
+			shares[m.ID] = 1 / float64(len(g.ready))
+		}
+	}
+	return shares
+}
+
+// wish keeps in the plan what the policy wanted.
+func (w *watched) wish(plan *quell.Plan) {
+	would := &quell.Would{Weights: make(map[string]float64, len(w.group.ready)), Group: plan.Group}
+	for _, m := range w.group.ready {
+		if plan.Group == nil || !slices.Contains(plan.Group.Remove, m.ID) {
+			would.Weights[m.ID] = m.share
+		}
+	}
+	plan.Would = would
+}
+
+// onlyAdvise leaves the shares in force, and removes nothing. Instances are added only while the objective is missed.
+func (w *watched) onlyAdvise(plan *quell.Plan) {
+	w.wish(plan)
+	w.setShares(w.group.inForce())
+	add := 0
+	if plan.Group != nil && w.known && w.now.Measured > worse {
+		add = plan.Group.Add
+	}
+	plan.Group, plan.Replace = nil, nil
+	if add > 0 {
+		plan.Group = &quell.GroupChange{Add: add}
+	}
+	text := "it has not shown yet that its predictions hold: it only advises"
+	if w.trust.Barred > 0 {
+		text = fmt.Sprintf("a change was taken back: it only advises for %d more period(s)", w.trust.Barred)
+	}
+	addReason(plan, "authority", "", "policy %s: %s. `quell authority full` lets it act at once", w.in.Service.Policy.Name, text)
+}
+
+func (w *watched) setShares(shares map[string]float64) {
+	for _, m := range w.group.ready {
+		m.share = shares[m.ID]
+	}
+}
+
+// smallSteps limits how far shares move, in steps that grow with every period as predicted, and removes one instance at most.
+func (w *watched) smallSteps(plan *quell.Plan) {
+	w.wish(plan)
+	w.in.stepPart = math.Min(1, 0.25*math.Exp2(float64(w.trust.Good)/3))
+	if plan.Group != nil && len(plan.Group.Remove) > 1 {
+		for _, id := range plan.Group.Remove[:len(plan.Group.Remove)-1] {
+			for _, m := range w.group.ready {
+				if m.ID == id {
+					m.share = m.weight()
+				}
+			}
+		}
+		change := *plan.Group
+		change.Remove = change.Remove[len(change.Remove)-1:]
+		plan.Group = &change
+	}
+	addReason(plan, "authority", "", "policy %s makes small steps until its predictions have held for %d more period(s)",
+		w.in.Service.Policy.Name, stepFor-w.trust.Good)
+}
+
+// undo puts back what was in force before the watched change: the shares at once, and as many instances as it removed.
+func (w *watched) undo(plan *quell.Plan) {
+	c := w.takeBack
+	w.wish(plan)
+	shares := w.group.inForce()
+	for _, m := range w.group.ready {
+		if before, ok := c.Shares[m.ID]; ok {
+			shares[m.ID] = before
+		}
+	}
+	w.setShares(shares)
+	plan.Group, plan.Replace = nil, nil
+	if len(c.Removed) > 0 {
+		plan.Group = &quell.GroupChange{Add: len(c.Removed)}
+	}
+	w.in.stepPart = math.Inf(1)
+	t := &w.trust
+	t.Level, t.Good, t.Barred = quell.AuthorityAdvise, 0, barredFor<<min(t.Harms, mostBarred)
+	t.Harms++
+	t.HarmAt, t.ByHand = w.in.Snapshot.At, ""
+	t.Harm = fmt.Sprintf("the change of %s was taken back: requests take %.2f times the objective; before it was %.2f, predicted were %.2f",
+		c.At.UTC().Format(time.TimeOnly), w.now.Measured, c.Before, w.now.Predicted)
+	plan.Authority = quell.AuthorityAdvise
+	addReason(plan, "taken_back", "", "%s. Policy %s only advises for %d period(s)", t.Harm, w.in.Service.Policy.Name, t.Barred)
+}
+
+// follow begins to watch the plan if it changes something that can do harm: shares, or the number of instances downwards.
+func (w *watched) follow(plan *quell.Plan) Trust {
+	t := w.trust
+	if w.takeBack != nil || !w.in.Service.Guard.Undo || len(w.group.ready) == 0 {
+		return t
+	}
+	var removed []string
+	moves := false
+	if plan.Group != nil {
+		removed = plan.Group.Remove
+	}
+	least := leastMove / float64(len(w.group.ready))
+	for _, m := range w.group.ready {
+		if m.isNew() {
+			return t // shares move because an instance joins
+		}
+		planned, stays := plan.Weights[m.ID]
+		moves = moves || stays && m.Weight != nil && math.Abs(planned-m.weight()) > least
+	}
+	if len(removed) == 0 && !moves {
+		return t
+	}
+	if t.Change != nil { // what was in force before the first of several changes is what all of them are judged by
+		c := *t.Change
+		c.Removed = slices.Concat(c.Removed, removed)
+		if len(removed) > 0 {
+			c.Periods = 0
+		}
+		t.Change = &c
+		return t
+	}
+	if !w.known || w.now.Measured > plainly {
+		return t // while a queue drains or grows, response times say nothing about a change
+	}
+	t.Change = &Change{At: w.in.Snapshot.At, Shares: w.group.inForce(), Removed: removed, Before: w.now.Measured, Rate: w.rate(),
+		Felt: w.group.felt()}
+	return t
+}

@@ -1,0 +1,126 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// reading is a snapshot of two instances that share the load, with response times in milliseconds.
+func reading(period int, weights [2]float64, ms [2]float64) *quell.Snapshot {
+	rate := 100.0
+	s := &quell.Snapshot{At: time.Unix(int64(10*period), 0).UTC(), Service: "s", ArrivalRate: &rate}
+	for i := range ms {
+		mean, weight := ms[i], weights[i]
+		s.Instances = append(s.Instances, quell.Instance{ID: fmt.Sprintf("i%d", i+1), State: quell.Ready, Weight: &weight,
+			Observation: &quell.Observation{At: s.At, WindowS: 10, Utilization: map[quell.Resource]float64{quell.Network: 0.3},
+				LatencyMS: &quell.Latency{Mean: &mean, N: 200},
+				Probe:     map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: 5 / 0.7, StddevMS: 2, N: 20}}}})
+	}
+	return s
+}
+
+func learningService(name string) quell.Service {
+	s := quell.DefaultService()
+	s.Name, s.SLO, s.Policy = "s", quell.SLO{Metric: quell.Mean, Threshold: 40 * time.Millisecond}, quell.Policy{Name: name}
+	s.Group.Min, s.Group.Max, s.Group.Fixed = 2, 2, true
+	return s
+}
+
+// A policy whose models are learned in place begins with equal weights, then advises, makes steps and at last acts fully. What it knows
+// survives being stored.
+func TestAuthorityGrows(t *testing.T) {
+	e, err := NewLearningEngine(learningService(Default()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st State
+	seen := map[quell.Authority]int{}
+	var order []quell.Authority
+	for period := range 30 {
+		plan, next := e.Decide(reading(period, [2]float64{0.5, 0.5}, [2]float64{14, 14.5}), st)
+		if seen[plan.Authority]++; seen[plan.Authority] == 1 {
+			order = append(order, plan.Authority)
+		}
+		text, err := json.Marshal(next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st = State{}
+		if err := json.Unmarshal(text, &st); err != nil {
+			t.Fatal(err)
+		}
+		if again, _ := json.Marshal(st); string(again) != string(text) {
+			t.Fatalf("period %d: stored and read back it is\n%s\nnot\n%s", period, again, text)
+		}
+	}
+	if want := []quell.Authority{quell.AuthorityAdvise, quell.AuthorityStep, quell.Full}; !reflect.DeepEqual(order, want) {
+		t.Errorf("authority went through %v, want %v", order, want)
+	}
+	if len(st.Learned.Live()) == 0 {
+		t.Error("nothing was learned")
+	}
+	again, _ := e.Decide(reading(30, [2]float64{0.5, 0.5}, [2]float64{14, 14}), State{Policy: st.Policy})
+	if again.Authority != quell.AuthorityAdvise {
+		t.Errorf("without its memory it has authority %q", again.Authority)
+	}
+}
+
+func TestTooLittleIsKnown(t *testing.T) {
+	e, err := NewLearningEngine(learningService(Default()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := reading(1, [2]float64{0.5, 0.5}, [2]float64{14, 14})
+	s.Instances[0].Observation.Probe, s.Instances[1].Observation.Probe = nil, nil
+	plan, _ := e.Decide(s, State{})
+	if len(plan.Reasons) == 0 || plan.Reasons[len(plan.Reasons)-1].Code != "learning" || plan.Authority != quell.AuthorityAdvise {
+		t.Errorf("without probes: %+v", plan)
+	}
+}
+
+// A change of shares after which the service is plainly worse than before in two periods is taken back, for a policy without models too.
+func TestHarmIsTakenBack(t *testing.T) {
+	service := learningService("knapsack")
+	g := &group{}
+	in := &Input{Service: &service, Snapshot: reading(2, [2]float64{0.9, 0.1}, [2]float64{90, 12})}
+	for i := range in.Snapshot.Instances {
+		g.ready = append(g.ready, &member{Instance: &in.Snapshot.Instances[i], fresh: true})
+	}
+	change := &Change{At: in.Snapshot.At, Shares: map[string]float64{"i1": 0.5, "i2": 0.5}, Before: 1, Rate: 100, Bad: 1}
+	w := watch(in, g, Trust{Change: change})
+	plan := quell.Plan{Group: &quell.GroupChange{Remove: []string{"i2"}}}
+	w.restrict(&plan)
+	if w.takeBack == nil || g.ready[0].share != 0.5 || g.ready[1].share != 0.5 || plan.Group != nil {
+		t.Fatalf("shares %v and %v, group %+v", g.ready[0].share, g.ready[1].share, plan.Group)
+	}
+	if trust := w.follow(&plan); trust.Level != quell.AuthorityAdvise || trust.Barred != barredFor || trust.Harms != 1 {
+		t.Errorf("after the harm: %+v", trust)
+	}
+	if change.Bad != 1 {
+		t.Error("the old memory was changed")
+	}
+	for name, still := range map[string]func(s *quell.Snapshot, c *Change){
+		"it was as bad before":         func(_ *quell.Snapshot, c *Change) { c.Before = 2 },
+		"many more requests":           func(s *quell.Snapshot, _ *Change) { more := 200.0; s.ArrivalRate = &more },
+		"the change is not in force":   func(_ *quell.Snapshot, c *Change) { c.Shares = map[string]float64{"i1": 0.9, "i2": 0.1} },
+		"too few requests to judge it": func(s *quell.Snapshot, _ *Change) { s.Instances[0].Observation.LatencyMS.N = 3 },
+		"undo is off":                  func(*quell.Snapshot, *Change) { service.Guard.Undo = false },
+	} {
+		c := *change
+		s := reading(2, [2]float64{0.9, 0.1}, [2]float64{70, 12})
+		still(s, &c)
+		in, g := &Input{Service: &service, Snapshot: s}, &group{}
+		for i := range s.Instances {
+			g.ready = append(g.ready, &member{Instance: &s.Instances[i], fresh: true})
+		}
+		if w := watch(in, g, Trust{Change: &c}); w.takeBack != nil {
+			t.Errorf("%s, and the change is taken back", name)
+		}
+		service.Guard.Undo = true
+	}
+}
