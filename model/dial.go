@@ -180,13 +180,13 @@ func (s *Dial) ratio(features map[string]float64, name, of string, use float64, 
 }
 
 // beyondChance moves a ratio towards 1 by what chance explains. What n requests need together differs from n times the mean by about a
-// share of 1 / sqrt(n), because requests differ from each other about as much as their mean. Twice that is taken off. If the number of
-// requests is unknown, nothing is.
+// share of 1 / sqrt(n), because requests differ from each other about as much as their mean. Three times that is taken off: an instance is
+// judged in those windows in which its requests happen to need much. If the number of requests is unknown, nothing is taken off.
 func beyondChance(ratio float64, o *quell.Observation) float64 {
 	if o.LatencyMS == nil || o.LatencyMS.N < 1 {
 		return ratio
 	}
-	chance := 2 / math.Sqrt(float64(o.LatencyMS.N))
+	chance := 3 / math.Sqrt(float64(o.LatencyMS.N))
 	return 1 + math.Copysign(math.Max(0, math.Abs(ratio-1)-chance), ratio-1)
 }
 
@@ -268,11 +268,6 @@ func (s *Dial) Exceeded(o *quell.Observation, rate float64) (list []Excess) {
 	return list
 }
 
-// BoundMS returns the bound of the p90 of n requests of an undisturbed instance that gets this many requests per second.
-func (s *Dial) BoundMS(rate float64, n int) float64 {
-	return s.Bounds(rate).All * s.scatter(n, detectConfidence)
-}
-
 // clearConfidence is the confidence of a single window that chance exceeds as rarely as two successive ones at detectConfidence.
 const clearConfidence = 1 - (1-detectConfidence)*(1-detectConfidence)
 
@@ -332,11 +327,27 @@ func (s *Dial) P90(ms float64, n int) float64 {
 }
 
 // Estimate is a value with its 95% confidence interval.
-type Estimate struct{ Value, Low, High float64 }
+type Estimate struct {
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
 
-// HiddenLoad estimates the neighbours' use of a resource from a p90 of n requests and the instance's own use. The interval covers the
+// Predict returns the p90 in milliseconds of an instance that gets this many requests per second and uses own of a resource, if neighbours
+// use hidden of it. It is the calm p90 at that rate, and what the neighbours add by Eq. 1. For a resource that requests fill first, this is
+// Eq. 1 itself. For another one, a part of the p90 grows with the load although that resource stays as empty as before. The coefficients
+// for the resource must be there.
+func (s *Dial) Predict(r quell.Resource, rate, own, hidden float64) float64 {
+	q := s.Queueing[r]
+	if calm := s.CalmMS(rate); calm > 0 {
+		return calm + q.MS(own+hidden) - q.MS(own)
+	}
+	return q.MS(own + hidden)
+}
+
+// HiddenLoad estimates the neighbours' use of a resource: it solves Predict for it, for a p90 of n requests. The interval covers the
 // scatter of that p90, and the mean error of the fit of Eq. 1. It returns false if the section has no coefficients for the resource.
-func (s *Dial) HiddenLoad(r quell.Resource, p90 float64, n int, own float64) (Estimate, bool) {
+func (s *Dial) HiddenLoad(r quell.Resource, p90 float64, n int, rate, own float64) (Estimate, bool) {
 	q, ok := s.Queueing[r]
 	if !ok {
 		return Estimate{}, false
@@ -344,7 +355,9 @@ func (s *Dial) HiddenLoad(r quell.Resource, p90 float64, n int, own float64) (Es
 	scatter := 3 * s.Tail / math.Sqrt(math.Max(1, float64(n))) // sqrt(0.9 * 0.1 / n) over the density at the p90, 0.1 / (Tail * p90)
 	fit := s.Errors[r].MeanRelative * math.Sqrt(math.Pi/2)     // mean absolute error to standard deviation
 	part := distuv.UnitNormal.Quantile(0.975) * math.Hypot(scatter, fit)
-	return Estimate{q.Hidden(p90, own), q.Hidden(p90*math.Max(0, 1-part), own), q.Hidden(p90*(1+part), own)}, true
+	other := s.Predict(r, rate, own, 0) - q.MS(own) // the part of the p90 that does not come from the resource
+	hidden := func(factor float64) float64 { return q.Hidden(p90*factor-other, own) }
+	return Estimate{hidden(1), hidden(math.Max(0, 1-part)), hidden(1 + part)}, true
 }
 
 // growth returns the p90 of an undisturbed instance at a rate of requests, divided by its p90 at DetectRate.

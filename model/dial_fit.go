@@ -312,28 +312,77 @@ func regress(rows []TrainingRow, uses []float64, classes []string) (e Expected, 
 	return e, left / float64(len(rows)-columns), true
 }
 
-// queueing fits Eq. 1 for each trained resource to its total use, by the service and the interferer.
+// queueing fits Eq. 1 for each trained resource to what its total use, by the service and the interferer, adds to the calm p90; see
+// Dial.Predict.
 func (f *dialFit) queueing() {
 	for _, resource := range resourcesOf(f.rows) {
-		var points []point
-		for _, r := range ofResource(f.rows, resource) {
-			if rho := r.Utilization + r.Interfering; rho < saturated {
-				ms, _ := p90Of(&r)
-				points = append(points, point{x: rho, y: ms})
-			}
-		}
-		q, ok := fitQueueing(points, true)
+		rows := slices.DeleteFunc(ofResource(f.rows, resource), func(r TrainingRow) bool { return r.Utilization+r.Interfering >= saturated })
+		q, ok := f.fitTo(rows, true)
 		if !ok {
 			f.leave("queueing."+string(resource), "response times do not grow with its use, or rows are too few")
 			continue
 		}
-		linear, _ := fitQueueing(points, false)
-		e := QueueingError{Rows: len(points)}
-		e.MeanRelative, e.MaxRelative = q.off(points)
-		e.Linear, _ = linear.off(points)
+		e := QueueingError{Rows: len(rows)}
+		e.MeanRelative, e.MaxRelative = f.off(rows, resource, q)
+		linear, _ := f.fitTo(rows, false)
+		e.Linear, _ = f.off(rows, resource, linear)
 		put(&f.Queueing, resource, q)
 		put(&f.Errors, resource, e)
 	}
+}
+
+// fitTo fits Eq. 1 to rows of one resource, with the square term or without. Without a curve of calm response times it is fitted to
+// response times themselves. With it, c1 and c2 are fitted to how much longer than calm ones they are, and c0 so that Eq. 1 gives the mean
+// calm response time.
+func (f *dialFit) fitTo(rows []TrainingRow, square bool) (Queueing, bool) {
+	if f.Calm == nil {
+		points := make([]point, len(rows))
+		for i, r := range rows {
+			points[i].x = r.Utilization + r.Interfering
+			points[i].y, _ = p90Of(&r)
+		}
+		return fitQueueing(points, square)
+	}
+	var a [][]float64
+	var b []float64
+	uses := map[float64]bool{}
+	for _, r := range rows {
+		if r.isolated() {
+			continue
+		}
+		ms, _ := p90Of(&r)
+		own, total := 1/(1-r.Utilization), 1/(1-math.Min(r.Utilization+r.Interfering, fullest))
+		row := []float64{(total - own) / ms}
+		if square {
+			row = append(row, (total*total-own*own)/ms)
+		}
+		a, b = append(a, row), append(b, (ms-f.CalmMS(r.RequestRate))/ms)
+		uses[r.Utilization+r.Interfering] = true
+	}
+	if len(a) < leastQueueing || len(uses) < leastUses {
+		return nil, false
+	}
+	c, err := stats.LeastSquares(a, b)
+	if err != nil {
+		return nil, false
+	}
+	q := append(append(Queueing{0}, c...), 0)[:3]
+	for _, r := range rows {
+		q[0] += (f.CalmMS(r.RequestRate) - (Queueing{0, q[1], q[2]}).MS(r.Utilization)) / float64(len(rows))
+	}
+	return q, q[1] > 0 || q[2] > 0
+}
+
+// off returns the mean and the largest relative error of the response times that Eq. 1 predicts for the rows of a resource.
+func (f *dialFit) off(rows []TrainingRow, resource quell.Resource, q Queueing) (mean, largest float64) {
+	d := Dial{Calm: f.Calm, PeakRate: f.PeakRate, Queueing: map[quell.Resource]Queueing{resource: q}}
+	for _, r := range rows {
+		ms, _ := p90Of(&r)
+		gap := math.Abs(d.Predict(resource, r.RequestRate, r.Utilization, r.Interfering)-ms) / ms
+		mean += gap / float64(len(rows))
+		largest = math.Max(largest, gap)
+	}
+	return mean, largest
 }
 
 // fitQueueing fits Eq. 1 to uses and p90s, with the square term or without. It minimises relative errors, because longer response times
@@ -357,16 +406,6 @@ func fitQueueing(points []point, square bool) (Queueing, bool) {
 	}
 	q := append(Queueing(c), 0)[:3]
 	return q, q[1] > 0 || q[2] > 0
-}
-
-// off returns the mean and the largest relative error of q at the points.
-func (q Queueing) off(points []point) (mean, largest float64) {
-	for _, p := range points {
-		gap := math.Abs(q.MS(p.x)-p.y) / p.y
-		mean += gap / float64(len(points))
-		largest = math.Max(largest, gap)
-	}
-	return mean, largest
 }
 
 // classifier fits the tree. Rows without interference have the class NotContended. Rows with interference have the class of their resource,

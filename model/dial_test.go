@@ -224,8 +224,8 @@ func TestHiddenLoad(t *testing.T) {
 	const windows = 2000
 	d, rng, inside := exponential(), rand.New(rand.NewPCG(1, 5)), 0
 	for range windows {
-		ms := d.P90(p90OfExponentials(rng, 200, 5/(1-0.3-0.4)), 200)
-		x, ok := d.HiddenLoad(quell.CPU, ms, 200, 0.3)
+		ms := d.P90(p90OfExponentials(rng, 200, d.Predict(quell.CPU, 300, 0.3, 0.4)), 200)
+		x, ok := d.HiddenLoad(quell.CPU, ms, 200, 300, 0.3)
 		if !ok || x.Low > x.Value || x.Value > x.High {
 			t.Fatalf("%+v, %v", x, ok)
 		}
@@ -236,7 +236,7 @@ func TestHiddenLoad(t *testing.T) {
 	if share := float64(inside) / windows; share < 0.92 || share > 0.98 {
 		t.Errorf("%.1f%% of the intervals contain the truth", 100*share)
 	}
-	if _, ok := d.HiddenLoad(quell.Disk, 10, 100, 0); ok {
+	if _, ok := d.HiddenLoad(quell.Disk, 10, 100, 0, 0); ok {
 		t.Error("a resource without coefficients has a hidden load")
 	}
 }
