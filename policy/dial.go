@@ -341,7 +341,7 @@ func (d *dialPlan) explain() {
 		}
 		addReason(&d.plan, "interference", m.ID,
 			"%s: neighbours use about %.2f (%.2f to %.2f) of its %s, so it can serve %.1f of %.1f requests/s", mem.Evidence,
-			mem.Hidden.Mean, mem.Low, mem.High, mem.Cause, d.peak*(1-mem.Load), d.peak)
+			mem.Hidden.Value, mem.Hidden.Low, mem.Hidden.High, mem.Cause, d.peak*(1-mem.Load), d.peak)
 	}
 }
 

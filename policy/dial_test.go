@@ -330,7 +330,7 @@ func TestDialIsCalmWithoutNeighbours(t *testing.T) {
 func TestDialWeightsAreOptimal(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 3))
-		n := rapid.OneOf(rapid.IntRange(2, 10), rapid.IntRange(2, 30), rapid.SampledFrom([]int{2, 3, 100, 1000})).Draw(rt, "n")
+		n := rapid.OneOf(rapid.IntRange(2, 10), rapid.IntRange(2, 30), rapid.SampledFrom([]int{2, 3, 100, 300})).Draw(rt, "n")
 		f := newFarm(t, n, func(s *DialSettings) { s.Floor, s.Tolerance = 0, 0 })
 		f.arrivals = float64(n) * rapid.Float64Range(150, 400).Draw(rt, "load")
 		for i := range f.hosts {
@@ -338,7 +338,7 @@ func TestDialWeightsAreOptimal(t *testing.T) {
 				f.disturb(i, quell.CPU, 0.3+0.3*rng.Float64())
 			}
 		}
-		f.periods(2)
+		f.periods(12)
 		plan := f.period()
 		rates, shares := make([]float64, n), make([]float64, n)
 		troubled := false

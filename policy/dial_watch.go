@@ -18,15 +18,13 @@ type dialInstance struct {
 	Features map[string]float64 `json:"features,omitempty"` // means over these windows; the map is never changed
 	Cause    quell.Resource     `json:"cause,omitempty"`    // the contended resource; "": no interference
 	Evidence string             `json:"evidence,omitempty"` // what showed it
-	Pool     pooled             `json:"pool,omitzero"`      // windows since the last estimate, which had too few requests each
-	Hidden   *Usual             `json:"hidden,omitempty"`   // the neighbours' use since it last changed; nil: not estimated yet
-	Low      float64            `json:"low,omitempty"`      // 95% interval of the last estimate
-	High     float64            `json:"high,omitempty"`
-	Load     float64            `json:"load,omitempty"`   // the neighbours' use by which the load is divided
-	Within   int                `json:"within,omitempty"` // consecutive estimates by which it would not be noticed with an equal share
+	Pool     pooled             `json:"pool,omitzero"`      // recent windows
+	Hidden   *model.Estimate    `json:"hidden,omitempty"`   // the neighbours' use; nil: not estimated yet
+	Load     float64            `json:"load,omitempty"`     // the neighbours' use by which the load is divided
+	Within   int                `json:"within,omitempty"`   // consecutive estimates by which it would not be noticed with an equal share
 }
 
-// pooled sums up windows; means are weighted by requests.
+// pooled sums up windows, of which older ones fade. Values are sums over requests.
 type pooled struct {
 	Windows  int     `json:"windows"`
 	Requests float64 `json:"requests"`
@@ -41,6 +39,8 @@ func (m *member) dial() *dialInstance { return m.mem.Memory.(*dialInstance) }
 const (
 	leastJudged = 20   // requests that an estimate needs
 	mostJudged  = 5    // windows after which an estimate is made from fewer requests
+	poolKept    = 0.7  // weight of a window in the pool as a fraction of the next one\'s
+	mostShifted = 0.5  // change of the rate of requests, as a fraction, after which older windows no longer count
 	manyJudged  = 1e6  // a window counts as at most this many requests, so that no sum overflows
 	leastHidden = 0.02 // neighbours that use less count as none
 	leastKept   = 0.5  // part of the hidden load that remains at least after one estimate
@@ -130,32 +130,37 @@ func describeExcess(e model.Excess, rate float64) string {
 	return fmt.Sprintf("%s %.1f ms at %.1f requests/s, where an instance without neighbours stays below %.1f", what, e.MS, rate, e.Bound)
 }
 
-// estimate estimates the neighbours' use from the response time by Eq. 1. Windows with few requests are taken together.
+// estimate estimates the neighbours' use from the response time by Eq. 1. The p90 of a window scatters, and Eq. 1 is so curved that the
+// mean of many estimates would be too low. So response times are averaged over recent windows first.
 func (d *dialPlan) estimate(m *member, p90, rate float64) {
 	mem, n := m.dial(), m.Observation.LatencyMS.N
 	if n < 1 {
 		n = leastJudged // nobody said how many there were
 	}
-	w, p := math.Min(float64(n), manyJudged), &mem.Pool
-	p.Windows, p.Requests = p.Windows+1, p.Requests+w
-	p.MS += w * d.model.P90(p90, n)
-	p.Own += w * d.own(m.Observation, mem.Cause, rate)
-	p.Rate += w * rate
+	w, was := math.Min(float64(n), manyJudged), mem.Pool
+	if math.Abs(rate*was.Requests-was.Rate) > mostShifted*was.Rate {
+		was = pooled{} // its load is another one now
+	}
+	mem.Pool = pooled{
+		Windows:  was.Windows + 1,
+		Requests: poolKept*was.Requests + w,
+		MS:       poolKept*was.MS + w*d.model.P90(p90, n),
+		Own:      poolKept*was.Own + w*d.own(m.Observation, mem.Cause, rate),
+		Rate:     poolKept*was.Rate + w*rate,
+	}
+	p := mem.Pool
 	if p.Requests < leastJudged && p.Windows < mostJudged {
 		return
 	}
-	whole := *p
-	mem.Pool = pooled{}
-	ms, own, rate := whole.MS/whole.Requests, whole.Own/whole.Requests, whole.Rate/whole.Requests
-	hidden, ok := d.model.HiddenLoad(mem.Cause, ms, int(whole.Requests), own)
+	ms, own, rate := p.MS/p.Requests, p.Own/p.Requests, p.Rate/p.Requests
+	hidden, ok := d.model.HiddenLoad(mem.Cause, ms, int(p.Requests), d.trained(rate), own)
 	if !ok {
 		if mem.Within = next(mem.Within, mem.Run == 0); mem.Within > d.set.Confirm {
 			*mem = dialInstance{At: mem.At}
 		}
 		return
 	}
-	mem.Hidden = mem.Hidden.with(hidden.Value, d.set.Tolerance, d.set.Confirm)
-	mem.Low, mem.High = hidden.Low, hidden.High
+	mem.Hidden = &hidden
 	mem.Within = next(mem.Within, d.unnoticed(m, hidden.Value, own/rate))
 	d.settle(m)
 }
@@ -175,9 +180,8 @@ func (d *dialPlan) own(o *quell.Observation, r quell.Resource, rate float64) flo
 // unnoticed returns whether an instance beside these neighbours would stay within its bound with an equal share of the load. perRequest is
 // its own use of the resource for one request per second.
 //
-// This is the condition for going back to equal shares, because an instance is often fast only as long as its load is taken away. The
-// prediction is the calm response time at that load, multiplied by how much the neighbours lengthen it by Eq. 1. So without neighbours it
-// is always within the bound, however badly Eq. 1 fits.
+// This is the condition for going back to equal shares, because an instance is often fast only as long as its load is taken away. Without
+// neighbours the prediction is the calm response time, which is always within the bound, however badly Eq. 1 fits.
 func (d *dialPlan) unnoticed(m *member, hidden, perRequest float64) bool {
 	if hidden < leastHidden {
 		return true
@@ -186,23 +190,16 @@ func (d *dialPlan) unnoticed(m *member, hidden, perRequest float64) bool {
 	if d.arrivals == 0 {
 		rate, _ = m.requests()
 	}
-	q, own := d.model.Queueing[m.dial().Cause], perRequest*rate
-	predicted, trained := q.MS(own+hidden), d.trained(rate)
-	if calm := d.model.CalmMS(trained); calm > 0 {
-		predicted *= calm / q.MS(own)
-	}
-	window := m.Observation.WindowS
-	if window <= 0 {
-		window = d.in.Service.Sampling.Seconds()
-	}
-	return predicted <= d.model.BoundMS(trained, int(math.Min(rate*window, manyJudged)))
+	trained := d.trained(rate)
+	predicted := d.model.Predict(m.dial().Cause, trained, perRequest*rate, hidden)
+	return predicted <= d.model.Bounds(trained).All
 }
 
 // settle sets the hidden load by which the load is divided. It follows the estimate upwards at once, and downwards by halves. It goes to 0
 // only if the neighbours would not be noticed with an equal share either; then the interference is over.
 func (d *dialPlan) settle(m *member) {
 	mem := m.dial()
-	wanted := mem.Hidden.Mean
+	wanted := mem.Hidden.Value
 	if mem.Within > d.set.Confirm {
 		wanted = 0
 	}
