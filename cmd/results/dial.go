@@ -22,10 +22,10 @@ import (
 
 // What the page of DIAL is made of.
 const (
-	dialSeeds  = 20 // runs of each kind, each with models of its own
+	dialSeeds  = 8  // runs of each kind, each with models of its own
 	dialTrials = 10 // runs of each row of the confusion matrix
 	calmTrials = 100
-	shareSeeds = 8 // runs of each scenario with each division of the load
+	shareSeeds = 6 // runs of each scenario with each division of the load, with the same models
 )
 
 // dialPage simulates the scenarios of DIAL with it and with its rivals, its detection, and PRIMA with the load divided by DIAL's rule.
@@ -161,10 +161,10 @@ func dialRuns() (list []dialRun) {
 		list = append(list, dialRun{fmt.Sprintf("%s, %s", title, s), scenario.Run{Policy: p, Scheduling: s}})
 	}
 	for _, s := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quell.Random2, quell.EWMA} {
-		add(policy.Plain, quell.Policy{Name: policy.Plain}, s)
+		add(policy.Plain, policy.Whole(quell.Policy{Name: policy.Plain}), s)
 	}
 	add("knapsack", quell.Policy{Name: "knapsack"}, quell.LeastConn)
-	for _, s := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quell.Random2, quell.EWMA} {
+	for _, s := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
 		add("dial", policy.Whole(quell.Policy{Name: "dial"}), s)
 	}
 	for _, v := range policy.Variants(policy.Whole(quell.Policy{Name: "dial"})) {
@@ -172,18 +172,22 @@ func dialRuns() (list []dialRun) {
 			add("dial with "+v.Change, v.Policy, s)
 		}
 	}
-	for _, share := range []policy.Share{policy.Proportional, policy.Tail} {
-		for _, s := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quell.Random2} {
-			add("prima, share "+string(share), primaSharing(policy.Whole(quell.Policy{Name: policy.Default()}), share), s)
+	prima := policy.Whole(quell.Policy{Name: policy.Default()})
+	for _, headroom := range []float64{0.9, 1} {
+		for _, share := range []policy.Share{policy.Proportional, policy.Tail} {
+			for _, s := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
+				title := fmt.Sprintf("prima, headroom %.0f%%, share %s", 100*headroom, share)
+				add(title, primaSharing(prima, share, headroom), s)
+			}
 		}
 	}
 	return list
 }
 
-// primaSharing returns PRIMA with all resources and a division of the load.
-func primaSharing(p quell.Policy, share policy.Share) quell.Policy {
+// primaSharing returns PRIMA with all resources, a division of the load and a headroom.
+func primaSharing(p quell.Policy, share policy.Share, headroom float64) quell.Policy {
 	settings := p.Settings.(policy.PRIMASettings)
-	settings.Resources, settings.Share = policy.AllKnown(), share
+	settings.Resources, settings.Share, settings.Headroom = policy.AllKnown(), share, headroom
 	p.Settings = settings
 	return p
 }
@@ -376,11 +380,11 @@ func (f *dialFigures) divide(ctx context.Context) error {
 			return err
 		}
 		rows := []shareRow{{Scenario: name, Scheduling: quell.RoundRobin}, {Scenario: name, Scheduling: quell.LeastConn}}
+		models, err := simulatedModels(ctx, sc, 1)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 		for seed := range uint64(shareSeeds) {
-			models, err := simulatedModels(ctx, sc, seed+1)
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
 			for i := range rows {
 				if err := rows[i].play(ctx, sc, models, seed+1); err != nil {
 					return fmt.Errorf("%s: %w", name, err)
