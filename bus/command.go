@@ -26,10 +26,12 @@ const (
 	Drain    CommandName = "drain"   // take an instance out of rotation until undrain
 	Undrain  CommandName = "undrain" // put it back in rotation, whoever took it out
 	Replace  CommandName = "replace" // start a new instance that takes its place
+
+	Authority CommandName = "authority" // set how far the policy may go
 )
 
 // commandNames lists every known command.
-var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace}
+var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace, Authority}
 
 // Command is a request to a controller.
 type Command struct {
@@ -37,6 +39,8 @@ type Command struct {
 	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain, replace
 	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic
 	Force    bool        `json:"force,omitempty"`    // drain: even the last instance in rotation
+
+	Level quell.Authority `json:"level,omitempty"` // authority: the level
 	// By names the sender. The receiver sets it from the credential and the connection; a value in the message is ignored.
 	By string `json:"by,omitempty"`
 }
@@ -63,6 +67,9 @@ func (c Command) check() error {
 	}
 	if len(c.Instance) > maxQuestion {
 		return fmt.Errorf("the instance's name is longer than %d bytes", maxQuestion)
+	}
+	if c.Name == Authority && !slices.Contains(quell.Authorities, c.Level) {
+		return fmt.Errorf("authority %q is unknown; known are advise, step and full", c.Level)
 	}
 	if c.Name != Override {
 		return nil

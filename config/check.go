@@ -226,9 +226,9 @@ func checkTLSFiles(d *keys.Decoder, f *File) {
 
 // checkPlaces checks the other files and folders that the configuration names.
 func checkPlaces(d *keys.Decoder, f *File) {
-	if f.Models != "" && d.Sound("models") {
+	if f.Trained() != "" && d.Sound("models") {
 		if info, err := os.Stat(f.Models); errors.Is(err, fs.ErrNotExist) {
-			d.Refuse("models", "make it with quell train and quell fit, or remove the key until then: weights are equal without models",
+			d.Refuse("models", "make it with quell train and quell fit, or write learn",
 				"%s is not there", f.values["models"])
 		} else if err == nil && info.IsDir() {
 			d.Refuse("models", "", "%s is a folder", f.values["models"])

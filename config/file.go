@@ -26,7 +26,7 @@ import (
 type File struct {
 	Path     string // path of the configuration file
 	Service  quell.Service
-	Models   string // models.json; empty if there are no models yet
+	Models   string // path of models.json, ModelsLearn or ModelsOff; empty is ModelsOff
 	Data     string // folder of all files that Quell keeps
 	Listen   string // address of the controller's metrics and health; empty: off
 	Bus      Bus
@@ -39,6 +39,23 @@ type File struct {
 	values map[string]string // value of every key, as text
 	places *keys.Decoder
 }
+
+// Words that File.Models may hold instead of a path.
+const (
+	ModelsLearn = "learn" // nothing was trained: models are learned from the service's readings
+	ModelsOff   = "off"   // no models: weights stay equal
+)
+
+// Trained returns the path of trained models, "" if the file names none.
+func (f *File) Trained() string {
+	if f.Models == ModelsLearn || f.Models == ModelsOff {
+		return ""
+	}
+	return f.Models
+}
+
+// Learns returns whether models are learned from the service's readings.
+func (f *File) Learns() bool { return f.Models == ModelsLearn }
 
 // Bus configures the message bus. If a URL is given, the processes use that existing server; otherwise the controller runs one.
 type Bus struct {

@@ -22,7 +22,9 @@ import (
 // fileKeys is the table of a configuration file.
 func (t Drivers) fileKeys(f *File) keys.Table {
 	return append(serviceKeys(&f.Service),
-		keys.Opt("models", keys.Text(&f.Models), "path of models.json, which quell fit writes"),
+		keys.Opt("models", keys.Text(&f.Models),
+			"learn: from the service's readings; off: none; or the path of a models.json, which quell fit writes").
+			Or("off: weights stay equal"),
 		keys.Opt("data", keys.Text(&f.Data), "folder in which Quell keeps all its files"),
 		keys.Opt("listen", keys.OptionalAddress(&f.Listen), "address of the controller's metrics and health; off turns them off"),
 		keys.Opt("bus", busKeys(&f.Bus), "the message bus that connects the processes"),

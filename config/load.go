@@ -135,8 +135,11 @@ func (f *File) derive(d *keys.Decoder) {
 func (f *File) resolve(folder string) {
 	f.Bus.StoreDir, f.Bus.Keyring = filepath.Join(f.Data, "bus"), filepath.Join(f.Data, "credentials")
 	paths := []*string{
-		&f.Models, &f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Agent.Root, &f.Agent.Probing.Folder, &f.Agent.Policy.Records,
+		&f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Agent.Root, &f.Agent.Probing.Folder, &f.Agent.Policy.Records,
 		&f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile,
+	}
+	if f.Trained() != "" {
+		paths = append(paths, &f.Models)
 	}
 	for _, driver := range []any{f.Balancer.Settings, f.Scaler.Settings} {
 		if s, ok := driver.(interface{ Files(data string) []*string }); ok {

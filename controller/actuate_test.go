@@ -86,7 +86,7 @@ func nothing(*quell.Plan) {}
 func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
 	explains := []string{
 		"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Tenants",
-		"Reasons",
+		"Authority", "Would", "Reasons",
 	}
 	all := reflect.TypeFor[quell.Plan]()
 	asks := 0

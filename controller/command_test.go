@@ -201,7 +201,7 @@ func TestWithoutModelsWeightsAreEqual(t *testing.T) {
 		if s.Policy != "prima" || !strings.HasPrefix(s.Models, "no models yet: ") || !hasReason(plans[len(plans)-1].Plan, "no_models") {
 			t.Errorf("status %+v, plan %+v", s, plans[len(plans)-1].Plan)
 		}
-		if err := r.c.Reload(r.opts.Service, goldenModels(t)); err != nil {
+		if err := r.c.Reload(r.opts.Service, goldenModels(t), false); err != nil {
 			t.Fatal(err)
 		}
 		if s := r.c.Status(); s.Models != "in use" {
@@ -227,7 +227,7 @@ func TestABadReloadKeepsWhatRuns(t *testing.T) {
 			bad.Group.Max = 1
 			change(&bad)
 			var mistake *quell.UserError
-			if err := r.c.Reload(bad, nil); !errors.As(err, &mistake) {
+			if err := r.c.Reload(bad, nil, false); !errors.As(err, &mistake) {
 				t.Errorf("%s: %v, want a mistake of the user", name, err)
 			}
 		}
@@ -243,7 +243,7 @@ func TestAReloadChangesThePeriod(t *testing.T) {
 		r.run(3 * time.Second)
 		faster := r.opts.Service
 		faster.Sampling = 100 * time.Millisecond
-		if err := r.c.Reload(faster, nil); err != nil {
+		if err := r.c.Reload(faster, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		r.pass(time.Second)
@@ -291,7 +291,7 @@ func TestAReloadHandsSharesOverBySteps(t *testing.T) {
 		r.do(bus.Command{Name: bus.Clear, Instance: "i1"})
 		next := r.opts.Service
 		next.Policy.Name = "lsf"
-		if err := r.c.Reload(next, nil); err != nil {
+		if err := r.c.Reload(next, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []float64{.65, .5, .5} {
@@ -299,5 +299,27 @@ func TestAReloadHandsSharesOverBySteps(t *testing.T) {
 			r.wantWeights(map[string]float64{"i1": want, "i2": 1 - want})
 		}
 		r.untouched(func() { r.pass(3 * time.Second) })
+	})
+}
+
+// Models that are learned in place: until readings teach something the weights are equal, and what was learned and how far the policy may
+// go survive a restart. A person can set the latter.
+func TestLearnsInPlace(t *testing.T) {
+	play(t, func(r *rig) { r.opts.Service.Policy.Name, r.opts.Learn = "prima", true }, func(r *rig) {
+		r.run(3 * time.Second)
+		r.wantWeights(map[string]float64{"i1": .5, "i2": .5})
+		s, plans := r.c.Status(), r.journal.plans()
+		if last := plans[len(plans)-1].Plan; s.Models != "learned in place" || !hasReason(last, "learning") {
+			t.Errorf("models %q, plan %+v", s.Models, last)
+		}
+		r.do(bus.Command{Name: bus.Authority, Level: quell.AuthorityStep, By: "ann"})
+		r.restart()
+		r.run(3 * time.Second)
+		if s := r.c.Status(); s.Authority != quell.AuthorityStep {
+			t.Errorf("authority %q after a restart", s.Authority)
+		}
+		if reply := r.ask(bus.Command{Name: bus.Authority, Level: "much"}); reply.Error == "" {
+			t.Error("an unknown authority is accepted")
+		}
 	})
 }

@@ -57,6 +57,7 @@ type Memory interface {
 type Options struct {
 	Service  quell.Service
 	Models   *model.Models // nil while there are none
+	Learn    bool          // models are learned from the service's readings, beginning with Models
 	Balancer Balancer
 	Scaler   Scaler
 	Journal  Journal
@@ -145,7 +146,7 @@ func New(opts Options) (*Controller, error) {
 		unlisted: map[string]*unlisted{}, mem: newMemory()}
 	c.limits = insideActuator{agents: opts.Agents, wanted: limitsOf, inForce: limitInForce, now: c.now, sampling: c.samplingNow}
 	c.settings = insideActuator{agents: opts.Agents, wanted: settingsOf, inForce: settingInForce, now: c.now, sampling: c.samplingNow}
-	if err := c.configure(opts.Service, opts.Models); err != nil {
+	if err := c.configure(opts.Service, opts.Models, opts.Learn); err != nil {
 		return nil, err
 	}
 	c.show()
@@ -153,8 +154,12 @@ func New(opts Options) (*Controller, error) {
 }
 
 // configure prepares a configuration for use. If the policy's models are missing, weights are equal until the models are there.
-func (c *Controller) configure(service quell.Service, models *model.Models) error {
-	engine, err := policy.NewEngine(service, models)
+func (c *Controller) configure(service quell.Service, models *model.Models, learn bool) error {
+	compile := policy.NewEngine
+	if learn {
+		compile = policy.NewLearningEngine
+	}
+	engine, err := compile(service, models)
 	var noModels error
 	if errors.Is(err, quell.ErrNoData) {
 		noModels = err
@@ -170,20 +175,20 @@ func (c *Controller) configure(service quell.Service, models *model.Models) erro
 		return err
 	}
 	c.engine, c.fast, c.noModels = engine, fast, noModels
-	c.opts.Service, c.opts.Models = service, models
+	c.opts.Service, c.opts.Models, c.opts.Learn = service, models, learn
 	c.gather.setService(service)
 	return nil
 }
 
 // Reload applies a new service configuration and new models from the next period on. If it returns an error, the present ones stay in
 // force. The service's name cannot change.
-func (c *Controller) Reload(service quell.Service, models *model.Models) error {
+func (c *Controller) Reload(service quell.Service, models *model.Models, learn bool) error {
 	c.work.Lock()
 	defer c.release()
 	if service.Name != c.opts.Service.Name {
 		return &quell.UserError{Err: errors.New("the service's name cannot change while the controller runs: restart it")}
 	}
-	return c.configure(service, models)
+	return c.configure(service, models, learn)
 }
 
 // Knows returns whether an instance belongs to the service. Until the first snapshot it returns true for every instance.

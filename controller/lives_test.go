@@ -94,7 +94,7 @@ func shrunk(t *testing.T, body func(*rig)) {
 		r.scaler.set(func(s *fakeScaler) { s.members[2].Started = time.Now() })
 		smaller := r.opts.Service
 		smaller.Group.Initial, smaller.Group.Max = 0, 2
-		if err := r.c.Reload(smaller, nil); err != nil {
+		if err := r.c.Reload(smaller, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		r.opts.Service = smaller
@@ -141,7 +141,7 @@ func TestDrainingWhatHasNoWeight(t *testing.T) {
 		r.wantWeights(map[string]float64{"i1": .5, "i2": .5, "i3": 0})
 		smaller := r.opts.Service
 		smaller.Group.Initial, smaller.Group.Max = 0, 2
-		if err := r.c.Reload(smaller, nil); err != nil {
+		if err := r.c.Reload(smaller, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		r.pass(2 * time.Second)

@@ -17,7 +17,7 @@ func TestAFreshInstanceIsNotInRotation(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Group.Min, r.opts.Service.Group.Max = 1, 1 }, func(r *rig) {
 		r.run(3 * time.Second)
 		r.opts.Service.Guard.SlowStart = time.Minute
-		if err := r.c.Reload(r.opts.Service, nil); err != nil {
+		if err := r.c.Reload(r.opts.Service, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		r.do(replaceFirst)

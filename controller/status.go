@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/life"
+	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -32,7 +33,10 @@ type Status struct {
 	Standby         bool                 `json:"standby,omitempty"`     // it is not the leader because another controller is
 	Store           string               `json:"store,omitempty"`       // why decisions cannot be stored for a restart
 	Overrides       map[string]float64   `json:"overrides,omitempty"`
-	Models          string               `json:"models"` // "in use", or why there are none
+	Models          string               `json:"models"`              // "in use", or why there are none
+	Learned         []string             `json:"learned,omitempty"`   // how well each resource is known on each type of instance
+	Authority       quell.Authority      `json:"authority,omitempty"` // how far the policy may go at present; absent: no limit
+	TakenBack       string               `json:"taken_back,omitempty"`
 	SLO             string               `json:"slo"`
 	ArrivalRate     *float64             `json:"arrival_rate,omitempty"`
 	Load            float64              `json:"load"`     // summed utilisation
@@ -63,6 +67,8 @@ type InstanceStatus struct {
 	Unprobed    bool        `json:"unprobed,omitempty"` // its agent reports, but its severity has been unknown for too long
 	AgeS        float64     `json:"age_s"`
 	Weight      *float64    `json:"weight,omitempty"` // its share in the last plan
+	Now         *float64    `json:"now,omitempty"`    // its share when that plan was made
+	Would       *float64    `json:"would,omitempty"`  // the share that the policy wants for it
 	Cut         *float64    `json:"cut,omitempty"`    // the factor by which a fast policy cuts its share
 	RequestRate *float64    `json:"request_rate,omitempty"`
 	ErrorRate   *float64    `json:"error_rate,omitempty"`
@@ -168,9 +174,14 @@ func (c *Controller) show() {
 		s.Store = c.unsaved.Error()
 	}
 	s.Models = "in use"
+	if c.engine.Learns() {
+		s.Models = "learned in place"
+		s.Learned = c.learned()
+	}
+	s.Authority, s.TakenBack = c.mem.State.Trust.Level, c.mem.State.Trust.Harm
 	if c.noModels != nil {
 		s.Models = c.missing()
-	} else if c.opts.Models == nil {
+	} else if c.opts.Models == nil && !c.engine.Learns() {
 		s.Models = "not needed"
 	}
 	s.Decisions = c.counts.decisions
@@ -222,6 +233,26 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 	c.status = s
 }
 
+// learned says how well each resource is known on each type of instance, and how many readings stayed within the predicted margin.
+func (c *Controller) learned() (texts []string) {
+	learned := c.mem.State.Learned
+	live := learned.Live()
+	for _, r := range slices.Sorted(maps.Keys(live)) {
+		for _, instanceType := range slices.Sorted(maps.Keys(live[r])) {
+			text := string(r) + ": " + live[r][instanceType].Text()
+			if instanceType != model.AnyType {
+				text = instanceType + ", " + text
+			}
+			texts = append(texts, text)
+		}
+	}
+	if share, n := learned.Coverage(); n >= 100 {
+		texts = append(texts, fmt.Sprintf("%.0f%% of %.0f response times stayed within the margin that should hold %.0f%%", 100*share, n,
+			100*model.CoverageGoal))
+	}
+	return texts
+}
+
 // reasonsByInstance returns the last reason that a plan gives for each instance.
 func reasonsByInstance(plan *quell.Plan) map[string]string {
 	reasons := map[string]string{}
@@ -240,7 +271,10 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 	if in.AgeS != nil {
 		row.AgeS = *in.AgeS
 	}
-	row.Weight = entry(plan.Weights, in.ID)
+	row.Weight, row.Now, row.Would = entry(plan.Weights, in.ID), in.Weight, entry(plan.Weights, in.ID)
+	if plan.Would != nil {
+		row.Would = entry(plan.Would.Weights, in.ID)
+	}
 	row.Cut = cutOf(c.mem.Factors, in.ID)
 	row.Capacity = entry(plan.Capacity, in.ID)
 	row.Limiter = plan.Limiter[in.ID]
@@ -284,8 +318,9 @@ func entry[K comparable](m map[K]float64, key K) *float64 {
 	return nil
 }
 
-// Command carries out a person's command: status, pause, resume, override, clear, drain, undrain or replace. Changes are recorded in the
-// journal and survive a restart. A controller that is not the leader waits before it answers, so that the leader answers first.
+// Command carries out a person's command: status, pause, resume, override, clear, authority, drain, undrain or replace. Changes are
+// recorded in the journal and survive a restart. A controller that is not the leader waits before it answers, so that the leader answers
+// first.
 func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	if !c.shown.read().status.Leading {
 		select {
@@ -300,6 +335,8 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 		return c.change(ctx, "paused by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy = true, cmd.By; return nil })
 	case bus.Resume:
 		return c.change(ctx, "resumed by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy, c.mem.Lost = false, "", ""; return nil })
+	case bus.Authority:
+		return c.change(ctx, fmt.Sprintf("authority set to %s by %s", cmd.Level, cmd.By), func() error { return c.authorize(cmd) })
 	case bus.Override:
 		return c.change(ctx, overrideText(cmd), func() error { return c.override(cmd) })
 	case bus.Clear:
@@ -379,6 +416,15 @@ func (c *Controller) override(cmd bus.Command) error {
 		}
 	}
 	c.mem.Overrides = overrides
+	return nil
+}
+
+// authorize sets how far the policy may go, and ends the watching of its last change.
+func (c *Controller) authorize(cmd bus.Command) error {
+	if !slices.Contains(quell.Authorities, cmd.Level) {
+		return fmt.Errorf("authority %q is unknown; known are advise, step and full", cmd.Level)
+	}
+	c.mem.State.Trust = policy.Trust{Level: cmd.Level, ByHand: cmd.By}
 	return nil
 }
 

@@ -91,7 +91,7 @@ func load(path string, log *slog.Logger) (*config.File, *model.Models, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if file.Models == "" {
+	if file.Trained() == "" {
 		return file, nil, nil
 	}
 	models, err := model.Load(file.Models)
@@ -176,7 +176,7 @@ func newController(
 		Service: file.Service, Models: models, Balancer: driver, Scaler: instances, Journal: written, Memory: memory,
 		Fixed: fixed, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
 		Agents: agents{conn, name}, Amend: more, Marker: markIn(file.Data), Reopen: conn.Reopen,
-		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file),
+		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file), Learn: file.Learns(),
 	})
 }
 
@@ -337,7 +337,7 @@ func reloading(
 		}
 		file, models, err := load(path, log)
 		if err == nil {
-			err = c.Reload(file.Service, models)
+			err = c.Reload(file.Service, models, file.Learns())
 		}
 		if err != nil {
 			log.Error("the new configuration is bad: keeping the running one", "error", err)

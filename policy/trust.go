@@ -135,11 +135,11 @@ func watch(in *Input, g *group, t Trust) *watched {
 	}
 	w.trust.Good++
 	switch {
-	case w.trust.Barred > 0:
+	case w.trust.Barred > 0 || w.trust.ByHand != "": // a level that a person set stays
 	case w.trust.level() == quell.AuthorityAdvise && w.trust.Good >= adviseFor:
-		w.trust.Level, w.trust.Good, w.trust.ByHand = quell.AuthorityStep, 0, ""
+		w.trust.Level, w.trust.Good = quell.AuthorityStep, 0
 	case w.trust.level() == quell.AuthorityStep && w.trust.Good >= stepFor:
-		w.trust.Level, w.trust.Good, w.trust.ByHand = quell.Full, 0, ""
+		w.trust.Level, w.trust.Good = quell.Full, 0
 	}
 	return w
 }

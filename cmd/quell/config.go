@@ -74,7 +74,7 @@ func configCheckCommand() *cobra.Command {
 
 // checkModels checks whether the policy can work with the configured models. It ignores a missing file, which config.Check reports.
 func checkModels(file *config.File) error {
-	if file == nil || file.Models == "" || !isFile(file.Models) {
+	if file == nil || !isFile(file.Trained()) {
 		return nil
 	}
 	models, err := model.Load(file.Models)

@@ -160,7 +160,7 @@ func (o *demoOptions) check(sc *scenario.Scenario) error {
 	for _, run := range sc.Runs {
 		service := sc.Service
 		service.Policy = sc.PolicyOf(run)
-		if _, err := loadEngine(service, o.models); err != nil {
+		if _, err := loadEngine(service, o.models, false); err != nil {
 			return err
 		}
 	}

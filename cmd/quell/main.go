@@ -84,8 +84,8 @@ func newRoot(reached *bool) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
-		statusCommand(), explainCommand(), pauseCommand(), resumeCommand(), overrideCommand(), drainCommand(), undrainCommand(),
-		replaceCommand(), journalCommand(), limitsCommand(), runCommand(), credentialsCommand(),
+		statusCommand(), explainCommand(), pauseCommand(), resumeCommand(), authorityCommand(), overrideCommand(), drainCommand(),
+		undrainCommand(), replaceCommand(), journalCommand(), limitsCommand(), runCommand(), credentialsCommand(),
 		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), labCommand(), versionCommand(),
 	)
 	return root

@@ -107,12 +107,21 @@ func writeStatus(w io.Writer, s controller.Status) error {
 		state = "does not lead, and knows of none that does"
 	}
 	models := s.Models
-	if models != "in use" && models != "not needed" {
+	if models != "in use" && models != "not needed" && models != "learned in place" {
 		models = "missing" // the status lists below why, and what to do
 	}
 	fmt.Fprintf(w, "service %s  policy %s  %s  objective %s  models %s\n", s.Service, s.Policy, state, s.SLO, models)
 	if s.Refused != "" {
 		fmt.Fprintln(w, s.Refused)
+	}
+	for _, text := range s.Learned {
+		fmt.Fprintln(w, text)
+	}
+	if s.Authority != "" && s.Authority != quell.Full {
+		fmt.Fprintf(w, "authority: %s\n", s.Authority)
+	}
+	if s.TakenBack != "" {
+		fmt.Fprintln(w, s.TakenBack)
 	}
 	if s.At.IsZero() {
 		fmt.Fprint(w, "no decision yet")
@@ -131,7 +140,7 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	}
 	fmt.Fprint(w, "\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "INSTANCE\tSTATE\tAGE\tRATE\tLOAD\tSEVERITY\tCAPACITY\tWEIGHT\tLATENCY\tPREDICTED\tREASON")
+	fmt.Fprintln(t, "INSTANCE\tSTATE\tAGE\tRATE\tLOAD\tSEVERITY\tCAPACITY\tNOW\tWOULD BE\tLATENCY\tPREDICTED\tREASON")
 	for _, i := range s.Instances {
 		label := string(i.State)
 		if i.Unprobed {
@@ -157,8 +166,9 @@ func writeStatus(w io.Writer, s controller.Status) error {
 		if w, ok := s.Overrides[i.ID]; ok {
 			label += fmt.Sprintf(", set to %.3f", w)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, label, age(i.AgeS),
-			cell(i.RequestRate, "%.1f/s"), cell(i.Utilization, "%.3f"), cell(i.Severity, "%.2f"), capacity(i), cell(i.Weight, "%.3f"),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, label, age(i.AgeS),
+			cell(i.RequestRate, "%.1f/s"), cell(i.Utilization, "%.3f"), cell(i.Severity, "%.2f"), capacity(i), cell(i.Now, "%.3f"),
+			cell(i.Would, "%.3f"),
 			cell(i.LatencyMS, "%.1f ms"), cell(i.PredictedMS, "%.1f ms"), i.Reason)
 	}
 	if err := t.Flush(); err != nil {
@@ -288,5 +298,17 @@ func overrideCommand() *cobra.Command {
 				return bus.Command{}, userErrorf("%q is no share of the traffic: write 0 to 1, 0%% to 100%%, or clear to end an override", args[1])
 			}
 			return bus.Command{Name: bus.Override, Instance: args[0], Weight: &w}, nil
+		})
+}
+
+func authorityCommand() *cobra.Command {
+	return simpleCommand("authority advise|step|full [--config FILE]",
+		"Set how far the policy may go: only advise, make small steps, or everything that the guard allows", named("LEVEL"),
+		func(args []string) (bus.Command, error) {
+			var level quell.Authority
+			if err := level.UnmarshalText([]byte(args[0])); err != nil || level == "" {
+				return bus.Command{}, userErrorf("%q is no authority: write advise, step or full", args[0])
+			}
+			return bus.Command{Name: bus.Authority, Level: level}, nil
 		})
 }

@@ -28,9 +28,9 @@ func planCommand() *cobra.Command {
 				return err
 			}
 			if modelsPath == "" {
-				modelsPath = file.Models
+				modelsPath = file.Trained()
 			}
-			engine, err := loadEngine(file.Service, modelsPath)
+			engine, err := loadEngine(file.Service, modelsPath, modelsPath == "" && file.Learns())
 			if err != nil {
 				return err
 			}
@@ -43,13 +43,17 @@ func planCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &configPath)
-	cmd.Flags().StringVar(&modelsPath, "models", "", "models.json; default: the file that the configuration names")
+	cmd.Flags().StringVar(&modelsPath, "models", "",
+		"models.json; default: the file that the configuration names, or, with models: learn, learned from the snapshots")
 	return cmd
 }
 
 // loadEngine compiles a policy with its models. If models lack a section, that is the user's mistake: unlike a controller, this
 // command has no live group to keep running.
-func loadEngine(service quell.Service, modelsPath string) (*policy.Engine, error) {
+func loadEngine(service quell.Service, modelsPath string, learn bool) (*policy.Engine, error) {
+	if learn {
+		return policy.NewLearningEngine(service, nil)
+	}
 	models, err := loadModels(modelsPath)
 	if err != nil {
 		return nil, err
