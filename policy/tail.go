@@ -56,12 +56,13 @@ func tailShares(rates []float64, arrivals float64) (shares []float64, overload b
 	return shares, false
 }
 
-// queue is an instance as a queue: the most that it can serve, and the bounds of what it may be sent, all in the same unit.
+// queue is an instance as a queue: the most that it can serve, and the bounds of what it may be sent, all in the same unit. No bound is
+// above the rate.
 type queue struct{ rate, low, high float64 }
 
-// spare returns x of the derivation at tailShares for one m, within the queue's bounds.
-func (q queue) spare(m float64) float64 {
-	return math.Min(math.Max(q.rate-m*math.Sqrt(q.rate), q.low), math.Min(q.high, q.rate))
+// spare returns x of the derivation at tailShares for one m, within the queue's bounds. root is the square root of the queue's rate.
+func (q *queue) spare(m, root float64) float64 {
+	return max(min(q.rate-m*root, q.high), q.low)
 }
 
 // halvings is how often tailWithin halves the interval in which m lies before it computes m exactly.
@@ -71,17 +72,18 @@ const halvings = 60
 // The cost of one more request is the same for all queues that are not at a bound, so x = r - m sqrt(r) there for one m. The sum of all x
 // never rises with m, so m is found by halving. The arrivals must be between the sums of the bounds.
 func tailWithin(queues []queue, arrivals float64) []float64 {
-	x := make([]float64, len(queues))
+	x, roots := make([]float64, len(queues)), make([]float64, len(queues))
 	fill := func(m float64) (sum float64) {
-		for i, q := range queues {
-			x[i] = q.spare(m)
+		for i := range queues {
+			x[i] = queues[i].spare(m, roots[i])
 			sum += x[i]
 		}
 		return sum
 	}
 	low, high := 0.0, 0.0
-	for _, q := range queues {
-		high = math.Max(high, math.Sqrt(q.rate))
+	for i, q := range queues {
+		roots[i] = math.Sqrt(q.rate)
+		high = max(high, roots[i])
 	}
 	for range halvings {
 		if m := (low + high) / 2; fill(m) > arrivals {
@@ -91,16 +93,16 @@ func tailWithin(queues []queue, arrivals float64) []float64 {
 		}
 	}
 	fill(low)
-	left, roots := -arrivals, 0.0
+	left, free := -arrivals, 0.0
 	for i, q := range queues {
-		if x[i] > q.low && x[i] < math.Min(q.high, q.rate) {
-			left, roots = left+q.rate, roots+math.Sqrt(q.rate)
+		if x[i] > q.low && x[i] < q.high {
+			left, free = left+q.rate, free+roots[i]
 		} else {
 			left += x[i]
 		}
 	}
-	if roots > 0 {
-		fill(left / roots)
+	if free > 0 {
+		fill(left / free)
 	}
 	return x
 }
