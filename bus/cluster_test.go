@@ -229,6 +229,12 @@ func keeper(t *testing.T, conn *Conn) func(round int) error {
 // wantReplicas checks the number of copies of each store.
 func wantReplicas(t *testing.T, url string, want int) {
 	t.Helper()
+	within(t, 30*time.Second, fmt.Sprintf("%d copies of every store, all up to date", want), func() error { return replicas(t, url, want) })
+}
+
+// replicas returns an error if not every store has this many copies, all up to date.
+func replicas(t *testing.T, url string, want int) error {
+	t.Helper()
 	nc, err := nats.Connect(url)
 	if err != nil {
 		t.Fatal(err)
@@ -238,35 +244,34 @@ func wantReplicas(t *testing.T, url string, want int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	within(t, 30*time.Second, fmt.Sprintf("%d copies of every store, all up to date", want), func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		streams := 0
-		for info := range js.ListStreams(ctx).Info() {
-			streams++
-			if info.Config.Replicas != want {
-				return fmt.Errorf("%s has %d", info.Config.Name, info.Config.Replicas)
-			}
-			if want == 1 {
-				continue
-			}
-			if info.Cluster == nil || info.Cluster.Leader == "" || len(info.Cluster.Replicas) != want-1 {
-				return fmt.Errorf("%s: %+v", info.Config.Name, info.Cluster)
-			}
-			for _, r := range info.Cluster.Replicas {
-				if !r.Current || r.Offline {
-					return fmt.Errorf("%s: %+v", info.Config.Name, r)
-				}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	streams := 0
+	for info := range js.ListStreams(ctx).Info() {
+		streams++
+		if info.Config.Replicas != want {
+			return fmt.Errorf("%s has %d", info.Config.Name, info.Config.Replicas)
+		}
+		if want == 1 {
+			continue
+		}
+		if info.Cluster == nil || info.Cluster.Leader == "" || len(info.Cluster.Replicas) != want-1 {
+			return fmt.Errorf("%s: %+v", info.Config.Name, info.Cluster)
+		}
+		for _, r := range info.Cluster.Replicas {
+			if !r.Current || r.Offline {
+				return fmt.Errorf("%s: %+v", info.Config.Name, r)
 			}
 		}
-		if streams < 3 {
-			return fmt.Errorf("%d streams", streams)
-		}
-		return nil
-	})
+	}
+	if streams < 3 {
+		return fmt.Errorf("%d streams", streams)
+	}
+	return nil
 }
 
-// TestStoresAreRaised checks that a store with one copy gets more copies when a controller opens it.
+// TestStoresAreRaised checks that a store with one copy gets more copies when a controller opens it. On a busy machine a server of the
+// cluster may seem to be away at that moment; then the next opening does it.
 func TestStoresAreRaised(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t)
@@ -280,6 +285,11 @@ func TestStoresAreRaised(t *testing.T) {
 	}
 	open(1)
 	wantReplicas(t, nodes[1].url(), 1)
-	open(0)
-	wantReplicas(t, nodes[1].url(), mostReplicas)
+	within(t, time.Minute, "three copies of every store, all up to date", func() error {
+		if err := replicas(t, nodes[1].url(), mostReplicas); err == nil {
+			return nil
+		}
+		open(0)
+		return replicas(t, nodes[1].url(), mostReplicas)
+	})
 }

@@ -147,7 +147,8 @@ func TestLabRun(t *testing.T) {
 	l.clean(false)
 	record := l.record("two", 1000)
 	before, after := record.Phase(0, 6).Instances["i2"], record.Phase(12, 24).Instances["i2"]
-	if !(after.Severity > before.Severity) || !(after.Weight < before.Weight-0.05) || !(after.PerSecond < before.PerSecond) {
+	// On a busy machine the weights may differ before the neighbour comes, too.
+	if !(after.Severity > before.Severity) || !(after.Weight < min(before.Weight, 0.45)) || !(after.PerSecond < before.PerSecond) {
 		t.Errorf("beside the neighbour severity went from %.2f to %.2f, weight from %.2f to %.2f, requests a second from %.1f to %.1f",
 			before.Severity, after.Severity, before.Weight, after.Weight, before.PerSecond, after.PerSecond)
 	}
