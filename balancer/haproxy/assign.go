@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 )
 
 // assign finds a server for every backend, and marks servers that are no longer wanted as leaving. It stores changes before they are made,
@@ -46,7 +47,7 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 
 // remember stores the memory. If that fails, it is tried again later, because passing requests on is more important.
 func (d *Driver) remember() {
-	now := encodeEntries(d.entries)
+	now := balancer.EncodeMemory(d.entries)
 	d.changed = false
 	if bytes.Equal(now, d.kept) {
 		return

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -48,7 +47,7 @@ func New(o Options) (*Driver, error) {
 	if d.entries, err = loadEntries(o.Memory); err != nil {
 		return nil, err
 	}
-	d.kept = encodeEntries(d.entries)
+	d.kept = balancer.EncodeMemory(d.entries)
 	if _, err := os.Stat(o.StateFile); o.StateFile != "" && errors.Is(err, fs.ErrNotExist) {
 		d.stale = true
 	}
@@ -77,7 +76,7 @@ func (d *Driver) Close() {
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := checkBackends(backends); err != nil {
+	if err := balancer.CheckBackends(backends); err != nil {
 		return err
 	}
 	views, err := d.views(ctx, (*process).seen)
@@ -173,21 +172,6 @@ func (d *Driver) applyAll(ctx context.Context, targets []target, views []*view) 
 		}
 	}
 	return slices.Contains(done, true), errors.Join(errs...)
-}
-
-// checkBackends returns what is wrong with a list of backends.
-func checkBackends(backends []quell.Backend) error {
-	seen := map[string]bool{}
-	for i, b := range backends {
-		switch {
-		case seen[b.ID]:
-			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].id", i), Problem: fmt.Sprintf("%q is given twice", b.ID)}
-		case math.IsNaN(b.Weight) || math.IsInf(b.Weight, 0) || b.Weight < 0:
-			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].weight", i), Problem: fmt.Sprintf("%v is no share", b.Weight)}
-		}
-		seen[b.ID] = true
-	}
-	return nil
 }
 
 // targets returns the requested servers. Before the first Apply the request is unknown; then servers only have to exist.

@@ -1,12 +1,7 @@
 package haproxy
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"os"
-
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
@@ -27,32 +22,11 @@ type entry struct {
 
 // loadEntries reads the memory. A missing file is not an error, a damaged file is.
 func loadEntries(path string) ([]*entry, error) {
-	if path == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading which server stands for which instance: %w", err)
-	}
-	var entries []*entry
-	if err := quell.DecodeStrict(data, &entries); err != nil {
-		return nil, fmt.Errorf("%s is damaged: delete it, and Quell finds the servers by their names and addresses: %w", path, err)
-	}
-	for i, e := range entries {
-		if e == nil || e.ID == "" || !names.MatchString(e.Server) {
-			return nil, fmt.Errorf("%s is damaged: delete it, and Quell finds the servers by their names and addresses: entry %d", path, i)
-		}
-	}
-	return entries, nil
-}
-
-// encodeEntries returns what saveEntries writes.
-func encodeEntries(entries []*entry) []byte {
-	data, _ := json.MarshalIndent(append([]*entry{}, entries...), "", "  ")
-	return append(data, '\n')
+	return balancer.Memory[entry]{
+		Path: path, About: "which server stands for which instance",
+		Remedy: "delete it, and Quell finds the servers by their names and addresses",
+		Valid:  func(e *entry) bool { return e.ID != "" && names.MatchString(e.Server) },
+	}.Read()
 }
 
 func saveEntries(path string, encoded []byte) error {

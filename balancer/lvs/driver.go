@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -73,7 +72,7 @@ func newDriver(o Options, k kernel) (*Driver, error) {
 	if d.entries, err = load(o.Memory); err != nil {
 		return nil, err
 	}
-	d.kept = encode(d.entries)
+	d.kept = balancer.EncodeMemory(d.entries)
 	return d, nil
 }
 
@@ -82,7 +81,7 @@ func newDriver(o Options, k kernel) (*Driver, error) {
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := checkBackends(backends); err != nil {
+	if err := balancer.CheckBackends(backends); err != nil {
 		return err
 	}
 	views, err := d.look()
@@ -161,21 +160,6 @@ func (d *Driver) warn(v virtual, s *service) {
 		d.opts.Logger.Warn("this scheduler does not share requests by weights: use wlc or wrr (ipvsadm -E)", "service", v.String(),
 			"scheduler", s.scheduler)
 	}
-}
-
-// checkBackends returns what is wrong with a list of backends.
-func checkBackends(backends []quell.Backend) error {
-	seen := map[string]bool{}
-	for i, b := range backends {
-		switch {
-		case seen[b.ID]:
-			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].id", i), Problem: fmt.Sprintf("%q is given twice", b.ID)}
-		case math.IsNaN(b.Weight) || math.IsInf(b.Weight, 0) || b.Weight < 0:
-			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].weight", i), Problem: fmt.Sprintf("%v is no share", b.Weight)}
-		}
-		seen[b.ID] = true
-	}
-	return nil
 }
 
 // assign updates the entries to a list of backends. If an instance has no real server, the others still get their weights; it is an error
@@ -412,7 +396,7 @@ func (d *Driver) forget(views []*service) {
 
 // remember stores the entries if they changed. If that fails, it is tried again later, because setting weights is more important.
 func (d *Driver) remember() {
-	now := encode(d.entries)
+	now := balancer.EncodeMemory(d.entries)
 	if bytes.Equal(now, d.kept) {
 		return
 	}

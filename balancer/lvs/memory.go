@@ -1,13 +1,9 @@
 package lvs
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"net/netip"
-	"os"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
@@ -26,35 +22,11 @@ type entry struct {
 
 // load reads the memory. A missing file is not an error, a damaged file is.
 func load(path string) ([]*entry, error) {
-	if path == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading which real server stands for which instance: %w", err)
-	}
-	damaged := func(why error) error {
-		return fmt.Errorf("%s is damaged: delete it, and Quell finds the real servers by their addresses: %w", path, why)
-	}
-	var entries []*entry
-	if err := quell.DecodeStrict(data, &entries); err != nil {
-		return nil, damaged(err)
-	}
-	for i, e := range entries {
-		if e == nil || e.ID == "" || !e.Numeric.IsValid() {
-			return nil, damaged(fmt.Errorf("entry %d", i))
-		}
-	}
-	return entries, nil
-}
-
-// encode returns what is stored.
-func encode(entries []*entry) []byte {
-	data, _ := json.MarshalIndent(append([]*entry{}, entries...), "", "  ")
-	return append(data, '\n')
+	return balancer.Memory[entry]{
+		Path: path, About: "which real server stands for which instance",
+		Remedy: "delete it, and Quell finds the real servers by their addresses",
+		Valid:  func(e *entry) bool { return e.ID != "" && e.Numeric.IsValid() },
+	}.Read()
 }
 
 func save(path string, encoded []byte) error {
