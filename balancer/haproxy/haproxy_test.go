@@ -50,6 +50,33 @@ func TestWeightsShareTheTraffic(t *testing.T) {
 	}
 }
 
+// TestAddedServersShareTheTraffic checks that each server that was added at run time gets requests.
+func TestAddedServersShareTheTraffic(t *testing.T) {
+	for _, balance := range []string{"roundrobin", "leastconn", "random(2)"} {
+		t.Run(balance, func(t *testing.T) {
+			l := newLab(t, "")
+			l.configure("balance "+balance, "")
+			l.start()
+			d := l.driver(nil)
+			var instances []*instance
+			var backends []quell.Backend
+			for i := range 5 {
+				instances = append(instances, newInstance(t, 4*time.Millisecond))
+				backends = append(backends, backend(fmt.Sprintf("s%d", i), instances[i], 0.2))
+			}
+			settle(t, d, backends...)
+			f := l.flow(10, "/")
+			f.more(600)
+			f.wantNoFailures()
+			for i, a := range instances {
+				if n := a.served.Load(); n < 60 {
+					t.Errorf("s%d served %d of 600 requests", i, n)
+				}
+			}
+		})
+	}
+}
+
 // TestNothingDiffers checks that applied weights read back as requested, and are not applied again.
 func TestNothingDiffers(t *testing.T) {
 	a, b := newInstance(t, 0), newInstance(t, 0)

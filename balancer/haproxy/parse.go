@@ -17,7 +17,7 @@ const (
 	anyDrain      = 0x08 | 0x10
 	agentIsThere  = 0x02
 	maxWeight     = 256
-	stateColumns  = "be_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_agent_state srv_fqdn srv_port"
+	stateColumns  = "be_id srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_agent_state srv_fqdn srv_port"
 	statRequired  = "svname scur stot"
 	stateVersion1 = "1"
 )
@@ -25,6 +25,7 @@ const (
 // server is a server of the backend in one HAProxy.
 type server struct {
 	name    string
+	number  int64  // HAProxy's id, unique in the backend
 	address string // ip:port; empty while the server has no address
 	fqdn    string // the host name with which it was declared; empty if it was declared with an address
 	port    string
@@ -75,7 +76,7 @@ func stateOf(r *row) (server, error) {
 	s := server{
 		name: r.text("srv_name"), fqdn: absent(r.text("srv_fqdn")), port: r.text("srv_port"),
 		up: r.number("srv_op_state") != 0, admin: int(r.number("srv_admin_state")),
-		weight: int(r.number("srv_uweight")), agent: r.number("srv_agent_state")&agentIsThere != 0,
+		number: r.number("srv_id"), weight: int(r.number("srv_uweight")), agent: r.number("srv_agent_state")&agentIsThere != 0,
 	}
 	if ip := absent(r.text("srv_addr")); ip != "" {
 		s.address = net.JoinHostPort(ip, s.port)

@@ -62,7 +62,7 @@ func saying(words ...string) func(string) bool {
 // commands lists the commands that bring a HAProxy from its present state (view) to the targets. There are none if they agree. absent is an
 // error about servers that this HAProxy lacks and that cannot be added.
 func commands(v *view, targets []target, o *Options) (todo []command, absent error) {
-	b := builder{backend: o.Backend, parameters: o.Server}
+	b := builder{backend: o.Backend, parameters: o.Server, number: v.largestNumber()}
 	weigh := !faithful(v, targets)
 	for _, t := range targets {
 		s := v.servers[t.server]
@@ -128,7 +128,16 @@ func sameAddress(one, other string) bool {
 
 type builder struct {
 	backend, parameters string
+	number              int64 // the largest number of a server so far
 	all                 []command
+}
+
+// largestNumber is the largest number (HAProxy's `id`) of a server in the backend.
+func (v *view) largestNumber() (n int64) {
+	for _, s := range v.servers {
+		n = max(n, s.number)
+	}
+	return n
 }
 
 func (b *builder) set(server, what string) {
@@ -136,8 +145,11 @@ func (b *builder) set(server, what string) {
 }
 
 // add adds commands that register a server. The server starts in maintenance, and its health checks are off until they are enabled.
+// Its number is given: HAProxy before 3.0 places a server that has none at the same points of the ring from which `balance random` and
+// consistent hashing choose, so that all of them but one get no requests (haproxy/haproxy issue 3413).
 func (b *builder) add(t *target, byHand string) {
-	line := fmt.Sprintf("add server %s/%s %s %s weight %d", b.backend, t.server, t.address, b.parameters, t.weight)
+	b.number++
+	line := fmt.Sprintf("add server %s/%s %s %s weight %d id %d", b.backend, t.server, t.address, b.parameters, t.weight, b.number)
 	b.all = append(b.all, command{text: line, ok: saying("New server registered")})
 	if strings.Contains(" "+b.parameters+" ", " check ") {
 		b.all = append(b.all, command{text: fmt.Sprintf("enable health %s/%s", b.backend, t.server), ok: silent})

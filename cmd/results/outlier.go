@@ -21,12 +21,23 @@ import (
 // outlierPart measures one part of the page's figures.
 type outlierPart func(ctx context.Context, d *outlierData) error
 
-// outlierMeasured are the page's parts by name. The figures of parts that are not measured again are read from outlier.json.
-var outlierMeasured = map[string]outlierPart{
-	"simulated": simulateOutliers,
-	"live":      playOutliers,
-	"records":   func(_ context.Context, d *outlierData) error { return d.readLive() },
-	"page":      func(context.Context, *outlierData) error { return nil },
+// outlierMeasured finds a part of the page by name: one of these, or a single experiment of the lab, such as outlier-slow. The
+// figures of parts that are not measured again are read from outlier.json.
+func outlierMeasured(name string) (part outlierPart, ok bool) {
+	switch name {
+	case "simulated":
+		return simulateOutliers, true
+	case "live":
+		return func(ctx context.Context, d *outlierData) error { return playOutliers(ctx, d, outlierParts()) }, true
+	case "page":
+		return func(context.Context, *outlierData) error { return nil }, true
+	}
+	for _, p := range outlierParts() {
+		if p.name == name {
+			return func(ctx context.Context, d *outlierData) error { return playOutliers(ctx, d, []labPart{p}) }, true
+		}
+	}
+	return nil, false
 }
 
 // outlierPage compares policy outlier with Envoy's outlier detection, simulated and on real links.
@@ -43,7 +54,7 @@ func outlierPagePart(ctx context.Context, dir string, parts ...string) error {
 		}
 	}
 	for _, name := range parts {
-		measure, ok := outlierMeasured[name]
+		measure, ok := outlierMeasured(name)
 		if !ok {
 			return fmt.Errorf("the outlier page has no part %q", name)
 		}
@@ -60,7 +71,6 @@ func outlierPagePart(ctx context.Context, dir string, parts ...string) error {
 // outlierData has all measured figures, as they are in outlier.json.
 type outlierData struct {
 	Machine   string        `json:"machine"` // machine of the live part, in words
-	Load      string        `json:"load"`    // the machine's load average before and after
 	Simulated []outlierCase `json:"simulated"`
 	Live      []outlierCase `json:"live"`
 }
@@ -71,6 +81,7 @@ type outlierCase struct {
 	DurationS float64      `json:"duration_s"`
 	Calm      bool         `json:"calm"` // nothing is wrong in this scenario
 	Seeds     int          `json:"seeds"`
+	Load      string       `json:"load,omitempty"`     // the machine's load average before and after; live only
 	Doubtful  int          `json:"doubtful,omitempty"` // runs whose load generator sent more than 1% of the requests late; live only
 	Runs      []outlierRun `json:"runs"`
 }
@@ -237,27 +248,21 @@ func outlierParts() []labPart {
 // outlierLabs is how many experiments are played at once: one experiment, at 600 requests a second, uses a quarter of the machine.
 const outlierLabs = 2
 
-// playOutliers plays the experiments that have not been played on the lab's machines, and reads all records.
-func playOutliers(ctx context.Context, d *outlierData) error {
+// playOutliers plays these experiments as far as they have not been played on the lab's machines, and replaces their figures.
+func playOutliers(ctx context.Context, d *outlierData, parts []labPart) error {
 	before, err := loadAverage()
 	if err != nil {
 		return err
 	}
-	if err := playParts(ctx, outlierParts(), outlierLabs, false); err != nil {
+	if err := playParts(ctx, parts, outlierLabs, false); err != nil {
 		return err
 	}
 	after, err := loadAverage()
 	if err != nil {
 		return err
 	}
-	d.Load = fmt.Sprintf("%s before and %s after", before, after)
-	return d.readLive()
-}
-
-// readLive reads the records of the experiments that have been played.
-func (d *outlierData) readLive() error {
-	d.Machine, d.Live = here().Machine, nil
-	for _, p := range outlierParts() {
+	d.Machine = here().Machine
+	for _, p := range parts {
 		sc, err := p.load()
 		if err != nil {
 			return err
@@ -266,9 +271,22 @@ func (d *outlierData) readLive() error {
 		if err != nil {
 			return err
 		}
-		d.Live = append(d.Live, livePart(sc, plays))
+		c := livePart(sc, plays)
+		c.Load = fmt.Sprintf("%s before and %s after", before, after)
+		d.replaceLive(c)
 	}
 	return nil
+}
+
+// replaceLive puts the figures of an experiment in the place of its earlier ones.
+func (d *outlierData) replaceLive(c outlierCase) {
+	for i := range d.Live {
+		if d.Live[i].Scenario == c.Scenario {
+			d.Live[i] = c
+			return
+		}
+	}
+	d.Live = append(d.Live, c)
 }
 
 // livePart sums up the records of a scenario, by seed. A seed counts once all runs have been played with it.

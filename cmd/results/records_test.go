@@ -121,12 +121,12 @@ func someOutliers() outlierData {
 	ours.Outlier, defaults.Envoy, tuned.Envoy = true, "defaults", "tuned"
 	nothing := outlierRun{Title: "static/leastconn x10", ViolationS: []float64{40, 40, 40}, Failed: []float64{0, 0, 0}}
 	return outlierData{
-		Machine: somewhere.Machine, Load: "0.50 before and 2.25 after",
+		Machine: somewhere.Machine,
 		Simulated: []outlierCase{
 			{Scenario: "outlier-slow", DurationS: 60, Seeds: 3, Runs: []outlierRun{nothing, ours, defaults, tuned}},
 			{Scenario: "outlier-calm", DurationS: 3600, Calm: true, Seeds: 3, Runs: []outlierRun{ours, tuned}},
 		},
-		Live: []outlierCase{{Scenario: "outlier-errors", DurationS: 60, Seeds: 3, Doubtful: 4,
+		Live: []outlierCase{{Scenario: "outlier-errors", DurationS: 60, Seeds: 3, Load: "0.50 before and 2.25 after", Doubtful: 4,
 			Runs: []outlierRun{nothing, ours, defaults, tuned}}},
 	}
 }
