@@ -96,7 +96,7 @@ func (gd *guarded) fadeStale() {
 func (gd *guarded) tellStale(m *member, moved float64) {
 	code, hint := "stale", ""
 	if m.mem.Unprobed {
-		code, hint = "unprobed", ". Nothing waits for it. Is its probe port open, and the prober's token right?"
+		code, hint = "unprobed", ". Nothing waits for it. "+m.whyUnprobed()
 	}
 	periods := m.mem.StaleFor + gd.in.patience()
 	gd.reason(code, m.ID, "no %s of %s for %d period(s): keeping its weight, %.0f%% on the way to an equal share%s", m.misses(), m.ID, periods,

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -189,6 +191,18 @@ func (m *member) misses() string {
 		return "utilisation"
 	}
 	return "reading"
+}
+
+// whyUnprobed says why there is no severity: what the agent's probes reported, or else what to look at.
+func (m *member) whyUnprobed() string {
+	if o := m.Observation; o != nil && len(o.ProbeFailed) > 0 {
+		var list []string
+		for _, r := range slices.Sorted(maps.Keys(o.ProbeFailed)) {
+			list = append(list, string(r)+": "+o.ProbeFailed[r])
+		}
+		return "Its agent reports: " + strings.Join(list, "; ")
+	}
+	return "Is its probe port open, and the prober's token right?"
 }
 
 func isFresh(in *Input, o *quell.Observation) bool {

@@ -49,6 +49,22 @@ func TestAnUnprobedInstanceDoesNotStopScaleOut(t *testing.T) {
 	}
 }
 
+// If the agent reports why its probes fail, the plan says it, in place of the guess that the port is closed.
+func TestTheReasonOfFailedProbesIsTold(t *testing.T) {
+	e := engine(t, probing(1), withPerRequest(t, 0.01))
+	var st State
+	var plan quell.Plan
+	for k := range 4 {
+		s := snap(t, k, "arrivals=100", "b weight=1 use=0.1 sf=0", "n weight=0 use=0")
+		s.Instances[1].Observation.ProbeFailed = map[quell.Resource]string{quell.CPU: "its clock is too coarse"}
+		plan, st = e.Decide(s, st)
+	}
+	i := slices.IndexFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == "unprobed" })
+	if i < 0 || !strings.Contains(plan.Reasons[i].Text, "Its agent reports: cpu: its clock is too coarse") {
+		t.Errorf("%+v", plan.Reasons)
+	}
+}
+
 func TestAnUnprobedInstanceDoesNotStopScaleIn(t *testing.T) {
 	e := engine(t, probing(3), goldenModels(t))
 	rows := []string{"a weight=0.5 use=0.1 cap=0.5", "b weight=0.5 use=0.1 cap=0.5", "n weight=0 use=0"}

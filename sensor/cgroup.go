@@ -159,10 +159,14 @@ func (l *groupLayout) leastQuota(top string) (least quotaReading, err error) {
 		if err != nil {
 			return least, fmt.Errorf("reading its processor quota: %w", err)
 		}
-		stopped := time.Duration(stat["throttled_usec"])*time.Microsecond + time.Duration(stat["throttled_time"]) // version 2, version 1
-		least = quotaReading{quota, stat["nr_periods"], stat["nr_throttled"], stopped, folder}
+		least = quotaReading{quota, stat["nr_periods"], stat["nr_throttled"], stopped(stat), folder}
 	}
 	return least, nil
+}
+
+// stopped is for how long a quota has stopped a group, from its cpu.stat.
+func stopped(stat map[string]uint64) time.Duration {
+	return time.Duration(stat["throttled_usec"])*time.Microsecond + time.Duration(stat["throttled_time"]) // version 2, version 1
 }
 
 // quota returns a group's own quota in cores, 0 if it has none.

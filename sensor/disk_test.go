@@ -189,18 +189,18 @@ func TestOwnQuota(t *testing.T) {
 	unified := func(group, max string) map[string]string {
 		return map[string]string{
 			"proc/self/mountinfo": unifiedMount, "sys/fs/cgroup/cgroup.controllers": "cpu", "proc/self/cgroup": "0::" + group,
-			"sys/fs/cgroup/host/cpu.max": "50000 100000", "sys/fs/cgroup/host/cpu.stat": "usage_usec 1\nnr_throttled 99\n",
-			"sys/fs/cgroup/host/vm/cpu.max": max, "sys/fs/cgroup/host/vm/cpu.stat": "usage_usec 1\nnr_periods 9\nnr_throttled 4\n",
+			"sys/fs/cgroup/host/cpu.max": "50000 100000", "sys/fs/cgroup/host/cpu.stat": "usage_usec 1\nthrottled_usec 99\n",
+			"sys/fs/cgroup/host/vm/cpu.max": max, "sys/fs/cgroup/host/vm/cpu.stat": "usage_usec 1\nnr_periods 9\nthrottled_usec 4\n",
 		}
 	}
 	for _, c := range []struct {
-		why   string
-		root  map[string]string
-		cores float64
-		count uint64
+		why     string
+		root    map[string]string
+		cores   float64
+		stopped time.Duration
 	}{
-		{"its own", unified("/host/vm", "20000 100000"), 0.2, 4},
-		{"only that of a group above", unified("/host/vm", "max 100000"), 0, 4},
+		{"its own", unified("/host/vm", "20000 100000"), 0.2, 4 * time.Microsecond},
+		{"only that of a group above", unified("/host/vm", "max 100000"), 0, 4 * time.Microsecond},
 		{"the root, which has none", unified("/", ""), 0, 0},
 		{"a machine without control groups", map[string]string{"proc/self/mountinfo": ""}, 0, 0},
 	} {
@@ -209,8 +209,8 @@ func TestOwnQuota(t *testing.T) {
 			t.Errorf("%s: %v", c.why, err)
 			continue
 		}
-		if n, err := q.Count(); q.Cores() != c.cores || n != c.count || err != nil {
-			t.Errorf("%s: %v cores, stopped %d times, want %v, %d: %v", c.why, q.Cores(), n, c.cores, c.count, err)
+		if n, err := q.Stopped(); q.Cores() != c.cores || n != c.stopped || err != nil {
+			t.Errorf("%s: %v cores, stopped for %v, want %v, %v: %v", c.why, q.Cores(), n, c.cores, c.stopped, err)
 		}
 	}
 	if _, err := OwnQuota(files(unified("/host/vm", "nonsense"))); err == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/quellhq/quell/internal/cgroup"
 )
@@ -44,15 +45,15 @@ func OwnQuota(root fs.FS) (*Quota, error) {
 // Cores returns the quota in cores, 0 if there is none.
 func (q *Quota) Cores() float64 { return q.cores }
 
-// Count returns the number of enforcement periods so far in which the quota stopped the group. It also counts for a quota that was set
-// after the call of OwnQuota.
-func (q *Quota) Count() (uint64, error) {
+// Stopped returns for how long the quota has stopped the group so far, added up over its processors. It also counts for a quota that was
+// set after the call of OwnQuota.
+func (q *Quota) Stopped() (time.Duration, error) {
 	if q.layout == nil {
 		return 0, nil
 	}
 	stat, err := q.layout.stat(q.layout.cpu)
 	if err != nil {
-		return 0, fmt.Errorf("reading how often the own processor quota stopped this group: %w", err)
+		return 0, fmt.Errorf("reading how long the own processor quota stopped this group: %w", err)
 	}
-	return stat["nr_throttled"], nil
+	return stopped(stat), nil
 }

@@ -17,21 +17,23 @@ var cpuKind = kind{
 	open:     openCPU,
 }
 
-// lead is how long before a computation its thread is woken; the thread then naps until the computation is due. lead is a bit more than the
-// delay of Go's own timers. A thread that wakes later than that has waited for a processor.
-const lead = 1200 * time.Microsecond
+// ahead is how long before a computation its thread is woken; the thread then naps until the computation is due. In between it reads how
+// long the own quota has stopped its group: what is added until the end of the computation is no neighbour's doing. ahead is longer than
+// the usual delay of Go's timers and than a short enforcement period.
+const ahead = 25 * time.Millisecond
 
 // cpuProbe computes for a fixed time and compares the elapsed time with its thread's processor time.
 type cpuProbe struct {
-	thread thread
-	quota  quota
-	run    time.Duration // of one probe
-	work   func()        // computes for about run
-	paid   time.Duration // the thread's processor time at the end of the last probe
+	thread  thread
+	quota   quota
+	run     time.Duration // of one probe
+	work    func()        // computes for about run
+	paid    time.Duration // the thread's processor time at the end of the last probe
+	stopped time.Duration // how long the quota had stopped the group when it was last read
 }
 
-// quota counts how often the processor quota stopped this process's own control group.
-type quota interface{ Count() (uint64, error) }
+// quota tells for how long the processor quota has stopped this process's own control group.
+type quota interface{ Stopped() (time.Duration, error) }
 
 func openCPU(o *Options) (prober, error) {
 	t, err := openThread()
@@ -45,8 +47,12 @@ func openCPU(o *Options) (prober, error) {
 	if err != nil {
 		return nil, errors.Join(err, t.close())
 	}
+	stopped, err := own.Stopped()
+	if err != nil {
+		return nil, errors.Join(err, t.close())
+	}
 	n, x := calibrate(t, o.Run), uint64(seed)
-	return &cpuProbe{thread: t, quota: own, run: o.Run, work: func() { x = spin(x, n) }, paid: t.used()}, nil
+	return &cpuProbe{thread: t, quota: own, run: o.Run, work: func() { x = spin(x, n) }, paid: t.used(), stopped: stopped}, nil
 }
 
 // processorPurse is the budget of probes that use processor time; guess is the expected time of one probe.
@@ -67,32 +73,36 @@ func cores(o *Options) float64 {
 
 // probe returns the nominal time, multiplied by elapsed time over processor time. The elapsed time runs from when the computation was due
 // until it was done; most waiting is before it begins, because it is too short to be interrupted often. A computation that runs slower, for
-// example beside a busy hyper-thread, does not make the result longer. If the own group's quota stopped the probe, the result is an
-// error, because no neighbour caused that.
+// example beside a busy hyper-thread, does not make the result longer. Time in which the own group's quota stopped the thread is
+// subtracted, because no neighbour caused it. If it is most of the waiting, the result is an error.
 func (p *cpuProbe) probe(late time.Duration) (sample, error) {
-	due := p.thread.now() - late + lead
-	stopped, err := p.quota.Count()
-	if err != nil {
-		return sample{}, err
-	}
-	if early := due - p.thread.now(); early > 0 {
-		p.thread.nap(early)
+	due := p.thread.now() - late + ahead
+	before := p.stopped
+	if p.thread.now() < due {
+		var err error
+		if before, err = p.quota.Stopped(); err != nil {
+			return sample{}, err
+		}
+		p.thread.nap(due - p.thread.now())
 	}
 	used := p.thread.used()
 	p.work()
 	used, took := p.thread.used()-used, p.thread.now()-due
 	s := sample{cost: (p.thread.used() - p.paid).Seconds()}
 	p.paid = p.thread.used()
-	stoppedSince, err := p.quota.Count()
-	switch {
-	case err != nil:
+	var err error
+	if p.stopped, err = p.quota.Stopped(); err != nil {
 		return s, err
-	case stoppedSince != stopped:
-		return s, errOwnQuota
-	case used <= 0:
+	}
+	if used <= 0 {
 		return s, errors.New("the thread's clock stood still through a probe")
 	}
-	s.ms = milliseconds(p.run) * float64(max(took, used)) / float64(used)
+	waited := max(took-used, 0)
+	own := min(p.stopped-before, waited)
+	if own > p.run && own > waited/2 {
+		return s, errOwnQuota
+	}
+	s.ms = milliseconds(p.run) * float64(used+waited-own) / float64(used)
 	return s, nil
 }
 
@@ -133,20 +143,25 @@ func spin(x uint64, rounds int) uint64 {
 // grain is the largest accepted ratio of a clock's step to the time measured with that clock.
 const grain = 0.05
 
-// resolves returns an error if a clock's steps are too coarse to measure the given time.
+// resolves returns an error if a clock's steps are too coarse to measure the given time. The smallest of several steps counts, because
+// whatever interrupts the thread between two readings makes a step longer.
 func resolves(read func() time.Duration, length time.Duration, name string) error {
-	const most = 200_000 // number of readings: some milliseconds, if the clock moves at each
-	step := time.Duration(0)
+	const readings = 200_000 // some milliseconds, if the clock moves at each
+	const steps = 50
+	smallest := time.Duration(0)
 	before := read()
-	for range most {
+	for n, seen := 0, 0; n < readings && seen < steps; n++ {
 		after := read()
-		if after > before {
-			step = after - before
-			break
+		if step := after - before; step > 0 {
+			seen++
+			if smallest == 0 || step < smallest {
+				smallest = step
+			}
 		}
+		before = after
 	}
-	if step == 0 || float64(step) > grain*float64(length) {
-		return fmt.Errorf("the %s clock moves in steps of %v, too coarse to measure %v", name, step, length)
+	if smallest == 0 || float64(smallest) > grain*float64(length) {
+		return fmt.Errorf("the %s clock moves in steps of %v, too coarse to measure %v", name, smallest, length)
 	}
 	return nil
 }

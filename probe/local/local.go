@@ -33,7 +33,7 @@ const (
 	// more often than every leastSpacing.
 	usualSpacing = 250 * time.Millisecond
 	leastSpacing = 125 * time.Millisecond
-	perPeriod    = 8
+	perPeriod    = 16
 	// again is the time until opening a prober that could not be opened is tried again.
 	again = time.Minute
 	// stopWait is how long Run waits for a probe that hangs, for example on a disk that does not answer.

@@ -31,43 +31,74 @@ func (f *fake) runs(cpu, wait time.Duration) {
 	f.cpu, f.wait, f.wall = f.cpu+cpu, f.wait+wait, f.wall+cpu+wait
 }
 
-// count is a fake quota that has stopped its group the given number of times.
-type count uint64
+// throttled is a fake quota that has stopped its group for so long.
+type throttled time.Duration
 
-func (c *count) Count() (uint64, error) { return uint64(*c), nil }
+func (q *throttled) Stopped() (time.Duration, error) { return time.Duration(*q), nil }
 
 func TestCPUProbe(t *testing.T) {
-	const run = 500 * time.Microsecond
+	const run, ms = 500 * time.Microsecond, time.Millisecond
 	for _, c := range []struct {
 		why       string
 		cpu, wait time.Duration // times of the computation: processor time, waiting time
 		woken     time.Duration // how long the thread waited after its nap
-		stopped   count         // how often the own quota stopped the group meanwhile
+		stopped   time.Duration // for how long the own quota stopped the group meanwhile
 		want      float64       // in ms
 		fails     error
 	}{
 		{"alone", run, 0, 0, 0, 0.5, nil},
-		{"it waits to be run", run, 0, 3 * time.Millisecond, 0, 3.5, nil},
-		{"it is interrupted", run, time.Millisecond, 0, 0, 1.5, nil},
-		{"both", run, time.Millisecond, 3 * time.Millisecond, 0, 4.5, nil},
+		{"it waits to be run", run, 0, 3 * ms, 0, 3.5, nil},
+		{"it is interrupted", run, ms, 0, 0, 1.5, nil},
+		{"both", run, ms, 3 * ms, 0, 4.5, nil},
 		{"beside a busy hyper-thread it computes longer, and waits no longer", 2 * run, 0, 0, 0, 0.5, nil},
-		{"the own quota stopped it", run, 50 * time.Millisecond, 0, 1, 0, errOwnQuota},
+		{"the own quota stopped it", run, 50 * ms, 0, 50 * ms, 0, errOwnQuota},
+		{"a neighbour and, shorter, the own quota stopped it", run, 50 * ms, 0, 20 * ms, 30.5, nil},
+		{"the own quota stopped the group on two processors", run, 50 * ms, 0, 90 * ms, 0, errOwnQuota},
+		{"the own quota stopped the group while the thread napped", run, 0, 0, 9 * ms, 0.5, nil},
 	} {
-		thread, quota := &waking{woken: c.woken}, count(7)
-		p := &cpuProbe{thread: thread, quota: &quota, run: run, work: func() { thread.runs(c.cpu, c.wait); quota += c.stopped }}
+		thread, quota := &waking{woken: c.woken}, throttled(7*ms)
+		p := &cpuProbe{thread: thread, quota: &quota, run: run, work: func() { thread.runs(c.cpu, c.wait); quota += throttled(c.stopped) }}
 		s, err := p.probe(0)
 		if math.Abs(s.ms-c.want) > 1e-9 || !errors.Is(err, c.fails) || s.cost != c.cpu.Seconds() {
 			t.Errorf("%s: %+v, %v; want %v ms", c.why, s, err, c.want)
 		}
 	}
-	thread, quota := &fake{wall: time.Second}, count(0)
-	overslept := &cpuProbe{thread: thread, quota: &quota, run: run, work: func() { thread.runs(run, 0) }}
-	if s, err := overslept.probe(lead + 2*time.Millisecond); err != nil || math.Abs(s.ms-2.5) > 1e-9 {
-		t.Errorf("one that was due 2 ms ago: %+v, %v", s, err)
-	}
-	still := &cpuProbe{thread: &fake{}, quota: new(count), run: run, work: func() {}}
+	still := &cpuProbe{thread: &fake{}, quota: new(throttled), run: run, work: func() {}}
 	if s, err := still.probe(0); err == nil || s.ms != 0 {
 		t.Errorf("a clock that stands still: %+v, %v", s, err)
+	}
+}
+
+// A thread that is woken only after its probe was due has waited since then. What the quota stopped since the probe before is subtracted.
+func TestCPUProbeThatIsWokenTooLate(t *testing.T) {
+	const run, ms = 500 * time.Microsecond, time.Millisecond
+	for _, c := range []struct {
+		stopped time.Duration
+		want    float64 // in ms
+	}{{0, 2.5}, {ms / 2, 2}} {
+		thread, quota := &fake{wall: time.Second}, throttled(5*ms+c.stopped)
+		p := &cpuProbe{thread: thread, quota: &quota, run: run, work: func() { thread.runs(run, 0) }, stopped: 5 * ms}
+		if s, err := p.probe(ahead + 2*ms); err != nil || math.Abs(s.ms-c.want) > 1e-9 {
+			t.Errorf("stopped for %v: %+v, %v; want %v ms", c.stopped, s, err, c.want)
+		}
+	}
+}
+
+// A clock whose every second step is long, because something interrupts the thread, is not too coarse.
+func TestResolves(t *testing.T) {
+	for _, c := range []struct {
+		steps []time.Duration
+		want  bool
+	}{
+		{[]time.Duration{40 * time.Microsecond, 1}, true},
+		{[]time.Duration{40 * time.Microsecond}, false},
+		{[]time.Duration{0}, false},
+	} {
+		at, n := time.Duration(0), 0
+		read := func() time.Duration { at += c.steps[n%len(c.steps)]; n++; return at }
+		if err := resolves(read, 500*time.Microsecond, "test's"); (err == nil) != c.want {
+			t.Errorf("%v: %v", c.steps, err)
+		}
 	}
 }
 
