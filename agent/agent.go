@@ -55,8 +55,9 @@ type Agent struct {
 	publishing outage.Log
 	sensing    map[string]*outage.Log // by sensor
 
-	inside  sync.Mutex             // guards the drivers and the fields below
 	reading map[string]*outage.Log // failures of reading back, by driver
+
+	ordering sync.Mutex // held while an order is carried out
 }
 
 // New checks o and registers the metrics.

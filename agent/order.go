@@ -11,7 +11,8 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// Limiter limits how much this machine may use of one resource.
+// Limiter limits how much this machine may use of one resource. Its methods may be called concurrently: limits are read back while an order
+// is carried out.
 type Limiter interface {
 	// Limit applies a limit. It refuses a unit that it does not know.
 	Limit(ctx context.Context, l quell.Limit) error
@@ -19,7 +20,8 @@ type Limiter interface {
 	InForce(ctx context.Context) (value float64, ok bool, err error)
 }
 
-// Setter sets the parameters of one server on this machine.
+// Setter sets the parameters of one server on this machine. Its methods may be called concurrently. InForce must not wait for Set, because
+// readings would wait, too: Set may take as long as the server's own check.
 type Setter interface {
 	// Set applies a parameter.
 	Set(ctx context.Context, name string, value float64) error
@@ -27,11 +29,11 @@ type Setter interface {
 	InForce(ctx context.Context) (map[string]float64, error)
 }
 
-// Order applies limits and settings. Limits and settings without a driver are refused; the others are applied. The error says which are not
-// in force, and why.
+// Order applies limits and settings, one order after the other. Readings go on meanwhile. Limits and settings without a driver are refused;
+// the others are applied. The error says which are not in force, and why.
 func (a *Agent) Order(ctx context.Context, limits []quell.Limit, settings []quell.Setting) error {
-	a.inside.Lock()
-	defer a.inside.Unlock()
+	a.ordering.Lock()
+	defer a.ordering.Unlock()
 	var errs []error
 	for _, l := range limits {
 		if err := a.limit(ctx, l); err != nil {
@@ -86,8 +88,6 @@ func (a *Agent) set(ctx context.Context, s quell.Setting) error {
 
 // inForce reads back all limits and settings. What cannot be read is left out and logged.
 func (a *Agent) inForce(ctx context.Context) (limits map[quell.Resource]float64, settings map[string]float64) {
-	a.inside.Lock()
-	defer a.inside.Unlock()
 	for _, resource := range slices.Sorted(maps.Keys(a.opts.Limiters)) {
 		value, ok, err := a.opts.Limiters[resource].InForce(ctx)
 		a.readBack("limit "+string(resource), err)
@@ -117,6 +117,8 @@ func (a *Agent) inForce(ctx context.Context) (limits map[quell.Resource]float64,
 
 // readBack logs when reading back fails and when it works again.
 func (a *Agent) readBack(what string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.reading[what] == nil {
 		a.reading[what] = &outage.Log{Logger: a.opts.Logger, What: "reading back " + what}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 // toy is both a Limiter and a Setter, and records what it is given.
 type toy struct {
+	mu     sync.Mutex
 	bound  float64
 	values map[string]float64
 	fails  error
@@ -24,16 +26,24 @@ func (d *toy) Limit(_ context.Context, l quell.Limit) error {
 	if l.Unit != "bit/s" {
 		return fmt.Errorf("unit %q: want bit/s", l.Unit)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.bound = l.Value
 	return d.fails
 }
 
-func (d *toy) InForce(context.Context) (float64, bool, error) { return d.bound, d.bound > 0, d.fails }
+func (d *toy) InForce(context.Context) (float64, bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.bound, d.bound > 0, d.fails
+}
 
 // server is a toy that is used as a Setter.
 type server struct{ *toy }
 
 func (s server) Set(_ context.Context, name string, value float64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.fails == nil {
 		s.values[name] = value
 	}
@@ -41,6 +51,8 @@ func (s server) Set(_ context.Context, name string, value float64) error {
 }
 
 func (s server) InForce(context.Context) (map[string]float64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return maps.Clone(s.values), s.fails
 }
 
@@ -65,9 +77,9 @@ func TestOrdersComeBackInReadings(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		a.inside.Lock()
+		d.mu.Lock()
 		d.fails = errors.New("it is broken")
-		a.inside.Unlock()
+		d.mu.Unlock()
 		time.Sleep(time.Second)
 		cancel()
 		if err := <-ended; err != nil {
@@ -79,6 +91,49 @@ func TestOrdersComeBackInReadings(t *testing.T) {
 		}
 		if after.Limits[quell.Network] != 2e8 || after.Settings["apache.MaxRequestWorkers"] != 120 || after.Validate() != nil {
 			t.Errorf("in force: %v, %v, %v", after.Limits, after.Settings, after.Validate())
+		}
+	})
+}
+
+// slow is a Setter whose Set takes a long time, like a server's check that does not end.
+type slow struct {
+	server
+	takes time.Duration
+}
+
+func (s slow) Set(ctx context.Context, name string, value float64) error {
+	time.Sleep(s.takes)
+	return s.server.Set(ctx, name, value)
+}
+
+func TestReadingsGoOnDuringAnOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{begin: time.Now()}
+		a, err := New(Options{
+			Service: "video", Instance: "i1", Period: time.Second, Sampler: &machine{}, Publish: j.publish,
+			Setters: map[string]Setter{"apache": slow{server{&toy{values: map[string]float64{"MaxRequestWorkers": 50}}}, 10 * time.Second}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- a.Run(ctx) }()
+		time.Sleep(500 * time.Millisecond)
+		if err := a.Order(ctx, nil, []quell.Setting{{Instance: "i1", Target: "apache", Name: "MaxRequestWorkers", Value: 120}}); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if n := len(j.readings); n != 10 {
+			t.Errorf("%d readings in the 10 s that the order took, want 10", n)
+		}
+		for i, r := range j.readings {
+			if r.Settings["apache.MaxRequestWorkers"] != 50 {
+				t.Errorf("reading %d: %v in force", i, r.Settings)
+			}
 		}
 	})
 }

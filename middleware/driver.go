@@ -24,9 +24,20 @@ type Driver struct {
 	form   syntax
 	log    *slog.Logger
 
-	mu    sync.Mutex
-	files map[string]*file // by path in the configuration
-	told  map[string]bool  // files whose edits by others were reported
+	settleTime, settleEvery time.Duration
+
+	life     context.Context // until Close
+	cancel   context.CancelFunc
+	watching sync.WaitGroup
+
+	changing sync.Mutex       // held during a change
+	mu       sync.Mutex       // guards before and, if there is no change in progress, the fields below it; see begin
+	before   *known           // what was in force before the change in progress; nil: there is none
+	files    map[string]*file // by path in the configuration
+	told     map[string]bool  // files whose edits by others were reported
+	trial    *trial           // nil: the server has settled
+	ended    []change         // changes after which the server ended
+	fate     string           // why the server does not run, if a change ended it
 }
 
 // Open reserves the server's files and restores those that a killed agent left changed. It is an error if a file is missing or does not
@@ -36,8 +47,10 @@ func Open(ctx context.Context, s Server, log *slog.Logger) (*Driver, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	d := &Driver{Settings: s.Settings, target: s.Target(), form: s.Settings.syntax(), log: log.With("server", s.Target()),
-		files: map[string]*file{}, told: map[string]bool{}}
+		settleTime: settleTime, settleEvery: settleEvery, files: map[string]*file{}, told: map[string]bool{}}
+	d.life, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := d.open(ctx); err != nil {
+		d.cancel()
 		return nil, errors.Join(err, d.release())
 	}
 	return d, nil
@@ -56,15 +69,15 @@ func (d *Driver) open(ctx context.Context) error {
 				d.log.Error("restoring failed", "error", err)
 			}
 		}
-		if err := d.try(f); err != nil {
+		if err := d.usable(f); err != nil {
 			return fmt.Errorf("%s: %w", f.path, err)
 		}
 	}
 	return nil
 }
 
-// try checks that every parameter of a file can be read and changed.
-func (d *Driver) try(f *file) error {
+// usable checks that every parameter of a file can be read and changed.
+func (d *Driver) usable(f *file) error {
 	content, err := f.content()
 	if err != nil {
 		return err
@@ -88,8 +101,8 @@ func (d *Driver) namesIn(f *file) (names []string) {
 
 // Close restores the original files and releases them.
 func (d *Driver) Close(ctx context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.stopWatching()
+	defer d.begin()()
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(d.files)) {
 		errs = append(errs, d.restore(ctx, d.files[path]))
@@ -139,12 +152,15 @@ func (d *Driver) report(f *file) {
 	}
 }
 
-// Set changes a parameter and makes the server apply it. After an error, the file is as it was before, and so is the server.
+// Set changes a parameter and makes the server apply it. After an error, the file is as it was before, and so is the server. If the server
+// ends within settleTime after Set, the file as it was before is put back.
 func (d *Driver) Set(ctx context.Context, name string, value float64) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.begin()()
 	p, err := d.parameter(name, value)
 	if err != nil {
+		return err
+	}
+	if err := d.refused(name, value); err != nil {
 		return err
 	}
 	f := d.files[d.fileOf(p)]
@@ -159,7 +175,7 @@ func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
-	pid, err := d.running()
+	pid, err := d.alive()
 	if err != nil {
 		return err
 	}
@@ -171,7 +187,12 @@ func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
-	return d.change(ctx, f, now, next, values, pid)
+	before := proven{now, f.record}
+	if err := d.change(ctx, f, now, next, values, pid); err != nil {
+		return err
+	}
+	d.try(f, before, change{name, value}, pid)
+	return nil
 }
 
 // parameter finds a parameter and refuses a value outside its bounds.
@@ -250,11 +271,42 @@ func (d *Driver) change(ctx context.Context, f *file, now, next string, values m
 	return fmt.Errorf("the server did not read the new file, so the old one is back and in force: %w", err)
 }
 
-// InForce reads the parameters from the files. If the running server shows others, those count.
+// begin starts a change. Until the returned function is called, the driver's files are the caller's alone, and InForce returns what was in
+// force before.
+func (d *Driver) begin() (end func()) {
+	d.changing.Lock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	values, err := d.readBack()
+	d.before = &known{values, err}
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.before = nil
+		d.changing.Unlock()
+	}
+}
+
+// known is the result of reading back.
+type known struct {
+	values map[string]float64
+	err    error
+}
+
+// InForce reads the parameters from the files. If the running server shows others, those count. During a change, InForce does not wait for
+// its end.
 func (d *Driver) InForce(context.Context) (map[string]float64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	pid, err := d.running()
+	if d.before != nil {
+		return maps.Clone(d.before.values), d.before.err
+	}
+	return d.readBack()
+}
+
+// readBack reads the parameters that are in force.
+func (d *Driver) readBack() (map[string]float64, error) {
+	pid, err := d.alive()
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 // commandLimits bound a server's check and its reload command.
 var commandLimits = program.Limits{Time: 10 * time.Second, OutputMiB: 1}
 
-// A server that reads bad files may end shortly after its reload. So it is watched for this long.
+// A server that reads bad files often ends shortly after its reload. So the order for the change waits this long; see also settleTime.
 const (
 	watch      = 100 * time.Millisecond
 	watchEvery = 20 * time.Millisecond
@@ -46,6 +46,18 @@ func (d *Driver) running() (pid int, err error) {
 		return 0, fmt.Errorf("%s holds no process id", d.PID)
 	}
 	return pid, d.runs(pid)
+}
+
+// alive is like running. If a change ended the server, the error says so.
+func (d *Driver) alive() (pid int, err error) {
+	pid, err = d.running()
+	switch {
+	case err == nil:
+		d.fate = ""
+	case d.fate != "":
+		err = fmt.Errorf("%w; %s", err, d.fate)
+	}
+	return pid, err
 }
 
 // runs returns an error if a process has ended, or is another program's.
