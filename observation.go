@@ -126,6 +126,12 @@ type CPUTime struct {
 // CounterProgress is a key of Observation.Counters: units of work that the programs of a control group report, per second.
 const CounterProgress = "progress"
 
+// Keys of Observation.Counters that processors count themselves.
+const (
+	CounterCPI      = "cpi"             // cycles per instruction
+	CounterMissRate = "cache_miss_rate" // accesses of the last cache that missed, over all accesses of it
+)
+
 // PressureFull is a key of Observation.Pressure. Its value is the share of time in which some tasks of a control group
 // waited for a processor and none of them ran.
 const PressureFull = "cpu_full"

@@ -54,10 +54,12 @@ type Agent struct {
 	metrics    metrics
 	publishing outage.Log
 	sensing    map[string]*outage.Log // by sensor
-
-	reading map[string]*outage.Log // failures of reading back, by driver
+	lacking    map[string]string      // why a sensor is not available, by sensor
 
 	ordering sync.Mutex // held while an order is carried out
+
+	mu      sync.Mutex             // guards reading
+	reading map[string]*outage.Log // failures of reading back, by driver
 }
 
 // New checks o and registers the metrics.
@@ -79,7 +81,8 @@ func New(o Options) (*Agent, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = o.Logger.With("service", o.Service, "instance", o.Instance)
-	a := &Agent{opts: o, metrics: newMetrics(), sensing: map[string]*outage.Log{}, reading: map[string]*outage.Log{}}
+	a := &Agent{opts: o, metrics: newMetrics(), sensing: map[string]*outage.Log{}, lacking: map[string]string{},
+		reading: map[string]*outage.Log{}}
 	a.publishing = outage.Log{Logger: o.Logger, What: "publishing"}
 	if err := a.metrics.register(o.Metrics, o.ProbeServer); err != nil {
 		return nil, fmt.Errorf("registering the agent's metrics: %w", err)
@@ -132,12 +135,16 @@ func (a *Agent) report(ctx context.Context) {
 	a.publishing.Report(err)
 }
 
-// sample reads the machine and logs sensors that fail or recover.
+// sample reads the machine and logs sensors that fail, recover or are not there.
 func (a *Agent) sample() quell.Observation {
 	obs, failures := a.opts.Sampler.Sample(a.opts.Now())
 	failed := make(map[string]bool, len(failures))
 	for _, f := range failures {
 		failed[f.Sensor] = true
+		if lack := (*sensor.Unavailable)(nil); errors.As(f.Err, &lack) {
+			a.lacks(f.Sensor, lack)
+			continue
+		}
 		a.metrics.sensorErrors.WithLabelValues(f.Sensor).Inc()
 		if a.sensing[f.Sensor] == nil {
 			a.sensing[f.Sensor] = &outage.Log{Logger: a.opts.Logger, What: "sensor " + f.Sensor}
@@ -153,4 +160,12 @@ func (a *Agent) sample() quell.Observation {
 		}
 	}
 	return obs
+}
+
+// lacks logs once why the machine does not offer a sensor.
+func (a *Agent) lacks(name string, why *sensor.Unavailable) {
+	if a.lacking[name] != why.Error() {
+		a.lacking[name] = why.Error()
+		a.opts.Logger.Info("sensor "+name+" is not available", "because", why.Why, "possible", why.Do)
+	}
 }

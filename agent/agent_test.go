@@ -161,6 +161,40 @@ quell_agent_sensor_errors_total{sensor="network"} 3
 	})
 }
 
+// lacking is a Sampler whose sensor is not available, later for another reason.
+type lacking struct{ samples int }
+
+func (l *lacking) Sample(now time.Time) (quell.Observation, []sensor.Failure) {
+	l.samples++
+	why := &sensor.Unavailable{Why: "it is not there", Do: "buy one"}
+	if l.samples > 3 {
+		why.Why = "it is forbidden"
+	}
+	return quell.Observation{At: now}, []sensor.Failure{{Sensor: "counters", Err: why}}
+}
+
+// A sensor that the machine does not offer is logged once, with what to do, and is no error.
+func TestASensorThatIsNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		registry := prometheus.NewRegistry()
+		run(t, Options{Service: "video", Instance: "i1", Period: time.Second, Sampler: &lacking{}, Publish: (&journal{}).publish,
+			Logger: slog.New(slog.NewTextHandler(&log, nil)), Metrics: registry}, 6*time.Second)
+		for line, times := range map[string]int{
+			`level=INFO msg="sensor counters is not available" service=video instance=i1 because="it is not there" possible="buy one"`: 1,
+			`because="it is forbidden"`: 1,
+			"level=":                    2,
+		} {
+			if got := strings.Count(log.String(), line); got != times {
+				t.Errorf("%q is logged %d times, want %d", line, got, times)
+			}
+		}
+		if n, err := testutil.GatherAndCount(registry, "quell_agent_sensor_errors_total"); err != nil || n != 0 {
+			t.Errorf("%d sensors count as failed, %v", n, err)
+		}
+	})
+}
+
 func TestNewChecksItsOptions(t *testing.T) {
 	good := Options{Service: "s", Instance: "i", Period: time.Second, Sampler: &machine{}, Publish: (&journal{}).publish}
 	for name, spoil := range map[string]func(*Options){

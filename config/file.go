@@ -150,6 +150,7 @@ type Agent struct {
 	Interface string                     // name of the network interface; empty: that of the default route
 	Root      string                     // folder below which sensors find /proc and /sys
 	Cgroup    string                     // control group whose processor time counts as the instance's; empty: the whole machine
+	Counters  bool                       // whether to count cycles, instructions and cache misses
 	Metrics   string                     // empty: off
 	DiskBytes int64                      // bytes per second that the disk can read and write; 0: not known
 	Probing   Probing
@@ -247,7 +248,7 @@ func (t Drivers) Defaults() File {
 			Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
 		},
 		Agent: Agent{
-			Capacity: map[quell.Resource]float64{}, Root: "/", Policy: AgentPolicy{Sampling: time.Second, Groups: usualGroups(),
+			Capacity: map[quell.Resource]float64{}, Root: "/", Counters: true, Policy: AgentPolicy{Sampling: time.Second, Groups: usualGroups(),
 				Records: limit.DefaultRecords},
 			Probing: Probing{Budget: local.MostBudget, Run: local.UsualRun, Buffer: local.UsualBuffer},
 		},

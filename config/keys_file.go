@@ -137,6 +137,8 @@ func (t Drivers) agentKeys(a *Agent) keys.Table {
 		keys.Opt("cgroup", keys.Text(&a.Cgroup),
 			"control group whose processor time is the instance's own, over its quota: self, or a path as /system.slice/web.service").
 			Or("the whole machine"),
+		keys.Opt("counters", keys.Bool(&a.Counters),
+			"whether to count cycles, instructions and cache misses if the processors' counters can be used"),
 		keys.Opt("metrics", keys.OptionalAddress(&a.Metrics), "address of the agent's metrics; off turns them off"),
 		probesKey(&a.Probing),
 		keys.Opt("probing", probingKeys(&a.Probing), "how the agent probes what `probes` names"),

@@ -211,6 +211,7 @@ func TestDefaults(t *testing.T) {
 		"probe.listen":                  {f.Probe.Listen, "127.0.0.1:9466"},
 		"probe.timeout":                 {f.Probe.Timeout, 2 * time.Second},
 		"agent.root":                    {f.Agent.Root, "/"},
+		"agent.counters":                {f.Agent.Counters, true},
 		"agent.metrics":                 {f.Agent.Metrics, ""},
 		"train.resource":                {f.Train.Resource, quell.Network},
 		"train.plan":                    {f.Train.Plan, QuickPlan},

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -20,6 +21,7 @@ import (
 	"github.com/quellhq/quell/agent/host"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/progress"
@@ -137,6 +139,7 @@ type generation struct {
 	file     *config.File
 	agent    *agent.Agent // nil: no service
 	loop     *host.Loop   // nil without a policy of the agent's own
+	sensors  *sensor.Set  // nil: no service
 	probes   *local.Probes
 	registry *prometheus.Registry
 	listener *net.TCPListener // kept open when the agent's own listener on the same socket is closed; nil: no service
@@ -160,6 +163,9 @@ func (g *generation) run(ctx context.Context) error {
 	}
 	if g.probes != nil {
 		parts = append(parts, g.probes.Run)
+	}
+	if g.sensors != nil {
+		defer func() { _ = g.sensors.Close() }() // they were only read
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -225,27 +231,64 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
-	return &generation{file, a, loop, probes, registry, listener}, nil
+	return &generation{file, a, loop, sensors, probes, registry, listener}, nil
 }
 
 // Sensors makes the sensors of a configuration's agent, and its probes; some of the sensors report the results of running probes.
 // exclude returns how many of the bytes that the machine has sent are not the service's.
 func Sensors(file *config.File, exclude func() uint64) (*sensor.Set, *local.Probes, error) {
-	a := &file.Agent
-	root := os.DirFS(a.Root)
-	probes, err := local.New(local.Options{
-		Resources: a.Probing.Resources, Period: file.Service.Sampling, Budget: a.Probing.Budget, Run: a.Probing.Run, Buffer: a.Probing.Buffer,
-		Folder: file.ProbeDir(), Writes: a.Probing.Writes, Cores: a.Capacity[quell.CPU], Operations: a.Capacity[quell.Disk], Root: root,
-		Seed: rand.Uint64(),
-	})
+	o, probes, err := sensorOptions(file)
 	if err != nil {
 		return nil, nil, err
 	}
-	sensors, err := sensor.New(sensor.Options{
-		Root: root, Interface: a.Interface, Capacity: a.Capacity, DiskBytes: float64(a.DiskBytes), Cgroup: a.Cgroup, Exclude: exclude,
-		Wanted: a.Probing.Resources, More: probes.Sensors(),
-	})
+	o.Exclude = exclude
+	sensors, err := sensor.New(o)
 	return sensors, probes, err
+}
+
+func sensorOptions(file *config.File) (o sensor.Options, probes *local.Probes, err error) {
+	a := &file.Agent
+	o = sensor.Options{
+		Root: os.DirFS(a.Root), Interface: a.Interface, Capacity: a.Capacity, DiskBytes: float64(a.DiskBytes), Cgroup: a.Cgroup,
+		Wanted: a.Probing.Resources,
+	}
+	if a.Counters {
+		o.Events = sensor.KernelEvents(a.Root)
+	}
+	probes, err = local.New(local.Options{
+		Resources: a.Probing.Resources, Period: file.Service.Sampling, Budget: a.Probing.Budget, Run: a.Probing.Run, Buffer: a.Probing.Buffer,
+		Folder: file.ProbeDir(), Writes: a.Probing.Writes, Cores: a.Capacity[quell.CPU], Operations: a.Capacity[quell.Disk], Root: o.Root,
+		Seed: rand.Uint64(),
+	})
+	if err == nil {
+		o.More = probes.Sensors()
+	}
+	return o, probes, err
+}
+
+// Signals measures this machine with the sensors and probes of a configuration's agent, for two periods of the given length, and returns
+// which signals the machine offers.
+func Signals(ctx context.Context, file config.File, period time.Duration) ([]sensor.Signal, error) {
+	file.Service.Sampling = period
+	o, probes, err := sensorOptions(&file)
+	if err != nil {
+		return nil, err
+	}
+	sensors, err := sensor.New(o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sensors.Close() }() // they were only read
+	probing, stop := context.WithCancel(ctx)
+	stopped := make(chan error)
+	go func() { stopped <- probes.Run(probing) }()
+	defer func() { stop(); <-stopped }()
+	sensors.Sample(time.Now()) // sets the starting point
+	if !tick.Sleep(ctx, 2*period) {
+		return nil, ctx.Err()
+	}
+	obs, failures := sensors.Sample(time.Now())
+	return sensor.Signals(o, &obs, failures), nil
 }
 
 // again returns another listener on the same socket. While the socket is open, connections wait in its queue even if no listener

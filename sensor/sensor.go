@@ -8,6 +8,7 @@ package sensor
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"slices"
@@ -25,7 +26,7 @@ type Sensor interface {
 	Sample(now time.Time, obs *quell.Observation) error
 }
 
-// Failure is one sensor that could not be read.
+// Failure is one sensor that could not be read. If the machine does not offer it, the error is *Unavailable.
 type Failure struct {
 	Sensor string
 	Err    error
@@ -49,6 +50,8 @@ type Options struct {
 	Cgroup string
 	// Exclude returns the bytes that the probe server has sent so far; they do not count as the service's traffic. Nil excludes nothing.
 	Exclude func() uint64
+	// Events counts events of the processors, as KernelEvents does. Nil: none are counted.
+	Events OpenEvents
 	// More are additional sensors of this machine, such as those of its probes.
 	More []Sensor
 }
@@ -79,6 +82,9 @@ func New(o Options) (*Set, error) {
 		}
 		set = append(set, memory)
 	}
+	if o.Events != nil {
+		set = append(set, NewCounters(o))
+	}
 	return NewSet(append(set, o.More...)...), nil
 }
 
@@ -106,6 +112,17 @@ func (s *Set) Sample(now time.Time) (quell.Observation, []Failure) {
 		}
 	}
 	return obs, failures
+}
+
+// Close closes the sensors that keep something open.
+func (s *Set) Close() error {
+	var errs []error
+	for _, sensor := range s.sensors {
+		if c, ok := sensor.(io.Closer); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Substitute returns why the processors' utilisation is used instead of the memory's, "" if it is not.

@@ -118,7 +118,7 @@ func TestLabOfDynamicWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		agent := config.Agent{Root: "/", Capacity: map[quell.Resource]float64{quell.Network: 50e6}, Policy: file.Agent.Policy,
+		agent := config.Agent{Root: "/", Counters: true, Capacity: map[quell.Resource]float64{quell.Network: 50e6}, Policy: file.Agent.Policy,
 			Probing: file.Agent.Probing}
 		if want.cpu {
 			agent.Cgroup, agent.Capacity[quell.CPU] = "self", 0.5
