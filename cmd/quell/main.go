@@ -85,7 +85,7 @@ func newRoot(reached *bool) *cobra.Command {
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
 		statusCommand(), explainCommand(), pauseCommand(), resumeCommand(), authorityCommand(), overrideCommand(), drainCommand(),
-		undrainCommand(), replaceCommand(), journalCommand(), limitsCommand(), runCommand(), credentialsCommand(),
+		undrainCommand(), replaceCommand(), journalCommand(), limitsCommand(), runCommand(), credentialsCommand(), doctorCommand(),
 		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), labCommand(), versionCommand(),
 	)
 	return root

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/sensor"
+)
+
+func doctorCommand() *cobra.Command {
+	var path string
+	var sensors, asJSON bool
+	var period time.Duration
+	cmd := &cobra.Command{
+		Use:   "doctor --sensors [--config FILE] [--json]",
+		Short: "Show which sensors this machine offers, why others are missing, and what to do about it",
+		Long: "With --sensors, measure this machine for two periods as its agent does, and show what was measured, what is missing, and why.\n" +
+			"Without a configuration, the whole machine is measured, and its processors and memory are probed.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !sensors {
+				return userErrorf("say what to examine: quell doctor --sensors")
+			}
+			if period <= 0 {
+				return userErrorf("--period: %v is no period", period)
+			}
+			file, err := examined(cmd, path)
+			if err != nil {
+				return err
+			}
+			list, err := daemon.Signals(cmd.Context(), *file, period)
+			if err != nil {
+				return err
+			}
+			printable(&list)
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
+			}
+			return writeSignals(cmd.OutOrStdout(), list)
+		},
+	}
+	addConfigFlag(cmd, &path)
+	cmd.Flags().BoolVar(&sensors, "sensors", false, "examine the sensors of this machine")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	durationFlag(cmd.Flags(), &period, "period", 2*time.Second, "length of a period")
+	return cmd
+}
+
+// examined returns the configuration of the machine. Without a file it is the default one, with probes of processors and memory.
+func examined(cmd *cobra.Command, path string) (*config.File, error) {
+	if !cmd.Flags().Changed("config") {
+		found, err := defaultConfig(os.Getenv(configVariable), configPlaces)
+		if user := (*quell.UserError)(nil); errors.As(err, &user) {
+			file := daemon.Drivers().Defaults()
+			file.Agent.Probing.Resources = []quell.Resource{quell.CPU, quell.Memory}
+			return &file, nil
+		}
+		path = found
+	}
+	return daemon.Drivers().LoadAgent(path)
+}
+
+// writeSignals prints the signals that the machine offers, then those that are missing.
+func writeSignals(w io.Writer, list []sensor.Signal) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SIGNAL\tNOW")
+	for _, s := range list {
+		if s.Now != "" {
+			fmt.Fprintf(t, "%s\t%s\n", s.Name, s.Now)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nInterference with processors, caches and memory is seen by %s.\n", sensor.Evidence(list))
+	for i := 0; i < len(list); {
+		alike := i + 1
+		for alike < len(list) && list[alike].Why == list[i].Why && list[alike].Do == list[i].Do {
+			alike++
+		}
+		if err := writeMissing(w, list[i:alike]); err != nil {
+			return err
+		}
+		i = alike
+	}
+	return nil
+}
+
+// writeMissing prints why signals are missing, which is the same for all of them.
+func writeMissing(w io.Writer, alike []sensor.Signal) error {
+	if alike[0].Now != "" {
+		return nil
+	}
+	var names []string
+	for _, s := range alike {
+		names = append(names, s.Name)
+	}
+	text := fmt.Sprintf("\nmissing: %s\n  why: %s\n", strings.Join(names, ", "), alike[0].Why)
+	if alike[0].Do != "" {
+		text += fmt.Sprintf("  to do: %s\n", alike[0].Do)
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
