@@ -20,8 +20,8 @@ func labCommand() *cobra.Command {
 		Short: "Real machines in miniature: network namespaces, shaped links and cgroups of this kernel (Linux, root)",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(labListCommand(), labRunCommand(), labValidateCommand(), labProbingCommand(), labCrosstalkCommand(), labCleanCommand(),
-		labWorkCommand(), labInstanceCommand(), labProbeCommand())
+	cmd.AddCommand(labListCommand(), labRunCommand(), labValidateCommand(), labProbingCommand(), labCrosstalkCommand(),
+		labStreamingCommand(), labCleanCommand(), labWorkCommand(), labInstanceCommand(), labProbeCommand())
 	return cmd
 }
 
@@ -64,6 +64,8 @@ func labWorkCommand() *cobra.Command {
 	cmd.Flags().StringVar(&listen, "listen", "", "address to listen on, host:port")
 	cmd.Flags().StringVar(&o.Disk, "disk", "", "the file that disk operations read; without it, requests for disk operations are refused")
 	cmd.Flags().BoolVar(&o.Memory, "memory", false, "keep 64 MiB for requests that read memory; without it, they are refused")
+	cmd.Flags().IntVar(&o.Workers, "workers", 0, "threads that send frames of GET /stream?every=40ms&bytes=1000; without it, it is refused")
+	durationFlag(cmd.Flags(), &o.Wait, "wait", 0, "how long the storage of a frame takes to answer, which blocks its worker")
 	_ = cmd.MarkFlagRequired("listen")
 	return cmd
 }

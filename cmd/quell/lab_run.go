@@ -46,6 +46,8 @@ type labRun struct {
 	crosstalk bool
 	periods   int // periods of each cell of the cross-talk matrix
 
+	streaming *streamingFlags // nil but for `lab streaming`
+
 	name     string
 	scenario *scenario.Scenario
 	records  string // folder of the runs' records
@@ -124,6 +126,11 @@ func (o *labRun) load(given func(string) bool) error {
 	}
 	if err := o.playable(sc, written); err != nil {
 		return scenario.InFile(name, data, err)
+	}
+	if o.streaming != nil {
+		if err := o.streaming.check(sc); err != nil {
+			return err
+		}
 	}
 	o.scenario = sc
 	o.out, err = filepath.Abs(o.out)
@@ -289,6 +296,9 @@ func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, er
 	}
 	if o.crosstalk {
 		return o.matrix(ctx, program, o.records, machines, out, errs)
+	}
+	if o.streaming != nil {
+		return o.stream(ctx, program, o.records, machines, out, errs)
 	}
 	models, err := o.prepareModels(ctx, program, machines, errs)
 	if err != nil {

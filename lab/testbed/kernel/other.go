@@ -41,6 +41,8 @@ type Worker struct {
 	Program string
 	Disk    bool
 	Memory  bool
+	Workers int
+	Wait    time.Duration
 	server
 }
 

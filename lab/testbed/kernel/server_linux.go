@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
+	"time"
 )
 
 // server is a program in a place that listens on a port. When it is stopped, it finishes open requests. It ends with this process.
@@ -67,6 +69,8 @@ type Worker struct {
 	Program string // path of the quell binary, whose command `lab work` runs
 	Disk    bool   // accept requests for disk operations
 	Memory  bool   // accept requests for memory
+	Workers int    // threads that send the frames of streams; 0: no streams
+	Wait    time.Duration
 	server
 }
 
@@ -97,6 +101,9 @@ func (w *Worker) Start(ctx context.Context) (err error) {
 	}
 	if w.Memory {
 		args = append(args, "--memory")
+	}
+	if w.Workers > 0 {
+		args = append(args, "--workers", strconv.Itoa(w.Workers), "--wait", w.Wait.String())
 	}
 	w.finish, w.hurry = syscall.SIGTERM, syscall.SIGKILL
 	return w.start(ctx, func() (*process, error) {
