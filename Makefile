@@ -6,7 +6,8 @@ GO ?= go
 
 # Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
 # QUELL_REQUIRE=all.
-TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio apache2-bin php-fpm qemu-system-x86
+TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio apache2-bin php-fpm php-pgsql postgresql redis-server redis-tools gcc \
+	qemu-system-x86
 
 # A kernel with IPVS and its modules, for the virtual machine in which balancer/lvs is tested. Debian's package is unpacked here, and not
 # installed.
@@ -85,8 +86,8 @@ fuzz:
 	done
 
 # Runs the experiments and writes their pages (two hours); PAGES picks some of:
-# cluster demo outlier plans prima probing scale speed training twin, or prima:PART for a part of that page. The outlier and
-# prima pages need root; what they measured before is kept in .cache/lab.
+# cluster demo dial outlier plans prima probing scale speed training twin, or prima:PART for a part of that page. The outlier and
+# prima pages and dial:live need root; what they measured before is kept in .cache/lab.
 results: build programs envoy
 	$(GO) run ./cmd/results $(PAGES)
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,8 +26,21 @@ type Class struct {
 type Mix struct {
 	classes     []Class
 	upTo        []float64 // upper bound of a uniform number from 0 to 1, for each class
+	steps       []mixStep // how upTo changes later
 	exponential bool
+	pages       func(class string, number uint64) string // path of a request; nil: dynamic work
 	rng         *rand.Rand
+}
+
+// MixStep sets the classes' shares from At (since the start) until the next step.
+type MixStep struct {
+	At     time.Duration
+	Shares []float64 // by class; if all are 0, the shares before remain
+}
+
+type mixStep struct {
+	at   time.Duration
+	upTo []float64
 }
 
 // NewMix checks the classes. If exponential is set, a request's demands are multiplied by a random factor, exponential with mean
@@ -35,21 +49,54 @@ func NewMix(classes []Class, exponential bool, seed uint64) (*Mix, error) {
 	if len(classes) == 0 {
 		return nil, &quell.InvalidError{Path: "classes", Problem: "needs at least one class"}
 	}
-	m := &Mix{classes: classes, upTo: make([]float64, len(classes)), exponential: exponential}
-	sum := 0.0
+	m := &Mix{classes: classes, exponential: exponential}
+	shares := make([]float64, len(classes))
 	for i, c := range classes {
 		if !(c.Share > 0) || math.IsInf(c.Share, 0) || c.CPU < 0 || c.Memory < 0 || c.Network < 0 || !(c.Disk >= 0) || math.IsInf(c.Disk, 0) {
 			return nil, &quell.InvalidError{Path: fmt.Sprintf("classes[%d]", i), Problem: "needs a share above zero and demands of zero or more"}
 		}
-		sum += c.Share
-		m.upTo[i] = sum
+		shares[i] = c.Share
 	}
-	for i := range m.upTo {
-		m.upTo[i] /= sum
-	}
+	m.upTo = upTo(shares)
 	m.rng = rand.New(rand.NewPCG(seed, contentStream))
 	return m, nil
 }
+
+// upTo returns the upper bounds by which a uniform number from 0 to 1 chooses a class; nil if all shares are 0.
+func upTo(shares []float64) []float64 {
+	bounds, sum := make([]float64, len(shares)), 0.0
+	for i, share := range shares {
+		sum += share
+		bounds[i] = sum
+	}
+	if sum == 0 {
+		return nil
+	}
+	for i := range bounds {
+		bounds[i] /= sum
+	}
+	return bounds
+}
+
+// Over makes the shares change over time. The steps must be in order of At. Errors are *quell.InvalidError. Requests must then be drawn in
+// order of time.
+func (m *Mix) Over(steps []MixStep) error {
+	for i, s := range steps {
+		wrong := len(s.Shares) != len(m.classes) || s.At < 0 || i > 0 && s.At <= steps[i-1].At ||
+			slices.ContainsFunc(s.Shares, func(x float64) bool { return !(x >= 0) || math.IsInf(x, 0) })
+		if wrong {
+			return &quell.InvalidError{Path: fmt.Sprintf("shares[%d]", i),
+				Problem: "needs a share of zero or more for every class, and must come after the step before it"}
+		}
+		if bounds := upTo(s.Shares); bounds != nil {
+			m.steps = append(m.steps, mixStep{s.At, bounds})
+		}
+	}
+	return nil
+}
+
+// Pages makes the requests ones for pages of an application: path returns the path of a page of a class for a random number.
+func (m *Mix) Pages(path func(class string, number uint64) string) { m.pages = path }
 
 // sibling returns a mix that draws other requests from the same classes.
 func (m *Mix) sibling(seed, stream uint64) *Mix {
@@ -58,8 +105,11 @@ func (m *Mix) sibling(seed, stream uint64) *Mix {
 	return &s
 }
 
-// Draw returns the class of the next request, and the factor by which its demands differ from the class's means.
-func (m *Mix) Draw() (class int, size float64) {
+// Draw returns the class of a request at a time since the start, and the factor by which its demands differ from the class's means.
+func (m *Mix) Draw(at time.Duration) (class int, size float64) {
+	for len(m.steps) > 0 && m.steps[0].at <= at {
+		m.upTo, m.steps = m.steps[0].upTo, m.steps[1:]
+	}
 	x := m.rng.Float64()
 	for class < len(m.upTo)-1 && x >= m.upTo[class] {
 		class++
@@ -73,12 +123,16 @@ func (m *Mix) Draw() (class int, size float64) {
 // Pause draws a user's think time, as a multiple of the mean. It is exponential.
 func (m *Mix) Pause() float64 { return m.rng.ExpFloat64() }
 
-// request builds the path with the demands: /work?class=home&cpu=5000us&bytes=1000. It leaves out demands that the class does not
-// have; each of the others is at least one microsecond, byte or operation.
+// request draws a request. Without pages, its path has the demands: /work?class=home&cpu=5000us&bytes=1000. It leaves out demands that the
+// class does not have; each of the others is at least one microsecond, byte or operation.
 func (m *Mix) request(at time.Duration, path string) Request {
-	which, size := m.Draw()
+	which, size := m.Draw(at)
 	c := m.classes[which]
 	q := Request{At: at, Class: c.Name}
+	if m.pages != nil {
+		q.Path = m.pages(c.Name, m.rng.Uint64())
+		return q
+	}
 	var b strings.Builder
 	b.WriteString(path + "?class=" + c.Name)
 	add := func(key string, mean float64, unit string) int64 {

@@ -36,8 +36,8 @@ func TestMixHasItsSharesAndSizes(t *testing.T) {
 	m, again := mix(t, shop(), true, 4), mix(t, shop(), true, 4)
 	homes, sizes := 0.0, 0.0
 	for range n {
-		class, size := m.Draw()
-		if c, s := again.Draw(); c != class || s != size {
+		class, size := m.Draw(0)
+		if c, s := again.Draw(0); c != class || s != size {
 			t.Fatal("the same seed gave other requests")
 		}
 		if class == 0 {
@@ -51,7 +51,7 @@ func TestMixHasItsSharesAndSizes(t *testing.T) {
 	if bound := 4 / math.Sqrt(n); math.Abs(sizes/n-1) > bound {
 		t.Errorf("the mean factor is %.4f, want 1 within %.4f", sizes/n, bound)
 	}
-	if _, size := mix(t, shop(), false, 4).Draw(); size != 1 {
+	if _, size := mix(t, shop(), false, 4).Draw(0); size != 1 {
 		t.Errorf("without a spread the factor is %v", size)
 	}
 }
@@ -77,7 +77,7 @@ func TestWorkRequestsSayTheirDemands(t *testing.T) {
 			Network: rapid.Int64Range(0, 1e6).Draw(t, "network"),
 		}
 		seed := rapid.Uint64().Draw(t, "seed")
-		_, size := mix(t, []Class{c}, true, seed).Draw()
+		_, size := mix(t, []Class{c}, true, seed).Draw(0)
 		q, _ := mix(t, []Class{c}, true, seed).Visits("/app")(0).Next(0)
 		u, err := url.ParseRequestURI(q.Path)
 		if err != nil || u.Path != "/app" {
@@ -182,6 +182,42 @@ func TestUsersComeAndGo(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Shares change at the steps' times; a step without shares changes nothing, and users of one mix do not change that of another.
+func TestMixOverTime(t *testing.T) {
+	m := mix(t, shop(), false, 3)
+	if err := m.Over([]MixStep{{0, []float64{1, 0}}, {time.Second, []float64{0, 2}}, {2 * time.Second, []float64{0, 0}}}); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range []int{0, 0, 1, 1, 1} {
+		if class, _ := m.Draw(time.Duration(at) * 500 * time.Millisecond); class != want {
+			t.Errorf("after %d half seconds a request of class %d, want %d", at, class, want)
+		}
+	}
+	for name, steps := range map[string][]MixStep{
+		"too few": {{0, []float64{1}}}, "negative": {{0, []float64{1, -1}}}, "no number": {{0, []float64{1, math.NaN()}}},
+		"out of order": {{1, []float64{1, 1}}, {1, []float64{1, 1}}},
+	} {
+		if err := mix(t, shop(), false, 1).Over(steps); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestPages(t *testing.T) {
+	m := mix(t, shop(), true, 3)
+	m.Pages(func(class string, number uint64) string { return fmt.Sprintf("/%s?n=%d", class, number%10) })
+	seen := map[string]bool{}
+	for range 200 {
+		q, _ := m.Visits("")(time.Second).Next(0)
+		if seen[q.Path] = true; q.Bytes != 0 || !strings.HasPrefix(q.Path, "/"+q.Class+"?n=") {
+			t.Fatalf("%+v", q)
+		}
+	}
+	if len(seen) != 20 {
+		t.Errorf("%d pages, want 10 of each class", len(seen))
+	}
 }
 
 func TestClassAndUserMistakes(t *testing.T) {

@@ -28,6 +28,7 @@ type Recorder struct {
 type record struct {
 	requests, errors int64
 	latency          *hdrhistogram.Histogram
+	connect          *hdrhistogram.Histogram // of new connections; nil: there were none
 }
 
 func newRecord() *record { return &record{latency: hdrhistogram.New(1, longest, digits)} }
@@ -86,18 +87,33 @@ func of(records map[string]*record, name string) *record {
 
 func (r *record) add(s Sample) {
 	r.requests++
+	if s.Connect > 0 {
+		_ = r.connects().RecordValue(microseconds(s.Connect))
+	}
 	if s.Failed() {
 		r.errors++
 		return
 	}
-	// A value within the histogram's range cannot fail.
-	_ = r.latency.RecordValue(min(max(s.Latency().Microseconds(), 1), longest))
+	_ = r.latency.RecordValue(microseconds(s.Latency()))
+}
+
+// microseconds limits a time to the histograms' range, so that recording it cannot fail.
+func microseconds(d time.Duration) int64 { return min(max(d.Microseconds(), 1), longest) }
+
+func (r *record) connects() *hdrhistogram.Histogram {
+	if r.connect == nil {
+		r.connect = hdrhistogram.New(1, longest, digits)
+	}
+	return r.connect
 }
 
 func (r *record) merge(other *record) {
 	r.requests += other.requests
 	r.errors += other.errors
 	r.latency.Merge(other.latency)
+	if other.connect != nil {
+		r.connects().Merge(other.connect)
+	}
 }
 
 // Stats are a recorder's values for one instance or for all.
@@ -105,6 +121,7 @@ type Stats struct {
 	Requests  int64         // requests that finished or failed
 	Errors    int64         // requests that failed
 	LatencyMS quell.Latency // of successful requests; absent if there were none
+	ConnectMS *float64      // p90 of the times in which new connections were made; nil if none was
 }
 
 // Total returns the statistics of all samples.
@@ -145,6 +162,10 @@ func (r *Recorder) Classes() map[string]Stats {
 
 func (r *record) stats() Stats {
 	s := Stats{Requests: r.requests, Errors: r.errors}
+	if r.connect != nil {
+		ms := float64(r.connect.ValueAtQuantile(90)) / 1e3
+		s.ConnectMS = &ms
+	}
 	if r.latency.TotalCount() == 0 {
 		return s
 	}

@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -78,6 +80,7 @@ type Options struct {
 	Until       time.Duration        // requests due at or after it are not sent; 0: no end
 	Start       time.Time            // when the schedule begins; default: when Run is called
 	Timeout     time.Duration        // limit of one request, from its sending to its last byte; default 30 s
+	Fresh       bool                 // make a new connection for each request
 	MaxInFlight int                  // limit of open requests or visits; arrivals beyond it are dropped; default 20,000
 	Report      func(Sample)         // called once per request, never concurrently; must be quick
 	Logger      *slog.Logger
@@ -89,6 +92,7 @@ type Sample struct {
 	Sent     time.Duration // actual send time; for a dropped request, when it was dropped
 	Finished time.Duration // last byte, or failure
 	Class    string        // class of the request, if there are classes
+	Connect  time.Duration // time in which a new connection was made for it; 0: none was
 	Instance string        // instance that answered, if the balancer names it
 	Status   int           // 0 without an answer
 	Bytes    int64         // bytes of the body
@@ -154,15 +158,16 @@ func New(o Options) (*Runner, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Runner{
-		opts: o, base: strings.TrimSuffix(o.URL, "/"), transport: newTransport(o.MaxInFlight), log: o.Logger,
+		opts: o, base: strings.TrimSuffix(o.URL, "/"), transport: newTransport(o.MaxInFlight, o.Fresh), log: o.Logger,
 		buffers: sync.Pool{New: func() any { return new([bodyBuffer]byte) }},
 	}, nil
 }
 
-// newTransport keeps every connection that it opened, and never lets a request wait for a connection, because opening one and
-// waiting for one would slow the open loop.
-func newTransport(maxInFlight int) *http.Transport {
+// newTransport keeps every connection that it opened, unless each request is to have a fresh one. It never lets a request wait for a
+// connection, because opening one and waiting for one would slow the open loop.
+func newTransport(maxInFlight int, fresh bool) *http.Transport {
 	return &http.Transport{
+		DisableKeepAlives:   fresh,
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		MaxIdleConns:        maxInFlight,
 		MaxIdleConnsPerHost: maxInFlight,
@@ -300,6 +305,10 @@ func (r *Runner) release() {
 func (r *Runner) get(ctx context.Context, q Request, s *Sample) {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
+	var connect atomic.Int64 // a connection may still be made when the request has timed out
+	if r.opts.Fresh {
+		ctx = httptrace.WithClientTrace(ctx, connecting(&connect))
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/"+strings.TrimPrefix(q.Path, "/"), nil)
 	if err != nil {
 		s.Err = fmt.Errorf("making the request: %w", err)
@@ -315,6 +324,7 @@ func (r *Runner) get(ctx context.Context, q Request, s *Sample) {
 	}
 	defer resp.Body.Close()
 	s.Status, s.Instance = resp.StatusCode, resp.Header.Get(InstanceHeader)
+	s.Connect = time.Duration(connect.Load())
 	s.Bytes, err = r.discard(resp.Body)
 	switch {
 	case err != nil:
@@ -323,6 +333,19 @@ func (r *Runner) get(ctx context.Context, q Request, s *Sample) {
 		s.Err = fmt.Errorf("reading the answer: %d bytes of %d: %w", s.Bytes, resp.ContentLength, io.ErrUnexpectedEOF)
 	case s.Bytes < q.Bytes && !s.Failed():
 		s.Err = fmt.Errorf("the answer has %d bytes where %d were asked for: what the server holds is too small", s.Bytes, q.Bytes)
+	}
+}
+
+// connecting measures in which time, in nanoseconds, a connection is made for a request.
+func connecting(took *atomic.Int64) *httptrace.ClientTrace {
+	var began time.Time
+	return &httptrace.ClientTrace{
+		ConnectStart: func(string, string) { began = time.Now() },
+		ConnectDone: func(_, _ string, err error) {
+			if err == nil {
+				took.Store(int64(time.Since(began)))
+			}
+		},
 	}
 }
 

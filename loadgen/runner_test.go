@@ -145,6 +145,29 @@ func TestBadAnswersAreFailures(t *testing.T) {
 	}
 }
 
+// With fresh connections each request has one of its own, and how long that took; otherwise only the first has.
+func TestFreshConnections(t *testing.T) {
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
+	for _, fresh := range []bool{true, false} {
+		arrivals, err := NewArrivals(ArrivalOptions{Process: Deterministic, Rate: []Step{{PerSecond: 50}}, Duration: 200 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, samples := run(t, t.Context(), Options{URL: url, Arrivals: arrivals, Fresh: fresh})
+		recorder := NewRecorder()
+		for _, s := range samples {
+			if recorder.Record(s); s.Failed() || (s.Connect > 0) != fresh {
+				t.Errorf("fresh %v: %+v", fresh, s)
+			}
+		}
+		again := NewRecorder()
+		again.Merge(recorder)
+		if ms := again.Total().ConnectMS; (ms != nil) != fresh || fresh && !(*ms > 0) {
+			t.Errorf("fresh %v: p90 of connect times %v", fresh, ms)
+		}
+	}
+}
+
 func TestNobodyListening(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

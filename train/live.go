@@ -39,14 +39,15 @@ type Carried struct {
 	Sensed quell.Observation
 }
 
-// LiveOptions say how targets are loaded and probed. All but Visits, MaxLatency and Seed are required. The network is probed by downloads
-// from outside, other resources by the targets themselves.
+// LiveOptions say how targets are loaded and probed. All but Visits, Fresh, MaxLatency and Seed are required. The network is probed by
+// downloads from outside, other resources by the targets themselves.
 type LiveOptions struct {
 	Targets    []Target                     // the machines
 	PerSecond  func(quell.Resource) float64 // arrivals per second that use a resource fully; for the rate of a level; 0: it is not used
 	Process    loadgen.Process
 	Visits     func(seed uint64) (loadgen.Visits, error) // what a run's arrivals request; nil: one GET /file each
 	Probe      *probe.Options                            // options of downloads, without Targets and Publish; nil: no downloads
+	Fresh      bool                                      // make a new connection for each request, and measure how long that takes
 	MaxLatency time.Duration                             // a request that takes longer counts as failed; 0: 30 s
 	Seed       uint64                                    // seed of the probes
 }
@@ -214,7 +215,7 @@ func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner
 		return nil, err
 	}
 	o := loadgen.Options{
-		URL: m.target.Service(), Arrivals: arrivals, Path: "/file", Until: end, Timeout: m.MaxLatency,
+		URL: m.target.Service(), Arrivals: arrivals, Path: "/file", Until: end, Timeout: m.MaxLatency, Fresh: m.Fresh,
 		Report: func(s loadgen.Sample) {
 			if s.Intended >= r.WarmUp {
 				recorder.Record(s)
@@ -312,6 +313,12 @@ func (r RunRequest) observe(row model.TrainingRow, recorder *loadgen.Recorder) {
 	}
 	if row.LatencyMS.N > 0 {
 		o.LatencyMS = &row.LatencyMS
+	}
+	if ms := recorder.Total().ConnectMS; ms != nil {
+		if o.TCP = maps.Clone(o.TCP); o.TCP == nil {
+			o.TCP = map[string]float64{}
+		}
+		o.TCP["connect_ms_p90"] = *ms
 	}
 	for class, stats := range recorder.Classes() {
 		if o.RequestRates == nil {

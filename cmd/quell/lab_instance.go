@@ -29,7 +29,8 @@ func labInstanceCommand() *cobra.Command {
 	f.Int64Var(&fileSize, "file-size", 50_000, "bytes of the served file")
 	f.Int64Var(&chunkSize, "chunk-size", 0, "bytes of a whole chunk of the served videos")
 	f.BoolVar(&i.Work, "work", false, "run the service of dynamic work instead of nginx")
-	f.BoolVar(&i.Disk, "disk", false, "with --work: take requests for disk operations")
+	f.StringVar(&i.Calendar, "calendar", "", "run the event calendar with the data in this folder instead of nginx")
+	f.BoolVar(&i.Disk, "disk", false, "with --work: take requests for disk operations; with --calendar: write visits past the cache")
 	f.BoolVar(&i.Memory, "memory", false, "with --work: take requests for memory")
 	f.BoolVar(&i.Training, "training", false, "run a probe server with a meter instead of the agent")
 	return cmd

@@ -44,7 +44,7 @@ const labProbeBudget = 0.02
 
 func (o *labRun) training() labTraining {
 	w := o.scenario.Workload
-	w.Load, w.Step = 0, nil
+	w.Load, w.Step, w.Recorded = 0, nil, nil
 	if w.Arrivals == scenario.Ramp || w.Kind == scenario.Video {
 		w.Arrivals = scenario.Poisson // as in PRIMA's paper: the runs test whether the models also hold for other arrivals
 	}

@@ -225,6 +225,9 @@ func (o *labRun) own(ctx context.Context, errs io.Writer) error {
 	if err := kernel.Check(o.programs()...); err != nil {
 		return err
 	}
+	if err := o.checkPrograms(); err != nil {
+		return err
+	}
 	if o.needsEnvoy() {
 		if _, err := experiment.FindProgram("envoy"); err != nil {
 			return err
@@ -247,7 +250,28 @@ func (o *labRun) own(ctx context.Context, errs io.Writer) error {
 			"The hosts have %g cores in all, and this machine has %d: when all are busy they slow each other down as neighbours would. Give "+
 				"them fewer.\n", cores, runtime.NumCPU())
 	}
-	return ownLab(ctx, kernel.Options{Prefix: o.prefix, Dir: filepath.Join(o.out, "lab-"+o.prefix), Hosts: hosts}, errs)
+	return ownLab(ctx, kernel.Options{Prefix: o.prefix, Dir: filepath.Join(o.out, "lab-"+o.prefix), Hosts: hosts, Programs: o.neighbours(),
+		DiskWrites: o.scenario.Workload.Application != ""}, errs)
+}
+
+// neighbours are the programs that neighbours run.
+func (o *labRun) neighbours() (programs []kernel.Program) {
+	for _, p := range o.scenario.Programs() {
+		programs = append(programs, kernel.Program(p))
+	}
+	return programs
+}
+
+// checkPrograms returns what the application, or a program of a neighbour, needs and this machine lacks.
+func (o *labRun) checkPrograms() error {
+	var errs []error
+	if o.scenario.Workload.Application == scenario.Calendar {
+		errs = append(errs, kernel.CheckCalendar())
+	}
+	for _, p := range o.neighbours() {
+		errs = append(errs, kernel.CheckProgram(p))
+	}
+	return errors.Join(errs...)
 }
 
 func sumOfCores(hosts []kernel.Host) (sum float64) {
@@ -273,7 +297,7 @@ func (o *labRun) programs() []string {
 		}
 	}
 	for _, e := range o.scenario.Timeline {
-		if e.Interfere != nil {
+		if e.Interfere != nil && e.Interfere.Program == "" {
 			programs = append(programs, byResource[e.Interfere.Resource])
 		}
 	}
@@ -414,7 +438,7 @@ func (o *labRun) noteChanges(ctx context.Context, g *experiment.KernelGroup, zer
 	for _, c := range changes {
 		recorder.Change(c.Sub(zero).Seconds())
 	}
-	return err
+	return errors.Join(err, g.Plans(ctx, zero, func(p *quell.Plan) { recorder.Plan(p.At.Sub(zero).Seconds(), p) }))
 }
 
 // measured returns true if the run is resumed and an earlier call already wrote this result. In that case it prints a message.

@@ -153,8 +153,17 @@ const envoyTemplate = `static_resources:
 
 // haproxyConfig has a backend without servers, because the controller adds and deletes them at run time.
 func (g *KernelGroup) haproxyConfig() string {
-	return fmt.Sprintf(haproxyTemplate, g.socket(), g.at(labLog), g.at(labTraffic), haproxyBackend, haproxyBackend,
+	return fmt.Sprintf(haproxyTemplate, g.socket(), g.at(labLog), connections(g.sc.Workload), g.at(labTraffic), haproxyBackend, haproxyBackend,
 		haproxyRule(g.run.Scheduling))
+}
+
+// connections is HAProxy's option for connections to instances. An application gets a new connection for each request, because DIAL tells
+// contention of the network by connect times. Otherwise connections are kept.
+func connections(w scenario.Workload) string {
+	if w.Application != "" {
+		return "http-server-close"
+	}
+	return "http-keep-alive"
 }
 
 func (g *KernelGroup) socket() string { return filepath.Join(g.sockets, "haproxy.sock") }
@@ -174,6 +183,7 @@ defaults
   log global
   option httplog
   option redispatch
+  option %s
   timeout connect 2s
   timeout client 60s
   timeout server 60s

@@ -236,19 +236,30 @@ func (g *group) command(ctx context.Context, weights map[string]float64, of func
 }
 
 // Changes reads from the journal when plans that changed something were applied.
-func (g *group) Changes(ctx context.Context, since time.Time) ([]time.Time, error) {
-	journal, err := g.conn.Journal(g.sc.Service.Name, bus.JournalOptions{})
-	if err != nil {
-		return nil, err
-	}
-	var changes []time.Time
-	err = journal.Read(ctx, since, func(e bus.Entry) error {
+func (g *group) Changes(ctx context.Context, since time.Time) (changes []time.Time, err error) {
+	err = g.journal(ctx, since, func(e bus.Entry) {
 		if e.Applied && len(e.Changes) > 0 {
 			changes = append(changes, e.At)
 		}
-		return nil
 	})
 	return changes, err
+}
+
+// Plans calls each with every plan in the journal since the given time, in order.
+func (g *group) Plans(ctx context.Context, since time.Time, each func(*quell.Plan)) error {
+	return g.journal(ctx, since, func(e bus.Entry) {
+		if e.Plan != nil {
+			each(e.Plan)
+		}
+	})
+}
+
+func (g *group) journal(ctx context.Context, since time.Time, each func(bus.Entry)) error {
+	journal, err := g.conn.Journal(g.sc.Service.Name, bus.JournalOptions{})
+	if err != nil {
+		return err
+	}
+	return journal.Read(ctx, since, func(e bus.Entry) error { each(e); return nil })
 }
 
 // Snapshots calls each with every snapshot that the controller decided on since the given time, in order. The group must have been

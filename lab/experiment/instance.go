@@ -22,9 +22,9 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// Instance is an instance on a host of a kernel lab: nginx or the service of dynamic work, and beside it the ordinary agent with its
-// probe server. In a training, Probe runs instead of the agent. Service and agent run in the host's namespace and control group; this
-// process itself may run elsewhere.
+// Instance is an instance on a host of a kernel lab: nginx, the service of dynamic work or an application, and beside it the ordinary agent
+// with its probe server. In a training, Probe runs instead of the agent. Service and agent run in the host's namespace and control group;
+// this process itself may run elsewhere.
 type Instance struct {
 	Config   string // path of the service's configuration
 	Prefix   string // prefix of the lab's names
@@ -36,6 +36,7 @@ type Instance struct {
 	Work     bool             // run the service of dynamic work instead of nginx
 	Disk     bool             // the service of dynamic work accepts requests for disk operations
 	Memory   bool             // the service of dynamic work accepts requests for memory
+	Calendar string           // data of the event calendar; if it is given, the calendar runs instead of nginx
 	Training bool             // run Probe instead of the agent
 }
 
@@ -94,6 +95,9 @@ type instanceService interface {
 
 func (i Instance) service(place kernel.Place, program string) instanceService {
 	dir := filepath.Join(i.Dir, i.Host)
+	if i.Calendar != "" {
+		return &kernel.Calendar{Place: place, Dir: dir, Data: i.Calendar, Disk: i.Disk}
+	}
 	if i.Work {
 		return &kernel.Worker{Place: place, Dir: dir, Program: program, Disk: i.Disk, Memory: i.Memory}
 	}

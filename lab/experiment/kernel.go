@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/lab/scenario"
@@ -106,6 +107,9 @@ func (g *KernelGroup) start(ctx context.Context) (err error) {
 	if err := os.WriteFile(g.tokenFile(), []byte(token+"\n"), 0o600); err != nil {
 		return err
 	}
+	if err := prepareApplication(ctx, g.sc.Workload, g.dir); err != nil {
+		return err
+	}
 	config := filepath.Join(g.dir, "quell.yaml")
 	if err := os.WriteFile(config, []byte(g.config()), 0o644); err != nil {
 		return err
@@ -158,6 +162,15 @@ func (g *KernelGroup) Interfere(host string, use map[quell.Resource]float64) err
 	return g.rig.Machines.Interfere(host, use)
 }
 
+// RunPrograms implements Programmed.
+func (g *KernelGroup) RunPrograms(host string, strengths map[scenario.Program]float64) error {
+	programs := map[kernel.Program]float64{}
+	for p, strength := range strengths {
+		programs[kernel.Program(p)] = strength
+	}
+	return g.rig.Machines.Run(host, programs)
+}
+
 // SetErring makes the instance on a host answer every request by an error from now on, or ends that.
 func (g *KernelGroup) SetErring(host string, erring bool) error {
 	return kernel.SetErring(filepath.Join(g.hosts(), host), erring)
@@ -182,6 +195,12 @@ func (g *KernelGroup) Stop() error {
 		if err := g.Interfere(h.ID, nil); err != nil {
 			errs = append(errs, fmt.Errorf("stopping the interference on %s: %w", h.ID, err))
 		}
+		if len(g.sc.Programs()) == 0 {
+			continue
+		}
+		if err := g.RunPrograms(h.ID, nil); err != nil {
+			errs = append(errs, fmt.Errorf("stopping the programs on %s: %w", h.ID, err))
+		}
 	}
 	for _, f := range g.lifeline {
 		if f != nil {
@@ -191,7 +210,7 @@ func (g *KernelGroup) Stop() error {
 	if g.sockets != "" {
 		errs = append(errs, os.RemoveAll(g.sockets))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, os.RemoveAll(calendarData(g.dir)))...)
 }
 
 // config is the run's configuration file, which controller, agents and the built-in balancer read.
@@ -199,7 +218,7 @@ func (g *KernelGroup) config() string {
 	sc := g.rig.Scenario
 	host := sc.Hosts[0]
 	file := g.file(g.rig.Models, g.at(labBus))
-	file.Balancer.Drain = labDrain
+	file.Balancer.Drain, file.Balancer.Classes = labDrain, applicationClasses(sc.Workload)
 	file.Balancer.Kind, file.Balancer.Settings = g.balancerSettings()
 
 	instances := processscaler.Kind.Defaults().(*processscaler.Settings)
@@ -260,7 +279,7 @@ func Fullest(sc *scenario.Scenario) quell.Resource {
 // Neighbours lists the different neighbours on a scenario's timeline in the order of their first appearance.
 func Neighbours(sc *scenario.Scenario) (list []train.Neighbour) {
 	for _, e := range sc.Timeline {
-		if e.Interfere == nil || e.Interfere.Use == 0 {
+		if e.Interfere == nil || e.Interfere.Use == 0 || e.Interfere.Program != "" {
 			continue
 		}
 		if n := (train.Neighbour{Resource: e.Interfere.Resource, Use: e.Interfere.Use}); !slices.Contains(list, n) {
@@ -270,26 +289,51 @@ func Neighbours(sc *scenario.Scenario) (list []train.Neighbour) {
 	return list
 }
 
+// calendarData is the folder of the calendar's data.
+func calendarData(dir string) string { return filepath.Join(dir, "calendar") }
+
+// prepareApplication makes the data that the instances of an application share.
+func prepareApplication(ctx context.Context, w scenario.Workload, dir string) error {
+	if w.Application != scenario.Calendar {
+		return nil
+	}
+	return kernel.MakeCalendar(ctx, calendarData(dir))
+}
+
+// applicationClasses are the classes of an application's requests, by their paths.
+func applicationClasses(w scenario.Workload) (classes balancer.Classes) {
+	if w.Application != scenario.Calendar {
+		return nil
+	}
+	for _, c := range w.Classes {
+		classes = append(classes, balancer.Class{Name: c.Name, Path: kernel.CalendarPath(c.Name)})
+	}
+	return classes
+}
+
 // instance is the command that starts an instance.
 func (g *KernelGroup) instance() []string {
 	return append([]string{
 		g.rig.Program, "lab", "instance", "--config", filepath.Join(g.dir, "quell.yaml"), "--prefix", g.rig.Prefix,
 		"--host", "{host}", "--id", "{id}", "--dir", g.hosts(), "--boot", g.sc.Instances.Startup.String(),
-	}, contentArgs(g.sc.Workload)...)
+	}, contentArgs(g.sc.Workload, g.dir)...)
 }
 
 // contentArgs are the arguments that say what an instance answers with: the workload's file, a file as long as a whole chunk of a video,
-// or dynamic work.
-func contentArgs(w scenario.Workload) []string {
+// dynamic work, or an application whose data is below dir.
+func contentArgs(w scenario.Workload, dir string) []string {
 	switch w.Kind {
 	case scenario.Video:
 		return []string{"--chunk-size", fmt.Sprintf("%.0f", math.Ceil(w.Video.ChunkBytes()))}
 	case scenario.Classes, scenario.Users:
 		args := []string{"--work"}
+		if w.Application == scenario.Calendar {
+			args = []string{"--calendar", calendarData(dir)}
+		}
 		if slices.ContainsFunc(w.Classes, func(c scenario.Class) bool { return c.Disk > 0 }) {
 			args = append(args, "--disk")
 		}
-		if slices.ContainsFunc(w.Classes, func(c scenario.Class) bool { return c.Memory > 0 }) {
+		if w.Application == "" && slices.ContainsFunc(w.Classes, func(c scenario.Class) bool { return c.Memory > 0 }) {
 			args = append(args, "--memory")
 		}
 		return args

@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/balancer/command"
 	"github.com/quellhq/quell/balancer/haproxy"
@@ -109,7 +111,7 @@ func TestLabOfDynamicWork(t *testing.T) {
 		if got := KernelHost(sc, sc.Hosts[0]); got != want.host {
 			t.Errorf("%s: %+v, want %+v", classes, got, want.host)
 		}
-		if got := strings.Join(contentArgs(sc.Workload), " "); got != want.args {
+		if got := strings.Join(contentArgs(sc.Workload, "/run"), " "); got != want.args {
 			t.Errorf("%s: %s, want %s", classes, got, want.args)
 		}
 		g := &KernelGroup{rig: &Kernel{Program: "/opt/quell", Prefix: "quell", Scenario: sc}, group: newGroup(sc, sc.Runs[0], t.TempDir()),
@@ -128,6 +130,55 @@ func TestLabOfDynamicWork(t *testing.T) {
 		}
 		if !reflect.DeepEqual(file.Agent, agent) || agent.Policy.Chosen.Name != "" || len(agent.Probing.Resources) > 0 {
 			t.Errorf("%s: %+v, want %+v", classes, file.Agent, agent)
+		}
+	}
+}
+
+// TestLabOfTheCalendar: instances run the calendar, the balancer knows its pages, makes a connection for each request, and clients ask for
+// the pages.
+func TestLabOfTheCalendar(t *testing.T) {
+	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc := dynamic(t, ", cores: 0.5, disk_iops: 200", "{name: HomePage, cpu: 1ms}, {name: EventDetail, disk: 1, memory: 1ms}")
+	sc.Workload.Application = scenario.Calendar
+	g := &KernelGroup{rig: &Kernel{Program: "/opt/quell", Prefix: "quell", Scenario: sc}, group: newGroup(sc, sc.Runs[0], t.TempDir()),
+		place: place, sockets: "/run/q"}
+	file, err := daemon.Drivers().Parse("quell.yaml", []byte(g.config()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := balancer.Classes{{Name: "HomePage", Path: "/calendar/HomePage.php"}, {Name: "EventDetail", Path: "/calendar/EventDetail.php"}}
+	if !reflect.DeepEqual(file.Balancer.Classes, want) {
+		t.Errorf("classes %v", file.Balancer.Classes)
+	}
+	if !strings.Contains(g.haproxyConfig(), "option http-server-close\n") {
+		t.Errorf("connections are kept:\n%s", g.haproxyConfig())
+	}
+	if got := strings.Join(contentArgs(sc.Workload, "/run"), " "); got != "--calendar /run/calendar --disk" {
+		t.Errorf("arguments %s", got)
+	}
+	o, err := generator(sc, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		q, _ := o.Visit(0).Next(0)
+		if !strings.HasPrefix(q.Path, kernel.CalendarPath(q.Class)+"?item=") {
+			t.Fatalf("asks for %+v", q)
+		}
+	}
+}
+
+// TestProgramsOfNeighbours: scenarios and labs have the same programs.
+func TestProgramsOfNeighbours(t *testing.T) {
+	if len(scenario.Programs) != len(kernel.Programs) {
+		t.Fatalf("%v and %v", scenario.Programs, kernel.Programs)
+	}
+	for i, p := range scenario.Programs {
+		if string(p) != string(kernel.Programs[i]) {
+			t.Errorf("%v and %v", scenario.Programs, kernel.Programs)
 		}
 	}
 }

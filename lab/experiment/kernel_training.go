@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -48,6 +49,9 @@ func (k *KernelHosts) start(ctx context.Context) (targets []train.Target, err er
 		return nil, err
 	}
 	k.procs.dir = k.Dir
+	if err := prepareApplication(ctx, k.workload, k.Dir); err != nil {
+		return nil, err
+	}
 	config, err := k.configure()
 	if err != nil {
 		return nil, err
@@ -70,7 +74,7 @@ func (k *KernelHosts) startHost(ctx context.Context, host, config string) (*kern
 	cmd := exec.Command(k.Program, append([]string{
 		"lab", "instance", "--training", "--config", config, "--prefix", k.Prefix, "--host", host, "--id", host,
 		"--dir", filepath.Join(k.Dir, "hosts"),
-	}, contentArgs(k.workload)...)...)
+	}, contentArgs(k.workload, k.Dir)...)...)
 	tie(cmd, k.lifeline[0])
 	if err := k.procs.launch(host, cmd, (*exec.Cmd).Start); err != nil {
 		return nil, err
@@ -88,7 +92,7 @@ func (k *KernelHosts) stop() error {
 			f.Close()
 		}
 	}
-	return err
+	return errors.Join(err, os.RemoveAll(calendarData(k.Dir)))
 }
 
 // configure writes the configuration of the probe servers and meters.

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/train"
 )
 
@@ -17,6 +18,8 @@ import (
 type Machines interface {
 	// Interfere sets how much of a host's resources a neighbour uses. It ends the use of resources that the map lacks.
 	Interfere(host string, use map[quell.Resource]float64) error
+	// Run makes a host's neighbour run these programs at these strengths, and no other.
+	Run(host string, strengths map[kernel.Program]float64) error
 	// Carried returns how much work of the service and of the neighbour a host's resource has done.
 	Carried(host string, r quell.Resource) (train.Carried, error)
 }
@@ -76,6 +79,12 @@ type InterfereCall struct {
 	Use  map[quell.Resource]float64
 }
 
+// RunCall is the argument of Run over the sockets.
+type RunCall struct {
+	Host      string
+	Strengths map[kernel.Program]float64
+}
+
 // CarriedCall is the argument of Carried over the sockets.
 type CarriedCall struct {
 	Host     string
@@ -86,6 +95,8 @@ func (o *owner) Interfere(c InterfereCall, _ *struct{}) error {
 	return o.machines.Interfere(c.Host, c.Use)
 }
 
+func (o *owner) Run(c RunCall, _ *struct{}) error { return o.machines.Run(c.Host, c.Strengths) }
+
 func (o *owner) Carried(c CarriedCall, carried *train.Carried) (err error) {
 	*carried, err = o.machines.Carried(c.Host, c.Resource)
 	return err
@@ -95,6 +106,10 @@ type remoteMachines struct{ client *rpc.Client }
 
 func (m *remoteMachines) Interfere(host string, use map[quell.Resource]float64) error {
 	return m.client.Call(ownerName+".Interfere", InterfereCall{host, use}, &struct{}{})
+}
+
+func (m *remoteMachines) Run(host string, strengths map[kernel.Program]float64) error {
+	return m.client.Call(ownerName+".Run", RunCall{host, strengths}, &struct{}{})
 }
 
 func (m *remoteMachines) Carried(host string, r quell.Resource) (c train.Carried, err error) {

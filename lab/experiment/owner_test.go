@@ -6,11 +6,20 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/train"
 )
 
 // madeUp are fake machines that do what the test tells them.
-type madeUp struct{ use map[quell.Resource]float64 }
+type madeUp struct {
+	use       map[quell.Resource]float64
+	strengths map[kernel.Program]float64
+}
+
+func (m *madeUp) Run(_ string, strengths map[kernel.Program]float64) error {
+	m.strengths = strengths
+	return nil
+}
 
 func (m *madeUp) Interfere(host string, use map[quell.Resource]float64) error {
 	if host != "h1" {
@@ -42,6 +51,9 @@ func TestMachinesAcrossProcesses(t *testing.T) {
 	}
 	if machines.use[quell.Network] != 0.3 || machines.use[quell.CPU] != 0.1 {
 		t.Errorf("the machines got %v", machines.use)
+	}
+	if err := m.Run("h1", map[kernel.Program]float64{kernel.Sort: 0.5}); err != nil || machines.strengths[kernel.Sort] != 0.5 {
+		t.Errorf("the machines run %v, %v", machines.strengths, err)
 	}
 	if c, err := m.Carried("h1", quell.Network); err != nil || c.Own != 1.5 || c.Interfering != 0.25 {
 		t.Errorf("carried %+v, %v", c, err)

@@ -39,6 +39,12 @@ type Erring interface {
 	SetErring(host string, erring bool) error
 }
 
+// Programmed is a Group beside whose instances neighbours can run real programs.
+type Programmed interface {
+	// RunPrograms makes the neighbour of a host run these programs at these strengths, and no other.
+	RunPrograms(host string, strengths map[scenario.Program]float64) error
+}
+
 // Player is one run of a scenario together with the group that plays it.
 type Player struct {
 	Run   scenario.Run
@@ -205,12 +211,24 @@ func (p *play) disturb(ctx context.Context) error {
 			return nil
 		}
 		for _, t := range p.tracks {
-			if err := t.Group.Interfere(c.Host, p.Scenario.InterferenceAt(c.Host, c.At)); err != nil {
+			if err := p.apply(t.Group, c); err != nil {
 				return fmt.Errorf("disturbing host %s: %w", c.Host, err)
 			}
 		}
 	}
 	return nil
+}
+
+// apply changes a group's neighbours as the scenario wants them from a change on.
+func (p *play) apply(g Group, c scenario.Change) error {
+	if c.Program == "" {
+		return g.Interfere(c.Host, p.Scenario.InterferenceAt(c.Host, c.At))
+	}
+	runs, ok := g.(Programmed)
+	if !ok {
+		return fmt.Errorf("its neighbours run no %s", c.Program)
+	}
+	return runs.RunPrograms(c.Host, p.Scenario.ProgramsAt(c.Host, c.At))
 }
 
 // err makes instances answer by errors, or ends that, at the moments of the timeline.
@@ -267,6 +285,12 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 		}
 		if e.Errors != nil && emulated {
 			return refuse(path+".errors", "errors of an instance")
+		}
+		if n := e.Interfere; n != nil && n.Program != "" {
+			if emulated {
+				return refuse(path+".interfere.program", "a real program")
+			}
+			continue
 		}
 		if n := e.Interfere; n != nil && !has(n.Resource) {
 			return refuse(path+".interfere.resource", fmt.Sprintf("interference on %s", n.Resource))
@@ -349,6 +373,9 @@ func (p *play) frame(at time.Duration) Frame {
 			if use > 0 {
 				f.Disturbs[h.ID] = use
 			}
+		}
+		for _, strength := range p.Scenario.ProgramsAt(h.ID, max(0, at)) {
+			f.Disturbs[h.ID] = strength
 		}
 	}
 	for _, t := range p.tracks {

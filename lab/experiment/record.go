@@ -29,6 +29,7 @@ type Record struct {
 	Result  quell.Result     `json:"result"`
 	Moments []Moment         `json:"moments"`
 	Changes []float64        `json:"changes_s"` // when plans that changed something were applied
+	Causes  []RecordedCause  `json:"causes,omitempty"`
 	Probes  []RecordedProbe  `json:"probes"`
 	Samples []RecordedSample `json:"samples"`
 }
@@ -62,6 +63,12 @@ type RecordedProbe struct {
 	MeanMS      float64  `json:"mean"`
 	N           int      `json:"n"`
 	Utilization *float64 `json:"u,omitempty"`
+}
+
+// RecordedCause is the contended resources that a plan named.
+type RecordedCause struct {
+	AtS   float64                   `json:"t"`
+	Named map[string]quell.Resource `json:"named"` // by instance
 }
 
 // RecordedSample is one request as its client measured it.
@@ -128,6 +135,16 @@ func (r *Recorder) Snapshot(at float64, s quell.Snapshot, resource quell.Resourc
 		}
 		r.record.Probes = append(r.record.Probes, probe)
 	}
+}
+
+// Plan records what a plan says of contended resources.
+func (r *Recorder) Plan(at float64, plan *quell.Plan) {
+	if len(plan.Cause) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record.Causes = append(r.record.Causes, RecordedCause{AtS: at, Named: plan.Cause})
 }
 
 // Change records when a plan that changed something was applied.

@@ -60,6 +60,7 @@ func (t Training) On(ctx context.Context, work func(context.Context, []train.Mac
 	machines, err := train.Live(train.LiveOptions{
 		Targets: targets, PerSecond: t.perSecond, Process: processOf(t.Workload.Arrivals), Seed: t.Seed,
 		Visits: func(seed uint64) (loadgen.Visits, error) { return visits(t.Workload, seed) },
+		Fresh:  t.Workload.Application != "", // as the balancer of its instances does
 		Probe:  t.downloads(token),
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/train"
 )
@@ -31,8 +32,16 @@ func generator(sc *scenario.Scenario, warmUp time.Duration) (o loadgen.Options, 
 	if err != nil {
 		return o, err
 	}
-	o.Visit, err = visits(sc.Workload, sc.Seed)
+	o.Visit, err = visits(sc.Workload, sc.Seed, mixes(sc, warmUp)...)
 	return o, err
+}
+
+// mixes is how the classes' shares change over a scenario with a recorded load. The first shares also hold during the warm-up.
+func mixes(sc *scenario.Scenario, warmUp time.Duration) (steps []loadgen.MixStep) {
+	for _, s := range sc.Mixes() {
+		steps = append(steps, loadgen.MixStep{At: stretched(s.At, warmUp), Shares: s.Shares})
+	}
+	return steps
 }
 
 // rates is the scenario's load as rates of requests. The first rate also holds during the warm-up.
@@ -65,8 +74,8 @@ func usersOf(sc *scenario.Scenario, warmUp time.Duration) (*loadgen.Users, error
 }
 
 // visits is what each arrival of an open workload requests; nil: one file. Workloads of users are included, because in a training their
-// requests arrive like those of an open workload.
-func visits(w scenario.Workload, seed uint64) (loadgen.Visits, error) {
+// requests arrive like those of an open workload. The classes' shares change by the given steps.
+func visits(w scenario.Workload, seed uint64, steps ...loadgen.MixStep) (loadgen.Visits, error) {
 	switch w.Kind {
 	case scenario.File:
 		return nil, nil
@@ -81,7 +90,7 @@ func visits(w scenario.Workload, seed uint64) (loadgen.Visits, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mix.Visits(""), nil
+	return mix.Visits(""), mix.Over(steps)
 }
 
 func mixOf(w scenario.Workload, seed uint64) (*loadgen.Mix, error) {
@@ -89,7 +98,11 @@ func mixOf(w scenario.Workload, seed uint64) (*loadgen.Mix, error) {
 	for _, c := range w.Classes {
 		classes = append(classes, loadgen.Class(c))
 	}
-	return loadgen.NewMix(classes, w.Spread == scenario.Exponential, seed)
+	mix, err := loadgen.NewMix(classes, w.Spread == scenario.Exponential, seed)
+	if err == nil && w.Application == scenario.Calendar {
+		mix.Pages(kernel.CalendarPage)
+	}
+	return mix, err
 }
 
 // settled lengthens the runs of a training with video sessions, so that as many sessions end as begin: warm-up and measurement each last

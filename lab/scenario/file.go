@@ -165,6 +165,12 @@ func (f *file) complete(d *keys.Decoder) {
 		f.Runs = []Run{{Policy: f.Service.Policy, Scheduling: quell.LeastConn}}
 	}
 	f.Workload = onlyItsKind(f.Workload)
+	f.recorded(d)
+	for i, e := range f.Timeline {
+		if n := e.Interfere; n != nil && n.Program != "" && !d.Given(fmt.Sprintf("timeline[%d].interfere.use", i)) {
+			n.Use = 1
+		}
+	}
 	if named := policy.ResourcesFor(f.Service.Policy); !d.Given("probing.resources") && !slices.Equal(named, Probing{}.Probed()) {
 		f.Probing.Resources = named
 	}

@@ -3,6 +3,7 @@ package scenario
 import (
 	"cmp"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -15,13 +16,28 @@ import (
 type Interference struct {
 	Host     string // or the name of a group: then each of the group's hosts has a neighbour of its own
 	Resource quell.Resource
-	Use      float64 // share of the resource; not with Trace and Markov
+	Program  Program `json:",omitempty"` // instead of Resource: a real program that the neighbour runs; in labs only
+	Use      float64 // share of the resource, or the program's strength; not with Trace and Markov
 
 	Ramp    time.Duration // the use goes in equal steps from its earlier value to Use within this time
 	On, Off time.Duration // mean lengths of the times with Use and without any; they alternate and begin with Use
 	Lengths Spread        // how the lengths of On and Off vary
 	Trace   []TracePoint  // a recording; the use of the last point stays
 	Markov  []Stay        // the states of a random course, which begins with the first
+}
+
+// Program is a real program that a neighbour runs. It uses several resources, and as much of them as it gets.
+type Program string
+
+// Programs lists all programs.
+var Programs = []Program{"compile", "keyvalue", "pgbench", "sort"}
+
+// what is the resource or the program. Interference ends earlier interference of the same with the same host.
+func (n *Interference) what() string {
+	if n.Program != "" {
+		return string(n.Program)
+	}
+	return string(n.Resource)
 }
 
 // TracePoint is a use that begins After the event and lasts until the next point.
@@ -42,6 +58,7 @@ type Change struct {
 	At       time.Duration
 	Host     string
 	Resource quell.Resource
+	Program  Program // instead of a resource
 	Use      float64
 }
 
@@ -69,7 +86,7 @@ func (s *Scenario) InterferenceAt(host string, t time.Duration) map[quell.Resour
 		}
 		for _, c := range s.changesOf(h, s.Seed) {
 			switch {
-			case c.At > t:
+			case c.At > t || c.Program != "":
 			case c.Use == 0:
 				delete(uses, c.Resource)
 			default:
@@ -80,19 +97,44 @@ func (s *Scenario) InterferenceAt(host string, t time.Duration) map[quell.Resour
 	return uses
 }
 
+// ProgramsAt returns the programs that the host's neighbours run at time t, with their strengths.
+func (s *Scenario) ProgramsAt(host string, t time.Duration) map[Program]float64 {
+	if len(s.Programs()) == 0 {
+		return nil
+	}
+	strengths := map[Program]float64{}
+	for _, c := range s.Disturbances(s.Seed) {
+		if c.Host == host && c.Program != "" && c.At <= t {
+			strengths[c.Program] = c.Use
+		}
+	}
+	maps.DeleteFunc(strengths, func(_ Program, strength float64) bool { return strength == 0 })
+	return strengths
+}
+
+// Programs lists the programs of the timeline, each once.
+func (s *Scenario) Programs() (list []Program) {
+	for _, e := range s.Timeline {
+		if n := e.Interfere; n != nil && n.Program != "" && !slices.Contains(list, n.Program) {
+			list = append(list, n.Program)
+		}
+	}
+	return list
+}
+
 // changesOf expands the interference with one host. Changes of one resource are in order of time.
 func (s *Scenario) changesOf(h Host, seed uint64) []Change {
 	var changes []Change
-	last := map[quell.Resource]float64{}
+	last := map[string]float64{}
 	for i, e := range s.Timeline {
 		if e.Interfere == nil || !h.named(e.Interfere.Host) {
 			continue
 		}
 		n := e.Interfere
 		until := s.replaced(i, h) - e.At
-		for _, p := range n.course(last[n.Resource], until, stream(seed, h.ID, i)) {
-			changes = append(changes, Change{e.At + p.After, h.ID, n.Resource, p.Use})
-			last[n.Resource] = p.Use
+		for _, p := range n.course(last[n.what()], until, stream(seed, h.ID, i)) {
+			changes = append(changes, Change{e.At + p.After, h.ID, n.Resource, n.Program, p.Use})
+			last[n.what()] = p.Use
 		}
 	}
 	return changes
@@ -104,7 +146,7 @@ func (h Host) named(name string) bool { return name == h.ID || name == h.Group }
 // replaced is the time at which the interference of event i on a host ends, because another one replaces it or the run ends.
 func (s *Scenario) replaced(i int, h Host) time.Duration {
 	for _, e := range s.Timeline[i+1:] {
-		if n := e.Interfere; n != nil && h.named(n.Host) && n.Resource == s.Timeline[i].Interfere.Resource {
+		if n := e.Interfere; n != nil && h.named(n.Host) && n.what() == s.Timeline[i].Interfere.what() {
 			return e.At
 		}
 	}
@@ -205,6 +247,7 @@ func (s *Scenario) Stretch(length time.Duration) {
 		scale(&scaled.At)
 		s.Workload.Step = &scaled
 	}
+	s.Workload.Recorded = s.Workload.Recorded.stretch(factor)
 	for i := range s.Timeline {
 		e := &s.Timeline[i]
 		scale(&e.At)

@@ -32,10 +32,19 @@ func checkUse(d *keys.Decoder, path string) {
 	use := keys.Join(path, "use")
 	given := func(name string) bool { return d.Given(keys.Join(path, name)) || d.Broken(keys.Join(path, name)) }
 	varies := given("trace") || given("markov")
+	if given("program") == given("resource") && !d.Broken(path) {
+		d.ProblemAt(d.PlaceOf(path), path+" needs either resource or program", "a resource that is used, or a real program that runs")
+		d.Spoil(keys.Join(path, "resource"))
+	}
+	for _, form := range []string{"ramp", "on", "off", "trace", "markov"} {
+		if given("program") && given(form) {
+			d.Refuse(keys.Join(path, form), "", "goes with a resource only: a program runs at one strength")
+		}
+	}
 	switch {
 	case varies && given("use"):
 		d.Refuse(use, "", "must not be given with trace or markov, which contain the uses")
-	case !varies && !given("use") && !d.Broken(path):
+	case !varies && !given("use") && !given("program") && !d.Broken(path):
 		d.ProblemAt(d.PlaceOf(path), use+" is missing", "share of the host's resource that is taken; 0 ends it")
 		d.Spoil(use)
 	}
@@ -48,8 +57,11 @@ func interferenceKeys(i *Interference) keys.Table {
 	return keys.Table{
 		keys.Req("host", keys.Ident(&i.Host),
 			"the host whose neighbour it is; the name of hosts with a count means all of them, each with a neighbour of its own"),
-		keys.Req("resource", keys.OneOf(&i.Resource, quell.Resources), "cpu, network, disk or memory"),
-		keys.Opt("use", keys.Share(&i.Use), "share of the host's resource that is taken; 0 ends it").Or("required without trace and markov"),
+		keys.Opt("resource", keys.OneOf(&i.Resource, quell.Resources), "cpu, network, disk or memory").Or("required without program"),
+		keys.Opt("program", keys.OneOf(&i.Program, Programs),
+			"a real program instead of a resource: compile, keyvalue, pgbench or sort; in labs only").Or("none"),
+		keys.Opt("use", keys.Share(&i.Use), "share of the host's resource that is taken, or strength of the program; 0 ends it").
+			Or("required for a resource without trace and markov; `100%` for a program"),
 		keys.Opt("ramp", keys.Duration(&i.Ramp), "time in which the use grows or shrinks to this value"),
 		keys.Opt("on", keys.Duration(&i.On), "mean length of the times with the use, which alternate with times without"),
 		keys.Opt("off", keys.Duration(&i.Off), "mean length of the times without the use"),

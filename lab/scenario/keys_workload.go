@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +33,11 @@ func workloadKeys(w *Workload) keys.Table {
 		keys.Opt("video", videoKeys(&w.Video), "video: what a session is like"),
 		keys.Opt("classes", keys.ListOf(&w.Classes, Class{Share: 1}, func(c *Class) keys.Value { return classKeys(c) }).AtLeast(1),
 			"classes and users: the kinds of requests").Or("required for classes and users"),
+		keys.Opt("recorded", keys.FileOf(&w.Recorded, "recorded load", parseRecorded),
+			"classes: CSV file with a recorded load, instead of load and the classes' shares: a heading of seconds and the classes' names, "+
+				"and lines with the requests per second of each; in the scenario file's folder"),
+		keys.Opt("application", keys.OneOf(&w.Application, slices.Sorted(maps.Keys(Applications))),
+			"classes and users: the real application that answers them in a lab, whose pages are the classes' names").Or("`quell lab work`"),
 		keys.Opt("spread", keys.OneOf(&w.Spread, Spreads), "classes and users: demands are exponential around their mean, or fixed"),
 		keys.Opt("system", keys.Share(&w.System), "classes and users: the kernel's share of the processors' time"),
 		keys.Opt("cache_stretch", keys.Decimal(&w.CacheStretch),
@@ -134,6 +140,8 @@ var parts = []struct {
 	{"size", []Kind{File}, true},
 	{"video", []Kind{Video}, false},
 	{"classes", []Kind{Classes, Users}, true},
+	{"recorded", []Kind{Classes}, false},
+	{"application", []Kind{Classes, Users}, false},
 	{"spread", []Kind{Classes, Users}, false},
 	{"system", []Kind{Classes, Users}, false},
 	{"cache_stretch", []Kind{Classes, Users}, false},
@@ -146,12 +154,16 @@ func (f *file) workloadParts(d *keys.Decoder) {
 	if !d.Given("workload") || !d.Sound("workload.kind") {
 		return
 	}
-	kind := f.Workload.Kind
+	kind, recorded := f.Workload.Kind, d.Given("workload.recorded")
 	for _, p := range parts {
 		path := "workload." + p.key
 		switch fits := slices.Contains(p.kinds, kind); {
 		case !fits && d.Given(path):
 			d.Refuse(path, "", "goes with %s only, and the kind is %s", kindsText(p.kinds), kind)
+		case recorded && (p.key == "load" || p.key == "ramp"):
+			if d.Given(path) {
+				d.Refuse(path, "", "must not be given: the recorded load has the rates")
+			}
 		case fits && p.required && !d.Given(path) && !d.Broken(path):
 			d.ProblemAt(d.PlaceOf("workload"), path+" is missing", fmt.Sprintf("a workload of kind %s needs it", kind))
 			d.Spoil(path)
@@ -175,8 +187,12 @@ func onlyItsKind(w Workload) Workload {
 		kept.Video = w.Video
 	case Classes, Users:
 		kept.Classes, kept.Spread, kept.System, kept.CacheStretch = w.Classes, w.Spread, w.System, w.CacheStretch
+		kept.Application = w.Application
 	default:
 		kept.Size = w.Size
+	}
+	if w.Kind == Classes {
+		kept.Recorded = w.Recorded
 	}
 	if w.Kind == Users {
 		kept.Users, kept.Think, kept.Arrivals = w.Users, w.Think, ""

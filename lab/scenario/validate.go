@@ -146,7 +146,7 @@ func (c *checker) timeline(s *Scenario) {
 				"changes about %.2g times on %d hosts, after %.2g changes of the events before: at most %d are played; lengthen its times",
 				changes, len(hosts), sum, mostChanges)
 			sum += changes
-			c.once(set, e.At, hosts, string(n.Resource), path+".interfere")
+			c.once(set, e.At, hosts, n.what(), path+".interfere")
 		}
 		if f := e.Fail; f != nil {
 			hosts := s.hostsNamed(f.Host)
@@ -168,6 +168,7 @@ func (c *checker) demand(s *Scenario, e Event, set map[setting]bool, path string
 		c.load(s, *e.Load, path+".load")
 		c.need(s.Workload.Kind != Users, path+".load", "users bring the load: set their number with users")
 		c.need(s.Workload.Arrivals != Ramp, path+".load", "arrivals: ramp has its own step; use poisson to set loads here")
+		c.need(s.Workload.Recorded == nil, path+".load", "the recorded load has the rates")
 		c.once(set, e.At, []string{""}, "load", path+".load")
 	}
 	if e.Users != nil {
@@ -219,7 +220,12 @@ func (c *checker) moment(s *Scenario, i int, path string) {
 const shortest = 10 * time.Millisecond
 
 func (c *checker) interference(n *Interference, path string) {
-	c.need(slices.Contains(quell.Resources, n.Resource), path+".resource", "unknown resource %q", n.Resource)
+	if n.Program == "" {
+		c.need(slices.Contains(quell.Resources, n.Resource), path+".resource", "unknown resource %q", n.Resource)
+	} else {
+		c.need(slices.Contains(Programs, n.Program), path+".program", "unknown program %q", n.Program)
+		c.need(n.Resource == "", path+".resource", "must not be given with a program, which uses what it gets")
+	}
 	c.use(n.Use, path+".use")
 	forms := 0
 	for _, given := range []bool{n.Ramp != 0, n.On != 0 || n.Off != 0, len(n.Trace) > 0, len(n.Markov) > 0} {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -39,14 +40,48 @@ func (c *checker) workload(s *Scenario) {
 		c.video(w.Video)
 	case Classes, Users:
 		c.classes(w)
+		c.application(w)
 	}
 	if w.Kind == Users {
 		c.users(w.Users, "workload.users")
 		c.need(w.Think >= leastThink, "workload.think", "must be at least %v, is %v", leastThink, w.Think)
 		return
 	}
+	if w.Recorded != nil {
+		c.recorded(s)
+		return
+	}
 	c.load(s, w.Load, "workload.load")
 	c.step(s)
+}
+
+// recorded checks that a recorded load has the workload's classes, and rates that rigs can play.
+func (c *checker) recorded(s *Scenario) {
+	r, path := s.Workload.Recorded, "workload.recorded"
+	c.need(s.Workload.Arrivals != Ramp, "workload.arrivals", "a recorded load has no step: use poisson or deterministic")
+	c.need(len(r.Steps) > 0, path, "must have rates")
+	for _, class := range s.Workload.Classes {
+		c.need(slices.Contains(r.Classes, class.Name), path, "has no class %q", class.Name)
+	}
+	if len(s.Hosts) == 0 || !positive(s.RatePerSecond(1)) {
+		return
+	}
+	for _, step := range r.Steps {
+		c.load(s, step.total()/s.RatePerSecond(1), path)
+	}
+}
+
+// application checks that the classes are pages of the application.
+func (c *checker) application(w *Workload) {
+	if w.Application == "" {
+		return
+	}
+	pages, known := Applications[w.Application]
+	c.need(known, "workload.application", "unknown application %q", w.Application)
+	for i, class := range w.Classes {
+		c.need(!known || slices.Contains(pages, class.Name), fmt.Sprintf("workload.classes[%d].name", i), "%s has the pages %s, not %s",
+			w.Application, strings.Join(pages, ", "), class.Name)
+	}
 }
 
 // step checks the step that Ramp arrivals have.

@@ -57,8 +57,13 @@ type Workload struct {
 	Size    int64         // File: bytes of one response
 	Video   VideoSessions // Video
 	Classes []Class       // Classes and Users
-	Spread  Spread        // Classes and Users
-	System  float64       // Classes and Users: the kernel's share of the processors' time
+	// Recorded is a recorded load of Classes, in place of Load: rates of the classes over time.
+	Recorded *Recorded `json:",omitempty"`
+	// Application is the real application that answers the requests in a lab; empty: the service of dynamic work. For Classes and Users,
+	// whose classes are then named after the application's pages, and whose demands say what a page needs on average.
+	Application Application `json:",omitempty"`
+	Spread      Spread      // Classes and Users
+	System      float64     // Classes and Users: the kernel's share of the processors' time
 	// CacheStretch is how much neighbours on a host's memory lengthen the processor time of requests: it grows by the factor 1 +
 	// CacheStretch * use. For Classes and Users.
 	CacheStretch float64
@@ -102,6 +107,15 @@ func DefaultVideo() VideoSessions {
 // ChunkBytes is the size of a whole chunk. The last chunk of a video may be smaller.
 func (v VideoSessions) ChunkBytes() float64 { return v.Rate / 8 * v.Chunk.Seconds() }
 
+// Application is a real application.
+type Application string
+
+// Calendar is an event calendar: Apache, PHP and PostgreSQL on every instance.
+const Calendar Application = "calendar"
+
+// Applications lists all applications, with the names of their pages.
+var Applications = map[Application][]string{Calendar: {"HomePage", "TagSearch", "EventDetail"}}
+
 // Demands returns what a request (for video: a session) takes of a host's resources on average, in seconds of the whole resource.
 // Resources that it does not use are absent. Bytes are counted without headers.
 func (w *Workload) Demands(h Host) map[quell.Resource]float64 {
@@ -137,6 +151,9 @@ func (s *Scenario) LoadAt(t time.Duration) float64 {
 	if s.Workload.Kind == Users {
 		offered := float64(s.usersAt(t)) / s.Workload.Think.Seconds()
 		return offered / s.RatePerSecond(1)
+	}
+	if r := s.Workload.Recorded; r != nil {
+		return r.at(t).total() / s.RatePerSecond(1)
 	}
 	load := s.Workload.Load
 	if step := s.Workload.Step; step != nil && t >= step.At {
@@ -179,6 +196,13 @@ type RateStep struct {
 // Rates returns the rate of requests (for video, of sessions) over the whole run as steps; the first is at 0. If users
 // make the requests, there are no such steps, because the rate depends on how fast requests are answered.
 func (s *Scenario) Rates() []RateStep {
+	if r := s.Workload.Recorded; r != nil {
+		var steps []RateStep
+		for _, step := range r.Steps {
+			steps = append(steps, RateStep{At: step.At, PerSecond: step.total()})
+		}
+		return steps
+	}
 	steps := []RateStep{{PerSecond: s.RatePerSecond(s.Workload.Load)}}
 	change := func(at time.Duration, load float64) {
 		rate, last := s.RatePerSecond(load), &steps[len(steps)-1]

@@ -58,6 +58,22 @@ func newClients(w *world, load *scenario.Workload, seed uint64, end float64, ask
 	return c, nil
 }
 
+// mixOver makes the classes' shares those of a recorded load, if the scenario has one. The load begins at boot, and measuring at zero.
+func (c *clients) mixOver(sc *scenario.Scenario, boot, zero float64) error {
+	var steps []loadgen.MixStep
+	for i, step := range sc.Mixes() {
+		at := duration(zero) + step.At
+		if i == 0 {
+			at = duration(boot) // the first shares also hold during the warm-up
+		}
+		steps = append(steps, loadgen.MixStep{At: at, Shares: step.Shares})
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	return c.mix.Over(steps)
+}
+
 // classesOf lists the demands of the kinds of requests that a workload has.
 func classesOf(load *scenario.Workload) []class {
 	switch load.Kind {
@@ -102,7 +118,7 @@ func (c *clients) arrive() {
 
 // draw makes a request of a random class. All its demands differ from their means by the same random factor.
 func (c *clients) draw(session int32) order {
-	which, size := c.mix.Draw()
+	which, size := c.mix.Draw(duration(c.w.now))
 	return order{work: c.classes[which], size: size, class: int32(which), session: session}
 }
 

@@ -18,6 +18,9 @@ func (s *simulation) sample() {
 		snapshot.Set(s.Scenario.Instances.Held())
 	}
 	s.cuts(&snapshot)
+	if s.Snapshots != nil {
+		s.Snapshots(&snapshot)
+	}
 	plan, state := s.engine.Decide(&snapshot, s.state)
 	s.state = state
 	if s.Plans != nil {

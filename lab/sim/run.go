@@ -42,8 +42,9 @@ type Options struct {
 	// policies ignore it. The capacity is computed by the laws of queueing for one instance. 0: the value that turns out best; see hindsight.
 	Strain float64
 
-	Windows func(Window)      // if not nil, called with every judge window after its end, in order
-	Plans   func(*quell.Plan) // if not nil, called with every plan, in order
+	Windows   func(Window)          // if not nil, called with every judge window after its end, in order
+	Snapshots func(*quell.Snapshot) // if not nil, called with every snapshot before the decision on it, in order
+	Plans     func(*quell.Plan)     // if not nil, called with every plan, in order
 
 	check func(*simulation) error // for tests: called at the end
 }
@@ -155,11 +156,25 @@ func (o *Options) validate() error {
 	return errors.Join(errs...)
 }
 
+// playable returns what the simulator cannot play, as a *quell.InvalidError.
+func playable(sc *scenario.Scenario) error {
+	for i, e := range sc.Timeline {
+		if n := e.Interfere; n != nil && n.Program != "" {
+			return &quell.InvalidError{Path: fmt.Sprintf("timeline[%d].interfere.program", i),
+				Problem: fmt.Sprintf("%s is a real program: use quell lab run, or give a resource and its use", n.Program)}
+		}
+	}
+	return nil
+}
+
 func newSimulation(o Options) (*simulation, error) {
 	if o.Scenario == nil {
 		return nil, errors.New("a simulation needs a scenario")
 	}
 	if err := errors.Join(o.Scenario.Validate(), o.validate()); err != nil {
+		return nil, &quell.UserError{Err: err}
+	}
+	if err := playable(o.Scenario); err != nil {
 		return nil, &quell.UserError{Err: err}
 	}
 	s := &simulation{Options: o, seed: o.Seed, intended: math.MinInt64, byID: map[string]*instance{}}
@@ -209,6 +224,9 @@ func (s *simulation) prepareHosts() (err error) {
 	s.w = newWorld(s.Scenario.Hosts, s.Discipline, s.seed, append(classes, s.Probing.classes()...)...)
 	s.w.done, s.w.cacheStretch = s.done, load.CacheStretch
 	if s.clients, err = newClients(s.w, load, s.seed, s.end, s.ask); err != nil {
+		return err
+	}
+	if err := s.clients.mixOver(s.Scenario, s.boot, s.zero); err != nil {
 		return err
 	}
 	for _, h := range s.Scenario.Hosts {

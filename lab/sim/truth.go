@@ -97,6 +97,9 @@ func (f *foresight) rehearse() error {
 		f.asked[bin] += o.size * o.work[0].amount.next() / cast.classes[o.class][0].amount.next()
 		cast.answered(o.session)
 	})
+	if err == nil {
+		err = cast.mixOver(s.Scenario, s.boot, s.zero)
+	}
 	if err != nil {
 		return err
 	}

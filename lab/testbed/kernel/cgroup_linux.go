@@ -15,13 +15,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/cgroup"
 	"golang.org/x/sys/unix"
 )
 
 // A host's processors and disk are limited by the cgroup PREFIX-lab/hK. Its children are vm, the service's virtual machine, and the
-// neighbour's groups: nb for its programs in general, and nb-cpu and nb-memory for its interferers (programs that use a resource) with
-// quotas of their own.
+// neighbour's groups: nb for its processes in general, and, with quotas of their own, nb-cpu and nb-memory for its interferers (programs
+// that use a resource) and nb-program for real programs.
 //
 // Balancer, load generator and the interferers' receivers are in PREFIX-lab/front. All of these groups have priority over the rest of the
 // machine, so that for example a compiler on the same machine does not increase response times.
@@ -35,7 +36,7 @@ type groups struct {
 }
 
 var (
-	hostGroups = []string{"vm", "nb", "nb-cpu", "nb-memory"}
+	hostGroups = []string{"vm", "nb", "nb-cpu", "nb-memory", programGroup}
 	neighbours = hostGroups[1:]
 )
 
@@ -150,8 +151,8 @@ func (g groups) make(prefix string, h Host, disk string) error {
 		if err := g.limitCPU(top, h.Cores); err != nil {
 			return err
 		}
-		for _, interferer := range quotaGroups {
-			if err := g.weigh(filepath.Join(top, interferer), outweigh); err != nil {
+		for _, group := range []string{quotaGroups[quell.CPU], quotaGroups[quell.Memory], programGroup} {
+			if err := g.weigh(filepath.Join(top, group), outweigh); err != nil {
 				return err
 			}
 		}

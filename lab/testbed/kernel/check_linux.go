@@ -15,7 +15,7 @@ import (
 )
 
 // packages has the Debian package of each program whose package has another name.
-var packages = map[string]string{"nginx": "nginx-light"}
+var packages = map[string]string{"nginx": "nginx-light", "apache2": "apache2-bin", "redis-benchmark": "redis-tools"}
 
 // Check returns, as one *quell.UserError, what a lab needs and this machine lacks: root's privileges, the given programs, or a feature of
 // the kernel. It tries the features in a namespace that is removed afterwards.

@@ -30,6 +30,10 @@ type Options struct {
 	Hosts []Host
 	// TCP makes the network's interferers send TCP instead of UDP, at the same rate, so that they send less when the link is full.
 	TCP bool
+	// DiskWrites makes the disk's interferers write as often as they read, because a host's disk limits both by themselves.
+	DiskWrites bool
+	// Programs are the programs that neighbours will run; their data is made with the lab.
+	Programs []Program
 }
 
 // Host is one physical machine. A limit of 0 means no limit.

@@ -187,14 +187,18 @@ func (m *Machine) startDisk(i *interferer) error {
 	if err := fill(file, size); err != nil {
 		return fmt.Errorf("writing the interferer's file: %w", err)
 	}
-	_, err := m.run(i, m.nb, "fio", "fio", diskArgs(file, size, i.share*m.DiskIOPS)...)
+	_, err := m.run(i, m.nb, "fio", "fio", diskArgs(file, size, i.share*m.DiskIOPS, m.lab.options.DiskWrites)...)
 	return err
 }
 
-// diskArgs are the arguments of a fio that reads iops blocks per second, at least one.
-func diskArgs(file string, size int, iops float64) []string {
-	return []string{"--name=interferer", "--filename=" + file, "--size=" + strconv.Itoa(size), "--rw=randread", "--bs=4k", "--direct=1",
-		"--ioengine=psync", "--thread", "--numjobs=1", "--rate_iops=" + rate(math.Max(1, iops)), "--time_based", "--runtime=1000d", "--eta=never"}
+// diskArgs are the arguments of a fio that reads iops blocks per second, at least one, and writes as many if writes is set.
+func diskArgs(file string, size int, iops float64, writes bool) []string {
+	access, rates := "randread", rate(math.Max(1, iops))
+	if writes {
+		access, rates = "randrw", rates+","+rates
+	}
+	return []string{"--name=interferer", "--filename=" + file, "--size=" + strconv.Itoa(size), "--rw=" + access, "--bs=4k", "--direct=1",
+		"--ioengine=psync", "--thread", "--numjobs=1", "--rate_iops=" + rates, "--time_based", "--runtime=1000d", "--eta=never"}
 }
 
 // fill makes a file whose blocks are all on the disk. The time that this takes is not charged to the groups of service and neighbour.

@@ -31,9 +31,12 @@ func TestArgumentsSaySizes(t *testing.T) {
 			"--client 10.77.1.4 --port 5201 --time 0 --interval 0 --parallel 1 --pacing-timer 1000 --bitrate 956407 --length 16K"},
 		{"one flow of datagrams", networkArgs("10.77.1.4", 1e6, false),
 			"--client 10.77.1.4 --port 5201 --time 0 --interval 0 --parallel 1 --pacing-timer 1000 --udp --bitrate 970874 --length 1400"},
-		{"one job on a file of a given size", diskArgs("/lab/f", 1<<20, 0.2),
+		{"one job on a file of a given size", diskArgs("/lab/f", 1<<20, 0.2, false),
 			"--name=interferer --filename=/lab/f --size=1048576 --rw=randread --bs=4k --direct=1 --ioengine=psync --thread --numjobs=1 " +
 				"--rate_iops=1 --time_based --runtime=1000d --eta=never"},
+		{"reads and writes", diskArgs("/lab/f", 1<<20, 40, true),
+			"--name=interferer --filename=/lab/f --size=1048576 --rw=randrw --bs=4k --direct=1 --ioengine=psync --thread --numjobs=1 " +
+				"--rate_iops=40,40 --time_based --runtime=1000d --eta=never"},
 	} {
 		if got := strings.Join(c.got, " "); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.why, got, c.want)

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -94,6 +95,9 @@ func (l *Lab) build() error {
 			return fmt.Errorf("host %s: %w", h.ID, err)
 		}
 		l.machines[h.ID] = m
+		if err := m.prepare(context.Background()); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -19,6 +19,8 @@ type Machine struct {
 	sink  Place
 	mutex sync.Mutex
 	uses  map[quell.Resource]*interferer
+
+	running map[Program]*interferer
 }
 
 func newMachine(l *Lab, h Host) (*Machine, error) {
@@ -30,7 +32,8 @@ func newMachine(l *Lab, h Host) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Machine{Host: h, lab: l, nb: nb, sink: sink, uses: map[quell.Resource]*interferer{}}, nil
+	return &Machine{Host: h, lab: l, nb: nb, sink: sink, uses: map[quell.Resource]*interferer{},
+		running: map[Program]*interferer{}}, nil
 }
 
 // cores is the number of cores that counts as the whole processor of the host: the host's limit, or one core if there is none. The number
@@ -86,11 +89,11 @@ func (m *Machine) checkUse(resource quell.Resource, share float64) error {
 	return nil
 }
 
-// stopAll ends the interferers.
+// stopAll ends the interferers and programs.
 func (m *Machine) stopAll() error {
+	errs := []error{m.Run(nil)}
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	var errs []error
 	for _, resource := range quell.Resources {
 		errs = append(errs, m.set(resource, 0))
 	}
@@ -141,9 +144,16 @@ func (m *Machine) DiskCarried() (own, interfering float64, err error) {
 		return 0, 0, nil
 	}
 	top := filepath.Join(base(m.lab.options.Prefix), m.ID)
-	own, errOwn := m.lab.groups.operations(filepath.Join(top, "vm"))
-	interfering, err = m.lab.groups.operations(filepath.Join(top, "nb"))
-	return own / m.DiskIOPS, interfering / m.DiskIOPS, errors.Join(errOwn, err)
+	own, err = m.lab.groups.operations(filepath.Join(top, "vm"))
+	for _, group := range neighbours {
+		did, errGroup := m.lab.groups.operations(filepath.Join(top, group))
+		interfering += did
+		err = errors.Join(err, errGroup)
+	}
+	if m.lab.options.DiskWrites { // interferers use the limits of reads and of writes alike
+		interfering /= 2
+	}
+	return own / m.DiskIOPS, interfering / m.DiskIOPS, err
 }
 
 // CPUCarried returns the processor time that service and neighbour have used since the lab was made, in seconds of all of the host's

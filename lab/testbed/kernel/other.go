@@ -46,6 +46,25 @@ type Worker struct {
 	server
 }
 
+// Calendar is an event calendar in a place.
+type Calendar struct {
+	Place Place
+	Dir   string
+	Port  int
+	Data  string
+	Disk  bool
+	server
+}
+
+// CheckCalendar fails.
+func CheckCalendar() error { return errNotLinux() }
+
+// MakeCalendar fails.
+func MakeCalendar(context.Context, string) error { return errNotLinux() }
+
+// Start fails.
+func (c *Calendar) Start(context.Context) error { return errNotLinux() }
+
 type server struct{}
 
 // Check fails.
@@ -80,6 +99,12 @@ func (p Place) Do(func() error) error { return errNotLinux() }
 
 // Interfere fails.
 func (m *Machine) Interfere(map[quell.Resource]float64) error { return errNotLinux() }
+
+// Run fails.
+func (m *Machine) Run(map[Program]float64) error { return errNotLinux() }
+
+// CheckProgram fails.
+func CheckProgram(Program) error { return errNotLinux() }
 
 // Carried fails.
 func (m *Machine) Carried() (own, interfering float64, err error) { return 0, 0, errNotLinux() }

@@ -25,15 +25,24 @@ type process struct {
 // launch starts a program in a place. Its output goes to a file in dir that has the given name. The program gets the signal last when
 // this process ends.
 func launch(p Place, dir, name string, last syscall.Signal, program string, args ...string) (*process, error) {
+	return launchCommand(p, dir, name, last, exec.Command(program, args...))
+}
+
+// launchCommand is launch for a command that may have attributes of its own.
+func launchCommand(p Place, dir, name string, last syscall.Signal, cmd *exec.Cmd) (*process, error) {
 	path := filepath.Join(dir, name+".log")
 	log, err := os.Create(path)
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(program, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: last}
+	if cmd.Stdout, cmd.Stderr = log, log; cmd.Dir == "" {
+		cmd.Dir = dir
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, last
 	if err := p.Start(cmd); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}

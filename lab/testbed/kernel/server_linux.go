@@ -20,11 +20,16 @@ type server struct {
 
 // start launches the program and returns when it listens.
 func (s *server) start(ctx context.Context, launch func() (*process, error), port int) error {
+	return s.startUntil(ctx, launch, func(run *process) bool { return listens(run.cmd.Process.Pid, port) })
+}
+
+// startUntil launches the program and returns when it is ready.
+func (s *server) startUntil(ctx context.Context, launch func() (*process, error), ready func(*process) bool) error {
 	run, err := launch()
 	if err != nil {
 		return err
 	}
-	if err := run.until(ctx, func() bool { return listens(run.cmd.Process.Pid, port) }); err != nil {
+	if err := run.until(ctx, func() bool { return ready(run) }); err != nil {
 		return errors.Join(err, run.stop(s.hurry, patience))
 	}
 	s.run = run
