@@ -22,7 +22,8 @@ var mayImport = map[string][]string{
 	// Decide: what is learned, what decides, where requests go.
 	"stats":  {},
 	"model":  {".", "config/keys", "stats", "internal/atomicfile"},
-	"policy": {".", "config/keys", "model", "stats"},
+	"credit": {".", "config/keys", "stats"},
+	"policy": {".", "config/keys", "credit", "model", "stats"},
 	"life":   {"."},
 	"route":  {"."},
 
@@ -65,7 +66,7 @@ var mayImport = map[string][]string{
 	"lab/testbed/*":        {"."},
 	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand", "internal/atomicfile"},
 	"lab/testbed/kernel":   {".", "lab/testbed/demand", "internal/cgroup"},
-	"lab/sim":              {".", "stats", "model", "policy", "life", "route", "lab/scenario", "loadgen", "train", "internal/tick"},
+	"lab/sim":              {".", "credit", "stats", "model", "policy", "life", "route", "lab/scenario", "loadgen", "train", "internal/tick"},
 	"lab/arena":            {".", "stats", "model", "policy", "lab/scenario", "lab/sim", "internal/lockfile", "internal/figure"},
 	"lab/experiment":       {"*"},
 

@@ -1,0 +1,200 @@
+package credit
+
+import (
+	"math"
+	"time"
+)
+
+// Estimate is what is known of a balance: it lies between Low and High credits.
+type Estimate struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// Exactly returns the estimate of a balance that is known.
+func Exactly(balance float64) Estimate { return Estimate{balance, balance} }
+
+// Middle returns the middle of the estimate.
+func (e Estimate) Middle() float64 { return (e.Low + e.High) / 2 }
+
+// Constants of following a balance.
+const (
+	meterError = 0.02            // a measured use is wrong by at most this fraction of itself
+	shownLate  = 5 * time.Minute // a balance that a provider shows may be as old as this: AWS renews it every 5 minutes
+	atBaseline = 0.15            // a use that differs from the baseline by at most this fraction of it may be held there by the provider
+	above      = 1.15            // a use of this many times the baseline cannot be had without credits
+	absurd     = 1.05            // a shown balance above this many times the cap and the launch credits together is not believed
+	forget     = 0.05            // weight of the newest window in the mean use
+)
+
+// Reading is what one window of measurement says of a resource that has credits.
+type Reading struct {
+	At      time.Time // end of the window
+	WindowS float64   // its length
+	Use     float64   // mean use, in the unit of the bucket
+	Shown   *float64  // balance that the provider shows; nil if it shows none
+	Slow    bool      // the instance is clearly slower than its use explains
+}
+
+// Track is what is remembered of a balance from one reading to the next. It is a value: Follow returns a changed copy.
+type Track struct {
+	Estimate
+	Known    bool      `json:"known,omitempty"` // Estimate is meaningful
+	At       time.Time `json:"at"`              // end of the last window
+	Use      float64   `json:"use"`             // mean use of late
+	Variance float64   `json:"variance"`        // of single windows' uses
+	Windows  int       `json:"windows"`
+
+	Shown   *float64  `json:"shown,omitempty"`   // the last balance that the provider showed
+	ShownAt time.Time `json:"shown_at,omitzero"` // when it was first shown
+	Used    float64   `json:"used,omitempty"`    // use since then, integrated over time
+	Gap     bool      `json:"unseen,omitempty"`  // use was not measured in some time since then
+	Most    float64   `json:"most,omitempty"`    // the largest balance that was shown
+}
+
+// New returns the memory of an instance that has just started, at its launch balance.
+func (b Bucket) New(now time.Time) Track {
+	return Track{Estimate: Exactly(b.Launch), Known: true, At: now}
+}
+
+// Unknown returns the memory of a balance that may be anything up to the cap.
+func (b Bucket) Unknown(now time.Time) Track {
+	return Track{Estimate: Estimate{High: math.Max(b.Cap, b.Launch)}, Known: b.Cap > 0, At: now}
+}
+
+// Follow returns the memory after a reading. If the bucket is known (not nil), the balance is integrated over the window by the measured
+// use; in a gap before the window the use is unknown. A new balance shown by the provider replaces the estimate. If nothing is shown, a
+// slow instance whose use stays at the baseline has no credits left, and one whose use stays above it has some. A reading that is not
+// newer than the last one changes nothing; if clocks jumped back, the estimate is kept and followed from there.
+//
+// If the shown balance changed, the episode since the last change is returned.
+func (t Track) Follow(b *Bucket, r Reading) (Track, *Episode) {
+	seconds := r.At.Sub(t.At).Seconds()
+	switch {
+	case t.At.IsZero():
+		t.At, seconds = r.At, 0
+	case seconds < -shownLate.Seconds():
+		t.At, t.ShownAt, t.Used, t.Gap = r.At, r.At, 0, true
+		return t, nil
+	case seconds <= 0:
+		return t, nil
+	}
+	t.At = r.At
+	gap := seconds - r.WindowS
+	if gap > r.WindowS && r.WindowS > 0 {
+		seconds, t.Gap = r.WindowS, true
+	} else {
+		gap = 0
+	}
+	t = t.averaged(r.Use)
+	t.Used += r.Use * seconds
+	if t.Known && b != nil {
+		if gap > 0 {
+			t.Estimate = b.unseen(t.Estimate, gap)
+		}
+		t.Estimate = b.spent(t.Estimate, r.Use, seconds)
+	}
+	if r.Shown != nil && believable(*r.Shown, b) {
+		return t.show(*r.Shown, b)
+	}
+	if b != nil {
+		t = b.felt(t, r)
+	}
+	return t, nil
+}
+
+// show takes a balance that the provider shows.
+func (t Track) show(shown float64, b *Bucket) (Track, *Episode) {
+	if t.Shown != nil && *t.Shown == shown {
+		return t, nil
+	}
+	var e *Episode
+	if t.Shown != nil && !t.Gap {
+		e = newEpisode(*t.Shown, shown, t.Used, t.At.Sub(t.ShownAt))
+	}
+	t.Shown, t.ShownAt, t.Used, t.Gap = &shown, t.At, 0, false
+	t.Most = math.Max(t.Most, shown)
+	t.Known, t.Estimate = true, Exactly(shown)
+	if b != nil {
+		t.Estimate = b.late(shown, t.Use)
+	}
+	return t, e
+}
+
+// averaged updates the mean use and its variance.
+func (t Track) averaged(use float64) Track {
+	t.Windows++
+	part := math.Max(forget, 1/float64(t.Windows))
+	d := use - t.Use
+	t.Use += part * d
+	t.Variance = (1 - part) * (t.Variance + part*d*d)
+	return t
+}
+
+// spent integrates an estimate over a time of constant use.
+func (b Bucket) spent(e Estimate, use, seconds float64) Estimate {
+	return Estimate{b.After(e.Low, use*(1+meterError), seconds), b.After(e.High, use*(1-meterError), seconds)}
+}
+
+// unseen integrates an estimate over a time in which the use is not known.
+func (b Bucket) unseen(e Estimate, seconds float64) Estimate {
+	e.High = b.After(e.High, 0, seconds)
+	if e.Low = b.After(e.Low, b.Burst, seconds); b.Burst == 0 {
+		e.Low = 0
+	}
+	return e
+}
+
+// believable returns whether a provider can have shown a balance in earnest.
+func believable(shown float64, b *Bucket) bool {
+	if math.IsNaN(shown) || math.IsInf(shown, 0) || shown < 0 {
+		return false
+	}
+	return b == nil || b.Cap == 0 || shown <= absurd*(b.Cap+b.Launch)
+}
+
+// late returns the estimate of a balance that has just been shown. It may be up to shownLate old.
+func (b Bucket) late(shown, use float64) Estimate {
+	now := b.After(shown, use, shownLate.Seconds())
+	return Estimate{math.Min(shown, now), math.Max(shown, now)}
+}
+
+// felt infers the balance from how fast the instance is.
+func (b Bucket) felt(t Track, r Reading) Track {
+	switch {
+	case r.Slow && math.Abs(r.Use-b.Baseline) <= atBaseline*b.Baseline:
+		t.Known, t.Estimate = true, Estimate{}
+	case t.Known && t.High == 0 && r.Use > above*b.Baseline:
+		t.Estimate = Estimate{High: b.Cap} // it has credits, so the estimate was wrong
+		t.Known = b.Cap > 0
+	}
+	return t
+}
+
+// Forecast says when a balance runs out if the use stays as it has been. A time that is nil never comes.
+type Forecast struct {
+	Left     Estimate // balance now
+	Depleted *float64 // seconds from now, from the middle of the estimate and the mean use
+	Soonest  *float64 // seconds, if the balance is the lowest and the use the highest that are likely
+	Latest   *float64
+}
+
+// Forecast predicts when the balance runs out: Eq. 2 with the mean use, and with the ends of the estimate and of an interval of two
+// standard errors around the mean use. ok is false if the balance is not known.
+func (b Bucket) Forecast(t Track) (f Forecast, ok bool) {
+	if !t.Known || t.Windows == 0 {
+		return Forecast{}, false
+	}
+	// The variance of a mean with geometric weights is part / (2 - part) of that of one value.
+	part := math.Max(forget, 1/float64(t.Windows))
+	doubt := math.Max(meterError*t.Use, 2*math.Sqrt(t.Variance*part/(2-part)))
+	at := func(balance, use float64) *float64 {
+		if seconds, ok := b.Depletion(balance, use); ok {
+			return &seconds
+		}
+		return nil
+	}
+	return Forecast{
+		Left: t.Estimate, Depleted: at(t.Middle(), t.Use), Soonest: at(t.Low, t.Use+doubt), Latest: at(t.High, math.Max(0, t.Use-doubt)),
+	}, true
+}

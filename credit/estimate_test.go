@@ -1,0 +1,151 @@
+package credit
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+)
+
+var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func after(seconds float64) time.Time {
+	return begin.Add(time.Duration(seconds * float64(time.Second)))
+}
+
+// follow follows a balance through windows of 10 s of the same use.
+func follow(b Bucket, t Track, windows int, use float64, change func(*Reading)) Track {
+	for range windows {
+		r := Reading{At: t.At.Add(10 * time.Second), WindowS: 10, Use: use}
+		if change != nil {
+			change(&r)
+		}
+		t, _ = t.Follow(&b, r)
+	}
+	return t
+}
+
+// Whatever the use was, the true balance lies in the estimate if the use was measured within 2%.
+func TestTheBalanceIsInTheEstimate(t *testing.T) {
+	b := Bucket{Baseline: 0.2, Burst: 1, PerUse: 1.0 / 60, Cap: 50}
+	rapid.Check(t, func(t *rapid.T) {
+		truth := rapid.Float64Range(0, 50).Draw(t, "balance")
+		known := rapid.Bool().Draw(t, "known")
+		track := b.Unknown(begin)
+		if known {
+			track.Estimate = Exactly(truth)
+		}
+		for range rapid.IntRange(1, 50).Draw(t, "windows") {
+			use, seconds := rapid.Float64Range(0, 1).Draw(t, "use"), rapid.Float64Range(1, 600).Draw(t, "seconds")
+			gap := rapid.SampledFrom([]float64{0, 0, 0, 10000}).Draw(t, "gap")
+			hidden := rapid.Float64Range(0, 1).Draw(t, "hidden use")
+			truth = b.After(b.After(truth, hidden, gap), use, seconds)
+			error := rapid.Float64Range(-0.015, 0.015).Draw(t, "error")
+			at := track.At.Add(time.Duration((gap + seconds) * float64(time.Second)))
+			track, _ = track.Follow(&b, Reading{At: at, WindowS: seconds, Use: use * (1 + error)})
+			if slack := 1e-6; truth < track.Low-slack || truth > track.High+slack {
+				t.Fatalf("a balance of %v is not in %+v", truth, track.Estimate)
+			}
+		}
+	})
+}
+
+func TestWhatIsShownIsTaken(t *testing.T) {
+	b := t2micro(t, quell.CPU)
+	shown := func(v float64) func(*Reading) { return func(r *Reading) { r.Shown = &v } }
+	track := follow(b, b.Unknown(begin), 1, 0.5, shown(100))
+	if want := 100 - 0.4*5; track.High != 100 || math.Abs(track.Low-want) > 1e-9 {
+		t.Errorf("a new balance, up to 5 minutes old: %+v, want %v to 100", track.Estimate, want)
+	}
+	hour := follow(b, track, 360, 0.5, shown(100))
+	if want := 99 - 0.4*60; math.Abs(hour.Middle()-want) > 1 {
+		t.Errorf("while the same is shown, use is integrated: %+v, want about %v", hour.Estimate, want)
+	}
+	for why, v := range map[string]float64{"twice the cap": 300, "NaN": math.NaN(), "negative": -1} {
+		if got := follow(b, hour, 1, 0.5, shown(v)); got.Shown == nil || *got.Shown != 100 || got.High > hour.High {
+			t.Errorf("%s is believed: %+v", why, got.Estimate)
+		}
+	}
+}
+
+func TestASlowInstanceHasNoCredits(t *testing.T) {
+	b := t2micro(t, quell.CPU)
+	slow := func(r *Reading) { r.Slow = true }
+	for _, tc := range []struct {
+		why    string
+		use    float64
+		change func(*Reading)
+		known  bool // to be empty
+	}{
+		{"slow, and held at the baseline", 0.1, slow, true},
+		{"held at it within 15%", 0.112, slow, true},
+		{"slow for another reason: use is far below", 0.05, slow, false},
+		{"slow at full speed: neighbours", 0.9, slow, false},
+		{"at the baseline, and fast: it asks for no more", 0.1, nil, false},
+	} {
+		got := follow(b, b.Unknown(begin), 1, tc.use, tc.change)
+		if empty := got.High == 0; empty != tc.known {
+			t.Errorf("%s: %+v", tc.why, got.Estimate)
+		}
+	}
+	empty := follow(b, b.Unknown(begin), 1, 0.1, slow)
+	if got := follow(b, empty, 360, 0, nil); math.Abs(got.Middle()-6) > 0.01 {
+		t.Errorf("after an hour of rest: %+v, want 6 credits", got.Estimate)
+	}
+	if got := follow(b, empty, 1, 0.8, nil); got.High != b.Cap || got.Low != 0 {
+		t.Errorf("it bursts, so it was not empty: %+v", got.Estimate)
+	}
+}
+
+func TestClocksAndGaps(t *testing.T) {
+	b := t2micro(t, quell.CPU)
+	track := follow(b, Track{Estimate: Exactly(100), Known: true, At: begin}, 6, 0.1, nil)
+	same := track
+	if got, _ := track.Follow(&b, Reading{At: track.At, WindowS: 10, Use: 1}); got != same {
+		t.Errorf("the same reading again changes %+v to %+v", same, got)
+	}
+	if got, _ := track.Follow(&b, Reading{At: track.At.Add(-time.Minute), WindowS: 10, Use: 1}); got != same {
+		t.Errorf("an older one changes %+v to %+v", same, got)
+	}
+	back, _ := track.Follow(&b, Reading{At: track.At.Add(-time.Hour), WindowS: 10, Use: 1})
+	if back.Estimate != track.Estimate || !back.At.Equal(track.At.Add(-time.Hour)) {
+		t.Errorf("after the clock went back an hour: %+v", back)
+	}
+	gone, _ := track.Follow(&b, Reading{At: track.At.Add(time.Hour), WindowS: 10, Use: 0.1})
+	if gone.Low > track.Low-53 || gone.High < track.High+5 {
+		t.Errorf("after an hour without readings: %+v", gone.Estimate)
+	}
+	if got := follow(b, Track{}, 3, 0.5, nil); got.Known {
+		t.Errorf("nothing was ever known, and yet %+v", got)
+	}
+}
+
+func TestForecast(t *testing.T) {
+	b := t2micro(t, quell.CPU)
+	track := follow(b, Track{Estimate: Exactly(200), Known: true, At: begin}, 60, 0.5, nil)
+	f, ok := b.Forecast(track)
+	want := (200 - 4.0) / 0.4 * 60
+	if !ok || f.Depleted == nil || math.Abs(*f.Depleted-want) > 0.01*want || *f.Soonest >= *f.Depleted || *f.Latest <= *f.Depleted {
+		t.Errorf("got %+v, want about %v s", f, want)
+	}
+	if f, ok := b.Forecast(follow(b, track, 200, 0.05, nil)); !ok || f.Depleted != nil || f.Soonest != nil {
+		t.Errorf("below the baseline: %+v, %v", f, ok)
+	}
+	if _, ok := b.Forecast(Track{}); ok {
+		t.Error("a forecast of an unknown balance")
+	}
+	if _, ok := b.Forecast(b.New(begin)); ok {
+		t.Error("a forecast before the first use")
+	}
+	// A use that swings around the baseline: it is not known whether the balance ever runs out.
+	swings := Track{Estimate: Exactly(20), Known: true, At: begin}
+	for i := range 100 {
+		swings = follow(b, swings, 1, 0.105+0.05*float64(i%2*2-1), nil)
+	}
+	if f, _ := b.Forecast(swings); f.Latest != nil || f.Soonest == nil {
+		t.Errorf("a use around the baseline: %+v", f)
+	}
+}
