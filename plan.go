@@ -26,12 +26,28 @@ type Plan struct {
 	PredictedAtCapacityMS map[string]float64  `json:"predicted_at_capacity_ms,omitempty"`
 	Severity              map[string]float64  `json:"severity,omitempty"` // the values that the decision used, after calibration
 	Cause                 map[string]Resource `json:"cause,omitempty"`
-	Limiter               map[string]string   `json:"limiter,omitempty"`   // what limits the capacity: one of several resources, "override", "errors" or "cut"
+	Limiter               map[string]string   `json:"limiter,omitempty"`   // what limits the capacity: a resource or one of the other limiters
+	Credits               map[string]Balances `json:"credits,omitempty"`   // of burstable instances
 	Waits                 map[string]Waits    `json:"waits,omitempty"`     // of control groups, and of instances that wait long for others
 	Tenants               map[string]Tenant   `json:"tenants,omitempty"`   // of control groups
 	Authority             Authority           `json:"authority,omitempty"` // how far the plan could go; absent: no limit
 	Would                 *Would              `json:"would,omitempty"`     // what the policy wanted, if it could not go that far
 	Reasons               []Reason            `json:"reasons,omitempty"`
+}
+
+// Balances are the credits of a burstable instance, by resource.
+type Balances map[Resource]Balance
+
+// Balance says how many credits a burstable instance has of one resource, and when they run out if its use stays as it has been. A time
+// that is absent never comes.
+type Balance struct {
+	Left      float64  `json:"left"`                 // credits; the middle of Low and High
+	Low       float64  `json:"low"`                  // the balance is at least this
+	High      float64  `json:"high"`                 // and at most this
+	Baseline  float64  `json:"baseline"`             // use that needs no credits, a fraction of the resource
+	DepletedS *float64 `json:"depleted_s,omitempty"` // seconds from now
+	SoonestS  *float64 `json:"soonest_s,omitempty"`  // at the lowest balance and the highest use that are likely
+	LatestS   *float64 `json:"latest_s,omitempty"`
 }
 
 // Authority says how far a policy's plans may go. Evidence grants it, and a person can set it.

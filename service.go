@@ -53,6 +53,7 @@ type Group struct {
 
 // Replace limits how instances are replaced.
 type Replace struct {
+	Below float64       // an instance with less than this fraction of its credits may be replaced; 0: none is
 	Every time.Duration // least time between two replacements that plans ask for
 }
 
@@ -80,7 +81,7 @@ func DefaultService() Service {
 	return Service{
 		Sampling: 10 * time.Second,
 		Policy:   Policy{Name: "prima"},
-		Group:    Group{Min: 1, Max: 10, Startup: 30 * time.Second, Replace: Replace{Every: 15 * time.Minute}},
+		Group:    Group{Min: 1, Max: 10, Startup: 30 * time.Second, Replace: Replace{Below: 0.1, Every: 15 * time.Minute}},
 		Guard:    Guard{Floor: 0.05, Step: 0.5, StaleAfter: 3, Fade: 10, ErrorRate: 0.05, Undo: true},
 		Mode:     Act,
 	}

@@ -41,6 +41,8 @@ func groupKeys(g *quell.Group) keys.Table {
 			"number of instances to start if there are none yet; from min to max").Or("min"),
 		keys.Opt("startup", keys.Duration(&g.Startup).Above(0), "how long an instance may take to become ready"),
 		keys.Opt("replace", keys.Table{
+			keys.Opt("below", keys.Share(&g.Replace.Below).Between(0, 1),
+				"an instance with less than this share of its credits is replaced, if a fresh one has more; 0%: none is"),
 			keys.Opt("every", keys.Duration(&g.Replace.Every).AtLeast(0),
 				"least time between two replacements by the policy; quell replace is not bound by it"),
 		}, "how instances are replaced by fresh ones"),

@@ -49,12 +49,13 @@ func TestFullFile(t *testing.T) {
 				Senses:   policy.Senses{Resources: policy.ResourcesOf(quell.CPU), InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2},
 				Headroom: 0.8, ScaleInMargin: 0.1, ScaleOut: quell.One, Share: policy.Tail,
 				Tolerance: 0.025, Spare: 1, Calibrate: 0.2, CalibrationDecay: 0.1,
+				Credits: policy.CreditSettings{Last: 2 * time.Hour, Type: "t2.micro", Unlimited: true},
 			}, Fast: quell.Fast{
 				Name: "outlier", Sampling: 200 * time.Millisecond,
 				Settings: policy.OutlierSettings{Requests: 9, Slower: 3, Errors: 0.1, Hold: 20 * time.Second, Most: 0.5},
 			}},
 			Group: quell.Group{Min: 2, Max: 4, Initial: 3, Startup: 90 * time.Second, Protected: []string{"i1", "i2"},
-				Replace: quell.Replace{Every: time.Hour}},
+				Replace: quell.Replace{Below: 0.2, Every: time.Hour}},
 			Guard: quell.Guard{Floor: 0.1, Step: 1.5, SlowStart: 20 * time.Second, StaleAfter: 5, Fade: 20, ErrorRate: 0.01},
 			Mode:  quell.Advise,
 		},
@@ -129,9 +130,10 @@ func fullServers() []middleware.Server {
 	return []middleware.Server{{Kind: "apache", Settings: web}, {Kind: "template", Settings: streamer}}
 }
 
-// TestFullFileSetsEveryKey checks that the full file has every key, except those that exclude a key that it has.
+// TestFullFileSetsEveryKey checks that the full file has every key, except those that exclude a key that it has, or name a file that must
+// exist.
 func TestFullFileSetsEveryKey(t *testing.T) {
-	excluded := []string{"bus.url", "bus.token", "probe.token_file"}
+	excluded := []string{"bus.url", "bus.token", "probe.token_file", "policy.credits.types"}
 	f := drivers.Defaults()
 	d := keys.NewDecoder("full.yaml")
 	if !d.Decode(read(t, "testdata/full.yaml"), drivers.fileKeys(&f)) {

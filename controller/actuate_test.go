@@ -84,7 +84,7 @@ func nothing(*quell.Plan) {}
 
 // Each field of a plan either asks for an action or only explains the plan.
 func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
-	explains := []string{
+	explains := []string{"Credits",
 		"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Tenants",
 		"Authority", "Would", "Reasons",
 	}

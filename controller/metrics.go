@@ -33,6 +33,11 @@ var (
 	descWaits = prometheus.NewDesc("quell_waits",
 		"Share of the time in which an instance's tasks want to run that they wait for a processor, by cause.",
 		[]string{"service", "instance", "cause"}, nil)
+	descCredits = prometheus.NewDesc("quell_credits", "Estimated credits that a burstable instance has.",
+		[]string{"service", "instance", "resource"}, nil)
+	descDepleted = prometheus.NewDesc("quell_credits_depleted_seconds",
+		"When these credits run out if the use stays as it has been, in seconds from now; absent: never.",
+		[]string{"service", "instance", "resource"}, nil)
 	descLatency   = prometheus.NewDesc("quell_latency_ms", "Response time in the metric of the objective.", perInstance, nil)
 	descPredicted = prometheus.NewDesc("quell_predicted_ms", "Response time predicted at the planned load.", perInstance, nil)
 	descOverride  = prometheus.NewDesc("quell_override", "Weight set by hand.", perInstance, nil)
@@ -110,6 +115,12 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 				if v != nil {
 					gauge(descWaits, *v, in.ID, cause)
 				}
+			}
+		}
+		for resource, b := range in.Credits {
+			gauge(descCredits, b.Left, in.ID, string(resource))
+			if b.DepletedS != nil {
+				gauge(descDepleted, *b.DepletedS, in.ID, string(resource))
 			}
 		}
 		if in.Limiter != "" {

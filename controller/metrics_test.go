@@ -76,6 +76,32 @@ func TestStatusPage(t *testing.T) {
 	})
 }
 
+// Status and metrics show credits and when they run out.
+func TestCreditsAreShown(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		r.step()
+		r.step()
+		r.follow(func(p *quell.Plan) {
+			p.Credits = map[string]quell.Balances{"i1": {quell.CPU: {Left: 28.5, DepletedS: at(90)}, quell.Network: {Left: 1000}}}
+		})
+		if s := r.c.Status(); s.Instances[0].Credits[quell.CPU].Left != 28.5 || s.Instances[1].Credits != nil {
+			t.Errorf("%+v", s.Instances)
+		}
+		got := r.get("/metrics").Body.String()
+		for _, want := range []string{
+			`quell_credits{instance="i1",resource="cpu",service="shop"} 28.5`, `quell_credits{instance="i1",resource="network",service="shop"} 1000`,
+			`quell_credits_depleted_seconds{instance="i1",resource="cpu",service="shop"} 90`,
+		} {
+			if !strings.Contains(got, want+"\n") {
+				t.Errorf("no %s in\n%s", want, got)
+			}
+		}
+		if strings.Count(got, "quell_credits_depleted_seconds{") != 1 {
+			t.Error("credits that do not run out have a time")
+		}
+	})
+}
+
 // Status and metrics show what limits an instance's capacity.
 func TestTheLimiterIsShown(t *testing.T) {
 	play(t, nil, func(r *rig) {

@@ -89,6 +89,8 @@ type InstanceStatus struct {
 	Interference map[quell.Resource]policy.Interference `json:"interference,omitempty"`
 	Waits        *quell.Waits                           `json:"waits,omitempty"`
 
+	Credits quell.Balances `json:"credits,omitempty"` // of a burstable instance
+
 	ProbeFailed map[quell.Resource]string `json:"probe_failed,omitempty"` // by resource: why its agent's probes measured nothing
 
 	Limits   map[quell.Resource]float64 `json:"limits,omitempty"`   // limits in force, as its agent reports them
@@ -277,7 +279,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 	}
 	row.Cut = cutOf(c.mem.Factors, in.ID)
 	row.Capacity = entry(plan.Capacity, in.ID)
-	row.Limiter = plan.Limiter[in.ID]
+	row.Limiter, row.Credits = plan.Limiter[in.ID], plan.Credits[in.ID]
 	row.PredictedMS = entry(plan.PredictedMS, in.ID)
 	row.Severity = entry(plan.Severity, in.ID)
 	row.Stale, row.Unprobed = c.mem.State.Instances[in.ID].StaleFor > 0, c.mem.State.Instances[in.ID].Unprobed

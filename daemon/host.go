@@ -104,6 +104,10 @@ func (g groupLimits) Apply(limits []quell.Limit) map[string]error {
 	g.policy.prepare(g.options)
 	failed, names, wanted := map[string]error{}, map[string]string{}, map[limit.Target]float64{}
 	for _, l := range limits {
+		if l.Resource == quell.Network { // the target is an interface, not a group
+			names[l.Instance], wanted[limit.Target{Group: l.Instance, Resource: l.Resource}] = l.Instance, l.Value
+			continue
+		}
 		path, _, ok := g.groups.Named(l.Instance)
 		if !ok {
 			failed[l.Instance] = errors.New("the group is gone")

@@ -171,6 +171,7 @@ func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 		"dial-single": "workload.classes[0].cpu", "dial-combined": "workload.classes[0].cpu", "ice-periodic": "workload.classes[0].cpu",
 		"everything-at-once": "workload.classes[0].cpu", "changing-cpu": "workload.classes[0].cpu", "changing-disk": "workload.classes[0].cpu",
 		"changing-mixed": "workload.classes[0].cpu", "changing-mixed-10s": "workload.classes[0].cpu",
+		"burstable-group": "workload.classes[0].cpu",
 	}
 	library(t, func(t *testing.T, _ string, _ []byte, sc *scenario.Scenario) {
 		err := experiment.Playable(sc)
@@ -178,20 +179,23 @@ func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 		if want := refused[sc.Name]; want == "" && err != nil || want != "" && (!errors.As(err, &invalid) || invalid.Path != want) {
 			t.Errorf("got %v, want a refusal of %q", err, want)
 		}
-		if err := experiment.Playable(sc, quell.Resources...); (err == nil) != (sc.Readings == scenario.Readings{} && len(sc.Failures()) == 0) {
+		plain := sc.Readings == scenario.Readings{} && len(sc.Failures()) == 0 && sc.Instances.Credits == nil
+		if err := experiment.Playable(sc, quell.Resources...); (err == nil) != plain {
 			t.Errorf("hosts with every resource: %v", err)
 		}
 		file := *sc
 		file.Workload = scenario.Workload{Kind: scenario.File}
 		for path, change := range map[string]func(*scenario.Scenario){
-			"readings":         func(s *scenario.Scenario) { s.Readings.Lost = 0.1 },
-			"timeline[0].fail": func(s *scenario.Scenario) { s.Timeline = []scenario.Event{{Fail: &scenario.Failure{Host: "h1"}}} },
+			"readings":          func(s *scenario.Scenario) { s.Readings.Lost = 0.1 },
+			"instances.credits": func(s *scenario.Scenario) { s.Instances.Credits = &scenario.Credits{} },
+			"timeline[0].fail":  func(s *scenario.Scenario) { s.Timeline = []scenario.Event{{Fail: &scenario.Failure{Host: "h1"}}} },
 			"timeline[0].interfere.resource": func(s *scenario.Scenario) {
 				s.Timeline = []scenario.Event{{Interfere: &scenario.Interference{Resource: quell.CPU}}}
 			},
 		} {
 			changed := file
 			changed.Readings, changed.Probing, changed.Timeline = scenario.Readings{}, scenario.Probing{}, nil
+			changed.Instances.Credits = nil
 			change(&changed)
 			if err := experiment.Playable(&changed); !errors.As(err, &invalid) || invalid.Path != path {
 				t.Errorf("got %v, want a refusal of %s", err, path)

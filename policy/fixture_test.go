@@ -25,9 +25,9 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //
 // Keys: weight, use, age. cpu and cpusf are use and severity of the processor. sf is the severity; cap is instead the severity that
 // leaves this capacity under the golden models and 75 ms. lat is a mean response time of n requests (100), err the error rate, probe a
-// mean of 10 probes, seen the age of the observation in seconds, hand the weight that a person set, for the instance that this one will
-// replace. A bare word is a state (ready), "held" by a person, or "silent", which leaves the observation out. A row "arrivals=70" is the
-// service's; "coming=2" are ordered instances that are not listed yet.
+// mean of 10 probes, credits a balance of the network, seen the age of the observation in seconds, hand the weight that a person set, for
+// the instance that this one will replace. A bare word is a state (ready), "held" by a person, or "silent", which leaves the observation
+// out. A row "arrivals=70" is the service's; "coming=2" are ordered instances that are not listed yet.
 func snap(tb testing.TB, k int, rows ...string) *quell.Snapshot {
 	tb.Helper()
 	s := &quell.Snapshot{At: start.Add(time.Duration(k+1) * period * time.Second), Service: "video"}
@@ -87,6 +87,8 @@ func instance(tb testing.TB, at time.Time, words []string) quell.Instance {
 			o.Utilization[quell.CPU] = v
 		case "cpusf":
 			o.Severity[quell.CPU] = v
+		case "credits":
+			o.Credits = map[quell.Resource]float64{quell.Network: v}
 		case "lat":
 			o.LatencyMS = &quell.Latency{Mean: &v, N: 100}
 		case "n":

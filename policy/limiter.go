@@ -50,8 +50,13 @@ func (m *member) limit(load, headroom float64) {
 
 // limitedBy names what limits an instance's capacity. It returns "" if that is the policy's only resource.
 func (m *member) limitedBy(in *Input) string {
-	if m.limiter != "" || !in.several() {
+	switch {
+	case m.limiter != "":
 		return m.limiter
+	case m.byCredits:
+		return limitedByCredits
+	case !in.several():
+		return ""
 	}
 	return string(in.contended[m.binds].resource)
 }

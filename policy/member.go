@@ -26,8 +26,13 @@ type member struct {
 	limiter  string   // what limits counted, if it is not a resource
 	fixed    *float64 // its share, if a person set it
 	uncut    float64  // factor of a fast policy: 1 if there is no cut
-	share    float64  // the weight in the plan; at first the present one
-	wanted   float64  // the share that the policy wants, before the guard
+
+	purses     []purse // its credits
+	uncredited float64 // capacity if credits did not matter
+	byCredits  bool    // credits limit the capacity
+
+	share  float64 // the weight in the plan; at first the present one
+	wanted float64 // the share that the policy wants, before the guard
 
 	binds     uint8 // the resource with the lowest capacity
 	fresh     bool  // there is an observation that is not stale

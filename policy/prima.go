@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"gonum.org/v1/gonum/floats"
 
@@ -16,7 +17,7 @@ var primaSpec = spec[PRIMASettings]{
 	scope: ServiceScope, scales: true, needs: allModels,
 	defaults: PRIMASettings{
 		Senses: defaultSenses(), Headroom: 0.9, ScaleInMargin: 0.05, ScaleOut: quell.Predicted, Share: Proportional,
-		Tolerance: 0.05, Calibrate: 0.1, CalibrationDecay: 0.05,
+		Tolerance: 0.05, Calibrate: 0.1, CalibrationDecay: 0.05, Credits: CreditSettings{Last: time.Hour},
 	},
 	keys:     primaKeys,
 	agree:    primaAgrees,
@@ -34,15 +35,18 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	rememberedOf[primaInstance](g)
 	p := &primaPlan{in: in, set: set, group: g, mem: remembered[primaMemory](st)}
 	p.forgetUsual()
+	p.followCredits()
 	recalibrated := calibrate(in, set, g, &p.plan)
 	for _, m := range g.rated {
 		m.rate(in, g.rates)
+		m.limitByCredits(&set.Credits)
 		m.limit(g.load, set.Headroom)
 	}
 	p.sorted = g.byCapacity()
 	p.capacity = total(p.sorted)
 	p.relax()
 	p.remember()
+	p.left, p.lasts, p.pooled = divideByCredits(&set.Credits, p.sorted, g.due, g.load)
 	p.needed = p.smallest(p.sorted, 0)
 	if p.idle() {
 		p.needed = 1
@@ -50,7 +54,7 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	p.spare = min(set.Spare, max(0, g.most(in)-p.needed))
 	switch {
 	case len(p.sorted) == 0:
-		*p.mem = primaMemory{} // nothing is known yet: the guard keeps the group at its minimum
+		*p.mem = primaMemory{Laws: p.mem.Laws} // nothing is known yet: the guard keeps the group at its minimum
 		if len(g.ready) > 0 {
 			p.reason("unprobed", "", "no instance has told a severity and a utilisation yet: capacities are unknown, and the group stays as it is")
 		}
@@ -59,7 +63,34 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	default:
 		p.sufficient(recalibrated)
 	}
+	p.shareByCredits()
+	replaceSpent(in, &set.Credits, g, &p.plan)
 	return p.plan
+}
+
+// followCredits updates what is known of the instances' credits.
+func (p *primaPlan) followCredits() {
+	set := &p.set.Credits
+	for i := range p.group.members {
+		m := &p.group.members[i]
+		own := m.prima()
+		own.Credits, p.mem.Laws = m.followCredits(set, p.in, own.Credits, p.mem.Laws)
+	}
+	rates := p.group.loadPerUse()
+	for _, m := range p.group.rated {
+		m.purses = m.listPurses(set, rates, m.prima().Credits, p.mem.Laws)
+	}
+	noteCredits(p.group.rated, &p.plan)
+}
+
+// shareByCredits shares the load so that the credits of all instances last equally long, unless instances are removed.
+func (p *primaPlan) shareByCredits() {
+	if !p.pooled || p.plan.Group != nil && len(p.plan.Group.Remove) > 0 {
+		return
+	}
+	if p.share(p.sorted, p.set.Tolerance) {
+		p.reason(limitedByCredits, "", "sharing so that the credits of all instances last equally long: %s", lastText(p.left, p.lasts))
+	}
 }
 
 // primaPlan is the state of one decision.
@@ -73,6 +104,10 @@ type primaPlan struct {
 	needed   int       // smallest number of instances that carry the load; one more than there are if all of them are not enough
 	spare    int       // instances kept in addition to needed, as far as group.max allows
 	plan     quell.Plan
+
+	pooled bool          // the instances have credits, and what they carry is divided by them
+	left   time.Duration // how long the credits last
+	lasts  bool          // they run out at all
 }
 
 // smallest returns the smallest K for which the first K capacities, less headroom and margin, are together at least the
@@ -182,6 +217,7 @@ func (p *primaPlan) scaleOut() {
 	overload := min(wanted, p.lacking()-p.group.outstanding) > room
 	stuck := overload && room == 0 && p.group.outstanding == 0 && !p.group.weightless
 	switch {
+	case p.pooled: // shareByCredits divides the load
 	case stuck && mem.ScaleOut > set.Confirm && !joining:
 		p.settle(halfway)
 	case stuck && mem.ScaleOut > set.Confirm:
@@ -398,8 +434,8 @@ func (p *primaPlan) joining() bool {
 }
 
 // share gives the members weights by the utilisation that they can carry, or equal ones if they can carry none.
-// Ready instances without a severity keep their weight. If no weight would change by more than the tolerance, all stay.
-func (p *primaPlan) share(members []*member, tolerance float64) {
+// Ready instances without a severity keep their weight. If no weight would change by more than the tolerance, all stay, and moved is false.
+func (p *primaPlan) share(members []*member, tolerance float64) (moved bool) {
 	proportional, capacity := proportions(members)
 	shares, rest := p.divide(members, proportional, capacity), p.rest()
 	moves := false
@@ -407,11 +443,12 @@ func (p *primaPlan) share(members []*member, tolerance float64) {
 		moves = moves || math.Abs(rest*shares[i]-m.share) > tolerance*m.share
 	}
 	if !moves {
-		return
+		return false
 	}
 	for i, m := range members {
 		m.share = rest * shares[i]
 	}
+	return true
 }
 
 // rest returns the part of the traffic that does not go to ready instances without a severity.

@@ -20,6 +20,7 @@ type PRIMASettings struct {
 	Spare            int     // extra instances kept; the paper's factor of safety
 	Calibrate        float64 // delta of section IV; 0 turns calibration off
 	CalibrationDecay float64 // fraction of a calibrated severity offset that is dropped per period
+	Credits          CreditSettings
 }
 
 func primaKeys(s *PRIMASettings) keys.Table {
@@ -42,6 +43,7 @@ func primaKeys(s *PRIMASettings) keys.Table {
 		keys.Opt("calibrate", keys.Share(&s.Calibrate).AtLeast(0).Below(1),
 			"the severity is corrected if the predicted response time is this near the threshold; 0% turns it off"),
 		keys.Opt("calibration_decay", keys.Share(&s.CalibrationDecay).Between(0, 1), "share of a correction that is forgotten in each period"),
+		keys.Opt("credits", creditKeys(&s.Credits), "how the credits of burstable instances count"),
 	}
 }
 
@@ -55,6 +57,7 @@ func primaAgrees(d *keys.Decoder, path string, s PRIMASettings, service quell.Se
 		d.Refuse(d.First(margin, headroom), "", "a scale_in_margin of %s with a headroom of %s would never scale in",
 			keys.FormatShare(s.ScaleInMargin), keys.FormatShare(s.Headroom))
 	}
+	creditsAgree(d, path, s.Credits)
 }
 
 // moreHeadroom is a further value of headroom that the arena, which compares policies, tries. Smaller values leave more room.
@@ -97,6 +100,8 @@ type primaMemory struct {
 	ScaleOut int `json:"scale_out,omitempty"` // too little capacity
 	ScaleIn  int `json:"scale_in,omitempty"`  // too much
 	Shift    int `json:"shift,omitempty"`     // an instance above its capacity
+
+	Laws creditLaws `json:"laws,omitempty"` // how fast credits drain; the map is never changed
 }
 
 // primaInstance is what prima remembers of an instance.
@@ -111,6 +116,8 @@ type primaInstance struct {
 	CollectedAt  *time.Time     `json:"collected_at,omitempty"`  // time of the last collected observation
 
 	Usual *Usual `json:"usual,omitempty"` // mean of its capacity since it last changed
+
+	Credits creditTracks `json:"credits,omitempty"` // the map is never changed
 }
 
 func (m *member) prima() *primaInstance { return m.mem.Memory.(*primaInstance) }

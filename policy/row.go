@@ -23,6 +23,7 @@ var rows = []row{
 	rowOf(outlierSpec),
 	hostRowOf(waitsSpec),
 	hostRowOf(acsSpec),
+	hostRowOf(mrburstSpec),
 }
 
 // Scope says where a policy runs: in the controller as the main policy of a service, in the controller as a fast policy in addition to

@@ -156,6 +156,9 @@ func (e *explanation) write(w io.Writer) error {
 	for _, resource := range slices.Sorted(maps.Keys(row.Interference)) {
 		line("neighbours", string(resource)+": "+interferenceText(row.Interference[resource]))
 	}
+	for _, resource := range slices.Sorted(maps.Keys(row.Credits)) {
+		line("credits", string(resource)+": "+creditsText(row.Credits[resource]))
+	}
 	line("waiting", waitsText(row.Waits))
 	for _, resource := range slices.Sorted(maps.Keys(row.ProbeFailed)) {
 		line("not probed", string(resource)+": "+row.ProbeFailed[resource])
@@ -289,6 +292,28 @@ func interferenceText(x policy.Interference) string {
 		parts = append(parts, "cause "+x.Origin)
 	}
 	return strings.Join(parts, "; ")
+}
+
+// creditsText says how many credits are left, and when they run out.
+func creditsText(b quell.Balance) string {
+	text := fmt.Sprintf("%.4g left", b.Left)
+	if b.High-b.Low > 0.02*b.High {
+		text += fmt.Sprintf(" (%.4g to %.4g)", b.Low, b.High)
+	}
+	switch {
+	case b.DepletedS == nil && b.SoonestS == nil:
+		return text + ", which do not run out at this use"
+	case b.DepletedS == nil:
+		return text + fmt.Sprintf(", which do not run out at this use, or in %s if it is a little higher", age(*b.SoonestS))
+	}
+	text += ", which run out in " + age(*b.DepletedS)
+	switch {
+	case b.SoonestS != nil && b.LatestS != nil:
+		text += fmt.Sprintf(" (%s to %s)", age(*b.SoonestS), age(*b.LatestS))
+	case b.SoonestS != nil:
+		text += fmt.Sprintf(" (%s or later)", age(*b.SoonestS))
+	}
+	return text + fmt.Sprintf(" at this use; the baseline is %.3g%%", 100*b.Baseline)
 }
 
 func waitsText(waits *quell.Waits) string {

@@ -183,6 +183,11 @@ func writeStatus(w io.Writer, s controller.Status) error {
 		fmt.Fprintf(w, "\nlast change at %s: %s", s.ChangedAt.Local().Format(time.TimeOnly), strings.Join(s.Changes, "; "))
 	}
 	writeInside(w, s.Instances)
+	for _, i := range s.Instances {
+		for _, resource := range slices.Sorted(maps.Keys(i.Credits)) {
+			fmt.Fprintf(w, "\n%s credits of %s: %s", resource, i.ID, creditsText(i.Credits[resource]))
+		}
+	}
 	if len(s.Pending) > 0 {
 		fmt.Fprintf(w, "\nnot in force yet: %s", strings.Join(s.Pending, "; "))
 	}

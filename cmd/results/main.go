@@ -19,6 +19,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"demo":      demoPage,
 	"dial":      dialPage,
 	"haproxy":   haproxyLab().play,
+	"mrburst":   mrburstPage,
 	"outlier":   outlierPage,
 	"plans":     plansPage,
 	"prima":     primaLab().play,

@@ -278,6 +278,9 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 	if sc.Services > 1 {
 		return refuse("services", "more than one service")
 	}
+	if sc.Instances.Credits != nil {
+		return refuse("instances.credits", "a burstable instance")
+	}
 	for i, e := range sc.Timeline {
 		path := fmt.Sprintf("timeline[%d]", i)
 		if e.Fail != nil {

@@ -127,6 +127,21 @@ func instancesKeys(n *Instances) keys.Table {
 		keys.Opt("startup", keys.Duration(&n.Startup), "emulated boot time of an instance"),
 		keys.Opt("weights", keys.ListOf(&n.Weights, 0, func(w *float64) keys.Value { return keys.Share(w) }),
 			"the first instances' fixed shares of the traffic until measuring starts").Or("as the policy has them"),
+		keys.Opt("credits", keys.Maybe(&n.Credits, creditsKeys), "makes instances burstable; simulator only").Or("they are not"),
+	}
+}
+
+func creditsKeys(c *Credits) keys.Table {
+	return keys.Table{
+		keys.Req("resource", keys.OneOf(&c.Resource, quell.Resources), "what is slowed down without credits: cpu, network or disk"),
+		keys.Req("baseline", keys.Share(&c.Baseline), "the share of it that is always there, and that earns what it spends"),
+		keys.Req("cap", keys.Decimal(&c.Cap), "largest balance; a credit is a minute of one core, or of another resource"),
+		keys.Opt("launch", keys.Decimal(&c.Launch), "balance of a new instance"),
+		keys.Opt("balance", keys.ListOf(&c.Balance, 0, func(b *float64) keys.Value { return keys.Decimal(b) }),
+			"of the first instances, in the order of their start").Or("launch"),
+		keys.Opt("shown", keys.Duration(&c.Shown), "how often the provider shows the balances; 0s: never"),
+		keys.Opt("surplus", keys.Decimal(&c.Surplus),
+			"price of an hour of one core, or of another resource, beyond the credits; then nothing is slowed down; 0: it is not sold"),
 	}
 }
 

@@ -115,6 +115,22 @@ type Instances struct {
 	// Weights fixes the first instances' shares of the traffic until measuring starts, to test how a policy over a fixed group leaves that
 	// state. Empty: the policy decides from the beginning.
 	Weights []float64 `json:",omitempty"`
+	Credits *Credits  `json:",omitempty"` // nil: instances are not burstable
+}
+
+// Credits make the instances burstable, as a provider does: while an instance has credits it may use all of a resource, without credits
+// only the baseline. One credit is a minute of one core or, for other resources, of the whole resource. Policies are not told these
+// parameters.
+type Credits struct {
+	Resource quell.Resource
+	Baseline float64       // share of the resource that spends credits as fast as they are earned
+	Cap      float64       // largest balance
+	Launch   float64       // balance of a new instance
+	Balance  []float64     // of the first instances, in the order of their start; those without an entry have Launch
+	Shown    time.Duration // how often the provider shows the balance; 0: never
+	// Surplus is the price of use beyond the credits, in dollars for an hour of a core or, for other resources, of the whole resource. Then
+	// instances are never slowed down (AWS: unlimited mode). 0: it is not sold.
+	Surplus float64
 }
 
 // Held is Weights by the ids of the instances, which are named in the order of their start: i1, i2, ...

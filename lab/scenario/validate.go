@@ -92,6 +92,7 @@ func (c *checker) instances(s *Scenario) {
 	c.groupSize("instances.fixed", s.Instances.Fixed, len(s.Hosts))
 	c.wait(s.Instances.Startup, "instances.startup")
 	c.weights(s)
+	c.credits(s)
 	c.need(len(s.Hosts) == 0 || s.Service.Group.Min <= len(s.Hosts), "service.group.min",
 		"%d instances need a host each, there are %d", s.Service.Group.Min, len(s.Hosts))
 }
@@ -118,6 +119,28 @@ func (c *checker) weights(s *Scenario) {
 	least := 2 * s.Service.Sampling
 	c.need(s.WarmUp >= least, "warm_up", "must be at least %v with instances.weights: two sampling periods, in which they come into force",
 		least)
+}
+
+// mostBalance is the largest number of credits, about 1,900 years of a core.
+const mostBalance = 1e9
+
+// credits checks the credits of burstable instances.
+func (c *checker) credits(s *Scenario) {
+	k, path := s.Instances.Credits, "instances.credits"
+	if k == nil {
+		return
+	}
+	credited := slices.Contains([]quell.Resource{quell.CPU, quell.Network, quell.Disk}, k.Resource)
+	c.need(credited, path+".resource", "must be cpu, network or disk, is %q", k.Resource)
+	c.need(!credited || slices.Contains(s.contended(), k.Resource), path+".resource", "the workload does not use the %s", k.Resource)
+	c.need(k.Baseline >= 0.01 && k.Baseline <= 1, path+".baseline", "must be between 1%% and 100%%, is %g%%", k.Baseline*100)
+	c.need(k.Cap > 0 && k.Cap <= mostBalance, path+".cap", "must be above 0 and at most %g, is %g", mostBalance, k.Cap)
+	c.need(k.Launch >= 0 && k.Launch <= mostBalance, path+".launch", "must be between 0 and %g, is %g", mostBalance, k.Launch)
+	c.need(k.Shown == 0 || k.Shown >= time.Second, path+".shown", "must be 0s or at least 1s, is %v", k.Shown)
+	c.need(k.Surplus >= 0 && k.Surplus <= 1000, path+".surplus", "must be between 0 and 1000 dollars, is %g", k.Surplus)
+	for i, b := range k.Balance {
+		c.need(b >= 0 && b <= mostBalance, fmt.Sprintf("%s.balance[%d]", path, i), "must be between 0 and %g, is %g", mostBalance, b)
+	}
 }
 
 func (c *checker) groupSize(path string, size, hosts int) {

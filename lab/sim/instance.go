@@ -39,6 +39,7 @@ type instance struct {
 	readings []life.Received // the newest readings that have arrived, of machine and balancer
 	glimpse  *glimpse        // what the fast policy sees of it; nil without a fast policy
 	monitor  monitor         // what Envoy's outlier detection knows of it
+	purse    *purse          // its credits; nil if it is not burstable
 }
 
 // meter counts an instance's requests during a window of the balancer.
@@ -74,6 +75,7 @@ func (s *simulation) start(n int) (started int) {
 		in := &instance{
 			id: "i" + strconv.Itoa(len(s.instances)+1), number: len(s.instances), host: host, state: quell.Starting, started: s.w.now, place: -1,
 		}
+		in.purse = s.newPurse(in)
 		s.instances = append(s.instances, in)
 		s.members = append(s.members, in)
 		s.byID[in.id] = in
@@ -149,6 +151,7 @@ func (s *simulation) down(in *instance) {
 	for _, p := range in.probers {
 		p.stop()
 	}
+	s.returnPurse(in)
 	if in.candidate.InFlight > 0 {
 		s.failOpen(in)
 	}

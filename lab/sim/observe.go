@@ -73,6 +73,9 @@ func (s *simulation) send(in *instance) {
 			o.Probe[prober.plan.resource] = p
 		}
 	}
+	if in.purse != nil && in.purse.shown != nil {
+		o.Credits = map[quell.Resource]float64{s.Scenario.Instances.Credits.Resource: *in.purse.shown}
+	}
 	if s.Faults.Lost > 0 && s.rng.Float64() < s.Faults.Lost {
 		return
 	}

@@ -46,6 +46,10 @@ type Options struct {
 	Snapshots func(*quell.Snapshot) // if not nil, called with every snapshot before the decision on it, in order
 	Plans     func(*quell.Plan)     // if not nil, called with every plan, in order
 
+	// Credits, if not nil, is called every minute with the balances of the instances that run, by the names of their hosts. It is called
+	// only if the scenario's instances have credits.
+	Credits func(at time.Duration, balances map[string]float64)
+
 	check func(*simulation) error // for tests: called at the end
 }
 
@@ -98,6 +102,7 @@ type simulation struct {
 	replacing []life.Replacement
 	takenUp   *float64 // when a plan last asked for a replacement that was begun
 	spreading bool     // a call of spread is on the agenda
+	showing   bool     // the provider shows balances at the next call of showCredits
 	usedHosts int
 	freed     []int // free hosts; the first has been free for longest
 	paid      float64
@@ -365,6 +370,7 @@ func (s *simulation) schedule() {
 		s.w.agenda.add(s.zero+c.At.Seconds(), func() { s.w.interfere(hosts[c.Host], c.Resource, c.Use, s.Fluid) })
 	}
 	s.scheduleUsers(s.w, s.clients)
+	s.scheduleCredits()
 	s.beginSweeps()
 }
 
@@ -387,6 +393,7 @@ func (s *simulation) result() quell.Result {
 		Scenario: sc.Name, Policy: s.Run.Policy.Name, Scheduling: s.Run.Scheduling, Fixed: sc.Size(s.Run), Seed: s.seed,
 		DurationS: sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors, LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
 		InstanceSeconds: cost, MeanInstances: cost / sc.Duration.Seconds(), MaxInstances: s.most, Decisions: len(s.changes),
+		SurplusUSD: s.surplus(),
 	}
 	if r.Fixed == 0 || s.hurry != nil || s.ejection != nil {
 		r.ReactionS = scenario.Reactions(sc.Marks(), s.changes)

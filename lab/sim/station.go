@@ -44,7 +44,9 @@ type waitingWork struct {
 type station struct {
 	firstCome bool
 	servers   float64
-	share     float64 // of the resource that a fluid neighbour leaves; 1: all
+	share     float64 // of its speed that the resource has: the smaller one of rest and limit; 1: all
+	rest      float64 // what a fluid neighbour leaves
+	limit     float64 // what the provider allows
 
 	now      float64
 	attained float64   // sharing: service for each piece since the station was last idle
@@ -64,7 +66,7 @@ type station struct {
 }
 
 func newStation(servers float64, discipline Discipline) station {
-	s := station{servers: servers, firstCome: discipline == FirstCome, share: 1}
+	s := station{servers: servers, firstCome: discipline == FirstCome, share: 1, rest: 1, limit: 1}
 	s.neighbours.next = math.Inf(1)
 	if s.firstCome {
 		s.servers = max(1, math.Floor(servers))
@@ -213,9 +215,21 @@ func (s *station) carried(who owner) float64 {
 
 // setFluid makes neighbours take a fixed share of the resource, without single pieces of work.
 func (s *station) setFluid(now, use float64) {
+	s.rest = 1 - use
+	s.slow(now)
+}
+
+// setLimit slows the resource down to a share of its speed, as a provider does. 1 ends it.
+func (s *station) setLimit(now, share float64) {
+	s.limit = share
+	s.slow(now)
+}
+
+// slow changes the speed of the resource to what neighbours and provider leave.
+func (s *station) slow(now float64) {
 	s.advance(now)
 	before := s.share
-	s.share = max(1-use, leastShare)
+	s.share = max(min(s.rest, s.limit), leastShare)
 	if !s.firstCome {
 		return
 	}

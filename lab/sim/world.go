@@ -235,6 +235,13 @@ func (w *world) interfere(hostIndex int, r quell.Resource, use float64, fluid bo
 	w.calendar.set(at, s.next())
 }
 
+// limit slows a host's resource down to a share of its speed; 1: not at all.
+func (w *world) limit(hostIndex int, k kind, share float64) {
+	at := w.hosts[hostIndex].stations[k]
+	w.stations[at].setLimit(w.now, share)
+	w.calendar.set(at, w.stations[at].next())
+}
+
 // carried is how much of a host's resource the work of an owner has used so far, in seconds of the whole resource.
 func (w *world) carried(hostIndex int, r quell.Resource, who owner) float64 {
 	s := &w.stations[w.hosts[hostIndex].stations[kindOf(r)]]

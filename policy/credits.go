@@ -1,0 +1,378 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/credit"
+)
+
+// limitedByCredits names a limiter: the instance's credits would not last.
+const limitedByCredits = "credits"
+
+// CreditSettings say how a policy considers the credits of burstable instances.
+//
+// A balance comes from the provider (Observation.Credits). If it shows none but Type is set, the balance is integrated from the measured
+// use, and found to be empty when the instance is slow at its baseline. How fast credits are earned and spent comes from the table of
+// types, if Type or the scaler names the type; else it is learned from how shown balances change with use.
+type CreditSettings struct {
+	Last time.Duration // capacity is at most the use at which the credits last this long; 0: credits are ignored
+	Type string        // instance type of all instances; "": as the scaler reports
+	Own  *credit.Table // types of the user's own; nil: none
+
+	// Unlimited says that instances are not slowed down without credits, but cost money. Then credits limit no capacity. Shares are by credits
+	// all the same: use beyond the credits is sold as soon as one instance has none, while others have some.
+	Unlimited bool
+}
+
+func creditKeys(s *CreditSettings) keys.Table {
+	return keys.Table{
+		keys.Opt("last", keys.Duration(&s.Last).Between(0, 30*24*time.Hour),
+			"an instance's capacity is at most the use at which its credits last this long; 0s: credits are ignored"),
+		keys.Opt("type", keys.Ident(&s.Type), "instance type of all instances").Or("as the scaler reports"),
+		keys.Opt("unlimited", keys.Bool(&s.Unlimited),
+			"without credits instances are not slowed down, but cost money: only shares follow credits"),
+		keys.Opt("types", keys.FileOf(&s.Own, "table of instance types", credit.Read), "file with types that Quell's own table lacks").
+			Or("none"),
+	}
+}
+
+// creditsAgree refuses a type that no table has.
+func creditsAgree(d *keys.Decoder, path string, s CreditSettings) {
+	named := keys.Join(path, "credits.type")
+	if s.Type == "" || !d.Sound(named, keys.Join(path, "credits.types")) {
+		return
+	}
+	if _, err := s.table().Find(s.Type); err != nil {
+		d.Refuse(named, "", "%v", err)
+	}
+}
+
+func (s *CreditSettings) table() *credit.Table {
+	if s.Own == nil {
+		return credit.Shipped()
+	}
+	return credit.Shipped().With(s.Own)
+}
+
+// typeOf returns a type of the user's own or of Quell's table.
+func (s *CreditSettings) typeOf(name string) (entry credit.Type, ok bool) {
+	if name == "" {
+		return entry, false
+	}
+	if s.Own != nil {
+		if entry, ok = s.Own.Type(name); ok {
+			return entry, true
+		}
+	}
+	return credit.Shipped().Type(name)
+}
+
+// bucket returns the published credits of an instance, with uses as fractions of the resource. ok is false if its type is not known, or
+// too little is published of it.
+func (s *CreditSettings) bucket(instanceType string, r quell.Resource) (b credit.Bucket, ok bool) {
+	if s.Type != "" {
+		instanceType = s.Type
+	}
+	entry, ok := s.typeOf(instanceType)
+	if !ok {
+		return b, false
+	}
+	b = entry.Buckets()[r]
+	if b.Burst == 0 || !b.Limits() {
+		return credit.Bucket{}, false
+	}
+	return b.Per(b.Burst), true
+}
+
+// creditTracks is what is remembered of an instance's credits.
+type creditTracks map[quell.Resource]credit.Track
+
+// creditLaws is what was learned about each kind of credits. The map is never changed.
+type creditLaws map[quell.Resource]creditLaw
+
+type creditLaw struct {
+	credit.Law
+	Fresh *float64 `json:"fresh,omitempty"` // the first balance that was shown of the newest instance
+}
+
+// with returns the laws with another one for a resource.
+func (l creditLaws) with(r quell.Resource, law creditLaw) creditLaws {
+	next := maps.Clone(l)
+	if next == nil {
+		next = creditLaws{}
+	}
+	next[r] = law
+	return next
+}
+
+// young is the age up to which the first balance that is shown of an instance counts as that of a fresh one.
+const young = 15 * time.Minute
+
+// purse is one kind of credits of an instance in a decision.
+type purse struct {
+	resource quell.Resource
+	bucket   credit.Bucket
+	track    credit.Track
+	rate     float64 // load of the instance for each unit of use
+	most     float64 // largest balance: the cap or, if it is not known, the largest that was shown
+	fresh    float64 // balance of a new instance; 0: none, or not known
+}
+
+// followCredits returns what is remembered of an instance's credits after its observation, and what was learned from it.
+func (m *member) followCredits(set *CreditSettings, in *Input, before creditTracks, laws creditLaws) (creditTracks, creditLaws) {
+	o := m.Observation
+	if o == nil || set.Last == 0 {
+		return before, laws
+	}
+	tracks := before
+	for _, r := range quell.Resources {
+		use, measured := o.Utilization[r]
+		shown, isShown := o.Credits[r]
+		track, known := before[r]
+		if !measured || !isShown && !known && set.Type == "" {
+			continue
+		}
+		bucket := m.creditBucket(set, laws, r)
+		if !isShown && !known && bucket == nil {
+			continue
+		}
+		if !known && !isShown {
+			track = m.unseenBalance(in, bucket)
+		}
+		reading := credit.Reading{At: o.At, WindowS: o.WindowS, Use: use, Slow: m.isSlow(in, r)}
+		if isShown {
+			reading.Shown = &shown
+		}
+		next, episode := track.Follow(bucket, reading)
+		if tracks = maps.Clone(tracks); tracks == nil {
+			tracks = creditTracks{}
+		}
+		tracks[r] = next
+		law := laws[r]
+		if episode != nil {
+			law.Law = law.With(*episode)
+			laws = laws.with(r, law)
+		}
+		if isShown && !known && m.AgeS != nil && m.age() <= young {
+			law.Fresh = &shown
+			laws = laws.with(r, law)
+		}
+	}
+	return tracks, laws
+}
+
+// unseenBalance begins the memory of a balance that no provider shows: the launch credits of an instance that has just started, or
+// anything up to the cap.
+func (m *member) unseenBalance(in *Input, b *credit.Bucket) credit.Track {
+	if m.AgeS != nil && m.age() <= defaultPatience*in.Service.Sampling {
+		return b.New(m.Observation.At)
+	}
+	return b.Unknown(m.Observation.At)
+}
+
+// creditBucket returns how an instance earns and spends credits, or nil if that is not known. Of processors a law needs the number.
+func (m *member) creditBucket(set *CreditSettings, laws creditLaws, r quell.Resource) *credit.Bucket {
+	if b, ok := set.bucket(m.Type, r); ok {
+		return &b
+	}
+	processors := 0.0
+	if o := m.Observation; r == quell.CPU && o != nil && o.Sched != nil {
+		processors = o.Sched.Cores
+	}
+	if b, ok := laws[r].Bucket(processors); ok {
+		return &b
+	}
+	return nil
+}
+
+// slowWithout is the severity from which an instance at its baseline is taken to be without credits: it takes twice as long.
+const slowWithout = 1
+
+// isSlow returns whether probes of a resource take much longer than its use explains.
+func (m *member) isSlow(in *Input, r quell.Resource) bool {
+	for i := range m.senses {
+		if s := &m.senses[i]; in.contended[i].resource == r {
+			return s.hasSeverity && !s.numb && s.measured >= slowWithout
+		}
+	}
+	return false
+}
+
+// listPurses lists the credits of an instance whose balance, earning and spending are known.
+func (m *member) listPurses(set *CreditSettings, rates map[quell.Resource]float64, tracks creditTracks, laws creditLaws) (list []purse) {
+	for _, r := range slices.Sorted(maps.Keys(tracks)) {
+		bucket := m.creditBucket(set, laws, r)
+		rate, used := rates[r]
+		t := tracks[r]
+		if bucket == nil || !t.Known || !used {
+			continue
+		}
+		p := purse{resource: r, bucket: *bucket, track: t, rate: rate, most: cmp.Or(bucket.Cap, t.Most), fresh: bucket.Launch}
+		if learned := laws[r].Fresh; learned != nil {
+			p.fresh = *learned
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// loadPerUse returns, for each resource, how much load the group has for each unit of its use, from the instances that report it.
+// Resources that nobody uses are left out.
+func (g *group) loadPerUse() map[quell.Resource]float64 {
+	load, used := map[quell.Resource]float64{}, map[quell.Resource]float64{}
+	for i := range g.members {
+		m := &g.members[i]
+		if m.Observation == nil || !m.hasUse || len(m.prima().Credits) == 0 {
+			continue
+		}
+		for r, use := range m.Observation.Utilization {
+			load[r], used[r] = load[r]+m.use, used[r]+use
+		}
+	}
+	rates := map[quell.Resource]float64{}
+	for r := range load {
+		if load[r] > 0 && used[r] > 0 {
+			rates[r] = load[r] / used[r]
+		}
+	}
+	return rates
+}
+
+// limitByCredits lowers an instance's capacity to the load at which every kind of its credits lasts for the time in the settings.
+func (m *member) limitByCredits(set *CreditSettings) {
+	m.uncredited = m.capacity
+	if set.Unlimited {
+		return
+	}
+	for _, p := range m.purses {
+		if most := p.bucket.Lasting(p.track.Middle(), set.Last.Seconds()) * p.rate; most < m.capacity {
+			m.capacity, m.byCredits = most, true
+		}
+	}
+}
+
+// holder describes, in units of load, the kind of an instance's credits that limits it most.
+func (m *member) holder(set *CreditSettings) credit.Holder {
+	h, least := credit.Holder{Baseline: m.uncredited, Most: m.uncredited}, math.Inf(1)
+	for _, p := range m.purses {
+		if most := p.bucket.Lasting(p.track.Middle(), set.Last.Seconds()) * p.rate; most < least {
+			least = most
+			h.Baseline, h.Balance = p.bucket.Baseline*p.rate, p.track.Middle()/p.bucket.PerUse*p.rate
+		}
+	}
+	return h
+}
+
+// divideByCredits sets what each member carries so that all credits last equally long at the group's load. It returns how long that is, or
+// false if no member has credits or the load is more than all can carry. Members whose share a person set keep it.
+func divideByCredits(set *CreditSettings, members []*member, load, whole float64) (left time.Duration, lasts, ok bool) {
+	var sharing []*member
+	var holders []credit.Holder
+	for _, m := range members {
+		if m.fixed != nil {
+			m.carry = *m.fixed * whole
+			load -= m.carry
+			continue
+		}
+		ok = ok || len(m.purses) > 0
+		sharing, holders = append(sharing, m), append(holders, m.holder(set))
+	}
+	if !ok {
+		return 0, false, false
+	}
+	loads, seconds, lasts, ok := credit.Divide(holders, math.Max(0, load))
+	if !ok || load <= 0 {
+		return 0, false, false
+	}
+	for i, m := range sharing {
+		m.carry = loads[i]
+	}
+	return time.Duration(math.Min(seconds, mostForeseen.Seconds()) * float64(time.Second)), lasts, true
+}
+
+// mostForeseen is the longest time of which a plan says how long credits last.
+const mostForeseen = 365 * 24 * time.Hour
+
+// noteCredits records how many credits each instance has and when they run out at its present use.
+func noteCredits(members []*member, plan *quell.Plan) {
+	for _, m := range members {
+		for _, p := range m.purses {
+			f, ok := p.bucket.Forecast(p.track)
+			if !ok {
+				continue
+			}
+			if plan.Credits == nil {
+				plan.Credits = map[string]quell.Balances{}
+			}
+			if plan.Credits[m.ID] == nil {
+				plan.Credits[m.ID] = quell.Balances{}
+			}
+			plan.Credits[m.ID][p.resource] = balanceOf(f, p.bucket.Baseline)
+		}
+	}
+}
+
+// balanceOf is what a plan says of a balance.
+func balanceOf(f credit.Forecast, baseline float64) quell.Balance {
+	return quell.Balance{
+		Left: f.Left.Middle(), Low: f.Left.Low, High: f.Left.High, Baseline: baseline,
+		DepletedS: foreseen(f.Depleted), SoonestS: foreseen(f.Soonest), LatestS: foreseen(f.Latest),
+	}
+}
+
+// replaceSpent asks for the instance to be replaced whose credits run out first, if they are below the service's part of a full balance
+// and a fresh instance has more than that (MRburst, section 3.4). Types without launch credits start empty, so they are never replaced.
+// There is one replacement at a time, and group.replace.every between two of them, so that instances that run out together are not
+// replaced together.
+func replaceSpent(in *Input, set *CreditSettings, g *group, plan *quell.Plan) {
+	below := in.Service.Group.Replace.Below
+	if below == 0 || in.Service.Group.Fixed || set.Unlimited {
+		return
+	}
+	soonest := math.Inf(1)
+	var old *member
+	var by purse
+	for _, m := range g.rated {
+		if m.protected || m.fixed != nil || m.Held != nil {
+			continue
+		}
+		for _, p := range m.purses {
+			least := below * p.most
+			seconds, ends := p.bucket.Depletion(p.track.Middle(), p.track.Use)
+			if ends && p.track.Middle() < least && p.fresh > least && seconds < soonest {
+				soonest, old, by = seconds, m, p
+			}
+		}
+	}
+	replaced := slices.ContainsFunc(in.Snapshot.Instances, func(i quell.Instance) bool { return i.Replaces != "" })
+	if old == nil || replaced {
+		return
+	}
+	plan.Replace = []string{old.ID}
+	addReason(plan, "replace", old.ID,
+		"%s has %.3g of %.3g credits of the %s left, which last about %s; a fresh instance has %.3g: replacing it",
+		old.ID, by.track.Middle(), by.most, by.resource, time.Duration(soonest*float64(time.Second)).Round(time.Second), by.fresh)
+}
+
+// foreseen returns a time in seconds, or nil if it is too far away to be worth a forecast.
+func foreseen(seconds *float64) *float64 {
+	if seconds == nil || *seconds > mostForeseen.Seconds() {
+		return nil
+	}
+	return seconds
+}
+
+// lastText says how long credits last.
+func lastText(left time.Duration, lasts bool) string {
+	if !lasts {
+		return "the load is within what they earn"
+	}
+	return fmt.Sprintf("they last about %s at this load", left.Round(time.Minute))
+}

@@ -1,0 +1,302 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/credit"
+)
+
+// MRburstSettings are the settings of mrburst.
+type MRburstSettings struct {
+	Profile   *credit.Profile
+	Objective time.Duration // response time in the profile's percentile
+	Margin    float64       // the predicted response time stays this fraction below the objective
+	Group     string        // the control group that is limited; "": the only one
+	Interface string        // the network interface that is limited; "": none
+	Type      string        // of this instance
+	Own       *credit.Table // types of the user's own; nil: none
+	Volume    string        // type of the volume that the group uses; "": its operations need no credits
+	GiB       float64       // size of that volume
+	Unlimited bool          // use beyond the credits is sold instead of refused
+}
+
+var mrburstSpec = hostSpec[MRburstSettings]{
+	name: "mrburst", about: "limits what a burstable instance uses, so that its credits last as long as the objective allows",
+	defaults: MRburstSettings{Margin: 0.05},
+	keys: func(s *MRburstSettings) keys.Table {
+		return keys.Table{
+			keys.Req("profile", keys.FileOf(&s.Profile, "profile", credit.ReadProfile),
+				"file with response time and use under limits, see docs/policies/mrburst.md"),
+			keys.Req("objective", keys.Duration(&s.Objective).Above(0), "response time to keep, in the percentile of the profile"),
+			keys.Req("type", keys.Ident(&s.Type), "instance type of this machine, as in docs/credits.md"),
+			keys.Opt("types", keys.FileOf(&s.Own, "table of instance types", credit.Read), "file with types that Quell's own table lacks").
+				Or("none"),
+			keys.Opt("margin", keys.Share(&s.Margin).Between(0, 0.9), "the predicted response time stays this far below the objective"),
+			keys.Opt("group", keys.Ident(&s.Group), "name of the control group that is limited, if there are several").Or("the only one"),
+			keys.Opt("interface", keys.Ident(&s.Interface), "network interface that is limited").Or("none: the network is not limited"),
+			keys.Opt("volume", keys.Ident(&s.Volume), "type of the volume that the group uses, such as gp2").Or("none"),
+			keys.Opt("gib", keys.Decimal(&s.GiB).Above(0).Between(0, 1e6), "size of that volume in GiB").Or("none"),
+			keys.Opt("unlimited", keys.Bool(&s.Unlimited), "use beyond the credits costs money instead of being refused: limits save money"),
+		}
+	},
+	memory: empty[mrburstMemory],
+	decide: decideMRburst,
+}
+
+// mrburstMemory is what mrburst remembers.
+type mrburstMemory struct {
+	Load    float64      `json:"load,omitempty"` // of the last ten seconds
+	At      time.Time    `json:"at,omitzero"`    // when the load was last updated
+	Tracks  creditTracks `json:"tracks,omitempty"`
+	Limited *quell.Limit `json:"limited,omitempty"` // the limit of the last plan
+}
+
+// Constants of mrburst.
+const (
+	mrburstWindow = 10 * time.Second // over which the load is averaged (MRburst, section 4.5)
+	mrburstMoves  = 0.03             // a limit that differs by less than this from the one in force is left alone
+)
+
+// burst is one decision of mrburst.
+type burst struct {
+	set     MRburstSettings
+	mem     *mrburstMemory
+	s       *quell.Snapshot
+	group   *quell.Instance // nil: it is not there
+	buckets map[quell.Resource]credit.Bucket
+	plan    quell.Plan
+}
+
+// decideMRburst limits one resource so that the credits of all of them last longest within the objective (MRburst, sections 3.2 and 3.3).
+func decideMRburst(s *quell.Snapshot, set MRburstSettings, st *State) quell.Plan {
+	b := &burst{set: set, mem: remembered[mrburstMemory](st), s: s}
+	b.buckets = set.buckets()
+	b.find()
+	b.follow()
+	switch {
+	case set.Profile == nil:
+		b.free("burst_unprofiled", "there is no profile: nothing is limited")
+	case len(b.buckets) == 0:
+		b.free("burst_no_credits", fmt.Sprintf("no credits are known of type %q: nothing is limited", set.Type))
+	case b.group == nil:
+		b.free("burst_no_group", "the control group is not there: nothing is limited")
+	case !b.measure():
+		b.free("burst_no_load", "the group's programs report no work, so the load is not known: nothing is limited")
+	default:
+		b.choose()
+	}
+	if b.mem.Limited != nil {
+		b.plan.Limits = []quell.Limit{*b.mem.Limited}
+	}
+	return b.plan
+}
+
+// buckets returns the credits of the instance and its volume. Uses are in processors, operations per second and bit/s.
+func (s *MRburstSettings) buckets() map[quell.Resource]credit.Bucket {
+	table := &CreditSettings{Own: s.Own}
+	buckets := map[quell.Resource]credit.Bucket{}
+	if entry, ok := table.typeOf(s.Type); ok {
+		buckets = entry.Buckets()
+	}
+	if entry, ok := table.typeOf(s.Volume); ok && entry.Disk != nil {
+		buckets[quell.Disk] = entry.Disk.Bucket(s.GiB)
+	}
+	maps.DeleteFunc(buckets, func(_ quell.Resource, b credit.Bucket) bool { return !b.Sound() || !b.Limits() })
+	return buckets
+}
+
+// find looks for the group that is to be limited.
+func (b *burst) find() {
+	for i := range b.s.Instances {
+		if in := &b.s.Instances[i]; in.ID == b.set.Group || b.set.Group == "" && len(b.s.Instances) == 1 {
+			b.group = in
+		}
+	}
+}
+
+// measure updates the load from what programs report, and returns whether it is known.
+func (b *burst) measure() bool {
+	o := b.group.Observation
+	if o == nil {
+		return b.mem.Load > 0
+	}
+	rate, reported := o.Counters[quell.CounterProgress]
+	if !reported || rate <= 0 {
+		b.mem.Load = 0
+		return false
+	}
+	part := math.Min(1, o.WindowS/mrburstWindow.Seconds())
+	if b.mem.Load == 0 || part <= 0 || b.s.At.Sub(b.mem.At) > 3*mrburstWindow {
+		part = 1
+	}
+	b.mem.Load += part * (rate - b.mem.Load)
+	b.mem.At = b.s.At
+	return true
+}
+
+// follow integrates the balances. The use of processors is measured; that of other resources is what the profile says of the present load
+// and limit.
+func (b *burst) follow() {
+	use, window := b.uses()
+	tracks := maps.Clone(b.mem.Tracks)
+	if tracks == nil {
+		tracks = creditTracks{}
+	}
+	for _, r := range slices.Sorted(maps.Keys(b.buckets)) {
+		bucket := b.buckets[r]
+		track, known := tracks[r]
+		if !known {
+			track = bucket.Unknown(b.s.At)
+		}
+		reading := credit.Reading{At: b.s.At, WindowS: window, Use: use[r]}
+		if m := b.s.Machine; m != nil {
+			if shown, ok := m.Credits[r]; ok {
+				reading.Shown = &shown
+			}
+		}
+		tracks[r], _ = track.Follow(&bucket, reading)
+	}
+	maps.DeleteFunc(tracks, func(r quell.Resource, _ credit.Track) bool { _, ok := b.buckets[r]; return !ok })
+	b.mem.Tracks = tracks
+	b.note()
+}
+
+// uses returns what the machine uses of each resource, and the length of the window in seconds.
+func (b *burst) uses() (use map[quell.Resource]float64, window float64) {
+	use = map[quell.Resource]float64{}
+	if b.set.Profile != nil && b.mem.Load > 0 {
+		if x, ok := b.present(); ok {
+			use = maps.Clone(x.Use)
+		}
+	}
+	if m := b.s.Machine; m != nil {
+		window = m.WindowS
+		if m.CPU != nil && m.Sched != nil {
+			use[quell.CPU] = (m.CPU.User + m.CPU.System) * m.Sched.Cores
+		}
+	}
+	return use, window
+}
+
+// present predicts what is used under the limit in force at the last load.
+func (b *burst) present() (credit.Prediction, bool) {
+	if l := b.mem.Limited; l != nil {
+		return b.set.Profile.Predict(l.Resource, l.Value, b.mem.Load)
+	}
+	return b.set.Profile.Predict("", 0, b.mem.Load)
+}
+
+// note records the balances in the plan.
+func (b *burst) note() {
+	balances := quell.Balances{}
+	for _, r := range slices.Sorted(maps.Keys(b.mem.Tracks)) {
+		bucket := b.buckets[r]
+		if f, ok := bucket.Forecast(b.mem.Tracks[r]); ok {
+			balances[r] = balanceOf(f, bucket.Baseline)
+		}
+	}
+	if len(balances) > 0 && b.s.Host != "" {
+		b.plan.Credits = map[string]quell.Balances{b.s.Host: balances}
+	}
+}
+
+// choose sets the limit of the plan.
+func (b *burst) choose() {
+	situation := credit.Situation{
+		Load: b.mem.Load, ObjectiveMS: float64(b.set.Objective) / float64(time.Millisecond), Margin: b.set.Margin,
+		Buckets: b.buckets, Balances: map[quell.Resource]float64{}, Prices: b.prices(),
+	}
+	for r, t := range b.mem.Tracks {
+		situation.Balances[r] = t.Middle()
+	}
+	best, ok := b.set.Profile.Choose(situation, b.limitable()...)
+	best = b.steady(best, situation)
+	switch {
+	case !ok:
+		b.free("burst_unlimited", fmt.Sprintf("at a load of %.4g no limit of the profile keeps %s: nothing is limited", b.mem.Load,
+			b.set.Objective))
+	case best.Limited == "":
+		b.free("burst_free", fmt.Sprintf("credits last at a load of %.4g without a limit", b.mem.Load))
+	default:
+		b.limit(best)
+	}
+}
+
+// steady returns the choice for the resource that is limited at present, if its credits last nearly as long as under the best choice.
+func (b *burst) steady(best credit.Choice, s credit.Situation) credit.Choice {
+	now := b.mem.Limited
+	if now == nil || best.Limited == now.Resource || best.Depleted == nil {
+		return best
+	}
+	stay, ok := b.set.Profile.Choose(s, now.Resource)
+	if ok && stay.Limited == now.Resource && stay.Depleted != nil && *stay.Depleted >= (1-mrburstMoves)**best.Depleted {
+		return stay
+	}
+	return best
+}
+
+// limitable lists the resources that can be limited here.
+func (b *burst) limitable() []quell.Resource {
+	list := []quell.Resource{quell.CPU, quell.Disk}
+	if b.set.Interface != "" {
+		list = append(list, quell.Network)
+	}
+	return list
+}
+
+// prices returns what an hour of use beyond the credits costs, by resource; nil if it is not sold.
+func (b *burst) prices() map[quell.Resource]float64 {
+	entry, ok := (&CreditSettings{Own: b.set.Own}).typeOf(b.set.Type)
+	if !b.set.Unlimited || !ok || entry.CPU == nil {
+		return nil
+	}
+	return map[quell.Resource]float64{quell.CPU: entry.CPU.Surplus}
+}
+
+// burstUnits are the units of limits, by resource.
+var burstUnits = map[quell.Resource]string{quell.CPU: "processors", quell.Disk: "operations per second", quell.Network: "bit/s"}
+
+// limit puts a chosen limit into the plan. A limit in force that hardly differs stays, unless it is tighter than the chosen one.
+func (b *burst) limit(c credit.Choice) {
+	target := b.group.ID
+	if c.Limited == quell.Network {
+		target = b.set.Interface
+	}
+	next := quell.Limit{Instance: target, Resource: c.Limited, Value: c.Limit, Unit: burstUnits[c.Limited]}
+	if now := b.mem.Limited; now != nil && now.Instance == next.Instance && now.Resource == next.Resource &&
+		now.Value >= next.Value && now.Value <= next.Value*(1+mrburstMoves) {
+		next = *now
+	}
+	b.mem.Limited = &next
+	why := "no credits run out"
+	switch {
+	case b.prices() != nil:
+		why = fmt.Sprintf("use beyond the credits costs %.4g dollars an hour", c.USD)
+	case c.Depleted != nil:
+		left := time.Duration(math.Min(*c.Depleted, mostForeseen.Seconds()) * float64(time.Second)).Round(time.Second)
+		why = fmt.Sprintf("the first credits to run out are those of the %s, in %s", c.First, left)
+	}
+	b.reason("burst_limited", fmt.Sprintf("at a load of %.4g the %s is limited to %.4g %s: %.4g ms expected, and %s", b.mem.Load, c.Limited,
+		next.Value, next.Unit, c.LatencyMS, why))
+}
+
+// free lifts the limit.
+func (b *burst) free(code, text string) {
+	b.mem.Limited = nil
+	b.reason(code, text)
+}
+
+func (b *burst) reason(code, text string) {
+	instance := b.set.Group
+	if b.group != nil {
+		instance = cmp.Or(instance, b.group.ID)
+	}
+	b.plan.Reasons = append(b.plan.Reasons, quell.Reason{Code: code, Instance: instance, Text: text})
+}
