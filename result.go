@@ -17,7 +17,7 @@ type Result struct {
 	MeanInstances   float64    `json:"mean_instances"`
 	MaxInstances    int        `json:"max_instances"`
 	SurplusUSD      *float64   `json:"surplus_usd,omitempty"` // what burstable instances cost beyond their credits, if that is sold
-	Decisions       int        `json:"decisions"` // plans that changed something
+	Decisions       int        `json:"decisions"`             // plans that changed something
 	ReactionS       *Reaction  `json:"reaction_s,omitempty"`
 	Warnings        []string   `json:"warnings,omitempty"` // why the figures may be wrong
 }
