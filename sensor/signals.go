@@ -93,7 +93,7 @@ func (s *signal) missing(o *Options, failures []Failure) (why, do string) {
 }
 
 // Evidence says which signals show interference with processors, caches and memory: the hardware's counters, or those that take their
-// place.
+// place; "" if there are none.
 func Evidence(list []Signal) string {
 	offered := func(names []string) (there []string) {
 		for _, s := range list {
@@ -109,7 +109,7 @@ func Evidence(list []Signal) string {
 	if others := offered(append(slices.Clone(counterSignals), substitutes...)); len(others) > 0 {
 		return "substitutes for the processors' counters: " + strings.Join(others, ", ")
 	}
-	return "nothing"
+	return ""
 }
 
 func counter(name, form string) func(*quell.Observation) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,7 +84,8 @@ func writeSignals(w io.Writer, list []sensor.Signal) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nInterference with processors, caches and memory is seen by %s.\n", sensor.Evidence(list))
+	evidence := cmp.Or(sensor.Evidence(list), "no signal of this machine")
+	fmt.Fprintf(w, "\nInterference with processors, caches and memory is shown by %s.\n", evidence)
 	for i := 0; i < len(list); {
 		alike := i + 1
 		for alike < len(list) && list[alike].Why == list[i].Why && list[alike].Do == list[i].Do {
