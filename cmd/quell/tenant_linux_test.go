@@ -56,9 +56,11 @@ func TestRunInAGroup(t *testing.T) {
 		{"exit 7", 7, ""},
 		{"kill -KILL $$", 128 + 9, ""},
 		{"sleep 1000 & trap '' TERM; (trap '' TERM; sleep 1000) & for i in $(seq 100); do sleep 1000 & done; echo left", 0, "left"},
+		{`for f in $(find /sys/fs/cgroup -type d -path "*/quell/$0"); do mkdir -p $f/a/b; (echo 0 > $f/a/b/cgroup.procs; sleep 1000 &); done
+			exit 4`, 4, ""}, // groups below its own
 	} {
 		name := fmt.Sprintf("run-test-%d", os.Getpid())
-		out, err := exec.Command("quell", "run", "--name", name, "--", "sh", "-c", c.script).CombinedOutput()
+		out, err := exec.Command("quell", "run", "--name", name, "--", "sh", "-c", c.script, name).CombinedOutput()
 		status := 0
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {

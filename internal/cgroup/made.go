@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Made is a control group that this process made, in the trees of processors, their accounts, and disks.
@@ -89,11 +90,14 @@ func move(folders []string) error {
 	return nil
 }
 
-// Processes lists the processes in the group.
+// Processes lists the processes in the group and in groups that they made below it.
 func (m *Made) Processes() (list []int, err error) {
-	for _, folder := range m.folders {
+	for _, folder := range m.all() {
 		text, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, syscall.EOPNOTSUPP) {
+			continue // a group of threads; the group above it lists their processes
+		}
+		if err != nil && !gone(err) {
 			return list, err
 		}
 		for _, field := range strings.Fields(string(text)) {
@@ -105,14 +109,32 @@ func (m *Made) Processes() (list []int, err error) {
 	return list, nil
 }
 
-// Remove removes the group, and the one above it if that is empty. There must be no process in the group.
+// Remove removes the group with those below it, and the one above it if that is empty. There must be no process in them.
 func (m *Made) Remove() error {
 	var errs []error
-	for _, folder := range m.folders {
-		if err := os.Remove(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, folder := range slices.Backward(m.all()) {
+		if err := os.Remove(folder); err != nil && !gone(err) {
 			errs = append(errs, fmt.Errorf("removing a control group: %w", err))
 		}
+	}
+	for _, folder := range m.folders {
 		_ = os.Remove(filepath.Dir(folder)) // fails if there are other groups in it
 	}
 	return errors.Join(errs...)
 }
+
+// all returns the folders of the group and of groups below it, each after the one above it.
+func (m *Made) all() (list []string) {
+	for _, folder := range m.folders {
+		_ = filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				list = append(list, path)
+			}
+			return nil // a group that has just gone is skipped
+		})
+	}
+	return list
+}
+
+// gone returns whether an error says that a group is not there any more.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }

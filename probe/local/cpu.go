@@ -29,6 +29,7 @@ type cpuProbe struct {
 	run     time.Duration // of one probe
 	work    func()        // computes for about run
 	paid    time.Duration // the thread's processor time at the end of the last probe
+	ready   time.Duration // how long the thread had waited for a processor by the end of the last probe
 	stopped time.Duration // how long the quota had stopped the group when it was last read
 }
 
@@ -52,7 +53,11 @@ func openCPU(o *Options) (prober, error) {
 		return nil, errors.Join(err, t.close())
 	}
 	n, x := calibrate(t, o.Run), uint64(seed)
-	return &cpuProbe{thread: t, quota: own, run: o.Run, work: func() { x = spin(x, n) }, paid: t.used(), stopped: stopped}, nil
+	ready, err := t.waited()
+	if err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	return &cpuProbe{thread: t, quota: own, run: o.Run, work: func() { x = spin(x, n) }, paid: t.used(), ready: ready, stopped: stopped}, nil
 }
 
 // processorPurse is the budget of probes that use processor time; guess is the expected time of one probe.
@@ -74,7 +79,7 @@ func cores(o *Options) float64 {
 // probe returns the nominal time, multiplied by elapsed time over processor time. The elapsed time runs from when the computation was due
 // until it was done; most waiting is before it begins, because it is too short to be interrupted often. A computation that runs slower, for
 // example beside a busy hyper-thread, does not make the result longer. Time in which the own group's quota stopped the thread is
-// subtracted, because no neighbour caused it. If it is most of the waiting, the result is an error.
+// subtracted, because no neighbour caused it. If it is most of the waiting, or if the process was paused, the result is an error.
 func (p *cpuProbe) probe(late time.Duration) (sample, error) {
 	due := p.thread.now() - late + ahead
 	before := p.stopped
@@ -98,13 +103,33 @@ func (p *cpuProbe) probe(late time.Duration) (sample, error) {
 		return s, errors.New("the thread's clock stood still through a probe")
 	}
 	waited := max(took-used, 0)
+	paused, err := p.paused(waited)
 	own := min(p.stopped-before, waited)
-	if own > p.run && own > waited/2 {
+	switch {
+	case err != nil:
+		return s, err
+	case own > p.run && own > waited/2:
 		return s, errOwnQuota
+	case paused:
+		return s, errPaused
 	}
 	s.ms = milliseconds(p.run) * float64(used+waited-own) / float64(used)
 	return s, nil
 }
+
+// paused returns whether somebody paused this process or its machine (SIGSTOP, a frozen control group, a suspended virtual machine) for
+// most of the time that a probe waited. The thread was not ready to run then, so the kernel does not count it as waiting.
+func (p *cpuProbe) paused(waited time.Duration) (bool, error) {
+	before := p.ready
+	var err error
+	p.ready, err = p.thread.waited()
+	return waited > leastPause && p.ready-before < waited/10, err
+}
+
+// leastPause is longer than a host that runs keeps a virtual processor waiting.
+const leastPause = time.Second
+
+var errPaused = errors.New("this process or its machine was paused through every probe")
 
 func (p *cpuProbe) close() error { return p.thread.close() }
 

@@ -84,6 +84,31 @@ func TestCPUProbeThatIsWokenTooLate(t *testing.T) {
 	}
 }
 
+// A pause of this process or its machine is no neighbour's doing. A thread that waits for a processor on a crowded machine is not paused.
+func TestCPUProbeAfterAPause(t *testing.T) {
+	const run = 500 * time.Microsecond
+	for _, c := range []struct {
+		why         string
+		late, ready time.Duration // ready: for how much of it the thread was ready to run
+		want        float64       // in ms; 0: it was paused
+	}{
+		{"stopped and continued", 10 * time.Second, 0, 0},
+		{"continued on a busy machine", 10 * time.Second, 20 * time.Millisecond, 0},
+		{"a crowded machine", 2 * time.Second, time.Second, 2000.5},
+		{"a host that keeps the processor for a while", 900 * time.Millisecond, 0, 900.5},
+	} {
+		thread := &fake{wall: time.Hour, wait: time.Minute + c.ready}
+		p := &cpuProbe{thread: thread, quota: new(throttled), run: run, work: func() { thread.runs(run, 0) }, ready: time.Minute}
+		if s, err := p.probe(ahead + c.late); math.Abs(s.ms-c.want) > 1e-9 || errors.Is(err, errPaused) != (c.want == 0) {
+			t.Errorf("%s: %+v, %v; want %v ms", c.why, s, err, c.want)
+		}
+		thread.wall += time.Minute // the next probe is not affected
+		if s, err := p.probe(0); err != nil || math.Abs(s.ms-0.5) > 1e-9 {
+			t.Errorf("%s: the next probe: %+v, %v", c.why, s, err)
+		}
+	}
+}
+
 // A clock whose every second step is long, because something interrupts the thread, is not too coarse.
 func TestResolves(t *testing.T) {
 	for _, c := range []struct {
