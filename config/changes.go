@@ -53,6 +53,7 @@ func (f *File) owners() []owner {
 	return append(f.Balancer.owners(), []owner{
 		{"service", everybody, nil},
 		{"slo", nil, nil}, {"policy", nil, nil}, {"group", nil, nil}, {"guard", nil, nil}, {"mode", nil, nil}, {"models", nil, nil},
+		{"learn", nil, nil},
 		sampling,
 		{"policy.fast", nil, balancer},
 		{"data", f.keepers(), nil},

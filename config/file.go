@@ -27,6 +27,7 @@ type File struct {
 	Path     string // path of the configuration file
 	Service  quell.Service
 	Models   string // path of models.json, ModelsLearn or ModelsOff; empty is ModelsOff
+	Learn    bool   // Models is a path, and learning goes on from these models
 	Data     string // folder of all files that Quell keeps
 	Listen   string // address of the controller's metrics and health; empty: off
 	Bus      Bus
@@ -54,8 +55,8 @@ func (f *File) Trained() string {
 	return f.Models
 }
 
-// Learns returns whether models are learned from the service's readings.
-func (f *File) Learns() bool { return f.Models == ModelsLearn }
+// Learns returns whether models are learned from the service's readings, beginning with the trained ones if there are any.
+func (f *File) Learns() bool { return f.Models == ModelsLearn || f.Learn && f.Trained() != "" }
 
 // Bus configures the message bus. If a URL is given, the processes use that existing server; otherwise the controller runs one.
 type Bus struct {

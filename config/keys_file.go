@@ -25,6 +25,8 @@ func (t Drivers) fileKeys(f *File) keys.Table {
 		keys.Opt("models", keys.Text(&f.Models),
 			"learn: from the service's readings; off: none; or the path of a models.json, which quell fit writes").
 			Or("off: weights stay equal"),
+		keys.Opt("learn", keys.Bool(&f.Learn),
+			"whether a models.json is only the beginning: its rows count as data, and learning from the service's readings goes on"),
 		keys.Opt("data", keys.Text(&f.Data), "folder in which Quell keeps all its files"),
 		keys.Opt("listen", keys.OptionalAddress(&f.Listen), "address of the controller's metrics and health; off turns them off"),
 		keys.Opt("bus", busKeys(&f.Bus), "the message bus that connects the processes"),

@@ -59,7 +59,7 @@ func TestFullFile(t *testing.T) {
 			Guard: quell.Guard{Floor: 0.1, Step: 1.5, SlowStart: 20 * time.Second, StaleAfter: 5, Fade: 20, ErrorRate: 0.01},
 			Mode:  quell.Advise,
 		},
-		Models: "/etc/quell/models.json", Data: "/var/lib/quell",
+		Models: "/etc/quell/models.json", Learn: true, Data: "/var/lib/quell",
 		Bus: Bus{
 			Listen: ":4333", TokenFile: "/etc/quell/secrets/token", JournalBytes: 1 << 30, Replicas: 3, StoreDir: "/var/lib/quell/bus",
 			Credentials: "/etc/quell/secrets/controller.creds", TokenCommands: true, Keyring: "/var/lib/quell/credentials",

@@ -96,7 +96,11 @@ func load(path string, log *slog.Logger) (*config.File, *model.Models, error) {
 	}
 	models, err := model.Load(file.Models)
 	if errors.Is(err, os.ErrNotExist) {
-		log.Warn("no models yet: equal weights until they are there and the configuration is reloaded", "models", file.Models)
+		until := "equal weights until they are there and the configuration is reloaded"
+		if file.Learns() {
+			until = "learning begins from nothing"
+		}
+		log.Warn("no models yet: "+until, "models", file.Models)
 		return file, nil, nil
 	}
 	return file, models, err

@@ -176,6 +176,11 @@ func (w *Law) response(u, severity, ratio float64) float64 {
 	return ratio * w.R0MS * math.Exp(w.Exponent*crowding(u)+w.SeverityExponent*math.Log1p(severity))
 }
 
+// interfering returns the use by neighbours that causes a severity; it is the inverse of severity.
+func (w *Law) interfering(u, severity float64) float64 {
+	return (1 - u) * -math.Expm1(-math.Log1p(severity)/w.ProbeExponent)
+}
+
 // severity returns the severity that neighbours with a use of v cause.
 func (w *Law) severity(u, v float64) float64 {
 	return math.Exp(w.ProbeExponent*(math.Log1p(-u)-math.Log(1-u-v))) - 1
@@ -207,15 +212,9 @@ func (w *Law) tables(r quell.Resource) *Prima {
 		for _, severity := range lawSeverities {
 			factor := math.Exp(refined[[2]float64{u, severity}])
 			row := ResponseTime{Utilization: u, Severity: severity}
-			mean := min(factor*w.response(u, severity, 1), maxValue)
-			row.LatencyMS.Mean = &mean
-			for _, to := range []struct {
-				metric quell.Metric
-				ms     **float64
-			}{{quell.P50, &row.LatencyMS.P50}, {quell.P90, &row.LatencyMS.P90}, {quell.P95, &row.LatencyMS.P95}, {quell.P99, &row.LatencyMS.P99}} {
-				if ratio, ok := w.ratio(to.metric); ok {
-					ms := min(factor*w.response(u, severity, ratio), maxValue)
-					*to.ms = &ms
+			for _, metric := range quell.Metrics {
+				if ratio, ok := w.ratio(metric); ok {
+					setLatency(&row.LatencyMS, metric, min(factor*w.response(u, severity, ratio), maxValue))
 				}
 			}
 			response = append(response, row)
@@ -228,6 +227,22 @@ func (w *Law) tables(r quell.Resource) *Prima {
 		Isolation:    map[quell.Resource][]Isolation{r: isolation},
 		ResponseTime: map[quell.Resource][]ResponseTime{r: response},
 		Interference: map[quell.Resource][]Interference{r: interference},
+	}
+}
+
+// setLatency sets a metric of a latency.
+func setLatency(l *quell.Latency, m quell.Metric, ms float64) {
+	switch m {
+	case quell.Mean:
+		l.Mean = &ms
+	case quell.P50:
+		l.P50 = &ms
+	case quell.P90:
+		l.P90 = &ms
+	case quell.P95:
+		l.P95 = &ms
+	case quell.P99:
+		l.P99 = &ms
 	}
 }
 
@@ -247,10 +262,13 @@ func (l Live) of(r quell.Resource, instanceType string) *Law {
 }
 
 // Best returns the law of a resource that rests on most windows; nil if there is none.
-func (l Live) Best(r quell.Resource) (best *Law) {
+func (l Live) Best(r quell.Resource) *Law { return l[r][l.bestType(r)] }
+
+// bestType returns the type of instance whose law of a resource rests on most windows; "" if there is none.
+func (l Live) bestType(r quell.Resource) (best string) {
 	for _, instanceType := range sortedKeys(l[r]) {
-		if law := l[r][instanceType]; best == nil || law.N > best.N {
-			best = law
+		if best == "" || l[r][instanceType].N > l[r][best].N {
+			best = instanceType
 		}
 	}
 	return best

@@ -77,9 +77,12 @@ func (r *Record) add(w Window) {
 	r.Windows = append(r.Windows, w)
 }
 
+// severityClasses is how many kinds of severity are told apart.
+const severityClasses = 4
+
 // cell numbers windows by steps of use and of severity.
 func (r *Record) cell(w *Window) int {
-	cell := int(min(w.Use, lawTop)/lawStep) * 4
+	cell := int(min(w.Use, lawTop)/lawStep) * severityClasses
 	if r.Law == nil {
 		return cell
 	}

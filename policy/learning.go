@@ -13,8 +13,9 @@ import (
 
 // learning is what an engine needs that learns its models from the snapshots that it decides on.
 type learning struct {
-	prior *model.Models // trained models, with which it begins; may be nil
-	blind *Engine       // decides while too little is known
+	prior   *model.Models // trained models, with which it begins; may be nil
+	trained bool          // the prior is enough for the policy
+	blind   *Engine       // decides while too little is known
 }
 
 // NewLearningEngine compiles a configuration whose models are learned in place. prior holds trained models to begin with; it may be nil.
@@ -34,12 +35,22 @@ func NewLearningEngine(service quell.Service, prior *model.Models) (*Engine, err
 		return nil, err
 	}
 	e := &Engine{service: service, row: r, decides: r.decide(settings), senses: r.senses(settings), protected: setOf(service.Group.Protected)}
-	e.learning = &learning{prior, blind}
+	e.learning = &learning{prior: prior, blind: blind}
 	e.contended = []contended{{resource: e.senses.Resources.list()[0]}}
-	if _, err := e.with(model.NewLearner(prior, service.SLO)); err != nil && !errors.Is(err, quell.ErrNoData) {
+	_, err = e.with(model.NewLearner(prior, service.SLO))
+	if err != nil && !errors.Is(err, quell.ErrNoData) {
 		return nil, err
 	}
+	e.learning.trained = prior != nil && err == nil
 	return e, nil
+}
+
+// atFirst is the authority of a policy without memory. One whose models nobody trained has to show that its predictions hold.
+func (l *learning) atFirst() quell.Authority {
+	if l.trained {
+		return quell.Full
+	}
+	return quell.AuthorityAdvise
 }
 
 // Learns returns whether the engine learns its models in place.

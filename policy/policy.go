@@ -90,7 +90,7 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 		return e.decide(s, prev)
 	}
 	if prev.Trust.Level == "" {
-		prev.Trust.Level = quell.AuthorityAdvise // nobody trained these models: they have to show that they hold
+		prev.Trust.Level = e.learning.atFirst()
 	}
 	learned := e.learn(s, prev.Learned)
 	now, lacks := e.inForce(learned)

@@ -70,6 +70,21 @@ func TestAuthorityGrows(t *testing.T) {
 	}
 }
 
+// With trained models to begin with, a policy acts from the first snapshot on, and goes on learning.
+func TestLearningGoesOnFromTrainedModels(t *testing.T) {
+	e, err := NewLearningEngine(learningService(Default()), goldenModels(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, st := e.Decide(reading(0, [2]float64{0.5, 0.5}, [2]float64{14, 14.5}), State{})
+	if plan.Authority != quell.Full || len(plan.Capacity) != 2 {
+		t.Errorf("authority %q and capacities %v", plan.Authority, plan.Capacity)
+	}
+	if _, st = e.Decide(reading(1, [2]float64{0.5, 0.5}, [2]float64{14, 14.5}), st); st.Learned.Periods != 2 {
+		t.Errorf("it learned from %d of 2 snapshots", st.Learned.Periods)
+	}
+}
+
 func TestTooLittleIsKnown(t *testing.T) {
 	e, err := NewLearningEngine(learningService(Default()), nil)
 	if err != nil {

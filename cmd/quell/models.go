@@ -123,50 +123,6 @@ func training(file *config.File) (experiment.Training, train.Options) {
 	return hosts, train.Options{Plan: plan, Resource: c.Resource}
 }
 
-func fitCommand() *cobra.Command {
-	var out, service, instanceType string
-	var metricName string
-	cmd := &cobra.Command{
-		Use:   "fit training.jsonl... --out models.json",
-		Short: "Fit the models to training rows, of several files and resources together, and report how well they predict",
-		Args:  someNamed("training.jsonl"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var metric quell.Metric
-			if err := metric.UnmarshalText([]byte(metricName)); err != nil {
-				return userErrorf("--metric: %w", err)
-			}
-			var rows []model.TrainingRow
-			for _, path := range args {
-				part, err := model.LoadTraining(path)
-				if err != nil {
-					return err
-				}
-				rows = append(rows, part...)
-			}
-			models, report, err := model.Fit(rows, model.FitOptions{Service: service, InstanceType: instanceType, Metric: metric,
-				At: time.Now().UTC()})
-			if err != nil {
-				return err
-			}
-			if err := models.Save(out); err != nil {
-				return err
-			}
-			w := bufio.NewWriter(cmd.OutOrStdout())
-			if err := report.Write(w); err != nil {
-				return err
-			}
-			fmt.Fprintf(w, "\nmodels written to %s\n", out)
-			return w.Flush()
-		},
-	}
-	cmd.Flags().StringVar(&out, "out", "models.json", "file for the models")
-	cmd.Flags().StringVar(&service, "service", "service", "name of the service, kept with the models")
-	cmd.Flags().StringVar(&instanceType, "instance-type", "", "type of the machine on which was trained; the models keep it")
-	cmd.Flags().StringVar(&metricName, "metric", string(quell.Mean),
-		"metric of the objective that the errors are reported for: mean, p50, p90, p95, p99")
-	return cmd
-}
-
 func modelCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "model", Short: "Show models", Args: cobra.NoArgs, RunE: showHelp}
 	var threshold time.Duration

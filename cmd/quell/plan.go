@@ -27,10 +27,11 @@ func planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			learn := modelsPath == "" && file.Learns()
 			if modelsPath == "" {
 				modelsPath = file.Trained()
 			}
-			engine, err := loadEngine(file.Service, modelsPath, modelsPath == "" && file.Learns())
+			engine, err := loadEngine(file.Service, modelsPath, learn)
 			if err != nil {
 				return err
 			}
@@ -44,19 +45,19 @@ func planCommand() *cobra.Command {
 	}
 	configFlag(cmd, &configPath)
 	cmd.Flags().StringVar(&modelsPath, "models", "",
-		"models.json; default: the file that the configuration names, or, with models: learn, learned from the snapshots")
+		"use exactly these models; default: what the configuration says. If it says to learn, models are learned from the snapshots")
 	return cmd
 }
 
 // loadEngine compiles a policy with its models. If models lack a section, that is the user's mistake: unlike a controller, this
-// command has no live group to keep running.
+// command has no live group to keep running. With learn, models are learned from the snapshots, beginning with those of the file, if any.
 func loadEngine(service quell.Service, modelsPath string, learn bool) (*policy.Engine, error) {
-	if learn {
-		return policy.NewLearningEngine(service, nil)
-	}
 	models, err := loadModels(modelsPath)
 	if err != nil {
 		return nil, err
+	}
+	if learn {
+		return policy.NewLearningEngine(service, models)
 	}
 	engine, err := policy.NewEngine(service, models)
 	if errors.Is(err, quell.ErrNoData) {

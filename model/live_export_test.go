@@ -1,0 +1,71 @@
+package model
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/quellhq/quell"
+)
+
+// What was learned can be written to a file, and a learner that begins with that file predicts what the first one predicted.
+func TestExportIsAPrior(t *testing.T) {
+	for _, metric := range []quell.Metric{quell.Mean, quell.P90} {
+		slo := learnedSLO
+		slo.Metric = metric
+		w := newLawWorld(15)
+		var l *Learner
+		for p := range 80 {
+			l = l.Learn(w.snapshot(three(p, 0.3*float64(p%2))...), slo)
+		}
+		m, err := l.Export(FitOptions{Service: "s", InstanceType: "small"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		if err := m.Encode(&text); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Decode(bytes.NewReader(text.Bytes()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, next := l.Live().Best(quell.Network), NewLearner(again, slo).Live().Best(quell.Network)
+		if next == nil {
+			t.Fatalf("%s: a learner that begins with the file knows nothing", metric)
+		}
+		for _, at := range []struct{ use, severity float64 }{{0.3, 0}, {0.6, 0}, {0.4, 1}} {
+			was, is := predicted(first, metric, at.use, at.severity), predicted(next, metric, at.use, at.severity)
+			if !near(is, was, 0.25) {
+				t.Errorf("%s: at a use of %v and severity %v the first predicts %.1f ms, the next %.1f", metric, at.use, at.severity, was, is)
+			}
+		}
+		if !near(next.PerRequest, first.PerRequest, 0.05) {
+			t.Errorf("%s: a request per second uses %v, before %v", metric, next.PerRequest, first.PerRequest)
+		}
+	}
+}
+
+func predicted(w *Law, metric quell.Metric, use, severity float64) float64 {
+	ratio, _ := w.ratio(metric)
+	return w.response(use, severity, ratio)
+}
+
+func TestExportSaysWhatIsMissing(t *testing.T) {
+	var none *Learner
+	if _, err := none.Export(FitOptions{}); !errors.Is(err, quell.ErrNoData) {
+		t.Errorf("without snapshots: %v", err)
+	}
+	w := newLawWorld(16)
+	mute := learnFor(w, nil, 20, func(p int) []machine {
+		list := three(p)
+		for i := range list {
+			list[i].mute = true
+		}
+		return list
+	})
+	_, err := mute.Export(FitOptions{})
+	if !errors.Is(err, quell.ErrNoData) || !bytes.Contains([]byte(err.Error()), []byte("0 of them with a response time")) {
+		t.Errorf("without response times: %v", err)
+	}
+}
